@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// Invocation is a call on its way through the hooks.
+type Invocation struct {
+	CallID  string
+	Caller  guard.Identity
+	Session registry.Session // where the call goes
+	Spec    registry.ToolSpec
+	Args    json.RawMessage // a JSON object
+	Timeout time.Duration
+}
+
+// Decision is what a hook says before a call. The zero value lets it pass.
+type Decision struct {
+	args   json.RawMessage
+	cancel bool
+	reason string
+}
+
+// Pass lets the call go on as it is.
+func Pass() Decision { return Decision{} }
+
+// Modify lets the call go on with other arguments, which must be a JSON object.
+func Modify(args json.RawMessage) Decision { return Decision{args: args} }
+
+// Cancel stops the call. The reason is told to the caller, and to a model that reads the answer.
+func Cancel(reason string) Decision { return Decision{cancel: true, reason: reason} }
+
+// Hook takes part in every call. It also implements BeforeHook, AfterHook or both, and is safe for concurrent use.
+type Hook interface {
+	// Name appears in errors and logs.
+	Name() string
+}
+
+// BeforeHook decides before a call. An error that is an *registry.Error keeps its code; any other is internal and
+// stops the call too: a broken guard never lets a call through.
+type BeforeHook interface {
+	Hook
+	Before(ctx context.Context, inv Invocation) (Decision, error)
+}
+
+// AfterHook observes how a call ended: with a result, or with err. It is also called when a hook stopped the call.
+type AfterHook interface {
+	Hook
+	After(ctx context.Context, inv Invocation, out Outcome, err error)
+}
+
+// pipeline runs the hooks in order.
+type pipeline []Hook
+
+func (p pipeline) before(ctx context.Context, inv *Invocation) error {
+	for _, h := range p {
+		b, ok := h.(BeforeHook)
+		if !ok {
+			continue
+		}
+		d, err := b.Before(ctx, *inv)
+		if err != nil {
+			return err
+		}
+		if d.cancel {
+			return registry.Errorf(registry.CodeHookCancelled, "The hook %s stopped the call: %s", h.Name(), d.reason)
+		}
+		if d.args != nil {
+			if err := checkArgs(d.args); err != nil {
+				return registry.AsError(err)
+			}
+			inv.Args = d.args
+		}
+	}
+	return nil
+}
+
+func (p pipeline) after(ctx context.Context, inv Invocation, out Outcome, err error) {
+	for _, h := range p {
+		if a, ok := h.(AfterHook); ok {
+			a.After(ctx, inv, out, err)
+		}
+	}
+}

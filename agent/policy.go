@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"context"
+	"path"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// PolicyRules are globs over tool names: * matches any run of characters, ? one, [a-z] a range. An empty allow list
+// allows every name; a name that a deny list matches is denied whatever the allow list says.
+type PolicyRules struct {
+	RegisterAllow []string // names a device may register
+	RegisterDeny  []string
+	CallAllow     []string // names that may be called
+	CallDeny      []string
+}
+
+// Policy is the name policy: the first hook before a call, and the check of every registration. It is immutable.
+type Policy struct{ rules PolicyRules }
+
+// NewPolicy checks the rules. A malformed glob is an error here, never a rule that silently matches nothing.
+func NewPolicy(rules PolicyRules) (*Policy, error) {
+	for _, globs := range [][]string{rules.RegisterAllow, rules.RegisterDeny, rules.CallAllow, rules.CallDeny} {
+		for _, g := range globs {
+			if _, err := path.Match(g, ""); err != nil || g == "" {
+				return nil, registry.Errorf(registry.CodeInvalidRequest, "the tool name pattern %q is malformed", g)
+			}
+		}
+	}
+	return &Policy{rules: rules}, nil
+}
+
+// MayRegister reports whether a device may register a tool of this name.
+func (p *Policy) MayRegister(name string) bool {
+	return permitted(name, p.rules.RegisterAllow, p.rules.RegisterDeny)
+}
+
+// MayCall reports whether a tool of this name may be called.
+func (p *Policy) MayCall(name string) bool {
+	return permitted(name, p.rules.CallAllow, p.rules.CallDeny)
+}
+
+// Name implements Hook.
+func (p *Policy) Name() string { return "policy" }
+
+// Before implements BeforeHook.
+func (p *Policy) Before(_ context.Context, inv Invocation) (Decision, error) {
+	if !p.MayCall(inv.Spec.Name) {
+		return Decision{}, registry.Errorf(registry.CodePolicyDenied,
+			"The policy of this gateway does not allow calls of %q.", inv.Spec.Name)
+	}
+	return Pass(), nil
+}
+
+func permitted(name string, allow, deny []string) bool {
+	if matchAny(name, deny) {
+		return false
+	}
+	return len(allow) == 0 || matchAny(name, allow)
+}
+
+func matchAny(name string, globs []string) bool {
+	for _, g := range globs {
+		if ok, err := path.Match(g, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}

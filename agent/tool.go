@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Tool is anything an agent can call: built into the gateway, offered by an upstream server, or living on a device.
+type Tool interface {
+	// Spec describes the tool.
+	Spec() registry.ToolSpec
+
+	// Execute runs it. args is a JSON object that satisfies the spec; ctx carries the deadline. A tool that ran and
+	// failed returns a Result with Success false and no error.
+	Execute(ctx context.Context, args json.RawMessage) (registry.Result, error)
+}
+
+// Caller is the part of registry.Router a remote tool needs.
+type Caller interface {
+	Call(ctx context.Context, c registry.Call) (registry.Result, error)
+}
+
+// RemoteTool is a tool on a device, bound to one call id. All it ever passes on are the arguments and the time that
+// is left: a device sees nothing of the server.
+type RemoteTool struct {
+	callID string
+	route  registry.Route
+	router Caller
+}
+
+var _ Tool = RemoteTool{}
+
+// NewRemoteTool binds a route to a call.
+func NewRemoteTool(router Caller, route registry.Route, callID string) RemoteTool {
+	return RemoteTool{callID: callID, route: route, router: router}
+}
+
+// Spec implements Tool.
+func (t RemoteTool) Spec() registry.ToolSpec { return t.route.Spec }
+
+// Execute implements Tool. Without a deadline in ctx it waits at most DefaultCallTimeout.
+func (t RemoteTool) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	timeout := DefaultCallTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = time.Until(deadline)
+	}
+	return t.router.Call(ctx, registry.Call{ID: t.callID, Route: t.route, Args: args, Timeout: timeout})
+}
+
+// deadlineOnly is a context reduced to deadline and cancellation: no value of the server reaches a tool through it.
+type deadlineOnly struct{ context.Context }
+
+// Value returns nil for every key.
+func (deadlineOnly) Value(any) any { return nil }

@@ -1,0 +1,81 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// EnvelopeVersion is the version of the messages between pods. A pod answers a version it does not know with an
+// error instead of guessing: two releases may run side by side during a deploy.
+const EnvelopeVersion = 1
+
+// EnvelopeKind says what an Envelope asks for.
+type EnvelopeKind string
+
+// The kinds of envelopes.
+const (
+	EnvelopeCall  EnvelopeKind = "call"  // deliver a call to a session's socket
+	EnvelopeEvict EnvelopeKind = "evict" // the session was claimed by another connection, or kicked
+)
+
+// Envelope is a message to the pod that owns a session.
+type Envelope struct {
+	V          int             `json:"v"`
+	Kind       EnvelopeKind    `json:"kind"`
+	Tenant     string          `json:"tenant"`
+	Session    string          `json:"session"`
+	Generation int64           `json:"gen,omitempty"`
+	CallID     string          `json:"call,omitempty"`
+	Tool       string          `json:"tool,omitempty"`
+	Args       json.RawMessage `json:"args,omitempty"`
+	// TimeoutMS is what is left of the caller's deadline. A duration, because clocks of two machines disagree.
+	TimeoutMS int64  `json:"timeout_ms,omitempty"`
+	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits
+	Reason    string `json:"reason,omitempty"`   // with EnvelopeEvict: replaced or kicked
+}
+
+// Key returns the session the envelope is about.
+func (e Envelope) Key() Key { return Key{Tenant: e.Tenant, Session: e.Session} }
+
+// Reply travels back to the pod that waits for a call. Exactly one of Result, Err and Delivered is set.
+type Reply struct {
+	V         int     `json:"v"`
+	CallID    string  `json:"call"`
+	Result    *Result `json:"result,omitempty"`
+	Err       *Error  `json:"err,omitempty"`
+	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket, the answer is not here yet
+}
+
+// BusHandler receives what a pod is sent. Both methods are called from the bus's own goroutines and must not block:
+// one slow session may never hold up another.
+type BusHandler interface {
+	HandleEnvelope(Envelope)
+	HandleReply(Reply)
+}
+
+// Bus carries messages between pods, each at most once: a message can be lost, it is not delivered twice, and order
+// is kept only between two pods.
+type Bus interface {
+	// Listen starts receiving for pod and returns when messages are sure to arrive. It is called once.
+	Listen(ctx context.Context, pod string, h BusHandler) error
+
+	// Send hands an envelope to pod. ErrNoReceiver means nobody listens there, so nothing was delivered; a nil error
+	// means somebody was listening, not that the message was handled. Any other error is an *Error whose Dispatched
+	// tells whether the message can have left.
+	Send(ctx context.Context, pod string, e Envelope) error
+
+	// Reply queues an answer for pod and returns at once; an error means it was not queued. An answer that cannot
+	// be delivered later is counted and logged, and its caller times out.
+	Reply(pod string, r Reply) error
+
+	// Healthy returns nil while messages to this pod are arriving, and the reason otherwise.
+	Healthy() error
+
+	// Close stops receiving, delivers what is queued within ctx, and waits for the bus's goroutines.
+	Close(ctx context.Context) error
+}
+
+// ErrNoReceiver is returned by Bus.Send when nobody listens at the addressed pod.
+var ErrNoReceiver = &Error{
+	Code: CodeNotConnected, Message: "No pod is listening for this session.", Dispatched: DispatchedNo,
+}

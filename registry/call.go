@@ -1,0 +1,69 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Call is one invocation of one tool of one session.
+type Call struct {
+	ID      string
+	Route   Route
+	Args    json.RawMessage // a JSON object
+	Timeout time.Duration   // how long the caller waits, counted from Router.Call
+}
+
+// NewCallID returns a random id, never reused and not guessable.
+func NewCallID() string { return uuid.NewString() }
+
+// Route is where a call goes: the session that was chosen, as it was known then, and the tool as it was specified.
+type Route struct {
+	Session Session
+	Spec    ToolSpec
+}
+
+// Result is what a device answered. A tool that ran and failed has Success false and a nil error: the gateway did
+// its job.
+type Result struct {
+	Success    bool            `json:"success"`
+	Output     string          `json:"output"`
+	Structured json.RawMessage `json:"structured,omitempty"` // set when the device sent JSON other than a string
+	Error      string          `json:"error,omitempty"`
+}
+
+// NewResult builds a result from the output a device sent: a JSON string is taken as text, any other JSON is kept
+// as it is and its text becomes the output.
+func NewResult(success bool, output json.RawMessage, message string) Result {
+	r := Result{Success: success, Error: message}
+	output = bytes.TrimSpace(output)
+	switch {
+	case len(output) == 0 || bytes.Equal(output, []byte("null")):
+	case output[0] == '"' && json.Unmarshal(output, &r.Output) == nil:
+	default:
+		r.Output, r.Structured = string(output), output
+	}
+	if !success && r.Output == "" {
+		r.Output = message // so that a model reads why
+	}
+	return r
+}
+
+// State is where a call stands.
+type State string
+
+// States of a call (architecture.md, "States of a call").
+const (
+	StateSucceeded State = "succeeded"
+	StateFailed    State = "failed"
+)
+
+// State returns the final state this result puts its call in.
+func (r Result) State() State {
+	if r.Success {
+		return StateSucceeded
+	}
+	return StateFailed
+}

@@ -1,0 +1,157 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is the machine-readable name of a failure. It is an error itself, so errors.Is(err, CodeTimeout) holds for
+// every *Error of that code, also for one that crossed Redis and was rebuilt on another pod.
+type Code string
+
+// The whole vocabulary. The HTTP status of each stands in one table of package api.
+const (
+	CodeInvalidRequest     Code = "invalid_request"
+	CodeUnauthenticated    Code = "unauthenticated"
+	CodeForbidden          Code = "forbidden"
+	CodePolicyDenied       Code = "policy_denied"
+	CodeHookCancelled      Code = "hook_cancelled"
+	CodeApprovalDenied     Code = "approval_denied"
+	CodeToolNotFound       Code = "tool_not_found"
+	CodeSessionNotFound    Code = "session_not_found"
+	CodeCallNotFound       Code = "call_not_found"
+	CodeNotConnected       Code = "not_connected"
+	CodeAmbiguousTarget    Code = "ambiguous_target"
+	CodeIdempotency        Code = "idempotency_conflict"
+	CodeCancelled          Code = "cancelled"
+	CodePayloadTooLarge    Code = "payload_too_large"
+	CodeInvalidArguments   Code = "invalid_arguments"
+	CodeRateLimited        Code = "rate_limited"
+	CodeBusy               Code = "busy"
+	CodeConnectionLost     Code = "connection_lost"
+	CodeLost               Code = "lost"
+	CodeInvalidResult      Code = "invalid_result"
+	CodeStoreUnavailable   Code = "store_unavailable"
+	CodeDraining           Code = "draining"
+	CodeTimeout            Code = "timeout"
+	CodeInternal           Code = "internal"
+	CodeNotFound           Code = "not_found"
+	CodeMethodNotAllowed   Code = "method_not_allowed"
+	CodeUnsupportedMedia   Code = "unsupported_media_type"
+	codeNotOwner           Code = "not_owner" // between pods only: the asked pod holds no socket of that session
+	unknownErrorMessage         = "Something went wrong inside the gateway; the details are in its log."
+	storeUnavailableAdvice      = "The gateway cannot reach its store. Retry after a moment."
+)
+
+// Codes returns every code a client may see, for tests and documents that must cover all of them.
+func Codes() []Code {
+	return []Code{
+		CodeInvalidRequest, CodeUnauthenticated, CodeForbidden, CodePolicyDenied, CodeHookCancelled,
+		CodeApprovalDenied, CodeToolNotFound, CodeSessionNotFound, CodeCallNotFound, CodeNotConnected,
+		CodeAmbiguousTarget, CodeIdempotency, CodeCancelled, CodePayloadTooLarge, CodeInvalidArguments,
+		CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeInvalidResult, CodeStoreUnavailable,
+		CodeDraining, CodeTimeout, CodeInternal, CodeNotFound, CodeMethodNotAllowed, CodeUnsupportedMedia,
+	}
+}
+
+// Error makes a Code usable as an errors.Is target.
+func (c Code) Error() string { return string(c) }
+
+// transient says whether a failure with this code may go away by itself.
+func (c Code) transient() bool {
+	switch c {
+	case CodeNotConnected, CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeStoreUnavailable,
+		CodeDraining, CodeTimeout, codeNotOwner:
+		return true
+	default:
+		return false
+	}
+}
+
+// Dispatched says whether a call reached its device.
+type Dispatched string
+
+// The three answers. Only DispatchedNo makes a retry safe for a tool that must not run twice.
+const (
+	DispatchedNo      Dispatched = "no"
+	DispatchedYes     Dispatched = "yes"
+	DispatchedUnknown Dispatched = "unknown"
+)
+
+// Violation is one broken rule of a schema. Pointer is the JSON Pointer (RFC 6901) of the offending value.
+type Violation struct {
+	Pointer string `json:"pointer"`
+	Message string `json:"message"`
+}
+
+// Candidate is one of several sessions a call could have meant.
+type Candidate struct {
+	SessionID string `json:"session_id"`
+	DeviceID  string `json:"device_id,omitempty"`
+	UserID    string `json:"user_id,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// Error is the one error type that crosses a boundary of this program: between rooms, between pods (as JSON) and,
+// through the doors, to clients. Message tells a person what to do next; Cause is logged and never shown or sent.
+type Error struct {
+	Code       Code          `json:"code"`
+	Message    string        `json:"message"`
+	Dispatched Dispatched    `json:"dispatched,omitempty"` // set on every failure of a call
+	CallID     string        `json:"call_id,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"` // zero: no advice
+	Violations []Violation   `json:"violations,omitempty"`  // with CodeInvalidArguments and invalid schemas
+	Candidates []Candidate   `json:"candidates,omitempty"`  // with CodeAmbiguousTarget
+	Cause      error         `json:"-"`
+}
+
+// Errorf builds an *Error with a formatted message.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// StoreUnavailable wraps a failure of the store or the bus. Nothing about the store shows in its message.
+func StoreUnavailable(op string, cause error) *Error {
+	return &Error{
+		Code: CodeStoreUnavailable, Message: storeUnavailableAdvice, RetryAfter: time.Second,
+		Cause: fmt.Errorf("%s: %w", op, cause),
+	}
+}
+
+// Error returns code, message and cause, for logs.
+func (e *Error) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Code, e.Message, e.Cause)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Message)
+}
+
+// Unwrap lets errors.Is find both the code and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause != nil {
+		return []error{e.Code, e.Cause}
+	}
+	return []error{e.Code}
+}
+
+// With returns a copy that says whether the call reached its device.
+func (e *Error) With(d Dispatched) *Error {
+	c := *e
+	c.Dispatched = d
+	return &c
+}
+
+// Retryable reports whether asking again is safe (the call was never dispatched) and may help.
+func (e *Error) Retryable() bool {
+	return e.Dispatched == DispatchedNo && e.Code.transient()
+}
+
+// AsError returns err as an *Error. What is not one becomes CodeInternal with a fixed message, its text kept as cause.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: err}
+}

@@ -1,0 +1,165 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Conn is a device's socket, as far as the registry needs it. Both methods return at once and are safe for
+// concurrent use.
+type Conn interface {
+	// Deliver queues a call for the device. An error means the device will not see the call.
+	Deliver(DeviceCall) error
+
+	// Close ends the socket. The connection calls Local.Close when it is gone, as after any other end.
+	Close(CloseCause)
+}
+
+// DeviceCall is a call as the device sees it: no server capability travels with it.
+type DeviceCall struct {
+	ID      string
+	Tool    string
+	Args    json.RawMessage
+	Timeout time.Duration // what is left when the call is written
+}
+
+// CloseCause says why the registry ends a socket. Package ws maps it to a close code.
+type CloseCause string
+
+// The causes.
+const (
+	CloseReplaced CloseCause = "replaced" // a newer connection claimed the session: do not come back
+	CloseKicked   CloseCause = "kicked"   // an operator ended the session: do not come back
+	CloseDraining CloseCause = "draining" // this pod is stopping: connect again, elsewhere
+)
+
+// Presence holds the sessions whose sockets are on this pod. It is safe for concurrent use.
+type Presence struct {
+	pod         string
+	store       SessionStore
+	bus         Bus
+	maxInFlight int
+	log         *slog.Logger
+
+	mu    sync.RWMutex
+	local map[Key]*Local
+}
+
+func newPresence(cfg PodConfig) *Presence {
+	return &Presence{
+		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, log: cfg.Log,
+		local: make(map[Key]*Local),
+	}
+}
+
+// Open claims the session for a new socket. Whoever held it before, on this pod or another, is told to close.
+// resumed reports that there was somebody. The caller must call Local.Close once the socket is gone.
+func (p *Presence) Open(ctx context.Context, s Session, c Conn) (l *Local, resumed bool, err error) {
+	if err := s.Validate(); err != nil {
+		return nil, false, err
+	}
+	s.Pod = p.pod
+	claim, err := p.store.Claim(ctx, s)
+	if err != nil {
+		return nil, false, err
+	}
+	l = newLocal(p, claim.Session, c)
+	if old := p.adopt(l); old != nil {
+		old.replaced()
+	}
+	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {
+		p.evictRemote(ctx, *prev)
+	}
+	return l, claim.Previous != nil, nil
+}
+
+// adopt puts l into the table unless a newer claim of the same session is already there, in which case l itself is
+// the one to go. It returns the socket that lost, if any.
+func (p *Presence) adopt(l *Local) *Local {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.local[l.key]
+	if old != nil && old.generation() > l.generation() {
+		return l
+	}
+	p.local[l.key] = l
+	return old
+}
+
+// evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod finds out
+// when it refreshes the session.
+func (p *Presence) evictRemote(ctx context.Context, prev Session) {
+	err := p.bus.Send(ctx, prev.Pod, Envelope{
+		V: EnvelopeVersion, Kind: EnvelopeEvict, Tenant: prev.Tenant, Session: prev.Key.Session,
+		Generation: prev.Generation, Reason: string(CloseReplaced),
+	})
+	if err != nil {
+		p.log.Debug("eviction not delivered", "session", prev.Key.Session, "pod", prev.Pod, "error", err)
+	}
+}
+
+// Kick ends a session wherever its socket is, without inviting the device back.
+func (p *Presence) Kick(ctx context.Context, s Session) error {
+	if s.Pod != p.pod {
+		return p.bus.Send(ctx, s.Pod, Envelope{
+			V: EnvelopeVersion, Kind: EnvelopeEvict, Tenant: s.Tenant, Session: s.Key.Session,
+			Generation: s.Generation, Reason: string(CloseKicked),
+		})
+	}
+	l := p.Get(s.Key)
+	if l == nil {
+		return ErrNoReceiver
+	}
+	l.conn.Close(CloseKicked)
+	return nil
+}
+
+// Get returns the session if its socket is on this pod, else nil.
+func (p *Presence) Get(key Key) *Local {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.local[key]
+}
+
+// All returns the sessions on this pod at this moment, in no order.
+func (p *Presence) All() []*Local {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	all := make([]*Local, 0, len(p.local))
+	for _, l := range p.local {
+		all = append(all, l)
+	}
+	return all
+}
+
+// Len returns how many sessions are on this pod.
+func (p *Presence) Len() int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return len(p.local)
+}
+
+// handleEvict closes the socket an eviction is about, unless a newer one has taken its place meanwhile.
+func (p *Presence) handleEvict(e Envelope) {
+	l := p.Get(e.Key())
+	if l == nil || l.generation() > e.Generation {
+		return
+	}
+	if e.Reason == string(CloseKicked) {
+		l.conn.Close(CloseKicked)
+		return
+	}
+	l.replaced()
+}
+
+// remove takes l out of the table if it is still the one there.
+func (p *Presence) remove(l *Local) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.local[l.key] == l {
+		delete(p.local, l.key)
+	}
+}

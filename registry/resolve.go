@@ -1,0 +1,122 @@
+package registry
+
+import "context"
+
+// maxCandidates bounds how many sessions an ambiguous_target error lists.
+const maxCandidates = 20
+
+// Select says which session to take when several match.
+type Select string
+
+// The choices. SelectNone refuses to guess a device.
+const (
+	SelectNone   Select = ""
+	SelectAny    Select = "any"
+	SelectNewest Select = "newest"
+)
+
+// Resolve chooses the session a call goes to. A target with a session id means that session; otherwise the sessions
+// that offer the tool and match the target are looked at: one is the answer, several are ambiguous unless sel says
+// that the caller does not care. All errors carry DispatchedNo.
+func (r *Router) Resolve(ctx context.Context, tenant, tool string, target Target, sel Select) (Route, error) {
+	route, err := r.resolve(ctx, tenant, tool, target, sel)
+	if err != nil {
+		return Route{}, AsError(err).With(DispatchedNo)
+	}
+	return route, nil
+}
+
+func (r *Router) resolve(ctx context.Context, tenant, tool string, target Target, sel Select) (Route, error) {
+	if target.SessionID != "" {
+		return r.resolveSession(ctx, Key{Tenant: tenant, Session: target.SessionID}, tool, target)
+	}
+	limit := maxCandidates
+	if sel != SelectNone {
+		limit = 1
+	}
+	found, more, err := r.firstMatches(ctx, Query{
+		Tenant: tenant, Target: target, Tool: tool, Limit: limit, Newest: sel == SelectNewest,
+	})
+	switch {
+	case err != nil:
+		return Route{}, err
+	case len(found) == 0:
+		return Route{}, r.nobodyOffers(ctx, tenant, tool, target)
+	case len(found) > 1 && sel == SelectNone || more && sel == SelectNone:
+		return Route{}, ambiguous(tool, found)
+	}
+	return routeTo(found[0], tool)
+}
+
+// firstMatches reads pages until it has q.Limit entries or there are no more.
+func (r *Router) firstMatches(ctx context.Context, q Query) (found []Entry, more bool, err error) {
+	limit := q.Limit
+	for {
+		q.Limit = limit - len(found)
+		page, next, err := r.dir.List(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(found, page...)
+		if next == nil || len(found) >= limit {
+			return found, next != nil && len(found) > 1, nil
+		}
+		q.After = *next
+	}
+}
+
+func (r *Router) resolveSession(ctx context.Context, key Key, tool string, target Target) (Route, error) {
+	if err := key.Validate(); err != nil {
+		return Route{}, Errorf(CodeSessionNotFound, "No session has this id.")
+	}
+	var e Entry
+	if l := r.presence.Get(key); l != nil {
+		e = l.entry()
+	} else {
+		var err error
+		if e, err = r.dir.Entry(ctx, key); err != nil {
+			return Route{}, err
+		}
+	}
+	if !target.Matches(e.Session) {
+		return Route{}, Errorf(CodeSessionNotFound, "The session does not match the rest of the target.")
+	}
+	return routeTo(e, tool)
+}
+
+// nobodyOffers finds out whether it is the tool or the device that is missing.
+func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target Target) error {
+	if !target.IsZero() {
+		found, _, err := r.firstMatches(ctx, Query{Tenant: tenant, Target: target, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return Errorf(CodeSessionNotFound, "No connected session matches the target.")
+		}
+	}
+	return Errorf(CodeToolNotFound, "No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
+}
+
+func routeTo(e Entry, tool string) (Route, error) {
+	for _, t := range e.Tools {
+		if t.Name == tool {
+			return Route{Session: e.Session, Spec: t}, nil
+		}
+	}
+	return Route{}, Errorf(CodeToolNotFound,
+		"The session %s does not offer the tool %q. GET /api/sessions/%s lists what it does.",
+		e.Session.Key.Session, tool, e.Session.Key.Session)
+}
+
+func ambiguous(tool string, found []Entry) *Error {
+	e := Errorf(CodeAmbiguousTarget,
+		"Several sessions offer %q. Name one in target, or set select to any or newest.", tool)
+	for _, f := range found {
+		e.Candidates = append(e.Candidates, Candidate{
+			SessionID: f.Session.Key.Session, DeviceID: f.Session.DeviceID,
+			UserID: f.Session.UserID, Name: f.Session.Name,
+		})
+	}
+	return e
+}

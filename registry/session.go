@@ -1,0 +1,163 @@
+package registry
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// DefaultTenant is the tenant of everybody when identity says nothing else.
+const DefaultTenant = "default"
+
+// Capabilities a device may declare in its connect frame. A device is never sent a frame type it did not ask for.
+const (
+	CapabilityAck      = "ack"
+	CapabilityProgress = "progress"
+	CapabilityCancel   = "cancel"
+	CapabilityDrain    = "drain"
+	CapabilityResume   = "resume"
+)
+
+const (
+	maxAttributeLen = 256
+	maxLabels       = 32
+	maxCapabilities = 32
+)
+
+var (
+	sessionIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	tenantPattern    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+	labelKeyPattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
+)
+
+// Key names one session within its tenant. It is part of every store key, so both halves are restricted to
+// characters that mean nothing to Redis.
+type Key struct {
+	Tenant  string
+	Session string
+}
+
+// Validate reports whether both halves are well-formed.
+func (k Key) Validate() error {
+	if !tenantPattern.MatchString(k.Tenant) {
+		return Errorf(CodeInvalidRequest, "The tenant must match %s.", tenantPattern)
+	}
+	if !sessionIDPattern.MatchString(k.Session) {
+		return Errorf(CodeInvalidRequest, "session_id must match %s.", sessionIDPattern)
+	}
+	return nil
+}
+
+// Ref is one claim of a session: the key and the generation the claim was given.
+type Ref struct {
+	Key
+	Generation int64
+}
+
+// Session is the logical identity of one device connection. It survives reconnects and may move between pods.
+type Session struct {
+	Key
+	Pod        string // the pod that holds the socket
+	Generation int64  // grows with every claim; the fencing token of all writes
+
+	Name         string // the label given in the connection's URL
+	DeviceID     string
+	DeviceName   string
+	UserID       string
+	Platform     string
+	Labels       map[string]string
+	Capabilities []string
+	ConnectedAt  time.Time // by the store's clock, set by Claim
+}
+
+// Ref returns the claim this value describes.
+func (s Session) Ref() Ref { return Ref{Key: s.Key, Generation: s.Generation} }
+
+// Can reports whether the device declared the capability.
+func (s Session) Can(capability string) bool { return slices.Contains(s.Capabilities, capability) }
+
+// Clone returns a copy that shares no map or slice with s.
+func (s Session) Clone() Session {
+	s.Labels = maps.Clone(s.Labels)
+	s.Capabilities = slices.Clone(s.Capabilities)
+	return s
+}
+
+// ValidateAttributes checks what a device says about itself. The error names the field.
+func (s Session) ValidateAttributes() error {
+	for _, f := range []struct{ name, value string }{
+		{"name", s.Name}, {"device_id", s.DeviceID}, {"device_name", s.DeviceName},
+		{"user_id", s.UserID}, {"platform", s.Platform},
+	} {
+		if err := validateAttribute(f.name, f.value); err != nil {
+			return err
+		}
+	}
+	if len(s.Labels) > maxLabels {
+		return Errorf(CodeInvalidRequest, "labels: at most %d are allowed.", maxLabels)
+	}
+	for k, v := range s.Labels {
+		if !labelKeyPattern.MatchString(k) {
+			return Errorf(CodeInvalidRequest, "labels: a key must match %s.", labelKeyPattern)
+		}
+		if err := validateAttribute("labels."+k, v); err != nil {
+			return err
+		}
+	}
+	if len(s.Capabilities) > maxCapabilities {
+		return Errorf(CodeInvalidRequest, "capabilities: at most %d are allowed.", maxCapabilities)
+	}
+	for _, c := range s.Capabilities {
+		if err := validateAttribute("capabilities", c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validateAttribute refuses what could hide in a log, a dashboard or a model's context.
+func validateAttribute(field, value string) error {
+	if len(value) > maxAttributeLen {
+		return Errorf(CodeInvalidRequest, "%s: at most %d bytes are allowed.", field, maxAttributeLen)
+	}
+	if !utf8.ValidString(value) {
+		return Errorf(CodeInvalidRequest, "%s: must be valid UTF-8.", field)
+	}
+	for _, r := range value {
+		if !unicode.IsPrint(r) {
+			return Errorf(CodeInvalidRequest, "%s: control and invisible characters are not allowed.", field)
+		}
+	}
+	return nil
+}
+
+// Target says which of the sessions offering a tool is meant. Empty fields do not restrict.
+type Target struct {
+	SessionID string
+	DeviceID  string
+	UserID    string
+	Labels    map[string]string
+}
+
+// IsZero reports whether the target restricts nothing.
+func (t Target) IsZero() bool {
+	return t.SessionID == "" && t.DeviceID == "" && t.UserID == "" && len(t.Labels) == 0
+}
+
+// Matches reports whether the session is one the target means.
+func (t Target) Matches(s Session) bool {
+	if t.SessionID != "" && t.SessionID != s.Key.Session ||
+		t.DeviceID != "" && t.DeviceID != s.DeviceID ||
+		t.UserID != "" && t.UserID != s.UserID {
+		return false
+	}
+	for k, v := range t.Labels {
+		if got, ok := s.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

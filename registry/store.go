@@ -1,0 +1,122 @@
+package registry
+
+import "context"
+
+// Entry is a session with the tools it offers, ordered by name.
+type Entry struct {
+	Session Session
+	Tools   []ToolSpec
+}
+
+// Claim is the outcome of claiming a session.
+type Claim struct {
+	Session  Session // as stored: pod, new generation and the store's time filled in
+	Previous *Session
+	// Previous is the claim this one replaced, nil when there was none. Only Key, Pod and Generation are set.
+}
+
+// SessionStore keeps who owns a session and what it offers. All methods are safe for concurrent use and honour
+// their context. A failure of the store itself is an *Error with CodeStoreUnavailable.
+//
+// Every write after Claim is fenced: it takes effect only while the claim it belongs to is the current one, and
+// answers ErrNotOwner otherwise. Whatever a pod writes late can therefore never touch its successor.
+type SessionStore interface {
+	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
+	// previous claim are gone afterwards: the new connection registers its own.
+	Claim(ctx context.Context, s Session) (Claim, error)
+
+	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools,
+	// but ErrNotOwner if somebody else owns the session now. It returns the session with its generation.
+	Restore(ctx context.Context, e Entry) (Session, error)
+
+	// Update replaces the attributes (names, device, labels, capabilities) of a claimed session.
+	Update(ctx context.Context, s Session) error
+
+	// PutTools adds or replaces the tools in put and removes those named in drop.
+	PutTools(ctx context.Context, s Session, put []ToolSpec, drop []string) error
+
+	// Refresh extends the life of the given claims, which all belong to one pod. It reports which of them the store
+	// no longer has (missing: to be restored) and which belong to somebody else (lost: their sockets must close).
+	Refresh(ctx context.Context, entries []Entry) (missing, lost []Key, err error)
+
+	// Release removes a claim, its tools and its traces in every index. It reports whether the claim was current.
+	// The session stays known as disconnected for one session TTL.
+	Release(ctx context.Context, s Session) (bool, error)
+}
+
+// Query selects sessions. Empty fields do not restrict.
+type Query struct {
+	Tenant string
+	Target
+	Tool   string // sessions offering a tool of this name
+	After  Cursor // start behind this place
+	Limit  int    // at most this many entries; zero means 100
+	Newest bool   // newest first instead of oldest first; the zero After is then the end
+}
+
+// Cursor is a place in the order of sessions: by generation, which is the order of connecting, then by id.
+// The zero value is the beginning.
+type Cursor struct {
+	Generation int64
+	Session    string
+}
+
+// Group is one distinct (name, specification) with the number of sessions that offer it.
+type Group struct {
+	Spec     ToolSpec
+	Sessions int
+}
+
+// GroupQuery selects groups of one tenant in order of name. Empty fields do not restrict.
+type GroupQuery struct {
+	Tenant string
+	Name   string
+	After  string // the cursor a page before returned
+	Limit  int    // at most this many groups; zero means 100
+}
+
+// Directory answers who is connected and what they offer. Sessions whose pod's lease has lapsed are not listed.
+// All methods are safe for concurrent use; a failure of the store is an *Error with CodeStoreUnavailable.
+type Directory interface {
+	// Entry returns one session with its tools: CodeSessionNotFound if nobody knows it, CodeNotConnected if it was
+	// connected less than one session TTL ago.
+	Entry(ctx context.Context, key Key) (Entry, error)
+
+	// List returns a page of sessions in order, and the cursor of the next page, nil on the last. A page may hold
+	// fewer entries than the limit, even none, and still have a next one.
+	List(ctx context.Context, q Query) ([]Entry, *Cursor, error)
+
+	// Groups returns a page of the distinct tools, and the cursor of the next page, empty on the last.
+	Groups(ctx context.Context, q GroupQuery) ([]Group, string, error)
+}
+
+// PodStore keeps the leases of the pods.
+type PodStore interface {
+	// Beat takes or renews the lease of a pod for the configured lease time. known reports whether the store still
+	// had an unlapsed lease: false on the first beat, after a pause longer than the lease, and after the store was
+	// emptied. The pod then announces its sessions again at once.
+	Beat(ctx context.Context, pod string) (known bool, err error)
+
+	// Live returns the pods whose lease has not lapsed.
+	Live(ctx context.Context) ([]string, error)
+
+	// Sweep releases what lapsed pods left behind, in bounded steps, and returns the pods it saw lapsed. Any pod
+	// may sweep at any time; two sweeping at once do no harm.
+	Sweep(ctx context.Context) ([]string, error)
+
+	// Leave gives up the lease of a pod whose sessions have been released.
+	Leave(ctx context.Context, pod string) error
+}
+
+// Store is everything a fleet shares. Memory implements it for one machine, package redisstore for many.
+type Store interface {
+	SessionStore
+	Directory
+	PodStore
+
+	// Ping reports whether the store can be read and written now.
+	Ping(ctx context.Context) error
+}
+
+// ErrNotOwner is returned by fenced writes of a claim that is no longer the current one.
+var ErrNotOwner = Errorf(codeNotOwner, "The session belongs to a newer connection.")

@@ -1,0 +1,153 @@
+package registry
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of a tool definition (protocol.md, "Limits").
+const (
+	MaxDescription  = 1024      // characters kept; the rest is cut
+	MaxSchemaBytes  = 64 << 10  // bytes of one parameters schema
+	MaxSchemaDepth  = 32        // nesting of one parameters schema
+	MaxToolTimeout  = time.Hour // the longest default timeout a tool may ask for
+	emptyParameters = `{"type":"object"}`
+)
+
+var toolNamePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+
+// SecurityLevel is how careful a caller must be with a tool.
+type SecurityLevel string
+
+// The levels a tool may declare. The empty level means SecuritySafe.
+const (
+	SecuritySafe        SecurityLevel = "safe"
+	SecurityUserConfirm SecurityLevel = "user_confirm"
+	SecurityAdminOnly   SecurityLevel = "admin_only"
+)
+
+// Annotations are MCP's hints about a tool. A device may lie in them: they inform people and models, never policy.
+type Annotations struct {
+	ReadOnlyHint    *bool `json:"readOnlyHint,omitempty"`
+	DestructiveHint *bool `json:"destructiveHint,omitempty"`
+	IdempotentHint  *bool `json:"idempotentHint,omitempty"`
+}
+
+// ToolSpec is what a tool says about itself. Values are immutable once Normalize returned them.
+type ToolSpec struct {
+	Name          string          `json:"name"`
+	Description   string          `json:"description"`
+	Parameters    json.RawMessage `json:"parameters"` // JSON Schema 2020-12, an object, compact
+	TimeoutMS     int64           `json:"timeout_ms,omitempty"`
+	Annotations   *Annotations    `json:"annotations,omitempty"`
+	SecurityLevel SecurityLevel   `json:"security_level,omitempty"`
+}
+
+// ValidToolName reports whether a tool may carry this name at all; policy may still refuse it.
+func ValidToolName(name string) bool { return toolNamePattern.MatchString(name) }
+
+// Normalize checks a definition and returns it in its canonical form: description cut to MaxDescription characters,
+// parameters compact and never empty. The error's message is the reason told to the device.
+func (t ToolSpec) Normalize() (ToolSpec, error) {
+	if !ValidToolName(t.Name) {
+		return t, Errorf(CodeInvalidRequest, "name must match %s", toolNamePattern)
+	}
+	t.Description = cleanDescription(t.Description)
+	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
+		t.Parameters = json.RawMessage(emptyParameters)
+	}
+	if len(t.Parameters) > MaxSchemaBytes {
+		return t, Errorf(CodeInvalidRequest, "parameters: at most %d bytes of schema are allowed", MaxSchemaBytes)
+	}
+	if t.Parameters[0] != '{' {
+		return t, Errorf(CodeInvalidRequest, "parameters: must be a JSON Schema object")
+	}
+	if depth := Depth(t.Parameters); depth > MaxSchemaDepth {
+		return t, Errorf(CodeInvalidRequest, "parameters: nested deeper than %d levels", MaxSchemaDepth)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, t.Parameters); err != nil {
+		return t, Errorf(CodeInvalidRequest, "parameters: not valid JSON")
+	}
+	t.Parameters = compact.Bytes()
+	if t.TimeoutMS < 0 || time.Duration(t.TimeoutMS)*time.Millisecond > MaxToolTimeout {
+		return t, Errorf(CodeInvalidRequest, "timeout_ms: must be between 0 and %d", MaxToolTimeout.Milliseconds())
+	}
+	switch t.SecurityLevel {
+	case "", SecuritySafe, SecurityUserConfirm, SecurityAdminOnly:
+	default:
+		return t, Errorf(CodeInvalidRequest, "security_level: must be safe, user_confirm or admin_only")
+	}
+	return t, nil
+}
+
+// Hash identifies the content of a specification: equal specs of many devices are stored once under it.
+func (t ToolSpec) Hash() string {
+	b, err := json.Marshal(t)
+	if err != nil { // cannot happen for a normalized spec: its only RawMessage was compacted
+		b = []byte(t.Name + "\x00" + t.Description + "\x00" + string(t.Parameters))
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// Timeout is the tool's own default, zero when it declares none.
+func (t ToolSpec) Timeout() time.Duration { return time.Duration(t.TimeoutMS) * time.Millisecond }
+
+// Depth returns how deep arrays and objects nest in a JSON text, without decoding it. Brackets in strings do not
+// count. It is meant for texts that are checked elsewhere: on broken JSON the answer is an upper bound.
+func Depth(text []byte) int {
+	depth, deepest := 0, 0
+	inString, escaped := false, false
+	for _, b := range text {
+		switch {
+		case escaped:
+			escaped = false
+		case inString && b == '\\':
+			escaped = true
+		case b == '"':
+			inString = !inString
+		case inString:
+		case b == '{' || b == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case b == '}' || b == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// cleanDescription keeps what a person can read: no control characters but line breaks and tabs, no characters
+// that hide or reorder text, at most MaxDescription characters. Descriptions end up in a model's context.
+func cleanDescription(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r < 0x20 || r == 0x7f || r == utf8.RuneError:
+			return -1
+		case r >= 0x200b && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2060 && r <= 0x2069, r == 0xfeff,
+			r >= 0xe0000 && r <= 0xe007f: // zero-width, bidirectional overrides, invisible tag characters
+			return -1
+		}
+		return r
+	}, s)
+	if utf8.RuneCountInString(s) <= MaxDescription {
+		return s
+	}
+	n := 0
+	for i := range s {
+		if n == MaxDescription {
+			return s[:i]
+		}
+		n++
+	}
+	return s
+}

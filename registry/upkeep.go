@@ -1,0 +1,128 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	refreshBatch = 256             // sessions refreshed with one call to the store
+	storeTimeout = 5 * time.Second // for one step of the upkeep
+)
+
+// beatLoop renews the lease five times per lease, so that four lost beats do no harm, answers callers that wait for
+// dead pods, and cleans up after those.
+func (p *Pod) beatLoop(ctx context.Context) {
+	ticker := time.NewTicker(p.cfg.PodLease / 5)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			p.beat(ctx)
+		}
+	}
+}
+
+func (p *Pod) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	known, err := p.cfg.Store.Beat(ctx, p.cfg.ID)
+	if err != nil {
+		p.logStore(ctx, "lease not renewed", err)
+		return
+	}
+	if !known {
+		p.cfg.Log.Warn("the store had lost this pod's lease; announcing its sessions again")
+		select {
+		case p.refresh <- struct{}{}:
+		default: // already asked for
+		}
+	}
+	live, err := p.cfg.Store.Live(ctx)
+	if err != nil {
+		p.logStore(ctx, "live pods not read", err)
+		return
+	}
+	p.Router.failDeadPods(live)
+	dead, err := p.cfg.Store.Sweep(ctx)
+	if err != nil {
+		p.logStore(ctx, "dead pods not swept", err)
+	}
+	for _, pod := range dead {
+		p.cfg.Log.Warn("pod is dead; its sessions were removed", "dead_pod", pod)
+	}
+}
+
+// refreshLoop extends the life of the sessions on this pod three times per TTL, and at once when asked to.
+func (p *Pod) refreshLoop(ctx context.Context) {
+	for {
+		pause := p.cfg.SessionTTL / 3
+		pause -= rand.N(pause/10 + 1) // pods that started together drift apart
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-p.refresh:
+			timer.Stop()
+		case <-timer.C:
+		}
+		p.refreshAll(ctx)
+	}
+}
+
+func (p *Pod) refreshAll(ctx context.Context) {
+	locals := p.Presence.All()
+	for start := 0; start < len(locals); start += refreshBatch {
+		p.refreshSome(ctx, locals[start:min(start+refreshBatch, len(locals))])
+	}
+}
+
+func (p *Pod) refreshSome(ctx context.Context, locals []*Local) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	entries := make([]Entry, len(locals))
+	for i, l := range locals {
+		entries[i] = l.entry()
+	}
+	missing, lost, err := p.cfg.Store.Refresh(ctx, entries)
+	if err != nil {
+		p.logStore(ctx, "sessions not refreshed", err)
+		return
+	}
+	for _, key := range missing {
+		p.restore(ctx, key)
+	}
+	for _, key := range lost {
+		i := slices.IndexFunc(locals, func(l *Local) bool { return l.key == key })
+		// A generation that changed since the question was asked makes the answer void.
+		if i >= 0 && locals[i].generation() == entries[i].Session.Generation {
+			locals[i].replaced()
+		}
+	}
+}
+
+func (p *Pod) restore(ctx context.Context, key Key) {
+	l := p.Presence.Get(key)
+	if l == nil {
+		return
+	}
+	switch err := l.restore(ctx); {
+	case errors.Is(err, ErrNotOwner):
+		l.replaced()
+	case err != nil:
+		p.logStore(ctx, "session not restored", err)
+	}
+}
+
+// logStore logs a failure of the store, except those that only mean that the pod is closing.
+func (p *Pod) logStore(ctx context.Context, msg string, err error) {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		p.cfg.Log.Warn(msg, "error", err)
+	}
+}
