@@ -15,7 +15,6 @@ const expiryGrace = 200 * time.Millisecond
 
 // flight is a call that was written, or is about to be written, to a local socket.
 type flight struct {
-	local  *Local
 	callID string
 	reply  func(Reply) // called at most once with the final reply; may be called with receipts before
 	done   atomic.Bool
@@ -58,17 +57,9 @@ func (l *Local) deliver(c DeviceCall, receipts bool, reply func(Reply)) error {
 		return Errorf(CodeToolNotFound, "The session does not offer the tool %q. List its tools and try again.", c.Tool).
 			With(DispatchedNo)
 	}
-	f := &flight{local: l, callID: c.ID, reply: reply}
-	if err := l.board(f); err != nil {
+	f := &flight{callID: c.ID, reply: reply}
+	if err := l.board(f, c.Timeout, receipts); err != nil {
 		return err
-	}
-	f.expiry = time.AfterFunc(c.Timeout+expiryGrace, func() { l.forget(f.callID) })
-	if receipts {
-		f.notice = time.AfterFunc(receiptAfter, func() {
-			if !f.done.Load() {
-				f.reply(Reply{V: EnvelopeVersion, CallID: f.callID, Delivered: true})
-			}
-		})
 	}
 	if err := l.conn.Deliver(c); err != nil {
 		l.forget(f.callID)
@@ -77,8 +68,9 @@ func (l *Local) deliver(c DeviceCall, receipts bool, reply func(Reply)) error {
 	return nil
 }
 
-// board adds the flight, within the limit of calls in flight per session.
-func (l *Local) board(f *flight) error {
+// board adds the flight, within the limit of calls in flight per session, and starts its timers. Both happen under
+// the lock, so whoever takes the flight out sees the timers it has to stop.
+func (l *Local) board(f *flight, timeout time.Duration, receipts bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -93,7 +85,18 @@ func (l *Local) board(f *flight) error {
 		l.flights = make(map[string]*flight)
 	}
 	l.flights[f.callID] = f
+	f.expiry = time.AfterFunc(timeout+expiryGrace, func() { l.forget(f.callID) })
+	if receipts {
+		f.notice = time.AfterFunc(receiptAfter, f.sendReceipt)
+	}
 	return nil
+}
+
+// sendReceipt tells the waiting pod that the call was written and is not answered yet.
+func (f *flight) sendReceipt() {
+	if !f.done.Load() {
+		f.reply(Reply{V: EnvelopeVersion, CallID: f.callID, Delivered: true})
+	}
 }
 
 // Settle hands the device's answer to whoever waits for it. It reports whether the call was open; an answer to no

@@ -1,0 +1,190 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MemoryOptions configures a Memory store.
+type MemoryOptions struct {
+	SessionTTL time.Duration    // default DefaultSessionTTL
+	PodLease   time.Duration    // default DefaultPodLease
+	Now        func() time.Time // the store's clock; default time.Now
+}
+
+// Memory is the store of a gateway that runs alone: no Redis, nothing kept over a restart. It behaves as a shared
+// store does, and several pods of one process may use it together, each with a bus of its own.
+type Memory struct {
+	opts MemoryOptions
+
+	mu         sync.Mutex
+	sessions   map[Key]*memorySession
+	gone       map[Key]time.Time // when a disconnected session is forgotten
+	pods       map[string]time.Time
+	generation int64
+
+	buses sync.Map // pod → *MemoryBus
+}
+
+var _ Store = (*Memory)(nil)
+
+type memorySession struct {
+	session Session
+	tools   map[string]ToolSpec
+	expires time.Time
+}
+
+// NewMemory returns an empty store.
+func NewMemory(o MemoryOptions) *Memory {
+	if o.SessionTTL <= 0 {
+		o.SessionTTL = DefaultSessionTTL
+	}
+	if o.PodLease <= 0 {
+		o.PodLease = DefaultPodLease
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Memory{
+		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]time.Time), pods: make(map[string]time.Time),
+	}
+}
+
+// Ping implements Store.
+func (m *Memory) Ping(context.Context) error { return nil }
+
+// Claim implements SessionStore.
+func (m *Memory) Claim(_ context.Context, s Session) (Claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var previous *Session
+	if old := m.liveLocked(s.Key); old != nil {
+		previous = &Session{Key: s.Key, Pod: old.session.Pod, Generation: old.session.Generation}
+	}
+	return Claim{Session: m.storeLocked(s, nil), Previous: previous}, nil
+}
+
+// Restore implements SessionStore.
+func (m *Memory) Restore(_ context.Context, e Entry) (Session, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.liveLocked(e.Session.Key); old != nil &&
+		(old.session.Pod != e.Session.Pod || old.session.Generation != e.Session.Generation) {
+		return Session{}, ErrNotOwner
+	}
+	return m.storeLocked(e.Session, e.Tools), nil
+}
+
+// storeLocked writes a session under a new generation.
+func (m *Memory) storeLocked(s Session, tools []ToolSpec) Session {
+	now := m.opts.Now()
+	m.generation = max(m.generation+1, now.UnixMicro())
+	s = s.Clone()
+	s.Generation = m.generation
+	if s.ConnectedAt.IsZero() {
+		s.ConnectedAt = now.UTC().Truncate(time.Millisecond)
+	}
+	stored := &memorySession{session: s, tools: make(map[string]ToolSpec, len(tools)), expires: now.Add(m.opts.SessionTTL)}
+	for _, t := range tools {
+		stored.tools[t.Name] = t
+	}
+	m.sessions[s.Key] = stored
+	delete(m.gone, s.Key)
+	return s.Clone()
+}
+
+// Update implements SessionStore.
+func (m *Memory) Update(_ context.Context, s Session) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stored := m.ownedLocked(s)
+	if stored == nil {
+		return ErrNotOwner
+	}
+	stored.session = s.Clone()
+	return nil
+}
+
+// PutTools implements SessionStore.
+func (m *Memory) PutTools(_ context.Context, s Session, put []ToolSpec, drop []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stored := m.ownedLocked(s)
+	if stored == nil {
+		return ErrNotOwner
+	}
+	for _, name := range drop {
+		delete(stored.tools, name)
+	}
+	for _, t := range put {
+		stored.tools[t.Name] = t
+	}
+	return nil
+}
+
+// Refresh implements SessionStore.
+func (m *Memory) Refresh(_ context.Context, entries []Entry) (missing, lost []Key, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	expires := m.opts.Now().Add(m.opts.SessionTTL)
+	for _, e := range entries {
+		switch stored := m.liveLocked(e.Session.Key); {
+		case stored == nil:
+			missing = append(missing, e.Session.Key)
+		case m.ownedLocked(e.Session) == nil:
+			lost = append(lost, e.Session.Key)
+		default:
+			stored.expires = expires
+		}
+	}
+	return missing, lost, nil
+}
+
+// Release implements SessionStore.
+func (m *Memory) Release(_ context.Context, s Session) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ownedLocked(s) == nil {
+		return false, nil
+	}
+	m.forgetLocked(s.Key)
+	return true, nil
+}
+
+// forgetLocked removes a session but keeps it known as disconnected for a while.
+func (m *Memory) forgetLocked(key Key) {
+	delete(m.sessions, key)
+	m.gone[key] = m.opts.Now().Add(m.opts.SessionTTL)
+}
+
+// liveLocked returns the session unless it has expired.
+func (m *Memory) liveLocked(key Key) *memorySession {
+	stored := m.sessions[key]
+	if stored == nil || !m.opts.Now().Before(stored.expires) {
+		return nil
+	}
+	return stored
+}
+
+// ownedLocked returns the session if s is its current claim.
+func (m *Memory) ownedLocked(s Session) *memorySession {
+	stored := m.liveLocked(s.Key)
+	if stored == nil || stored.session.Pod != s.Pod || stored.session.Generation != s.Generation {
+		return nil
+	}
+	return stored
+}
+
+func (s *memorySession) entry() Entry {
+	tools := slices.SortedFunc(maps.Values(s.tools), func(a, b ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	return Entry{Session: s.session.Clone(), Tools: tools}
+}
+
+func compareCursor(a, b Cursor) int {
+	return cmp.Or(cmp.Compare(a.Generation, b.Generation), strings.Compare(a.Session, b.Session))
+}

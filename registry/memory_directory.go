@@ -1,0 +1,192 @@
+package registry
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+)
+
+// defaultPage is the size of a page when a query names none.
+const defaultPage = 100
+
+// Entry implements Directory.
+func (m *Memory) Entry(_ context.Context, key Key) (Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if stored := m.liveLocked(key); stored != nil {
+		if !m.podLiveLocked(stored.session.Pod) {
+			return Entry{}, notConnected()
+		}
+		return stored.entry(), nil
+	}
+	if until, ok := m.gone[key]; ok && m.opts.Now().Before(until) {
+		return Entry{}, notConnected()
+	}
+	return Entry{}, Errorf(CodeSessionNotFound, "No session has this id.")
+}
+
+// List implements Directory.
+func (m *Memory) List(_ context.Context, q Query) ([]Entry, *Cursor, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	limit := q.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	var found []*memorySession
+	for key, stored := range m.sessions {
+		if key.Tenant == q.Tenant && m.matchesLocked(stored, q) {
+			found = append(found, stored)
+		}
+	}
+	slices.SortFunc(found, func(a, b *memorySession) int {
+		order := compareCursor(a.cursor(), b.cursor())
+		if q.Newest {
+			return -order
+		}
+		return order
+	})
+	var next *Cursor
+	if len(found) > limit {
+		found = found[:limit]
+		last := found[limit-1].cursor()
+		next = &last
+	}
+	page := make([]Entry, len(found))
+	for i, stored := range found {
+		page[i] = stored.entry()
+	}
+	return page, next, nil
+}
+
+func (s *memorySession) cursor() Cursor {
+	return Cursor{Generation: s.session.Generation, Session: s.session.Key.Session}
+}
+
+func (m *Memory) matchesLocked(stored *memorySession, q Query) bool {
+	if m.liveLocked(stored.session.Key) != stored || !m.podLiveLocked(stored.session.Pod) || !q.Matches(stored.session) {
+		return false
+	}
+	if q.Tool != "" {
+		if _, ok := stored.tools[q.Tool]; !ok {
+			return false
+		}
+	}
+	if q.After == (Cursor{}) {
+		return true
+	}
+	order := compareCursor(stored.cursor(), q.After)
+	if q.Newest {
+		return order < 0
+	}
+	return order > 0
+}
+
+// Groups implements Directory.
+func (m *Memory) Groups(_ context.Context, q GroupQuery) ([]Group, string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	limit := q.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	groups := make(map[string]*Group) // by name and hash: the order of the pages
+	for key, stored := range m.sessions {
+		if key.Tenant != q.Tenant || !m.matchesLocked(stored, Query{}) {
+			continue
+		}
+		for _, t := range stored.tools {
+			id := t.Name + "\x00" + t.Hash()
+			switch {
+			case q.Name != "" && t.Name != q.Name || id <= q.After:
+			case groups[id] == nil:
+				groups[id] = &Group{Spec: t, Sessions: 1}
+			default:
+				groups[id].Sessions++
+			}
+		}
+	}
+	ids := make([]string, 0, len(groups))
+	for id := range groups {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, strings.Compare)
+	next := ""
+	if len(ids) > limit {
+		ids = ids[:limit]
+		next = ids[limit-1]
+	}
+	page := make([]Group, len(ids))
+	for i, id := range ids {
+		page[i] = *groups[id]
+	}
+	return page, next, nil
+}
+
+// Beat implements PodStore.
+func (m *Memory) Beat(_ context.Context, pod string) (known bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known = m.podLiveLocked(pod)
+	m.pods[pod] = m.opts.Now().Add(leaseExpiry(m.opts.PodLease))
+	return known, nil
+}
+
+// leaseExpiry is when a lease lapses after its last renewal. It is shorter than the configured lease, which is the
+// promise to users: what is left of it is for finding the lapse and cleaning up.
+func leaseExpiry(lease time.Duration) time.Duration { return lease * 4 / 5 }
+
+func (m *Memory) podLiveLocked(pod string) bool {
+	expires, ok := m.pods[pod]
+	return ok && m.opts.Now().Before(expires)
+}
+
+// Live implements PodStore.
+func (m *Memory) Live(context.Context) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var live []string
+	for pod := range m.pods {
+		if m.podLiveLocked(pod) {
+			live = append(live, pod)
+		}
+	}
+	return live, nil
+}
+
+// Sweep implements PodStore. It also forgets what has expired.
+func (m *Memory) Sweep(context.Context) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var dead []string
+	for pod := range m.pods {
+		if !m.podLiveLocked(pod) {
+			dead = append(dead, pod)
+			delete(m.pods, pod)
+		}
+	}
+	for key, stored := range m.sessions {
+		switch {
+		case slices.Contains(dead, stored.session.Pod):
+			m.forgetLocked(key)
+		case m.liveLocked(key) == nil:
+			delete(m.sessions, key)
+		}
+	}
+	now := m.opts.Now()
+	for key, until := range m.gone {
+		if !now.Before(until) {
+			delete(m.gone, key)
+		}
+	}
+	return dead, nil
+}
+
+// Leave implements PodStore.
+func (m *Memory) Leave(_ context.Context, pod string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, pod)
+	return nil
+}

@@ -1,0 +1,19 @@
+package registry_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMemoryConformance(t *testing.T) {
+	registrytest.Run(t, func(_ *testing.T, o registrytest.Options) (registry.Store, func() registry.Bus) {
+		m := registry.NewMemory(registry.MemoryOptions{SessionTTL: o.SessionTTL, PodLease: o.PodLease})
+		return m, func() registry.Bus { return m.NewBus() }
+	})
+}

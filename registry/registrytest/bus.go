@@ -1,0 +1,151 @@
+package registrytest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// inbox records what a bus delivers.
+type inbox struct {
+	envelopes chan registry.Envelope
+	replies   chan registry.Reply
+}
+
+func newInbox() *inbox {
+	return &inbox{envelopes: make(chan registry.Envelope, 4096), replies: make(chan registry.Reply, 4096)}
+}
+
+func (i *inbox) HandleEnvelope(e registry.Envelope) { i.envelopes <- e }
+func (i *inbox) HandleReply(r registry.Reply)       { i.replies <- r }
+
+func (f *fixture) listen(pod string, h registry.BusHandler) registry.Bus {
+	f.Helper()
+	bus := f.newBus()
+	if err := bus.Listen(f.ctx, pod, h); err != nil {
+		f.Fatalf("listen: %v", err)
+	}
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := bus.Close(ctx); err != nil {
+			f.Errorf("close bus: %v", err)
+		}
+	})
+	return bus
+}
+
+func receive[T any](f *fixture, what string, c <-chan T) T {
+	f.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		f.Fatalf("%s did not arrive", what)
+		panic("unreachable")
+	}
+}
+
+var busTests = []subtest{
+	{name: "an envelope and its reply arrive whole", run: func(f *fixture) {
+		a, b := f.pod("a"), f.pod("b")
+		inA, inB := newInbox(), newInbox()
+		busA, busB := f.listen(a, inA), f.listen(b, inB)
+		if err := errors.Join(busA.Healthy(), busB.Healthy()); err != nil {
+			f.Fatalf("not healthy after Listen: %v", err)
+		}
+		sent := registry.Envelope{
+			V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: f.tenant, Session: "s1", Generation: 7,
+			CallID: "c1", Tool: "camera", Args: json.RawMessage(`{"big":12345678901234567890,"s":"é\u0000"}`),
+			TimeoutMS: 1234, ReplyTo: a,
+		}
+		if err := busA.Send(f.ctx, b, sent); err != nil {
+			f.Fatal(err)
+		}
+		if got := receive(f, "the envelope", inB.envelopes); !reflect.DeepEqual(got, sent) {
+			f.Errorf("envelope %+v\nwant     %+v", got, sent)
+		}
+		for _, r := range []registry.Reply{
+			{V: 1, CallID: "c1", Delivered: true},
+			{V: 1, CallID: "c1", Result: &registry.Result{Success: true, Output: "out", Structured: json.RawMessage(`{"n":12345678901234567890}`)}},
+			{V: 1, CallID: "c2", Err: registry.Errorf(registry.CodeBusy, "wait").With(registry.DispatchedNo)},
+		} {
+			if err := busB.Reply(a, r); err != nil {
+				f.Fatal(err)
+			}
+			if got := receive(f, "the reply", inA.replies); !reflect.DeepEqual(got, r) {
+				f.Errorf("reply %+v\nwant  %+v", got, r)
+			}
+		}
+	}},
+	{name: "sending to nobody says so", run: func(f *fixture) {
+		bus := f.listen(f.pod("a"), newInbox())
+		err := bus.Send(f.ctx, "nobody-"+f.id, registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: "c"})
+		if !errors.Is(err, registry.ErrNoReceiver) {
+			f.Errorf("got %v", err)
+		}
+		if d := registry.AsError(err).Dispatched; d != registry.DispatchedNo {
+			f.Errorf("dispatched %q", d)
+		}
+	}},
+	{name: "a pod can send to itself", run: func(f *fixture) {
+		a, in := f.pod("a"), newInbox()
+		bus := f.listen(a, in)
+		if err := bus.Send(f.ctx, a, registry.Envelope{V: 1, Kind: registry.EnvelopeEvict, Session: "s"}); err != nil {
+			f.Fatal(err)
+		}
+		if got := receive(f, "the envelope", in.envelopes); got.Session != "s" {
+			f.Errorf("got %+v", got)
+		}
+	}},
+	{name: "many at once arrive exactly once each", run: func(f *fixture) {
+		const senders, each = 8, 100
+		a, b := f.pod("a"), f.pod("b")
+		inA, inB := newInbox(), newInbox()
+		busA, busB := f.listen(a, inA), f.listen(b, inB)
+		var wg sync.WaitGroup
+		for s := range senders {
+			wg.Go(func() {
+				for i := range each {
+					id := fmt.Sprintf("%d-%d", s, i)
+					if err := busA.Send(f.ctx, b, registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: id}); err != nil {
+						f.Errorf("send: %v", err)
+					}
+					if err := busB.Reply(a, registry.Reply{V: 1, CallID: id, Result: &registry.Result{Output: strings.Repeat("x", 100)}}); err != nil {
+						f.Errorf("reply: %v", err)
+					}
+				}
+			})
+		}
+		calls, answers := make(map[string]int), make(map[string]int)
+		for range senders * each {
+			calls[receive(f, "an envelope", inB.envelopes).CallID]++
+			answers[receive(f, "a reply", inA.replies).CallID]++
+		}
+		wg.Wait()
+		if len(calls) != senders*each || len(answers) != senders*each {
+			f.Errorf("%d distinct calls and %d distinct answers of %d", len(calls), len(answers), senders*each)
+		}
+	}},
+	{name: "a closed bus receives nothing and refuses", run: func(f *fixture) {
+		a, b := f.pod("a"), f.pod("b")
+		busA := f.listen(a, newInbox())
+		busB := f.listen(b, newInbox())
+		if err := busB.Close(f.ctx); err != nil {
+			f.Fatal(err)
+		}
+		if busB.Healthy() == nil {
+			f.Error("a closed bus says it is healthy")
+		}
+		f.eventually("nobody listens any more", func() bool {
+			return errors.Is(busA.Send(f.ctx, b, registry.Envelope{V: 1, CallID: "c"}), registry.ErrNoReceiver)
+		})
+	}},
+}

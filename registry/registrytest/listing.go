@@ -1,0 +1,134 @@
+package registrytest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/farhand/farhand/registry"
+)
+
+var listingTests = []subtest{
+	{name: "sessions are listed in the order of connecting", run: func(f *fixture) {
+		pod := f.pod("a")
+		var want []string
+		for i := range 10 {
+			name := fmt.Sprintf("s%d", (i*7)%10)
+			f.claim(name, pod)
+			want = append(want, name+"()")
+		}
+		if got := names(f.list(registry.Query{})); got != strings.Join(want, " ") {
+			f.Errorf("listed %s\nwant   %s", got, strings.Join(want, " "))
+		}
+		newest := f.list(registry.Query{Newest: true, Limit: 1})
+		if len(newest) != 10 || newest[0].Session.Key.Session+"()" != want[9] || newest[9].Session.Key.Session+"()" != want[0] {
+			f.Errorf("newest first: %s", names(newest))
+		}
+	}},
+	{name: "filters combine", run: func(f *fixture) {
+		pod := f.pod("a")
+		for i := range 8 {
+			s := f.claim(fmt.Sprintf("s%d", i), pod, func(s *registry.Session) {
+				s.DeviceID = fmt.Sprintf("d%d", i%4)
+				s.UserID = fmt.Sprintf("u%d", i%2)
+				s.Labels = map[string]string{"half": fmt.Sprint(i / 4), "all": "y"}
+			})
+			f.putTools(s, tool(fmt.Sprintf("tool%d", i%2), "x"), tool("common", "x"))
+		}
+		for _, c := range []struct {
+			q    registry.Query
+			want string
+		}{
+			{registry.Query{Tool: "tool1", Target: registry.Target{UserID: "u1", Labels: map[string]string{"half": "1", "all": "y"}}}, "s5 s7"},
+			{registry.Query{Target: registry.Target{SessionID: "s3"}}, "s3"},
+			{registry.Query{Tool: "tool0", Target: registry.Target{SessionID: "s3"}}, ""},
+			{registry.Query{Target: registry.Target{DeviceID: "d2"}}, "s2 s6"},
+			{registry.Query{Tool: "common", Target: registry.Target{DeviceID: "d2", Labels: map[string]string{"half": "0"}}}, "s2"},
+			{registry.Query{Target: registry.Target{SessionID: "nobody"}}, ""},
+			{registry.Query{Tool: "nothing"}, ""},
+		} {
+			var got []string
+			for _, e := range f.list(c.q) {
+				got = append(got, e.Session.Key.Session)
+			}
+			if strings.Join(got, " ") != c.want {
+				f.Errorf("%+v: %v, want %s", c.q, got, c.want)
+			}
+		}
+	}},
+	{name: "paging neither skips nor repeats while sessions come and go", run: func(f *fixture) {
+		pod := f.pod("a")
+		var all []registry.Session
+		for i := range 12 {
+			all = append(all, f.claim(fmt.Sprintf("s%02d", i), pod))
+		}
+		var seen []string
+		q := registry.Query{Tenant: f.tenant, Limit: 4}
+		for round := 0; ; round++ {
+			page, next, err := f.store.List(f.ctx, q)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for _, e := range page {
+				seen = append(seen, e.Session.Key.Session)
+			}
+			if next == nil {
+				break
+			}
+			q.After = *next
+			if round == 0 { // one already seen and one still to come go; a new one comes
+				for _, i := range []int{1, 9} {
+					if _, err := f.store.Release(f.ctx, all[i]); err != nil {
+						f.Fatal(err)
+					}
+				}
+				f.claim("new", pod)
+			}
+		}
+		want := "s00 s01 s02 s03 s04 s05 s06 s07 s08 s10 s11 new"
+		if got := strings.Join(seen, " "); got != want {
+			f.Errorf("saw  %s\nwant %s", got, want)
+		}
+	}},
+	{name: "equal tools are one group with their number of sessions", run: func(f *fixture) {
+		pod := f.pod("a")
+		for i := range 7 {
+			f.putTools(f.claim(fmt.Sprintf("s%d", i), pod),
+				tool("common", "x"), tool("split", fmt.Sprint(i%2)), tool(fmt.Sprintf("own%d", i), "x"))
+		}
+		got := f.groups(registry.GroupQuery{})
+		if len(got) != 10 || got["common x"] != 7 || got["split 0"] != 4 || got["split 1"] != 3 || got["own3 x"] != 1 {
+			f.Errorf("groups %v", got)
+		}
+		got = f.groups(registry.GroupQuery{Name: "split"})
+		if len(got) != 2 || got["split 0"] != 4 {
+			f.Errorf("groups by name %v", got)
+		}
+	}},
+	{name: "two tenants never see each other", run: func(f *fixture) {
+		pod := f.pod("a")
+		f.putTools(f.claim("same", pod, device("d1")), tool("camera", "mine"))
+		other := registry.Session{Key: registry.Key{Tenant: f.tenant + "x", Session: "same"}, Pod: pod, DeviceID: "d1"}
+		claim, err := f.store.Claim(f.ctx, other)
+		if err != nil || claim.Previous != nil {
+			f.Fatalf("claim in the other tenant: %+v, %v", claim.Previous, err)
+		}
+		f.putTools(claim.Session, tool("camera", "theirs"), tool("secret", "theirs"))
+		for what, q := range map[string]registry.Query{
+			"all": {}, "tool": {Tool: "camera"}, "device": {Target: registry.Target{DeviceID: "d1"}},
+			"session": {Target: registry.Target{SessionID: "same"}},
+		} {
+			if got := f.list(q); len(got) != 1 || got[0].Tools[0].Description != "mine" {
+				f.Errorf("%s: %+v", what, got)
+			}
+		}
+		if got := f.groups(registry.GroupQuery{}); len(got) != 1 || got["camera mine"] != 1 {
+			f.Errorf("groups %v", got)
+		}
+		if _, err := f.store.Release(f.ctx, claim.Session); err != nil {
+			f.Fatal(err)
+		}
+		if got := names(f.list(registry.Query{})); got != "same(camera)" {
+			f.Errorf("after the other tenant's release: %s", got)
+		}
+	}},
+}

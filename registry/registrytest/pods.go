@@ -1,0 +1,101 @@
+package registrytest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+var podTests = []subtest{
+	{name: "a lease is known while it is renewed", run: func(f *fixture) {
+		pod := "p-" + f.id
+		for i, want := range []bool{false, true, true} {
+			known, err := f.store.Beat(f.ctx, pod)
+			if err != nil || known != want {
+				f.Fatalf("beat %d: known %v, %v; want %v", i, known, err, want)
+			}
+		}
+		f.eventually("the pod is live", func() bool { return f.live(pod) })
+		if err := f.store.Leave(f.ctx, pod); err != nil {
+			f.Fatal(err)
+		}
+		f.eventually("the pod that left is gone", func() bool { return !f.live(pod) })
+	}},
+	{name: "a dead pod's sessions vanish within the lease and are swept",
+		options: Options{SessionTTL: time.Minute, PodLease: 500 * time.Millisecond}, run: func(f *fixture) {
+			dead, alive := f.pod("dead"), f.pod("alive")
+			for i := range 5 {
+				f.putTools(f.claim(fmt.Sprintf("d%d", i), dead, device("x")), tool("camera", "x"), tool("own", "x"))
+			}
+			moved := f.claim("moved", dead)
+			f.putTools(moved, tool("camera", "x"))
+			f.putTools(f.claim("moved", alive), tool("camera", "x"))
+			died := time.Now()
+			f.eventually("the sessions are not listed any more", func() bool {
+				if _, err := f.store.Beat(f.ctx, alive); err != nil {
+					f.Fatal(err)
+				}
+				return names(f.list(registry.Query{})) == "moved(camera)"
+			})
+			if took := time.Since(died); took > 500*time.Millisecond+2*time.Second {
+				f.Errorf("took %v with a lease of 500ms", took)
+			}
+			_, err := f.store.Entry(f.ctx, f.key("d0"))
+			f.wantCode(err, registry.CodeNotConnected)
+			f.eventually("the dead pod is swept", func() bool {
+				if _, err := f.store.Beat(f.ctx, alive); err != nil {
+					f.Fatal(err)
+				}
+				if _, err := f.store.Sweep(f.ctx); err != nil {
+					f.Fatal(err)
+				}
+				got := f.groups(registry.GroupQuery{})
+				return len(got) == 1 && got["camera x"] == 1
+			})
+			known, err := f.store.Beat(f.ctx, dead)
+			if err != nil || known {
+				f.Errorf("the dead pod's lease came back by itself: %v, %v", known, err)
+			}
+		}},
+	{name: "a pod that comes back restores its sessions",
+		options: Options{SessionTTL: time.Minute, PodLease: 300 * time.Millisecond}, run: func(f *fixture) {
+			pod := f.pod("paused")
+			s := f.claim("s1", pod)
+			e := registry.Entry{Session: s, Tools: []registry.ToolSpec{tool("camera", "x")}}
+			f.putTools(s, e.Tools...)
+			f.eventually("another pod sweeps it", func() bool {
+				if _, err := f.store.Sweep(f.ctx); err != nil {
+					f.Fatal(err)
+				}
+				missing, _, err := f.store.Refresh(f.ctx, []registry.Entry{e})
+				return err == nil && len(missing) == 1
+			})
+			if _, err := f.store.Beat(f.ctx, pod); err != nil {
+				f.Fatal(err)
+			}
+			restored, err := f.store.Restore(f.ctx, e)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.eventually("the session is listed again", func() bool {
+				if _, err := f.store.Beat(f.ctx, pod); err != nil {
+					f.Fatal(err)
+				}
+				return names(f.list(registry.Query{})) == "s1(camera)"
+			})
+			if restored.Generation <= s.Generation {
+				f.Errorf("generation %d after %d", restored.Generation, s.Generation)
+			}
+		}},
+}
+
+func (f *fixture) live(pod string) bool {
+	f.Helper()
+	live, err := f.store.Live(f.ctx)
+	if err != nil {
+		f.Fatalf("live: %v", err)
+	}
+	return slices.Contains(live, pod)
+}

@@ -1,0 +1,313 @@
+package registrytest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Device is a registry.Conn that answers by itself. Tests of other packages use it too.
+type Device struct {
+	// Answer runs once per call, in a goroutine of its own. A nil result leaves the call unanswered.
+	Answer func(registry.DeviceCall) *registry.Result
+
+	mu     sync.Mutex
+	local  *registry.Local
+	calls  []registry.DeviceCall
+	closed chan registry.CloseCause
+}
+
+// NewDevice returns a device; a nil answer echoes the arguments.
+func NewDevice(answer func(registry.DeviceCall) *registry.Result) *Device {
+	if answer == nil {
+		answer = func(c registry.DeviceCall) *registry.Result {
+			return &registry.Result{Success: true, Output: string(c.Args)}
+		}
+	}
+	return &Device{Answer: answer, closed: make(chan registry.CloseCause, 16)}
+}
+
+// Connect opens a session for the device on a pod, closes it when the test ends, and registers tools.
+func (d *Device) Connect(t testing.TB, pod *registry.Pod, s registry.Session, tools ...registry.ToolSpec) *registry.Local {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l, _, err := pod.Presence.Open(ctx, s, d)
+	if err != nil {
+		t.Fatalf("open session: %v", err)
+	}
+	d.mu.Lock()
+	d.local = l
+	d.mu.Unlock()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		l.Close(ctx)
+	})
+	if err := l.PutTools(ctx, tools, nil); err != nil {
+		t.Fatalf("register: %v", err)
+	}
+	return l
+}
+
+// Deliver implements registry.Conn.
+func (d *Device) Deliver(c registry.DeviceCall) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, c)
+	l := d.local
+	go func() {
+		if r := d.Answer(c); r != nil {
+			l.Settle(c.ID, *r)
+		}
+	}()
+	return nil
+}
+
+// Close implements registry.Conn.
+func (d *Device) Close(cause registry.CloseCause) {
+	select {
+	case d.closed <- cause:
+	default:
+	}
+}
+
+// Closed delivers the causes the device was told to close for.
+func (d *Device) Closed() <-chan registry.CloseCause { return d.closed }
+
+// Calls returns what the device was asked so far.
+func (d *Device) Calls() []registry.DeviceCall {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]registry.DeviceCall(nil), d.calls...)
+}
+
+// startPod starts a whole pod on the fixture's store.
+func (f *fixture) startPod(name string) *registry.Pod {
+	f.Helper()
+	bus := f.newBus()
+	pod, err := registry.NewPod(registry.PodConfig{
+		ID: name + "-" + f.id, Store: f.store, Bus: bus, SessionTTL: time.Minute, PodLease: time.Minute,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := pod.Start(f.ctx); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := errors.Join(pod.Close(ctx), bus.Close(ctx)); err != nil {
+			f.Errorf("close pod: %v", err)
+		}
+	})
+	return pod
+}
+
+// call resolves and calls a tool through a pod.
+func (f *fixture) call(pod *registry.Pod, session, name, args string, timeout time.Duration) (registry.Result, error) {
+	route, err := pod.Router.Resolve(f.ctx, f.tenant, name, registry.Target{SessionID: session}, registry.SelectNone)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return pod.Router.Call(f.ctx, registry.Call{
+		ID: registry.NewCallID(), Route: route, Args: json.RawMessage(args), Timeout: timeout,
+	})
+}
+
+func (f *fixture) wantDispatched(err error, d registry.Dispatched) {
+	f.Helper()
+	if got := registry.AsError(err).Dispatched; got != d {
+		f.Errorf("dispatched %q of %v, want %q", got, err, d)
+	}
+}
+
+var routingTests = []subtest{
+	{name: "every pod reaches every device, each answer its own question", run: func(f *fixture) {
+		pods := []*registry.Pod{f.startPod("a"), f.startPod("b"), f.startPod("c")}
+		for i, pod := range pods {
+			NewDevice(nil).Connect(f, pod, registry.Session{Key: f.key(fmt.Sprintf("s%d", i))}, tool("echo", "x"))
+		}
+		var wg sync.WaitGroup
+		for i := range 90 {
+			wg.Go(func() {
+				args := fmt.Sprintf(`{"nonce":%d}`, i)
+				res, err := f.call(pods[i%3], fmt.Sprintf("s%d", i/3%3), "echo", args, patience)
+				if err != nil || !res.Success || res.Output != args {
+					f.Errorf("call %d: %+v, %v", i, res, err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, pod := range pods {
+			if n := pod.Router.Waiting(); n != 0 {
+				f.Errorf("%d waiters left", n)
+			}
+		}
+	}},
+	{name: "a failure of the tool is a result, not an error", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		NewDevice(func(registry.DeviceCall) *registry.Result {
+			r := registry.NewResult(false, nil, "Camera permission denied")
+			return &r
+		}).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("camera", "x"))
+		for _, pod := range []*registry.Pod{a, b} {
+			res, err := f.call(pod, "s1", "camera", `{}`, patience)
+			if err != nil || res.Success || res.Error != "Camera permission denied" || res.Output != res.Error {
+				f.Errorf("%+v, %v", res, err)
+			}
+		}
+	}},
+	{name: "a silent device times out when asked to", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		NewDevice(func(registry.DeviceCall) *registry.Result { return nil }).
+			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("sleep", "x"))
+		for name, pod := range map[string]*registry.Pod{"remote": a, "local": b} {
+			start := time.Now()
+			_, err := f.call(pod, "s1", "sleep", `{}`, 600*time.Millisecond)
+			f.wantCode(err, registry.CodeTimeout)
+			f.wantDispatched(err, registry.DispatchedYes)
+			if took := time.Since(start); took < 600*time.Millisecond || took > 2*time.Second {
+				f.Errorf("%s: took %v", name, took)
+			}
+		}
+	}},
+	{name: "a slow device past the loss limit is waited for", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		release := make(chan struct{})
+		NewDevice(func(c registry.DeviceCall) *registry.Result {
+			<-release
+			return &registry.Result{Success: true, Output: "late"}
+		}).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("slow", "x"))
+		timer := time.AfterFunc(2500*time.Millisecond, func() { close(release) })
+		defer timer.Stop()
+		res, err := f.call(a, "s1", "slow", `{}`, patience)
+		if err != nil || res.Output != "late" {
+			f.Errorf("%+v, %v", res, err)
+		}
+	}},
+	{name: "no device answers at once", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		l := NewDevice(nil).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		route, err := a.Router.Resolve(f.ctx, f.tenant, "echo", registry.Target{SessionID: "s1"}, registry.SelectNone)
+		if err != nil {
+			f.Fatal(err)
+		}
+		l.Close(f.ctx)
+		start := time.Now()
+		_, err = a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: patience})
+		f.wantCode(err, registry.CodeNotConnected)
+		f.wantDispatched(err, registry.DispatchedNo)
+		_, err = f.call(a, "s1", "echo", `{}`, patience)
+		f.wantCode(err, registry.CodeNotConnected)
+		_, err = f.call(a, "never", "echo", `{}`, patience)
+		f.wantCode(err, registry.CodeSessionNotFound)
+		if took := time.Since(start); took > 2*time.Second {
+			f.Errorf("took %v", took)
+		}
+	}},
+	{name: "calls in flight fail when the device goes", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		asked := make(chan struct{}, 2)
+		l := NewDevice(func(registry.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
+			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
+		failed := make(chan error, 2)
+		for _, pod := range []*registry.Pod{a, b} {
+			go func() {
+				_, err := f.call(pod, "s1", "hang", `{}`, time.Minute)
+				failed <- err
+			}()
+		}
+		receive(f, "the first call", asked)
+		receive(f, "the second call", asked)
+		l.Close(f.ctx)
+		for range 2 {
+			err := receive(f, "the failure", failed)
+			f.wantCode(err, registry.CodeConnectionLost)
+			f.wantDispatched(err, registry.DispatchedYes)
+		}
+	}},
+	{name: "a call follows a device that moved", run: func(f *fixture) {
+		a, b, c := f.startPod("a"), f.startPod("b"), f.startPod("c")
+		old := NewDevice(nil)
+		oldLocal := old.Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		route, err := a.Router.Resolve(f.ctx, f.tenant, "echo", registry.Target{SessionID: "s1"}, registry.SelectNone)
+		if err != nil {
+			f.Fatal(err)
+		}
+		moved := NewDevice(nil)
+		moved.Connect(f, c, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		if cause := receive(f, "the eviction", old.Closed()); cause != registry.CloseReplaced {
+			f.Errorf("closed because %s", cause)
+		}
+		oldLocal.Close(f.ctx) // late, as a half-open socket's would be
+		res, err := a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{"n":1}`), Timeout: patience})
+		if err != nil || res.Output != `{"n":1}` || len(moved.Calls()) != 1 || len(old.Calls()) != 0 {
+			f.Errorf("%+v, %v; old device saw %d, new %d", res, err, len(old.Calls()), len(moved.Calls()))
+		}
+		if got := names(f.list(registry.Query{})); got != "s1(echo)" {
+			f.Errorf("listed %s", got)
+		}
+	}},
+	{name: "an answer to no open call changes nothing", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		d := NewDevice(nil)
+		l := d.Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		if l.Settle("never", registry.Result{Success: true}) {
+			f.Error("an unknown call was settled")
+		}
+		if _, err := f.call(a, "s1", "echo", `{}`, patience); err != nil {
+			f.Fatal(err)
+		}
+		if l.Settle(d.Calls()[0].ID, registry.Result{Success: true}) {
+			f.Error("a call was settled twice")
+		}
+	}},
+	{name: "a session takes so many calls at once and no more", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		asked := make(chan struct{}, registry.DefaultMaxInFlight)
+		l := NewDevice(func(registry.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
+			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
+		var wg sync.WaitGroup
+		for range registry.DefaultMaxInFlight {
+			wg.Go(func() { _, _ = f.call(a, "s1", "hang", `{}`, time.Minute) })
+		}
+		for range registry.DefaultMaxInFlight {
+			receive(f, "a call", asked)
+		}
+		_, err := f.call(a, "s1", "hang", `{}`, time.Minute)
+		f.wantCode(err, registry.CodeBusy)
+		f.wantDispatched(err, registry.DispatchedNo)
+		l.Close(f.ctx)
+		wg.Wait()
+	}},
+	{name: "a caller that stops waiting leaves nothing behind", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		asked := make(chan struct{}, 1)
+		NewDevice(func(registry.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
+			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
+		route, err := a.Router.Resolve(f.ctx, f.tenant, "hang", registry.Target{}, registry.SelectNone)
+		if err != nil {
+			f.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(f.ctx)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := a.Router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: time.Minute})
+			failed <- err
+		}()
+		receive(f, "the call", asked)
+		cancel()
+		f.wantCode(receive(f, "the end", failed), registry.CodeCancelled)
+		if n := a.Router.Waiting(); n != 0 {
+			f.Errorf("%d waiters left", n)
+		}
+	}},
+}
