@@ -127,8 +127,10 @@ func (l *Local) restore(ctx context.Context) error {
 	return nil
 }
 
-// replaced ends the socket because a newer connection has the session.
+// replaced ends the socket because a newer connection has the session. It leaves the table at once: calls made from
+// now on go to the newer one, while this socket is still saying goodbye.
 func (l *Local) replaced() {
+	l.presence.remove(l)
 	l.conn.Close(CloseReplaced)
 }
 
@@ -157,6 +159,12 @@ func (l *Local) Close(ctx context.Context) {
 		l.presence.log.Warn("session not released; its keys expire by themselves",
 			"session", l.key.Session, "error", err)
 	}
+}
+
+// kicked ends the socket because an operator wants the session gone.
+func (l *Local) kicked() {
+	l.presence.remove(l)
+	l.conn.Close(CloseKicked)
 }
 
 func mergeTools(have, put []ToolSpec, drop []string) []ToolSpec {

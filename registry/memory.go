@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ type Memory struct {
 
 	mu         sync.Mutex
 	sessions   map[Key]*memorySession
-	gone       map[Key]time.Time // when a disconnected session is forgotten
+	gone       map[Key]memoryGone
 	pods       map[string]time.Time
 	generation int64
 
@@ -39,6 +40,12 @@ type memorySession struct {
 	expires time.Time
 }
 
+// memoryGone remembers a session that was connected.
+type memoryGone struct {
+	generation int64
+	until      time.Time
+}
+
 // NewMemory returns an empty store.
 func NewMemory(o MemoryOptions) *Memory {
 	if o.SessionTTL <= 0 {
@@ -51,7 +58,7 @@ func NewMemory(o MemoryOptions) *Memory {
 		o.Now = time.Now
 	}
 	return &Memory{
-		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]time.Time), pods: make(map[string]time.Time),
+		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), pods: make(map[string]time.Time),
 	}
 }
 
@@ -73,9 +80,8 @@ func (m *Memory) Claim(_ context.Context, s Session) (Claim, error) {
 func (m *Memory) Restore(_ context.Context, e Entry) (Session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old := m.liveLocked(e.Session.Key); old != nil &&
-		(old.session.Pod != e.Session.Pod || old.session.Generation != e.Session.Generation) {
-		return Session{}, ErrNotOwner
+	if err := m.fenceLocked(e.Session); errors.Is(err, ErrNotOwner) {
+		return Session{}, err
 	}
 	return m.storeLocked(e.Session, e.Tools), nil
 }
@@ -102,11 +108,10 @@ func (m *Memory) storeLocked(s Session, tools []ToolSpec) Session {
 func (m *Memory) Update(_ context.Context, s Session) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stored := m.ownedLocked(s)
-	if stored == nil {
-		return ErrNotOwner
+	if err := m.fenceLocked(s); err != nil {
+		return err
 	}
-	stored.session = s.Clone()
+	m.sessions[s.Key].session = s.Clone()
 	return nil
 }
 
@@ -114,10 +119,10 @@ func (m *Memory) Update(_ context.Context, s Session) error {
 func (m *Memory) PutTools(_ context.Context, s Session, put []ToolSpec, drop []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stored := m.ownedLocked(s)
-	if stored == nil {
-		return ErrNotOwner
+	if err := m.fenceLocked(s); err != nil {
+		return err
 	}
+	stored := m.sessions[s.Key]
 	for _, name := range drop {
 		delete(stored.tools, name)
 	}
@@ -158,8 +163,8 @@ func (m *Memory) Release(_ context.Context, s Session) (bool, error) {
 
 // forgetLocked removes a session but keeps it known as disconnected for a while.
 func (m *Memory) forgetLocked(key Key) {
+	m.gone[key] = memoryGone{generation: m.sessions[key].session.Generation, until: m.opts.Now().Add(m.opts.SessionTTL)}
 	delete(m.sessions, key)
-	m.gone[key] = m.opts.Now().Add(m.opts.SessionTTL)
 }
 
 // liveLocked returns the session unless it has expired.
@@ -178,6 +183,20 @@ func (m *Memory) ownedLocked(s Session) *memorySession {
 		return nil
 	}
 	return stored
+}
+
+// fenceLocked returns nil if s is the current claim, ErrNotOwner if there is or was a newer one, and
+// CodeStoreUnavailable if the session was forgotten.
+func (m *Memory) fenceLocked(s Session) error {
+	gone, known := m.gone[s.Key]
+	switch {
+	case m.ownedLocked(s) != nil:
+		return nil
+	case m.liveLocked(s.Key) != nil, known && gone.generation > s.Generation && m.opts.Now().Before(gone.until):
+		return ErrNotOwner
+	default:
+		return StoreUnavailable("write", errors.New("the session was forgotten"))
+	}
 }
 
 func (s *memorySession) entry() Entry {

@@ -20,7 +20,7 @@ func (m *Memory) Entry(_ context.Context, key Key) (Entry, error) {
 		}
 		return stored.entry(), nil
 	}
-	if until, ok := m.gone[key]; ok && m.opts.Now().Before(until) {
+	if gone, ok := m.gone[key]; ok && m.opts.Now().Before(gone.until) {
 		return Entry{}, notConnected()
 	}
 	return Entry{}, Errorf(CodeSessionNotFound, "No session has this id.")
@@ -175,8 +175,8 @@ func (m *Memory) Sweep(context.Context) ([]string, error) {
 		}
 	}
 	now := m.opts.Now()
-	for key, until := range m.gone {
-		if !now.Before(until) {
+	for key, gone := range m.gone {
+		if !now.Before(gone.until) {
 			delete(m.gone, key)
 		}
 	}

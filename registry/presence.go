@@ -113,7 +113,7 @@ func (p *Presence) Kick(ctx context.Context, s Session) error {
 	if l == nil {
 		return ErrNoReceiver
 	}
-	l.conn.Close(CloseKicked)
+	l.kicked()
 	return nil
 }
 
@@ -149,7 +149,7 @@ func (p *Presence) handleEvict(e Envelope) {
 		return
 	}
 	if e.Reason == string(CloseKicked) {
-		l.conn.Close(CloseKicked)
+		l.kicked()
 		return
 	}
 	l.replaced()

@@ -32,56 +32,53 @@ func newRouter(cfg PodConfig, p *Presence) *Router {
 
 // Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx stops the waiting. Every error is an
 // *Error whose Dispatched says whether the device can have run the tool. Farhand never re-sends a call that may
-// have reached a device.
+// have reached a device: only when it certainly did not is the owner looked up once more.
 func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 	deadline := time.Now().Add(c.Timeout)
-	if l := r.presence.Get(c.Route.Session.Key); l != nil {
-		return r.callLocal(ctx, l, c, deadline)
-	}
-	owner := c.Route.Session
-	if owner.Pod == r.pod || owner.Pod == "" { // what the caller knew is old: the socket has moved, or gone
-		l, moved, err := r.relocate(ctx, c.Route.Session)
-		if err != nil {
-			return Result{}, err
-		}
-		if l != nil {
-			return r.callLocal(ctx, l, c, deadline)
-		}
-		owner = moved
-	}
-	res, err := r.callRemote(ctx, owner, c, deadline)
-	if !errors.Is(err, codeNotOwner) && !errors.Is(err, ErrNoReceiver) {
+	res, err := r.attempt(ctx, c.Route.Session, c, deadline)
+	if !movedAway(err) {
 		return res, err
 	}
-	// Nobody there holds the socket, so nothing was dispatched: look once more where it went.
-	l, moved, err := r.relocate(ctx, owner)
+	owner, err := r.relocate(ctx, c.Route.Session)
 	if err != nil {
 		return Result{}, err
 	}
-	if l != nil {
-		return r.callLocal(ctx, l, c, deadline)
-	}
-	res, err = r.callRemote(ctx, moved, c, deadline)
-	if errors.Is(err, codeNotOwner) || errors.Is(err, ErrNoReceiver) {
+	res, err = r.attempt(ctx, owner, c, deadline)
+	if movedAway(err) {
 		return Result{}, notConnected()
 	}
 	return res, err
 }
 
-// relocate asks the directory who owns the session now. It fails with not_connected if that is still the owner
+// attempt tries the socket on this pod, or the pod that is said to own the session.
+func (r *Router) attempt(ctx context.Context, owner Session, c Call, deadline time.Time) (Result, error) {
+	if l := r.presence.Get(owner.Key); l != nil {
+		return r.callLocal(ctx, l, c, deadline)
+	}
+	if owner.Pod == r.pod || owner.Pod == "" { // what the caller knew is old: the socket has moved, or gone
+		return Result{}, ErrNotOwner.With(DispatchedNo)
+	}
+	return r.callRemote(ctx, owner, c, deadline)
+}
+
+// movedAway reports whether err means that the session's socket is not where the call went, so that nothing was
+// dispatched and it is worth looking where it is now.
+func movedAway(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Dispatched == DispatchedNo && (e.Code == codeNotOwner || e.Code == CodeNotConnected)
+}
+
+// relocate asks the directory who owns the session now. It fails with not_connected if that is still the claim
 // already tried.
-func (r *Router) relocate(ctx context.Context, tried Session) (*Local, Session, error) {
+func (r *Router) relocate(ctx context.Context, tried Session) (Session, error) {
 	e, err := r.dir.Entry(ctx, tried.Key)
 	if err != nil {
-		return nil, Session{}, AsError(err).With(DispatchedNo)
+		return Session{}, AsError(err).With(DispatchedNo)
 	}
-	if l := r.presence.Get(tried.Key); l != nil {
-		return l, Session{}, nil
+	if e.Session.Pod == tried.Pod && e.Session.Generation == tried.Generation {
+		return Session{}, notConnected()
 	}
-	if e.Session.Pod == r.pod || e.Session.Pod == tried.Pod && e.Session.Generation == tried.Generation {
-		return nil, Session{}, notConnected()
-	}
-	return nil, e.Session, nil
+	return e.Session, nil
 }
 
 func (r *Router) callLocal(ctx context.Context, l *Local, c Call, deadline time.Time) (Result, error) {
@@ -214,7 +211,7 @@ func unpack(r Reply) (Result, error) {
 }
 
 func timedOut(after time.Duration, d Dispatched) *Error {
-	return Errorf(CodeTimeout, "The device did not answer within %v.", after).With(d)
+	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
 }
 
 func lost() *Error {

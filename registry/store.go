@@ -18,8 +18,9 @@ type Claim struct {
 // SessionStore keeps who owns a session and what it offers. All methods are safe for concurrent use and honour
 // their context. A failure of the store itself is an *Error with CodeStoreUnavailable.
 //
-// Every write after Claim is fenced: it takes effect only while the claim it belongs to is the current one, and
-// answers ErrNotOwner otherwise. Whatever a pod writes late can therefore never touch its successor.
+// Every write after Claim is fenced: it takes effect only while the claim it belongs to is the current one. It answers
+// ErrNotOwner once there is, or was, a newer claim, so whatever a pod writes late can never touch its successor; and
+// CodeStoreUnavailable if the store merely lost the session, which is then to be restored.
 type SessionStore interface {
 	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
 	// previous claim are gone afterwards: the new connection registers its own.

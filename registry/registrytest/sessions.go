@@ -101,6 +101,16 @@ var sessionTests = []subtest{
 			f.Errorf("listed %s", got)
 		}
 	}},
+	{name: "a claim that came and went leaves the one before it without a say", run: func(f *fixture) {
+		old := f.claim("s1", f.pod("a"))
+		newer := f.claim("s1", f.pod("b"))
+		if released, err := f.store.Release(f.ctx, newer); err != nil || !released {
+			f.Fatalf("release: %v, %v", released, err)
+		}
+		f.wantCode(f.store.PutTools(f.ctx, old, []registry.ToolSpec{tool("stale", "x")}, nil), registry.ErrNotOwner.Code)
+		_, err := f.store.Restore(f.ctx, registry.Entry{Session: old})
+		f.wantCode(err, registry.ErrNotOwner.Code)
+	}},
 	{name: "update replaces the attributes and what is found by them", run: func(f *fixture) {
 		s := f.claim("s1", f.pod("a"), device("d1"))
 		f.putTools(s, tool("camera", "x"))

@@ -1,0 +1,18 @@
+# syntax=docker/dockerfile:1
+FROM golang:1.26-alpine AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ARG VERSION=""
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.release=${VERSION}" -o /farhand ./cmd/farhand
+
+# Nothing but the program: no shell, no package manager, no root.
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /farhand /farhand
+USER 65532:65532
+EXPOSE 8080
+HEALTHCHECK --interval=5s --timeout=4s --start-period=10s --retries=3 CMD ["/farhand", "health"]
+ENTRYPOINT ["/farhand"]
+CMD ["serve"]

@@ -1,0 +1,128 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestTimeoutIsClamped(t *testing.T) {
+	for name, tt := range map[string]struct {
+		asked, tools, fallback, most time.Duration
+		want                         time.Duration
+	}{
+		"nothing said":                   {0, 0, 0, 0, agent.DefaultCallTimeout},
+		"configured":                     {0, 0, 7 * time.Second, 0, 7 * time.Second},
+		"the tool's own":                 {0, 9 * time.Second, 7 * time.Second, 0, 9 * time.Second},
+		"the caller wins":                {3 * time.Second, 9 * time.Second, 7 * time.Second, 0, 3 * time.Second},
+		"the caller is clamped":          {time.Hour, 0, 0, 0, agent.DefaultMaxCallTimeout},
+		"the tool is clamped":            {0, time.Hour, 0, 2 * time.Minute, 2 * time.Minute},
+		"the configuration is clamped":   {0, 0, time.Hour, time.Minute, time.Minute},
+		"the longest duration there is":  {1<<63 - 1, 0, 0, 0, agent.DefaultMaxCallTimeout},
+		"a negative wish is none at all": {-time.Second, 0, 5 * time.Second, 0, 5 * time.Second},
+	} {
+		s := spec("t", "")
+		s.TimeoutMS = tt.tools.Milliseconds()
+		r := &fakeRouter{spec: s}
+		i := agent.NewInvoker(agent.Config{
+			Router: r, Policy: newPolicy(t, agent.PolicyRules{}), Timeout: tt.fallback, MaxTimeout: tt.most,
+		})
+		if _, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Timeout: tt.asked}); err != nil {
+			t.Fatal(err)
+		}
+		got := r.called()[0].Timeout
+		if got > tt.want || got < tt.want-2*time.Second {
+			t.Errorf("%s: the router was given %v, want %v", name, got, tt.want)
+		}
+		if deadline, ok := r.ctx.Deadline(); !ok || time.Until(deadline) > tt.want {
+			t.Errorf("%s: the context has the deadline %v, %v", name, deadline, ok)
+		}
+	}
+}
+
+type secretKey struct{}
+
+// A remote tool sees a deadline and nothing else of the server.
+func TestContextCarriesNoValues(t *testing.T) {
+	r := &fakeRouter{spec: spec("t", "")}
+	i := agent.NewInvoker(agent.Config{Router: r, Policy: newPolicy(t, agent.PolicyRules{})})
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), secretKey{}, "workspace"))
+	defer cancel()
+	if _, err := i.Invoke(ctx, agent.Request{Tool: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.ctx.Value(secretKey{}); v != nil {
+		t.Errorf("the tool sees %v", v)
+	}
+	r.callErr = registry.Errorf(registry.CodeCancelled, "stopped").With(registry.DispatchedYes)
+	cancel()
+	_, _ = i.Invoke(ctx, agent.Request{Tool: "t"})
+	if r.ctx.Err() == nil {
+		t.Error("the caller's cancellation does not reach the tool")
+	}
+}
+
+func TestArgsMustBeAnObject(t *testing.T) {
+	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + `1` + strings.Repeat(`}`, n) }
+	for args, ok := range map[string]bool{
+		"": true, "{}": true, " {} ": true, deep(agent.MaxArgsDepth): true,
+		"[]": false, "null": false, "1": false, `"{}"`: false, "{": false, "{}{}": false, " ": false,
+		deep(agent.MaxArgsDepth + 1): false, strings.Repeat("{", 100_000): false,
+	} {
+		r := &fakeRouter{spec: spec("t", "")}
+		i := agent.NewInvoker(agent.Config{Router: r, Policy: newPolicy(t, agent.PolicyRules{})})
+		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Args: json.RawMessage(args)})
+		if ok != (err == nil) {
+			t.Errorf("%.40q: %v", args, err)
+		}
+		if !ok {
+			wantCode(t, err, registry.CodeInvalidRequest)
+		} else if got := string(r.called()[0].Args); args != "" && got != args || args == "" && got != "{}" {
+			t.Errorf("%.40q was sent as %.40q", args, got)
+		}
+	}
+}
+
+// Every error says whose it is and whether the device can have acted.
+func TestErrorsAreComplete(t *testing.T) {
+	for name, tt := range map[string]struct {
+		resolve, call error
+		code          registry.Code
+		dispatched    registry.Dispatched
+	}{
+		"unknown tool":  {registry.Errorf(registry.CodeToolNotFound, "no"), nil, registry.CodeToolNotFound, registry.DispatchedNo},
+		"lost":          {nil, registry.Errorf(registry.CodeLost, "silent").With(registry.DispatchedUnknown), registry.CodeLost, registry.DispatchedUnknown},
+		"timeout":       {nil, registry.Errorf(registry.CodeTimeout, "late").With(registry.DispatchedYes), registry.CodeTimeout, registry.DispatchedYes},
+		"no code":       {errors.New("boom"), nil, registry.CodeInternal, registry.DispatchedNo},
+		"store is away": {registry.StoreUnavailable("list", errors.New("x")), nil, registry.CodeStoreUnavailable, registry.DispatchedNo},
+	} {
+		r := &fakeRouter{spec: spec("t", ""), resolveErr: tt.resolve, callErr: tt.call}
+		i := agent.NewInvoker(agent.Config{Router: r, Policy: newPolicy(t, agent.PolicyRules{})})
+		out, err := i.Invoke(t.Context(), agent.Request{Caller: guard.Identity{Tenant: "default"}, Tool: "t"})
+		e := wantCode(t, err, tt.code)
+		if e.Dispatched != tt.dispatched || e.CallID == "" || e.CallID != out.CallID {
+			t.Errorf("%s: %+v, outcome %+v", name, e, out)
+		}
+		if original := (*registry.Error)(nil); errors.As(tt.resolve, &original) && original.CallID != "" {
+			t.Errorf("%s: a shared error was changed", name)
+		}
+	}
+}
+
+func TestRemoteToolWithoutDeadline(t *testing.T) {
+	r := &fakeRouter{spec: spec("t", "")}
+	tool := agent.NewRemoteTool(r, registry.Route{Spec: r.spec}, "call-1")
+	if _, err := tool.Execute(t.Context(), json.RawMessage(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.called()[0]; c.Timeout != agent.DefaultCallTimeout || c.ID != "call-1" || tool.Spec().Name != "t" {
+		t.Errorf("call %+v", c)
+	}
+}

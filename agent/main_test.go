@@ -1,0 +1,74 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRouter knows one tool of one session and remembers what it was asked.
+type fakeRouter struct {
+	spec       registry.ToolSpec
+	resolveErr error
+	result     registry.Result
+	callErr    error
+
+	mu    sync.Mutex
+	calls []registry.Call
+	ctx   context.Context // of the last call
+}
+
+func (r *fakeRouter) Resolve(_ context.Context, tenant, _ string, t registry.Target, _ registry.Select) (registry.Route, error) {
+	if r.resolveErr != nil {
+		return registry.Route{}, r.resolveErr
+	}
+	s := registry.Session{Key: registry.Key{Tenant: tenant, Session: t.SessionID}, DeviceID: "phone"}
+	return registry.Route{Session: s, Spec: r.spec}, nil
+}
+
+func (r *fakeRouter) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls, r.ctx = append(r.calls, c), ctx
+	return r.result, r.callErr
+}
+
+func (r *fakeRouter) called() []registry.Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls
+}
+
+func spec(name, parameters string) registry.ToolSpec {
+	s, err := registry.ToolSpec{Name: name, Parameters: json.RawMessage(parameters)}.Normalize()
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func newPolicy(t *testing.T, rules agent.PolicyRules) *agent.Policy {
+	t.Helper()
+	p, err := agent.NewPolicy(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func wantCode(t *testing.T, err error, code registry.Code) *registry.Error {
+	t.Helper()
+	e := registry.AsError(err)
+	if err == nil || e.Code != code {
+		t.Fatalf("error %v, want %s", err, code)
+	}
+	return e
+}

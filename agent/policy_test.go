@@ -1,0 +1,59 @@
+package agent_test
+
+import (
+	"testing"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestPolicyNames(t *testing.T) {
+	for name, tt := range map[string]struct {
+		allow, deny []string
+		tool        string
+		want        bool
+	}{
+		"no rules":               {nil, nil, "anything", true},
+		"allowed":                {[]string{"camera.*"}, nil, "camera.snap", true},
+		"not in the allow list":  {[]string{"camera.*"}, nil, "locate", false},
+		"a prefix is no match":   {[]string{"camera"}, nil, "camera.snap", false},
+		"second of the list":     {[]string{"a", "loc*"}, nil, "locate", true},
+		"denied":                 {nil, []string{"danger.*"}, "danger.zone", false},
+		"not denied":             {nil, []string{"danger.*"}, "danger", true},
+		"deny wins":              {[]string{"*"}, []string{"*.delete"}, "files.delete", false},
+		"deny wins over exact":   {[]string{"exec"}, []string{"e*"}, "exec", false},
+		"question mark":          {[]string{"t?"}, nil, "t1", true},
+		"question mark is one":   {[]string{"t?"}, nil, "t12", false},
+		"range":                  {nil, []string{"[x-z]*"}, "yes", false},
+		"case matters":           {nil, []string{"exec"}, "Exec", true},
+		"star takes every glyph": {nil, []string{"a*z"}, "a.b_c-z", false},
+	} {
+		p := newPolicy(t, agent.PolicyRules{CallAllow: tt.allow, CallDeny: tt.deny})
+		if got := p.MayCall(tt.tool); got != tt.want {
+			t.Errorf("%s: MayCall(%s) is %v", name, tt.tool, got)
+		}
+		if !p.MayRegister(tt.tool) {
+			t.Errorf("%s: rules for calling bind registering", name)
+		}
+		p = newPolicy(t, agent.PolicyRules{RegisterAllow: tt.allow, RegisterDeny: tt.deny})
+		if got := p.MayRegister(tt.tool); got != tt.want || !p.MayCall(tt.tool) {
+			t.Errorf("%s: MayRegister(%s) is %v, MayCall %v", name, tt.tool, got, p.MayCall(tt.tool))
+		}
+	}
+}
+
+// A malformed pattern is an error at start in every list, also where its beginning already fails to match anything.
+func TestMalformedGlobs(t *testing.T) {
+	for _, glob := range []string{"[", "[]", "[a", "[a-", "a[", "*[", "zzz[a", `\`, "", "[-]", "a*b[c"} {
+		for i, rules := range []agent.PolicyRules{
+			{RegisterAllow: []string{"ok", glob}}, {RegisterDeny: []string{glob}},
+			{CallAllow: []string{glob}}, {CallDeny: []string{"ok", glob}},
+		} {
+			if _, err := agent.NewPolicy(rules); err == nil {
+				t.Errorf("list %d takes %q", i, glob)
+			} else {
+				wantCode(t, err, registry.CodeInvalidRequest)
+			}
+		}
+	}
+}

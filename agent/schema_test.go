@@ -1,0 +1,209 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestValidate(t *testing.T) {
+	for name, tt := range map[string]struct {
+		schema, args string
+		pointers     []string // of the violations, sorted; nil: valid
+	}{
+		"accepts everything":   {`{}`, `{"a":[1,{"b":null}]}`, nil},
+		"missing":              {`{"required":["a"]}`, `{}`, []string{""}},
+		"wrong type":           {`{"properties":{"a":{"type":"string"}}}`, `{"a":1}`, []string{"/a"}},
+		"several at once":      {`{"properties":{"a":{"type":"string"},"b":{"minimum":3}}}`, `{"a":1,"b":2}`, []string{"/a", "/b"}},
+		"deep":                 {`{"properties":{"a":{"items":{"properties":{"b":{"enum":["x"]}}}}}}`, `{"a":[{"b":"x"},{"b":"y"}]}`, []string{"/a/1/b"}},
+		"escaped pointer":      {`{"properties":{"a/b~c":{"type":"string"}}}`, `{"a/b~c":1}`, []string{"/a~1b~0c"}},
+		"no further members":   {`{"properties":{"a":{}},"additionalProperties":false}`, `{"b":1}`, []string{""}},
+		"pattern":              {`{"properties":{"a":{"pattern":"^[0-9]+$"}}}`, `{"a":"12x"}`, []string{"/a"}},
+		"number beyond floats": {`{"properties":{"a":{"type":"integer","maximum":100}}}`, `{"a":123456789012345678901234567890}`, []string{"/a"}},
+		"draft 2020 tuple":     {`{"properties":{"a":{"prefixItems":[{"type":"string"}]}}}`, `{"a":[1]}`, []string{"/a/0"}},
+		"older draft by name":  {`{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"a":{"items":[{"type":"string"}]}}}`, `{"a":[1]}`, []string{"/a/0"}},
+		"local reference":      {`{"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"}}}`, `{"a":1}`, []string{"/a"}},
+		"anchor":               {`{"$defs":{"s":{"$anchor":"str","type":"string"}},"properties":{"a":{"$ref":"#str"}}}`, `{"a":1}`, []string{"/a"}},
+	} {
+		err := agent.NewSchemas().Validate(spec("t", tt.schema), []byte(tt.args))
+		if tt.pointers == nil {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		e := wantCode(t, err, registry.CodeInvalidArguments)
+		var got []string
+		for _, v := range e.Violations {
+			got = append(got, v.Pointer)
+			if v.Message == "" {
+				t.Errorf("%s: no message for %q", name, v.Pointer)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.pointers) {
+			t.Errorf("%s: violations at %q, want %q: %+v", name, got, tt.pointers, e.Violations)
+		}
+	}
+}
+
+func TestViolationsAreBounded(t *testing.T) {
+	args := `{"a":[` + strings.TrimSuffix(strings.Repeat(`1,`, 1000), ",") + `]}`
+	err := agent.NewSchemas().Validate(spec("t", `{"properties":{"a":{"items":{"type":"string"}}}}`), []byte(args))
+	if n := len(wantCode(t, err, registry.CodeInvalidArguments).Violations); n == 0 || n > 20 {
+		t.Errorf("%d violations", n)
+	}
+}
+
+func TestUnusableSchemas(t *testing.T) {
+	for name, schema := range map[string]string{
+		"unknown type":           `{"type":"strin"}`,
+		"type of a keyword":      `{"required":"a"}`,
+		"bad pattern":            `{"properties":{"a":{"pattern":"("}}}`,
+		"pattern with lookahead": `{"properties":{"a":{"pattern":"(?=x)"}}}`,
+		"pattern of a name":      `{"patternProperties":{"[":{}}}`,
+		"dangling reference":     `{"$ref":"#/$defs/absent"}`,
+		"dangling anchor":        `{"$ref":"#absent"}`,
+		"unknown draft":          `{"$schema":"https://example.com/draft"}`,
+	} {
+		schemas := agent.NewSchemas()
+		e := wantCode(t, schemas.Compile(spec("t", schema)), registry.CodeInvalidRequest)
+		if !strings.HasPrefix(e.Message, "parameters: ") || strings.Contains(e.Message, "\n") || strings.Contains(e.Message, "farhand:") {
+			t.Errorf("%s: the reason is no line for its author: %q", name, e.Message)
+		}
+		wantCode(t, schemas.Validate(spec("t", schema), []byte(`{}`)), registry.CodeInvalidRequest)
+	}
+}
+
+// A device must not make the gateway fetch anything, by whatever keyword.
+func TestRemoteReferencesAreRefused(t *testing.T) {
+	var fetched atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fetched.Add(1)
+		_, _ = w.Write([]byte(`{}`))
+	}))
+	defer server.Close()
+	for _, schema := range []string{
+		`{"$ref":"` + server.URL + `/s.json"}`,
+		`{"properties":{"a":{"$dynamicRef":"` + server.URL + `/s.json"}}}`,
+		`{"$id":"` + server.URL + `/base/","properties":{"a":{"$ref":"other.json"}}}`,
+		`{"$schema":"` + server.URL + `/meta"}`,
+		`{"$ref":"file:///etc/passwd"}`, `{"$ref":"urn:example:s"}`,
+	} {
+		if err := agent.NewSchemas().Compile(spec("t", schema)); err == nil {
+			t.Errorf("%s was accepted", schema)
+		}
+	}
+	if n := fetched.Load(); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+// laughs builds a schema of n steps, each of which refers twice to the one before: 2^n visits without a guard.
+func laughs(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"$defs":{"l0":{"type":"object"}`)
+	for i := range n {
+		fmt.Fprintf(&b, `,"l%d":{"allOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%d"}]}`, i+1, i, i)
+	}
+	return b.String() + fmt.Sprintf(`},"$ref":"#/$defs/l%d"}`, n)
+}
+
+func TestBillionLaughsAreRefusedFast(t *testing.T) {
+	start := time.Now()
+	e := wantCode(t, agent.NewSchemas().Compile(spec("t", laughs(60))), registry.CodeInvalidRequest)
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if !strings.Contains(e.Message, "expand") {
+		t.Errorf("reason %q", e.Message)
+	}
+	if err := agent.NewSchemas().Compile(spec("t", laughs(5))); err != nil {
+		t.Errorf("a harmless one: %v", err)
+	}
+}
+
+func TestRecursiveSchema(t *testing.T) {
+	tree := spec("t", `{"$defs":{"node":{"type":"object","required":["v"],"properties":{"v":{"type":"integer"},
+		"children":{"type":"array","items":{"$ref":"#/$defs/node"}}}}},"$ref":"#/$defs/node"}`)
+	schemas := agent.NewSchemas()
+	if err := schemas.Validate(tree, []byte(`{"v":1,"children":[{"v":2,"children":[]},{"v":3}]}`)); err != nil {
+		t.Error(err)
+	}
+	e := wantCode(t, schemas.Validate(tree, []byte(`{"v":1,"children":[{"v":2,"children":[{}]}]}`)), registry.CodeInvalidArguments)
+	if e.Violations[0].Pointer != "/children/0/children/0" {
+		t.Errorf("violations %+v", e.Violations)
+	}
+	deep := strings.Repeat(`{"v":1,"children":[`, 30) + strings.Repeat(`]}`, 30)
+	if err := schemas.Validate(tree, []byte(deep)); err != nil {
+		t.Error(err)
+	}
+}
+
+// The cache is shared by all sockets.
+func TestSchemasConcurrently(t *testing.T) {
+	schemas := agent.NewSchemas()
+	var work sync.WaitGroup
+	for i := range 8 {
+		work.Go(func() {
+			for j := range 100 {
+				s := spec("t", fmt.Sprintf(`{"properties":{"a":{"maximum":%d}}}`, j%10))
+				if err := schemas.Validate(s, []byte(`{"a":0}`)); err != nil {
+					t.Errorf("worker %d: %v", i, err)
+				}
+				if err := schemas.Validate(s, []byte(`{"a":11}`)); err == nil {
+					t.Errorf("worker %d: a schema was taken for another", i)
+				}
+			}
+		})
+	}
+	work.Wait()
+}
+
+func TestAdmission(t *testing.T) {
+	policy := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec", "sys.*"}})
+	a := agent.NewAdmission(policy, agent.NewSchemas(), 2)
+	got, err := a.Admit(registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c", Parameters: json.RawMessage(`{ "type" : "object" }`)}, 1)
+	if err != nil || got.Description != "abc" || string(got.Parameters) != `{"type":"object"}` {
+		t.Errorf("admitted %+v, %v", got, err)
+	}
+	if got, err = a.Admit(registry.ToolSpec{Name: "bare"}, 0); err != nil || string(got.Parameters) != `{"type":"object"}` {
+		t.Errorf("admitted %+v, %v", got, err)
+	}
+	for name, tt := range map[string]struct {
+		spec    registry.ToolSpec
+		offered int
+		code    registry.Code
+	}{
+		"bad name":   {registry.ToolSpec{Name: "1t"}, 0, registry.CodeInvalidRequest},
+		"no name":    {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
+		"denied":     {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
+		"too many":   {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
+		"bad schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"type":1}`)}, 0, registry.CodeInvalidRequest},
+		"no schema":  {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`[]`)}, 0, registry.CodeInvalidRequest},
+		"laughs":     {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(laughs(40))}, 0, registry.CodeInvalidRequest},
+		"huge":       {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"description":"` + strings.Repeat("x", registry.MaxSchemaBytes) + `"}`)}, 0, registry.CodeInvalidRequest},
+		"deep": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(
+			strings.Repeat(`{"not":`, 40) + `{}` + strings.Repeat(`}`, 40))}, 0, registry.CodeInvalidRequest},
+		"bad level": {registry.ToolSpec{Name: "t", SecurityLevel: "root"}, 0, registry.CodeInvalidRequest},
+	} {
+		if _, err := a.Admit(tt.spec, tt.offered); err == nil {
+			t.Errorf("%s was admitted", name)
+		} else {
+			wantCode(t, err, tt.code)
+		}
+	}
+	if _, err := agent.NewAdmission(policy, agent.NewSchemas(), 0).Admit(registry.ToolSpec{Name: "t"}, agent.DefaultMaxTools-1); err != nil {
+		t.Errorf("the default limit: %v", err)
+	}
+}

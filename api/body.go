@@ -1,0 +1,185 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// maxBodyDepth lets arguments of the allowed depth sit inside the request's own object.
+const maxBodyDepth = agent.MaxArgsDepth + 1
+
+// readBody reads the body of a request to its end, which also lets net/http notice a caller that hangs up later. A
+// body longer than limit bytes is refused before any of it is looked at.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if err := checkMediaType(r); err != nil {
+		return nil, err
+	}
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(innermost(w), r.Body, limit))
+	switch big := (*http.MaxBytesError)(nil); {
+	case errors.As(err, &big):
+		return nil, tooLarge(limit)
+	case err != nil:
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "The body could not be read to its end.")
+	}
+	return body, nil
+}
+
+// innermost returns the writer net/http made: only with that one can MaxBytesReader have the connection closed.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
+func tooLarge(limit int64) error {
+	return registry.Errorf(registry.CodePayloadTooLarge, "The body is larger than the limit of %d bytes.", limit)
+}
+
+// checkMediaType accepts JSON and requests that do not say what they send. A form post of a foreign web page, which a
+// browser sends without asking, is none of these.
+func checkMediaType(r *http.Request) error {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return registry.Errorf(registry.CodeUnsupportedMedia,
+			"Compressed bodies are not read. Send it without Content-Encoding.")
+	}
+	value := r.Header.Get("Content-Type")
+	if value == "" {
+		return nil
+	}
+	media, options, err := mime.ParseMediaType(value)
+	charset := options["charset"]
+	if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") ||
+		charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return registry.Errorf(registry.CodeUnsupportedMedia, "The body must be application/json in UTF-8.")
+	}
+	return nil
+}
+
+// checkJSON refuses what two parsers could understand differently: text that is not UTF-8, data behind the value,
+// keys that appear twice in one object, and nesting that exhausts a stack.
+func checkJSON(text []byte) error {
+	if !utf8.Valid(text) {
+		return registry.Errorf(registry.CodeInvalidRequest, "The body is not valid UTF-8.")
+	}
+	if registry.Depth(text) > maxBodyDepth {
+		return registry.Errorf(registry.CodeInvalidRequest, "The body nests deeper than %d levels.", maxBodyDepth)
+	}
+	var value json.RawMessage
+	if err := json.Unmarshal(text, &value); err != nil {
+		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.", syntaxProblem(err))
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber() // a number too big for a float is still a number
+	return uniqueKeys(dec, "")
+}
+
+func syntaxProblem(err error) string {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return syntax.Error() + " at byte " + itoa(syntax.Offset)
+	}
+	return err.Error()
+}
+
+// uniqueKeys reads one value of valid JSON and fails at the first key that its object already has.
+func uniqueKeys(dec *json.Decoder, at string) error {
+	token, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	open, ok := token.(json.Delim)
+	if !ok {
+		return nil
+	}
+	seen := make(map[string]bool)
+	for dec.More() {
+		inner := at
+		if open == '{' {
+			token, err := dec.Token()
+			if err != nil {
+				return err
+			}
+			key, _ := token.(string)
+			inner = join(at, key)
+			if seen[key] {
+				return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", inner)
+			}
+			seen[key] = true
+		}
+		if err := uniqueKeys(dec, inner); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token() // the closing bracket
+	return err
+}
+
+// readObject splits an object that checkJSON has seen into its fields. Names must match exactly; a name that is not in
+// known is an error. at is the path of the object, for messages.
+func readObject(text []byte, at string, known ...string) (map[string]json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil || fields == nil {
+		return nil, wrongType(at, "a JSON object")
+	}
+	var unknown []string
+	for name := range fields {
+		if !slices.Contains(known, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) == 0 {
+		return fields, nil
+	}
+	name := slices.Min(unknown) // the same answer for the same request
+	for _, k := range known {
+		if strings.EqualFold(name, k) {
+			return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q must be written %q.",
+				join(at, name), join(at, k))
+		}
+	}
+	return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q is unknown. Known here: %s.",
+		join(at, name), strings.Join(known, ", "))
+}
+
+// readString reads a field that must be a string, and not an empty one: an empty filter would restrict nothing.
+func readString(text []byte, at string) (string, error) {
+	var s string
+	if text[0] != '"' || json.Unmarshal(text, &s) != nil {
+		return "", wrongType(at, "a string")
+	}
+	if s == "" {
+		return "", registry.Errorf(registry.CodeInvalidRequest, "The field %.120q must not be empty. Leave it out instead.", at)
+	}
+	return s, nil
+}
+
+func wrongType(at, want string) error {
+	if at == "" {
+		return registry.Errorf(registry.CodeInvalidRequest, "The body must be %s.", want)
+	}
+	return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q must be %s.", at, want)
+}
+
+func join(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}

@@ -1,0 +1,145 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// callRequest is the body of a call.
+type callRequest struct {
+	args     json.RawMessage // exactly as sent; nil when absent
+	targeted bool            // a target was given
+	target   registry.Target
+	timeout  time.Duration // zero when absent
+	sel      registry.Select
+}
+
+// parseCall reads the body of a call. An empty body means {}.
+func parseCall(body []byte) (callRequest, error) {
+	var r callRequest
+	if strings.TrimSpace(string(body)) == "" {
+		return r, nil
+	}
+	if err := checkJSON(body); err != nil {
+		return r, err
+	}
+	fields, err := readObject(body, "", "args", "target", "timeout_ms", "mode", "idempotency_key", "select")
+	if err != nil {
+		return r, err
+	}
+	for _, f := range []struct {
+		name string
+		read func(json.RawMessage) error
+	}{
+		{"args", r.readArgs}, {"target", r.readTarget}, {"timeout_ms", r.readTimeout},
+		{"mode", r.readMode}, {"idempotency_key", refuseIdempotency}, {"select", r.readSelect},
+	} {
+		if text, ok := fields[f.name]; ok {
+			if err := f.read(text); err != nil {
+				return r, err
+			}
+		}
+	}
+	return r, nil
+}
+
+func (r *callRequest) readArgs(text json.RawMessage) error {
+	if text[0] != '{' {
+		return wrongType("args", "a JSON object")
+	}
+	r.args = text
+	return nil
+}
+
+func (r *callRequest) readTarget(text json.RawMessage) error {
+	fields, err := readObject(text, "target", "session_id", "device_id", "user_id", "labels")
+	if err != nil {
+		return err
+	}
+	r.targeted = true
+	for name, into := range map[string]*string{
+		"session_id": &r.target.SessionID, "device_id": &r.target.DeviceID, "user_id": &r.target.UserID,
+	} {
+		if text, ok := fields[name]; ok {
+			if *into, err = readString(text, "target."+name); err != nil {
+				return err
+			}
+		}
+	}
+	if text, ok := fields["labels"]; ok {
+		r.target.Labels, err = readLabels(text)
+	}
+	return err
+}
+
+func readLabels(text json.RawMessage) (map[string]string, error) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil || fields == nil {
+		return nil, wrongType("target.labels", "a JSON object")
+	}
+	labels := make(map[string]string, len(fields))
+	for key, value := range fields {
+		var s string
+		if value[0] != '"' || json.Unmarshal(value, &s) != nil {
+			return nil, wrongType("target.labels."+key, "a string")
+		}
+		labels[key] = s // an empty value is a value: it matches a label that is there and empty
+	}
+	return labels, nil
+}
+
+// readTimeout accepts any whole number above zero; one too large for a duration means as long as is allowed.
+func (r *callRequest) readTimeout(text json.RawMessage) error {
+	ms, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil && !(errors.Is(err, strconv.ErrRange) && ms > 0) || ms <= 0 {
+		return wrongType("timeout_ms", "a whole number of milliseconds above zero")
+	}
+	r.timeout = time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	return nil
+}
+
+func (r *callRequest) readMode(text json.RawMessage) error {
+	switch mode, err := readString(text, "mode"); {
+	case err != nil:
+		return err
+	case mode == "async":
+		return registry.Errorf(registry.CodeInvalidRequest,
+			`This gateway does not run calls in the mode "async". Leave mode out or send "sync".`)
+	case mode != "sync":
+		return wrongType("mode", `"sync"`)
+	}
+	return nil
+}
+
+func (r *callRequest) readSelect(text json.RawMessage) error {
+	s, err := readString(text, "select")
+	if err != nil {
+		return err
+	}
+	switch r.sel = registry.Select(s); r.sel {
+	case registry.SelectAny, registry.SelectNewest:
+		return nil
+	default:
+		return wrongType("select", `"any" or "newest"`)
+	}
+}
+
+// errNoIdempotency is said aloud: a caller that relies on a key being honoured could otherwise run a tool twice.
+var errNoIdempotency = registry.Errorf(registry.CodeInvalidRequest,
+	"This gateway does not keep idempotency keys. Send the call without one; dispatched says whether a retry is safe.")
+
+func refuseIdempotency(json.RawMessage) error { return errNoIdempotency }
+
+func checkCallHeaders(header http.Header) error {
+	if len(header.Values("Idempotency-Key")) > 0 {
+		return errNoIdempotency
+	}
+	return nil
+}

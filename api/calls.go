@@ -1,0 +1,99 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// writeMargin is how long after a call's own deadline its caller may still take to receive the answer.
+const writeMargin = 5 * time.Second
+
+// callAnswer is the answer to a call that ran, whether its tool succeeded or not.
+type callAnswer struct {
+	CallID     string          `json:"call_id"`
+	State      registry.State  `json:"state"`
+	Success    bool            `json:"success"`
+	Output     string          `json:"output"`
+	Structured json.RawMessage `json:"structured,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	SessionID  string          `json:"session_id"`
+	DeviceID   string          `json:"device_id,omitempty"`
+	DurationMS int64           `json:"duration_ms"`
+}
+
+// callTool serves both call routes: the one that names a session in its path and the one that does not.
+func (h *handler) callTool(c *gin.Context, _ params) {
+	req, err := h.readCall(c)
+	if err != nil {
+		h.failCall(c, err)
+		return
+	}
+	finishWritingBy(c, time.Now().Add(h.longest(req.Timeout)+writeMargin))
+	out, err := h.Invoker.Invoke(c.Request.Context(), req)
+	if err != nil {
+		h.failCall(c, err)
+		return
+	}
+	noteCall(c, out.CallID)
+	body, err := encode(answerOf(out))
+	if err != nil { // only the device's own JSON can be unfit
+		h.failCall(c, &registry.Error{
+			Code: registry.CodeInvalidResult, Message: "The device answered with something that is not valid JSON.",
+			Dispatched: registry.DispatchedYes, CallID: out.CallID, Cause: err,
+		})
+		return
+	}
+	h.writeJSON(c, http.StatusOK, body)
+}
+
+// readCall turns a request into one for the Invoker.
+func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
+	if err := checkCallHeaders(c.Request.Header); err != nil {
+		return agent.Request{}, err
+	}
+	body, err := readBody(c.Writer, c.Request, h.MaxBody)
+	if err != nil {
+		return agent.Request{}, err
+	}
+	r, err := parseCall(body)
+	if err != nil {
+		return agent.Request{}, err
+	}
+	if session := c.Param("id"); session != "" {
+		if r.targeted && r.target.SessionID != session {
+			return agent.Request{}, registry.Errorf(registry.CodeInvalidRequest,
+				"The path names the session. Leave target out, or let its session_id be the same.")
+		}
+		r.target.SessionID = session
+	}
+	tool := c.Param("name")
+	if !registry.ValidToolName(tool) {
+		return agent.Request{}, registry.Errorf(registry.CodeToolNotFound, "No tool can have the name %.80q.", tool)
+	}
+	return agent.Request{
+		Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel, Timeout: r.timeout,
+	}, nil
+}
+
+// longest is an upper bound of how long a call can take: what it asked for, else what any call may take, because its
+// tool's own timeout is not known yet.
+func (h *handler) longest(asked time.Duration) time.Duration {
+	if asked <= 0 {
+		return h.MaxCallTimeout
+	}
+	return min(asked, h.MaxCallTimeout)
+}
+
+func answerOf(out agent.Outcome) callAnswer {
+	return callAnswer{
+		CallID: out.CallID, State: out.Result.State(), Success: out.Result.Success, Output: out.Result.Output,
+		Structured: out.Result.Structured, Error: out.Result.Error,
+		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, DurationMS: out.Duration.Milliseconds(),
+	}
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// DefaultMaxBody bounds a request body when nothing else is configured, in bytes.
+const DefaultMaxBody = 1 << 20
+
+// Kicker ends a session wherever its socket is. *registry.Presence is one.
+type Kicker interface {
+	// Kick fails with registry.CodeNotConnected if no socket was there to close.
+	Kick(ctx context.Context, s registry.Session) error
+}
+
+// Config says what the HTTP door stands on. Invoker, Directory, Kicker, Policy, Auth and Origins are required. What
+// the functions and interfaces do must be safe for concurrent use.
+type Config struct {
+	Pod     string // id of this pod, sent as X-Farhand-Pod with every response
+	Version string // of the program, shown by /healthz and /openapi.json; default "dev"
+
+	Invoker   *agent.Invoker
+	Directory registry.Directory
+	Kicker    Kicker
+	Policy    *agent.Policy // says which of the listed tools are enabled
+	Auth      guard.Authenticator
+	Origins   *guard.Origins
+
+	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
+	Draining func() bool                     // this pod is stopping, new traffic should go elsewhere; default: never
+	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
+
+	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
+	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
+	Log            *slog.Logger  // default: discard
+}
+
+func (cfg Config) withDefaults() (Config, error) {
+	if cfg.Invoker == nil || cfg.Directory == nil || cfg.Kicker == nil || cfg.Policy == nil || cfg.Auth == nil ||
+		cfg.Origins == nil {
+		return cfg, errors.New("api: Invoker, Directory, Kicker, Policy, Auth and Origins are required")
+	}
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	if cfg.Ready == nil {
+		cfg.Ready = func(context.Context) error { return nil }
+	}
+	if cfg.Draining == nil {
+		cfg.Draining = func() bool { return false }
+	}
+	if cfg.MaxBody <= 0 {
+		cfg.MaxBody = DefaultMaxBody
+	}
+	if cfg.MaxCallTimeout <= 0 {
+		cfg.MaxCallTimeout = agent.DefaultMaxCallTimeout
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return cfg, nil
+}

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// maxCursor bounds a cursor, in characters.
+const maxCursor = 1024
+
+// cursorKind keeps the cursor of one list from being used with another.
+type cursorKind string
+
+const (
+	cursorSessions cursorKind = "s" // Generation and Session
+	cursorTools    cursorKind = "t" // Generation, Session and, inside a session, Name
+	cursorGroups   cursorKind = "g" // Name: a cursor of the directory
+	cursorNames    cursorKind = "n" // Name and Hash
+)
+
+// cursor is the place of the last row of a page. Clients see it as one opaque word.
+type cursor struct {
+	Kind       cursorKind `json:"k"`
+	Generation int64      `json:"g,omitempty"`
+	Session    string     `json:"s,omitempty"`
+	Name       string     `json:"n,omitempty"`
+	Hash       string     `json:"h,omitempty"`
+}
+
+// String encodes the cursor for a client.
+func (c cursor) String() string {
+	text, err := json.Marshal(c) // cannot fail: strings and numbers only
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// cursor returns where a page starts, the zero cursor of that kind when the client did not say.
+func (p params) cursor(kind cursorKind) (cursor, error) {
+	if !p.has("cursor") {
+		return cursor{Kind: kind}, nil
+	}
+	c, ok := parseCursor(p.get("cursor"), kind)
+	if !ok {
+		return cursor{}, registry.Errorf(registry.CodeInvalidRequest,
+			"The cursor is not one of this list. Use next_cursor of the page before as it is, with the same parameters.")
+	}
+	return c, nil
+}
+
+// parseCursor accepts exactly what String returns.
+func parseCursor(word string, kind cursorKind) (cursor, bool) {
+	var c cursor
+	if len(word) > maxCursor {
+		return c, false
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(word)
+	if err != nil || json.Unmarshal(text, &c) != nil || c.Kind != kind || c.String() != word {
+		return c, false
+	}
+	switch kind {
+	case cursorSessions, cursorTools:
+		key := registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}
+		return c, c.Generation > 0 && key.Validate() == nil
+	default:
+		return c, c.Name != ""
+	}
+}
+
+// sessionsAfter returns the place of the directory that a list of sessions goes on from.
+func (c cursor) sessionsAfter() registry.Cursor {
+	if c.Kind == cursorTools && c.Name != "" {
+		// Inside a session: it has to be read once more, so go on from just before it. The tilde sorts after all that
+		// an id may contain.
+		return registry.Cursor{Generation: c.Generation - 1, Session: "~"}
+	}
+	return registry.Cursor{Generation: c.Generation, Session: c.Session}
+}
+
+// covers reports whether a tool of a session comes at or before the cursor in the order of the flat tool list.
+func (c cursor) covers(s registry.Session, tool string) bool {
+	switch {
+	case s.Generation != c.Generation:
+		return s.Generation < c.Generation
+	case s.Key.Session != c.Session:
+		return s.Key.Session < c.Session
+	default:
+		return c.Name == "" || tool <= c.Name
+	}
+}

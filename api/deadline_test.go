@@ -1,0 +1,90 @@
+package api
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// deadlines is a response writer that remembers the last deadline it was given.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	last time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.last = t
+	return nil
+}
+
+// The server has no write timeout of its own, so every request must set one, and a call's must outlast the call.
+func TestWriteDeadlines(t *testing.T) {
+	policy, err := agent.NewPolicy(agent.PolicyRules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	origins, err := guard.NewOrigins(nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := registry.NewMemory(registry.MemoryOptions{})
+	pod, err := registry.NewPod(registry.PodConfig{Store: store, Bus: store.NewBus()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := NewHandler(Config{
+		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, Policy: policy}), Directory: store,
+		Kicker: pod.Presence, Policy: policy, Auth: guard.Anonymous{}, Origins: origins, MaxCallTimeout: 10 * time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		method, path, body string
+		want               time.Duration
+	}{
+		{http.MethodGet, "/api/tools", "", writeTimeout},
+		{http.MethodGet, "/nothing", "", writeTimeout},
+		{http.MethodPost, "/api/tools/t/call", "", 10*time.Minute + writeMargin},
+		{http.MethodPost, "/api/tools/t/call", `{"timeout_ms":60000}`, time.Minute + writeMargin},
+		{http.MethodPost, "/api/tools/t/call", `{"timeout_ms":86400000}`, 10*time.Minute + writeMargin},
+	} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		handler.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body)))
+		if got := time.Until(w.last); got > tt.want || got < tt.want-5*time.Second {
+			t.Errorf("%s %s %s: %v left for writing, want %v", tt.method, tt.path, tt.body, got, tt.want)
+		}
+	}
+}
+
+func TestModelNames(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	names := []string{"a.b", "a_b", "a.b.c", "a_b.c", "a.b_c", "plain", long + ".", long + "_", "x."}
+	shown, taken := modelNames(names), make(map[string]bool)
+	for _, name := range names {
+		safe := shown[name]
+		if safe == "" || len(safe) > maxModelName || strings.Contains(safe, ".") || taken[safe] {
+			t.Errorf("%s is shown as %q", name, safe)
+		}
+		taken[safe] = true
+		if !strings.Contains(name, ".") && safe != name {
+			t.Errorf("%s needed no other name, but got %s", name, safe)
+		}
+	}
+	if shown["x."] != "x_" || shown["a.b"] == "a_b" {
+		t.Errorf("names %v", shown)
+	}
+	// Names made to collide with the way collisions are told apart do not break it.
+	for range 50 {
+		names = append(names, modelNames(names)["a.b"])
+	}
+	if safe := modelNames(names)["a.b"]; safe == "" || strings.Count(strings.Join(names, " ")+" ", " "+safe+" ") != 0 {
+		t.Errorf("a.b is shown as %q", safe)
+	}
+}

@@ -1,0 +1,119 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/farhand/farhand/registry"
+)
+
+func TestDocumentIsConsistent(t *testing.T) {
+	c := theContract()
+	for name := range c.doc["components"].(object)["schemas"].(object) {
+		if _, err := c.compile("#/components/schemas/" + name); err != nil {
+			t.Errorf("schema %s: %v", name, err)
+		}
+	}
+	used := make(map[string]bool)
+	var walk func(any)
+	walk = func(node any) {
+		switch n := node.(type) {
+		case object:
+			if ref, ok := n["$ref"].(string); ok {
+				used[ref] = true
+				if c.resolve(n) == nil {
+					t.Errorf("%s leads nowhere", ref)
+				}
+			}
+			for _, child := range n {
+				walk(child)
+			}
+		case []any:
+			for _, child := range n {
+				walk(child)
+			}
+		}
+	}
+	walk(c.doc)
+	for kind, entries := range c.doc["components"].(object) {
+		for name := range entries.(object) {
+			if ref := "#/components/" + kind + "/" + name; !used[ref] && kind != "securitySchemes" {
+				// A status that only undocumented requests get (wrong method, wrong path) needs no operation.
+				if kind != "responses" || name != "405" {
+					t.Errorf("%s is not used", ref)
+				}
+			}
+		}
+	}
+	operations := make(map[string]bool)
+	for _, p := range c.paths {
+		for method, op := range p.item {
+			if method == "parameters" {
+				continue
+			}
+			op := op.(object)
+			if id := op["operationId"].(string); operations[id] {
+				t.Errorf("operationId %s is used twice", id)
+			} else {
+				operations[id] = true
+			}
+			inPath := c.parameters(p.item, op, "path")
+			for _, m := range regexp.MustCompile(`\{([a-z]+)\}`).FindAllStringSubmatch(p.template, -1) {
+				if !slices.Contains(inPath, m[1]) {
+					t.Errorf("%s %s: path parameter %s is not described", method, p.template, m[1])
+				}
+			}
+		}
+	}
+	codes := c.doc["components"].(object)["schemas"].(object)["ErrorCode"].(object)["enum"].([]any)
+	if len(codes) != len(registry.Codes()) {
+		t.Errorf("%d codes documented, %d exist", len(codes), len(registry.Codes()))
+	}
+}
+
+// TestRequestSchemaAgrees holds the documented request against what the door takes and refuses.
+func TestRequestSchemaAgrees(t *testing.T) {
+	schema, err := theContract().compile("#/components/schemas/CallRequest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, setup{})
+	f.connect(0, session("s1"), echo, tools("t")...)
+	for _, body := range []string{
+		`{}`, `{"args":{}}`, `{"args":{"a":[1,null]}}`, `{"timeout_ms":1000}`, `{"mode":"sync"}`, `{"select":"any"}`,
+		`{"select":"newest"}`, `{"target":{}}`, `{"target":{"session_id":"s1"}}`, `{"target":{"labels":{}}}`,
+		`{"args":[]}`, `{"args":null}`, `{"args":1}`, `{"timeout_ms":0}`, `{"timeout_ms":"1"}`, `{"timeout_ms":1.5}`,
+		`{"mode":"async"}`, `{"mode":1}`, `{"select":""}`, `{"select":"first"}`, `{"target":null}`, `{"target":{"x":1}}`,
+		`{"target":{"session_id":""}}`, `{"target":{"labels":{"a":1}}}`, `{"idempotency_key":"k"}`, `{"arg":{}}`, `[]`, `null`,
+	} {
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		documented := schema.Validate(value) == nil
+		if got := f.post("/api/tools/t/call", body); (got.status == 200) != documented {
+			t.Errorf("%s: documented as valid: %v, answered %d", body, documented, got.status)
+		}
+	}
+}
+
+func TestDocumentIsServed(t *testing.T) {
+	f := newFleet(t, setup{})
+	r := f.send(request{path: "/openapi.json", header: http.Header{"Authorization": nil}})
+	doc := decode[struct {
+		OpenAPI string
+		Info    struct{ Version string }
+	}](r, 200)
+	if doc.OpenAPI != "3.1.0" || doc.Info.Version != "1.2.3" {
+		t.Fatalf("got %+v", doc)
+	}
+	if !json.Valid(r.body) || r.header.Get("Etag") == "" {
+		t.Fatal("the document has no ETag or is not JSON")
+	}
+}

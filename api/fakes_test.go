@@ -1,0 +1,128 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// device is a session with a socket that is only a channel.
+type device struct {
+	f      *fleet
+	local  *registry.Local
+	answer func(registry.DeviceCall) (registry.Result, bool) // false: stay silent
+	calls  chan registry.DeviceCall
+	closed chan registry.CloseCause
+	work   sync.WaitGroup
+}
+
+// echo answers with the arguments it was sent.
+func echo(c registry.DeviceCall) (registry.Result, bool) {
+	return registry.NewResult(true, c.Args, ""), true
+}
+
+// silent never answers.
+func silent(registry.DeviceCall) (registry.Result, bool) { return registry.Result{}, false }
+
+// connect opens a session on a pod. The device answers calls with answer.
+func (f *fleet) connect(pod int, s registry.Session, answer func(registry.DeviceCall) (registry.Result, bool), tools ...registry.ToolSpec) *device {
+	f.Helper()
+	s.Tenant = registry.DefaultTenant
+	d := &device{f: f, answer: answer, calls: make(chan registry.DeviceCall, 64), closed: make(chan registry.CloseCause, 4)}
+	local, _, err := f.pods[pod].Presence.Open(f.Context(), s, d)
+	f.must(err)
+	d.local = local
+	f.must(local.PutTools(f.Context(), tools, nil))
+	f.Cleanup(func() { d.gone(); d.work.Wait() })
+	return d
+}
+
+// session names a session and nothing else of it.
+func session(id string) registry.Session { return registry.Session{Key: registry.Key{Session: id}} }
+
+// gone is what a socket does when its connection has ended.
+func (d *device) gone() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	d.local.Close(ctx)
+}
+
+// Deliver implements registry.Conn. What it starts is counted before anybody can learn that there is something to
+// wait for.
+func (d *device) Deliver(c registry.DeviceCall) error {
+	d.work.Add(1)
+	d.calls <- c
+	go func() {
+		defer d.work.Done()
+		if r, ok := d.answer(c); ok {
+			d.local.Settle(c.ID, r)
+		}
+	}()
+	return nil
+}
+
+// Close implements registry.Conn.
+func (d *device) Close(cause registry.CloseCause) {
+	d.work.Add(1)
+	d.closed <- cause
+	go func() {
+		defer d.work.Done()
+		d.gone()
+	}()
+}
+
+// delivered waits for the next call to reach the device.
+func (d *device) delivered() registry.DeviceCall {
+	d.f.Helper()
+	select {
+	case c := <-d.calls:
+		return c
+	case <-time.After(patience):
+		d.f.Fatal("no call reached the device")
+		return registry.DeviceCall{}
+	}
+}
+
+// tool makes a definition; the parameters accept everything unless given.
+func tool(name, description string, parameters ...string) registry.ToolSpec {
+	spec := registry.ToolSpec{Name: name, Description: description}
+	if len(parameters) > 0 {
+		spec.Parameters = json.RawMessage(parameters[0])
+	}
+	spec, err := spec.Normalize()
+	if err != nil {
+		panic(err)
+	}
+	return spec
+}
+
+// tools makes definitions that differ by name only.
+func tools(names ...string) []registry.ToolSpec {
+	var specs []registry.ToolSpec
+	for _, n := range names {
+		specs = append(specs, tool(n, "does "+n))
+	}
+	return specs
+}
+
+// logBuffer collects log lines of concurrent writers.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

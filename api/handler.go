@@ -1,0 +1,50 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// handler holds what every route needs. It is immutable but for its pool, and safe for concurrent use.
+type handler struct {
+	Config
+	document []byte // the OpenAPI document
+	zip      gzipPool
+}
+
+// NewHandler returns the whole HTTP surface of a pod. It sets deadlines for writing itself, so that its server needs
+// a read timeout but no write timeout. It switches gin to release mode, which is a setting of the whole process: in
+// any other mode gin prints to standard output.
+func NewHandler(cfg Config) (http.Handler, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	document, err := openAPI(cfg.Version)
+	if err != nil {
+		return nil, err
+	}
+	return newEngine(&handler{Config: cfg, document: document})
+}
+
+func newEngine(h *handler) (*gin.Engine, error) {
+	gin.SetMode(gin.ReleaseMode)
+	engine := gin.New()
+	engine.HandleMethodNotAllowed = true
+	engine.RedirectTrailingSlash = false // one address for each thing; everything else is not_found
+	engine.RedirectFixedPath = false
+	if err := engine.SetTrustedProxies(nil); err != nil {
+		return nil, err
+	}
+	engine.Use(h.identify, h.logAccess, h.recover, h.limitWriting, h.checkOrigin, h.authenticate)
+	engine.NoRoute(h.notFound)
+	engine.NoMethod(h.methodNotAllowed)
+	for _, r := range h.routes() {
+		engine.Handle(r.method, r.path, h.serve(r))
+		if r.method == http.MethodGet && r.path != pathDevice {
+			engine.HEAD(r.path, h.serve(r))
+		}
+	}
+	return engine, nil
+}

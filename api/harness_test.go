@@ -1,0 +1,232 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	token    = "s3cret-token"
+	patience = 10 * time.Second
+)
+
+// fleet is one or more pods on a common store, each with its HTTP door.
+type fleet struct {
+	*testing.T
+	pods []*pod
+}
+
+type pod struct {
+	*registry.Pod
+	server *httptest.Server
+	log    *logBuffer
+}
+
+// setup changes what newFleet builds.
+type setup struct {
+	pods        int
+	maxInFlight int
+	policy      agent.PolicyRules
+	hooks       []agent.Hook
+	change      func(*api.Config)
+}
+
+func newFleet(t *testing.T, s setup) *fleet {
+	t.Helper()
+	f := &fleet{T: t}
+	store := registry.NewMemory(registry.MemoryOptions{})
+	for i := range max(1, s.pods) {
+		bus := store.NewBus()
+		p, err := registry.NewPod(registry.PodConfig{
+			ID: fmt.Sprintf("pod-%d", i), Store: store, Bus: bus, MaxInFlight: s.maxInFlight,
+		})
+		f.must(err)
+		f.must(p.Start(t.Context()))
+		f.pods = append(f.pods, f.open(p, store, s))
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			f.must(p.Close(ctx))
+			f.must(bus.Close(ctx))
+		})
+	}
+	return f
+}
+
+func (f *fleet) open(p *registry.Pod, store *registry.Memory, s setup) *pod {
+	f.Helper()
+	policy, err := agent.NewPolicy(s.policy)
+	f.must(err)
+	origins, err := guard.NewOrigins([]string{"https://console.example.com"}, false)
+	f.must(err)
+	log := &logBuffer{}
+	cfg := api.Config{
+		Pod: p.ID(), Version: "1.2.3",
+		Invoker:   agent.NewInvoker(agent.Config{Router: p.Router, Policy: policy, Hooks: s.hooks, MaxTimeout: time.Minute}),
+		Directory: store, Kicker: p.Presence, Policy: policy, Auth: guard.NewStaticToken(token), Origins: origins,
+		Ready: p.Ready, MaxCallTimeout: time.Minute,
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+		}),
+	}
+	if s.change != nil {
+		s.change(&cfg)
+	}
+	handler, err := api.NewHandler(cfg)
+	f.must(err)
+	server := httptest.NewServer(handler)
+	f.Cleanup(server.Close)
+	return &pod{Pod: p, server: server, log: log}
+}
+
+func (f *fleet) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// reply is an HTTP response, read to its end and held against the OpenAPI document.
+type reply struct {
+	*testing.T
+	status int
+	header http.Header
+	body   []byte
+}
+
+// request describes one request; the zero fields are the usual: GET, pod 0, the right token.
+type request struct {
+	method string
+	path   string
+	body   string
+	header http.Header // replaces what is set by default, a nil value removes it
+	pod    int
+	ctx    context.Context
+}
+
+func (f *fleet) send(r request) reply {
+	f.Helper()
+	resp, err := f.try(r)
+	f.must(err)
+	return resp
+}
+
+func (f *fleet) try(r request) (reply, error) {
+	f.Helper()
+	if r.method == "" {
+		r.method = http.MethodGet
+	}
+	if r.ctx == nil {
+		r.ctx = f.Context()
+	}
+	server := f.pods[r.pod].server
+	req, err := http.NewRequestWithContext(r.ctx, r.method, server.URL+r.path, strings.NewReader(r.body))
+	f.must(err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	if r.body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, values := range r.header {
+		if req.Header[name] = values; name == "Host" {
+			req.Host = values[0]
+		}
+	}
+	resp, err := server.Client().Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	out := reply{T: f.T, status: resp.StatusCode, header: resp.Header, body: body}
+	checkContract(f.T, req, out)
+	return out, nil
+}
+
+func (f *fleet) get(path string) reply {
+	f.Helper()
+	return f.send(request{path: path})
+}
+
+func (f *fleet) post(path, body string) reply {
+	f.Helper()
+	return f.send(request{method: http.MethodPost, path: path, body: body})
+}
+
+// decode reads the body of a reply that must have the status.
+func decode[T any](r reply, status int) T {
+	r.Helper()
+	if r.status != status {
+		r.Fatalf("status %d, want %d: %s", r.status, status, r.body)
+	}
+	var v T
+	dec := json.NewDecoder(bytes.NewReader(r.body))
+	if err := dec.Decode(&v); err != nil {
+		r.Fatalf("body %q: %v", r.body, err)
+	}
+	return v
+}
+
+// problem is an error response as a client reads it.
+type problem struct {
+	Type, Title, Detail string
+	Status              int
+	Code                registry.Code
+	CallID              string `json:"call_id"`
+	Dispatched          registry.Dispatched
+	Retryable           *bool
+	Errors              []registry.Violation
+	Candidates          []registry.Candidate
+}
+
+// wantProblem checks status and code of an error response and returns it.
+func wantProblem(r reply, status int, code registry.Code) problem {
+	r.Helper()
+	p := decode[problem](r, status)
+	if p.Code != code || p.Status != status {
+		r.Fatalf("problem %s, want %s with status %d", r.body, code, status)
+	}
+	return p
+}
+
+// answer is a call's answer as a client reads it.
+type answer struct {
+	CallID     string `json:"call_id"`
+	State      string
+	Success    bool
+	Output     string
+	Structured json.RawMessage
+	Error      string
+	SessionID  string `json:"session_id"`
+	DeviceID   string `json:"device_id"`
+	DurationMS int64  `json:"duration_ms"`
+}
+
+func equal[T comparable](t *testing.T, what string, got, want []T) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}

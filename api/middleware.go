@@ -1,0 +1,111 @@
+package api
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// Names of what the middleware keeps in a request's context, and of the headers of our own.
+const (
+	keyCaller = "farhand.caller"
+	keyCallID = "farhand.call_id"
+
+	headerPod    = "X-Farhand-Pod"
+	headerCallID = "X-Farhand-Call-Id"
+)
+
+// writeTimeout is how long a client may take to receive an answer that is not a call's.
+const writeTimeout = 30 * time.Second
+
+// identify says which pod answered, and that nothing in an answer is to be taken for a web page.
+func (h *handler) identify(c *gin.Context) {
+	c.Header(headerPod, h.Pod)
+	c.Header("X-Content-Type-Options", "nosniff")
+}
+
+// logAccess writes one line for each finished request: never its query string, headers or body, which hold tokens
+// and arguments. Sockets and probes are left out.
+func (h *handler) logAccess(c *gin.Context) {
+	start := time.Now()
+	c.Next()
+	switch c.FullPath() {
+	case pathDevice, pathHealth, pathReady:
+		return
+	}
+	level := slog.LevelDebug
+	if status := c.Writer.Status(); c.Request.Method != http.MethodGet || status >= http.StatusInternalServerError {
+		level = slog.LevelInfo
+	}
+	attrs := []slog.Attr{
+		slog.String("method", c.Request.Method), slog.String("route", c.FullPath()),
+		slog.Int("status", c.Writer.Status()), slog.Int64("ms", time.Since(start).Milliseconds()), slog.String("pod", h.Pod),
+	}
+	if id := c.GetString(keyCallID); id != "" {
+		attrs = append(attrs, slog.String("call_id", id))
+	}
+	h.Log.LogAttrs(c.Request.Context(), level, "request", attrs...)
+}
+
+// recover answers a panic with the fixed internal error, unless an answer has begun.
+func (h *handler) recover(c *gin.Context) {
+	defer func() {
+		p := recover()
+		switch {
+		case p == nil:
+			return
+		case p == http.ErrAbortHandler: // the way to drop a connection without a word
+			panic(p)
+		}
+		h.Log.Error("panic in a request", "method", c.Request.Method, "route", c.FullPath(),
+			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.Abort()
+		if !c.Writer.Written() {
+			h.fail(c, registry.Errorf(registry.CodeInternal, "panic"))
+		}
+	}()
+	c.Next()
+}
+
+// limitWriting bounds how long a slow reader can hold a request. Calls move the deadline, a socket drops it.
+func (h *handler) limitWriting(c *gin.Context) { finishWritingBy(c, time.Now().Add(writeTimeout)) }
+
+func finishWritingBy(c *gin.Context, deadline time.Time) {
+	// A writer without deadlines (a test's recorder) has no slow reader either.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(deadline)
+}
+
+// checkOrigin keeps foreign web pages out of everything but the probes, which are asked by address and tell nothing.
+func (h *handler) checkOrigin(c *gin.Context) {
+	if path := c.Request.URL.Path; path == pathHealth || path == pathReady {
+		return
+	}
+	if err := h.Origins.Check(c.Request); err != nil {
+		h.fail(c, err)
+	}
+}
+
+// authenticate guards by path, not by route: what is added below /api later, and what does not exist there, needs a
+// token too.
+func (h *handler) authenticate(c *gin.Context) {
+	if !strings.HasPrefix(c.Request.URL.Path, prefixAPI) {
+		return
+	}
+	caller, err := h.Auth.Authenticate(guard.BearerHeader(c.Request))
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	c.Set(keyCaller, caller)
+}
+
+// caller returns who asked. It is only for routes below /api.
+func caller(c *gin.Context) guard.Identity { return c.MustGet(keyCaller).(guard.Identity) }

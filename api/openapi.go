@@ -1,0 +1,107 @@
+package api
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// The document is written by hand in openapi/, one file for each part. What Go code already knows (version, error
+// codes and their statuses) is filled in here, so that it cannot be told differently in two places.
+//
+//go:embed openapi/*.json
+var openAPIFiles embed.FS
+
+type object = map[string]any
+
+// openAPI puts the OpenAPI 3.1 document together.
+func openAPI(version string) ([]byte, error) {
+	parts := make(map[string]object)
+	for _, name := range []string{"info", "paths", "parameters", "schemas"} {
+		text, err := openAPIFiles.ReadFile("openapi/" + name + ".json")
+		if err != nil {
+			return nil, fmt.Errorf("openapi: %w", err)
+		}
+		var part object
+		if err := json.Unmarshal(text, &part); err != nil {
+			return nil, fmt.Errorf("openapi/%s.json: %w", name, err)
+		}
+		parts[name] = part
+	}
+	parts["info"]["version"] = version
+	codes := registry.Codes()
+	slices.Sort(codes)
+	parts["schemas"]["ErrorCode"] = object{
+		"type": "string", "enum": codes, "description": "What went wrong, for machines. New codes may be added.",
+	}
+	return json.MarshalIndent(object{
+		"openapi": "3.1.0",
+		"info":    parts["info"],
+		"servers": []object{{"url": "/"}},
+		"paths":   parts["paths"],
+		"components": object{
+			"schemas":    parts["schemas"],
+			"parameters": parts["parameters"],
+			"responses":  problemResponses(),
+			"headers":    responseHeaders(),
+			"securitySchemes": object{"bearer": object{
+				"type": "http", "scheme": "bearer",
+				"description": "FARHAND_TOKEN. A gateway without one answers only to its own machine, whatever the token.",
+			}},
+		},
+		"security": []object{{"bearer": []string{}}},
+	}, "", " ")
+}
+
+// problemResponses describes one response for each status an error can have, named by its number.
+func problemResponses() object {
+	codes := make(map[int][]string)
+	for code, kind := range problemKinds {
+		codes[kind.status] = append(codes[kind.status], "`"+string(code)+"`")
+	}
+	responses := make(object)
+	for status, names := range codes {
+		slices.Sort(names)
+		headers := object{headerPod: refHeader("Pod"), headerCallID: refHeader("CallId")}
+		switch status {
+		case http.StatusUnauthorized:
+			headers["WWW-Authenticate"] = refHeader("Authenticate")
+		case http.StatusMethodNotAllowed:
+			headers["Allow"] = refHeader("Allow")
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			headers["Retry-After"] = refHeader("RetryAfter")
+		}
+		responses[strconv.Itoa(status)] = object{
+			"description": http.StatusText(status) + ": " + strings.Join(names, ", ") + ".",
+			"headers":     headers,
+			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
+		}
+	}
+	return responses
+}
+
+func responseHeaders() object {
+	text := func(description string) object {
+		return object{"description": description, "schema": object{"type": "string"}}
+	}
+	return object{
+		"Pod":          text("The pod that answered."),
+		"CallId":       text("The id of the call, also of one that failed after it was given one."),
+		"ETag":         text("Changes whenever the content does. Send it as If-None-Match to get 304 while it has not."),
+		"Authenticate": text("Always Bearer."),
+		"Allow":        text("The methods this path takes."),
+		"RetryAfter":   object{"description": "Seconds to wait, at least 1.", "schema": object{"type": "integer", "minimum": 1}},
+	}
+}
+
+func refHeader(name string) object { return object{"$ref": "#/components/headers/" + name} }
+
+func (h *handler) openAPI(c *gin.Context, _ params) { h.writeCacheable(c, h.document) }

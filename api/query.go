@@ -1,0 +1,127 @@
+package api
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Sizes of a page, in rows.
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+// params is a query string that parseQuery let through: known names, one value each but for label, none empty but q.
+type params map[string][]string
+
+// parseQuery reads a query string. Whatever could make a filter match more than its author meant is an error that
+// names the parameter.
+func parseQuery(raw string, known []string) (params, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "The query string is malformed.")
+	}
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names) // the same answer for the same request
+	for _, name := range names {
+		if err := checkParam(name, values[name], known); err != nil {
+			return nil, err
+		}
+	}
+	return params(values), nil
+}
+
+func checkParam(name string, values, known []string) error {
+	if !slices.Contains(known, name) {
+		if len(known) == 0 {
+			return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %.80q is unknown. This path takes none.", name)
+		}
+		return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %.80q is unknown. This path takes: %s.",
+			name, strings.Join(known, ", "))
+	}
+	if len(values) > 1 && name != "label" {
+		return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is given more than once.", name)
+	}
+	for _, v := range values {
+		if v == "" && name != "q" {
+			return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is empty. Leave it out instead.", name)
+		}
+		if !utf8.ValidString(v) {
+			return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is not valid UTF-8.", name)
+		}
+	}
+	return nil
+}
+
+func (p params) has(name string) bool { return len(p[name]) > 0 }
+
+// get returns the value of a parameter, empty when it is absent.
+func (p params) get(name string) string {
+	if !p.has(name) {
+		return ""
+	}
+	return p[name][0]
+}
+
+// oneOf returns the value of a parameter that has few, empty when it is absent.
+func (p params) oneOf(name string, choices ...string) (string, error) {
+	v := p.get(name)
+	if v != "" && !slices.Contains(choices, v) {
+		return "", registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q must be one of: %s.",
+			name, strings.Join(choices, ", "))
+	}
+	return v, nil
+}
+
+func (p params) limit() (int, error) {
+	if !p.has("limit") {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(p.get("limit"))
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, registry.Errorf(registry.CodeInvalidRequest,
+			"The query parameter \"limit\" must be a whole number from 1 to %d.", maxLimit)
+	}
+	return n, nil
+}
+
+// target returns the filters that select sessions.
+func (p params) target() (registry.Target, error) {
+	t := registry.Target{SessionID: p.get("session_id"), DeviceID: p.get("device_id"), UserID: p.get("user_id")}
+	if t.SessionID != "" {
+		if err := (registry.Key{Tenant: registry.DefaultTenant, Session: t.SessionID}).Validate(); err != nil {
+			return t, err
+		}
+	}
+	for _, pair := range p["label"] {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return t, registry.Errorf(registry.CodeInvalidRequest, "The query parameter \"label\" must look like key=value.")
+		}
+		if old, twice := t.Labels[key]; twice && old != value {
+			return t, registry.Errorf(registry.CodeInvalidRequest, "No session has two values of the label %.80q.", key)
+		}
+		if t.Labels == nil {
+			t.Labels = make(map[string]string)
+		}
+		t.Labels[key] = value
+	}
+	return t, nil
+}
+
+// toolName returns a parameter that must be a possible name of a tool.
+func (p params) toolName(name string) (string, error) {
+	v := p.get(name)
+	if v != "" && !registry.ValidToolName(v) {
+		return "", registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is not a possible name of a tool.", name)
+	}
+	return v, nil
+}

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+)
+
+// encode returns v as JSON without escaping what only HTML needs escaped. It fails only if a json.RawMessage in v is
+// not JSON.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
+	header := c.Writer.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	c.Status(status)
+	_, _ = c.Writer.Write(body) // the client is gone if this fails
+}
+
+// writeCacheable answers 200 with an ETag, or 304 when the client has exactly this already. Answers worth compressing
+// are compressed for clients that can read that. The compressed form is another representation, so it has an ETag of
+// its own, and Vary keeps caches from mixing the two up.
+func (h *handler) writeCacheable(c *gin.Context, body []byte) {
+	header := c.Writer.Header()
+	header.Set("Cache-Control", "no-cache")
+	header.Set("Vary", "Accept-Encoding")
+	compress := len(body) >= gzipMinimum && acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
+	tag := entityTag(body, compress)
+	header.Set("ETag", tag)
+	if noneMatch(c.Request.Header.Values("If-None-Match"), tag) {
+		c.Status(http.StatusNotModified)
+		return
+	}
+	if compress {
+		header.Set("Content-Encoding", "gzip")
+		body = h.zip.compress(body)
+	}
+	h.writeJSON(c, http.StatusOK, body)
+}
+
+// respond encodes v and writes it as writeCacheable does.
+func (h *handler) respond(c *gin.Context, v any) {
+	body, err := encode(v)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	h.writeCacheable(c, body)
+}
+
+// entityTag is a strong validator: equal tags mean equal bytes.
+func entityTag(body []byte, compressed bool) string {
+	sum := sha256.Sum256(body)
+	tag := hex.EncodeToString(sum[:16])
+	if compressed {
+		tag += "-gzip"
+	}
+	return `"` + tag + `"`
+}
+
+// noneMatch evaluates If-None-Match with the weak comparison RFC 9110 demands for it. Our tags contain no commas and
+// no quotes, so a list can be split at commas: what that breaks up could not have matched.
+func noneMatch(values []string, tag string) bool {
+	for _, value := range values {
+		for candidate := range strings.SplitSeq(value, ",") {
+			candidate = strings.TrimSpace(candidate)
+			if candidate == "*" || strings.TrimPrefix(candidate, "W/") == tag {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Paths that something else in this package refers to.
+const (
+	prefixAPI  = "/api/" // everything below needs a token
+	pathHealth = "/healthz"
+	pathReady  = "/readyz"
+	pathDevice = "/ws/chat"
+)
+
+// route is one line of the table below. query names the parameters its query string may have.
+type route struct {
+	method string
+	path   string
+	query  []string
+	handle func(c *gin.Context, q params)
+}
+
+// routes is the whole HTTP surface. GET routes answer HEAD too.
+func (h *handler) routes() []route {
+	tools := []string{
+		"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "view", "format", "limit", "cursor",
+	}
+	sessions := []string{"device_id", "user_id", "label", "tool", "limit", "cursor"}
+	table := []route{
+		{http.MethodGet, "/api/tools", tools, h.listTools},
+		{http.MethodPost, "/api/tools/:name/call", nil, h.callTool},
+		{http.MethodGet, "/api/sessions", sessions, h.listSessions},
+		{http.MethodGet, "/api/sessions/:id", nil, h.getSession},
+		{http.MethodDelete, "/api/sessions/:id", nil, h.kickSession},
+		{http.MethodPost, "/api/sessions/:id/tools/:name/call", nil, h.callTool},
+		{http.MethodGet, pathHealth, nil, h.health},
+		{http.MethodGet, pathReady, nil, h.ready},
+		{http.MethodGet, "/openapi.json", nil, h.openAPI},
+	}
+	if h.Device != nil {
+		table = append(table, route{http.MethodGet, pathDevice, nil, h.device})
+	}
+	return table
+}
+
+// serve reads the query string of an API route strictly before its handler runs: a filter with a typing error must
+// not silently list everything.
+func (h *handler) serve(r route) gin.HandlerFunc {
+	if !strings.HasPrefix(r.path, prefixAPI) {
+		return func(c *gin.Context) { r.handle(c, nil) }
+	}
+	return func(c *gin.Context) {
+		q, err := parseQuery(c.Request.URL.RawQuery, r.query)
+		if err != nil {
+			h.fail(c, err)
+			return
+		}
+		r.handle(c, q)
+	}
+}
+
+func (h *handler) device(c *gin.Context, _ params) { h.Device.ServeHTTP(c.Writer, c.Request) }
+
+func (h *handler) notFound(c *gin.Context) {
+	h.fail(c, registry.Errorf(registry.CodeNotFound, "Nothing is served at this path. GET /openapi.json lists what is."))
+}
+
+func (h *handler) methodNotAllowed(c *gin.Context) {
+	h.fail(c, registry.Errorf(registry.CodeMethodNotAllowed,
+		"This path does not take %s; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
+}

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// groupRow is one definition of a tool with the number of connected sessions that offer exactly this one.
+type groupRow struct {
+	toolInfo
+	SourceType string `json:"source_type"`
+	Sessions   int    `json:"sessions"`
+}
+
+func (h *handler) groupRowOf(t registry.ToolSpec, sessions int) groupRow {
+	return groupRow{toolInfo: h.toolInfoOf(t), SourceType: sourceRemote, Sessions: sessions}
+}
+
+// groupedAll groups the tools of all sessions. The directory counts them, so that the cost does not grow with the fleet.
+func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (page, error) {
+	q := registry.GroupQuery{Tenant: tq.tenant, Name: tq.name, After: from.Name}
+	rows := []groupRow{}
+	for range maxPages {
+		q.Limit = tq.limit - len(rows)
+		groups, next, err := h.Directory.Groups(ctx, q)
+		if err != nil {
+			return page{}, err
+		}
+		for _, g := range groups {
+			if tq.matches(g.Spec) {
+				rows = append(rows, h.groupRowOf(g.Spec, g.Sessions))
+			}
+		}
+		if next == "" {
+			return page{Tools: rows}, nil
+		}
+		q.After = next
+		if len(rows) >= tq.limit {
+			break
+		}
+	}
+	return page{Tools: rows, NextCursor: cursor{Kind: cursorGroups, Name: q.After}.String()}, nil
+}
+
+// groupedSome groups the tools of the sessions the filters select, which have to be read one by one.
+func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (page, error) {
+	type place struct{ name, hash string }
+	compare := func(a, b place) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.hash, b.hash))
+	}
+	groups := make(map[place]*registry.Group)
+	err := h.fold(ctx, tq.sessions(), func(e registry.Entry) {
+		for _, t := range e.Tools {
+			if !tq.matches(t) {
+				continue
+			}
+			at := place{t.Name, t.Hash()}
+			if groups[at] == nil {
+				groups[at] = &registry.Group{Spec: t}
+			}
+			groups[at].Sessions++
+		}
+	})
+	if err != nil {
+		return page{}, err
+	}
+	rows := []groupRow{}
+	for _, at := range slices.SortedFunc(maps.Keys(groups), compare) {
+		if compare(at, place{from.Name, from.Hash}) <= 0 {
+			continue
+		}
+		if len(rows) == tq.limit {
+			last := rows[len(rows)-1]
+			return page{Tools: rows, NextCursor: cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}.String()}, nil
+		}
+		rows = append(rows, h.groupRowOf(groups[at].Spec, groups[at].Sessions))
+	}
+	return page{Tools: rows}, nil
+}

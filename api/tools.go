@@ -1,0 +1,186 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// sourceRemote is the source_type of a tool that lives on a device.
+const sourceRemote = "remote"
+
+// toolInfo is what a tool says about itself, and whether it may be called.
+type toolInfo struct {
+	Name          string                 `json:"name"`
+	Description   string                 `json:"description"`
+	Parameters    json.RawMessage        `json:"parameters"`
+	Enabled       bool                   `json:"enabled"`
+	TimeoutMS     int64                  `json:"timeout_ms,omitempty"`
+	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
+	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
+	SchemaHash    string                 `json:"schema_hash"`
+}
+
+func (h *handler) toolInfoOf(t registry.ToolSpec) toolInfo {
+	return toolInfo{
+		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: h.Policy.MayCall(t.Name),
+		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
+	}
+}
+
+// toolRow is one tool of one session.
+type toolRow struct {
+	toolInfo
+	SourceType string            `json:"source_type"`
+	Source     string            `json:"source"`
+	SessionID  string            `json:"session_id"`
+	DeviceID   string            `json:"device_id,omitempty"`
+	DeviceName string            `json:"device_name,omitempty"`
+	UserID     string            `json:"user_id,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Pod        string            `json:"pod"`
+}
+
+// toolQuery is what the tool list was asked for.
+type toolQuery struct {
+	tenant  string
+	target  registry.Target
+	name    string
+	text    string // lower case
+	nothing bool   // the source type asked for has no tools
+	limit   int
+}
+
+func parseToolQuery(tenant string, q params) (toolQuery, error) {
+	tq := toolQuery{tenant: tenant, text: strings.ToLower(q.get("q"))}
+	source, err := q.oneOf("source_type", "builtin", "mcp", sourceRemote)
+	if err != nil {
+		return tq, err
+	}
+	tq.nothing = source != "" && source != sourceRemote
+	if tq.target, err = q.target(); err != nil {
+		return tq, err
+	}
+	if tq.name, err = q.toolName("name"); err != nil {
+		return tq, err
+	}
+	tq.limit, err = q.limit()
+	return tq, err
+}
+
+func (tq toolQuery) matches(t registry.ToolSpec) bool {
+	return (tq.name == "" || t.Name == tq.name) &&
+		(strings.Contains(strings.ToLower(t.Name), tq.text) || strings.Contains(strings.ToLower(t.Description), tq.text))
+}
+
+// sessions selects the sessions that can have a matching tool.
+func (tq toolQuery) sessions() registry.Query {
+	return registry.Query{Tenant: tq.tenant, Target: tq.target, Tool: tq.name}
+}
+
+// page is an answer of the tool list, whatever its rows look like.
+type page struct {
+	Tools      any               `json:"tools"`
+	Names      map[string]string `json:"names,omitempty"` // formats only: the name of a tool given another one
+	NextCursor string            `json:"next_cursor,omitempty"`
+}
+
+// listTools serves the flat list, the grouped view and the formats for models.
+func (h *handler) listTools(c *gin.Context, q params) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	answer, err := h.toolPage(ctx, caller(c).Tenant, q)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	h.respond(c, answer)
+}
+
+func (h *handler) toolPage(ctx context.Context, tenant string, q params) (page, error) {
+	tq, err := parseToolQuery(tenant, q)
+	if err != nil {
+		return page{}, err
+	}
+	view, err := q.oneOf("view", "grouped")
+	if err != nil {
+		return page{}, err
+	}
+	format, err := q.oneOf("format", formatOpenAI, formatAnthropic, formatMCP)
+	if err != nil {
+		return page{}, err
+	}
+	kind := cursorTools
+	switch {
+	case view != "" && format != "":
+		return page{}, registry.Errorf(registry.CodeInvalidRequest,
+			"view and format exclude one another: a format has one row for each name already.")
+	case format != "":
+		kind = cursorNames
+	case view != "" && tq.target.IsZero():
+		kind = cursorGroups
+	case view != "":
+		kind = cursorNames
+	}
+	from, err := q.cursor(kind)
+	switch {
+	case err != nil:
+		return page{}, err
+	case tq.nothing:
+		return page{Tools: []struct{}{}}, nil
+	case format != "":
+		return h.formatted(ctx, tq, from, format)
+	case kind == cursorGroups:
+		return h.groupedAll(ctx, tq, from)
+	case kind == cursorNames:
+		return h.groupedSome(ctx, tq, from)
+	default:
+		return h.flat(ctx, tq, from)
+	}
+}
+
+// flat lists every tool of every session in the order of connecting, then of name. That order does not change for a
+// session while it is connected, so tools that come and go elsewhere neither hide nor repeat a row.
+func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, error) {
+	q := tq.sessions()
+	q.After, q.Limit = from.sessionsAfter(), min(tq.limit, maxSessionPage)
+	rows, last := []toolRow{}, from
+	for range maxPages {
+		entries, next, err := h.Directory.List(ctx, q)
+		if err != nil {
+			return page{}, err
+		}
+		for _, e := range entries {
+			for _, t := range e.Tools {
+				if from.covers(e.Session, t.Name) || !tq.matches(t) {
+					continue
+				}
+				if len(rows) == tq.limit {
+					return page{Tools: rows, NextCursor: last.String()}, nil
+				}
+				rows = append(rows, h.toolRowOf(e.Session, t))
+				last = cursor{Kind: cursorTools, Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name}
+			}
+		}
+		if next == nil {
+			return page{Tools: rows}, nil
+		}
+		q.After = *next
+		if len(rows) == tq.limit {
+			break
+		}
+	}
+	next := cursor{Kind: cursorTools, Generation: q.After.Generation, Session: q.After.Session}
+	return page{Tools: rows, NextCursor: next.String()}, nil
+}
+
+func (h *handler) toolRowOf(s registry.Session, t registry.ToolSpec) toolRow {
+	return toolRow{
+		toolInfo: h.toolInfoOf(t), SourceType: sourceRemote, Source: s.Key.Session, SessionID: s.Key.Session,
+		DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID, Labels: s.Labels, Pod: s.Pod,
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// callOptions are the flags of `farhand call`.
+type callOptions struct {
+	remote  remote
+	session string
+	device  string
+	user    string
+	labels  map[string]string
+	sel     string
+	timeout time.Duration
+	asJSON  bool
+}
+
+func (a *application) callCommand() *cobra.Command {
+	var o callOptions
+	cmd := &cobra.Command{
+		Use:   "call TOOL [ARGS]",
+		Short: "Call a tool and print its answer",
+		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read one from a file, or - for standard\n" +
+			"input. Exits 0 when the tool succeeded, 1 when it ran and failed, 2 when it could not be called.",
+		Example: "  farhand call device_info\n  farhand call echo '{\"text\":\"hello\"}' --session 5d1f…\n" +
+			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := "{}"
+			if len(args) == 2 {
+				text = args[1]
+			}
+			callArgs, err := readArgs(text, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return a.call(cmd.Context(), args[0], callArgs, o)
+		},
+	}
+	f := cmd.Flags()
+	o.remote.flags(f, a.environ)
+	f.StringVar(&o.session, "session", "", "session id of the device")
+	f.StringVar(&o.device, "device", "", "device id")
+	f.StringVar(&o.user, "user", "", "user id")
+	f.StringToStringVar(&o.labels, "label", nil, "labels of the device, key=value")
+	f.StringVar(&o.sel, "select", "", "which session to take when several match: any or newest")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait (default: the tool's or the gateway's, 30s)")
+	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer as it is")
+	return cmd
+}
+
+func readArgs(text string, stdin io.Reader) (json.RawMessage, error) {
+	b := []byte(text)
+	var err error
+	switch {
+	case text == "-":
+		b, err = io.ReadAll(stdin)
+	case strings.HasPrefix(text, "@"):
+		b, err = readFile(text[1:])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the arguments: %w", err)
+	}
+	if !json.Valid(b) {
+		return nil, fmt.Errorf("the arguments must be a JSON object, for example '{\"text\":\"hello\"}'")
+	}
+	return b, nil
+}
+
+// callAnswer is the part of the gateway's answer that is printed.
+type callAnswer struct {
+	Success   bool   `json:"success"`
+	Output    string `json:"output"`
+	Error     string `json:"error"`
+	SessionID string `json:"session_id"`
+	Duration  int64  `json:"duration_ms"`
+}
+
+func (a *application) call(ctx context.Context, tool string, args json.RawMessage, o callOptions) error {
+	body := map[string]any{"args": args}
+	target := make(map[string]any)
+	for name, value := range map[string]string{"session_id": o.session, "device_id": o.device, "user_id": o.user} {
+		if value != "" {
+			target[name] = value
+		}
+	}
+	if len(o.labels) > 0 {
+		target["labels"] = o.labels
+	}
+	if len(target) > 0 {
+		body["target"] = target
+	}
+	if o.sel != "" {
+		body["select"] = o.sel
+	}
+	if o.timeout > 0 {
+		body["timeout_ms"] = o.timeout.Milliseconds()
+	}
+	done := a.progress("waiting for the device")
+	raw, err := o.remote.do(ctx, "POST", "/api/tools/"+url.PathEscape(tool)+"/call", nil, body)
+	done()
+	if err != nil {
+		return err
+	}
+	var answer callAnswer
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	}
+	if o.asJSON {
+		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
+	} else {
+		fmt.Fprintln(a.out, printable(answer.Output))
+		fmt.Fprintf(a.err, "%s in %d ms, session %s\n", outcome(answer.Success), answer.Duration, answer.SessionID)
+	}
+	if !answer.Success {
+		return errToolFailed
+	}
+	return nil
+}
+
+func outcome(success bool) string {
+	if success {
+		return "succeeded"
+	}
+	return "failed"
+}

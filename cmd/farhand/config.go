@@ -1,0 +1,242 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/dustin/go-humanize"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// envPrefix starts the name of every variable the program reads.
+const envPrefix = "FARHAND_"
+
+// Config is everything `farhand serve` reads from its environment. The tags are the documentation: `farhand config`
+// and docs/configuration.md are generated from them.
+type Config struct {
+	Addr           string        `env:"ADDR" envDefault:"127.0.0.1:8080" doc:"Address to listen on, host:port. Without FARHAND_TOKEN it must be a loopback address."`
+	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis://, rediss:// (TLS), several host:port separated by commas for a Cluster, redis+sentinel://host:port,host:port/master. Empty: this process runs alone on an in-memory store."`
+	Token          Secret        `env:"TOKEN" doc:"Bearer token that devices and callers must present. Empty: no identity, loopback only."`
+	AllowedOrigins []string      `env:"ALLOWED_ORIGINS" doc:"Web origins that may connect, comma-separated (https://console.example.com), or * for all. Requests without an Origin header and pages of the same host always may."`
+	AllowQuery     bool          `env:"ALLOW_QUERY_TOKEN" envDefault:"true" doc:"Accept ?token= on the WebSocket, for clients that can set neither header nor subprotocol. URLs end up in logs of proxies; switch it off when no client needs it."`
+	CallTimeout    time.Duration `env:"CALL_TIMEOUT" envDefault:"30s" doc:"How long a call waits for the device when neither the call nor the tool says."`
+	MaxCallTimeout time.Duration `env:"MAX_CALL_TIMEOUT" envDefault:"5m" doc:"The longest a call may wait, whatever it asks for."`
+	SessionTTL     time.Duration `env:"SESSION_TTL" envDefault:"60s" doc:"Life of a session's keys in the store between refreshes; a third of it is the refresh interval."`
+	PodLease       time.Duration `env:"POD_LEASE" envDefault:"10s" doc:"A pod that died is noticed, and its tools are gone from every listing, within this time."`
+	PodID          string        `env:"POD_ID" doc:"Name of this process in the fleet. Must differ at every start. Empty: host name and a random part."`
+	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" envDefault:"30s" doc:"How long stopping may take: calls in flight finish, devices move to other pods."`
+	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message a device may send."`
+	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
+	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
+	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools one session may offer."`
+	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session; more are refused as busy."`
+	PingInterval   time.Duration `env:"PING_INTERVAL" envDefault:"20s" doc:"How often a device is pinged. Keep it well under the idle limit of the load balancer."`
+	PongTimeout    time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that has not answered a ping for this long is gone."`
+	RegisterAllow  []string      `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register, comma-separated. Empty: all."`
+	RegisterDeny   []string      `env:"REGISTER_DENY" doc:"Globs of tool names devices may not register. Deny wins."`
+	CallAllow      []string      `env:"CALL_ALLOW" doc:"Globs of tool names that may be called. Empty: all."`
+	CallDeny       []string      `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`
+	LogLevel       slog.Level    `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	LogFormat      string        `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
+}
+
+// clientVariables are read by the other commands, so `serve` must not call them unknown.
+var clientVariables = []variable{
+	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080", Doc: "The gateway that device, call, tools and sessions talk to."},
+}
+
+// loadConfig reads the variables in environ. The error lists everything that is wrong, not only the first.
+func loadConfig(environ []string) (Config, error) {
+	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: envPrefix, Environment: env.ToMap(environ)})
+	if err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.validate()
+}
+
+func (c Config) validate() error {
+	var errs []error
+	check := func(ok bool, variable, message string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s%s: %s", envPrefix, variable, message))
+		}
+	}
+	for name, d := range map[string]time.Duration{
+		"CALL_TIMEOUT": c.CallTimeout, "MAX_CALL_TIMEOUT": c.MaxCallTimeout, "SESSION_TTL": c.SessionTTL,
+		"POD_LEASE": c.PodLease, "DRAIN_TIMEOUT": c.DrainTimeout, "PING_INTERVAL": c.PingInterval, "PONG_TIMEOUT": c.PongTimeout,
+	} {
+		check(d > 0, name, "must be greater than zero")
+	}
+	check(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")
+	check(c.PongTimeout > c.PingInterval, "PONG_TIMEOUT", "must be longer than FARHAND_PING_INTERVAL")
+	check(c.MaxFrame >= 1024, "MAX_FRAME", "must be at least 1KiB")
+	check(c.MaxBody >= 1024, "MAX_BODY", "must be at least 1KiB")
+	check(c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND", "must be at least FARHAND_MAX_FRAME")
+	check(c.MaxTools > 0, "MAX_TOOLS", "must be greater than zero")
+	check(c.MaxCalls > 0, "MAX_CALLS_PER_SESSION", "must be greater than zero")
+	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")
+	if c.PodID != "" {
+		check(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID", "may hold letters, digits, '.', '_' and '-'")
+	}
+	if _, err := guard.NewOrigins(c.AllowedOrigins, false); err != nil {
+		check(false, "ALLOWED_ORIGINS", registry.AsError(err).Message)
+	}
+	if _, err := agent.NewPolicy(c.policyRules()); err != nil {
+		check(false, "REGISTER_ALLOW, REGISTER_DENY, CALL_ALLOW, CALL_DENY", registry.AsError(err).Message)
+	}
+	if err := c.checkExposure(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// checkExposure refuses to serve strangers without a token.
+func (c Config) checkExposure() error {
+	host, _, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return fmt.Errorf("%sADDR: must be host:port, for example 127.0.0.1:8080", envPrefix)
+	}
+	if c.Token == "" && !isLoopback(host) {
+		return fmt.Errorf("%sADDR %s is reachable from other machines, and without a token anybody there could call "+
+			"tools on your devices: set %sTOKEN to a long random secret, or listen on 127.0.0.1", envPrefix, c.Addr, envPrefix)
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+func (c Config) policyRules() agent.PolicyRules {
+	return agent.PolicyRules{
+		RegisterAllow: c.RegisterAllow, RegisterDeny: c.RegisterDeny, CallAllow: c.CallAllow, CallDeny: c.CallDeny,
+	}
+}
+
+// insecurities names the settings an operator should know the price of.
+func (c Config) insecurities() []string {
+	var found []string
+	if c.Token == "" {
+		found = append(found, "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
+	} else if len(c.Token) < 16 {
+		found = append(found, "FARHAND_TOKEN is shorter than 16 characters: it can be guessed.")
+	}
+	if slices.Contains(c.AllowedOrigins, "*") {
+		found = append(found, "FARHAND_ALLOWED_ORIGINS is *: any web page a user visits may talk to the gateway.")
+	}
+	if c.Token != "" && c.AllowQuery {
+		found = append(found, "FARHAND_ALLOW_QUERY_TOKEN is on: tokens in URLs end up in the logs of proxies.")
+	}
+	if url := string(c.RedisURL); strings.HasPrefix(url, "redis") && !strings.HasPrefix(url, "rediss") && !redisIsLocal(url) {
+		found = append(found, "FARHAND_REDIS_URL has no TLS (rediss://) and does not point to this machine.")
+	}
+	return found
+}
+
+// redisIsLocal reports whether every address of a Redis URL is a loopback one.
+func redisIsLocal(url string) bool {
+	_, rest, _ := strings.Cut(url, "://")
+	rest, _, _ = strings.Cut(rest, "/")
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		rest = rest[i+1:]
+	}
+	for addr := range strings.SplitSeq(rest, ",") {
+		host := addr
+		if h, _, err := net.SplitHostPort(addr); err == nil {
+			host = h
+		}
+		if !isLoopback(host) {
+			return false
+		}
+	}
+	return true
+}
+
+// unknownVariables returns the FARHAND_ variables that mean nothing, most likely misspelt.
+func unknownVariables(environ []string) []string {
+	known := make(map[string]bool)
+	for _, v := range variables() {
+		known[v.Name] = true
+	}
+	var unknown []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, envPrefix) && !known[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
+}
+
+// variable documents one environment variable.
+type variable struct {
+	Name    string `json:"name"`
+	Default string `json:"default"`
+	Doc     string `json:"meaning"`
+	Value   string `json:"value,omitempty"` // set when it differs from the default; secrets are masked
+}
+
+// variables lists everything the program reads from its environment, from the tags of Config.
+func variables() []variable {
+	var all []variable
+	t := reflect.TypeFor[Config]()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		all = append(all, variable{
+			Name: envPrefix + f.Tag.Get("env"), Default: f.Tag.Get("envDefault"), Doc: f.Tag.Get("doc"),
+		})
+	}
+	return append(all, clientVariables...)
+}
+
+// Secret is a value that never shows itself.
+type Secret string
+
+// masked is what is shown instead of a secret.
+const masked = "********"
+
+// String implements fmt.Stringer.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return masked
+}
+
+// GoString implements fmt.GoStringer.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue implements slog.LogValuer.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// ByteSize is a number of bytes, read with or without a unit: 1048576, 1MiB, 1MB.
+type ByteSize int64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *ByteSize) UnmarshalText(text []byte) error {
+	n, err := humanize.ParseBytes(string(text))
+	if err != nil || n > 1<<40 {
+		return errors.New("must be a size like 1048576, 1MiB or 512KB")
+	}
+	*b = ByteSize(n)
+	return nil
+}

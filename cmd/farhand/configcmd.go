@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/spf13/cobra"
+)
+
+func (a *application) configCommand() *cobra.Command {
+	var asJSON, asMarkdown bool
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "List every variable and check the current environment",
+		Long: "Prints every FARHAND_ variable with its default and meaning, then checks the current environment: values\n" +
+			"that cannot be used, variables that mean nothing, settings that are insecure. Exits 2 if serve would refuse.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asMarkdown {
+				return writeConfigMarkdown(cmd.OutOrStdout())
+			}
+			return a.checkConfig(cmd.OutOrStdout(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&asMarkdown, "markdown", false, "print the reference of docs/configuration.md, without checking anything")
+	return cmd
+}
+
+// configReport is what `farhand config --json` prints.
+type configReport struct {
+	Variables []variable `json:"variables"`
+	Errors    []string   `json:"errors"`
+	Unknown   []string   `json:"unknown"`
+	Insecure  []string   `json:"insecure"`
+}
+
+func (a *application) checkConfig(out io.Writer, asJSON bool) error {
+	cfg, err := loadConfig(a.environ)
+	report := configReport{
+		Variables: withValues(variables(), env.ToMap(a.environ)),
+		Errors:    splitErrors(err), Unknown: unknownVariables(a.environ), Insecure: []string{},
+	}
+	if err == nil {
+		report.Insecure = append(report.Insecure, cfg.insecurities()...)
+	}
+	if report.Unknown == nil {
+		report.Unknown = []string{}
+	}
+	if asJSON {
+		if err := writeJSON(out, report); err != nil {
+			return err
+		}
+	} else {
+		writeConfigText(out, report)
+	}
+	if len(report.Errors) > 0 {
+		return errors.New("serve would refuse this configuration")
+	}
+	return nil
+}
+
+func writeConfigText(out io.Writer, r configReport) {
+	for _, v := range r.Variables {
+		fmt.Fprintf(out, "%s\n", v.Name)
+		if v.Default != "" {
+			fmt.Fprintf(out, "    default  %s\n", v.Default)
+		}
+		if v.Value != "" {
+			fmt.Fprintf(out, "    now      %s\n", v.Value)
+		}
+		fmt.Fprintf(out, "    %s\n", wrap(v.Doc, 100, "    "))
+	}
+	fmt.Fprintln(out)
+	section := func(title string, lines []string) {
+		for _, line := range lines {
+			fmt.Fprintf(out, "%s: %s\n", title, line)
+		}
+	}
+	section("error", r.Errors)
+	section("unknown variable", r.Unknown)
+	section("insecure", r.Insecure)
+	if len(r.Errors)+len(r.Unknown)+len(r.Insecure) == 0 {
+		fmt.Fprintln(out, "The current environment is fine.")
+	}
+}
+
+// writeConfigMarkdown writes the table that docs/configuration.md holds.
+func writeConfigMarkdown(out io.Writer) error {
+	fmt.Fprintln(out, "| variable | default | meaning |\n| --- | --- | --- |")
+	for _, v := range variables() {
+		def := ""
+		if v.Default != "" {
+			def = "`" + v.Default + "`"
+		}
+		if _, err := fmt.Fprintf(out, "| `%s` | %s | %s |\n", v.Name, def, strings.ReplaceAll(v.Doc, "|", `\|`)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withValues fills in what is set now. Secrets stay hidden.
+func withValues(all []variable, environ map[string]string) []variable {
+	secret := map[string]bool{envPrefix + "TOKEN": true, envPrefix + "REDIS_URL": true}
+	for i, v := range all {
+		value, ok := environ[v.Name]
+		switch {
+		case !ok || value == v.Default:
+		case secret[v.Name]:
+			all[i].Value = Secret(value).String()
+		default:
+			all[i].Value = value
+		}
+	}
+	return all
+}
+
+// splitErrors flattens joined and aggregate errors into one line each.
+func splitErrors(err error) []string {
+	lines := []string{}
+	var aggregate env.AggregateError
+	var joined interface{ Unwrap() []error }
+	switch {
+	case err == nil:
+	case errors.As(err, &aggregate):
+		for _, e := range aggregate.Errors {
+			lines = append(lines, e.Error())
+		}
+	case errors.As(err, &joined):
+		for _, e := range joined.Unwrap() {
+			lines = append(lines, splitErrors(e)...)
+		}
+	default:
+		lines = append(lines, err.Error())
+	}
+	return lines
+}
+
+func writeJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// wrap breaks text at spaces so that no line is longer than width, indenting all lines but the first.
+func wrap(text string, width int, indent string) string {
+	var b strings.Builder
+	line := 0
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == 0:
+		case line+1+len(word) > width:
+			b.WriteString("\n" + indent)
+			line = 0
+		default:
+			b.WriteByte(' ')
+			line++
+		}
+		b.WriteString(word)
+		line += len(word)
+	}
+	return b.String()
+}

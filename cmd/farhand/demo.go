@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/cmd/farhand/hands"
+)
+
+// demoSession is the session id of the demo's device, so that the printed commands can be typed again.
+const demoSession = "demo"
+
+func (a *application) demoCommand() *cobra.Command {
+	var addr string
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the main job on this machine alone: a gateway, a device, a call",
+		Long: "Starts a gateway with its in-memory store, connects this machine to it as a device, calls one of the\n" +
+			"device's tools over HTTP, prints what happened, and keeps running so that you can try more.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), addr, once) },
+	}
+	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:8080", "loopback address to listen on; if it is taken, a free port is used")
+	cmd.Flags().BoolVar(&once, "once", false, "stop after the call")
+	return cmd
+}
+
+func (a *application) demo(ctx context.Context, addr string, once bool) error {
+	cfg, err := loadConfig([]string{envPrefix + "ADDR=" + addr})
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	g, err := NewGateway(ctx, cfg, log)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		host, _, _ := net.SplitHostPort(addr) // loadConfig has checked it
+		cfg.Addr = net.JoinHostPort(host, "0")
+		g, err = NewGateway(ctx, cfg, log)
+	}
+	if err != nil {
+		return err
+	}
+	runCtx, stop := context.WithCancel(ctx)
+	var device sync.WaitGroup
+	err = a.showDemo(runCtx, g, &device, log)
+	if err == nil && !once {
+		fmt.Fprintf(a.out, "\nThe gateway keeps running; Ctrl-C stops it. Try, in another terminal:\n\n"+
+			"  export FARHAND_URL=%s\n"+
+			"  go run ./cmd/farhand tools\n"+
+			"  go run ./cmd/farhand call sensors '{\"type\":\"load\"}'\n"+
+			"  curl -s %s/api/sessions\n\n", g.URL(), g.URL())
+		err = g.Run(ctx)
+	}
+	stop()
+	device.Wait()
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
+	defer cancel()
+	return errors.Join(err, g.Close(closeCtx))
+}
+
+// showDemo connects the device, calls it, and tells what happens.
+func (a *application) showDemo(ctx context.Context, g *Gateway, running *sync.WaitGroup, log *slog.Logger) error {
+	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", g.URL())
+	all := hands.Basic()
+	o := deviceOptions{remote: remote{server: g.URL()}, session: demoSession, name: "demo device"}
+	c, err := newDevice(o, all, log)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	running.Go(func() { failed <- c.Run(ctx) })
+	select {
+	case <-c.Ready():
+	case err := <-failed:
+		return fmt.Errorf("the device did not connect: %w", err)
+	}
+	fmt.Fprintf(a.out, "2. This machine dialled in over WebSocket as session %q and registered %s.\n", demoSession, handNames(all))
+	fmt.Fprintf(a.out, "3. A caller asks over HTTP:\n\n   POST %s/api/tools/device_info/call {\"args\":{}}\n\n", g.URL())
+	raw, err := o.remote.do(ctx, "POST", "/api/tools/device_info/call", nil, map[string]any{"args": map[string]any{}})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "   and the gateway answers:\n\n   %s\n", raw)
+	return nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/cmd/farhand/hands"
+	"github.com/farhand/farhand/ws/client"
+)
+
+// deviceOptions are the flags of `farhand device`.
+type deviceOptions struct {
+	remote   remote
+	session  string
+	name     string
+	deviceID string
+	labels   map[string]string
+	tools    []string
+	contacts string
+	verbose  bool
+}
+
+func (a *application) deviceCommand() *cobra.Command {
+	var o deviceOptions
+	cmd := &cobra.Command{
+		Use:   "device",
+		Short: "Make this machine a device",
+		Long: "Connects to a gateway and offers tools of this machine: device_info, sensors (load, memory, temperature,\n" +
+			"battery where present), echo and sleep, and contacts when a vCard file is given. Nothing offered changes\n" +
+			"anything here. Runs until interrupted and reconnects by itself.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.device(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	o.remote.flags(f, a.environ)
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "this machine"
+	}
+	f.StringVar(&o.session, "session", "", "session id to use (default: the gateway makes one)")
+	f.StringVar(&o.name, "name", hostname, "name shown to people")
+	f.StringVar(&o.deviceID, "device", "", "stable id of this device")
+	f.StringToStringVar(&o.labels, "label", nil, "labels callers can choose by, key=value")
+	f.StringSliceVar(&o.tools, "tools", nil, "offer only these tools, comma-separated")
+	f.StringVar(&o.contacts, "contacts", "", "vCard file whose addresses the contacts tool may search")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every call")
+	return cmd
+}
+
+func (a *application) device(ctx context.Context, o deviceOptions) error {
+	all := hands.Basic()
+	if o.contacts != "" {
+		contacts, err := hands.Contacts(o.contacts)
+		if err != nil {
+			return err
+		}
+		all = append(all, contacts)
+	}
+	chosen, err := hands.Choose(all, o.tools)
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	c, err := newDevice(o, chosen, newLogger(a.err, level, "auto"))
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-c.Ready():
+			fmt.Fprintf(a.out, "session %s offers %s\n", c.SessionID(), handNames(chosen))
+		case <-done:
+		}
+	}()
+	if err := c.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// newDevice builds the device that offers the chosen hands.
+func newDevice(o deviceOptions, chosen []hands.Hand, log *slog.Logger) (*client.Client, error) {
+	endpoint, err := deviceURL(o.remote.server)
+	if err != nil {
+		return nil, err
+	}
+	options := []client.Option{
+		client.WithToken(o.remote.token), client.WithName(o.name), client.WithSession(o.session),
+		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
+	}
+	for _, h := range chosen {
+		options = append(options, client.WithTool(h.Tool, h.Handler))
+	}
+	return client.New(endpoint, options...)
+}
+
+// deviceURL turns the URL of a gateway into that of its device socket.
+func deviceURL(server string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" {
+		return "", fmt.Errorf("--server %q must look like https://gateway.example.com", server)
+	}
+	switch u.Scheme {
+	case "http", "ws":
+		u.Scheme = "ws"
+	case "https", "wss":
+		u.Scheme = "wss"
+	default:
+		return "", fmt.Errorf("--server %q must start with http:// or https://", server)
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/ws/chat"
+	return u.String(), nil
+}
+
+func handNames(chosen []hands.Hand) string {
+	var names []string
+	for _, h := range chosen {
+		names = append(names, h.Tool.Name)
+	}
+	return strings.Join(names, ", ")
+}

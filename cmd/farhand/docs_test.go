@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "rewrite the documents that are generated from code")
+
+// TestDocsAreGenerated holds the reference documents to the code. `make docs` rewrites them.
+func TestDocsAreGenerated(t *testing.T) {
+	var config bytes.Buffer
+	config.WriteString("# Configuration\n\nGenerated from the code by `make docs`. `farhand serve` reads these variables once, at its start;\n" +
+		"`farhand config` prints them and checks the current environment: values that cannot be used, variables that mean\n" +
+		"nothing, settings that are insecure. Durations are in Go's syntax (`30s`, `5m`), sizes in bytes or with a unit (`1MiB`).\n\n")
+	if err := writeConfigMarkdown(&config); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"../../docs/configuration.md": config.String(),
+		"../../docs/cli.md":           cliReference(),
+	} {
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != want {
+			t.Errorf("%s is not what the code says (%v); run make docs", path, err)
+		}
+	}
+}
+
+func cliReference() string {
+	var b strings.Builder
+	b.WriteString("# Commands\n\nGenerated from the code by `make docs`.\n")
+	app := application{}
+	for _, cmd := range app.rootCommand().Commands() {
+		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## farhand %s\n\n%s\n", cmd.Name(), describe(cmd))
+		fmt.Fprintf(&b, "\n```\n%s\n```\n", cmd.UseLine())
+		if cmd.Example != "" {
+			fmt.Fprintf(&b, "\n```\n%s\n```\n", cmd.Example)
+		}
+		if flags := flagTable(cmd); flags != "" {
+			b.WriteString("\n" + flags)
+		}
+	}
+	return b.String()
+}
+
+func describe(cmd *cobra.Command) string {
+	if cmd.Long != "" {
+		return cmd.Long
+	}
+	return cmd.Short + "."
+}
+
+func flagTable(cmd *cobra.Command) string {
+	var b strings.Builder
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" {
+			return
+		}
+		if b.Len() == 0 {
+			b.WriteString("| flag | default | meaning |\n| --- | --- | --- |\n")
+		}
+		def := f.DefValue
+		if cmd.Name() == "device" && f.Name == "name" {
+			def = "the host name" // what this machine is called does not belong in a document
+		}
+		fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, strings.Trim(def, "[]"), f.Usage)
+	})
+	return b.String()
+}

@@ -1,0 +1,337 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/ws/client"
+)
+
+// patience bounds every wait of these tests for something that must come true.
+const patience = 20 * time.Second
+
+// fleetToken is the bearer token of every pod the tests start.
+const fleetToken = "fleet-test-token-0123456789"
+
+// binary is the program under test, built once with the race detector by TestMain.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "farhand-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "farhand")
+	build := exec.Command("go", "build", "-race", "-o", binary, ".")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// process is a started program whose output is kept for when a test fails.
+type process struct {
+	cmd  *exec.Cmd
+	out  *lockedBuffer
+	done chan struct{}
+	err  error // of Wait, valid once done is closed
+}
+
+func start(t testing.TB, env []string, name string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(name, args...), out: &lockedBuffer{}, done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	// A test that is killed takes its processes along.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.signal(syscall.SIGKILL)
+		<-p.done
+		if text := p.out.String(); strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "panic:") {
+			t.Errorf("%s:\n%s", name, text)
+		} else if t.Failed() {
+			t.Logf("%s printed:\n%s", name, text)
+		}
+	})
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// exit waits for the process to end and returns its exit code.
+func (p *process) exit(t testing.TB) int {
+	t.Helper()
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		t.Fatal("the process does not end")
+		return -1
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// pod is a running `farhand serve`.
+type pod struct {
+	*process
+	url string
+	id  string
+}
+
+// startPod starts a pod and waits until it is ready. Settings are added to the environment as they are.
+func startPod(t testing.TB, settings ...string) *pod {
+	t.Helper()
+	addr := freeAddr(t)
+	env := append([]string{"FARHAND_ADDR=" + addr, "FARHAND_TOKEN=" + fleetToken, "FARHAND_LOG_LEVEL=warn"}, settings...)
+	p := &pod{process: start(t, env, binary, "serve"), url: "http://" + addr}
+	eventually(t, patience, "the pod is ready", func() bool {
+		select {
+		case <-p.done:
+			t.Fatalf("the pod ended: %v\n%s", p.err, p.out)
+		default:
+		}
+		resp, err := http.Get(p.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		p.id = resp.Header.Get("X-Farhand-Pod")
+		return resp.StatusCode == http.StatusOK
+	})
+	return p
+}
+
+// startFleet starts n pods on one Redis.
+func startFleet(t testing.TB, n int, redisURL string, settings ...string) []*pod {
+	t.Helper()
+	pods := make([]*pod, n)
+	for i := range pods {
+		pods[i] = startPod(t, append([]string{"FARHAND_REDIS_URL=" + redisURL}, settings...)...)
+	}
+	return pods
+}
+
+// startBalancer starts nginx with the configuration of deploy/nginx.conf, its upstreams replaced by the pods.
+func startBalancer(t testing.TB, pods []*pod) string {
+	t.Helper()
+	nginx, err := exec.LookPath("nginx")
+	if err != nil {
+		nginx = "/usr/sbin/nginx" // not on the PATH of ordinary users
+	}
+	text, err := os.ReadFile("../../deploy/nginx.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, addr, dir := string(text), freeAddr(t), t.TempDir()
+	for i, p := range pods {
+		name := fmt.Sprintf("farhand-%d:8080", i+1)
+		if !strings.Contains(conf, name) {
+			t.Fatalf("deploy/nginx.conf has no upstream %s", name)
+		}
+		conf = strings.ReplaceAll(conf, name, strings.TrimPrefix(p.url, "http://"))
+	}
+	conf = strings.Replace(conf, "listen 8080;", "listen "+addr+";", 1)
+	// Beside the addresses only what a process of an ordinary user needs is added: places to write to.
+	conf = fmt.Sprintf("daemon off; pid %s/pid; error_log stderr;\n", dir) + strings.Replace(conf, "http {",
+		fmt.Sprintf("http { client_body_temp_path %[1]s/a; proxy_temp_path %[1]s/b; fastcgi_temp_path %[1]s/c; uwsgi_temp_path %[1]s/d; scgi_temp_path %[1]s/e;", dir), 1)
+	path := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, nil, nginx, "-p", dir, "-c", path)
+	t.Cleanup(func() { // killed, it would leave its workers behind
+		p.signal(syscall.SIGTERM)
+		p.exit(t)
+	})
+	url := "http://" + addr
+	eventually(t, patience, "the balancer answers", func() bool {
+		resp, err := http.Get(url + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	return url
+}
+
+// connectDevice connects a device through url, waits until its tools are registered, and disconnects it when the
+// test ends or the returned function is called.
+func connectDevice(t testing.TB, url, session string, options ...client.Option) (disconnect func()) {
+	t.Helper()
+	options = append([]client.Option{client.WithToken(fleetToken), client.WithSession(session)}, options...)
+	c, err := client.New("ws"+strings.TrimPrefix(url, "http")+"/ws/chat", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Run(ctx)
+	}()
+	disconnect = sync.OnceFunc(func() { cancel(); <-ended })
+	t.Cleanup(disconnect)
+	select {
+	case <-c.Ready():
+	case <-time.After(patience):
+		t.Fatalf("device %s did not register", session)
+	}
+	return disconnect
+}
+
+// echoTool answers with its own arguments.
+func echoTool() client.Option {
+	return client.WithTool(client.Tool{Name: "echo", Description: "returns its arguments"},
+		func(_ context.Context, call client.Call) (any, error) { return string(call.Args), nil })
+}
+
+// silentTool never answers before its caller has given up.
+func silentTool() client.Option {
+	return client.WithTool(client.Tool{Name: "silent", Description: "says nothing"},
+		func(ctx context.Context, _ client.Call) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+}
+
+// answer is what the gateway said to a call, whether it worked or not.
+type answer struct {
+	status     int
+	Code       string `json:"code"`
+	Success    bool   `json:"success"`
+	Output     string `json:"output"`
+	SessionID  string `json:"session_id"`
+	Dispatched string `json:"dispatched"`
+	Detail     string `json:"detail"`
+	CallID     string `json:"call_id"`
+}
+
+func callTool(t testing.TB, url, path, body string) answer {
+	t.Helper()
+	status, raw := request(t, http.MethodPost, url+path, body)
+	a := answer{status: status}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		t.Errorf("POST %s: %d %s", path, status, raw)
+	}
+	return a
+}
+
+func request(t testing.TB, method, url, body string) (int, []byte) {
+	t.Helper()
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+fleetToken)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, url, err)
+		return 0, nil
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, url, err)
+	}
+	return resp.StatusCode, raw
+}
+
+// toolsOf returns which sessions a pod lists, with how many tools each.
+func toolsOf(t testing.TB, url string) map[string]int {
+	t.Helper()
+	found := make(map[string]int)
+	cursor := ""
+	for {
+		status, raw := request(t, http.MethodGet, url+"/api/tools?limit=1000"+cursor, "")
+		var page struct {
+			Tools []struct{ Name, Source string }
+			Next  string `json:"next_cursor"`
+		}
+		if err := json.Unmarshal(raw, &page); status != http.StatusOK || err != nil {
+			t.Fatalf("GET /api/tools: %d %s", status, raw)
+		}
+		for _, tool := range page.Tools {
+			found[tool.Source]++
+		}
+		if page.Next == "" {
+			return found
+		}
+		cursor = "&cursor=" + page.Next
+	}
+}
+
+func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	deadline := time.After(limit)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("not within %v: %s", limit, what)
+		case <-tick.C:
+		}
+	}
+	return time.Since(began)
+}
+
+// freeAddr returns a loopback address nobody listens on.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

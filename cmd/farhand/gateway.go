@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws"
+)
+
+// Limits of the HTTP server. There is no write timeout: calls and streams set their own deadlines.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 15 * time.Second
+	idleTimeout       = 60 * time.Second
+	maxHeaderBytes    = 16 << 10
+	startTimeout      = 10 * time.Second
+)
+
+// Gateway is one pod: the store and bus it shares, the doors it opens, and the order in which all of it stops.
+type Gateway struct {
+	cfg      Config
+	log      *slog.Logger
+	pod      *registry.Pod
+	bus      registry.Bus
+	redis    *redisstore.Conn // nil without Redis
+	devices  *ws.Server
+	server   *http.Server
+	listener net.Listener
+	draining atomic.Bool
+	serveErr chan error
+}
+
+// NewGateway connects to the store, starts the pod and listens. Devices and callers are served once it returns.
+func NewGateway(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	g := &Gateway{cfg: cfg, log: log, serveErr: make(chan error, 1)}
+	if err := g.start(ctx); err != nil {
+		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+		defer cancel()
+		return nil, errors.Join(err, g.Close(closeCtx))
+	}
+	return g, nil
+}
+
+func (g *Gateway) start(ctx context.Context) error {
+	// Listening comes first: an address in use is the most likely thing to be wrong.
+	listen := net.ListenConfig{
+		// Sockets are probed by WebSocket pings. TCP keep-alive on top of them would probe thousands of sockets that
+		// were accepted together in one burst.
+		KeepAlive: -1,
+	}
+	var err error
+	if g.listener, err = listen.Listen(ctx, "tcp", g.cfg.Addr); err != nil {
+		return fmt.Errorf("listen on %s: %w", g.cfg.Addr, err)
+	}
+	store, err := g.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	g.pod, err = registry.NewPod(registry.PodConfig{
+		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
+		MaxInFlight: g.cfg.MaxCalls, Log: g.log,
+	})
+	if err != nil {
+		return err
+	}
+	g.log = g.log.With("pod", g.pod.ID())
+	if err := g.pod.Start(ctx); err != nil {
+		return err
+	}
+	handler, err := g.openDoors(store)
+	if err != nil {
+		return err
+	}
+	g.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+	}
+	go func() { g.serveErr <- g.server.Serve(g.listener) }()
+	return nil
+}
+
+func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
+	if g.cfg.RedisURL == "" {
+		memory := registry.NewMemory(registry.MemoryOptions{SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease})
+		g.bus = memory.NewBus()
+		return memory, nil
+	}
+	conn, err := redisstore.Dial(ctx, redisstore.Options{
+		URL: string(g.cfg.RedisURL), SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Log: g.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("FARHAND_REDIS_URL: %w", err)
+	}
+	for _, warning := range conn.Warnings() {
+		g.log.Warn("redis is configured unsafely", "warning", warning)
+	}
+	g.redis, g.bus = conn, conn.Bus()
+	return conn.Store(), nil
+}
+
+// openDoors builds the operation and the two doors in front of it.
+func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
+	policy, err := agent.NewPolicy(g.cfg.policyRules())
+	if err != nil {
+		return nil, err
+	}
+	origins, err := guard.NewOrigins(g.cfg.AllowedOrigins, g.cfg.Token == "")
+	if err != nil {
+		return nil, err
+	}
+	var auth guard.Authenticator = guard.Anonymous{}
+	if g.cfg.Token != "" {
+		auth = guard.NewStaticToken(string(g.cfg.Token))
+	}
+	schemas := agent.NewSchemas()
+	g.devices, err = ws.NewServer(ws.Config{
+		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.MaxTools), Auth: auth, Origins: origins,
+		MaxFrame: int64(g.cfg.MaxFrame), MaxOutbound: int(g.cfg.MaxOutbound),
+		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery, Log: g.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	invoker := agent.NewInvoker(agent.Config{
+		Router: g.pod.Router, Policy: policy, Schemas: schemas,
+		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
+	})
+	return api.NewHandler(api.Config{
+		Pod: g.pod.ID(), Invoker: invoker, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
+		Origins: origins, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
+		Draining: g.draining.Load, Device: g.devices, Version: version(), Log: g.log,
+	})
+}
+
+func (g *Gateway) ready(ctx context.Context) error { return g.pod.Ready(ctx) }
+
+// Addr returns the address the gateway listens on.
+func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
+
+// URL returns the address as callers on this machine would write it.
+func (g *Gateway) URL() string { return "http://" + g.listener.Addr().String() }
+
+// Pod returns the id of the pod.
+func (g *Gateway) Pod() string { return g.pod.ID() }
+
+// Run serves until ctx ends or serving fails. It does not close the gateway.
+func (g *Gateway) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-g.serveErr:
+		return fmt.Errorf("serve: %w", err)
+	}
+}
+
+// Close stops in this order, each step within ctx: no new requests and readiness red; requests in flight end; devices
+// are told to go elsewhere; their sessions are released and the lease is given up; the bus delivers what is queued;
+// Redis last. It is safe on a gateway that did not start completely.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.draining.Store(true)
+	var errs []error
+	if g.server != nil {
+		errs = append(errs, g.server.Shutdown(ctx))
+	} else if g.listener != nil {
+		errs = append(errs, g.listener.Close())
+	}
+	if g.devices != nil {
+		errs = append(errs, g.devices.Close(ctx))
+	}
+	if g.pod != nil {
+		errs = append(errs, g.pod.Close(ctx))
+	}
+	if g.bus != nil {
+		errs = append(errs, g.bus.Close(ctx))
+	}
+	if g.redis != nil {
+		errs = append(errs, g.redis.Close())
+	}
+	return errors.Join(errs...)
+}

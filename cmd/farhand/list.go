@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// listPage is how many rows one request asks for.
+const listPage = 500
+
+func (a *application) toolsCommand() *cobra.Command {
+	var r remote
+	var asJSON, grouped bool
+	query := make(map[string]*string)
+	cmd := &cobra.Command{
+		Use:   "tools",
+		Short: "List the tools of all connected devices",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := values(query)
+			if grouped {
+				q.Set("view", "grouped")
+			}
+			return a.tools(cmd.Context(), r, q, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	for name, usage := range map[string]string{
+		"name": "tools of this name", "q": "text in name or description", "session_id": "tools of this session",
+		"device_id": "tools of this device", "user_id": "tools of this user", "label": "tools of devices with this label, key=value",
+	} {
+		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
+	}
+	f.BoolVar(&grouped, "grouped", false, "one row per distinct tool, with the number of sessions that offer it")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *application) tools(ctx context.Context, r remote, q url.Values, asJSON bool) error {
+	rows, err := fetchAll(ctx, r, "/api/tools", "tools", q)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(a.out, map[string]any{"tools": rows})
+	}
+	var cells [][]string
+	for _, raw := range rows {
+		var t struct {
+			Name        string `json:"name"`
+			Description string `json:"description"`
+			Source      string `json:"source"`
+			SourceType  string `json:"source_type"`
+			DeviceName  string `json:"device_name"`
+			Sessions    int    `json:"sessions"`
+		}
+		if err := json.Unmarshal(raw, &t); err != nil {
+			return err
+		}
+		where := t.Source
+		if q.Get("view") == "grouped" {
+			where = strconv.Itoa(t.Sessions) + " sessions"
+		}
+		cells = append(cells, []string{t.Name, t.SourceType, where, t.DeviceName, t.Description})
+	}
+	return table(a.out, []string{"NAME", "SOURCE", "WHERE", "DEVICE", "DESCRIPTION"}, cells)
+}
+
+func (a *application) sessionsCommand() *cobra.Command {
+	var r remote
+	var asJSON bool
+	var kick string
+	query := make(map[string]*string)
+	cmd := &cobra.Command{
+		Use:   "sessions",
+		Short: "List the connected devices, or end one session",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if kick != "" {
+				_, err := r.do(cmd.Context(), http.MethodDelete, "/api/sessions/"+url.PathEscape(kick), nil, nil)
+				return err
+			}
+			return a.sessions(cmd.Context(), r, values(query), asJSON)
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	for name, usage := range map[string]string{
+		"device_id": "sessions of this device", "user_id": "sessions of this user", "label": "sessions with this label, key=value",
+	} {
+		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
+	}
+	f.StringVar(&kick, "kick", "", "end the session with this id; the device is told not to come back")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *application) sessions(ctx context.Context, r remote, q url.Values, asJSON bool) error {
+	rows, err := fetchAll(ctx, r, "/api/sessions", "sessions", q)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(a.out, map[string]any{"sessions": rows})
+	}
+	var cells [][]string
+	for _, raw := range rows {
+		var s struct {
+			SessionID   string    `json:"session_id"`
+			Name        string    `json:"name"`
+			DeviceID    string    `json:"device_id"`
+			DeviceName  string    `json:"device_name"`
+			Platform    string    `json:"platform"`
+			Pod         string    `json:"pod"`
+			ConnectedAt time.Time `json:"connected_at"`
+			Tools       []string  `json:"tools"`
+		}
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return err
+		}
+		cells = append(cells, []string{
+			s.SessionID, s.Name, strings.TrimSpace(s.DeviceName + " " + s.DeviceID), s.Platform, s.Pod,
+			time.Since(s.ConnectedAt).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)),
+		})
+	}
+	return table(a.out, []string{"SESSION", "NAME", "DEVICE", "PLATFORM", "POD", "CONNECTED", "TOOLS"}, cells)
+}
+
+// fetchAll follows the cursor of a list to its end.
+func fetchAll(ctx context.Context, r remote, path, field string, q url.Values) ([]json.RawMessage, error) {
+	q.Set("limit", strconv.Itoa(listPage))
+	rows := []json.RawMessage{}
+	for {
+		raw, err := r.do(ctx, http.MethodGet, path, q, nil)
+		if err != nil {
+			return nil, err
+		}
+		var page map[string]json.RawMessage
+		var next string
+		var items []json.RawMessage
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return nil, fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		}
+		if err := json.Unmarshal(page[field], &items); err != nil {
+			return nil, fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		}
+		rows = append(rows, items...)
+		if page["next_cursor"] != nil {
+			if err := json.Unmarshal(page["next_cursor"], &next); err != nil {
+				return nil, err
+			}
+		}
+		if next == "" {
+			return rows, nil
+		}
+		q.Set("cursor", next)
+	}
+}
+
+func values(flags map[string]*string) url.Values {
+	q := make(url.Values)
+	for name, value := range flags {
+		if *value != "" {
+			q.Set(name, *value)
+		}
+	}
+	return q
+}

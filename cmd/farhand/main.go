@@ -1,0 +1,74 @@
+// Command farhand runs the gateway, makes this machine a device, and calls tools from the terminal.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes: 0 done, 1 a tool ran and failed, 2 everything else.
+const (
+	exitToolFailed = 1
+	exitError      = 2
+)
+
+// errToolFailed ends `farhand call` after its output has been printed.
+var errToolFailed = errors.New("the tool failed")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	app := application{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), args: os.Args[1:]}
+	os.Exit(app.run(ctx))
+}
+
+// application is the program with its surroundings, so that tests can be them.
+type application struct {
+	in       io.Reader
+	out, err io.Writer
+	environ  []string
+	args     []string
+}
+
+// run executes the command line and returns the exit code.
+func (a *application) run(ctx context.Context) int {
+	root := a.rootCommand()
+	root.SetArgs(a.args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	switch err := root.ExecuteContext(ctx); {
+	case err == nil:
+		return 0
+	case errors.Is(err, errToolFailed):
+		return exitToolFailed
+	default:
+		fmt.Fprintln(a.err, "farhand:", err)
+		return exitError
+	}
+}
+
+func (a *application) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "farhand",
+		Short: "Gives AI agents hands on any device",
+		Long: "Farhand is a gateway between AI agents and devices. Devices dial out over WebSocket and register tools;\n" +
+			"agents call those tools over HTTP on any pod of the fleet.",
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(
+		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.toolsCommand(),
+		a.sessionsCommand(), a.configCommand(), a.healthCommand(),
+	)
+	return root
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/spf13/pflag"
+)
+
+// remote talks to a running gateway over HTTP.
+type remote struct {
+	server string
+	token  string
+}
+
+// flags adds the flags every command that talks to a gateway has. Their defaults come from the environment.
+func (r *remote) flags(set *pflag.FlagSet, environ []string) {
+	vars := env.ToMap(environ)
+	server := vars[envPrefix+"URL"]
+	if server == "" {
+		server = "http://127.0.0.1:8080"
+	}
+	set.StringVar(&r.server, "server", server, "URL of the gateway (FARHAND_URL)")
+	// The token is no default value, or --help would print it.
+	set.StringVar(&r.token, "token", "", "bearer token (FARHAND_TOKEN)")
+	r.token = vars[envPrefix+"TOKEN"]
+}
+
+// problem is an error answer of the gateway (RFC 9457).
+type problem struct {
+	Title      string `json:"title"`
+	Detail     string `json:"detail"`
+	Code       string `json:"code"`
+	CallID     string `json:"call_id"`
+	Dispatched string `json:"dispatched"`
+	Retryable  bool   `json:"retryable"`
+	Errors     []struct {
+		Pointer string `json:"pointer"`
+		Message string `json:"message"`
+	} `json:"errors"`
+	Candidates []struct {
+		SessionID string `json:"session_id"`
+		DeviceID  string `json:"device_id"`
+		Name      string `json:"name"`
+	} `json:"candidates"`
+}
+
+// Error implements error, with what a person needs to act.
+func (p problem) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", p.Code, p.Detail)
+	for _, e := range p.Errors {
+		fmt.Fprintf(&b, "\n  args%s: %s", e.Pointer, e.Message)
+	}
+	for _, c := range p.Candidates {
+		fmt.Fprintf(&b, "\n  --session %s", c.SessionID)
+		if c.Name != "" || c.DeviceID != "" {
+			fmt.Fprintf(&b, "  (%s)", strings.TrimSpace(c.Name+" "+c.DeviceID))
+		}
+	}
+	if p.Dispatched != "" {
+		fmt.Fprintf(&b, "\n  reached the device: %s; call %s", p.Dispatched, p.CallID)
+	}
+	return b.String()
+}
+
+// do sends a request and returns the body of a successful answer.
+func (r *remote) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+	target := strings.TrimSuffix(r.server, "/") + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	var reader io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		reader = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, reader)
+	if err != nil {
+		return nil, fmt.Errorf("--server: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", r.server, errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
+	}
+	if resp.StatusCode >= 300 {
+		p := problem{Code: resp.Status, Detail: "the gateway gave no reason"}
+		if json.Unmarshal(b, &p) != nil {
+			p.Detail = "the answer is not from a Farhand gateway"
+		}
+		return nil, p
+	}
+	return b, nil
+}

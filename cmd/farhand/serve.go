@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *application) serveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Run one pod of the gateway",
+		Long: "Runs one pod of the gateway until SIGINT or SIGTERM. It is configured by FARHAND_ variables only;\n" +
+			"`farhand config` lists them and checks the current ones.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
+	}
+}
+
+func (a *application) serve(ctx context.Context) error {
+	cfg, err := loadConfig(a.environ)
+	if err != nil {
+		return err
+	}
+	log := newLogger(a.err, cfg.LogLevel, cfg.LogFormat)
+	for _, name := range unknownVariables(a.environ) {
+		log.Warn("unknown variable ignored; is it misspelt?", "variable", name)
+	}
+	for _, finding := range cfg.insecurities() {
+		log.Warn("insecure setting", "finding", finding)
+	}
+	g, err := NewGateway(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "addr", g.Addr().String(), "pod", g.Pod(), "version", version(), "store", storeName(cfg))
+	return runAndClose(ctx, g, cfg, log)
+}
+
+// runAndClose serves until ctx ends, then stops within the drain timeout.
+func runAndClose(ctx context.Context, g *Gateway, cfg Config, log *slog.Logger) error {
+	runErr := g.Run(ctx)
+	log.Info("stopping", "limit", cfg.DrainTimeout.String())
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
+	defer cancel()
+	if err := g.Close(closeCtx); err != nil {
+		return errors.Join(runErr, fmt.Errorf("stop: %w", err))
+	}
+	log.Info("stopped")
+	return runErr
+}
+
+func storeName(cfg Config) string {
+	if cfg.RedisURL == "" {
+		return "memory"
+	}
+	return "redis"
+}

@@ -1,0 +1,142 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+)
+
+// batcher hands items to a flush function in batches: what is submitted while one batch is under way leaves together
+// in the next. One lonely submitter so pays for no waiting and, when it flushes inline, for no change of goroutine;
+// many at once share round trips. flush is never called by two goroutines at a time, and gets items in the order
+// they were submitted. It is safe for concurrent use.
+type batcher[T comparable] struct {
+	flush  func([]T)
+	size   func(T) int // bytes an item occupies
+	limits batchLimits
+
+	mu      sync.Mutex
+	queue   []T
+	bytes   int // of the queue
+	running bool
+	closed  bool
+	idle    chan struct{} // made by close; closed when nothing is under way any more
+}
+
+// batchLimits bound what waits and what leaves at once. An item larger than flushBytes leaves alone.
+type batchLimits struct {
+	queueItems, queueBytes int
+	flushItems, flushBytes int
+}
+
+// submit takes an item over, or refuses it because too much is waiting or the batcher is closed. When nothing is
+// under way and inline is set, it flushes the item itself, and has when it returns.
+func (b *batcher[T]) submit(item T, inline bool) bool {
+	b.mu.Lock()
+	size := b.size(item)
+	if b.closed || len(b.queue) >= b.limits.queueItems || len(b.queue) > 0 && b.bytes+size > b.limits.queueBytes {
+		b.mu.Unlock()
+		return false
+	}
+	if b.running {
+		b.queue, b.bytes = append(b.queue, item), b.bytes+size
+		b.mu.Unlock()
+		return true
+	}
+	b.running = true
+	if !inline {
+		b.queue, b.bytes = append(b.queue, item), b.bytes+size
+		b.mu.Unlock()
+		go b.drain()
+		return true
+	}
+	b.mu.Unlock()
+	b.flush([]T{item})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) > 0 {
+		go b.drain() // the caller has what it came for
+	} else {
+		b.stopLocked()
+	}
+	return true
+}
+
+// drain flushes until nothing is queued.
+func (b *batcher[T]) drain() {
+	for {
+		b.mu.Lock()
+		batch := b.nextLocked()
+		if len(batch) == 0 {
+			b.stopLocked()
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		b.flush(batch)
+	}
+}
+
+// nextLocked takes the next batch off the queue.
+func (b *batcher[T]) nextLocked() []T {
+	n, bytes := 0, 0
+	for n < len(b.queue) && n < b.limits.flushItems {
+		size := b.size(b.queue[n])
+		if n > 0 && bytes+size > b.limits.flushBytes {
+			break
+		}
+		n, bytes = n+1, bytes+size
+	}
+	batch := b.queue[:n:n]
+	b.queue, b.bytes = b.queue[n:], b.bytes-bytes
+	if len(b.queue) == 0 {
+		b.queue = nil // or the flushed items would stay reachable
+	}
+	return batch
+}
+
+func (b *batcher[T]) stopLocked() {
+	b.running = false
+	if b.idle != nil {
+		close(b.idle)
+		b.idle = nil
+	}
+}
+
+// withdraw takes an item back that has not left yet. It reports whether it did.
+func (b *batcher[T]) withdraw(item T) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, queued := range b.queue {
+		if queued == item {
+			b.bytes -= b.size(item)
+			b.queue = append(b.queue[:i:i], b.queue[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// close refuses further items, waits for those that are queued, and after ctx has ended only for the batch under
+// way. It returns what was not flushed. It is called once.
+func (b *batcher[T]) close(ctx context.Context) []T {
+	b.mu.Lock()
+	b.closed = true
+	if !b.running {
+		b.mu.Unlock()
+		return nil
+	}
+	idle := make(chan struct{})
+	b.idle = idle
+	b.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	left := b.queue
+	b.queue, b.bytes = nil, 0
+	b.mu.Unlock()
+	<-idle
+	return left
+}

@@ -1,0 +1,230 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Bus is a registry.Bus on Redis: calls travel over a channel per pod, sharded on a Cluster, and answers over a list
+// per pod, which keeps them while the pod reconnects. It is safe for concurrent use.
+type Bus struct {
+	conn *Conn
+	log  *slog.Logger
+
+	outbox  []*batcher[*publication] // by pod, so that a Cluster member that hangs holds up only its share
+	replies *batcher[*pendingReply]
+	counts  busCounts
+
+	mu        sync.Mutex
+	listening bool
+	closed    bool
+	inbox     *subscription
+	drain     *replyReader
+}
+
+var _ registry.Bus = (*Bus)(nil)
+
+// outboxes is how many batches of calls can be under way on a Cluster.
+const outboxes = 8
+
+// Bus returns a bus on the connection, for one pod.
+func (c *Conn) Bus() *Bus {
+	b := &Bus{conn: c, log: c.opts.Log}
+	n := 1
+	if c.cluster() {
+		n = outboxes
+	}
+	for range n {
+		b.outbox = append(b.outbox, &batcher[*publication]{
+			flush: b.publish, size: func(p *publication) int { return len(p.payload) },
+			limits: batchLimits{queueItems: 1 << 16, queueBytes: 256 << 20, flushItems: 512, flushBytes: 4 << 20},
+		})
+	}
+	b.replies = &batcher[*pendingReply]{
+		flush: b.push, size: func(r *pendingReply) int { return len(r.payload) },
+		limits: batchLimits{queueItems: 8192, queueBytes: 64 << 20, flushItems: 512, flushBytes: 4 << 20},
+	}
+	return b
+}
+
+// errClosed and errListening are returned for using a bus in an order it does not allow.
+var (
+	errClosed    = errors.New("the bus is closed")
+	errListening = errors.New("the bus is already listening")
+	errNoListen  = errors.New("the bus is not listening")
+)
+
+// Listen implements registry.Bus.
+func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) error {
+	b.mu.Lock()
+	switch {
+	case b.closed:
+		b.mu.Unlock()
+		return unavailable("listen", errClosed)
+	case b.listening:
+		b.mu.Unlock()
+		return unavailable("listen", errListening)
+	}
+	b.listening = true
+	b.mu.Unlock()
+
+	in := &receiver{bus: b, handler: h}
+	inbox := newSubscription(b.conn, podChannel(pod), b.conn.opts.ProbeInterval, in.message)
+	if err := inbox.open(ctx); err != nil {
+		_ = inbox.close()
+		b.mu.Lock()
+		b.listening = false
+		b.mu.Unlock()
+		return unavailable("listen", err)
+	}
+	drain := newReplyReader(b.conn, podRepliesKey(pod), in.message)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		_ = inbox.close()
+		_ = drain.close()
+		return unavailable("listen", errClosed)
+	}
+	b.inbox, b.drain = inbox, drain
+	inbox.start()
+	drain.start()
+	return nil
+}
+
+// Send implements registry.Bus.
+func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
+	if err := ctx.Err(); err != nil {
+		return registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
+	}
+	payload, err := encodeEnvelope(e)
+	if err != nil {
+		return registry.Errorf(registry.CodeInvalidRequest, "The arguments are not valid JSON.").With(registry.DispatchedNo)
+	}
+	p := &publication{ctx: ctx, channel: podChannel(pod), payload: payload, done: make(chan struct{})}
+	out := b.outboxOf(pod)
+	if !out.submit(p, true) {
+		return registry.StoreUnavailable("send", errRefused).With(registry.DispatchedNo)
+	}
+	select {
+	case <-p.done:
+		return p.outcome()
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.outcome()
+	case <-ctx.Done():
+		if out.withdraw(p) {
+			return registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedNo)
+		}
+		return registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedUnknown)
+	}
+}
+
+// errRefused is the cause when more waits to be sent than is reasonable, or the bus is closed.
+var errRefused = errors.New("too much is waiting to be sent, or the bus is closed")
+
+func (b *Bus) outboxOf(pod string) *batcher[*publication] {
+	if len(b.outbox) == 1 {
+		return b.outbox[0]
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(pod))
+	return b.outbox[h.Sum32()%uint32(len(b.outbox))]
+}
+
+// Healthy implements registry.Bus.
+func (b *Bus) Healthy() error {
+	b.mu.Lock()
+	inbox, drain, closed := b.inbox, b.drain, b.closed
+	b.mu.Unlock()
+	switch {
+	case closed:
+		return errClosed
+	case inbox == nil:
+		return errNoListen
+	}
+	return errors.Join(inbox.healthy(), drain.healthy())
+}
+
+// Close implements registry.Bus. What is still being sent keeps its own time limits; what ctx leaves no time for is
+// dropped, logged and counted.
+func (b *Bus) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	inbox, drain := b.inbox, b.drain
+	b.mu.Unlock()
+
+	var err error
+	if inbox != nil {
+		err = errors.Join(inbox.close(), drain.close())
+	}
+	if left := b.replies.close(ctx); len(left) > 0 {
+		b.lostReplies(left, ctx.Err())
+	}
+	for _, out := range b.outbox {
+		for _, p := range out.close(ctx) {
+			p.finish(0, ctx.Err(), registry.DispatchedNo)
+		}
+	}
+	return unavailable("close", err)
+}
+
+// receiver hands what arrives to the handler of a bus.
+type receiver struct {
+	bus     *Bus
+	handler registry.BusHandler
+}
+
+// message handles one message. Whatever it contains and whatever the handler does, receiving goes on.
+func (r *receiver) message(text string) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.bus.counts.panics.Add(1)
+			r.bus.log.Error("message handler panicked", "panic", cause)
+		}
+	}()
+	m, err := decodeMessage(text)
+	var bad *badMessage
+	switch {
+	case errors.As(err, &bad):
+		r.refuse(bad)
+	case m.envelope != nil:
+		r.handler.HandleEnvelope(*m.envelope)
+	case m.reply != nil:
+		r.handler.HandleReply(*m.reply)
+	}
+}
+
+func (r *receiver) refuse(bad *badMessage) {
+	r.bus.counts.malformed.Add(1)
+	r.bus.log.Warn("message not understood", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
+	if reply := bad.refusal(); reply != nil {
+		if err := r.bus.Reply(bad.replyTo, *reply); err != nil {
+			r.bus.log.Warn("refusal not sent", "call", bad.callID, "error", err)
+		}
+	}
+}
+
+// backoff waits longer with every failure in a row: 100 ms, doubling, at most 2 s. It reports whether to go on.
+func backoff(ctx context.Context, failures int) bool {
+	timer := time.NewTimer(min(100*time.Millisecond<<min(failures, 5), 2*time.Second))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,143 @@
+package redisstore
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Fields of a session hash; the scripts write pod, gen and at themselves.
+const (
+	fieldPod        = "pod"
+	fieldGeneration = "gen"
+	fieldConnected  = "at" // ms
+	fieldDigest     = "sum"
+	fieldName       = "name"
+	fieldDeviceID   = "device_id"
+	fieldDeviceName = "device_name"
+	fieldUserID     = "user_id"
+	fieldPlatform   = "platform"
+	fieldLabels     = "labels" // JSON
+	fieldCaps       = "caps"   // JSON
+)
+
+// attributeFields returns the field and value pairs of what a session says about itself, empty ones left out, led
+// by a digest of all of them.
+func attributeFields(s registry.Session) []any {
+	pairs := []struct{ name, value string }{
+		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
+		{fieldUserID, s.UserID}, {fieldPlatform, s.Platform},
+		{fieldLabels, jsonText(s.Labels, len(s.Labels))}, {fieldCaps, jsonText(s.Capabilities, len(s.Capabilities))},
+	}
+	fields := make([]any, 2, 2+2*len(pairs))
+	digest := sha256.New()
+	for _, p := range pairs {
+		if p.value == "" {
+			continue
+		}
+		fields = append(fields, p.name, p.value)
+		fmt.Fprintf(digest, "%s=%q\n", p.name, p.value)
+	}
+	fields[0], fields[1] = fieldDigest, hex.EncodeToString(digest.Sum(nil)[:8])
+	return fields
+}
+
+// attributeDigest is the digest attributeFields would write.
+func attributeDigest(s registry.Session) string {
+	digest, _ := attributeFields(s)[1].(string)
+	return digest
+}
+
+// jsonText encodes maps and slices of strings, which cannot fail; empty ones become the empty string.
+func jsonText(v any, n int) string {
+	if n == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+// parseSession reads a session hash.
+func parseSession(key registry.Key, h map[string]string) (registry.Session, error) {
+	s := registry.Session{
+		Key: key, Pod: h[fieldPod], Name: h[fieldName], DeviceID: h[fieldDeviceID], DeviceName: h[fieldDeviceName],
+		UserID: h[fieldUserID], Platform: h[fieldPlatform],
+	}
+	var err error
+	if s.Generation, err = strconv.ParseInt(h[fieldGeneration], 10, 64); err != nil {
+		return s, fmt.Errorf("session hash: generation: %w", err)
+	}
+	s.ConnectedAt = fromMillis(h[fieldConnected])
+	if text := h[fieldLabels]; text != "" {
+		if err := json.Unmarshal([]byte(text), &s.Labels); err != nil {
+			return s, fmt.Errorf("session hash: labels: %w", err)
+		}
+	}
+	if text := h[fieldCaps]; text != "" {
+		if err := json.Unmarshal([]byte(text), &s.Capabilities); err != nil {
+			return s, fmt.Errorf("session hash: capabilities: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func fromMillis(text string) time.Time {
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// connectedMillis is the value of fieldConnected, empty when the time is not known.
+func connectedMillis(s registry.Session) string {
+	if s.ConnectedAt.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(s.ConnectedAt.UnixMilli(), 10)
+}
+
+// hashTools returns the specification hashes by tool name.
+func hashTools(tools []registry.ToolSpec) map[string]string {
+	hashes := make(map[string]string, len(tools))
+	for _, t := range tools {
+		hashes[t.Name] = t.Hash()
+	}
+	return hashes
+}
+
+// toolsNumber is the number refresh.lua computes of a session's tools: a sum, so that order does not matter.
+func toolsNumber(hashes map[string]string) int64 {
+	var total int64
+	for _, hash := range hashes {
+		n, _ := strconv.ParseInt(hash[:min(10, len(hash))], 16, 64)
+		total += n
+	}
+	return total
+}
+
+// encodeJSON is json.Marshal without HTML escaping: schemas and arguments keep their bytes.
+func encodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func decodeSpec(text string) (registry.ToolSpec, error) {
+	var t registry.ToolSpec
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&t); err != nil {
+		return t, fmt.Errorf("specification: %w", err)
+	}
+	return t, nil
+}

@@ -1,0 +1,155 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestDialWarnsOfEviction(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want bool
+	}{
+		"no limit":           {nil, false},
+		"limit":              {[]string{"--maxmemory", "100mb"}, false},
+		"limit and eviction": {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, true},
+	} {
+		conn := dial(t, Options{URL: redistest.Start(t, c.args...).URL()})
+		if got := conn.Warnings(); (len(got) > 0) != c.want {
+			t.Errorf("%s: warnings %q", name, got)
+		}
+	}
+}
+
+func TestDialOfServersThatDoNotFit(t *testing.T) {
+	cluster := redistest.Cluster(t)
+	_, err := Dial(context.Background(), Options{URL: cluster.Masters[0].URL()})
+	if err == nil || !strings.Contains(err.Error(), "?cluster=true") {
+		t.Errorf("a member of a cluster as a single server: %v", err)
+	}
+	conn := dial(t, Options{URL: cluster.Masters[0].URL() + "?cluster=true"})
+	if err := conn.Store().Ping(context.Background()); err != nil {
+		t.Error(err)
+	}
+	single := redistest.Start(t)
+	if _, err := Dial(context.Background(), Options{URL: single.URL() + "?cluster=true"}); err == nil {
+		t.Error("a single server was taken for a cluster")
+	}
+	single.Kill()
+	if _, err := Dial(context.Background(), Options{URL: single.URL()}); err == nil {
+		t.Error("dialled a server that is not there")
+	}
+	if err := checkServer(map[string]string{"redis_version": "6.2.14"}, false); err == nil {
+		t.Error("an old server was accepted")
+	}
+	if err := checkServer(map[string]string{"redis_version": "10.0.0"}, false); err != nil {
+		t.Errorf("a new server: %v", err)
+	}
+}
+
+func TestPasswordsAndUsersWithFewRights(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "s3cret/@")
+	if _, err := Dial(context.Background(), Options{URL: server.URL()}); err == nil {
+		t.Error("dialled without the password")
+	}
+	url := strings.Replace(server.URL(), "redis://", "redis://:s3cret%2F%40@", 1)
+	conn := dial(t, Options{URL: url})
+	err := conn.client.ACLSetUser(context.Background(), "farhand", "on", ">pw", "~fh:*", "&fh:*",
+		"+@read", "+@write", "+@pubsub", "+@scripting", "+@connection", "+@blocking", "+time", "-@dangerous").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url = strings.Replace(server.URL(), "redis://", "redis://farhand:pw@", 1)
+	restricted := dial(t, Options{URL: url})
+	if w := restricted.Warnings(); len(w) != 1 {
+		t.Errorf("warnings %q", w)
+	}
+	s := restricted.Store()
+	beat(t, s, "a")
+	putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
+	if got := listed(t, s, registry.Query{Tool: "camera"}); got != "s1" {
+		t.Errorf("listed %q", got)
+	}
+	listen(t, restricted, "a", newEar())
+}
+
+// TestSentinelFailover kills the master and goes on with the replica.
+func TestSentinelFailover(t *testing.T) {
+	servers := redistest.Sentinel(t)
+	conn := dial(t, Options{URL: servers.URL, ProbeInterval: 200 * time.Millisecond})
+	s, ear, ctx := conn.Store(), newEar(), context.Background()
+	b := listen(t, conn, "a", ear)
+	beat(t, s, "a")
+	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
+	if err := b.Send(ctx, "a", call1("before")); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, ear.envelopes)
+
+	servers.Masters[0].Kill()
+	eventually(t, "the store can be written again", func() bool { return s.Ping(ctx) == nil })
+	eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	eventually(t, "calls arrive again", func() bool { return b.Send(ctx, "a", call1("after")) == nil })
+	if got := heard(t, ear.envelopes).CallID; got != "after" {
+		t.Errorf("heard %s", got)
+	}
+	if err := b.Reply("a", registry.Reply{CallID: "r", Delivered: true}); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, ear.replies)
+
+	// Replication is asynchronous: what the old master had not passed on is lost, and comes back.
+	beat(t, s, "a")
+	missing, lost, err := s.Refresh(ctx, []registry.Entry{e})
+	if err != nil || len(lost) != 0 {
+		t.Fatalf("missing %v, lost %v, %v", missing, lost, err)
+	}
+	if len(missing) > 0 {
+		if _, err := s.Restore(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later := claim(t, s, "s1", "a")
+	if later.Generation <= e.Session.Generation {
+		t.Errorf("generation %d after %d", later.Generation, e.Session.Generation)
+	}
+}
+
+func TestErrorsAreTranslated(t *testing.T) {
+	server := redistest.Start(t)
+	s := dial(t, Options{URL: server.URL()}).Store()
+	sess := claim(t, s, "s1", "a")
+	server.Kill()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	q := registry.Query{Tenant: tenant}
+	_, claimErr := s.Claim(ctx, sess)
+	_, restoreErr := s.Restore(ctx, registry.Entry{Session: sess})
+	_, _, refreshErr := s.Refresh(ctx, []registry.Entry{{Session: sess}})
+	_, releaseErr := s.Release(ctx, sess)
+	_, entryErr := s.Entry(ctx, sess.Key)
+	_, _, listErr := s.List(ctx, q)
+	_, _, groupsErr := s.Groups(ctx, registry.GroupQuery{Tenant: tenant})
+	_, beatErr := s.Beat(ctx, "a")
+	_, liveErr := s.Live(ctx)
+	_, sweepErr := s.Sweep(ctx)
+	for what, err := range map[string]error{
+		"claim": claimErr, "restore": restoreErr, "refresh": refreshErr, "release": releaseErr, "entry": entryErr,
+		"list": listErr, "groups": groupsErr, "beat": beatErr, "live": liveErr, "sweep": sweepErr,
+		"update": s.Update(ctx, sess), "put": s.PutTools(ctx, sess, nil, []string{"x"}),
+		"leave": s.Leave(ctx, "a"), "ping": s.Ping(ctx),
+	} {
+		var e *registry.Error
+		if !errors.As(err, &e) || e.Code != registry.CodeStoreUnavailable {
+			t.Errorf("%s: %v", what, err)
+		} else if strings.Contains(e.Message, "127.0.0.1") {
+			t.Errorf("%s: the message shows the store: %s", what, e.Message)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+// Package redisstore keeps the registry of a fleet in Redis and carries the messages between its pods: Store
+// implements registry.Store, Bus implements registry.Bus. It runs on Redis 7.0 or later and on Valkey, as a single
+// server, a Cluster, or behind Sentinel.
+//
+//	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: "redis://localhost:6379"})
+//	store, bus := conn.Store(), conn.Bus()
+//	...
+//	bus.Close(ctx) // after the pod has been closed
+//	conn.Close()
+//
+// # Layout
+//
+// Every key is built in keys.go. A session lives in two hashes that share a slot, so the scripts that decide who
+// owns it touch nothing else; what finds sessions are sorted sets in other slots, written after the fact:
+//
+//	fh:{T/S}:session         hash: owner, generation, attributes         life: session TTL, refreshed
+//	fh:{T/S}:tools           hash: tool name → hash of its specification life: session TTL, refreshed
+//	fh:{T/S}:gone            generation of a released claim              life: session TTL
+//	fh:T:spec:<hash>         specification, once however many offer it   life: twice the session TTL, refreshed
+//	fh:T:sessions            sorted set: session → generation            life of all indexes: twice the session
+//	fh:T:device:<id>         the same, per device                        TTL, refreshed with their sessions
+//	fh:T:user:<id>           the same, per user
+//	fh:T:label:<k>=<v>       the same, per label
+//	fh:T:tool:<name>         the same, per tool name
+//	fh:T:offer:<name>:<hash> the same, per distinct tool
+//	fh:T:offers              sorted set: the distinct tools in order of name
+//	fh:{pod:<pod>}:sessions  sorted set: T/S → generation, what to clean up when the pod dies
+//	fh:pods                  sorted set: pod → expiry of its lease in ms of Redis time
+//	fh:{pod:<pod>}:replies   list: answers for callers waiting on the pod, with a TTL
+//	fh:pod:<pod>             channel: calls and evictions for the pod
+//
+// The score of an index is the session's generation, a clock reading in microseconds that grows with every claim.
+// One number so gives three things: a stable order for paging (the order of connecting), "newest" for free, and
+// fencing, because a member is only ever removed up to the generation the remover knows of. A shard or expiry suffix
+// is therefore not needed; an entry whose session has gone is removed when somebody reads it.
+//
+// # What keeps it true
+//
+// An index may lag behind the hashes for a moment; the hashes decide. Whoever adds index entries checks afterwards
+// that its claim is still current and takes them back otherwise: either the newer claim sees what it replaces and
+// removes it, or this check does. Refresh compares, three times per session TTL, what Redis has of each session with
+// what its pod holds, entry by entry, and has the pod restore what a failover, an eviction or a failed write lost.
+// Nothing is written without a TTL, so a fleet that dies leaves nothing behind.
+package redisstore

@@ -1,0 +1,118 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// found is what Redis has under one key.
+type found struct {
+	session registry.Session
+	exists  bool
+	gone    bool              // only meaningful when it does not exist
+	hashes  map[string]string // tool name → specification
+}
+
+// Entry implements registry.Directory.
+func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, error) {
+	list, err := s.read(ctx, []registry.Key{key})
+	if err != nil {
+		return registry.Entry{}, unavailable("entry", err)
+	}
+	f := list[0]
+	if !f.exists && !f.gone {
+		return registry.Entry{}, registry.Errorf(registry.CodeSessionNotFound,
+			"No session has this id. GET /api/sessions lists those that are connected.")
+	}
+	entries, err := s.entries(ctx, key.Tenant, list)
+	if err != nil {
+		return registry.Entry{}, unavailable("entry", err)
+	}
+	if len(entries) == 0 {
+		return registry.Entry{}, registry.Errorf(registry.CodeNotConnected,
+			"The device is not connected. Retry when it is back.").With(registry.DispatchedNo)
+	}
+	return entries[0], nil
+}
+
+// read reads sessions with the names and hashes of their tools, in the order of the keys.
+func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) {
+	b := s.conn.batch()
+	calls := make([]*call, len(keys))
+	for i, key := range keys {
+		calls[i] = b.eval(scriptEntry, sessionKeys(key))
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	list := make([]found, len(keys))
+	for i, c := range calls {
+		answer := c.list()
+		if len(answer) != 3 {
+			return nil, errShape(c)
+		}
+		hash := toMap(answer[0])
+		if len(hash) == 0 {
+			list[i].gone = toInt(answer[2]) == 1
+			continue
+		}
+		session, err := parseSession(keys[i], hash)
+		if err != nil {
+			s.log.Warn("session not readable; it is not listed", "session", keys[i].Session, "error", err)
+			continue
+		}
+		list[i] = found{session: session, exists: true, hashes: toMap(answer[1])}
+	}
+	return list, nil
+}
+
+// entries turns what was found of one tenant into entries. Sessions of pods that are not live are left out.
+func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]registry.Entry, error) {
+	var pods []string
+	for _, f := range list {
+		if f.exists && !slices.Contains(pods, f.session.Pod) {
+			pods = append(pods, f.session.Pod)
+		}
+	}
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	live, err := s.live.has(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	wanted := make(map[string]bool)
+	for _, f := range list {
+		if f.exists && live[f.session.Pod] {
+			for _, hash := range f.hashes {
+				wanted[hash] = true
+			}
+		}
+	}
+	specs, err := s.fetchSpecs(ctx, tenant, wanted)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]registry.Entry, 0, len(list))
+	for _, f := range list {
+		if f.exists && live[f.session.Pod] {
+			entries = append(entries, registry.Entry{Session: f.session, Tools: f.tools(specs)})
+		}
+	}
+	return entries, nil
+}
+
+// tools returns the specifications of what the session offers, ordered by name.
+func (f found) tools(specs map[string]registry.ToolSpec) []registry.ToolSpec {
+	tools := make([]registry.ToolSpec, 0, len(f.hashes))
+	for _, hash := range f.hashes {
+		if t, ok := specs[hash]; ok {
+			tools = append(tools, t)
+		}
+	}
+	slices.SortFunc(tools, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	return tools
+}

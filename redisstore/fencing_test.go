@@ -1,0 +1,164 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// TestStaleClaimsChangeNothing compares the whole keyspace around every write an old claim can attempt.
+func TestStaleClaimsChangeNothing(t *testing.T) {
+	s := storeOn(t, Options{})
+	ctx := context.Background()
+	beat(t, s, "a", "b")
+	old := claim(t, s, "s1", "a")
+	putTools(t, s, old, spec(t, "camera", "old"))
+	current := claim(t, s, "s1", "b")
+	putTools(t, s, current, spec(t, "camera", "x"), spec(t, "other", "x"))
+
+	olderSamePod := current
+	olderSamePod.Generation--
+	// The pod that reconnected to itself has the name right and only the generation wrong.
+	for name, stale := range map[string]registry.Session{"another pod": old, "the same pod": olderSamePod} {
+		notOwner := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, registry.ErrNotOwner) {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
+		}
+		unchanged(t, s.conn, name+": update", func() {
+			changed := stale
+			changed.DeviceID = "stolen"
+			notOwner("update", s.Update(ctx, changed))
+		})
+		unchanged(t, s.conn, name+": put tools", func() {
+			// An equal spec, because specs are written before ownership is known; they belong to nobody.
+			notOwner("put", s.PutTools(ctx, stale, []registry.ToolSpec{spec(t, "camera", "x")}, []string{"other"}))
+		})
+		unchanged(t, s.conn, name+": release", func() {
+			if ok := must[bool](t)(s.Release(ctx, stale)); ok {
+				t.Errorf("%s: released", name)
+			}
+		})
+	}
+	unchanged(t, s.conn, "restore", func() {
+		_, err := s.Restore(ctx, registry.Entry{Session: old, Tools: []registry.ToolSpec{spec(t, "camera", "x")}})
+		if !errors.Is(err, registry.ErrNotOwner) {
+			t.Errorf("restore: %v", err)
+		}
+	})
+	unchanged(t, s.conn, "refresh", func() {
+		missing, lost, err := s.Refresh(ctx, []registry.Entry{{Session: old}})
+		if err != nil || len(missing) != 0 || len(lost) != 1 {
+			t.Errorf("refresh: %v, %v, %v", missing, lost, err)
+		}
+	})
+	if got := listed(t, s, registry.Query{Tool: "other"}); got != "s1" {
+		t.Errorf("listed %q", got)
+	}
+}
+
+// TestLateIndexWritesYield replays what a slow pod does when its script ran before a newer claim and its index
+// writes come after: the entries must not stay.
+func TestLateIndexWritesYield(t *testing.T) {
+	s := storeOn(t, Options{})
+	beat(t, s, "a", "b")
+	old := claim(t, s, "s1", "a")
+	current := claim(t, s, "s1", "b")
+	putTools(t, s, current, spec(t, "new", "x"))
+	unchanged(t, s.conn, "late index writes", func() {
+		p := placement{session: old, add: attributeIndexes(old), upTo: old.Generation}
+		p.add = append(p.add, toolIndexes(tenant, "ghost", "0123456789abcdef")...)
+		p.remove = toolIndexes(tenant, "new", spec(t, "new", "x").Hash())
+		if err := s.place(context.Background(), p); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRemovalsStopAtTheirGeneration(t *testing.T) {
+	s := storeOn(t, Options{})
+	ctx := context.Background()
+	b := s.conn.batch()
+	b.eval(scriptIndexAdd, []string{"index"}, 60000, "100", "m")
+	b.eval(scriptIndexAdd, []string{"index"}, 60000, "50", "m") // late: does not lower it
+	score := b.do("ZSCORE", "index", "m")
+	if err := b.run(ctx); err != nil || score.int() != 100 {
+		t.Fatalf("score %d, %v", score.int(), err)
+	}
+	for _, c := range []struct {
+		upTo    int64
+		removed int64
+	}{{99, 0}, {100, 1}, {100, 0}} {
+		b := s.conn.batch()
+		n := b.eval(scriptZRemIf, []string{"index"}, "m", decimal(c.upTo), "absent", "100")
+		if err := b.run(ctx); err != nil || n.int() != c.removed {
+			t.Errorf("up to %d: removed %d, %v", c.upTo, n.int(), err)
+		}
+	}
+}
+
+func TestGenerationsGrowThroughClockTrouble(t *testing.T) {
+	s := storeOn(t, Options{})
+	ctx := context.Background()
+	sess := claim(t, s, "s1", "a")
+	const ahead = 1 << 52 // as if the clock had been far ahead when this claim was made
+	if err := s.conn.client.HSet(ctx, sessionKey(sess.Key), fieldGeneration, ahead).Err(); err != nil {
+		t.Fatal(err)
+	}
+	second := claim(t, s, "s1", "a")
+	if second.Generation != ahead+1 {
+		t.Fatalf("generation %d, want %d", second.Generation, ahead+1)
+	}
+	must[bool](t)(s.Release(ctx, second))
+	if third := claim(t, s, "s1", "a"); third.Generation != ahead+2 {
+		t.Errorf("generation %d after a release, want %d", third.Generation, ahead+2)
+	}
+}
+
+// TestRestoreRules covers who may bring a session back.
+func TestRestoreRules(t *testing.T) {
+	ctx := context.Background()
+	s := storeOn(t, Options{})
+	beat(t, s, "a", "b")
+	older := claim(t, s, "s1", "a")
+	newer := claim(t, s, "s1", "b")
+
+	t.Run("of two pods, the newer claim wins whoever comes first", func(t *testing.T) {
+		s.conn.client.FlushAll(ctx)
+		beat(t, s, "a", "b")
+		first := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: older}))
+		second := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
+		if second.Generation <= first.Generation {
+			t.Errorf("generations %d, then %d", first.Generation, second.Generation)
+		}
+		if _, lost, err := s.Refresh(ctx, []registry.Entry{{Session: first}}); err != nil || len(lost) != 1 {
+			t.Errorf("the older claim was not told: %v, %v", lost, err)
+		}
+		if got := must[registry.Entry](t)(s.Entry(ctx, newer.Key)).Session.Pod; got != "b" {
+			t.Errorf("owner %s", got)
+		}
+	})
+	t.Run("a restore whose answer was lost may be repeated", func(t *testing.T) {
+		s.conn.client.FlushAll(ctx)
+		first := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
+		missing, lost, err := s.Refresh(ctx, []registry.Entry{{Session: newer}})
+		if err != nil || len(missing) != 1 || len(lost) != 0 {
+			t.Fatalf("refresh with the old generation: %v, %v, %v", missing, lost, err)
+		}
+		again := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
+		if again.Generation != first.Generation {
+			t.Errorf("generations %d, then %d", first.Generation, again.Generation)
+		}
+	})
+	t.Run("not after a newer connection has come and gone", func(t *testing.T) {
+		s.conn.client.FlushAll(ctx)
+		restored := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
+		must[bool](t)(s.Release(ctx, restored))
+		if _, err := s.Restore(ctx, registry.Entry{Session: older}); !errors.Is(err, registry.ErrNotOwner) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// placement is a change of the indexes one session stands in.
+type placement struct {
+	session registry.Session
+	add     []string // indexes to stand in
+	offers  []string // members of the tenant's offers index to add
+	remove  []string // indexes to leave; those also in add are kept
+	upTo    int64    // highest generation to remove
+	leave   string   // pod that no longer has the session, empty: none
+}
+
+// addTools puts the indexes of tools, given as name → hash, on the list to add.
+func (p *placement) addTools(hashes map[string]string) {
+	for name, hash := range hashes {
+		p.add = append(p.add, toolIndexes(p.session.Tenant, name, hash)...)
+		p.offers = append(p.offers, offerMember(name, hash))
+	}
+}
+
+// removeTools puts the indexes of tools, given as name → hash, on the list to remove.
+func (p *placement) removeTools(hashes map[string]string) {
+	for name, hash := range hashes {
+		p.remove = append(p.remove, toolIndexes(p.session.Tenant, name, hash)...)
+	}
+}
+
+// place applies p, and takes back what it added if the claim has ended meanwhile. Either the script that ended it
+// ran before this check, which then fails; or it ran after, and whoever ran it saw in the hashes what had been added.
+func (s *Store) place(ctx context.Context, p placement) error {
+	ref, gen := p.session, decimal(p.session.Generation)
+	b := s.conn.batch()
+	b.eval(scriptIndexAdd, []string{podSessionsKey(ref.Pod)}, s.indexTTL, gen, podMember(ref.Key))
+	b.then() // from here on, whoever cleans up after this pod finds the session
+	for _, key := range p.add {
+		b.eval(scriptIndexAdd, []string{key}, s.indexTTL, gen, ref.Key.Session)
+	}
+	for _, key := range p.remove {
+		if !slices.Contains(p.add, key) {
+			b.eval(scriptZRemIf, []string{key}, ref.Key.Session, decimal(p.upTo))
+		}
+	}
+	if p.leave != "" && p.leave != ref.Pod {
+		b.eval(scriptZRemIf, []string{podSessionsKey(p.leave)}, podMember(ref.Key), decimal(p.upTo))
+	}
+	b.then()
+	for _, member := range p.offers { // after the tools' own indexes: one that counts nobody is removed
+		b.eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, s.indexTTL, 0, member)
+	}
+	owner := b.do("HMGET", sessionKey(ref.Key), fieldPod, fieldGeneration)
+	if err := b.run(ctx); err != nil {
+		return err
+	}
+	if current := toStrings(owner.cmd.Val()); len(current) == 2 && current[0] == ref.Pod && current[1] == gen {
+		return nil
+	}
+	return s.takeBack(ctx, p)
+}
+
+// takeBack removes what place added for a claim that is no longer current. Entries of the offers index stay: they
+// name no session, and whoever reads one that counts none removes it.
+func (s *Store) takeBack(ctx context.Context, p placement) error {
+	gen := decimal(p.session.Generation)
+	b := s.conn.batch()
+	for _, key := range p.add {
+		b.eval(scriptZRemIf, []string{key}, p.session.Key.Session, gen)
+	}
+	b.eval(scriptZRemIf, []string{podSessionsKey(p.session.Pod)}, podMember(p.session.Key), gen)
+	return b.run(ctx)
+}
+
+// removals collects members to remove from indexes, so that each index is visited once.
+type removals map[string][]any
+
+func (r removals) add(index, member string, upTo int64) {
+	r[index] = append(r[index], member, decimal(upTo))
+}
+
+// removalArgs bounds how many arguments one removal script gets, and so how long it blocks the server.
+const removalArgs = 400
+
+// run removes the members from their indexes.
+func (r removals) run(ctx context.Context, c *Conn) error {
+	if len(r) == 0 {
+		return nil
+	}
+	b := c.batch()
+	for index, args := range r {
+		for part := range slices.Chunk(args, removalArgs) {
+			b.eval(scriptZRemIf, []string{index}, part...)
+		}
+	}
+	return b.run(ctx)
+}

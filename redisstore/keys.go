@@ -1,0 +1,112 @@
+package redisstore
+
+import (
+	"strings"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Keys that belong to the whole fleet.
+const (
+	podsKey = "fh:pods"
+	pingKey = "fh:ping"
+)
+
+// offerSeparator stands between name and hash in the members of the offers index. It sorts before every character a
+// name may hold, so the members sort by name first.
+const offerSeparator = "\x00"
+
+func sessionKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":session" }
+func toolsKey(k registry.Key) string   { return "fh:" + sessionTag(k) + ":tools" }
+func goneKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":gone" }
+
+// sessionKeys are the keys the session scripts take, all in one slot.
+func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), toolsKey(k), goneKey(k)} }
+
+func sessionTag(k registry.Key) string {
+	return "{" + escape(k.Tenant) + "/" + escape(k.Session) + "}"
+}
+
+func specKey(tenant, hash string) string { return tenantKey(tenant, "spec:"+escape(hash)) }
+
+func sessionsIndex(tenant string) string   { return tenantKey(tenant, "sessions") }
+func deviceIndex(tenant, id string) string { return tenantKey(tenant, "device:"+escape(id)) }
+func userIndex(tenant, id string) string   { return tenantKey(tenant, "user:"+escape(id)) }
+func labelIndex(tenant, key, value string) string {
+	return tenantKey(tenant, "label:"+escape(key)+"="+escape(value))
+}
+func toolIndex(tenant, name string) string { return tenantKey(tenant, "tool:"+escape(name)) }
+func offersIndex(tenant string) string     { return tenantKey(tenant, "offers") }
+
+func offerIndex(tenant, name, hash string) string {
+	return tenantKey(tenant, "offer:"+escape(name)+":"+escape(hash))
+}
+
+func tenantKey(tenant, rest string) string { return "fh:" + escape(tenant) + ":" + rest }
+
+func podSessionsKey(pod string) string { return "fh:{pod:" + escape(pod) + "}:sessions" }
+func podRepliesKey(pod string) string  { return "fh:{pod:" + escape(pod) + "}:replies" }
+func podChannel(pod string) string     { return "fh:pod:" + escape(pod) }
+
+// podMember names a session in podSessionsKey.
+func podMember(k registry.Key) string { return k.Tenant + "/" + k.Session }
+
+func parsePodMember(member string) (registry.Key, bool) {
+	tenant, session, ok := strings.Cut(member, "/")
+	return registry.Key{Tenant: tenant, Session: session}, ok
+}
+
+// offerMember names a distinct tool in offersIndex.
+func offerMember(name, hash string) string { return name + offerSeparator + hash }
+
+func parseOfferMember(member string) (name, hash string, ok bool) {
+	return strings.Cut(member, offerSeparator)
+}
+
+// attributeIndexes are the indexes a session stands in because of what it says about itself.
+func attributeIndexes(s registry.Session) []string {
+	keys := []string{sessionsIndex(s.Tenant)}
+	if s.DeviceID != "" {
+		keys = append(keys, deviceIndex(s.Tenant, s.DeviceID))
+	}
+	if s.UserID != "" {
+		keys = append(keys, userIndex(s.Tenant, s.UserID))
+	}
+	for k, v := range s.Labels {
+		keys = append(keys, labelIndex(s.Tenant, k, v))
+	}
+	return keys
+}
+
+// toolIndexes are the indexes a session stands in because of one tool it offers.
+func toolIndexes(tenant, name, hash string) []string {
+	return []string{toolIndex(tenant, name), offerIndex(tenant, name, hash)}
+}
+
+// escape keeps letters, digits, '.', '_' and '-' and percent-encodes every other byte: nothing a device or a caller
+// says can end a hash tag, reach another key, or look like a separator.
+func escape(s string) string {
+	plain := true
+	for i := 0; i < len(s) && plain; i++ {
+		plain = isPlain(s[i])
+	}
+	if plain {
+		return s
+	}
+	const hexDigits = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; isPlain(c) {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(hexDigits[c>>4])
+			b.WriteByte(hexDigits[c&15])
+		}
+	}
+	return b.String()
+}
+
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
+}

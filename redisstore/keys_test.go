@@ -1,0 +1,68 @@
+package redisstore
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// TestKeys pins every key and channel: pods of two releases share them during a deploy.
+func TestKeys(t *testing.T) {
+	k := registry.Key{Tenant: "acme", Session: "phone.1"}
+	for _, c := range []struct{ got, want string }{
+		{sessionKey(k), "fh:{acme/phone.1}:session"},
+		{toolsKey(k), "fh:{acme/phone.1}:tools"},
+		{goneKey(k), "fh:{acme/phone.1}:gone"},
+		{specKey("acme", "abc123"), "fh:acme:spec:abc123"},
+		{sessionsIndex("acme"), "fh:acme:sessions"},
+		{deviceIndex("acme", "d:{1}*"), "fh:acme:device:d%3A%7B1%7D%2A"},
+		{userIndex("acme", "ünal"), "fh:acme:user:%C3%BCnal"},
+		{labelIndex("acme", "app/site", "a=b c"), "fh:acme:label:app%2Fsite=a%3Db%20c"},
+		{toolIndex("acme", "camera.snap"), "fh:acme:tool:camera.snap"},
+		{offersIndex("acme"), "fh:acme:offers"},
+		{offerIndex("acme", "camera", "abc123"), "fh:acme:offer:camera:abc123"},
+		{offerMember("camera", "abc123"), "camera\x00abc123"},
+		{podSessionsKey("host-1"), "fh:{pod:host-1}:sessions"},
+		{podRepliesKey("host-1"), "fh:{pod:host-1}:replies"},
+		{podChannel("host-1"), "fh:pod:host-1"},
+		{podMember(k), "acme/phone.1"},
+		{podsKey, "fh:pods"},
+		{pingKey, "fh:ping"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestKeysOfHostileNames(t *testing.T) {
+	hostile := registry.Key{Tenant: "a}:{b", Session: "s/../x\n"}
+	if got, want := sessionKey(hostile), "fh:{a%7D%3A%7Bb/s%2F..%2Fx%0A}:session"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := toolIndex("t", "x:y"), "fh:t:tool:x%3Ay"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPodMemberRoundTrip(t *testing.T) {
+	k := registry.Key{Tenant: "acme", Session: "s.1_2-3"}
+	got, ok := parsePodMember(podMember(k))
+	if !ok || got != k {
+		t.Errorf("got %+v, %v", got, ok)
+	}
+	if _, ok := parsePodMember("nonsense"); ok {
+		t.Error("a member without a separator was accepted")
+	}
+}
+
+func TestAttributeIndexes(t *testing.T) {
+	got := attributeIndexes(registry.Session{
+		Key: registry.Key{Tenant: "t", Session: "s"}, DeviceID: "d", UserID: "u", Labels: map[string]string{"k": "v"},
+	})
+	want := []string{"fh:t:sessions", "fh:t:device:d", "fh:t:user:u", "fh:t:label:k=v"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,142 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// liveSetAge is how old the pods known to be live may be, at most, when a reader uses them.
+const liveSetAge = 250 * time.Millisecond
+
+// Beat implements registry.PodStore.
+func (s *Store) Beat(ctx context.Context, pod string) (known bool, err error) {
+	b := s.conn.batch()
+	c := b.eval(scriptBeat, []string{podsKey}, pod, s.lease, s.podsTTL)
+	if err := b.run(ctx); err != nil {
+		return false, unavailable("beat", err)
+	}
+	return c.int() == 1, nil
+}
+
+// Live implements registry.PodStore.
+func (s *Store) Live(ctx context.Context) ([]string, error) {
+	return s.leases(ctx, "live")
+}
+
+func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
+	b := s.conn.batch()
+	c := b.eval(scriptLeases, []string{podsKey}, which)
+	if err := b.run(ctx); err != nil {
+		return nil, unavailable("read leases", err)
+	}
+	return toStrings(c.cmd.Val()), nil
+}
+
+// Leave implements registry.PodStore. A pod that could not release all of its sessions leaves a lapsed lease
+// behind instead of none, so that another pod cleans up.
+func (s *Store) Leave(ctx context.Context, pod string) error {
+	b := s.conn.batch()
+	left := b.do("ZCARD", podSessionsKey(pod))
+	if err := b.run(ctx); err != nil {
+		return unavailable("leave", err)
+	}
+	b = s.conn.batch()
+	if left.int() > 0 {
+		b.do("ZADD", podsKey, "XX", "0", pod)
+	} else {
+		b.do("ZREM", podsKey, pod)
+	}
+	b.do("UNLINK", podRepliesKey(pod))
+	err := b.run(ctx)
+	s.live.forget()
+	return unavailable("leave", err)
+}
+
+// liveSet remembers which pods are live for a moment, so that reading sessions does not ask every time. A pod that
+// is not in it is asked about again before anybody is told that it is dead. It is safe for concurrent use.
+type liveSet struct {
+	fetch func(context.Context) ([]string, error)
+	age   time.Duration
+
+	mu     sync.Mutex
+	pods   map[string]bool
+	asked  time.Time // when the question that pods answers was asked
+	flight *liveFlight
+}
+
+// liveFlight is a question under way.
+type liveFlight struct {
+	asked time.Time
+	done  chan struct{}
+}
+
+func newLiveSet(fetch func(context.Context) ([]string, error), age time.Duration) *liveSet {
+	return &liveSet{fetch: fetch, age: age}
+}
+
+// has reports which of the pods are live. The map it returns must not be changed.
+func (l *liveSet) has(ctx context.Context, pods []string) (map[string]bool, error) {
+	now := time.Now()
+	live, err := l.since(ctx, now.Add(-l.age))
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range pods {
+		if !live[pod] {
+			return l.since(ctx, now)
+		}
+	}
+	return live, nil
+}
+
+// since returns the live pods as asked for at the given time or later. Concurrent callers share one question.
+func (l *liveSet) since(ctx context.Context, oldest time.Time) (map[string]bool, error) {
+	for {
+		l.mu.Lock()
+		if l.pods != nil && !l.asked.Before(oldest) {
+			pods := l.pods
+			l.mu.Unlock()
+			return pods, nil
+		}
+		f := l.flight
+		if f == nil {
+			return l.ask(ctx) // unlocks
+		}
+		l.mu.Unlock()
+		select {
+		case <-f.done: // answered, failed, or older than needed: look again
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ask asks the store. It is called with the lock held and releases it.
+func (l *liveSet) ask(ctx context.Context) (map[string]bool, error) {
+	f := &liveFlight{asked: time.Now(), done: make(chan struct{})}
+	l.flight = f
+	l.mu.Unlock()
+	defer close(f.done)
+
+	list, err := l.fetch(ctx)
+	pods := make(map[string]bool, len(list))
+	for _, pod := range list {
+		pods[pod] = true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flight = nil
+	if err != nil {
+		return nil, err
+	}
+	l.pods, l.asked = pods, f.asked
+	return pods, nil
+}
+
+// forget makes the next reader ask again.
+func (l *liveSet) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pods = nil
+}

@@ -1,0 +1,52 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Release implements registry.SessionStore. Once the claim is gone, index entries that could not be removed are no
+// failure: nobody finds the session through them, and readers remove them.
+func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error) {
+	b := s.conn.batch()
+	c := s.release(b, sess.Ref(), sess.Pod)
+	if err := b.run(ctx); err != nil {
+		return false, unavailable("release", err)
+	}
+	left := make(removals)
+	left.add(podSessionsKey(sess.Pod), podMember(sess.Key), sess.Generation)
+	current := s.traces(c, sess.Key, left)
+	if err := left.run(ctx, s.conn); err != nil {
+		s.log.Warn("session released, some index entries left to be removed by readers",
+			"session", sess.Key.Session, "error", err)
+	}
+	return current, nil
+}
+
+func (s *Store) release(b *batch, ref registry.Ref, pod string) *call {
+	return b.eval(scriptRelease, sessionKeys(ref.Key), s.sessionTTL, pod, decimal(ref.Generation))
+}
+
+// traces puts the index entries of a released claim on the list to remove. It reports whether the claim was current.
+func (s *Store) traces(released *call, key registry.Key, left removals) bool {
+	answer := released.list()
+	if len(answer) != 3 || toInt(answer[0]) != 1 {
+		return false
+	}
+	was, err := parseSession(key, toMap(answer[1]))
+	if err != nil {
+		s.log.Warn("released session not readable; its index entries go as they are read",
+			"session", key.Session, "error", err)
+		return true
+	}
+	for _, index := range attributeIndexes(was) {
+		left.add(index, key.Session, was.Generation)
+	}
+	for name, hash := range toMap(answer[2]) {
+		for _, index := range toolIndexes(key.Tenant, name, hash) {
+			left.add(index, key.Session, was.Generation)
+		}
+	}
+	return true
+}

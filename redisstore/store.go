@@ -1,0 +1,85 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Store is a registry.Store on Redis. It is safe for concurrent use.
+type Store struct {
+	conn *Conn
+	log  *slog.Logger
+
+	sessionTTL int64 // all TTLs in ms
+	indexTTL   int64 // of indexes and specifications: outlives a session by a whole TTL
+	podsTTL    int64
+	lease      int64
+
+	specs *specCache
+	live  *liveSet
+	scrub throttle
+}
+
+var _ registry.Store = (*Store)(nil)
+
+// Store returns a store on the connection. Each has caches of its own.
+func (c *Conn) Store() *Store {
+	s := &Store{
+		conn: c, log: c.opts.Log,
+		sessionTTL: millis(c.opts.SessionTTL),
+		indexTTL:   millis(2 * c.opts.SessionTTL),
+		podsTTL:    millis(2 * max(c.opts.SessionTTL, c.opts.PodLease)),
+		// The configured lease is a promise to users: tools of a killed pod are out of the listing by then. So the
+		// stored lease lapses after four fifths of it, and the last fifth is for the other pods, which look for
+		// lapsed leases that often, to clean up.
+		lease: max(1, millis(c.opts.PodLease)*4/5),
+		specs: newSpecCache(specCacheBytes),
+		scrub: throttle{every: scrubInterval},
+	}
+	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
+	return s
+}
+
+func millis(d time.Duration) int64 { return max(1, d.Milliseconds()) }
+
+// Ping implements registry.Store. It writes: a Redis that is out of memory still answers reads.
+func (s *Store) Ping(ctx context.Context) error {
+	b := s.conn.batch()
+	b.do("SET", pingKey, "1", "PX", s.sessionTTL)
+	return unavailable("ping", b.run(ctx))
+}
+
+// unavailable translates every error of the client library at the edge of the package.
+func unavailable(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *registry.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return registry.StoreUnavailable(op, err)
+}
+
+// errMissing is the cause when a fenced write finds that the store lost the session and nobody else has it: the
+// write is then like one to a store that is away, and the next Refresh brings everything back.
+var errMissing = errors.New("the store lost the session; it is restored with the next refresh")
+
+// fenced translates the first element of what the fenced scripts return.
+func fenced(op string, verdict int64) error {
+	switch verdict {
+	case 1:
+		return nil
+	case 0:
+		return registry.ErrNotOwner
+	default:
+		return registry.StoreUnavailable(op, errMissing)
+	}
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }

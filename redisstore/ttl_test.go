@@ -1,0 +1,123 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
+)
+
+// busy claims, moves, changes, refreshes and releases sessions from several goroutines.
+func busy(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	beat(t, s, "a", "b")
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(w)))
+			for i := range 30 {
+				sess := claim(t, s, fmt.Sprintf("s%d", random.IntN(12)), []string{"a", "b"}[random.IntN(2)])
+				// Other goroutines claim the same sessions: losing one is part of it.
+				_ = s.PutTools(ctx, sess, []registry.ToolSpec{
+					spec(t, fmt.Sprintf("tool%d", i%5), "x"), spec(t, "own", fmt.Sprint(i)),
+				}, []string{"tool1"})
+				sess.DeviceID = fmt.Sprintf("d%d", random.IntN(5))
+				_ = s.Update(ctx, sess)
+				_, _, _ = s.Refresh(ctx, []registry.Entry{{Session: sess}})
+				_, _ = s.Restore(ctx, registry.Entry{Session: sess, Tools: []registry.ToolSpec{spec(t, "own", "restored")}})
+				if random.IntN(3) == 0 {
+					_, _ = s.Release(ctx, sess)
+				}
+				_, _, _ = s.List(ctx, registry.Query{Tenant: tenant, Limit: 3})
+				_, _, _ = s.Groups(ctx, registry.GroupQuery{Tenant: tenant})
+				_ = s.Ping(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	bus := s.conn.Bus()
+	defer bus.Close(ctx)
+	if err := bus.Reply("nobody", registry.Reply{CallID: "c", Delivered: true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the reply is pushed", func() bool {
+		return s.conn.client.Exists(ctx, podRepliesKey("nobody")).Val() == 1
+	})
+}
+
+func TestEveryKeyExpires(t *testing.T) {
+	for name, url := range map[string]func(testing.TB) string{
+		"single":  redistest.Single,
+		"cluster": func(t testing.TB) string { return redistest.Cluster(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storeOn(t, Options{URL: url(t)})
+			busy(t, s)
+			_, life := keyspace(t, s.conn)
+			if len(life) < 20 {
+				t.Fatalf("only %d keys: not a busy scenario", len(life))
+			}
+			for key, ttl := range life {
+				if ttl <= 0 || ttl > 2*time.Minute {
+					t.Errorf("%s lives %v", key, ttl)
+				}
+			}
+		})
+	}
+}
+
+func TestIndexesAgreeWithSessionsAfterBusyTimes(t *testing.T) {
+	s := storeOn(t, Options{})
+	busy(t, s)
+	all := 0
+	want := make(map[string]int)
+	for cursor := (registry.Cursor{}); ; {
+		page, next, err := s.List(context.Background(), registry.Query{Tenant: tenant, After: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page {
+			all++
+			for _, tool := range e.Tools {
+				want[tool.Name+tool.Hash()]++
+			}
+		}
+		if next == nil {
+			break
+		}
+		cursor = *next
+	}
+	if all == 0 {
+		t.Fatal("no session left to compare")
+	}
+	groups, _, err := s.Groups(context.Background(), registry.GroupQuery{Tenant: tenant, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]int)
+	for _, g := range groups {
+		got[g.Spec.Name+g.Spec.Hash()] = g.Sessions
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("groups %v\nwant   %v", got, want)
+	}
+}
+
+func TestNothingRemainsOfADeadFleet(t *testing.T) {
+	s := storeOn(t, Options{SessionTTL: 200 * time.Millisecond, PodLease: 100 * time.Millisecond})
+	beat(t, s, "a")
+	for i := range 20 {
+		putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "a"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i)))
+	}
+	must[bool](t)(s.Release(context.Background(), claim(t, s, "released", "a")))
+	eventually(t, "every key has expired", func() bool {
+		_, life := keyspace(t, s.conn)
+		return len(life) == 0
+	})
+}

@@ -1,0 +1,93 @@
+package ws
+
+import (
+	"fmt"
+	"strings"
+)
+
+// BadFrame is a frame that must be answered with an error frame while the socket stays open. The fuzz target starts
+// from them, and the tests over real sockets send them.
+type BadFrame struct {
+	Name, Frame string
+	Code        string
+	Names       string // what the message must mention
+}
+
+// BadFrames returns all of them.
+func BadFrames() []BadFrame {
+	return []BadFrame{
+		{"empty", ``, "INVALID_JSON", "JSON"},
+		{"not JSON", `hello`, "INVALID_JSON", "JSON"},
+		{"truncated", `{"type":"connect"`, "INVALID_JSON", "JSON"},
+		{"two values", `{"type":"abort"} {}`, "INVALID_JSON", "JSON"},
+		{"array", `[]`, "INVALID_JSON", "object"},
+		{"string", `"connect"`, "INVALID_JSON", "object"},
+		{"null", `null`, "INVALID_JSON", "object"},
+		{"deep array", `{"type":"abort","x":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, "INVALID_JSON", "64"},
+		{"very deep", strings.Repeat(`{"a":`, 100_000), "INVALID_JSON", "64"},
+		{"type twice", `{"type":"abort","type":"connect"}`, "INVALID_JSON", "type"},
+		{"type in two cases", `{"type":"tool_result","TYPE":"register_tools","id":"1"}`, "INVALID_JSON", "TYPE"},
+		{"type escaped twice", `{"type":"abort","\u0074ype":"connect"}`, "INVALID_JSON", "type"},
+		{"id in two cases", `{"type":"tool_result","id":"1","ID":"2"}`, "INVALID_JSON", "ID"},
+		{"id in two cases with a long s", "{\"type\":\"abort\",\"session\":1,\"\u017fession\":2}", "INVALID_JSON", "ession"},
+		{"too many fields", `{"type":"abort"` + manyFields(64) + `}`, "INVALID_JSON", "64"},
+		{"no type", `{}`, "INVALID_MESSAGE", "type"},
+		{"upper-case type only", `{"TYPE":"abort"}`, "INVALID_MESSAGE", "type"},
+		{"number type", `{"type":1}`, "INVALID_MESSAGE", "type"},
+		{"null type", `{"type":null}`, "INVALID_MESSAGE", "type"},
+		{"unknown type", `{"type":"frobnicate"}`, "UNKNOWN_MESSAGE_TYPE", "frobnicate"},
+		{"server's own type", `{"type":"session_start"}`, "UNKNOWN_MESSAGE_TYPE", "session_start"},
+		{"empty type", `{"type":""}`, "UNKNOWN_MESSAGE_TYPE", ""},
+		{"huge type", `{"type":"` + strings.Repeat("é", 10_000) + `"}`, "UNKNOWN_MESSAGE_TYPE", "é"},
+
+		{"connect v", `{"type":"connect","v":"1"}`, "INVALID_MESSAGE", "v:"},
+		{"connect device_name", `{"type":"connect","device_name":7}`, "INVALID_MESSAGE", "device_name"},
+		{"connect device_id", `{"type":"connect","device_id":{}}`, "INVALID_MESSAGE", "device_id"},
+		{"connect platform", `{"type":"connect","platform":[]}`, "INVALID_MESSAGE", "platform"},
+		{"connect session_id", `{"type":"connect","session_id":5}`, "INVALID_MESSAGE", "session_id"},
+		{"connect capabilities", `{"type":"connect","capabilities":"ack"}`, "INVALID_MESSAGE", "capabilities"},
+		{"connect capability", `{"type":"connect","capabilities":["ack",1]}`, "INVALID_MESSAGE", "capabilities[1]"},
+		{"connect labels", `{"type":"connect","labels":[]}`, "INVALID_MESSAGE", "labels"},
+		{"connect label value", `{"type":"connect","labels":{"room":1}}`, "INVALID_MESSAGE", "labels.room"},
+		{"connect label twice", `{"type":"connect","labels":{"room":"a","room":"b"}}`, "INVALID_MESSAGE", "labels"},
+		{"connect label key", `{"type":"connect","labels":{"a b":"x"}}`, "INVALID_MESSAGE", "labels"},
+		{"connect name too long", `{"type":"connect","device_name":"` + strings.Repeat("x", 257) + `"}`, "INVALID_MESSAGE", "device_name"},
+		{"connect invisible name", "{\"type\":\"connect\",\"device_name\":\"a\u202eb\"}", "INVALID_MESSAGE", "device_name"},
+
+		{"register without tools", `{"type":"register_tools"}`, "INVALID_MESSAGE", "tools"},
+		{"register object", `{"type":"register_tools","tools":{}}`, "INVALID_MESSAGE", "tools"},
+		{"register null", `{"type":"register_tools","tools":null}`, "INVALID_MESSAGE", "tools"},
+		{"register far too many", `{"type":"register_tools","tools":[0` + strings.Repeat(",0", 1024) + `]}`, "INVALID_MESSAGE", "tools"},
+		{"unregister without names", `{"type":"unregister_tools"}`, "INVALID_MESSAGE", "names"},
+		{"unregister a string", `{"type":"unregister_tools","names":"a"}`, "INVALID_MESSAGE", "names"},
+		{"unregister a number", `{"type":"unregister_tools","names":["a",2]}`, "INVALID_MESSAGE", "names[1]"},
+
+		{"result without id", `{"type":"tool_result","output":"x"}`, "INVALID_MESSAGE", "id"},
+		{"result with a number as id", `{"type":"tool_result","id":1,"output":"x"}`, "INVALID_MESSAGE", "id"},
+		{"result with an empty id", `{"type":"tool_result","id":"","output":"x"}`, "INVALID_MESSAGE", "id"},
+		{"result success", `{"type":"tool_result","id":"1","success":"yes"}`, "INVALID_MESSAGE", "success"},
+		{"result error", `{"type":"tool_result","id":"1","success":false,"error":3}`, "INVALID_MESSAGE", "error"},
+		{"error without id", `{"type":"tool_error","error":"x"}`, "INVALID_MESSAGE", "id"},
+		{"error text", `{"type":"tool_error","id":"1","error":{}}`, "INVALID_MESSAGE", "error"},
+		{"accepted without id", `{"type":"tool_call_accepted"}`, "INVALID_MESSAGE", "id"},
+		{"progress without id", `{"type":"tool_progress","progress":1}`, "INVALID_MESSAGE", "id"},
+		{"progress text", `{"type":"tool_progress","id":"1","progress":"half"}`, "INVALID_MESSAGE", "progress"},
+		{"progress total", `{"type":"tool_progress","id":"1","total":true}`, "INVALID_MESSAGE", "total"},
+		{"progress message", `{"type":"tool_progress","id":"1","message":1}`, "INVALID_MESSAGE", "message"},
+
+		{"message without content", `{"type":"message"}`, "INVALID_MESSAGE", "content"},
+		{"message with a number", `{"type":"message","content":1}`, "INVALID_MESSAGE", "content"},
+		{"message debug", `{"type":"message","content":"x","debug":1}`, "INVALID_MESSAGE", "debug"},
+		{"empty message", `{"type":"message","content":" \n"}`, "EMPTY_CONTENT", "content"},
+		{"message without an agent", `{"type":"message","content":"hi"}`, "AGENT_INIT_FAILED", "provider"},
+		{"regenerate without an agent", `{"type":"regenerate"}`, "AGENT_INIT_FAILED", "provider"},
+	}
+}
+
+func manyFields(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"f%d":0`, i)
+	}
+	return b.String()
+}

@@ -1,0 +1,28 @@
+package client
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// settled is how long a connection must have lasted for the next failure to count as the first.
+const settled = 5 * time.Second
+
+// backoff computes the delays before reconnects, with full jitter: devices that lost their gateway together do not
+// come back together.
+type backoff struct {
+	min, max time.Duration
+	ceiling  time.Duration // of the next delay
+}
+
+// next returns the delay after a failure. atLeast is what the gateway asked for.
+func (b *backoff) next(atLeast time.Duration) time.Duration {
+	if b.ceiling == 0 {
+		b.ceiling = b.min
+	}
+	delay := rand.N(b.ceiling)
+	b.ceiling = min(2*b.ceiling, b.max)
+	return atLeast + delay
+}
+
+func (b *backoff) reset() { b.ceiling = 0 }

@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+const (
+	// maxPending bounds the calls that run or wait for their turn. A gateway sends far fewer at once.
+	maxPending = 1024
+
+	// defaultDeadline is for a request that does not say how much time is left.
+	defaultDeadline = 30 * time.Second
+
+	// deadlineGrace is how much longer a handler's context lives than its caller waits. Without it a handler that gives
+	// up at the deadline would race the gateway's own timer, and one and the same slow tool would now time out, now fail.
+	deadlineGrace = 250 * time.Millisecond
+
+	// maxDeadlineMS keeps a nonsensical request from overflowing a time.Duration.
+	maxDeadlineMS = int64(24 * time.Hour / time.Millisecond)
+)
+
+// calls runs handlers and sees to it that each call id is answered once.
+type calls struct {
+	slots chan struct{} // as many as may run at once
+	done  sync.WaitGroup
+
+	mu      sync.Mutex
+	pending map[string]context.CancelCauseFunc
+	answers answers
+}
+
+func newCalls(parallelism int) *calls {
+	return &calls{slots: make(chan struct{}, parallelism), pending: make(map[string]context.CancelCauseFunc)}
+}
+
+// errBusy answers a request beyond maxPending.
+var errBusy = errors.New("the device has too many calls waiting")
+
+// request takes on a call, unless it is known: one that runs is left alone, one that was answered is answered again
+// without running again.
+func (c *Client) request(ctx context.Context, f *received) {
+	timeout := defaultDeadline
+	if f.DeadlineMS != nil {
+		timeout = time.Duration(min(*f.DeadlineMS, maxDeadlineMS)) * time.Millisecond
+	}
+	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args}
+	c.calls.mu.Lock()
+	if frame, answered := c.calls.answers.get(call.ID); answered {
+		c.calls.mu.Unlock()
+		c.send(frame)
+		return
+	}
+	if _, running := c.calls.pending[call.ID]; running {
+		c.calls.mu.Unlock()
+		return
+	}
+	if len(c.calls.pending) >= maxPending {
+		c.calls.mu.Unlock()
+		c.send(c.failure(call.ID, errBusy.Error()))
+		return
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.calls.pending[call.ID] = cancel
+	c.calls.mu.Unlock()
+	c.calls.done.Go(func() {
+		defer cancel(nil)
+		ctx, stop := context.WithTimeout(ctx, timeout+deadlineGrace)
+		defer stop()
+		c.run(ctx, call)
+	})
+}
+
+// cancel ends the context of a call that is pending.
+func (c *Client) cancel(id, reason string) {
+	c.calls.mu.Lock()
+	cancel := c.calls.pending[id]
+	c.calls.mu.Unlock()
+	if cancel != nil {
+		cancel(fmt.Errorf("cancelled by the gateway: %s", reason))
+	}
+}
+
+// run waits for its turn, runs the handler and answers, also when the handler panics or ends its goroutine.
+func (c *Client) run(ctx context.Context, call Call) {
+	var frame []byte
+	defer func() {
+		if p := recover(); p != nil {
+			c.cfg.log.Error("panic in a tool's handler", "tool", call.Tool, "panic", p, "stack", string(debug.Stack()))
+			frame = c.failure(call.ID, fmt.Sprintf("panic: %v", p))
+		}
+		if frame == nil { // runtime.Goexit
+			frame = c.failure(call.ID, "the handler ended without an answer")
+		}
+		c.answer(call.ID, frame)
+	}()
+	select {
+	case c.calls.slots <- struct{}{}:
+		defer func() { <-c.calls.slots }()
+	case <-ctx.Done():
+		frame = c.failure(call.ID, "not started: "+context.Cause(ctx).Error())
+		return
+	}
+	handler, problem := c.handler(call.Tool)
+	if handler == nil {
+		frame = c.failure(call.ID, problem)
+		return
+	}
+	output, err := handler(ctx, call)
+	if err != nil {
+		frame = c.failure(call.ID, err.Error())
+		return
+	}
+	frame = c.success(call.ID, output)
+}
+
+// handler returns what answers calls of the tool, or the text to fail with.
+func (c *Client) handler(tool string) (Handler, string) {
+	c.mu.Lock()
+	o, known := c.offers[tool]
+	c.mu.Unlock()
+	switch {
+	case !known:
+		return nil, fmt.Sprintf("Unknown tool %q", tool)
+	case o.handler != nil:
+		return o.handler, ""
+	case c.cfg.fallback != nil:
+		return c.cfg.fallback, ""
+	default:
+		return nil, "No handler registered"
+	}
+}
+
+// answer remembers the answer and sends it if there is a connection. Without one it waits for being asked again.
+func (c *Client) answer(id string, frame []byte) {
+	c.calls.mu.Lock()
+	delete(c.calls.pending, id)
+	c.calls.answers.put(id, frame)
+	c.calls.mu.Unlock()
+	c.send(frame)
+}
+
+func (c *Client) success(id string, output any) []byte {
+	if raw, ok := output.(json.RawMessage); ok && len(raw) == 0 {
+		output = nil
+	}
+	frame, err := resultFrame(id, output)
+	switch {
+	case err != nil:
+		return c.failure(id, "the output cannot be sent as JSON: "+err.Error())
+	case len(frame) > c.cfg.writeLimit:
+		return c.failure(id, fmt.Sprintf("the output is too large: %d bytes, at most %d can be sent", len(frame), c.cfg.writeLimit))
+	}
+	return frame
+}
+
+func (c *Client) failure(id, text string) []byte {
+	if limit := c.cfg.writeLimit / 8; len(text) > limit { // JSON may need six bytes for one
+		text = text[:limit]
+	}
+	frame, err := errorFrame(id, text)
+	if err != nil {
+		panic(fmt.Errorf("client: encode an error: %w", err)) // cannot happen: two strings
+	}
+	return frame
+}

@@ -1,0 +1,180 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Client is one device. Its methods are safe for concurrent use.
+type Client struct {
+	cfg     config
+	url     *url.URL
+	calls   *calls
+	running atomic.Bool
+
+	ready     chan struct{}
+	readyOnce sync.Once
+
+	// registration orders what the gateway is told about tools. It is held while writing; mu never is.
+	registration sync.Mutex
+
+	mu      sync.Mutex
+	offers  map[string]offer
+	session string
+	link    *link // nil while disconnected
+}
+
+// New returns a client for the gateway at address: ws, wss, http or https; without a path /ws/chat is meant. It does
+// not connect before Run.
+func New(address string, options ...Option) (*Client, error) {
+	u, err := endpoint(address)
+	if err != nil {
+		return nil, fmt.Errorf("client: the address %q: %w", address, err)
+	}
+	cfg := defaults()
+	for _, o := range options {
+		o(&cfg)
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	c := &Client{
+		cfg: cfg, url: u, calls: newCalls(cfg.parallelism),
+		ready: make(chan struct{}), offers: make(map[string]offer), session: cfg.session,
+	}
+	for _, o := range cfg.tools {
+		c.offers[o.tool.Name] = o
+	}
+	return c, nil
+}
+
+// Ready is closed once the gateway has answered the first registration: from then on the tools can be called.
+func (c *Client) Ready() <-chan struct{} { return c.ready }
+
+// SessionID returns the session's id, empty before the gateway has chosen one.
+func (c *Client) SessionID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
+
+// Run connects and stays connected until ctx ends, whose error it then returns, or until coming back is pointless:
+// ErrReplaced, ErrEnded, or a *RefusedError. It waits for the handlers that run; their contexts are cancelled. Only
+// one Run may be active.
+func (c *Client) Run(ctx context.Context) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("client: Run is active already")
+	}
+	defer c.running.Store(false)
+	defer c.calls.done.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	retry := backoff{min: c.cfg.minBackoff, max: c.cfg.maxBackoff}
+	for {
+		begin := time.Now()
+		atLeast, err := c.connect(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if last := final(err); last != nil {
+			c.cfg.log.Warn("not coming back", "error", last)
+			return last
+		}
+		if time.Since(begin) >= settled {
+			retry.reset()
+		}
+		delay := retry.next(atLeast)
+		c.cfg.log.Info("disconnected", "error", err, "retry_in", delay)
+		c.cfg.onState(State{Phase: PhaseWaiting, SessionID: c.SessionID(), Err: err, RetryIn: delay})
+		if err := sleep(ctx, delay); err != nil {
+			return err
+		}
+	}
+}
+
+// connect makes one connection and serves it to its end. atLeast is how long the gateway wants to be left alone.
+func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error) {
+	c.cfg.onState(State{Phase: PhaseConnecting, SessionID: c.SessionID()})
+	l, err := c.dial(ctx)
+	if err != nil {
+		if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+			return refused.retryAfter, err
+		}
+		return 0, err
+	}
+	defer l.conn.Close()
+	stop := l.leave(ctx)
+	defer stop()
+	defer c.detach(l)
+	if err := c.attach(l); err != nil {
+		// The gateway may have closed on us and said why: reading on finds out.
+		c.cfg.log.Debug("opening not written", "error", err)
+	}
+	err = l.read(func(data []byte) { c.handle(ctx, l, data) })
+	return l.retryAfter, err
+}
+
+// handle does what a frame asks for. Frames it does not know are from a newer gateway and mean nothing to us.
+func (c *Client) handle(ctx context.Context, l *link, data []byte) {
+	f := &received{}
+	if err := json.Unmarshal(data, f); err != nil {
+		c.cfg.log.Warn("frame not understood", "error", err)
+		return
+	}
+	switch f.Type {
+	case "session_start":
+		l.resumed = f.Resumed
+		c.mu.Lock()
+		c.session = f.SessionID
+		c.mu.Unlock()
+	case "tools_registered":
+		c.registered(l, f)
+	case "tool_call_request":
+		c.request(ctx, f)
+	case "tool_call_cancel":
+		c.cancel(f.ID, f.Reason)
+	case "server_draining":
+		l.retryAfter = time.Duration(f.RetryAfterMS) * time.Millisecond
+	case "result_acknowledged":
+		if f.Ignored {
+			c.cfg.log.Debug("answer came too late", "call", f.ID)
+		}
+	case "error":
+		c.cfg.log.Warn("the gateway reports an error", "code", f.Code, "message", f.Message)
+	}
+}
+
+// registered reports a registration; with the last answer to the opening one the client is ready.
+func (c *Client) registered(l *link, f *received) {
+	for _, r := range f.Rejected {
+		c.cfg.log.Warn("tool rejected", "tool", r.Name, "reason", r.Reason)
+	}
+	c.mu.Lock()
+	l.registering--
+	opened := l.registering <= 0
+	c.mu.Unlock()
+	c.cfg.onState(State{
+		Phase: PhaseConnected, SessionID: c.SessionID(), Resumed: l.resumed,
+		Registered: f.Registered, Rejected: f.Rejected,
+	})
+	if opened {
+		c.readyOnce.Do(func() { close(c.ready) })
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,59 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// Why Run returns although its context has not ended. Coming back would not help, or would start a fight.
+var (
+	// ErrReplaced: a newer connection has the session.
+	ErrReplaced = errors.New("client: a newer connection took over the session")
+	// ErrEnded: the gateway ended the session for good.
+	ErrEnded = errors.New("client: the gateway ended the session")
+	// ErrRefused: the gateway does not accept the token or the parameters. The error is a *RefusedError.
+	ErrRefused = errors.New("client: the gateway refused the connection")
+)
+
+// RefusedError is a handshake the gateway answered with an HTTP error.
+type RefusedError struct {
+	Status int    // of the response
+	Code   string // the gateway's name for the reason; empty if the answer is not from a gateway
+	Detail string // for people
+
+	retryAfter time.Duration
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	if e.Code == "" {
+		return fmt.Sprintf("%v: HTTP status %d", ErrRefused, e.Status)
+	}
+	return fmt.Sprintf("%v: HTTP status %d, %s: %s", ErrRefused, e.Status, e.Code, e.Detail)
+}
+
+// Is makes errors.Is(err, ErrRefused) hold.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// final returns the error Run ends with after err, nil if it should connect again.
+func final(err error) error {
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		switch refused.Status {
+		case 400, 401, 403: // the same request would be refused again
+			return refused
+		}
+		return nil
+	}
+	var closed *websocket.CloseError
+	if !errors.As(err, &closed) || closed.Code != websocket.CloseNormalClosure {
+		return nil
+	}
+	if closed.Text == "session_replaced" {
+		return ErrReplaced
+	}
+	return fmt.Errorf("%w: %s", ErrEnded, closed.Text)
+}

@@ -1,0 +1,146 @@
+package client_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/ws/client"
+)
+
+const patience = 10 * time.Second
+
+// fake is a gateway driven by hand: every connection is handed to the test.
+type fake struct {
+	t     *testing.T
+	http  *httptest.Server
+	conns chan *peer
+}
+
+// peer is the gateway's end of one connection.
+type peer struct {
+	t     *testing.T
+	conn  *websocket.Conn
+	query map[string][]string
+}
+
+func newFake(t *testing.T) *fake {
+	t.Helper()
+	f := &fake{t: t, conns: make(chan *peer, 16)}
+	var upgrader websocket.Upgrader
+	f.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			t.Errorf("upgrade: %v", err)
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		f.conns <- &peer{t: t, conn: conn, query: r.URL.Query()}
+	}))
+	t.Cleanup(f.http.Close)
+	return f
+}
+
+// accept waits for a connection and reads its opening; it answers with session_start and tools_registered.
+func (f *fake) accept() *peer {
+	f.t.Helper()
+	select {
+	case p := <-f.conns:
+		p.expect("connect")
+		register := p.expect("register_tools")
+		n := len(register["tools"].([]any))
+		p.send(map[string]any{"type": "session_start", "v": 1, "session_id": "given", "resumed": false, "message_count": 0})
+		p.send(map[string]any{"type": "tools_registered", "count": n, "registered": n})
+		return p
+	case <-time.After(patience):
+		f.t.Fatal("no connection")
+		panic("unreachable")
+	}
+}
+
+func (p *peer) send(frame map[string]any) {
+	p.t.Helper()
+	must(p.t, p.conn.WriteJSON(frame))
+}
+
+func (p *peer) next() map[string]any {
+	p.t.Helper()
+	must(p.t, p.conn.SetReadDeadline(time.Now().Add(patience)))
+	_, data, err := p.conn.ReadMessage()
+	must(p.t, err)
+	var frame map[string]any
+	must(p.t, json.Unmarshal(data, &frame))
+	return frame
+}
+
+func (p *peer) expect(typ string) map[string]any {
+	p.t.Helper()
+	frame := p.next()
+	if frame["type"] != typ {
+		p.t.Fatalf("got %v, want a frame of type %s", frame, typ)
+	}
+	return frame
+}
+
+func (p *peer) call(id, tool string, deadlineMS int) {
+	p.t.Helper()
+	p.send(map[string]any{"type": "tool_call_request", "id": id, "name": tool, "args": map[string]any{"n": 1}, "deadline_ms": deadlineMS})
+}
+
+// close sends a close frame and waits for the echo.
+func (p *peer) close(code int, reason string) {
+	p.t.Helper()
+	must(p.t, p.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(patience)))
+	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+	for {
+		if _, _, err := p.conn.ReadMessage(); err != nil {
+			break
+		}
+	}
+	_ = p.conn.Close()
+}
+
+// start runs a client until the test ends. The channel gets what Run returned.
+func start(t *testing.T, address string, options ...client.Option) (*client.Client, <-chan error, func()) {
+	t.Helper()
+	c, err := client.New(address, append([]client.Option{client.WithBackoff(time.Millisecond, 5*time.Millisecond)}, options...)...)
+	must(t, err)
+	ctx, cancel := newContext()
+	done := make(chan error, 1)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		done <- c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-finished:
+		case <-time.After(patience):
+			t.Error("Run did not return")
+		}
+	})
+	return c, done, cancel
+}
+
+func wait[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		t.Fatal("waited in vain")
+		panic("unreachable")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

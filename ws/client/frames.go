@@ -1,0 +1,120 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// received holds the fields of every frame the gateway sends; Type says which of them mean something.
+type received struct {
+	Type string `json:"type"`
+
+	SessionID string `json:"session_id"` // session_start
+	Resumed   bool   `json:"resumed"`
+
+	Registered int         `json:"registered"` // tools_registered
+	Rejected   []Rejection `json:"rejected"`
+
+	ID         string          `json:"id"` // tool_call_request, tool_call_cancel, result_acknowledged
+	Name       string          `json:"name"`
+	Args       json.RawMessage `json:"args"`
+	DeadlineMS *int64          `json:"deadline_ms"`
+	Reason     string          `json:"reason"`
+	Ignored    bool            `json:"ignored"`
+
+	RetryAfterMS int64 `json:"retry_after_ms"` // server_draining
+
+	Message string `json:"message"` // error
+	Code    string `json:"code"`
+}
+
+// Rejection names a tool the gateway left out of a registration, and why.
+type Rejection struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+type wireTool struct {
+	Name          string          `json:"name"`
+	Description   string          `json:"description"`
+	Parameters    json.RawMessage `json:"parameters,omitempty"`
+	TimeoutMS     int64           `json:"timeout_ms,omitempty"`
+	Annotations   *wireHints      `json:"annotations,omitempty"`
+	SecurityLevel string          `json:"security_level,omitempty"`
+}
+
+type wireHints struct {
+	ReadOnly    *bool `json:"readOnlyHint,omitempty"`
+	Destructive *bool `json:"destructiveHint,omitempty"`
+	Idempotent  *bool `json:"idempotentHint,omitempty"`
+}
+
+func (t Tool) wire() wireTool {
+	w := wireTool{
+		Name: t.Name, Description: t.Description, Parameters: t.Parameters,
+		TimeoutMS: t.Timeout.Milliseconds(), SecurityLevel: t.SecurityLevel,
+	}
+	if t.Hints != (Hints{}) {
+		h := wireHints(t.Hints)
+		w.Annotations = &h
+	}
+	return w
+}
+
+func (c *config) connectFrame() ([]byte, error) {
+	return encode(struct {
+		Type         string            `json:"type"`
+		V            int               `json:"v"`
+		DeviceName   string            `json:"device_name,omitempty"`
+		DeviceID     string            `json:"device_id,omitempty"`
+		Platform     string            `json:"platform,omitempty"`
+		Labels       map[string]string `json:"labels,omitempty"`
+		Capabilities []string          `json:"capabilities"`
+	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, []string{"cancel", "drain"}})
+}
+
+func registerFrame(tools []json.RawMessage) ([]byte, error) {
+	return encode(struct {
+		Type  string            `json:"type"`
+		Tools []json.RawMessage `json:"tools"`
+	}{"register_tools", tools})
+}
+
+func unregisterFrame(name string) ([]byte, error) {
+	return encode(struct {
+		Type  string   `json:"type"`
+		Names []string `json:"names"`
+	}{"unregister_tools", []string{name}})
+}
+
+// resultFrame carries what a handler returned: a string as text, nil as nothing, everything else as JSON.
+func resultFrame(id string, output any) ([]byte, error) {
+	if output == nil {
+		output = ""
+	}
+	return encode(struct {
+		Type    string `json:"type"`
+		ID      string `json:"id"`
+		Output  any    `json:"output"`
+		Success bool   `json:"success"`
+	}{"tool_result", id, output, true})
+}
+
+func errorFrame(id, text string) ([]byte, error) {
+	return encode(struct {
+		Type    string `json:"type"`
+		ID      string `json:"id"`
+		Error   string `json:"error"`
+		Success bool   `json:"success"`
+	}{"tool_error", id, text, false})
+}
+
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), nil
+}

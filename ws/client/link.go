@@ -1,0 +1,185 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	dialTimeout  = 10 * time.Second
+	writeTimeout = 5 * time.Second
+	closeTimeout = time.Second // for the gateway's last words
+	subprotocol  = "clawseed.v1"
+)
+
+// link is one connection. Frames may be sent by many goroutines; one reads.
+type link struct {
+	conn    *websocket.Conn
+	silence time.Duration
+	write   sync.Mutex  // one frame at a time, each with its own deadline
+	ending  atomic.Bool // what is still read is the gateway's last words
+
+	// Of the reader only.
+	resumed    bool
+	retryAfter time.Duration // what server_draining asked for
+
+	registering int // answers to the opening registration that are still to come; guarded by Client.mu
+}
+
+// dial connects. A refusal by the gateway is a *RefusedError.
+func (c *Client) dial(ctx context.Context) (*link, error) {
+	dialer := websocket.Dialer{
+		Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialTimeout, TLSClientConfig: c.cfg.tls,
+		Subprotocols: []string{subprotocol},
+	}
+	header := http.Header{}
+	if c.cfg.token != "" {
+		header.Set("Authorization", "Bearer "+c.cfg.token)
+	}
+	conn, resp, err := dialer.DialContext(ctx, c.address(), header)
+	if err != nil {
+		if errors.Is(err, websocket.ErrBadHandshake) && resp != nil {
+			return nil, refusal(resp)
+		}
+		return nil, err
+	}
+	l := &link{conn: conn, silence: c.cfg.silence}
+	conn.SetReadLimit(c.cfg.readLimit)
+	conn.SetPingHandler(func(data string) error {
+		l.heard()
+		// An error shows in the next read or write; a pong is not worth ending the reading for.
+		_ = conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
+		return nil
+	})
+	l.heard()
+	return l, nil
+}
+
+// address returns the URL with the session it stands for now.
+func (c *Client) address() string {
+	u := *c.url
+	q := u.Query()
+	if id := c.SessionID(); id != "" {
+		q.Set("session_id", id)
+	}
+	if c.cfg.name != "" {
+		q.Set("name", c.cfg.name)
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// endpoint turns what the user gave into the address of the WebSocket door.
+func endpoint(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Scheme {
+	case "ws", "wss":
+	case "http":
+		u.Scheme = "ws"
+	case "https":
+		u.Scheme = "wss"
+	default:
+		return nil, errors.New("the scheme must be ws, wss, http or https")
+	}
+	if u.Host == "" {
+		return nil, errors.New("the host is missing")
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/ws/chat"
+	}
+	return u, nil
+}
+
+func refusal(resp *http.Response) *RefusedError {
+	e := &RefusedError{Status: resp.StatusCode}
+	var problem struct {
+		Code   string `json:"code"`
+		Detail string `json:"detail"`
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err == nil && json.Unmarshal(body, &problem) == nil {
+		e.Code, e.Detail = problem.Code, problem.Detail
+	}
+	_ = resp.Body.Close()
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+		e.retryAfter = time.Duration(s) * time.Second
+	}
+	return e
+}
+
+// heard moves the read deadline: the gateway is alive.
+func (l *link) heard() {
+	if !l.ending.Load() {
+		_ = l.conn.SetReadDeadline(time.Now().Add(l.silence)) // fails only on a closed connection, as the read will
+	}
+}
+
+// send writes one frame. After an error the connection is of no more use, but the reader gets a moment: what stopped
+// the writing may be the gateway's close, and that says whether to come back.
+func (l *link) send(frame []byte) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	err := l.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err == nil {
+		err = l.conn.WriteMessage(websocket.TextMessage, frame)
+	}
+	if err != nil {
+		l.ending.Store(true)
+		_ = l.conn.SetReadDeadline(time.Now().Add(closeTimeout))
+	}
+	return err
+}
+
+// read hands every frame to handle until the connection ends, and returns why it ended.
+func (l *link) read(handle func([]byte)) error {
+	for {
+		kind, data, err := l.conn.ReadMessage()
+		if err != nil {
+			return err
+		}
+		l.heard()
+		if kind == websocket.TextMessage {
+			handle(data)
+		}
+	}
+}
+
+// leave says goodbye when ctx ends and cuts the connection if the gateway does not answer. The returned function
+// stops that and waits for it.
+func (l *link) leave(ctx context.Context) (stop func()) {
+	over := make(chan struct{})  // the reading is over
+	ended := make(chan struct{}) // the goroutine is
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		l.ending.Store(true)
+		bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+		if err := l.conn.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout)); err == nil {
+			timer := time.NewTimer(closeTimeout)
+			defer timer.Stop()
+			select {
+			case <-over:
+			case <-timer.C:
+			}
+		}
+		_ = l.conn.Close()
+	})
+	return func() {
+		close(over)
+		if !cancel() {
+			<-ended
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Tool is what the gateway and its agents learn about a tool.
+type Tool struct {
+	Name        string          // a letter, then letters, digits, _, . or -; at most 64 characters
+	Description string          // what it does, for a model to read; 1,024 characters are kept
+	Parameters  json.RawMessage // JSON Schema of the arguments, an object; nil means that anything goes
+	Timeout     time.Duration   // how long callers should wait by default; zero leaves it to the gateway
+	Hints       Hints
+
+	// SecurityLevel is safe, user_confirm or admin_only; empty means safe.
+	SecurityLevel string
+}
+
+// Hints tell people and models what a call does to the world; nil leaves it open.
+type Hints struct {
+	ReadOnly    *bool
+	Destructive *bool
+	Idempotent  *bool
+}
+
+// Call is one invocation.
+type Call struct {
+	ID   string
+	Tool string
+	Args json.RawMessage // a JSON object that satisfies the tool's parameters, checked by the gateway
+}
+
+// Bind decodes the arguments into v, as encoding/json does.
+func (c Call) Bind(v any) error { return json.Unmarshal(c.Args, v) }
+
+// Handler answers a call. A string is the output as it is, nil is an empty output, anything else is sent as JSON. An
+// error means that the tool failed; its text goes to the caller. ctx ends at the call's deadline, when the gateway
+// cancels the call, and when Run ends. Handlers run concurrently.
+type Handler func(ctx context.Context, call Call) (any, error)
+
+var namePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+
+func (t Tool) validate() error {
+	if !namePattern.MatchString(t.Name) {
+		return fmt.Errorf("client: the tool name %q does not match %s", t.Name, namePattern)
+	}
+	if len(t.Parameters) > 0 && !json.Valid(t.Parameters) {
+		return fmt.Errorf("client: the parameters of %s are not valid JSON", t.Name)
+	}
+	if t.Timeout < 0 {
+		return fmt.Errorf("client: the timeout of %s is negative", t.Name)
+	}
+	return nil
+}

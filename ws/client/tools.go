@@ -1,0 +1,131 @@
+package client
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// AddTool offers a tool from now on, or replaces the one of that name. A nil handler leaves its calls to the handler
+// of WithHandler. While connected the gateway is told at once; whether it accepts the tool shows in the next State.
+func (c *Client) AddTool(t Tool, h Handler) error {
+	if err := t.validate(); err != nil {
+		return err
+	}
+	frames, err := c.registerFrames([]Tool{t})
+	if err != nil {
+		return err
+	}
+	c.registration.Lock()
+	defer c.registration.Unlock()
+	c.mu.Lock()
+	c.offers[t.Name] = offer{t, h}
+	c.mu.Unlock()
+	for _, frame := range frames {
+		c.send(frame)
+	}
+	return nil
+}
+
+// RemoveTool takes a tool back. Its calls that run already are answered still.
+func (c *Client) RemoveTool(name string) error {
+	frame, err := unregisterFrame(name)
+	if err != nil {
+		return err
+	}
+	c.registration.Lock()
+	defer c.registration.Unlock()
+	c.mu.Lock()
+	_, there := c.offers[name]
+	delete(c.offers, name)
+	c.mu.Unlock()
+	if there {
+		c.send(frame)
+	}
+	return nil
+}
+
+// attach makes l the connection that is used, and opens it: who we are, then all tools.
+func (c *Client) attach(l *link) error {
+	connect, err := c.cfg.connectFrame()
+	if err != nil {
+		return err
+	}
+	// The lock keeps AddTool and RemoveTool from slipping between the list and its sending.
+	c.registration.Lock()
+	defer c.registration.Unlock()
+	c.mu.Lock()
+	var tools []Tool
+	for _, name := range slices.Sorted(maps.Keys(c.offers)) {
+		tools = append(tools, c.offers[name].tool)
+	}
+	c.mu.Unlock()
+	frames, err := c.registerFrames(tools)
+	if err != nil {
+		return err
+	}
+	if err := l.send(connect); err != nil { // first of all frames, so before answers can be sent
+		return err
+	}
+	c.mu.Lock()
+	c.link = l
+	l.registering = len(frames)
+	c.mu.Unlock()
+	for _, frame := range frames {
+		if err := l.send(frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detach stops the use of l.
+func (c *Client) detach(l *link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == l {
+		c.link = nil
+	}
+}
+
+// registerFrames returns the frames that register the tools: one, or as many as the frame limit asks for. No tools
+// are registered too, to learn that the gateway is ready.
+func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
+	var frames [][]byte
+	var batch []json.RawMessage
+	size := 0
+	flush := func() error {
+		frame, err := registerFrame(batch)
+		frames, batch, size = append(frames, frame), nil, 0
+		return err
+	}
+	batch = []json.RawMessage{}
+	for _, t := range tools {
+		raw, err := encode(t.wire())
+		if err != nil {
+			return nil, err
+		}
+		if len(batch) > 0 && size+len(raw) > c.cfg.writeLimit-64 {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+		batch = append(batch, raw)
+		size += len(raw) + 1
+	}
+	return frames, flush()
+}
+
+// send writes a frame to the connection, if there is one. A failure ends the connection, and reconnecting makes up
+// for what was lost: tools are registered anew, answers are asked for again.
+func (c *Client) send(frame []byte) {
+	c.mu.Lock()
+	l := c.link
+	c.mu.Unlock()
+	if l == nil {
+		return
+	}
+	if err := l.send(frame); err != nil {
+		c.cfg.log.Debug("frame not sent", "error", err)
+	}
+}

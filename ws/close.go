@@ -1,0 +1,83 @@
+package ws
+
+import (
+	"fmt"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Close is one entry of the catalogue of reasons for which the server ends a connection. It is an error: a handler
+// that returns it ends its connection that way.
+//
+// A device may tell by the number alone what to do: after 1000 it must not come back by itself, after every other
+// code it should, with growing, jittered delays. The rule is older than this server: ClawSeed's client reconnects
+// after every code except 1000.
+type Close uint8
+
+// The catalogue.
+const (
+	closeNone          Close = iota
+	CloseReplaced            // a newer connection claimed the session
+	CloseEnded               // an operator ended the session, or its credentials were revoked
+	CloseOwnerMismatch       // connect named another session than the URL
+	CloseRestart             // this pod is stopping; another one will answer
+	CloseUnavailable         // the session could not be claimed: the store is away
+	CloseSlow                // the device does not read what is sent to it
+	CloseInvalidUTF8         // a text frame was not UTF-8
+	CloseRate                // far too many frames
+	CloseTooBig              // a message over the limit; the WebSocket library itself sends it, without a reason
+	CloseInternal            // a fault of the server, which is in its log
+	closeGone                // the peer is gone: there is nobody to tell
+)
+
+type closeEntry struct {
+	code      int
+	reason    string // fixed, at most 123 bytes, for machines; details are logged
+	reconnect bool
+}
+
+// catalogue is read only.
+var catalogue = [...]closeEntry{
+	CloseReplaced:      {websocket.CloseNormalClosure, "session_replaced", false},
+	CloseEnded:         {websocket.CloseNormalClosure, "session_ended", false},
+	CloseOwnerMismatch: {websocket.CloseNormalClosure, "session_owner_mismatch", false},
+	CloseRestart:       {websocket.CloseServiceRestart, "server_restart", true},
+	CloseUnavailable:   {websocket.CloseTryAgainLater, "store_unavailable", true},
+	CloseSlow:          {websocket.CloseTryAgainLater, "slow_consumer", true},
+	CloseInvalidUTF8:   {websocket.CloseInvalidFramePayloadData, "invalid_utf8", true},
+	CloseRate:          {websocket.ClosePolicyViolation, "rate_limited", true},
+	CloseTooBig:        {websocket.CloseMessageTooBig, "", true},
+	CloseInternal:      {websocket.CloseInternalServerErr, "internal_error", true},
+	closeGone:          {websocket.CloseAbnormalClosure, "", true},
+}
+
+// Code returns the number of the close frame.
+func (c Close) Code() int { return catalogue[c].code }
+
+// Reason returns the text of the close frame.
+func (c Close) Reason() string { return catalogue[c].reason }
+
+// Reconnect reports whether the device should come back by itself.
+func (c Close) Reconnect() bool { return catalogue[c].reconnect }
+
+// Error implements error.
+func (c Close) Error() string { return fmt.Sprintf("closed with %d %s", c.Code(), c.Reason()) }
+
+// payload returns the body of the close frame.
+func (c Close) payload() []byte { return websocket.FormatCloseMessage(c.Code(), c.Reason()) }
+
+// closeFor maps the registry's causes to the catalogue.
+func closeFor(cause registry.CloseCause) Close {
+	switch cause {
+	case registry.CloseReplaced:
+		return CloseReplaced
+	case registry.CloseKicked:
+		return CloseEnded
+	case registry.CloseDraining:
+		return CloseRestart
+	default:
+		return CloseInternal
+	}
+}

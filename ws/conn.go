@@ -1,0 +1,239 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/olahol/melody"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// flushWait is how long a closing connection may take to write what was queued before.
+	flushWait = time.Second
+
+	// closeFrameWait is how long the close frame may take. A writer that is stuck in another frame uses it up.
+	closeFrameWait = 500 * time.Millisecond
+
+	// closeGrace is how long the peer may take to answer the close frame before the socket is cut.
+	closeGrace = 2 * time.Second
+
+	// lingerWait and lingerBytes bound what is still read of a message that was too big. Closing a socket with
+	// unread input resets it, and the reset could overtake the close frame.
+	lingerWait  = time.Second
+	lingerBytes = 16 << 20
+
+	// drainSpread is over how much time devices are asked to spread their return when a pod stops.
+	drainSpread = 5 * time.Second
+)
+
+// conn is one device's connection: one reader (melody's read loop, in the request's goroutine), one writer (melody's
+// write loop, fed by the outbox) and one teardown (HandleDisconnect). It implements registry.Conn.
+type conn struct {
+	server  *Server
+	session *melody.Session
+	out     outbox
+	gone    chan struct{} // closed by the teardown
+
+	// Of the reader only.
+	opening *registry.Session // what to claim; nil after onConnect
+	local   *registry.Local   // nil until the session is claimed, and if that failed
+	bucket  bucket
+
+	mu         sync.Mutex
+	closing    Close // closeNone while the connection is in use
+	wantsDrain bool  // the device declared the capability drain
+}
+
+var _ registry.Conn = (*conn)(nil)
+
+func (s *Server) newConn(opening registry.Session) *conn {
+	c := &conn{server: s, gone: make(chan struct{}), opening: &opening}
+	c.out.limit = s.cfg.MaxOutbound
+	c.out.hand = func(frame []byte) {
+		// An error means that the session is closed already; the teardown is on its way.
+		_ = c.session.Write(frame)
+	}
+	c.bucket = bucket{tokens: s.cfg.FrameBurst, last: s.now()}
+	return c
+}
+
+// connKey is where melody keeps the conn of a session.
+const connKey = "conn"
+
+func connOf(ms *melody.Session) *conn { return ms.Keys[connKey].(*conn) }
+
+func (s *Server) now() time.Duration { return time.Since(s.started) }
+
+// onConnect claims the session and sends session_start. Melody calls it before it reads and before it writes: what
+// is sent here waits in its buffer.
+func (s *Server) onConnect(ms *melody.Session) {
+	c := connOf(ms)
+	defer c.recoverPanic()
+	c.session = ms
+	opening := *c.opening
+	c.opening = nil
+	if s.track(c) {
+		c.end(CloseRestart)
+		return
+	}
+	ms.WebsocketConnection().SetPingHandler(c.onPing)
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	local, resumed, err := s.cfg.Pod.Presence.Open(ctx, opening, c)
+	if err != nil {
+		c.log().Warn("session not opened", "session", opening.Key.Session, "error", err)
+		if errors.Is(err, registry.CodeStoreUnavailable) || ctx.Err() != nil {
+			c.end(CloseUnavailable)
+		} else {
+			c.end(CloseInternal)
+		}
+		return
+	}
+	c.local = local
+	c.out.start(sessionStartFrame(local.Session(), resumed))
+	c.log().Info("device connected", "resumed", resumed)
+}
+
+// onDisconnect is the one teardown: whatever ended the connection, melody calls it once, after both loops lost the
+// socket.
+func (s *Server) onDisconnect(ms *melody.Session) {
+	c := connOf(ms)
+	defer s.untrack(c)
+	defer c.recoverPanic()
+	c.mu.Lock()
+	if c.closing == closeNone {
+		c.closing = closeGone // from here on nobody can start to close it
+	}
+	why := c.closing
+	c.mu.Unlock()
+	close(c.gone)
+	c.out.discard()
+	if c.local == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	c.local.Close(ctx)
+	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
+}
+
+// Close implements registry.Conn.
+func (c *conn) Close(cause registry.CloseCause) { c.end(closeFor(cause)) }
+
+// end starts to close the connection and returns at once. Only the first call counts. From here on nothing that is
+// read has an effect and nothing more is queued.
+func (c *conn) end(why Close) {
+	c.mu.Lock()
+	if c.closing != closeNone {
+		c.mu.Unlock()
+		return
+	}
+	c.closing = why
+	announce := why == CloseRestart && c.wantsDrain
+	c.server.fork() // while the teardown, which needs the lock, has not let the server's count go
+	c.mu.Unlock()
+	if announce {
+		_ = c.out.push(serverDrainingFrame(rand.N(drainSpread))) // the close frame says the same
+	}
+	flushed := c.out.seal()
+	go func() {
+		defer c.server.leave()
+		c.finish(why, flushed)
+	}()
+}
+
+// finish writes what is left, then the close frame, and cuts the socket if the peer does not end it in time. The
+// socket itself is closed by melody's read loop, which is still reading.
+func (c *conn) finish(why Close, flushed <-chan struct{}) {
+	if why != CloseSlow { // who does not read will not read the rest either
+		flush := time.NewTimer(flushWait)
+		defer flush.Stop()
+		select {
+		case <-flushed:
+		case <-flush.C:
+		case <-c.gone:
+			return
+		}
+	}
+	c.out.discard()
+	err := c.session.WebsocketConnection().WriteControl(websocket.CloseMessage, why.payload(), time.Now().Add(closeFrameWait))
+	if err != nil {
+		c.cut()
+		return
+	}
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-grace.C:
+		c.cut()
+	case <-c.gone:
+	}
+}
+
+// cut closes the TCP connection under melody: its loops end with an error, and the teardown follows.
+func (c *conn) cut() { _ = c.session.WebsocketConnection().NetConn().Close() }
+
+// ending returns how the connection is being closed, closeNone while it is in use.
+func (c *conn) ending() Close {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing
+}
+
+// onError is told what ended the reading or the writing. Melody may call it while it holds its own lock, so it never
+// calls back into melody.
+func (s *Server) onError(ms *melody.Session, err error) {
+	c := connOf(ms)
+	defer c.recoverPanic()
+	c.log().Debug("socket error", "error", err)
+	switch {
+	case errors.Is(err, websocket.ErrReadLimit):
+		c.linger()
+	case errors.Is(err, melody.ErrMessageBufferFull): // the outbox rules it out
+		c.end(CloseSlow)
+	}
+}
+
+// linger gives the peer of a message that was too big the chance to read the close frame, which the WebSocket
+// library has sent already. It runs in the reader, which closes the socket as soon as it returns.
+func (c *conn) linger() {
+	c.mu.Lock()
+	if c.closing == closeNone {
+		c.closing = CloseTooBig
+	}
+	c.mu.Unlock()
+	c.out.discard() // a failing write would make melody close the socket at once
+	nc := c.session.WebsocketConnection().NetConn()
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_ = nc.SetReadDeadline(time.Now().Add(lingerWait))
+	_, _ = io.Copy(io.Discard, io.LimitReader(nc, lingerBytes))
+}
+
+// recoverPanic turns a panic in a callback into the end of this connection. Melody alone would leave a socket that
+// nobody reads.
+func (c *conn) recoverPanic() {
+	if p := recover(); p != nil {
+		c.log().Error("panic in a connection", "panic", p, "stack", string(debug.Stack()))
+		c.end(CloseInternal)
+	}
+}
+
+// log returns the server's logger with the session's name.
+func (c *conn) log() *slog.Logger {
+	if c.local == nil {
+		return c.server.log
+	}
+	key := c.local.Session().Key
+	return c.server.log.With("session", key.Session, "tenant", key.Tenant)
+}

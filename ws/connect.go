@@ -1,0 +1,43 @@
+package ws
+
+import (
+	"context"
+	"slices"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// connect takes over what the device says about itself. Fields it does not send stay as they are.
+func (c *conn) connect(ctx context.Context, f *connectFrame) error {
+	if f.SessionID != nil && *f.SessionID != "" && *f.SessionID != c.local.Session().Key.Session {
+		_ = c.send(errorFrame(codeSessionOwnerMismatch,
+			"session_id: this connection belongs to another session. Use the session_id of the URL, or connect with this one there."))
+		return CloseOwnerMismatch
+	}
+	err := c.local.Update(ctx, func(s *registry.Session) {
+		set(&s.DeviceName, f.DeviceName)
+		set(&s.DeviceID, f.DeviceID)
+		set(&s.Platform, f.Platform)
+		if f.Labels != nil {
+			s.Labels = f.Labels
+		}
+		if f.Capabilities != nil {
+			s.Capabilities = f.Capabilities
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if f.Capabilities != nil {
+		c.mu.Lock()
+		c.wantsDrain = slices.Contains(f.Capabilities, registry.CapabilityDrain)
+		c.mu.Unlock()
+	}
+	return c.send(connectedFrame())
+}
+
+func set(field, value *string) {
+	if value != nil {
+		*field = *value
+	}
+}

@@ -1,0 +1,144 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/olahol/melody"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// answerRefund is how many frames an answer to an open call is worth: itself and the acceptance before it.
+const answerRefund = 2
+
+// onText handles one frame. Melody calls it in the connection's reader, one frame after the other.
+func (s *Server) onText(ms *melody.Session, data []byte) {
+	c := connOf(ms)
+	defer c.recoverPanic()
+	if c.ending() != closeNone || !c.spend() {
+		return
+	}
+	frame, err := decodeFrame(data)
+	if err == nil {
+		err = c.handle(frame)
+	}
+	if err != nil {
+		c.fail(err)
+	}
+}
+
+// onBinary answers a binary message, which no version of the protocol has.
+func (s *Server) onBinary(ms *melody.Session, _ []byte) {
+	c := connOf(ms)
+	defer c.recoverPanic()
+	if c.ending() != closeNone || !c.spend() {
+		return
+	}
+	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
+}
+
+// onSent hands the next frame to melody. It runs in the writer.
+func (s *Server) onSent(ms *melody.Session, _ []byte) {
+	c := connOf(ms)
+	defer c.recoverPanic()
+	c.out.sent()
+}
+
+// onPong counts a pong. Melody has moved the read deadline already.
+func (s *Server) onPong(ms *melody.Session) {
+	c := connOf(ms)
+	defer c.recoverPanic()
+	c.spend()
+}
+
+// onPing answers a ping, within the limit of frames.
+func (c *conn) onPing(data string) error {
+	defer c.recoverPanic()
+	if c.ending() != closeNone || !c.spend() {
+		return nil
+	}
+	err := c.session.WebsocketConnection().WriteControl(
+		websocket.PongMessage, []byte(data), time.Now().Add(closeFrameWait))
+	if err != nil {
+		c.log().Debug("pong not written", "error", err) // a dead peer shows by its silence
+	}
+	return nil
+}
+
+// spend takes a token for a frame that came in. Without one the connection ends.
+func (c *conn) spend() bool {
+	cfg := &c.server.cfg
+	if c.bucket.take(c.server.now(), cfg.MaxFramesPerSecond, cfg.FrameBurst) {
+		return true
+	}
+	c.end(CloseRate)
+	return false
+}
+
+// handle does what a frame asks for.
+func (c *conn) handle(frame any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	switch f := frame.(type) {
+	case *connectFrame:
+		return c.connect(ctx, f)
+	case *registerToolsFrame:
+		return c.registerTools(ctx, f)
+	case *unregisterToolsFrame:
+		return c.unregisterTools(ctx, f)
+	case *getRegisteredToolsFrame:
+		return c.send(registeredToolsFrame(c.local.Tools()))
+	case *toolResultFrame:
+		return c.toolResult(f)
+	case *toolErrorFrame:
+		return c.toolError(f)
+	case *messageFrame:
+		return c.message(f)
+	case *abortFrame:
+		return c.send(abortAckFrame("no_active_response"))
+	case *regenerateFrame:
+		return errNoAgent
+	default: // tool_call_accepted and tool_progress are checked, and need no answer
+		return nil
+	}
+}
+
+// send queues a frame. A device that does not read its frames is closed as slow.
+func (c *conn) send(frame []byte) error {
+	switch err := c.out.push(frame); {
+	case errors.Is(err, errOutboxFull):
+		return CloseSlow
+	case errors.Is(err, errFrameTooBig):
+		return &frameError{codeInternalError, "The answer is larger than what this gateway sends to a device."}
+	default: // a closed outbox belongs to a connection that is ending
+		return nil
+	}
+}
+
+// fail does what an error of a handler means for the connection: a Close ends it, everything else is answered.
+func (c *conn) fail(err error) {
+	var why Close
+	var bad *frameError
+	var refused *registry.Error
+	switch {
+	case errors.As(err, &why):
+		c.log().Info("closing a device", "close", why.Code(), "reason", why.Reason())
+		c.end(why)
+		return
+	case errors.Is(err, registry.ErrNotOwner):
+		c.end(CloseReplaced)
+		return
+	case errors.As(err, &bad):
+	case errors.As(err, &refused) && refused.Code == registry.CodeInvalidRequest:
+		bad = invalidMessage("%s", refused.Message)
+	default:
+		c.log().Error("frame not handled", "error", err)
+		bad = &frameError{codeInternalError, registry.AsError(err).Message}
+	}
+	if err := c.send(errorFrame(bad.code, bad.message)); errors.As(err, &why) {
+		c.end(why)
+	}
+}

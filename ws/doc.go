@@ -1,0 +1,12 @@
+// Package ws is the door devices come in through: it upgrades GET /ws/chat, speaks the JSON protocol of the device
+// over one WebSocket per session, and gives the registry a registry.Conn for each.
+//
+// One connection lives like this. ServeHTTP checks origin, token and attributes and refuses with an HTTP error while
+// that is still possible. After the upgrade the session is claimed; session_start is the first frame, and only from
+// then on calls are delivered. Frames are read and handled one after the other in the connection's own goroutine;
+// everything that is written goes through an outbox bounded in bytes, so nobody who writes ever waits for a device.
+// Whatever ends a connection (the peer, an error, the registry, a panic in a handler) arrives at one teardown, which
+// releases the session exactly once.
+//
+// The wire frames stand in frames.go, the close codes in close.go. Package ws/client is the device's side in Go.
+package ws

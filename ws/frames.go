@@ -1,0 +1,255 @@
+package ws
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// protocolVersion is what both opening frames say in v.
+const protocolVersion = 1
+
+// Types of the frames a device sends.
+const (
+	typeConnect            = "connect"
+	typeRegisterTools      = "register_tools"
+	typeUnregisterTools    = "unregister_tools"
+	typeGetRegisteredTools = "get_registered_tools"
+	typeToolCallAccepted   = "tool_call_accepted"
+	typeToolProgress       = "tool_progress"
+	typeToolResult         = "tool_result"
+	typeToolError          = "tool_error"
+	typeMessage            = "message"
+	typeAbort              = "abort"
+	typeRegenerate         = "regenerate"
+)
+
+// Types of the frames the server sends. tool_call_cancel and the frames of a conversation belong here once the
+// server has something to say with them.
+const (
+	typeSessionStart       = "session_start"
+	typeConnected          = "connected"
+	typeToolsRegistered    = "tools_registered"
+	typeRegisteredTools    = "registered_tools"
+	typeToolCallRequest    = "tool_call_request"
+	typeResultAcknowledged = "result_acknowledged"
+	typeServerDraining     = "server_draining"
+	typeAbortAck           = "abort_ack"
+	typeError              = "error"
+)
+
+// Codes of error frames.
+const (
+	codeInvalidJSON          = "INVALID_JSON"
+	codeInvalidMessage       = "INVALID_MESSAGE" // a field is missing or of the wrong type; the message names it
+	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
+	codeEmptyContent         = "EMPTY_CONTENT"
+	codeAgentInitFailed      = "AGENT_INIT_FAILED"
+	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
+	codeInternalError        = "INTERNAL_ERROR"
+)
+
+// Device to server. Optional fields are pointers, slices or raw JSON: nil means absent, and null counts as absent.
+// Raw JSON is kept as it was sent, so no number is ever rounded.
+type (
+	connectFrame struct {
+		Type         string            `json:"type"`
+		V            *int64            `json:"v,omitempty"`
+		SessionID    *string           `json:"session_id,omitempty"`
+		DeviceName   *string           `json:"device_name,omitempty"`
+		Capabilities []string          `json:"capabilities,omitempty"`
+		DeviceID     *string           `json:"device_id,omitempty"`
+		Platform     *string           `json:"platform,omitempty"`
+		Labels       map[string]string `json:"labels,omitempty"`
+	}
+	registerToolsFrame struct {
+		Type  string            `json:"type"`
+		Tools []json.RawMessage `json:"tools"` // judged one by one
+	}
+	unregisterToolsFrame struct {
+		Type  string   `json:"type"`
+		Names []string `json:"names"`
+	}
+	getRegisteredToolsFrame struct {
+		Type string `json:"type"`
+	}
+	toolCallAcceptedFrame struct {
+		Type string `json:"type"`
+		ID   string `json:"id"`
+	}
+	toolProgressFrame struct {
+		Type     string          `json:"type"`
+		ID       string          `json:"id"`
+		Progress json.RawMessage `json:"progress,omitempty"` // a number
+		Total    json.RawMessage `json:"total,omitempty"`    // a number
+		Message  *string         `json:"message,omitempty"`
+		Chunk    json.RawMessage `json:"chunk,omitempty"`
+	}
+	toolResultFrame struct {
+		Type    string          `json:"type"`
+		ID      string          `json:"id"`
+		Output  json.RawMessage `json:"output,omitempty"`
+		Success *bool           `json:"success,omitempty"` // absent means true
+		Error   *string         `json:"error,omitempty"`
+	}
+	toolErrorFrame struct {
+		Type  string  `json:"type"`
+		ID    string  `json:"id"`
+		Error *string `json:"error,omitempty"`
+	}
+	messageFrame struct {
+		Type    string `json:"type"`
+		Content string `json:"content"`
+		Debug   *bool  `json:"debug,omitempty"`
+	}
+	abortFrame struct {
+		Type string `json:"type"`
+	}
+	regenerateFrame struct {
+		Type string `json:"type"`
+	}
+)
+
+// toolDefinition is one element of register_tools.
+type toolDefinition struct {
+	Name          string
+	Description   string
+	Parameters    json.RawMessage
+	TimeoutMS     int64
+	Annotations   *registry.Annotations
+	SecurityLevel string
+}
+
+// rejection names a tool that was left out of a registration, and why.
+type rejection struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// listedTool is one element of registered_tools.
+type listedTool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+// Server to device, one function per frame.
+
+func sessionStartFrame(s registry.Session, resumed bool) []byte {
+	return encode(struct {
+		Type         string `json:"type"`
+		V            int    `json:"v"`
+		SessionID    string `json:"session_id"`
+		Resumed      bool   `json:"resumed"`
+		MessageCount int    `json:"message_count"`
+		Name         string `json:"name,omitempty"`
+	}{typeSessionStart, protocolVersion, s.Key.Session, resumed, 0, s.Name})
+}
+
+func connectedFrame() []byte {
+	return encode(struct {
+		Type    string `json:"type"`
+		V       int    `json:"v"`
+		Message string `json:"message"`
+	}{typeConnected, protocolVersion, "Connection established"})
+}
+
+// toolsRegisteredFrame: count is how many names the device sent, registered the session's total afterwards.
+func toolsRegisteredFrame(count, registered int, rejected []rejection) []byte {
+	return encode(struct {
+		Type       string      `json:"type"`
+		Count      int         `json:"count"`
+		Registered int         `json:"registered"`
+		Rejected   []rejection `json:"rejected,omitempty"`
+	}{typeToolsRegistered, count, registered, rejected})
+}
+
+func registeredToolsFrame(tools []registry.ToolSpec) []byte {
+	listed := make([]listedTool, len(tools))
+	for i, t := range tools {
+		listed[i] = listedTool{Name: t.Name, Description: t.Description, Parameters: t.Parameters}
+	}
+	return encode(struct {
+		Type  string       `json:"type"`
+		Tools []listedTool `json:"tools"`
+	}{typeRegisteredTools, listed})
+}
+
+// toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked at the door they came in
+// through, and encoding them again could only change them.
+func toolCallRequestFrame(c registry.DeviceCall) []byte {
+	args := c.Args
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	b := make([]byte, 0, 128+len(c.ID)+len(c.Tool)+len(args))
+	b = append(b, `{"type":"`+typeToolCallRequest+`","id":`...)
+	b = appendString(b, c.ID)
+	b = append(b, `,"name":`...)
+	b = appendString(b, c.Tool)
+	b = append(b, `,"args":`...)
+	b = append(b, args...)
+	b = append(b, `,"deadline_ms":`...)
+	b = strconv.AppendInt(b, max(c.Timeout.Milliseconds(), 0), 10)
+	return append(b, '}')
+}
+
+func resultAcknowledgedFrame(id string, ignored bool) []byte {
+	b := make([]byte, 0, 64+len(id))
+	b = append(b, `{"type":"`+typeResultAcknowledged+`","id":`...)
+	b = appendString(b, id)
+	if ignored {
+		b = append(b, `,"ignored":true`...)
+	}
+	return append(b, '}')
+}
+
+func serverDrainingFrame(retryAfter time.Duration) []byte {
+	return encode(struct {
+		Type         string `json:"type"`
+		RetryAfterMS int64  `json:"retry_after_ms"`
+	}{typeServerDraining, retryAfter.Milliseconds()})
+}
+
+func abortAckFrame(status string) []byte {
+	return encode(struct {
+		Type   string `json:"type"`
+		Status string `json:"status"`
+	}{typeAbortAck, status})
+}
+
+func errorFrame(code, message string) []byte {
+	return encode(struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+		Code    string `json:"code"`
+	}{typeError, message, code})
+}
+
+// encode returns the JSON of a frame without HTML escaping. The frames of this file hold nothing that cannot be
+// encoded, so a failure is a programmer's mistake and panics; it costs the connection it happens on, nothing else.
+func encode(frame any) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(frame); err != nil {
+		panic(fmt.Errorf("ws: encode %T: %w", frame, err))
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})
+}
+
+// appendString appends s as a JSON string. Ids and names are nearly always plain.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] >= 0x7f || s[i] == '"' || s[i] == '\\' {
+			return append(b, encode(s)...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}

@@ -1,0 +1,336 @@
+package ws_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws"
+)
+
+func deadline() time.Time { return time.Now().Add(patience) }
+
+func TestReplacedSocketDoesNotRemoveItsSuccessor(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	old := g.connectWithTools("same", "echo")
+	lost := g.call("same", "echo", `{}`)
+	old.expect("tool_call_request")
+	successor := g.connectWithTools("same", "echo")
+	old.expectClose(ws.CloseReplaced)
+	if o := await(t, lost); !errors.Is(o.err, registry.CodeConnectionLost) {
+		t.Fatalf("call of the old socket: %+v", o)
+	}
+	g.waitReleased() // the old claim, late
+	done := g.call("same", "echo", `{}`)
+	id := successor.expect("tool_call_request")["id"].(string)
+	successor.send(`{"type":"tool_result","id":"` + id + `","output":"here"}`)
+	if o := await(t, done); o.err != nil || o.result.Output != "here" {
+		t.Fatalf("call of the new socket: %+v", o)
+	}
+	if g.pod.Presence.Len() != 1 {
+		t.Fatalf("%d sessions", g.pod.Presence.Len())
+	}
+}
+
+func TestKickedSessionIsToldNotToComeBack(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	d := g.connect("kicked")
+	must(t, g.pod.Presence.Kick(context.Background(), g.session("kicked").Session()))
+	d.expectClose(ws.CloseEnded)
+	g.waitReleased()
+}
+
+func (g *gateway) session(id string) *registry.Local {
+	g.t.Helper()
+	l := g.pod.Presence.Get(registry.Key{Tenant: registry.DefaultTenant, Session: id})
+	if l == nil {
+		g.t.Fatalf("session %s is not here", id)
+	}
+	return l
+}
+
+func TestConnectForAnotherSessionCloses(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	d := g.connect("mine")
+	d.send(`{"type":"connect","session_id":"yours"}`)
+	d.expectError("SESSION_OWNER_MISMATCH", "session_id")
+	d.expectClose(ws.CloseOwnerMismatch)
+}
+
+func TestLostSessionClosesAsReplaced(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	d := g.connect("fenced")
+	refuse := func() error { return registry.ErrNotOwner }
+	g.store.put.Store(&refuse)
+	d.send(`{"type":"register_tools","tools":[{"name":"a"}]}`)
+	d.expectClose(ws.CloseReplaced)
+}
+
+func TestPanicClosesOnlyItsConnection(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	bystander := g.connect("bystander")
+	d := g.connect("unlucky")
+	boom := func() error { panic("boom") }
+	g.store.put.Store(&boom)
+	d.send(`{"type":"register_tools","tools":[{"name":"a"}]}`)
+	d.expectClose(ws.CloseInternal)
+	if s := g.waitReleased(); s.Key.Session != "unlucky" {
+		t.Fatalf("released %s", s.Key.Session)
+	}
+	bystander.alive()
+
+	g.store.claim.Store(&boom)
+	g.dial("unlucky-too").expectClose(ws.CloseInternal)
+	g.store.claim.Store(nil)
+	g.connect("fine").alive()
+}
+
+func TestStoreAwayAtConnectInvitesBack(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	away := func() error { return registry.StoreUnavailable("claim", errors.New("down")) }
+	g.store.claim.Store(&away)
+	g.dial("early").expectClose(ws.CloseUnavailable)
+	g.store.claim.Store(nil)
+	g.connect("early").alive()
+}
+
+func TestStoreAwayAtRegistrationChangesNothing(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	away := func() error { return registry.StoreUnavailable("put", errors.New("down")) }
+	g.store.put.Store(&away)
+	g.connectWithTools("patient", "echo").alive()
+	g.store.put.Store(nil)
+}
+
+func TestClosePoliteAndFinal(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	plain := g.connect("plain")
+	draining := g.connect("draining")
+	draining.send(`{"type":"connect","capabilities":["drain"]}`)
+	draining.expect("connected")
+	plain.expectNothingButClose(g, ws.CloseRestart, func() {
+		frame := draining.expect("server_draining")
+		if ms, ok := frame["retry_after_ms"].(float64); !ok || ms < 0 || ms > 5000 {
+			t.Errorf("server_draining: %v", frame)
+		}
+		draining.expectClose(ws.CloseRestart)
+	})
+	status, problem, header := g.refusal("token="+testToken, nil)
+	if status != http.StatusServiceUnavailable || problem["code"] != "draining" || header.Get("Retry-After") == "" {
+		t.Fatalf("refused with %d %v", status, problem)
+	}
+	if g.server.Len() != 0 || g.pod.Presence.Len() != 0 {
+		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Presence.Len())
+	}
+	must(t, g.server.Close(context.Background())) // again
+}
+
+// expectNothingButClose closes the server while both peers read.
+func (d *device) expectNothingButClose(g *gateway, why ws.Close, meanwhile func()) {
+	d.t.Helper()
+	closed := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		closed <- g.server.Close(ctx)
+	}()
+	meanwhile()
+	must(d.t, d.conn.SetReadDeadline(deadline()))
+	_, data, err := d.conn.ReadMessage()
+	var got *websocket.CloseError
+	if !errors.As(err, &got) || got.Code != why.Code() || got.Text != why.Reason() {
+		d.t.Fatalf("got %s %v, want %v", data, err, why)
+	}
+	must(d.t, <-closed)
+}
+
+func TestDrainRefusesButKeepsSockets(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	d := g.connect("stays")
+	g.server.Drain()
+	d.alive()
+	if status, _, _ := g.refusal("token="+testToken, nil); status != http.StatusServiceUnavailable {
+		t.Fatalf("refused with %d", status)
+	}
+}
+
+func TestCloseCutsWhoDoesNotAnswerTheCloseFrame(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	g.connect("deaf") // never reads again
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	must(t, g.server.Close(ctx))
+	if took := time.Since(begin); took > 4*time.Second {
+		t.Fatalf("took %v", took)
+	}
+}
+
+func TestCloseWithinItsContext(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	g.connect("deaf")
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := g.server.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("close: %v", err)
+	}
+	g.waitReleased()
+}
+
+func TestConnectFloodThenClose(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	var flood sync.WaitGroup
+	connected := make(chan struct{}, 200)
+	for range 100 {
+		flood.Go(func() {
+			conn, resp, err := websocket.DefaultDialer.Dial(g.url("token="+testToken), nil)
+			if err != nil {
+				if resp == nil || resp.StatusCode != http.StatusServiceUnavailable {
+					t.Errorf("dial: %v", err)
+				}
+				return
+			}
+			defer conn.Close()
+			connected <- struct{}{}
+			_ = conn.SetReadDeadline(deadline())
+			for {
+				if _, _, err := conn.ReadMessage(); err != nil {
+					var closed *websocket.CloseError
+					if !errors.As(err, &closed) || closed.Code != ws.CloseRestart.Code() {
+						t.Errorf("closed with %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	for range 20 {
+		<-connected
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	must(t, g.server.Close(ctx))
+	flood.Wait()
+	if g.server.Len() != 0 || g.pod.Presence.Len() != 0 {
+		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Presence.Len())
+	}
+}
+
+// deafDevice offers the tool swallow, and from then on reads nothing. Its receive buffer is small.
+func (g *gateway) deafDevice(session string) {
+	g.t.Helper()
+	small := websocket.Dialer{NetDial: func(network, addr string) (net.Conn, error) {
+		c, err := net.Dial(network, addr)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(4096)
+		}
+		return c, err
+	}}
+	d := g.dialWith(&small, "session_id="+session)
+	d.expect("session_start")
+	d.send(`{"type":"register_tools","tools":[{"name":"swallow"}]}`)
+	d.expect("tools_registered")
+}
+
+// swamp makes n calls with half a megabyte of arguments each.
+func (g *gateway) swamp(session string, n int) []<-chan outcome {
+	g.t.Helper()
+	args := `{"x":"` + strings.Repeat("x", 512<<10) + `"}`
+	var calls []<-chan outcome
+	for range n {
+		calls = append(calls, g.call(session, "swallow", args))
+	}
+	return calls
+}
+
+func (g *gateway) expectLost(calls []<-chan outcome, within time.Duration) {
+	g.t.Helper()
+	begin := time.Now()
+	for _, done := range calls {
+		o := await(g.t, done)
+		if !errors.Is(o.err, registry.CodeConnectionLost) && !errors.Is(o.err, registry.CodeNotConnected) {
+			g.t.Fatalf("outcome: %v", o.err)
+		}
+	}
+	g.waitReleased()
+	if took := time.Since(begin); took > within {
+		g.t.Fatalf("took %v", took)
+	}
+	g.connect("another").alive()
+}
+
+func TestSlowReaderIsClosedAndItsCallsFail(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	g.deafDevice("slow")
+	g.expectLost(g.swamp("slow", 64), 4*time.Second) // 32 MB against an outbox of 4
+}
+
+func TestStuckWriterIsCut(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.MaxOutbound, c.WriteTimeout = 64<<20, time.Minute })
+	g.deafDevice("stuck")
+	calls := g.swamp("stuck", 40) // more than the kernel takes
+	must(t, g.pod.Presence.Kick(context.Background(), g.session("stuck").Session()))
+	g.expectLost(calls, 4*time.Second) // neither the frames nor the close frame can be written
+}
+
+func TestWriteTimeoutEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.MaxOutbound, c.WriteTimeout = 64<<20, 200*time.Millisecond })
+	g.deafDevice("stalled")
+	g.expectLost(g.swamp("stalled", 40), 4*time.Second)
+}
+
+func TestSilentPeerIsGone(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.PingInterval, c.PongTimeout = 50*time.Millisecond, 200*time.Millisecond })
+	silent := g.connect("silent") // does not read, so it does not answer pings either
+	_ = silent
+	if s := g.waitReleased(); s.Key.Session != "silent" {
+		t.Fatalf("released %s", s.Key.Session)
+	}
+}
+
+func TestAnsweringPeerStays(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.PingInterval, c.PongTimeout = 50*time.Millisecond, 1500*time.Millisecond })
+	d := g.connect("healthy")
+	pings := make(chan struct{}, 1000)
+	answer := d.conn.PingHandler()
+	d.conn.SetPingHandler(func(data string) error {
+		pings <- struct{}{}
+		return answer(data)
+	})
+	read := make(chan error, 1)
+	go func() { _, _, err := d.conn.ReadMessage(); read <- err }()
+	for range 45 { // one and a half pong timeouts
+		select {
+		case <-pings:
+		case err := <-read:
+			t.Fatal(err)
+		}
+	}
+	must(t, d.conn.WriteMessage(websocket.TextMessage, []byte(`{"type":"abort"}`)))
+	must(t, <-read)
+}

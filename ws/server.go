@@ -1,0 +1,242 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/olahol/melody"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxFrame           = 1 << 20
+	DefaultMaxOutbound        = 4 << 20
+	DefaultPingInterval       = 20 * time.Second
+	DefaultPongTimeout        = 45 * time.Second
+	DefaultWriteTimeout       = 5 * time.Second
+	DefaultMaxFramesPerSecond = 500
+	DefaultFrameBurst         = 1000
+)
+
+const (
+	socketBuffer     = 1024            // bytes, read and write each; the write buffers are pooled
+	handshakeTimeout = 5 * time.Second // to write the answer to an upgrade
+	storeTimeout     = 5 * time.Second // for one step of a connection in the store
+	minOutbound      = 64 << 10        // bytes; below that ordinary answers would not fit
+	podHeader        = "X-Farhand-Pod"
+	subprotocol      = "clawseed.v1"
+)
+
+// Config configures a Server. Pod, Admission, Auth and Origins are required.
+type Config struct {
+	Pod       *registry.Pod // started; its Presence gets the sessions
+	Admission *agent.Admission
+	Auth      guard.Authenticator
+	Origins   *guard.Origins
+
+	MaxFrame     int64         // bytes of one message of a device; default 1 MiB
+	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
+	PingInterval time.Duration // default 20 s
+	PongTimeout  time.Duration // a peer silent for longer is gone; more than PingInterval; default 45 s
+	WriteTimeout time.Duration // for one frame; default 5 s
+
+	// MaxFramesPerSecond and FrameBurst bound what one device sends, pings and pongs included. An answer to an open
+	// call is free: the gateway asked for it. Defaults: 500 and 1000.
+	MaxFramesPerSecond float64
+	FrameBurst         float64
+
+	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default; the price is that
+	// proxies on the way may log it.
+	DenyQueryToken bool
+
+	Log *slog.Logger // default: discard
+}
+
+func (c *Config) fill() error {
+	if c.Pod == nil || c.Admission == nil || c.Auth == nil || c.Origins == nil {
+		return errors.New("ws: a server needs a pod, an admission, an authenticator and origins")
+	}
+	setDefault(&c.MaxFrame, DefaultMaxFrame)
+	setDefault(&c.MaxOutbound, DefaultMaxOutbound)
+	setDefault(&c.PingInterval, DefaultPingInterval)
+	setDefault(&c.PongTimeout, DefaultPongTimeout)
+	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
+	setDefault(&c.MaxFramesPerSecond, DefaultMaxFramesPerSecond)
+	setDefault(&c.FrameBurst, DefaultFrameBurst)
+	if c.PongTimeout <= c.PingInterval {
+		return fmt.Errorf("ws: the pong timeout %v must be longer than the ping interval %v", c.PongTimeout, c.PingInterval)
+	}
+	if c.MaxOutbound < minOutbound {
+		return fmt.Errorf("ws: the outbound limit of %d bytes is below the least of %d", c.MaxOutbound, minOutbound)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func setDefault[T int | int64 | float64 | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// Server upgrades devices' requests and holds their connections. It is an http.Handler for GET /ws/chat and safe for
+// concurrent use.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	melody  *melody.Melody
+	started time.Time // the zero of the connections' clocks
+
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	running  int           // requests, connections and their closing goroutines
+	draining bool          // no more upgrades
+	idle     chan struct{} // closed when draining and nothing runs
+}
+
+// NewServer returns a server that accepts devices at once. Close it to stop.
+func NewServer(cfg Config) (*Server, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, started: time.Now(),
+		conns: make(map[*conn]struct{}), idle: make(chan struct{}),
+	}
+	s.melody = melody.New()
+	s.melody.Upgrader = &websocket.Upgrader{
+		ReadBufferSize: socketBuffer, WriteBufferSize: socketBuffer, WriteBufferPool: &sync.Pool{},
+		HandshakeTimeout: handshakeTimeout,
+		CheckOrigin:      func(r *http.Request) bool { return cfg.Origins.Check(r) == nil },
+		Error:            refuseHandshake,
+		// EnableCompression stays off: a small frame could unpack to a thousand times the frame limit.
+	}
+	s.melody.Config = &melody.Config{
+		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval,
+		MaxMessageSize: cfg.MaxFrame,
+		// The outbox gives melody one frame at a time, so one slot would do.
+		MessageBufferSize: 2,
+	}
+	s.melody.HandleConnect(s.onConnect)
+	s.melody.HandleDisconnect(s.onDisconnect)
+	s.melody.HandleMessage(s.onText)
+	s.melody.HandleMessageBinary(s.onBinary)
+	s.melody.HandleSentMessage(s.onSent)
+	s.melody.HandlePong(s.onPong)
+	s.melody.HandleError(s.onError)
+	return s, nil
+}
+
+// Len returns how many devices are connected.
+func (s *Server) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Drain refuses upgrades from now on. Connected devices are not affected.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return
+	}
+	s.draining = true
+	s.signalIdleLocked()
+}
+
+// Close drains, sends every device away with CloseRestart, and waits until nothing of their connections is left.
+// When ctx ends first, the sockets that are left are cut, and the error says how many did not end in time.
+func (s *Server) Close(ctx context.Context) error {
+	s.Drain()
+	for _, c := range s.snapshot() {
+		c.end(CloseRestart)
+	}
+	var err error
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		left := s.snapshot()
+		for _, c := range left {
+			c.cut()
+		}
+		err = fmt.Errorf("ws: %d connections did not end in time: %w", len(left), ctx.Err())
+	}
+	if closeErr := s.melody.Close(); closeErr != nil && !errors.Is(closeErr, melody.ErrClosed) {
+		err = errors.Join(err, closeErr)
+	}
+	return err
+}
+
+func (s *Server) snapshot() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// enter counts a request that may become a connection. It reports false once the server drains.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.running++
+	return true
+}
+
+// fork counts a goroutine of something that is counted already.
+func (s *Server) fork() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running++
+}
+
+// leave is the end of what enter or fork counted.
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	s.signalIdleLocked()
+}
+
+func (s *Server) signalIdleLocked() {
+	if s.draining && s.running == 0 {
+		select {
+		case <-s.idle:
+		default:
+			close(s.idle)
+		}
+	}
+}
+
+// track adds a connection to those Close ends. It reports whether the server was draining already: then nobody else
+// will end it.
+func (s *Server) track(c *conn) (draining bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+	return s.draining
+}
+
+func (s *Server) untrack(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}

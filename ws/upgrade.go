@@ -1,0 +1,102 @@
+package ws
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// bearerProtocol is how a browser, which cannot set headers, carries a token in its offered subprotocols.
+const bearerProtocol = "bearer."
+
+// ServeHTTP answers GET /ws/chat: a device's upgrade, or a problem document with the reason for the refusal. It
+// returns when the connection is over.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(podHeader, s.cfg.Pod.ID())
+	if !s.enter() {
+		refuse(w, draining())
+		return
+	}
+	defer s.leave()
+	offer := readOffer(r)
+	opening, err := s.admit(r, offer)
+	if err != nil {
+		s.log.Debug("device refused", "error", err)
+		refuse(w, registry.AsError(err))
+		return
+	}
+	if offer.clawseed {
+		w.Header().Set("Sec-Websocket-Protocol", subprotocol)
+	}
+	keys := map[string]any{connKey: s.newConn(opening)}
+	if err := s.melody.HandleRequestWithKeys(w, r, keys); err != nil {
+		// The upgrader has answered through refuseHandshake, or the peer is gone.
+		s.log.Debug("handshake failed", "error", err)
+	}
+}
+
+// admit checks origin, token and attributes, in this order, and returns the session to open.
+func (s *Server) admit(r *http.Request, offer subprotocols) (registry.Session, error) {
+	if err := s.cfg.Origins.Check(r); err != nil {
+		return registry.Session{}, err
+	}
+	query := r.URL.Query()
+	identity, err := s.cfg.Auth.Authenticate(s.token(r, offer, query))
+	if err != nil {
+		return registry.Session{}, err
+	}
+	opening := registry.Session{
+		Key:    registry.Key{Tenant: identity.Tenant, Session: query.Get("session_id")},
+		Name:   query.Get("name"),
+		UserID: identity.User,
+	}
+	if opening.Key.Session == "" {
+		opening.Key.Session = uuid.NewString()
+	}
+	if err := opening.Validate(); err != nil {
+		return registry.Session{}, err
+	}
+	return opening, opening.ValidateAttributes()
+}
+
+// token returns the first token there is: header, subprotocol, query.
+func (s *Server) token(r *http.Request, offer subprotocols, query url.Values) string {
+	if t := guard.BearerHeader(r); t != "" {
+		return t
+	}
+	if offer.token != "" {
+		return offer.token
+	}
+	if s.cfg.DenyQueryToken {
+		return ""
+	}
+	return query.Get("token")
+}
+
+// subprotocols is what matters of Sec-WebSocket-Protocol. The subprotocol that carries the token is never echoed:
+// a response header is no place for a secret. A browser therefore offers clawseed.v1 beside it, because it drops a
+// connection whose server chose none of the protocols it offered.
+type subprotocols struct {
+	clawseed bool
+	token    string
+}
+
+func readOffer(r *http.Request) (offer subprotocols) {
+	for _, line := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for p := range strings.SplitSeq(line, ",") {
+			p = strings.TrimSpace(p)
+			if p == subprotocol {
+				offer.clawseed = true
+			}
+			if t, ok := strings.CutPrefix(p, bearerProtocol); ok && offer.token == "" {
+				offer.token = t
+			}
+		}
+	}
+	return offer
+}
