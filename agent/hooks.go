@@ -3,6 +3,9 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/farhand/farhand/agent/guard"
@@ -63,7 +66,7 @@ func (p pipeline) before(ctx context.Context, inv *Invocation) error {
 		if !ok {
 			continue
 		}
-		d, err := b.Before(ctx, *inv)
+		d, err := ask(ctx, b, *inv)
 		if err != nil {
 			return err
 		}
@@ -71,8 +74,8 @@ func (p pipeline) before(ctx context.Context, inv *Invocation) error {
 			return registry.Errorf(registry.CodeHookCancelled, "The hook %s stopped the call: %s", h.Name(), d.reason)
 		}
 		if d.args != nil {
-			if err := checkArgs(d.args); err != nil {
-				return registry.AsError(err)
+			if err := checkArgs(d.args); err != nil { // the hook's fault, not the caller's
+				return fmt.Errorf("hook %s changed the arguments: %s", h.Name(), registry.AsError(err).Message)
 			}
 			inv.Args = d.args
 		}
@@ -80,10 +83,30 @@ func (p pipeline) before(ctx context.Context, inv *Invocation) error {
 	return nil
 }
 
-func (p pipeline) after(ctx context.Context, inv Invocation, out Outcome, err error) {
+// ask turns a panic of a hook into an error: the call does not go through, and the process lives.
+func ask(ctx context.Context, h BeforeHook, inv Invocation) (d Decision, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("hook %s panicked: %v\n%s", h.Name(), p, debug.Stack())
+		}
+	}()
+	return h.Before(ctx, inv)
+}
+
+// after tells the hooks how the call ended. A panic of one is logged and keeps nothing from the others.
+func (p pipeline) after(ctx context.Context, log *slog.Logger, inv Invocation, out Outcome, err error) {
 	for _, h := range p {
 		if a, ok := h.(AfterHook); ok {
-			a.After(ctx, inv, out, err)
+			tell(ctx, log, a, inv, out, err)
 		}
 	}
+}
+
+func tell(ctx context.Context, log *slog.Logger, h AfterHook, inv Invocation, out Outcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	h.After(ctx, inv, out, err)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"time"
 
 	"github.com/farhand/farhand/agent/guard"
@@ -33,6 +34,7 @@ type Config struct {
 	Hooks      []Hook        // custom hooks, run after the policy and before the validation of the arguments
 	Timeout    time.Duration // of a call that names none, as does its tool; default 30 s
 	MaxTimeout time.Duration // what any wish is clamped to; default 5 min
+	Log        *slog.Logger  // default: discard
 }
 
 // Invoker is the one operation behind every door. It is safe for concurrent use.
@@ -41,6 +43,7 @@ type Invoker struct {
 	hooks      pipeline
 	timeout    time.Duration
 	maxTimeout time.Duration
+	log        *slog.Logger
 }
 
 // NewInvoker returns an Invoker whose hooks run in this order: name policy, custom hooks, validation of the arguments
@@ -55,10 +58,13 @@ func NewInvoker(cfg Config) *Invoker {
 	if cfg.MaxTimeout <= 0 {
 		cfg.MaxTimeout = DefaultMaxCallTimeout
 	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	hooks := pipeline{cfg.Policy}
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
-	return &Invoker{router: cfg.Router, hooks: hooks, timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout}
+	return &Invoker{router: cfg.Router, hooks: hooks, timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log}
 }
 
 // Request asks for one call.
@@ -116,7 +122,7 @@ func (i *Invoker) invoke(ctx context.Context, req Request, out *Outcome) error {
 	if err = i.hooks.before(ctx, &inv); err == nil {
 		out.Result, err = execute(ctx, NewRemoteTool(i.router, route, out.CallID), inv)
 	}
-	i.hooks.after(ctx, inv, *out, err)
+	i.hooks.after(ctx, i.log, inv, *out, err)
 	return err
 }
 

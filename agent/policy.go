@@ -3,12 +3,17 @@ package agent
 import (
 	"context"
 	"path"
+	"regexp"
 
 	"github.com/farhand/farhand/registry"
 )
 
-// PolicyRules are globs over tool names: * matches any run of characters, ? one, [a-z] a range. An empty allow list
-// allows every name; a name that a deny list matches is denied whatever the allow list says.
+// globPattern leaves out character classes: every shell reads [!a] in its own way, and a deny list must not be
+// misread.
+var globPattern = regexp.MustCompile(`^[A-Za-z0-9_.*?-]+$`)
+
+// PolicyRules are globs over tool names: * matches any run of characters, ? exactly one, anything else itself. An empty
+// allow list allows every name; a name that a deny list matches is denied whatever the allow list says.
 type PolicyRules struct {
 	RegisterAllow []string // names a device may register
 	RegisterDeny  []string
@@ -23,8 +28,9 @@ type Policy struct{ rules PolicyRules }
 func NewPolicy(rules PolicyRules) (*Policy, error) {
 	for _, globs := range [][]string{rules.RegisterAllow, rules.RegisterDeny, rules.CallAllow, rules.CallDeny} {
 		for _, g := range globs {
-			if _, err := path.Match(g, ""); err != nil || g == "" {
-				return nil, registry.Errorf(registry.CodeInvalidRequest, "the tool name pattern %q is malformed", g)
+			if !globPattern.MatchString(g) {
+				return nil, registry.Errorf(registry.CodeInvalidRequest,
+					"the tool name pattern %q is malformed: it may hold letters, digits, '_', '.', '-', * and ?", g)
 			}
 		}
 	}

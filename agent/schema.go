@@ -21,21 +21,27 @@ const (
 	// maxViolations bounds how many broken rules one error lists.
 	maxViolations = 20
 
-	// schemaURL is where a schema pretends to live; relative references resolve against it.
-	schemaURL = "farhand:parameters"
+	// schemaURL is where a schema pretends to live; relative references resolve against it, and so lead elsewhere.
+	schemaURL = "farhand://tool/parameters"
 )
 
 // Schemas compiles JSON Schemas (2020-12 unless $schema says otherwise) and keeps them compiled: once per content,
 // however many devices register it. It is safe for concurrent use.
 type Schemas struct {
 	mu       sync.Mutex
-	current  map[string]*jsonschema.Schema // by source text
-	previous map[string]*jsonschema.Schema
+	current  map[string]*compiled // by source text
+	previous map[string]*compiled
 	size     int // bytes of source text in current
 }
 
+// compiled is a schema ready for use, with what it costs to use it.
+type compiled struct {
+	*jsonschema.Schema
+	cost schemaCost
+}
+
 // NewSchemas returns an empty cache.
-func NewSchemas() *Schemas { return &Schemas{current: make(map[string]*jsonschema.Schema)} }
+func NewSchemas() *Schemas { return &Schemas{current: make(map[string]*compiled)} }
 
 // Compile checks that the parameters of a normalized spec are a usable schema: it refers to nothing outside itself,
 // its patterns are RE2, and validating against it is cheap. The error's message is a reason for the device.
@@ -55,6 +61,9 @@ func (s *Schemas) Validate(spec registry.ToolSpec, args []byte) error {
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}
+	if err := schema.cost.checkWork(value, args); err != nil {
+		return err
+	}
 	var invalid *jsonschema.ValidationError
 	switch err := schema.Validate(value); {
 	case err == nil:
@@ -69,7 +78,7 @@ func (s *Schemas) Validate(spec registry.ToolSpec, args []byte) error {
 	}
 }
 
-func (s *Schemas) get(spec registry.ToolSpec) (*jsonschema.Schema, error) {
+func (s *Schemas) get(spec registry.ToolSpec) (*compiled, error) {
 	if schema := s.cached(string(spec.Parameters)); schema != nil {
 		return schema, nil
 	}
@@ -81,7 +90,7 @@ func (s *Schemas) get(spec registry.ToolSpec) (*jsonschema.Schema, error) {
 	return schema, nil
 }
 
-func (s *Schemas) cached(source string) *jsonschema.Schema {
+func (s *Schemas) cached(source string) *compiled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if schema := s.current[source]; schema != nil {
@@ -94,7 +103,7 @@ func (s *Schemas) cached(source string) *jsonschema.Schema {
 	return schema
 }
 
-func (s *Schemas) keep(source string, schema *jsonschema.Schema) {
+func (s *Schemas) keep(source string, schema *compiled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keepLocked(source, schema)
@@ -102,9 +111,9 @@ func (s *Schemas) keep(source string, schema *jsonschema.Schema) {
 
 // keepLocked adds to the current generation; when that is full it becomes the previous one, and what was only in the
 // one before is forgotten.
-func (s *Schemas) keepLocked(source string, schema *jsonschema.Schema) {
+func (s *Schemas) keepLocked(source string, schema *compiled) {
 	if s.size+len(source) > schemaCacheBytes {
-		s.previous, s.current, s.size = s.current, make(map[string]*jsonschema.Schema), 0
+		s.previous, s.current, s.size = s.current, make(map[string]*compiled), 0
 	}
 	s.current[source] = schema
 	s.size += len(source)
@@ -117,12 +126,12 @@ var errRemoteRef = errors.New("references to other documents are not allowed")
 
 func (noRemote) Load(string) (any, error) { return nil, errRemoteRef }
 
-func compile(source []byte) (*jsonschema.Schema, error) {
+func compile(source []byte) (*compiled, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(source))
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRefCost(doc); err != nil {
+	if _, err := survey(doc); err != nil {
 		return nil, err
 	}
 	c := jsonschema.NewCompiler()
@@ -131,7 +140,15 @@ func compile(source []byte) (*jsonschema.Schema, error) {
 	if err := c.AddResource(schemaURL, doc); err != nil {
 		return nil, err
 	}
-	return c.Compile(schemaURL)
+	schema, err := c.Compile(schemaURL)
+	if err != nil {
+		return nil, err
+	}
+	cost, err := measure(schema)
+	if err != nil {
+		return nil, err
+	}
+	return &compiled{Schema: schema, cost: cost}, nil
 }
 
 // schemaProblem turns a compiler's error into one line for the author of the schema.

@@ -98,7 +98,7 @@ func TestRemoteReferencesAreRefused(t *testing.T) {
 		`{"properties":{"a":{"$dynamicRef":"` + server.URL + `/s.json"}}}`,
 		`{"$id":"` + server.URL + `/base/","properties":{"a":{"$ref":"other.json"}}}`,
 		`{"$schema":"` + server.URL + `/meta"}`,
-		`{"$ref":"file:///etc/passwd"}`, `{"$ref":"urn:example:s"}`,
+		`{"$ref":"other.json"}`, `{"$ref":"file:///etc/passwd"}`, `{"$ref":"urn:example:s"}`,
 	} {
 		if err := agent.NewSchemas().Compile(spec("t", schema)); err == nil {
 			t.Errorf("%s was accepted", schema)
@@ -130,6 +130,62 @@ func TestBillionLaughsAreRefusedFast(t *testing.T) {
 	}
 	if err := agent.NewSchemas().Compile(spec("t", laughs(5))); err != nil {
 		t.Errorf("a harmless one: %v", err)
+	}
+}
+
+// Every way known to make a small schema expensive is refused before anything is validated, or validated fast.
+func TestExpensiveSchemasAreRefusedFast(t *testing.T) {
+	steps := func(ref func(int) string, extra func(int) string) string {
+		var b strings.Builder
+		b.WriteString(`{"$defs":{"l0":{` + extra(0) + `"type":"object"}`)
+		for i := range 60 {
+			fmt.Fprintf(&b, `,"l%d":{%s"allOf":[{"$ref":%q},{"$ref":%q}]}`, i+1, extra(i+1), ref(i), ref(i))
+		}
+		return b.String() + fmt.Sprintf(`},"$ref":%q}`, ref(60))
+	}
+	none := func(int) string { return "" }
+	id := func(i int) string { return fmt.Sprintf(`"$id":"http://x/l%d",`, i) }
+	anchor := func(i int) string { return fmt.Sprintf(`"$anchor":"l%d",`, i) }
+	nested := strings.Repeat(`{"n":`, 60) + `1` + strings.Repeat(`}`, 60)
+	for name, tt := range map[string]struct{ schema, args string }{
+		"plain":            {laughs(60), `{}`},
+		"its own URL":      {steps(func(i int) string { return fmt.Sprintf("farhand://tool/parameters#/$defs/l%d", i) }, none), `{}`},
+		"percent-encoding": {steps(func(i int) string { return fmt.Sprintf("#/%%24defs/l%d", i) }, none), `{}`},
+		"ids":              {steps(func(i int) string { return fmt.Sprintf("http://x/l%d", i) }, id), `{}`},
+		"anchors":          {steps(func(i int) string { return fmt.Sprintf("#l%d", i) }, anchor), `{}`},
+		"behind a property": {strings.Replace(laughs(60), `"$ref":"#/$defs/l60"`,
+			`"properties":{"definitions":{"$ref":"#/$defs/l60"}}`, 1), `{"definitions":{}}`},
+		"recursion times data": {`{"properties":{"n":{"allOf":[{"$ref":"#"},{"$ref":"#"}]}}}`, nested},
+		"recursion by pattern": {`{"patternProperties":{"n":{"$ref":"#"}},"additionalProperties":{"$ref":"#"},"properties":{"n":{"$ref":"#"}}}`, nested},
+		"dynamic":              {`{"$dynamicAnchor":"a","properties":{"n":{"$dynamicRef":"#a"}}}`, nested},
+		"huge exponents":       {`{"properties":{"n":{"multipleOf":7}}}`, `{"n":[` + strings.Repeat(`1e1000000,`, 1000) + `1]}`},
+		"exponents in it":      {`{"properties":{"n":{"maximum":1e1000000}}}`, `{"n":1}`},
+	} {
+		start := time.Now()
+		err := agent.NewSchemas().Validate(spec("t", tt.schema), []byte(tt.args))
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+		wantCode(t, err, registry.CodeInvalidRequest)
+	}
+}
+
+// What real tools use stays usable: recursion over filters, trees and JSON itself, with arguments of ordinary size.
+func TestRecursionOfRealToolsIsAllowed(t *testing.T) {
+	for name, tt := range map[string]struct{ schema, args string }{
+		"filter": {`{"$defs":{"f":{"oneOf":[{"properties":{"op":{"const":"and"},"args":{"items":{"$ref":"#/$defs/f"}}},"required":["op"]},
+			{"properties":{"op":{"const":"not"},"arg":{"$ref":"#/$defs/f"}},"required":["op"]},
+			{"properties":{"op":{"const":"eq"},"value":true},"required":["op"]}]}},"$ref":"#/$defs/f"}`,
+			`{"op":"and","args":[{"op":"not","arg":{"op":"and","args":[{"op":"eq","value":1},{"op":"eq","value":2}]}}]}`},
+		"json": {`{"$defs":{"v":{"anyOf":[{"type":["string","number","boolean","null"]},{"type":"array","items":{"$ref":"#/$defs/v"}},
+			{"type":"object","additionalProperties":{"$ref":"#/$defs/v"}}]}},"properties":{"doc":{"$ref":"#/$defs/v"}}}`,
+			`{"doc":` + strings.Repeat(`{"a":[1,2,`, 20) + `3` + strings.Repeat(`]}`, 20) + `}`},
+		"long list": {`{"properties":{"n":{"type":"array","items":{"type":"integer","minimum":0}}}}`,
+			`{"n":[` + strings.Repeat(`1,`, 100_000) + `1]}`},
+	} {
+		if err := agent.NewSchemas().Validate(spec("t", tt.schema), []byte(tt.args)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

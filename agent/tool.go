@@ -55,3 +55,7 @@ type deadlineOnly struct{ context.Context }
 
 // Value returns nil for every key.
 func (deadlineOnly) Value(any) any { return nil }
+
+// AfterFunc lets contexts derived from this one hear of its end without a goroutine each: package context looks for
+// this method, because the value it would otherwise find its own kind by is hidden.
+func (d deadlineOnly) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(d.Context, f) }

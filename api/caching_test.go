@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 )
 
@@ -59,7 +60,7 @@ func TestGzip(t *testing.T) {
 		t.Fatal("the plain document is not plain")
 	}
 	resp := rawGet(f, "gzip, deflate, br")
-	if resp.header.Get("Content-Encoding") != "gzip" || resp.header.Get("Vary") != "Accept-Encoding" {
+	if resp.header.Get("Content-Encoding") != "gzip" || !slices.Contains(resp.header.Values("Vary"), "Accept-Encoding") {
 		t.Fatalf("headers %v", resp.header)
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(resp.body))
@@ -68,7 +69,7 @@ func TestGzip(t *testing.T) {
 		t.Fatalf("unzipped it is another document: %v", err)
 	}
 	plainTag, zipTag := identity.header.Get("Etag"), resp.header.Get("Etag")
-	if plainTag == zipTag || identity.header.Get("Vary") != "Accept-Encoding" {
+	if plainTag == zipTag || !slices.Contains(identity.header.Values("Vary"), "Accept-Encoding") {
 		t.Fatalf("tags %s and %s", plainTag, zipTag)
 	}
 	if send("identity", zipTag).status != 200 || send("identity", plainTag).status != 304 {

@@ -206,7 +206,7 @@ func TestAccessLog(t *testing.T) {
 	f.pods[0].server.Close() // waits for the handlers, which log last
 	log := f.pods[0].log.String()
 	for _, want := range []string{
-		"level=INFO msg=request method=POST route=/api/tools/:name/call status=200", "call_id=" + a.CallID, "pod=pod-0",
+		"level=DEBUG msg=request method=POST route=/api/tools/:name/call status=200", "call_id=" + a.CallID,
 		"level=DEBUG msg=request method=GET route=/api/sessions status=200", `route="" status=404`,
 	} {
 		if !strings.Contains(log, want) {

@@ -36,7 +36,7 @@ func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
 func (h *handler) writeCacheable(c *gin.Context, body []byte) {
 	header := c.Writer.Header()
 	header.Set("Cache-Control", "no-cache")
-	header.Set("Vary", "Accept-Encoding")
+	header.Add("Vary", "Accept-Encoding")
 	compress := len(body) >= gzipMinimum && acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
 	tag := entityTag(body, compress)
 	header.Set("ETag", tag)

@@ -145,14 +145,13 @@ func (p *Presence) Len() int {
 // handleEvict closes the socket an eviction is about, unless a newer one has taken its place meanwhile.
 func (p *Presence) handleEvict(e Envelope) {
 	l := p.Get(e.Key())
-	if l == nil || l.generation() > e.Generation {
-		return
-	}
-	if e.Reason == string(CloseKicked) {
+	switch {
+	case l == nil:
+	case e.Reason == string(CloseKicked): // the session is meant, whichever connection has it by now
 		l.kicked()
-		return
+	case l.generation() <= e.Generation:
+		l.replaced()
 	}
-	l.replaced()
 }
 
 // remove takes l out of the table if it is still the one there.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/farhand/farhand/registry"
@@ -77,14 +78,31 @@ func NewOrigins(allowed []string, loopbackOnly bool) (*Origins, error) {
 			o.any = true
 			continue
 		}
-		u, err := url.Parse(a)
-		if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
+		origin, ok := canonicalOrigin(a)
+		if !ok {
 			return nil, registry.Errorf(registry.CodeInvalidRequest,
-				"the origin %q must look like https://console.example.com", a)
+				"the origin %q must look like https://console.example.com; wildcards are not understood", a)
 		}
-		o.allowed[strings.ToLower(a)] = true
+		o.allowed[origin] = true
 	}
 	return o, nil
+}
+
+// canonicalOrigin returns an origin as browsers send it: lower case, without the default port of its scheme.
+func canonicalOrigin(s string) (string, bool) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(s, "*?#@") || u.Path != "" {
+		return "", false
+	}
+	port := u.Port()
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
+		return "", false
+	}
+	host := strings.ToLower(u.Host)
+	if u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return u.Scheme + "://" + host, true
 }
 
 // Check returns nil if the request may pass, and an *registry.Error with CodeForbidden otherwise.

@@ -136,7 +136,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	}
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, Policy: policy, Schemas: schemas,
-		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
+		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
 	})
 	return api.NewHandler(api.Config{
 		Pod: g.pod.ID(), Invoker: invoker, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,

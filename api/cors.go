@@ -1,0 +1,41 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// What scripts of an allowed web origin may send and read.
+const (
+	corsMethods = "GET, HEAD, POST, DELETE"
+	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID"
+	corsExposed = headerPod + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed"
+	corsMaxAge  = "600" // seconds a browser may remember the answer to a preflight
+)
+
+// checkOrigin keeps foreign web pages out of everything but the probes, which are asked by address and tell nothing,
+// and lets the scripts of allowed ones read the answers (CORS). Credentials in cookies do not exist here, so none are
+// allowed.
+func (h *handler) checkOrigin(c *gin.Context) {
+	if path := c.Request.URL.Path; path == pathHealth || path == pathReady {
+		return
+	}
+	c.Writer.Header().Add("Vary", "Origin")
+	if err := h.Origins.Check(c.Request); err != nil {
+		h.fail(c, err)
+		return
+	}
+	origin := c.GetHeader("Origin")
+	if origin == "" {
+		return
+	}
+	c.Header("Access-Control-Allow-Origin", origin)
+	c.Header("Access-Control-Expose-Headers", corsExposed)
+	if c.Request.Method == http.MethodOptions && c.GetHeader("Access-Control-Request-Method") != "" {
+		c.Header("Access-Control-Allow-Methods", corsMethods)
+		c.Header("Access-Control-Allow-Headers", corsHeaders)
+		c.Header("Access-Control-Max-Age", corsMaxAge)
+		c.AbortWithStatus(http.StatusNoContent)
+	}
+}
