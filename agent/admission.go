@@ -2,36 +2,62 @@ package agent
 
 import "github.com/farhand/farhand/registry"
 
-// DefaultMaxTools is how many tools one session may offer.
-const DefaultMaxTools = 128
+// Defaults of AdmissionLimits.
+const (
+	DefaultMaxTools     = 128
+	DefaultMaxToolBytes = 1 << 20
+)
+
+// AdmissionLimits bounds what one session may offer. Zero fields mean the defaults.
+type AdmissionLimits struct {
+	MaxTools     int                 // tools; default 128
+	MaxToolBytes int                 // bytes of all definitions together; default 1 MiB
+	Tool         registry.ToolLimits // of each definition
+}
+
+// Offered is what a session offers beside the tool that is being judged.
+type Offered struct {
+	Tools int
+	Bytes int // the sum of registry.ToolSpec.Size
+}
 
 // Admission decides which tools a device may register. It is safe for concurrent use.
 type Admission struct {
-	policy   *Policy
-	schemas  *Schemas
-	maxTools int
+	policy  *Policy
+	schemas *Schemas
+	limits  AdmissionLimits
 }
 
-// NewAdmission returns an Admission. maxTools is per session; zero means DefaultMaxTools.
-func NewAdmission(policy *Policy, schemas *Schemas, maxTools int) *Admission {
-	if maxTools <= 0 {
-		maxTools = DefaultMaxTools
+// NewAdmission returns an Admission.
+func NewAdmission(policy *Policy, schemas *Schemas, limits AdmissionLimits) *Admission {
+	if limits.MaxTools <= 0 {
+		limits.MaxTools = DefaultMaxTools
 	}
-	return &Admission{policy: policy, schemas: schemas, maxTools: maxTools}
+	if limits.MaxToolBytes <= 0 {
+		limits.MaxToolBytes = DefaultMaxToolBytes
+	}
+	return &Admission{policy: policy, schemas: schemas, limits: limits}
 }
 
-// Admit checks one definition for a session that offers `offered` tools without it. It returns the definition in
-// canonical form, or an *registry.Error whose message is the reason for the device.
-func (a *Admission) Admit(spec registry.ToolSpec, offered int) (registry.ToolSpec, error) {
-	spec, err := spec.Normalize()
+// MaxToolBytes returns how many bytes of definitions a session may offer.
+func (a *Admission) MaxToolBytes() int { return a.limits.MaxToolBytes }
+
+// Admit checks one definition for a session that offers other tools already. It returns the definition in canonical
+// form, or an *registry.Error whose message is the reason for the device.
+func (a *Admission) Admit(spec registry.ToolSpec, other Offered) (registry.ToolSpec, error) {
+	spec, err := spec.NormalizeWithin(a.limits.Tool)
 	if err != nil {
 		return spec, err
 	}
 	if !a.policy.MayRegister(spec.Name) {
 		return spec, registry.Errorf(registry.CodePolicyDenied, "this gateway does not allow devices to register this name")
 	}
-	if offered >= a.maxTools {
-		return spec, registry.Errorf(registry.CodeInvalidRequest, "a session may offer at most %d tools", a.maxTools)
+	if other.Tools >= a.limits.MaxTools {
+		return spec, registry.Errorf(registry.CodeInvalidRequest, "a session may offer at most %d tools", a.limits.MaxTools)
+	}
+	if other.Bytes+spec.Size() > a.limits.MaxToolBytes {
+		return spec, registry.Errorf(registry.CodeInvalidRequest,
+			"a session may offer at most %d bytes of tool definitions", a.limits.MaxToolBytes)
 	}
 	return spec, a.schemas.Compile(spec)
 }

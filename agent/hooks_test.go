@@ -41,7 +41,7 @@ func (h hook) After(_ context.Context, inv agent.Invocation, out agent.Outcome, 
 // invoke runs one call of the tool "t" through the hooks.
 func invoke(t *testing.T, r *fakeRouter, rules agent.PolicyRules, args string, hooks ...agent.Hook) (agent.Outcome, error) {
 	t.Helper()
-	i := agent.NewInvoker(agent.Config{Router: r, Policy: newPolicy(t, rules), Hooks: hooks})
+	i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, rules), Hooks: hooks})
 	return i.Invoke(t.Context(), agent.Request{
 		Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(args),
 		Target: registry.Target{SessionID: "s1"},

@@ -26,9 +26,18 @@ type Router interface {
 	Resolve(ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select) (registry.Route, error)
 }
 
-// Config configures an Invoker. Router and Policy are required.
+// Ledger is the part of registry.Calls the Invoker needs.
+type Ledger interface {
+	Finish(rec registry.Record, res registry.Result, err error)
+	Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error)
+	ByKey(ctx context.Context, tenant, key string) (registry.Record, error)
+	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
+}
+
+// Config configures an Invoker. Router, Ledger and Policy are required.
 type Config struct {
 	Router     Router
+	Ledger     Ledger
 	Policy     *Policy
 	Schemas    *Schemas      // default: NewSchemas()
 	Hooks      []Hook        // custom hooks, run after the policy and before the validation of the arguments
@@ -40,6 +49,7 @@ type Config struct {
 // Invoker is the one operation behind every door. It is safe for concurrent use.
 type Invoker struct {
 	router     Router
+	ledger     Ledger
 	hooks      pipeline
 	timeout    time.Duration
 	maxTimeout time.Duration
@@ -64,34 +74,52 @@ func NewInvoker(cfg Config) *Invoker {
 	hooks := pipeline{cfg.Policy}
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
-	return &Invoker{router: cfg.Router, hooks: hooks, timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log}
+	return &Invoker{
+		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log,
+	}
 }
 
 // Request asks for one call.
 type Request struct {
+	CallID  string // default: a new one
 	Caller  guard.Identity
 	Tool    string
 	Args    json.RawMessage // a JSON object; empty means {}
 	Target  registry.Target
 	Select  registry.Select
 	Timeout time.Duration // zero: the tool's own, else the configured default
+
+	// Async returns as soon as the call has a record, which tells the rest.
+	Async bool
+
+	// IdempotencyKey makes repeating the request harmless: the same request with the same key gets the answer of the
+	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
+	IdempotencyKey string
 }
 
 // Outcome is how a call went. On an error the fields known until then are set.
 type Outcome struct {
 	CallID   string
 	Session  registry.Session
+	State    registry.State
 	Result   registry.Result
 	Duration time.Duration
+	Replayed bool // the answer is that of an earlier call with the same idempotency key
 }
 
-// Invoke resolves, checks and runs a call. Cancelling ctx cancels it. The error is always an *registry.Error with
-// CallID and Dispatched set; a tool that ran and failed is no error.
+// Invoke resolves, checks and runs a call. Cancelling ctx cancels it, unless it is asynchronous or carries an
+// idempotency key. The error is always an *registry.Error with CallID and Dispatched set; a tool that ran and failed
+// is no error.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	start := time.Now()
-	out := Outcome{CallID: registry.NewCallID()}
+	if req.CallID == "" {
+		req.CallID = registry.NewCallID()
+	}
+	out := Outcome{CallID: req.CallID}
 	err := i.invoke(ctx, req, &out)
-	out.Duration = time.Since(start)
+	if out.Duration == 0 {
+		out.Duration = time.Since(start)
+	}
 	if err == nil {
 		return out, nil
 	}
@@ -110,20 +138,34 @@ func (i *Invoker) invoke(ctx context.Context, req Request, out *Outcome) error {
 	if err := checkArgs(req.Args); err != nil {
 		return err
 	}
-	route, err := i.router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select)
-	if err != nil {
-		return err
+	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args)
+	rec.UserID = req.Caller.User
+	route, inv, err := i.prepare(ctx, req, out)
+	rec.SessionID, rec.DeviceID, rec.TimeoutMS = out.Session.Key.Session, out.Session.DeviceID, inv.Timeout.Milliseconds()
+	if req.Async || req.IdempotencyKey != "" {
+		return i.invokeDurable(ctx, req, durable{route: route, inv: inv, rec: rec, refused: err}, out)
 	}
-	out.Session = route.Session
-	inv := Invocation{
-		CallID: out.CallID, Caller: req.Caller, Session: route.Session, Spec: route.Spec,
-		Args: req.Args, Timeout: i.clamp(req.Timeout, route.Spec.Timeout()),
-	}
-	if err = i.hooks.before(ctx, &inv); err == nil {
-		out.Result, err = execute(ctx, NewRemoteTool(i.router, route, out.CallID), inv)
+	if err == nil {
+		tool := NewRemoteTool(i.router, route, req.CallID)
+		tool.record = &rec
+		out.Result, err = execute(ctx, tool, inv)
+		out.State = out.Result.State()
 	}
 	i.hooks.after(ctx, i.log, inv, *out, err)
+	i.ledger.Finish(rec, out.Result, err)
 	return err
+}
+
+// prepare does everything that comes before the tool runs.
+func (i *Invoker) prepare(ctx context.Context, req Request, out *Outcome) (registry.Route, Invocation, error) {
+	inv := Invocation{CallID: req.CallID, Caller: req.Caller, Args: req.Args, Timeout: i.clamp(req.Timeout, 0)}
+	route, err := i.router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select)
+	if err != nil {
+		return route, inv, err
+	}
+	out.Session = route.Session
+	inv.Session, inv.Spec, inv.Timeout = route.Session, route.Spec, i.clamp(req.Timeout, route.Spec.Timeout())
+	return route, inv, i.hooks.before(ctx, &inv)
 }
 
 // execute runs a tool with its deadline and nothing else of the server.

@@ -32,7 +32,7 @@ func TestTimeoutIsClamped(t *testing.T) {
 		s.TimeoutMS = tt.tools.Milliseconds()
 		r := &fakeRouter{spec: s}
 		i := agent.NewInvoker(agent.Config{
-			Router: r, Policy: newPolicy(t, agent.PolicyRules{}), Timeout: tt.fallback, MaxTimeout: tt.most,
+			Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{}), Timeout: tt.fallback, MaxTimeout: tt.most,
 		})
 		if _, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Timeout: tt.asked}); err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ type secretKey struct{}
 // A remote tool sees a deadline and nothing else of the server.
 func TestContextCarriesNoValues(t *testing.T) {
 	r := &fakeRouter{spec: spec("t", "")}
-	i := agent.NewInvoker(agent.Config{Router: r, Policy: newPolicy(t, agent.PolicyRules{})})
+	i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{})})
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), secretKey{}, "workspace"))
 	defer cancel()
 	if _, err := i.Invoke(ctx, agent.Request{Tool: "t"}); err != nil {
@@ -77,7 +77,7 @@ func TestArgsMustBeAnObject(t *testing.T) {
 		deep(agent.MaxArgsDepth + 1): false, strings.Repeat("{", 100_000): false,
 	} {
 		r := &fakeRouter{spec: spec("t", "")}
-		i := agent.NewInvoker(agent.Config{Router: r, Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{})})
 		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Args: json.RawMessage(args)})
 		if ok != (err == nil) {
 			t.Errorf("%.40q: %v", args, err)
@@ -104,7 +104,7 @@ func TestErrorsAreComplete(t *testing.T) {
 		"store is away": {registry.StoreUnavailable("list", errors.New("x")), nil, registry.CodeStoreUnavailable, registry.DispatchedNo},
 	} {
 		r := &fakeRouter{spec: spec("t", ""), resolveErr: tt.resolve, callErr: tt.call}
-		i := agent.NewInvoker(agent.Config{Router: r, Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{})})
 		out, err := i.Invoke(t.Context(), agent.Request{Caller: guard.Identity{Tenant: "default"}, Tool: "t"})
 		e := wantCode(t, err, tt.code)
 		if e.Dispatched != tt.dispatched || e.CallID == "" || e.CallID != out.CallID {

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -157,6 +156,7 @@ func TestExpensiveSchemasAreRefusedFast(t *testing.T) {
 			`"properties":{"definitions":{"$ref":"#/$defs/l60"}}`, 1), `{"definitions":{}}`},
 		"recursion times data": {`{"properties":{"n":{"allOf":[{"$ref":"#"},{"$ref":"#"}]}}}`, nested},
 		"recursion by pattern": {`{"patternProperties":{"n":{"$ref":"#"}},"additionalProperties":{"$ref":"#"},"properties":{"n":{"$ref":"#"}}}`, nested},
+		"measuring itself":     {measuringBomb(), `{}`},
 		"dynamic":              {`{"$dynamicAnchor":"a","properties":{"n":{"$dynamicRef":"#a"}}}`, nested},
 		"huge exponents":       {`{"properties":{"n":{"multipleOf":7}}}`, `{"n":[` + strings.Repeat(`1e1000000,`, 1000) + `1]}`},
 		"exponents in it":      {`{"properties":{"n":{"maximum":1e1000000}}}`, `{"n":1}`},
@@ -168,6 +168,18 @@ func TestExpensiveSchemasAreRefusedFast(t *testing.T) {
 		}
 		wantCode(t, err, registry.CodeInvalidRequest)
 	}
+}
+
+// measuringBomb is recursive and has a long chain in front of a doubling tail, so that looking at each of its parts by
+// itself visits all that follow.
+func measuringBomb() string {
+	tail := strings.TrimSuffix(strings.TrimPrefix(laughs(12), `{"$defs":{`), `},"$ref":"#/$defs/l12"}`)
+	var b strings.Builder
+	b.WriteString(`{"properties":{"a":{"$ref":"#"},"b":{"$ref":"#/$defs/c0"}},"$defs":{` + tail)
+	for i := range 1800 {
+		fmt.Fprintf(&b, `,"c%d":{"$ref":"#/$defs/c%d"}`, i, i+1)
+	}
+	return b.String() + `,"c1800":{"$ref":"#/$defs/l12"}}}`
 }
 
 // What real tools use stays usable: recursion over filters, trees and JSON itself, with arguments of ordinary size.
@@ -224,42 +236,4 @@ func TestSchemasConcurrently(t *testing.T) {
 		})
 	}
 	work.Wait()
-}
-
-func TestAdmission(t *testing.T) {
-	policy := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec", "sys.*"}})
-	a := agent.NewAdmission(policy, agent.NewSchemas(), 2)
-	got, err := a.Admit(registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c", Parameters: json.RawMessage(`{ "type" : "object" }`)}, 1)
-	if err != nil || got.Description != "abc" || string(got.Parameters) != `{"type":"object"}` {
-		t.Errorf("admitted %+v, %v", got, err)
-	}
-	if got, err = a.Admit(registry.ToolSpec{Name: "bare"}, 0); err != nil || string(got.Parameters) != `{"type":"object"}` {
-		t.Errorf("admitted %+v, %v", got, err)
-	}
-	for name, tt := range map[string]struct {
-		spec    registry.ToolSpec
-		offered int
-		code    registry.Code
-	}{
-		"bad name":   {registry.ToolSpec{Name: "1t"}, 0, registry.CodeInvalidRequest},
-		"no name":    {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
-		"denied":     {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
-		"too many":   {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
-		"bad schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"type":1}`)}, 0, registry.CodeInvalidRequest},
-		"no schema":  {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`[]`)}, 0, registry.CodeInvalidRequest},
-		"laughs":     {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(laughs(40))}, 0, registry.CodeInvalidRequest},
-		"huge":       {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"description":"` + strings.Repeat("x", registry.MaxSchemaBytes) + `"}`)}, 0, registry.CodeInvalidRequest},
-		"deep": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(
-			strings.Repeat(`{"not":`, 40) + `{}` + strings.Repeat(`}`, 40))}, 0, registry.CodeInvalidRequest},
-		"bad level": {registry.ToolSpec{Name: "t", SecurityLevel: "root"}, 0, registry.CodeInvalidRequest},
-	} {
-		if _, err := a.Admit(tt.spec, tt.offered); err == nil {
-			t.Errorf("%s was admitted", name)
-		} else {
-			wantCode(t, err, tt.code)
-		}
-	}
-	if _, err := agent.NewAdmission(policy, agent.NewSchemas(), 0).Admit(registry.ToolSpec{Name: "t"}, agent.DefaultMaxTools-1); err != nil {
-		t.Errorf("the default limit: %v", err)
-	}
 }

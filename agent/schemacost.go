@@ -48,8 +48,9 @@ func measure(root *jsonschema.Schema) (schemaCost, error) {
 	if !m.recursive {
 		return cost, nil
 	}
+	steps := 0 // shared by all walks: measuring must not become the expensive part
 	for s := range m.seen {
-		b, err := branchingOf(s)
+		b, err := branchingOf(s, &steps)
 		if err != nil {
 			return schemaCost{}, err
 		}
@@ -108,16 +109,15 @@ func (m *measurement) expand(s *jsonschema.Schema) error {
 
 // branchingOf returns how many subschemas visit one and the same part of a value that s is applied to. Parts are
 // told apart by name where the schema does; what applies to any property or item counts for each.
-func branchingOf(s *jsonschema.Schema) (int, error) {
+func branchingOf(s *jsonschema.Schema, steps *int) (int, error) {
 	visits := make(map[part]int)
-	steps := 0
 	onPath := make(map[*jsonschema.Schema]bool)
 	var walk func(*jsonschema.Schema) error
 	walk = func(s *jsonschema.Schema) error {
 		if onPath[s] {
 			return nil
 		}
-		if steps++; steps > maxSchemaSize {
+		if *steps++; *steps > maxSchemaSize {
 			return errSchemaSize
 		}
 		onPath[s] = true

@@ -23,12 +23,14 @@ type Caller interface {
 	Call(ctx context.Context, c registry.Call) (registry.Result, error)
 }
 
-// RemoteTool is a tool on a device, bound to one call id. All it ever passes on are the arguments and the time that
-// is left: a device sees nothing of the server.
+// RemoteTool is a tool on a device, bound to one call. All it ever passes on are the arguments and the time that is
+// left: a device sees nothing of the server.
 type RemoteTool struct {
-	callID string
-	route  registry.Route
-	router Caller
+	callID  string
+	route   registry.Route
+	router  Caller
+	durable bool
+	record  *registry.Record // kept up to date on the way; may be nil
 }
 
 var _ Tool = RemoteTool{}
@@ -47,7 +49,9 @@ func (t RemoteTool) Execute(ctx context.Context, args json.RawMessage) (registry
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = time.Until(deadline)
 	}
-	return t.router.Call(ctx, registry.Call{ID: t.callID, Route: t.route, Args: args, Timeout: timeout})
+	return t.router.Call(ctx, registry.Call{
+		ID: t.callID, Route: t.route, Args: args, Timeout: timeout, Durable: t.durable, Record: t.record,
+	})
 }
 
 // deadlineOnly is a context reduced to deadline and cancellation: no value of the server reaches a tool through it.
@@ -59,3 +63,6 @@ func (deadlineOnly) Value(any) any { return nil }
 // AfterFunc lets contexts derived from this one hear of its end without a goroutine each: package context looks for
 // this method, because the value it would otherwise find its own kind by is hidden.
 func (d deadlineOnly) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(d.Context, f) }
+
+// Cause tells why the context ended, which package context could only find among the hidden values.
+func (d deadlineOnly) Cause() error { return context.Cause(d.Context) }

@@ -48,10 +48,12 @@ func TestBadBodies(t *testing.T) {
 		"timeout fraction":         {`{"timeout_ms":1.5}`, `"timeout_ms"`},
 		"timeout string":           {`{"timeout_ms":"1000"}`, `"timeout_ms"`},
 		"timeout null":             {`{"timeout_ms":null}`, `"timeout_ms"`},
-		"mode async":               {`{"mode":"async"}`, `"async"`},
 		"mode other":               {`{"mode":"later"}`, `"mode"`},
 		"mode number":              {`{"mode":1}`, `"mode"`},
-		"idempotency key":          {`{"idempotency_key":"k"}`, "idempotency"},
+		"key empty":                {`{"idempotency_key":""}`, `"idempotency_key"`},
+		"key number":               {`{"idempotency_key":1}`, `"idempotency_key"`},
+		"key with a space":         {`{"idempotency_key":"a b"}`, "idempotency key"},
+		"key too long":             {`{"idempotency_key":"` + strings.Repeat("k", 256) + `"}`, "idempotency key"},
 		"select other":             {`{"select":"oldest"}`, `"select"`},
 		"select empty":             {`{"select":""}`, `"select"`},
 		"invalid UTF-8":            {"{\"args\":{\"a\":\"\xff\"}}", "UTF-8"},
@@ -128,14 +130,27 @@ func TestMediaTypes(t *testing.T) {
 	}), 415, registry.CodeUnsupportedMedia)
 }
 
-func TestIdempotencyHeaderIsNotIgnored(t *testing.T) {
+func TestIdempotencyKeyHeader(t *testing.T) {
 	f := newFleet(t, setup{})
 	f.connect(0, session("s1"), echo, tools("t")...)
-	p := wantProblem(f.send(request{
-		method: http.MethodPost, path: "/api/tools/t/call", header: http.Header{"Idempotency-Key": {"k"}},
-	}), 400, registry.CodeInvalidRequest)
-	if !strings.Contains(p.Detail, "idempotency") {
-		t.Errorf("detail %s", p.Detail)
+	for _, tt := range []struct {
+		header []string
+		body   string
+		status int
+	}{
+		{[]string{"a"}, "", 200},
+		{[]string{"b"}, `{"idempotency_key":"b"}`, 200},
+		{[]string{"c"}, `{"idempotency_key":"d"}`, 400},
+		{[]string{"e", "e"}, "", 400},
+		{[]string{""}, "", 400},
+		{[]string{"with space"}, "", 400},
+	} {
+		r := f.send(request{
+			method: http.MethodPost, path: "/api/tools/t/call", body: tt.body, header: http.Header{"Idempotency-Key": tt.header},
+		})
+		if r.status != tt.status {
+			t.Errorf("header %q, body %s: status %d, want %d: %s", tt.header, tt.body, r.status, tt.status, r.body)
+		}
 	}
 }
 

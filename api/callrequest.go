@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,8 @@ type callRequest struct {
 	target   registry.Target
 	timeout  time.Duration // zero when absent
 	sel      registry.Select
+	async    bool
+	key      string // of idempotency; empty when absent
 }
 
 // parseCall reads the body of a call. An empty body means {}.
@@ -39,7 +40,7 @@ func parseCall(body []byte) (callRequest, error) {
 		read func(json.RawMessage) error
 	}{
 		{"args", r.readArgs}, {"target", r.readTarget}, {"timeout_ms", r.readTimeout},
-		{"mode", r.readMode}, {"idempotency_key", refuseIdempotency}, {"select", r.readSelect},
+		{"mode", r.readMode}, {"idempotency_key", r.readKey}, {"select", r.readSelect},
 	} {
 		if text, ok := fields[f.name]; ok {
 			if err := f.read(text); err != nil {
@@ -109,13 +110,12 @@ func (r *callRequest) readMode(text json.RawMessage) error {
 	switch mode, err := readString(text, "mode"); {
 	case err != nil:
 		return err
-	case mode == "async":
-		return registry.Errorf(registry.CodeInvalidRequest,
-			`This gateway does not run calls in the mode "async". Leave mode out or send "sync".`)
-	case mode != "sync":
-		return wrongType("mode", `"sync"`)
+	case mode != registry.ModeSync && mode != registry.ModeAsync:
+		return wrongType("mode", `"sync" or "async"`)
+	default:
+		r.async = mode == registry.ModeAsync
+		return nil
 	}
-	return nil
 }
 
 func (r *callRequest) readSelect(text json.RawMessage) error {
@@ -131,15 +131,23 @@ func (r *callRequest) readSelect(text json.RawMessage) error {
 	}
 }
 
-// errNoIdempotency is said aloud: a caller that relies on a key being honoured could otherwise run a tool twice.
-var errNoIdempotency = registry.Errorf(registry.CodeInvalidRequest,
-	"This gateway does not keep idempotency keys. Send the call without one; dispatched says whether a retry is safe.")
+func (r *callRequest) readKey(text json.RawMessage) (err error) {
+	r.key, err = readString(text, "idempotency_key")
+	return err
+}
 
-func refuseIdempotency(json.RawMessage) error { return errNoIdempotency }
-
-func checkCallHeaders(header http.Header) error {
-	if len(header.Values("Idempotency-Key")) > 0 {
-		return errNoIdempotency
+// readKeyHeader takes the key from the header Idempotency-Key. Two keys that differ are a mistake nobody can resolve for
+// the caller: whichever is taken, a repetition could run the tool twice.
+func (r *callRequest) readKeyHeader(values []string) error {
+	switch {
+	case len(values) == 0:
+		return nil
+	case len(values) > 1 || values[0] == "":
+		return registry.Errorf(registry.CodeInvalidRequest, "The header Idempotency-Key must be given once, and not be empty.")
+	case r.key != "" && r.key != values[0]:
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"The header Idempotency-Key and the field \"idempotency_key\" differ. Send one, or the same twice.")
 	}
+	r.key = values[0]
 	return nil
 }

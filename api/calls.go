@@ -11,8 +11,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// writeMargin is how long after a call's own deadline its caller may still take to receive the answer.
-const writeMargin = 5 * time.Second
+const (
+	// writeMargin is how long after a call's own deadline its answer may still take: a request that joins a call is
+	// answered a few seconds after that call's deadline at the latest, and then its caller has to receive it.
+	writeMargin = 10 * time.Second
+
+	headerReplayed = "Idempotent-Replayed"
+)
 
 // callAnswer is the answer to a call that ran, whether its tool succeeded or not.
 type callAnswer struct {
@@ -27,23 +32,49 @@ type callAnswer struct {
 	DurationMS int64           `json:"duration_ms"`
 }
 
+// callAccepted is the answer to an asynchronous call, which goes on by itself.
+type callAccepted struct {
+	CallID    string         `json:"call_id"`
+	Mode      string         `json:"mode"`
+	State     registry.State `json:"state"`
+	SessionID string         `json:"session_id"`
+	DeviceID  string         `json:"device_id,omitempty"`
+}
+
 // callTool serves both call routes: the one that names a session in its path and the one that does not.
 func (h *handler) callTool(c *gin.Context, _ params) {
 	req, err := h.readCall(c)
 	if err != nil {
-		h.failCall(c, err)
+		h.fail(c, err)
 		return
 	}
-	finishWritingBy(c, time.Now().Add(h.longest(req.Timeout)+writeMargin))
+	if !req.Async {
+		finishWritingBy(c, time.Now().Add(h.longest(req.Timeout)+writeMargin))
+	}
 	out, err := h.Invoker.Invoke(c.Request.Context(), req)
-	if err != nil {
-		h.failCall(c, err)
-		return
+	if out.Replayed && registry.AsError(err).Code != registry.CodeIdempotency {
+		c.Header(headerReplayed, "true")
 	}
+	switch {
+	case err != nil:
+		h.fail(c, err)
+	case req.Async:
+		h.accept(c, out)
+	default:
+		h.answer(c, out)
+	}
+}
+
+// answer writes how a call went. The call is not always the one this request brought: a replayed one has its own id.
+func (h *handler) answer(c *gin.Context, out agent.Outcome) {
 	noteCall(c, out.CallID)
-	body, err := encode(answerOf(out))
+	body, err := encode(callAnswer{
+		CallID: out.CallID, State: out.Result.State(), Success: out.Result.Success, Output: out.Result.Output,
+		Structured: out.Result.Structured, Error: out.Result.Error,
+		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, DurationMS: out.Duration.Milliseconds(),
+	})
 	if err != nil { // only the device's own JSON can be unfit
-		h.failCall(c, &registry.Error{
+		h.fail(c, &registry.Error{
 			Code: registry.CodeInvalidResult, Message: "The device answered with something that is not valid JSON.",
 			Dispatched: registry.DispatchedYes, CallID: out.CallID, Cause: err,
 		})
@@ -52,17 +83,32 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	h.writeJSON(c, http.StatusOK, body)
 }
 
+// accept says where an asynchronous call can be followed.
+func (h *handler) accept(c *gin.Context, out agent.Outcome) {
+	noteCall(c, out.CallID)
+	body, err := encode(callAccepted{
+		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
+		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID,
+	})
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	c.Header("Location", pathCalls+"/"+out.CallID)
+	h.writeJSON(c, http.StatusAccepted, body)
+}
+
 // readCall turns a request into one for the Invoker.
 func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
-	if err := checkCallHeaders(c.Request.Header); err != nil {
-		return agent.Request{}, err
-	}
 	body, err := readBody(c.Writer, c.Request, h.MaxBody)
 	if err != nil {
 		return agent.Request{}, err
 	}
 	r, err := parseCall(body)
 	if err != nil {
+		return agent.Request{}, err
+	}
+	if err := r.readKeyHeader(c.Request.Header.Values("Idempotency-Key")); err != nil {
 		return agent.Request{}, err
 	}
 	if session := c.Param("id"); session != "" {
@@ -77,7 +123,8 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 		return agent.Request{}, registry.Errorf(registry.CodeToolNotFound, "No tool can have the name %.80q.", tool)
 	}
 	return agent.Request{
-		Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel, Timeout: r.timeout,
+		CallID: c.GetString(keyCallID), Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel,
+		Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key,
 	}, nil
 }
 
@@ -88,12 +135,4 @@ func (h *handler) longest(asked time.Duration) time.Duration {
 		return h.MaxCallTimeout
 	}
 	return min(asked, h.MaxCallTimeout)
-}
-
-func answerOf(out agent.Outcome) callAnswer {
-	return callAnswer{
-		CallID: out.CallID, State: out.Result.State(), Success: out.Result.Success, Output: out.Result.Output,
-		Structured: out.Result.Structured, Error: out.Result.Error,
-		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, DurationMS: out.Duration.Milliseconds(),
-	}
 }

@@ -12,8 +12,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DefaultMaxBody bounds a request body when nothing else is configured, in bytes.
-const DefaultMaxBody = 1 << 20
+// What holds when nothing else is configured.
+const (
+	DefaultMaxBody    = 1 << 20 // bytes of a request body
+	DefaultMaxStreams = 1000    // event streams open at once
+)
 
 // Kicker ends a session wherever its socket is. *registry.Presence is one.
 type Kicker interface {
@@ -21,13 +24,26 @@ type Kicker interface {
 	Kick(ctx context.Context, s registry.Session) error
 }
 
-// Config says what the HTTP door stands on. Invoker, Directory, Kicker, Policy, Auth and Origins are required. What
-// the functions and interfaces do must be safe for concurrent use.
+// Calls is what can be asked of calls once they are made, from any pod. *registry.Calls is one. What a tenant may not
+// see does not exist for it: registry.CodeCallNotFound.
+type Calls interface {
+	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
+	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
+	Cancel(ctx context.Context, tenant, callID string) (registry.Record, error)
+	Events(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, registry.Record, error)
+	List(ctx context.Context, q registry.CallQuery) (page []registry.Record, next string, err error)
+	Feed(ctx context.Context, tenant, after string, limit int, wait time.Duration) ([]registry.Activity, error)
+	FeedEnd(ctx context.Context, tenant string) (string, error)
+}
+
+// Config says what the HTTP door stands on. Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required.
+// What the functions and interfaces do must be safe for concurrent use.
 type Config struct {
 	Pod     string // id of this pod, sent as X-Farhand-Pod with every response
 	Version string // of the program, shown by /healthz and /openapi.json; default "dev"
 
 	Invoker   *agent.Invoker
+	Calls     Calls
 	Directory registry.Directory
 	Kicker    Kicker
 	Policy    *agent.Policy // says which of the listed tools are enabled
@@ -40,13 +56,14 @@ type Config struct {
 
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
 	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
+	MaxStreams     int           // event streams open at once; default DefaultMaxStreams
 	Log            *slog.Logger  // default: discard
 }
 
 func (cfg Config) withDefaults() (Config, error) {
-	if cfg.Invoker == nil || cfg.Directory == nil || cfg.Kicker == nil || cfg.Policy == nil || cfg.Auth == nil ||
-		cfg.Origins == nil {
-		return cfg, errors.New("api: Invoker, Directory, Kicker, Policy, Auth and Origins are required")
+	if cfg.Invoker == nil || cfg.Calls == nil || cfg.Directory == nil || cfg.Kicker == nil || cfg.Policy == nil ||
+		cfg.Auth == nil || cfg.Origins == nil {
+		return cfg, errors.New("api: Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required")
 	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
@@ -62,6 +79,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.MaxCallTimeout <= 0 {
 		cfg.MaxCallTimeout = agent.DefaultMaxCallTimeout
+	}
+	if cfg.MaxStreams <= 0 {
+		cfg.MaxStreams = DefaultMaxStreams
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

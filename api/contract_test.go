@@ -45,7 +45,7 @@ func loadContract() *contract {
 	origins, _ := guard.NewOrigins(nil, false)
 	store := registry.NewMemory(registry.MemoryOptions{})
 	handler, err := api.NewHandler(api.Config{
-		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Directory: store, Kicker: (*registry.Presence)(nil),
+		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*registry.Calls)(nil), Directory: store, Kicker: (*registry.Presence)(nil),
 		Policy: policy, Auth: guard.Anonymous{}, Origins: origins,
 	})
 	if err != nil {
@@ -162,7 +162,9 @@ func checkContract(t *testing.T, req *http.Request, r reply) {
 	for name := range headers {
 		documented.Set(name, "yes")
 	}
-	for _, name := range []string{"ETag", "Retry-After", "WWW-Authenticate", "Allow", "X-Farhand-Call-Id"} {
+	for _, name := range []string{
+		"ETag", "Retry-After", "WWW-Authenticate", "Allow", "X-Farhand-Call-Id", "Location", "Idempotent-Replayed",
+	} {
 		if r.header.Get(name) != "" && documented.Get(name) == "" {
 			t.Errorf("%s %s: %d has an undocumented header %s", req.Method, path.template, r.status, name)
 		}
@@ -175,7 +177,11 @@ func checkContract(t *testing.T, req *http.Request, r reply) {
 		return
 	}
 	for media, body := range content {
-		c.checkBody(t, body.(object)["schema"].(object), media, r)
+		schema := body.(object)["schema"].(object)
+		c.checkBody(t, schema, media, r)
+		if content, ok := schema["contentSchema"].(object); ok {
+			c.checkEvents(t, content["$ref"].(string), r)
+		}
 	}
 }
 
@@ -189,16 +195,35 @@ func (c *contract) checkBody(t *testing.T, schema object, media string, r reply)
 	if !ok || len(r.body) == 0 {
 		return
 	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.body))
-	if err == nil {
-		var compiled *jsonschema.Schema
-		if compiled, err = c.compile(ref); err == nil {
-			err = compiled.Validate(value)
-		}
-	}
-	if err != nil {
+	if err := c.validate(ref, r.body); err != nil {
 		t.Errorf("the body is not as documented: %v\n%s", err, r.body)
 	}
+}
+
+func (c *contract) checkEvents(t *testing.T, ref string, r reply) {
+	t.Helper()
+	for _, e := range parseEvents(t, bytes.NewReader(r.body)) {
+		c.checkEvent(t, ref, e)
+	}
+}
+
+func (c *contract) checkEvent(t *testing.T, ref string, e event) {
+	t.Helper()
+	if err := c.validate(ref, e.data); err != nil {
+		t.Errorf("an event is not as documented: %v\n%s", err, e.data)
+	}
+}
+
+func (c *contract) validate(ref string, text []byte) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	compiled, err := c.compile(ref)
+	if err != nil {
+		return err
+	}
+	return compiled.Validate(value)
 }
 
 // compiling guards the compiler, which is not safe for concurrent use.

@@ -18,6 +18,7 @@ const (
 	cursorTools    cursorKind = "t" // Generation, Session and, inside a session, Name
 	cursorGroups   cursorKind = "g" // Name: a cursor of the directory
 	cursorNames    cursorKind = "n" // Name and Hash
+	cursorCalls    cursorKind = "c" // Name: the id of an entry of the feed
 )
 
 // cursor is the place of the last row of a page. Clients see it as one opaque word.
@@ -65,6 +66,8 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 	case cursorSessions, cursorTools:
 		key := registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}
 		return c, c.Generation > 0 && key.Validate() == nil
+	case cursorCalls:
+		return c, registry.CheckFeedID(c.Name) == nil
 	default:
 		return c, c.Name != ""
 	}

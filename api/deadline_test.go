@@ -39,7 +39,8 @@ func TestWriteDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler, err := NewHandler(Config{
-		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, Policy: policy}), Directory: store,
+		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: policy}),
+		Calls:   pod.Calls, Directory: store,
 		Kicker: pod.Presence, Policy: policy, Auth: guard.Anonymous{}, Origins: origins, MaxCallTimeout: 10 * time.Minute,
 	})
 	if err != nil {
@@ -54,6 +55,8 @@ func TestWriteDeadlines(t *testing.T) {
 		{http.MethodPost, "/api/tools/t/call", "", 10*time.Minute + writeMargin},
 		{http.MethodPost, "/api/tools/t/call", `{"timeout_ms":60000}`, time.Minute + writeMargin},
 		{http.MethodPost, "/api/tools/t/call", `{"timeout_ms":86400000}`, 10*time.Minute + writeMargin},
+		{http.MethodPost, "/api/tools/t/call", `{"mode":"async","timeout_ms":60000}`, writeTimeout},
+		{http.MethodGet, "/api/calls/x?wait_ms=60000", "", time.Minute + writeTimeout},
 	} {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 		handler.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body)))

@@ -3,5 +3,5 @@
 //
 //	request ─▶ pod header, log, recovery ─▶ origin ─▶ bearer token ─▶ route ─▶ strict reading ─▶ operation
 //
-// routes.go lists every route, problem.go every error code with its status, openapi/ what is promised about both.
+// routes.go lists every route, agent/guard every error code with its status, openapi/ what is promised about both.
 package api

@@ -89,15 +89,16 @@ func TestRequestSchemaAgrees(t *testing.T) {
 		`{}`, `{"args":{}}`, `{"args":{"a":[1,null]}}`, `{"timeout_ms":1000}`, `{"mode":"sync"}`, `{"select":"any"}`,
 		`{"select":"newest"}`, `{"target":{}}`, `{"target":{"session_id":"s1"}}`, `{"target":{"labels":{}}}`,
 		`{"args":[]}`, `{"args":null}`, `{"args":1}`, `{"timeout_ms":0}`, `{"timeout_ms":"1"}`, `{"timeout_ms":1.5}`,
-		`{"mode":"async"}`, `{"mode":1}`, `{"select":""}`, `{"select":"first"}`, `{"target":null}`, `{"target":{"x":1}}`,
-		`{"target":{"session_id":""}}`, `{"target":{"labels":{"a":1}}}`, `{"idempotency_key":"k"}`, `{"arg":{}}`, `[]`, `null`,
+		`{"mode":"async"}`, `{"mode":"later"}`, `{"mode":1}`, `{"select":""}`, `{"select":"first"}`, `{"target":null}`, `{"target":{"x":1}}`,
+		`{"target":{"session_id":""}}`, `{"target":{"labels":{"a":1}}}`, `{"idempotency_key":"k"}`, `{"idempotency_key":""}`,
+		`{"idempotency_key":"a b"}`, `{"idempotency_key":"ü"}`, `{"idempotency_key":1}`, `{"arg":{}}`, `[]`, `null`,
 	} {
 		value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		documented := schema.Validate(value) == nil
-		if got := f.post("/api/tools/t/call", body); (got.status == 200) != documented {
+		if got := f.post("/api/tools/t/call", body); (got.status/100 == 2) != documented {
 			t.Errorf("%s: documented as valid: %v, answered %d", body, documented, got.status)
 		}
 	}

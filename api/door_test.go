@@ -12,12 +12,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+const someCall = "123e4567-e89b-42d3-a456-426614174000"
+
 // everyRoute has one request for each route below /api, and two that do not exist there.
 var everyRoute = []request{
 	{path: "/api/tools"}, {path: "/api/sessions"}, {path: "/api/sessions/s1"},
 	{method: http.MethodDelete, path: "/api/sessions/s1"},
 	{method: http.MethodPost, path: "/api/tools/t/call"},
 	{method: http.MethodPost, path: "/api/sessions/s1/tools/t/call"},
+	{path: "/api/calls"}, {path: "/api/events"}, {path: "/api/calls/" + someCall}, {path: "/api/calls/" + someCall + "/events"},
+	{method: http.MethodDelete, path: "/api/calls/" + someCall},
 	{path: "/api/secret"}, {method: http.MethodPut, path: "/api/tools"}, {method: http.MethodHead, path: "/api/tools"},
 }
 
@@ -36,6 +40,9 @@ func TestEveryRouteNeedsAToken(t *testing.T) {
 			}
 			if r.method != http.MethodHead {
 				wantProblem(got, 401, registry.CodeUnauthenticated)
+			}
+			if isCall := r.method == http.MethodPost; isCall != (got.header.Get("X-Farhand-Call-Id") != "") {
+				t.Errorf("%s %s: call id %q", r.method, r.path, got.header.Get("X-Farhand-Call-Id"))
 			}
 		}
 	}
@@ -151,6 +158,24 @@ func TestHealthAndReadiness(t *testing.T) {
 	}
 	if f.get("/healthz").status != 200 {
 		t.Error("not ready is not dead")
+	}
+}
+
+// What kept a pod from being ready may be told if it was written to be told; its cause never is.
+func TestReadinessTellsWhy(t *testing.T) {
+	var ready error
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Ready = func(context.Context) error { return ready } }})
+	deaf := registry.StoreUnavailable("receive", errors.New("10.0.0.1 is silent"))
+	deaf.Message = "Messages from other pods do not arrive at this one."
+	ready = deaf
+	r := f.get("/readyz")
+	if p := wantProblem(r, 503, registry.CodeStoreUnavailable); p.Detail != deaf.Message || strings.Contains(string(r.body), "10.0.0.1") {
+		t.Errorf("body %s", r.body)
+	}
+	ready = registry.Errorf(registry.CodeInternal, "whatever") // a probe must see 503 all the same
+	wantProblem(f.get("/readyz"), 503, registry.CodeStoreUnavailable)
+	if log := f.pods[0].log.String(); !strings.Contains(log, "10.0.0.1 is silent") {
+		t.Error("the cause is not in the log")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -16,6 +17,7 @@ type device struct {
 	local  *registry.Local
 	answer func(registry.DeviceCall) (registry.Result, bool) // false: stay silent
 	calls  chan registry.DeviceCall
+	told   chan string // ids of calls nobody waits for any more
 	closed chan registry.CloseCause
 	work   sync.WaitGroup
 }
@@ -32,7 +34,10 @@ func silent(registry.DeviceCall) (registry.Result, bool) { return registry.Resul
 func (f *fleet) connect(pod int, s registry.Session, answer func(registry.DeviceCall) (registry.Result, bool), tools ...registry.ToolSpec) *device {
 	f.Helper()
 	s.Tenant = registry.DefaultTenant
-	d := &device{f: f, answer: answer, calls: make(chan registry.DeviceCall, 64), closed: make(chan registry.CloseCause, 4)}
+	d := &device{
+		f: f, answer: answer, calls: make(chan registry.DeviceCall, 64), told: make(chan string, 64),
+		closed: make(chan registry.CloseCause, 4),
+	}
 	local, _, err := f.pods[pod].Presence.Open(f.Context(), s, d)
 	f.must(err)
 	d.local = local
@@ -59,10 +64,38 @@ func (d *device) Deliver(c registry.DeviceCall) error {
 	go func() {
 		defer d.work.Done()
 		if r, ok := d.answer(c); ok {
-			d.local.Settle(c.ID, r)
+			d.settle(c.ID, r)
 		}
 	}()
 	return nil
+}
+
+// settle sends an answer and waits until the pod has acknowledged it. It reports whether it changed anything.
+func (d *device) settle(callID string, r registry.Result) bool {
+	ignored := make(chan bool, 1)
+	d.local.Settle(callID, r, func(i bool) { ignored <- i })
+	return !<-ignored
+}
+
+// Cancel implements registry.Conn.
+func (d *device) Cancel(callID, _ string) { d.told <- callID }
+
+// cancelled waits until the device is told that nobody waits for a call any more.
+func (d *device) cancelled() string {
+	d.f.Helper()
+	return await(d.f.T, "the device to be told of a cancelled call", d.told)
+}
+
+// await receives from a channel, or fails when nothing comes.
+func await[T any](t *testing.T, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("waited in vain for %s", what)
+		panic("unreachable")
+	}
 }
 
 // Close implements registry.Conn.
@@ -78,13 +111,7 @@ func (d *device) Close(cause registry.CloseCause) {
 // delivered waits for the next call to reach the device.
 func (d *device) delivered() registry.DeviceCall {
 	d.f.Helper()
-	select {
-	case c := <-d.calls:
-		return c
-	case <-time.After(patience):
-		d.f.Fatal("no call reached the device")
-		return registry.DeviceCall{}
-	}
+	return await(d.f.T, "a call to reach the device", d.calls)
 }
 
 // tool makes a definition; the parameters accept everything unless given.

@@ -23,6 +23,7 @@ type plainCall struct {
 	} `json:"target,omitempty"`
 	TimeoutMS json.Number `json:"timeout_ms,omitempty"`
 	Mode      string      `json:"mode,omitempty"`
+	Key       string      `json:"idempotency_key,omitempty"`
 	Select    string      `json:"select,omitempty"`
 }
 
@@ -54,7 +55,8 @@ func FuzzCallBody(f *testing.F) {
 				t.Fatalf("accepted, but encoding/json says %v", err)
 			}
 		}
-		if !bytes.Equal(got.args, plain.Args) || string(got.sel) != plain.Select || got.targeted != (plain.Target != nil) {
+		if !bytes.Equal(got.args, plain.Args) || string(got.sel) != plain.Select || got.targeted != (plain.Target != nil) ||
+			got.key != plain.Key || got.async != (plain.Mode == "async") {
 			t.Fatalf("read as %+v, encoding/json reads %+v", got, plain)
 		}
 		if p := plain.Target; p != nil && (got.target.SessionID != p.SessionID || got.target.DeviceID != p.DeviceID ||
@@ -72,7 +74,7 @@ func FuzzCallBody(f *testing.F) {
 		if err != nil {
 			t.Fatalf("accepted, written as %s, then refused: %v", again, err)
 		}
-		if reread.timeout != got.timeout || reread.sel != got.sel || !sameTarget(reread.target, got.target) ||
+		if reread.timeout != got.timeout || reread.sel != got.sel || reread.key != got.key || reread.async != got.async || !sameTarget(reread.target, got.target) ||
 			!sameJSON(reread.args, got.args) {
 			t.Fatalf("read as %+v, then as %+v", got, reread)
 		}

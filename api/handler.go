@@ -2,15 +2,17 @@ package api
 
 import (
 	"net/http"
+	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 )
 
-// handler holds what every route needs. It is immutable but for its pool, and safe for concurrent use.
+// handler holds what every route needs. It is immutable but for its pool and its counter, and safe for concurrent use.
 type handler struct {
 	Config
 	document []byte // the OpenAPI document
 	zip      gzipPool
+	streams  atomic.Int64 // open now
 }
 
 // NewHandler returns the whole HTTP surface of a pod. It sets deadlines for writing itself, so that its server needs
@@ -37,7 +39,7 @@ func newEngine(h *handler) (*gin.Engine, error) {
 	if err := engine.SetTrustedProxies(nil); err != nil {
 		return nil, err
 	}
-	engine.Use(h.identify, h.logAccess, h.recover, h.limitWriting, h.checkOrigin, h.authenticate)
+	engine.Use(h.identify, h.nameCall, h.logAccess, h.recover, h.limitWriting, h.checkOrigin, h.authenticate)
 	engine.NoRoute(h.notFound)
 	engine.NoMethod(h.methodNotAllowed)
 	for _, r := range h.routes() {

@@ -81,8 +81,10 @@ func (f *fleet) open(p *registry.Pod, store *registry.Memory, s setup) *pod {
 	log := &logBuffer{}
 	cfg := api.Config{
 		Pod: p.ID(), Version: "1.2.3",
-		Invoker:   agent.NewInvoker(agent.Config{Router: p.Router, Policy: policy, Hooks: s.hooks, MaxTimeout: time.Minute}),
-		Directory: store, Kicker: p.Presence, Policy: policy, Auth: guard.NewStaticToken(token), Origins: origins,
+		Invoker: agent.NewInvoker(agent.Config{
+			Router: p.Router, Ledger: p.Calls, Policy: policy, Hooks: s.hooks, MaxTimeout: time.Minute,
+		}),
+		Calls: p.Calls, Directory: store, Kicker: p.Presence, Policy: policy, Auth: guard.NewStaticToken(token), Origins: origins,
 		Ready: p.Ready, MaxCallTimeout: time.Minute,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -30,20 +31,32 @@ func (h *handler) health(c *gin.Context, _ params) {
 // ready says whether new traffic should come here. Calls are still served while it says no.
 func (h *handler) ready(c *gin.Context, _ params) {
 	if h.Draining() {
-		h.fail(c, &registry.Error{
-			Code: registry.CodeDraining, Message: "This pod is stopping. Ask another.", RetryAfter: drainingRetry,
-		})
+		h.fail(c, draining())
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), readyTimeout)
 	defer cancel()
 	if err := h.Ready(ctx); err != nil {
-		h.fail(c, registry.StoreUnavailable("readiness", err))
+		h.fail(c, notReady(err))
 		return
 	}
 	h.writeStatus(c, struct {
 		Status string `json:"status"`
 	}{"ready"})
+}
+
+func draining() *registry.Error {
+	return &registry.Error{
+		Code: registry.CodeDraining, Message: "This pod is stopping. Ask another.", RetryAfter: drainingRetry,
+	}
+}
+
+// notReady returns why a pod cannot serve, as far as that is anybody's business.
+func notReady(err error) error {
+	if e := (*registry.Error)(nil); errors.As(err, &e) && e.Code == registry.CodeStoreUnavailable {
+		return e
+	}
+	return registry.StoreUnavailable("readiness", err) // whatever it is, a probe must see 503
 }
 
 func (h *handler) writeStatus(c *gin.Context, status any) {

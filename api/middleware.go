@@ -69,13 +69,14 @@ func (h *handler) recover(c *gin.Context) {
 			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		c.Abort()
 		if !c.Writer.Written() {
-			h.fail(c, registry.Errorf(registry.CodeInternal, "panic"))
+			// Of a call nobody knows how far it had come.
+			h.fail(c, registry.Errorf(registry.CodeInternal, "panic").With(registry.DispatchedUnknown))
 		}
 	}()
 	c.Next()
 }
 
-// limitWriting bounds how long a slow reader can hold a request. Calls move the deadline, a socket drops it.
+// limitWriting bounds how long a slow reader can hold a request. Calls and streams move the deadline, a socket drops it.
 func (h *handler) limitWriting(c *gin.Context) { finishWritingBy(c, time.Now().Add(writeTimeout)) }
 
 func finishWritingBy(c *gin.Context, deadline time.Time) {

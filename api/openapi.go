@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -64,13 +65,16 @@ func openAPI(version string) ([]byte, error) {
 // problemResponses describes one response for each status an error can have, named by its number.
 func problemResponses() object {
 	codes := make(map[int][]string)
-	for code, kind := range problemKinds {
-		codes[kind.status] = append(codes[kind.status], "`"+string(code)+"`")
+	for _, code := range registry.Codes() {
+		status := guard.ProblemOf(&registry.Error{Code: code}).Status
+		codes[status] = append(codes[status], "`"+string(code)+"`")
 	}
 	responses := make(object)
 	for status, names := range codes {
 		slices.Sort(names)
-		headers := object{headerPod: refHeader("Pod"), headerCallID: refHeader("CallId")}
+		headers := object{
+			headerPod: refHeader("Pod"), headerCallID: refHeader("CallId"), headerReplayed: refHeader("Replayed"),
+		}
 		switch status {
 		case http.StatusUnauthorized:
 			headers["WWW-Authenticate"] = refHeader("Authenticate")
@@ -94,7 +98,9 @@ func responseHeaders() object {
 	}
 	return object{
 		"Pod":          text("The pod that answered."),
-		"CallId":       text("The id of the call, also of one that failed after it was given one."),
+		"CallId":       text("The id of the call, also of one that failed."),
+		"Location":     text("Where the call's record is."),
+		"Replayed":     text("`true` when the answer, or the end, is that of an earlier request with the same idempotency key."),
 		"ETag":         text("Changes whenever the content does. Send it as If-None-Match to get 304 while it has not."),
 		"Authenticate": text("Always Bearer."),
 		"Allow":        text("The methods this path takes."),

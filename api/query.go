@@ -16,7 +16,7 @@ const (
 	maxLimit     = 1000
 )
 
-// params is a query string that parseQuery let through: known names, one value each but for label, none empty but q.
+// params is a query string that parseQuery let through: known names, one value each but for label and type, none empty but q.
 type params map[string][]string
 
 // parseQuery reads a query string. Whatever could make a filter match more than its author meant is an error that
@@ -47,7 +47,7 @@ func checkParam(name string, values, known []string) error {
 		return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %.80q is unknown. This path takes: %s.",
 			name, strings.Join(known, ", "))
 	}
-	if len(values) > 1 && name != "label" {
+	if len(values) > 1 && name != "label" && name != "type" {
 		return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is given more than once.", name)
 	}
 	for _, v := range values {
@@ -73,12 +73,22 @@ func (p params) get(name string) string {
 
 // oneOf returns the value of a parameter that has few, empty when it is absent.
 func (p params) oneOf(name string, choices ...string) (string, error) {
-	v := p.get(name)
-	if v != "" && !slices.Contains(choices, v) {
-		return "", registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q must be one of: %s.",
-			name, strings.Join(choices, ", "))
+	all, err := p.someOf(name, choices...)
+	if len(all) == 0 {
+		return "", err
 	}
-	return v, nil
+	return all[0], nil
+}
+
+// someOf returns the values of a parameter that has few, none when it is absent.
+func (p params) someOf(name string, choices ...string) ([]string, error) {
+	for _, v := range p[name] {
+		if !slices.Contains(choices, v) {
+			return nil, registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q must be one of: %s.",
+				name, strings.Join(choices, ", "))
+		}
+	}
+	return p[name], nil
 }
 
 func (p params) limit() (int, error) {
@@ -93,13 +103,21 @@ func (p params) limit() (int, error) {
 	return n, nil
 }
 
+// sessionID returns the filter for one session.
+func (p params) sessionID() (string, error) {
+	id := p.get("session_id")
+	if id == "" {
+		return "", nil
+	}
+	return id, registry.Key{Tenant: registry.DefaultTenant, Session: id}.Validate()
+}
+
 // target returns the filters that select sessions.
 func (p params) target() (registry.Target, error) {
-	t := registry.Target{SessionID: p.get("session_id"), DeviceID: p.get("device_id"), UserID: p.get("user_id")}
-	if t.SessionID != "" {
-		if err := (registry.Key{Tenant: registry.DefaultTenant, Session: t.SessionID}).Validate(); err != nil {
-			return t, err
-		}
+	t := registry.Target{DeviceID: p.get("device_id"), UserID: p.get("user_id")}
+	var err error
+	if t.SessionID, err = p.sessionID(); err != nil {
+		return t, err
 	}
 	for _, pair := range p["label"] {
 		key, value, ok := strings.Cut(pair, "=")

@@ -15,6 +15,10 @@ const (
 	pathHealth = "/healthz"
 	pathReady  = "/readyz"
 	pathDevice = "/ws/chat"
+
+	pathCall        = "/api/tools/:name/call"
+	pathSessionCall = "/api/sessions/:id/tools/:name/call"
+	pathCalls       = "/api/calls"
 )
 
 // route is one line of the table below. query names the parameters its query string may have.
@@ -31,13 +35,19 @@ func (h *handler) routes() []route {
 		"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "view", "format", "limit", "cursor",
 	}
 	sessions := []string{"device_id", "user_id", "label", "tool", "limit", "cursor"}
+	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
 	table := []route{
 		{http.MethodGet, "/api/tools", tools, h.listTools},
-		{http.MethodPost, "/api/tools/:name/call", nil, h.callTool},
+		{http.MethodPost, pathCall, nil, h.callTool},
 		{http.MethodGet, "/api/sessions", sessions, h.listSessions},
 		{http.MethodGet, "/api/sessions/:id", nil, h.getSession},
 		{http.MethodDelete, "/api/sessions/:id", nil, h.kickSession},
-		{http.MethodPost, "/api/sessions/:id/tools/:name/call", nil, h.callTool},
+		{http.MethodPost, pathSessionCall, nil, h.callTool},
+		{http.MethodGet, pathCalls, calls, h.listCalls},
+		{http.MethodGet, pathCalls + "/:id", []string{"wait_ms"}, h.getCall},
+		{http.MethodDelete, pathCalls + "/:id", nil, h.cancelCall},
+		{http.MethodGet, pathCalls + "/:id/events", []string{"last_event_id"}, h.callEvents},
+		{http.MethodGet, "/api/events", []string{"type", "last_event_id"}, h.events},
 		{http.MethodGet, pathHealth, nil, h.health},
 		{http.MethodGet, pathReady, nil, h.ready},
 		{http.MethodGet, "/openapi.json", nil, h.openAPI},

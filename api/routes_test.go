@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/farhand/farhand/registry"
 )
 
 // TestRoutesAreDocumented compares the route table with the document in both directions, query parameters included.
@@ -66,41 +64,5 @@ func TestRoutesAreDocumented(t *testing.T) {
 	}
 	for name := range documented {
 		t.Errorf("%s is documented but not served", name)
-	}
-}
-
-// TestEveryCodeHasAProblem walks the whole vocabulary.
-func TestEveryCodeHasAProblem(t *testing.T) {
-	for _, code := range registry.Codes() {
-		kind, ok := problemKinds[code]
-		if !ok || kind.status < 400 || kind.title == "" {
-			t.Errorf("%s has no status and title", code)
-			continue
-		}
-		e := registry.Errorf(code, "say %s", code).With(registry.DispatchedNo)
-		p := problemOf(e)
-		if p.Code != code || p.Status != kind.status || p.Type != problemType+string(code) || p.Title != kind.title {
-			t.Errorf("%s became %+v", code, p)
-		}
-		if p.Retryable == nil || *p.Retryable != e.Retryable() {
-			t.Errorf("%s: retryable is wrong", code)
-		}
-		if hidden := p.Detail == internalDetail; hidden != (code == registry.CodeInternal) {
-			t.Errorf("%s: detail %q", code, p.Detail)
-		}
-		_, waits := retryAfter(e)
-		if should := kind.status == http.StatusTooManyRequests || kind.status == http.StatusServiceUnavailable; waits != should {
-			t.Errorf("%s: Retry-After is %v", code, waits)
-		}
-	}
-	if len(problemKinds) != len(registry.Codes()) {
-		t.Errorf("%d problems for %d codes", len(problemKinds), len(registry.Codes()))
-	}
-	for _, e := range []*registry.Error{
-		{Code: "not_owner", Message: "secret"}, {Code: "", Message: "secret"}, registry.AsError(http.ErrAbortHandler),
-	} {
-		if p := problemOf(e); p.Code != registry.CodeInternal || p.Detail != internalDetail || p.Status != 500 {
-			t.Errorf("%v became %+v", e, p)
-		}
 	}
 }

@@ -75,7 +75,7 @@ func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) err
 	b.mu.Unlock()
 
 	in := &receiver{bus: b, handler: h}
-	inbox := newSubscription(b.conn, podChannel(pod), b.conn.opts.ProbeInterval, in.message)
+	inbox := newSubscription(b.conn, podChannel(pod), b.conn.opts.ProbeInterval, in.message, h.HandleGap)
 	if err := inbox.open(ctx); err != nil {
 		_ = inbox.close()
 		b.mu.Lock()

@@ -105,7 +105,7 @@ func decodeReply(body []byte) (*registry.Reply, error) {
 		return nil, &badMessage{cause: fmt.Errorf("reply: %w", err)}
 	}
 	set := 0
-	for _, is := range []bool{r.Result != nil, r.Err != nil, r.Delivered} {
+	for _, is := range []bool{r.Result != nil, r.Err != nil, r.Delivered, r.Wake} {
 		if is {
 			set++
 		}
@@ -116,7 +116,7 @@ func decodeReply(body []byte) (*registry.Reply, error) {
 	case r.CallID == "":
 		return nil, &badMessage{cause: errors.New("reply without a call id")}
 	case set != 1:
-		return nil, &badMessage{cause: errors.New("reply that is not one of result, error and receipt")}
+		return nil, &badMessage{cause: errors.New("reply that is not one of result, error, receipt and wake-up")}
 	}
 	return &r, nil
 }

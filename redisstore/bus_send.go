@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	sendTimeout = 3 * time.Second  // for one batch to leave: one connection from the pool, one round trip
-	repliesTTL  = 60 * time.Second // of a reply list; its pod reads at once or never
+	sendTimeout = 900 * time.Millisecond // for one batch to leave: one connection from the pool, one round trip
+	repliesTTL  = 60 * time.Second       // of a reply list; its pod reads at once or never
 )
 
 // BusStats counts what a bus had to put up with since it was made.

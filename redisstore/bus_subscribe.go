@@ -22,6 +22,7 @@ type subscription struct {
 	channel string
 	every   time.Duration
 	deliver func(string)
+	gap     func() // told after every rebuilding: messages may have been missed
 	rebuilt atomic.Int64
 
 	ctx    context.Context
@@ -34,10 +35,10 @@ type subscription struct {
 	failure error         // why current is nil
 }
 
-func newSubscription(c *Conn, channel string, every time.Duration, deliver func(string)) *subscription {
+func newSubscription(c *Conn, channel string, every time.Duration, deliver func(string), gap func()) *subscription {
 	s := &subscription{
 		conn: c, client: newClient(c.addr, roleListener), channel: channel, every: every, deliver: deliver,
-		failure: errNoListen,
+		gap: gap, failure: errNoListen,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -146,6 +147,7 @@ func (s *subscription) reopen() bool {
 		err := s.open(s.ctx)
 		if err == nil {
 			s.rebuilt.Add(1)
+			s.gap()
 			s.conn.opts.Log.Info("subscription rebuilt; calls sent meanwhile may be lost", "attempts", failures+1)
 			return true
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type ear struct {
 	envelopes chan registry.Envelope
 	replies   chan registry.Reply
+	gaps      atomic.Int64
 }
 
 func newEar() *ear {
@@ -29,6 +31,7 @@ func newEar() *ear {
 
 func (e *ear) HandleEnvelope(v registry.Envelope) { e.envelopes <- v }
 func (e *ear) HandleReply(v registry.Reply)       { e.replies <- v }
+func (e *ear) HandleGap()                         { e.gaps.Add(1) }
 
 // listen starts a bus for pod and closes it when the test ends.
 func listen(t *testing.T, c *Conn, pod string, h registry.BusHandler) *Bus {

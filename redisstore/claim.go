@@ -17,14 +17,15 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		return registry.Claim{}, unavailable("claim", err)
 	}
 	answer := c.list()
-	if len(answer) != 4 {
+	if len(answer) != 5 {
 		return registry.Claim{}, unavailable("claim", errShape(c))
 	}
 	at, _ := answer[1].(string)
+	former, _ := answer[4].(string)
 	stored := sess.Clone()
 	stored.Generation, stored.ConnectedAt = toInt(answer[0]), fromMillis(at)
 
-	claim := registry.Claim{Session: stored}
+	claim := registry.Claim{Session: stored, Former: former}
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation - 1}
 	if before := toMap(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
@@ -34,6 +35,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		}
 		p.replace(previous, toMap(answer[3]))
 		claim.Previous = &registry.Session{Key: sess.Key, Pod: previous.Pod, Generation: previous.Generation}
+		claim.Former = previous.Pod
 	}
 	if err := s.place(ctx, p); err != nil {
 		return registry.Claim{}, unavailable("claim", err)

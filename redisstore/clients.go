@@ -13,11 +13,12 @@ import (
 
 // Timeouts of all clients. They bound what a caller waits for a Redis that does not answer.
 const (
-	dialTimeout  = 2 * time.Second
-	ioTimeout    = 2 * time.Second
+	dialTimeout  = 900 * time.Millisecond
+	ioTimeout    = 900 * time.Millisecond
 	poolTimeout  = time.Second
 	commandPool  = 64      // connections for commands, per server
 	listenerPool = 2       // connections for blocking reads, per server
+	followerPool = 32      // connections for waiting for activity, per server
 	smallBuffer  = 8 << 10 // bytes; the clients that only listen do not need more
 )
 
@@ -28,13 +29,17 @@ type role int
 const (
 	roleCommands role = iota
 	roleListener
+	roleFollower
 )
 
 // newClient builds a client for the servers at a. Nothing is dialled yet.
 func newClient(a address, r role) redis.UniversalClient {
 	size, buffer := commandPool, 0
-	if r == roleListener {
+	switch r {
+	case roleListener:
 		size, buffer = listenerPool, smallBuffer
+	case roleFollower:
+		size, buffer = followerPool, smallBuffer
 	}
 	var config *tls.Config
 	if a.tls {

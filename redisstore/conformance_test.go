@@ -23,6 +23,7 @@ func opener(url string) registrytest.Open {
 	return func(t *testing.T, o registrytest.Options) (registry.Store, func() registry.Bus) {
 		conn, err := redisstore.Dial(context.Background(), redisstore.Options{
 			URL: url, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
+			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap,
 		})
 		if err != nil {
 			t.Fatal(err)

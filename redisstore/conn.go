@@ -31,6 +31,11 @@ type Options struct {
 	PodLease      time.Duration // how soon the tools of a dead pod are out of the listing; default 10 s
 	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
 	Log           *slog.Logger  // default: discard
+
+	Retention      time.Duration // life of a call's record after its last change; default 15 min
+	IdempotencyTTL time.Duration // life of idempotency keys; default 24 h
+	ActivityTTL    time.Duration // life of a feed nothing is added to; default 24 h
+	ActivityCap    int           // entries kept in the feed of a tenant, roughly; default 10,000
 }
 
 func (o *Options) setDefaults() {
@@ -43,17 +48,30 @@ func (o *Options) setDefaults() {
 	if o.ProbeInterval <= 0 {
 		o.ProbeInterval = 2 * time.Second
 	}
+	if o.Retention <= 0 {
+		o.Retention = registry.DefaultRetention
+	}
+	if o.IdempotencyTTL <= 0 {
+		o.IdempotencyTTL = registry.DefaultIdempotencyTTL
+	}
+	if o.ActivityTTL <= 0 {
+		o.ActivityTTL = registry.DefaultActivityTTL
+	}
+	if o.ActivityCap <= 0 {
+		o.ActivityCap = registry.DefaultActivityCap
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 }
 
 // Conn is a connection to the servers of a fleet. Stores and buses made from it share its pool of connections for
-// commands; a bus has further ones of its own. It is safe for concurrent use.
+// commands, and another for waiting; a bus has further ones of its own. It is safe for concurrent use.
 type Conn struct {
 	opts     Options
 	addr     address
 	client   redis.UniversalClient
+	follow   *follower
 	warnings []string
 	close    func() error
 }
@@ -69,8 +87,8 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 		return nil, err
 	}
 	redis.SetLogger(clientLog{o.Log})
-	c := &Conn{opts: o, addr: addr, client: newClient(addr, roleCommands)}
-	c.close = sync.OnceValue(c.client.Close)
+	c := &Conn{opts: o, addr: addr, client: newClient(addr, roleCommands), follow: newFollower(addr)}
+	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.follow.close()) })
 	if err := errors.Join(c.check(ctx), ctx.Err()); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("redis: %w", err)
@@ -81,7 +99,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 // Warnings returns what Dial found that will hurt one day, in sentences for an operator.
 func (c *Conn) Warnings() []string { return c.warnings }
 
-// Close ends the connections for commands. Buses must be closed before.
+// Close ends the connections for commands and for waiting. Buses must be closed before.
 func (c *Conn) Close() error { return c.close() }
 
 func (c *Conn) cluster() bool { return c.addr.topology == topologyCluster }

@@ -15,7 +15,7 @@
 //
 //	fh:{T/S}:session         hash: owner, generation, attributes         life: session TTL, refreshed
 //	fh:{T/S}:tools           hash: tool name → hash of its specification life: session TTL, refreshed
-//	fh:{T/S}:gone            generation of a released claim              life: session TTL
+//	fh:{T/S}:gone            generation and pod of a released claim      life: session TTL
 //	fh:T:spec:<hash>         specification, once however many offer it   life: twice the session TTL, refreshed
 //	fh:T:sessions            sorted set: session → generation            life of all indexes: twice the session
 //	fh:T:device:<id>         the same, per device                        TTL, refreshed with their sessions
@@ -24,6 +24,11 @@
 //	fh:T:tool:<name>         the same, per tool name
 //	fh:T:offer:<name>:<hash> the same, per distinct tool
 //	fh:T:offers              sorted set: the distinct tools in order of name
+//	fh:T:{call:<id>}         hash: the record of a call          life: retention since the last change, but not
+//	                                                             before its deadline; see record_codec.go
+//	fh:T:{call:<id>}:events  stream: its log, capped             life: that of the record
+//	fh:T:idem:<sha256>       id of the call with that key        life: idempotency TTL
+//	fh:T:activity            stream: the feed, capped            life: a day since the last entry
 //	fh:{pod:<pod>}:sessions  sorted set: T/S → generation, what to clean up when the pod dies
 //	fh:pods                  sorted set: pod → expiry of its lease in ms of Redis time
 //	fh:{pod:<pod>}:replies   list: answers for callers waiting on the pod, with a TTL
@@ -33,6 +38,13 @@
 // One number so gives three things: a stable order for paging (the order of connecting), "newest" for free, and
 // fencing, because a member is only ever removed up to the generation the remover knows of. A shard or expiry suffix
 // is therefore not needed; an entry whose session has gone is removed when somebody reads it.
+//
+// # Calls
+//
+// The record of a call is changed by scripts only, each of which gets the moves it may make as arguments: the state
+// machine is registry.State and nothing else. What devices and callers said stands in the hash as opaque text. An
+// idempotency key is taken after the record it leads to was written, so it never leads nowhere, unless the record
+// expired before the key: the next call with the key then takes it over.
 //
 // # What keeps it true
 //

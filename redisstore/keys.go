@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"github.com/farhand/farhand/registry"
@@ -43,6 +45,23 @@ func offerIndex(tenant, name, hash string) string {
 }
 
 func tenantKey(tenant, rest string) string { return "fh:" + escape(tenant) + ":" + rest }
+
+// callKeys are the keys the scripts on records of calls take, both in one slot.
+func callKeys(tenant, callID string) []string {
+	return []string{callKey(tenant, callID), callEventsKey(tenant, callID)}
+}
+
+func callKey(tenant, callID string) string { return tenantKey(tenant, "{call:"+escape(callID)+"}") }
+
+func callEventsKey(tenant, callID string) string { return callKey(tenant, callID) + ":events" }
+
+// idemKey names an idempotency key by its digest: callers choose it, of any length.
+func idemKey(tenant, key string) string {
+	digest := sha256.Sum256([]byte(key))
+	return tenantKey(tenant, "idem:"+hex.EncodeToString(digest[:]))
+}
+
+func activityKey(tenant string) string { return tenantKey(tenant, "activity") }
 
 func podSessionsKey(pod string) string { return "fh:{pod:" + escape(pod) + "}:sessions" }
 func podRepliesKey(pod string) string  { return "fh:{pod:" + escape(pod) + "}:replies" }

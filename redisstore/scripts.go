@@ -12,7 +12,7 @@ import (
 //go:embed lua/*.lua
 var scriptFiles embed.FS
 
-// script is one of the embedded files; each is headed by its KEYS, its ARGV and what it returns.
+// script is an embedded file, or several in a row; each is headed by its KEYS, its ARGV and what it returns.
 type script struct {
 	source string
 	sha    string
@@ -34,20 +34,33 @@ var (
 	scriptLeases   = mustScript("leases")
 	scriptBury     = mustScript("bury")
 	scriptPush     = mustScript("push")
+	scriptAppend   = mustScript("append")
+	scriptSetIf    = mustScript("set_if")
+	scriptDelIf    = mustScript("del_if")
+
+	scriptCallCreate = mustScript("call_base", "call_create")
+	scriptCallMove   = mustScript("call_base", "call_move")
+	scriptCallRead   = mustScript("call_base", "call_read")
+	scriptCallKeep   = mustScript("call_base", "call_keep")
 )
 
 func allScripts() []*script {
 	return []*script{
 		scriptClaim, scriptRestore, scriptUpdate, scriptPutTools, scriptRefresh, scriptRelease, scriptEntry,
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
+		scriptAppend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 	}
 }
 
-// mustScript reads an embedded file; one that is missing is a mistake in this package.
-func mustScript(name string) *script {
-	source, err := scriptFiles.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err)
+// mustScript reads embedded files, which together are one script; one that is missing is a mistake in this package.
+func mustScript(names ...string) *script {
+	var source []byte
+	for _, name := range names {
+		part, err := scriptFiles.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		source = append(source, part...)
 	}
 	sum := sha1.Sum(source)
 	return &script{source: string(source), sha: hex.EncodeToString(sum[:])}

@@ -19,25 +19,36 @@ type Store struct {
 	indexTTL   int64 // of indexes and specifications: outlives a session by a whole TTL
 	podsTTL    int64
 	lease      int64
+	retention  int64
+	idemTTL    int64
+
+	activityTTL int64
+	activities  int // entries of a feed
 
 	specs *specCache
 	live  *liveSet
 	scrub throttle
 }
 
-var _ registry.Store = (*Store)(nil)
+var (
+	_ registry.Store         = (*Store)(nil)
+	_ registry.CallStore     = (*Store)(nil)
+	_ registry.ActivityStore = (*Store)(nil)
+)
 
 // Store returns a store on the connection. Each has caches of its own.
 func (c *Conn) Store() *Store {
 	s := &Store{
 		conn: c, log: c.opts.Log,
-		sessionTTL: millis(c.opts.SessionTTL),
-		indexTTL:   millis(2 * c.opts.SessionTTL),
-		podsTTL:    millis(2 * max(c.opts.SessionTTL, c.opts.PodLease)),
+		activityTTL: millis(c.opts.ActivityTTL),
+		sessionTTL:  millis(c.opts.SessionTTL),
+		indexTTL:    millis(2 * c.opts.SessionTTL),
+		podsTTL:     millis(2 * max(c.opts.SessionTTL, c.opts.PodLease)),
 		// The configured lease is a promise to users: tools of a killed pod are out of the listing by then. So the
 		// stored lease lapses after four fifths of it, and the last fifth is for the other pods, which look for
 		// lapsed leases that often, to clean up.
-		lease: max(1, millis(c.opts.PodLease)*4/5),
+		lease:     max(1, millis(c.opts.PodLease)*4/5),
+		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		specs: newSpecCache(specCacheBytes),
 		scrub: throttle{every: scrubInterval},
 	}

@@ -34,6 +34,12 @@ type address struct {
 	db       int
 }
 
+// CheckURL says what is wrong with a URL, without connecting and without repeating its password.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	return err
+}
+
 // parseURL reads the URL forms of Options.URL. Its errors name what is wrong and quote nothing of the URL: a
 // password with an unescaped '/' or '@' would otherwise end up in a log.
 func parseURL(raw string) (address, error) {

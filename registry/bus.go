@@ -14,8 +14,10 @@ type EnvelopeKind string
 
 // The kinds of envelopes.
 const (
-	EnvelopeCall  EnvelopeKind = "call"  // deliver a call to a session's socket
-	EnvelopeEvict EnvelopeKind = "evict" // the session was claimed by another connection, or kicked
+	EnvelopeCall   EnvelopeKind = "call"   // deliver a call to a session's socket
+	EnvelopeCancel EnvelopeKind = "cancel" // give a call up: to the pod that delivered it, or the one that was asked
+	EnvelopeAnswer EnvelopeKind = "answer" // a device that moved answers a call of its former pod
+	EnvelopeEvict  EnvelopeKind = "evict"  // the session was claimed by another connection, or kicked
 )
 
 // Envelope is a message to the pod that owns a session.
@@ -31,26 +33,36 @@ type Envelope struct {
 	// TimeoutMS is what is left of the caller's deadline. A duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits
-	Reason    string `json:"reason,omitempty"`   // with EnvelopeEvict: replaced or kicked
+	// Durable says that the call has a record, which the owner claims before it delivers and settles before it replies.
+	Durable bool    `json:"durable,omitempty"`
+	Result  *Result `json:"result,omitempty"` // with EnvelopeAnswer
+	Reason  string  `json:"reason,omitempty"` // with EnvelopeEvict: replaced or kicked; with EnvelopeCancel: for the device
 }
 
 // Key returns the session the envelope is about.
 func (e Envelope) Key() Key { return Key{Tenant: e.Tenant, Session: e.Session} }
 
-// Reply travels back to the pod that waits for a call. Exactly one of Result, Err and Delivered is set.
+// Reply travels back to the pod that waits for a call. Exactly one of Result, Err, Delivered and Wake is set.
 type Reply struct {
 	V         int     `json:"v"`
 	CallID    string  `json:"call"`
 	Result    *Result `json:"result,omitempty"`
+	Tenant    string  `json:"tenant,omitempty"`  // with Result: whose answer it is, should nobody wait any more
+	Session   string  `json:"session,omitempty"` // with Result
 	Err       *Error  `json:"err,omitempty"`
 	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket, the answer is not here yet
+	Running   bool    `json:"running,omitempty"`   // with Delivered: the device said that it has begun
+	Wake      bool    `json:"wake,omitempty"`      // the record of a call this pod watches is final
 }
 
-// BusHandler receives what a pod is sent. Both methods are called from the bus's own goroutines and must not block:
+// BusHandler receives what a pod is sent. Its methods are called from the bus's own goroutines and must not block:
 // one slow session may never hold up another.
 type BusHandler interface {
 	HandleEnvelope(Envelope)
 	HandleReply(Reply)
+
+	// HandleGap is called when receiving works again after messages may have been missed.
+	HandleGap()
 }
 
 // Bus carries messages between pods, each at most once: a message can be lost, it is not delivered twice, and order

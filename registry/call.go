@@ -14,6 +14,13 @@ type Call struct {
 	Route   Route
 	Args    json.RawMessage // a JSON object
 	Timeout time.Duration   // how long the caller waits, counted from Router.Call
+
+	// Durable says that the call has a record in the store: it is claimed there before the device sees it, and its
+	// answer is stored before anybody hears of it.
+	Durable bool
+
+	// Record is kept up to date on the way, if it is set. It belongs to the goroutine that calls.
+	Record *Record
 }
 
 // NewCallID returns a random id, never reused and not guessable.
@@ -50,15 +57,6 @@ func NewResult(success bool, output json.RawMessage, message string) Result {
 	}
 	return r
 }
-
-// State is where a call stands.
-type State string
-
-// States of a call (architecture.md, "States of a call").
-const (
-	StateSucceeded State = "succeeded"
-	StateFailed    State = "failed"
-)
 
 // State returns the final state this result puts its call in.
 func (r Result) State() State {

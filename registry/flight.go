@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -15,11 +16,15 @@ const expiryGrace = 200 * time.Millisecond
 
 // flight is a call that was written, or is about to be written, to a local socket.
 type flight struct {
-	callID string
-	reply  func(Reply) // called at most once with the final reply; may be called with receipts before
-	done   atomic.Bool
-	expiry *time.Timer
-	notice *time.Timer // nil when nobody wants a receipt
+	key     Key
+	callID  string
+	durable bool
+	reply   func(Reply) // called at most once with the final reply; may be called with receipts before
+	done    atomic.Bool
+	running atomic.Bool
+	expiry  *time.Timer
+	notice  *time.Timer
+	resume  *time.Timer // set while the flight is an orphan
 }
 
 // finish ends the flight with r. Only the first call has an effect; it reports whether it was the first.
@@ -29,6 +34,9 @@ func (f *flight) finish(r Reply) bool {
 	}
 	f.stopTimers()
 	r.V, r.CallID = EnvelopeVersion, f.callID
+	if r.Result != nil && !f.durable {
+		r.Tenant, r.Session = f.key.Tenant, f.key.Session
+	}
 	f.reply(r)
 	return true
 }
@@ -41,25 +49,42 @@ func (f *flight) drop() {
 }
 
 func (f *flight) stopTimers() {
-	if f.expiry != nil {
-		f.expiry.Stop()
-	}
-	if f.notice != nil {
-		f.notice.Stop()
+	f.expiry.Stop()
+	f.notice.Stop()
+}
+
+func (f *flight) loseConnection() {
+	f.finish(Reply{Err: Errorf(CodeConnectionLost,
+		"The device disconnected before it answered; the tool may have run.").With(DispatchedYes)})
+}
+
+// sendReceipt tells the waiting pod that the call was written and is not answered yet.
+func (f *flight) sendReceipt() {
+	if !f.done.Load() {
+		f.reply(Reply{V: EnvelopeVersion, CallID: f.callID, Delivered: true, Running: f.running.Load()})
 	}
 }
 
-// deliver writes a call to the socket and remembers it until it is settled, dropped, or expired. When receipts is
-// set, reply also gets a receipt if the answer takes longer than receiptAfter. An error means the device will not
-// see the call.
-func (l *Local) deliver(c DeviceCall, receipts bool, reply func(Reply)) error {
+// deliver writes a call to the socket and remembers it until it is settled, dropped, or expired. An error means the
+// device will not see the call. reply also gets a receipt if the answer takes longer than receiptAfter. A durable
+// call is claimed in the store first, which must not happen in a goroutine that others wait for.
+func (l *Local) deliver(ctx context.Context, c DeviceCall, durable bool, reply func(Reply)) error {
 	if _, ok := l.Tool(c.Tool); !ok {
 		return Errorf(CodeToolNotFound, "The session does not offer the tool %q. List its tools and try again.", c.Tool).
 			With(DispatchedNo)
 	}
-	f := &flight{callID: c.ID, reply: reply}
-	if err := l.board(f, c.Timeout, receipts); err != nil {
+	f := &flight{key: l.key, callID: c.ID, durable: durable, reply: reply}
+	if err := l.board(f, c.Timeout); err != nil {
 		return err
+	}
+	if durable {
+		if err := l.claimCall(ctx, c.ID); err != nil {
+			l.forget(f.callID)
+			return err
+		}
+	}
+	if f.done.Load() { // cancelled, or the socket is gone, while it was claimed
+		return Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
 	}
 	if err := l.conn.Deliver(c); err != nil {
 		l.forget(f.callID)
@@ -68,14 +93,30 @@ func (l *Local) deliver(c DeviceCall, receipts bool, reply func(Reply)) error {
 	return nil
 }
 
+// claimCall makes this pod the one that delivers a durable call. Nobody else can from then on.
+func (l *Local) claimCall(ctx context.Context, callID string) error {
+	moved, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, callID, EventDeliver, Change{Owner: l.presence.pod})
+	switch {
+	case err != nil:
+		return AsError(err).With(DispatchedNo)
+	case !moved.Applied:
+		return Errorf(CodeCancelled, "The call is %s already.", moved.Record.State).With(DispatchedNo)
+	default:
+		l.presence.rec.event(stateEvent(moved.Record))
+		return nil
+	}
+}
+
 // board adds the flight, within the limit of calls in flight per session, and starts its timers. Both happen under
 // the lock, so whoever takes the flight out sees the timers it has to stop.
-func (l *Local) board(f *flight, timeout time.Duration, receipts bool) error {
+func (l *Local) board(f *flight, timeout time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
 		return notConnected()
+	case l.flights[f.callID] != nil:
+		return Errorf(CodeInternal, unknownErrorMessage).With(DispatchedUnknown)
 	case len(l.flights) >= l.presence.maxInFlight:
 		e := Errorf(CodeBusy, "The device already has %d calls in flight. Wait for some to finish.", l.presence.maxInFlight)
 		e.RetryAfter = time.Second
@@ -86,24 +127,8 @@ func (l *Local) board(f *flight, timeout time.Duration, receipts bool) error {
 	}
 	l.flights[f.callID] = f
 	f.expiry = time.AfterFunc(timeout+expiryGrace, func() { l.forget(f.callID) })
-	if receipts {
-		f.notice = time.AfterFunc(receiptAfter, f.sendReceipt)
-	}
+	f.notice = time.AfterFunc(receiptAfter, f.sendReceipt)
 	return nil
-}
-
-// sendReceipt tells the waiting pod that the call was written and is not answered yet.
-func (f *flight) sendReceipt() {
-	if !f.done.Load() {
-		f.reply(Reply{V: EnvelopeVersion, CallID: f.callID, Delivered: true})
-	}
-}
-
-// Settle hands the device's answer to whoever waits for it. It reports whether the call was open; an answer to no
-// open call changes nothing.
-func (l *Local) Settle(callID string, r Result) bool {
-	f := l.take(callID)
-	return f != nil && f.finish(Reply{Result: &r})
 }
 
 // forget drops a call nobody waits for any more.
@@ -111,6 +136,16 @@ func (l *Local) forget(callID string) {
 	if f := l.take(callID); f != nil {
 		f.drop()
 	}
+}
+
+// cancel gives a call up: the device is told, and whoever waits gets cancelled. It reports whether the call was open.
+func (l *Local) cancel(callID, reason string) bool {
+	f := l.take(callID)
+	if f == nil {
+		return false
+	}
+	l.conn.Cancel(callID, reason)
+	return f.finish(Reply{Err: Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedYes)})
 }
 
 func (l *Local) take(callID string) *flight {

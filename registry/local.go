@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Local is a session whose socket is on this pod, with the tools it offers and the calls in flight to it. What it
@@ -14,13 +15,16 @@ type Local struct {
 	presence *Presence
 	key      Key
 	conn     Conn
+	former   string // the pod that had the session before, if it was another
 
 	// write serialises what is written to the store, so that two changes cannot overtake one another.
 	write sync.Mutex
+	stale bool // a write failed: the store lacks something; guarded by write
 
 	mu      sync.Mutex
 	session Session
-	tools   []ToolSpec // ordered by name; replaced, never changed in place
+	tools   []ToolSpec    // ordered by name; replaced, never changed in place
+	last    chan struct{} // closed when the last change that was queued for the store has been written
 	flights map[string]*flight
 	closed  bool
 }
@@ -65,44 +69,97 @@ func (l *Local) entry() Entry {
 	return Entry{Session: l.session, Tools: l.tools}
 }
 
+// storeWait is how long a change waits for the store. A device that registers is told once everybody can see its tools;
+// but its reader also brings the answers to calls, and must not stand still because the store does.
+const storeWait = 250 * time.Millisecond
+
 // Update changes the attributes of the session. change must not alter the key, the pod or the generation. When the
 // store is away the change stays local until the next announcement; only losing the session is an error.
 func (l *Local) Update(ctx context.Context, change func(*Session)) error {
-	l.write.Lock()
-	defer l.write.Unlock()
 	s := l.Session().Clone()
 	change(&s)
 	if err := s.ValidateAttributes(); err != nil {
 		return err
 	}
 	l.mu.Lock()
+	s.Generation = l.session.Generation // a restore may have come in between
 	l.session = s
 	l.mu.Unlock()
-	return l.stored("update", l.presence.store.Update(ctx, s))
+	l.presence.rec.activity(Activity{Tenant: s.Tenant, Type: ActivityUpdated, SessionID: s.Key.Session, DeviceID: s.DeviceID})
+	return l.stored(ctx, func(ctx context.Context) error { return l.presence.store.Update(ctx, l.Session()) })
 }
 
 // PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change
 // stays local until the next announcement; only losing the session is an error.
 func (l *Local) PutTools(ctx context.Context, put []ToolSpec, drop []string) error {
-	l.write.Lock()
-	defer l.write.Unlock()
 	l.mu.Lock()
 	l.tools = mergeTools(l.tools, put, drop)
-	s := l.session
+	s, tools := l.session, l.tools
 	l.mu.Unlock()
-	return l.stored("put tools", l.presence.store.PutTools(ctx, s, put, drop))
+	l.presence.rec.activity(Activity{
+		Tenant: s.Tenant, Type: ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID, Tools: toolNames(tools),
+	})
+	return l.stored(ctx, func(ctx context.Context) error { return l.presence.store.PutTools(ctx, l.Session(), put, drop) })
 }
 
-// stored decides what a failed write to the store means for the device: nothing, unless the session is no longer ours.
-func (l *Local) stored(op string, err error) error {
+func toolNames(tools []ToolSpec) []string {
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// stored writes a change to the store and waits a little for it. What a failure means for the device: nothing, unless
+// the session is no longer ours.
+func (l *Local) stored(ctx context.Context, write func(context.Context) error) error {
+	written, done := make(chan error, 1), make(chan struct{})
+	l.mu.Lock()
+	before := l.last
+	l.last = done
+	l.mu.Unlock()
+	queued := l.presence.tasks.run(func(ctx context.Context) {
+		defer close(done)
+		if before != nil {
+			<-before // changes are written in the order they were made
+		}
+		written <- l.writeNow(ctx, write)
+	})
+	if !queued {
+		close(done)
+		return nil // the next refresh finds out
+	}
+	patience := time.NewTimer(storeWait)
+	defer patience.Stop()
+	select {
+	case err := <-written:
+		return err
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// writeNow writes a change, or everything if an earlier change did not get through.
+func (l *Local) writeNow(ctx context.Context, write func(context.Context) error) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	var err error
+	if l.stale {
+		err = l.restoreLocked(ctx)
+	} else {
+		err = write(ctx)
+	}
 	switch {
 	case err == nil:
+		l.stale = false
 		return nil
 	case errors.Is(err, ErrNotOwner):
+		l.replaced()
 		return ErrNotOwner
 	default:
-		l.presence.log.Warn("store write put off until the next announcement",
-			"op", op, "session", l.key.Session, "error", err)
+		l.stale = true
+		l.presence.log.Warn("store write put off until the next announcement", "session", l.key.Session, "error", err)
 		return nil
 	}
 }
@@ -111,6 +168,11 @@ func (l *Local) stored(op string, err error) error {
 func (l *Local) restore(ctx context.Context) error {
 	l.write.Lock()
 	defer l.write.Unlock()
+	return l.restoreLocked(ctx)
+}
+
+// restoreLocked needs the lock write.
+func (l *Local) restoreLocked(ctx context.Context) error {
 	l.mu.Lock()
 	e, closed := Entry{Session: l.session, Tools: l.tools}, l.closed
 	l.mu.Unlock()
@@ -124,18 +186,13 @@ func (l *Local) restore(ctx context.Context) error {
 	l.mu.Lock()
 	l.session.Generation = s.Generation
 	l.mu.Unlock()
+	l.stale = false
 	return nil
 }
 
-// replaced ends the socket because a newer connection has the session. It leaves the table at once: calls made from
-// now on go to the newer one, while this socket is still saying goodbye.
-func (l *Local) replaced() {
-	l.presence.remove(l)
-	l.conn.Close(CloseReplaced)
-}
-
-// Close ends the session's stay on this pod: its calls in flight fail with connection_lost, and the store forgets it
-// unless a newer connection has claimed it. It is idempotent. ctx bounds the store's part.
+// Close ends the session's stay on this pod: its calls in flight fail with connection_lost, at once or, if the device
+// can resume, after resumeWait; and the store forgets it unless a newer connection has claimed it. It is idempotent.
+// ctx bounds the store's part.
 func (l *Local) Close(ctx context.Context) {
 	l.mu.Lock()
 	if l.closed {
@@ -143,21 +200,54 @@ func (l *Local) Close(ctx context.Context) {
 		return
 	}
 	l.closed = true
-	flights := l.flights
-	l.flights = nil
+	s := l.session
 	l.mu.Unlock()
 
 	l.presence.remove(l)
+	l.orphan()
+	l.mu.Lock()
+	flights := l.flights
+	l.flights = nil
+	l.mu.Unlock()
 	for _, f := range flights {
-		f.finish(Reply{Err: Errorf(CodeConnectionLost,
-			"The device disconnected before it answered; the tool may have run.").With(DispatchedYes)})
+		f.loseConnection()
 	}
-
+	l.presence.rec.activity(Activity{
+		Tenant: s.Tenant, Type: ActivityDisconnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+	})
 	l.write.Lock()
 	defer l.write.Unlock()
 	if _, err := l.presence.store.Release(ctx, l.Session()); err != nil {
 		l.presence.log.Warn("session not released; its keys expire by themselves",
 			"session", l.key.Session, "error", err)
+	}
+}
+
+// InFlight returns how many calls wait for an answer of this device.
+func (l *Local) InFlight() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.flights)
+}
+
+// replaced ends the socket because a newer connection has the session. It leaves the table at once: calls made from
+// now on go to the newer one, while this socket is still saying goodbye.
+func (l *Local) replaced() {
+	l.presence.remove(l)
+	l.orphan()
+	l.conn.Close(CloseReplaced)
+}
+
+// orphan lets the calls in flight of a device that can resume wait for its next connection, which may be there already.
+func (l *Local) orphan() {
+	l.mu.Lock()
+	var flights map[string]*flight
+	if l.session.Can(CapabilityResume) {
+		flights, l.flights = l.flights, nil
+	}
+	l.mu.Unlock()
+	for _, f := range flights {
+		l.presence.orphans.add(f)
 	}
 }
 

@@ -16,6 +16,31 @@ type MemoryOptions struct {
 	SessionTTL time.Duration    // default DefaultSessionTTL
 	PodLease   time.Duration    // default DefaultPodLease
 	Now        func() time.Time // the store's clock; default time.Now
+
+	Retention      time.Duration // life of a call's record after its last change; default DefaultRetention
+	IdempotencyTTL time.Duration // life of idempotency keys; default DefaultIdempotencyTTL
+	ActivityCap    int           // entries kept in the feed of a tenant; default DefaultActivityCap
+}
+
+func (o *MemoryOptions) setDefaults() {
+	if o.SessionTTL <= 0 {
+		o.SessionTTL = DefaultSessionTTL
+	}
+	if o.PodLease <= 0 {
+		o.PodLease = DefaultPodLease
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Retention <= 0 {
+		o.Retention = DefaultRetention
+	}
+	if o.IdempotencyTTL <= 0 {
+		o.IdempotencyTTL = DefaultIdempotencyTTL
+	}
+	if o.ActivityCap <= 0 {
+		o.ActivityCap = DefaultActivityCap
+	}
 }
 
 // Memory is the store of a gateway that runs alone: no Redis, nothing kept over a restart. It behaves as a shared
@@ -28,6 +53,11 @@ type Memory struct {
 	gone       map[Key]memoryGone
 	pods       map[string]time.Time
 	generation int64
+
+	calls memoryCalls
+
+	feedsMu sync.Mutex
+	feeds   map[string]*memoryFeed // by tenant
 
 	buses sync.Map // pod → *MemoryBus
 }
@@ -43,22 +73,16 @@ type memorySession struct {
 // memoryGone remembers a session that was connected.
 type memoryGone struct {
 	generation int64
+	pod        string
 	until      time.Time
 }
 
 // NewMemory returns an empty store.
 func NewMemory(o MemoryOptions) *Memory {
-	if o.SessionTTL <= 0 {
-		o.SessionTTL = DefaultSessionTTL
-	}
-	if o.PodLease <= 0 {
-		o.PodLease = DefaultPodLease
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
+	o.setDefaults()
 	return &Memory{
 		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), pods: make(map[string]time.Time),
+		calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
 	}
 }
 
@@ -73,7 +97,14 @@ func (m *Memory) Claim(_ context.Context, s Session) (Claim, error) {
 	if old := m.liveLocked(s.Key); old != nil {
 		previous = &Session{Key: s.Key, Pod: old.session.Pod, Generation: old.session.Generation}
 	}
-	return Claim{Session: m.storeLocked(s, nil), Previous: previous}, nil
+	claim := Claim{Previous: previous}
+	if previous != nil {
+		claim.Former = previous.Pod
+	} else if gone, ok := m.gone[s.Key]; ok && m.opts.Now().Before(gone.until) {
+		claim.Former = gone.pod
+	}
+	claim.Session = m.storeLocked(s, nil)
+	return claim, nil
 }
 
 // Restore implements SessionStore.
@@ -163,7 +194,8 @@ func (m *Memory) Release(_ context.Context, s Session) (bool, error) {
 
 // forgetLocked removes a session but keeps it known as disconnected for a while.
 func (m *Memory) forgetLocked(key Key) {
-	m.gone[key] = memoryGone{generation: m.sessions[key].session.Generation, until: m.opts.Now().Add(m.opts.SessionTTL)}
+	left := m.sessions[key].session
+	m.gone[key] = memoryGone{generation: left.Generation, pod: left.Pod, until: m.opts.Now().Add(m.opts.SessionTTL)}
 	delete(m.sessions, key)
 }
 

@@ -157,6 +157,8 @@ func (m *Memory) Live(context.Context) ([]string, error) {
 
 // Sweep implements PodStore. It also forgets what has expired.
 func (m *Memory) Sweep(context.Context) ([]string, error) {
+	m.purgeCalls()
+	m.purgeFeeds()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var dead []string

@@ -13,7 +13,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestMemoryConformance(t *testing.T) {
 	registrytest.Run(t, func(_ *testing.T, o registrytest.Options) (registry.Store, func() registry.Bus) {
-		m := registry.NewMemory(registry.MemoryOptions{SessionTTL: o.SessionTTL, PodLease: o.PodLease})
+		m := registry.NewMemory(registry.MemoryOptions{
+			SessionTTL: o.SessionTTL, PodLease: o.PodLease,
+			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap,
+		})
 		return m, func() registry.Bus { return m.NewBus() }
 	})
 }

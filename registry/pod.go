@@ -44,8 +44,11 @@ func NewPodID() string {
 type Pod struct {
 	Presence *Presence
 	Router   *Router
+	Calls    *Calls
 
 	cfg     PodConfig
+	rec     *recorder
+	tasks   *tasks
 	refresh chan struct{} // capacity 1: refresh now
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
@@ -71,9 +74,10 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pod{cfg: cfg, refresh: make(chan struct{}, 1)}
-	p.Presence = newPresence(cfg)
+	p := &Pod{cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(cfg.Log), refresh: make(chan struct{}, 1)}
+	p.Presence = newPresence(cfg, p.rec, p.tasks)
 	p.Router = newRouter(cfg, p.Presence)
+	p.Calls = newCalls(cfg, p.Router)
 	return p, nil
 }
 
@@ -93,26 +97,39 @@ func (p *Pod) Start(ctx context.Context) error {
 	p.cancel = cancel
 	p.done.Go(func() { p.beatLoop(run) })
 	p.done.Go(func() { p.refreshLoop(run) })
+	p.done.Go(func() { p.rec.run(run) })
 	return nil
 }
 
-// Close stops the background work, releases what sessions are left and gives up the lease. Sockets should be closed
-// before. ctx bounds it.
+// Close waits for the calls this pod runs for nobody in particular, releases what sessions are left, stops the
+// background work and gives up the lease, in this order. Sockets should be closed before. ctx bounds it; calls that
+// are still running then are abandoned: their devices go on, and their answers are kept.
 func (p *Pod) Close(ctx context.Context) error {
 	if p.cancel == nil {
 		return nil
 	}
-	p.cancel()
-	p.done.Wait()
+	p.Calls.close(ctx)
 	for _, l := range p.Presence.All() {
 		l.Close(ctx)
 	}
+	p.Presence.orphans.fail()
+	p.tasks.wait()
+	p.cancel()
+	p.done.Wait()
 	return p.cfg.Store.Leave(ctx, p.cfg.ID)
 }
 
 // Ready returns nil while this pod can serve calls for the whole fleet, and the reason otherwise.
 func (p *Pod) Ready(ctx context.Context) error {
-	return errors.Join(p.cfg.Store.Ping(ctx), p.cfg.Bus.Healthy())
+	if err := p.cfg.Store.Ping(ctx); err != nil {
+		return err
+	}
+	if err := p.cfg.Bus.Healthy(); err != nil {
+		e := StoreUnavailable("receive", err)
+		e.Message = "Messages from other pods do not arrive at this one."
+		return e
+	}
+	return nil
 }
 
 // HandleEnvelope implements BusHandler.
@@ -120,6 +137,10 @@ func (p *Pod) HandleEnvelope(e Envelope) {
 	switch e.Kind {
 	case EnvelopeCall:
 		p.Router.handleCall(e)
+	case EnvelopeCancel:
+		p.Router.handleCancel(e)
+	case EnvelopeAnswer:
+		p.Presence.handleAnswer(e)
 	case EnvelopeEvict:
 		p.Presence.handleEvict(e)
 	default:
@@ -128,4 +149,21 @@ func (p *Pod) HandleEnvelope(e Envelope) {
 }
 
 // HandleReply implements BusHandler.
-func (p *Pod) HandleReply(r Reply) { p.Router.handleReply(r) }
+func (p *Pod) HandleReply(r Reply) {
+	if r.Wake {
+		p.Calls.wakes.wake(r.CallID)
+		return
+	}
+	p.Router.handleReply(r)
+}
+
+// HandleGap implements BusHandler: an eviction may be among what was missed.
+func (p *Pod) HandleGap() { p.refreshNow() }
+
+// refreshNow has the sessions of this pod compared with the store at once.
+func (p *Pod) refreshNow() {
+	select {
+	case p.refresh <- struct{}{}:
+	default: // already asked for
+	}
+}

@@ -8,11 +8,14 @@ import (
 	"time"
 )
 
-// Conn is a device's socket, as far as the registry needs it. Both methods return at once and are safe for
+// Conn is a device's socket, as far as the registry needs it. Its methods return at once and are safe for
 // concurrent use.
 type Conn interface {
 	// Deliver queues a call for the device. An error means the device will not see the call.
 	Deliver(DeviceCall) error
+
+	// Cancel tells the device, if it understands that, that nobody waits for a call any more.
+	Cancel(callID, reason string)
 
 	// Close ends the socket. The connection calls Local.Close when it is gone, as after any other end.
 	Close(CloseCause)
@@ -42,16 +45,21 @@ type Presence struct {
 	store       SessionStore
 	bus         Bus
 	maxInFlight int
+	calls       CallStore
+	rec         *recorder
+	tasks       *tasks
 	log         *slog.Logger
 
 	mu    sync.RWMutex
 	local map[Key]*Local
+
+	orphans orphans
 }
 
-func newPresence(cfg PodConfig) *Presence {
+func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
 	return &Presence{
-		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, log: cfg.Log,
-		local: make(map[Key]*Local),
+		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.Store, rec: rec, tasks: t,
+		log: cfg.Log, local: make(map[Key]*Local),
 	}
 }
 
@@ -67,12 +75,16 @@ func (p *Presence) Open(ctx context.Context, s Session, c Conn) (l *Local, resum
 		return nil, false, err
 	}
 	l = newLocal(p, claim.Session, c)
-	if old := p.adopt(l); old != nil {
-		old.replaced()
+	if claim.Former != p.pod {
+		l.former = claim.Former
 	}
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {
 		p.evictRemote(ctx, *prev)
 	}
+	if old := p.adopt(l); old != nil {
+		old.replaced()
+	}
+	p.rec.activity(Activity{Tenant: s.Tenant, Type: ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID})
 	return l, claim.Previous != nil, nil
 }
 

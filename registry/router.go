@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"time"
 )
-
-// lostAfter is how long a remote call may stay without answer or receipt before its fate is called unknown: the
-// owning pod sends a receipt after receiptAfter, so silence means the message or the pod is gone.
-const lostAfter = 2 * time.Second
 
 // Router carries calls to the socket that can answer them: one on this pod directly, any other over the Bus. It is
 // safe for concurrent use.
@@ -20,20 +17,26 @@ type Router struct {
 	bus      Bus
 	waiters  *waiters
 	seen     *seenCalls
+	rec      *recorder
+	tasks    *tasks
 	log      *slog.Logger
 }
 
 func newRouter(cfg PodConfig, p *Presence) *Router {
 	return &Router{
 		pod: cfg.ID, presence: p, dir: cfg.Store, bus: cfg.Bus,
-		waiters: newWaiters(), seen: newSeenCalls(), log: cfg.Log,
+		waiters: newWaiters(), seen: newSeenCalls(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
 	}
 }
 
-// Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx stops the waiting. Every error is an
-// *Error whose Dispatched says whether the device can have run the tool. Farhand never re-sends a call that may
-// have reached a device: only when it certainly did not is the owner looked up once more.
+// Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx stops the waiting, and tells the device
+// unless the cause is ErrAbandoned. Every error is an *Error whose Dispatched says whether the device can have run the
+// tool. Farhand never re-sends a call that may have reached a device: only when it certainly did not is the owner
+// looked up once more.
 func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
+	if c.Record == nil {
+		c.Record = &Record{State: StateAccepted}
+	}
 	deadline := time.Now().Add(c.Timeout)
 	res, err := r.attempt(ctx, c.Route.Session, c, deadline)
 	if !movedAway(err) {
@@ -53,7 +56,12 @@ func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 // attempt tries the socket on this pod, or the pod that is said to own the session.
 func (r *Router) attempt(ctx context.Context, owner Session, c Call, deadline time.Time) (Result, error) {
 	if l := r.presence.Get(owner.Key); l != nil {
-		return r.callLocal(ctx, l, c, deadline)
+		if l.generation() >= owner.Generation {
+			return r.callLocal(ctx, l, c, deadline)
+		}
+		if owner.Pod != r.pod {
+			l.replaced() // the eviction was lost on its way
+		}
 	}
 	if owner.Pod == r.pod || owner.Pod == "" { // what the caller knew is old: the socket has moved, or gone
 		return Result{}, ErrNotOwner.With(DispatchedNo)
@@ -82,84 +90,54 @@ func (r *Router) relocate(ctx context.Context, tried Session) (Session, error) {
 }
 
 func (r *Router) callLocal(ctx context.Context, l *Local, c Call, deadline time.Time) (Result, error) {
-	final := make(chan Reply, 1)
-	err := l.deliver(
-		DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)},
-		false, func(reply Reply) { final <- reply })
-	if err != nil {
+	w := r.waiters.add(c, "")
+	defer r.waiters.remove(c.ID)
+	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
+	if err := l.deliver(ctx, request, c.Durable, func(reply Reply) { w.take(reply) }); err != nil {
 		return Result{}, err
 	}
 	defer l.forget(c.ID)
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case reply := <-final:
-		return unpack(reply)
-	case <-timer.C:
-		return Result{}, timedOut(c.Timeout, DispatchedYes)
-	case <-ctx.Done():
-		return Result{}, stoppedWaiting(ctx, c.Timeout, DispatchedYes)
-	}
+	c.Record.Apply(EventDeliver, Change{Owner: r.pod}, time.Now().UTC())
+	wait := await{router: r, call: c, waiter: w, deadline: deadline, dispatched: DispatchedYes}
+	return wait.run(ctx, func(reason string) { l.cancel(c.ID, reason) })
 }
 
 func (r *Router) callRemote(ctx context.Context, owner Session, c Call, deadline time.Time) (Result, error) {
-	w := r.waiters.add(c.ID, owner.Pod) // before sending, or a fast answer would find nobody
+	w := r.waiters.add(c, owner.Pod) // before sending, or a fast answer would find nobody
 	defer r.waiters.remove(c.ID)
 	sendCtx, cancel := context.WithDeadline(ctx, deadline)
-	err := r.bus.Send(sendCtx, owner.Pod, Envelope{
+	envelope := Envelope{
 		V: EnvelopeVersion, Kind: EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
-		Generation: owner.Generation, CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args,
+		Generation: owner.Generation, CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Durable: c.Durable,
 		TimeoutMS: time.Until(deadline).Milliseconds(), ReplyTo: r.pod,
-	})
+	}
+	err := r.bus.Send(sendCtx, owner.Pod, envelope)
 	cancel()
 	if err != nil {
 		return Result{}, err
 	}
-	return r.await(ctx, w, c.Timeout, deadline)
+	c.Record.Apply(EventRoute, Change{}, time.Now().UTC())
+	wait := await{router: r, call: c, waiter: w, deadline: deadline, dispatched: DispatchedUnknown, mayBeLost: true}
+	return wait.run(ctx, func(reason string) { r.cancelRemote(owner, c.ID, reason) })
 }
 
-// await waits for the final reply. Without a receipt it gives up early: the owner would have sent one.
-func (r *Router) await(ctx context.Context, w *waiter, timeout time.Duration, deadline time.Time) (Result, error) {
-	dispatched := DispatchedUnknown
-	wait := time.Until(deadline)
-	mayBeLost := wait > lostAfter
-	if mayBeLost {
-		wait = lostAfter
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		select {
-		case reply := <-w.final:
-			res, err := unpack(reply)
-			if e := (*Error)(nil); errors.As(err, &e) && e.Code == CodeLost {
-				err = e.With(dispatched)
-			}
-			return res, err
-		case <-w.receipt:
-			dispatched, mayBeLost = DispatchedYes, false
-			timer.Reset(time.Until(deadline))
-		case <-timer.C:
-			if mayBeLost {
-				return Result{}, lost().With(DispatchedUnknown)
-			}
-			return Result{}, timedOut(timeout, dispatched)
-		case <-ctx.Done():
-			return Result{}, stoppedWaiting(ctx, timeout, dispatched)
+// cancelRemote tells the owning pod, soon, that nobody waits any more.
+func (r *Router) cancelRemote(owner Session, callID, reason string) {
+	r.tasks.run(func(ctx context.Context) {
+		err := r.bus.Send(ctx, owner.Pod, Envelope{
+			V: EnvelopeVersion, Kind: EnvelopeCancel, Tenant: owner.Tenant, Session: owner.Key.Session,
+			CallID: callID, Reason: reason,
+		})
+		if err != nil {
+			r.log.Debug("cancellation not delivered", "call", callID, "error", err)
 		}
-	}
-}
-
-// HandleReply is called by the bus with what other pods answer.
-func (r *Router) handleReply(reply Reply) {
-	if !r.waiters.resolve(reply) && !reply.Delivered {
-		r.log.Debug("answer for a call nobody waits for", "call", reply.CallID)
-	}
+	})
 }
 
 // handleCall is called by the bus with a call for a socket of this pod.
 func (r *Router) handleCall(e Envelope) {
-	if !r.seen.first(e.CallID) {
+	// The asking pod sends a call once per claim of the session, and again only when it knows of a newer claim.
+	if !r.seen.first(e.CallID + "/" + strconv.FormatInt(e.Generation, 36)) {
 		r.log.Warn("call received twice, delivered once", "call", e.CallID)
 		return
 	}
@@ -176,52 +154,56 @@ func (r *Router) handleCall(e Envelope) {
 		return
 	}
 	l := r.presence.Get(e.Key())
-	if l == nil {
+	if l == nil || l.generation() < e.Generation { // gone, or about to be replaced by the claim the caller knows
 		refuse(ErrNotOwner.With(DispatchedNo))
 		return
 	}
-	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
-	err := l.deliver(DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}, true, answer)
-	if err != nil {
-		refuse(err)
+	request := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: time.Duration(e.TimeoutMS) * time.Millisecond}
+	deliver := func(ctx context.Context) {
+		if err := l.deliver(ctx, request, e.Durable, answer); err != nil {
+			refuse(err)
+		}
+	}
+	if !e.Durable {
+		deliver(context.Background()) // touches no store, so it does not wait
+	} else if !r.tasks.run(deliver) {
+		refuse(Errorf(CodeBusy, "The pod that holds the device is too busy.").With(DispatchedNo))
 	}
 }
 
-// failDeadPods answers the calls that wait for a pod whose lease has lapsed.
-func (r *Router) failDeadPods(live []string) {
+// handleCancel gives a call up that this pod waits for, or that was delivered by it.
+func (r *Router) handleCancel(e Envelope) {
+	if r.waiters.abandon(e.Tenant, e.CallID) != nil {
+		return
+	}
+	if l := r.presence.Get(e.Key()); l != nil {
+		l.cancel(e.CallID, e.Reason)
+	}
+}
+
+// handleReply is called by the bus with what other pods answer.
+func (r *Router) handleReply(reply Reply) {
+	if r.waiters.resolve(reply) || reply.Result == nil {
+		return
+	}
+	// It crossed the end of the waiting. The device was told that it counts, so it goes into the record.
+	key := Key{Tenant: reply.Tenant, Session: reply.Session}
+	r.tasks.run(func(ctx context.Context) {
+		moved, err := r.presence.calls.MoveCall(ctx, key.Tenant, reply.CallID, eventOf(*reply.Result, nil), Change{Session: key, Result: reply.Result})
+		if err == nil && moved.Applied {
+			r.presence.afterMove(moved)
+		}
+	})
+}
+
+// failDeadPods answers the calls that wait for a pod whose lease had lapsed at the time asked.
+func (r *Router) failDeadPods(live []string, asked time.Time) {
 	alive := make(map[string]bool, len(live))
 	for _, pod := range live {
 		alive[pod] = true
 	}
-	r.waiters.failExcept(alive, lost())
+	r.waiters.failExcept(alive, asked, lost())
 }
 
-// Waiting returns how many calls to other pods are waiting for their answer.
+// Waiting returns how many calls are waiting for their answer on this pod.
 func (r *Router) Waiting() int { return r.waiters.len() }
-
-func unpack(r Reply) (Result, error) {
-	switch {
-	case r.Err != nil:
-		return Result{}, r.Err
-	case r.Result != nil:
-		return *r.Result, nil
-	default:
-		return Result{}, Errorf(CodeInternal, unknownErrorMessage).With(DispatchedUnknown)
-	}
-}
-
-func timedOut(after time.Duration, d Dispatched) *Error {
-	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
-}
-
-func lost() *Error {
-	return Errorf(CodeLost, "The pod that holds the device's connection went silent; whether the tool ran is not known.")
-}
-
-// stoppedWaiting tells a deadline of the caller's context from its cancellation.
-func stoppedWaiting(ctx context.Context, timeout time.Duration, d Dispatched) *Error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return timedOut(timeout, d)
-	}
-	return Errorf(CodeCancelled, "The caller stopped waiting.").With(d)
-}

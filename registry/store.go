@@ -13,6 +13,9 @@ type Claim struct {
 	Session  Session // as stored: pod, new generation and the store's time filled in
 	Previous *Session
 	// Previous is the claim this one replaced, nil when there was none. Only Key, Pod and Generation are set.
+
+	// Former is the pod that had the session before, also if it has released it, as long as that is remembered.
+	Former string
 }
 
 // SessionStore keeps who owns a session and what it offers. All methods are safe for concurrent use and honour
@@ -114,6 +117,8 @@ type Store interface {
 	SessionStore
 	Directory
 	PodStore
+	CallStore
+	ActivityStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a tool definition (protocol.md, "Limits").
+// Limits of a tool definition (protocol.md, "Limits"). The first three are defaults of ToolLimits.
 const (
 	MaxDescription  = 1024      // characters kept; the rest is cut
 	MaxSchemaBytes  = 64 << 10  // bytes of one parameters schema
@@ -19,6 +19,26 @@ const (
 	MaxToolTimeout  = time.Hour // the longest default timeout a tool may ask for
 	emptyParameters = `{"type":"object"}`
 )
+
+// ToolLimits bounds one tool definition. Zero fields mean the defaults.
+type ToolLimits struct {
+	SchemaBytes int // bytes of one parameters schema
+	SchemaDepth int // nesting of one parameters schema
+	Description int // characters kept of a description
+}
+
+func (l ToolLimits) orDefaults() ToolLimits {
+	if l.SchemaBytes <= 0 {
+		l.SchemaBytes = MaxSchemaBytes
+	}
+	if l.SchemaDepth <= 0 {
+		l.SchemaDepth = MaxSchemaDepth
+	}
+	if l.Description <= 0 {
+		l.Description = MaxDescription
+	}
+	return l
+}
 
 var toolNamePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
@@ -52,24 +72,28 @@ type ToolSpec struct {
 // ValidToolName reports whether a tool may carry this name at all; policy may still refuse it.
 func ValidToolName(name string) bool { return toolNamePattern.MatchString(name) }
 
-// Normalize checks a definition and returns it in its canonical form: description cut to MaxDescription characters,
+// Normalize is NormalizeWithin the default limits.
+func (t ToolSpec) Normalize() (ToolSpec, error) { return t.NormalizeWithin(ToolLimits{}) }
+
+// NormalizeWithin checks a definition and returns it in its canonical form: description cut to what is kept,
 // parameters compact and never empty. The error's message is the reason told to the device.
-func (t ToolSpec) Normalize() (ToolSpec, error) {
+func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
+	l = l.orDefaults()
 	if !ValidToolName(t.Name) {
 		return t, Errorf(CodeInvalidRequest, "name must match %s", toolNamePattern)
 	}
-	t.Description = cleanDescription(t.Description)
+	t.Description = cleanDescription(t.Description, l.Description)
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
 	}
-	if len(t.Parameters) > MaxSchemaBytes {
-		return t, Errorf(CodeInvalidRequest, "parameters: at most %d bytes of schema are allowed", MaxSchemaBytes)
+	if len(t.Parameters) > l.SchemaBytes {
+		return t, Errorf(CodeInvalidRequest, "parameters: at most %d bytes of schema are allowed", l.SchemaBytes)
 	}
 	if t.Parameters[0] != '{' {
 		return t, Errorf(CodeInvalidRequest, "parameters: must be a JSON Schema object")
 	}
-	if depth := Depth(t.Parameters); depth > MaxSchemaDepth {
-		return t, Errorf(CodeInvalidRequest, "parameters: nested deeper than %d levels", MaxSchemaDepth)
+	if depth := Depth(t.Parameters); depth > l.SchemaDepth {
+		return t, Errorf(CodeInvalidRequest, "parameters: nested deeper than %d levels", l.SchemaDepth)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, t.Parameters); err != nil {
@@ -86,6 +110,9 @@ func (t ToolSpec) Normalize() (ToolSpec, error) {
 	}
 	return t, nil
 }
+
+// Size is what the definition takes of the bytes a session may offer: about what it takes in the store.
+func (t ToolSpec) Size() int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
 
 // Hash identifies the content of a specification: equal specs of many devices are stored once under it.
 func (t ToolSpec) Hash() string {
@@ -125,8 +152,8 @@ func Depth(text []byte) int {
 }
 
 // cleanDescription keeps what a person can read: no control characters but line breaks and tabs, no characters
-// that hide or reorder text, at most MaxDescription characters. Descriptions end up in a model's context.
-func cleanDescription(s string) string {
+// that hide or reorder text, at most limit characters. Descriptions end up in a model's context.
+func cleanDescription(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
@@ -139,12 +166,12 @@ func cleanDescription(s string) string {
 		}
 		return r
 	}, s)
-	if utf8.RuneCountInString(s) <= MaxDescription {
+	if utf8.RuneCountInString(s) <= limit {
 		return s
 	}
 	n := 0
 	for i := range s {
-		if n == MaxDescription {
+		if n == limit {
 			return s[:i]
 		}
 		n++

@@ -38,23 +38,22 @@ func (p *Pod) beat(ctx context.Context) {
 	}
 	if !known {
 		p.cfg.Log.Warn("the store had lost this pod's lease; announcing its sessions again")
-		select {
-		case p.refresh <- struct{}{}:
-		default: // already asked for
-		}
+		p.refreshNow()
 	}
+	asked := time.Now()
 	live, err := p.cfg.Store.Live(ctx)
 	if err != nil {
 		p.logStore(ctx, "live pods not read", err)
 		return
 	}
-	p.Router.failDeadPods(live)
+	p.Router.failDeadPods(live, asked)
 	dead, err := p.cfg.Store.Sweep(ctx)
 	if err != nil {
 		p.logStore(ctx, "dead pods not swept", err)
 	}
 	for _, pod := range dead {
 		p.cfg.Log.Warn("pod is dead; its sessions were removed", "dead_pod", pod)
+		p.rec.activity(Activity{Tenant: DefaultTenant, Type: ActivityPodDied, Reason: pod})
 	}
 }
 

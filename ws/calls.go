@@ -1,14 +1,29 @@
 package ws
 
 import (
+	"encoding/json"
 	"errors"
+	"strconv"
+	"unicode/utf8"
 
 	"github.com/farhand/farhand/registry"
 )
 
+// Bounds of what a device says about a call on its way.
+const (
+	maxProgressMessage = 1 << 10  // bytes; the rest is cut
+	maxProgressChunk   = 64 << 10 // bytes
+)
+
 // Deliver implements registry.Conn.
 func (c *conn) Deliver(call registry.DeviceCall) error {
-	switch err := c.out.push(toolCallRequestFrame(call)); {
+	c.gate.Lock()
+	err := errOutboxClosed
+	if !c.hushed {
+		err = c.out.push(toolCallRequestFrame(call))
+	}
+	c.gate.Unlock()
+	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errFrameTooBig):
@@ -23,30 +38,99 @@ func (c *conn) Deliver(call registry.DeviceCall) error {
 	}
 }
 
+// Cancel implements registry.Conn. A cancellation is a courtesy: where there is no room for it, the device finishes
+// its work in vain.
+func (c *conn) Cancel(callID, reason string) {
+	c.mu.Lock()
+	wanted := c.wantsCancel
+	c.mu.Unlock()
+	if wanted {
+		_ = c.out.push(toolCallCancelFrame(callID, reason))
+	}
+}
+
+// accepted notes that the device has begun with a call.
+func (c *conn) accepted(f *toolCallAcceptedFrame) {
+	c.local.Progress(f.ID, nil, nil, "", "") // a call that is not open has ended meanwhile
+}
+
+// progress notes how far the device is with a call, or a part of its output. A chunk that is no string is kept as its
+// JSON, as an output is.
+func (c *conn) progress(f *toolProgressFrame) error {
+	chunk := registry.NewResult(true, f.Chunk, "").Output
+	if len(chunk) > maxProgressChunk {
+		return invalidMessage("chunk: at most %d bytes are allowed", maxProgressChunk)
+	}
+	message := ""
+	if f.Message != nil {
+		message = cut(*f.Message, maxProgressMessage)
+	}
+	c.local.Progress(f.ID, number(f.Progress), number(f.Total), message, chunk)
+	return nil
+}
+
+// number returns a number the decoder has checked, nil if it is absent.
+func number(raw json.RawMessage) *float64 {
+	if raw == nil {
+		return nil
+	}
+	n, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}
+
+// cut returns at most n bytes of s, whole characters only.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
 // toolResult settles a call with what the tool answered.
-func (c *conn) toolResult(f *toolResultFrame) error {
+func (c *conn) toolResult(f *toolResultFrame) {
 	success := f.Success == nil || *f.Success
 	message := ""
 	if f.Error != nil {
 		message = *f.Error
 	}
-	return c.settle(f.ID, registry.NewResult(success, f.Output, message))
+	c.settle(f.ID, registry.NewResult(success, f.Output, message))
 }
 
 // toolError settles a call with a failure of the tool. The text is the output too, so that a model can read why.
-func (c *conn) toolError(f *toolErrorFrame) error {
+func (c *conn) toolError(f *toolErrorFrame) {
 	message := "The tool failed and did not say why."
 	if f.Error != nil && *f.Error != "" {
 		message = *f.Error
 	}
-	return c.settle(f.ID, registry.NewResult(false, nil, message))
+	c.settle(f.ID, registry.NewResult(false, nil, message))
 }
 
-// settle acknowledges every answer, also one nobody waits for, so that the device stops repeating it.
-func (c *conn) settle(id string, r registry.Result) error {
-	open := c.local.Settle(id, r)
-	if open {
-		c.bucket.refund(answerRefund, c.server.cfg.FrameBurst)
+// settle acknowledges every answer, also one nobody waits for, so that the device stops repeating it. The
+// acknowledgement may come from another goroutine, and after the connection has ended.
+func (c *conn) settle(id string, r registry.Result) {
+	c.answering.Add(1)
+	c.local.Settle(id, r, func(ignored bool) {
+		defer c.answering.Add(-1)
+		if !ignored {
+			c.refunds.Add(answerRefund)
+		}
+		if err := c.send(resultAcknowledgedFrame(id, ignored)); err != nil {
+			c.fail(err)
+		}
+	})
+}
+
+// failAnswer lets the caller of a call know at once that its answer came and could not be understood. Waiting on would
+// not help: the device has said what it had to say.
+func (c *conn) failAnswer(data []byte, bad *frameError) {
+	if id := answeredCall(data); id != "" {
+		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
+			"The device's answer could not be understood: %s", bad.message))
 	}
-	return c.send(resultAcknowledgedFrame(id, !open))
 }

@@ -27,7 +27,7 @@ const (
 	CloseSlow                // the device does not read what is sent to it
 	CloseInvalidUTF8         // a text frame was not UTF-8
 	CloseRate                // far too many frames
-	CloseTooBig              // a message over the limit; the WebSocket library itself sends it, without a reason
+	CloseTooBig              // a message over the limit; over twice the limit the WebSocket library closes, without a reason
 	CloseInternal            // a fault of the server, which is in its log
 	closeGone                // the peer is gone: there is nobody to tell
 )
@@ -48,7 +48,7 @@ var catalogue = [...]closeEntry{
 	CloseSlow:          {websocket.CloseTryAgainLater, "slow_consumer", true},
 	CloseInvalidUTF8:   {websocket.CloseInvalidFramePayloadData, "invalid_utf8", true},
 	CloseRate:          {websocket.ClosePolicyViolation, "rate_limited", true},
-	CloseTooBig:        {websocket.CloseMessageTooBig, "", true},
+	CloseTooBig:        {websocket.CloseMessageTooBig, "message_too_big", true},
 	CloseInternal:      {websocket.CloseInternalServerErr, "internal_error", true},
 	closeGone:          {websocket.CloseAbnormalClosure, "", true},
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -30,9 +31,6 @@ const (
 	// unread input resets it, and the reset could overtake the close frame.
 	lingerWait  = time.Second
 	lingerBytes = 16 << 20
-
-	// drainSpread is over how much time devices are asked to spread their return when a pod stops.
-	drainSpread = 5 * time.Second
 )
 
 // conn is one device's connection: one reader (melody's read loop, in the request's goroutine), one writer (melody's
@@ -44,13 +42,27 @@ type conn struct {
 	gone    chan struct{} // closed by the teardown
 
 	// Of the reader only.
-	opening *registry.Session // what to claim; nil after onConnect
-	local   *registry.Local   // nil until the session is claimed, and if that failed
-	bucket  bucket
+	opening     *registry.Session // what to claim; nil after onConnect
+	frames      bucket
+	definitions bucket // bytes of tool definitions
 
-	mu         sync.Mutex
-	closing    Close // closeNone while the connection is in use
-	wantsDrain bool  // the device declared the capability drain
+	// local is nil until the session is claimed, and if that failed. It is written by the reader under mu; others than
+	// the reader, and what the reader starts, read it under mu.
+	local *registry.Local
+
+	refunds   atomic.Int64 // frames to give back to the bucket
+	answering atomic.Int64 // answers that are not acknowledged yet
+
+	// gate is held while a call is put into the outbox, and while it is decided that no call is in flight: so no call
+	// slips into a connection that is ended because it is idle.
+	gate   sync.Mutex
+	hushed bool // takes no more calls
+
+	mu          sync.Mutex
+	closing     Close // closeNone while the connection is in use
+	wantsCancel bool  // the device declared the capability cancel
+	wantsDrain  bool  // the device declared the capability drain
+	announced   bool  // the device was told that this pod is stopping
 }
 
 var _ registry.Conn = (*conn)(nil)
@@ -62,7 +74,8 @@ func (s *Server) newConn(opening registry.Session) *conn {
 		// An error means that the session is closed already; the teardown is on its way.
 		_ = c.session.Write(frame)
 	}
-	c.bucket = bucket{tokens: s.cfg.FrameBurst, last: s.now()}
+	c.frames = bucket{tokens: s.cfg.FrameBurst, last: s.now()}
+	c.definitions = bucket{tokens: s.registerBurst(), last: s.now()}
 	return c
 }
 
@@ -98,7 +111,9 @@ func (s *Server) onConnect(ms *melody.Session) {
 		}
 		return
 	}
+	c.mu.Lock()
 	c.local = local
+	c.mu.Unlock()
 	c.out.start(sessionStartFrame(local.Session(), resumed))
 	c.log().Info("device connected", "resumed", resumed)
 }
@@ -138,11 +153,10 @@ func (c *conn) end(why Close) {
 		return
 	}
 	c.closing = why
-	announce := why == CloseRestart && c.wantsDrain
 	c.server.fork() // while the teardown, which needs the lock, has not let the server's count go
 	c.mu.Unlock()
-	if announce {
-		_ = c.out.push(serverDrainingFrame(rand.N(drainSpread))) // the close frame says the same
+	if why == CloseRestart {
+		c.announce(rand.N(comebackJitter)) // if nobody has yet
 	}
 	flushed := c.out.seal()
 	go func() {

@@ -30,6 +30,7 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	}
 	if f.Capabilities != nil {
 		c.mu.Lock()
+		c.wantsCancel = slices.Contains(f.Capabilities, registry.CapabilityCancel)
 		c.wantsDrain = slices.Contains(f.Capabilities, registry.CapabilityDrain)
 		c.mu.Unlock()
 	}

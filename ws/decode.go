@@ -3,8 +3,6 @@ package ws
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/registry"
@@ -55,6 +53,24 @@ func decodeFrame(data []byte) (any, error) {
 		return nil, f.err
 	}
 	return frame, nil
+}
+
+// answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is; empty if it
+// is no answer.
+func answeredCall(data []byte) string {
+	if !json.Valid(data) {
+		return ""
+	}
+	members, _, ok := splitObject(data, true)
+	if !ok {
+		return ""
+	}
+	f := &fields{members: members}
+	typ, id := f.text("type"), f.text("id")
+	if f.err != nil || typ != typeToolResult && typ != typeToolError {
+		return ""
+	}
+	return id
 }
 
 // frame builds the struct of the type, nil if there is no such type.
@@ -122,195 +138,3 @@ func decodeTool(data json.RawMessage) (toolDefinition, error) {
 	}
 	return t, nil
 }
-
-// fields reads the members of one object and remembers the first that is missing or of the wrong type.
-type fields struct {
-	members []field
-	err     *frameError
-}
-
-func (f *fields) fail(key, must string) {
-	if f.err == nil {
-		f.err = invalidMessage("%s: %s", key, must)
-	}
-}
-
-// value returns a member as it was sent, nil if it is absent or null.
-func (f *fields) value(key string) json.RawMessage {
-	for _, m := range f.members {
-		if m.key == key {
-			if string(m.value) == "null" {
-				return nil
-			}
-			return m.value
-		}
-	}
-	return nil
-}
-
-// required is value for a member that must be there.
-func (f *fields) required(key string) json.RawMessage {
-	v := f.value(key)
-	if v == nil {
-		f.fail(key, "is required")
-	}
-	return v
-}
-
-func (f *fields) text(key string) string {
-	v := f.required(key)
-	if v == nil {
-		return ""
-	}
-	if v[0] != '"' {
-		f.fail(key, "must be a string")
-		return ""
-	}
-	return unquote(v)
-}
-
-// id returns the member id, which must not be empty.
-func (f *fields) id() string {
-	id := f.text("id")
-	if id == "" {
-		f.fail("id", "must not be empty")
-	}
-	return id
-}
-
-func (f *fields) optionalText(key string) *string {
-	if f.value(key) == nil {
-		return nil
-	}
-	s := f.text(key)
-	return &s
-}
-
-func (f *fields) optionalBool(key string) *bool {
-	v := f.value(key)
-	if v == nil {
-		return nil
-	}
-	b := string(v) == "true"
-	if !b && string(v) != "false" {
-		f.fail(key, "must be true or false")
-	}
-	return &b
-}
-
-func (f *fields) optionalInt(key string) *int64 {
-	v := f.value(key)
-	if v == nil {
-		return nil
-	}
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil {
-		f.fail(key, "must be a whole number")
-	}
-	return &n
-}
-
-func (f *fields) optionalNumber(key string) json.RawMessage {
-	v := f.value(key)
-	if v != nil && v[0] != '-' && (v[0] < '0' || v[0] > '9') {
-		f.fail(key, "must be a number")
-	}
-	return v
-}
-
-func (f *fields) array(key string) []json.RawMessage {
-	v := f.required(key)
-	if v == nil {
-		return nil
-	}
-	items := []json.RawMessage{}
-	if v[0] != '[' || json.Unmarshal(v, &items) != nil {
-		f.fail(key, "must be an array")
-	}
-	return items
-}
-
-func (f *fields) texts(key string) []string {
-	items := f.array(key)
-	texts := make([]string, len(items))
-	for i, item := range items {
-		if item[0] != '"' {
-			f.fail(fmt.Sprintf("%s[%d]", key, i), "must be a string")
-			return nil
-		}
-		texts[i] = unquote(item)
-	}
-	return texts
-}
-
-func (f *fields) optionalTexts(key string) []string {
-	if f.value(key) == nil {
-		return nil
-	}
-	return f.texts(key)
-}
-
-// labels returns an object of strings. Keys that differ only in case are different labels.
-func (f *fields) labels(key string) map[string]string {
-	v := f.value(key)
-	if v == nil {
-		return nil
-	}
-	members, reason, ok := splitObject(v, false)
-	if !ok {
-		f.fail(key, reason)
-		return nil
-	}
-	labels := make(map[string]string, len(members))
-	for _, m := range members {
-		if m.value[0] != '"' {
-			f.fail(key+"."+short(m.key), "must be a string")
-			return nil
-		}
-		labels[m.key] = unquote(m.value)
-	}
-	return labels
-}
-
-// annotations returns MCP's hints; hints this server does not know are ignored.
-func (f *fields) annotations(key string) *registry.Annotations {
-	v := f.value(key)
-	if v == nil {
-		return nil
-	}
-	members, reason, ok := splitObject(v, true)
-	if !ok {
-		f.fail(key, reason)
-		return nil
-	}
-	hints := &fields{members: members}
-	a := &registry.Annotations{
-		ReadOnlyHint:    hints.optionalBool("readOnlyHint"),
-		DestructiveHint: hints.optionalBool("destructiveHint"),
-		IdempotentHint:  hints.optionalBool("idempotentHint"),
-	}
-	if hints.err != nil {
-		f.fail(key, hints.err.message)
-	}
-	if *a == (registry.Annotations{}) {
-		return nil
-	}
-	return a
-}
-
-// maxEcho is how many bytes of a device's own text are repeated to it in errors.
-const maxEcho = 128
-
-// short cuts s to what an error may repeat.
-func short(s string) string {
-	if len(s) <= maxEcho {
-		return s
-	}
-	cut := maxEcho
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
-}
-
-func quoteShort(s string) string { return strconv.Quote(strings.ToValidUTF8(short(s), "")) }

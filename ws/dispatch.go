@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -21,7 +22,14 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	if c.ending() != closeNone || !c.spend() {
 		return
 	}
+	if int64(len(data)) > s.cfg.MaxFrame {
+		c.tooBig(data)
+		return
+	}
 	frame, err := decodeFrame(data)
+	if bad := (*frameError)(nil); errors.As(err, &bad) {
+		c.failAnswer(data, bad)
+	}
 	if err == nil {
 		err = c.handle(frame)
 	}
@@ -30,11 +38,24 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	}
 }
 
+// tooBig announces the limit a message went over, and ends the connection: what the device has to say it cannot say.
+// If it was an answer, the device would send the same again after a reconnect, so its call ends too.
+func (c *conn) tooBig(data []byte) {
+	bad := &frameError{codeMessageTooBig, fmt.Sprintf("The message is too big: at most %d bytes are allowed.", c.server.cfg.MaxFrame)}
+	c.failAnswer(data, bad)
+	_ = c.send(errorFrame(bad.code, bad.message)) // if there is no room for it, the close frame says the same
+	c.fail(CloseTooBig)
+}
+
 // onBinary answers a binary message, which no version of the protocol has.
-func (s *Server) onBinary(ms *melody.Session, _ []byte) {
+func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	if c.ending() != closeNone || !c.spend() {
+		return
+	}
+	if int64(len(data)) > s.cfg.MaxFrame {
+		c.tooBig(nil)
 		return
 	}
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
@@ -71,7 +92,8 @@ func (c *conn) onPing(data string) error {
 // spend takes a token for a frame that came in. Without one the connection ends.
 func (c *conn) spend() bool {
 	cfg := &c.server.cfg
-	if c.bucket.take(c.server.now(), cfg.MaxFramesPerSecond, cfg.FrameBurst) {
+	c.frames.refund(float64(c.refunds.Swap(0)), cfg.FrameBurst)
+	if c.frames.take(c.server.now(), 1, cfg.MaxFramesPerSecond, cfg.FrameBurst) {
 		return true
 	}
 	c.end(CloseRate)
@@ -91,19 +113,24 @@ func (c *conn) handle(frame any) error {
 		return c.unregisterTools(ctx, f)
 	case *getRegisteredToolsFrame:
 		return c.send(registeredToolsFrame(c.local.Tools()))
+	case *toolCallAcceptedFrame:
+		c.accepted(f)
+	case *toolProgressFrame:
+		return c.progress(f)
 	case *toolResultFrame:
-		return c.toolResult(f)
+		c.toolResult(f)
 	case *toolErrorFrame:
-		return c.toolError(f)
+		c.toolError(f)
 	case *messageFrame:
 		return c.message(f)
 	case *abortFrame:
 		return c.send(abortAckFrame("no_active_response"))
 	case *regenerateFrame:
 		return errNoAgent
-	default: // tool_call_accepted and tool_progress are checked, and need no answer
-		return nil
+	default:
+		return fmt.Errorf("no handler for %T", f)
 	}
+	return nil
 }
 
 // send queues a frame. A device that does not read its frames is closed as slow.

@@ -6,7 +6,7 @@
 // then on calls are delivered. Frames are read and handled one after the other in the connection's own goroutine;
 // everything that is written goes through an outbox bounded in bytes, so nobody who writes ever waits for a device.
 // Whatever ends a connection (the peer, an error, the registry, a panic in a handler) arrives at one teardown, which
-// releases the session exactly once.
+// releases the session exactly once. When the pod stops, drain.go decides who goes when.
 //
 // The wire frames stand in frames.go, the close codes in close.go. Package ws/client is the device's side in Go.
 package ws

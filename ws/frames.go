@@ -28,14 +28,15 @@ const (
 	typeRegenerate         = "regenerate"
 )
 
-// Types of the frames the server sends. tool_call_cancel and the frames of a conversation belong here once the
-// server has something to say with them.
+// Types of the frames the server sends. The frames of a conversation belong here once the server has something to say
+// with them.
 const (
 	typeSessionStart       = "session_start"
 	typeConnected          = "connected"
 	typeToolsRegistered    = "tools_registered"
 	typeRegisteredTools    = "registered_tools"
 	typeToolCallRequest    = "tool_call_request"
+	typeToolCallCancel     = "tool_call_cancel"
 	typeResultAcknowledged = "result_acknowledged"
 	typeServerDraining     = "server_draining"
 	typeAbortAck           = "abort_ack"
@@ -47,6 +48,7 @@ const (
 	codeInvalidJSON          = "INVALID_JSON"
 	codeInvalidMessage       = "INVALID_MESSAGE" // a field is missing or of the wrong type; the message names it
 	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
+	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is closed after it
 	codeEmptyContent         = "EMPTY_CONTENT"
 	codeAgentInitFailed      = "AGENT_INIT_FAILED"
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
@@ -84,8 +86,8 @@ type (
 	toolProgressFrame struct {
 		Type     string          `json:"type"`
 		ID       string          `json:"id"`
-		Progress json.RawMessage `json:"progress,omitempty"` // a number
-		Total    json.RawMessage `json:"total,omitempty"`    // a number
+		Progress json.RawMessage `json:"progress,omitempty"` // a number that fits a float64
+		Total    json.RawMessage `json:"total,omitempty"`    // as progress
 		Message  *string         `json:"message,omitempty"`
 		Chunk    json.RawMessage `json:"chunk,omitempty"`
 	}
@@ -196,6 +198,14 @@ func toolCallRequestFrame(c registry.DeviceCall) []byte {
 	b = append(b, `,"deadline_ms":`...)
 	b = strconv.AppendInt(b, max(c.Timeout.Milliseconds(), 0), 10)
 	return append(b, '}')
+}
+
+func toolCallCancelFrame(id, reason string) []byte {
+	return encode(struct {
+		Type   string `json:"type"`
+		ID     string `json:"id"`
+		Reason string `json:"reason"`
+	}{typeToolCallCancel, id, reason})
 }
 
 func resultAcknowledgedFrame(id string, ignored bool) []byte {

@@ -3,7 +3,6 @@ package ws_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -29,8 +28,16 @@ const (
 type spyStore struct {
 	registry.Store
 	released chan registry.Session
-	claim    atomic.Pointer[func() error] // runs before Claim
-	put      atomic.Pointer[func() error] // runs before PutTools
+	claim    atomic.Pointer[func() error]         // runs before Claim
+	put      atomic.Pointer[func() error]         // runs before PutTools
+	move     atomic.Pointer[func(registry.Event)] // runs before MoveCall
+}
+
+func (s *spyStore) MoveCall(ctx context.Context, tenant, id string, e registry.Event, c registry.Change) (registry.Moved, error) {
+	if f := s.move.Load(); f != nil {
+		(*f)(e)
+	}
+	return s.Store.MoveCall(ctx, tenant, id, e, c)
 }
 
 func (s *spyStore) Claim(ctx context.Context, v registry.Session) (registry.Claim, error) {
@@ -68,19 +75,22 @@ type gateway struct {
 
 func newGateway(t *testing.T, changes ...func(*ws.Config)) *gateway {
 	t.Helper()
-	memory := registry.NewMemory(registry.MemoryOptions{})
+	return newGatewayOn(t, registry.NewMemory(registry.MemoryOptions{}), changes...)
+}
+
+// newGatewayOn is newGateway for a pod of a fleet that shares a store.
+func newGatewayOn(t *testing.T, memory *registry.Memory, changes ...func(*ws.Config)) *gateway {
+	t.Helper()
 	g := &gateway{t: t, store: &spyStore{Store: memory, released: make(chan registry.Session, 4096)}}
 	bus := memory.NewBus()
 	var err error
 	g.pod, err = registry.NewPod(registry.PodConfig{Store: g.store, Bus: bus})
 	must(t, err)
 	must(t, g.pod.Start(t.Context()))
-	policy, err := agent.NewPolicy(agent.PolicyRules{RegisterDeny: []string{"forbidden_*"}})
-	must(t, err)
 	origins, err := guard.NewOrigins([]string{"https://console.example.com"}, false)
 	must(t, err)
 	cfg := ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(policy, agent.NewSchemas(), 0),
+		Pod: g.pod, Admission: newAdmission(t, agent.AdmissionLimits{}),
 		Auth: guard.NewStaticToken(testToken), Origins: origins,
 	}
 	for _, change := range changes {
@@ -100,6 +110,13 @@ func newGateway(t *testing.T, changes ...func(*ws.Config)) *gateway {
 		must(t, bus.Close(ctx))
 	})
 	return g
+}
+
+func newAdmission(t *testing.T, limits agent.AdmissionLimits) *agent.Admission {
+	t.Helper()
+	policy, err := agent.NewPolicy(agent.PolicyRules{RegisterDeny: []string{"forbidden_*"}})
+	must(t, err)
+	return agent.NewAdmission(policy, agent.NewSchemas(), limits)
 }
 
 func (g *gateway) url(query string) string {
@@ -126,17 +143,48 @@ type outcome struct {
 // call calls a tool of a session and returns where the outcome will be.
 func (g *gateway) call(session, tool, args string) <-chan outcome {
 	g.t.Helper()
-	ctx := context.Background()
-	route, err := g.pod.Router.Resolve(ctx, registry.DefaultTenant, tool, registry.Target{SessionID: session}, registry.SelectNone)
+	return g.callContext(context.Background(), session, registry.Call{ID: registry.NewCallID(), Args: json.RawMessage(args)}, tool)
+}
+
+func (g *gateway) callContext(ctx context.Context, session string, call registry.Call, tool string) <-chan outcome {
+	g.t.Helper()
+	var err error
+	call.Timeout = patience
+	call.Route, err = g.pod.Router.Resolve(ctx, registry.DefaultTenant, tool, registry.Target{SessionID: session}, registry.SelectNone)
 	must(g.t, err)
 	done := make(chan outcome, 1)
 	go func() {
-		r, err := g.pod.Router.Call(ctx, registry.Call{
-			ID: registry.NewCallID(), Route: route, Args: json.RawMessage(args), Timeout: patience,
-		})
+		r, err := g.pod.Router.Call(ctx, call)
 		done <- outcome{r, err}
 	}()
 	return done
+}
+
+// callDurable calls a tool by a call that has a record.
+func (g *gateway) callDurable(session, tool string) (id string, done <-chan outcome) {
+	g.t.Helper()
+	rec := registry.NewRecord(registry.NewCallID(), registry.DefaultTenant, tool, json.RawMessage(`{}`))
+	rec.SessionID, rec.TimeoutMS = session, patience.Milliseconds()
+	_, created, err := g.store.CreateCall(context.Background(), rec)
+	if err != nil || !created {
+		g.t.Fatalf("create the record: %v, %v", created, err)
+	}
+	return rec.CallID, g.callContext(context.Background(), session, registry.Call{ID: rec.CallID, Durable: true}, tool)
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	end := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-end:
+			t.Fatalf("it never came to pass that %s", what)
+		case <-tick.C:
+		}
+	}
 }
 
 func await(t *testing.T, done <-chan outcome) outcome {
@@ -148,113 +196,6 @@ func await(t *testing.T, done <-chan outcome) outcome {
 		t.Fatal("the call did not end")
 		panic("unreachable")
 	}
-}
-
-// device is a hand-driven peer: it sends what the test says and reads one frame at a time.
-type device struct {
-	t    *testing.T
-	conn *websocket.Conn
-}
-
-func (g *gateway) dial(session string) *device {
-	g.t.Helper()
-	return g.dialWith(websocket.DefaultDialer, "session_id="+session)
-}
-
-func (g *gateway) dialWith(dialer *websocket.Dialer, query string) *device {
-	g.t.Helper()
-	header := http.Header{"Authorization": {"Bearer " + testToken}}
-	conn, _, err := dialer.Dial(g.url(query), header)
-	must(g.t, err)
-	d := &device{t: g.t, conn: conn}
-	g.t.Cleanup(func() { _ = conn.Close() })
-	return d
-}
-
-// connect dials and reads session_start.
-func (g *gateway) connect(session string) *device {
-	g.t.Helper()
-	d := g.dial(session)
-	d.expect("session_start")
-	return d
-}
-
-// connectWithTools dials and registers tools without parameters.
-func (g *gateway) connectWithTools(session string, names ...string) *device {
-	g.t.Helper()
-	d := g.connect(session)
-	tools := make([]map[string]any, len(names))
-	for i, n := range names {
-		tools[i] = map[string]any{"name": n, "description": "test", "parameters": map[string]any{"type": "object"}}
-	}
-	frame, err := json.Marshal(map[string]any{"type": "register_tools", "tools": tools})
-	must(g.t, err)
-	d.send(string(frame))
-	if got := d.expect("tools_registered"); got["registered"] != float64(len(names)) {
-		g.t.Fatalf("tools_registered: %v", got)
-	}
-	return d
-}
-
-func (d *device) send(text string) {
-	d.t.Helper()
-	must(d.t, d.conn.WriteMessage(websocket.TextMessage, []byte(text)))
-}
-
-// next reads one frame.
-func (d *device) next() map[string]any {
-	d.t.Helper()
-	must(d.t, d.conn.SetReadDeadline(time.Now().Add(patience)))
-	_, data, err := d.conn.ReadMessage()
-	must(d.t, err)
-	var frame map[string]any
-	must(d.t, json.Unmarshal(data, &frame))
-	return frame
-}
-
-func (d *device) expect(typ string) map[string]any {
-	d.t.Helper()
-	frame := d.next()
-	if frame["type"] != typ {
-		d.t.Fatalf("got %v, want a frame of type %s", frame, typ)
-	}
-	return frame
-}
-
-// expectError reads an error frame of that code whose message contains part.
-func (d *device) expectError(code, part string) {
-	d.t.Helper()
-	frame := d.expect("error")
-	if msg, _ := frame["message"].(string); frame["code"] != code || !strings.Contains(msg, part) {
-		d.t.Fatalf("got %v, want code %s and a message with %q", frame, code, part)
-	}
-}
-
-// expectClose reads until the connection ends and checks the close frame.
-func (d *device) expectClose(why ws.Close) {
-	d.t.Helper()
-	must(d.t, d.conn.SetReadDeadline(time.Now().Add(patience)))
-	for {
-		_, _, err := d.conn.ReadMessage()
-		if err == nil {
-			continue
-		}
-		var closed *websocket.CloseError
-		if !errors.As(err, &closed) {
-			d.t.Fatalf("the connection ended with %v, want %v", err, why)
-		}
-		if closed.Code != why.Code() || closed.Text != why.Reason() {
-			d.t.Fatalf("closed with %d %q, want %v", closed.Code, closed.Text, why)
-		}
-		return
-	}
-}
-
-// alive checks that the socket is still served.
-func (d *device) alive() {
-	d.t.Helper()
-	d.send(`{"type":"get_registered_tools"}`)
-	d.expect("registered_tools")
 }
 
 // refusal dials and returns the problem the server refused with.

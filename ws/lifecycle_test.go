@@ -3,6 +3,7 @@ package ws_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -78,20 +79,33 @@ func TestLostSessionClosesAsReplaced(t *testing.T) {
 	d.expectClose(ws.CloseReplaced)
 }
 
+// explosive is a log that panics when it is told about a closing.
+type explosive struct{ slog.Handler }
+
+func (explosive) Enabled(context.Context, slog.Level) bool { return true }
+
+func (e explosive) WithAttrs([]slog.Attr) slog.Handler { return e }
+
+func (explosive) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "closing a device" {
+		panic("boom")
+	}
+	return nil
+}
+
 func TestPanicClosesOnlyItsConnection(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t)
+	g := newGateway(t, func(c *ws.Config) { c.Log = slog.New(explosive{slog.DiscardHandler}) })
 	bystander := g.connect("bystander")
 	d := g.connect("unlucky")
-	boom := func() error { panic("boom") }
-	g.store.put.Store(&boom)
-	d.send(`{"type":"register_tools","tools":[{"name":"a"}]}`)
+	d.send("\xff") // is logged, by whoever handles the frame
 	d.expectClose(ws.CloseInternal)
 	if s := g.waitReleased(); s.Key.Session != "unlucky" {
 		t.Fatalf("released %s", s.Key.Session)
 	}
 	bystander.alive()
 
+	boom := func() error { panic("boom") }
 	g.store.claim.Store(&boom)
 	g.dial("unlucky-too").expectClose(ws.CloseInternal)
 	g.store.claim.Store(nil)

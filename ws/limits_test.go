@@ -1,12 +1,14 @@
 package ws_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -19,26 +21,31 @@ func frameOf(n int) string {
 func TestFrameLimit(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
+	const fits, announced, cut = "fits", "announced", "cut"
 	for _, tc := range []struct {
-		name  string
-		size  int
-		fits  bool
-		limit int
+		name, want string
+		size       int
 	}{
-		{name: "one less", size: ws.DefaultMaxFrame - 1, fits: true},
-		{name: "exactly", size: ws.DefaultMaxFrame, fits: true},
-		{name: "one more", size: ws.DefaultMaxFrame + 1},
-		{name: "eight times", size: 8 * ws.DefaultMaxFrame},
+		{"one less", fits, ws.DefaultMaxFrame - 1},
+		{"exactly", fits, ws.DefaultMaxFrame},
+		{"one more", announced, ws.DefaultMaxFrame + 1},
+		{"twice", announced, 2 * ws.DefaultMaxFrame},
+		{"more than twice", cut, 2*ws.DefaultMaxFrame + 1},
+		{"eight times", cut, 8 * ws.DefaultMaxFrame},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := g.connect("big")
 			d.t = t
 			d.send(frameOf(tc.size))
-			if tc.fits {
+			switch tc.want {
+			case fits:
 				d.expect("abort_ack")
-				return
+			case announced:
+				d.expectError("MESSAGE_TOO_BIG", "1048576 bytes")
+				d.expectClose(ws.CloseTooBig)
+			case cut:
+				d.expectCloseFrame(ws.CloseTooBig.Code(), "") // the WebSocket library's
 			}
-			d.expectClose(ws.CloseTooBig)
 		})
 	}
 	g.connect("after").alive()
@@ -97,4 +104,60 @@ func TestAnswersDoNotCountAsFlood(t *testing.T) {
 		d.expect("result_acknowledged")
 		must(t, await(t, done).err)
 	}
+}
+
+// bigTool is a definition of a little more than n bytes.
+func bigTool(name string, n int) string {
+	return fmt.Sprintf(`{"name":%q,"parameters":{"description":%q}}`, name, strings.Repeat("x", n))
+}
+
+// register sends definitions and returns the answer and what was rejected.
+func (d *device) register(tools ...string) (got map[string]any, rejected []any) {
+	d.t.Helper()
+	d.send(`{"type":"register_tools","tools":[` + strings.Join(tools, ",") + `]}`)
+	got = d.expect("tools_registered")
+	rejected, _ = got["rejected"].([]any)
+	return got, rejected
+}
+
+func TestBytesOfAllDefinitionsAreBounded(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 10_000}) })
+	d := g.connect("collector")
+	got, rejected := d.register(bigTool("first", 4000), bigTool("second", 4000), bigTool("third", 4000))
+	if got["registered"] != 2.0 || len(rejected) != 1 {
+		t.Fatalf("tools_registered: %v", got)
+	}
+	if r := rejected[0].(map[string]any); r["name"] != "third" || !strings.Contains(r["reason"].(string), "10000 bytes") {
+		t.Fatalf("rejected: %v", r)
+	}
+	// A smaller version of one that is there makes room.
+	if got, _ := d.register(bigTool("first", 100), bigTool("third", 4000)); got["registered"] != 3.0 || got["rejected"] != nil {
+		t.Fatalf("tools_registered: %v", got)
+	}
+}
+
+func TestRegisteringAllTheTimeIsRejected(t *testing.T) {
+	t.Parallel()
+	d := newGateway(t).connect("restless")
+	const tools, size = 19, 50 << 10
+	rejected := 0
+	for round := range 4 { // 3.8 MB of ever-changing schemas; at once 2 MiB are allowed, and then 32 KiB a second
+		var all []string
+		for i := range tools {
+			all = append(all, bigTool(fmt.Sprintf("tool_%d", i), size+round))
+		}
+		_, left := d.register(all...)
+		rejected += len(left)
+		if len(left) > 0 && !strings.Contains(left[0].(map[string]any)["reason"].(string), "too much in too short a time") {
+			t.Fatalf("rejected: %v", left[0])
+		}
+		if round < 2 && rejected > 0 {
+			t.Fatalf("%d rejected in round %d", rejected, round)
+		}
+	}
+	if rejected < tools {
+		t.Fatalf("%d rejected", rejected)
+	}
+	d.alive()
 }

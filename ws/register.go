@@ -4,22 +4,32 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
 )
 
 // maxDefinitions bounds the definitions in one frame, good or bad: every bad one is named in the answer.
 const maxDefinitions = 1024
 
+// The budget of bytes a connection may register: twice what a session may offer at once, so that everything can be
+// replaced, and then slowly more. A device whose schemas change all the time would otherwise fill the store: each
+// version of a definition stays there for a while.
+const (
+	registerBurst = 2        // times what a session may offer
+	registerRate  = 32 << 10 // bytes a second
+)
+
 // registerTools judges the definitions one by one, in order, and registers those that pass.
 func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if len(f.Tools) > maxDefinitions {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
 	}
-	r := registration{conn: c, names: make(map[string]bool)}
+	r := registration{conn: c, sizes: make(map[string]int)}
 	for _, t := range c.local.Tools() {
-		r.names[t.Name] = true
+		r.offer(t)
 	}
 	for _, raw := range f.Tools {
 		r.judge(raw)
@@ -35,7 +45,8 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 // registration is one register_tools frame being judged.
 type registration struct {
 	conn     *conn
-	names    map[string]bool // offered so far
+	sizes    map[string]int // of the tools offered so far, by name
+	bytes    int            // their sum
 	put      []registry.ToolSpec
 	rejected []rejection
 }
@@ -46,9 +57,15 @@ func (r *registration) judge(raw json.RawMessage) {
 		r.reject(def.Name, reasonOf(err))
 		return
 	}
-	others := len(r.names)
-	if r.names[def.Name] {
-		others-- // it replaces one
+	if !r.conn.mayRegister(len(raw)) {
+		r.reject(def.Name, fmt.Sprintf(
+			"this connection registered too much in too short a time; %d bytes a second are allowed", registerRate))
+		return
+	}
+	others := agent.Offered{Tools: len(r.sizes), Bytes: r.bytes}
+	if size, replaced := r.sizes[def.Name]; replaced {
+		others.Tools--
+		others.Bytes -= size
 	}
 	spec, err := r.conn.server.cfg.Admission.Admit(registry.ToolSpec{
 		Name: def.Name, Description: def.Description, Parameters: def.Parameters, TimeoutMS: def.TimeoutMS,
@@ -58,9 +75,24 @@ func (r *registration) judge(raw json.RawMessage) {
 		r.reject(def.Name, reasonOf(err))
 		return
 	}
-	r.names[spec.Name] = true
+	r.offer(spec)
 	r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == spec.Name })
 	r.put = append(r.put, spec)
+}
+
+// offer counts a tool.
+func (r *registration) offer(t registry.ToolSpec) {
+	r.bytes += t.Size() - r.sizes[t.Name]
+	r.sizes[t.Name] = t.Size()
+}
+
+// mayRegister spends n bytes of the connection's budget, if it has as many.
+func (c *conn) mayRegister(n int) bool {
+	return c.definitions.take(c.server.now(), float64(n), registerRate, c.server.registerBurst())
+}
+
+func (s *Server) registerBurst() float64 {
+	return registerBurst * float64(s.cfg.Admission.MaxToolBytes())
 }
 
 func (r *registration) reject(name, reason string) {

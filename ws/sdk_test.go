@@ -9,27 +9,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws"
 	"github.com/farhand/farhand/ws/client"
 )
 
 // runSDK runs a device of package client until the test ends.
 func (g *gateway) runSDK(options ...client.Option) (c *client.Client, states <-chan client.State, done <-chan error) {
 	g.t.Helper()
+	return runSDK(g.t, g.http.URL, options...)
+}
+
+func runSDK(t *testing.T, address string, options ...client.Option) (c *client.Client, states <-chan client.State, done <-chan error) {
+	t.Helper()
 	changes := make(chan client.State, 256)
 	options = append([]client.Option{
 		client.WithToken(testToken), client.WithBackoff(time.Millisecond, 10*time.Millisecond),
 		client.WithState(func(s client.State) { changes <- s }),
 	}, options...)
-	c, err := client.New(g.http.URL, options...)
-	must(g.t, err)
+	c, err := client.New(address, options...)
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	result, finished := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(finished)
 		result <- c.Run(ctx)
 	}()
-	g.t.Cleanup(func() {
+	t.Cleanup(func() {
 		cancel()
 		<-finished
 	})
@@ -96,14 +103,13 @@ func TestSDKCalls(t *testing.T) {
 func TestSDKComesBackAndRegistersAgain(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	c, states, _ := g.runSDK(client.WithSession("phoenix"), client.WithTool(client.Tool{Name: "echo"}, echo))
+	r := newRelay(t, g)
+	c, states, _ := runSDK(t, r.url(), client.WithSession("phoenix"), client.WithTool(client.Tool{Name: "echo"}, echo))
 	connected(t, states, 1)
-	boom := func() error {
-		g.store.put.Store(nil)
-		panic("the first store of the second tool")
-	}
-	g.store.put.Store(&boom)
-	must(t, c.AddTool(client.Tool{Name: "second"}, echo)) // costs the connection
+	lost := r.lose()
+	must(t, c.AddTool(client.Tool{Name: "second"}, echo))
+	<-lost
+	r.cut()
 	connected(t, states, 2)
 	if o := await(t, g.call("phoenix", "second", `{}`)); o.err != nil || !o.result.Success {
 		t.Fatalf("call: %+v", o)
@@ -121,7 +127,7 @@ func TestSDKRejectedTool(t *testing.T) {
 
 func TestSDKRegistersMoreThanOneFrameHolds(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t)
+	g := newGateway(t, func(c *ws.Config) { c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 4 << 20}) })
 	var options []client.Option
 	for i := range 40 {
 		schema, err := json.Marshal(map[string]any{"type": "object", "description": strings.Repeat("x", 50<<10)})

@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,7 +31,7 @@ const (
 	socketBuffer     = 1024            // bytes, read and write each; the write buffers are pooled
 	handshakeTimeout = 5 * time.Second // to write the answer to an upgrade
 	storeTimeout     = 5 * time.Second // for one step of a connection in the store
-	minOutbound      = 64 << 10        // bytes; below that ordinary answers would not fit
+	MinOutbound      = 64 << 10        // bytes; below that ordinary answers would not fit
 	podHeader        = "X-Farhand-Pod"
 	subprotocol      = "clawseed.v1"
 )
@@ -44,7 +43,7 @@ type Config struct {
 	Auth      guard.Authenticator
 	Origins   *guard.Origins
 
-	MaxFrame     int64         // bytes of one message of a device; default 1 MiB
+	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; twice that is read to announce the limit
 	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s
 	PongTimeout  time.Duration // a peer silent for longer is gone; more than PingInterval; default 45 s
@@ -76,8 +75,8 @@ func (c *Config) fill() error {
 	if c.PongTimeout <= c.PingInterval {
 		return fmt.Errorf("ws: the pong timeout %v must be longer than the ping interval %v", c.PongTimeout, c.PingInterval)
 	}
-	if c.MaxOutbound < minOutbound {
-		return fmt.Errorf("ws: the outbound limit of %d bytes is below the least of %d", c.MaxOutbound, minOutbound)
+	if c.MaxOutbound < MinOutbound {
+		return fmt.Errorf("ws: the outbound limit of %d bytes is below the least of %d", c.MaxOutbound, MinOutbound)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -120,12 +119,13 @@ func NewServer(cfg Config) (*Server, error) {
 		ReadBufferSize: socketBuffer, WriteBufferSize: socketBuffer, WriteBufferPool: &sync.Pool{},
 		HandshakeTimeout: handshakeTimeout,
 		CheckOrigin:      func(r *http.Request) bool { return cfg.Origins.Check(r) == nil },
-		Error:            refuseHandshake,
+		Error:            s.refuseHandshake,
 		// EnableCompression stays off: a small frame could unpack to a thousand times the frame limit.
 	}
 	s.melody.Config = &melody.Config{
 		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval,
-		MaxMessageSize: cfg.MaxFrame,
+		// A message that is a little too big is read all the same, so that its sender can be told the limit.
+		MaxMessageSize: 2 * cfg.MaxFrame,
 		// The outbox gives melody one frame at a time, so one slot would do.
 		MessageBufferSize: 2,
 	}
@@ -155,29 +155,6 @@ func (s *Server) Drain() {
 	}
 	s.draining = true
 	s.signalIdleLocked()
-}
-
-// Close drains, sends every device away with CloseRestart, and waits until nothing of their connections is left.
-// When ctx ends first, the sockets that are left are cut, and the error says how many did not end in time.
-func (s *Server) Close(ctx context.Context) error {
-	s.Drain()
-	for _, c := range s.snapshot() {
-		c.end(CloseRestart)
-	}
-	var err error
-	select {
-	case <-s.idle:
-	case <-ctx.Done():
-		left := s.snapshot()
-		for _, c := range left {
-			c.cut()
-		}
-		err = fmt.Errorf("ws: %d connections did not end in time: %w", len(left), ctx.Err())
-	}
-	if closeErr := s.melody.Close(); closeErr != nil && !errors.Is(closeErr, melody.ErrClosed) {
-		err = errors.Join(err, closeErr)
-	}
-	return err
 }
 
 func (s *Server) snapshot() []*conn {

@@ -19,7 +19,7 @@ const bearerProtocol = "bearer."
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(podHeader, s.cfg.Pod.ID())
 	if !s.enter() {
-		refuse(w, draining())
+		s.refuse(w, draining())
 		return
 	}
 	defer s.leave()
@@ -27,7 +27,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	opening, err := s.admit(r, offer)
 	if err != nil {
 		s.log.Debug("device refused", "error", err)
-		refuse(w, registry.AsError(err))
+		s.refuse(w, registry.AsError(err))
 		return
 	}
 	if offer.clawseed {

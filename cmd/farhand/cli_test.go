@@ -67,7 +67,7 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 	if err := os.WriteFile(file, []byte(cards), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	device := start(t, environ, binary, "device", "--session", "laptop", "--name", "my laptop", "--contacts", file, "--label", "room=kitchen")
+	device := start(t, environ, farhandBinary, "device", "--session", "laptop", "--name", "my laptop", "--contacts", file, "--label", "room=kitchen")
 	eventually(t, patience, "the device says what it offers", func() bool {
 		return strings.Contains(device.out.String(), "session laptop offers device_info, sensors, echo, sleep, contacts")
 	})
@@ -114,7 +114,7 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 func TestDeviceStopsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
-	device := start(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}, binary, "device", "--tools", "echo")
+	device := start(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}, farhandBinary, "device", "--tools", "echo")
 	eventually(t, patience, "the device is registered", func() bool { return strings.Contains(device.out.String(), "offers echo") })
 	device.signal(syscall.SIGINT)
 	if code := device.exit(t); code != 0 {

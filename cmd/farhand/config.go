@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws"
 )
 
 // envPrefix starts the name of every variable the program reads.
@@ -41,6 +44,16 @@ type Config struct {
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
 	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools one session may offer."`
 	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session; more are refused as busy."`
+	MaxToolBytes   ByteSize      `env:"MAX_TOOL_BYTES" envDefault:"1MiB" doc:"Size of all tool definitions of one session together."`
+	MaxSchema      ByteSize      `env:"MAX_SCHEMA" envDefault:"64KiB" doc:"Size of one tool's parameters schema."`
+	MaxSchemaDepth int           `env:"MAX_SCHEMA_DEPTH" envDefault:"32" doc:"How deep one tool's parameters schema may nest."`
+	MaxDescription int           `env:"MAX_DESCRIPTION" envDefault:"1024" doc:"Characters of a tool's description that are kept."`
+	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket messages a second one device may send; answers to open calls are free."`
+	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket messages one device may send at once."`
+	Retention      time.Duration `env:"RETENTION" envDefault:"15m" doc:"How long the record of a call is kept after its last change."`
+	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" envDefault:"24h" doc:"How long an idempotency key is remembered."`
+	ActivityTTL    time.Duration `env:"ACTIVITY_TTL" envDefault:"24h" doc:"How long the activity feed is kept while nothing is added to it."`
+	ActivityCap    int           `env:"ACTIVITY_CAP" envDefault:"10000" doc:"Lines of the activity feed that are kept, about."`
 	PingInterval   time.Duration `env:"PING_INTERVAL" envDefault:"20s" doc:"How often a device is pinged. Keep it well under the idle limit of the load balancer."`
 	PongTimeout    time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that has not answered a ping for this long is gone."`
 	RegisterAllow  []string      `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register, comma-separated. Empty: all."`
@@ -55,6 +68,9 @@ type Config struct {
 var clientVariables = []variable{
 	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080", Doc: "The gateway that device, call, tools and sessions talk to."},
 }
+
+// minDuration is the least any duration may be: below it the upkeep would do nothing else.
+const minDuration = 100 * time.Millisecond
 
 // loadConfig reads the variables in environ. The error lists everything that is wrong, not only the first.
 func loadConfig(environ []string) (Config, error) {
@@ -74,18 +90,33 @@ func (c Config) validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"CALL_TIMEOUT": c.CallTimeout, "MAX_CALL_TIMEOUT": c.MaxCallTimeout, "SESSION_TTL": c.SessionTTL,
-		"POD_LEASE": c.PodLease, "DRAIN_TIMEOUT": c.DrainTimeout, "PING_INTERVAL": c.PingInterval, "PONG_TIMEOUT": c.PongTimeout,
+		"POD_LEASE": c.PodLease, "DRAIN_TIMEOUT": c.DrainTimeout, "PING_INTERVAL": c.PingInterval,
+		"PONG_TIMEOUT": c.PongTimeout, "RETENTION": c.Retention, "IDEMPOTENCY_TTL": c.IdempotencyTTL, "ACTIVITY_TTL": c.ActivityTTL,
 	} {
-		check(d > 0, name, "must be greater than zero")
+		check(d >= minDuration, name, "must be at least "+minDuration.String())
 	}
+	for name, size := range map[string]ByteSize{
+		"MAX_FRAME": c.MaxFrame, "MAX_BODY": c.MaxBody, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema,
+	} {
+		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")
+	}
+	for name, n := range map[string]int{
+		"MAX_TOOLS": c.MaxTools, "MAX_CALLS_PER_SESSION": c.MaxCalls, "MAX_SCHEMA_DEPTH": c.MaxSchemaDepth,
+		"MAX_DESCRIPTION": c.MaxDescription, "ACTIVITY_CAP": c.ActivityCap,
+	} {
+		check(n > 0, name, "must be greater than zero")
+	}
+	check(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
 	check(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")
 	check(c.PongTimeout > c.PingInterval, "PONG_TIMEOUT", "must be longer than FARHAND_PING_INTERVAL")
-	check(c.MaxFrame >= 1024, "MAX_FRAME", "must be at least 1KiB")
-	check(c.MaxBody >= 1024, "MAX_BODY", "must be at least 1KiB")
-	check(c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND", "must be at least FARHAND_MAX_FRAME")
-	check(c.MaxTools > 0, "MAX_TOOLS", "must be greater than zero")
-	check(c.MaxCalls > 0, "MAX_CALLS_PER_SESSION", "must be greater than zero")
+	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
+		fmt.Sprintf("must be at least %d bytes, and at least FARHAND_MAX_FRAME", ws.MinOutbound))
 	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")
+	if c.RedisURL != "" {
+		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
+			check(false, "REDIS_URL", err.Error())
+		}
+	}
 	if c.PodID != "" {
 		check(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID", "may hold letters, digits, '.', '_' and '-'")
 	}
@@ -103,7 +134,10 @@ func (c Config) validate() error {
 
 // checkExposure refuses to serve strangers without a token.
 func (c Config) checkExposure() error {
-	host, _, err := net.SplitHostPort(c.Addr)
+	host, port, err := net.SplitHostPort(c.Addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
 	if err != nil {
 		return fmt.Errorf("%sADDR: must be host:port, for example 127.0.0.1:8080", envPrefix)
 	}
@@ -125,6 +159,15 @@ func isLoopback(host string) bool {
 func (c Config) policyRules() agent.PolicyRules {
 	return agent.PolicyRules{
 		RegisterAllow: c.RegisterAllow, RegisterDeny: c.RegisterDeny, CallAllow: c.CallAllow, CallDeny: c.CallDeny,
+	}
+}
+
+func (c Config) admissionLimits() agent.AdmissionLimits {
+	return agent.AdmissionLimits{
+		MaxTools: c.MaxTools, MaxToolBytes: int(c.MaxToolBytes),
+		Tool: registry.ToolLimits{
+			SchemaBytes: int(c.MaxSchema), SchemaDepth: c.MaxSchemaDepth, Description: c.MaxDescription,
+		},
 	}
 }
 

@@ -28,8 +28,8 @@ const patience = 20 * time.Second
 // fleetToken is the bearer token of every pod the tests start.
 const fleetToken = "fleet-test-token-0123456789"
 
-// binary is the program under test, built once with the race detector by TestMain.
-var binary string
+// farhandBinary is the program under test, built once with the race detector by TestMain.
+var farhandBinary string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "farhand-test-")
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binary = filepath.Join(dir, "farhand")
-	build := exec.Command("go", "build", "-race", "-o", binary, ".")
+	farhandBinary = filepath.Join(dir, "farhand")
+	build := exec.Command("go", "build", "-race", "-o", farhandBinary, ".")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -65,7 +65,12 @@ type process struct {
 func start(t testing.TB, env []string, name string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...), out: &lockedBuffer{}, done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
+	for _, kv := range os.Environ() { // what the developer has exported is not part of the test
+		if !strings.HasPrefix(kv, envPrefix) {
+			p.cmd.Env = append(p.cmd.Env, kv)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	// A test that is killed takes its processes along.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -79,7 +84,7 @@ func start(t testing.TB, env []string, name string, args ...string) *process {
 	t.Cleanup(func() {
 		p.signal(syscall.SIGKILL)
 		<-p.done
-		if text := p.out.String(); strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "panic:") {
+		if text := p.out.String(); strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "panic") {
 			t.Errorf("%s:\n%s", name, text)
 		} else if t.Failed() {
 			t.Logf("%s printed:\n%s", name, text)
@@ -129,9 +134,19 @@ type pod struct {
 // startPod starts a pod and waits until it is ready. Settings are added to the environment as they are.
 func startPod(t testing.TB, settings ...string) *pod {
 	t.Helper()
-	addr := freeAddr(t)
+	return startPodAt(t, freeAddr(t), settings...)
+}
+
+func startPodAt(t testing.TB, addr string, settings ...string) *pod {
+	t.Helper()
+	return startProgram(t, farhandBinary, addr, settings...)
+}
+
+// startProgram starts a pod of a given build.
+func startProgram(t testing.TB, program, addr string, settings ...string) *pod {
+	t.Helper()
 	env := append([]string{"FARHAND_ADDR=" + addr, "FARHAND_TOKEN=" + fleetToken, "FARHAND_LOG_LEVEL=warn"}, settings...)
-	p := &pod{process: start(t, env, binary, "serve"), url: "http://" + addr}
+	p := &pod{process: start(t, env, program, "serve"), url: "http://" + addr}
 	eventually(t, patience, "the pod is ready", func() bool {
 		select {
 		case <-p.done:

@@ -94,12 +94,17 @@ func (g *Gateway) start(ctx context.Context) error {
 
 func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	if g.cfg.RedisURL == "" {
-		memory := registry.NewMemory(registry.MemoryOptions{SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease})
+		memory := registry.NewMemory(registry.MemoryOptions{
+			SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
+			IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityCap: g.cfg.ActivityCap,
+		})
 		g.bus = memory.NewBus()
 		return memory, nil
 	}
 	conn, err := redisstore.Dial(ctx, redisstore.Options{
-		URL: string(g.cfg.RedisURL), SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Log: g.log,
+		URL: string(g.cfg.RedisURL), SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
+		Retention: g.cfg.Retention, IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL,
+		ActivityCap: g.cfg.ActivityCap, Log: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("FARHAND_REDIS_URL: %w", err)
@@ -127,7 +132,8 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	}
 	schemas := agent.NewSchemas()
 	g.devices, err = ws.NewServer(ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.MaxTools), Auth: auth, Origins: origins,
+		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits()), Auth: auth, Origins: origins,
+		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutbound: int(g.cfg.MaxOutbound),
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery, Log: g.log,
 	})
@@ -135,11 +141,11 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	invoker := agent.NewInvoker(agent.Config{
-		Router: g.pod.Router, Policy: policy, Schemas: schemas,
+		Router: g.pod.Router, Ledger: g.pod.Calls, Policy: policy, Schemas: schemas,
 		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
 	})
 	return api.NewHandler(api.Config{
-		Pod: g.pod.ID(), Invoker: invoker, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
+		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
 		Origins: origins, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		Draining: g.draining.Load, Device: g.devices, Version: version(), Log: g.log,
 	})
@@ -166,22 +172,29 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 }
 
-// Close stops in this order, each step within ctx: no new requests and readiness red; requests in flight end; devices
-// are told to go elsewhere; their sessions are released and the lease is given up; the bus delivers what is queued;
-// Redis last. It is safe on a gateway that did not start completely.
+// releaseReserve is the part of the drain limit that is kept for what comes after the devices: releasing sessions,
+// delivering what is queued, leaving the fleet.
+const releaseReserve = 0.2
+
+// Close stops in this order, all of it within ctx: readiness turns red and new devices are refused; devices are told
+// to go elsewhere, each once its calls in flight have ended; requests in flight end and nothing new is accepted;
+// sessions are released and the lease is given up; the bus delivers what is queued; Redis last. It is safe on a gateway
+// that did not start completely. The errors tell what had to be cut short.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.draining.Store(true)
 	var errs []error
+	gentle, cancel := context.WithDeadline(ctx, reserved(ctx))
+	defer cancel()
+	if g.devices != nil {
+		errs = append(errs, g.devices.Close(gentle))
+	}
 	if g.server != nil {
-		errs = append(errs, g.server.Shutdown(ctx))
+		errs = append(errs, g.server.Shutdown(gentle))
 	} else if g.listener != nil {
 		errs = append(errs, g.listener.Close())
 	}
-	if g.devices != nil {
-		errs = append(errs, g.devices.Close(ctx))
-	}
 	if g.pod != nil {
-		errs = append(errs, g.pod.Close(ctx))
+		errs = append(errs, g.pod.Close(gentle))
 	}
 	if g.bus != nil {
 		errs = append(errs, g.bus.Close(ctx))
@@ -190,4 +203,14 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.redis.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// reserved returns when the gentle part of stopping must be over.
+func reserved(ctx context.Context) time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return time.Now().Add(startTimeout)
+	}
+	left := time.Until(deadline)
+	return deadline.Add(-time.Duration(float64(left) * releaseReserve))
 }

@@ -70,5 +70,6 @@ func (a *application) rootCommand() *cobra.Command {
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.toolsCommand(),
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(),
 	)
+	root.AddCommand(a.benchCommands()...)
 	return root
 }

@@ -10,7 +10,8 @@ local pod, gen = unpack(redis.call('HMGET', KEYS[1], 'pod', 'gen'))
 if not pod then
   -- Forgotten, or swept while its pod was paused: the pod will announce it again. Only a newer claim that came and
   -- went makes this one old.
-  return {tonumber(redis.call('GET', KEYS[3]) or 0) > tonumber(ARGV[3]) and 0 or -1}
+  local gone = redis.call('GET', KEYS[3]) or '0' -- "generation pod"
+  return {tonumber(string.match(gone, '^%d+')) > tonumber(ARGV[3]) and 0 or -1}
 end
 if pod ~= ARGV[2] or gen ~= ARGV[3] then
   return {0}

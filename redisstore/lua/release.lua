@@ -11,5 +11,5 @@ if pod ~= ARGV[2] or gen ~= ARGV[3] then
 end
 local tools = redis.call('HGETALL', KEYS[2])
 redis.call('DEL', KEYS[1], KEYS[2])
-redis.call('SET', KEYS[3], gen, 'PX', ARGV[1])
+redis.call('SET', KEYS[3], gen .. ' ' .. pod, 'PX', ARGV[1])
 return {1, before, tools}

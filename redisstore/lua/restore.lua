@@ -12,13 +12,16 @@
 -- one, a restore whose answer was lost may be repeated, and of two pods restoring after the store was emptied the
 -- one with the newer claim wins.
 
+-- The gone string is "generation pod".
+local gone = redis.call('GET', KEYS[3]) or '0'
+local goneGen = tonumber(string.match(gone, '^%d+'))
 local before = redis.call('HGETALL', KEYS[1])
 local tools = redis.call('HGETALL', KEYS[2])
 local pod, gen = unpack(redis.call('HMGET', KEYS[1], 'pod', 'gen'))
 local new = ARGV[4]
 if pod == ARGV[2] and (gen == ARGV[3] or gen == ARGV[4]) then
   new = gen
-elseif tonumber(gen or 0) > tonumber(ARGV[3]) or tonumber(redis.call('GET', KEYS[3]) or 0) > tonumber(ARGV[3]) then
+elseif tonumber(gen or 0) > tonumber(ARGV[3]) or goneGen > tonumber(ARGV[3]) then
   return {}
 end
 

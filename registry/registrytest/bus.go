@@ -25,6 +25,7 @@ func newInbox() *inbox {
 
 func (i *inbox) HandleEnvelope(e registry.Envelope) { i.envelopes <- e }
 func (i *inbox) HandleReply(r registry.Reply)       { i.replies <- r }
+func (i *inbox) HandleGap()                         {}
 
 func (f *fixture) listen(pod string, h registry.BusHandler) registry.Bus {
 	f.Helper()
@@ -74,7 +75,9 @@ var busTests = []subtest{
 		}
 		for _, r := range []registry.Reply{
 			{V: 1, CallID: "c1", Delivered: true},
-			{V: 1, CallID: "c1", Result: &registry.Result{Success: true, Output: "out", Structured: json.RawMessage(`{"n":12345678901234567890}`)}},
+			{V: 1, CallID: "c1", Delivered: true, Running: true},
+			{V: 1, CallID: "c1", Wake: true},
+			{V: 1, CallID: "c1", Result: &registry.Result{Success: true, Output: "out", Structured: json.RawMessage(`{"n":12345678901234567890}`)}, Tenant: "t", Session: "s"},
 			{V: 1, CallID: "c2", Err: registry.Errorf(registry.CodeBusy, "wait").With(registry.DispatchedNo)},
 		} {
 			if err := busB.Reply(a, r); err != nil {

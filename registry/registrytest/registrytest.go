@@ -16,10 +16,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Options are what a subtest needs of the store it is given.
+// Options are what a subtest needs of the store it is given. Zero is the store's default.
 type Options struct {
-	SessionTTL time.Duration
-	PodLease   time.Duration
+	SessionTTL     time.Duration
+	PodLease       time.Duration
+	Retention      time.Duration
+	IdempotencyTTL time.Duration
+	ActivityCap    int
 }
 
 // Open returns a store, shared or not with other subtests, and a function that makes a new bus on it. It registers
@@ -38,7 +41,7 @@ func Run(t *testing.T, open Open) {
 		tests []subtest
 	}{
 		{"sessions", sessionTests}, {"listing", listingTests}, {"pods", podTests},
-		{"bus", busTests}, {"routing", routingTests},
+		{"bus", busTests}, {"routing", routingTests}, {"calls", callTests}, {"activity", activityTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, st := range group.tests {

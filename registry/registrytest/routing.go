@@ -17,10 +17,11 @@ type Device struct {
 	// Answer runs once per call, in a goroutine of its own. A nil result leaves the call unanswered.
 	Answer func(registry.DeviceCall) *registry.Result
 
-	mu     sync.Mutex
-	local  *registry.Local
-	calls  []registry.DeviceCall
-	closed chan registry.CloseCause
+	mu        sync.Mutex
+	local     *registry.Local
+	calls     []registry.DeviceCall
+	closed    chan registry.CloseCause
+	cancelled chan string
 }
 
 // NewDevice returns a device; a nil answer echoes the arguments.
@@ -30,7 +31,7 @@ func NewDevice(answer func(registry.DeviceCall) *registry.Result) *Device {
 			return &registry.Result{Success: true, Output: string(c.Args)}
 		}
 	}
-	return &Device{Answer: answer, closed: make(chan registry.CloseCause, 16)}
+	return &Device{Answer: answer, closed: make(chan registry.CloseCause, 16), cancelled: make(chan string, 64)}
 }
 
 // Connect opens a session for the device on a pod, closes it when the test ends, and registers tools.
@@ -64,11 +65,22 @@ func (d *Device) Deliver(c registry.DeviceCall) error {
 	l := d.local
 	go func() {
 		if r := d.Answer(c); r != nil {
-			l.Settle(c.ID, *r)
+			l.Settle(c.ID, *r, func(bool) {})
 		}
 	}()
 	return nil
 }
+
+// Cancel implements registry.Conn.
+func (d *Device) Cancel(callID, _ string) {
+	select {
+	case d.cancelled <- callID:
+	default:
+	}
+}
+
+// Cancelled delivers the ids of calls the device was told to give up.
+func (d *Device) Cancelled() <-chan string { return d.cancelled }
 
 // Close implements registry.Conn.
 func (d *Device) Close(cause registry.CloseCause) {
@@ -260,13 +272,16 @@ var routingTests = []subtest{
 		a, b := f.startPod("a"), f.startPod("b")
 		d := NewDevice(nil)
 		l := d.Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
-		if l.Settle("never", registry.Result{Success: true}) {
+		ignored := make(chan bool, 1)
+		l.Settle("never", registry.Result{Success: true}, func(i bool) { ignored <- i })
+		if !receive(f, "the acknowledgement", ignored) {
 			f.Error("an unknown call was settled")
 		}
 		if _, err := f.call(a, "s1", "echo", `{}`, patience); err != nil {
 			f.Fatal(err)
 		}
-		if l.Settle(d.Calls()[0].ID, registry.Result{Success: true}) {
+		l.Settle(d.Calls()[0].ID, registry.Result{Success: true}, func(i bool) { ignored <- i })
+		if !receive(f, "the acknowledgement", ignored) {
 			f.Error("a call was settled twice")
 		}
 	}},

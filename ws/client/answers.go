@@ -1,38 +1,84 @@
 package client
 
-// Bounds of what is remembered to answer repeated requests.
+import "time"
+
+// Bounds of what is remembered: to answer repeated requests, and to send answers again that were not acknowledged.
 const (
 	maxAnswers     = 1024
 	maxAnswerBytes = 16 << 20
+	resendFor      = 15 * time.Minute
 )
 
-// answers keeps the latest answers by call id, each as the frame that was sent. It is not safe for concurrent use.
+// answers keeps the latest answers by call id. It is not safe for concurrent use.
 type answers struct {
-	frames map[string][]byte
-	order  []string // oldest first
-	size   int      // bytes of frames
+	byID  map[string]*answer
+	order []*answer // oldest first
+	size  int       // bytes of frames
+}
+
+type answer struct {
+	id           string
+	frame        []byte // as it was sent
+	at           time.Time
+	link         int64 // the connection it was sent on last; zero before
+	acknowledged bool
 }
 
 func (a *answers) get(id string) ([]byte, bool) {
-	frame, ok := a.frames[id]
-	return frame, ok
+	kept, ok := a.byID[id]
+	if !ok {
+		return nil, false
+	}
+	return kept.frame, true
 }
 
 // put remembers the first answer of a call and forgets the oldest ones over the bounds.
-func (a *answers) put(id string, frame []byte) {
-	if _, there := a.frames[id]; there {
+func (a *answers) put(id string, frame []byte, now time.Time) {
+	if _, there := a.byID[id]; there {
 		return
 	}
-	if a.frames == nil {
-		a.frames = make(map[string][]byte)
+	if a.byID == nil {
+		a.byID = make(map[string]*answer)
 	}
-	a.frames[id] = frame
-	a.order = append(a.order, id)
+	kept := &answer{id: id, frame: frame, at: now}
+	a.byID[id] = kept
+	a.order = append(a.order, kept)
 	a.size += len(frame)
-	for len(a.order) > maxAnswers || a.size > maxAnswerBytes {
+	for len(a.order) > maxAnswers || a.size > maxAnswerBytes && len(a.order) > 1 {
 		oldest := a.order[0]
+		a.order[0] = nil
 		a.order = a.order[1:]
-		a.size -= len(a.frames[oldest])
-		delete(a.frames, oldest)
+		a.size -= len(oldest.frame)
+		delete(a.byID, oldest.id)
 	}
+}
+
+// acknowledge notes that the gateway has the answer.
+func (a *answers) acknowledge(id string) {
+	if kept := a.byID[id]; kept != nil {
+		kept.acknowledged = true
+	}
+}
+
+// claim returns the frame of an answer that is to be sent on that connection, false if it was already, or need not be.
+func (a *answers) claim(id string, link int64) ([]byte, bool) {
+	kept := a.byID[id]
+	if kept == nil || kept.acknowledged || kept.link == link {
+		return nil, false
+	}
+	kept.link = link
+	return kept.frame, true
+}
+
+// claimNext is claim for the oldest answer that is to be sent on that connection.
+func (a *answers) claimNext(link int64, now time.Time) ([]byte, bool) {
+	for _, kept := range a.order {
+		if now.Sub(kept.at) > resendFor {
+			continue
+		}
+		if frame, ok := a.claim(kept.id, link); ok {
+			return frame, true
+		}
+	}
+	return nil, false
 }

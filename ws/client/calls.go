@@ -111,6 +111,8 @@ func (c *Client) run(ctx context.Context, call Call) {
 		frame = c.failure(call.ID, problem)
 		return
 	}
+	call.notices = &notices{client: c, ctx: ctx}
+	defer c.receipt(call.ID)() // before the answer: the deferred functions run in the opposite order
 	output, err := handler(ctx, call)
 	if err != nil {
 		frame = c.failure(call.ID, err.Error())
@@ -136,13 +138,42 @@ func (c *Client) handler(tool string) (Handler, string) {
 	}
 }
 
-// answer remembers the answer and sends it if there is a connection. Without one it waits for being asked again.
+// answer remembers the answer and sends it if there is a connection. Without one it waits for the next.
 func (c *Client) answer(id string, frame []byte) {
 	c.calls.mu.Lock()
 	delete(c.calls.pending, id)
-	c.calls.answers.put(id, frame)
+	c.calls.answers.put(id, frame, time.Now())
 	c.calls.mu.Unlock()
-	c.send(frame)
+	l := c.current()
+	if l == nil {
+		return
+	}
+	c.calls.mu.Lock()
+	_, toSend := c.calls.answers.claim(id, l.number) // false if resend was faster
+	c.calls.mu.Unlock()
+	if toSend {
+		c.sendOn(l, frame)
+	}
+}
+
+// acknowledged notes that the gateway has an answer.
+func (c *Client) acknowledged(id string) {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	c.calls.answers.acknowledge(id)
+}
+
+// resend sends on a new connection the answers that were not acknowledged on an earlier one: they may have been lost
+// with it, and the gateway keeps their calls open for a while.
+func (c *Client) resend(ctx context.Context, l *link) {
+	for c.pace.wait(ctx) == nil {
+		c.calls.mu.Lock()
+		frame, ok := c.calls.answers.claimNext(l.number, time.Now())
+		c.calls.mu.Unlock()
+		if !ok || !c.sendOn(l, frame) {
+			return
+		}
+	}
 }
 
 func (c *Client) success(id string, output any) []byte {

@@ -17,6 +17,8 @@ type Client struct {
 	url     *url.URL
 	calls   *calls
 	running atomic.Bool
+	links   atomic.Int64
+	pace    pace
 
 	ready     chan struct{}
 	readyOnce sync.Once
@@ -108,6 +110,8 @@ func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error)
 		}
 		return 0, err
 	}
+	var resending sync.WaitGroup
+	defer resending.Wait()
 	defer l.conn.Close()
 	stop := l.leave(ctx)
 	defer stop()
@@ -116,8 +120,11 @@ func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error)
 		// The gateway may have closed on us and said why: reading on finds out.
 		c.cfg.log.Debug("opening not written", "error", err)
 	}
+	linked, unlink := context.WithCancel(ctx)
+	defer unlink()
+	resending.Go(func() { c.resend(linked, l) })
 	err = l.read(func(data []byte) { c.handle(ctx, l, data) })
-	return l.retryAfter, err
+	return max(time.Until(l.backAt), 0), err
 }
 
 // handle does what a frame asks for. Frames it does not know are from a newer gateway and mean nothing to us.
@@ -140,8 +147,11 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	case "tool_call_cancel":
 		c.cancel(f.ID, f.Reason)
 	case "server_draining":
-		l.retryAfter = time.Duration(f.RetryAfterMS) * time.Millisecond
+		// Nothing else to do: the gateway closes once the calls that run are answered, and what takes too long is
+		// answered on the next connection.
+		l.backAt = time.Now().Add(time.Duration(min(f.RetryAfterMS, maxDeadlineMS)) * time.Millisecond)
 	case "result_acknowledged":
+		c.acknowledged(f.ID)
 		if f.Ignored {
 			c.cfg.log.Debug("answer came too late", "call", f.ID)
 		}

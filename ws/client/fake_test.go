@@ -67,7 +67,22 @@ func (p *peer) send(frame map[string]any) {
 	must(p.t, p.conn.WriteJSON(frame))
 }
 
+// next reads one frame. It acknowledges answers, and skips what says no more than that a slow machine is slow.
 func (p *peer) next() map[string]any {
+	p.t.Helper()
+	frame := p.raw()
+	for frame["type"] == "tool_call_accepted" {
+		frame = p.raw()
+	}
+	switch frame["type"] {
+	case "tool_result", "tool_error":
+		p.send(map[string]any{"type": "result_acknowledged", "id": frame["id"]})
+	}
+	return frame
+}
+
+// raw reads one frame and does nothing else.
+func (p *peer) raw() map[string]any {
 	p.t.Helper()
 	must(p.t, p.conn.SetReadDeadline(time.Now().Add(patience)))
 	_, data, err := p.conn.ReadMessage()

@@ -70,7 +70,7 @@ func (c *config) connectFrame() ([]byte, error) {
 		Platform     string            `json:"platform,omitempty"`
 		Labels       map[string]string `json:"labels,omitempty"`
 		Capabilities []string          `json:"capabilities"`
-	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, []string{"cancel", "drain"}})
+	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, []string{"ack", "progress", "cancel", "drain", "resume"}})
 }
 
 func registerFrame(tools []json.RawMessage) ([]byte, error) {
@@ -98,6 +98,35 @@ func resultFrame(id string, output any) ([]byte, error) {
 		Output  any    `json:"output"`
 		Success bool   `json:"success"`
 	}{"tool_result", id, output, true})
+}
+
+func acceptedFrame(id string) ([]byte, error) {
+	return encode(struct {
+		Type string `json:"type"`
+		ID   string `json:"id"`
+	}{"tool_call_accepted", id})
+}
+
+func progressFrame(id string, progress, total float64, message string) ([]byte, error) {
+	known := &total
+	if total <= 0 {
+		known = nil
+	}
+	return encode(struct {
+		Type     string   `json:"type"`
+		ID       string   `json:"id"`
+		Progress float64  `json:"progress"`
+		Total    *float64 `json:"total,omitempty"`
+		Message  string   `json:"message,omitempty"`
+	}{"tool_progress", id, progress, known, message})
+}
+
+func chunkFrame(id, text string) ([]byte, error) {
+	return encode(struct {
+		Type  string `json:"type"`
+		ID    string `json:"id"`
+		Chunk string `json:"chunk"`
+	}{"tool_progress", id, text})
 }
 
 func errorFrame(id, text string) ([]byte, error) {

@@ -24,14 +24,15 @@ const (
 
 // link is one connection. Frames may be sent by many goroutines; one reads.
 type link struct {
+	number  int64 // counts the connections of a client, from 1
 	conn    *websocket.Conn
 	silence time.Duration
 	write   sync.Mutex  // one frame at a time, each with its own deadline
 	ending  atomic.Bool // what is still read is the gateway's last words
 
 	// Of the reader only.
-	resumed    bool
-	retryAfter time.Duration // what server_draining asked for
+	resumed bool
+	backAt  time.Time // what server_draining asked for; zero: nothing
 
 	registering int // answers to the opening registration that are still to come; guarded by Client.mu
 }
@@ -53,7 +54,7 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 		}
 		return nil, err
 	}
-	l := &link{conn: conn, silence: c.cfg.silence}
+	l := &link{number: c.links.Add(1), conn: conn, silence: c.cfg.silence}
 	conn.SetReadLimit(c.cfg.readLimit)
 	conn.SetPingHandler(func(data string) error {
 		l.heard()

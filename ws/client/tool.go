@@ -32,6 +32,8 @@ type Call struct {
 	ID   string
 	Tool string
 	Args json.RawMessage // a JSON object that satisfies the tool's parameters, checked by the gateway
+
+	notices *notices // nil in calls that no Client made
 }
 
 // Bind decodes the arguments into v, as encoding/json does.

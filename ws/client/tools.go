@@ -117,15 +117,25 @@ func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 }
 
 // send writes a frame to the connection, if there is one. A failure ends the connection, and reconnecting makes up
-// for what was lost: tools are registered anew, answers are asked for again.
+// for what was lost: tools are registered and answers are sent anew.
 func (c *Client) send(frame []byte) {
-	c.mu.Lock()
-	l := c.link
-	c.mu.Unlock()
-	if l == nil {
-		return
+	if l := c.current(); l != nil {
+		c.sendOn(l, frame)
 	}
-	if err := l.send(frame); err != nil {
+}
+
+// current returns the connection, nil while there is none.
+func (c *Client) current() *link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link
+}
+
+// sendOn writes a frame to one connection and reports whether that worked.
+func (c *Client) sendOn(l *link, frame []byte) bool {
+	err := l.send(frame)
+	if err != nil {
 		c.cfg.log.Debug("frame not sent", "error", err)
 	}
+	return err == nil
 }

@@ -1,0 +1,76 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestAdmission(t *testing.T) {
+	policy := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec", "sys.*"}})
+	a := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{MaxTools: 2})
+	got, err := a.Admit(registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c", Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.Offered{Tools: 1})
+	if err != nil || got.Description != "abc" || string(got.Parameters) != `{"type":"object"}` {
+		t.Errorf("admitted %+v, %v", got, err)
+	}
+	if got, err = a.Admit(registry.ToolSpec{Name: "bare"}, agent.Offered{}); err != nil || string(got.Parameters) != `{"type":"object"}` {
+		t.Errorf("admitted %+v, %v", got, err)
+	}
+	for name, tt := range map[string]struct {
+		spec    registry.ToolSpec
+		offered int
+		code    registry.Code
+	}{
+		"bad name":   {registry.ToolSpec{Name: "1t"}, 0, registry.CodeInvalidRequest},
+		"no name":    {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
+		"denied":     {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
+		"too many":   {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
+		"bad schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"type":1}`)}, 0, registry.CodeInvalidRequest},
+		"no schema":  {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`[]`)}, 0, registry.CodeInvalidRequest},
+		"laughs":     {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(laughs(40))}, 0, registry.CodeInvalidRequest},
+		"huge":       {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"description":"` + strings.Repeat("x", registry.MaxSchemaBytes) + `"}`)}, 0, registry.CodeInvalidRequest},
+		"deep": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(
+			strings.Repeat(`{"not":`, 40) + `{}` + strings.Repeat(`}`, 40))}, 0, registry.CodeInvalidRequest},
+		"bad level": {registry.ToolSpec{Name: "t", SecurityLevel: "root"}, 0, registry.CodeInvalidRequest},
+	} {
+		if _, err := a.Admit(tt.spec, agent.Offered{Tools: tt.offered}); err == nil {
+			t.Errorf("%s was admitted", name)
+		} else {
+			wantCode(t, err, tt.code)
+		}
+	}
+	if _, err := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{}).Admit(
+		registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1, Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
+		t.Errorf("the default limit: %v", err)
+	}
+}
+
+func TestAdmissionBytes(t *testing.T) {
+	policy := newPolicy(t, agent.PolicyRules{})
+	a := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{
+		MaxToolBytes: 1000, Tool: registry.ToolLimits{SchemaBytes: 200, SchemaDepth: 3, Description: 4},
+	})
+	got, err := a.Admit(registry.ToolSpec{Name: "t", Description: "äöüßx"}, agent.Offered{})
+	if err != nil || got.Description != "äöüß" {
+		t.Fatalf("admitted %+v, %v", got, err)
+	}
+	if _, err := a.Admit(got, agent.Offered{Bytes: 1000 - got.Size()}); err != nil {
+		t.Errorf("what just fits: %v", err)
+	}
+	for limit, tt := range map[string]struct {
+		parameters string
+		bytes      int
+	}{
+		"1000":     {`{}`, 1000 - len("t{}") + 1},
+		"200":      {`{"description":"` + strings.Repeat("x", 200) + `"}`, 0},
+		"3 levels": {`{"not":{"not":{"not":{}}}}`, 0},
+	} {
+		_, err := a.Admit(registry.ToolSpec{Name: "t", Parameters: json.RawMessage(tt.parameters)}, agent.Offered{Bytes: tt.bytes})
+		if err == nil || !strings.Contains(err.Error(), limit) {
+			t.Errorf("%s: %v", limit, err)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// joinGrace is how much longer than a call may take one waits for its record to say how it ended.
+const joinGrace = 3 * time.Second
+
+var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
+
+// durable is a call that outlives its request.
+type durable struct {
+	route   registry.Route
+	inv     Invocation
+	rec     registry.Record
+	refused error // why it must not run; an earlier call with the same key may have run all the same
+}
+
+// invokeDurable stores a record first, and then has the call carried out whether or not the caller stays.
+func (i *Invoker) invokeDurable(ctx context.Context, req Request, d durable, out *Outcome) error {
+	digest, err := requestDigest(req)
+	if err != nil {
+		return err
+	}
+	d.rec.IdempotencyKey, d.rec.RequestDigest, d.rec.Mode = req.IdempotencyKey, digest, registry.ModeSync
+	if req.Async {
+		d.rec.Mode = registry.ModeAsync
+	}
+	if d.refused != nil {
+		return i.refuseDurable(ctx, req, d, out)
+	}
+	stored, created, err := i.ledger.Start(ctx, d.rec, func(run context.Context) (registry.Result, error) {
+		tool := NewRemoteTool(i.router, d.route, req.CallID)
+		tool.durable = true
+		res, err := execute(run, tool, d.inv)
+		i.hooks.after(run, i.log, d.inv, Outcome{CallID: req.CallID, Session: d.route.Session, Result: res}, err)
+		return res, err
+	})
+	if err != nil {
+		return err
+	}
+	return i.follow(ctx, req, stored, digest, !created, out)
+}
+
+// refuseDurable answers a call that must not run, unless it repeats one that did.
+func (i *Invoker) refuseDurable(ctx context.Context, req Request, d durable, out *Outcome) error {
+	if req.IdempotencyKey != "" {
+		stored, err := i.ledger.ByKey(ctx, req.Caller.Tenant, req.IdempotencyKey)
+		if err == nil {
+			return i.follow(ctx, req, stored, d.rec.RequestDigest, true, out)
+		}
+		if !registry.IsCallNotFound(err) {
+			return err
+		}
+	}
+	i.hooks.after(ctx, i.log, d.inv, *out, d.refused)
+	i.ledger.Finish(d.rec, registry.Result{}, d.refused)
+	return d.refused
+}
+
+// follow answers with the record of a call: at once if the request is asynchronous, else when it has ended. earlier says
+// that it is the record of an earlier request.
+func (i *Invoker) follow(ctx context.Context, req Request, rec registry.Record, digest string, earlier bool, out *Outcome) error {
+	if rec.RequestDigest != digest {
+		return registry.Errorf(registry.CodeIdempotency,
+			"This idempotency key belongs to another request. Use a new key for a new request.")
+	}
+	out.CallID, out.State, out.Replayed = rec.CallID, rec.State, earlier && rec.State.Final()
+	out.Session = registry.Session{
+		Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID,
+	}
+	if req.Async {
+		return nil
+	}
+	if !rec.State.Final() {
+		var err error
+		wait := time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace
+		if rec, err = i.ledger.Wait(ctx, rec.Tenant, rec.CallID, wait); err != nil {
+			return registry.AsError(err).With(registry.DispatchedUnknown)
+		}
+	}
+	out.State = rec.State
+	if !rec.State.Final() {
+		return registry.Errorf(registry.CodeTimeout, "The call is still %s; GET /api/calls/%s tells how it ends.",
+			rec.State, rec.CallID).With(rec.Dispatched)
+	}
+	if n := len(rec.Timeline); n > 0 {
+		out.Duration = rec.Timeline[n-1].At.Sub(rec.Timeline[0].At)
+	}
+	var err error
+	out.Result, err = rec.Outcome()
+	return err
+}
+
+// requestDigest tells whether two requests with one key ask for the same.
+func requestDigest(req Request) (string, error) {
+	if req.IdempotencyKey != "" && !keyPattern.MatchString(req.IdempotencyKey) {
+		return "", registry.Errorf(registry.CodeInvalidRequest,
+			"The idempotency key must be 1 to 255 printable ASCII characters without spaces.")
+	}
+	rest, err := json.Marshal(map[string]any{
+		"tool": req.Tool, "target": req.Target, "select": req.Select, "timeout": req.Timeout, "async": req.Async,
+	})
+	if err != nil {
+		return "", err
+	}
+	return registry.Digest(req.Args, rest)
+}

@@ -1,0 +1,111 @@
+package guard
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// problemKind is what every problem of one code has in common.
+type problemKind struct {
+	status int
+	title  string
+}
+
+// problemKinds is the one table from code to HTTP status, for every door. A code that is not in it is internal to the
+// gateway. It is never changed.
+var problemKinds = map[registry.Code]problemKind{
+	registry.CodeInvalidRequest:   {http.StatusBadRequest, "Invalid request"},
+	registry.CodeUnauthenticated:  {http.StatusUnauthorized, "Unauthenticated"},
+	registry.CodeForbidden:        {http.StatusForbidden, "Forbidden"},
+	registry.CodePolicyDenied:     {http.StatusForbidden, "Denied by policy"},
+	registry.CodeHookCancelled:    {http.StatusForbidden, "Stopped by a hook"},
+	registry.CodeApprovalDenied:   {http.StatusForbidden, "Approval denied"},
+	registry.CodeToolNotFound:     {http.StatusNotFound, "Tool not found"},
+	registry.CodeSessionNotFound:  {http.StatusNotFound, "Session not found"},
+	registry.CodeCallNotFound:     {http.StatusNotFound, "Call not found"},
+	registry.CodeNotFound:         {http.StatusNotFound, "Not found"},
+	registry.CodeMethodNotAllowed: {http.StatusMethodNotAllowed, "Method not allowed"},
+	registry.CodeNotConnected:     {http.StatusConflict, "Device not connected"},
+	registry.CodeAmbiguousTarget:  {http.StatusConflict, "Ambiguous target"},
+	registry.CodeIdempotency:      {http.StatusConflict, "Idempotency key already used"},
+	registry.CodeCancelled:        {http.StatusConflict, "Cancelled"},
+	registry.CodePayloadTooLarge:  {http.StatusRequestEntityTooLarge, "Payload too large"},
+	registry.CodeUnsupportedMedia: {http.StatusUnsupportedMediaType, "Unsupported media type"},
+	registry.CodeInvalidArguments: {http.StatusUnprocessableEntity, "Invalid arguments"},
+	registry.CodeRateLimited:      {http.StatusTooManyRequests, "Rate limited"},
+	registry.CodeBusy:             {http.StatusTooManyRequests, "Busy"},
+	registry.CodeInternal:         {http.StatusInternalServerError, "Internal error"},
+	registry.CodeConnectionLost:   {http.StatusBadGateway, "Connection lost"},
+	registry.CodeLost:             {http.StatusBadGateway, "Call lost"},
+	registry.CodeInvalidResult:    {http.StatusBadGateway, "Invalid result"},
+	registry.CodeStoreUnavailable: {http.StatusServiceUnavailable, "Store unavailable"},
+	registry.CodeDraining:         {http.StatusServiceUnavailable, "Draining"},
+	registry.CodeTimeout:          {http.StatusGatewayTimeout, "Timeout"},
+}
+
+const (
+	problemType = "urn:farhand:problem:" // the code follows
+
+	// internalDetail is all a client learns about a failure of the gateway's own; the log has the rest.
+	internalDetail = "Something went wrong inside the gateway; the details are in its log."
+)
+
+// Problem is an error as clients see it: RFC 9457 with members of ours.
+type Problem struct {
+	Type       string               `json:"type"`
+	Title      string               `json:"title"`
+	Status     int                  `json:"status"`
+	Detail     string               `json:"detail"`
+	Code       registry.Code        `json:"code"`
+	CallID     string               `json:"call_id,omitempty"`
+	Dispatched registry.Dispatched  `json:"dispatched,omitempty"` // calls only, as is retryable
+	Retryable  *bool                `json:"retryable,omitempty"`
+	Errors     []registry.Violation `json:"errors,omitempty"`
+	Candidates []registry.Candidate `json:"candidates,omitempty"`
+
+	retryAfter time.Duration
+}
+
+// ProblemOf returns what a client is told of an error. A code that is not for clients becomes internal.
+func ProblemOf(e *registry.Error) Problem {
+	kind, known := problemKinds[e.Code]
+	code, detail := e.Code, e.Message
+	if !known || e.Code == registry.CodeInternal {
+		kind, code, detail = problemKinds[registry.CodeInternal], registry.CodeInternal, internalDetail
+	}
+	p := Problem{
+		Type: problemType + string(code), Title: kind.title, Status: kind.status, Detail: detail, Code: code,
+		CallID: e.CallID, Dispatched: e.Dispatched, Errors: e.Violations, Candidates: e.Candidates, retryAfter: e.RetryAfter,
+	}
+	if e.Dispatched != "" {
+		retryable := e.Retryable()
+		p.Retryable = &retryable
+	}
+	return p
+}
+
+// WriteProblem answers a request with a problem.
+func WriteProblem(w http.ResponseWriter, p Problem) error {
+	body, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
+	if p.Code == registry.CodeUnauthenticated {
+		header.Set("WWW-Authenticate", "Bearer")
+	}
+	switch p.Code {
+	case registry.CodeRateLimited, registry.CodeBusy, registry.CodeStoreUnavailable, registry.CodeDraining:
+		seconds := max(1, int((p.retryAfter+time.Second-1)/time.Second))
+		header.Set("Retry-After", strconv.Itoa(seconds))
+	}
+	w.WriteHeader(p.Status)
+	_, err = w.Write(body)
+	return err
+}

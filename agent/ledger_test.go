@@ -1,0 +1,113 @@
+package agent_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// fakeLedger keeps records in memory and remembers what else it was told.
+type fakeLedger struct {
+	mu       sync.Mutex
+	byID     map[string]*entry
+	byKey    map[string]*entry
+	finished []finish
+	startErr error
+	running  sync.WaitGroup
+}
+
+type entry struct {
+	rec  registry.Record
+	done chan struct{}
+}
+
+// finish is the end of a call without a record.
+type finish struct {
+	rec registry.Record
+	res registry.Result
+	err error
+}
+
+func newLedger(t *testing.T) *fakeLedger {
+	l := &fakeLedger{byID: make(map[string]*entry), byKey: make(map[string]*entry)}
+	t.Cleanup(l.running.Wait)
+	return l
+}
+
+func (l *fakeLedger) Finish(rec registry.Record, res registry.Result, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finished = append(l.finished, finish{rec, res, err})
+}
+
+func (l *fakeLedger) Start(
+	_ context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
+) (registry.Record, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.startErr != nil {
+		return registry.Record{}, false, l.startErr
+	}
+	if e := l.byKey[rec.IdempotencyKey]; e != nil {
+		return e.rec, false, nil
+	}
+	e := &entry{rec: rec, done: make(chan struct{})}
+	l.byID[rec.CallID] = e
+	if rec.IdempotencyKey != "" {
+		l.byKey[rec.IdempotencyKey] = e
+	}
+	l.running.Go(func() {
+		res, err := run(context.Background())
+		l.conclude(e, res, err)
+	})
+	return rec, true, nil
+}
+
+func (l *fakeLedger) conclude(e *entry, res registry.Result, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	switch {
+	case err != nil:
+		e.rec.Apply(registry.EventLose, registry.Change{Err: registry.AsError(err)}, now)
+	case res.Success:
+		e.rec.Apply(registry.EventSucceed, registry.Change{Result: &res}, now)
+	default:
+		e.rec.Apply(registry.EventFail, registry.Change{Result: &res}, now)
+	}
+	close(e.done)
+}
+
+func (l *fakeLedger) ByKey(_ context.Context, _, key string) (registry.Record, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.byKey[key]; e != nil {
+		return e.rec, nil
+	}
+	return registry.Record{}, registry.ErrNoCall
+}
+
+func (l *fakeLedger) Wait(ctx context.Context, _, id string, wait time.Duration) (registry.Record, error) {
+	l.mu.Lock()
+	e := l.byID[id]
+	l.mu.Unlock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return e.rec, nil
+}
+
+func (l *fakeLedger) ends() []finish {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.finished
+}

@@ -1,0 +1,171 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// followPause is how long after one look at a call's log the next follows; endPause is that for a call that has
+	// ended, whose log lags a moment behind its record. When endPatience has passed the log is not waited for any more.
+	followPause = 250 * time.Millisecond
+	endPause    = 50 * time.Millisecond
+	endPatience = time.Second
+
+	// onlyEventID is the id of the one event of a call that has ended without a log.
+	onlyEventID = "0-1"
+)
+
+// callEvent is a line of a call's log as clients see it.
+type callEvent struct {
+	CallID   string         `json:"call_id"`
+	Type     string         `json:"type"`
+	State    registry.State `json:"state,omitempty"`
+	Progress *float64       `json:"progress,omitempty"`
+	Total    *float64       `json:"total,omitempty"`
+	Message  string         `json:"message,omitempty"`
+	Chunk    string         `json:"chunk,omitempty"`
+	At       string         `json:"at"`
+}
+
+func callEventOf(e registry.CallEvent) callEvent {
+	return callEvent{
+		CallID: e.CallID, Type: e.Type, State: e.State, Progress: e.Progress, Total: e.Total, Message: e.Message,
+		Chunk: e.Chunk, At: shownTime(e.At),
+	}
+}
+
+// follower follows one call to its end.
+type follower struct {
+	calls  Calls
+	tenant string
+	id     string
+	after  string // the last event the client has
+
+	events []registry.CallEvent // behind after
+	rec    registry.Record
+	told   bool // the client knows the state rec is in
+}
+
+// callEvents streams what happens to one call, from the beginning or from where the client was, until the call has
+// ended.
+func (h *handler) callEvents(c *gin.Context, q params) {
+	f := &follower{calls: h.Calls, tenant: caller(c).Tenant}
+	var err error
+	if f.id, err = callID(c); err == nil {
+		f.after, err = lastEventID(c, q)
+	}
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	release, err := h.reserveStream()
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	defer release()
+	if err := f.begin(c.Request.Context()); err != nil {
+		h.fail(c, err)
+		return
+	}
+	if f.told { // there will never be more, and 204 is what keeps an EventSource from asking again and again
+		c.Status(http.StatusNoContent)
+		return
+	}
+	h.serveStream(c, f.run)
+}
+
+// look reads what has happened. The log is read before the record, so the record is never older.
+func (f *follower) look(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	f.events, f.rec, err = f.calls.Events(ctx, f.tenant, f.id, f.after)
+	return err
+}
+
+// begin looks for the first time, and finds out whether a client that comes back has seen the end already.
+func (f *follower) begin(ctx context.Context) error {
+	if err := f.look(ctx); err != nil {
+		return err
+	}
+	if f.after == "" || len(f.events) > 0 || !f.rec.State.Final() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	all, _, err := f.calls.Events(ctx, f.tenant, f.id, "")
+	f.told = len(all) == 0 && f.after == onlyEventID || slices.ContainsFunc(all, f.tells)
+	return err
+}
+
+// tells reports whether an event says that the call is in the state its record has.
+func (f *follower) tells(e registry.CallEvent) bool { return e.State == f.rec.State }
+
+// run writes events until the call has ended.
+func (f *follower) run(ctx context.Context, s *stream) error {
+	var ended time.Time // when the record was first seen to be final
+	for {
+		if err := f.write(s); err != nil {
+			return err
+		}
+		wait := followPause
+		if f.rec.State.Final() {
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			if f.told || f.neverLogged() || time.Since(ended) >= endPatience {
+				return f.finish(s)
+			}
+			wait = endPause
+		}
+		if !pause(ctx, wait) {
+			return nil
+		}
+		if err := f.look(ctx); registry.IsCallNotFound(err) {
+			return nil // its record has expired
+		} else if err != nil {
+			f.events = nil // the store will be back; until then the client is kept
+		}
+	}
+}
+
+// write writes the events that were read.
+func (f *follower) write(s *stream) error {
+	for _, e := range f.events {
+		if err := s.put(e.ID, e.Type, callEventOf(e)); err != nil {
+			return err
+		}
+		f.after, f.told = e.ID, f.told || f.rec.State.Final() && f.tells(e)
+	}
+	f.events = nil
+	return s.flush()
+}
+
+// neverLogged reports whether the call is one of the many that are too fast to have a log.
+func (f *follower) neverLogged() bool { return f.after == "" && f.rec.Deadline.IsZero() }
+
+// finish tells how the call ended, if its log does not.
+func (f *follower) finish(s *stream) error {
+	if f.told {
+		return nil
+	}
+	id := ""
+	if f.after == "" {
+		id = onlyEventID
+	}
+	e := registry.CallEvent{CallID: f.id, Type: registry.CallEventState, State: f.rec.State}
+	if n := len(f.rec.Timeline); n > 0 {
+		e.At = f.rec.Timeline[n-1].At
+	}
+	if err := s.put(id, e.Type, callEventOf(e)); err != nil {
+		return err
+	}
+	return s.flush()
+}

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// callRecord is what is known of a call, as clients see it. The members from success on are those of a call's answer;
+// they are there once the device has answered.
+type callRecord struct {
+	CallID     string              `json:"call_id"`
+	Tool       string              `json:"tool"`
+	SessionID  string              `json:"session_id,omitempty"`
+	DeviceID   string              `json:"device_id,omitempty"`
+	UserID     string              `json:"user_id,omitempty"`
+	Mode       string              `json:"mode"`
+	State      registry.State      `json:"state"`
+	Dispatched registry.Dispatched `json:"dispatched"`
+	Retryable  *bool               `json:"retryable,omitempty"` // as is problem: only of calls that ended without a result
+	Late       bool                `json:"late"`
+	Timeline   []timelineStep      `json:"timeline"`
+	TimeoutMS  int64               `json:"timeout_ms"`
+	ArgsDigest string              `json:"args_digest,omitempty"`
+	Pod        string              `json:"pod"`
+	Owner      string              `json:"owner,omitempty"`
+	Success    *bool               `json:"success,omitempty"`
+	Output     *string             `json:"output,omitempty"`
+	Structured json.RawMessage     `json:"structured,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Problem    *recordProblem      `json:"problem,omitempty"`
+}
+
+type timelineStep struct {
+	State registry.State `json:"state"`
+	At    string         `json:"at"`
+}
+
+// recordProblem says why a call ended without a result, as the answer to its caller does.
+type recordProblem struct {
+	Code   registry.Code `json:"code"`
+	Detail string        `json:"detail"`
+}
+
+// recordOf shows a record with all there is to it.
+func recordOf(r registry.Record) callRecord {
+	shown := summaryOf(r)
+	if r.Result != nil {
+		shown.Output, shown.Structured = &r.Result.Output, r.Result.Structured
+	}
+	return shown
+}
+
+// summaryOf shows a record without what the tool returned.
+func summaryOf(r registry.Record) callRecord {
+	shown := callRecord{
+		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID, Mode: r.Mode,
+		State: r.State, Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)),
+		TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner,
+	}
+	for i, step := range r.Timeline {
+		shown.Timeline[i] = timelineStep{State: step.State, At: shownTime(step.At)}
+	}
+	switch {
+	case r.Result != nil:
+		shown.Success, shown.Error = &r.Result.Success, r.Result.Error
+	case r.State.Final():
+		_, err := r.Outcome()
+		p := guard.ProblemOf(registry.AsError(err))
+		shown.Retryable, shown.Problem = p.Retryable, &recordProblem{Code: p.Code, Detail: p.Detail}
+	}
+	return shown
+}
+
+func shownTime(t time.Time) string { return t.UTC().Format(timeFormat) }

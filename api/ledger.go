@@ -1,0 +1,133 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// maxWait bounds how long one request waits for the end of a call. Who wants to wait longer asks again.
+const maxWait = time.Minute
+
+var callIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// listCalls lists calls that have ended, newest first.
+func (h *handler) listCalls(c *gin.Context, q params) {
+	query, err := callQuery(caller(c).Tenant, q)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	records, next, err := h.Calls.List(ctx, query)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	answer := struct {
+		Calls      []callRecord `json:"calls"`
+		NextCursor string       `json:"next_cursor,omitempty"`
+	}{Calls: make([]callRecord, len(records))}
+	for i, r := range records {
+		answer.Calls[i] = summaryOf(r)
+	}
+	if next != "" {
+		answer.NextCursor = cursor{Kind: cursorCalls, Name: next}.String()
+	}
+	h.respond(c, answer)
+}
+
+func callQuery(tenant string, q params) (registry.CallQuery, error) {
+	query := registry.CallQuery{Tenant: tenant, DeviceID: q.get("device_id")}
+	var states []string
+	for _, s := range registry.States() {
+		states = append(states, string(s))
+	}
+	state, err := q.oneOf("state", states...)
+	if err != nil {
+		return query, err
+	}
+	query.State = registry.State(state)
+	if query.Tool, err = q.toolName("tool"); err != nil {
+		return query, err
+	}
+	if query.SessionID, err = q.sessionID(); err != nil {
+		return query, err
+	}
+	if query.Limit, err = q.limit(); err != nil {
+		return query, err
+	}
+	from, err := q.cursor(cursorCalls)
+	query.Before = from.Name
+	return query, err
+}
+
+// getCall shows one call, at once or when it has ended or the wait has.
+func (h *handler) getCall(c *gin.Context, q params) {
+	wait, err := q.wait()
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
+	h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
+		if wait == 0 {
+			return h.Calls.Get(ctx, tenant, id)
+		}
+		return h.Calls.Wait(ctx, tenant, id, wait)
+	})
+}
+
+// wait returns how long the client wants to wait.
+func (p params) wait() (time.Duration, error) {
+	if !p.has("wait_ms") {
+		return 0, nil
+	}
+	ms, err := strconv.ParseUint(p.get("wait_ms"), 10, 31)
+	if wait := time.Duration(ms) * time.Millisecond; err == nil && wait <= maxWait {
+		return wait, nil
+	}
+	return 0, registry.Errorf(registry.CodeInvalidRequest,
+		"The query parameter \"wait_ms\" must be a whole number from 0 to %d.", maxWait.Milliseconds())
+}
+
+// cancelCall gives a call up, wherever it runs. What has ended stays as it is.
+func (h *handler) cancelCall(c *gin.Context, _ params) { h.showCall(c, storeTimeout, h.Calls.Cancel) }
+
+// showCall answers with the record that read returns for the call the path names.
+func (h *handler) showCall(
+	c *gin.Context, timeout time.Duration, read func(ctx context.Context, tenant, id string) (registry.Record, error),
+) {
+	id, err := callID(c)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), timeout)
+	defer cancel()
+	r, err := read(ctx, caller(c).Tenant, id)
+	switch {
+	case err != nil:
+		h.fail(c, err)
+	case c.Request.Method == http.MethodDelete:
+		h.writeStatus(c, recordOf(r)) // what a change led to is not for caches
+	default:
+		h.respond(c, recordOf(r))
+	}
+}
+
+// callID returns the id of the call the path names. An impossible id is an unknown one; it never reaches the store.
+func callID(c *gin.Context) (string, error) {
+	id := c.Param("id")
+	if !callIDPattern.MatchString(id) {
+		return "", registry.ErrNoCall
+	}
+	return id, nil
+}

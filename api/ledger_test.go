@@ -1,0 +1,130 @@
+package api_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/registry"
+)
+
+func TestCallList(t *testing.T) {
+	f := newFleet(t, setup{pods: 2})
+	phone := session("s1")
+	phone.DeviceID = "phone-1"
+	f.connect(1, phone, echo, tools("t", "u")...)
+	f.connect(0, session("s2"), func(registry.DeviceCall) (registry.Result, bool) {
+		return registry.NewResult(false, nil, "no film"), true
+	}, tools("t")...)
+	var want []string // newest first
+	call := func(pod int, path, body string) {
+		t.Helper()
+		r := f.send(request{method: http.MethodPost, path: path, body: body, pod: pod})
+		want = slices.Insert(want, 0, r.header.Get("X-Farhand-Call-Id"))
+		f.eventually("the call to be listed", func() bool { return len(f.calls("")) == len(want) })
+	}
+	call(0, "/api/sessions/s1/tools/t/call", "")
+	call(1, "/api/sessions/s1/tools/u/call", "")
+	call(0, "/api/sessions/s2/tools/t/call", "")
+	call(1, "/api/tools/absent/call", "")
+	call(0, "/api/sessions/s1/tools/t/call", `{"idempotency_key":"k"}`)
+	for query, places := range map[string][]int{
+		"": {0, 1, 2, 3, 4}, "tool=t": {0, 2, 4}, "session_id=s2": {2}, "device_id=phone-1": {0, 3, 4}, "state=rejected": {1},
+		"state=failed": {2}, "tool=t&state=succeeded": {0, 4}, "state=running": nil, "limit=2": {0, 1}, "device_id=nobody": nil,
+	} {
+		var ids []string
+		for _, place := range places {
+			ids = append(ids, want[place])
+		}
+		equal(t, query, idsOf(f.calls(query)), ids)
+	}
+	var paged []string
+	for next := "/api/calls?limit=2&tool=t"; next != ""; {
+		page := decode[callList](f.get(next), 200)
+		paged = append(paged, idsOf(page.Calls)...)
+		next = ""
+		if page.NextCursor != "" {
+			next = "/api/calls?limit=2&tool=t&cursor=" + page.NextCursor
+		}
+	}
+	equal(t, "pages", paged, []string{want[0], want[2], want[4]})
+	failed := f.calls("state=failed")[0]
+	if *failed.Success || failed.Error != "no film" || failed.Output != nil || failed.Problem != nil {
+		t.Errorf("failed: %+v", failed)
+	}
+	refused := f.calls("state=rejected")[0]
+	if refused.Problem.Code != registry.CodeToolNotFound || refused.Dispatched != registry.DispatchedNo || *refused.Retryable {
+		t.Errorf("refused: %+v", refused)
+	}
+	for _, query := range []string{"state=over", "limit=0", "cursor=x", "session_id=%7B", "tool=a%20b", "user_id=x", "state="} {
+		wantProblem(f.get("/api/calls?"+query), 400, registry.CodeInvalidRequest)
+	}
+}
+
+type callList struct {
+	Calls      []record
+	NextCursor string `json:"next_cursor"`
+}
+
+func (f *fleet) calls(query string) []record {
+	f.Helper()
+	return decode[callList](f.get("/api/calls?"+query), 200).Calls
+}
+
+func idsOf(records []record) []string {
+	var ids []string
+	for _, r := range records {
+		ids = append(ids, r.CallID)
+	}
+	return ids
+}
+
+// byToken takes the token for the name of the tenant.
+type byToken struct{}
+
+func (byToken) Authenticate(token string) (guard.Identity, error) {
+	return guard.Identity{Tenant: token}, nil
+}
+
+// What belongs to one tenant does not exist for another.
+func TestCallsOfAnotherTenant(t *testing.T) {
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth = byToken{} }})
+	d := f.connect(0, session("s1"), silent, tools("t")...)
+	as := func(tenant string, r request) reply {
+		t.Helper()
+		r.header = http.Header{"Authorization": {"Bearer " + tenant}}
+		return f.send(r)
+	}
+	started := decode[answer](as(registry.DefaultTenant, request{
+		method: http.MethodPost, path: "/api/tools/t/call", body: `{"mode":"async","idempotency_key":"k"}`,
+	}), 202)
+	d.delivered()
+	path := "/api/calls/" + started.CallID
+	for _, r := range []request{
+		{path: path}, {path: path + "?wait_ms=1000"}, {path: path + "/events"}, {method: http.MethodDelete, path: path},
+	} {
+		wantProblem(as("stranger", r), 404, registry.CodeCallNotFound)
+	}
+	wantProblem(as("stranger", request{ // nor is a key taken for one because another has it
+		method: http.MethodPost, path: "/api/tools/t/call", body: `{"mode":"async","idempotency_key":"k"}`,
+	}), 404, registry.CodeToolNotFound)
+	r := as(registry.DefaultTenant, request{method: http.MethodDelete, path: path})
+	if rec := decode[record](r, 200); rec.State != registry.StateCancelled || bytes.Contains(r.body, []byte("tenant")) {
+		t.Fatalf("record %s", r.body)
+	}
+	var mine, theirs callList
+	f.eventually("the call to be listed", func() bool {
+		mine = decode[callList](as(registry.DefaultTenant, request{path: "/api/calls"}), 200)
+		theirs = decode[callList](as("stranger", request{path: "/api/calls"}), 200)
+		return len(mine.Calls) == 1 && len(theirs.Calls) == 1
+	})
+	if mine.Calls[0].CallID != started.CallID || theirs.Calls[0].State != registry.StateRejected {
+		t.Errorf("lists %+v, %+v", mine, theirs)
+	}
+}
+
+func bytesOf(r reply) io.Reader { return bytes.NewReader(r.body) }

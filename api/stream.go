@@ -1,0 +1,171 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// heartbeat is how long a stream may be silent: proxies and networks take longer silence for death.
+	heartbeat = 15 * time.Second
+
+	// streamWriteTimeout is how long a client may take to receive what there is. One that is slower is cut off, and
+	// goes on where it was when it comes back.
+	streamWriteTimeout = 10 * time.Second
+
+	// drainPoll is how soon streams learn that the pod is stopping, which waits for them.
+	drainPoll = 100 * time.Millisecond
+
+	// streamRetry is when a client should try again that found too many streams open.
+	streamRetry = 5 * time.Second
+)
+
+// stream writes server-sent events. It belongs to one goroutine.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	buffer  bytes.Buffer
+	last    time.Time // when something was written
+}
+
+// put adds an event to what the next flush writes. The id is what a client sends to go on behind this event; an event
+// without one leaves the client's place where it was.
+func (s *stream) put(id, event string, data any) error {
+	text, err := encode(data)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		s.buffer.WriteString("id: " + id + "\n")
+	}
+	s.buffer.WriteString("event: " + event + "\ndata: ")
+	s.buffer.Write(text) // JSON on one line, with its line feed
+	s.buffer.WriteByte('\n')
+	return nil
+}
+
+// flush writes what was put, or a sign of life if nothing was for long. An error means that the client is gone, or too
+// slow.
+func (s *stream) flush() error {
+	if s.buffer.Len() == 0 && s.silence() > 0 {
+		return nil
+	}
+	if s.buffer.Len() == 0 {
+		s.buffer.WriteString(":\n\n")
+	}
+	defer s.buffer.Reset()
+	s.writeBy(time.Now().Add(streamWriteTimeout))
+	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
+		return err
+	}
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	s.writeBy(time.Time{}) // no event may come for hours, and that is nobody's fault
+	s.last = time.Now()
+	return nil
+}
+
+// silence returns how long nothing needs to be written yet.
+func (s *stream) silence() time.Duration { return heartbeat - time.Since(s.last) }
+
+func (s *stream) writeBy(deadline time.Time) {
+	_ = s.control.SetWriteDeadline(deadline) // a writer without deadlines (a test's recorder) has no slow reader either
+}
+
+// reserveStream counts one more stream in, and returns how to count it out. It fails when there are too many, or when
+// the pod is stopping.
+func (h *handler) reserveStream() (release func(), err error) {
+	if h.Draining() {
+		return nil, draining()
+	}
+	release = func() { h.streams.Add(-1) }
+	if h.streams.Add(1) > int64(h.MaxStreams) {
+		release()
+		return nil, &registry.Error{
+			Code: registry.CodeBusy, Message: "This pod serves as many event streams as it may. Retry after a moment.",
+			RetryAfter: streamRetry,
+		}
+	}
+	return release, nil
+}
+
+// serveStream begins an answer of server-sent events and has fill write it. The context fill gets ends when the client
+// goes or the pod stops.
+func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *stream) error) {
+	header := c.Writer.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no") // nginx would collect events before it passes them on
+	c.Status(http.StatusOK)
+	c.Writer.WriteHeaderNow()
+	if c.Request.Method == http.MethodHead {
+		return
+	}
+	// gin's writer swallows the errors of flushing.
+	s := &stream{w: c.Writer, control: http.NewResponseController(innermost(c.Writer)), last: time.Now()}
+	if s.control.Flush() != nil {
+		return
+	}
+	s.writeBy(time.Time{})
+	defer func() { s.writeBy(time.Now().Add(streamWriteTimeout)) }() // the end of the answer has to be written too
+	ctx, stop := h.untilDraining(c.Request.Context())
+	defer stop()
+	if err := fill(ctx, s); err != nil && ctx.Err() == nil {
+		h.Log.Debug("event stream cut off", "route", c.FullPath(), "error", err)
+	}
+}
+
+// untilDraining returns a context that ends with ctx or when the pod begins to stop, and what must be called at the end.
+func (h *handler) untilDraining(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(drainPoll)
+		defer tick.Stop()
+		for !h.Draining() {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel()
+	})
+	return ctx, func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// lastEventID returns the id of the event a client has seen last, empty for a new client. A browser that reconnects
+// sends the header beside the query string it began with, so the header is newer.
+func lastEventID(c *gin.Context, q params) (string, error) {
+	id := c.GetHeader("Last-Event-ID")
+	if id == "" {
+		id = q.get("last_event_id")
+	}
+	if id == "" {
+		return "", nil
+	}
+	return id, registry.CheckFeedID(id)
+}
+
+// pause waits, and reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

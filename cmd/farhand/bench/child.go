@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+)
+
+// RunChild runs serve as a child of a measurement: it says when it is serving, answers what it is asked on its
+// standard input, and ends when that ends. If profiles is not empty, a CPU profile of the time between "profile" and
+// "stop", and an allocation profile of the same process, are written there under the given name.
+func RunChild(ctx context.Context, in io.Reader, out io.Writer, profiles, name string, serve func(ctx context.Context, ready func()) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := childSide{out: out, dir: profiles, name: name}
+	go func() {
+		defer cancel()
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			if err := c.handle(lines.Text()); err != nil {
+				fmt.Fprintln(os.Stderr, "bench child:", err)
+			}
+		}
+	}()
+	return serve(ctx, func() { fmt.Fprintln(out, "serving") })
+}
+
+// childSide is the child's end of the conversation with who started it.
+type childSide struct {
+	out  io.Writer
+	dir  string
+	name string
+	cpu  *os.File
+}
+
+func (c *childSide) handle(command string) error {
+	switch command {
+	case "memory":
+		return c.memory()
+	case "profile":
+		return c.startProfile()
+	case "stop":
+		return c.stopProfile()
+	default:
+		return fmt.Errorf("unknown command %q", command)
+	}
+}
+
+// memory answers with what is in use once everything that can be freed is freed.
+func (c *childSide) memory() error {
+	runtime.GC() // twice: what has a finalizer goes with the second
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return json.NewEncoder(c.out).Encode(Memory{Heap: m.HeapInuse, Stacks: m.StackInuse, Goroutines: runtime.NumGoroutine()})
+}
+
+func (c *childSide) startProfile() error {
+	f, err := os.Create(filepath.Join(c.dir, c.name+".cpu.pprof"))
+	if err != nil {
+		return err
+	}
+	c.cpu = f
+	if err := c.writeAllocations("before"); err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(f)
+}
+
+func (c *childSide) stopProfile() error {
+	pprof.StopCPUProfile()
+	if c.cpu != nil {
+		_ = c.cpu.Close()
+	}
+	if err := c.writeAllocations("allocs"); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.out, "profiled")
+	return err
+}
+
+// writeAllocations writes what was allocated since the start of the process. Two of them, subtracted with
+// `go tool pprof -base`, are what was allocated in between.
+func (c *childSide) writeAllocations(what string) error {
+	f, err := os.Create(filepath.Join(c.dir, c.name+"."+what+".pprof"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	runtime.GC() // the profile is complete up to the last collection
+	return pprof.Lookup("allocs").WriteTo(f, 0)
+}

@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+)
+
+// benchToken is what callers and devices of our own fleets present: identity stays on in what is measured.
+const benchToken = "bench-token-0123456789"
+
+// Names of the hidden commands of this program that children run.
+const (
+	PodCommand       = "bench-pod"
+	ReferenceCommand = "bench-reference"
+)
+
+// fleet is a Redis with pods, all of our own.
+type fleet struct {
+	program  string
+	redis    *redisServer
+	probe    *redisProbe
+	pods     []*child
+	profiles string // directory; empty: none are written
+	err      io.Writer
+}
+
+// startFleet starts a Redis and n pods. Settings are added to the environment of the pods.
+func (o *Options) startFleet(ctx context.Context, n int, settings ...string) (*fleet, error) {
+	f := &fleet{program: o.Program, err: o.Err, profiles: o.Profiles}
+	var err error
+	if f.redis, err = startRedis(ctx); err != nil {
+		return nil, err
+	}
+	if f.probe, err = newRedisProbe(f.redis.url); err != nil {
+		f.close()
+		return nil, err
+	}
+	for range n {
+		if _, err := f.addPod(ctx, settings...); err != nil {
+			f.close()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// addPod starts one more pod.
+func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	env := append([]string{
+		"FARHAND_ADDR=" + addr, "FARHAND_REDIS_URL=" + f.redis.url, "FARHAND_TOKEN=" + benchToken, "FARHAND_LOG_LEVEL=warn",
+	}, settings...)
+	args := []string{PodCommand}
+	if f.profiles != "" {
+		args = append(args, "--profiles", f.profiles, "--name", "pod"+strconv.Itoa(len(f.pods)))
+	}
+	pod, err := startChild(ctx, f.program, addr, env, args...)
+	if err != nil {
+		return nil, err
+	}
+	f.pods = append(f.pods, pod)
+	return pod, nil
+}
+
+// addReferences starts n pods of the featureless server on the same Redis, which the fleet stops with its own.
+func (f *fleet) addReferences(ctx context.Context, n int) ([]*child, error) {
+	var list []*child
+	for i := range n {
+		addr, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		c, err := startChild(ctx, f.program, addr, nil, ReferenceCommand, "serve",
+			"--addr", addr, "--redis", f.redis.url, "--pod", "ref"+strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		f.pods = append(f.pods, c)
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// profile writes profiles of the pods while run runs.
+func (f *fleet) profile(pods []*child, run func() error) error {
+	for _, p := range pods {
+		if _, err := io.WriteString(p.stdin, "profile\n"); err != nil {
+			return err
+		}
+	}
+	err := run()
+	for _, p := range pods {
+		if _, e := io.WriteString(p.stdin, "stop\n"); e != nil {
+			return errors.Join(err, e)
+		}
+		if line, e := p.out.ReadString('\n'); e != nil || line != "profiled\n" {
+			return errors.Join(err, e, fmt.Errorf("profile of %s: %q", p.url, line))
+		}
+	}
+	return err
+}
+
+// close stops everything the fleet started.
+func (f *fleet) close() {
+	for _, p := range f.pods {
+		p.stop()
+	}
+	if f.probe != nil {
+		f.probe.close()
+	}
+	f.redis.stop()
+}
+
+// urls returns where the pods listen.
+func urls(pods []*child) []string {
+	list := make([]string, len(pods))
+	for i, p := range pods {
+		list[i] = p.url
+	}
+	return list
+}
+
+// Program returns the path of this program, for its children.
+func Program() (string, error) { return os.Executable() }

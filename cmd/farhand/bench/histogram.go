@@ -1,0 +1,66 @@
+package bench
+
+import (
+	"math/bits"
+	"time"
+)
+
+const (
+	subBits    = 7                      // buckets per power of two: each is less than 1 % wide
+	firstPower = 10                     // everything below 1 µs falls into the first bucket
+	powers     = 27                     // up to about 137 s
+	buckets    = powers << subBits      // of one histogram
+	subMask    = uint64(1)<<subBits - 1 // position within a power
+)
+
+// histogram counts durations with a resolution of 1 %. It is not safe for concurrent use: every caller has its own.
+type histogram struct {
+	counts [buckets]uint32
+	total  int64
+	max    time.Duration
+}
+
+func (h *histogram) record(d time.Duration) {
+	h.counts[bucketOf(d)]++
+	h.total++
+	h.max = max(h.max, d)
+}
+
+func (h *histogram) merge(o *histogram) {
+	for i, n := range o.counts {
+		h.counts[i] += n
+	}
+	h.total += o.total
+	h.max = max(h.max, o.max)
+}
+
+// quantile returns the duration that a share q of all durations does not exceed; zero when there are none.
+func (h *histogram) quantile(q float64) time.Duration {
+	if h.total == 0 {
+		return 0
+	}
+	rank := int64(q * float64(h.total-1))
+	for i, n := range h.counts {
+		if rank -= int64(n); rank < 0 {
+			return min(durationOf(i), h.max)
+		}
+	}
+	return h.max
+}
+
+func bucketOf(d time.Duration) int {
+	ns := uint64(max(d, 0))
+	if ns < 1<<firstPower {
+		return 0
+	}
+	power := bits.Len64(ns) - 1
+	sub := ns >> (power - subBits) & subMask
+	return min((power-firstPower)<<subBits|int(sub), buckets-1)
+}
+
+// durationOf returns the middle of a bucket.
+func durationOf(bucket int) time.Duration {
+	power := bucket>>subBits + firstPower
+	width := uint64(1) << (power - subBits)
+	return time.Duration(uint64(1)<<power + (uint64(bucket)&subMask)*width + width/2)
+}

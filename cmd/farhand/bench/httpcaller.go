@@ -1,0 +1,146 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	nonceLen    = 16               // hex digits in front of the payload
+	callTimeout = 40 * time.Second // longer than the gateway's own
+)
+
+// nonces are never used twice in a process, so that no answer can pass for another's.
+var nonces atomic.Uint64
+
+func putNonce(b []byte) {
+	const digits = "0123456789abcdef"
+	n := nonces.Add(1)
+	for i := nonceLen - 1; i >= 0; i-- {
+		b[i] = digits[n&15]
+		n >>= 4
+	}
+}
+
+// httpCaller is an HTTP/1.1 client of one request, sent over and over on a connection of its own. The request is built
+// once and only its nonce changes: what a full client would cost here, every figure would have in it.
+type httpCaller struct {
+	addr    string
+	request []byte
+	nonce   []byte // within request
+	conn    net.Conn
+	reader  *bufio.Reader
+	body    []byte
+}
+
+// newHTTPCaller returns a caller of one tool of one session, with a payload of the given size.
+func newHTTPCaller(base, token, session, tool string, payload int) *httpCaller {
+	addr := strings.TrimPrefix(base, "http://")
+	const before = `{"args":{"text":"`
+	body := before + strings.Repeat("0", nonceLen) + strings.Repeat("x", payload) + `"}}`
+	head := fmt.Sprintf("POST /api/sessions/%s/tools/%s/call HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", session, tool, addr)
+	if token != "" {
+		head += "Authorization: Bearer " + token + "\r\n"
+	}
+	head += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
+	c := &httpCaller{addr: addr, request: []byte(head + body)}
+	c.nonce = c.request[len(head)+len(before):][:nonceLen]
+	return c
+}
+
+func (c *httpCaller) close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+// call implements caller. A connection that broke is replaced by the next call.
+func (c *httpCaller) call() string {
+	if c.conn == nil {
+		conn, err := net.DialTimeout("tcp", c.addr, 5*time.Second)
+		if err != nil {
+			return "connect_failed"
+		}
+		c.conn, c.reader = conn, bufio.NewReaderSize(conn, 2048)
+	}
+	putNonce(c.nonce)
+	status, err := c.exchange()
+	switch {
+	case err != nil:
+		c.close()
+		return "connection_broke"
+	case status != 200:
+		return errorCode(c.body, status)
+	case !bytes.Contains(c.body, c.nonce):
+		return "wrong_answer"
+	default:
+		return ""
+	}
+}
+
+func (c *httpCaller) exchange() (status int, err error) {
+	if err = c.conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
+		return 0, err
+	}
+	if _, err = c.conn.Write(c.request); err != nil {
+		return 0, err
+	}
+	line, err := c.reader.ReadSlice('\n')
+	if err != nil {
+		return 0, err
+	}
+	if len(line) < 12 {
+		return 0, errors.New("short status line")
+	}
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, err
+	}
+	length := -1
+	for {
+		line, err = c.reader.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if len(line) == 0 {
+			break
+		}
+		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("Content-Length")) {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if length < 0 {
+		return 0, errors.New("an answer without Content-Length")
+	}
+	c.body = grow(c.body, length)
+	_, err = io.ReadFull(c.reader, c.body)
+	return status, err
+}
+
+// grow returns b with the given length, of a larger array if need be.
+func grow(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n)
+	}
+	return b[:n]
+}
+
+// errorCode returns the code of a problem document, else the status.
+func errorCode(body []byte, status int) string {
+	_, rest, ok := bytes.Cut(body, []byte(`"code":"`))
+	if code, _, closed := bytes.Cut(rest, []byte(`"`)); ok && closed {
+		return string(code)
+	}
+	return "http_" + strconv.Itoa(status)
+}

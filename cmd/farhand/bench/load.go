@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Figures are what one run of callers measured.
+type Figures struct {
+	Route     string           `json:"route,omitempty"`
+	Callers   int              `json:"callers"`
+	Calls     int64            `json:"calls"`
+	PerSecond float64          `json:"calls_per_second"`
+	P50       time.Duration    `json:"p50_ns"`
+	P90       time.Duration    `json:"p90_ns"`
+	P99       time.Duration    `json:"p99_ns"`
+	Max       time.Duration    `json:"max_ns"`
+	Errors    map[string]int64 `json:"errors,omitempty"` // by code
+	Usage     []Usage          `json:"usage,omitempty"`  // of the processes watched meanwhile
+}
+
+// failed returns how many calls went wrong.
+func (f Figures) failed() (n int64) {
+	for _, count := range f.Errors {
+		n += count
+	}
+	return n
+}
+
+// caller makes one call after the other. call returns an empty code when the answer was the right one.
+type caller interface {
+	call() (code string)
+	close()
+}
+
+// plan is one run: callers that call for a while, of which the first part only warms up.
+type plan struct {
+	callers  int
+	warmup   time.Duration
+	duration time.Duration
+	progress func(elapsed time.Duration, calls int64) // optional, called a few times a second
+}
+
+// tally is what one caller counted. The padding keeps the counters of two callers out of one cache line.
+type tally struct {
+	histogram histogram
+	done      atomic.Int64
+	errors    map[string]int64
+	_         [64]byte
+}
+
+// drive runs the plan. A call counts when it ends within the measured time, so that rates are not biased by what is
+// under way at either end.
+func drive(ctx context.Context, p plan, open func(i int) (caller, error)) (Figures, error) {
+	callers := make([]caller, 0, p.callers)
+	defer func() {
+		for _, c := range callers {
+			c.close()
+		}
+	}()
+	for i := range p.callers {
+		c, err := open(i)
+		if err != nil {
+			return Figures{}, fmt.Errorf("caller %d: %w", i, err)
+		}
+		callers = append(callers, c)
+	}
+	tallies := make([]tally, p.callers)
+	from := time.Now().Add(p.warmup)
+	until := from.Add(p.duration)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var work sync.WaitGroup
+	for i := range callers {
+		tallies[i].errors = make(map[string]int64)
+		work.Go(func() { tallies[i].run(ctx, callers[i], from, until) })
+	}
+	stopped := make(chan struct{})
+	go func() { work.Wait(); close(stopped) }()
+	watch(p, tallies, from, stopped)
+	if err := ctx.Err(); err != nil {
+		return Figures{}, err
+	}
+	return collect(p, tallies), nil
+}
+
+func (t *tally) run(ctx context.Context, c caller, from, until time.Time) {
+	for began := time.Now(); ctx.Err() == nil && began.Before(until); {
+		code := c.call()
+		now := time.Now()
+		if now.After(from) && !now.After(until) {
+			if code == "" {
+				t.histogram.record(now.Sub(began))
+				t.done.Add(1)
+			} else {
+				t.errors[code]++
+			}
+		}
+		if code != "" {
+			time.Sleep(time.Millisecond) // a pod that refuses at once must not be all that is measured
+			now = time.Now()
+		}
+		began = now
+	}
+}
+
+// watch reports progress until the callers have stopped.
+func watch(p plan, tallies []tally, from time.Time, stopped <-chan struct{}) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stopped:
+			return
+		case <-tick.C:
+		}
+		if p.progress == nil {
+			continue
+		}
+		var calls int64
+		for i := range tallies {
+			calls += tallies[i].done.Load()
+		}
+		p.progress(time.Since(from), calls)
+	}
+}
+
+func collect(p plan, tallies []tally) Figures {
+	f := Figures{Callers: p.callers, Errors: make(map[string]int64)}
+	all := &histogram{}
+	for i := range tallies {
+		all.merge(&tallies[i].histogram)
+		for code, n := range tallies[i].errors {
+			f.Errors[code] += n
+		}
+	}
+	f.Calls, f.PerSecond = all.total, float64(all.total)/p.duration.Seconds()
+	f.P50, f.P90, f.P99, f.Max = all.quantile(.5), all.quantile(.9), all.quantile(.99), all.max
+	return f
+}
+
+// errNothing is returned when not a single call succeeded: there is nothing to compare then.
+var errNothing = errors.New("not one call succeeded")
+
+func (f Figures) check(what string) error {
+	if f.Calls > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %v", what, errNothing, f.Errors)
+}
+
+// medianFigures takes the median of each figure of several runs of one plan; maxima and errors add up.
+func medianFigures(runs []Figures) Figures {
+	f := runs[0]
+	f.Errors, f.Usage = make(map[string]int64), medianUsage(runs)
+	f.Calls, f.Max = 0, 0
+	for _, r := range runs {
+		f.Calls += r.Calls
+		f.Max = max(f.Max, r.Max)
+		for code, n := range r.Errors {
+			f.Errors[code] += n
+		}
+	}
+	f.PerSecond = medianOf(runs, func(r Figures) float64 { return r.PerSecond })
+	f.P50 = medianOf(runs, func(r Figures) time.Duration { return r.P50 })
+	f.P90 = medianOf(runs, func(r Figures) time.Duration { return r.P90 })
+	f.P99 = medianOf(runs, func(r Figures) time.Duration { return r.P99 })
+	return f
+}
+
+// medianOf returns the median of a figure; of an even number the upper of the two in the middle.
+func medianOf[R any, T int64 | float64 | time.Duration](runs []R, figure func(R) T) T {
+	values := make([]T, len(runs))
+	for i, r := range runs {
+		values[i] = figure(r)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}

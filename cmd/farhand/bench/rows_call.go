@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// manyCallers is where throughput must still be about what it is at fewCallers.
+const (
+	fewCallers  = 64
+	manyCallers = 1024
+)
+
+// sideBySide measures calls over HTTP, on both routes, on pods of ours and of the reference that share a Redis.
+func (l *lab) sideBySide(ctx context.Context) ([]line, error) {
+	f, err := l.startFleet(ctx, max(l.Fleet, 2))
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	ours, reference := &side{name: "farhand"}, &side{name: "reference"}
+	ours.use(f.pods)
+	pods, err := f.addReferences(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	reference.use(pods)
+	for _, s := range []*side{ours, reference} {
+		if err := s.connect(ctx, l.Options); err != nil {
+			return nil, err
+		}
+		defer s.devices.close()
+	}
+	callers := slices.Clone(l.Callers)
+	for _, n := range []int{1, fewCallers, 512, manyCallers} {
+		if !slices.Contains(callers, n) {
+			callers = append(callers, n)
+		}
+	}
+	slices.Sort(callers)
+	lines, err := l.matrix(ctx, f.probe, []string{RouteCross}, callers, ours, reference)
+	if err != nil {
+		return nil, err
+	}
+	local, err := l.matrix(ctx, f.probe, []string{RouteLocal}, []int{1, fewCallers, 512}, ours, reference)
+	if err != nil {
+		return nil, err
+	}
+	if l.Profiles != "" {
+		err = f.profile(f.pods[:2], func() error {
+			_, err := ours.measure(ctx, l.Options, f.probe, RouteCross, 512)
+			return err
+		})
+	}
+	return append(lines, local...), err
+}
+
+// figures returns what both sides measured on the route cross.
+func (l *lab) figures(callers int) (ours, reference Figures, err error) {
+	lines, err := l.lines()
+	if err != nil {
+		return ours, reference, err
+	}
+	for _, line := range lines {
+		if line.route == RouteCross && line.callers == callers {
+			return line.sides[0], line.sides[1], nil
+		}
+	}
+	return ours, reference, fmt.Errorf("no figures for %d callers", callers)
+}
+
+// rowCallRate: HTTP call → other pod → device → HTTP answer, against the featureless reference.
+func rowCallRate(_ context.Context, l *lab) ([]Verdict, error) {
+	var list []Verdict
+	for _, n := range []int{fewCallers, 512} {
+		ours, reference, err := l.figures(n)
+		if err != nil {
+			return nil, err
+		}
+		v := atLeast(fmt.Sprintf("HTTP → other pod → device → HTTP, %d callers", n), ours.PerSecond, reference.PerSecond, 0.8, "calls/s", "featureless reference")
+		v.Met = v.Met && ours.failed() == 0
+		v.Detail = noErrors(ours)
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// rowCallLatency: the same path, the median of its durations.
+func rowCallLatency(_ context.Context, l *lab) ([]Verdict, error) {
+	var list []Verdict
+	for _, n := range []int{1, fewCallers, 512} {
+		ours, reference, err := l.figures(n)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, atMost(fmt.Sprintf("the same, p50, %d callers", n), micros(ours.P50), micros(reference.P50), 1.3, "µs", "featureless reference"))
+	}
+	return list, nil
+}
+
+// rowCallFlat: more callers do not make a pod slower.
+func rowCallFlat(_ context.Context, l *lab) ([]Verdict, error) {
+	few, _, err := l.figures(fewCallers)
+	if err != nil {
+		return nil, err
+	}
+	many, _, err := l.figures(manyCallers)
+	if err != nil {
+		return nil, err
+	}
+	v := atLeast("the same, 64 → 1,024 callers: calls/s", many.PerSecond, few.PerSecond, 0.85, "calls/s", "that of 64 callers")
+	v.Met = v.Met && many.failed() == 0
+	v.Detail = noErrors(many)
+	return []Verdict{v}, nil
+}
+
+// rowCallTail: the slowest calls are not far from the usual ones.
+func rowCallTail(_ context.Context, l *lab) ([]Verdict, error) {
+	f, _, err := l.figures(fewCallers)
+	if err != nil {
+		return nil, err
+	}
+	return []Verdict{atMost("the same, 64 callers: p99", micros(f.P99), micros(f.P50), 5, "µs", "its p50")}, nil
+}
+
+// noErrors is empty, or says what went wrong.
+func noErrors(f Figures) string {
+	if f.failed() == 0 {
+		return ""
+	}
+	return "errors: " + errorsText(f.Errors)
+}

@@ -1,0 +1,197 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	deathSessions = 15_000
+	deathLimit    = 10 * time.Second
+	deathCommand  = 5 * time.Millisecond
+)
+
+// rowPodDeath: a pod with many sessions stops to beat, and another cleans up. For Redis and for the other pods that is
+// all there is to see of a pod that was killed.
+func rowPodDeath(ctx context.Context, l *lab) ([]Verdict, error) {
+	sessions, settings := deathSessions, []string(nil)
+	if l.Quick {
+		sessions = 200
+	}
+	f, err := l.startFleet(ctx, 2, settings...)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	var took []time.Duration
+	slow, longest, what := 0, time.Duration(0), ""
+	for i := range l.Repeat {
+		d, err := l.oneDeath(ctx, f, fmt.Sprintf("victim%d", i), sessions)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, d)
+		n, long, text, err := f.probe.slow(ctx)
+		if err != nil {
+			return nil, err
+		}
+		slow += n
+		if long > longest {
+			longest, what = long, text
+		}
+		l.step("a pod of %d sessions died: out of the listing after %s, %d commands longer than %s", sessions, shortly(d), n, shortly(deathCommand))
+	}
+	median := medianOf(took, func(d time.Duration) time.Duration { return d })
+	a := Verdict{
+		What: fmt.Sprintf("a pod of %d sessions dies: out of the listing", sessions), Target: "≤ 10 s", Met: median <= deathLimit, Measured: shortly(median),
+		Detail: fmt.Sprintf("%d times: %v", len(took), took),
+	}
+	b := Verdict{What: "the same: longest command in Redis", Target: "≤ 5 ms", Met: slow == 0, Measured: "none longer"}
+	if slow > 0 {
+		b.Measured = fmt.Sprintf("%d longer, up to %s", slow, shortly(longest))
+		b.Detail = "longest command: " + what
+	}
+	return []Verdict{a, b}, nil
+}
+
+// oneDeath returns how long after the last beat of a pod that is full its sessions are out of both listings.
+func (l *lab) oneDeath(ctx context.Context, f *fleet, id string, sessions int) (time.Duration, error) {
+	p, err := startPhantom(ctx, f.redis.url, id)
+	if err != nil {
+		return 0, err
+	}
+	defer p.close()
+	specs, err := phoneSpecs(5)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.fill(ctx, l.Options, sessions, specs); err != nil {
+		return 0, err
+	}
+	if err := f.probe.slowerThan(ctx, deathCommand); err != nil {
+		return 0, err
+	}
+	if _, err := p.store.Beat(ctx, id); err != nil { // it dies right after a beat, so its lease has all its time
+		return 0, err
+	}
+	p.die()
+	died := time.Now()
+	for {
+		n, err := f.listed(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 {
+			return time.Since(died), nil
+		}
+		if time.Since(died) > 3*deathLimit {
+			return 0, fmt.Errorf("%d sessions of a dead pod are still listed after %v", n, 3*deathLimit)
+		}
+		l.note("waiting for the sessions of a dead pod to go: %d left after %.1fs", n, time.Since(died).Seconds())
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// listed returns how many sessions the listings of the first pod show: the grouped one counts, the other is asked
+// whether there is any at all.
+func (f *fleet) listed(ctx context.Context) (int, error) {
+	status, body, _, err := get(ctx, f.pods[0].url+"/api/tools?view=grouped", "")
+	if err != nil || status != http.StatusOK {
+		return 0, fmt.Errorf("grouped listing: %d %s %w", status, body, err)
+	}
+	n, err := groupedSessions(body)
+	if err != nil || n > 0 {
+		return n, err
+	}
+	status, body, _, err = get(ctx, f.pods[0].url+"/api/sessions?limit=1", "")
+	if err != nil || status != http.StatusOK {
+		return 0, fmt.Errorf("list of sessions: %d %s %w", status, body, err)
+	}
+	return strings.Count(string(body), `"session_id"`), nil
+}
+
+// Heartbeats are measured with sessions that live for a short time, so that a window holds several refreshes.
+const (
+	beatTTL      = 6 * time.Second
+	beatInterval = beatTTL / 3
+)
+
+// heartbeat is what keeping idle sessions costs.
+type heartbeat struct {
+	sessions int
+	commands float64 // a second
+	reads    float64 // by Redis from its sockets, a second
+	podCPU   float64 // share of one core
+}
+
+// rowHeartbeats: what Redis is asked for sessions that do nothing, at one size and at five times that.
+func rowHeartbeats(ctx context.Context, l *lab) ([]Verdict, error) {
+	sizes, cycles := []int{0, 1000, 5000}, l.Repeat
+	if l.Quick {
+		sizes, cycles = []int{0, 50, 250}, 1
+	}
+	f, err := l.startFleet(ctx, 1, "FARHAND_SESSION_TTL="+beatTTL.String())
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "beat", 0, idleTools)
+	if err != nil {
+		return nil, err
+	}
+	defer devices.close()
+	var beats []heartbeat
+	for _, n := range sizes {
+		if err := devices.add(f.pods[0].url, fmt.Sprintf("beat%d", n), n-len(devices.sessions)); err != nil {
+			return nil, err
+		}
+		l.note("watching the heartbeats of %d sessions", n)
+		b, err := f.heartbeat(ctx, n, cycles)
+		if err != nil {
+			return nil, err
+		}
+		l.step("%d idle sessions: %.0f commands/s in %.1f reads/s, pod %.1f%% CPU", n, b.commands, b.reads, b.podCPU*100)
+		beats = append(beats, b)
+	}
+	own := beats[0].commands // what a pod sends whatever it holds
+	few, many := beats[1].commands-own, beats[2].commands-own
+	growth := float64(sizes[2]) / float64(sizes[1])
+	perRefresh := many / (float64(sizes[2]) / beatInterval.Seconds())
+	return []Verdict{{
+		What: "heartbeat commands grow with sessions/interval", Target: fmt.Sprintf("≤ 1.25 × %.0f", growth), Met: many <= 1.25*growth*max(few, 1),
+		Measured: fmt.Sprintf("%.0f × (%.0f at %d, %.0f commands/s at %d)", many/max(few, 1), few, sizes[1], many, sizes[2]),
+		Detail: fmt.Sprintf("refreshed every %v: %.2f commands for each session (those of scripts included), %.0f commands with each read from the socket; a pod without sessions: %.1f commands/s",
+			beatInterval, perRefresh, beats[2].commands/max(beats[2].reads, 1), own),
+	}}, nil
+}
+
+// heartbeat watches for some cycles of refreshing. The pod waits a little less than the interval in between, so the window
+// is cut to what that comes to on average.
+func (f *fleet) heartbeat(ctx context.Context, sessions, cycles int) (heartbeat, error) {
+	time.Sleep(idleSettle)
+	watch := watchPids([]string{"pod"}, []int{f.pods[0].pid()})
+	before, err := f.probe.load(ctx)
+	if err != nil {
+		return heartbeat{}, err
+	}
+	select {
+	case <-time.After(time.Duration(cycles) * beatInterval * 95 / 100):
+	case <-ctx.Done():
+		return heartbeat{}, ctx.Err()
+	}
+	after, err := f.probe.load(ctx)
+	if err != nil {
+		return heartbeat{}, err
+	}
+	seconds := after.at.Sub(before.at).Seconds()
+	b := heartbeat{
+		sessions: sessions, commands: float64(after.commands-before.commands) / seconds, reads: float64(after.reads-before.reads) / seconds,
+	}
+	for _, u := range usage(watch) {
+		b.podCPU = u.CPU
+	}
+	return b, nil
+}

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Bounds of what an idle session with five tools takes.
+const (
+	podSessionBytes   = 14_000
+	redisSessionBytes = 1_000
+	idleTools         = 5
+	idleSettle        = 1500 * time.Millisecond // for what is written after a registration
+)
+
+// memoryFigures are bytes for each idle session.
+type memoryFigures struct {
+	sessions   int
+	resident   float64 // of the pod
+	heap       float64 // of the pod, with stacks
+	redis      float64
+	goroutines float64
+}
+
+// idleMemory measures what idle sessions take, each time in a fresh pod and a fresh Redis.
+func (l *lab) idleMemory(ctx context.Context) (memoryFigures, error) {
+	sessions := 5000
+	if l.Quick {
+		sessions = 100
+	}
+	var runs []memoryFigures
+	for range l.Repeat {
+		f, err := l.idleOnce(ctx, sessions, idleTools)
+		if err != nil {
+			return f, err
+		}
+		l.step("%d idle sessions: %.1f KB resident, %.1f KB heap and stacks, %.0f bytes in Redis, each", sessions, f.resident/1e3, f.heap/1e3, f.redis)
+		runs = append(runs, f)
+	}
+	return memoryFigures{
+		sessions:   sessions,
+		resident:   medianOf(runs, func(f memoryFigures) float64 { return f.resident }),
+		heap:       medianOf(runs, func(f memoryFigures) float64 { return f.heap }),
+		redis:      medianOf(runs, func(f memoryFigures) float64 { return f.redis }),
+		goroutines: medianOf(runs, func(f memoryFigures) float64 { return f.goroutines }),
+	}, nil
+}
+
+// idleOnce connects some sessions first, so that what a pod needs once is there before it is weighed.
+func (o *Options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigures, error) {
+	m := memoryFigures{sessions: sessions}
+	f, err := o.startFleet(ctx, 1)
+	if err != nil {
+		return m, err
+	}
+	defer f.close()
+	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "first", max(sessions/20, 10), tools)
+	if err != nil {
+		return m, err
+	}
+	defer devices.close()
+	before, err := f.weigh(ctx)
+	if err != nil {
+		return m, err
+	}
+	o.note("connecting %d devices with %d tools", sessions, tools)
+	if err := devices.add(f.pods[0].url, "idle", sessions); err != nil {
+		return m, err
+	}
+	after, err := f.weigh(ctx)
+	if err != nil {
+		return m, err
+	}
+	each := func(before, after int64) float64 { return float64(after-before) / float64(sessions) }
+	m.resident, m.redis = each(before.resident, after.resident), each(before.redis, after.redis)
+	m.heap = each(int64(before.Heap+before.Stacks), int64(after.Heap+after.Stacks))
+	m.goroutines = each(int64(before.Goroutines), int64(after.Goroutines))
+	if lost := devices.lost.Load(); lost > 0 {
+		return m, fmt.Errorf("%d devices were cut off: %w", lost, *devices.failure.Load())
+	}
+	return m, nil
+}
+
+// weight is what a fleet of one pod holds in memory.
+type weight struct {
+	Memory
+	resident int64
+	redis    int64
+}
+
+// weigh lets the fleet come to rest, has the pod collect its garbage, and then reads what is left.
+func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
+	time.Sleep(idleSettle)
+	if w.Memory, err = f.pods[0].memory(); err != nil {
+		return w, err
+	}
+	if w.resident, err = residentBytes(f.pods[0].pid()); err != nil {
+		return w, err
+	}
+	w.redis, err = f.probe.memoryOfSessions(ctx)
+	return w, err
+}
+
+// rowPodMemory: what the process grows by with every idle session.
+func rowPodMemory(_ context.Context, l *lab) ([]Verdict, error) {
+	m, err := l.memory()
+	if err != nil {
+		return nil, err
+	}
+	return []Verdict{{
+		What: "memory per idle session with five tools, in the pod", Target: "≤ 14 KB", Met: m.resident <= podSessionBytes,
+		Measured: fmt.Sprintf("%.1f KB", m.resident/1e3),
+		Detail: fmt.Sprintf("growth of the resident set (smaps_rollup) with %d sessions, after the pod collected its garbage and gave back what is free; "+
+			"heap and stacks in use: %.1f KB, goroutines: %.1f", m.sessions, m.heap/1e3, m.goroutines),
+	}}, nil
+}
+
+// rowRedisMemory: what Redis grows by with every idle session.
+func rowRedisMemory(_ context.Context, l *lab) ([]Verdict, error) {
+	m, err := l.memory()
+	if err != nil {
+		return nil, err
+	}
+	return []Verdict{{
+		What: "the same, in Redis", Target: "≤ 1 KB", Met: m.redis <= redisSessionBytes, Measured: fmt.Sprintf("%.0f bytes", m.redis),
+		Detail: "growth of used_memory without clients' buffers and without the capped feed of activity",
+	}}, nil
+}

@@ -1,0 +1,191 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// get sends one request to a pod of our own and returns its answer.
+func get(ctx context.Context, url, etag string) (status int, body []byte, tag string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+benchToken)
+	if etag != "" {
+		req.Header.Set("If-None-Match", etag)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, resp.Header.Get("ETag"), err
+}
+
+// groupedSessions returns how many sessions the grouped listing counts for the tool most of them offer.
+func groupedSessions(body []byte) (int, error) {
+	var page struct {
+		Tools []struct {
+			Name     string
+			Sessions int
+		}
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return 0, err
+	}
+	most := 0
+	for _, t := range page.Tools {
+		most = max(most, t.Sessions)
+	}
+	return most, nil
+}
+
+const (
+	listingLimit   = 20 * time.Millisecond
+	listingCommand = time.Millisecond
+)
+
+// rowListing: the grouped listing of a large fleet, asked for over and over, and polled with its ETag.
+func rowListing(ctx context.Context, l *lab) ([]Verdict, error) {
+	sessions, requests := 100_000, 100*l.Repeat
+	if l.Quick {
+		sessions, requests = 1000, 10
+	}
+	f, err := l.startFleet(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	p, err := startPhantom(ctx, f.redis.url, "phantom")
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	specs, err := phoneSpecs(5)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := p.fill(ctx, l.Options, sessions, specs); err != nil {
+		return nil, err
+	}
+	filled := time.Since(began)
+	if err := f.probe.slowerThan(ctx, listingCommand); err != nil {
+		return nil, err
+	}
+	url := f.pods[0].url + "/api/tools?view=grouped"
+	var fresh, polled histogram
+	tag := ""
+	for i := range requests {
+		began := time.Now()
+		status, body, etag, err := get(ctx, url, "")
+		if err != nil || status != http.StatusOK {
+			return nil, fmt.Errorf("%s: %d %s %w", url, status, body, err)
+		}
+		fresh.record(time.Since(began))
+		if n, err := groupedSessions(body); err != nil || n != sessions {
+			return nil, fmt.Errorf("the listing counts %d of %d sessions: %w", n, sessions, err)
+		}
+		tag = etag
+		began = time.Now()
+		if status, _, _, err = get(ctx, url, tag); err != nil || status != http.StatusNotModified {
+			return nil, fmt.Errorf("%s with its ETag: %d %w", url, status, err)
+		}
+		polled.record(time.Since(began))
+		if i%10 == 9 {
+			time.Sleep(50 * time.Millisecond) // over long enough for what is done once in a while
+		}
+	}
+	n, longest, what, err := f.probe.slow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p99 := fresh.quantile(.99)
+	a := Verdict{
+		What: fmt.Sprintf("grouped listing, %d sessions × 5 tools: p99", sessions), Target: "≤ 20 ms", Met: p99 <= listingLimit, Measured: shortly(p99),
+		Detail: fmt.Sprintf("%d requests: p50 %s, slowest %s; polls with an ETag: p50 %s, p99 %s; filled at %.0f sessions/s",
+			requests, shortly(fresh.quantile(.5)), shortly(fresh.max), shortly(polled.quantile(.5)), shortly(polled.quantile(.99)), float64(sessions)/filled.Seconds()),
+	}
+	b := Verdict{What: "the same: longest command in Redis", Target: "≤ 1 ms", Met: n == 0, Measured: "none longer"}
+	if n > 0 {
+		b.Measured = fmt.Sprintf("%d longer, up to %s", n, shortly(longest))
+		b.Detail = "longest command: " + what
+	}
+	return []Verdict{a, b}, nil
+}
+
+// offPath are the commands that are not on the critical path of a call: leases, probes, and what is written about calls
+// in batches. Everything else counts, so that nothing new goes unnoticed.
+var offPath = []string{"activity", "call", "pods", "ping", "of a probe", "INFO", "PING", "CLIENT"}
+
+// rowCommands: what Redis is asked for each synchronous call to another pod, one after the other so that nothing is
+// shared but what the design shares.
+func rowCommands(ctx context.Context, l *lab) ([]Verdict, error) {
+	calls := 500
+	if l.Quick {
+		calls = 50
+	}
+	f, err := l.startFleet(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	s := &side{name: "farhand"}
+	s.use(f.pods)
+	o := *l.Options
+	o.Devices = 1
+	if err := s.connect(ctx, &o); err != nil {
+		return nil, err
+	}
+	defer s.devices.close()
+	c, err := s.open(&o, RouteCross)(0)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if code := c.call(); code != "" {
+		return nil, fmt.Errorf("the first call failed: %s", code)
+	}
+	stop, err := f.probe.monitor()
+	if err != nil {
+		return nil, err
+	}
+	for range calls {
+		if code := c.call(); code != "" {
+			return nil, fmt.Errorf("a call failed: %s", code)
+		}
+	}
+	kinds := stop()
+	on, off := make(map[string]int), make(map[string]int)
+	total := 0
+	for kind, n := range kinds {
+		if isOffPath(kind) {
+			off[kind] = n
+		} else {
+			on[kind] = n
+			total += n
+		}
+	}
+	each := float64(total) / float64(calls)
+	return []Verdict{{
+		What: "Redis commands per synchronous cross-pod call, on its critical path", Target: "3", Met: each <= 3.05, Measured: fmt.Sprintf("%.2f", each),
+		Detail: fmt.Sprintf("%d calls one after the other, seen with MONITOR, per call: %s. Beside it, batched: %s",
+			calls, sortedKinds(on, calls), sortedKinds(off, calls)),
+	}}, nil
+}
+
+func isOffPath(kind string) bool {
+	for _, word := range offPath {
+		if strings.HasSuffix(kind, " "+word) || kind == word {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/registry"
+)
+
+// routerSessions is how many sessions the callers of the router shape share.
+const routerSessions = 64
+
+// routerShape is our own router between two whole pods in this process, with everything it does for a call. Its devices
+// answer at once, within Deliver.
+type routerShape struct {
+	asking, owning *inProcessPod
+	locals         []*registry.Local
+	resolve        bool
+}
+
+// newRouterShape starts two pods. With resolve every call also looks up where its session is, as every call through a
+// door does; without, the session is known.
+func newRouterShape(ctx context.Context, url string, resolve bool) (shape, error) {
+	s := &routerShape{resolve: resolve}
+	var err error
+	if s.asking, err = startInProcessPod(ctx, url, redisstore.Options{}); err != nil {
+		return nil, err
+	}
+	if s.owning, err = startInProcessPod(ctx, url, redisstore.Options{}); err != nil {
+		s.close()
+		return nil, err
+	}
+	for i := range routerSessions {
+		l, err := s.owning.connect(ctx, fmt.Sprintf("router-%d", i), echoSpec())
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.locals = append(s.locals, l)
+	}
+	return s, nil
+}
+
+func (s *routerShape) open(i int) (caller, error) {
+	l := s.locals[i%len(s.locals)]
+	return &routerCaller{
+		router: s.asking.pod.Router, resolve: s.resolve, session: l.Session(), spec: l.Tools()[0],
+		args: newShapeBody(),
+	}, nil
+}
+
+func (s *routerShape) close() {
+	s.asking.close()
+	if s.owning != nil {
+		s.owning.close()
+	}
+}
+
+// routerCaller calls one session over and over.
+type routerCaller struct {
+	router  *registry.Router
+	resolve bool
+	session registry.Session
+	spec    registry.ToolSpec
+	args    []byte
+}
+
+// call implements caller.
+func (c *routerCaller) call() string {
+	ctx := context.Background()
+	args := append(json.RawMessage(nil), c.args...)
+	putNonce(args[len(bodyText):])
+	route := registry.Route{Session: c.session, Spec: c.spec}
+	if c.resolve {
+		var err error
+		target := registry.Target{SessionID: c.session.Key.Session}
+		if route, err = c.router.Resolve(ctx, c.session.Tenant, c.spec.Name, target, registry.SelectNone); err != nil {
+			return string(registry.AsError(err).Code)
+		}
+	}
+	res, err := c.router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: args, Timeout: 30 * time.Second})
+	switch {
+	case err != nil:
+		return string(registry.AsError(err).Code)
+	case res.Output != string(args):
+		return "wrong_answer"
+	default:
+		return ""
+	}
+}
+
+func (*routerCaller) close() {}
+
+// inProcessPod is a pod without doors.
+type inProcessPod struct {
+	conn  *redisstore.Conn
+	store *redisstore.Store
+	bus   *redisstore.Bus
+	pod   *registry.Pod
+}
+
+func startInProcessPod(ctx context.Context, url string, o redisstore.Options) (*inProcessPod, error) {
+	o.URL = url
+	conn, err := redisstore.Dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	p := &inProcessPod{conn: conn, store: conn.Store(), bus: conn.Bus()}
+	p.pod, err = registry.NewPod(registry.PodConfig{
+		Store: p.store, Bus: p.bus, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
+		MaxInFlight: 1 << 16, // what is measured is the router, not its limits
+	})
+	if err == nil {
+		err = p.pod.Start(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// connect opens a session with tools whose device answers at once.
+func (p *inProcessPod) connect(ctx context.Context, session string, tools ...registry.ToolSpec) (*registry.Local, error) {
+	d := &instantDevice{}
+	l, _, err := p.pod.Presence.Open(ctx, registry.Session{
+		Key: registry.Key{Tenant: registry.DefaultTenant, Session: session},
+	}, d)
+	if err != nil {
+		return nil, err
+	}
+	d.local = l
+	return l, l.PutTools(ctx, tools, nil)
+}
+
+func (p *inProcessPod) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	_ = errors.Join(p.pod.Close(ctx), p.bus.Close(ctx), p.conn.Close())
+}
+
+// instantDevice is a registry.Conn that answers with the arguments before Deliver returns.
+type instantDevice struct{ local *registry.Local }
+
+// Deliver implements registry.Conn.
+func (d *instantDevice) Deliver(c registry.DeviceCall) error {
+	d.local.Settle(c.ID, registry.Result{Success: true, Output: string(c.Args)}, func(bool) {})
+	return nil
+}
+
+// Cancel implements registry.Conn.
+func (*instantDevice) Cancel(string, string) {}
+
+// Close implements registry.Conn.
+func (*instantDevice) Close(registry.CloseCause) {}
+
+// echoSpec is the specification of the echo tool.
+func echoSpec() registry.ToolSpec {
+	spec, err := registry.ToolSpec{
+		Name: echoTool, Description: "Returns what it is given.", Parameters: json.RawMessage(`{"type":"object"}`),
+	}.Normalize()
+	if err != nil {
+		panic(err) // a constant
+	}
+	return spec
+}

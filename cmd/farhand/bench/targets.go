@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Verdict is one line of the target table.
+type Verdict struct {
+	Row      string `json:"row"`
+	What     string `json:"what"`
+	Target   string `json:"target"`
+	Measured string `json:"measured"`
+	Met      bool   `json:"met"`
+	Detail   string `json:"detail,omitempty"`
+}
+
+func (v Verdict) verdict() string {
+	if v.Met {
+		return "ok"
+	}
+	return "MISSED"
+}
+
+// targetRow is one row of the target table: a name for --only and what measures it.
+type targetRow struct {
+	name    string
+	measure func(ctx context.Context, l *lab) ([]Verdict, error)
+}
+
+// rows is the target table in the order it is printed.
+var rows = []targetRow{
+	{"router-p50", rowRouterLatency},
+	{"router-rate", rowRouterRate},
+	{"call-rate", rowCallRate},
+	{"call-p50", rowCallLatency},
+	{"call-flat", rowCallFlat},
+	{"call-tail", rowCallTail},
+	{"memory-pod", rowPodMemory},
+	{"memory-redis", rowRedisMemory},
+	{"listing", rowListing},
+	{"commands", rowCommands},
+	{"pod-death", rowPodDeath},
+	{"heartbeats", rowHeartbeats},
+}
+
+func rowNames() []string {
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = r.name
+	}
+	return names
+}
+
+// lab is what the rows share: measurements that more than one of them needs are made once.
+type lab struct {
+	*Options
+	lines  func() ([]line, error)        // of the matrix with the reference beside it
+	memory func() (memoryFigures, error) // of idle sessions
+	redis  func() (*redisServer, error)  // for what runs in this process
+}
+
+// Targets measures every row of the target table, or those chosen, and prints them. It reports whether all were met.
+func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
+	l := &lab{Options: &o}
+	l.lines = sync.OnceValues(func() ([]line, error) { return l.sideBySide(ctx) })
+	l.memory = sync.OnceValues(func() (memoryFigures, error) { return l.idleMemory(ctx) })
+	l.redis = sync.OnceValues(func() (*redisServer, error) { return startRedis(ctx) })
+	defer func() {
+		if s, err := l.redis(); err == nil {
+			s.stop()
+		}
+	}()
+	var verdicts []Verdict
+	met, needsLines := true, false
+	for _, r := range rows {
+		if len(o.Only) > 0 && !slices.Contains(o.Only, r.name) {
+			continue
+		}
+		needsLines = needsLines || strings.HasPrefix(r.name, "call-")
+		o.step("measuring %s", r.name)
+		found, err := r.measure(ctx, l)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", r.name, err)
+		}
+		for i := range found {
+			found[i].Row = r.name
+			met = met && found[i].Met
+		}
+		verdicts = append(verdicts, found...)
+	}
+	o.note("")
+	var lines []line
+	if needsLines {
+		var err error
+		if lines, err = l.lines(); err != nil {
+			return false, err
+		}
+	}
+	return met, o.report(asJSON, []string{"farhand", "reference"}, lines, verdicts)
+}
+
+// atLeast is the verdict on measured ≥ least × base.
+func atLeast(what string, measured, base, least float64, unit, of string) Verdict {
+	return Verdict{
+		What: what, Target: fmt.Sprintf("≥ %.2g × %s", least, of), Met: measured >= least*base,
+		Measured: fmt.Sprintf("%.2f × (%.0f against %.0f %s)", measured/base, measured, base, unit),
+	}
+}
+
+// atMost is the verdict on measured ≤ most × base.
+func atMost(what string, measured, base, most float64, unit, of string) Verdict {
+	return Verdict{
+		What: what, Target: fmt.Sprintf("≤ %.2g × %s", most, of), Met: measured <= most*base,
+		Measured: fmt.Sprintf("%.2f × (%.0f against %.0f %s)", measured/base, measured, base, unit),
+	}
+}

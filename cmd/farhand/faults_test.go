@@ -1,0 +1,343 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+)
+
+// echoWork answers at once with what it was given.
+func echoWork(args json.RawMessage) string { return string(args) }
+
+// TestRollingRestart: three pods drained and restarted one after the other under load. Whatever was asked of a device
+// that was connected succeeds; nothing is lost, nothing is uncertain, every pod exits 0.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	f := startFaultFleet(t, 3)
+	var devices []*rawDevice
+	for i := range ledgerDevices {
+		devices = append(devices, startRawDevice(t, fmt.Sprintf("device-%d", i), f.urls(), func(args json.RawMessage) string {
+			pause := time.NewTimer(rand.N(60 * time.Millisecond))
+			<-pause.C
+			return string(args)
+		}))
+	}
+	f.allListed(t, ledgerDevices, patience)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var book ledger
+	var callers sync.WaitGroup
+	for range 12 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				book.call(f.urls()[rand.IntN(3)])
+			}
+		})
+	}
+	for i := range f.pods {
+		waitFor(ctx, 500*time.Millisecond)
+		f.pods[i].signal(syscall.SIGTERM)
+		if code := f.pods[i].exit(t); code != 0 {
+			t.Errorf("pod %d exited with %d", i, code)
+		}
+		f.restart(t, i)
+		f.allListed(t, ledgerDevices, patience)
+	}
+	waitFor(ctx, 500*time.Millisecond)
+	cancel()
+	callers.Wait()
+	executed := make(map[string]int)
+	for _, d := range devices {
+		d.stop()
+		for id, n := range d.executions() {
+			executed[id] = n
+		}
+	}
+	book.audit(t, executed)
+	for _, e := range book.entries {
+		// Between its two pods a device is not connected, or back but has not registered yet. Nothing else may happen.
+		between := e.Dispatched == "no" && (e.Code == "not_connected" || e.Code == "tool_not_found")
+		if !e.broken && !e.Success && !between {
+			t.Errorf("a rolling restart cost a call: %+v", e)
+		}
+	}
+}
+
+// TestRedisAway: local calls go on, remote ones fail within a second, no socket drops; soon after Redis is back
+// everything is listed and callable again. The same after FLUSHALL.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	f := startFaultFleet(t, 2)
+	var devices []*rawDevice
+	for i, p := range f.pods {
+		devices = append(devices, startRawDevice(t, fmt.Sprintf("on-%d", i), []string{p.url}, echoWork))
+	}
+	f.allListed(t, 2, patience)
+	call := func(from, to int) (answer, time.Duration) {
+		began := time.Now()
+		a := callTool(t, f.pods[from].url, fmt.Sprintf("/api/sessions/on-%d/tools/work/call", to), `{"args":{}}`)
+		return a, time.Since(began)
+	}
+	everything := func(when string) {
+		took := eventually(t, 5*time.Second, when+" every session is listed and callable from every pod", func() bool {
+			for from, p := range f.pods {
+				if len(toolsOf(t, p.url)) != 2 {
+					return false
+				}
+				for to := range f.pods {
+					if a, _ := call(from, to); !a.Success {
+						return false
+					}
+				}
+			}
+			return true
+		})
+		t.Logf("%s: everything works after %v", when, took.Round(time.Millisecond))
+	}
+	everything("before")
+	for _, away := range []struct {
+		name       string
+		stop, back func()
+	}{
+		{"killed", f.redis.Kill, f.redis.Restart},
+		{"frozen", f.redis.Pause, f.redis.Resume},
+	} {
+		away.stop()
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+			for i := range f.pods {
+				if a, took := call(i, i); !a.Success || took > time.Second {
+					t.Errorf("redis %s: a local call: %+v after %v", away.name, a, took)
+				}
+				a, took := call(i, 1-i)
+				if a.status != http.StatusServiceUnavailable || a.Code != "store_unavailable" || took > 1500*time.Millisecond {
+					t.Errorf("redis %s: a remote call: %+v after %v", away.name, a, took)
+				}
+			}
+			waitFor(context.Background(), 500*time.Millisecond)
+		}
+		away.back()
+		everything("after redis was " + away.name)
+	}
+	if _, err := f.redis.Command("FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	everything("after FLUSHALL")
+	for i, d := range devices {
+		d.mu.Lock()
+		if d.connected != 1 {
+			t.Errorf("the socket of device %d dropped: it connected %d times", i, d.connected)
+		}
+		d.mu.Unlock()
+	}
+}
+
+// TestSentinelFailover: the same when the master of a Sentinel set dies.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Sentinel(t)
+	pods := startFleet(t, 2, servers.URL, "FARHAND_POD_LEASE=3s")
+	for i, p := range pods {
+		startRawDevice(t, fmt.Sprintf("on-%d", i), []string{p.url}, echoWork)
+	}
+	works := func() bool {
+		for from, p := range pods {
+			status, _ := request(t, http.MethodGet, p.url+"/readyz", "")
+			if status != http.StatusOK {
+				return false
+			}
+			for to := range pods {
+				if a := callTool(t, pods[from].url, fmt.Sprintf("/api/sessions/on-%d/tools/work/call", to), `{"args":{}}`); !a.Success {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	eventually(t, patience, "the fleet works", works)
+	servers.Masters[0].Kill()
+	took := eventually(t, patience, "the fleet works on the new master", works)
+	t.Logf("everything works %v after the master died", took.Round(time.Millisecond))
+}
+
+// TestKilledPodSaysLost: the callers of a killed pod hear within its lease that their calls are lost, those of a
+// disconnected device at once; neither waits for the deadline.
+func TestKilledPodSaysLost(t *testing.T) {
+	t.Parallel()
+	f := startFaultFleet(t, 2)
+	hang := make(chan struct{})
+	defer close(hang)
+	began := make(chan struct{}, 16)
+	device := startRawDevice(t, "hanging", []string{f.pods[1].url}, func(json.RawMessage) string { began <- struct{}{}; <-hang; return "" })
+	f.allListed(t, 1, patience)
+	answers := make(chan answer, 8)
+	for range 8 {
+		go func() {
+			answers <- callTool(t, f.pods[0].url, "/api/sessions/hanging/tools/work/call", `{"timeout_ms":30000}`)
+		}()
+	}
+	for range 8 {
+		<-began
+	}
+	waitFor(context.Background(), 400*time.Millisecond) // until the receipts are back
+	f.pods[1].signal(syscall.SIGKILL)
+	killed := time.Now()
+	for range 8 {
+		a := <-answers
+		if a.Code != "lost" || a.status != http.StatusBadGateway || a.Dispatched != "yes" {
+			t.Errorf("%+v", a)
+		}
+	}
+	if took := time.Since(killed); took > 3*time.Second+500*time.Millisecond {
+		t.Errorf("the callers heard it after %v, the lease is 3s", took)
+	} else {
+		t.Logf("the callers heard it after %v, the lease is 3s", took.Round(time.Millisecond))
+	}
+	device.mu.Lock()
+	device.stopped = true
+	device.mu.Unlock()
+}
+
+// TestPausedPod: a pod that stood still for longer than its lease finds out, and its sessions are back; a session that
+// moved meanwhile stays where it is.
+func TestPausedPod(t *testing.T) {
+	t.Parallel()
+	f := startFaultFleet(t, 2)
+	startRawDevice(t, "stays", []string{f.pods[0].url}, echoWork)
+	moves := startRawDevice(t, "moves", []string{f.pods[0].url}, echoWork)
+	f.allListed(t, 2, patience)
+	f.pods[0].signal(syscall.SIGSTOP)
+	eventually(t, patience, "the other pod has noticed", func() bool { return len(toolsOf(t, f.pods[1].url)) == 0 })
+	second := startRawDevice(t, "moves", []string{f.pods[1].url}, echoWork)
+	eventually(t, patience, "the session has moved", func() bool { return toolsOf(t, f.pods[1].url)["moves"] == 1 })
+	moves.mu.Lock()
+	moves.stopped = true // what is left of its first life does not come back
+	moves.mu.Unlock()
+	f.pods[0].signal(syscall.SIGCONT)
+	f.allListed(t, 2, patience)
+	for _, p := range f.pods {
+		for _, session := range []string{"stays", "moves"} {
+			if a := callTool(t, p.url, "/api/sessions/"+session+"/tools/work/call", `{"args":{}}`); !a.Success {
+				t.Errorf("%s: %+v", session, a)
+			}
+		}
+	}
+	if n := len(second.executions()); n != 2 {
+		t.Errorf("the device that moved ran %d calls of 2", n)
+	}
+}
+
+// TestOneSessionManyClaims: two devices with one session id throw each other out, and the fleet survives it: one of
+// them has the session, and calls work.
+func TestOneSessionManyClaims(t *testing.T) {
+	t.Parallel()
+	f := startFaultFleet(t, 2)
+	for i := range 4 {
+		startRawDevice(t, "contested", []string{f.pods[i%2].url}, echoWork)
+	}
+	eventually(t, patience, "the session is there", func() bool { return toolsOf(t, f.pods[0].url)["contested"] == 1 })
+	successes := 0
+	for range 100 {
+		a := callTool(t, f.pods[rand.IntN(2)].url, "/api/sessions/contested/tools/work/call", `{"args":{},"timeout_ms":1000}`)
+		switch {
+		case a.Success:
+			successes++
+		case a.Code != "not_connected" && a.Code != "connection_lost" && a.Code != "tool_not_found":
+			t.Errorf("%+v", a)
+		}
+	}
+	t.Logf("%d of 100 calls succeeded while four devices fought over the session", successes)
+	if got := len(toolsOf(t, f.pods[0].url)); got > 1 {
+		t.Errorf("%d sessions are listed", got)
+	}
+}
+
+// TestDurableCalls: asynchronous calls and idempotency keys over real pods and Redis.
+func TestDurableCalls(t *testing.T) {
+	t.Parallel()
+	f := startFaultFleet(t, 3)
+	release := make(chan struct{})
+	device := startRawDevice(t, "phone", []string{f.pods[2].url}, func(args json.RawMessage) string {
+		if strings.Contains(string(args), "wait") {
+			<-release
+		}
+		return string(args)
+	})
+	f.allListed(t, 1, patience)
+	// Asynchronous: asked at one pod, waited for at another.
+	accepted := callTool(t, f.pods[0].url, "/api/sessions/phone/tools/work/call", `{"args":{"wait":1},"mode":"async","timeout_ms":20000}`)
+	if accepted.status != http.StatusAccepted || accepted.CallID == "" {
+		t.Fatalf("%+v", accepted)
+	}
+	type record struct {
+		State    string
+		Success  bool
+		Output   string
+		Timeline []struct{ State string }
+	}
+	read := func(p *pod, id, query string) (r record) {
+		getJSON(t, p.url+"/api/calls/"+id+query, &r)
+		return r
+	}
+	eventually(t, patience, "the call is with the device", func() bool {
+		s := read(f.pods[1], accepted.CallID, "").State
+		return s == "delivered" || s == "running"
+	})
+	ended := make(chan record, 1)
+	go func() { ended <- read(f.pods[1], accepted.CallID, "?wait_ms=20000") }()
+	waitFor(context.Background(), 100*time.Millisecond)
+	close(release)
+	if r := <-ended; r.State != "succeeded" || !r.Success || r.Output != `{"wait":1}` {
+		t.Errorf("%+v", r)
+	}
+	// One key, many callers at the same instant on all pods: the device sees one request.
+	before := len(device.executions())
+	var wg sync.WaitGroup
+	for i := range 30 {
+		wg.Go(func() {
+			a := callTool(t, f.pods[i%3].url, "/api/sessions/phone/tools/work/call", `{"args":{"n":1},"idempotency_key":"once"}`)
+			if !a.Success || a.Output != `{"n":1}` {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(device.executions()) - before; n != 1 {
+		t.Errorf("the device saw %d requests", n)
+	}
+	if a := callTool(t, f.pods[1].url, "/api/sessions/phone/tools/work/call", `{"args":{"n":2},"idempotency_key":"once"}`); a.Code != "idempotency_conflict" {
+		t.Errorf("%+v", a)
+	}
+	if a := callTool(t, f.pods[1].url, "/api/sessions/nobody/tools/work/call", `{"idempotency_key":"free"}`); a.Code != "session_not_found" || a.Dispatched != "no" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestCallerPodKilled: the pod that was asked dies while the device works; the record of a durable call comes to its
+// true end all the same.
+func TestCallerPodKilled(t *testing.T) {
+	t.Parallel()
+	f := startFaultFleet(t, 2)
+	release := make(chan struct{})
+	startRawDevice(t, "phone", []string{f.pods[1].url}, func(args json.RawMessage) string { <-release; return string(args) })
+	f.allListed(t, 1, patience)
+	a := callTool(t, f.pods[0].url, "/api/sessions/phone/tools/work/call", `{"args":{"n":1},"mode":"async","timeout_ms":20000}`)
+	state := func() string {
+		var r struct{ State string }
+		getJSON(t, f.pods[1].url+"/api/calls/"+a.CallID, &r)
+		return r.State
+	}
+	eventually(t, patience, "the call is with the device", func() bool { return state() == "delivered" })
+	f.pods[0].signal(syscall.SIGKILL)
+	f.pods[0].exit(t)
+	close(release)
+	eventually(t, patience, "the answer is in the record", func() bool { return state() == "succeeded" })
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+)
+
+const (
+	herdSize  = 10_000
+	herdLimit = 30 * time.Second
+)
+
+// TestHerd: a pod with 10,000 devices is killed, and all of them come back at once. They are back within 30 s, calls to
+// other devices keep flowing meanwhile, and Redis is never asked by more connections than the pods may have. It runs
+// the program without the race detector: what is tested is how much it bears.
+func TestHerd(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "farhand")
+	if out, err := exec.Command("go", "build", "-o", plain, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	server := redistest.Start(t)
+	settings := []string{"FARHAND_REDIS_URL=" + server.URL(), "FARHAND_LOG_LEVEL=error"}
+	var pods []*pod
+	for range 3 {
+		pods = append(pods, startProgram(t, plain, freeAddr(t), settings...))
+	}
+	herd := newHerd(pods[0].url, herdSize)
+	t.Cleanup(herd.stop)
+	took := eventually(t, time.Minute, "the herd is connected", func() bool { return herd.registered.Load() == herdSize })
+	t.Logf("%d devices connected and registered in %v", herdSize, took.Round(time.Millisecond))
+	for i := range 20 {
+		startRawDevice(t, fmt.Sprintf("other-%d", i), []string{pods[1+i%2].url}, echoWork)
+	}
+	eventually(t, patience, "the others are connected", func() bool { return sessionCount(t, pods[1].url, "other-19") })
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var callers sync.WaitGroup
+	var mu sync.Mutex
+	var took2 []time.Duration
+	failed := make(map[string]int)
+	for i := range 4 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				a := callTool(t, pods[1+i%2].url, fmt.Sprintf("/api/sessions/other-%d/tools/work/call", rand.IntN(20)), `{"args":{}}`)
+				mu.Lock()
+				took2 = append(took2, time.Since(began))
+				if !a.Success {
+					failed[a.Code]++
+				}
+				mu.Unlock()
+				waitFor(ctx, 20*time.Millisecond)
+			}
+		})
+	}
+	waitFor(ctx, time.Second)
+	herd.move(pods[1].url, pods[2].url)
+	pods[0].signal(syscall.SIGKILL)
+	most := 0
+	took = eventually(t, herdLimit, "the whole herd is back", func() bool {
+		most = max(most, redisClients(t, server))
+		return herd.registered.Load() == 2*herdSize
+	})
+	cancel()
+	callers.Wait()
+	t.Logf("%d devices were back %v after their pod was killed; at most %d connections to Redis", herdSize, took.Round(time.Millisecond), most)
+	slices.Sort(took2)
+	t.Logf("%d calls to the others meanwhile: p50 %v, p99 %v, failed %v", len(took2),
+		took2[len(took2)/2].Round(time.Millisecond), took2[len(took2)*99/100].Round(time.Millisecond), failed)
+	if len(failed) > 0 {
+		t.Errorf("calls to the others failed: %v", failed)
+	}
+	if most > 3*(64+32+8) {
+		t.Errorf("%d connections to Redis", most)
+	}
+}
+
+func sessionCount(t *testing.T, url, session string) bool {
+	status, _ := request(t, http.MethodGet, url+"/api/sessions/"+session, "")
+	return status == http.StatusOK
+}
+
+func redisClients(t *testing.T, s *redistest.Server) int {
+	info, err := s.Command("INFO", "clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "connected_clients:")
+	line, _, _ := strings.Cut(rest, "\r")
+	n, _ := strconv.Atoi(strings.TrimSpace(line))
+	return n
+}
+
+// herd is many devices that do nothing but be there. Each is a bare TCP connection, so that one process bears them.
+type herd struct {
+	registered atomic.Int64 // how often a device was told that its tools are registered
+	ctx        context.Context
+	cancel     context.CancelFunc
+	devices    sync.WaitGroup
+
+	mu   sync.Mutex
+	urls []string
+}
+
+func newHerd(url string, n int) *herd {
+	h := &herd{urls: []string{url}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	for i := range n {
+		h.devices.Go(func() { h.live(fmt.Sprintf("herd-%d", i)) })
+	}
+	return h
+}
+
+// move sends those who reconnect from now on elsewhere.
+func (h *herd) move(urls ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.urls = urls
+}
+
+func (h *herd) stop() {
+	h.cancel()
+	h.devices.Wait()
+}
+
+func (h *herd) live(session string) {
+	for h.ctx.Err() == nil {
+		h.mu.Lock()
+		url := h.urls[rand.IntN(len(h.urls))]
+		h.mu.Unlock()
+		_ = h.connect(strings.TrimPrefix(url, "http://"), session)
+		waitFor(h.ctx, rand.N(time.Second)) // as any decent client would
+	}
+}
+
+// connect lives through one connection.
+func (h *herd) connect(addr, session string) error {
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(h.ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(h.ctx, func() { conn.Close() })()
+	_, err = fmt.Fprintf(conn, "GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer %s\r\n\r\n", session, addr, fleetToken)
+	if err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(conn, 1024)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return errors.New(resp.Status)
+	}
+	if _, err := conn.Write(maskedText(`{"type":"register_tools","tools":[{"name":"herd","description":"one of many"}]}`)); err != nil {
+		return err
+	}
+	for {
+		opcode, payload, err := readFrame(r)
+		if err != nil {
+			return err
+		}
+		switch {
+		case opcode == 1 && strings.Contains(string(payload), `"tools_registered"`):
+			h.registered.Add(1)
+		case opcode == 8:
+			return io.EOF
+		}
+	}
+}
+
+// maskedText encodes a short text frame as a client sends it; the mask is zero.
+func maskedText(text string) []byte {
+	return append([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}, text...)
+}
+
+// readFrame reads one unfragmented frame of a server.
+func readFrame(r *bufio.Reader) (opcode byte, payload []byte, err error) {
+	var head [2]byte
+	if _, err = io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := uint64(head[1] & 0x7f)
+	if n >= 126 {
+		wide := make([]byte, 2+6*(n-126))
+		if _, err = io.ReadFull(r, wide); err != nil {
+			return 0, nil, err
+		}
+		n = binary.BigEndian.Uint64(append(make([]byte, 8-len(wide)), wide...))
+	}
+	payload = make([]byte, n)
+	_, err = io.ReadFull(r, payload)
+	return head[0] & 0x0f, payload, err
+}

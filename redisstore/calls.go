@@ -1,0 +1,189 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxTakeovers = 8 // times an idempotency key may change hands while one call tries to get it
+	undoTimeout  = time.Second
+)
+
+// CreateCall implements registry.CallStore.
+func (s *Store) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
+	stored, created, err := s.writeCall(ctx, r)
+	if err != nil || !created || r.IdempotencyKey == "" {
+		return stored, created, unavailable("create call", err)
+	}
+	winner, err := s.holdKey(ctx, stored)
+	if err != nil || winner.CallID != stored.CallID {
+		s.undoCall(ctx, stored)
+		return winner, false, unavailable("take idempotency key", err)
+	}
+	return stored, true, nil
+}
+
+// writeCall writes the record of a new call. If there is one with this id it is returned, and created is false.
+func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored registry.Record, created bool, err error) {
+	r.Dispatched, r.Late, r.Result, r.Err = registry.DispatchedNo, false, nil, nil
+	constant, err := constantJSON(r)
+	if err != nil {
+		return registry.Record{}, false, err
+	}
+	args := []any{
+		s.retention, r.TimeoutMS, string(registry.StateAccepted), fieldRest, constant,
+		fieldDispatched, string(r.Dispatched),
+	}
+	b := s.conn.batch()
+	c := b.eval(scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
+	if err := b.run(ctx); err != nil {
+		return registry.Record{}, false, err
+	}
+	answer := c.list()
+	if len(answer) != 2 {
+		return registry.Record{}, false, errShape(c)
+	}
+	stored, err = parseRecord(toMap(answer[1]))
+	return stored, toInt(answer[0]) == 1, err
+}
+
+// holdKey takes the idempotency key of a call whose record has been written, and returns the record of the call that
+// has the key then.
+func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Record, error) {
+	key := idemKey(own.Tenant, own.IdempotencyKey)
+	b := s.conn.batch()
+	c := b.do("SET", key, own.CallID, "NX", "GET", "PX", s.idemTTL)
+	for range maxTakeovers {
+		if err := b.run(ctx); err != nil {
+			return registry.Record{}, err
+		}
+		holder, taken := c.text()
+		if !taken || holder == own.CallID {
+			return own, nil
+		}
+		winner, err := s.ReadCall(ctx, own.Tenant, holder)
+		if !registry.IsCallNotFound(err) {
+			return winner, err
+		}
+		// Keys outlive records: nobody can say any more what became of that call, so the key is free.
+		b = s.conn.batch()
+		c = b.eval(scriptSetIf, []string{key}, holder, own.CallID, s.idemTTL)
+	}
+	return registry.Record{}, errors.New("the idempotency key changes hands too often")
+}
+
+// CallByKey implements registry.CallStore.
+func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
+	b := s.conn.batch()
+	c := b.do("GET", idemKey(tenant, key))
+	if err := b.run(ctx); err != nil {
+		return registry.Record{}, unavailable("read idempotency key", err)
+	}
+	holder, taken := c.text()
+	if !taken {
+		return registry.Record{}, registry.ErrNoCall
+	}
+	return s.ReadCall(ctx, tenant, holder)
+}
+
+// undoCall removes what was written for a call that will not run. If it cannot, the record ends as expired by itself.
+func (s *Store) undoCall(ctx context.Context, r registry.Record) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	b := s.conn.batch()
+	b.eval(scriptDelIf, []string{idemKey(r.Tenant, r.IdempotencyKey)}, r.CallID) // it may be ours although taking it failed
+	b.do("UNLINK", callKey(r.Tenant, r.CallID))
+	if err := b.run(ctx); err != nil {
+		s.log.Debug("record of a call that will not run not removed", "call", r.CallID, "error", err)
+	}
+}
+
+// MoveCall implements registry.CallStore.
+func (s *Store) MoveCall(
+	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
+) (registry.Moved, error) {
+	session := ""
+	if e == registry.EventSucceed || e == registry.EventFail {
+		if session = change.Session.Session; session == "" || change.Session.Tenant != tenant {
+			return registry.Moved{}, registry.ErrNoCall
+		}
+	}
+	table, fields, err := moves(e, change)
+	if err != nil {
+		return registry.Moved{}, registry.AsError(err)
+	}
+	args := append([]any{s.retention, session, len(table)}, table...)
+	b := s.conn.batch()
+	c := b.eval(scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
+	if err := b.run(ctx); err != nil {
+		return registry.Moved{}, unavailable("move call", err)
+	}
+	answer := c.list()
+	if len(answer) != 2 {
+		return registry.Moved{}, registry.ErrNoCall
+	}
+	hash := toMap(answer[1])
+	moved := registry.Moved{Applied: toInt(answer[0]) == 1}
+	if moved.Record, err = parseRecord(hash); err != nil {
+		return registry.Moved{}, unavailable("move call", err)
+	}
+	if moved.Applied && moved.Record.State.Final() {
+		moved.Watchers = parseWatchers(hash)
+	}
+	return moved, nil
+}
+
+// ReadCall implements registry.CallStore.
+func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.Record, error) {
+	return s.WatchCall(ctx, tenant, callID, "")
+}
+
+// WatchCall implements registry.CallStore.
+func (s *Store) WatchCall(ctx context.Context, tenant, callID, pod string) (registry.Record, error) {
+	args := append([]any{s.retention, registry.OverdueGrace.Milliseconds(), pod}, overdueTable...)
+	b := s.conn.batch()
+	c := b.eval(scriptCallRead, callKeys(tenant, callID), args...)
+	if err := b.run(ctx); err != nil {
+		return registry.Record{}, unavailable("read call", err)
+	}
+	hash := toMap(c.cmd.Val())
+	if len(hash) == 0 {
+		return registry.Record{}, registry.ErrNoCall
+	}
+	r, err := parseRecord(hash)
+	return r, unavailable("read call", err)
+}
+
+// KeepCalls implements registry.CallStore.
+func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error {
+	b := s.conn.batch()
+	for _, r := range records {
+		constant, err := constantJSON(r)
+		if err != nil {
+			return registry.AsError(err)
+		}
+		outcome, err := outcomeFields(r)
+		if err != nil {
+			return registry.AsError(err)
+		}
+		identity := identityFields(r)
+		args := []any{
+			s.retention, string(registry.StateSucceeded), string(registry.StateFailed), flag(r.State.Final()), len(identity),
+		}
+		args = append(append(args, identity...), progressFields(r)...)
+		args = append(append(args, outcome...), fieldRest, constant)
+		b.eval(scriptCallKeep, callKeys(r.Tenant, r.CallID), args...)
+	}
+	return unavailable("keep calls", b.run(ctx))
+}
+
+// FreeKey implements registry.CallStore.
+func (s *Store) FreeKey(ctx context.Context, tenant, key, callID string) error {
+	b := s.conn.batch()
+	b.eval(scriptDelIf, []string{idemKey(tenant, key)}, callID)
+	return unavailable("free idempotency key", b.run(ctx))
+}

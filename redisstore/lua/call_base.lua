@@ -1,0 +1,45 @@
+-- What the scripts on records of calls share. It stands before each of them.
+--
+-- KEYS 1 record (hash), 2 events (stream)
+-- ARGV 1 retention in ms
+--
+-- A table of moves has five arguments to a row: the state a record is in, the state it gets, '1' if its answer is then
+-- a late one, whether it is then known to have reached a device (empty: nothing new), '1' if the new state is final.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000) -- ms
+local stamp = string.format('%s%06d', time[1], time[2]) -- microseconds
+
+local function get(field)
+  return redis.call('HGET', KEYS[1], field) or ''
+end
+
+-- extend gives the record and its events one more retention time, counted from the deadline while the call may still
+-- run: one with a long timeout would be forgotten before it ends.
+local function extend(final)
+  local life, deadline = tonumber(ARGV[1]), tonumber(get('deadline'))
+  if not final and deadline and deadline > now then
+    life = life + deadline - now
+  end
+  life = string.format('%.0f', life)
+  redis.call('PEXPIRE', KEYS[1], life)
+  redis.call('PEXPIRE', KEYS[2], life)
+end
+
+-- move applies the table of moves in the arguments from first to last. It returns whether the record moved, and
+-- whether its state is final now.
+local function move(state, first, last)
+  for i = first, last, 5 do
+    if ARGV[i] == state then
+      redis.call('HSET', KEYS[1], 'state', ARGV[i + 1], 'late', ARGV[i + 2],
+        'timeline', get('timeline') .. ' ' .. ARGV[i + 1] .. '=' .. stamp)
+      if ARGV[i + 3] ~= '' then
+        redis.call('HSET', KEYS[1], 'dispatched', ARGV[i + 3])
+      end
+      extend(ARGV[i + 4] == '1')
+      return true, ARGV[i + 4] == '1'
+    end
+  end
+  return false, false
+end
+

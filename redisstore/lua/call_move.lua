@@ -1,0 +1,27 @@
+-- Applies an event to a record.
+--
+-- KEYS 1 record (hash), 2 events (stream)
+-- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 how many of the following belong to the
+--      table of moves, 4... that table, then field and value pairs to set with the move
+-- Returns {1 if the record moved else 0, the record with its watchers as a flat list}; {} when there is none.
+
+if redis.call('EXISTS', KEYS[1]) == 0 or (ARGV[2] ~= '' and get('session') ~= ARGV[2]) then
+  return {}
+end
+local rows = 3 + tonumber(ARGV[3])
+local moved, final = move(get('state'), 4, rows)
+if not moved then
+  return {0, redis.call('HGETALL', KEYS[1])}
+end
+if #ARGV > rows then
+  redis.call('HSET', KEYS[1], unpack(ARGV, rows + 1))
+end
+local record = redis.call('HGETALL', KEYS[1])
+if final then -- the watchers go out with this answer, and only with it
+  for i = 1, #record, 2 do
+    if string.sub(record[i], 1, 2) == 'w:' then
+      redis.call('HDEL', KEYS[1], record[i])
+    end
+  end
+end
+return {1, record}

@@ -1,0 +1,187 @@
+package redisstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Fields of the hash of a call. What changes in the course of a call has a field of its own, an empty one when there
+// is nothing to say; the rest is one JSON text. No script looks into either text, so nothing a device or a caller
+// said can be changed by them. The scripts write state, late, dispatched, timeline and deadline themselves.
+const (
+	fieldState      = "state"
+	fieldLate       = "late"       // 1 or empty
+	fieldDispatched = "dispatched" // no, yes or unknown
+	fieldTimeline   = "timeline"   // state=µs, separated by spaces
+	fieldDeadline   = "deadline"   // ms
+	fieldSession    = "session"
+	fieldDevice     = "device"
+	fieldOwner      = "owner"
+	fieldResult     = "result" // JSON
+	fieldError      = "error"  // JSON
+	fieldRest       = "rec"    // JSON
+	watcherPrefix   = "w:"     // and the pod that is to be woken
+)
+
+// constantJSON encodes what does not change in the course of a call.
+func constantJSON(r registry.Record) (string, error) {
+	r.State, r.Dispatched, r.Late, r.Timeline, r.Deadline = "", "", false, nil, time.Time{}
+	r.SessionID, r.DeviceID, r.Owner, r.Result, r.Err = "", "", "", nil, nil
+	text, err := encodeJSON(r)
+	return string(text), err
+}
+
+// identityFields are those that say where a call went.
+func identityFields(r registry.Record) []any {
+	return []any{fieldSession, r.SessionID, fieldDevice, r.DeviceID, fieldOwner, r.Owner}
+}
+
+// outcomeFields are those that say how it ended.
+func outcomeFields(r registry.Record) ([]any, error) {
+	var result, failure []byte
+	var err error
+	if r.Result != nil {
+		if result, err = encodeJSON(r.Result); err != nil {
+			return nil, err
+		}
+	}
+	if r.Err != nil {
+		if failure, err = encodeJSON(r.Err); err != nil {
+			return nil, err
+		}
+	}
+	return []any{fieldResult, string(result), fieldError, string(failure)}, nil
+}
+
+// progressFields are those that say how far a call has come.
+func progressFields(r registry.Record) []any {
+	deadline := ""
+	if !r.Deadline.IsZero() {
+		deadline = decimal(r.Deadline.UnixMilli())
+	}
+	return []any{
+		fieldState, string(r.State), fieldLate, flag(r.Late), fieldDispatched, string(r.Dispatched),
+		fieldTimeline, timelineText(r.Timeline), fieldDeadline, deadline,
+	}
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return ""
+}
+
+func timelineText(steps []registry.Step) string {
+	texts := make([]string, len(steps))
+	for i, s := range steps {
+		texts[i] = string(s.State) + "=" + decimal(s.At.UnixMicro())
+	}
+	return strings.Join(texts, " ")
+}
+
+func parseTimeline(text string) ([]registry.Step, error) {
+	var steps []registry.Step
+	for word := range strings.FieldsSeq(text) {
+		state, at, _ := strings.Cut(word, "=")
+		micros, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("timeline: %w", err)
+		}
+		steps = append(steps, registry.Step{State: registry.State(state), At: time.UnixMicro(micros).UTC()})
+	}
+	return steps, nil
+}
+
+// parseRecord reads the hash of a call.
+func parseRecord(h map[string]string) (registry.Record, error) {
+	var r registry.Record
+	if err := json.Unmarshal([]byte(h[fieldRest]), &r); err != nil {
+		return r, fmt.Errorf("call hash: %w", err)
+	}
+	r.State, r.Late, r.Dispatched = registry.State(h[fieldState]), h[fieldLate] != "", registry.Dispatched(h[fieldDispatched])
+	r.SessionID, r.DeviceID, r.Owner = h[fieldSession], h[fieldDevice], h[fieldOwner]
+	r.Deadline = fromMillis(h[fieldDeadline])
+	var err error
+	if r.Timeline, err = parseTimeline(h[fieldTimeline]); err != nil {
+		return r, fmt.Errorf("call hash: %w", err)
+	}
+	if text := h[fieldResult]; text != "" {
+		if err := json.Unmarshal([]byte(text), &r.Result); err != nil {
+			return r, fmt.Errorf("call hash: result: %w", err)
+		}
+	}
+	if text := h[fieldError]; text != "" {
+		if err := json.Unmarshal([]byte(text), &r.Err); err != nil {
+			return r, fmt.Errorf("call hash: error: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// parseWatchers returns the pods a hash of a call names.
+func parseWatchers(h map[string]string) []string {
+	var pods []string
+	for field := range h {
+		if pod, ok := strings.CutPrefix(field, watcherPrefix); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// moves is the table of moves an event makes, as the scripts take it, and the fields that come with it. Both are what
+// registry.Record makes of the event.
+func moves(e registry.Event, c registry.Change) (table, fields []any, err error) {
+	for from := range registry.Sources(e) {
+		r := registry.Record{State: from, Dispatched: from.Dispatched()}
+		r.Apply(e, c, time.Time{})
+		table = append(table, string(from), string(r.State), flag(r.Late), string(r.Dispatched), flag(r.State.Final()))
+		if fields, err = changedFields(r); err != nil {
+			return nil, nil, err
+		}
+	}
+	return table, fields, nil
+}
+
+// changedFields returns the fields to set of a record that was empty before an event.
+func changedFields(r registry.Record) ([]any, error) {
+	outcome, err := outcomeFields(r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Result == nil && r.Err == nil {
+		outcome = nil
+	} else if r.Result == nil { // an error does not replace a result
+		outcome = outcome[2:]
+	}
+	var changed []any
+	identity := identityFields(r)
+	for i := 0; i < len(identity); i += 2 {
+		if identity[i+1] != "" {
+			changed = append(changed, identity[i], identity[i+1])
+		}
+	}
+	return append(changed, outcome...), nil
+}
+
+// overdueTable is overdueMoves, never changed.
+var overdueTable = overdueMoves()
+
+// overdueMoves is the table of moves that end calls nobody else ended.
+func overdueMoves() []any {
+	var table []any
+	for _, from := range registry.States() {
+		if e, ok := from.Overdue(); ok {
+			r := registry.Record{State: from}
+			r.Apply(e, registry.Change{}, time.Time{})
+			table = append(table, string(from), string(r.State), flag(r.Late), string(r.Dispatched), flag(true))
+		}
+	}
+	return table
+}

@@ -1,0 +1,135 @@
+package registry
+
+import (
+	"context"
+	"time"
+)
+
+// Settle takes the device's answer to a call. acknowledge is called once, now or soon, and told whether the answer
+// was to no open call and changed nothing. What is durable is in the store by then; what comes late is kept in the
+// record of its call, if there is one.
+func (l *Local) Settle(callID string, r Result, acknowledge func(ignored bool)) {
+	f := l.take(callID)
+	switch {
+	case f == nil:
+		if !l.presence.tasks.run(func(ctx context.Context) { acknowledge(!l.settleLate(ctx, callID, r)) }) {
+			acknowledge(true)
+		}
+	case f.durable:
+		if !l.presence.tasks.run(func(ctx context.Context) { acknowledge(!l.presence.settleDurable(ctx, f, r)) }) {
+			f.finish(Reply{Err: Errorf(CodeStoreUnavailable, storeUnavailableAdvice).With(DispatchedYes)})
+			acknowledge(true)
+		}
+	default:
+		acknowledge(!f.finish(Reply{Result: &r}))
+	}
+}
+
+// Fail ends a call whose answer could not be understood. It reports whether the call was open.
+func (l *Local) Fail(callID string, e *Error) bool {
+	f := l.take(callID)
+	if f == nil {
+		f = l.presence.orphans.take(l.key, callID)
+	}
+	return f != nil && f.finish(Reply{Err: e.With(DispatchedYes)})
+}
+
+// settleDurable stores the answer before anybody hears of it.
+func (p *Presence) settleDurable(ctx context.Context, f *flight, r Result) bool {
+	moved, err := p.calls.MoveCall(ctx, f.key.Tenant, f.callID, eventOf(r, nil), Change{Session: f.key, Result: &r})
+	if err != nil {
+		p.log.Error("answer not stored", "call", f.callID, "error", err)
+		f.finish(Reply{Err: AsError(err).With(DispatchedYes)})
+		return false
+	}
+	if !moved.Applied {
+		f.drop()
+		return false
+	}
+	p.afterMove(moved)
+	f.finish(Reply{Result: &r})
+	return true
+}
+
+// settleLate finds out what an answer to a call that is not in flight here is: of a call of the former connection,
+// or one whose caller has stopped waiting.
+func (l *Local) settleLate(ctx context.Context, callID string, r Result) bool {
+	p := l.presence
+	if f := p.orphans.take(l.key, callID); f != nil {
+		if f.durable {
+			return p.settleDurable(ctx, f, r)
+		}
+		return f.finish(Reply{Result: &r})
+	}
+	moved, err := p.calls.MoveCall(ctx, l.key.Tenant, callID, eventOf(r, nil), Change{Session: l.key, Result: &r})
+	switch {
+	case err == nil && moved.Applied:
+		p.afterMove(moved)
+		p.passOn(ctx, l, callID, r) // its caller may still wait, at the former pod
+		return true
+	case err == nil:
+		return false // answered before
+	case IsCallNotFound(err):
+		return p.passOn(ctx, l, callID, r)
+	default:
+		p.log.Warn("late answer not stored", "call", callID, "error", err)
+		return false
+	}
+}
+
+// passOn sends an answer to the pod that had the session before this one, where its caller may still be waiting.
+func (p *Presence) passOn(ctx context.Context, l *Local, callID string, r Result) bool {
+	if l.former == "" {
+		return false
+	}
+	return p.bus.Send(ctx, l.former, Envelope{
+		V: EnvelopeVersion, Kind: EnvelopeAnswer, Tenant: l.key.Tenant, Session: l.key.Session, CallID: callID, Result: &r,
+	}) == nil
+}
+
+// handleAnswer takes the answer of a device that has moved to another pod.
+func (p *Presence) handleAnswer(e Envelope) {
+	f := p.orphans.take(e.Key(), e.CallID)
+	if f == nil || e.Result == nil {
+		return
+	}
+	f.finish(Reply{Result: e.Result}) // if it is durable, the sender has stored it
+}
+
+// afterMove wakes the pods that watch a call which is final now, and notes the step in its log.
+func (p *Presence) afterMove(m Moved) {
+	p.rec.event(stateEvent(m.Record))
+	wakeAll(p.bus, p.log, m)
+}
+
+// Progress notes what the device says about a call on its way: that it has begun, how far it is, a part of its
+// output. It reports whether the call is open.
+func (l *Local) Progress(callID string, progress, total *float64, message, chunk string) bool {
+	l.mu.Lock()
+	f := l.flights[callID]
+	l.mu.Unlock()
+	if f == nil {
+		return false
+	}
+	if f.running.CompareAndSwap(false, true) {
+		f.sendReceipt()
+		if f.durable {
+			l.presence.tasks.run(func(ctx context.Context) {
+				if m, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, callID, EventRun, Change{}); err == nil && m.Applied {
+					l.presence.rec.event(stateEvent(m.Record))
+				}
+			})
+		}
+	}
+	l.presence.rec.activity(Activity{
+		Tenant: l.key.Tenant, Type: ActivityCallProgress, SessionID: l.key.Session, Reason: message,
+		Call: &Record{CallID: callID, Tenant: l.key.Tenant, SessionID: l.key.Session, State: StateRunning, Dispatched: DispatchedYes},
+	})
+	if progress != nil || message != "" || chunk != "" {
+		l.presence.rec.event(CallEvent{
+			Tenant: l.key.Tenant, CallID: callID, Type: CallEventProgress, At: time.Now().UTC(),
+			Progress: progress, Total: total, Message: message, Chunk: chunk,
+		})
+	}
+	return true
+}

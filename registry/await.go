@@ -1,0 +1,130 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// lostAfter is how long a remote call may stay without answer or receipt before its fate is called unknown: the
+// owning pod sends a receipt after receiptAfter, so silence means the message or the pod is gone.
+const lostAfter = 2 * time.Second
+
+// ErrAbandoned is the cause of a context whose call goes on without its caller: the device is not told to stop.
+var ErrAbandoned = errors.New("registry: the call goes on without its caller")
+
+// await is the waiting for one answer.
+type await struct {
+	router     *Router
+	call       Call
+	waiter     *waiter
+	deadline   time.Time
+	dispatched Dispatched
+	mayBeLost  bool // no receipt yet, and the other pod would have sent one
+}
+
+// run waits. cancel tells the device that nobody waits any more.
+func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, error) {
+	wait := time.Until(a.deadline)
+	a.mayBeLost = a.mayBeLost && wait > lostAfter
+	if a.mayBeLost {
+		wait = lostAfter
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case reply := <-a.waiter.final:
+			return a.unpack(reply)
+		case running := <-a.waiter.receipt:
+			a.noteReceipt(running)
+			timer.Reset(time.Until(a.deadline))
+		case <-timer.C:
+			if a.mayBeLost {
+				return Result{}, lost().With(DispatchedUnknown)
+			}
+			return Result{}, timedOut(a.call.Timeout, a.dispatched)
+		case <-a.waiter.abandoned:
+			cancel("cancelled")
+			return a.afterCancel()
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return Result{}, timedOut(a.call.Timeout, a.dispatched)
+			}
+			if !errors.Is(causeOf(ctx), ErrAbandoned) {
+				cancel("the caller stopped waiting")
+			}
+			return Result{}, Errorf(CodeCancelled, "The caller stopped waiting.").With(a.dispatched)
+		}
+	}
+}
+
+// cancelWait is how long a cancelled call waits to hear whether it had reached the device, or was answered just before.
+const cancelWait = 500 * time.Millisecond
+
+// afterCancel finds out how a cancelled call stands.
+func (a *await) afterCancel() (Result, error) {
+	timer := time.NewTimer(cancelWait)
+	defer timer.Stop()
+	for {
+		select {
+		case reply := <-a.waiter.final:
+			return a.unpack(reply)
+		case <-a.waiter.receipt:
+			a.dispatched = DispatchedYes
+		case <-timer.C:
+			return Result{}, Errorf(CodeCancelled, "The call was cancelled.").With(a.dispatched)
+		}
+	}
+}
+
+// noteReceipt notes that the call was written and takes its time. From here on it can be looked up and cancelled from
+// every pod.
+func (a *await) noteReceipt(running bool) {
+	a.dispatched, a.mayBeLost = DispatchedYes, false
+	event := EventDeliver
+	if running {
+		event = EventRun
+	}
+	owner := a.waiter.pod
+	if owner == "" {
+		owner = a.router.pod
+	}
+	a.call.Record.Pod = a.router.pod
+	a.call.Record.Apply(event, Change{Owner: owner}, time.Now().UTC())
+	if !a.call.Durable && a.call.Record.CallID != "" {
+		kept := *a.call.Record
+		kept.Timeline = slices.Clone(kept.Timeline)
+		a.router.rec.keep(kept)
+	}
+}
+
+func (a *await) unpack(r Reply) (Result, error) {
+	switch {
+	case r.Err != nil && r.Err.Code == CodeLost:
+		return Result{}, r.Err.With(a.dispatched)
+	case r.Err != nil:
+		return Result{}, r.Err
+	case r.Result != nil:
+		return *r.Result, nil
+	default:
+		return Result{}, Errorf(CodeInternal, unknownErrorMessage).With(DispatchedUnknown)
+	}
+}
+
+// causeOf returns why ctx ended, also for a context that hides its values and so the cause, but tells it by itself.
+func causeOf(ctx context.Context) error {
+	if c, ok := ctx.(interface{ Cause() error }); ok {
+		return c.Cause()
+	}
+	return context.Cause(ctx)
+}
+
+func timedOut(after time.Duration, d Dispatched) *Error {
+	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
+}
+
+func lost() *Error {
+	return Errorf(CodeLost, "The pod that holds the device's connection went silent; whether the tool ran is not known.")
+}

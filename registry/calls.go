@@ -1,0 +1,324 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxRunning bounds the durable calls one pod runs at once.
+	maxRunning = 10_000
+
+	// watchPause is how long a request that waits for a record relies on being woken before it looks by itself.
+	watchPause = time.Second
+
+	// searchLimit bounds how many lines of the feed are searched for calls.
+	searchLimit = 10_000
+	lookupLimit = 2_000 // for one call by id
+	searchPage  = 500
+)
+
+// Calls is what can be asked of calls beside making them: records, waiting, cancelling, and running those that must
+// outlive their request. It is safe for concurrent use.
+type Calls struct {
+	pod      string
+	store    CallStore
+	feed     ActivityStore
+	router   *Router
+	presence *Presence
+	bus      Bus
+	rec      *recorder
+	log      *slog.Logger
+	wakes    wakes
+
+	slots   chan struct{}
+	running sync.WaitGroup
+	stop    context.CancelCauseFunc // abandons what runs
+	ctx     context.Context         // of what runs
+}
+
+func newCalls(cfg PodConfig, r *Router) *Calls {
+	ctx, stop := context.WithCancelCause(context.Background())
+	return &Calls{
+		pod: cfg.ID, store: cfg.Store, feed: cfg.Store, router: r, presence: r.presence, bus: cfg.Bus, rec: r.rec,
+		log: cfg.Log, slots: make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
+	}
+}
+
+// Finish records how a call without a record of its own ended. It returns at once.
+func (c *Calls) Finish(rec Record, res Result, err error) {
+	change := Change{Err: errorOrNil(err)}
+	if err == nil {
+		change.Result = &res
+	}
+	event := eventOf(res, err)
+	rec.Pod = c.pod
+	slow := rec.State != StateAccepted && rec.State != StateRouted && len(rec.Timeline) > 2
+	rec.Timeline = slices.Clone(rec.Timeline)
+	rec.Apply(event, change, time.Now().UTC())
+	if slow || err != nil && rec.State != StateRejected {
+		c.rec.keep(rec) // its answer may still come, or somebody has seen it running
+	}
+	c.rec.activity(Activity{Tenant: rec.Tenant, Type: ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: &rec})
+}
+
+func errorOrNil(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	return AsError(err)
+}
+
+// Start stores the record of a durable call and has run carry it out, whether or not anybody waits. If the record's
+// idempotency key belongs to another call, that call's record is returned, created is false, and nothing is run.
+func (c *Calls) Start(ctx context.Context, rec Record, run func(context.Context) (Result, error)) (stored Record, created bool, err error) {
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		e := Errorf(CodeBusy, "This pod runs as many calls as it can. Retry after a moment.")
+		e.RetryAfter = time.Second
+		return Record{}, false, e.With(DispatchedNo)
+	}
+	rec.Pod = c.pod
+	rec.digest()
+	stored, created, err = c.store.CreateCall(ctx, rec)
+	if err != nil || !created {
+		<-c.slots
+		return stored, created, err
+	}
+	c.rec.event(stateEvent(stored))
+	c.running.Go(func() {
+		defer func() { <-c.slots }()
+		res, err := run(c.ctx)
+		if errors.Is(context.Cause(c.ctx), ErrAbandoned) {
+			return // whoever reads the record brings it to its end
+		}
+		c.conclude(stored, res, err)
+	})
+	return stored, true, nil
+}
+
+// conclude brings a durable call to its end in the store. Answers are there already: the pod that delivered the call
+// stored them before it replied.
+func (c *Calls) conclude(rec Record, res Result, runErr error) {
+	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
+	defer cancel()
+	change := Change{Err: errorOrNil(runErr)}
+	if runErr == nil {
+		change.Result, change.Session = &res, Key{Tenant: rec.Tenant, Session: rec.SessionID}
+	}
+	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, eventOf(res, runErr), change)
+	if err != nil {
+		c.log.Warn("end of a call not stored", "call", rec.CallID, "error", err)
+		return
+	}
+	if moved.Applied {
+		c.presence.afterMove(moved)
+	}
+	final := moved.Record
+	if final.Dispatched == DispatchedNo && rec.IdempotencyKey != "" {
+		if err := c.store.FreeKey(ctx, rec.Tenant, rec.IdempotencyKey, rec.CallID); err != nil {
+			c.log.Warn("idempotency key not freed", "call", rec.CallID, "error", err)
+		}
+	}
+	c.wakes.wake(rec.CallID)
+	c.rec.activity(Activity{Tenant: rec.Tenant, Type: ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID, Call: &final})
+}
+
+// ByKey returns the record of the call an idempotency key belongs to.
+func (c *Calls) ByKey(ctx context.Context, tenant, key string) (Record, error) {
+	return c.store.CallByKey(ctx, tenant, key)
+}
+
+// Get returns the record of a call, also of one that ended without a record of its own, as long as the feed has it.
+func (c *Calls) Get(ctx context.Context, tenant, callID string) (Record, error) {
+	rec, err := c.store.ReadCall(ctx, tenant, callID)
+	if !IsCallNotFound(err) {
+		return rec, err
+	}
+	found := false
+	if searchErr := c.search(ctx, tenant, "", lookupLimit, func(_ string, r Record) bool {
+		if r.CallID == callID {
+			rec, found = r, true
+		}
+		return !found
+	}); searchErr != nil {
+		return Record{}, searchErr
+	}
+	if !found {
+		return Record{}, err
+	}
+	return rec, nil
+}
+
+// Wait returns the record as soon as it is final, or as it is when wait has passed.
+func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Duration) (Record, error) {
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	for {
+		woken, stop := c.wakes.wait(callID) // before looking, or the wake-up could fall in between
+		rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
+		if err != nil || rec.State.Final() || wait <= 0 {
+			stop()
+			if IsCallNotFound(err) {
+				return c.Get(ctx, tenant, callID)
+			}
+			return rec, err
+		}
+		pause := time.NewTimer(watchPause)
+		select {
+		case <-woken:
+		case <-pause.C:
+		case <-deadline.C:
+			wait = 0 // look a last time
+		case <-ctx.Done():
+			wait = 0
+			ctx = context.WithoutCancel(ctx)
+		}
+		pause.Stop()
+		stop()
+	}
+}
+
+// Cancel gives a call up, wherever it runs, and returns its record. Cancelling what is final changes nothing.
+func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (Record, error) {
+	if w := c.router.waiters.abandon(tenant, callID); w != nil && w.record.Mode == ModeSync && w.record.IdempotencyKey == "" {
+		rec := w.record // there may be none in the store yet
+		rec.Timeline = slices.Clone(rec.Timeline)
+		rec.Apply(EventCancel, Change{Err: Errorf(CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
+		return rec, nil
+	}
+	rec, err := c.store.ReadCall(ctx, tenant, callID)
+	if err != nil {
+		if IsCallNotFound(err) {
+			return c.Get(ctx, tenant, callID)
+		}
+		return Record{}, err
+	}
+	if rec.State.Final() {
+		return rec, nil
+	}
+	moved, err := c.store.MoveCall(ctx, tenant, callID, EventCancel, Change{
+		Err: Errorf(CodeCancelled, "The call was cancelled.").With(rec.Dispatched),
+	})
+	if err != nil {
+		return Record{}, err
+	}
+	if moved.Applied {
+		c.presence.afterMove(moved)
+	}
+	c.spread(ctx, moved.Record)
+	return moved.Record, nil
+}
+
+// spread tells the pods that have to do with a cancelled call: the one that waits for it and the one whose socket it
+// was written to.
+func (c *Calls) spread(ctx context.Context, rec Record) {
+	e := Envelope{
+		V: EnvelopeVersion, Kind: EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID, CallID: rec.CallID,
+		Reason: "cancelled",
+	}
+	for _, pod := range slices.Compact([]string{rec.Pod, rec.Owner}) {
+		switch pod {
+		case "":
+		case c.pod:
+			c.router.handleCancel(e)
+		default:
+			if err := c.bus.Send(ctx, pod, e); err != nil {
+				c.log.Debug("cancellation not delivered", "call", rec.CallID, "pod", pod, "error", err)
+			}
+		}
+	}
+}
+
+// Events returns what a call's log holds behind the event with id after, and the call's record.
+func (c *Calls) Events(ctx context.Context, tenant, callID, after string) ([]CallEvent, Record, error) {
+	events, err := c.store.CallEvents(ctx, tenant, callID, after)
+	if err != nil {
+		return nil, Record{}, err
+	}
+	rec, err := c.Get(ctx, tenant, callID)
+	return events, rec, err
+}
+
+// CallQuery selects calls. Empty fields do not restrict.
+type CallQuery struct {
+	Tenant    string
+	Tool      string
+	SessionID string
+	DeviceID  string
+	State     State
+	Before    string // the cursor a page before returned
+	Limit     int
+}
+
+// List returns finished calls, newest first, from what the feed still holds, and the cursor of the next page, empty
+// when there is none. Results are not part of them.
+func (c *Calls) List(ctx context.Context, q CallQuery) ([]Record, string, error) {
+	var page []Record
+	next := ""
+	err := c.search(ctx, q.Tenant, q.Before, searchLimit, func(id string, r Record) bool {
+		if q.Tool != "" && r.Tool != q.Tool || q.SessionID != "" && r.SessionID != q.SessionID ||
+			q.DeviceID != "" && r.DeviceID != q.DeviceID || q.State != "" && r.State != q.State {
+			return true
+		}
+		page = append(page, r)
+		if len(page) == q.Limit {
+			next = id
+		}
+		return len(page) < q.Limit
+	})
+	return page, next, err
+}
+
+// search shows the calls of the feed, newest first, to visit until that returns false.
+func (c *Calls) search(ctx context.Context, tenant, before string, limit int, visit func(id string, r Record) bool) error {
+	for seen := 0; seen < limit; {
+		page, err := c.feed.LastActivity(ctx, tenant, before, searchPage)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, a := range page {
+			if a.Type == ActivityCall && a.Call != nil && !visit(a.ID, *a.Call) {
+				return nil
+			}
+		}
+		seen += len(page)
+		before = page[len(page)-1].ID
+	}
+	return nil
+}
+
+// Feed returns what stands in the tenant's feed behind the entry with id after; if there is nothing it waits.
+func (c *Calls) Feed(ctx context.Context, tenant, after string, limit int, wait time.Duration) ([]Activity, error) {
+	return c.feed.ReadActivity(ctx, tenant, after, limit, wait)
+}
+
+// FeedEnd returns the id of the newest entry of the tenant's feed, which Feed goes on behind; empty if there is none.
+func (c *Calls) FeedEnd(ctx context.Context, tenant string) (string, error) {
+	last, err := c.feed.LastActivity(ctx, tenant, "", 1)
+	if err != nil || len(last) == 0 {
+		return "", err
+	}
+	return last[0].ID, nil
+}
+
+// close waits for what runs, and abandons it when ctx ends: the devices go on, their answers are kept.
+func (c *Calls) close(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		c.stop(ErrAbandoned)
+		<-done
+	}
+	c.stop(ErrAbandoned)
+}

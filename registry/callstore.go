@@ -1,0 +1,122 @@
+package registry
+
+import (
+	"context"
+	"time"
+)
+
+// CallStore keeps the records of calls that must outlive their request. Its methods are safe for concurrent use; a
+// failure of the store is an *Error with CodeStoreUnavailable. Records expire one retention time after their last
+// change.
+type CallStore interface {
+	// CreateCall stores a new record, in state accepted, with its deadline set to the store's now plus TimeoutMS. If
+	// the record carries an idempotency key that is taken, nothing is stored and the record of the call that has the
+	// key is returned with created false. Keys are scoped to a tenant and live for the idempotency TTL.
+	CreateCall(ctx context.Context, r Record) (stored Record, created bool, err error)
+
+	// CallByKey returns the record of the call an idempotency key belongs to, CodeCallNotFound if it is free.
+	CallByKey(ctx context.Context, tenant, key string) (Record, error)
+
+	// MoveCall applies an event, atomically and by the state machine of State. applied is false when the event means
+	// nothing in the call's present state, which the returned record tells. With an answer (EventSucceed, EventFail)
+	// c.Session must be the call's session, or the call is not found. When the event is final, watchers are the pods
+	// that asked to be woken. CodeCallNotFound if there is no such record.
+	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
+
+	// ReadCall returns a record. A record whose deadline passed while nobody was left to say so is brought to its end
+	// first: expired if it had not been delivered, timed_out otherwise. CodeCallNotFound if there is none.
+	ReadCall(ctx context.Context, tenant, callID string) (Record, error)
+
+	// WatchCall returns the record and, unless it is final, has pod woken (a Reply with Wake) when it becomes so.
+	WatchCall(ctx context.Context, tenant, callID, pod string) (Record, error)
+
+	// KeepCalls stores records of calls that ran without one: slow ones while they run, and those whose answer may
+	// still come. A record that already has an answer keeps it.
+	KeepCalls(ctx context.Context, records []Record) error
+
+	// FreeKey gives an idempotency key up, if it still belongs to that call: nothing ran, so it may be used again.
+	FreeKey(ctx context.Context, tenant, key, callID string) error
+
+	// AppendCallEvents adds to the event log of calls, which is capped and expires with the record.
+	AppendCallEvents(ctx context.Context, events []CallEvent) error
+
+	// CallEvents returns the events of one call behind the one with id after, in order.
+	CallEvents(ctx context.Context, tenant, callID, after string) ([]CallEvent, error)
+}
+
+// Moved is the outcome of MoveCall.
+type Moved struct {
+	Record   Record
+	Applied  bool
+	Watchers []string // pods to wake
+}
+
+// CallEvent is one line of a call's event log.
+type CallEvent struct {
+	ID       string    `json:"-"` // set by the store; grows along the log
+	Tenant   string    `json:"-"`
+	CallID   string    `json:"call_id"`
+	Type     string    `json:"type"` // state or progress
+	State    State     `json:"state,omitempty"`
+	Progress *float64  `json:"progress,omitempty"`
+	Total    *float64  `json:"total,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Chunk    string    `json:"chunk,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Types of call events.
+const (
+	CallEventState    = "state"
+	CallEventProgress = "progress"
+)
+
+// Activity is one line of the feed of a tenant: what dashboards follow.
+type Activity struct {
+	ID        string    `json:"-"` // set by the store; grows along the feed
+	Tenant    string    `json:"-"`
+	Type      string    `json:"type"`
+	At        time.Time `json:"at"`
+	Pod       string    `json:"pod"`
+	SessionID string    `json:"session_id,omitempty"`
+	DeviceID  string    `json:"device_id,omitempty"`
+	Tools     []string  `json:"tools,omitempty"` // with ActivityTools: all that are offered now
+	Reason    string    `json:"reason,omitempty"`
+	Call      *Record   `json:"call,omitempty"` // with ActivityCall: without result
+}
+
+// Summary returns what activity tells of a call: all but what the tool returned.
+func (r Record) Summary() Record {
+	if r.Result != nil {
+		r.Result = &Result{Success: r.Result.Success, Error: r.Result.Error}
+	}
+	return r
+}
+
+// Types of activity.
+const (
+	ActivityConnected    = "session.connected"
+	ActivityUpdated      = "session.updated" // device, labels or capabilities changed
+	ActivityDisconnected = "session.disconnected"
+	ActivityTools        = "session.tools"
+	ActivityCall         = "call.finished"
+	ActivityCallProgress = "call.progress" // the device has begun, or says how far it is; the call's own log has the rest
+	ActivityPodDied      = "pod.died"
+)
+
+// DefaultActivityCap is how many entries the feed of a tenant keeps.
+const DefaultActivityCap = 10_000
+
+// ActivityStore keeps the feed, capped per tenant. Its methods are safe for concurrent use.
+type ActivityStore interface {
+	// AppendActivity adds to the feeds, in order.
+	AppendActivity(ctx context.Context, all []Activity) error
+
+	// ReadActivity returns what stands in a feed behind the entry with id after, in order, at most limit. If there is
+	// nothing it waits for up to wait. The empty id is the beginning of what is kept.
+	ReadActivity(ctx context.Context, tenant, after string, limit int, wait time.Duration) ([]Activity, error)
+
+	// LastActivity returns the entries before the one with id before, newest first, at most limit. The empty id is
+	// the end of the feed.
+	LastActivity(ctx context.Context, tenant, before string, limit int) ([]Activity, error)
+}

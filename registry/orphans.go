@@ -1,0 +1,55 @@
+package registry
+
+import (
+	"sync"
+	"time"
+)
+
+// resumeWait is how long the calls of a device that can resume wait for it to come back.
+const resumeWait = 10 * time.Second
+
+// orphans are calls in flight whose device lost its connection but said that it keeps its results and sends them
+// again. They fail like others if it does not. The zero value is ready.
+type orphans struct {
+	mu   sync.Mutex
+	byID map[string]*flight
+}
+
+func (o *orphans) add(f *flight) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byID == nil {
+		o.byID = make(map[string]*flight)
+	}
+	o.byID[f.callID] = f
+	f.resume = time.AfterFunc(resumeWait, func() {
+		if o.take(f.key, f.callID) != nil {
+			f.loseConnection()
+		}
+	})
+}
+
+// take returns the flight of that session with that call id, and forgets it.
+func (o *orphans) take(key Key, callID string) *flight {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.byID[callID]
+	if f == nil || f.key != key {
+		return nil
+	}
+	delete(o.byID, callID)
+	f.resume.Stop()
+	return f
+}
+
+// fail ends all of them: the pod is closing.
+func (o *orphans) fail() {
+	o.mu.Lock()
+	all := o.byID
+	o.byID = nil
+	o.mu.Unlock()
+	for _, f := range all {
+		f.resume.Stop()
+		f.loseConnection()
+	}
+}

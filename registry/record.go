@@ -1,0 +1,192 @@
+package registry
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// Retention is how long the record of a call is kept after its last change.
+const (
+	DefaultRetention      = 15 * time.Minute
+	DefaultIdempotencyTTL = 24 * time.Hour
+	DefaultActivityTTL    = 24 * time.Hour
+)
+
+// Step is one entry of a call's timeline. At is by the clock of the store, or of the pod that saw it for calls that
+// were never stored on their way.
+type Step struct {
+	State State     `json:"state"`
+	At    time.Time `json:"at"`
+}
+
+// Record is what is known of a call, while it runs and afterwards.
+type Record struct {
+	CallID     string     `json:"call_id"`
+	Tenant     string     `json:"tenant"`
+	Tool       string     `json:"tool"`
+	SessionID  string     `json:"session_id,omitempty"`
+	DeviceID   string     `json:"device_id,omitempty"`
+	UserID     string     `json:"user_id,omitempty"` // of the caller
+	ArgsDigest string     `json:"args_digest,omitempty"`
+	Mode       string     `json:"mode"`            // sync or async
+	Pod        string     `json:"pod"`             // the pod that was asked
+	Owner      string     `json:"owner,omitempty"` // the pod that delivered it
+	State      State      `json:"state"`
+	Dispatched Dispatched `json:"dispatched"`
+	Late       bool       `json:"late,omitempty"` // the answer came after the caller had been told something else
+	Timeline   []Step     `json:"timeline"`
+	TimeoutMS  int64      `json:"timeout_ms"`
+	Deadline   time.Time  `json:"deadline"` // by the store's clock; zero for calls that are not durable
+	Result     *Result    `json:"result,omitempty"`
+	Err        *Error     `json:"error,omitempty"`
+
+	args json.RawMessage // what ArgsDigest is made of, off the critical path
+
+	// IdempotencyKey and RequestDigest are set for calls that carry a key; the digest tells whether two requests with
+	// one key are the same.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	RequestDigest  string `json:"request_digest,omitempty"`
+}
+
+// NewRecord begins the record of a call.
+func NewRecord(callID, tenant, tool string, args json.RawMessage) Record {
+	now := time.Now().UTC()
+	return Record{
+		CallID: callID, Tenant: tenant, Tool: tool, Mode: ModeSync, State: StateAccepted, Dispatched: DispatchedNo,
+		Timeline: []Step{{State: StateAccepted, At: now}}, args: args,
+	}
+}
+
+// digest fills in ArgsDigest. Arguments themselves are never recorded.
+func (r *Record) digest() {
+	if r == nil || r.ArgsDigest != "" || r.args == nil {
+		return
+	}
+	if d, err := Digest(r.args); err == nil {
+		r.ArgsDigest = d
+	}
+}
+
+// Modes of a call.
+const (
+	ModeSync  = "sync"
+	ModeAsync = "async"
+)
+
+// Apply moves the record on. It reports false, and changes nothing, if the event means nothing in its state.
+func (r *Record) Apply(e Event, c Change, at time.Time) bool {
+	next, ok := r.State.Next(e)
+	if !ok {
+		return false
+	}
+	r.Late = r.State.Final()
+	r.State = next
+	r.Timeline = append(r.Timeline, Step{State: next, At: at})
+	if d := next.Dispatched(); d != "" {
+		r.Dispatched = d
+	} else if c.Err != nil && c.Err.Dispatched != "" && r.Dispatched != DispatchedYes {
+		r.Dispatched = c.Err.Dispatched // who says so may know less than what is known already, never more than yes
+	}
+	if c.Owner != "" {
+		r.Owner = c.Owner
+	}
+	if c.Session.Session != "" {
+		r.SessionID = c.Session.Session
+	}
+	if c.DeviceID != "" {
+		r.DeviceID = c.DeviceID
+	}
+	if c.Result != nil {
+		r.Result, r.Err = c.Result, nil
+	} else if c.Err != nil {
+		r.Err = c.Err
+	}
+	return true
+}
+
+// Change is what comes with an event.
+type Change struct {
+	Owner    string  // with EventDeliver: the pod that delivers
+	Session  Key     // with EventRoute: where it goes; with an answer: the session it came from, which must be the call's
+	DeviceID string  // with EventRoute
+	Result   *Result // with EventSucceed and EventFail
+	Err      *Error  // with the failures
+}
+
+// Outcome returns how the call ended for its caller: a result, or an error. It is only for final states.
+func (r Record) Outcome() (Result, error) {
+	if r.Result != nil {
+		return *r.Result, nil
+	}
+	if r.Err != nil {
+		return Result{}, r.Err.With(r.Dispatched)
+	}
+	switch r.State {
+	case StateExpired:
+		return Result{}, Errorf(CodeTimeout, "No device took the call before its deadline.").With(DispatchedNo)
+	case StateTimedOut:
+		return Result{}, timedOut(time.Duration(r.TimeoutMS)*time.Millisecond, r.Dispatched)
+	case StateCancelled:
+		return Result{}, Errorf(CodeCancelled, "The call was cancelled.").With(r.Dispatched)
+	case StateLost:
+		return Result{}, lost().With(r.Dispatched)
+	default:
+		return Result{}, Errorf(CodeInternal, unknownErrorMessage).With(r.Dispatched)
+	}
+}
+
+// eventOf returns the event a call's end is.
+func eventOf(res Result, err error) Event {
+	if err == nil {
+		if res.Success {
+			return EventSucceed
+		}
+		return EventFail
+	}
+	e := AsError(err)
+	switch {
+	case e.Dispatched == DispatchedNo && e.Code != CodeCancelled && e.Code != CodeTimeout:
+		return EventReject
+	case e.Code == CodeCancelled:
+		return EventCancel
+	case e.Code == CodeTimeout:
+		return EventTimeOut
+	default:
+		return EventLose
+	}
+}
+
+// Digest identifies a JSON value by its canonical form: object keys sorted, no insignificant space.
+func Digest(parts ...json.RawMessage) (string, error) {
+	h := sha256.New()
+	for _, p := range parts {
+		canonical, err := Canonical(p)
+		if err != nil {
+			return "", err
+		}
+		h.Write(canonical)
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Canonical rewrites JSON with sorted keys and no space. Numbers keep their text.
+func Canonical(text json.RawMessage) (json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
+// ErrNoCall is returned for an unknown call id, or one of another tenant.
+var ErrNoCall = Errorf(CodeCallNotFound, "No call has this id, or its record has expired.")
+
+// IsCallNotFound reports whether err says so.
+func IsCallNotFound(err error) bool { return errors.Is(err, CodeCallNotFound) }

@@ -1,0 +1,139 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestApplyWritesTheTimeline(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0).UTC() }
+	r := Record{
+		CallID: "c", State: StateAccepted, Dispatched: DispatchedNo, Timeline: []Step{{StateAccepted, at(0)}},
+	}
+	key := Key{Tenant: "t", Session: "s"}
+	result := &Result{Success: true, Output: "out"}
+	gone := Errorf(CodeLost, "gone").With(DispatchedYes)
+	for i, step := range []struct {
+		event  Event
+		change Change
+	}{
+		{EventRoute, Change{Session: key, DeviceID: "d"}},
+		{EventDeliver, Change{Owner: "pod"}},
+		{EventRun, Change{}},
+		{EventLose, Change{Err: gone}},
+		{EventSucceed, Change{Session: key, Result: result}},
+	} {
+		if r.Late || !r.Apply(step.event, step.change, at(i+1)) {
+			t.Fatalf("%s does not apply to %+v", step.event, r)
+		}
+		if step.event == EventLose && (r.Err != gone || r.Dispatched != DispatchedYes) {
+			t.Errorf("lost: %+v", r)
+		}
+	}
+	want := Record{
+		CallID: "c", SessionID: "s", DeviceID: "d", Owner: "pod", State: StateSucceeded, Dispatched: DispatchedYes,
+		Late: true, Result: result, Timeline: []Step{
+			{StateAccepted, at(0)}, {StateRouted, at(1)}, {StateDelivered, at(2)}, {StateRunning, at(3)},
+			{StateLost, at(4)}, {StateSucceeded, at(5)},
+		},
+	}
+	if !reflect.DeepEqual(r, want) {
+		t.Errorf("got  %+v\nwant %+v", r, want)
+	}
+	if r.Apply(EventFail, Change{Result: &Result{}, Owner: "x"}, at(9)) || !reflect.DeepEqual(r, want) {
+		t.Errorf("a second answer changed it: %+v", r)
+	}
+}
+
+func TestApplyLearnsWhetherItWasDispatched(t *testing.T) {
+	for _, c := range []struct {
+		before, says, want Dispatched
+		event              Event
+	}{
+		{DispatchedNo, "", DispatchedNo, EventCancel},
+		{DispatchedUnknown, "", DispatchedUnknown, EventTimeOut},
+		{DispatchedUnknown, DispatchedYes, DispatchedYes, EventLose},
+		{DispatchedUnknown, DispatchedYes, DispatchedNo, EventReject}, // the state knows better
+		{DispatchedUnknown, "", DispatchedNo, EventExpire},
+	} {
+		r := Record{State: StateRouted, Dispatched: c.before}
+		if !r.Apply(c.event, Change{Err: Errorf(CodeLost, "x").With(c.says)}, time.Time{}) || r.Dispatched != c.want {
+			t.Errorf("%s: dispatched %q, want %q", c.event, r.Dispatched, c.want)
+		}
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	for state, code := range map[State]Code{
+		StateExpired: CodeTimeout, StateTimedOut: CodeTimeout, StateCancelled: CodeCancelled, StateLost: CodeLost,
+	} {
+		_, err := Record{State: state, Dispatched: DispatchedNo}.Outcome()
+		if !errors.Is(err, code) || AsError(err).Dispatched != DispatchedNo {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
+	r := Record{State: StateFailed, Err: Errorf(CodeBusy, "x"), Result: &Result{Error: "no"}}
+	if res, err := r.Outcome(); err != nil || res.Error != "no" {
+		t.Errorf("a result counts for more than an error: %+v, %v", res, err)
+	}
+	r = Record{State: StateRejected, Err: Errorf(CodeBusy, "x"), Dispatched: DispatchedNo}
+	if _, err := r.Outcome(); !errors.Is(err, CodeBusy) || AsError(err).Dispatched != DispatchedNo {
+		t.Errorf("rejected: %v", err)
+	}
+}
+
+func TestSummaryLeavesTheRecordAlone(t *testing.T) {
+	r := Record{Result: &Result{Success: true, Output: "secret", Structured: json.RawMessage(`{}`)}, Err: Errorf(CodeLost, "x")}
+	s := r.Summary()
+	if !reflect.DeepEqual(s.Result, &Result{Success: true}) || s.Err != r.Err || r.Result.Output != "secret" {
+		t.Errorf("summary %+v of %+v", s, r)
+	}
+}
+
+func TestDigest(t *testing.T) {
+	digest := func(parts ...string) string {
+		t.Helper()
+		var raw []json.RawMessage
+		for _, p := range parts {
+			raw = append(raw, json.RawMessage(p))
+		}
+		d, err := Digest(raw...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	same := digest(`{"b":[1, {"d":null,"c":"é"}],"a":1.50}`)
+	if got := digest("{\n \"a\": 1.50, \"b\":[1,{\"c\":\"\\u00e9\",\"d\":null}] }"); got != same {
+		t.Error("space and the order of keys change the digest")
+	}
+	for what, other := range map[string]string{
+		"another number": digest(`{"b":[1,{"d":null,"c":"é"}],"a":1.51}`),
+		"another order":  digest(`{"b":[{"d":null,"c":"é"},1],"a":1.50}`),
+		"a missing null": digest(`{"b":[1,{"c":"é"}],"a":1.50}`),
+		"another part":   digest(`{"b":[1,{"d":null,"c":"é"}],"a":1.50}`, `{}`),
+	} {
+		if other == same {
+			t.Errorf("%s does not change the digest", what)
+		}
+	}
+	if digest(`1`, `23`) == digest(`12`, `3`) {
+		t.Error("the parts run into each other")
+	}
+	if digest(`12345678901234567890`) == digest(`12345678901234567891`) {
+		t.Error("large numbers are rounded")
+	}
+	if _, err := Digest(json.RawMessage(`{`)); err == nil {
+		t.Error("half an object has a digest")
+	}
+}
+
+func TestCanonicalKeepsNumbers(t *testing.T) {
+	got, err := Canonical(json.RawMessage(` { "z" : 12345678901234567890, "a": [1.0, 1e400, -0, 0.1000] } `))
+	if want := `{"a":[1.0,1e400,-0,0.1000],"z":12345678901234567890}`; err != nil || string(got) != want {
+		t.Errorf("%s, %v\nwant %s", got, err, want)
+	}
+}

@@ -1,0 +1,155 @@
+package registry
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	recorderQueue = 1 << 14 // lines waiting to be written; more are dropped and counted
+	recorderBatch = 512     // lines written at once
+	recorderPause = 50 * time.Millisecond
+)
+
+// recorder writes what happened to the store, in batches and off every critical path. What it cannot write is
+// dropped and counted: the feed is for people, no call depends on it.
+type recorder struct {
+	pod        string
+	calls      CallStore
+	activities ActivityStore
+	log        *slog.Logger
+	now        func() time.Time
+	dropped    atomic.Int64
+
+	mu    sync.Mutex
+	queue recorded
+	wake  chan struct{} // capacity 1: something is waiting
+}
+
+// recorded is a batch.
+type recorded struct {
+	activities []Activity
+	records    []Record
+	events     []CallEvent
+}
+
+func (r recorded) len() int { return len(r.activities) + len(r.records) + len(r.events) }
+
+func newRecorder(cfg PodConfig) *recorder {
+	return &recorder{
+		pod: cfg.ID, calls: cfg.Store, activities: cfg.Store, log: cfg.Log, now: time.Now, wake: make(chan struct{}, 1),
+	}
+}
+
+// add changes the queue and wakes the writer. n is how many lines are added.
+func (r *recorder) add(n int, change func(*recorded)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.queue.len()+n > recorderQueue {
+		r.dropped.Add(int64(n))
+		return
+	}
+	change(&r.queue)
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// activity adds a line to the feed of its tenant.
+func (r *recorder) activity(a Activity) {
+	a.Pod, a.At = r.pod, r.now().UTC()
+	r.add(1, func(q *recorded) { q.activities = append(q.activities, a) })
+}
+
+// keep stores the record of a call that has none of its own.
+func (r *recorder) keep(rec Record) {
+	r.add(2, func(q *recorded) {
+		q.records = append(q.records, rec)
+		q.events = append(q.events, stateEvent(rec))
+	})
+}
+
+// event adds to the log of a call.
+func (r *recorder) event(e CallEvent) {
+	e.At = r.now().UTC()
+	r.add(1, func(q *recorded) { q.events = append(q.events, e) })
+}
+
+func stateEvent(rec Record) CallEvent {
+	e := CallEvent{Tenant: rec.Tenant, CallID: rec.CallID, Type: CallEventState, State: rec.State}
+	if n := len(rec.Timeline); n > 0 {
+		e.At = rec.Timeline[n-1].At
+	}
+	return e
+}
+
+// run writes until ctx ends, and then what is left.
+func (r *recorder) run(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			for r.flush() {
+			}
+			return
+		case <-r.wake:
+		}
+		for r.flush() {
+		}
+		// Lines that come soon after one another leave together.
+		pause.Reset(recorderPause)
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+	}
+}
+
+// flush writes one batch. It reports whether there was one.
+func (r *recorder) flush() bool {
+	batch := r.take()
+	if batch.len() == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
+	defer cancel()
+	for i := range batch.activities {
+		batch.activities[i].Call.digest()
+	}
+	for i := range batch.records {
+		batch.records[i].digest()
+	}
+	for what, err := range map[string]error{
+		"records": r.calls.KeepCalls(ctx, batch.records), "events": r.calls.AppendCallEvents(ctx, batch.events),
+		"activity": r.activities.AppendActivity(ctx, batch.activities),
+	} {
+		if err != nil {
+			r.dropped.Add(1)
+			r.log.Warn("not recorded", "what", what, "error", err)
+		}
+	}
+	return true
+}
+
+func (r *recorder) take() recorded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b recorded
+	b.activities, r.queue.activities = cut(r.queue.activities)
+	b.records, r.queue.records = cut(r.queue.records)
+	b.events, r.queue.events = cut(r.queue.events)
+	return b
+}
+
+func cut[T any](all []T) (batch, rest []T) {
+	n := min(len(all), recorderBatch)
+	if n == len(all) {
+		return all, nil
+	}
+	return all[:n:n], all[n:]
+}

@@ -1,0 +1,234 @@
+package registrytest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// briefly is the life of what must expire during a test.
+const briefly = 300 * time.Millisecond
+
+var keptTests = []subtest{
+	{name: "what is kept can be read", run: func(f *fixture) {
+		at := time.Now().UTC().Truncate(time.Microsecond)
+		r := f.record("c1")
+		r.State, r.Dispatched, r.Owner, r.DeviceID = registry.StateTimedOut, registry.DispatchedYes, "owner", "d1"
+		r.Timeline = []registry.Step{{State: registry.StateAccepted, At: at}, {State: registry.StateTimedOut, At: at.Add(time.Second)}}
+		r.Err = registry.Errorf(registry.CodeTimeout, "too <late>").With(registry.DispatchedYes)
+		r.Err.RetryAfter, r.Err.Violations = time.Second, []registry.Violation{{Pointer: "/a", Message: "b"}}
+		done := r
+		done.CallID, done.State, done.Err, done.Result, done.Timeline = "c2", registry.StateSucceeded, nil, output("x"), nil
+		f.keep(r, done)
+		for _, want := range []registry.Record{r, done} {
+			if got := f.read(want.CallID); !reflect.DeepEqual(got, want) {
+				f.Errorf("read %+v\nwant %+v", got, want)
+			}
+		}
+	}},
+	{name: "keeping never replaces an answer", run: func(f *fixture) {
+		r := f.record("c1")
+		r.State, r.Dispatched, r.SessionID = registry.StateRunning, registry.DispatchedYes, ""
+		f.keep(r)
+		r.State, r.SessionID = registry.StateTimedOut, "s1"
+		r.Err = registry.Errorf(registry.CodeTimeout, "late").With(registry.DispatchedYes)
+		f.keep(r) // newer, and no answer
+		if got := f.read("c1"); got.State != registry.StateTimedOut || got.Err == nil {
+			f.Fatalf("record %+v", got)
+		}
+		answered := f.move("c1", registry.EventSucceed, f.change(registry.EventSucceed)).Record
+		if !answered.Late {
+			f.Errorf("answer %+v", answered)
+		}
+		r.Owner = "owner"
+		f.keep(r)
+		answered.Owner = "owner" // was missing
+		if got := f.read("c1"); !reflect.DeepEqual(got, answered) {
+			f.Errorf("got  %+v\nwant %+v", got, answered)
+		}
+	}},
+	{name: "watchers outlive the keeping", run: func(f *fixture) {
+		r := f.record("c1")
+		r.State = registry.StateRunning
+		f.keep(r)
+		f.watch("c1", "a")
+		f.keep(r)
+		if m := f.move("c1", registry.EventLose, registry.Change{}); !slices.Equal(m.Watchers, []string{"a"}) {
+			f.Errorf("woken %v", m.Watchers)
+		}
+	}},
+	{name: "records expire, unfinished ones not before their deadline", options: Options{Retention: briefly}, run: func(f *fixture) {
+		f.create(f.record("unfinished"))
+		f.create(f.record("c1"))
+		f.note("c1", 3)
+		f.note("unfinished", 3)
+		f.move("c1", registry.EventCancel, registry.Change{})
+		f.eventually("the record is gone", func() bool {
+			_, err := f.store.ReadCall(f.ctx, f.tenant, "c1")
+			return registry.IsCallNotFound(err)
+		})
+		_, err := f.store.MoveCall(f.ctx, f.tenant, "c1", registry.EventSucceed, f.change(registry.EventSucceed))
+		f.wantCode(err, registry.CodeCallNotFound)
+		_, err = f.store.WatchCall(f.ctx, f.tenant, "c1", "a")
+		f.wantCode(err, registry.CodeCallNotFound)
+		f.eventually("its events are gone", func() bool { return len(f.events("c1", "")) == 0 })
+		if r := f.read("unfinished"); r.State != registry.StateAccepted || len(f.events("unfinished", "")) != 3 {
+			f.Errorf("record %+v", r)
+		}
+	}},
+	{name: "events are in order, and capped", run: func(f *fixture) {
+		f.create(f.record("c1"))
+		f.note("c1", 3)
+		f.note("c2", 1)
+		all := f.events("c1", "")
+		progress := 1.0
+		want := registry.CallEvent{
+			ID: all[1].ID, Tenant: f.tenant, CallID: "c1", Type: registry.CallEventProgress, Progress: &progress,
+			Message: "<1>", Chunk: "\x00é", At: time.UnixMilli(1).UTC(),
+		}
+		if len(all) != 3 || !reflect.DeepEqual(all[1], want) {
+			f.Fatalf("events %+v", all)
+		}
+		if rest := f.events("c1", all[0].ID); len(rest) != 2 || rest[0].ID != all[1].ID {
+			f.Errorf("behind the first: %+v", rest)
+		}
+		if rest := f.events("c1", all[2].ID); len(rest) != 0 {
+			f.Errorf("behind the last: %+v", rest)
+		}
+		if other, err := f.store.CallEvents(f.ctx, f.tenant+"x", "c1", ""); err != nil || len(other) != 0 {
+			f.Errorf("of another tenant: %+v, %v", other, err)
+		}
+		for _, id := range []string{"x", "1", "-1", "1-", "+", "(1-1", "1-1 ", "99999999999999999999-0", "$"} {
+			_, err := f.store.CallEvents(f.ctx, f.tenant, "c1", id)
+			f.wantCode(err, registry.CodeInvalidRequest)
+		}
+		f.note("c1", 2000)
+		all = f.events("c1", "")
+		if n := len(all); n < 256 || n > 500 || *all[n-1].Progress != 1999 {
+			f.Errorf("%d events of a log of about 256", n)
+		}
+	}},
+}
+
+var keyTests = []subtest{
+	{name: "of racing calls with one key one is created", run: func(f *fixture) {
+		var mu sync.Mutex
+		ids, created := make(map[string]int), 0
+		var wg sync.WaitGroup
+		for i := range racers {
+			wg.Go(func() {
+				r, mine, err := f.store.CreateCall(f.ctx, f.keyed(fmt.Sprintf("c%d", i), "k"))
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					f.Errorf("racer %d: %v", i, err)
+				}
+				ids[r.CallID]++
+				if mine {
+					created++
+				}
+			})
+		}
+		wg.Wait()
+		if len(ids) != 1 || created != 1 {
+			f.Fatalf("%d created, records %v", created, ids)
+		}
+		for i := range racers { // nothing is left of those that lost
+			id := fmt.Sprintf("c%d", i)
+			if _, err := f.store.ReadCall(f.ctx, f.tenant, id); (err == nil) != (ids[id] > 0) {
+				f.Errorf("%s: %v", id, err)
+			}
+		}
+	}},
+	{name: "a key leads to its call as it is now, in its tenant", run: func(f *fixture) {
+		f.create(f.keyed("c1", "k"))
+		want := f.move("c1", registry.EventSucceed, f.change(registry.EventSucceed)).Record
+		got, created, err := f.store.CreateCall(f.ctx, f.keyed("c2", "k"))
+		if err != nil || created || !reflect.DeepEqual(got, want) || got.RequestDigest != "digest" {
+			f.Errorf("%+v, %v, %v", got, created, err)
+		}
+		if got, err := f.store.CallByKey(f.ctx, f.tenant, "k"); err != nil || !reflect.DeepEqual(got, want) {
+			f.Errorf("by key: %+v, %v", got, err)
+		}
+		_, err = f.store.CallByKey(f.ctx, f.tenant+"x", "k")
+		f.wantCode(err, registry.CodeCallNotFound)
+		other := f.keyed("c3", "k")
+		other.Tenant += "x"
+		f.create(other)
+		f.create(f.keyed("c4", "k2"))
+	}},
+	{name: "a repeated creation changes nothing", run: func(f *fixture) {
+		f.create(f.keyed("c1", "k"))
+		f.move("c1", registry.EventDeliver, registry.Change{})
+		got, created, err := f.store.CreateCall(f.ctx, f.keyed("c1", "k"))
+		if err != nil || created || got.State != registry.StateDelivered {
+			f.Errorf("%+v, %v, %v", got, created, err)
+		}
+	}},
+	{name: "a key is freed only by its call", run: func(f *fixture) {
+		f.create(f.keyed("c1", "k"))
+		f.freeKey(f.tenant, "c2")
+		f.freeKey(f.tenant+"x", "c1")
+		if got, err := f.store.CallByKey(f.ctx, f.tenant, "k"); err != nil || got.CallID != "c1" {
+			f.Fatalf("%+v, %v", got, err)
+		}
+		f.freeKey(f.tenant, "c1")
+		_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
+		f.wantCode(err, registry.CodeCallNotFound)
+		f.create(f.keyed("c2", "k"))
+		f.freeKey(f.tenant, "c1") // late
+		if got, err := f.store.CallByKey(f.ctx, f.tenant, "k"); err != nil || got.CallID != "c2" {
+			f.Errorf("%+v, %v", got, err)
+		}
+	}},
+	{name: "a key whose record has expired can be taken again", options: Options{Retention: briefly}, run: func(f *fixture) {
+		f.create(f.keyed("c1", "k"))
+		f.move("c1", registry.EventCancel, registry.Change{})
+		if r, created, err := f.store.CreateCall(f.ctx, f.keyed("c2", "k")); err != nil || created || r.CallID != "c1" {
+			f.Fatalf("%+v, %v, %v", r, created, err)
+		}
+		f.eventually("the record is gone", func() bool {
+			_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
+			return registry.IsCallNotFound(err)
+		})
+		var wg sync.WaitGroup
+		created := make(chan string, racers)
+		for i := range racers {
+			wg.Go(func() {
+				if _, mine, err := f.store.CreateCall(f.ctx, f.keyed(fmt.Sprintf("n%d", i), "k")); err != nil {
+					f.Errorf("racer %d: %v", i, err)
+				} else if mine {
+					created <- fmt.Sprintf("n%d", i)
+				}
+			})
+		}
+		wg.Wait()
+		got, err := f.store.CallByKey(f.ctx, f.tenant, "k")
+		if err != nil || len(created) != 1 || got.CallID != <-created {
+			f.Errorf("%d took it over; it belongs to %s, %v", len(created), got.CallID, err)
+		}
+	}},
+	{name: "a key is free after its time", options: Options{IdempotencyTTL: briefly}, run: func(f *fixture) {
+		f.create(f.keyed("c1", "k"))
+		f.eventually("the key is free", func() bool {
+			_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
+			return registry.IsCallNotFound(err)
+		})
+		f.create(f.keyed("c2", "k"))
+		f.read("c1")
+	}},
+	{name: "a creation that was called off leaves no call behind", run: func(f *fixture) {
+		ctx, cancel := context.WithCancel(f.ctx)
+		cancel()
+		if _, created, err := f.store.CreateCall(ctx, f.keyed("c1", "k")); err == nil && created {
+			f.read("c1") // a store that does not look at the context may have done it
+			return
+		}
+		f.create(f.keyed("c2", "k"))
+	}},
+}
