@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	ledgerTime = flag.Duration("ledger", 30*time.Second, "how long TestLedger keeps the load and the faults up")
+	ledgerTime = flag.Duration("ledger", time.Minute, "how long TestLedger keeps the load and the faults up")
 	ledgerSeed = flag.Uint64("seed", 0, "seed of the faults of TestLedger; 0 draws one")
 )
 
@@ -92,6 +92,7 @@ func TestLedger(t *testing.T) {
 		maps.Copy(executed, d.executions())
 	}
 	book.audit(t, executed)
+	f.stop(t)
 }
 
 // call makes one call and writes down how it went.
@@ -309,6 +310,18 @@ func (f *faultFleet) heal(t *testing.T) {
 			t.Errorf("%s has no TTL", key)
 		}
 	}
+}
+
+// stop ends all pods as an operator would, and looks whether they leave a connection behind.
+func (f *faultFleet) stop(t *testing.T) {
+	t.Helper()
+	for _, p := range f.pods {
+		p.signal(syscall.SIGTERM)
+		if code := p.exit(t); code != 0 {
+			t.Errorf("a pod exited with %d", code)
+		}
+	}
+	eventually(t, patience, "nobody but this test is connected to Redis", func() bool { return redisClients(t, f.redis) == 1 })
 }
 
 func waitFor(ctx context.Context, d time.Duration) {

@@ -1,6 +1,231 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"time"
+)
 
-// Growth prints how cost grows.
-func Growth(ctx context.Context, o Options) error { _ = ctx; _ = o; return nil }
+// growthDevices are called where it is calls that are measured.
+const growthDevices = 128
+
+// Growth measures how cost grows with pods, sessions, tools and payload, each with everything else held still, and prints
+// Markdown tables.
+func Growth(ctx context.Context, o Options) error {
+	o.Fleet, o.Pods = 2, nil
+	if err := o.Fill(); err != nil {
+		return err
+	}
+	for _, table := range []func(context.Context, *Options) error{growthPods, growthSessions, growthTools, growthPayload} {
+		if err := table(ctx, &o); err != nil {
+			return err
+		}
+	}
+	o.note("")
+	return nil
+}
+
+// sizes returns the sizes of a table, or small ones for a quick run.
+func (o *Options) sizes(all, quick []int) []int {
+	if o.Quick {
+		return quick
+	}
+	return all
+}
+
+func (o *Options) markdown(title, header, rule string) {
+	o.note("")
+	fmt.Fprintf(o.Out, "\n%s\n\n%s\n%s\n", title, header, rule)
+}
+
+// growthPods: devices and callers spread over all pods, and every call to the next pod.
+func growthPods(ctx context.Context, o *Options) error {
+	o.markdown("Pods (calls to the next pod; one machine for everything, so the sum of the pods cannot grow)",
+		"| pods | callers | calls/s | p50 | p99 | CPU of the pods | Redis CPU | CPU per call, pods | Redis |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, n := range o.sizes([]int{1, 2, 4}, []int{1, 2}) {
+		if err := o.growthPodsOf(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Options) growthPodsOf(ctx context.Context, n int) error {
+	f, err := o.startFleet(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var sides []*side
+	for i := range f.pods {
+		s := &side{name: "farhand"}
+		s.use([]*child{f.pods[i], f.pods[(i+1)%n]})
+		even := *o
+		even.Devices = max(o.Devices/n, 1)
+		if err := s.connect(ctx, &even); err != nil {
+			return err
+		}
+		defer s.devices.close()
+		sides = append(sides, s)
+	}
+	all := &side{}
+	all.use(f.pods)
+	for _, callers := range []int{64, 512} {
+		watch := watchPids(all.names, all.pids)
+		before, err := f.probe.load(ctx)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		fig, err := drive(ctx, o.plan(fmt.Sprintf("%d pods", n), callers), func(i int) (caller, error) {
+			s := sides[i%n]
+			return s.open(o, RouteCross)(i / n)
+		})
+		if err == nil {
+			err = fig.check("growth of pods")
+		}
+		if err != nil {
+			return err
+		}
+		after, err := f.probe.load(ctx)
+		if err != nil {
+			return err
+		}
+		cpu := 0.0
+		for _, u := range usage(watch) {
+			cpu += u.CPU
+		}
+		redis := before.usage(after).CPU
+		calls := fig.PerSecond * time.Since(began).Seconds() // warm-up included, as in the CPU
+		perCall := func(share float64) float64 { return share * time.Since(began).Seconds() / calls * 1e6 }
+		fmt.Fprintf(o.Out, "| %d | %d | %.0f | %s | %s | %.0f %% | %.0f %% | %.0f µs | %.0f µs |\n", n, callers, fig.PerSecond,
+			shortly(fig.P50), shortly(fig.P99), cpu*100, redis*100, perCall(cpu), perCall(redis))
+	}
+	return nil
+}
+
+// idleCost is what idle sessions of one pod take.
+type idleCost struct {
+	weight
+	heartbeat
+	connect time.Duration
+}
+
+// idle connects sessions to a fresh pod, weighs it, and watches its heartbeats.
+func (o *Options) idle(ctx context.Context, sessions, tools int) (before, after idleCost, err error) {
+	f, err := o.startFleet(ctx, 1, "FARHAND_SESSION_TTL="+beatTTL.String())
+	if err != nil {
+		return before, after, err
+	}
+	defer f.close()
+	first := max(sessions/20, 10)
+	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "first", first, tools)
+	if err != nil {
+		return before, after, err
+	}
+	defer devices.close()
+	if before.weight, err = f.weigh(ctx); err != nil {
+		return before, after, err
+	}
+	o.note("connecting %d devices with %d tools", sessions, tools)
+	began := time.Now()
+	if err = devices.add(f.pods[0].url, "idle", sessions); err != nil {
+		return before, after, err
+	}
+	after.connect = time.Since(began)
+	if after.weight, err = f.weigh(ctx); err != nil {
+		return before, after, err
+	}
+	cycles := 4
+	if o.Quick {
+		cycles = 1
+	}
+	after.heartbeat, err = f.heartbeat(ctx, sessions+first, cycles)
+	return before, after, err
+}
+
+// idleCells renders what idle sessions take, each, and all together at the interval a pod has by default.
+func idleCells(sessions int, before, after idleCost) string {
+	each := func(a, b int64) float64 { return float64(b-a) / float64(sessions) }
+	const usual = 20 * time.Second // a third of the default TTL
+	slower := beatInterval.Seconds() / usual.Seconds()
+	return fmt.Sprintf("%.1f KB | %.1f KB | %.0f B | %.2f | %.0f | %.0f | %.1f %% |", each(before.resident, after.resident)/1e3,
+		each(int64(before.Heap+before.Stacks), int64(after.Heap+after.Stacks))/1e3, each(before.redis, after.redis),
+		after.commands*beatInterval.Seconds()/float64(after.sessions), after.commands*slower, after.reads*slower, after.podCPU*slower*100)
+}
+
+const idleHeader = " pod, resident, each | heap and stacks, each | Redis, each | commands per refresh of one | commands/s of all | reads/s by Redis | CPU of the idle pod |"
+
+// growthSessions: idle sessions of one pod.
+func growthSessions(ctx context.Context, o *Options) error {
+	o.markdown("Sessions per pod (idle, five tools each; heartbeats at the default interval of 20 s, computed from one of 2 s)",
+		"| sessions | connected/s |"+idleHeader, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, n := range o.sizes([]int{1000, 5000, 15_000}, []int{50}) {
+		before, after, err := o.idle(ctx, n, idleTools)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(o.Out, "| %d | %.0f | %s\n", n, float64(n)/after.connect.Seconds(), idleCells(n, before, after))
+	}
+	return nil
+}
+
+// growthTools: more tools per session, idle and called.
+func growthTools(ctx context.Context, o *Options) error {
+	sessions := 1000
+	if o.Quick {
+		sessions = 20
+	}
+	o.markdown(fmt.Sprintf("Tools per session (%d idle sessions; calls with 64 callers to another pod)", sessions),
+		"| tools | calls/s | p50 |"+idleHeader, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, n := range o.sizes([]int{1, 5, 50}, []int{1, 5}) {
+		before, after, err := o.idle(ctx, sessions, n)
+		if err != nil {
+			return err
+		}
+		with := *o
+		with.Tools = n
+		fig, err := with.crossCalls(ctx, fewCallers)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(o.Out, "| %d | %.0f | %s | %s\n", n, fig.PerSecond, shortly(fig.P50), idleCells(sessions, before, after))
+	}
+	return nil
+}
+
+// growthPayload: what a call carries, each way.
+func growthPayload(ctx context.Context, o *Options) error {
+	const callers = 16 // so that large payloads are no test of limits
+	o.markdown(fmt.Sprintf("Payload (each way; %d callers to another pod)", callers),
+		"| payload | calls/s | p50 | p99 | MB/s each way | used |", "| --- | --- | --- | --- | --- | --- |")
+	for _, n := range o.sizes([]int{100, 10_000, maxPayload}, []int{100, 10_000}) {
+		with := *o
+		with.Payload = n
+		fig, err := with.crossCalls(ctx, callers)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(o.Out, "| %d B | %.0f | %s | %s | %.1f | %s |\n", n, fig.PerSecond, shortly(fig.P50), shortly(fig.P99),
+			fig.PerSecond*float64(n)/1e6, usageText(fig.Usage))
+	}
+	return nil
+}
+
+// crossCalls measures calls to another pod on a fresh fleet.
+func (o *Options) crossCalls(ctx context.Context, callers int) (Figures, error) {
+	f, err := o.startFleet(ctx, 2)
+	if err != nil {
+		return Figures{}, err
+	}
+	defer f.close()
+	s := &side{name: "farhand"}
+	s.use(f.pods)
+	with := *o
+	with.Devices = growthDevices
+	if err := s.connect(ctx, &with); err != nil {
+		return Figures{}, err
+	}
+	defer s.devices.close()
+	return s.measure(ctx, &with, f.probe, RouteCross, callers)
+}

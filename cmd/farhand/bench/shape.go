@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,9 @@ const (
 	shapePayload = 64               // bytes a call carries each way, beside its id
 	replyBatch   = 256              // answers taken off a list at once, as our own pods do
 )
+
+// unique makes a name of Redis that no other shape of this run uses: shapes that are compared live side by side.
+func unique(name string) string { return "bench:" + name + ":" + strconv.FormatUint(nonces.Add(1), 36) }
 
 // codec is how a shape writes a message: the id of a call, where its answer goes, and a JSON body.
 type codec struct {

@@ -16,18 +16,15 @@ type listShape struct {
 	drainer        *drainer
 	pending        *pending
 	codec          codec
+	channel        string // of calls
+	replies        string // list
 	publish        func(ctx context.Context, channel string, message any) *redis.IntCmd
 }
-
-const (
-	listChannel = "bench:list:calls"
-	listReplies = "bench:list:replies"
-)
 
 // newListShape builds the shape. pipelined has go-redis batch the commands of concurrent callers; else each command is
 // sent by itself, which is faster when there is one caller.
 func newListShape(url string, pipelined bool, c codec) (shape, error) {
-	s := &listShape{pending: newPending(), codec: c}
+	s := &listShape{pending: newPending(), codec: c, channel: unique("calls"), replies: unique("replies")}
 	var err error
 	for _, client := range []**redis.Client{&s.asking, &s.owning, &s.blocking} {
 		if *client, err = newReferenceClient(url, 64); err != nil {
@@ -49,14 +46,14 @@ func newListShape(url string, pipelined bool, c codec) (shape, error) {
 		s.publish = blocking.Publish
 		push = func(key string, message []byte) { async.RPush(ctx, key, message) }
 	}
-	s.listener, err = listen(s.owning, listChannel, func(message string) {
+	s.listener, err = listen(s.owning, s.channel, func(message string) {
 		id, replyTo, body := c.unpack(message)
-		push(cmp.Or(replyTo, listReplies), c.pack(id, "", body))
+		push(cmp.Or(replyTo, s.replies), c.pack(id, "", body))
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.drainer = drain(s.blocking, listReplies, func(message string) {
+	s.drainer = drain(s.blocking, s.replies, func(message string) {
 		id, _, body := c.unpack(message)
 		s.pending.resolve(id, body)
 	})
@@ -65,7 +62,7 @@ func newListShape(url string, pipelined bool, c codec) (shape, error) {
 
 func (s *listShape) open(int) (caller, error) {
 	return newShapeCaller(s.pending, func(id uint64, body []byte) error {
-		return s.publish(context.Background(), listChannel, s.codec.pack(id, listReplies, body)).Err()
+		return s.publish(context.Background(), s.channel, s.codec.pack(id, s.replies, body)).Err()
 	}), nil
 }
 

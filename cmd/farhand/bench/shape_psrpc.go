@@ -20,6 +20,8 @@ type psrpcShape struct {
 	asking, owning *redis.Client
 	calls, replies *coalescer
 	inbox, answers *psrpcInbox
+	requests       string // channel
+	responses      string // channel
 
 	mu      sync.Mutex
 	waiting map[string]psrpcWaiter
@@ -29,14 +31,12 @@ type psrpcShape struct {
 type psrpcWaiter struct{ claims, response chan []byte }
 
 const (
-	psrpcCalls   = "bench:psrpc:calls"
-	psrpcReplies = "bench:psrpc:replies"
-	psrpcDepth   = 1000 // messages a subscription buffers
-	psrpcClient  = "CLI_0123456789ab"
+	psrpcDepth  = 1000 // messages a subscription buffers
+	psrpcClient = "CLI_0123456789ab"
 )
 
 func newPsrpcShape(url string) (shape, error) {
-	s := &psrpcShape{waiting: make(map[string]psrpcWaiter)}
+	s := &psrpcShape{waiting: make(map[string]psrpcWaiter), requests: unique("requests"), responses: unique("responses")}
 	var err error
 	if s.asking, err = newReferenceClient(url, 8); err != nil {
 		return nil, err
@@ -46,10 +46,10 @@ func newPsrpcShape(url string) (shape, error) {
 	}
 	ignore := func(error) {} // its callers time out and are counted
 	s.calls, s.replies = newCoalescer(s.asking, ignore), newCoalescer(s.owning, ignore)
-	if s.inbox, err = newPsrpcInbox(s.owning, psrpcCalls, func(m []byte) { go s.handle(m) }); err != nil {
+	if s.inbox, err = newPsrpcInbox(s.owning, s.requests, func(m []byte) { go s.handle(m) }); err != nil {
 		return nil, err
 	}
-	s.answers, err = newPsrpcInbox(s.asking, psrpcReplies, s.resolve)
+	s.answers, err = newPsrpcInbox(s.asking, s.responses, s.resolve)
 	return s, err
 }
 
@@ -60,7 +60,7 @@ func (s *psrpcShape) handle(message []byte) {
 	_, cancel := context.WithDeadline(context.Background(), time.Unix(0, expiry))
 	defer cancel()
 	response := packFields(fields[0], []byte("NOD_0123456789ab"), decimalNow(0), fields[4])
-	s.replies.send("PUBLISH", psrpcReplies, packFields([]byte("type.googleapis.com/internal.Response"), response))
+	s.replies.send("PUBLISH", s.responses, packFields([]byte("type.googleapis.com/internal.Response"), response))
 }
 
 func (s *psrpcShape) resolve(message []byte) {
@@ -108,7 +108,7 @@ func (c *psrpcCaller) call() string {
 		delete(s.waiting, id)
 		s.mu.Unlock()
 	}()
-	s.calls.send("PUBLISH", psrpcCalls, packFields([]byte("type.googleapis.com/internal.Request"), request))
+	s.calls.send("PUBLISH", s.requests, packFields([]byte("type.googleapis.com/internal.Request"), request))
 	ctx, cancel := context.WithTimeout(context.Background(), shapeTimeout)
 	defer cancel()
 	select {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/redisstore"
@@ -34,8 +35,9 @@ func newRouterShape(ctx context.Context, url string, resolve bool) (shape, error
 		s.close()
 		return nil, err
 	}
+	prefix := strings.ReplaceAll(unique("router"), ":", "-")
 	for i := range routerSessions {
-		l, err := s.owning.connect(ctx, fmt.Sprintf("router-%d", i), echoSpec())
+		l, err := s.owning.connect(ctx, fmt.Sprintf("%s-%d", prefix, i), echoSpec())
 		if err != nil {
 			s.close()
 			return nil, err
