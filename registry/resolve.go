@@ -69,15 +69,24 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 	if err := key.Validate(); err != nil {
 		return Route{}, Errorf(CodeSessionNotFound, "No session has this id.")
 	}
-	var e Entry
 	if l := r.presence.Get(key); l != nil {
-		e = l.entry()
-	} else {
-		var err error
-		if e, err = r.dir.Entry(ctx, key); err != nil {
-			return Route{}, err
-		}
+		return routeWithin(l.entry(), tool, target)
 	}
+	if e, ok := r.routes.get(key); ok {
+		if route, err := routeWithin(e, tool, target); err == nil {
+			return route, nil
+		} // what is missing may have come since
+	}
+	e, err := r.dir.Entry(ctx, key)
+	if err != nil {
+		return Route{}, err
+	}
+	r.routes.put(e)
+	return routeWithin(e, tool, target)
+}
+
+// routeWithin returns the route to a session that must match the whole target.
+func routeWithin(e Entry, tool string, target Target) (Route, error) {
 	if !target.Matches(e.Session) {
 		return Route{}, Errorf(CodeSessionNotFound, "The session does not match the rest of the target.")
 	}

@@ -17,6 +17,7 @@ type Router struct {
 	bus      Bus
 	waiters  *waiters
 	seen     *seenCalls
+	routes   *routeCache
 	rec      *recorder
 	tasks    *tasks
 	log      *slog.Logger
@@ -25,7 +26,7 @@ type Router struct {
 func newRouter(cfg PodConfig, p *Presence) *Router {
 	return &Router{
 		pod: cfg.ID, presence: p, dir: cfg.Store, bus: cfg.Bus,
-		waiters: newWaiters(), seen: newSeenCalls(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
+		waiters: newWaiters(), seen: newSeenCalls(), routes: newRouteCache(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
 	}
 }
 
@@ -40,6 +41,9 @@ func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 	deadline := time.Now().Add(c.Timeout)
 	res, err := r.attempt(ctx, c.Route.Session, c, deadline)
 	if !movedAway(err) {
+		if errors.Is(err, CodeToolNotFound) {
+			r.routes.drop(c.Route.Session.Key)
+		}
 		return res, err
 	}
 	owner, err := r.relocate(ctx, c.Route.Session)
@@ -79,10 +83,12 @@ func movedAway(err error) bool {
 // relocate asks the directory who owns the session now. It fails with not_connected if that is still the claim
 // already tried.
 func (r *Router) relocate(ctx context.Context, tried Session) (Session, error) {
+	r.routes.drop(tried.Key)
 	e, err := r.dir.Entry(ctx, tried.Key)
 	if err != nil {
 		return Session{}, AsError(err).With(DispatchedNo)
 	}
+	r.routes.put(e)
 	if e.Session.Pod == tried.Pod && e.Session.Generation == tried.Generation {
 		return Session{}, notConnected()
 	}

@@ -27,8 +27,9 @@ type phantom struct {
 const fillers = 64
 
 // startPhantom takes a lease and keeps it until die is called.
-func startPhantom(ctx context.Context, url, id string) (*phantom, error) {
-	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: url, SessionTTL: 10 * time.Minute}) // nobody refreshes them
+func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*phantom, error) {
+	// Nobody refreshes its sessions, so they live long.
+	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: url, SessionTTL: 10 * time.Minute, PodLease: lease})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func startPhantom(ctx context.Context, url, id string) (*phantom, error) {
 	beats, cancel := context.WithCancel(ctx)
 	p.beats = cancel
 	p.done.Go(func() {
-		tick := time.NewTicker(registry.DefaultPodLease / 5)
+		tick := time.NewTicker(lease / 5)
 		defer tick.Stop()
 		for {
 			select {

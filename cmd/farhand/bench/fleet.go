@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 )
 
 // benchToken is what callers and devices of our own fleets present: identity stays on in what is measured.
@@ -24,13 +25,16 @@ type fleet struct {
 	redis    *redisServer
 	probe    *redisProbe
 	pods     []*child
-	profiles string // directory; empty: none are written
-	err      io.Writer
+	profiles string        // directory; empty: none are written
+	settle   time.Duration // until what is written in batches is written
 }
 
 // startFleet starts a Redis and n pods. Settings are added to the environment of the pods.
 func (o *Options) startFleet(ctx context.Context, n int, settings ...string) (*fleet, error) {
-	f := &fleet{program: o.Program, err: o.Err, profiles: o.Profiles}
+	f := &fleet{program: o.Program, profiles: o.Profiles, settle: idleSettle}
+	if o.Quick {
+		f.settle = quickSettle
+	}
 	var err error
 	if f.redis, err = startRedis(ctx); err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 const (
@@ -17,11 +19,11 @@ const (
 // rowPodDeath: a pod with many sessions stops to beat, and another cleans up. For Redis and for the other pods that is
 // all there is to see of a pod that was killed.
 func rowPodDeath(ctx context.Context, l *lab) ([]Verdict, error) {
-	sessions, settings := deathSessions, []string(nil)
+	sessions, lease := deathSessions, registry.DefaultPodLease
 	if l.Quick {
-		sessions = 200
+		sessions, lease = 200, 2*time.Second
 	}
-	f, err := l.startFleet(ctx, 2, settings...)
+	f, err := l.startFleet(ctx, 2, "FARHAND_POD_LEASE="+lease.String())
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +31,7 @@ func rowPodDeath(ctx context.Context, l *lab) ([]Verdict, error) {
 	var took []time.Duration
 	slow, longest, what := 0, time.Duration(0), ""
 	for i := range l.Repeat {
-		d, err := l.oneDeath(ctx, f, fmt.Sprintf("victim%d", i), sessions)
+		d, err := l.oneDeath(ctx, f, fmt.Sprintf("victim%d", i), sessions, lease)
 		if err != nil {
 			return nil, err
 		}
@@ -58,8 +60,8 @@ func rowPodDeath(ctx context.Context, l *lab) ([]Verdict, error) {
 }
 
 // oneDeath returns how long after the last beat of a pod that is full its sessions are out of both listings.
-func (l *lab) oneDeath(ctx context.Context, f *fleet, id string, sessions int) (time.Duration, error) {
-	p, err := startPhantom(ctx, f.redis.url, id)
+func (l *lab) oneDeath(ctx context.Context, f *fleet, id string, sessions int, lease time.Duration) (time.Duration, error) {
+	p, err := startPhantom(ctx, f.redis.url, id, lease)
 	if err != nil {
 		return 0, err
 	}
@@ -171,7 +173,7 @@ func rowHeartbeats(ctx context.Context, l *lab) ([]Verdict, error) {
 // heartbeat watches for some cycles of refreshing. The pod waits a little less than the interval in between, so the window
 // is cut to what that comes to on average.
 func (f *fleet) heartbeat(ctx context.Context, sessions, cycles int) (heartbeat, error) {
-	time.Sleep(idleSettle)
+	time.Sleep(f.settle)
 	watch := watchPids([]string{"pod"}, []int{f.pods[0].pid()})
 	before, err := f.probe.load(ctx)
 	if err != nil {

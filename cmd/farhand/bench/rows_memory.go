@@ -12,6 +12,7 @@ const (
 	redisSessionBytes = 1_000
 	idleTools         = 5
 	idleSettle        = 1500 * time.Millisecond // for what is written after a registration
+	quickSettle       = 100 * time.Millisecond
 )
 
 // memoryFigures are bytes for each idle session.
@@ -91,7 +92,7 @@ type weight struct {
 
 // weigh lets the fleet come to rest, has the pod collect its garbage, and then reads what is left.
 func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
-	time.Sleep(idleSettle)
+	time.Sleep(f.settle)
 	if w.Memory, err = f.pods[0].memory(); err != nil {
 		return w, err
 	}

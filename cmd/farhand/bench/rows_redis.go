@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // get sends one request to a pod of our own and returns its answer.
@@ -63,7 +65,7 @@ func rowListing(ctx context.Context, l *lab) ([]Verdict, error) {
 		return nil, err
 	}
 	defer f.close()
-	p, err := startPhantom(ctx, f.redis.url, "phantom")
+	p, err := startPhantom(ctx, f.redis.url, "phantom", registry.DefaultPodLease)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,65 @@
+package registry
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// routeLife is how long a pod relies on what it read about a session of another pod. Staleness costs little: the
+	// pod that is asked says if it does not hold the session, or the tool, any more, and then it is read again.
+	routeLife = time.Second
+
+	// routeLimit bounds each of the two generations of what is remembered.
+	routeLimit = 1 << 14
+)
+
+// routeCache remembers for a short time where sessions are and what they offer, so that a busy caller asks the store
+// once a second and not once a call.
+type routeCache struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	current  map[Key]cachedEntry
+	previous map[Key]cachedEntry
+}
+
+type cachedEntry struct {
+	entry Entry
+	until time.Time
+}
+
+func newRouteCache() *routeCache {
+	return &routeCache{now: time.Now, current: make(map[Key]cachedEntry)}
+}
+
+// get returns what is remembered of a session, false if that is nothing or too old.
+func (r *routeCache) get(key Key) (Entry, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, ok := r.current[key]
+	if !ok {
+		c, ok = r.previous[key]
+	}
+	if !ok || r.now().After(c.until) {
+		return Entry{}, false
+	}
+	return c.entry, true
+}
+
+func (r *routeCache) put(e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.current) >= routeLimit {
+		r.previous, r.current = r.current, make(map[Key]cachedEntry)
+	}
+	r.current[e.Session.Key] = cachedEntry{entry: e, until: r.now().Add(routeLife)}
+}
+
+// drop forgets a session that turned out to be elsewhere, or to offer something else.
+func (r *routeCache) drop(key Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.current, key)
+	delete(r.previous, key)
+}

@@ -1,0 +1,35 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestRouteCacheForgets(t *testing.T) {
+	now := time.Now()
+	r := newRouteCache()
+	r.now = func() time.Time { return now }
+	entry := func(i int) Entry {
+		return Entry{Session: Session{Key: Key{Tenant: "t", Session: fmt.Sprint(i)}, Generation: int64(i)}}
+	}
+	r.put(entry(1))
+	if e, ok := r.get(entry(1).Session.Key); !ok || e.Session.Generation != 1 {
+		t.Errorf("%+v, %v", e, ok)
+	}
+	now = now.Add(routeLife + 1)
+	if _, ok := r.get(entry(1).Session.Key); ok {
+		t.Error("an old entry is still believed")
+	}
+	r.put(entry(2))
+	r.drop(entry(2).Session.Key)
+	if _, ok := r.get(entry(2).Session.Key); ok {
+		t.Error("a dropped entry is still there")
+	}
+	for i := range 3 * routeLimit {
+		r.put(entry(i))
+	}
+	if n := len(r.current) + len(r.previous); n > 2*routeLimit {
+		t.Errorf("%d entries are kept", n)
+	}
+}
