@@ -3,7 +3,7 @@
 GO    ?= go
 TOOLS := $(GO) tool -modfile=.ci/tools.mod
 
-.PHONY: test deps fmt vet lint unit fuzz docs build demo
+.PHONY: test deps fmt vet lint unit fuzz docs build demo bench
 
 test: deps fmt vet lint unit ## everything, on a fresh machine too
 
@@ -38,3 +38,7 @@ build:
 
 demo:
 	$(GO) run ./cmd/farhand demo
+
+BENCHFLAGS ?=
+bench: build ## every row of the target table, beside the references; BENCHFLAGS="--only listing" or "--quick" for less
+	bin/farhand bench --fleet 2 --reference --repeat 5 $(BENCHFLAGS)

@@ -26,6 +26,7 @@ type Admission struct {
 	policy  *Policy
 	schemas *Schemas
 	limits  AdmissionLimits
+	shared  *sharedSpecs
 }
 
 // NewAdmission returns an Admission.
@@ -36,7 +37,7 @@ func NewAdmission(policy *Policy, schemas *Schemas, limits AdmissionLimits) *Adm
 	if limits.MaxToolBytes <= 0 {
 		limits.MaxToolBytes = DefaultMaxToolBytes
 	}
-	return &Admission{policy: policy, schemas: schemas, limits: limits}
+	return &Admission{policy: policy, schemas: schemas, limits: limits, shared: newSharedSpecs()}
 }
 
 // MaxToolBytes returns how many bytes of definitions a session may offer.
@@ -59,5 +60,8 @@ func (a *Admission) Admit(spec registry.ToolSpec, other Offered) (registry.ToolS
 		return spec, registry.Errorf(registry.CodeInvalidRequest,
 			"a session may offer at most %d bytes of tool definitions", a.limits.MaxToolBytes)
 	}
-	return spec, a.schemas.Compile(spec)
+	if err := a.schemas.Compile(spec); err != nil {
+		return spec, err
+	}
+	return a.shared.get(spec), nil
 }

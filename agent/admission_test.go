@@ -74,3 +74,23 @@ func TestAdmissionBytes(t *testing.T) {
 		}
 	}
 }
+
+func TestEqualDefinitionsShareOneCopy(t *testing.T) {
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{})
+	admit := func(description string) registry.ToolSpec {
+		spec, err := a.Admit(registry.ToolSpec{
+			Name: "t", Description: strings.Clone(description), Parameters: json.RawMessage(`{ "type" : "object" }`),
+		}, agent.Offered{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spec
+	}
+	one, two, other := admit("same"), admit("same"), admit("other")
+	if &one.Parameters[0] != &two.Parameters[0] {
+		t.Error("equal definitions have copies of their own")
+	}
+	if other.Description != "other" || two.Description != "same" {
+		t.Errorf("%+v, %+v", two, other)
+	}
+}

@@ -92,6 +92,7 @@ func (s *Server) onConnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.session = ms
+	ms.Request = nil // melody has no more use for it, and it would live as long as the socket
 	opening := *c.opening
 	c.opening = nil
 	if s.track(c) {

@@ -15,29 +15,31 @@ import (
 const bearerProtocol = "bearer."
 
 // ServeHTTP answers GET /ws/chat: a device's upgrade, or a problem document with the reason for the refusal. It
-// returns when the connection is over.
+// returns when the connection has been taken over; Close waits for its end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(podHeader, s.cfg.Pod.ID())
 	if !s.enter() {
 		s.refuse(w, draining())
 		return
 	}
-	defer s.leave()
 	offer := readOffer(r)
 	opening, err := s.admit(r, offer)
 	if err != nil {
 		s.log.Debug("device refused", "error", err)
 		s.refuse(w, registry.AsError(err))
+		s.leave()
 		return
 	}
 	if offer.clawseed {
 		w.Header().Set("Sec-Websocket-Protocol", subprotocol)
 	}
 	keys := map[string]any{connKey: s.newConn(opening)}
-	if err := s.melody.HandleRequestWithKeys(w, r, keys); err != nil {
-		// The upgrader has answered through refuseHandshake, or the peer is gone.
-		s.log.Debug("handshake failed", "error", err)
-	}
+	s.detach(w, func(w http.ResponseWriter) {
+		if err := s.melody.HandleRequestWithKeys(w, r, keys); err != nil {
+			// The upgrader has answered through refuseHandshake, or the peer is gone.
+			s.log.Debug("handshake failed", "error", err)
+		}
+	})
 }
 
 // admit checks origin, token and attributes, in this order, and returns the session to open.
