@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -81,13 +80,12 @@ func checkJSON(text []byte) error {
 	if registry.Depth(text) > maxBodyDepth {
 		return registry.Errorf(registry.CodeInvalidRequest, "The body nests deeper than %d levels.", maxBodyDepth)
 	}
-	var value json.RawMessage
-	if err := json.Unmarshal(text, &value); err != nil {
-		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.", syntaxProblem(err))
+	if !json.Valid(text) {
+		var value json.RawMessage
+		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.",
+			syntaxProblem(json.Unmarshal(text, &value)))
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber() // a number too big for a float is still a number
-	return uniqueKeys(dec, "")
+	return uniqueKeys(text)
 }
 
 func syntaxProblem(err error) string {
@@ -96,39 +94,6 @@ func syntaxProblem(err error) string {
 		return syntax.Error() + " at byte " + itoa(syntax.Offset)
 	}
 	return err.Error()
-}
-
-// uniqueKeys reads one value of valid JSON and fails at the first key that its object already has.
-func uniqueKeys(dec *json.Decoder, at string) error {
-	token, err := dec.Token()
-	if err != nil {
-		return err
-	}
-	open, ok := token.(json.Delim)
-	if !ok {
-		return nil
-	}
-	seen := make(map[string]bool)
-	for dec.More() {
-		inner := at
-		if open == '{' {
-			token, err := dec.Token()
-			if err != nil {
-				return err
-			}
-			key, _ := token.(string)
-			inner = join(at, key)
-			if seen[key] {
-				return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", inner)
-			}
-			seen[key] = true
-		}
-		if err := uniqueKeys(dec, inner); err != nil {
-			return err
-		}
-	}
-	_, err = dec.Token() // the closing bracket
-	return err
 }
 
 // readObject splits an object that checkJSON has seen into its fields. Names must match exactly; a name that is not in

@@ -45,6 +45,9 @@ func (h *handler) logAccess(c *gin.Context) {
 	if c.Writer.Status() == http.StatusInternalServerError {
 		level = slog.LevelError
 	}
+	if !h.Log.Enabled(c.Request.Context(), level) {
+		return
+	}
 	attrs := []slog.Attr{
 		slog.String("method", c.Request.Method), slog.String("route", c.FullPath()),
 		slog.Int("status", c.Writer.Status()), slog.Int64("ms", time.Since(start).Milliseconds()),

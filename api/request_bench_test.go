@@ -1,0 +1,66 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// BenchmarkCallRequest reads the body of a call.
+func BenchmarkCallRequest(b *testing.B) {
+	for _, n := range []int{100, 10_000, 1_000_000} {
+		body := []byte(`{"args":{"text":"` + strings.Repeat("x", n) + `"},"timeout_ms":30000}`)
+		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				if r, err := parseCall(body); err != nil || r.timeout != 30*time.Second {
+					b.Fatal(r, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCallAnswer writes the answer to a call.
+func BenchmarkCallAnswer(b *testing.B) {
+	for _, n := range []int{100, 10_000, 1_000_000} {
+		answer := callAnswer{
+			CallID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", State: registry.StateSucceeded, Success: true,
+			Output: strings.Repeat("x", n), SessionID: "phone-1", DurationMS: 12,
+		}
+		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				if _, err := encode(answer); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkGroupedPage encodes a page of the grouped listing as it is answered.
+func BenchmarkGroupedPage(b *testing.B) {
+	rows := make([]groupRow, 100)
+	for i := range rows {
+		rows[i] = groupRow{toolInfo: toolInfo{
+			Name: fmt.Sprintf("tool_%d", i), Description: "Reads something and returns it.", Enabled: true,
+			Parameters: json.RawMessage(`{"type":"object","properties":{"what":{"type":"string"}},"required":["what"]}`),
+			SchemaHash: strings.Repeat("0", 64),
+		}, SourceType: sourceRemote, Sessions: 100_000}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		body, err := encode(page{Tools: rows})
+		if err != nil {
+			b.Fatal(err)
+		}
+		entityTag(body, false)
+	}
+}

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// uniqueKeys fails at the first key of a JSON text that its object already has. The text must be valid JSON. It looks
+// at every call's arguments, so it walks the bytes instead of decoding them.
+func uniqueKeys(text []byte) error {
+	w := keyWalk{text: text}
+	return w.value(nil)
+}
+
+// keyWalk is a position in a valid JSON text.
+type keyWalk struct {
+	text []byte
+	pos  int
+}
+
+// keyPath is the way to a value, innermost first.
+type keyPath struct {
+	key    []byte
+	parent *keyPath
+}
+
+func (p *keyPath) String() string {
+	if p == nil {
+		return ""
+	}
+	return join(p.parent.String(), string(unquoted(p.key)))
+}
+
+func (w *keyWalk) skipSpace() {
+	for w.pos < len(w.text) && (w.text[w.pos] == ' ' || w.text[w.pos] == '\n' || w.text[w.pos] == '\t' || w.text[w.pos] == '\r') {
+		w.pos++
+	}
+}
+
+// value walks over one value.
+func (w *keyWalk) value(at *keyPath) error {
+	w.skipSpace()
+	switch w.text[w.pos] {
+	case '{':
+		return w.object(at)
+	case '[':
+		return w.array(at)
+	case '"':
+		w.str()
+	default:
+		for w.pos < len(w.text) && !endsLiteral(w.text[w.pos]) {
+			w.pos++
+		}
+	}
+	return nil
+}
+
+func endsLiteral(b byte) bool {
+	switch b {
+	case ',', ']', '}', ' ', '\n', '\t', '\r':
+		return true
+	default:
+		return false
+	}
+}
+
+// str walks over a string and returns it with its quotes.
+func (w *keyWalk) str() []byte {
+	start := w.pos
+	for w.pos++; w.text[w.pos] != '"'; w.pos++ {
+		if w.text[w.pos] == '\\' {
+			w.pos++
+		}
+	}
+	w.pos++
+	return w.text[start:w.pos]
+}
+
+// next walks over a comma and reports true, or over the closing bracket and reports false.
+func (w *keyWalk) next() bool {
+	w.skipSpace()
+	w.pos++
+	return w.text[w.pos-1] == ','
+}
+
+// empty walks over the opening bracket, and over the closing one if nothing is between them.
+func (w *keyWalk) empty() bool {
+	w.pos++
+	w.skipSpace()
+	if c := w.text[w.pos]; c == '}' || c == ']' {
+		w.pos++
+		return true
+	}
+	return false
+}
+
+func (w *keyWalk) array(at *keyPath) error {
+	if w.empty() {
+		return nil
+	}
+	for {
+		if err := w.value(at); err != nil || !w.next() {
+			return err
+		}
+	}
+}
+
+// manyKeys is from how many keys on a map is faster than looking through all of them.
+const manyKeys = 16
+
+func (w *keyWalk) object(at *keyPath) error {
+	if w.empty() {
+		return nil
+	}
+	var few [manyKeys][]byte
+	seen := few[:0]
+	var many map[string]bool
+	for {
+		w.skipSpace()
+		key := w.str()
+		name := unquoted(key)
+		if many == nil && len(seen) == manyKeys {
+			many = make(map[string]bool)
+			for _, s := range seen {
+				many[string(s)] = true
+			}
+		}
+		inner := keyPath{key: key, parent: at}
+		if many[string(name)] || many == nil && contains(seen, name) {
+			return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", inner.String())
+		}
+		if many != nil {
+			many[string(name)] = true
+		} else {
+			seen = append(seen, name)
+		}
+		w.skipSpace()
+		w.pos++ // the colon
+		if err := w.value(&inner); err != nil || !w.next() {
+			return err
+		}
+	}
+}
+
+func contains(all [][]byte, name []byte) bool {
+	for _, s := range all {
+		if bytes.Equal(s, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// unquoted returns the text of a JSON string.
+func unquoted(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	var s string
+	if json.Unmarshal(quoted, &s) != nil { // cannot happen: the text is valid JSON
+		return quoted
+	}
+	return []byte(s)
+}
