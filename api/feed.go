@@ -19,7 +19,7 @@ const (
 // activityTypes are the kinds of entries a feed has.
 func activityTypes() []string {
 	return []string{
-		registry.ActivityConnected, registry.ActivityDisconnected, registry.ActivityTools, registry.ActivityCall,
+		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools, registry.ActivityCall,
 		registry.ActivityCallProgress, registry.ActivityPodDied,
 	}
 }

@@ -81,7 +81,7 @@ func (h *handler) getCall(c *gin.Context, q params) {
 		if wait == 0 {
 			return h.Calls.Get(ctx, tenant, id)
 		}
-		return h.Calls.Wait(ctx, tenant, id, wait)
+		return h.waitFor(ctx, tenant, id, wait)
 	})
 }
 
@@ -130,4 +130,18 @@ func callID(c *gin.Context) (string, error) {
 		return "", registry.ErrNoCall
 	}
 	return id, nil
+}
+
+// waitSlice is how long a waiting request does not look whether its pod is stopping.
+const waitSlice = 500 * time.Millisecond
+
+// waitFor waits for the end of a call, or of this pod: whoever waits can go on waiting at another one.
+func (h *handler) waitFor(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
+	for {
+		slice := min(wait, waitSlice)
+		rec, err := h.Calls.Wait(ctx, tenant, id, slice)
+		if wait -= slice; err != nil || rec.State.Final() || wait <= 0 || h.Draining() || ctx.Err() != nil {
+			return rec, err
+		}
+	}
 }

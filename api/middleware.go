@@ -30,6 +30,9 @@ const writeTimeout = 30 * time.Second
 func (h *handler) identify(c *gin.Context) {
 	c.Header(headerPod, h.Pod)
 	c.Header("X-Content-Type-Options", "nosniff")
+	if h.Draining() { // a connection that is used again while this pod closes it costs its request
+		c.Header("Connection", "close")
+	}
 }
 
 // logAccess writes one line for each finished request: never its query string, headers or body, which hold tokens

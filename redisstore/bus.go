@@ -103,6 +103,9 @@ func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
 	if err := ctx.Err(); err != nil {
 		return registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
 	}
+	// The waiting for the batch before this one counts: a caller must hear soon that Redis does not answer.
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
 	payload, err := encodeEnvelope(e)
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidRequest, "The arguments are not valid JSON.").With(registry.DispatchedNo)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	sendTimeout = 900 * time.Millisecond // for one batch to leave: one connection from the pool, one round trip
+	sendTimeout = 800 * time.Millisecond // for one batch to leave: one connection from the pool, one round trip
 	repliesTTL  = 60 * time.Second       // of a reply list; its pod reads at once or never
 )
 

@@ -66,10 +66,11 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 			return own, nil
 		}
 		winner, err := s.ReadCall(ctx, own.Tenant, holder)
-		if !registry.IsCallNotFound(err) {
+		if err != nil && !registry.IsCallNotFound(err) || err == nil && !winner.NeverRan() {
 			return winner, err
 		}
-		// Keys outlive records: nobody can say any more what became of that call, so the key is free.
+		// Keys outlive records: nobody can say any more what became of that call, so the key is free. It is also if its
+		// call is known never to have run, because then it is to be asked again.
 		b = s.conn.batch()
 		c = b.eval(scriptSetIf, []string{key}, holder, own.CallID, s.idemTTL)
 	}
@@ -87,7 +88,11 @@ func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Rec
 	if !taken {
 		return registry.Record{}, registry.ErrNoCall
 	}
-	return s.ReadCall(ctx, tenant, holder)
+	r, err := s.ReadCall(ctx, tenant, holder)
+	if err == nil && r.NeverRan() {
+		return registry.Record{}, registry.ErrNoCall
+	}
+	return r, err
 }
 
 // undoCall removes what was written for a call that will not run. If it cannot, the record ends as expired by itself.
@@ -172,7 +177,7 @@ func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error 
 		}
 		identity := identityFields(r)
 		args := []any{
-			s.retention, string(registry.StateSucceeded), string(registry.StateFailed), flag(r.State.Final()), len(identity),
+			s.retention, string(registry.StateSucceeded), string(registry.StateFailed), r.TimeLeft().Milliseconds(), len(identity),
 		}
 		args = append(append(args, identity...), progressFields(r)...)
 		args = append(append(args, outcome...), fieldRest, constant)

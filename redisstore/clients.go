@@ -13,9 +13,9 @@ import (
 
 // Timeouts of all clients. They bound what a caller waits for a Redis that does not answer.
 const (
-	dialTimeout  = 900 * time.Millisecond
-	ioTimeout    = 900 * time.Millisecond
-	poolTimeout  = time.Second
+	dialTimeout  = 800 * time.Millisecond
+	ioTimeout    = 800 * time.Millisecond
+	poolTimeout  = 800 * time.Millisecond
 	commandPool  = 64      // connections for commands, per server
 	listenerPool = 2       // connections for blocking reads, per server
 	followerPool = 32      // connections for waiting for activity, per server

@@ -14,7 +14,7 @@ import (
 
 const (
 	streamField   = "d"         // the one field of every entry, JSON
-	maxCallEvents = 256         // kept of one call, roughly
+	maxCallEvents = 2048        // kept of one call, roughly
 	appendChunk   = 100         // entries appended by one script: it holds up the server
 	followBlock   = time.Second // how long one read waits: it cannot be called off
 )

@@ -37,6 +37,9 @@ func (l *Local) Fail(callID string, e *Error) bool {
 // settleDurable stores the answer before anybody hears of it.
 func (p *Presence) settleDurable(ctx context.Context, f *flight, r Result) bool {
 	moved, err := p.calls.MoveCall(ctx, f.key.Tenant, f.callID, eventOf(r, nil), Change{Session: f.key, Result: &r})
+	if IsCallNotFound(err) { // the store was emptied; whoever waits still gets the answer
+		return f.finish(Reply{Result: &r})
+	}
 	if err != nil {
 		p.log.Error("answer not stored", "call", f.callID, "error", err)
 		f.finish(Reply{Err: AsError(err).With(DispatchedYes)})
@@ -62,6 +65,9 @@ func (l *Local) settleLate(ctx context.Context, callID string, r Result) bool {
 		return f.finish(Reply{Result: &r})
 	}
 	moved, err := p.calls.MoveCall(ctx, l.key.Tenant, callID, eventOf(r, nil), Change{Session: l.key, Result: &r})
+	if IsCallNotFound(err) && waitABit(ctx) { // its caller may just have given up, and not have recorded it yet
+		moved, err = p.calls.MoveCall(ctx, l.key.Tenant, callID, eventOf(r, nil), Change{Session: l.key, Result: &r})
+	}
 	switch {
 	case err == nil && moved.Applied:
 		p.afterMove(moved)
@@ -73,6 +79,18 @@ func (l *Local) settleLate(ctx context.Context, callID string, r Result) bool {
 		return p.passOn(ctx, l, callID, r)
 	default:
 		p.log.Warn("late answer not stored", "call", callID, "error", err)
+		return false
+	}
+}
+
+// waitABit waits as long as a recorder may take to write. It reports false if ctx ends first.
+func waitABit(ctx context.Context) bool {
+	timer := time.NewTimer(3 * recorderPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
 		return false
 	}
 }
@@ -113,6 +131,11 @@ func (l *Local) Progress(callID string, progress, total *float64, message, chunk
 	}
 	if f.running.CompareAndSwap(false, true) {
 		f.sendReceipt()
+		// Once a call, or one talkative device would push everything else out of the feed.
+		l.presence.rec.activity(Activity{
+			Tenant: l.key.Tenant, Type: ActivityCallProgress, SessionID: l.key.Session, Reason: message,
+			Call: &Record{CallID: callID, Tenant: l.key.Tenant, SessionID: l.key.Session, State: StateRunning, Dispatched: DispatchedYes},
+		})
 		if f.durable {
 			l.presence.tasks.run(func(ctx context.Context) {
 				if m, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, callID, EventRun, Change{}); err == nil && m.Applied {
@@ -121,10 +144,6 @@ func (l *Local) Progress(callID string, progress, total *float64, message, chunk
 			})
 		}
 	}
-	l.presence.rec.activity(Activity{
-		Tenant: l.key.Tenant, Type: ActivityCallProgress, SessionID: l.key.Session, Reason: message,
-		Call: &Record{CallID: callID, Tenant: l.key.Tenant, SessionID: l.key.Session, State: StateRunning, Dispatched: DispatchedYes},
-	})
 	if progress != nil || message != "" || chunk != "" {
 		l.presence.rec.event(CallEvent{
 			Tenant: l.key.Tenant, CallID: callID, Type: CallEventProgress, At: time.Now().UTC(),

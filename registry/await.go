@@ -14,6 +14,9 @@ const lostAfter = 2 * time.Second
 // ErrAbandoned is the cause of a context whose call goes on without its caller: the device is not told to stop.
 var ErrAbandoned = errors.New("registry: the call goes on without its caller")
 
+// ErrDraining is the cause of a context that ends because its pod stops: the device goes on, its caller is told so.
+var ErrDraining = errors.New("registry: the pod is stopping")
+
 // await is the waiting for one answer.
 type await struct {
 	router     *Router
@@ -51,6 +54,11 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return Result{}, timedOut(a.call.Timeout, a.dispatched)
+			}
+			if errors.Is(causeOf(ctx), ErrDraining) {
+				e := Errorf(CodeDraining, "The gateway stopped before the device answered.")
+				e.RetryAfter = time.Second
+				return Result{}, e.With(a.dispatched)
 			}
 			if !errors.Is(causeOf(ctx), ErrAbandoned) {
 				cancel("the caller stopped waiting")

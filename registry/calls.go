@@ -34,6 +34,8 @@ type Calls struct {
 	rec      *recorder
 	log      *slog.Logger
 	wakes    wakes
+	untold   untold
+	active   sync.Map // ids of the durable calls that run on this pod
 
 	slots   chan struct{}
 	running sync.WaitGroup
@@ -91,8 +93,10 @@ func (c *Calls) Start(ctx context.Context, rec Record, run func(context.Context)
 		return stored, created, err
 	}
 	c.rec.event(stateEvent(stored))
+	c.active.Store(stored.CallID, nil)
 	c.running.Go(func() {
 		defer func() { <-c.slots }()
+		defer c.active.Delete(stored.CallID)
 		res, err := run(c.ctx)
 		if errors.Is(context.Cause(c.ctx), ErrAbandoned) {
 			return // whoever reads the record brings it to its end
@@ -114,6 +118,10 @@ func (c *Calls) conclude(rec Record, res Result, runErr error) {
 	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, eventOf(res, runErr), change)
 	if err != nil {
 		c.log.Warn("end of a call not stored", "call", rec.CallID, "error", err)
+		rec.Timeline = slices.Clone(rec.Timeline)
+		rec.Apply(eventOf(res, runErr), change, time.Now().UTC())
+		c.untold.put(rec) // who waits at this pod hears it all the same
+		c.wakes.wake(rec.CallID)
 		return
 	}
 	if moved.Applied {
@@ -162,6 +170,12 @@ func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Durat
 	for {
 		woken, stop := c.wakes.wait(callID) // before looking, or the wake-up could fall in between
 		rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
+		if known, ok := c.untold.get(tenant, callID); ok && err != nil {
+			rec, err = known, nil
+		}
+		if _, ours := c.active.Load(callID); ours && err != nil && wait > 0 {
+			rec, err = Record{CallID: callID, State: StateAccepted}, nil // the store lost it, but it runs here
+		}
 		if err != nil || rec.State.Final() || wait <= 0 {
 			stop()
 			if IsCallNotFound(err) {
@@ -187,10 +201,7 @@ func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Durat
 // Cancel gives a call up, wherever it runs, and returns its record. Cancelling what is final changes nothing.
 func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (Record, error) {
 	if w := c.router.waiters.abandon(tenant, callID); w != nil && w.record.Mode == ModeSync && w.record.IdempotencyKey == "" {
-		rec := w.record // there may be none in the store yet
-		rec.Timeline = slices.Clone(rec.Timeline)
-		rec.Apply(EventCancel, Change{Err: Errorf(CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
-		return rec, nil
+		return c.cancelled(ctx, w)
 	}
 	rec, err := c.store.ReadCall(ctx, tenant, callID)
 	if err != nil {
@@ -213,6 +224,31 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (Record, erro
 	}
 	c.spread(ctx, moved.Record)
 	return moved.Record, nil
+}
+
+// cancelled returns the record of a light call that was just cancelled here, as soon as its caller has recorded how it
+// stands: whether the device had seen it, or even answered, is not known before.
+func (c *Calls) cancelled(ctx context.Context, w *waiter) (Record, error) {
+	look := time.NewTicker(recorderPause / 2)
+	defer look.Stop()
+	limit := time.NewTimer(cancelWait + watchPause)
+	defer limit.Stop()
+	for {
+		select {
+		case <-look.C:
+			if rec, err := c.store.ReadCall(ctx, w.record.Tenant, w.record.CallID); err == nil && rec.State.Final() {
+				return rec, nil
+			}
+		case <-limit.C:
+			rec := *w.record
+			rec.Timeline = slices.Clone(rec.Timeline[:1]) // the rest belongs to its caller
+			rec.State, rec.Dispatched = StateAccepted, DispatchedUnknown
+			rec.Apply(EventCancel, Change{Err: Errorf(CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
+			return rec, nil
+		case <-ctx.Done():
+			return Record{}, ctx.Err()
+		}
+	}
 }
 
 // spread tells the pods that have to do with a cancelled call: the one that waits for it and the one whose socket it

@@ -100,7 +100,7 @@ const (
 	ActivityDisconnected = "session.disconnected"
 	ActivityTools        = "session.tools"
 	ActivityCall         = "call.finished"
-	ActivityCallProgress = "call.progress" // the device has begun, or says how far it is; the call's own log has the rest
+	ActivityCallProgress = "call.progress" // the device has begun; the call's own log has the rest
 	ActivityPodDied      = "pod.died"
 )
 

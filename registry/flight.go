@@ -18,6 +18,7 @@ const expiryGrace = 200 * time.Millisecond
 type flight struct {
 	key     Key
 	callID  string
+	home    atomic.Pointer[Local] // the connection it waits at; the next one of the session may take it over
 	durable bool
 	reply   func(Reply) // called at most once with the final reply; may be called with receipts before
 	done    atomic.Bool
@@ -74,6 +75,7 @@ func (l *Local) deliver(ctx context.Context, c DeviceCall, durable bool, reply f
 			With(DispatchedNo)
 	}
 	f := &flight{key: l.key, callID: c.ID, durable: durable, reply: reply}
+	f.home.Store(l)
 	if err := l.board(f, c.Timeout); err != nil {
 		return err
 	}
@@ -83,7 +85,19 @@ func (l *Local) deliver(ctx context.Context, c DeviceCall, durable bool, reply f
 			return err
 		}
 	}
-	if f.done.Load() { // cancelled, or the socket is gone, while it was claimed
+	err := l.hand(f, c)
+	if err != nil && durable {
+		l.unclaimCall(ctx, c.ID)
+	}
+	return err
+}
+
+// hand gives a call that is aboard to the socket.
+func (l *Local) hand(f *flight, c DeviceCall) error {
+	if f.done.Load() { // while it was claimed
+		if l.isClosed() {
+			return notConnected()
+		}
 		return Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
 	}
 	if err := l.conn.Deliver(c); err != nil {
@@ -93,10 +107,25 @@ func (l *Local) deliver(ctx context.Context, c DeviceCall, durable bool, reply f
 	return nil
 }
 
+func (l *Local) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+// unclaimCall gives a claim back: the device has not seen the call, so another pod may take it, or it may be refused.
+func (l *Local) unclaimCall(ctx context.Context, callID string) {
+	if _, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, callID, EventReturn, Change{}); err != nil {
+		l.presence.log.Warn("claim of a call not given back", "call", callID, "error", err)
+	}
+}
+
 // claimCall makes this pod the one that delivers a durable call. Nobody else can from then on.
 func (l *Local) claimCall(ctx context.Context, callID string) error {
 	moved, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, callID, EventDeliver, Change{Owner: l.presence.pod})
 	switch {
+	case IsCallNotFound(err): // the store was emptied since the record was written
+		return StoreUnavailable("claim call", err).With(DispatchedNo)
 	case err != nil:
 		return AsError(err).With(DispatchedNo)
 	case !moved.Applied:
@@ -126,7 +155,7 @@ func (l *Local) board(f *flight, timeout time.Duration) error {
 		l.flights = make(map[string]*flight)
 	}
 	l.flights[f.callID] = f
-	f.expiry = time.AfterFunc(timeout+expiryGrace, func() { l.forget(f.callID) })
+	f.expiry = time.AfterFunc(timeout+expiryGrace, func() { f.home.Load().forget(f.callID) })
 	f.notice = time.AfterFunc(receiptAfter, f.sendReceipt)
 	return nil
 }

@@ -223,6 +223,28 @@ func (l *Local) Close(ctx context.Context) {
 	}
 }
 
+// rejoin takes over the calls in flight of the connection before this one.
+func (l *Local) rejoin(flights []*flight) {
+	l.mu.Lock()
+	closed := l.closed
+	for _, f := range flights {
+		if closed {
+			break
+		}
+		if l.flights == nil {
+			l.flights = make(map[string]*flight)
+		}
+		l.flights[f.callID] = f
+		f.home.Store(l)
+	}
+	l.mu.Unlock()
+	for _, f := range flights {
+		if closed {
+			f.loseConnection()
+		}
+	}
+}
+
 // InFlight returns how many calls wait for an answer of this device.
 func (l *Local) InFlight() int {
 	l.mu.Lock()

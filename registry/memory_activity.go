@@ -14,7 +14,7 @@ import (
 
 const (
 	feedTTL       = 24 * time.Hour // life of a feed after the last entry
-	maxCallEvents = 256            // kept of one call
+	maxCallEvents = 2048           // kept of one call
 	maxMemoryLogs = 100_000        // calls that have events
 )
 

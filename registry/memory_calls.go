@@ -89,13 +89,17 @@ func (m *Memory) CallByKey(_ context.Context, tenant, key string) (Record, error
 }
 
 // holderLocked returns the call that has an idempotency key. A key whose record has expired is free: nobody can say
-// any more what became of that call.
+// any more what became of that call. So is one whose call is known never to have run.
 func (m *Memory) holderLocked(key memoryCallKey, now time.Time) *memoryCall {
 	idem, ok := m.calls.keys[key]
 	if !ok || !now.Before(idem.expires) {
 		return nil
 	}
-	return m.callLocked(key.tenant, idem.callID, now)
+	holder := m.callLocked(key.tenant, idem.callID, now)
+	if holder != nil && holder.record.NeverRan() {
+		return nil
+	}
+	return holder
 }
 
 // roomLocked makes sure that there is room for one more record.
@@ -174,6 +178,9 @@ func (m *Memory) KeepCalls(_ context.Context, records []Record) error {
 			stored.record.fillIn(r)
 		default:
 			stored.record = r.clone()
+		}
+		if left := r.TimeLeft(); left > 0 && !stored.record.State.Final() {
+			stored.record.Deadline = now.UTC().Add(left)
 		}
 		m.extendLocked(stored, now)
 	}

@@ -42,6 +42,20 @@ func (o *orphans) take(key Key, callID string) *flight {
 	return f
 }
 
+// takeAll returns the flights of a session, and forgets them: its device is back on this pod.
+func (o *orphans) takeAll(key Key) []*flight {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var found []*flight
+	for id, f := range o.byID {
+		if f.key == key && f.resume.Stop() {
+			delete(o.byID, id)
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
 // fail ends all of them: the pod is closing.
 func (o *orphans) fail() {
 	o.mu.Lock()

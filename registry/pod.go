@@ -101,14 +101,17 @@ func (p *Pod) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls this pod runs for nobody in particular, releases what sessions are left, stops the
-// background work and gives up the lease, in this order. Sockets should be closed before. ctx bounds it; calls that
-// are still running then are abandoned: their devices go on, and their answers are kept.
+// Drain waits for the calls this pod runs for nobody in particular. Those still running when ctx ends are abandoned:
+// their devices go on, and their answers are kept.
+func (p *Pod) Drain(ctx context.Context) { p.Calls.close(ctx) }
+
+// Close releases what sessions are left, stops the background work and gives up the lease, in this order. Sockets should
+// be closed, and the pod drained, before. ctx bounds it.
 func (p *Pod) Close(ctx context.Context) error {
 	if p.cancel == nil {
 		return nil
 	}
-	p.Calls.close(ctx)
+	p.Drain(ctx)
 	for _, l := range p.Presence.All() {
 		l.Close(ctx)
 	}

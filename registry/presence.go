@@ -84,6 +84,7 @@ func (p *Presence) Open(ctx context.Context, s Session, c Conn) (l *Local, resum
 	if old := p.adopt(l); old != nil {
 		old.replaced()
 	}
+	l.rejoin(p.orphans.takeAll(l.key))
 	p.rec.activity(Activity{Tenant: s.Tenant, Type: ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID})
 	return l, claim.Previous != nil, nil
 }

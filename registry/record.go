@@ -71,6 +71,16 @@ func (r *Record) digest() {
 	}
 }
 
+// TimeLeft returns how long a call that was kept while it runs has left, by the clock of the pod that runs it: at least a
+// millisecond, zero if it is final.
+func (r Record) TimeLeft() time.Duration {
+	if r.State.Final() || len(r.Timeline) == 0 {
+		return 0
+	}
+	limit := r.Timeline[0].At.Add(time.Duration(r.TimeoutMS) * time.Millisecond)
+	return max(time.Until(limit), time.Millisecond)
+}
+
 // Modes of a call.
 const (
 	ModeSync  = "sync"
@@ -116,6 +126,9 @@ type Change struct {
 	Result   *Result // with EventSucceed and EventFail
 	Err      *Error  // with the failures
 }
+
+// NeverRan reports whether the call has ended and certainly did not reach a device.
+func (r Record) NeverRan() bool { return r.State.Final() && r.Dispatched == DispatchedNo }
 
 // Outcome returns how the call ended for its caller: a result, or an error. It is only for final states.
 func (r Record) Outcome() (Result, error) {

@@ -94,12 +94,15 @@ func (r *recorder) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			for r.flush() {
+			for { // what is left, unless the store does not take it
+				if more, err := r.flush(); !more || err != nil {
+					return
+				}
 			}
-			return
 		case <-r.wake:
 		}
-		for r.flush() {
+		for more := true; more && ctx.Err() == nil; {
+			more, _ = r.flush() // failures are logged there
 		}
 		// Lines that come soon after one another leave together.
 		pause.Reset(recorderPause)
@@ -110,11 +113,11 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// flush writes one batch. It reports whether there was one.
-func (r *recorder) flush() bool {
+// flush writes one batch. It reports whether there was one, and what kept it from being written.
+func (r *recorder) flush() (more bool, failure error) {
 	batch := r.take()
 	if batch.len() == 0 {
-		return false
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
@@ -131,9 +134,10 @@ func (r *recorder) flush() bool {
 		if err != nil {
 			r.dropped.Add(1)
 			r.log.Warn("not recorded", "what", what, "error", err)
+			failure = err
 		}
 	}
-	return true
+	return true, failure
 }
 
 func (r *recorder) take() recorded {

@@ -52,13 +52,14 @@ const (
 	EventLose    Event = "lose"     // connection or pod gone
 	EventReject  Event = "reject"   // refused before it reached a device
 	EventExpire  Event = "expire"   // not taken before the deadline
+	EventReturn  Event = "return"   // the socket did not take it after all; said by the pod that claimed it, nobody else
 )
 
 // Events returns every event.
 func Events() []Event {
 	return []Event{
 		EventRoute, EventDeliver, EventRun, EventSucceed, EventFail, EventCancel, EventTimeOut, EventLose,
-		EventReject, EventExpire,
+		EventReject, EventExpire, EventReturn,
 	}
 }
 
@@ -75,7 +76,7 @@ func transitions() map[State]map[Event]State {
 	return map[State]map[Event]State{
 		StateAccepted:  union(map[Event]State{EventRoute: StateRouted}, delivering, answered, ended, undelivered),
 		StateRouted:    union(delivering, answered, ended, undelivered),
-		StateDelivered: union(map[Event]State{EventRun: StateRunning}, answered, ended),
+		StateDelivered: union(map[Event]State{EventRun: StateRunning, EventReturn: StateAccepted}, answered, ended),
 		StateRunning:   union(answered, ended),
 		// The failure a device reports of a call it was told to cancel is no news.
 		StateCancelled: map[Event]State{EventSucceed: StateSucceeded}, // late

@@ -7,24 +7,24 @@ import (
 
 // expectedMoves is the state machine written out by hand: one line per state, one word per event in the order of
 // Events; '-' where the event means nothing.
-var expectedMoves = map[State][10]State{
-	//               route     deliver      run        succeed      fail      cancel       time_out     lose    reject      expire
-	StateAccepted:  {"routed", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired"},
-	StateRouted:    {"-", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired"},
-	StateDelivered: {"-", "-", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-"},
-	StateRunning:   {"-", "-", "-", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-"},
-	StateSucceeded: {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
-	StateFailed:    {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
-	StateCancelled: {"-", "-", "-", "succeeded", "-", "-", "-", "-", "-", "-"},
-	StateTimedOut:  {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-"},
-	StateLost:      {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-"},
-	StateRejected:  {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
-	StateExpired:   {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+var expectedMoves = map[State][11]State{
+	//               route     deliver      run        succeed      fail      cancel       time_out     lose    reject      expire     return
+	StateAccepted:  {"routed", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired", "-"},
+	StateRouted:    {"-", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired", "-"},
+	StateDelivered: {"-", "-", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-", "accepted"},
+	StateRunning:   {"-", "-", "-", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-", "-"},
+	StateSucceeded: {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateFailed:    {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateCancelled: {"-", "-", "-", "succeeded", "-", "-", "-", "-", "-", "-", "-"},
+	StateTimedOut:  {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-", "-"},
+	StateLost:      {"-", "-", "-", "succeeded", "failed", "-", "-", "-", "-", "-", "-"},
+	StateRejected:  {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
+	StateExpired:   {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
 }
 
 func TestEveryMove(t *testing.T) {
 	order := []Event{
-		"route", "deliver", "run", "succeed", "fail", "cancel", "time_out", "lose", "reject", "expire",
+		"route", "deliver", "run", "succeed", "fail", "cancel", "time_out", "lose", "reject", "expire", "return",
 	}
 	if !slices.Equal(Events(), order) {
 		t.Fatalf("events %v: change the table with them", Events())

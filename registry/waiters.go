@@ -9,7 +9,7 @@ import (
 type waiter struct {
 	pod       string        // the pod that was asked; empty when it is this one
 	since     time.Time     // when it was asked
-	record    Record        // of the call, as it was then
+	record    *Record       // of the call; only what never changes may be read by others than its caller
 	final     chan Reply    // capacity 1: the answer, sent once
 	receipt   chan bool     // capacity 1: the call was written to the socket; true when the device has begun
 	abandoned chan struct{} // capacity 1: somebody cancelled the call
@@ -40,7 +40,7 @@ func newWaiters() *waiters { return &waiters{byID: make(map[string]*waiter)} }
 
 func (w *waiters) add(c Call, pod string) *waiter {
 	wt := &waiter{
-		pod: pod, since: time.Now(), record: *c.Record, final: make(chan Reply, 1), receipt: make(chan bool, 1), abandoned: make(chan struct{}, 1),
+		pod: pod, since: time.Now(), record: c.Record, final: make(chan Reply, 1), receipt: make(chan bool, 1), abandoned: make(chan struct{}, 1),
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

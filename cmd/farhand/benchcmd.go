@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
@@ -42,8 +43,8 @@ func (a *application) benchCommand() *cobra.Command {
 	f.IntVar(&o.Devices, "devices", 128, "devices to call")
 	f.IntVar(&o.Tools, "tools", 5, "tools of each device")
 	f.IntSliceVar(&o.Callers, "callers", []int{1, 64, 512}, "callers at once, one run for each number")
-	f.DurationVar(&o.Duration, "duration", 0, "measured time of one run (default 2s)")
-	f.DurationVar(&o.Warmup, "warmup", 0, "time before that (default a fifth of the duration)")
+	f.DurationVar(&o.Duration, "duration", 2*time.Second, "measured time of one run")
+	f.DurationVar(&o.Warmup, "warmup", 0, "time before that; 0 means a fifth of the duration")
 	f.IntVar(&o.Payload, "payload", 64, "bytes a call carries each way")
 	f.StringSliceVar(&o.Routes, "route", []string{bench.RouteLocal, bench.RouteCross}, "routes: local, cross")
 	f.IntVar(&o.Repeat, "repeat", 1, "runs of each, of which the median is printed")
@@ -54,7 +55,7 @@ func (a *application) benchCommand() *cobra.Command {
 	f.StringSliceVar(&o.Only, "only", nil, "rows of the target table to measure")
 	f.BoolVar(&growth, "growth", false, "print how cost grows instead; starts fleets of its own")
 	f.BoolVar(&o.Quick, "quick", false, "fractions of a second each: shows that it runs, not how fast")
-	f.StringVar(&o.Profiles, "profiles", "", "directory for CPU and allocation profiles of the pods; needs --reference")
+	f.StringVar(&o.Profiles, "profiles", "", "directory for CPU and allocation profiles of the pods: of calls at 512 callers, and of idle sessions; needs --reference")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	o.Token = env.ToMap(a.environ)[envPrefix+"TOKEN"]
 	return cmd
@@ -78,15 +79,14 @@ func (a *application) bench(ctx context.Context, o bench.Options, asJSON, growth
 
 // benchPodCommand is a pod that also says what its heap holds and writes profiles.
 func (a *application) benchPodCommand() *cobra.Command {
-	var profiles, name string
+	var profiles string
 	cmd := &cobra.Command{
 		Use: bench.PodCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod for a measurement",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.RunChild(cmd.Context(), a.in, a.out, profiles, name, a.serveChild)
+			return bench.RunChild(cmd.Context(), a.in, a.out, profiles, a.serveChild)
 		},
 	}
 	cmd.Flags().StringVar(&profiles, "profiles", "", "directory for profiles")
-	cmd.Flags().StringVar(&name, "name", "pod", "first part of their names")
 	return cmd
 }
 
@@ -111,7 +111,7 @@ func (a *application) benchReferenceCommand() *cobra.Command {
 	serve := &cobra.Command{
 		Use: "serve", Args: cobra.NoArgs, Short: "Run one pod of it",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.RunChild(cmd.Context(), a.in, a.out, "", "", func(ctx context.Context, ready func()) error {
+			return bench.RunChild(cmd.Context(), a.in, a.out, "", func(ctx context.Context, ready func()) error {
 				if err := bench.ServeReference(ctx, addr, redis, pod, ready); err != nil {
 					return fmt.Errorf("reference: %w", err)
 				}

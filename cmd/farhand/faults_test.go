@@ -63,12 +63,22 @@ func TestRollingRestart(t *testing.T) {
 		}
 	}
 	book.audit(t, executed)
+	succeeded := 0
 	for _, e := range book.entries {
+		if e.Success {
+			succeeded++
+		}
+		if e.cut {
+			t.Errorf("a connection broke in the middle of a call: %+v", e)
+		}
 		// Between its two pods a device is not connected, or back but has not registered yet. Nothing else may happen.
 		between := e.Dispatched == "no" && (e.Code == "not_connected" || e.Code == "tool_not_found")
 		if !e.broken && !e.Success && !between {
 			t.Errorf("a rolling restart cost a call: %+v", e)
 		}
+	}
+	if succeeded != len(executed) {
+		t.Errorf("%d calls were run, %d succeeded", len(executed), succeeded)
 	}
 }
 
@@ -118,7 +128,7 @@ func TestRedisAway(t *testing.T) {
 					t.Errorf("redis %s: a local call: %+v after %v", away.name, a, took)
 				}
 				a, took := call(i, 1-i)
-				if a.status != http.StatusServiceUnavailable || a.Code != "store_unavailable" || took > 1500*time.Millisecond {
+				if a.status != http.StatusServiceUnavailable || a.Code != "store_unavailable" || took > time.Second+200*time.Millisecond {
 					t.Errorf("redis %s: a remote call: %+v after %v", away.name, a, took)
 				}
 			}

@@ -38,7 +38,10 @@ type Gateway struct {
 	server   *http.Server
 	listener net.Listener
 	draining atomic.Bool
-	serveErr chan error
+	clients  atomic.Int64 // open HTTP connections
+
+	endRequests context.CancelCauseFunc // tells the requests that are left when stopping must come to an end
+	serveErr    chan error
 }
 
 // NewGateway connects to the store, starts the pod and listens. Devices and callers are served once it returns.
@@ -84,8 +87,12 @@ func (g *Gateway) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var base context.Context
+	base, g.endRequests = context.WithCancelCause(context.Background())
 	g.server = &http.Server{
-		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnState:   g.countClients,
+		Handler:     handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
 	go func() { g.serveErr <- g.server.Serve(g.listener) }()
@@ -189,12 +196,17 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.devices.Close(gentle))
 	}
 	if g.server != nil {
+		g.turnAway(gentle)
+		last := time.AfterFunc(time.Until(reserved(gentle)), func() { g.endRequests(registry.ErrDraining) })
 		errs = append(errs, g.server.Shutdown(gentle))
+		last.Stop()
+		g.endRequests(registry.ErrDraining)
 	} else if g.listener != nil {
 		errs = append(errs, g.listener.Close())
 	}
 	if g.pod != nil {
-		errs = append(errs, g.pod.Close(gentle))
+		g.pod.Drain(gentle)
+		errs = append(errs, g.pod.Close(ctx))
 	}
 	if g.bus != nil {
 		errs = append(errs, g.bus.Close(ctx))
@@ -203,6 +215,35 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.redis.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// countClients keeps the number of open HTTP connections. Sockets are not among them.
+func (g *Gateway) countClients(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		g.clients.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		g.clients.Add(-1)
+	}
+}
+
+// turnAwayTime is how long callers have to learn, from the answer to their next request, that they should connect anew.
+const turnAwayTime = 500 * time.Millisecond
+
+// turnAway gives callers that keep their connection open time to leave it. Closing it under a request that is just
+// being sent would leave its caller without an answer.
+func (g *Gateway) turnAway(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, turnAwayTime)
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for g.clients.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
 }
 
 // reserved returns when the gentle part of stopping must be over.

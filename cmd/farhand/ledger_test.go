@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -42,6 +43,7 @@ type ledger struct {
 type ledgerEntry struct {
 	answer
 	broken bool // the connection to the asked pod broke: the caller knows nothing
+	cut    bool // and not because nobody listened there
 	limit  time.Duration
 	took   time.Duration
 	when   time.Time
@@ -98,7 +100,11 @@ func TestLedger(t *testing.T) {
 // call makes one call and writes down how it went.
 func (b *ledger) call(url string) {
 	e := ledgerEntry{limit: time.Duration(500+rand.IntN(2500)) * time.Millisecond, when: time.Now()}
-	body := fmt.Sprintf(`{"args":{"nonce":"%x"},"timeout_ms":%d}`, rand.Uint64(), e.limit.Milliseconds())
+	nonce, extra := rand.Uint64(), ""
+	if rand.IntN(3) == 0 { // durable calls must agree as well
+		extra = fmt.Sprintf(`,"idempotency_key":"k%x"`, nonce)
+	}
+	body := fmt.Sprintf(`{"args":{"nonce":"%x"},"timeout_ms":%d%s}`, nonce, e.limit.Milliseconds(), extra)
 	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("%s/api/sessions/device-%d/tools/work/call", url, rand.IntN(ledgerDevices)), strings.NewReader(body))
 	if err != nil {
 		panic(err)
@@ -108,8 +114,8 @@ func (b *ledger) call(url string) {
 	resp, err := http.DefaultClient.Do(req)
 	e.took = time.Since(e.when)
 	if err != nil {
-		e.broken = true
-		if e.took < 10*time.Millisecond { // nobody listens there just now
+		e.broken, e.cut = true, !errors.Is(err, syscall.ECONNREFUSED)
+		if !e.cut {
 			pause := time.NewTimer(20 * time.Millisecond)
 			<-pause.C
 		}

@@ -107,10 +107,10 @@ var keptTests = []subtest{
 			_, err := f.store.CallEvents(f.ctx, f.tenant, "c1", id)
 			f.wantCode(err, registry.CodeInvalidRequest)
 		}
-		f.note("c1", 2000)
+		f.note("c1", 4500)
 		all = f.events("c1", "")
-		if n := len(all); n < 256 || n > 500 || *all[n-1].Progress != 1999 {
-			f.Errorf("%d events of a log of about 256", n)
+		if n := len(all); n < 2048 || n > 2500 || *all[n-1].Progress != 4499 {
+			f.Errorf("%d events of a log of about 2048", n)
 		}
 	}},
 }
@@ -170,6 +170,15 @@ var keyTests = []subtest{
 			f.Errorf("%+v, %v, %v", got, created, err)
 		}
 	}},
+	{name: "a key whose call never ran is free", run: func(f *fixture) {
+		f.create(f.keyed("c1", "k"))
+		f.move("c1", registry.EventReject, registry.Change{Err: registry.Errorf(registry.CodeNotConnected, "gone")})
+		_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
+		f.wantCode(err, registry.CodeCallNotFound)
+		if r, created, err := f.store.CreateCall(f.ctx, f.keyed("c2", "k")); err != nil || !created || r.CallID != "c2" {
+			f.Errorf("%+v, %v, %v", r, created, err)
+		}
+	}},
 	{name: "a key is freed only by its call", run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
 		f.freeKey(f.tenant, "c2")
@@ -188,6 +197,7 @@ var keyTests = []subtest{
 	}},
 	{name: "a key whose record has expired can be taken again", options: Options{Retention: briefly}, run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
+		f.move("c1", registry.EventDeliver, registry.Change{})
 		f.move("c1", registry.EventCancel, registry.Change{})
 		if r, created, err := f.store.CreateCall(f.ctx, f.keyed("c2", "k")); err != nil || created || r.CallID != "c1" {
 			f.Fatalf("%+v, %v, %v", r, created, err)

@@ -130,7 +130,7 @@ func TestTargets(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, v := range r.Targets {
 		seen[v.Row] = true
-		if v.What == "" || v.Target == "" || v.Measured == "" {
+		if v.What == "" || v.Target == "-" || v.Measured == "" {
 			t.Errorf("incomplete: %+v", v)
 		}
 	}
@@ -139,7 +139,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("no verdict on %s", row)
 		}
 	}
-	for _, name := range []string{"pod0.cpu.pprof", "pod1.allocs.pprof"} {
+	for _, name := range []string{"call-pod0.cpu.pprof", "call-pod1.allocs.pprof", "idle-pod0.allocs.pprof"} {
 		if info, err := os.Stat(filepath.Join(o.Profiles, name)); err != nil || info.Size() == 0 {
 			t.Errorf("profile %s: %v", name, err)
 		}

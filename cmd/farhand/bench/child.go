@@ -11,15 +11,16 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"strings"
 )
 
 // RunChild runs serve as a child of a measurement: it says when it is serving, answers what it is asked on its
-// standard input, and ends when that ends. If profiles is not empty, a CPU profile of the time between "profile" and
-// "stop", and an allocation profile of the same process, are written there under the given name.
-func RunChild(ctx context.Context, in io.Reader, out io.Writer, profiles, name string, serve func(ctx context.Context, ready func()) error) error {
+// standard input, and ends when that ends. It can be asked for a CPU profile of the time between "profile" and "stop",
+// with what was allocated before and after: they are written to the directory profiles, under the name it is given.
+func RunChild(ctx context.Context, in io.Reader, out io.Writer, profiles string, serve func(ctx context.Context, ready func()) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := childSide{out: out, dir: profiles, name: name}
+	c := childSide{out: out, dir: profiles}
 	go func() {
 		defer cancel()
 		for lines := bufio.NewScanner(in); lines.Scan(); {
@@ -40,6 +41,7 @@ type childSide struct {
 }
 
 func (c *childSide) handle(command string) error {
+	command, c.name = cutName(command, c.name)
 	switch command {
 	case "memory":
 		return c.memory()
@@ -50,6 +52,14 @@ func (c *childSide) handle(command string) error {
 	default:
 		return fmt.Errorf("unknown command %q", command)
 	}
+}
+
+// cutName splits a command from the name after it, if there is one.
+func cutName(line, before string) (command, name string) {
+	if command, name, ok := strings.Cut(line, " "); ok {
+		return command, filepath.Base(name)
+	}
+	return line, before
 }
 
 // memory answers with what is in use once everything that can be freed is freed.

@@ -27,6 +27,8 @@ const (
 const (
 	dialAtOnce   = 64              // handshakes under way at once; more only queue up in the pod
 	readyTimeout = 2 * time.Minute // for all devices of a swarm to be registered
+	connectTries = 5
+	connectPause = 200 * time.Millisecond // longer after every try
 )
 
 // echoTool is the tool callers ask for.
@@ -43,7 +45,8 @@ type swarm struct {
 
 	sessions   []string
 	registered atomic.Int64
-	lost       atomic.Int64 // connections that ended before the swarm did
+	refused    atomic.Int64 // connections that ended before they were registered
+	lost       atomic.Int64 // connections that ended later, but before the swarm did
 	failure    atomic.Pointer[error]
 }
 
@@ -91,13 +94,25 @@ func (s *swarm) close() {
 	s.work.Wait()
 }
 
-// live is the life of one device. A device that is cut off stays away: what is measured then is the pod's fault.
+// live is the life of one device. One that a busy pod sends away before it is registered comes back, as any would; one
+// that is cut off later stays away: what is measured then is the pod's fault.
 func (s *swarm) live(addr, session string) {
-	d := device{swarm: s}
-	err := d.run(addr, session)
-	if s.ctx.Err() == nil {
-		s.lost.Add(1)
-		s.failure.CompareAndSwap(nil, &err)
+	for try := 1; ; try++ {
+		d := device{swarm: s}
+		err := d.run(addr, session)
+		switch {
+		case s.ctx.Err() != nil:
+			return
+		case d.registered || try == connectTries:
+			s.lost.Add(1)
+			s.failure.CompareAndSwap(nil, &err)
+			return
+		}
+		s.refused.Add(1)
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(time.Duration(try) * connectPause):
+		}
 	}
 }
 
@@ -125,6 +140,8 @@ type device struct {
 	reader *bufio.Reader
 	in     []byte
 	out    []byte
+
+	registered bool
 }
 
 func (d *device) run(addr, session string) error {
@@ -225,7 +242,7 @@ func (d *device) handle(frame []byte) error {
 		if bytes.Contains(frame, []byte(`"rejected"`)) {
 			return fmt.Errorf("tools were rejected: %s", frame)
 		}
-		d.in, d.out = nil, nil // what the handshake needed
+		d.in, d.out, d.registered = nil, nil, true // the buffers were for the handshake
 		d.swarm.registered.Add(1)
 	}
 	return nil

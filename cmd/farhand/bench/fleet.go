@@ -63,7 +63,7 @@ func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) 
 	}, settings...)
 	args := []string{PodCommand}
 	if f.profiles != "" {
-		args = append(args, "--profiles", f.profiles, "--name", "pod"+strconv.Itoa(len(f.pods)))
+		args = append(args, "--profiles", f.profiles)
 	}
 	pod, err := startChild(ctx, f.program, addr, env, args...)
 	if err != nil {
@@ -92,10 +92,13 @@ func (f *fleet) addReferences(ctx context.Context, n int) ([]*child, error) {
 	return list, nil
 }
 
-// profile writes profiles of the pods while run runs.
-func (f *fleet) profile(pods []*child, run func() error) error {
-	for _, p := range pods {
-		if _, err := io.WriteString(p.stdin, "profile\n"); err != nil {
+// profile writes profiles of the pods while run runs, if profiles are wanted.
+func (f *fleet) profile(name string, pods []*child, run func() error) error {
+	if f.profiles == "" {
+		return nil
+	}
+	for i, p := range pods {
+		if _, err := fmt.Fprintf(p.stdin, "profile %s-pod%d\n", name, i); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ type Options struct {
 	Reference bool     // measure the references too, and print the target table
 	Only      []string // of the rows of the target table; empty: all
 	Quick     bool     // fractions of a second and small numbers: does it run, not how fast
-	Profiles  string   // directory for profiles of the pods at the most callers on the route cross; empty: none
+	Profiles  string   // directory for profiles of the pods, of calls at 512 callers and of idle sessions; empty: none
 
 	Program string    // this program, for children
 	Out     io.Writer // results
@@ -65,8 +66,8 @@ func (o *Options) Fill() error {
 	setDefault(&o.Warmup, o.Duration/5)
 	for i, pod := range o.Pods {
 		o.Pods[i] = strings.TrimSuffix(pod, "/")
-		if !strings.HasPrefix(pod, "http://") {
-			return fmt.Errorf("--pods %s: must be an http:// URL; TLS would be most of what is measured", pod)
+		if u, err := url.Parse(o.Pods[i]); err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" {
+			return fmt.Errorf("--pods %s: must be of the form http://host:port; TLS would be most of what is measured", pod)
 		}
 	}
 	for _, n := range o.Callers {

@@ -138,9 +138,13 @@ func (r *redisProbe) monitor() (stop func() map[string]int, err error) {
 		return nil, err
 	}
 	reader := bufio.NewReaderSize(conn, 1<<16)
-	if line, err := reader.ReadString('\n'); err != nil || !strings.HasPrefix(line, "+OK") {
+	line, err := reader.ReadString('\n')
+	if err == nil && !strings.HasPrefix(line, "+OK") {
+		err = fmt.Errorf("MONITOR: %s", line)
+	}
+	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("MONITOR: %q %w", line, err)
+		return nil, err
 	}
 	kinds := make(map[string]int)
 	done := make(chan struct{})

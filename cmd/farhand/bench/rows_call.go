@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // manyCallers is where throughput must still be about what it is at fewCallers.
@@ -11,6 +12,9 @@ const (
 	fewCallers  = 64
 	manyCallers = 1024
 )
+
+// profileTime is how long a profile is taken: at a hundred samples a second that is enough to trust its top entries.
+const profileTime = 8 * time.Second
 
 // sideBySide measures calls over HTTP, on both routes, on pods of ours and of the reference that share a Redis.
 func (l *lab) sideBySide(ctx context.Context) ([]line, error) {
@@ -47,12 +51,14 @@ func (l *lab) sideBySide(ctx context.Context) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.Profiles != "" {
-		err = f.profile(f.pods[:2], func() error {
-			_, err := ours.measure(ctx, l.Options, f.probe, RouteCross, 512)
-			return err
-		})
-	}
+	err = f.profile("call", f.pods[:2], func() error {
+		o := *l.Options
+		if !o.Quick {
+			o.Duration = max(o.Duration, profileTime)
+		}
+		_, err := ours.measure(ctx, &o, f.probe, RouteCross, 512)
+		return err
+	})
 	return append(lines, local...), err
 }
 

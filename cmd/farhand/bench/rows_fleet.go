@@ -100,17 +100,17 @@ func (l *lab) oneDeath(ctx context.Context, f *fleet, id string, sessions int, l
 // listed returns how many sessions the listings of the first pod show: the grouped one counts, the other is asked
 // whether there is any at all.
 func (f *fleet) listed(ctx context.Context) (int, error) {
-	status, body, _, err := get(ctx, f.pods[0].url+"/api/tools?view=grouped", "")
-	if err != nil || status != http.StatusOK {
-		return 0, fmt.Errorf("grouped listing: %d %s %w", status, body, err)
+	body, _, err := get(ctx, f.pods[0].url+"/api/tools?view=grouped", "", http.StatusOK)
+	if err != nil {
+		return 0, err
 	}
 	n, err := groupedSessions(body)
 	if err != nil || n > 0 {
 		return n, err
 	}
-	status, body, _, err = get(ctx, f.pods[0].url+"/api/sessions?limit=1", "")
-	if err != nil || status != http.StatusOK {
-		return 0, fmt.Errorf("list of sessions: %d %s %w", status, body, err)
+	body, _, err = get(ctx, f.pods[0].url+"/api/sessions?limit=1", "", http.StatusOK)
+	if err != nil {
+		return 0, err
 	}
 	return strings.Count(string(body), `"session_id"`), nil
 }

@@ -19,7 +19,8 @@ const (
 type memoryFigures struct {
 	sessions   int
 	resident   float64 // of the pod
-	heap       float64 // of the pod, with stacks
+	heap       float64 // of the pod
+	stacks     float64 // of the pod
 	redis      float64
 	goroutines float64
 }
@@ -36,13 +37,15 @@ func (l *lab) idleMemory(ctx context.Context) (memoryFigures, error) {
 		if err != nil {
 			return f, err
 		}
-		l.step("%d idle sessions: %.1f KB resident, %.1f KB heap and stacks, %.0f bytes in Redis, each", sessions, f.resident/1e3, f.heap/1e3, f.redis)
+		l.step("%d idle sessions: %.1f KB resident (heap %.1f, stacks %.1f), %.0f bytes in Redis, each",
+			sessions, f.resident/1e3, f.heap/1e3, f.stacks/1e3, f.redis)
 		runs = append(runs, f)
 	}
 	return memoryFigures{
 		sessions:   sessions,
 		resident:   medianOf(runs, func(f memoryFigures) float64 { return f.resident }),
 		heap:       medianOf(runs, func(f memoryFigures) float64 { return f.heap }),
+		stacks:     medianOf(runs, func(f memoryFigures) float64 { return f.stacks }),
 		redis:      medianOf(runs, func(f memoryFigures) float64 { return f.redis }),
 		goroutines: medianOf(runs, func(f memoryFigures) float64 { return f.goroutines }),
 	}, nil
@@ -75,12 +78,12 @@ func (o *Options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigu
 	}
 	each := func(before, after int64) float64 { return float64(after-before) / float64(sessions) }
 	m.resident, m.redis = each(before.resident, after.resident), each(before.redis, after.redis)
-	m.heap = each(int64(before.Heap+before.Stacks), int64(after.Heap+after.Stacks))
+	m.heap, m.stacks = each(int64(before.Heap), int64(after.Heap)), each(int64(before.Stacks), int64(after.Stacks))
 	m.goroutines = each(int64(before.Goroutines), int64(after.Goroutines))
 	if lost := devices.lost.Load(); lost > 0 {
 		return m, fmt.Errorf("%d devices were cut off: %w", lost, *devices.failure.Load())
 	}
-	return m, nil
+	return m, f.profile("idle", f.pods, func() error { return nil })
 }
 
 // weight is what a fleet of one pod holds in memory.
@@ -113,7 +116,7 @@ func rowPodMemory(_ context.Context, l *lab) ([]Verdict, error) {
 		What: "memory per idle session with five tools, in the pod", Target: "≤ 14 KB", Met: m.resident <= podSessionBytes,
 		Measured: fmt.Sprintf("%.1f KB", m.resident/1e3),
 		Detail: fmt.Sprintf("growth of the resident set (smaps_rollup) with %d sessions, after the pod collected its garbage and gave back what is free; "+
-			"heap and stacks in use: %.1f KB, goroutines: %.1f", m.sessions, m.heap/1e3, m.goroutines),
+			"in use: heap %.1f KB, stacks %.1f KB; goroutines: %.1f", m.sessions, m.heap/1e3, m.stacks/1e3, m.goroutines),
 	}}, nil
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// get sends one request to a pod of our own and returns its answer.
-func get(ctx context.Context, url, etag string) (status int, body []byte, tag string, err error) {
+// get sends one request to a pod of our own and returns its answer, which must have the status.
+func get(ctx context.Context, url, etag string, status int) (body []byte, tag string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0, nil, "", err
+		return nil, "", err
 	}
 	req.Header.Set("Authorization", "Bearer "+benchToken)
 	if etag != "" {
@@ -24,11 +24,13 @@ func get(ctx context.Context, url, etag string) (status int, body []byte, tag st
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, nil, "", err
+		return nil, "", err
 	}
 	defer resp.Body.Close()
-	body, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, body, resp.Header.Get("ETag"), err
+	if body, err = io.ReadAll(resp.Body); err == nil && resp.StatusCode != status {
+		err = fmt.Errorf("GET %s: %s, want %d: %s", url, resp.Status, status, body)
+	}
+	return body, resp.Header.Get("ETag"), err
 }
 
 // groupedSessions returns how many sessions the grouped listing counts for the tool most of them offer.
@@ -82,28 +84,9 @@ func rowListing(ctx context.Context, l *lab) ([]Verdict, error) {
 	if err := f.probe.slowerThan(ctx, listingCommand); err != nil {
 		return nil, err
 	}
-	url := f.pods[0].url + "/api/tools?view=grouped"
-	var fresh, polled histogram
-	tag := ""
-	for i := range requests {
-		began := time.Now()
-		status, body, etag, err := get(ctx, url, "")
-		if err != nil || status != http.StatusOK {
-			return nil, fmt.Errorf("%s: %d %s %w", url, status, body, err)
-		}
-		fresh.record(time.Since(began))
-		if n, err := groupedSessions(body); err != nil || n != sessions {
-			return nil, fmt.Errorf("the listing counts %d of %d sessions: %w", n, sessions, err)
-		}
-		tag = etag
-		began = time.Now()
-		if status, _, _, err = get(ctx, url, tag); err != nil || status != http.StatusNotModified {
-			return nil, fmt.Errorf("%s with its ETag: %d %w", url, status, err)
-		}
-		polled.record(time.Since(began))
-		if i%10 == 9 {
-			time.Sleep(50 * time.Millisecond) // over long enough for what is done once in a while
-		}
+	fresh, polled, err := f.poll(ctx, requests, sessions)
+	if err != nil {
+		return nil, err
 	}
 	n, longest, what, err := f.probe.slow(ctx)
 	if err != nil {
@@ -121,6 +104,34 @@ func rowListing(ctx context.Context, l *lab) ([]Verdict, error) {
 		b.Detail = "longest command: " + what
 	}
 	return []Verdict{a, b}, nil
+}
+
+// poll asks for the grouped listing over and over, each time without and with the ETag of the answer before.
+func (f *fleet) poll(ctx context.Context, requests, sessions int) (fresh, polled *histogram, err error) {
+	url := f.pods[0].url + "/api/tools?view=grouped"
+	fresh, polled = &histogram{}, &histogram{}
+	for i := range requests {
+		began := time.Now()
+		body, tag, err := get(ctx, url, "", http.StatusOK)
+		if err != nil {
+			return nil, nil, err
+		}
+		fresh.record(time.Since(began))
+		if n, err := groupedSessions(body); err != nil {
+			return nil, nil, err
+		} else if n != sessions {
+			return nil, nil, fmt.Errorf("the listing counts %d of %d sessions", n, sessions)
+		}
+		began = time.Now()
+		if _, _, err = get(ctx, url, tag, http.StatusNotModified); err != nil {
+			return nil, nil, err
+		}
+		polled.record(time.Since(began))
+		if i%10 == 9 {
+			time.Sleep(50 * time.Millisecond) // over long enough for what is done once in a while
+		}
+	}
+	return fresh, polled, nil
 }
 
 // offPath are the commands that are not on the critical path of a call: leases, probes, and what is written about calls

@@ -36,6 +36,12 @@ func (l *lab) compareShapes(ctx context.Context, callers int, makers ...shapeMak
 	}
 	o := *l.Options
 	o.Duration = min(o.Duration, 1500*time.Millisecond) // in process nothing has to settle
+	if callers == 1 {
+		// What waking a core up costs is much of what one caller waits for, and changes with what else the machine
+		// does. Short turns see all shapes in the same mood.
+		o.Duration, o.Repeat = o.Duration/5, o.Repeat*5
+		o.Warmup = o.Duration / 5
+	}
 	runs := make([][]Figures, len(makers))
 	for range o.Repeat {
 		for i, s := range shapes {

@@ -83,8 +83,11 @@ func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
 		needsLines = needsLines || strings.HasPrefix(r.name, "call-")
 		o.step("measuring %s", r.name)
 		found, err := r.measure(ctx, l)
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", r.name, err)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if err != nil { // the other rows took minutes and are worth printing all the same
+			found = []Verdict{{What: "could not be measured", Target: "-", Measured: "-", Detail: err.Error()}}
 		}
 		for i := range found {
 			found[i].Row = r.name
@@ -95,10 +98,7 @@ func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
 	o.note("")
 	var lines []line
 	if needsLines {
-		var err error
-		if lines, err = l.lines(); err != nil {
-			return false, err
-		}
+		lines, _ = l.lines() // an error is in the verdicts of its rows
 	}
 	return met, o.report(asJSON, []string{"farhand", "reference"}, lines, verdicts)
 }

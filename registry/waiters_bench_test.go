@@ -1,0 +1,35 @@
+package registry
+
+import (
+	"strconv"
+	"sync/atomic"
+	"testing"
+)
+
+// BenchmarkWaiters is the life of a waiting caller: it enters the table, is found by its answer, and leaves. The table
+// holds others meanwhile.
+func BenchmarkWaiters(b *testing.B) {
+	for _, others := range []int{0, 1024} {
+		b.Run("waiting_"+strconv.Itoa(others), func(b *testing.B) {
+			w := newWaiters()
+			for i := range others {
+				w.add(Call{ID: "other-" + strconv.Itoa(i), Record: &Record{}}, "pod-b")
+			}
+			result := &Result{Success: true, Output: "done"}
+			var next atomic.Int64
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				record := &Record{State: StateAccepted}
+				for pb.Next() {
+					id := strconv.FormatInt(next.Add(1), 36)
+					wt := w.add(Call{ID: id, Record: record}, "pod-b")
+					if !w.resolve(Reply{CallID: id, Result: result}) {
+						b.Error("nobody was waiting")
+					}
+					<-wt.final
+					w.remove(id)
+				}
+			})
+		})
+	}
+}
