@@ -8,8 +8,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// A message between pods is one byte that says what it is, followed by JSON; a probe is followed by nothing.
+// A message between pods is one byte that says what it is, followed by JSON, by the binary form of a call or an answer,
+// or, for a probe, by nothing.
 const (
+	messageCall     = 'C'
+	messageAnswer   = 'A'
 	messageEnvelope = 'E'
 	messageReply    = 'R'
 	messageProbe    = 'P'
@@ -37,12 +40,18 @@ func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	if e.V == 0 {
 		e.V = registry.EnvelopeVersion
 	}
+	if e.Kind == registry.EnvelopeCall && len(e.Args) > 0 {
+		return encodeCall(e)
+	}
 	return encodeMessage(messageEnvelope, e)
 }
 
 func encodeReply(r registry.Reply) ([]byte, error) {
 	if r.V == 0 {
 		r.V = registry.EnvelopeVersion
+	}
+	if r.Result != nil && r.CallID != "" {
+		return encodeAnswer(r)
 	}
 	return encodeMessage(messageReply, r)
 }
@@ -60,14 +69,20 @@ func decodeMessage(text string) (message, error) {
 	if text == "" {
 		return message{}, &badMessage{cause: errors.New("empty message")}
 	}
-	switch body := []byte(text[1:]); text[0] {
+	switch text[0] {
 	case messageProbe:
 		return message{probe: true}, nil
+	case messageCall:
+		e, err := decodeCall(text[1:])
+		return message{envelope: e}, err
+	case messageAnswer:
+		r, err := decodeAnswer(text[1:])
+		return message{reply: r}, err
 	case messageEnvelope:
-		e, err := decodeEnvelope(body)
+		e, err := decodeEnvelope([]byte(text[1:]))
 		return message{envelope: e}, err
 	case messageReply:
-		r, err := decodeReply(body)
+		r, err := decodeReply([]byte(text[1:]))
 		return message{reply: r}, err
 	default:
 		return message{}, &badMessage{cause: fmt.Errorf("message of unknown kind %q", text[0])}

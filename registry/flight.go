@@ -23,8 +23,8 @@ type flight struct {
 	reply   func(Reply) // called at most once with the final reply; may be called with receipts before
 	done    atomic.Bool
 	running atomic.Bool
-	expiry  *time.Timer
-	notice  *time.Timer
+	timer   *time.Timer // first for the receipt, then for the expiry
+	ends    time.Time   // when it expires
 	resume  *time.Timer // set while the flight is an orphan
 }
 
@@ -33,7 +33,7 @@ func (f *flight) finish(r Reply) bool {
 	if !f.done.CompareAndSwap(false, true) {
 		return false
 	}
-	f.stopTimers()
+	f.timer.Stop()
 	r.V, r.CallID = EnvelopeVersion, f.callID
 	if r.Result != nil && !f.durable {
 		r.Tenant, r.Session = f.key.Tenant, f.key.Session
@@ -45,13 +45,8 @@ func (f *flight) finish(r Reply) bool {
 // drop ends the flight without an answer: its caller has stopped waiting.
 func (f *flight) drop() {
 	if f.done.CompareAndSwap(false, true) {
-		f.stopTimers()
+		f.timer.Stop()
 	}
-}
-
-func (f *flight) stopTimers() {
-	f.expiry.Stop()
-	f.notice.Stop()
 }
 
 func (f *flight) loseConnection() {
@@ -155,9 +150,26 @@ func (l *Local) board(f *flight, timeout time.Duration) error {
 		l.flights = make(map[string]*flight)
 	}
 	l.flights[f.callID] = f
-	f.expiry = time.AfterFunc(timeout+expiryGrace, func() { f.home.Load().forget(f.callID) })
-	f.notice = time.AfterFunc(receiptAfter, f.sendReceipt)
+	f.ends = time.Now().Add(timeout + expiryGrace)
+	f.timer = time.AfterFunc(min(receiptAfter, timeout+expiryGrace), f.tick)
 	return nil
+}
+
+// tick is called when the receipt is due, and again when the flight expires. One timer serves both, because most calls
+// need neither.
+func (f *flight) tick() {
+	l := f.home.Load()
+	left := time.Until(f.ends)
+	if left <= 0 {
+		l.forget(f.callID)
+		return
+	}
+	f.sendReceipt()
+	l.mu.Lock() // board may still hold it, and has not set the timer yet then
+	defer l.mu.Unlock()
+	if !f.done.Load() {
+		f.timer.Reset(left)
+	}
 }
 
 // forget drops a call nobody waits for any more.

@@ -33,7 +33,7 @@ type PodConfig struct {
 // NewPodID returns the host name and a random part: a process that restarts is another pod.
 func NewPodID() string {
 	host, err := os.Hostname()
-	if err != nil || !sessionIDPattern.MatchString(host) {
+	if err != nil || !isName(host, 128, "._-") {
 		host = "pod"
 	}
 	return fmt.Sprintf("%.40s-%s", host, uuid.NewString()[:8])

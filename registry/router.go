@@ -111,14 +111,12 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c Call, deadline time.
 func (r *Router) callRemote(ctx context.Context, owner Session, c Call, deadline time.Time) (Result, error) {
 	w := r.waiters.add(c, owner.Pod) // before sending, or a fast answer would find nobody
 	defer r.waiters.remove(c.ID)
-	sendCtx, cancel := context.WithDeadline(ctx, deadline)
 	envelope := Envelope{
 		V: EnvelopeVersion, Kind: EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
 		Generation: owner.Generation, CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Durable: c.Durable,
 		TimeoutMS: time.Until(deadline).Milliseconds(), ReplyTo: r.pod,
 	}
-	err := r.bus.Send(sendCtx, owner.Pod, envelope)
-	cancel()
+	err := r.bus.Send(ctx, owner.Pod, envelope) // bounds itself
 	if err != nil {
 		return Result{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -27,10 +28,29 @@ const (
 	maxCapabilities = 32
 )
 
+// What the two halves of a Key must look like. They are checked with every call, so by hand.
+const (
+	sessionIDPattern = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+	tenantPattern    = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+)
+
+// isName reports whether s starts with a letter or digit, goes on with those or the bytes of more, and is no longer than
+// limit bytes.
+func isName(s string, limit int, more string) bool {
+	if s == "" || len(s) > limit || strings.IndexByte(more, s[0]) >= 0 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte(more, c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
 var (
-	sessionIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-	tenantPattern    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
-	labelKeyPattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
+	labelKeyPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
 )
 
 // Key names one session within its tenant. It is part of every store key, so both halves are restricted to
@@ -42,10 +62,10 @@ type Key struct {
 
 // Validate reports whether both halves are well-formed.
 func (k Key) Validate() error {
-	if !tenantPattern.MatchString(k.Tenant) {
+	if !isName(k.Tenant, 64, "_-") {
 		return Errorf(CodeInvalidRequest, "The tenant must match %s.", tenantPattern)
 	}
-	if !sessionIDPattern.MatchString(k.Session) {
+	if !isName(k.Session, 128, "._-") {
 		return Errorf(CodeInvalidRequest, "session_id must match %s.", sessionIDPattern)
 	}
 	return nil
