@@ -200,6 +200,14 @@ func toStrings(v any) []string {
 	return out
 }
 
+func anys(list []string) []any {
+	out := make([]any, len(list))
+	for i, e := range list {
+		out[i] = e
+	}
+	return out
+}
+
 // toMap reads a flat list of names and values.
 func toMap(v any) map[string]string {
 	l := toStrings(v)

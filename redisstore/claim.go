@@ -17,11 +17,11 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		return registry.Claim{}, unavailable("claim", err)
 	}
 	answer := c.list()
-	if len(answer) != 5 {
+	if len(answer) != 4 {
 		return registry.Claim{}, unavailable("claim", errShape(c))
 	}
 	at, _ := answer[1].(string)
-	former, _ := answer[4].(string)
+	former, _ := answer[3].(string)
 	stored := sess.Clone()
 	stored.Generation, stored.ConnectedAt = toInt(answer[0]), fromMillis(at)
 
@@ -33,7 +33,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 			s.log.Warn("previous claim not readable; its index entries go as they are read",
 				"session", sess.Key.Session, "error", err)
 		}
-		p.replace(previous, toMap(answer[3]))
+		p.replace(previous, before[fieldSet])
 		claim.Previous = &registry.Session{Key: sess.Key, Pod: previous.Pod, Generation: previous.Generation}
 		claim.Former = previous.Pod
 	}
@@ -44,9 +44,9 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 }
 
 // replace makes p remove what the previous claim of the session left in the indexes.
-func (p *placement) replace(previous registry.Session, tools map[string]string) {
+func (p *placement) replace(previous registry.Session, set string) {
 	p.remove = append(p.remove, attributeIndexes(previous)...)
-	p.removeTools(tools)
+	p.removeSet(set)
 	p.leave = previous.Pod
 }
 
@@ -56,18 +56,16 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	if err := sess.Validate(); err != nil {
 		return registry.Session{}, err
 	}
-	hashes := hashTools(e.Tools)
-	attributes := attributeFields(sess)
+	set := newToolSet(e.Tools)
 	args := []any{
-		s.sessionTTL, sess.Pod, decimal(sess.Generation), decimal(sess.Generation + 1),
-		connectedMillis(sess), len(attributes),
+		s.sessionTTL, sess.Pod, decimal(sess.Generation), decimal(sess.Generation + 1), connectedMillis(sess),
 	}
-	args = append(args, attributes...)
-	for name, hash := range hashes {
-		args = append(args, name, hash)
+	args = append(args, attributeFields(sess)...)
+	if set.hash != "" {
+		args = append(args, fieldSet, set.hash)
 	}
 	b := s.conn.batch()
-	if err := s.putSpecs(b, sess.Tenant, e.Tools); err != nil {
+	if err := s.putSet(b, sess.Tenant, set, e.Tools); err != nil {
 		return registry.Session{}, err
 	}
 	b.then()
@@ -76,20 +74,20 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 		return registry.Session{}, unavailable("restore", err)
 	}
 	answer := c.list()
-	if len(answer) != 4 {
+	if len(answer) != 3 {
 		return registry.Session{}, registry.ErrNotOwner
 	}
 	at, _ := answer[1].(string)
 	stored := sess.Clone()
 	stored.Generation, stored.ConnectedAt = toInt(answer[0]), fromMillis(at)
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation}
-	p.addTools(hashes)
+	p.addSet(set)
 	if before := toMap(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
 		if err != nil {
 			s.log.Warn("what was left of the session is not readable", "session", sess.Key.Session, "error", err)
 		}
-		p.replace(previous, toMap(answer[3]))
+		p.replace(previous, before[fieldSet])
 	}
 	if err := s.place(ctx, p); err != nil {
 		return registry.Session{}, unavailable("restore", err)
@@ -121,42 +119,29 @@ func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 	}))
 }
 
-// PutTools implements registry.SessionStore.
-func (s *Store) PutTools(ctx context.Context, sess registry.Session, put []registry.ToolSpec, drop []string) error {
-	hashes := hashTools(put)
-	args := []any{s.sessionTTL, sess.Pod, decimal(sess.Generation), 2 * len(hashes)}
-	for name, hash := range hashes {
-		args = append(args, name, hash)
-	}
-	for _, name := range drop {
-		args = append(args, name)
-	}
+// SetTools implements registry.SessionStore.
+func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []registry.ToolSpec) error {
+	set := newToolSet(tools)
 	b := s.conn.batch()
-	if err := s.putSpecs(b, sess.Tenant, put); err != nil {
+	if err := s.putSet(b, sess.Tenant, set, tools); err != nil {
 		return err
 	}
-	b.then() // a hash is only ever named once its specification can be read
-	c := b.eval(scriptPutTools, sessionKeys(sess.Key), args...)
+	b.then() // a set is only ever named once it can be read
+	c := b.eval(scriptSetTools, sessionKeys(sess.Key), s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash)
 	if err := b.run(ctx); err != nil {
-		return unavailable("put tools", err)
+		return unavailable("set tools", err)
 	}
 	answer := c.list()
 	if len(answer) == 0 {
-		return unavailable("put tools", errShape(c))
+		return unavailable("set tools", errShape(c))
 	}
-	if err := fenced("put tools", toInt(answer[0])); err != nil {
+	if err := fenced("set tools", toInt(answer[0])); err != nil {
 		return err
 	}
 	p := placement{session: sess, upTo: sess.Generation}
-	p.addTools(hashes)
-	p.removeReplaced(toStrings(answer[1]))
-	return unavailable("put tools", s.place(ctx, p))
-}
-
-// removeReplaced makes p leave the indexes of tools that were dropped or got another specification, given as a flat
-// list of name and old hash.
-func (p *placement) removeReplaced(replaced []string) {
-	for i := 0; i+1 < len(replaced); i += 2 {
-		p.remove = append(p.remove, toolIndexes(p.session.Tenant, replaced[i], replaced[i+1])...)
+	p.addSet(set)
+	if before, _ := answer[1].(string); before != "" {
+		p.removeSet(before)
 	}
+	return unavailable("set tools", s.place(ctx, p))
 }

@@ -3,7 +3,7 @@ package redisstore
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -13,19 +13,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Fields of a session hash; the scripts write pod, gen and at themselves.
+// Fields of a session hash; one letter each, because they are stored with every session. The scripts
+// write the first three themselves.
 const (
-	fieldPod        = "pod"
-	fieldGeneration = "gen"
-	fieldConnected  = "at" // ms
-	fieldDigest     = "sum"
-	fieldName       = "name"
-	fieldDeviceID   = "device_id"
-	fieldDeviceName = "device_name"
-	fieldUserID     = "user_id"
-	fieldPlatform   = "platform"
-	fieldLabels     = "labels" // JSON
-	fieldCaps       = "caps"   // JSON
+	fieldPod        = "p"
+	fieldGeneration = "g"
+	fieldConnected  = "t" // ms
+	fieldDigest     = "h"
+	fieldSet        = "s" // of tools
+	fieldName       = "n"
+	fieldDeviceID   = "d"
+	fieldDeviceName = "m"
+	fieldUserID     = "u"
+	fieldPlatform   = "f"
+	fieldLabels     = "l" // JSON
+	fieldCaps       = "c" // JSON
 )
 
 // attributeFields returns the field and value pairs of what a session says about itself, empty ones left out, led
@@ -45,7 +47,7 @@ func attributeFields(s registry.Session) []any {
 		fields = append(fields, p.name, p.value)
 		fmt.Fprintf(digest, "%s=%q\n", p.name, p.value)
 	}
-	fields[0], fields[1] = fieldDigest, hex.EncodeToString(digest.Sum(nil)[:8])
+	fields[0], fields[1] = fieldDigest, base64.RawURLEncoding.EncodeToString(digest.Sum(nil)[:9])
 	return fields
 }
 
@@ -102,25 +104,6 @@ func connectedMillis(s registry.Session) string {
 		return ""
 	}
 	return strconv.FormatInt(s.ConnectedAt.UnixMilli(), 10)
-}
-
-// hashTools returns the specification hashes by tool name.
-func hashTools(tools []registry.ToolSpec) map[string]string {
-	hashes := make(map[string]string, len(tools))
-	for _, t := range tools {
-		hashes[t.Name] = t.Hash()
-	}
-	return hashes
-}
-
-// toolsNumber is the number refresh.lua computes of a session's tools: a sum, so that order does not matter.
-func toolsNumber(hashes map[string]string) int64 {
-	var total int64
-	for _, hash := range hashes {
-		n, _ := strconv.ParseInt(hash[:min(10, len(hash))], 16, 64)
-		total += n
-	}
-	return total
 }
 
 // encodeJSON is json.Marshal without HTML escaping: schemas and arguments keep their bytes.

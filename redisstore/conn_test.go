@@ -142,7 +142,7 @@ func TestErrorsAreTranslated(t *testing.T) {
 	for what, err := range map[string]error{
 		"claim": claimErr, "restore": restoreErr, "refresh": refreshErr, "release": releaseErr, "entry": entryErr,
 		"list": listErr, "groups": groupsErr, "beat": beatErr, "live": liveErr, "sweep": sweepErr,
-		"update": s.Update(ctx, sess), "put": s.PutTools(ctx, sess, nil, []string{"x"}),
+		"update": s.Update(ctx, sess), "put": s.SetTools(ctx, sess, nil),
 		"leave": s.Leave(ctx, "a"), "ping": s.Ping(ctx),
 	} {
 		var e *registry.Error

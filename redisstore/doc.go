@@ -10,20 +10,19 @@
 //
 // # Layout
 //
-// Every key is built in keys.go. A session lives in two hashes that share a slot, so the scripts that decide who
-// owns it touch nothing else; what finds sessions are sorted sets in other slots, written after the fact:
+// Every key is built in keys.go. A session is one hash; the scripts that decide who owns it touch nothing else but the
+// memory of it in the same slot. What finds sessions are sorted sets in other slots, written after the fact:
 //
-//	fh:{T/S}:session         hash: owner, generation, attributes         life: session TTL, refreshed
-//	fh:{T/S}:tools           hash: tool name → hash of its specification life: session TTL, refreshed
+//	fh:{T/S}                 hash: owner, generation, attributes, set    life: session TTL, refreshed
 //	fh:{T/S}:gone            generation and pod of a released claim      life: session TTL
 //	fh:T:spec:<hash>         specification, once however many offer it   life: twice the session TTL, refreshed
+//	fh:T:set:<hash>          tool set: names and specification hashes    life: the same
 //	fh:T:sessions            sorted set: session → generation            life of all indexes: twice the session
 //	fh:T:device:<id>         the same, per device                        TTL, refreshed with their sessions
 //	fh:T:user:<id>           the same, per user
 //	fh:T:label:<k>=<v>       the same, per label
-//	fh:T:tool:<name>         the same, per tool name
-//	fh:T:offer:<name>:<hash> the same, per distinct tool
-//	fh:T:offers              sorted set: the distinct tools in order of name
+//	fh:T:members:<set>       the same, per tool set
+//	fh:T:offers              sorted set: (tool name, specification, set) in order of name
 //	fh:T:{call:<id>}         hash: the record of a call          life: retention since the last change, but not
 //	                                                             before its deadline; see record_codec.go
 //	fh:T:{call:<id>}:events  stream: its log, capped             life: that of the record
@@ -38,6 +37,14 @@
 // One number so gives three things: a stable order for paging (the order of connecting), "newest" for free, and
 // fencing, because a member is only ever removed up to the generation the remover knows of. A shard or expiry suffix
 // is therefore not needed; an entry whose session has gone is removed when somebody reads it.
+//
+// # Tool sets
+//
+// Devices of a kind offer the same tools. What a session offers is therefore stored once, as a set under the hash of
+// its content; the session names the set and stands in one index for it, however many tools there are. A tool's
+// sessions are those of the sets it is in: counted as a sum of sizes, listed by merging the sets' indexes. A session
+// that changes its set enters the new index, and the new set the offers, before it leaves the old one. See
+// docs/decisions/0006-tool-sets.md.
 //
 // # Calls
 //

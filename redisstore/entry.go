@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -12,8 +11,8 @@ import (
 type found struct {
 	session registry.Session
 	exists  bool
-	gone    bool              // only meaningful when it does not exist
-	hashes  map[string]string // tool name → specification
+	gone    bool // only meaningful when it does not exist
+	set     toolSet
 }
 
 // Entry implements registry.Directory.
@@ -38,7 +37,7 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 	return entries[0], nil
 }
 
-// read reads sessions with the names and hashes of their tools, in the order of the keys.
+// read reads sessions with their tool sets, in the order of the keys, which are of one tenant.
 func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) {
 	b := s.conn.batch()
 	calls := make([]*call, len(keys))
@@ -48,15 +47,15 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
-	list := make([]found, len(keys))
+	list, sets := make([]found, len(keys)), make(map[string]bool)
 	for i, c := range calls {
 		answer := c.list()
-		if len(answer) != 3 {
+		if len(answer) != 2 {
 			return nil, errShape(c)
 		}
 		hash := toMap(answer[0])
 		if len(hash) == 0 {
-			list[i].gone = toInt(answer[2]) == 1
+			list[i].gone = toInt(answer[1]) == 1
 			continue
 		}
 		session, err := parseSession(keys[i], hash)
@@ -64,9 +63,29 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 			s.log.Warn("session not readable; it is not listed", "session", keys[i].Session, "error", err)
 			continue
 		}
-		list[i] = found{session: session, exists: true, hashes: toMap(answer[1])}
+		list[i] = found{session: session, exists: true, set: toolSet{hash: hash[fieldSet]}}
+		if set := hash[fieldSet]; set != "" {
+			sets[set] = true
+		}
 	}
-	return list, nil
+	return list, s.fillSets(ctx, keys, list, sets)
+}
+
+// fillSets reads what is in the sets that the sessions name.
+func (s *Store) fillSets(ctx context.Context, keys []registry.Key, list []found, wanted map[string]bool) error {
+	if len(wanted) == 0 {
+		return nil
+	}
+	sets, err := s.fetchSets(ctx, keys[0].Tenant, wanted)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if set, ok := sets[list[i].set.hash]; ok {
+			list[i].set = set
+		}
+	}
+	return nil
 }
 
 // entries turns what was found of one tenant into entries. Sessions of pods that are not live are left out.
@@ -87,8 +106,8 @@ func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]reg
 	wanted := make(map[string]bool)
 	for _, f := range list {
 		if f.exists && live[f.session.Pod] {
-			for _, hash := range f.hashes {
-				wanted[hash] = true
+			for _, t := range f.set.tools {
+				wanted[t.hash] = true
 			}
 		}
 	}
@@ -107,12 +126,11 @@ func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]reg
 
 // tools returns the specifications of what the session offers, ordered by name.
 func (f found) tools(specs map[string]registry.ToolSpec) []registry.ToolSpec {
-	tools := make([]registry.ToolSpec, 0, len(f.hashes))
-	for _, hash := range f.hashes {
-		if t, ok := specs[hash]; ok {
-			tools = append(tools, t)
+	tools := make([]registry.ToolSpec, 0, len(f.set.tools))
+	for _, t := range f.set.tools {
+		if spec, ok := specs[t.hash]; ok {
+			tools = append(tools, spec)
 		}
 	}
-	slices.SortFunc(tools, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
 	return tools
 }

@@ -34,8 +34,8 @@ func TestStaleClaimsChangeNothing(t *testing.T) {
 			notOwner("update", s.Update(ctx, changed))
 		})
 		unchanged(t, s.conn, name+": put tools", func() {
-			// An equal spec, because specs are written before ownership is known; they belong to nobody.
-			notOwner("put", s.PutTools(ctx, stale, []registry.ToolSpec{spec(t, "camera", "x")}, []string{"other"}))
+			// An equal set, because sets are written before ownership is known; they belong to nobody.
+			notOwner("set", s.SetTools(ctx, stale, []registry.ToolSpec{spec(t, "camera", "old")}))
 		})
 		unchanged(t, s.conn, name+": release", func() {
 			if ok := must[bool](t)(s.Release(ctx, stale)); ok {
@@ -44,7 +44,7 @@ func TestStaleClaimsChangeNothing(t *testing.T) {
 		})
 	}
 	unchanged(t, s.conn, "restore", func() {
-		_, err := s.Restore(ctx, registry.Entry{Session: old, Tools: []registry.ToolSpec{spec(t, "camera", "x")}})
+		_, err := s.Restore(ctx, registry.Entry{Session: old, Tools: []registry.ToolSpec{spec(t, "camera", "old")}})
 		if !errors.Is(err, registry.ErrNotOwner) {
 			t.Errorf("restore: %v", err)
 		}
@@ -70,8 +70,8 @@ func TestLateIndexWritesYield(t *testing.T) {
 	putTools(t, s, current, spec(t, "new", "x"))
 	unchanged(t, s.conn, "late index writes", func() {
 		p := placement{session: old, add: attributeIndexes(old), upTo: old.Generation}
-		p.add = append(p.add, toolIndexes(tenant, "ghost", "0123456789abcdef")...)
-		p.remove = toolIndexes(tenant, "new", spec(t, "new", "x").Hash())
+		p.add = append(p.add, membersIndex(tenant, "ghost"))
+		p.removeSet(newToolSet([]registry.ToolSpec{spec(t, "new", "x")}).hash)
 		if err := s.place(context.Background(), p); err != nil {
 			t.Fatal(err)
 		}

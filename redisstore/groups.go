@@ -7,38 +7,44 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// groupCursorSeparator stands for offerSeparator in cursors, which travel in URLs. No tool name holds it.
-const groupCursorSeparator = ":"
+const (
+	// groupCursorSeparator stands for offerSeparator in cursors, which travel in URLs. No tool name holds it.
+	groupCursorSeparator = ":"
 
-// offer is one distinct tool of a tenant.
-type offer struct {
+	offersChunk = 500    // entries of the offers index read with one command
+	maxOffers   = 50_000 // entries read for one page, unless a single tool is in more sets
+)
+
+// distinctTool is one (name, specification) with the sets it is in, and how many sessions have one of those.
+type distinctTool struct {
 	name, hash string
+	sets       []string
 	sessions   int
 }
 
-// Groups implements registry.Directory. The numbers are sizes of indexes: exact once the writes under way are done.
+func (t distinctTool) cursor() string { return t.name + groupCursorSeparator + t.hash }
+
+// Groups implements registry.Directory. The numbers are sums of sizes of indexes, one for each set the tool is in:
+// exact once the writes under way are done.
 func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.Group, string, error) {
-	limit := pageSize(q.Limit)
-	offers, err := s.readOffers(ctx, q, limit+1)
+	tools, more, err := s.readTools(ctx, q, pageSize(q.Limit))
 	if err != nil {
 		return nil, "", unavailable("groups", err)
 	}
 	next := ""
-	if len(offers) > limit {
-		offers = offers[:limit]
-		last := offers[limit-1]
-		next = last.name + groupCursorSeparator + last.hash
+	if more {
+		next = tools[len(tools)-1].cursor()
 	}
 	if s.scrub.due() {
-		s.scrubOffers(ctx, q.Tenant, offers)
+		s.scrubSets(ctx, q.Tenant, tools)
 	}
-	if err := s.countOffers(ctx, q.Tenant, offers); err != nil {
+	if err := s.countTools(ctx, q.Tenant, tools); err != nil {
 		return nil, "", unavailable("groups", err)
 	}
 	wanted := make(map[string]bool)
-	for _, o := range offers {
-		if o.sessions > 0 {
-			wanted[o.hash] = true
+	for _, t := range tools {
+		if t.sessions > 0 {
+			wanted[t.hash] = true
 		}
 	}
 	specs, err := s.fetchSpecs(ctx, q.Tenant, wanted)
@@ -46,91 +52,76 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 		return nil, "", unavailable("groups", err)
 	}
 	groups := make([]registry.Group, 0, len(wanted))
-	for _, o := range offers {
-		if spec, ok := specs[o.hash]; ok && o.sessions > 0 {
-			groups = append(groups, registry.Group{Spec: spec, Sessions: o.sessions})
+	for _, t := range tools {
+		if spec, ok := specs[t.hash]; ok && t.sessions > 0 {
+			groups = append(groups, registry.Group{Spec: spec, Sessions: t.sessions})
 		}
 	}
 	return groups, next, nil
 }
 
-// readOffers returns up to limit distinct tools behind the query's cursor.
-func (s *Store) readOffers(ctx context.Context, q registry.GroupQuery, limit int) ([]offer, error) {
-	low, high := "-", "+"
-	if q.Name != "" {
-		low, high = "["+offerMember(q.Name, ""), "("+q.Name+"\x01"
-	}
+// readTools returns up to limit distinct tools behind the query's cursor, each with all of its sets, and whether there
+// are more.
+func (s *Store) readTools(ctx context.Context, q registry.GroupQuery, limit int) (tools []distinctTool, more bool, err error) {
+	low, high := offersRange(q.Name)
 	if q.After != "" {
-		after := strings.Replace(q.After, groupCursorSeparator, offerSeparator, 1)
-		if q.Name == "" || after > offerMember(q.Name, "") {
+		after := strings.Replace(q.After, groupCursorSeparator, offerSeparator, 1) + behindSeparator
+		if q.Name == "" || after > q.Name+offerSeparator {
 			low = "(" + after
 		}
 	}
-	b := s.conn.batch()
-	c := b.do("ZRANGEBYLEX", offersIndex(q.Tenant), low, high, "LIMIT", 0, limit)
-	if err := b.run(ctx); err != nil {
-		return nil, err
-	}
-	var offers []offer
-	for _, member := range toStrings(c.cmd.Val()) {
-		if name, hash, ok := parseOfferMember(member); ok {
-			offers = append(offers, offer{name: name, hash: hash})
+	for read := 0; ; {
+		offers, last, err := s.readOffers(ctx, q.Tenant, low, high, offersChunk)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, o := range offers {
+			n := len(tools)
+			if n == 0 || tools[n-1].name != o.name || tools[n-1].hash != o.hash {
+				if n == limit {
+					return tools, true, nil
+				}
+				tools = append(tools, distinctTool{name: o.name, hash: o.hash})
+				n++
+			}
+			tools[n-1].sets = append(tools[n-1].sets, o.set)
+		}
+		if last == "" {
+			return tools, false, nil
+		}
+		low = "(" + last
+		if read += offersChunk; read >= maxOffers && len(tools) > 1 {
+			return tools[:len(tools)-1], true, nil // the last may be in more sets
 		}
 	}
-	return offers, nil
 }
 
-// countOffers fills in how many sessions offer each tool, and removes tools nobody offers.
-func (s *Store) countOffers(ctx context.Context, tenant string, offers []offer) error {
+// countTools fills in how many sessions offer each tool, and removes entries of sets that nobody has.
+func (s *Store) countTools(ctx context.Context, tenant string, tools []distinctTool) error {
 	b := s.conn.batch()
-	sizes := make([]*call, len(offers))
-	for i, o := range offers {
-		sizes[i] = b.do("ZCARD", offerIndex(tenant, o.name, o.hash))
+	sizes := make(map[string]*call)
+	for _, t := range tools {
+		for _, set := range t.sets {
+			if sizes[set] == nil {
+				sizes[set] = b.do("ZCARD", membersIndex(tenant, set))
+			}
+		}
 	}
 	if err := b.run(ctx); err != nil {
 		return err
 	}
 	var unused []offer
-	for i := range offers {
-		offers[i].sessions = int(sizes[i].int())
-		if offers[i].sessions == 0 {
-			unused = append(unused, offers[i])
+	for i, t := range tools {
+		for _, set := range t.sets {
+			n := int(sizes[set].int())
+			tools[i].sessions += n
+			if n == 0 {
+				unused = append(unused, offer{name: t.name, hash: t.hash, set: set})
+			}
 		}
 	}
 	if err := s.removeOffers(ctx, tenant, unused); err != nil {
-		s.log.Debug("unused tools not removed", "tenant", tenant, "error", err)
+		s.log.Debug("unused tool sets not removed", "tenant", tenant, "error", err)
 	}
 	return nil
-}
-
-// removeOffers removes tools nobody offers. A session that begins to offer one at this moment enters the tool's own
-// index before it enters the list of tools; so the index is looked at once more after the removal.
-func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer) error {
-	if len(offers) == 0 {
-		return nil
-	}
-	b := s.conn.batch()
-	for _, o := range offers {
-		b.do("ZREM", offersIndex(tenant), offerMember(o.name, o.hash))
-	}
-	b.then()
-	sizes := make([]*call, len(offers))
-	for i, o := range offers {
-		sizes[i] = b.do("ZCARD", offerIndex(tenant, o.name, o.hash))
-	}
-	if err := b.run(ctx); err != nil {
-		return err
-	}
-	b = s.conn.batch()
-	again := false
-	for i, o := range offers {
-		if sizes[i].int() > 0 {
-			again = true
-			b.eval(scriptIndexAdd, []string{offersIndex(tenant)}, s.indexTTL, 0, offerMember(o.name, o.hash))
-		}
-	}
-	if !again {
-		return nil
-	}
-	return b.run(ctx)
 }

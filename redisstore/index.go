@@ -11,24 +11,24 @@ import (
 type placement struct {
 	session registry.Session
 	add     []string // indexes to stand in
-	offers  []string // members of the tenant's offers index to add
+	offers  []any    // members of the tenant's offers index to add
 	remove  []string // indexes to leave; those also in add are kept
 	upTo    int64    // highest generation to remove
 	leave   string   // pod that no longer has the session, empty: none
 }
 
-// addTools puts the indexes of tools, given as name → hash, on the list to add.
-func (p *placement) addTools(hashes map[string]string) {
-	for name, hash := range hashes {
-		p.add = append(p.add, toolIndexes(p.session.Tenant, name, hash)...)
-		p.offers = append(p.offers, offerMember(name, hash))
+// addSet makes p stand in the index of a tool set.
+func (p *placement) addSet(set toolSet) {
+	if set.hash != "" {
+		p.add = append(p.add, membersIndex(p.session.Tenant, set.hash))
+		p.offers = append(p.offers, anys(set.members())...)
 	}
 }
 
-// removeTools puts the indexes of tools, given as name → hash, on the list to remove.
-func (p *placement) removeTools(hashes map[string]string) {
-	for name, hash := range hashes {
-		p.remove = append(p.remove, toolIndexes(p.session.Tenant, name, hash)...)
+// removeSet makes p leave the index of a tool set.
+func (p *placement) removeSet(hash string) {
+	if hash != "" {
+		p.remove = append(p.remove, membersIndex(p.session.Tenant, hash))
 	}
 }
 
@@ -42,6 +42,11 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	for _, key := range p.add {
 		b.eval(scriptIndexAdd, []string{key}, s.indexTTL, gen, ref.Key.Session)
 	}
+	b.then()
+	if len(p.offers) > 0 { // after the index of the set: what counts nobody is removed
+		b.eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, append([]any{s.indexTTL, 0}, p.offers...)...)
+	}
+	b.then() // whoever does not find the session under its old set any more can find the new one
 	for _, key := range p.remove {
 		if !slices.Contains(p.add, key) {
 			b.eval(scriptZRemIf, []string{key}, ref.Key.Session, decimal(p.upTo))
@@ -49,10 +54,6 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	}
 	if p.leave != "" && p.leave != ref.Pod {
 		b.eval(scriptZRemIf, []string{podSessionsKey(p.leave)}, podMember(ref.Key), decimal(p.upTo))
-	}
-	b.then()
-	for _, member := range p.offers { // after the tools' own indexes: one that counts nobody is removed
-		b.eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, s.indexTTL, 0, member)
 	}
 	owner := b.do("HMGET", sessionKey(ref.Key), fieldPod, fieldGeneration)
 	if err := b.run(ctx); err != nil {

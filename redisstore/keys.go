@@ -14,16 +14,15 @@ const (
 	pingKey = "fh:ping"
 )
 
-// offerSeparator stands between name and hash in the members of the offers index. It sorts before every character a
+// offerSeparator stands between the parts of a member of the offers index. It sorts before every character a
 // name may hold, so the members sort by name first.
 const offerSeparator = "\x00"
 
-func sessionKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":session" }
-func toolsKey(k registry.Key) string   { return "fh:" + sessionTag(k) + ":tools" }
+func sessionKey(k registry.Key) string { return "fh:" + sessionTag(k) }
 func goneKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":gone" }
 
 // sessionKeys are the keys the session scripts take, all in one slot.
-func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), toolsKey(k), goneKey(k)} }
+func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), goneKey(k)} }
 
 func sessionTag(k registry.Key) string {
 	return "{" + escape(k.Tenant) + "/" + escape(k.Session) + "}"
@@ -37,12 +36,10 @@ func userIndex(tenant, id string) string   { return tenantKey(tenant, "user:"+es
 func labelIndex(tenant, key, value string) string {
 	return tenantKey(tenant, "label:"+escape(key)+"="+escape(value))
 }
-func toolIndex(tenant, name string) string { return tenantKey(tenant, "tool:"+escape(name)) }
-func offersIndex(tenant string) string     { return tenantKey(tenant, "offers") }
+func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
 
-func offerIndex(tenant, name, hash string) string {
-	return tenantKey(tenant, "offer:"+escape(name)+":"+escape(hash))
-}
+func setKey(tenant, set string) string       { return tenantKey(tenant, "set:"+escape(set)) }
+func membersIndex(tenant, set string) string { return tenantKey(tenant, "members:"+escape(set)) }
 
 func tenantKey(tenant, rest string) string { return "fh:" + escape(tenant) + ":" + rest }
 
@@ -67,19 +64,34 @@ func podSessionsKey(pod string) string { return "fh:{pod:" + escape(pod) + "}:se
 func podRepliesKey(pod string) string  { return "fh:{pod:" + escape(pod) + "}:replies" }
 func podChannel(pod string) string     { return "fh:pod:" + escape(pod) }
 
-// podMember names a session in podSessionsKey.
-func podMember(k registry.Key) string { return k.Tenant + "/" + k.Session }
-
-func parsePodMember(member string) (registry.Key, bool) {
-	tenant, session, ok := strings.Cut(member, "/")
-	return registry.Key{Tenant: tenant, Session: session}, ok
+// podMember names a session in podSessionsKey. The default tenant goes without saying: every byte is there once for
+// each session of the fleet.
+func podMember(k registry.Key) string {
+	if k.Tenant == registry.DefaultTenant {
+		return k.Session
+	}
+	return k.Tenant + "/" + k.Session
 }
 
-// offerMember names a distinct tool in offersIndex.
-func offerMember(name, hash string) string { return name + offerSeparator + hash }
+func parsePodMember(member string) registry.Key {
+	tenant, session, ok := strings.Cut(member, "/")
+	if !ok {
+		return registry.Key{Tenant: registry.DefaultTenant, Session: member}
+	}
+	return registry.Key{Tenant: tenant, Session: session}
+}
 
-func parseOfferMember(member string) (name, hash string, ok bool) {
-	return strings.Cut(member, offerSeparator)
+// offerMember says in offersIndex that a tool of this name and specification is in a set.
+func offerMember(name, hash, set string) string {
+	return name + offerSeparator + hash + offerSeparator + set
+}
+
+func parseOfferMember(member string) (o offer, ok bool) {
+	parts := strings.Split(member, offerSeparator)
+	if len(parts) != 3 {
+		return offer{}, false
+	}
+	return offer{name: parts[0], hash: parts[1], set: parts[2]}, true
 }
 
 // attributeIndexes are the indexes a session stands in because of what it says about itself.
@@ -95,11 +107,6 @@ func attributeIndexes(s registry.Session) []string {
 		keys = append(keys, labelIndex(s.Tenant, k, v))
 	}
 	return keys
-}
-
-// toolIndexes are the indexes a session stands in because of one tool it offers.
-func toolIndexes(tenant, name, hash string) []string {
-	return []string{toolIndex(tenant, name), offerIndex(tenant, name, hash)}
 }
 
 // escape keeps letters, digits, '.', '_' and '-' and percent-encodes every other byte: nothing a device or a caller

@@ -11,18 +11,17 @@ import (
 func TestKeys(t *testing.T) {
 	k := registry.Key{Tenant: "acme", Session: "phone.1"}
 	for _, c := range []struct{ got, want string }{
-		{sessionKey(k), "fh:{acme/phone.1}:session"},
-		{toolsKey(k), "fh:{acme/phone.1}:tools"},
+		{sessionKey(k), "fh:{acme/phone.1}"},
 		{goneKey(k), "fh:{acme/phone.1}:gone"},
 		{specKey("acme", "abc123"), "fh:acme:spec:abc123"},
 		{sessionsIndex("acme"), "fh:acme:sessions"},
 		{deviceIndex("acme", "d:{1}*"), "fh:acme:device:d%3A%7B1%7D%2A"},
 		{userIndex("acme", "ünal"), "fh:acme:user:%C3%BCnal"},
 		{labelIndex("acme", "app/site", "a=b c"), "fh:acme:label:app%2Fsite=a%3Db%20c"},
-		{toolIndex("acme", "camera.snap"), "fh:acme:tool:camera.snap"},
+		{setKey("acme", "abc_-3"), "fh:acme:set:abc_-3"},
+		{membersIndex("acme", "abc_-3"), "fh:acme:members:abc_-3"},
 		{offersIndex("acme"), "fh:acme:offers"},
-		{offerIndex("acme", "camera", "abc123"), "fh:acme:offer:camera:abc123"},
-		{offerMember("camera", "abc123"), "camera\x00abc123"},
+		{offerMember("camera", "abc123", "set1"), "camera\x00abc123\x00set1"},
 		{callKey("acme", "c-1"), "fh:acme:{call:c-1}"},
 		{callKey("acme", "{}:events"), "fh:acme:{call:%7B%7D%3Aevents}"},
 		{callEventsKey("acme", "c-1"), "fh:acme:{call:c-1}:events"},
@@ -32,6 +31,7 @@ func TestKeys(t *testing.T) {
 		{podRepliesKey("host-1"), "fh:{pod:host-1}:replies"},
 		{podChannel("host-1"), "fh:pod:host-1"},
 		{podMember(k), "acme/phone.1"},
+		{podMember(registry.Key{Tenant: "default", Session: "phone.1"}), "phone.1"},
 		{podsKey, "fh:pods"},
 		{pingKey, "fh:ping"},
 	} {
@@ -43,22 +43,20 @@ func TestKeys(t *testing.T) {
 
 func TestKeysOfHostileNames(t *testing.T) {
 	hostile := registry.Key{Tenant: "a}:{b", Session: "s/../x\n"}
-	if got, want := sessionKey(hostile), "fh:{a%7D%3A%7Bb/s%2F..%2Fx%0A}:session"; got != want {
+	if got, want := sessionKey(hostile), "fh:{a%7D%3A%7Bb/s%2F..%2Fx%0A}"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := toolIndex("t", "x:y"), "fh:t:tool:x%3Ay"; got != want {
+	if got, want := setKey("t", "x:y"), "fh:t:set:x%3Ay"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestPodMemberRoundTrip(t *testing.T) {
-	k := registry.Key{Tenant: "acme", Session: "s.1_2-3"}
-	got, ok := parsePodMember(podMember(k))
-	if !ok || got != k {
-		t.Errorf("got %+v, %v", got, ok)
-	}
-	if _, ok := parsePodMember("nonsense"); ok {
-		t.Error("a member without a separator was accepted")
+	for _, tenant := range []string{"acme", registry.DefaultTenant} {
+		k := registry.Key{Tenant: tenant, Session: "s.1_2-3"}
+		if got := parsePodMember(podMember(k)); got != k {
+			t.Errorf("got %+v, want %+v", got, k)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *
 		entries, err := s.listOne(ctx, q)
 		return entries, nil, unavailable("list", err)
 	}
-	index, err := s.smallestIndex(ctx, q)
+	from, err := s.smallestSource(ctx, q)
 	if err != nil {
 		return nil, nil, unavailable("list", err)
 	}
@@ -35,13 +35,13 @@ func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *
 	var entries []registry.Entry
 	for scanned, at := 0, q.After; ; {
 		want := min(limit-len(entries), listChunk)
-		page, err := s.readIndex(ctx, index, at, want+1, q.Newest)
+		page, err := s.readPlaces(ctx, &from, at, want+1, q.Newest)
 		if err != nil {
 			return nil, nil, unavailable("list", err)
 		}
 		more := len(page) > want
 		page = page[:min(want, len(page))]
-		matches, err := s.resolve(ctx, index, page, q)
+		matches, err := s.resolve(ctx, page, q)
 		if err != nil {
 			return nil, nil, unavailable("list", err)
 		}
@@ -49,7 +49,7 @@ func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *
 		if !more {
 			return entries, nil, nil
 		}
-		at = page[len(page)-1]
+		at = page[len(page)-1].Cursor
 		scanned += len(page)
 		if len(entries) >= limit || scanned >= maxScan {
 			return entries, &at, nil
@@ -81,62 +81,11 @@ func (f found) matches(q registry.Query) bool {
 	if !f.exists || !q.Matches(f.session) {
 		return false
 	}
-	_, offers := f.hashes[q.Tool]
-	return q.Tool == "" || offers
-}
-
-// smallestIndex returns the index with the fewest entries among those that hold every match.
-func (s *Store) smallestIndex(ctx context.Context, q registry.Query) (string, error) {
-	candidates := attributeIndexes(registry.Session{
-		Key: registry.Key{Tenant: q.Tenant}, DeviceID: q.DeviceID, UserID: q.UserID, Labels: q.Labels,
-	})
-	if q.Tool != "" {
-		candidates = append(candidates, toolIndex(q.Tenant, q.Tool))
-	}
-	if len(candidates) > 1 {
-		candidates = candidates[1:] // the one of all sessions is never smaller than another
-	}
-	if len(candidates) == 1 {
-		return candidates[0], nil
-	}
-	b := s.conn.batch()
-	sizes := make([]*call, len(candidates))
-	for i, index := range candidates {
-		sizes[i] = b.do("ZCARD", index)
-	}
-	if err := b.run(ctx); err != nil {
-		return "", err
-	}
-	best := 0
-	for i, size := range sizes {
-		if size.int() < sizes[best].int() {
-			best = i
-		}
-	}
-	return candidates[best], nil
-}
-
-// readIndex returns up to limit places behind the cursor.
-func (s *Store) readIndex(ctx context.Context, index string, after registry.Cursor, limit int, newest bool) ([]registry.Cursor, error) {
-	direction := "up"
-	if newest {
-		direction = "down"
-	}
-	b := s.conn.batch()
-	c := b.eval(scriptPage, []string{index}, direction, decimal(after.Generation), after.Session, limit)
-	if err := b.run(ctx); err != nil {
-		return nil, err
-	}
-	flat := toStrings(c.cmd.Val())
-	places := make([]registry.Cursor, 0, len(flat)/2)
-	for i := 0; i+1 < len(flat); i += 2 {
-		places = append(places, registry.Cursor{Generation: toInt(flat[i+1]), Session: flat[i]})
-	}
-	return places, nil
+	return q.Tool == "" || f.set.offers(q.Tool)
 }
 
 // resolve returns the entries at the given places that match the query, and removes places that lead nowhere.
-func (s *Store) resolve(ctx context.Context, index string, places []registry.Cursor, q registry.Query) ([]registry.Entry, error) {
+func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) ([]registry.Entry, error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
@@ -154,13 +103,13 @@ func (s *Store) resolve(ctx context.Context, index string, places []registry.Cur
 		switch {
 		case !f.exists || f.session.Generation != places[i].Generation:
 			// A session of a newer claim has, or gets, a place of its own. Only the one seen here is removed.
-			stale.add(index, places[i].Session, places[i].Generation)
+			stale.add(places[i].index, places[i].Session, places[i].Generation)
 		case f.matches(q):
 			matches = append(matches, f)
 		}
 	}
 	if err := stale.run(ctx, s.conn); err != nil {
-		s.log.Debug("stale index entries not removed", "index", index, "error", err)
+		s.log.Debug("stale index entries not removed", "tenant", q.Tenant, "error", err)
 	}
 	return s.entries(ctx, q.Tenant, matches)
 }

@@ -28,7 +28,8 @@ func TestIndexPagesAreExact(t *testing.T) {
 		return b.String()
 	}
 	for range 200 {
-		s.conn.client.Del(ctx, "index")
+		s.conn.client.Del(ctx, "index0", "index1", "index2")
+		indexes := []string{"index0", "index1", "index2"}[:1+random.IntN(3)]
 		scores := make(map[string]int64)
 		for range random.IntN(40) {
 			scores[name()] = 1<<50 + int64(random.IntN(3))
@@ -36,7 +37,10 @@ func TestIndexPagesAreExact(t *testing.T) {
 		var all []registry.Cursor
 		for member, score := range scores {
 			all = append(all, registry.Cursor{Generation: score, Session: member})
-			s.conn.client.ZAdd(ctx, "index", redis.Z{Score: float64(score), Member: member})
+			s.conn.client.ZAdd(ctx, indexes[random.IntN(len(indexes))], redis.Z{Score: float64(score), Member: member})
+			if random.IntN(8) == 0 { // a session that is changing its set is in two
+				s.conn.client.ZAdd(ctx, indexes[0], redis.Z{Score: float64(score), Member: member})
+			}
 		}
 		sortCursors(all)
 		newest := random.IntN(2) == 0
@@ -55,7 +59,10 @@ func TestIndexPagesAreExact(t *testing.T) {
 				want = append(want, c)
 			}
 		}
-		got := must[[]registry.Cursor](t)(s.readIndex(ctx, "index", after, limit, newest))
+		var got []registry.Cursor
+		for _, p := range must[[]place](t)(s.readPlaces(ctx, &source{indexes: indexes}, after, limit, newest)) {
+			got = append(got, p.Cursor)
+		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("after %v, newest %v, limit %d of %v:\ngot  %v\nwant %v", after, newest, limit, all, got, want)
 		}
@@ -126,7 +133,7 @@ func TestGroupsForgetStaleEntries(t *testing.T) {
 	ctx := context.Background()
 	beat(t, s, "a")
 	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
-	index := offerIndex(tenant, "camera", e.Tools[0].Hash())
+	index := membersIndex(tenant, newToolSet(e.Tools).hash)
 	s.conn.client.ZAdd(ctx, index, redis.Z{Score: 5, Member: "ghost"})
 	if got := grouped(t, s); got != "camera:1" {
 		t.Errorf("groups %q", got)
@@ -173,11 +180,11 @@ func TestGroupPages(t *testing.T) {
 	}
 }
 
-func TestSpecCacheIsBounded(t *testing.T) {
-	c := newSpecCache(10_000)
+func TestCacheIsBounded(t *testing.T) {
+	c := newCache[string](10_000)
 	for i := range 1000 {
 		hash := fmt.Sprint(i)
-		c.put(hash, registry.ToolSpec{Name: "x", Description: strings.Repeat("d", 100)})
+		c.put(hash, strings.Repeat("d", 100), 100)
 		c.get("0") // in use: stays
 		if _, ok := c.get(hash); !ok {
 			t.Fatal("what was just put is not there")

@@ -65,7 +65,7 @@ func TestSweepOfADeadPod(t *testing.T) {
 			t.Errorf("%s is left", key)
 		}
 	}
-	for index, want := range map[string]int64{sessionsIndex(tenant): 1, userIndex(tenant, "user"): 1, toolIndex(tenant, "own"): 0} {
+	for index, want := range map[string]int64{sessionsIndex(tenant): 1, userIndex(tenant, "user"): 1, offersIndex(tenant): 1} {
 		if got := s.conn.client.ZCard(ctx, index).Val(); got != want {
 			t.Errorf("%s has %d entries, want %d", index, got, want)
 		}

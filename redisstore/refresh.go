@@ -46,19 +46,12 @@ func (s *Store) refreshChunk(ctx context.Context, entries []registry.Entry) (mis
 	b := s.conn.batch()
 	sessions := make([]*call, len(entries))
 	indexes := make(map[string]*indexCheck)
-	specs := make(map[string]*call) // by key
-	texts := make(map[string]registry.ToolSpec)
+	kept := contents{store: s, batch: b, calls: make(map[string]*call), texts: make(map[string]any)}
 	for i, e := range entries {
-		hashes := hashTools(e.Tools)
-		sessions[i] = s.refreshOne(b, e, hashes)
-		expectIndexes(indexes, i, e, hashes)
-		for _, t := range e.Tools {
-			key := specKey(e.Session.Tenant, hashes[t.Name])
-			if specs[key] == nil {
-				specs[key] = b.do("PEXPIRE", key, s.indexTTL)
-				texts[key] = t
-			}
-		}
+		set := newToolSet(e.Tools)
+		sessions[i] = s.refreshOne(b, e, set)
+		expectIndexes(indexes, i, e, set)
+		kept.keep(e, set)
 	}
 	for index, check := range indexes {
 		b.do("PEXPIRE", index, s.indexTTL)
@@ -76,18 +69,17 @@ func (s *Store) refreshChunk(ctx context.Context, entries []registry.Entry) (mis
 			missing = append(missing, entries[i].Session.Key)
 		}
 	}
-	return missing, lost, s.putLostSpecs(ctx, specs, texts)
+	return missing, lost, kept.putLost(ctx)
 }
 
-func (s *Store) refreshOne(b *batch, e registry.Entry, hashes map[string]string) *call {
+func (s *Store) refreshOne(b *batch, e registry.Entry, set toolSet) *call {
 	sess := e.Session
-	return b.eval(scriptRefresh, []string{sessionKey(sess.Key), toolsKey(sess.Key)},
-		s.sessionTTL, sess.Pod, decimal(sess.Generation), decimal(sess.Generation+1),
-		attributeDigest(sess), len(hashes), toolsNumber(hashes))
+	return b.eval(scriptRefresh, []string{sessionKey(sess.Key)}, s.sessionTTL, sess.Pod,
+		decimal(sess.Generation), decimal(sess.Generation+1), attributeDigest(sess), set.hash)
 }
 
 // expectIndexes notes every index the i-th entry must stand in.
-func expectIndexes(indexes map[string]*indexCheck, i int, e registry.Entry, hashes map[string]string) {
+func expectIndexes(indexes map[string]*indexCheck, i int, e registry.Entry, set toolSet) {
 	expect := func(index, member string) {
 		if indexes[index] == nil {
 			indexes[index] = &indexCheck{command: []any{"ZMSCORE", index}, place: make(map[string]int)}
@@ -99,11 +91,11 @@ func expectIndexes(indexes map[string]*indexCheck, i int, e registry.Entry, hash
 	for _, index := range attributeIndexes(sess) {
 		expect(index, sess.Key.Session)
 	}
-	for name, hash := range hashes {
-		for _, index := range toolIndexes(sess.Tenant, name, hash) {
-			expect(index, sess.Key.Session)
-		}
-		expect(offersIndex(sess.Tenant), offerMember(name, hash))
+	if set.hash != "" {
+		expect(membersIndex(sess.Tenant, set.hash), sess.Key.Session)
+	}
+	for _, member := range set.members() {
+		expect(offersIndex(sess.Tenant), member)
 	}
 }
 
@@ -127,20 +119,51 @@ func absentFromIndexes(indexes map[string]*indexCheck, entries []registry.Entry)
 	return absent
 }
 
-// putLostSpecs writes the specifications again that Redis no longer has.
-func (s *Store) putLostSpecs(ctx context.Context, specs map[string]*call, texts map[string]registry.ToolSpec) error {
-	b := s.conn.batch()
+// contents keeps sets and specifications alive, each once however many sessions of a chunk need it.
+type contents struct {
+	store *Store
+	batch *batch
+	calls map[string]*call // by key
+	texts map[string]any   // by key: the text of a set, or a specification
+}
+
+// keep adds to the batch what extends the life of an entry's set and its specifications.
+func (c *contents) keep(e registry.Entry, set toolSet) {
+	key := setKey(e.Session.Tenant, set.hash)
+	if set.hash == "" || c.calls[key] != nil {
+		return
+	}
+	c.extend(key, set.text())
+	for _, t := range e.Tools {
+		if key := specKey(e.Session.Tenant, t.Hash()); c.calls[key] == nil {
+			c.extend(key, t)
+		}
+	}
+}
+
+func (c *contents) extend(key string, text any) {
+	c.calls[key] = c.batch.do("PEXPIRE", key, c.store.indexTTL)
+	c.texts[key] = text
+}
+
+// putLost writes again what Redis no longer had when the batch ran.
+func (c *contents) putLost(ctx context.Context) error {
+	b := c.store.conn.batch()
 	any := false
-	for key, c := range specs {
-		if c.int() == 1 {
+	for key, kept := range c.calls {
+		if kept.int() == 1 {
 			continue
 		}
-		text, err := encodeJSON(texts[key])
-		if err != nil {
-			continue // it was refused when it was put
+		text := c.texts[key]
+		if t, ok := text.(registry.ToolSpec); ok {
+			encoded, err := encodeJSON(t)
+			if err != nil {
+				continue // it was refused when it was put
+			}
+			text = encoded
 		}
 		any = true
-		b.do("SET", key, text, "PX", s.indexTTL)
+		b.do("SET", key, text, "PX", c.store.indexTTL)
 	}
 	if !any {
 		return nil

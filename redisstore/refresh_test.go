@@ -16,20 +16,15 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 		"session hash": func(t *testing.T, s *Store, e registry.Entry) {
 			delKeys(t, s, sessionKey(e.Session.Key))
 		},
-		"tools hash": func(t *testing.T, s *Store, e registry.Entry) {
-			delKeys(t, s, toolsKey(e.Session.Key))
+		"the tools": func(t *testing.T, s *Store, e registry.Entry) {
+			s.conn.client.HDel(ctx, sessionKey(e.Session.Key), fieldSet)
 		},
-		"both": func(t *testing.T, s *Store, e registry.Entry) {
-			delKeys(t, s, sessionKey(e.Session.Key), toolsKey(e.Session.Key))
+		"a change of the tools": func(t *testing.T, s *Store, e registry.Entry) {
+			putTools(t, s, e.Session, spec(t, "camera", "previous"), spec(t, "mic", "x"))
 		},
-		"one tool": func(t *testing.T, s *Store, e registry.Entry) {
-			s.conn.client.HDel(ctx, toolsKey(e.Session.Key), "camera")
-		},
-		"replacement of a tool": func(t *testing.T, s *Store, e registry.Entry) {
-			s.conn.client.HSet(ctx, toolsKey(e.Session.Key), "camera", spec(t, "camera", "previous").Hash())
-		},
-		"removal of a tool": func(t *testing.T, s *Store, e registry.Entry) {
-			s.conn.client.HSet(ctx, toolsKey(e.Session.Key), "gone", spec(t, "gone", "x").Hash())
+		"removal of all tools": func(t *testing.T, s *Store, e registry.Entry) { putTools(t, s, e.Session) },
+		"the members of the set": func(t *testing.T, s *Store, e registry.Entry) {
+			delKeys(t, s, membersIndex(tenant, newToolSet(e.Tools).hash))
 		},
 		"an update": func(t *testing.T, s *Store, e registry.Entry) {
 			before := e.Session
@@ -39,7 +34,7 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 			}
 		},
 		"an index": func(t *testing.T, s *Store, e registry.Entry) {
-			delKeys(t, s, toolIndex(tenant, "camera"))
+			delKeys(t, s, deviceIndex(tenant, "device-s1"))
 		},
 		"an index entry": func(t *testing.T, s *Store, e registry.Entry) {
 			s.conn.client.ZRem(ctx, sessionsIndex(tenant), e.Session.Key.Session)
@@ -80,6 +75,25 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 	}
 }
 
+func TestRefreshWritesLostSetsAgain(t *testing.T) {
+	url := storeOn(t, Options{}).conn.opts.URL
+	s := storeOn(t, Options{URL: url})
+	ctx := context.Background()
+	beat(t, s, "a")
+	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
+	delKeys(t, s, setKey(tenant, newToolSet(e.Tools).hash))
+	if got := must[registry.Entry](t)(s.Entry(ctx, e.Session.Key)); len(got.Tools) != 0 {
+		t.Fatalf("tools of a set that is not there are listed: %+v", got.Tools)
+	}
+	if missing, _, err := s.Refresh(ctx, []registry.Entry{e}); err != nil || len(missing) != 0 {
+		t.Fatalf("missing %v, %v", missing, err)
+	}
+	reader := storeOn(t, Options{URL: url}) // one that knows nothing yet
+	if got := must[registry.Entry](t)(reader.Entry(ctx, e.Session.Key)); len(got.Tools) != 1 {
+		t.Errorf("tools %+v", got.Tools)
+	}
+}
+
 func TestRefreshWritesLostSpecsAgain(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
@@ -104,7 +118,7 @@ func TestWritesToALostSessionArePutOff(t *testing.T) {
 	sess := claim(t, s, "s1", "a")
 	s.conn.client.FlushAll(ctx)
 	for what, err := range map[string]error{
-		"update": s.Update(ctx, sess), "put tools": s.PutTools(ctx, sess, []registry.ToolSpec{spec(t, "x", "x")}, nil),
+		"update": s.Update(ctx, sess), "set tools": s.SetTools(ctx, sess, []registry.ToolSpec{spec(t, "x", "x")}),
 	} {
 		if registry.AsError(err).Code != registry.CodeStoreUnavailable {
 			t.Errorf("%s: %v", what, err)

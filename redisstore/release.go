@@ -31,10 +31,11 @@ func (s *Store) release(b *batch, ref registry.Ref, pod string) *call {
 // traces puts the index entries of a released claim on the list to remove. It reports whether the claim was current.
 func (s *Store) traces(released *call, key registry.Key, left removals) bool {
 	answer := released.list()
-	if len(answer) != 3 || toInt(answer[0]) != 1 {
+	if len(answer) != 2 || toInt(answer[0]) != 1 {
 		return false
 	}
-	was, err := parseSession(key, toMap(answer[1]))
+	hash := toMap(answer[1])
+	was, err := parseSession(key, hash)
 	if err != nil {
 		s.log.Warn("released session not readable; its index entries go as they are read",
 			"session", key.Session, "error", err)
@@ -43,10 +44,8 @@ func (s *Store) traces(released *call, key registry.Key, left removals) bool {
 	for _, index := range attributeIndexes(was) {
 		left.add(index, key.Session, was.Generation)
 	}
-	for name, hash := range toMap(answer[2]) {
-		for _, index := range toolIndexes(key.Tenant, name, hash) {
-			left.add(index, key.Session, was.Generation)
-		}
+	if set := hash[fieldSet]; set != "" {
+		left.add(membersIndex(key.Tenant, set), key.Session, was.Generation)
 	}
 	return true
 }

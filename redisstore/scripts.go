@@ -23,7 +23,7 @@ var (
 	scriptClaim    = mustScript("claim")
 	scriptRestore  = mustScript("restore")
 	scriptUpdate   = mustScript("update")
-	scriptPutTools = mustScript("put_tools")
+	scriptSetTools = mustScript("set_tools")
 	scriptRefresh  = mustScript("refresh")
 	scriptRelease  = mustScript("release")
 	scriptEntry    = mustScript("entry")
@@ -46,7 +46,7 @@ var (
 
 func allScripts() []*script {
 	return []*script{
-		scriptClaim, scriptRestore, scriptUpdate, scriptPutTools, scriptRefresh, scriptRelease, scriptEntry,
+		scriptClaim, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
 		scriptAppend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 	}

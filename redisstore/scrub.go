@@ -8,26 +8,26 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// An index of sessions that offer a tool is only counted, so nobody would notice an entry that was left behind: by a
-// pod that died between two writes, or by a removal that Redis never got. Readers therefore look at a few entries
-// now and then; a tool that few sessions offer is checked completely.
+// The index of a set's sessions is only counted, so nobody would notice an entry that was left behind: by a pod that
+// died between two writes, or by a removal that Redis never got. Readers therefore look at a few entries of a few sets
+// now and then; a set that few sessions have is checked completely.
 const (
 	scrubInterval = 5 * time.Second
-	scrubSample   = 4 // entries looked at per tool
+	scrubbedSets  = 50 // looked at in one go: more would be felt by who waits for the listing
+	scrubSample   = 4  // entries looked at per set
 )
 
-// sample is one entry of the index of a tool.
+// sample is one entry of the index of a set.
 type sample struct {
-	offer offer
+	set   string
 	key   registry.Key
 	gen   string
-	owner *call // the session's generation
-	tool  *call // the hash under which the session offers the tool
+	owner *call // the session's generation and set
 }
 
-// scrubOffers looks at samples of the tools' indexes and removes entries whose session does not offer the tool.
-func (s *Store) scrubOffers(ctx context.Context, tenant string, offers []offer) {
-	stale, err := s.staleSamples(ctx, tenant, offers)
+// scrubSets looks at samples of the indexes of the tools' sets and removes entries whose session has another set.
+func (s *Store) scrubSets(ctx context.Context, tenant string, tools []distinctTool) {
+	stale, err := s.staleSamples(ctx, tenant, someSets(tools))
 	if err == nil && len(stale) > 0 {
 		err = s.removeSamples(ctx, tenant, stale)
 	}
@@ -36,11 +36,29 @@ func (s *Store) scrubOffers(ctx context.Context, tenant string, offers []offer) 
 	}
 }
 
-func (s *Store) staleSamples(ctx context.Context, tenant string, offers []offer) ([]*sample, error) {
+// someSets returns a random choice of the sets the tools are in.
+func someSets(tools []distinctTool) []string {
+	all := make(map[string]bool)
+	for _, t := range tools {
+		for _, set := range t.sets {
+			all[set] = true
+		}
+	}
+	some := make([]string, 0, scrubbedSets)
+	for set := range all { // in random order, different each time
+		if len(some) == scrubbedSets {
+			break
+		}
+		some = append(some, set)
+	}
+	return some
+}
+
+func (s *Store) staleSamples(ctx context.Context, tenant string, sets []string) ([]*sample, error) {
 	b := s.conn.batch()
-	members := make([]*call, len(offers))
-	for i, o := range offers {
-		members[i] = b.do("ZRANDMEMBER", offerIndex(tenant, o.name, o.hash), scrubSample, "WITHSCORES")
+	members := make([]*call, len(sets))
+	for i, set := range sets {
+		members[i] = b.do("ZRANDMEMBER", membersIndex(tenant, set), scrubSample, "WITHSCORES")
 	}
 	if err := b.run(ctx); err != nil {
 		return nil, err
@@ -50,8 +68,7 @@ func (s *Store) staleSamples(ctx context.Context, tenant string, offers []offer)
 		flat := toStrings(c.cmd.Val())
 		for n := 0; n+1 < len(flat); n += 2 {
 			samples = append(samples, &sample{
-				offer: offers[i], gen: decimal(toInt(flat[n+1])),
-				key: registry.Key{Tenant: tenant, Session: flat[n]},
+				set: sets[i], gen: decimal(toInt(flat[n+1])), key: registry.Key{Tenant: tenant, Session: flat[n]},
 			})
 		}
 	}
@@ -71,25 +88,23 @@ func (s *Store) staleSamples(ctx context.Context, tenant string, offers []offer)
 func (s *Store) lookUp(ctx context.Context, samples []*sample) error {
 	b := s.conn.batch()
 	for _, x := range samples {
-		x.owner = b.do("HGET", sessionKey(x.key), fieldGeneration)
-		x.tool = b.do("HGET", toolsKey(x.key), x.offer.name)
+		x.owner = b.do("HMGET", sessionKey(x.key), fieldGeneration, fieldSet)
 	}
 	return b.run(ctx)
 }
 
-// holds reports whether the session, under the generation of the entry, offers the tool.
+// holds reports whether the session, under the generation of the entry, has the set.
 func (x *sample) holds() bool {
-	gen, _ := x.owner.text()
-	hash, _ := x.tool.text()
-	return gen == x.gen && hash == x.offer.hash
+	now := toStrings(x.owner.cmd.Val())
+	return len(now) == 2 && now[0] == x.gen && now[1] == x.set
 }
 
-// removeSamples removes entries. A session that begins to offer the tool again at this moment writes its hashes
-// before the index; so they are looked at once more after the removal.
+// removeSamples removes entries. A session that gets the set again at this moment writes its hash before the index; so
+// the sessions are looked at once more after the removal.
 func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sample) error {
 	left := make(removals)
 	for _, x := range stale {
-		left.add(offerIndex(tenant, x.offer.name, x.offer.hash), x.key.Session, toInt(x.gen))
+		left.add(membersIndex(tenant, x.set), x.key.Session, toInt(x.gen))
 	}
 	if err := left.run(ctx, s.conn); err != nil {
 		return err
@@ -100,8 +115,7 @@ func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sampl
 	b := s.conn.batch()
 	for _, x := range stale {
 		if x.holds() {
-			index := offerIndex(tenant, x.offer.name, x.offer.hash)
-			b.eval(scriptIndexAdd, []string{index}, s.indexTTL, x.gen, x.key.Session)
+			b.eval(scriptIndexAdd, []string{membersIndex(tenant, x.set)}, s.indexTTL, x.gen, x.key.Session)
 		}
 	}
 	return b.run(ctx)

@@ -25,7 +25,8 @@ type Store struct {
 	activityTTL int64
 	activities  int // entries of a feed
 
-	specs *specCache
+	specs *cache[registry.ToolSpec]
+	sets  *cache[toolSet]
 	live  *liveSet
 	scrub throttle
 }
@@ -49,7 +50,7 @@ func (c *Conn) Store() *Store {
 		// lapsed leases that often, to clean up.
 		lease:     max(1, millis(c.opts.PodLease)*4/5),
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
-		specs: newSpecCache(specCacheBytes),
+		specs: newCache[registry.ToolSpec](cacheBytes), sets: newCache[toolSet](cacheBytes),
 		scrub: throttle{every: scrubInterval},
 	}
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))

@@ -63,7 +63,7 @@ func spec(t testing.TB, name, description string) registry.ToolSpec {
 
 func putTools(t testing.TB, s *Store, sess registry.Session, specs ...registry.ToolSpec) registry.Entry {
 	t.Helper()
-	if err := s.PutTools(context.Background(), sess, specs, nil); err != nil {
+	if err := s.SetTools(context.Background(), sess, specs); err != nil {
 		t.Fatal(err)
 	}
 	return registry.Entry{Session: sess, Tools: specs}

@@ -89,9 +89,8 @@ func (s *Store) sweepSome(ctx context.Context, pod string, members []string) err
 	for i := 0; i+1 < len(members); i += 2 {
 		gen := toInt(members[i+1])
 		own.add(podSessionsKey(pod), members[i], gen)
-		if key, ok := parsePodMember(members[i]); ok {
-			calls[key] = s.release(b, registry.Ref{Key: key, Generation: gen}, pod)
-		}
+		key := parsePodMember(members[i])
+		calls[key] = s.release(b, registry.Ref{Key: key, Generation: gen}, pod)
 	}
 	if err := b.run(ctx); err != nil {
 		return err

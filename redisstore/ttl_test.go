@@ -25,9 +25,10 @@ func busy(t *testing.T, s *Store) {
 			for i := range 30 {
 				sess := claim(t, s, fmt.Sprintf("s%d", random.IntN(12)), []string{"a", "b"}[random.IntN(2)])
 				// Other goroutines claim the same sessions: losing one is part of it.
-				_ = s.PutTools(ctx, sess, []registry.ToolSpec{
+				_ = s.SetTools(ctx, sess, []registry.ToolSpec{
 					spec(t, fmt.Sprintf("tool%d", i%5), "x"), spec(t, "own", fmt.Sprint(i)),
-				}, []string{"tool1"})
+				})
+				_ = s.SetTools(ctx, sess, []registry.ToolSpec{spec(t, "common", "x"), spec(t, fmt.Sprintf("tool%d", i%3), "x")})
 				sess.DeviceID = fmt.Sprintf("d%d", random.IntN(5))
 				_ = s.Update(ctx, sess)
 				_, _, _ = s.Refresh(ctx, []registry.Entry{{Session: sess}})

@@ -99,7 +99,7 @@ func (l *Local) PutTools(ctx context.Context, put []ToolSpec, drop []string) err
 	l.presence.rec.activity(Activity{
 		Tenant: s.Tenant, Type: ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID, Tools: toolNames(tools),
 	})
-	return l.stored(ctx, func(ctx context.Context) error { return l.presence.store.PutTools(ctx, l.Session(), put, drop) })
+	return l.stored(ctx, func(ctx context.Context) error { return l.presence.store.SetTools(ctx, l.Session(), l.Tools()) })
 }
 
 func toolNames(tools []ToolSpec) []string {

@@ -126,10 +126,8 @@ func (m *Memory) storeLocked(s Session, tools []ToolSpec) Session {
 	if s.ConnectedAt.IsZero() {
 		s.ConnectedAt = now.UTC().Truncate(time.Millisecond)
 	}
-	stored := &memorySession{session: s, tools: make(map[string]ToolSpec, len(tools)), expires: now.Add(m.opts.SessionTTL)}
-	for _, t := range tools {
-		stored.tools[t.Name] = t
-	}
+	stored := &memorySession{session: s, expires: now.Add(m.opts.SessionTTL)}
+	stored.setTools(tools)
 	m.sessions[s.Key] = stored
 	delete(m.gone, s.Key)
 	return s.Clone()
@@ -146,20 +144,14 @@ func (m *Memory) Update(_ context.Context, s Session) error {
 	return nil
 }
 
-// PutTools implements SessionStore.
-func (m *Memory) PutTools(_ context.Context, s Session, put []ToolSpec, drop []string) error {
+// SetTools implements SessionStore.
+func (m *Memory) SetTools(_ context.Context, s Session, tools []ToolSpec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.fenceLocked(s); err != nil {
 		return err
 	}
-	stored := m.sessions[s.Key]
-	for _, name := range drop {
-		delete(stored.tools, name)
-	}
-	for _, t := range put {
-		stored.tools[t.Name] = t
-	}
+	m.sessions[s.Key].setTools(tools)
 	return nil
 }
 
@@ -228,6 +220,13 @@ func (m *Memory) fenceLocked(s Session) error {
 		return ErrNotOwner
 	default:
 		return StoreUnavailable("write", errors.New("the session was forgotten"))
+	}
+}
+
+func (s *memorySession) setTools(tools []ToolSpec) {
+	s.tools = make(map[string]ToolSpec, len(tools))
+	for _, t := range tools {
+		s.tools[t.Name] = t
 	}
 }
 

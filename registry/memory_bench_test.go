@@ -31,7 +31,7 @@ func BenchmarkListing(b *testing.B) {
 			Key: registry.Key{Tenant: registry.DefaultTenant, Session: id}, Pod: "pod-a", DeviceID: "device-" + id,
 		})
 		if err == nil {
-			err = m.PutTools(ctx, c.Session, specs, nil)
+			err = m.SetTools(ctx, c.Session, specs)
 		}
 		if err != nil {
 			b.Fatal(err)

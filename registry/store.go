@@ -36,8 +36,8 @@ type SessionStore interface {
 	// Update replaces the attributes (names, device, labels, capabilities) of a claimed session.
 	Update(ctx context.Context, s Session) error
 
-	// PutTools adds or replaces the tools in put and removes those named in drop.
-	PutTools(ctx context.Context, s Session, put []ToolSpec, drop []string) error
+	// SetTools replaces all tools of a claim. No two of them may have the same name.
+	SetTools(ctx context.Context, s Session, tools []ToolSpec) error
 
 	// Refresh extends the life of the given claims, which all belong to one pod. It reports which of them the store
 	// no longer has (missing: to be restored) and which belong to somebody else (lost: their sockets must close).

@@ -29,7 +29,7 @@ type spyStore struct {
 	registry.Store
 	released chan registry.Session
 	claim    atomic.Pointer[func() error]         // runs before Claim
-	put      atomic.Pointer[func() error]         // runs before PutTools
+	put      atomic.Pointer[func() error]         // runs before SetTools
 	move     atomic.Pointer[func(registry.Event)] // runs before MoveCall
 }
 
@@ -49,13 +49,13 @@ func (s *spyStore) Claim(ctx context.Context, v registry.Session) (registry.Clai
 	return s.Store.Claim(ctx, v)
 }
 
-func (s *spyStore) PutTools(ctx context.Context, v registry.Session, put []registry.ToolSpec, drop []string) error {
+func (s *spyStore) SetTools(ctx context.Context, v registry.Session, tools []registry.ToolSpec) error {
 	if f := s.put.Load(); f != nil {
 		if err := (*f)(); err != nil {
 			return err
 		}
 	}
-	return s.Store.PutTools(ctx, v, put, drop)
+	return s.Store.SetTools(ctx, v, tools)
 }
 
 func (s *spyStore) Release(ctx context.Context, v registry.Session) (bool, error) {

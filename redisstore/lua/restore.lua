@@ -1,11 +1,10 @@
 -- Writes a session its pod still holds the socket of, with all its tools, after the store lost all or part of it.
 --
--- KEYS 1 session hash, 2 tools hash, 3 gone string
+-- KEYS 1 session hash, 2 gone string
 -- ARGV 1 session TTL in ms, 2 pod, 3 generation the pod knows, 4 the one after it, 5 connected_at in ms (empty:
---      now), 6 how many of the following belong to the attributes, 7... field and value pairs, then tool name and
---      spec hash pairs
--- Returns {generation, connected_at in ms, the previous session hash, the previous tools hash}, or {} when a newer
--- claim has, or had, the session.
+--      now), 6... field and value pairs of the attributes and the tool set
+-- Returns {generation, connected_at in ms, the previous session hash}, or {} when a newer claim has, or had, the
+-- session.
 --
 -- What the store still has of this very claim keeps its generation. What it lost comes back under the next one, so
 -- that removals still under way for the lost claim cannot touch it; and because the next one follows from the old
@@ -13,11 +12,10 @@
 -- one with the newer claim wins.
 
 -- The gone string is "generation pod".
-local gone = redis.call('GET', KEYS[3]) or '0'
+local gone = redis.call('GET', KEYS[2]) or '0'
 local goneGen = tonumber(string.match(gone, '^%d+'))
 local before = redis.call('HGETALL', KEYS[1])
-local tools = redis.call('HGETALL', KEYS[2])
-local pod, gen = unpack(redis.call('HMGET', KEYS[1], 'pod', 'gen'))
+local pod, gen = unpack(redis.call('HMGET', KEYS[1], 'p', 'g'))
 local new = ARGV[4]
 if pod == ARGV[2] and (gen == ARGV[3] or gen == ARGV[4]) then
   new = gen
@@ -30,12 +28,7 @@ if at == '' then
   local time = redis.call('TIME')
   at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 end
-redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
-local attributes = 6 + tonumber(ARGV[6])
-redis.call('HSET', KEYS[1], 'pod', ARGV[2], 'gen', new, 'at', at, unpack(ARGV, 7, attributes))
+redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', new, 't', at, unpack(ARGV, 6))
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
-for i = attributes + 1, #ARGV, 2 do
-  redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
-end
-redis.call('PEXPIRE', KEYS[2], ARGV[1])
-return {new, at, before, tools}
+return {new, at, before}

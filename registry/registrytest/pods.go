@@ -74,7 +74,7 @@ var podTests = []subtest{
 			})
 			// A write before the restoring is put off. It must not be taken for one of a replaced connection: the device
 			// would be sent away for good.
-			err := f.store.PutTools(f.ctx, s, []registry.ToolSpec{tool("more", "x")}, nil)
+			err := f.store.SetTools(f.ctx, s, []registry.ToolSpec{tool("more", "x")})
 			f.wantCode(err, registry.CodeStoreUnavailable)
 			f.wantCode(f.store.Update(f.ctx, s), registry.CodeStoreUnavailable)
 			if _, err := f.store.Beat(f.ctx, pod); err != nil {

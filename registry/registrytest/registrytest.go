@@ -110,10 +110,11 @@ func (f *fixture) claim(session, pod string, change ...func(*registry.Session)) 
 	return claim.Session
 }
 
+// putTools makes specs all tools of a claim.
 func (f *fixture) putTools(s registry.Session, specs ...registry.ToolSpec) {
 	f.Helper()
-	if err := f.store.PutTools(f.ctx, s, specs, nil); err != nil {
-		f.Fatalf("put tools: %v", err)
+	if err := f.store.SetTools(f.ctx, s, specs); err != nil {
+		f.Fatalf("set tools: %v", err)
 	}
 }
 

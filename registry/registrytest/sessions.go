@@ -88,7 +88,7 @@ var sessionTests = []subtest{
 		old := f.claim("s1", a)
 		current := f.claim("s1", b)
 		f.putTools(current, tool("keep", "x"))
-		f.wantCode(f.store.PutTools(f.ctx, old, []registry.ToolSpec{tool("stale", "x")}, []string{"keep"}), registry.ErrNotOwner.Code)
+		f.wantCode(f.store.SetTools(f.ctx, old, []registry.ToolSpec{tool("stale", "x")}), registry.ErrNotOwner.Code)
 		old.DeviceID = "stale"
 		f.wantCode(f.store.Update(f.ctx, old), registry.ErrNotOwner.Code)
 		_, err := f.store.Restore(f.ctx, registry.Entry{Session: old})
@@ -107,7 +107,7 @@ var sessionTests = []subtest{
 		if released, err := f.store.Release(f.ctx, newer); err != nil || !released {
 			f.Fatalf("release: %v, %v", released, err)
 		}
-		f.wantCode(f.store.PutTools(f.ctx, old, []registry.ToolSpec{tool("stale", "x")}, nil), registry.ErrNotOwner.Code)
+		f.wantCode(f.store.SetTools(f.ctx, old, []registry.ToolSpec{tool("stale", "x")}), registry.ErrNotOwner.Code)
 		_, err := f.store.Restore(f.ctx, registry.Entry{Session: old})
 		f.wantCode(err, registry.ErrNotOwner.Code)
 	}},
@@ -132,12 +132,12 @@ var sessionTests = []subtest{
 			}
 		}
 	}},
-	{name: "tools accumulate, replace and go", run: func(f *fixture) {
+	{name: "tools come, are replaced and go", run: func(f *fixture) {
 		s := f.claim("s1", f.pod("a"))
 		f.putTools(s, tool("a", "1"), tool("b", "1"))
-		f.putTools(s, tool("b", "2"), tool("c", "1"))
-		if err := f.store.PutTools(f.ctx, s, nil, []string{"a", "never-there"}); err != nil {
-			f.Fatal(err)
+		f.putTools(s, tool("a", "1"), tool("b", "2"), tool("c", "1"))
+		for range 2 { // once more changes nothing; nor does the order
+			f.putTools(s, tool("c", "1"), tool("b", "2"))
 		}
 		e, err := f.store.Entry(f.ctx, s.Key)
 		if err != nil {
@@ -152,6 +152,13 @@ var sessionTests = []subtest{
 		}
 		if got := f.list(registry.Query{Tool: "a"}); len(got) != 0 {
 			f.Errorf("found by a tool it gave up: %s", names(got))
+		}
+		f.putTools(s)
+		if e, err = f.store.Entry(f.ctx, s.Key); err != nil || len(e.Tools) != 0 {
+			f.Errorf("after all were given up: %+v, %v", e.Tools, err)
+		}
+		if got := f.groups(registry.GroupQuery{}); len(got) != 0 {
+			f.Errorf("groups of no tools %v", got)
 		}
 	}},
 	{name: "release makes a session known but not connected", run: func(f *fixture) {
@@ -191,7 +198,7 @@ var sessionTests = []subtest{
 			if got := names(f.list(registry.Query{Tool: "camera"})); got != "kept(camera)" {
 				f.Errorf("by tool: %s", got)
 			}
-			if err := f.store.PutTools(f.ctx, left, []registry.ToolSpec{tool("late", "x")}, nil); err == nil {
+			if err := f.store.SetTools(f.ctx, left, []registry.ToolSpec{tool("late", "x")}); err == nil {
 				f.Error("a late write to an expired session succeeded")
 			}
 			if got := names(f.list(registry.Query{})); got != "kept(camera)" {
@@ -234,7 +241,7 @@ var sessionTests = []subtest{
 		winners, seen := 0, make(map[int64]bool)
 		for _, s := range claims {
 			seen[s.Generation] = true
-			if f.store.PutTools(f.ctx, s, []registry.ToolSpec{tool("camera", "x")}, nil) == nil {
+			if f.store.SetTools(f.ctx, s, []registry.ToolSpec{tool("camera", "x")}) == nil {
 				winners++
 			}
 		}

@@ -89,7 +89,7 @@ func (p *phantom) open(ctx context.Context, session string, specs []registry.Too
 	if err != nil {
 		return err
 	}
-	return p.store.PutTools(ctx, claim.Session, specs, nil)
+	return p.store.SetTools(ctx, claim.Session, specs)
 }
 
 // die lets the lease lapse, as a pod does that was killed.

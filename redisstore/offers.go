@@ -1,0 +1,114 @@
+package redisstore
+
+import (
+	"context"
+	"math"
+)
+
+// behindSeparator sorts right behind offerSeparator: what starts with a name and the separator sorts before the name
+// and this.
+const behindSeparator = "\x01"
+
+// offer is an entry of the offers index: a tool in a set.
+type offer struct{ name, hash, set string }
+
+func (o offer) member() string { return offerMember(o.name, o.hash, o.set) }
+
+// offersRange returns the bounds of a name's entries, of all entries when it is empty.
+func offersRange(name string) (low, high string) {
+	if name == "" {
+		return "-", "+"
+	}
+	return "[" + name + offerSeparator, "(" + name + behindSeparator
+}
+
+// readOffers returns up to limit entries within bounds, and the last of them when there may be more.
+func (s *Store) readOffers(ctx context.Context, tenant, low, high string, limit int) (offers []offer, last string, err error) {
+	b := s.conn.batch()
+	c := b.do("ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, limit)
+	if err := b.run(ctx); err != nil {
+		return nil, "", err
+	}
+	members := toStrings(c.cmd.Val())
+	if len(members) == limit {
+		last = members[limit-1]
+	}
+	return parseOffers(members), last, nil
+}
+
+func parseOffers(members []string) []offer {
+	offers := make([]offer, 0, len(members))
+	for _, member := range members {
+		if o, ok := parseOfferMember(member); ok {
+			offers = append(offers, o)
+		}
+	}
+	return offers
+}
+
+// removeOffers removes entries of sets that nobody has. A session that begins to have one at this moment enters the
+// set's own index before the set enters the offers; so the index is looked at once more after the removal.
+func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer) error {
+	if len(offers) == 0 {
+		return nil
+	}
+	offers = offers[:min(len(offers), maxPipeline/2)] // the rest goes with the next listing
+	b := s.conn.batch()
+	for _, o := range offers {
+		b.do("ZREM", offersIndex(tenant), o.member())
+	}
+	b.then()
+	sizes := make([]*call, len(offers))
+	for i, o := range offers {
+		sizes[i] = b.do("ZCARD", membersIndex(tenant, o.set))
+	}
+	if err := b.run(ctx); err != nil {
+		return err
+	}
+	b = s.conn.batch()
+	again := []any{s.indexTTL, 0}
+	for i, o := range offers {
+		if sizes[i].int() > 0 {
+			again = append(again, o.member())
+		}
+	}
+	if len(again) == 2 {
+		return nil
+	}
+	b.eval(scriptIndexAdd, []string{offersIndex(tenant)}, again...)
+	return b.run(ctx)
+}
+
+// maxMerge is how many sets may offer a tool for its sessions to be found by merging the indexes of those sets.
+const maxMerge = 64
+
+// toolSource says where the sessions offering a tool are found, and how many there are. ok is false when too many
+// different sets have the tool.
+func (s *Store) toolSource(ctx context.Context, tenant, tool string) (from source, sessions int64, ok bool, err error) {
+	low, high := offersRange(tool)
+	offers, _, err := s.readOffers(ctx, tenant, low, high, maxMerge+1)
+	if err != nil || len(offers) > maxMerge {
+		return source{}, math.MaxInt64, false, err
+	}
+	from = source{tenant: tenant, tool: tool, indexes: setIndexes(tenant, offers)}
+	b := s.conn.batch()
+	sizes := make([]*call, len(from.indexes))
+	for i, index := range from.indexes {
+		sizes[i] = b.do("ZCARD", index)
+	}
+	if err := b.run(ctx); err != nil {
+		return source{}, 0, false, err
+	}
+	for _, size := range sizes {
+		sessions += size.int()
+	}
+	return from, sessions, true, nil
+}
+
+func setIndexes(tenant string, offers []offer) []string {
+	indexes := make([]string, len(offers))
+	for i, o := range offers {
+		indexes[i] = membersIndex(tenant, o.set)
+	}
+	return indexes
+}
