@@ -1,0 +1,79 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// fill claims sessions of the default tenant on a pod, with many goroutines. tools returns what the i-th offers.
+func fill(t testing.TB, s *Store, pod string, sessions int, tools func(i int) []registry.ToolSpec) {
+	t.Helper()
+	ctx := context.Background()
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for range 64 {
+		work.Go(func() {
+			for i := int(next.Add(1)); i <= sessions && !t.Failed(); i = int(next.Add(1)) {
+				id := uuid.NewString()
+				c, err := s.Claim(ctx, registry.Session{
+					Key: registry.Key{Tenant: registry.DefaultTenant, Session: id}, Pod: pod,
+					DeviceID: "device-" + strconv.Itoa(i), DeviceName: "Phone", UserID: "user-" + strconv.Itoa(i), Platform: "android",
+				})
+				if err == nil {
+					err = s.SetTools(ctx, c.Session, tools(i))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+}
+
+// distinctSpecs returns n tools of different names.
+func distinctSpecs(t testing.TB, n int) []registry.ToolSpec {
+	t.Helper()
+	specs := make([]registry.ToolSpec, n)
+	for i := range specs {
+		specs[i] = spec(t, fmt.Sprintf("phone_tool_%03d", i), "Reads something and returns it.")
+	}
+	return specs
+}
+
+func usedMemory(t testing.TB, s *Store) int64 {
+	t.Helper()
+	info := must[string](t)(s.conn.client.Info(context.Background(), "memory").Result())
+	for line := range strings.Lines(info) {
+		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			return toInt(strings.TrimSpace(text))
+		}
+	}
+	t.Fatal("no used_memory")
+	return 0
+}
+
+// BenchmarkSessionMemory prints what an idle session with five tools takes in Redis.
+func BenchmarkSessionMemory(b *testing.B) {
+	const sessions = 20_000
+	for b.Loop() {
+		s := storeOn(b, Options{SessionTTL: longTTL})
+		pod := registry.NewPodID()
+		beat(b, s, pod)
+		specs := distinctSpecs(b, 5)
+		fill(b, s, pod, 100, func(int) []registry.ToolSpec { return specs }) // what is there once
+		before := usedMemory(b, s)
+		fill(b, s, pod, sessions, func(int) []registry.ToolSpec { return specs })
+		b.ReportMetric(float64(usedMemory(b, s)-before)/sessions, "B/session")
+	}
+	b.ReportMetric(0, "ns/op")
+}
