@@ -2,6 +2,9 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"path"
 	"regexp"
 
@@ -35,6 +38,12 @@ func NewPolicy(rules PolicyRules) (*Policy, error) {
 		}
 	}
 	return &Policy{rules: rules}, nil
+}
+
+// Digest is the same for equal rules and different for others.
+func (p *Policy) Digest() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", p.rules))
+	return hex.EncodeToString(sum[:16])
 }
 
 // MayRegister reports whether a device may register a tool of this name.

@@ -3,10 +3,15 @@ package api_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"io"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
+
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/registry"
 )
 
 func TestETag(t *testing.T) {
@@ -34,13 +39,66 @@ func TestETagFollowsTheContent(t *testing.T) {
 	f := house(t)
 	tag := f.get("/api/tools?name=locate").header.Get("Etag")
 	d := f.connect(0, session("more"), echo, tools("other")...)
-	if f.get("/api/tools?name=locate").header.Get("Etag") != tag {
-		t.Error("the tag changed although the content did not")
-	}
 	f.must(d.local.PutTools(t.Context(), tools("locate"), nil))
 	if f.get("/api/tools?name=locate").header.Get("Etag") == tag {
 		t.Error("the tag did not change with the content")
 	}
+	seen := make(map[string]string)
+	for _, path := range []string{
+		"/api/tools", "/api/tools?view=grouped", "/api/tools?limit=7", "/api/tools?name=locate", "/api/tools?format=mcp",
+		"/api/sessions", "/api/sessions?limit=7", "/api/sessions/s1", "/api/sessions/more",
+	} {
+		now := f.get(path).header.Get("Etag")
+		if other := seen[now]; other != "" {
+			t.Errorf("%s and %s have the same tag", path, other)
+		}
+		seen[now] = path
+	}
+	if f.get("/api/tools?limit=7&name=locate").header.Get("Etag") != f.get("/api/tools?name=locate&limit=7").header.Get("Etag") {
+		t.Error("the tag depends on the order of the parameters")
+	}
+}
+
+// A poll that finds nothing new costs one question, and a listing that fails is never taken for one that has not changed.
+func TestPollsAreCheap(t *testing.T) {
+	var asked directoryCounter
+	f := newFleet(t, setup{change: func(c *api.Config) { asked.Directory = c.Directory; c.Directory = &asked }})
+	d := f.connect(0, session("s1"), echo, tools("a")...)
+	for _, path := range []string{"/api/tools", "/api/tools?view=grouped", "/api/tools?format=openai", "/api/sessions", "/api/sessions/s1"} {
+		tag := f.get(path).header.Get("Etag")
+		before := asked.listings.Load()
+		r := f.send(request{path: path, header: http.Header{"If-None-Match": {tag}}})
+		if r.status != 304 || asked.listings.Load() != before {
+			t.Errorf("%s: status %d, %d listings", path, r.status, asked.listings.Load()-before)
+		}
+	}
+	tag := f.get("/api/sessions/s1").header.Get("Etag")
+	d.gone()
+	for _, match := range []string{tag, "*"} {
+		r := f.send(request{path: "/api/sessions/s1", header: http.Header{"If-None-Match": {match}}})
+		wantProblem(r, 409, registry.CodeNotConnected)
+	}
+}
+
+// directoryCounter counts what costs more than a version.
+type directoryCounter struct {
+	registry.Directory
+	listings atomic.Int64
+}
+
+func (d *directoryCounter) Entry(ctx context.Context, key registry.Key) (registry.Entry, error) {
+	d.listings.Add(1)
+	return d.Directory.Entry(ctx, key)
+}
+
+func (d *directoryCounter) List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
+	d.listings.Add(1)
+	return d.Directory.List(ctx, q)
+}
+
+func (d *directoryCounter) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.Group, string, error) {
+	d.listings.Add(1)
+	return d.Directory.Groups(ctx, q)
 }
 
 // Both encodings are right, and a cache can tell them apart.

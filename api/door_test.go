@@ -196,6 +196,20 @@ func (brokenDirectory) Groups(context.Context, registry.GroupQuery) ([]registry.
 	return nil, "", errors.New("not even a coded error, about 10.0.0.1")
 }
 
+func (brokenDirectory) Version(context.Context, string) (string, error) { return "", nil }
+
+// versionlessDirectory cannot even say whether something has changed.
+type versionlessDirectory struct{ registry.Directory }
+
+func (versionlessDirectory) Version(context.Context, string) (string, error) { return "", errAway }
+
+func TestStoreWithoutVersion(t *testing.T) {
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Directory = versionlessDirectory{} }})
+	for _, path := range []string{"/api/tools", "/api/sessions", "/api/sessions/s1", "/api/tools?view=grouped"} {
+		wantProblem(f.get(path), 503, registry.CodeStoreUnavailable)
+	}
+}
+
 func TestStoreAway(t *testing.T) {
 	f := newFleet(t, setup{change: func(c *api.Config) { c.Directory = brokenDirectory{} }})
 	for _, path := range []string{"/api/tools", "/api/sessions", "/api/sessions/s1", "/api/tools?format=mcp&user_id=a", "/api/tools?view=grouped&user_id=a"} {

@@ -10,9 +10,10 @@ import (
 // handler holds what every route needs. It is immutable but for its pool and its counter, and safe for concurrent use.
 type handler struct {
 	Config
-	document []byte // the OpenAPI document
-	zip      gzipPool
-	streams  atomic.Int64 // open now
+	document     []byte // the OpenAPI document
+	policyDigest string
+	zip          gzipPool
+	streams      atomic.Int64 // open now
 }
 
 // NewHandler returns the whole HTTP surface of a pod. It sets deadlines for writing itself, so that its server needs
@@ -27,7 +28,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(&handler{Config: cfg, document: document})
+	return newEngine(&handler{Config: cfg, document: document, policyDigest: cfg.Policy.Digest()})
 }
 
 func newEngine(h *handler) (*gin.Engine, error) {

@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -30,22 +29,23 @@ func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
 	_, _ = c.Writer.Write(body) // the client is gone if this fails
 }
 
-// writeCacheable answers 200 with an ETag, or 304 when the client has exactly this already. Answers worth compressing
-// are compressed for clients that can read that. The compressed form is another representation, so it has an ETag of
-// its own, and Vary keeps caches from mixing the two up.
+// writeCacheable answers 200 with an ETag made of the content, or 304 when the client has exactly this already. Answers
+// worth compressing are compressed for clients that can read that. The compressed form is another representation, so it
+// has an ETag of its own, and Vary keeps caches from mixing the two up.
 func (h *handler) writeCacheable(c *gin.Context, body []byte) {
-	header := c.Writer.Header()
-	header.Set("Cache-Control", "no-cache")
-	header.Add("Vary", "Accept-Encoding")
 	compress := len(body) >= gzipMinimum && acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
-	tag := entityTag(body, compress)
-	header.Set("ETag", tag)
+	h.writeTagged(c, body, quoteTag(sha256.Sum256(body), compress), compress)
+}
+
+// writeTagged does the same with an ETag made of something else.
+func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress bool) {
 	if noneMatch(c.Request.Header.Values("If-None-Match"), tag) {
-		c.Status(http.StatusNotModified)
+		h.notModified(c, tag)
 		return
 	}
+	setCacheHeaders(c.Writer.Header(), tag)
 	if compress {
-		header.Set("Content-Encoding", "gzip")
+		c.Writer.Header().Set("Content-Encoding", "gzip")
 		body = h.zip.compress(body)
 	}
 	h.writeJSON(c, http.StatusOK, body)
@@ -61,23 +61,17 @@ func (h *handler) respond(c *gin.Context, v any) {
 	h.writeCacheable(c, body)
 }
 
-// entityTag is a strong validator: equal tags mean equal bytes.
-func entityTag(body []byte, compressed bool) string {
-	sum := sha256.Sum256(body)
-	tag := hex.EncodeToString(sum[:16])
-	if compressed {
-		tag += "-gzip"
-	}
-	return `"` + tag + `"`
+// noneMatch evaluates If-None-Match for an answer that exists: * matches whatever it is.
+func noneMatch(values []string, tag string) bool {
+	return matchesTag(values, tag) || matchesTag(values, "*")
 }
 
-// noneMatch evaluates If-None-Match with the weak comparison RFC 9110 demands for it. Our tags contain no commas and
-// no quotes, so a list can be split at commas: what that breaks up could not have matched.
-func noneMatch(values []string, tag string) bool {
+// matchesTag reports whether a tag is in a list, with the weak comparison RFC 9110 demands for If-None-Match. Our tags
+// contain no commas and no quotes, so a list can be split at commas: what that breaks up could not have matched.
+func matchesTag(values []string, tag string) bool {
 	for _, value := range values {
 		for candidate := range strings.SplitSeq(value, ",") {
-			candidate = strings.TrimSpace(candidate)
-			if candidate == "*" || strings.TrimPrefix(candidate, "W/") == tag {
+			if candidate = strings.TrimSpace(candidate); candidate == tag || strings.TrimPrefix(candidate, "W/") == tag {
 				return true
 			}
 		}

@@ -45,35 +45,37 @@ func sessionRowOf(s registry.Session) sessionRow {
 }
 
 func (h *handler) listSessions(c *gin.Context, q params) {
-	query, from, err := sessionQuery(caller(c).Tenant, q)
+	h.respondListed(c, q, func(ctx context.Context) (any, error) { return h.sessionPage(ctx, caller(c).Tenant, q) })
+}
+
+// sessionPage is an answer of the list of sessions.
+type sessionPage struct {
+	Sessions   []sessionRow `json:"sessions"`
+	NextCursor string       `json:"next_cursor,omitempty"`
+}
+
+func (h *handler) sessionPage(ctx context.Context, tenant string, q params) (sessionPage, error) {
+	query, from, err := sessionQuery(tenant, q)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return sessionPage{}, err
 	}
 	query.After = from.sessionsAfter()
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	rows := []sessionRow{}
+	answer := sessionPage{Sessions: []sessionRow{}}
 	next, err := h.walk(ctx, query, func(e registry.Entry) {
 		row, names := sessionRowOf(e.Session), make([]string, len(e.Tools))
 		for i, t := range e.Tools {
 			names[i] = t.Name
 		}
 		row.Tools = names
-		rows = append(rows, row)
+		answer.Sessions = append(answer.Sessions, row)
 	})
 	if err != nil {
-		h.fail(c, err)
-		return
+		return sessionPage{}, err
 	}
-	answer := struct {
-		Sessions   []sessionRow `json:"sessions"`
-		NextCursor string       `json:"next_cursor,omitempty"`
-	}{Sessions: rows}
 	if next != nil {
 		answer.NextCursor = cursor{Kind: cursorSessions, Generation: next.Generation, Session: next.Session}.String()
 	}
-	h.respond(c, answer)
+	return answer, nil
 }
 
 func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
@@ -93,20 +95,19 @@ func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
 	return query, from, err
 }
 
-func (h *handler) getSession(c *gin.Context, _ params) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	e, err := h.session(ctx, c)
-	if err != nil {
-		h.fail(c, err)
-		return
-	}
-	row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
-	for i, t := range e.Tools {
-		tools[i] = h.toolInfoOf(t)
-	}
-	row.Tools = tools
-	h.respond(c, row)
+func (h *handler) getSession(c *gin.Context, q params) {
+	h.respondListed(c, q, func(ctx context.Context) (any, error) {
+		e, err := h.session(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
+		for i, t := range e.Tools {
+			tools[i] = h.toolInfoOf(t)
+		}
+		row.Tools = tools
+		return row, nil
+	})
 }
 
 // kickSession ends a session's connection. The device is told not to come back, and may still do so.

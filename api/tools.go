@@ -91,14 +91,7 @@ type page struct {
 
 // listTools serves the flat list, the grouped view and the formats for models.
 func (h *handler) listTools(c *gin.Context, q params) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	answer, err := h.toolPage(ctx, caller(c).Tenant, q)
-	if err != nil {
-		h.fail(c, err)
-		return
-	}
-	h.respond(c, answer)
+	h.respondListed(c, q, func(ctx context.Context) (any, error) { return h.toolPage(ctx, caller(c).Tenant, q) })
 }
 
 func (h *handler) toolPage(ctx context.Context, tenant string, q params) (page, error) {

@@ -136,12 +136,13 @@ func TestErrorsAreTranslated(t *testing.T) {
 	_, entryErr := s.Entry(ctx, sess.Key)
 	_, _, listErr := s.List(ctx, q)
 	_, _, groupsErr := s.Groups(ctx, registry.GroupQuery{Tenant: tenant})
+	_, versionErr := s.Version(ctx, tenant)
 	_, beatErr := s.Beat(ctx, "a")
 	_, liveErr := s.Live(ctx)
 	_, sweepErr := s.Sweep(ctx)
 	for what, err := range map[string]error{
 		"claim": claimErr, "restore": restoreErr, "refresh": refreshErr, "release": releaseErr, "entry": entryErr,
-		"list": listErr, "groups": groupsErr, "beat": beatErr, "live": liveErr, "sweep": sweepErr,
+		"list": listErr, "groups": groupsErr, "version": versionErr, "beat": beatErr, "live": liveErr, "sweep": sweepErr,
 		"update": s.Update(ctx, sess), "put": s.SetTools(ctx, sess, nil),
 		"leave": s.Leave(ctx, "a"), "ping": s.Ping(ctx),
 	} {

@@ -23,6 +23,7 @@
 //	fh:T:label:<k>=<v>       the same, per label
 //	fh:T:members:<set>       the same, per tool set
 //	fh:T:offers              sorted set: (tool name, specification, set) in order of name
+//	fh:T:version             another value after every change of these   life: twice the session TTL
 //	fh:T:{call:<id>}         hash: the record of a call          life: retention since the last change, but not
 //	                                                             before its deadline; see record_codec.go
 //	fh:T:{call:<id>}:events  stream: its log, capped             life: that of the record

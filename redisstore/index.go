@@ -55,6 +55,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	if p.leave != "" && p.leave != ref.Pod {
 		b.eval(scriptZRemIf, []string{podSessionsKey(p.leave)}, podMember(ref.Key), decimal(p.upTo))
 	}
+	s.changed(b, ref.Tenant)
 	owner := b.do("HMGET", sessionKey(ref.Key), fieldPod, fieldGeneration)
 	if err := b.run(ctx); err != nil {
 		return err
@@ -74,6 +75,7 @@ func (s *Store) takeBack(ctx context.Context, p placement) error {
 		b.eval(scriptZRemIf, []string{key}, p.session.Key.Session, gen)
 	}
 	b.eval(scriptZRemIf, []string{podSessionsKey(p.session.Pod)}, podMember(p.session.Key), gen)
+	s.changed(b, p.session.Tenant)
 	return b.run(ctx)
 }
 
@@ -87,16 +89,11 @@ func (r removals) add(index, member string, upTo int64) {
 // removalArgs bounds how many arguments one removal script gets, and so how long it blocks the server.
 const removalArgs = 400
 
-// run removes the members from their indexes.
-func (r removals) run(ctx context.Context, c *Conn) error {
-	if len(r) == 0 {
-		return nil
-	}
-	b := c.batch()
+// into adds to the batch what removes the members from their indexes.
+func (r removals) into(b *batch) {
 	for index, args := range r {
 		for part := range slices.Chunk(args, removalArgs) {
 			b.eval(scriptZRemIf, []string{index}, part...)
 		}
 	}
-	return b.run(ctx)
 }

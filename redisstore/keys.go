@@ -37,6 +37,7 @@ func labelIndex(tenant, key, value string) string {
 	return tenantKey(tenant, "label:"+escape(key)+"="+escape(value))
 }
 func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
+func versionKey(tenant string) string  { return tenantKey(tenant, "version") }
 
 func setKey(tenant, set string) string       { return tenantKey(tenant, "set:"+escape(set)) }
 func membersIndex(tenant, set string) string { return tenantKey(tenant, "members:"+escape(set)) }

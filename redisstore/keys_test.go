@@ -21,6 +21,7 @@ func TestKeys(t *testing.T) {
 		{setKey("acme", "abc_-3"), "fh:acme:set:abc_-3"},
 		{membersIndex("acme", "abc_-3"), "fh:acme:members:abc_-3"},
 		{offersIndex("acme"), "fh:acme:offers"},
+		{versionKey("acme"), "fh:acme:version"},
 		{offerMember("camera", "abc123", "set1"), "camera\x00abc123\x00set1"},
 		{callKey("acme", "c-1"), "fh:acme:{call:c-1}"},
 		{callKey("acme", "{}:events"), "fh:acme:{call:%7B%7D%3Aevents}"},

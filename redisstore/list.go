@@ -108,7 +108,13 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 			matches = append(matches, f)
 		}
 	}
-	if err := stale.run(ctx, s.conn); err != nil {
+	if len(stale) == 0 {
+		return s.entries(ctx, q.Tenant, matches)
+	}
+	b := s.conn.batch()
+	stale.into(b)
+	s.changed(b, q.Tenant) // what expired was no change anybody made
+	if err := b.run(ctx); err != nil {
 		s.log.Debug("stale index entries not removed", "tenant", q.Tenant, "error", err)
 	}
 	return s.entries(ctx, q.Tenant, matches)

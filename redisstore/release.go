@@ -17,7 +17,12 @@ func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error
 	left := make(removals)
 	left.add(podSessionsKey(sess.Pod), podMember(sess.Key), sess.Generation)
 	current := s.traces(c, sess.Key, left)
-	if err := left.run(ctx, s.conn); err != nil {
+	b = s.conn.batch()
+	left.into(b)
+	if current {
+		s.changed(b, sess.Tenant)
+	}
+	if err := b.run(ctx); err != nil {
 		s.log.Warn("session released, some index entries left to be removed by readers",
 			"session", sess.Key.Session, "error", err)
 	}

@@ -106,13 +106,16 @@ func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sampl
 	for _, x := range stale {
 		left.add(membersIndex(tenant, x.set), x.key.Session, toInt(x.gen))
 	}
-	if err := left.run(ctx, s.conn); err != nil {
+	b := s.conn.batch()
+	left.into(b)
+	s.changed(b, tenant)
+	if err := b.run(ctx); err != nil {
 		return err
 	}
 	if err := s.lookUp(ctx, stale); err != nil {
 		return err
 	}
-	b := s.conn.batch()
+	b = s.conn.batch()
 	for _, x := range stale {
 		if x.holds() {
 			b.eval(scriptIndexAdd, []string{membersIndex(tenant, x.set)}, s.indexTTL, x.gen, x.key.Session)

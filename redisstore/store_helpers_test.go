@@ -141,6 +141,9 @@ func unchanged(t *testing.T, c *Conn, what string, write func()) {
 	before, _ := keyspace(t, c)
 	write()
 	after, _ := keyspace(t, c)
+	for _, content := range []map[string]string{before, after} {
+		delete(content, versionKey(tenant)) // that nothing changed after all is a change too many, never one too few
+	}
 	if maps.Equal(before, after) {
 		return
 	}

@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -95,12 +97,18 @@ func (s *Store) sweepSome(ctx context.Context, pod string, members []string) err
 	if err := b.run(ctx); err != nil {
 		return err
 	}
-	left := make(removals)
+	left, tenants := make(removals), make(map[string]bool)
 	for key, c := range calls {
 		s.traces(c, key, left)
+		tenants[key.Tenant] = true
 	}
-	if err := left.run(ctx, s.conn); err != nil {
+	b = s.conn.batch()
+	left.into(b)
+	s.changed(b, slices.Collect(maps.Keys(tenants))...)
+	if err := b.run(ctx); err != nil {
 		return err
 	}
-	return own.run(ctx, s.conn)
+	b = s.conn.batch()
+	own.into(b)
+	return b.run(ctx)
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"slices"
@@ -53,6 +54,8 @@ type Memory struct {
 	gone       map[Key]memoryGone
 	pods       map[string]time.Time
 	generation int64
+	boot       string // another one for each Memory
+	changes    int64  // made to sessions so far
 
 	calls memoryCalls
 
@@ -82,7 +85,7 @@ func NewMemory(o MemoryOptions) *Memory {
 	o.setDefaults()
 	return &Memory{
 		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), pods: make(map[string]time.Time),
-		calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
+		boot: rand.Text(), calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
 	}
 }
 
@@ -129,6 +132,7 @@ func (m *Memory) storeLocked(s Session, tools []ToolSpec) Session {
 	stored := &memorySession{session: s, expires: now.Add(m.opts.SessionTTL)}
 	stored.setTools(tools)
 	m.sessions[s.Key] = stored
+	m.changes++
 	delete(m.gone, s.Key)
 	return s.Clone()
 }
@@ -141,6 +145,7 @@ func (m *Memory) Update(_ context.Context, s Session) error {
 		return err
 	}
 	m.sessions[s.Key].session = s.Clone()
+	m.changes++
 	return nil
 }
 
@@ -152,6 +157,7 @@ func (m *Memory) SetTools(_ context.Context, s Session, tools []ToolSpec) error 
 		return err
 	}
 	m.sessions[s.Key].setTools(tools)
+	m.changes++
 	return nil
 }
 
@@ -189,6 +195,7 @@ func (m *Memory) forgetLocked(key Key) {
 	left := m.sessions[key].session
 	m.gone[key] = memoryGone{generation: left.Generation, pod: left.Pod, until: m.opts.Now().Add(m.opts.SessionTTL)}
 	delete(m.sessions, key)
+	m.changes++
 }
 
 // liveLocked returns the session unless it has expired.

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -124,6 +125,15 @@ func (m *Memory) Groups(_ context.Context, q GroupQuery) ([]Group, string, error
 	return page, next, nil
 }
 
+// Version implements Directory. Sessions that expire count as a change when they are swept.
+func (m *Memory) Version(context.Context, string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	live := m.liveNamesLocked()
+	slices.Sort(live)
+	return fmt.Sprintf("%s %d %q", m.boot, m.changes, live), nil
+}
+
 // Beat implements PodStore.
 func (m *Memory) Beat(_ context.Context, pod string) (known bool, err error) {
 	m.mu.Lock()
@@ -146,13 +156,17 @@ func (m *Memory) podLiveLocked(pod string) bool {
 func (m *Memory) Live(context.Context) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.liveNamesLocked(), nil
+}
+
+func (m *Memory) liveNamesLocked() []string {
 	var live []string
 	for pod := range m.pods {
 		if m.podLiveLocked(pod) {
 			live = append(live, pod)
 		}
 	}
-	return live, nil
+	return live
 }
 
 // Sweep implements PodStore. It also forgets what has expired.
@@ -174,6 +188,7 @@ func (m *Memory) Sweep(context.Context) ([]string, error) {
 			m.forgetLocked(key)
 		case m.liveLocked(key) == nil:
 			delete(m.sessions, key)
+			m.changes++
 		}
 	}
 	now := m.opts.Now()

@@ -92,6 +92,11 @@ type Directory interface {
 
 	// Groups returns a page of the distinct tools, and the cursor of the next page, empty on the last.
 	Groups(ctx context.Context, q GroupQuery) ([]Group, string, error)
+
+	// Version returns a value that is another one whenever something that the methods above return of the tenant may
+	// have changed, and never an earlier one of other content. It is cheap, so that who asks again and again can ask for this. A
+	// listing read after it is at least as new.
+	Version(ctx context.Context, tenant string) (string, error)
 }
 
 // PodStore keeps the leases of the pods.

@@ -40,7 +40,7 @@ func Run(t *testing.T, open Open) {
 		name  string
 		tests []subtest
 	}{
-		{"sessions", sessionTests}, {"listing", listingTests}, {"pods", podTests},
+		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"calls", callTests}, {"activity", activityTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/gin-gonic/gin"
+)
+
+// respondListed answers with what build makes of the directory, or 304 when the client has it already. The tag says
+// what the answer depends on, so a poll that finds nothing new asks for the directory's version and nothing else. That
+// is read before the listing: a tag can only be older than the answer it goes with, and an old tag matches nothing.
+func (h *handler) respondListed(c *gin.Context, q params, build func(context.Context) (any, error)) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	tenant := caller(c).Tenant
+	version, err := h.Directory.Version(ctx, tenant)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	compress := acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
+	tag := h.listTag(version, tenant, c.Request.URL.Path, q, compress)
+	if matchesTag(c.Request.Header.Values("If-None-Match"), tag) {
+		h.notModified(c, tag)
+		return
+	}
+	v, err := build(ctx)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	body, err := encode(v)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
+}
+
+// listTag is a strong validator: of equal version, program, policy, tenant, request and encoding come equal bytes.
+func (h *handler) listTag(version, tenant, path string, q params, compress bool) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q",
+		version, h.Version, h.policyDigest, tenant, path, url.Values(q).Encode()))
+	return quoteTag(sum, compress)
+}
+
+func quoteTag(sum [sha256.Size]byte, compress bool) string {
+	tag := hex.EncodeToString(sum[:16])
+	if compress {
+		tag += "-gzip"
+	}
+	return `"` + tag + `"`
+}
+
+func (h *handler) notModified(c *gin.Context, tag string) {
+	setCacheHeaders(c.Writer.Header(), tag)
+	c.Status(http.StatusNotModified)
+}
+
+func setCacheHeaders(header http.Header, tag string) {
+	header.Set("Cache-Control", "no-cache")
+	header.Add("Vary", "Accept-Encoding")
+	header.Set("ETag", tag)
+}
