@@ -48,7 +48,7 @@ func BenchmarkGrouped(b *testing.B) {
 				first := min(5*i, distinct-5)
 				kinds[i] = specs[first : first+5]
 			}
-			fill(b, s, "pod", sessions, func(i int) []registry.ToolSpec { return kinds[i%len(kinds)] })
+			fill(b, s, "pod", sessions, ofOneDevice, func(i int) []registry.ToolSpec { return kinds[i%len(kinds)] })
 			s.scrub.every = 50 * time.Millisecond
 			slow := slowlog(b, s, time.Millisecond)
 			var longest time.Duration
@@ -80,7 +80,7 @@ func BenchmarkSweep(b *testing.B) {
 		b.StopTimer()
 		pod := fmt.Sprintf("dead-%d", n)
 		beat(b, s, pod)
-		fill(b, s, pod, sessions, func(int) []registry.ToolSpec { return specs })
+		fill(b, s, pod, sessions, ofOneDevice, func(int) []registry.ToolSpec { return specs })
 		if err := s.conn.client.ZAdd(context.Background(), podsKey, redis.Z{Score: 1, Member: pod}).Err(); err != nil {
 			b.Fatal(err)
 		}

@@ -14,8 +14,25 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+// attributes sets what the i-th session says about itself.
+type attributes func(s *registry.Session, i int)
+
+// ofOneDevice is a session with a device and a user of its own: both are indexes of one entry.
+func ofOneDevice(s *registry.Session, i int) {
+	s.DeviceID, s.DeviceName, s.Platform = "device-"+strconv.Itoa(i), "Phone", "android"
+	s.UserID = "user-" + strconv.Itoa(i)
+}
+
+// ofSharedUser is one of ten sessions of a user.
+func ofSharedUser(s *registry.Session, i int) {
+	ofOneDevice(s, i)
+	s.UserID = "user-" + strconv.Itoa(i/10)
+}
+
+func saysNothing(*registry.Session, int) {}
+
 // fill claims sessions of the default tenant on a pod, with many goroutines. tools returns what the i-th offers.
-func fill(t testing.TB, s *Store, pod string, sessions int, tools func(i int) []registry.ToolSpec) {
+func fill(t testing.TB, s *Store, pod string, sessions int, about attributes, tools func(i int) []registry.ToolSpec) {
 	t.Helper()
 	ctx := context.Background()
 	var next atomic.Int64
@@ -23,11 +40,10 @@ func fill(t testing.TB, s *Store, pod string, sessions int, tools func(i int) []
 	for range 64 {
 		work.Go(func() {
 			for i := int(next.Add(1)); i <= sessions && !t.Failed(); i = int(next.Add(1)) {
-				id := uuid.NewString()
-				c, err := s.Claim(ctx, registry.Session{
-					Key: registry.Key{Tenant: registry.DefaultTenant, Session: id}, Pod: pod,
-					DeviceID: "device-" + strconv.Itoa(i), DeviceName: "Phone", UserID: "user-" + strconv.Itoa(i), Platform: "android",
-				})
+				key := registry.Key{Tenant: registry.DefaultTenant, Session: uuid.NewString()}
+				sess := registry.Session{Key: key, Pod: pod}
+				about(&sess, i)
+				c, err := s.Claim(ctx, sess)
 				if err == nil {
 					err = s.SetTools(ctx, c.Session, tools(i))
 				}
@@ -65,15 +81,21 @@ func usedMemory(t testing.TB, s *Store) int64 {
 // BenchmarkSessionMemory prints what an idle session with five tools takes in Redis.
 func BenchmarkSessionMemory(b *testing.B) {
 	const sessions = 20_000
-	for b.Loop() {
-		s := storeOn(b, Options{SessionTTL: longTTL})
-		pod := registry.NewPodID()
-		beat(b, s, pod)
-		specs := distinctSpecs(b, 5)
-		fill(b, s, pod, 100, func(int) []registry.ToolSpec { return specs }) // what is there once
-		before := usedMemory(b, s)
-		fill(b, s, pod, sessions, func(int) []registry.ToolSpec { return specs })
-		b.ReportMetric(float64(usedMemory(b, s)-before)/sessions, "B/session")
+	for _, c := range []struct {
+		name  string
+		about attributes
+	}{{"nothing_said", saysNothing}, {"ten_of_a_user", ofSharedUser}, {"device_and_user", ofOneDevice}} {
+		b.Run(c.name, func(b *testing.B) {
+			for range b.N {
+				s := storeOn(b, Options{SessionTTL: longTTL})
+				pod := registry.NewPodID()
+				beat(b, s, pod)
+				specs := distinctSpecs(b, 5)
+				before := usedMemory(b, s)
+				fill(b, s, pod, sessions, c.about, func(int) []registry.ToolSpec { return specs })
+				b.ReportMetric(float64(usedMemory(b, s)-before)/sessions, "B/session")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
 	}
-	b.ReportMetric(0, "ns/op")
 }
