@@ -75,7 +75,7 @@ func BenchmarkGrouped(b *testing.B) {
 func BenchmarkSweep(b *testing.B) {
 	const sessions = 15_000
 	s := storeOn(b, Options{SessionTTL: longTTL, PodLease: longTTL})
-	specs := distinctSpecs(b, 5)
+	specs, slowOnes := distinctSpecs(b, 5), 0
 	for n := range b.N {
 		b.StopTimer()
 		pod := fmt.Sprintf("dead-%d", n)
@@ -91,9 +91,10 @@ func BenchmarkSweep(b *testing.B) {
 		}
 		b.StopTimer()
 		found := slow()
-		b.ReportMetric(float64(len(found)), "slow-commands")
+		slowOnes += len(found)
 		for _, entry := range found {
 			b.Log(entry)
 		}
 	}
+	b.ReportMetric(float64(slowOnes), "slow-commands")
 }
