@@ -160,12 +160,12 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	for want, o := range map[string]Options{
 		"--pods":      {},
 		"two pods":    {Fleet: 1},
-		"http://":     {Pods: []string{"https://a", "https://b"}},
+		"http://":     {Pods: []string{"https://a:1", "https://b:1"}},
 		"--callers":   {Fleet: 2, Callers: []int{0}},
 		"--route":     {Fleet: 2, Routes: []string{"nearby"}},
 		"--only":      {Fleet: 2, Only: []string{"speed"}},
 		"--payload":   {Fleet: 2, Payload: 2 << 20},
-		"--reference": {Pods: []string{"http://a", "http://b"}, Reference: true},
+		"--reference": {Pods: []string{"http://a:1", "http://b:1"}, Reference: true},
 	} {
 		if err := o.Fill(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want a word about %s", o, err, want)

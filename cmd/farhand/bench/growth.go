@@ -108,12 +108,15 @@ func (o *Options) growthPodsOf(ctx context.Context, n int) error {
 type idleCost struct {
 	weight
 	heartbeat
-	connect time.Duration
+	connect  time.Duration
+	interval time.Duration // of the heartbeats
 }
 
 // idle connects sessions to a fresh pod, weighs it, and watches its heartbeats.
 func (o *Options) idle(ctx context.Context, sessions, tools int) (before, after idleCost, err error) {
-	f, err := o.startFleet(ctx, 1, "FARHAND_SESSION_TTL="+beatTTL.String())
+	interval, setting := o.beatSettings()
+	after.interval = interval
+	f, err := o.startFleet(ctx, 1, setting)
 	if err != nil {
 		return before, after, err
 	}
@@ -136,11 +139,11 @@ func (o *Options) idle(ctx context.Context, sessions, tools int) (before, after 
 	if after.weight, err = f.weigh(ctx); err != nil {
 		return before, after, err
 	}
-	cycles := 4
+	cycles := 3
 	if o.Quick {
 		cycles = 1
 	}
-	after.heartbeat, err = f.heartbeat(ctx, sessions+first, cycles)
+	after.heartbeat, err = f.heartbeat(ctx, sessions+first, time.Duration(cycles)*interval)
 	return before, after, err
 }
 
@@ -148,17 +151,17 @@ func (o *Options) idle(ctx context.Context, sessions, tools int) (before, after 
 func idleCells(sessions int, before, after idleCost) string {
 	each := func(a, b int64) float64 { return float64(b-a) / float64(sessions) }
 	const usual = 20 * time.Second // a third of the default TTL
-	slower := beatInterval.Seconds() / usual.Seconds()
+	slower := after.interval.Seconds() / usual.Seconds()
 	return fmt.Sprintf("%.1f KB | %.1f KB | %.0f B | %.2f | %.0f | %.0f | %.1f %% |", each(before.resident, after.resident)/1e3,
 		each(int64(before.Heap+before.Stacks), int64(after.Heap+after.Stacks))/1e3, each(before.redis, after.redis),
-		after.commands*beatInterval.Seconds()/float64(after.sessions), after.commands*slower, after.reads*slower, after.podCPU*slower*100)
+		after.commands*after.interval.Seconds()/float64(after.sessions), after.commands*slower, after.reads*slower, after.podCPU*slower*100)
 }
 
 const idleHeader = " pod, resident, each | heap and stacks, each | Redis, each | commands per refresh of one | commands/s of all | reads/s by Redis | CPU of the idle pod |"
 
 // growthSessions: idle sessions of one pod.
 func growthSessions(ctx context.Context, o *Options) error {
-	o.markdown("Sessions per pod (idle, five tools each; heartbeats at the default interval of 20 s, computed from one of 2 s)",
+	o.markdown("Sessions per pod (idle, five tools each; heartbeats at the default interval of 20 s, computed from one of 4 s)",
 		"| sessions | connected/s |"+idleHeader, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, n := range o.sizes([]int{1000, 5000, 15_000}, []int{50}) {
 		before, after, err := o.idle(ctx, n, idleTools)
