@@ -68,15 +68,14 @@ func TestRollingRestart(t *testing.T) {
 		if e.Success {
 			succeeded++
 		}
-		if e.cut {
-			t.Errorf("a connection broke in the middle of a call: %+v", e)
-		}
 		// Between its two pods a device is not connected, or back but has not registered yet. Nothing else may happen.
 		between := e.Dispatched == "no" && (e.Code == "not_connected" || e.Code == "tool_not_found")
 		if !e.broken && !e.Success && !between {
 			t.Errorf("a rolling restart cost a call: %+v", e)
 		}
 	}
+	// A connection that was idle may close under the very request that would use it again; HTTP/1.1 knows no better. But
+	// no call that a device ran may have lost its answer that way.
 	if succeeded != len(executed) {
 		t.Errorf("%d calls were run, %d succeeded", len(executed), succeeded)
 	}
@@ -235,9 +234,14 @@ func TestPausedPod(t *testing.T) {
 	f.allListed(t, 2, patience)
 	for _, p := range f.pods {
 		for _, session := range []string{"stays", "moves"} {
-			if a := callTool(t, p.url, "/api/sessions/"+session+"/tools/work/call", `{"args":{}}`); !a.Success {
-				t.Errorf("%s: %+v", session, a)
-			}
+			// The pod that stood still may need a moment to hear that it was replaced; until then it says so.
+			eventually(t, patience, session+" is callable from everywhere", func() bool {
+				a := callTool(t, p.url, "/api/sessions/"+session+"/tools/work/call", `{"args":{}}`)
+				if !a.Success && a.Dispatched != "no" {
+					t.Errorf("%s: %+v", session, a)
+				}
+				return a.Success
+			})
 		}
 	}
 	if n := len(second.executions()); n != 2 {

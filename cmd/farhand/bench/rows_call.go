@@ -13,6 +13,17 @@ const (
 	manyCallers = 1024
 )
 
+// crowds returns numbers of callers, smaller ones for a quick run: in a fraction of a second a thousand callers may not
+// get a single answer on a slow machine.
+func (o *Options) crowds(sizes ...int) []int {
+	if o.Quick {
+		for i := range sizes {
+			sizes[i] = max(1, sizes[i]/32)
+		}
+	}
+	return sizes
+}
+
 // profileTime is how long a profile is taken: at a hundred samples a second that is enough to trust its top entries.
 const profileTime = 8 * time.Second
 
@@ -37,7 +48,7 @@ func (l *lab) sideBySide(ctx context.Context) ([]line, error) {
 		defer s.devices.close()
 	}
 	callers := slices.Clone(l.Callers)
-	for _, n := range []int{1, fewCallers, 512, manyCallers} {
+	for _, n := range l.crowds(1, fewCallers, 512, manyCallers) {
 		if !slices.Contains(callers, n) {
 			callers = append(callers, n)
 		}
@@ -47,7 +58,7 @@ func (l *lab) sideBySide(ctx context.Context) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, err := l.matrix(ctx, f.probe, []string{RouteLocal}, []int{1, fewCallers, 512}, ours, reference)
+	local, err := l.matrix(ctx, f.probe, []string{RouteLocal}, l.crowds(1, fewCallers, 512), ours, reference)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +90,7 @@ func (l *lab) figures(callers int) (ours, reference Figures, err error) {
 // rowCallRate: HTTP call → other pod → device → HTTP answer, against the featureless reference.
 func rowCallRate(_ context.Context, l *lab) ([]Verdict, error) {
 	var list []Verdict
-	for _, n := range []int{fewCallers, 512} {
+	for _, n := range l.crowds(fewCallers, 512) {
 		ours, reference, err := l.figures(n)
 		if err != nil {
 			return nil, err
@@ -95,7 +106,7 @@ func rowCallRate(_ context.Context, l *lab) ([]Verdict, error) {
 // rowCallLatency: the same path, the median of its durations.
 func rowCallLatency(_ context.Context, l *lab) ([]Verdict, error) {
 	var list []Verdict
-	for _, n := range []int{1, fewCallers, 512} {
+	for _, n := range l.crowds(1, fewCallers, 512) {
 		ours, reference, err := l.figures(n)
 		if err != nil {
 			return nil, err
@@ -107,11 +118,11 @@ func rowCallLatency(_ context.Context, l *lab) ([]Verdict, error) {
 
 // rowCallFlat: more callers do not make a pod slower.
 func rowCallFlat(_ context.Context, l *lab) ([]Verdict, error) {
-	few, _, err := l.figures(fewCallers)
+	few, _, err := l.figures(l.crowds(fewCallers)[0])
 	if err != nil {
 		return nil, err
 	}
-	many, _, err := l.figures(manyCallers)
+	many, _, err := l.figures(l.crowds(manyCallers)[0])
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +134,7 @@ func rowCallFlat(_ context.Context, l *lab) ([]Verdict, error) {
 
 // rowCallTail: the slowest calls are not far from the usual ones.
 func rowCallTail(_ context.Context, l *lab) ([]Verdict, error) {
-	f, _, err := l.figures(fewCallers)
+	f, _, err := l.figures(l.crowds(fewCallers)[0])
 	if err != nil {
 		return nil, err
 	}

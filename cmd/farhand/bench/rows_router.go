@@ -80,12 +80,11 @@ func rowRouterLatency(ctx context.Context, l *lab) ([]Verdict, error) {
 
 // rowRouterRate: 1,024 callers, in process, another pod.
 func rowRouterRate(ctx context.Context, l *lab) ([]Verdict, error) {
-	callers := 1024
-	f, err := l.compareShapes(ctx, callers, ourRouter, ourCall, barePipelined, psrpc, bareRaw)
+	f, err := l.compareShapes(ctx, l.crowds(manyCallers)[0], ourRouter, ourCall, barePipelined, psrpc, bareRaw)
 	if err != nil {
 		return nil, err
 	}
-	few, err := l.compareShapes(ctx, 64, ourRouter, barePipelined, psrpc)
+	few, err := l.compareShapes(ctx, l.crowds(fewCallers)[0], ourRouter, barePipelined, psrpc)
 	if err != nil {
 		return nil, err
 	}
