@@ -22,6 +22,7 @@ type flight struct {
 	durable bool
 	reply   func(Reply) // called at most once with the final reply; may be called with receipts before
 	done    atomic.Bool
+	sent    atomic.Bool // it was given to the socket
 	running atomic.Bool
 	timer   *time.Timer // first for the receipt, then for the expiry
 	ends    time.Time   // when it expires
@@ -49,7 +50,13 @@ func (f *flight) drop() {
 	}
 }
 
+// loseConnection ends the flight because its connection has. One that was not given to the socket yet has not reached the
+// device: who is about to do that finds the connection closed, and says so.
 func (f *flight) loseConnection() {
+	if !f.sent.Load() {
+		f.drop()
+		return
+	}
 	f.finish(Reply{Err: Errorf(CodeConnectionLost,
 		"The device disconnected before it answered; the tool may have run.").With(DispatchedYes)})
 }
@@ -95,7 +102,9 @@ func (l *Local) hand(f *flight, c DeviceCall) error {
 		}
 		return Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
 	}
+	f.sent.Store(true)
 	if err := l.conn.Deliver(c); err != nil {
+		f.sent.Store(false)
 		l.forget(f.callID)
 		return AsError(err).With(DispatchedNo)
 	}
