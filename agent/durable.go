@@ -9,8 +9,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// joinGrace is how much longer than a call may take one waits for its record to say how it ended.
-const joinGrace = 3 * time.Second
+// joinGrace is how much longer than a call may take one waits for its record to say how it ended. Callers are promised
+// an answer soon after their deadline, whatever the store does.
+const joinGrace = 250 * time.Millisecond
 
 var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 
@@ -81,14 +82,20 @@ func (i *Invoker) follow(ctx context.Context, req Request, rec registry.Record, 
 	if !rec.State.Final() {
 		var err error
 		wait := time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
 		if rec, err = i.ledger.Wait(ctx, rec.Tenant, rec.CallID, wait); err != nil {
 			return registry.AsError(err).With(registry.DispatchedUnknown)
 		}
 	}
 	out.State = rec.State
 	if !rec.State.Final() {
+		dispatched := rec.Dispatched
+		if dispatched != registry.DispatchedYes {
+			dispatched = registry.DispatchedUnknown // what has not been delivered yet may still be
+		}
 		return registry.Errorf(registry.CodeTimeout, "The call is still %s; GET /api/calls/%s tells how it ends.",
-			rec.State, rec.CallID).With(rec.Dispatched)
+			rec.State, rec.CallID).With(dispatched)
 	}
 	if n := len(rec.Timeline); n > 0 {
 		out.Duration = rec.Timeline[n-1].At.Sub(rec.Timeline[0].At)

@@ -16,6 +16,9 @@ const (
 	// watchPause is how long a request that waits for a record relies on being woken before it looks by itself.
 	watchPause = time.Second
 
+	// lastLook bounds the look at a record when nobody has time any more.
+	lastLook = 150 * time.Millisecond
+
 	// searchLimit bounds how many lines of the feed are searched for calls.
 	searchLimit = 10_000
 	lookupLimit = 2_000 // for one call by id
@@ -174,7 +177,8 @@ func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Durat
 			rec, err = known, nil
 		}
 		if _, ours := c.active.Load(callID); ours && err != nil && wait > 0 {
-			rec, err = Record{CallID: callID, State: StateAccepted}, nil // the store lost it, but it runs here
+			// The store lost it, or is away, but it runs here.
+			rec, err = Record{CallID: callID, Tenant: tenant, State: StateAccepted, Dispatched: DispatchedUnknown}, nil
 		}
 		if err != nil || rec.State.Final() || wait <= 0 {
 			stop()
@@ -190,8 +194,10 @@ func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Durat
 		case <-deadline.C:
 			wait = 0 // look a last time
 		case <-ctx.Done():
-			wait = 0
-			ctx = context.WithoutCancel(ctx)
+			wait = 0 // as above, but whoever asked is waiting for this now
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+			defer cancel()
+			ctx = last
 		}
 		pause.Stop()
 		stop()
