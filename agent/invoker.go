@@ -170,9 +170,13 @@ func (i *Invoker) prepare(ctx context.Context, req Request, out *Outcome) (regis
 
 // execute runs a tool with its deadline and nothing else of the server.
 func execute(ctx context.Context, t Tool, inv Invocation) (registry.Result, error) {
+	if remote, ok := t.(RemoteTool); ok { // keeps to its time by itself
+		return remote.call(deadlineOnly{ctx, time.Now().Add(inv.Timeout)}, inv.Args, inv.Timeout)
+	}
 	ctx, cancel := context.WithTimeout(ctx, inv.Timeout)
 	defer cancel()
-	return t.Execute(deadlineOnly{ctx}, inv.Args)
+	deadline, _ := ctx.Deadline()
+	return t.Execute(deadlineOnly{ctx, deadline}, inv.Args)
 }
 
 func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {

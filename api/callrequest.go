@@ -1,11 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -25,7 +25,7 @@ type callRequest struct {
 // parseCall reads the body of a call. An empty body means {}.
 func parseCall(body []byte) (callRequest, error) {
 	var r callRequest
-	if strings.TrimSpace(string(body)) == "" {
+	if len(bytes.TrimSpace(body)) == 0 {
 		return r, nil
 	}
 	if err := checkJSON(body); err != nil {

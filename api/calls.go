@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -19,17 +20,33 @@ const (
 	headerReplayed = "Idempotent-Replayed"
 )
 
-// callAnswer is the answer to a call that ran, whether its tool succeeded or not.
-type callAnswer struct {
-	CallID     string          `json:"call_id"`
-	State      registry.State  `json:"state"`
-	Success    bool            `json:"success"`
-	Output     string          `json:"output"`
-	Structured json.RawMessage `json:"structured,omitempty"`
-	Error      string          `json:"error,omitempty"`
-	SessionID  string          `json:"session_id"`
-	DeviceID   string          `json:"device_id,omitempty"`
-	DurationMS int64           `json:"duration_ms"`
+// answerOverhead is about how many bytes an answer has beside what its tool said.
+const answerOverhead = 320
+
+// callAnswer is the answer to a call that ran, whether its tool succeeded or not. Structured output stands in it byte for
+// byte; ok is false if that is not JSON.
+func callAnswer(out agent.Outcome) (body []byte, ok bool) {
+	r := out.Result
+	b := make([]byte, 0, answerOverhead+len(r.Output)+len(r.Structured)+len(r.Error))
+	b = registry.AppendJSONString(append(b, `{"call_id":`...), out.CallID)
+	b = registry.AppendJSONString(append(b, `,"state":`...), string(r.State()))
+	b = strconv.AppendBool(append(b, `,"success":`...), r.Success)
+	b = registry.AppendJSONString(append(b, `,"output":`...), r.Output)
+	if len(r.Structured) > 0 {
+		if !json.Valid(r.Structured) {
+			return nil, false
+		}
+		b = append(append(b, `,"structured":`...), r.Structured...)
+	}
+	if r.Error != "" {
+		b = registry.AppendJSONString(append(b, `,"error":`...), r.Error)
+	}
+	b = registry.AppendJSONString(append(b, `,"session_id":`...), out.Session.Key.Session)
+	if out.Session.DeviceID != "" {
+		b = registry.AppendJSONString(append(b, `,"device_id":`...), out.Session.DeviceID)
+	}
+	b = strconv.AppendInt(append(b, `,"duration_ms":`...), out.Duration.Milliseconds(), 10)
+	return append(b, "}\n"...), true
 }
 
 // callAccepted is the answer to an asynchronous call, which goes on by itself.
@@ -48,8 +65,11 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 		h.fail(c, err)
 		return
 	}
-	if !req.Async {
-		finishWritingBy(c, time.Now().Add(h.longest(req.Timeout)+writeMargin))
+	switch {
+	case req.Async:
+		finishWritingBy(c, time.Now().Add(writeTimeout))
+	case req.Timeout > 0: // otherwise it may take as long as limitWriting has set
+		finishWritingBy(c, time.Now().Add(min(req.Timeout, h.MaxCallTimeout)+writeMargin))
 	}
 	out, err := h.Invoker.Invoke(c.Request.Context(), req)
 	if out.Replayed && registry.AsError(err).Code != registry.CodeIdempotency {
@@ -68,15 +88,11 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 // answer writes how a call went. The call is not always the one this request brought: a replayed one has its own id.
 func (h *handler) answer(c *gin.Context, out agent.Outcome) {
 	noteCall(c, out.CallID)
-	body, err := encode(callAnswer{
-		CallID: out.CallID, State: out.Result.State(), Success: out.Result.Success, Output: out.Result.Output,
-		Structured: out.Result.Structured, Error: out.Result.Error,
-		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, DurationMS: out.Duration.Milliseconds(),
-	})
-	if err != nil { // only the device's own JSON can be unfit
+	body, ok := callAnswer(out)
+	if !ok { // only the device's own JSON can be unfit
 		h.fail(c, &registry.Error{
 			Code: registry.CodeInvalidResult, Message: "The device answered with something that is not valid JSON.",
-			Dispatched: registry.DispatchedYes, CallID: out.CallID, Cause: err,
+			Dispatched: registry.DispatchedYes, CallID: out.CallID,
 		})
 		return
 	}
@@ -126,13 +142,4 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 		CallID: c.GetString(keyCallID), Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel,
 		Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key,
 	}, nil
-}
-
-// longest is an upper bound of how long a call can take: what it asked for, else what any call may take, because its
-// tool's own timeout is not known yet.
-func (h *handler) longest(asked time.Duration) time.Duration {
-	if asked <= 0 {
-		return h.MaxCallTimeout
-	}
-	return min(asked, h.MaxCallTimeout)
 }

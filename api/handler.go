@@ -14,6 +14,8 @@ type handler struct {
 	policyDigest string
 	zip          gzipPool
 	streams      atomic.Int64 // open now
+
+	podHeader, nosniff []string // values of headers every answer has
 }
 
 // NewHandler returns the whole HTTP surface of a pod. It sets deadlines for writing itself, so that its server needs
@@ -28,7 +30,10 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(&handler{Config: cfg, document: document, policyDigest: cfg.Policy.Digest()})
+	return newEngine(&handler{
+		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(),
+		podHeader: []string{cfg.Pod}, nosniff: []string{"nosniff"},
+	})
 }
 
 func newEngine(h *handler) (*gin.Engine, error) {

@@ -28,8 +28,8 @@ const writeTimeout = 30 * time.Second
 
 // identify says which pod answered, and that nothing in an answer is to be taken for a web page.
 func (h *handler) identify(c *gin.Context) {
-	c.Header(headerPod, h.Pod)
-	c.Header("X-Content-Type-Options", "nosniff")
+	header := c.Writer.Header()
+	header[headerPod], header["X-Content-Type-Options"] = h.podHeader, h.nosniff
 	if h.Draining() { // a connection that is used again while this pod closes it costs its request
 		c.Header("Connection", "close")
 	}
@@ -82,8 +82,15 @@ func (h *handler) recover(c *gin.Context) {
 	c.Next()
 }
 
-// limitWriting bounds how long a slow reader can hold a request. Calls and streams move the deadline, a socket drops it.
-func (h *handler) limitWriting(c *gin.Context) { finishWritingBy(c, time.Now().Add(writeTimeout)) }
+// limitWriting bounds how long a slow reader can hold a request: that of a call as long as any call may take. Streams move
+// the deadline, a socket drops it.
+func (h *handler) limitWriting(c *gin.Context) {
+	limit := writeTimeout
+	if isCall(c) {
+		limit = h.MaxCallTimeout + writeMargin
+	}
+	finishWritingBy(c, time.Now().Add(limit))
+}
 
 func finishWritingBy(c *gin.Context, deadline time.Time) {
 	// A writer without deadlines (a test's recorder) has no slow reader either.

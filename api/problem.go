@@ -63,6 +63,9 @@ func (h *handler) nameCall(c *gin.Context) {
 
 // noteCall names the call a response is about, to the client and in the log.
 func noteCall(c *gin.Context, callID string) {
+	if c.GetString(keyCallID) == callID {
+		return
+	}
 	c.Set(keyCallID, callID)
 	c.Header(headerCallID, callID)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -29,16 +30,17 @@ func BenchmarkCallRequest(b *testing.B) {
 // BenchmarkCallAnswer writes the answer to a call.
 func BenchmarkCallAnswer(b *testing.B) {
 	for _, n := range []int{100, 10_000, 1_000_000} {
-		answer := callAnswer{
-			CallID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", State: registry.StateSucceeded, Success: true,
-			Output: strings.Repeat("x", n), SessionID: "phone-1", DurationMS: 12,
+		out := agent.Outcome{
+			CallID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", Duration: 12 * time.Millisecond,
+			Session: registry.Session{Key: registry.Key{Tenant: registry.DefaultTenant, Session: "phone-1"}},
+			Result:  registry.Result{Success: true, Output: strings.Repeat("x", n)},
 		}
 		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(n))
 			for b.Loop() {
-				if _, err := encode(answer); err != nil {
-					b.Fatal(err)
+				if _, ok := callAnswer(out); !ok {
+					b.Fatal("not encoded")
 				}
 			}
 		})

@@ -14,6 +14,60 @@ func uniqueKeys(text []byte) error {
 	return w.value(nil)
 }
 
+// members returns the fields of an object that checkJSON has seen, nil if text is no object.
+func members(text []byte) map[string]json.RawMessage {
+	w := keyWalk{text: text}
+	w.skipSpace()
+	if text[w.pos] != '{' {
+		return nil
+	}
+	fields := make(map[string]json.RawMessage)
+	if w.empty() {
+		return fields
+	}
+	for {
+		w.skipSpace()
+		name := unquoted(w.str())
+		w.skipSpace()
+		w.pos++ // the colon
+		w.skipSpace()
+		start := w.pos
+		w.skip()
+		fields[string(name)] = text[start:w.pos:w.pos]
+		if !w.next() {
+			return fields
+		}
+	}
+}
+
+// skip walks over one value without looking at its keys.
+func (w *keyWalk) skip() {
+	for depth := 0; ; {
+		w.skipSpace()
+		switch c := w.text[w.pos]; c {
+		case '"':
+			w.str()
+		case '{', '[':
+			depth++
+			w.pos++
+			continue
+		case '}', ']':
+			depth--
+			w.pos++
+		case ',', ':':
+			w.pos++
+			continue
+		default:
+			for w.pos < len(w.text) && !endsLiteral(w.text[w.pos]) {
+				w.pos++
+			}
+		}
+		if depth == 0 {
+			return
+		}
+	}
+}
+
 // keyWalk is a position in a valid JSON text.
 type keyWalk struct {
 	text []byte

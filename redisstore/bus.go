@@ -103,9 +103,6 @@ func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
 	if err := ctx.Err(); err != nil {
 		return registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
 	}
-	// The waiting for the batch before this one counts: a caller must hear soon that Redis does not answer.
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
 	payload, err := encodeEnvelope(e)
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidRequest, "The arguments are not valid JSON.").With(registry.DispatchedNo)
@@ -120,15 +117,26 @@ func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
 		return p.outcome()
 	default:
 	}
+	return b.await(ctx, out, p)
+}
+
+// await waits until a publication has left with its batch. The waiting for the batch before counts: a caller must hear
+// soon that Redis does not answer.
+func (b *Bus) await(ctx context.Context, out *batcher[*publication], p *publication) error {
+	timer := time.NewTimer(sendTimeout)
+	defer timer.Stop()
+	cause := context.DeadlineExceeded
 	select {
 	case <-p.done:
 		return p.outcome()
+	case <-timer.C:
 	case <-ctx.Done():
-		if out.withdraw(p) {
-			return registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedNo)
-		}
-		return registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedUnknown)
+		cause = ctx.Err()
 	}
+	if out.withdraw(p) {
+		return registry.StoreUnavailable("send", cause).With(registry.DispatchedNo)
+	}
+	return registry.StoreUnavailable("send", cause).With(registry.DispatchedUnknown)
 }
 
 // errRefused is the cause when more waits to be sent than is reasonable, or the bus is closed.

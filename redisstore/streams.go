@@ -66,11 +66,7 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string) ([
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
 	feeds := make(map[string][]any) // by tenant
 	for _, a := range all {
-		if a.Call != nil {
-			call := a.Call.Summary()
-			a.Call = &call
-		}
-		text, err := encodeJSON(a)
+		text, err := appendActivity(make([]byte, 0, activityOverhead), a)
 		if err != nil {
 			return registry.AsError(err)
 		}

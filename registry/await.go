@@ -38,19 +38,24 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 	defer timer.Stop()
 	for {
 		select {
-		case reply := <-a.waiter.final:
-			return a.unpack(reply)
-		case running := <-a.waiter.receipt:
-			a.noteReceipt(running)
-			timer.Reset(time.Until(a.deadline))
+		case <-a.waiter.news:
+			final, receipt, running, abandoned := a.waiter.heard()
+			if final != nil {
+				return a.unpack(*final)
+			}
+			if receipt {
+				a.noteReceipt(running)
+				timer.Reset(time.Until(a.deadline))
+			}
+			if abandoned {
+				cancel("cancelled")
+				return a.afterCancel()
+			}
 		case <-timer.C:
 			if a.mayBeLost {
 				return Result{}, lost().With(DispatchedUnknown)
 			}
 			return Result{}, timedOut(a.call.Timeout, a.dispatched)
-		case <-a.waiter.abandoned:
-			cancel("cancelled")
-			return a.afterCancel()
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return Result{}, timedOut(a.call.Timeout, a.dispatched)
@@ -77,10 +82,14 @@ func (a *await) afterCancel() (Result, error) {
 	defer timer.Stop()
 	for {
 		select {
-		case reply := <-a.waiter.final:
-			return a.unpack(reply)
-		case <-a.waiter.receipt:
-			a.dispatched = DispatchedYes
+		case <-a.waiter.news:
+			final, receipt, _, _ := a.waiter.heard()
+			if final != nil {
+				return a.unpack(*final)
+			}
+			if receipt {
+				a.dispatched = DispatchedYes
+			}
 		case <-timer.C:
 			return Result{}, Errorf(CodeCancelled, "The call was cancelled.").With(a.dispatched)
 		}

@@ -93,7 +93,7 @@ func (l *Local) Update(ctx context.Context, change func(*Session)) error {
 // stays local until the next announcement; only losing the session is an error.
 func (l *Local) PutTools(ctx context.Context, put []ToolSpec, drop []string) error {
 	l.mu.Lock()
-	l.tools = mergeTools(l.tools, put, drop)
+	l.tools = l.presence.lists.share(mergeTools(l.tools, put, drop))
 	s, tools := l.session, l.tools
 	l.mu.Unlock()
 	l.presence.rec.activity(Activity{

@@ -48,6 +48,7 @@ type Presence struct {
 	calls       CallStore
 	rec         *recorder
 	tasks       *tasks
+	lists       *toolLists
 	log         *slog.Logger
 
 	mu    sync.RWMutex
@@ -59,7 +60,7 @@ type Presence struct {
 func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
 	return &Presence{
 		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.Store, rec: rec, tasks: t,
-		log: cfg.Log, local: make(map[Key]*Local),
+		lists: newToolLists(), log: cfg.Log, local: make(map[Key]*Local),
 	}
 }
 

@@ -5,29 +5,56 @@ import (
 	"time"
 )
 
-// waiter is one caller waiting on this pod for an answer.
+// waiter is one caller waiting on this pod for an answer. What there is to hear is kept until the caller looks: it is
+// told once that it should.
 type waiter struct {
-	pod       string        // the pod that was asked; empty when it is this one
-	since     time.Time     // when it was asked
-	record    *Record       // of the call; only what never changes may be read by others than its caller
-	final     chan Reply    // capacity 1: the answer, sent once
-	receipt   chan bool     // capacity 1: the call was written to the socket; true when the device has begun
-	abandoned chan struct{} // capacity 1: somebody cancelled the call
+	pod    string    // the pod that was asked; empty when it is this one
+	since  time.Time // when it was asked
+	record *Record   // of the call; only what never changes may be read by others than its caller
+
+	news chan struct{} // capacity 1: there is something new below
+
+	mu        sync.Mutex
+	final     *Reply // the answer; the first counts
+	delivered bool   // the call was written to the socket
+	running   bool   // the device has begun
+	told      bool   // the caller has heard of the two above
+	abandoned bool   // somebody cancelled the call
 }
 
 // take hands the waiter a reply. Of final replies the first counts.
 func (w *waiter) take(r Reply) {
-	if !r.Delivered {
-		select {
-		case w.final <- r:
-		default:
+	w.change(func() {
+		switch {
+		case !r.Delivered && w.final == nil:
+			w.final = &r
+		case r.Delivered && (!w.delivered || r.Running && !w.running):
+			w.delivered, w.running, w.told = true, w.running || r.Running, false
 		}
-		return
-	}
+	})
+}
+
+// abandon tells the waiter that its call was cancelled.
+func (w *waiter) abandon() { w.change(func() { w.abandoned = true }) }
+
+func (w *waiter) change(f func()) {
+	w.mu.Lock()
+	f()
+	w.mu.Unlock()
 	select {
-	case w.receipt <- r.Running:
-	default: // the one before has not been looked at, and says almost the same
+	case w.news <- struct{}{}:
+	default: // it has not looked yet
 	}
+}
+
+// heard returns what is new: the answer if there is one, whether a receipt came since the last look, whether the device
+// has begun, and whether the call was cancelled.
+func (w *waiter) heard() (final *Reply, receipt, running, abandoned bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	receipt = w.delivered && !w.told
+	w.told = w.told || receipt
+	return w.final, receipt, w.running, w.abandoned
 }
 
 // waiters is the table of calls this pod waits for. An answer finds its waiter by call id.
@@ -39,9 +66,7 @@ type waiters struct {
 func newWaiters() *waiters { return &waiters{byID: make(map[string]*waiter)} }
 
 func (w *waiters) add(c Call, pod string) *waiter {
-	wt := &waiter{
-		pod: pod, since: time.Now(), record: c.Record, final: make(chan Reply, 1), receipt: make(chan bool, 1), abandoned: make(chan struct{}, 1),
-	}
+	wt := &waiter{pod: pod, since: time.Now(), record: c.Record, news: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.byID[c.ID] = wt
@@ -76,10 +101,7 @@ func (w *waiters) abandon(tenant, callID string) *waiter {
 	if wt == nil || wt.record.Tenant != tenant {
 		return nil
 	}
-	select {
-	case wt.abandoned <- struct{}{}:
-	default: // twice is once
-	}
+	wt.abandon()
 	return wt
 }
 

@@ -26,7 +26,7 @@ func BenchmarkWaiters(b *testing.B) {
 					if !w.resolve(Reply{CallID: id, Result: result}) {
 						b.Error("nobody was waiting")
 					}
-					<-wt.final
+					<-wt.news
 					w.remove(id)
 				}
 			})

@@ -120,7 +120,7 @@ func (c *conn) settle(id string, r registry.Result) {
 		if !ignored {
 			c.refunds.Add(answerRefund)
 		}
-		if err := c.send(resultAcknowledgedFrame(id, ignored)); err != nil {
+		if err := c.sendLazily(resultAcknowledgedFrame(id, ignored)); err != nil {
 			c.fail(err)
 		}
 	})

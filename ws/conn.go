@@ -38,6 +38,7 @@ const (
 type conn struct {
 	server  *Server
 	session *melody.Session
+	wire    *gatherer
 	out     outbox
 	gone    chan struct{} // closed by the teardown
 
@@ -70,7 +71,8 @@ var _ registry.Conn = (*conn)(nil)
 func (s *Server) newConn(opening registry.Session) *conn {
 	c := &conn{server: s, gone: make(chan struct{}), opening: &opening}
 	c.out.limit = s.cfg.MaxOutbound
-	c.out.hand = func(frame []byte) {
+	c.out.hand = func(frame []byte, more bool) {
+		c.wire.more.Store(more)
 		// An error means that the session is closed already; the teardown is on its way.
 		_ = c.session.Write(frame)
 	}
@@ -92,7 +94,9 @@ func (s *Server) onConnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.session = ms
-	ms.Request = nil // melody has no more use for it, and it would live as long as the socket
+	ms.Request = nil                                        // melody has no more use for it, and it would live as long as the socket
+	c.wire = ms.WebsocketConnection().NetConn().(*gatherer) // detach made it
+	c.wire.framed = true
 	opening := *c.opening
 	c.opening = nil
 	if s.track(c) {
@@ -100,6 +104,12 @@ func (s *Server) onConnect(ms *melody.Session) {
 		return
 	}
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
+	c.aside(func() { c.open(opening) })
+}
+
+// open claims the session.
+func (c *conn) open(opening registry.Session) {
+	s := c.server
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	local, resumed, err := s.cfg.Pod.Presence.Open(ctx, opening, c)
@@ -117,6 +127,18 @@ func (s *Server) onConnect(ms *melody.Session) {
 	c.mu.Unlock()
 	c.out.start(sessionStartFrame(local.Session(), resumed))
 	c.log().Info("device connected", "resumed", resumed)
+}
+
+// aside runs f in a goroutine of its own and waits for it. The reader's stack would stay as large as the deepest call it ever
+// made for as long as the device is connected; opening a session and registering tools go deepest, and happen once.
+func (c *conn) aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer c.recoverPanic()
+		f()
+	}()
+	<-done
 }
 
 // onDisconnect is the one teardown: whatever ended the connection, melody calls it once, after both loops lost the

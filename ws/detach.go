@@ -2,44 +2,87 @@ package ws
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"net/http"
 	"runtime/debug"
-	"sync"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // detach serves an upgrade in a goroutine of its own and returns as soon as the connection has been taken from the HTTP
 // server, or the upgrade was refused. A socket lives for hours; held by its request, it would keep the request, its
 // headers, the router's context and the server's buffers alive all that time, which is half of what an idle device costs.
-func (s *Server) detach(w http.ResponseWriter, serve func(http.ResponseWriter)) {
-	d := &detachingWriter{ResponseWriter: w, taken: make(chan struct{})}
-	go func() {
-		defer s.leave()
-		defer d.release()
-		defer func() {
-			if p := recover(); p != nil {
-				s.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
-			}
-		}()
-		serve(d)
-	}()
-	<-d.taken
+//
+// The new goroutine also reads from the device for all that time, and its stack keeps the size of its deepest moment. So
+// what goes deep is left to goroutines that end: taking the connection is done here, the rest by conn.aside.
+func (s *Server) detach(w http.ResponseWriter, r *http.Request, opening registry.Session) {
+	d := &detachingWriter{ResponseWriter: w, asked: make(chan struct{}), taken: make(chan hijacked, 1), ended: make(chan struct{})}
+	go s.upgrade(d, r, map[string]any{connKey: s.newConn(opening)})
+	select {
+	case <-d.asked:
+		var h hijacked
+		if h.conn, h.rw, h.err = http.NewResponseController(w).Hijack(); h.err == nil {
+			h.conn = &gatherer{Conn: h.conn}
+			d.ResponseWriter = nil
+		}
+		ended := d.ended
+		d.taken <- h // d is the other goroutine's from here on
+		if h.err != nil {
+			<-ended // the refusal is still being written
+		}
+	case <-d.ended:
+	}
 }
 
-// detachingWriter tells when its connection was hijacked. After that nobody uses it any more.
+// upgrade is the goroutine of one device's connection.
+func (s *Server) upgrade(d *detachingWriter, r *http.Request, keys map[string]any) {
+	defer s.endUpgrade(d)
+	if err := s.melody.HandleRequestWithKeys(d, r, keys); err != nil {
+		s.noteFailure(err)
+	}
+}
+
+// noteFailure is told why there is no connection: the upgrader has answered through refuseHandshake, or the peer is gone.
+func (s *Server) noteFailure(err error) { s.log.Debug("handshake failed", "error", err) }
+
+func (s *Server) endUpgrade(d *detachingWriter) {
+	if p := recover(); p != nil {
+		s.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
+	}
+	if d.ended != nil {
+		close(d.ended)
+	}
+	s.leave()
+}
+
+// detachingWriter lets the goroutine of the request take the connection. Then it lets go of everything: it lives as long
+// as the socket.
 type detachingWriter struct {
 	http.ResponseWriter
-	once  sync.Once
-	taken chan struct{}
+	asked chan struct{} // closed when the connection is wanted
+	taken chan hijacked // capacity 1
+	ended chan struct{} // closed when the upgrade has ended without a connection
 }
+
+type hijacked struct {
+	conn net.Conn
+	rw   *bufio.ReadWriter
+	err  error
+}
+
+// errTwice is for an upgrader that takes a connection twice, which none does.
+var errTwice = errors.New("ws: the connection has been taken already")
 
 // Hijack implements http.Hijacker.
 func (d *detachingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(d.ResponseWriter).Hijack()
-	if err == nil {
-		d.release()
+	if d.ResponseWriter == nil {
+		return nil, nil, errTwice
 	}
-	return conn, rw, err
+	close(d.asked)
+	h := <-d.taken
+	if h.err == nil {
+		d.asked, d.taken, d.ended = nil, nil, nil
+	}
+	return h.conn, h.rw, h.err
 }
-
-func (d *detachingWriter) release() { d.once.Do(func() { close(d.taken) }) }

@@ -30,8 +30,12 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	if bad := (*frameError)(nil); errors.As(err, &bad) {
 		c.failAnswer(data, bad)
 	}
-	if err == nil {
+	switch frame.(type) {
+	case nil:
+	case *toolResultFrame, *toolErrorFrame, *toolProgressFrame, *toolCallAcceptedFrame: // of every call, and soon done
 		err = c.handle(frame)
+	default:
+		c.aside(func() { err = c.handle(frame) })
 	}
 	if err != nil {
 		c.fail(err)
@@ -134,8 +138,13 @@ func (c *conn) handle(frame any) error {
 }
 
 // send queues a frame. A device that does not read its frames is closed as slow.
-func (c *conn) send(frame []byte) error {
-	switch err := c.out.push(frame); {
+func (c *conn) send(frame []byte) error { return c.sent(c.out.push(frame)) }
+
+// sendLazily queues a frame that nobody waits for: it leaves with the next one, or soon.
+func (c *conn) sendLazily(frame []byte) error { return c.sent(c.out.pushLazily(frame)) }
+
+func (c *conn) sent(err error) error {
+	switch {
 	case errors.Is(err, errOutboxFull):
 		return CloseSlow
 	case errors.Is(err, errFrameTooBig):

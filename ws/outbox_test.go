@@ -13,7 +13,7 @@ type recorder struct {
 	frames []string
 }
 
-func (r *recorder) hand(frame []byte) {
+func (r *recorder) hand(frame []byte, _ bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.frames = append(r.frames, string(frame))
@@ -116,7 +116,7 @@ func TestOutboxDiscardForgets(t *testing.T) {
 func TestOutboxUnderManySenders(t *testing.T) {
 	const senders, each = 8, 500
 	written := make(chan []byte, senders*each+1)
-	o := &outbox{hand: func(f []byte) { written <- f }, limit: 1 << 30}
+	o := &outbox{hand: func(f []byte, _ bool) { written <- f }, limit: 1 << 30}
 	o.start([]byte("first"))
 	var all sync.WaitGroup
 	for s := range senders {

@@ -33,13 +33,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if offer.clawseed {
 		w.Header().Set("Sec-Websocket-Protocol", subprotocol)
 	}
-	keys := map[string]any{connKey: s.newConn(opening)}
-	s.detach(w, func(w http.ResponseWriter) {
-		if err := s.melody.HandleRequestWithKeys(w, r, keys); err != nil {
-			// The upgrader has answered through refuseHandshake, or the peer is gone.
-			s.log.Debug("handshake failed", "error", err)
-		}
-	})
+	s.detach(w, r, opening)
 }
 
 // admit checks origin, token and attributes, in this order, and returns the session to open.
@@ -53,8 +47,9 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (registry.Session, e
 		return registry.Session{}, err
 	}
 	opening := registry.Session{
-		Key:    registry.Key{Tenant: identity.Tenant, Session: query.Get("session_id")},
-		Name:   query.Get("name"),
+		// Copies, or the whole request line would live as long as the socket.
+		Key:    registry.Key{Tenant: identity.Tenant, Session: strings.Clone(query.Get("session_id"))},
+		Name:   strings.Clone(query.Get("name")),
 		UserID: identity.User,
 	}
 	if opening.Key.Session == "" {

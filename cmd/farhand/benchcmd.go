@@ -102,7 +102,7 @@ func (a *application) serveChild(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	return runAndClose(ctx, g, cfg, log)
+	return a.runAndClose(ctx, g, cfg, log)
 }
 
 func (a *application) benchReferenceCommand() *cobra.Command {

@@ -35,11 +35,12 @@ func (a *application) serve(ctx context.Context) error {
 		return err
 	}
 	log.Info("serving", "addr", g.Addr().String(), "pod", g.Pod(), "version", version(), "store", storeName(cfg))
-	return runAndClose(ctx, g, cfg, log)
+	return a.runAndClose(ctx, g, cfg, log)
 }
 
 // runAndClose serves until ctx ends, then stops within the drain timeout.
-func runAndClose(ctx context.Context, g *Gateway, cfg Config, log *slog.Logger) error {
+func (a *application) runAndClose(ctx context.Context, g *Gateway, cfg Config, log *slog.Logger) error {
+	defer raiseHeapFloor(a.environ)()
 	runErr := g.Run(ctx)
 	log.Info("stopping", "limit", cfg.DrainTimeout.String())
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)

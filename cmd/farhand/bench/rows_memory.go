@@ -27,7 +27,7 @@ type memoryFigures struct {
 
 // idleMemory measures what idle sessions take, each time in a fresh pod and a fresh Redis.
 func (l *lab) idleMemory(ctx context.Context) (memoryFigures, error) {
-	sessions := 5000
+	sessions := 10_000
 	if l.Quick {
 		sessions = 100
 	}
@@ -59,7 +59,7 @@ func (o *Options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigu
 		return m, err
 	}
 	defer f.close()
-	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "first", max(sessions/20, 10), tools)
+	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "first", max(sessions/2, 10), tools)
 	if err != nil {
 		return m, err
 	}

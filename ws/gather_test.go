@@ -1,0 +1,199 @@
+package ws
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+)
+
+// writes records what one write after the other hands to the network.
+type writes struct {
+	net.Conn
+	all [][]byte
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.all = append(w.all, bytes.Clone(p))
+	return len(p), nil
+}
+
+// serverFrame is a frame as a server writes it.
+func serverFrame(opcode byte, n int) []byte {
+	head := []byte{0x80 | opcode}
+	switch {
+	case n < 126:
+		head = append(head, byte(n))
+	case n < 1<<16:
+		head = append(head, 126, byte(n>>8), byte(n))
+	default:
+		head = append(head, 127, 0, 0, 0, 0, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	}
+	return append(head, bytes.Repeat([]byte{'x'}, n)...)
+}
+
+func TestGathererWritesFollowingFramesTogether(t *testing.T) {
+	small, large := serverFrame(websocket.TextMessage, 100), serverFrame(websocket.TextMessage, 2000)
+	ping := serverFrame(websocket.PingMessage, 4)
+	tests := map[string]struct {
+		do   func(g *gatherer)
+		want []int // bytes of each write
+	}{
+		"handshake": {func(g *gatherer) { g.framed = false; g.more.Store(true); g.Write([]byte("HTTP/1.1 101")) }, []int{12}},
+		"alone":     {func(g *gatherer) { g.Write(small) }, []int{102}},
+		"two": {func(g *gatherer) {
+			g.more.Store(true)
+			g.Write(small)
+			if written := g.Conn.(*writes).all; len(written) > 0 {
+				t.Errorf("two: the first did not wait: %d writes", len(written))
+			}
+			g.more.Store(false)
+			g.Write(small)
+		}, []int{102, 102}},
+		"a large one in two writes": {func(g *gatherer) { g.Write(large[:1024]); g.Write(large[1024:]) }, []int{1024, 980}},
+		"a ping takes what waits along": {func(g *gatherer) {
+			g.more.Store(true)
+			g.Write(small)
+			g.Write(ping)
+		}, []int{102, 6}},
+		"too much to wait": {func(g *gatherer) {
+			g.more.Store(true)
+			g.Write(serverFrame(websocket.TextMessage, gatherLimit))
+		}, []int{gatherLimit + 4}},
+	}
+	for name, tt := range tests {
+		w := &writes{}
+		g := &gatherer{Conn: w, framed: true}
+		tt.do(g)
+		var got []int
+		for _, p := range w.all {
+			got = append(got, len(p))
+		}
+		if len(got) != len(tt.want) || len(g.kept) > 0 {
+			t.Errorf("%s: writes of %v bytes, want %v; %d bytes kept", name, got, tt.want, len(g.kept))
+			continue
+		}
+		for i := range got {
+			if got[i] != tt.want[i] {
+				t.Errorf("%s: writes of %v bytes, want %v", name, got, tt.want)
+			}
+		}
+	}
+}
+
+// Over a real connection, frames that follow one another arrive in one piece; whatever their sizes and however they are
+// mixed with control frames, the peer reads what was written.
+func TestGathererKeepsTheStreamWhole(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	g := &gatherer{Conn: server, framed: true}
+	var want []byte
+	received := make(chan []byte)
+	go func() {
+		all, _ := io.ReadAll(client)
+		received <- all
+	}()
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 500 {
+		frame := serverFrame(websocket.TextMessage, []int{0, 5, 125, 126, 1500, 20_000, 70_000}[random.IntN(7)])
+		if i%7 == 0 {
+			frame = serverFrame(websocket.PongMessage, random.IntN(125))
+		}
+		want = append(want, frame...)
+		g.more.Store(random.IntN(2) == 0)
+		for _, part := range [][]byte{frame[:min(len(frame), 1024)], frame[min(len(frame), 1024):]} {
+			if len(part) == 0 {
+				continue
+			}
+			if n, err := g.Write(part); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+	}
+	g.more.Store(false)
+	last := serverFrame(websocket.CloseMessage, 2)
+	want = append(want, last...)
+	if _, err := g.Write(last); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-received; !bytes.Equal(got, want) {
+		t.Errorf("%d bytes arrived, %d were written, equal: %v", len(got), len(want), bytes.Equal(got, want))
+	}
+}
+
+func TestLazyFramesLeaveWithTheNext(t *testing.T) {
+	var handed []string
+	o := &outbox{limit: 1 << 20}
+	o.hand = func(frame []byte, more bool) {
+		text := string(frame)
+		if more {
+			text += "+"
+		}
+		handed = append(handed, text)
+	}
+	o.start([]byte("start"))
+	o.sent()
+	if err := o.pushLazily([]byte("ack")); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(handed, " "); got != "start" {
+		t.Fatalf("handed over: %s", got)
+	}
+	if err := o.push([]byte("call")); err != nil {
+		t.Fatal(err)
+	}
+	o.sent()
+	o.sent()
+	if got := strings.Join(handed, " "); got != "start ack+ call" {
+		t.Fatalf("handed over: %s", got)
+	}
+	if err := o.pushLazily([]byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	drained := o.seal()
+	if isClosed(drained) || handed[len(handed)-1] != "last" {
+		t.Fatalf("sealing hands over what waits: %v", handed)
+	}
+	o.sent()
+	if !isClosed(drained) {
+		t.Error("nothing is left")
+	}
+}
+
+func TestLazyFramesDoNotWaitForever(t *testing.T) {
+	handed := make(chan string, 4)
+	o := &outbox{limit: 1 << 20, hand: func(frame []byte, _ bool) { handed <- string(frame) }}
+	o.start([]byte("start"))
+	<-handed
+	o.sent()
+	for _, want := range []string{"first", "second"} { // the timer is used again
+		if err := o.pushLazily([]byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-handed; got != want {
+			t.Fatalf("handed over: %s", got)
+		}
+		o.sent()
+	}
+	o.discard()
+}
