@@ -87,4 +87,3 @@ func appendTime(b []byte, t time.Time) []byte {
 	b = t.AppendFormat(b, time.RFC3339Nano)
 	return append(b, '"')
 }
-
