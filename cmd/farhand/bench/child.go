@@ -26,6 +26,7 @@ func RunChild(ctx context.Context, in io.Reader, out io.Writer, profiles string,
 		for lines := bufio.NewScanner(in); lines.Scan(); {
 			if err := c.handle(lines.Text()); err != nil {
 				fmt.Fprintln(os.Stderr, "bench child:", err)
+				return // who asked waits for an answer; the end of this process is one
 			}
 		}
 	}()
@@ -72,6 +73,9 @@ func (c *childSide) memory() error {
 }
 
 func (c *childSide) startProfile() error {
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
 	f, err := os.Create(filepath.Join(c.dir, c.name+".cpu.pprof"))
 	if err != nil {
 		return err

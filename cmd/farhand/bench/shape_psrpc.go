@@ -9,13 +9,17 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // psrpcShape does for a call what LiveKit's psrpc does, with our client library: request and reply are both published,
 // and what is published while one pipeline is on its way leaves with the next; publishing waits for nobody. A message
 // is wrapped twice around its payload, passes the receiver's table of subscriptions and two channels, and is
 // handled in a goroutine of its own with a deadline of its own. The caller keeps two channels by the id of its request
-// and waits with a deadline. Its envelopes are plain length-prefixed fields, which cost less than protobuf.
+// and waits with a deadline. Payload and outer envelope are protobuf as they are there; the envelope between the two is plain
+// length-prefixed fields, which cost a little less.
 type psrpcShape struct {
 	asking, owning *redis.Client
 	calls, replies *coalescer
@@ -55,21 +59,21 @@ func newPsrpcShape(url string) (shape, error) {
 
 // handle is the server's part of a request.
 func (s *psrpcShape) handle(message []byte) {
-	fields := unpackFields(unpackFields(message)[1])
+	fields := unpackFields(openAny(message))
 	expiry, _ := strconv.ParseInt(string(fields[3]), 10, 64)
 	_, cancel := context.WithDeadline(context.Background(), time.Unix(0, expiry))
 	defer cancel()
-	response := packFields(fields[0], []byte("NOD_0123456789ab"), decimalNow(0), fields[4])
-	s.replies.send("PUBLISH", s.responses, packFields([]byte("type.googleapis.com/internal.Response"), response))
+	response := packFields(fields[0], []byte("NOD_0123456789ab"), decimalNow(0), packPayload(openPayload(fields[4])))
+	s.replies.send("PUBLISH", s.responses, packAny("type.googleapis.com/internal.Response", response))
 }
 
 func (s *psrpcShape) resolve(message []byte) {
-	fields := unpackFields(unpackFields(message)[1])
+	fields := unpackFields(openAny(message))
 	s.mu.Lock()
 	w := s.waiting[string(fields[0])]
 	s.mu.Unlock()
 	if w.response != nil {
-		w.response <- fields[3]
+		w.response <- openPayload(fields[3])
 	}
 }
 
@@ -98,7 +102,7 @@ func (c *psrpcCaller) call() string {
 	body := append([]byte(nil), c.body...)
 	putNonce(body[len(bodyText):])
 	id := "REQ_" + strconv.FormatUint(rand.Uint64(), 36)
-	request := packFields([]byte(id), []byte(psrpcClient), decimalNow(0), decimalNow(shapeTimeout), body)
+	request := packFields([]byte(id), []byte(psrpcClient), decimalNow(0), decimalNow(shapeTimeout), packPayload(body))
 	w := psrpcWaiter{claims: make(chan []byte, psrpcDepth/10), response: make(chan []byte, 1)}
 	s.mu.Lock()
 	s.waiting[id] = w
@@ -108,7 +112,7 @@ func (c *psrpcCaller) call() string {
 		delete(s.waiting, id)
 		s.mu.Unlock()
 	}()
-	s.calls.send("PUBLISH", s.requests, packFields([]byte("type.googleapis.com/internal.Request"), request))
+	s.calls.send("PUBLISH", s.requests, packAny("type.googleapis.com/internal.Request", request))
 	ctx, cancel := context.WithTimeout(context.Background(), shapeTimeout)
 	defer cancel()
 	select {
@@ -158,6 +162,30 @@ func (in *psrpcInbox) close() {
 	in.listener.close()
 	close(in.raw)
 	in.done.Wait()
+}
+
+// packAny wraps a message with its type.
+func packAny(kind string, message []byte) []byte {
+	b, _ := proto.Marshal(&anypb.Any{TypeUrl: kind, Value: message}) // cannot fail: the type is ASCII
+	return b
+}
+
+func openAny(b []byte) []byte {
+	var m anypb.Any
+	_ = proto.Unmarshal(b, &m) // a broken one finds no caller
+	return m.Value
+}
+
+// packPayload is the marshalling of what a call carries.
+func packPayload(body []byte) []byte {
+	b, _ := proto.Marshal(wrapperspb.Bytes(body)) // cannot fail
+	return b
+}
+
+func openPayload(b []byte) []byte {
+	var m wrapperspb.BytesValue
+	_ = proto.Unmarshal(b, &m) // a broken one is a wrong answer
+	return m.Value
 }
 
 // packFields writes fields with their lengths in front.
