@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -9,6 +10,12 @@ import (
 // in the next. One lonely submitter so pays for no waiting and, when it flushes inline, for no change of goroutine;
 // many at once share round trips. flush is never called by two goroutines at a time, and gets items in the order
 // they were submitted. It is safe for concurrent use.
+//
+// There is no threshold between sending directly and batching, and so none to tune: the round trip under way is the
+// threshold. Measured end to end beside "direct while few calls are in flight, above that go-redis's auto-pipelining",
+// this was level at 1 and 8 callers, 17 % faster at 64 and 5 % at 512. In process, at 1,024 callers, the router on top
+// of it reaches about 0.9 of a bare auto-pipelined exchange, with everything a call needs beside it
+// (farhand bench --only router-rate).
 type batcher[T comparable] struct {
 	flush  func([]T)
 	size   func(T) int // bytes an item occupies
@@ -106,14 +113,19 @@ func (b *batcher[T]) stopLocked() {
 func (b *batcher[T]) withdraw(item T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, queued := range b.queue {
-		if queued == item {
-			b.bytes -= b.size(item)
-			b.queue = append(b.queue[:i:i], b.queue[i+1:]...)
-			return true
-		}
+	i := slices.Index(b.queue, item)
+	if i < 0 {
+		return false
 	}
-	return false
+	b.bytes -= b.size(item)
+	if i > 0 {
+		b.queue = slices.Delete(b.queue, i, i+1) // in place: no batch that was cut off shares this part of the array
+		return true
+	}
+	var none T
+	b.queue[0] = none // the oldest, which gives up first: nothing has to move
+	b.queue = b.queue[1:]
+	return true
 }
 
 // close refuses further items, waits for those that are queued, and after ctx has ended only for the batch under

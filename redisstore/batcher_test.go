@@ -125,6 +125,43 @@ func TestBatcherWithdraw(t *testing.T) {
 	}
 }
 
+// TestBatcherWithdrawsInPlace: when Redis hangs, thousands of senders give up one after the other, oldest first, and
+// each must not cost a copy of the queue.
+func TestBatcherWithdrawsInPlace(t *testing.T) {
+	const n = 1000
+	g := newGate()
+	b := g.batcher(batchLimits{queueItems: n, queueBytes: n, flushItems: 2, flushBytes: n})
+	b.submit(item(1), false)
+	under := <-g.started
+	queued := make([]*int, n)
+	for i := range queued {
+		queued[i] = item(1)
+		b.submit(queued[i], false)
+	}
+	g.proceed <- struct{}{}
+	batch := <-g.started // the first two, cut off the same array
+	next := 2
+	if copies := testing.AllocsPerRun(400, func() {
+		b.withdraw(queued[next]) // the oldest
+		next++
+		b.withdraw(queued[n+2-next]) // and the youngest
+	}); copies != 0 {
+		t.Errorf("%v allocations for two withdrawals", copies)
+	}
+	if len(under) != 1 || !slices.Equal(batch, queued[:2]) {
+		t.Error("a batch under way was changed")
+	}
+	rest := queued[next : n+2-next]
+	if !slices.Equal(b.queue, rest) || b.bytes != len(rest) {
+		t.Errorf("%d items of %d bytes are left, want %d in order", len(b.queue), b.bytes, len(rest))
+	}
+	b.mu.Lock()
+	b.queue, b.bytes = nil, 0
+	b.mu.Unlock()
+	g.proceed <- struct{}{}
+	b.close(context.Background())
+}
+
 func TestBatcherClose(t *testing.T) {
 	g := newGate()
 	b := g.batcher(wide)

@@ -136,7 +136,12 @@ func (b *Bus) await(ctx context.Context, out *batcher[*publication], p *publicat
 	if out.withdraw(p) {
 		return registry.StoreUnavailable("send", cause).With(registry.DispatchedNo)
 	}
-	return registry.StoreUnavailable("send", cause).With(registry.DispatchedUnknown)
+	select {
+	case <-p.done: // at the same moment, or before it could be taken back
+		return p.outcome()
+	default:
+		return registry.StoreUnavailable("send", cause).With(registry.DispatchedUnknown)
+	}
 }
 
 // errRefused is the cause when more waits to be sent than is reasonable, or the bus is closed.

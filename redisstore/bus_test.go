@@ -169,6 +169,20 @@ func TestSendRefusals(t *testing.T) {
 	}
 }
 
+// TestASendThatLeftIsNotReportedAsUnknown: the answer and the end of the waiting come together.
+func TestASendThatLeftIsNotReportedAsUnknown(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	out := &batcher[*publication]{size: func(*publication) int { return 0 }}
+	for range 200 { // which of the two is seen first is left to chance
+		p := &publication{done: make(chan struct{})}
+		p.finish(1, nil, "")
+		if err := (&Bus{}).await(ended, out, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestListenOnce(t *testing.T) {
 	conn := dial(t, Options{URL: redistest.Single(t)})
 	b := listen(t, conn, "a", newEar())
