@@ -16,7 +16,10 @@ func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error
 	}
 	left := make(removals)
 	left.add(podSessionsKey(sess.Pod), podMember(sess.Key), sess.Generation)
-	current := s.traces(c, sess.Key, left)
+	hash, current := releasedHash(c)
+	if current {
+		s.traces(sess.Key, hash, left)
+	}
 	b = s.conn.batch()
 	left.into(b)
 	if current {
@@ -33,18 +36,22 @@ func (s *Store) release(b *batch, ref registry.Ref, pod string) *call {
 	return b.eval(scriptRelease, sessionKeys(ref.Key), s.sessionTTL, pod, decimal(ref.Generation))
 }
 
-// traces puts the index entries of a released claim on the list to remove. It reports whether the claim was current.
-func (s *Store) traces(released *call, key registry.Key, left removals) bool {
+// releasedHash returns the hash of a released session, and whether the claim was current.
+func releasedHash(released *call) (hash map[string]string, current bool) {
 	answer := released.list()
 	if len(answer) != 2 || toInt(answer[0]) != 1 {
-		return false
+		return nil, false
 	}
-	hash := toMap(answer[1])
+	return toMap(answer[1]), true
+}
+
+// traces puts the index entries of a session with this hash on the list to remove.
+func (s *Store) traces(key registry.Key, hash map[string]string, left removals) {
 	was, err := parseSession(key, hash)
 	if err != nil {
-		s.log.Warn("released session not readable; its index entries go as they are read",
+		s.log.Warn("session to be removed is not readable; its index entries go as they are read",
 			"session", key.Session, "error", err)
-		return true
+		return
 	}
 	for _, index := range attributeIndexes(was) {
 		left.add(index, key.Session, was.Generation)
@@ -52,5 +59,4 @@ func (s *Store) traces(released *call, key registry.Key, left removals) bool {
 	if set := hash[fieldSet]; set != "" {
 		left.add(membersIndex(key.Tenant, set), key.Session, was.Generation)
 	}
-	return true
 }

@@ -82,33 +82,90 @@ func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
 	return members, nil
 }
 
-// sweepSome releases sessions of a pod and removes what is left of them in the indexes, the pod's own list last: a
-// sweep that breaks off in between is repeated by the next.
+// sweepSome removes sessions of a pod from the indexes, releases them, and takes them off the pod's own list, in this
+// order: wherever it breaks off, the next sweep finds a session on that list, and in its hash where it still stands.
 func (s *Store) sweepSome(ctx context.Context, pod string, members []string) error {
-	b := s.conn.batch()
-	calls := make(map[registry.Key]*call, len(members)/2)
 	own := make(removals)
+	claims := make([]registry.Ref, 0, len(members)/2)
 	for i := 0; i+1 < len(members); i += 2 {
 		gen := toInt(members[i+1])
 		own.add(podSessionsKey(pod), members[i], gen)
-		key := parsePodMember(members[i])
-		calls[key] = s.release(b, registry.Ref{Key: key, Generation: gen}, pod)
+		claims = append(claims, registry.Ref{Key: parsePodMember(members[i]), Generation: gen})
+	}
+	before, err := s.readClaims(ctx, pod, claims)
+	if err != nil {
+		return err
+	}
+	if err := s.removeTraces(ctx, before); err != nil {
+		return err
+	}
+	late, err := s.releaseClaims(ctx, pod, claims, before)
+	if err != nil {
+		return err
+	}
+	if err := s.removeTraces(ctx, late); err != nil {
+		return err
+	}
+	b := s.conn.batch()
+	own.into(b)
+	return b.run(ctx)
+}
+
+// hashes are what Redis has of sessions.
+type hashes map[registry.Key]map[string]string
+
+// readClaims returns the hashes of those claims that are still current.
+func (s *Store) readClaims(ctx context.Context, pod string, claims []registry.Ref) (hashes, error) {
+	b := s.conn.batch()
+	reads := make([]*call, len(claims))
+	for i, ref := range claims {
+		reads[i] = b.do("HGETALL", sessionKey(ref.Key))
 	}
 	if err := b.run(ctx); err != nil {
-		return err
+		return nil, err
+	}
+	current := make(hashes, len(claims))
+	for i, ref := range claims {
+		hash := toMap(reads[i].cmd.Val())
+		if hash[fieldPod] == pod && hash[fieldGeneration] == decimal(ref.Generation) {
+			current[ref.Key] = hash
+		}
+	}
+	return current, nil
+}
+
+// releaseClaims ends the claims that are still current. It returns the hashes of those that are not any more as they
+// were read before: their pod is only late, and wrote in between.
+func (s *Store) releaseClaims(ctx context.Context, pod string, claims []registry.Ref, before hashes) (late hashes, err error) {
+	b := s.conn.batch()
+	released := make([]*call, len(claims))
+	for i, ref := range claims {
+		released[i] = s.release(b, ref, pod)
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	late = make(hashes)
+	for i, ref := range claims {
+		if hash, current := releasedHash(released[i]); current && !maps.Equal(hash, before[ref.Key]) {
+			late[ref.Key] = hash
+		}
+	}
+	return late, nil
+}
+
+// removeTraces removes sessions from the indexes their hashes name, up to the generation of each.
+func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
+	if len(sessions) == 0 {
+		return nil
 	}
 	left, tenants := make(removals), make(map[string]bool)
-	for key, c := range calls {
-		s.traces(c, key, left)
+	for key, hash := range sessions {
+		s.traces(key, hash, left)
 		tenants[key.Tenant] = true
 	}
-	b = s.conn.batch()
+	b := s.conn.batch()
 	left.into(b)
 	s.changed(b, slices.Collect(maps.Keys(tenants))...)
-	if err := b.run(ctx); err != nil {
-		return err
-	}
-	b = s.conn.batch()
-	own.into(b)
 	return b.run(ctx)
 }

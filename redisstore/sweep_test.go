@@ -1,0 +1,114 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// crash lets a number of round trips pass and fails every one after them, as if the pod had died there.
+type crash struct{ left atomic.Int64 }
+
+var errCrashed = errors.New("crashed")
+
+// DialHook implements redis.Hook.
+func (*crash) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (*crash) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (c *crash) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if c.left.Add(-1) >= 0 {
+			return next(ctx, cmds)
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(errCrashed)
+		}
+		return errCrashed
+	}
+}
+
+// TestASweepThatBreaksOffIsRepeated breaks a sweep off after each of its round trips in turn. The next one leaves no
+// index with an entry of the dead pod.
+func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
+	s := storeOn(t, Options{})
+	ctx := context.Background()
+	dying, c := storeOn(t, Options{URL: s.conn.opts.URL}), &crash{}
+	dying.conn.client.AddHook(c)
+	for trips := int64(0); ; trips++ {
+		if trips > 50 {
+			t.Fatal("a sweep of a few sessions takes more than fifty round trips")
+		}
+		beat(t, s, "dead")
+		for i := range 4 {
+			putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "dead"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i%2)))
+		}
+		lapse(t, s, "dead")
+		c.left.Store(trips)
+		_, broken := dying.Sweep(ctx)
+		must[[]string](t)(s.Sweep(ctx))
+		for _, key := range must[[]string](t)(s.conn.client.Keys(ctx, "*").Result()) {
+			for _, index := range []string{"members:", "device:", "user:", "label:", "sessions"} {
+				if strings.Contains(key, ":"+index) {
+					t.Errorf("broken off after %d round trips: %s is left", trips, key)
+				}
+			}
+		}
+		if got := grouped(t, s); got != "" {
+			t.Errorf("broken off after %d round trips: groups %q", trips, got)
+		}
+		if broken == nil {
+			return
+		}
+		if !errors.Is(broken, registry.CodeStoreUnavailable) {
+			t.Fatal(broken)
+		}
+	}
+}
+
+// TestASweepSeesWhatALatePodWrote: the pod was only late, and gives a session other tools while it is being swept.
+func TestASweepSeesWhatALatePodWrote(t *testing.T) {
+	s := storeOn(t, Options{})
+	ctx := context.Background()
+	beat(t, s, "late")
+	sess := claim(t, s, "s1", "late")
+	putTools(t, s, sess, spec(t, "camera", "x"))
+	lapse(t, s, "late")
+	sweeper, h := storeOn(t, Options{URL: s.conn.opts.URL}), &meanwhile{sha: scriptRelease.sha}
+	h.do = func() { putTools(t, s, sess, spec(t, "mic", "x")) }
+	sweeper.conn.client.AddHook(h)
+	must[[]string](t)(sweeper.Sweep(ctx))
+	if h.do != nil {
+		t.Fatal("nothing was released")
+	}
+	for _, key := range must[[]string](t)(s.conn.client.Keys(ctx, "*:members:*").Result()) {
+		t.Errorf("%s is left", key)
+	}
+}
+
+// meanwhile does something once, right before a script is first run.
+type meanwhile struct {
+	crash
+	sha string
+	do  func()
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (m *meanwhile) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if args := cmds[0].Args(); m.do != nil && len(args) > 1 && args[1] == m.sha {
+			m.do()
+			m.do = nil
+		}
+		return next(ctx, cmds)
+	}
+}
