@@ -25,7 +25,8 @@ type batcher[T comparable] struct {
 	queue   []T
 	bytes   int // of the queue
 	running bool
-	closed  bool
+	closed  bool          // submit refuses
+	gaveUp  bool          // requeue does, too
 	idle    chan struct{} // made by close; closed when nothing is under way any more
 }
 
@@ -40,7 +41,7 @@ type batchLimits struct {
 func (b *batcher[T]) submit(item T, inline bool) bool {
 	b.mu.Lock()
 	size := b.size(item)
-	if b.closed || len(b.queue) >= b.limits.queueItems || len(b.queue) > 0 && b.bytes+size > b.limits.queueBytes {
+	if b.closed || !b.roomLocked(size) {
 		b.mu.Unlock()
 		return false
 	}
@@ -66,6 +67,28 @@ func (b *batcher[T]) submit(item T, inline bool) bool {
 		b.stopLocked()
 	}
 	return true
+}
+
+// requeue queues an item that a flush did not get rid of. Unlike submit it does so while close waits for the queue, but
+// not after it has stopped waiting; and it never flushes by itself.
+func (b *batcher[T]) requeue(item T) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	size := b.size(item)
+	if b.gaveUp || !b.roomLocked(size) {
+		return false
+	}
+	b.queue, b.bytes = append(b.queue, item), b.bytes+size
+	if !b.running {
+		b.running = true
+		go b.drain()
+	}
+	return true
+}
+
+// roomLocked reports whether an item of this size may be queued. One that is alone always may.
+func (b *batcher[T]) roomLocked(size int) bool {
+	return len(b.queue) == 0 || len(b.queue) < b.limits.queueItems && b.bytes+size <= b.limits.queueBytes
 }
 
 // drain flushes until nothing is queued.
@@ -104,6 +127,7 @@ func (b *batcher[T]) nextLocked() []T {
 func (b *batcher[T]) stopLocked() {
 	b.running = false
 	if b.idle != nil {
+		b.gaveUp = true
 		close(b.idle)
 		b.idle = nil
 	}
@@ -134,6 +158,7 @@ func (b *batcher[T]) close(ctx context.Context) []T {
 	b.mu.Lock()
 	b.closed = true
 	if !b.running {
+		b.gaveUp = true
 		b.mu.Unlock()
 		return nil
 	}
@@ -146,6 +171,7 @@ func (b *batcher[T]) close(ctx context.Context) []T {
 	case <-ctx.Done():
 	}
 	b.mu.Lock()
+	b.gaveUp = true
 	left := b.queue
 	b.queue, b.bytes = nil, 0
 	b.mu.Unlock()

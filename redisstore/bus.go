@@ -17,9 +17,14 @@ type Bus struct {
 	conn *Conn
 	log  *slog.Logger
 
-	outbox  []*batcher[*publication] // by pod, so that a Cluster member that hangs holds up only its share
-	replies *batcher[*pendingReply]
-	counts  busCounts
+	// Both by pod, so that a Cluster member that hangs holds up only its share.
+	outbox  []*batcher[*publication]
+	replies []*replyLane
+
+	patience time.Duration   // with an answer that cannot be pushed
+	retrying context.Context // ends when there is no time left to push answers again
+	giveUp   context.CancelFunc
+	counts   busCounts
 
 	mu        sync.Mutex
 	listening bool
@@ -30,12 +35,13 @@ type Bus struct {
 
 var _ registry.Bus = (*Bus)(nil)
 
-// outboxes is how many batches of calls can be under way on a Cluster.
+// outboxes is how many batches of calls, and of answers, can be under way on a Cluster.
 const outboxes = 8
 
 // Bus returns a bus on the connection, for one pod.
 func (c *Conn) Bus() *Bus {
-	b := &Bus{conn: c, log: c.opts.Log}
+	b := &Bus{conn: c, log: c.opts.Log, patience: replyPatience}
+	b.retrying, b.giveUp = context.WithCancel(context.Background())
 	n := 1
 	if c.cluster() {
 		n = outboxes
@@ -45,10 +51,7 @@ func (c *Conn) Bus() *Bus {
 			flush: b.publish, size: func(p *publication) int { return len(p.payload) },
 			limits: batchLimits{queueItems: 1 << 16, queueBytes: 256 << 20, flushItems: 512, flushBytes: 4 << 20},
 		})
-	}
-	b.replies = &batcher[*pendingReply]{
-		flush: b.push, size: func(r *pendingReply) int { return len(r.payload) },
-		limits: batchLimits{queueItems: 8192, queueBytes: 64 << 20, flushItems: 512, flushBytes: 4 << 20},
+		b.replies = append(b.replies, newReplyLane(b))
 	}
 	return b
 }
@@ -108,7 +111,7 @@ func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
 		return registry.Errorf(registry.CodeInvalidRequest, "The arguments are not valid JSON.").With(registry.DispatchedNo)
 	}
 	p := &publication{ctx: ctx, channel: podChannel(pod), payload: payload, done: make(chan struct{})}
-	out := b.outboxOf(pod)
+	out := shareOf(b.outbox, pod)
 	if !out.submit(p, true) {
 		return registry.StoreUnavailable("send", errRefused).With(registry.DispatchedNo)
 	}
@@ -147,13 +150,14 @@ func (b *Bus) await(ctx context.Context, out *batcher[*publication], p *publicat
 // errRefused is the cause when more waits to be sent than is reasonable, or the bus is closed.
 var errRefused = errors.New("too much is waiting to be sent, or the bus is closed")
 
-func (b *Bus) outboxOf(pod string) *batcher[*publication] {
-	if len(b.outbox) == 1 {
-		return b.outbox[0]
+// shareOf returns the one of several that a pod belongs to.
+func shareOf[T any](shares []T, pod string) T {
+	if len(shares) == 1 {
+		return shares[0]
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(pod))
-	return b.outbox[h.Sum32()%uint32(len(b.outbox))]
+	return shares[h.Sum32()%uint32(len(shares))]
 }
 
 // Healthy implements registry.Bus.
@@ -186,9 +190,12 @@ func (b *Bus) Close(ctx context.Context) error {
 	if inbox != nil {
 		err = errors.Join(inbox.close(), drain.close())
 	}
-	if left := b.replies.close(ctx); len(left) > 0 {
-		b.lostReplies(left, ctx.Err())
+	stop := context.AfterFunc(ctx, b.giveUp)
+	for _, lane := range b.replies {
+		lane.close(ctx)
 	}
+	stop()
+	b.giveUp()
 	for _, out := range b.outbox {
 		for _, p := range out.close(ctx) {
 			p.finish(0, ctx.Err(), registry.DispatchedNo)
@@ -233,9 +240,17 @@ func (r *receiver) refuse(bad *badMessage) {
 	}
 }
 
-// backoff waits longer with every failure in a row: 100 ms, doubling, at most 2 s. It reports whether to go on.
-func backoff(ctx context.Context, failures int) bool {
-	timer := time.NewTimer(min(100*time.Millisecond<<min(failures, 5), 2*time.Second))
+// backoff waits longer with every failure in a row. It reports whether to go on.
+func backoff(ctx context.Context, failures int) bool { return pause(ctx, backoffAfter(failures)) }
+
+// backoffAfter is 100 ms, doubled with every failure before, at most 2 s.
+func backoffAfter(failures int) time.Duration {
+	return min(100*time.Millisecond<<min(failures, 5), 2*time.Second)
+}
+
+// pause waits. It reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -169,6 +169,7 @@ func TestAnswersGetThroughWhenMemoryIsFull(t *testing.T) {
 	conn := dial(t, Options{URL: server.URL()})
 	ear := newEar()
 	b := listen(t, conn, "a", ear)
+	b.patience = 300 * time.Millisecond
 	if out, err := server.Command("config", "set", "maxmemory", "1"); err != nil || out != "OK" {
 		t.Fatalf("%s, %v", out, err)
 	}

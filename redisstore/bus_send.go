@@ -17,6 +17,7 @@ const (
 type BusStats struct {
 	RepliesRefused   int64 // not queued: too much was waiting
 	RepliesPublished int64 // the list did not take them, so they went over the channel
+	RepliesRepeated  int64 // tries to push an answer again that were put off after one failed
 	RepliesLost      int64 // could not be delivered; their callers time out
 	Malformed        int64 // messages that were not understood
 	Resubscribed     int64 // times the subscription was rebuilt
@@ -24,14 +25,14 @@ type BusStats struct {
 }
 
 type busCounts struct {
-	refused, published, lost, malformed, panics atomic.Int64
+	refused, published, repeated, lost, malformed, panics atomic.Int64
 }
 
 // Stats returns the counters.
 func (b *Bus) Stats() BusStats {
 	s := BusStats{
 		RepliesRefused: b.counts.refused.Load(), RepliesPublished: b.counts.published.Load(),
-		RepliesLost: b.counts.lost.Load(), Malformed: b.counts.malformed.Load(), Panics: b.counts.panics.Load(),
+		RepliesRepeated: b.counts.repeated.Load(), RepliesLost: b.counts.lost.Load(), Malformed: b.counts.malformed.Load(), Panics: b.counts.panics.Load(),
 	}
 	b.mu.Lock()
 	inbox := b.inbox
@@ -103,80 +104,18 @@ func (b *Bus) publish(batch []*publication) {
 	}
 }
 
-// pendingReply is an answer on its way.
-type pendingReply struct {
-	pod     string
-	callID  string
-	payload []byte
-}
-
 // Reply implements registry.Bus.
 func (b *Bus) Reply(pod string, r registry.Reply) error {
 	payload, err := encodeReply(r)
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidResult, "The result is not valid JSON.")
 	}
-	if !b.replies.submit(&pendingReply{pod: pod, callID: r.CallID, payload: payload}, false) {
+	reply := &pendingReply{pod: pod, callID: r.CallID, payload: payload, once: onlyOnce(r)}
+	if !shareOf(b.replies, pod).fresh.submit(reply, false) {
 		b.counts.refused.Add(1)
 		return registry.StoreUnavailable("reply", errRefused)
 	}
 	return nil
-}
-
-// push appends answers to the lists of the pods that wait for them.
-func (b *Bus) push(batch []*pendingReply) {
-	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
-	defer cancel()
-	byPod := make(map[string][]*pendingReply)
-	for _, r := range batch {
-		byPod[r.pod] = append(byPod[r.pod], r)
-	}
-	out := b.conn.batch()
-	calls := make(map[string]*call, len(byPod))
-	for pod, replies := range byPod {
-		args := make([]any, 1, 1+len(replies))
-		args[0] = repliesTTL.Milliseconds()
-		for _, r := range replies {
-			args = append(args, r.payload)
-		}
-		calls[pod] = out.eval(scriptPush, []string{podRepliesKey(pod)}, args...)
-	}
-	if out.run(ctx) == nil {
-		return
-	}
-	for pod, replies := range byPod {
-		switch err := calls[pod].err(); {
-		case err == nil:
-		case dispatched(err) == registry.DispatchedNo:
-			b.publishReplies(ctx, pod, replies, err)
-		default: // they may have arrived; twice is not allowed
-			b.lostReplies(replies, err)
-		}
-	}
-}
-
-// publishReplies sends answers over the channel that the list did not take: a Redis that is out of memory refuses
-// to store, but still publishes.
-func (b *Bus) publishReplies(ctx context.Context, pod string, replies []*pendingReply, cause error) {
-	b.log.Error("answers not stored, publishing them instead", "pod", pod, "answers", len(replies), "error", cause)
-	command := b.conn.publishCommand()
-	out := b.conn.batch()
-	calls := make([]*call, len(replies))
-	for i, r := range replies {
-		calls[i] = out.do(command, podChannel(pod), r.payload)
-	}
-	_ = out.run(ctx) // every call has its own error
-	var lost []*pendingReply
-	for i, c := range calls {
-		if c.err() == nil && c.int() > 0 {
-			b.counts.published.Add(1)
-		} else {
-			lost = append(lost, replies[i])
-		}
-	}
-	if len(lost) > 0 {
-		b.lostReplies(lost, cause)
-	}
 }
 
 func (b *Bus) lostReplies(replies []*pendingReply, cause error) {

@@ -65,8 +65,9 @@ type BusHandler interface {
 	HandleGap()
 }
 
-// Bus carries messages between pods, each at most once: a message can be lost, it is not delivered twice, and order
-// is kept only between two pods.
+// Bus carries messages between pods. Any can be lost. An envelope is not delivered twice. A reply may be, and after a
+// later one, when the bus could not find out what became of it; but never one whose error says that nothing was
+// dispatched, because its caller may then ask again under the same id. Otherwise order is kept between two pods.
 type Bus interface {
 	// Listen starts receiving for pod and returns when messages are sure to arrive. It is called once.
 	Listen(ctx context.Context, pod string, h BusHandler) error
@@ -77,7 +78,7 @@ type Bus interface {
 	Send(ctx context.Context, pod string, e Envelope) error
 
 	// Reply queues an answer for pod and returns at once; an error means it was not queued. An answer that cannot
-	// be delivered later is counted and logged, and its caller times out.
+	// be delivered later, for some seconds, is counted and logged, and its caller times out.
 	Reply(pod string, r Reply) error
 
 	// Healthy returns nil while messages to this pod are arriving, and the reason otherwise.

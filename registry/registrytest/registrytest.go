@@ -41,7 +41,7 @@ func Run(t *testing.T, open Open) {
 		tests []subtest
 	}{
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
-		{"bus", busTests}, {"routing", routingTests}, {"calls", callTests}, {"activity", activityTests},
+		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"calls", callTests}, {"activity", activityTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, st := range group.tests {
