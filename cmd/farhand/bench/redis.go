@@ -188,19 +188,25 @@ func commandKind(line string) string {
 	return name
 }
 
-// keyKind says what a key is for.
+// keyKind says what a key is for, in the words of the layout in the documentation of package redisstore.
 func keyKind(key string) string {
-	if strings.HasPrefix(key, "fh:pod:") {
+	rest := strings.TrimPrefix(key, "fh:")
+	switch {
+	case strings.HasPrefix(rest, "pod:"):
 		return "channel of a pod"
+	case strings.HasPrefix(rest, "{pod:") && strings.HasSuffix(rest, "}:sessions"):
+		return "sessions of a pod"
+	case strings.HasPrefix(rest, "{pod:"):
+		return "replies"
+	case strings.HasPrefix(rest, "{"):
+		return "session"
 	}
-	for _, kind := range []string{
-		":replies", ":session", ":tools", "fh:pods", ":sessions", ":activity", "{call:", ":spec:", "fh:ping",
-	} {
-		if strings.Contains(key, kind) {
-			return strings.Trim(strings.TrimPrefix(kind, "fh:"), ":{")
-		}
+	_, kind, ofTenant := strings.Cut(rest, ":")
+	if !ofTenant {
+		return rest
 	}
-	return key
+	kind, _, _ = strings.Cut(strings.TrimPrefix(kind, "{"), ":")
+	return kind
 }
 
 // sortedKinds renders the counts of a monitor, per call, most frequent first.

@@ -64,8 +64,8 @@ func (l *lab) compareShapes(ctx context.Context, callers int, makers ...shapeMak
 	return medians, nil
 }
 
-// rowRouterLatency: one caller, in process, another pod: close to the bare shape. The router looks up where the session
-// is on every call; without that, which is what the shape does, is printed beside it.
+// rowRouterLatency: one caller, in process, another pod: close to the bare shape. The router resolves the target of every
+// call, from what it remembers of the session for a second; without that, as in the shape, is printed beside it.
 func rowRouterLatency(ctx context.Context, l *lab) ([]Verdict, error) {
 	f, err := l.compareShapes(ctx, 1, ourRouter, ourCall, bareDirect)
 	if err != nil {

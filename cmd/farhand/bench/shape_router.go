@@ -23,8 +23,8 @@ type routerShape struct {
 	resolve        bool
 }
 
-// newRouterShape starts two pods. With resolve every call also looks up where its session is, as every call through a
-// door does; without, the session is known.
+// newRouterShape starts two pods. With resolve every call also resolves its target, as every call through a door does:
+// once a second from the store, else from what the pod remembers. Without, the session is known.
 func newRouterShape(ctx context.Context, url string, resolve bool) (shape, error) {
 	s := &routerShape{resolve: resolve}
 	var err error

@@ -68,12 +68,15 @@ func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
 	l := &lab{Options: &o}
 	l.lines = sync.OnceValues(func() ([]line, error) { return l.sideBySide(ctx) })
 	l.memory = sync.OnceValues(func() (memoryFigures, error) { return l.idleMemory(ctx) })
-	l.redis = sync.OnceValues(func() (*redisServer, error) { return startRedis(ctx) })
-	defer func() {
-		if s, err := l.redis(); err == nil {
-			s.stop()
+	stopRedis := func() {}
+	l.redis = sync.OnceValues(func() (*redisServer, error) {
+		s, err := startRedis(ctx)
+		if err == nil {
+			stopRedis = s.stop
 		}
-	}()
+		return s, err
+	})
+	defer func() { stopRedis() }()
 	var verdicts []Verdict
 	met, needsLines := true, false
 	for _, r := range rows {
