@@ -112,6 +112,8 @@ func (a *application) benchReferenceCommand() *cobra.Command {
 		Use: "serve", Args: cobra.NoArgs, Short: "Run one pod of it",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.RunChild(cmd.Context(), a.in, a.out, "", func(ctx context.Context, ready func()) error {
+				// As in a pod, or the figures would compare how often garbage is collected on a small heap.
+				defer raiseHeapFloor(a.environ)()
 				if err := bench.ServeReference(ctx, addr, redis, pod, ready); err != nil {
 					return fmt.Errorf("reference: %w", err)
 				}

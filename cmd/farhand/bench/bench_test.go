@@ -154,6 +154,45 @@ func TestGrowth(t *testing.T) {
 	if n := strings.Count(out.String(), "\n| --- |"); n != 4 {
 		t.Errorf("%d tables:\n%s", n, out)
 	}
+	var header string
+	for line := range strings.Lines(out.String()) {
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			header = ""
+		case header == "":
+			header = line
+			if strings.Contains(line, "calls/s") && !strings.Contains(line, "| errors |") {
+				t.Errorf("calls are measured, and their errors not shown: %s", line)
+			}
+		case strings.Count(line, "|") != strings.Count(header, "|"):
+			t.Errorf("%sdoes not fit\n%s", line, header)
+		}
+	}
+}
+
+// TestBothSidesCollectGarbageAlike: figures of the reference are only worth something if what differs is the program.
+func TestBothSidesCollectGarbageAlike(t *testing.T) {
+	t.Setenv("GOGC", "")
+	t.Setenv("GOMEMLIMIT", "")
+	o, _ := quick(t)
+	f, err := o.startFleet(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	if _, err := f.addReferences(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	const floor = 32 << 20 // counts as in use
+	for i, name := range []string{"farhand", "reference"} {
+		m, err := f.pods[i].memory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Heap < floor {
+			t.Errorf("%s: %d bytes in use, less than the floor between two collections", name, m.Heap)
+		}
+	}
 }
 
 func TestOptionsThatMakeNoSense(t *testing.T) {

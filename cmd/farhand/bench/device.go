@@ -25,10 +25,11 @@ const (
 )
 
 const (
-	dialAtOnce   = 64              // handshakes under way at once; more only queue up in the pod
-	readyTimeout = 2 * time.Minute // for all devices of a swarm to be registered
-	connectTries = 5
-	connectPause = 200 * time.Millisecond // longer after every try
+	dialAtOnce       = 64               // handshakes under way at once; more only queue up in the pod
+	readyTimeout     = 2 * time.Minute  // for all devices of a swarm to be registered
+	handshakeTimeout = 10 * time.Second // for a connection to be upgraded
+	connectTries     = 5
+	connectPause     = 200 * time.Millisecond // longer after every try
 )
 
 // echoTool is the tool callers ask for.
@@ -43,6 +44,8 @@ type swarm struct {
 	frame  []byte // register_tools
 	slots  chan struct{}
 
+	handshake time.Duration // for one
+
 	sessions   []string
 	registered atomic.Int64
 	refused    atomic.Int64 // connections that ended before they were registered
@@ -52,7 +55,10 @@ type swarm struct {
 
 // connectSwarm connects n devices with the given number of tools to a pod and waits until all are registered.
 func connectSwarm(ctx context.Context, base, token, prefix string, n, tools int) (*swarm, error) {
-	s := &swarm{token: token, frame: maskedFrame(opText, []byte(registerTools(tools))), slots: make(chan struct{}, dialAtOnce)}
+	s := &swarm{
+		token: token, frame: maskedFrame(opText, []byte(registerTools(tools))), slots: make(chan struct{}, dialAtOnce),
+		handshake: handshakeTimeout,
+	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	if err := s.add(base, prefix, n); err != nil {
 		s.close()
@@ -137,6 +143,7 @@ func registerTools(n int) string {
 type device struct {
 	swarm  *swarm
 	conn   net.Conn
+	stop   func() bool // the end of the swarm no longer closes conn
 	reader *bufio.Reader
 	in     []byte
 	out    []byte
@@ -148,8 +155,7 @@ func (d *device) run(addr, session string) error {
 	if err := d.connect(addr, session); err != nil {
 		return err
 	}
-	defer d.conn.Close()
-	defer context.AfterFunc(d.swarm.ctx, func() { d.conn.Close() })()
+	defer d.hangUp()
 	if _, err := d.conn.Write(d.swarm.frame); err != nil {
 		return err
 	}
@@ -172,6 +178,8 @@ func (d *device) run(addr, session string) error {
 	}
 }
 
+// connect dials and has the connection upgraded. From the dialling on the end of the swarm closes it, whatever the pod
+// says or does not say.
 func (d *device) connect(addr, session string) error {
 	s := d.swarm
 	select {
@@ -186,19 +194,34 @@ func (d *device) connect(addr, session string) error {
 		return err
 	}
 	d.conn, d.reader = conn, bufio.NewReaderSize(conn, 512)
-	head := fmt.Sprintf("GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", session, addr)
-	if s.token != "" {
-		head += "Authorization: Bearer " + s.token + "\r\n"
-	}
-	if _, err = io.WriteString(conn, head+"\r\n"); err == nil {
-		var resp *http.Response
-		if resp, err = http.ReadResponse(d.reader, nil); err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			err = errors.New(resp.Status)
-		}
+	d.stop = context.AfterFunc(s.ctx, func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(s.handshake))
+	if err = d.upgrade(addr, session); err == nil {
+		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		_ = conn.Close()
+		d.hangUp()
+	}
+	return err
+}
+
+func (d *device) hangUp() {
+	d.stop()
+	_ = d.conn.Close()
+}
+
+func (d *device) upgrade(addr, session string) error {
+	head := fmt.Sprintf("GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", session, addr)
+	if d.swarm.token != "" {
+		head += "Authorization: Bearer " + d.swarm.token + "\r\n"
+	}
+	if _, err := io.WriteString(d.conn, head+"\r\n"); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(d.reader, nil)
+	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		err = errors.New(resp.Status)
 	}
 	return err
 }

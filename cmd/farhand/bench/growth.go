@@ -41,7 +41,7 @@ func (o *Options) markdown(title, header, rule string) {
 // growthPods: devices and callers spread over all pods, and every call to the next pod.
 func growthPods(ctx context.Context, o *Options) error {
 	o.markdown("Pods (calls to the next pod; one machine for everything, so the sum of the pods cannot grow)",
-		"| pods | callers | calls/s | p50 | p99 | CPU of the pods | Redis CPU | CPU per call, pods | Redis |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+		"| pods | callers | calls/s | p50 | p99 | errors | CPU of the pods | Redis CPU | CPU per call, pods | Redis |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, n := range o.sizes([]int{1, 2, 4}, []int{1, 2}) {
 		if err := o.growthPodsOf(ctx, n); err != nil {
 			return err
@@ -98,8 +98,8 @@ func (o *Options) growthPodsOf(ctx context.Context, n int) error {
 		redis := before.usage(after).CPU
 		calls := fig.PerSecond * time.Since(began).Seconds() // warm-up included, as in the CPU
 		perCall := func(share float64) float64 { return share * time.Since(began).Seconds() / calls * 1e6 }
-		fmt.Fprintf(o.Out, "| %d | %d | %.0f | %s | %s | %.0f %% | %.0f %% | %.0f µs | %.0f µs |\n", n, callers, fig.PerSecond,
-			shortly(fig.P50), shortly(fig.P99), cpu*100, redis*100, perCall(cpu), perCall(redis))
+		fmt.Fprintf(o.Out, "| %d | %d | %.0f | %s | %s | %s | %.0f %% | %.0f %% | %.0f µs | %.0f µs |\n", n, callers, fig.PerSecond,
+			shortly(fig.P50), shortly(fig.P99), errorsText(fig.Errors), cpu*100, redis*100, perCall(cpu), perCall(redis))
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func growthTools(ctx context.Context, o *Options) error {
 		sessions = 20
 	}
 	o.markdown(fmt.Sprintf("Tools per session (%d idle sessions; calls with 64 callers to another pod)", sessions),
-		"| tools | calls/s | p50 |"+idleHeader, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+		"| tools | calls/s | p50 | errors |"+idleHeader, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, n := range o.sizes([]int{1, 5, 50}, []int{1, 5}) {
 		before, after, err := o.idle(ctx, sessions, n)
 		if err != nil {
@@ -192,7 +192,7 @@ func growthTools(ctx context.Context, o *Options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(o.Out, "| %d | %.0f | %s | %s\n", n, fig.PerSecond, shortly(fig.P50), idleCells(sessions, before, after))
+		fmt.Fprintf(o.Out, "| %d | %.0f | %s | %s | %s\n", n, fig.PerSecond, shortly(fig.P50), errorsText(fig.Errors), idleCells(sessions, before, after))
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func growthTools(ctx context.Context, o *Options) error {
 func growthPayload(ctx context.Context, o *Options) error {
 	const callers = 16 // so that large payloads are no test of limits
 	o.markdown(fmt.Sprintf("Payload (each way; %d callers to another pod)", callers),
-		"| payload | calls/s | p50 | p99 | MB/s each way | used |", "| --- | --- | --- | --- | --- | --- |")
+		"| payload | calls/s | p50 | p99 | errors | MB/s each way | used |", "| --- | --- | --- | --- | --- | --- | --- |")
 	for _, n := range o.sizes([]int{100, 10_000, maxPayload}, []int{100, 10_000}) {
 		with := *o
 		with.Payload = n
@@ -209,7 +209,7 @@ func growthPayload(ctx context.Context, o *Options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(o.Out, "| %d B | %.0f | %s | %s | %.1f | %s |\n", n, fig.PerSecond, shortly(fig.P50), shortly(fig.P99),
+		fmt.Fprintf(o.Out, "| %d B | %.0f | %s | %s | %s | %.1f | %s |\n", n, fig.PerSecond, shortly(fig.P50), shortly(fig.P99), errorsText(fig.Errors),
 			fig.PerSecond*float64(n)/1e6, usageText(fig.Usage))
 	}
 	return nil

@@ -19,8 +19,8 @@ type Figures struct {
 	P50       time.Duration    `json:"p50_ns"`
 	P90       time.Duration    `json:"p90_ns"`
 	P99       time.Duration    `json:"p99_ns"`
-	Max       time.Duration    `json:"max_ns"`
-	Errors    map[string]int64 `json:"errors,omitempty"` // by code
+	Max       time.Duration    `json:"max_ns"`           // of all calls, also of those that failed or ended too late to count
+	Errors    map[string]int64 `json:"errors,omitempty"` // by code, however long after the measured time they came
 	Usage     []Usage          `json:"usage,omitempty"`  // of the processes watched meanwhile
 }
 
@@ -55,7 +55,8 @@ type tally struct {
 }
 
 // drive runs the plan. A call counts when it ends within the measured time, so that rates are not biased by what is
-// under way at either end.
+// under way at either end. What is under way at the end is waited for all the same: a failure that takes longer than
+// the run, as a call that is lost does, must show.
 func drive(ctx context.Context, p plan, open func(i int) (caller, error)) (Figures, error) {
 	callers := make([]caller, 0, p.callers)
 	defer func() {
@@ -93,19 +94,26 @@ func (t *tally) run(ctx context.Context, c caller, from, until time.Time) {
 	for began := time.Now(); ctx.Err() == nil && began.Before(until); {
 		code := c.call()
 		now := time.Now()
-		if now.After(from) && !now.After(until) {
-			if code == "" {
-				t.histogram.record(now.Sub(began))
-				t.done.Add(1)
-			} else {
-				t.errors[code]++
-			}
+		if now.After(from) {
+			t.count(code, now.Sub(began), !now.After(until))
 		}
 		if code != "" {
 			time.Sleep(time.Millisecond) // a pod that refuses at once must not be all that is measured
 			now = time.Now()
 		}
 		began = now
+	}
+}
+
+// count takes note of a call that has ended, within the measured time or after it.
+func (t *tally) count(code string, took time.Duration, inTime bool) {
+	t.histogram.max = max(t.histogram.max, took)
+	switch {
+	case code != "":
+		t.errors[code]++
+	case inTime:
+		t.histogram.record(took)
+		t.done.Add(1)
 	}
 }
 

@@ -1,0 +1,43 @@
+package bench
+
+import (
+	"testing"
+	"time"
+)
+
+// slowCaller takes longer for a call than the run is long.
+type slowCaller struct {
+	takes time.Duration
+	code  string
+}
+
+func (c slowCaller) call() string {
+	time.Sleep(c.takes)
+	return c.code
+}
+
+func (slowCaller) close() {}
+
+// TestWhatOutlastsTheRunIsNotHidden: the callers that fail slowest are those whose failure must not be missed.
+func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
+	p := plan{callers: 10, duration: 500 * time.Millisecond}
+	const takes = 600 * time.Millisecond
+	f, err := drive(t.Context(), p, func(i int) (caller, error) {
+		if i < 8 {
+			return slowCaller{takes, "lost"}, nil
+		}
+		return slowCaller{takes, ""}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.failed() != 8 || f.Errors["lost"] != 8 {
+		t.Errorf("errors %v, want 8 lost", f.Errors)
+	}
+	if f.Max < takes {
+		t.Errorf("max %v, want at least %v", f.Max, takes)
+	}
+	if f.Calls != 0 || f.PerSecond != 0 || f.P50 != 0 {
+		t.Errorf("%d calls and a median of %v, although none ended within the run", f.Calls, f.P50)
+	}
+}
