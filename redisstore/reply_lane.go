@@ -19,8 +19,12 @@ type pendingReply struct {
 	pod     string
 	callID  string
 	payload []byte
-	once    bool // must not arrive twice
+	once    bool     // must not arrive twice
+	failed  *failure // nil before the first
+}
 
+// failure is what is known of an answer that could not be pushed.
+type failure struct {
 	tries int       // that failed
 	due   time.Time // for the next
 	until time.Time // for the last
@@ -67,7 +71,7 @@ func (l *replyLane) close(ctx context.Context) {
 
 // pushAgain pushes answers that failed before, once they are due.
 func (l *replyLane) pushAgain(batch []*pendingReply) {
-	if !pause(l.bus.retrying, time.Until(batch[0].due)) {
+	if !pause(l.bus.retrying, time.Until(batch[0].failed.due)) {
 		l.bus.lostReplies(batch, errGivenUp)
 		return
 	}
@@ -105,7 +109,7 @@ func (l *replyLane) push(batch []*pendingReply) {
 		case dispatched(err) == registry.DispatchedNo && errors.As(err, &refused):
 			l.publish(ctx, pod, replies, err)
 		default: // a client that cannot push cannot publish
-			l.failed(replies, err)
+			l.retry(replies, err)
 		}
 	}
 }
@@ -125,27 +129,27 @@ func (l *replyLane) publish(ctx context.Context, pod string, replies []*pendingR
 	for i, c := range calls {
 		switch {
 		case c.err() != nil:
-			l.failed(replies[i:i+1], c.err())
+			l.retry(replies[i:i+1], c.err())
 		case c.int() == 0: // nobody listens there: not at this moment, or not any more
-			l.failed(replies[i:i+1], cause)
+			l.retry(replies[i:i+1], cause)
 		default:
 			b.counts.published.Add(1)
 		}
 	}
 }
 
-// failed puts answers aside for another try, or gives them up.
-func (l *replyLane) failed(replies []*pendingReply, cause error) {
+// retry puts answers aside for another try, or gives them up.
+func (l *replyLane) retry(replies []*pendingReply, cause error) {
 	now := time.Now()
 	unknown := dispatched(cause) == registry.DispatchedUnknown
 	var lost []*pendingReply
 	for _, r := range replies {
-		if r.tries == 0 {
-			r.until = now.Add(l.bus.patience)
+		if r.failed == nil {
+			r.failed = &failure{until: now.Add(l.bus.patience)}
 		}
-		r.due = now.Add(backoffAfter(r.tries))
-		r.tries++
-		if unknown && r.once || r.due.After(r.until) || !l.again.requeue(r) {
+		r.failed.due = now.Add(backoffAfter(r.failed.tries))
+		r.failed.tries++
+		if unknown && r.once || r.failed.due.After(r.failed.until) || !l.again.requeue(r) {
 			lost = append(lost, r)
 			continue
 		}
