@@ -8,7 +8,8 @@ import (
 )
 
 // lostAfter is how long a remote call may stay without answer or receipt before its fate is called unknown: the
-// owning pod sends a receipt after receiptAfter, so silence means the message or the pod is gone.
+// owning pod sends a receipt after receiptAfter, so silence means the message or the pod is gone. A durable call is
+// claimed in the store before, which may take taskTimeout longer.
 const lostAfter = 2 * time.Second
 
 // ErrAbandoned is the cause of a context whose call goes on without its caller: the device is not told to stop.
@@ -30,9 +31,13 @@ type await struct {
 // run waits. cancel tells the device that nobody waits any more.
 func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, error) {
 	wait := time.Until(a.deadline)
-	a.mayBeLost = a.mayBeLost && wait > lostAfter
+	silence := lostAfter
+	if a.call.Durable {
+		silence += taskTimeout
+	}
+	a.mayBeLost = a.mayBeLost && wait > silence
 	if a.mayBeLost {
-		wait = lostAfter
+		wait = silence
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -165,20 +165,33 @@ func (l *Local) board(f *flight, timeout time.Duration) error {
 }
 
 // tick is called when the receipt is due, and again when the flight expires. One timer serves both, because most calls
-// need neither.
+// need neither. There is no receipt for a call that the socket does not have yet: its claim takes long.
 func (f *flight) tick() {
-	l := f.home.Load()
 	left := time.Until(f.ends)
 	if left <= 0 {
-		l.forget(f.callID)
+		f.expire()
 		return
 	}
-	f.sendReceipt()
+	if f.sent.Load() {
+		f.sendReceipt()
+	} else {
+		left = min(left, receiptAfter)
+	}
+	l := f.home.Load()
 	l.mu.Lock() // board may still hold it, and has not set the timer yet then
 	defer l.mu.Unlock()
 	if !f.done.Load() {
 		f.timer.Reset(left)
 	}
+}
+
+// expire ends the flight wherever it is: at a connection, or waiting for the next one. It is done before it is looked
+// for, so a connection that takes it over just now finds that out, or is the one found.
+func (f *flight) expire() {
+	f.drop()
+	l := f.home.Load()
+	l.forget(f.callID)
+	l.presence.orphans.take(f.key, f.callID)
 }
 
 // forget drops a call nobody waits for any more.

@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -76,4 +78,95 @@ func TestConnectionEndsDuringClaim(t *testing.T) {
 	if r, err := store.ReadCall(ctx, "t", "c1"); err != nil || r.State != StateAccepted || r.Dispatched != DispatchedNo {
 		t.Errorf("%+v, %v", r, err)
 	}
+}
+
+func canResume(s *Session) { s.Capabilities = []string{CapabilityResume} }
+
+// A call whose time ends while its device is away is over: the device that comes back does not get it again, to be in
+// flight for ever.
+func TestCallExpiresWhileItsDeviceIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, NewMemory(MemoryOptions{}), "a")
+		l := connect(t, pod, deafConn{}, canResume)
+		ended := begin(t, pod, l.Session(), "c1", time.Second)
+		synctest.Wait()
+		l.Close(t.Context())
+		if got := <-ended; !errors.Is(got.err, CodeTimeout) {
+			t.Fatalf("%+v", got)
+		}
+		time.Sleep(2 * time.Second) // past the expiry of the flight, and before the end of waiting for the device
+		if left := pod.Presence.orphans.takeAll(l.key); len(left) != 0 {
+			t.Errorf("%d calls still wait for their device", len(left))
+		}
+		if n := connect(t, pod, deafConn{}, canResume).InFlight(); n != 0 {
+			t.Errorf("%d calls in flight that nobody waits for", n)
+		}
+	})
+}
+
+// The same, when the call ends just as the next connection takes it over.
+func TestRejoinLeavesWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, NewMemory(MemoryOptions{}), "a")
+		first := connect(t, pod, deafConn{}, canResume)
+		f := &flight{key: first.key, callID: "c1", reply: func(Reply) {}}
+		f.home.Store(first)
+		if err := first.board(f, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		first.orphan()
+		taken := pod.Presence.orphans.takeAll(first.key)
+		time.Sleep(2 * time.Second) // it expires between being taken and coming aboard
+		second := connect(t, pod, deafConn{}, canResume)
+		second.rejoin(taken)
+		if n := second.InFlight(); len(taken) != 1 || n != 0 {
+			t.Errorf("%d of %d calls in flight", n, len(taken))
+		}
+	})
+}
+
+// hungClaims is a store whose claims of durable calls take until they are told to go on.
+func hungClaims() slowClaims {
+	return slowClaims{NewMemory(MemoryOptions{}), make(chan struct{}, 1), make(chan struct{})}
+}
+
+// While a durable call is being claimed its device has not seen it, so no receipt may say that it has; and the silence
+// meanwhile does not mean that the other pod is gone.
+func TestNoReceiptBeforeTheSocketHasTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hungClaims()
+		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
+		l := connect(t, owning, deafConn{}, nil)
+		rec := NewRecord("c1", "t", "tool", nil)
+		rec.SessionID, rec.TimeoutMS = "s", 60_000
+		if _, _, err := store.CreateCall(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		durable := func(c *Call) { c.Durable = true }
+		ended := begin(t, asking, l.Session(), "c1", time.Minute, durable)
+		<-store.asked
+		time.Sleep(lostAfter + 500*time.Millisecond)
+		w := asking.Router.waiters.get("c1")
+		if w == nil {
+			t.Fatalf("the caller gave up: %+v", <-ended)
+		}
+		if wasDelivered(w) {
+			t.Error("a receipt tells of a call that the device has not seen")
+		}
+		close(store.proceed)
+		time.Sleep(receiptAfter + time.Millisecond)
+		if !wasDelivered(w) {
+			t.Error("no receipt although the device has the call")
+		}
+		l.Settle("c1", Result{Success: true, Output: "done"}, func(bool) {})
+		if got := <-ended; got.err != nil || got.res.Output != "done" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func wasDelivered(w *waiter) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.delivered
 }

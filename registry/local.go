@@ -223,7 +223,8 @@ func (l *Local) Close(ctx context.Context) {
 	}
 }
 
-// rejoin takes over the calls in flight of the connection before this one.
+// rejoin takes over the calls in flight of the connection before this one, but for those that end meanwhile (see
+// flight.expire).
 func (l *Local) rejoin(flights []*flight) {
 	l.mu.Lock()
 	closed := l.closed
@@ -236,6 +237,9 @@ func (l *Local) rejoin(flights []*flight) {
 		}
 		l.flights[f.callID] = f
 		f.home.Store(l)
+		if f.done.Load() {
+			delete(l.flights, f.callID)
+		}
 	}
 	l.mu.Unlock()
 	for _, f := range flights {

@@ -1,0 +1,93 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// memoryStore is a Memory, or something around one.
+type memoryStore interface {
+	Store
+	NewBus() *MemoryBus
+}
+
+// startPod starts a pod on the store and closes it when the test ends. In a synctest bubble all of it runs there.
+func startPod(t *testing.T, store memoryStore, id string, change ...func(*PodConfig)) *Pod {
+	t.Helper()
+	bus := store.NewBus()
+	cfg := PodConfig{ID: id, Store: store, Bus: bus}
+	for _, c := range change {
+		c(&cfg)
+	}
+	pod, err := NewPod(cfg)
+	if err == nil {
+		err = pod.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(pod.Close(ctx), bus.Close(ctx)); err != nil {
+			t.Errorf("close pod: %v", err)
+		}
+	})
+	return pod
+}
+
+// testTool is a tool that takes anything.
+func testTool(t *testing.T, name string) ToolSpec {
+	t.Helper()
+	spec, err := ToolSpec{Name: name}.Normalize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// connect opens session s of tenant t with the tools "tool" and more.
+func connect(t *testing.T, pod *Pod, c Conn, change func(*Session), more ...ToolSpec) *Local {
+	t.Helper()
+	s := Session{Key: Key{Tenant: "t", Session: "s"}}
+	if change != nil {
+		change(&s)
+	}
+	l, _, err := pod.Presence.Open(t.Context(), s, c)
+	if err == nil {
+		err = l.PutTools(t.Context(), append(more, testTool(t, "tool")), nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// callResult is what a call came to.
+type callResult struct {
+	res Result
+	err error
+}
+
+// begin makes a call of "tool" in a goroutine of its own.
+func begin(t *testing.T, pod *Pod, s Session, id string, timeout time.Duration, change ...func(*Call)) <-chan callResult {
+	t.Helper()
+	rec := NewRecord(id, s.Tenant, "tool", []byte(`{}`))
+	rec.SessionID = s.Key.Session
+	c := Call{ID: id, Route: Route{Session: s, Spec: testTool(t, "tool")}, Args: []byte(`{}`), Timeout: timeout, Record: &rec}
+	for _, ch := range change {
+		ch(&c)
+	}
+	ended := make(chan callResult, 1)
+	ctx := t.Context()
+	go func() {
+		res, err := pod.Router.Call(ctx, c)
+		if !c.Durable {
+			pod.Calls.Finish(rec, res, err)
+		}
+		ended <- callResult{res, err}
+	}()
+	return ended
+}
