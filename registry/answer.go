@@ -12,7 +12,7 @@ func (l *Local) Settle(callID string, r Result, acknowledge func(ignored bool)) 
 	f := l.take(callID)
 	switch {
 	case f == nil:
-		if !l.presence.tasks.run(func(ctx context.Context) { acknowledge(!l.settleLate(ctx, callID, r)) }) {
+		if !l.presence.tasks.run(func(ctx context.Context) { l.settleLate(ctx, callID, r, acknowledge) }) {
 			acknowledge(true)
 		}
 	case f.durable:
@@ -56,30 +56,51 @@ func (p *Presence) settleDurable(ctx context.Context, f *flight, r Result) bool 
 
 // settleLate finds out what an answer to a call that is not in flight here is: of a call of the former connection,
 // or one whose caller has stopped waiting.
-func (l *Local) settleLate(ctx context.Context, callID string, r Result) bool {
+func (l *Local) settleLate(ctx context.Context, callID string, r Result, acknowledge func(ignored bool)) {
 	p := l.presence
 	if f := p.orphans.take(l.key, callID); f != nil {
 		if f.durable {
-			return p.settleDurable(ctx, f, r)
+			acknowledge(!p.settleDurable(ctx, f, r))
+		} else {
+			acknowledge(!f.finish(Reply{Result: &r}))
 		}
-		return f.finish(Reply{Result: &r})
+		return
 	}
-	moved, err := p.calls.MoveCall(ctx, l.key.Tenant, callID, eventOf(r, nil), Change{Session: l.key, Result: &r})
-	if IsCallNotFound(err) && waitABit(ctx) { // its caller may just have given up, and not have recorded it yet
-		moved, err = p.calls.MoveCall(ctx, l.key.Tenant, callID, eventOf(r, nil), Change{Session: l.key, Result: &r})
+	p.keepLate(ctx, l.key, callID, r, func(ctx context.Context, moved Moved, err error) {
+		switch {
+		case err == nil && moved.Applied:
+			p.passOn(ctx, l, callID, r) // its caller may still wait, at the former pod
+			acknowledge(false)
+		case err == nil:
+			acknowledge(true) // answered before
+		case IsCallNotFound(err):
+			acknowledge(!p.passOn(ctx, l, callID, r))
+		default:
+			p.log.Warn("late answer not stored", "call", callID, "error", err)
+			acknowledge(true)
+		}
+	})
+}
+
+// keepLate puts an answer that nobody waits for into the record of its call, and calls then, at once or soon, with what the
+// store said. A record that is not there yet may be on its way: it is looked for a second time.
+func (p *Presence) keepLate(ctx context.Context, key Key, callID string, r Result, then func(context.Context, Moved, error)) {
+	look := func(ctx context.Context) (Moved, error) {
+		moved, err := p.calls.MoveCall(ctx, key.Tenant, callID, eventOf(r, nil), Change{Session: key, Result: &r})
+		if err == nil && moved.Applied {
+			p.afterMove(moved)
+		}
+		return moved, err
 	}
-	switch {
-	case err == nil && moved.Applied:
-		p.afterMove(moved)
-		p.passOn(ctx, l, callID, r) // its caller may still wait, at the former pod
-		return true
-	case err == nil:
-		return false // answered before
-	case IsCallNotFound(err):
-		return p.passOn(ctx, l, callID, r)
-	default:
-		p.log.Warn("late answer not stored", "call", callID, "error", err)
-		return false
+	moved, err := look(ctx)
+	// A device may send as many answers to calls nobody knows as it likes, so those that wait have slots of their own.
+	if !IsCallNotFound(err) || !p.late.run(func(ctx context.Context) {
+		if waitABit(ctx) {
+			moved, err = look(ctx)
+		}
+		then(ctx, moved, err)
+	}) {
+		then(ctx, moved, err)
 	}
 }
 

@@ -42,40 +42,62 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
+		expired, stopped := false, false
 		select {
 		case <-a.waiter.news:
-			final, receipt, running, abandoned := a.waiter.heard()
-			if final != nil {
-				return a.unpack(*final)
-			}
-			if receipt {
-				a.noteReceipt(running)
-				timer.Reset(time.Until(a.deadline))
-			}
-			if abandoned {
-				cancel("cancelled")
-				return a.afterCancel()
-			}
 		case <-timer.C:
-			if a.mayBeLost {
-				return Result{}, lost().With(DispatchedUnknown)
-			}
-			return Result{}, timedOut(a.call.Timeout, a.dispatched)
+			expired = true
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return Result{}, timedOut(a.call.Timeout, a.dispatched)
-			}
-			if errors.Is(causeOf(ctx), ErrDraining) {
-				e := Errorf(CodeDraining, "The gateway stopped before the device answered.")
-				e.RetryAfter = time.Second
-				return Result{}, e.With(a.dispatched)
-			}
-			if !errors.Is(causeOf(ctx), ErrAbandoned) {
-				cancel("the caller stopped waiting")
-			}
-			return Result{}, Errorf(CodeCancelled, "The caller stopped waiting.").With(a.dispatched)
+			stopped = true
+		}
+		final, receipt, running, abandoned := a.waiter.heard() // what has come counts, whatever woke this one
+		if final != nil {
+			return a.unpack(*final)
+		}
+		if receipt {
+			a.noteReceipt(running)
+			timer.Reset(time.Until(a.deadline))
+			expired = false // or at once
+		}
+		switch {
+		case abandoned:
+			cancel("cancelled")
+			return a.afterCancel()
+		case stopped:
+			return a.stopped(ctx, cancel)
+		case expired && a.mayBeLost:
+			return a.giveUp(lost().With(DispatchedUnknown))
+		case expired:
+			return a.giveUp(timedOut(a.call.Timeout, a.dispatched))
 		}
 	}
+}
+
+// stopped ends the waiting because ctx has ended.
+func (a *await) stopped(ctx context.Context, cancel func(reason string)) (Result, error) {
+	if final := a.waiter.leave(); final != nil {
+		return a.unpack(*final)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return Result{}, timedOut(a.call.Timeout, a.dispatched)
+	}
+	if errors.Is(causeOf(ctx), ErrDraining) {
+		e := Errorf(CodeDraining, "The gateway stopped before the device answered.")
+		e.RetryAfter = time.Second
+		return Result{}, e.With(a.dispatched)
+	}
+	if !errors.Is(causeOf(ctx), ErrAbandoned) {
+		cancel("the caller stopped waiting")
+	}
+	return Result{}, Errorf(CodeCancelled, "The caller stopped waiting.").With(a.dispatched)
+}
+
+// giveUp ends the waiting with e, unless the answer has come after all. One that comes later is told that nobody waits.
+func (a *await) giveUp(e *Error) (Result, error) {
+	if final := a.waiter.leave(); final != nil {
+		return a.unpack(*final)
+	}
+	return Result{}, e
 }
 
 // cancelWait is how long a cancelled call waits to hear whether it had reached the device, or was answered just before.
@@ -96,7 +118,7 @@ func (a *await) afterCancel() (Result, error) {
 				a.dispatched = DispatchedYes
 			}
 		case <-timer.C:
-			return Result{}, Errorf(CodeCancelled, "The call was cancelled.").With(a.dispatched)
+			return a.giveUp(Errorf(CodeCancelled, "The call was cancelled.").With(a.dispatched))
 		}
 	}
 }

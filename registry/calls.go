@@ -246,9 +246,8 @@ func (c *Calls) cancelled(ctx context.Context, w *waiter) (Record, error) {
 				return rec, nil
 			}
 		case <-limit.C:
-			rec := *w.record
-			rec.Timeline = slices.Clone(rec.Timeline[:1]) // the rest belongs to its caller
-			rec.State, rec.Dispatched = StateAccepted, DispatchedUnknown
+			rec := w.recorded()
+			rec.Pod = c.pod
 			rec.Apply(EventCancel, Change{Err: Errorf(CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
 			return rec, nil
 		case <-ctx.Done():

@@ -74,7 +74,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pod{cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(cfg.Log), refresh: make(chan struct{}, 1)}
+	p := &Pod{cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(maxTasks, cfg.Log), refresh: make(chan struct{}, 1)}
 	p.Presence = newPresence(cfg, p.rec, p.tasks)
 	p.Router = newRouter(cfg, p.Presence)
 	p.Calls = newCalls(cfg, p.Router)
@@ -117,6 +117,7 @@ func (p *Pod) Close(ctx context.Context) error {
 	}
 	p.Presence.orphans.fail()
 	p.tasks.wait()
+	p.Presence.late.wait()
 	p.cancel()
 	p.done.Wait()
 	return p.cfg.Store.Leave(ctx, p.cfg.ID)

@@ -48,6 +48,7 @@ type Presence struct {
 	calls       CallStore
 	rec         *recorder
 	tasks       *tasks
+	late        *tasks // those that wait for a record
 	lists       *toolLists
 	log         *slog.Logger
 
@@ -60,7 +61,7 @@ type Presence struct {
 func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
 	return &Presence{
 		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.Store, rec: rec, tasks: t,
-		lists: newToolLists(), log: cfg.Log, local: make(map[Key]*Local),
+		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), log: cfg.Log, local: make(map[Key]*Local),
 	}
 }
 

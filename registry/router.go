@@ -99,7 +99,12 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c Call, deadline time.
 	w := r.waiters.add(c, "")
 	defer r.waiters.remove(c.ID)
 	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
-	if err := l.deliver(ctx, request, c.Durable, func(reply Reply) { w.take(reply) }); err != nil {
+	reply := func(reply Reply) {
+		if !w.take(reply) {
+			r.keepUnheard(reply)
+		}
+	}
+	if err := l.deliver(ctx, request, c.Durable, reply); err != nil {
 		return Result{}, err
 	}
 	defer l.forget(c.ID)
@@ -187,16 +192,20 @@ func (r *Router) handleCancel(e Envelope) {
 
 // handleReply is called by the bus with what other pods answer.
 func (r *Router) handleReply(reply Reply) {
-	if r.waiters.resolve(reply) || reply.Result == nil {
+	if !r.waiters.resolve(reply) {
+		r.keepUnheard(reply)
+	}
+}
+
+// keepUnheard records an answer that crossed the end of the waiting: the device was told that it counts. One to a durable
+// call is in the record already, and does not say whose it is.
+func (r *Router) keepUnheard(reply Reply) {
+	if reply.Result == nil || reply.Tenant == "" {
 		return
 	}
-	// It crossed the end of the waiting. The device was told that it counts, so it goes into the record.
 	key := Key{Tenant: reply.Tenant, Session: reply.Session}
 	r.tasks.run(func(ctx context.Context) {
-		moved, err := r.presence.calls.MoveCall(ctx, key.Tenant, reply.CallID, eventOf(*reply.Result, nil), Change{Session: key, Result: reply.Result})
-		if err == nil && moved.Applied {
-			r.presence.afterMove(moved)
-		}
+		r.presence.keepLate(ctx, key, reply.CallID, *reply.Result, func(context.Context, Moved, error) {})
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 const (
 	maxTasks    = 4096            // under way at once on one pod
+	maxLate     = 256             // answers under way at once whose record is waited for
 	taskTimeout = 3 * time.Second // for one
 )
 
@@ -21,7 +22,9 @@ type tasks struct {
 	log   *slog.Logger
 }
 
-func newTasks(log *slog.Logger) *tasks { return &tasks{slots: make(chan struct{}, maxTasks), log: log} }
+func newTasks(limit int, log *slog.Logger) *tasks {
+	return &tasks{slots: make(chan struct{}, limit), log: log}
+}
 
 // run starts f, or reports false when too much is under way already.
 func (t *tasks) run(f func(ctx context.Context)) bool {

@@ -20,18 +20,41 @@ type waiter struct {
 	running   bool   // the device has begun
 	told      bool   // the caller has heard of the two above
 	abandoned bool   // somebody cancelled the call
+	left      bool   // the caller does not look any more
 }
 
-// take hands the waiter a reply. Of final replies the first counts.
-func (w *waiter) take(r Reply) {
+// take hands the waiter a reply. Of final replies the first counts. It reports whether the reply will be heard.
+func (w *waiter) take(r Reply) (heard bool) {
 	w.change(func() {
 		switch {
+		case w.left:
 		case !r.Delivered && w.final == nil:
-			w.final = &r
+			w.final, heard = &r, true
 		case r.Delivered && (!w.delivered || r.Running && !w.running):
-			w.delivered, w.running, w.told = true, w.running || r.Running, false
+			w.delivered, w.running, w.told, heard = true, w.running || r.Running, false, true
 		}
 	})
+	return heard
+}
+
+// leave ends the waiting: whatever comes from now on is told that nobody hears it. It returns the answer, if that has come
+// in the meantime.
+func (w *waiter) leave() *Reply {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = true
+	return w.final
+}
+
+// recorded returns what others than the caller may read of the call's record: what never changes. How far the call has
+// come is not among it.
+func (w *waiter) recorded() Record {
+	r := w.record
+	return Record{
+		CallID: r.CallID, Tenant: r.Tenant, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
+		Mode: r.Mode, TimeoutMS: r.TimeoutMS, State: StateAccepted, Dispatched: DispatchedUnknown,
+		Timeline: []Step{{State: StateAccepted, At: w.since.UTC()}},
+	}
 }
 
 // abandon tells the waiter that its call was cancelled.
@@ -73,10 +96,14 @@ func (w *waiters) add(c Call, pod string) *waiter {
 	return wt
 }
 
+// remove ends the waiting for a call and forgets it.
 func (w *waiters) remove(callID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.byID, callID)
+	if wt := w.byID[callID]; wt != nil {
+		wt.leave() // somebody may have found it just before
+		delete(w.byID, callID)
+	}
 }
 
 func (w *waiters) get(callID string) *waiter {
@@ -85,14 +112,10 @@ func (w *waiters) get(callID string) *waiter {
 	return w.byID[callID]
 }
 
-// resolve hands a reply to its waiter. It reports whether somebody was waiting.
+// resolve hands a reply to its waiter. It reports whether somebody hears it.
 func (w *waiters) resolve(r Reply) bool {
 	wt := w.get(r.CallID)
-	if wt == nil {
-		return false
-	}
-	wt.take(r)
-	return true
+	return wt != nil && wt.take(r)
 }
 
 // abandon tells the waiter of a call of that tenant that it was cancelled, and returns it; nil if nobody is waiting.

@@ -1,0 +1,131 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An answer that is there when the waiting ends is the answer, whichever the caller was woken by.
+func TestAnAnswerThatIsThereCounts(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *await) (Result, error){
+		"time is over": func(t *testing.T, a *await) (Result, error) { return a.run(t.Context(), nil) },
+		"the other pod seems lost": func(t *testing.T, a *await) (Result, error) {
+			a.deadline, a.mayBeLost = time.Now().Add(time.Minute), true
+			return a.run(t.Context(), nil)
+		},
+		"the caller has gone": func(t *testing.T, a *await) (Result, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			a.deadline = time.Now().Add(time.Minute)
+			return a.run(ctx, func(string) { t.Error("the device is told to stop") })
+		},
+		"the call was cancelled": func(_ *testing.T, a *await) (Result, error) { return a.afterCancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ws := newWaiters()
+				rec := NewRecord("c1", "t", "tool", nil)
+				w := ws.add(Call{ID: "c1", Record: &rec}, "b")
+				if !ws.resolve(Reply{CallID: "c1", Result: &Result{Success: true, Output: "done"}}) {
+					t.Fatal("nobody was waiting")
+				}
+				<-w.news // so what wakes it is the end
+				a := await{call: Call{ID: "c1", Record: &rec, Timeout: time.Second}, waiter: w, deadline: time.Now()}
+				if res, err := end(t, &a); err != nil || res.Output != "done" {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+		})
+	}
+}
+
+// Of an answer that comes too late to be heard its sender is told so, and nothing is lost between.
+func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
+	ws := newWaiters()
+	answer := Reply{CallID: "c1", Result: &Result{Success: true}}
+	for name, end := range map[string]func(*waiter){
+		"left":     func(w *waiter) { w.leave() },
+		"removed":  func(*waiter) { ws.remove("c1") },
+		"answered": func(w *waiter) { w.take(Reply{CallID: "c1", Err: lost()}) },
+	} {
+		w := ws.add(Call{ID: "c1", Record: &Record{}}, "b")
+		end(w) // after it was found in the table, before it is handed the answer
+		if w.take(answer) {
+			t.Errorf("%s: the answer is said to be heard", name)
+		}
+	}
+}
+
+// An answer that crosses the end of the waiting goes into the record, although that is still on its way to the store.
+func TestCrossingAnswerIsKept(t *testing.T) {
+	for name, owner := range map[string]string{"local": "a", "remote": "b"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := NewMemory(MemoryOptions{})
+				pods := map[string]*Pod{"a": startPod(t, store, "a"), "b": startPod(t, store, "b")}
+				l := connect(t, pods[owner], deafConn{}, nil)
+				const timeout = receiptAfter / 2 // so there is no record before the end
+				ended := begin(t, pods["a"], l.Session(), "c1", timeout)
+				time.Sleep(timeout - time.Millisecond)
+				pods["a"].Router.waiters.get("c1").leave() // as it does when time is over
+				told := make(chan bool, 1)
+				l.Settle("c1", Result{Success: true, Output: "done"}, func(ignored bool) { told <- ignored })
+				if got := <-ended; !errors.Is(got.err, CodeTimeout) {
+					t.Errorf("%+v", got)
+				}
+				if <-told {
+					t.Error("the device was told that its answer does not count")
+				}
+				time.Sleep(time.Second)
+				rec, err := store.ReadCall(t.Context(), "t", "c1")
+				if err != nil || rec.State != StateSucceeded || !rec.Late || rec.Result.Output != "done" {
+					t.Errorf("%+v, %v", rec, err)
+				}
+			})
+		})
+	}
+}
+
+// Answers to calls that nobody knows leave room for everything else the pod has to do.
+func TestUnknownAnswersDoNotFillThePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, NewMemory(MemoryOptions{}), "a")
+		l := connect(t, pod, deafConn{}, nil)
+		acknowledged := make(chan bool, 2*maxTasks)
+		for range cap(acknowledged) {
+			l.Settle(NewCallID(), Result{Success: true}, func(ignored bool) { acknowledged <- ignored })
+			synctest.Wait()
+		}
+		if n := len(pod.tasks.slots); n != 0 {
+			t.Errorf("%d slots are taken", n)
+		}
+		time.Sleep(time.Second)
+		if len(acknowledged) != cap(acknowledged) {
+			t.Errorf("%d of %d acknowledged", len(acknowledged), cap(acknowledged))
+		}
+	})
+}
+
+// Who cancels a call reads of its record only what its caller does not write meanwhile.
+func TestCancelledReadsWhatNeverChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, NewMemory(MemoryOptions{}), "a")
+		rec := NewRecord("c1", "t", "tool", nil)
+		rec.SessionID, rec.UserID, rec.TimeoutMS = "s", "u", 60_000
+		w := pod.Router.waiters.add(Call{ID: "c1", Record: &rec}, "b")
+		defer pod.Router.waiters.remove("c1")
+		go func() { // the caller; nothing orders it and what follows
+			time.Sleep(cancelWait + watchPause)
+			rec.Apply(EventDeliver, Change{Owner: "b"}, time.Now())
+		}()
+		got, err := pod.Calls.cancelled(t.Context(), w)
+		if err != nil || got.State != StateCancelled || got.Owner != "" || got.Tool != "tool" || got.SessionID != "s" ||
+			got.UserID != "u" || got.TimeoutMS != 60_000 || got.Pod != "a" || len(got.Timeline) != 2 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		synctest.Wait()
+	})
+}
