@@ -50,6 +50,7 @@ type Pod struct {
 	rec     *recorder
 	tasks   *tasks
 	refresh chan struct{} // capacity 1: refresh now
+	sweeps  chan struct{} // capacity 1: the lease is fresh, clean up after others
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 }
@@ -74,7 +75,10 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pod{cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(maxTasks, cfg.Log), refresh: make(chan struct{}, 1)}
+	p := &Pod{
+		cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(maxTasks, cfg.Log),
+		refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
+	}
 	p.Presence = newPresence(cfg, p.rec, p.tasks)
 	p.Router = newRouter(cfg, p.Presence)
 	p.Calls = newCalls(cfg, p.Router)
@@ -96,6 +100,7 @@ func (p *Pod) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.done.Go(func() { p.beatLoop(run) })
+	p.done.Go(func() { p.sweepLoop(run) })
 	p.done.Go(func() { p.refreshLoop(run) })
 	p.done.Go(func() { p.rec.run(run) })
 	return nil

@@ -22,6 +22,7 @@ type routeCache struct {
 	mu       sync.Mutex
 	current  map[Key]cachedEntry
 	previous map[Key]cachedEntry
+	since    time.Time // when current was begun
 }
 
 type cachedEntry struct {
@@ -30,7 +31,7 @@ type cachedEntry struct {
 }
 
 func newRouteCache() *routeCache {
-	return &routeCache{now: time.Now, current: make(map[Key]cachedEntry)}
+	return &routeCache{now: time.Now, current: make(map[Key]cachedEntry), since: time.Now()}
 }
 
 // get returns what is remembered of a session, false if that is nothing or too old.
@@ -47,13 +48,15 @@ func (r *routeCache) get(key Key) (Entry, bool) {
 	return c.entry, true
 }
 
+// put remembers a session. What was remembered more than two lives ago is let go with it.
 func (r *routeCache) put(e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.current) >= routeLimit {
-		r.previous, r.current = r.current, make(map[Key]cachedEntry)
+	now := r.now()
+	if len(r.current) >= routeLimit || now.Sub(r.since) > routeLife {
+		r.previous, r.current, r.since = r.current, make(map[Key]cachedEntry), now
 	}
-	r.current[e.Session.Key] = cachedEntry{entry: e, until: r.now().Add(routeLife)}
+	r.current[e.Session.Key] = cachedEntry{entry: e, until: now.Add(routeLife)}
 }
 
 // drop forgets a session that turned out to be elsewhere, or to offer something else.

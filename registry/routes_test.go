@@ -32,4 +32,11 @@ func TestRouteCacheForgets(t *testing.T) {
 	if n := len(r.current) + len(r.previous); n > 2*routeLimit {
 		t.Errorf("%d entries are kept", n)
 	}
+	for range 2 { // the few that are asked for later let the many go
+		now = now.Add(routeLife + 1)
+		r.put(entry(1))
+	}
+	if n := len(r.current) + len(r.previous); n > 2 {
+		t.Errorf("%d entries are kept that are too old to be used", n)
+	}
 }

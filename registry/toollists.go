@@ -5,8 +5,13 @@ import (
 	"sync"
 )
 
-// toolListBytes bounds what the keys of the shared lists take, per generation.
-const toolListBytes = 4 << 20
+const (
+	// toolListBytes bounds what the shared lists take, per generation, with their keys and definitions.
+	toolListBytes = 4 << 20
+
+	// toolOverhead is about what a definition takes beside its texts.
+	toolOverhead = 150
+)
 
 // toolLists gives sessions that offer the same tools one list in memory: a fleet of phones runs one app. It is safe
 // for concurrent use.
@@ -14,18 +19,24 @@ type toolLists struct {
 	mu       sync.Mutex
 	current  map[string][]ToolSpec // by the hashes of the tools
 	previous map[string][]ToolSpec
-	size     int // bytes of the keys of current
+	size     int // bytes of current
 }
 
 func newToolLists() *toolLists { return &toolLists{current: make(map[string][]ToolSpec)} }
 
-// share returns a list equal to tools, which must be ordered by name: the same one for all that ask.
+// share returns a list equal to tools, which must be ordered by name: the same one for all that ask, unless it is too
+// large to be kept.
 func (l *toolLists) share(tools []ToolSpec) []ToolSpec {
 	var b strings.Builder
+	size := 0
 	for _, t := range tools {
 		b.WriteString(t.Hash())
+		size += t.Size() + toolOverhead
 	}
 	key := b.String()
+	if size += len(key); size > toolListBytes {
+		return tools
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known, ok := l.current[key]; ok {
@@ -34,10 +45,10 @@ func (l *toolLists) share(tools []ToolSpec) []ToolSpec {
 	if known, ok := l.previous[key]; ok {
 		tools = known
 	}
-	if l.size+len(key) > toolListBytes {
+	if l.size+size > toolListBytes {
 		l.previous, l.current, l.size = l.current, make(map[string][]ToolSpec), 0
 	}
 	l.current[key] = tools
-	l.size += len(key)
+	l.size += size
 	return tools
 }

@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -32,5 +34,36 @@ func TestEqualToolListsAreShared(t *testing.T) {
 	}
 	if n := len(l.current) + len(l.previous); n > 2*toolListBytes/64 {
 		t.Errorf("%d lists are kept", n)
+	}
+}
+
+// What counts is what the lists keep in memory: the definitions, not only the keys they are found by.
+func TestSharedToolListsAreBoundedInBytes(t *testing.T) {
+	l := newToolLists()
+	const large = 60 << 10
+	schema := func(i, size int) ToolSpec {
+		spec := ToolSpec{Name: "tool", Parameters: json.RawMessage(fmt.Sprintf(`{"title":"%d %s"}`, i, strings.Repeat("x", size)))}
+		spec, err := spec.NormalizeWithin(ToolLimits{SchemaBytes: 2 * toolListBytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spec
+	}
+	for i := range 4 * toolListBytes / large {
+		l.share([]ToolSpec{schema(i, large)})
+	}
+	held := 0
+	for _, lists := range []map[string][]ToolSpec{l.current, l.previous} {
+		for _, tools := range lists {
+			held += tools[0].Size()
+		}
+	}
+	if held > 2*toolListBytes || held < toolListBytes/2 {
+		t.Errorf("%d bytes are held", held)
+	}
+	before := len(l.current) + len(l.previous)
+	huge := []ToolSpec{schema(0, toolListBytes)}
+	if got := l.share(huge); &got[0] != &huge[0] || len(l.current)+len(l.previous) != before {
+		t.Error("a list that is larger than all may be together is kept, or makes others be forgotten")
 	}
 }

@@ -14,7 +14,7 @@ const (
 )
 
 // beatLoop renews the lease five times per lease, so that four lost beats do no harm, answers callers that wait for
-// dead pods, and cleans up after those.
+// dead pods, and has the pod clean up after those.
 func (p *Pod) beatLoop(ctx context.Context) {
 	ticker := time.NewTicker(p.cfg.PodLease / 5)
 	defer ticker.Stop()
@@ -24,6 +24,19 @@ func (p *Pod) beatLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 			p.beat(ctx)
+		}
+	}
+}
+
+// sweepLoop cleans up after dead pods. That may take longer than a short lease lasts, so it does not hold up the beats;
+// but it begins after one, or a pod that stood still could take itself for dead.
+func (p *Pod) sweepLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.sweeps:
+			p.sweep(ctx)
 		}
 	}
 }
@@ -47,6 +60,15 @@ func (p *Pod) beat(ctx context.Context) {
 		return
 	}
 	p.Router.failDeadPods(live, asked)
+	select {
+	case p.sweeps <- struct{}{}:
+	default: // the last one has not ended
+	}
+}
+
+func (p *Pod) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	dead, err := p.cfg.Store.Sweep(ctx)
 	if err != nil {
 		p.logStore(ctx, "dead pods not swept", err)
