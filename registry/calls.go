@@ -57,16 +57,20 @@ func newCalls(cfg PodConfig, r *Router) *Calls {
 // Finish records how a call without a record of its own ended. It returns at once.
 func (c *Calls) Finish(rec Record, res Result, err error) {
 	change := Change{Err: errorOrNil(err)}
-	if err == nil {
-		change.Result = &res
-	}
 	event := eventOf(res, err)
 	rec.Pod = c.pod
 	slow := rec.State != StateAccepted && rec.State != StateRouted && len(rec.Timeline) > 2
+	if err == nil {
+		if !slow {
+			res.Output, res.Structured = "", nil // as in a summary: nobody keeps them
+		}
+		change.Result = &res
+	}
 	rec.Timeline = slices.Clone(rec.Timeline)
 	rec.Apply(event, change, time.Now().UTC())
 	if slow || err != nil && rec.State != StateRejected {
 		c.rec.keep(rec) // its answer may still come, or somebody has seen it running
+		rec = rec.Summary()
 	}
 	c.rec.activity(Activity{Tenant: rec.Tenant, Type: ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: &rec})
 }
@@ -137,6 +141,7 @@ func (c *Calls) conclude(rec Record, res Result, runErr error) {
 		}
 	}
 	c.wakes.wake(rec.CallID)
+	final = final.Summary()
 	c.rec.activity(Activity{Tenant: rec.Tenant, Type: ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID, Call: &final})
 }
 

@@ -67,7 +67,7 @@ func (r *Record) digest() {
 		return
 	}
 	sum := sha256.Sum256(r.args)
-	r.ArgsDigest = hex.EncodeToString(sum[:])
+	r.ArgsDigest, r.args = hex.EncodeToString(sum[:]), nil
 }
 
 // TimeLeft returns how long a call that was kept while it runs has left, by the clock of the pod that runs it: at least a

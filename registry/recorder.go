@@ -3,15 +3,20 @@ package registry
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	recorderQueue = 1 << 14 // lines waiting to be written; more are dropped and counted
-	recorderBatch = 512     // lines written at once
+	recorderQueue = 1 << 14  // lines waiting to be written; more are dropped and counted
+	recorderBytes = 32 << 20 // about what those take that wait or are being written
+	recorderBatch = 512      // lines written at once
 	recorderPause = 50 * time.Millisecond
+
+	// promptDigest is how long arguments must be for their digest to be made before they wait, so that they need not.
+	promptDigest = 4 << 10
 )
 
 // recorder writes what happened to the store, in batches and off every critical path. What it cannot write is
@@ -26,6 +31,7 @@ type recorder struct {
 
 	mu    sync.Mutex
 	queue recorded
+	held  int           // bytes of what waits or is being written
 	wake  chan struct{} // capacity 1: something is waiting
 }
 
@@ -44,14 +50,15 @@ func newRecorder(cfg PodConfig) *recorder {
 	}
 }
 
-// add changes the queue and wakes the writer. n is how many lines are added.
-func (r *recorder) add(n int, change func(*recorded)) {
+// add changes the queue and wakes the writer. n is how many lines of together size bytes are added.
+func (r *recorder) add(n, size int, change func(*recorded)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.queue.len()+n > recorderQueue {
+	if r.queue.len()+n > recorderQueue || r.held+size > recorderBytes {
 		r.dropped.Add(int64(n))
 		return
 	}
+	r.held += size
 	change(&r.queue)
 	select {
 	case r.wake <- struct{}{}:
@@ -62,21 +69,24 @@ func (r *recorder) add(n int, change func(*recorded)) {
 // activity adds a line to the feed of its tenant.
 func (r *recorder) activity(a Activity) {
 	a.Pod, a.At = r.pod, r.now().UTC()
-	r.add(1, func(q *recorded) { q.activities = append(q.activities, a) })
+	a.Call.digestLarge()
+	r.add(1, a.weight(), func(q *recorded) { q.activities = append(q.activities, a) })
 }
 
 // keep stores the record of a call that has none of its own.
 func (r *recorder) keep(rec Record) {
-	r.add(2, func(q *recorded) {
+	rec.digestLarge()
+	event := stateEvent(rec)
+	r.add(2, rec.weight()+event.weight(), func(q *recorded) {
 		q.records = append(q.records, rec)
-		q.events = append(q.events, stateEvent(rec))
+		q.events = append(q.events, event)
 	})
 }
 
 // event adds to the log of a call.
 func (r *recorder) event(e CallEvent) {
 	e.At = r.now().UTC()
-	r.add(1, func(q *recorded) { q.events = append(q.events, e) })
+	r.add(1, e.weight(), func(q *recorded) { q.events = append(q.events, e) })
 }
 
 func stateEvent(rec Record) CallEvent {
@@ -119,6 +129,7 @@ func (r *recorder) flush() (more bool, failure error) {
 	if batch.len() == 0 {
 		return false, nil
 	}
+	defer r.release(batch.weight())
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	for i := range batch.activities {
@@ -150,10 +161,19 @@ func (r *recorder) take() recorded {
 	return b
 }
 
+// release makes room for others after a batch was written.
+func (r *recorder) release(size int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held -= size
+}
+
+// cut takes a batch off the front. What it takes is not reachable from the rest any more.
 func cut[T any](all []T) (batch, rest []T) {
-	n := min(len(all), recorderBatch)
-	if n == len(all) {
+	if len(all) <= recorderBatch {
 		return all, nil
 	}
-	return all[:n:n], all[n:]
+	batch = slices.Clone(all[:recorderBatch])
+	clear(all[:recorderBatch])
+	return batch, all[recorderBatch:]
 }

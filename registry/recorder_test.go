@@ -1,0 +1,106 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hungFeed is a store that takes no batch before it is told to go on.
+type hungFeed struct {
+	*Memory
+	proceed chan struct{}
+}
+
+func (h hungFeed) AppendActivity(ctx context.Context, all []Activity) error {
+	select {
+	case <-h.proceed:
+		return h.Memory.AppendActivity(ctx, all)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// largeText is an answer, or a part of the arguments, of 100 KB.
+var largeText = strings.Repeat("x", 100<<10)
+
+func largeRecord(id string) Record {
+	return NewRecord(id, "t", "tool", json.RawMessage(`{"text":"`+largeText+`"}`))
+}
+
+// What waits for a store that hangs does not hold on to what the calls carried.
+func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
+	pod, err := NewPod(PodConfig{Store: NewMemory(MemoryOptions{}), Bus: &MemoryBus{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := largeRecord("")
+	want.digest()
+	answer := Result{Success: true, Output: largeText, Structured: json.RawMessage(`"` + largeText + `"`)}
+	fast := largeRecord("fast")
+	pod.Calls.Finish(fast, answer, nil)
+	slow := largeRecord("slow")
+	for _, e := range []Event{EventDeliver, EventRun} {
+		slow.Apply(e, Change{}, time.Now())
+	}
+	pod.Calls.Finish(slow, answer, nil)
+	if rec := pod.rec.queue.records; len(rec) != 1 || rec[0].Result.Output != largeText || rec[0].args != nil || rec[0].ArgsDigest != want.ArgsDigest {
+		t.Errorf("the slow call's record does not have its answer and digest")
+	}
+	for _, a := range pod.rec.queue.activities {
+		c := a.Call
+		if c.ArgsDigest != want.ArgsDigest || c.args != nil || !c.Result.Success || c.Result.Output != "" || c.Result.Structured != nil {
+			t.Errorf("%s waits with its arguments or output, or without its digest", c.CallID)
+		}
+	}
+	small := NewRecord("small", "t", "tool", json.RawMessage(`{}`))
+	pod.Calls.Finish(small, answer, nil)
+	if last := pod.rec.queue.activities[2].Call; last.ArgsDigest != "" {
+		t.Error("a short digest is not made off the critical path")
+	}
+}
+
+// The queue is bounded in bytes, too, and what was dropped is counted. Room comes back as it is written.
+func TestTheQueueIsBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hungFeed{NewMemory(MemoryOptions{}), make(chan struct{})}
+		pod := startPod(t, store, "a")
+		pod.rec.activity(Activity{Tenant: "t", Type: ActivityUpdated, Reason: "first"})
+		synctest.Wait() // it is being written
+		const lines = 2 * recorderBytes / (100 << 10)
+		for range lines {
+			pod.rec.event(CallEvent{Tenant: "t", CallID: "c1", Type: CallEventProgress, Chunk: largeText})
+		}
+		held, waiting := load(pod.rec)
+		if held > recorderBytes || held < recorderBytes/2 || int64(waiting)+pod.rec.dropped.Load() != lines {
+			t.Errorf("%d bytes in %d lines wait, %d were dropped", held, waiting, pod.rec.dropped.Load())
+		}
+		close(store.proceed)
+		time.Sleep(time.Second)
+		if held, waiting = load(pod.rec); held != 0 || waiting != 0 {
+			t.Errorf("%d bytes are still held, %d lines wait", held, waiting)
+		}
+	})
+}
+
+// load returns how many bytes a recorder holds, and how many lines wait.
+func load(r *recorder) (held, waiting int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held, r.queue.len()
+}
+
+// A batch that was taken is let go with its writing, whatever still waits behind it.
+func TestTheRestDoesNotHoldTheBatch(t *testing.T) {
+	all := make([]Activity, recorderBatch+1)
+	for i := range all {
+		all[i].Reason = "x"
+	}
+	batch, rest := cut(all)
+	if len(batch) != recorderBatch || len(rest) != 1 || rest[0].Reason != "x" || batch[0].Reason != "x" || all[0].Reason != "" {
+		t.Errorf("batch of %d, rest of %d, the first is still held: %v", len(batch), len(rest), all[0].Reason != "")
+	}
+}

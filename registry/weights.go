@@ -1,0 +1,50 @@
+package registry
+
+// lineWeight is about what a line takes in memory beside the texts that differ much in length.
+const lineWeight = 512
+
+// weight is about how many bytes of memory the batch takes. It is the sum of what was added for its lines.
+func (r recorded) weight() int {
+	sum := 0
+	for i := range r.activities {
+		sum += r.activities[i].weight()
+	}
+	for i := range r.records {
+		sum += r.records[i].weight()
+	}
+	for i := range r.events {
+		sum += r.events[i].weight()
+	}
+	return sum
+}
+
+func (a *Activity) weight() int {
+	sum := lineWeight + len(a.Reason) + a.Call.weight()
+	for _, name := range a.Tools {
+		sum += 16 + len(name)
+	}
+	return sum
+}
+
+func (e *CallEvent) weight() int { return lineWeight + len(e.Message) + len(e.Chunk) }
+
+func (r *Record) weight() int {
+	if r == nil {
+		return 0
+	}
+	sum := lineWeight + len(r.args)
+	if r.Result != nil {
+		sum += len(r.Result.Output) + len(r.Result.Structured) + len(r.Result.Error)
+	}
+	if r.Err != nil {
+		sum += len(r.Err.Message) + lineWeight*(len(r.Err.Violations)+len(r.Err.Candidates))
+	}
+	return sum
+}
+
+// digestLarge digests arguments that are too long to wait in memory until the record is written.
+func (r *Record) digestLarge() {
+	if r != nil && len(r.args) > promptDigest {
+		r.digest()
+	}
+}
