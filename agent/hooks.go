@@ -45,7 +45,8 @@ type Hook interface {
 }
 
 // BeforeHook decides before a call. An error that is an *registry.Error keeps its code; any other is internal and
-// stops the call too: a broken guard never lets a call through.
+// stops the call too: a broken guard never lets a call through. Of one call it may be asked twice: when the definition its
+// arguments did not satisfy turns out to be an old one.
 type BeforeHook interface {
 	Hook
 	Before(ctx context.Context, inv Invocation) (Decision, error)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -24,6 +25,7 @@ const MaxArgsDepth = 64
 type Router interface {
 	Caller
 	Resolve(ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select) (registry.Route, error)
+	Refresh(ctx context.Context, remembered registry.Route) (registry.Route, error)
 }
 
 // Ledger is the part of registry.Calls the Invoker needs.
@@ -163,9 +165,27 @@ func (i *Invoker) prepare(ctx context.Context, req Request, out *Outcome) (regis
 	if err != nil {
 		return route, inv, err
 	}
+	err = i.admit(ctx, req, route, &inv, out)
+	if !route.Remembered || !errors.Is(err, registry.CodeInvalidArguments) {
+		return route, inv, err
+	}
+	// The tool may have been registered anew since. If so, the call begins anew too.
+	fresh, failure := i.router.Refresh(ctx, route)
+	if failure != nil {
+		return route, inv, failure
+	}
+	if bytes.Equal(fresh.Spec.Parameters, route.Spec.Parameters) {
+		return route, inv, err
+	}
+	inv.Args = req.Args
+	return fresh, inv, i.admit(ctx, req, fresh, &inv, out)
+}
+
+// admit has the hooks decide about a call that goes to route.
+func (i *Invoker) admit(ctx context.Context, req Request, route registry.Route, inv *Invocation, out *Outcome) error {
 	out.Session = route.Session
 	inv.Session, inv.Spec, inv.Timeout = route.Session, route.Spec, i.clamp(req.Timeout, route.Spec.Timeout())
-	return route, inv, i.hooks.before(ctx, &inv)
+	return i.hooks.before(ctx, inv)
 }
 
 // execute runs a tool with its deadline and nothing else of the server.

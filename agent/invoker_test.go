@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,4 +126,57 @@ func TestRemoteToolWithoutDeadline(t *testing.T) {
 	if c := r.called()[0]; c.Timeout != agent.DefaultCallTimeout || c.ID != "call-1" || tool.Spec().Name != "t" {
 		t.Errorf("call %+v", c)
 	}
+}
+
+// Arguments that a remembered definition refuses are held against the one the tool has now before anybody hears of it.
+func TestRememberedDefinitionIsReadAgainBeforeItRefuses(t *testing.T) {
+	wants := func(property string) registry.ToolSpec {
+		return spec("t", `{"type":"object","required":["`+property+`"]}`)
+	}
+	old := wants("old")
+	for name, tt := range map[string]struct {
+		now        registry.ToolSpec
+		remembered *registry.ToolSpec
+		args       string
+		refreshErr error
+		code       registry.Code
+		refreshed  int
+		asked      int64 // times the hooks were
+	}{
+		"the new one allows it":    {wants("new"), &old, `{"new":1}`, nil, "", 1, 2},
+		"the new one refuses, too": {wants("new"), &old, `{}`, nil, registry.CodeInvalidArguments, 1, 2},
+		"there is no new one":      {old, &old, `{}`, nil, registry.CodeInvalidArguments, 1, 1},
+		"it was not remembered":    {old, nil, `{}`, nil, registry.CodeInvalidArguments, 0, 1},
+		"nothing is refused":       {wants("new"), &old, `{"old":1}`, nil, "", 0, 1},
+		"the device has gone": {
+			old, &old, `{}`, registry.Errorf(registry.CodeNotConnected, "gone"), registry.CodeNotConnected, 1, 1,
+		},
+	} {
+		r := &fakeRouter{spec: tt.now, remembered: tt.remembered, refreshErr: tt.refreshErr}
+		hook := new(replacing)
+		i := agent.NewInvoker(agent.Config{
+			Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{}), Hooks: []agent.Hook{hook},
+		})
+		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Args: json.RawMessage(tt.args)})
+		if tt.code != "" {
+			wantCode(t, err, tt.code)
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if c := r.called()[0]; string(c.Args) != tt.args {
+			t.Errorf("%s: called with %s", name, c.Args)
+		}
+		if r.refreshed != tt.refreshed || hook.Load() != tt.asked {
+			t.Errorf("%s: read again %d times, the hook was asked %d times", name, r.refreshed, hook.Load())
+		}
+	}
+}
+
+// replacing is a hook that counts, and gives every call the arguments it has.
+type replacing struct{ atomic.Int64 }
+
+func (*replacing) Name() string { return "replacing" }
+
+func (h *replacing) Before(_ context.Context, inv agent.Invocation) (agent.Decision, error) {
+	h.Add(1)
+	return agent.Modify(inv.Args), nil
 }

@@ -21,9 +21,13 @@ type fakeRouter struct {
 	result     registry.Result
 	callErr    error
 
-	mu    sync.Mutex
-	calls []registry.Call
-	ctx   context.Context // of the last call
+	remembered *registry.ToolSpec // what Resolve says the tool is, from memory; nil: the truth
+	refreshErr error
+
+	mu        sync.Mutex
+	calls     []registry.Call
+	ctx       context.Context // of the last call
+	refreshed int             // times the truth was asked for
 }
 
 func (r *fakeRouter) Resolve(_ context.Context, tenant, _ string, t registry.Target, _ registry.Select) (registry.Route, error) {
@@ -31,7 +35,17 @@ func (r *fakeRouter) Resolve(_ context.Context, tenant, _ string, t registry.Tar
 		return registry.Route{}, r.resolveErr
 	}
 	s := registry.Session{Key: registry.Key{Tenant: tenant, Session: t.SessionID}, DeviceID: "phone"}
+	if r.remembered != nil {
+		return registry.Route{Session: s, Spec: *r.remembered, Remembered: true}, nil
+	}
 	return registry.Route{Session: s, Spec: r.spec}, nil
+}
+
+func (r *fakeRouter) Refresh(_ context.Context, old registry.Route) (registry.Route, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refreshed++
+	return registry.Route{Session: old.Session, Spec: r.spec}, r.refreshErr
 }
 
 func (r *fakeRouter) Call(ctx context.Context, c registry.Call) (registry.Result, error) {

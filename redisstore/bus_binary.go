@@ -14,6 +14,7 @@ import (
 
 const (
 	flagDurable    = 1 << 0 // of a call
+	flagExact      = 1 << 1 // of a call: only the claim of that generation is meant
 	flagSuccess    = 1 << 0 // of an answer
 	flagStructured = 1 << 1 // of an answer: it has structured output
 )
@@ -26,7 +27,7 @@ func encodeCall(e registry.Envelope) ([]byte, error) {
 		return nil, errNotJSON
 	}
 	b := make([]byte, 0, 64+len(e.Args)+len(e.CallID)+len(e.Session)+len(e.Tool)+len(e.ReplyTo))
-	b = append(b, messageCall, byte(e.V), flags(flagDurable, e.Durable))
+	b = append(b, messageCall, byte(e.V), flags(flagDurable, e.Durable)|flags(flagExact, e.Exact))
 	for _, field := range []string{e.CallID, e.ReplyTo, e.Tenant, e.Session, e.Tool} {
 		b = appendField(b, field)
 	}
@@ -41,7 +42,8 @@ func decodeCall(text string) (*registry.Envelope, error) {
 	r := fieldReader{text: text}
 	version, flagged := r.byte(), r.byte()
 	e := registry.Envelope{
-		V: int(version), Kind: registry.EnvelopeCall, Durable: flagged&flagDurable != 0, CallID: r.field(), ReplyTo: r.field(),
+		V: int(version), Kind: registry.EnvelopeCall, Durable: flagged&flagDurable != 0, Exact: flagged&flagExact != 0,
+		CallID: r.field(), ReplyTo: r.field(),
 	}
 	if e.V != registry.EnvelopeVersion && !r.broken {
 		return nil, &badMessage{

@@ -22,14 +22,17 @@ const (
 
 // Envelope is a message to the pod that owns a session.
 type Envelope struct {
-	V          int             `json:"v"`
-	Kind       EnvelopeKind    `json:"kind"`
-	Tenant     string          `json:"tenant"`
-	Session    string          `json:"session"`
-	Generation int64           `json:"gen,omitempty"`
-	CallID     string          `json:"call,omitempty"`
-	Tool       string          `json:"tool,omitempty"`
-	Args       json.RawMessage `json:"args,omitempty"`
+	V          int          `json:"v"`
+	Kind       EnvelopeKind `json:"kind"`
+	Tenant     string       `json:"tenant"`
+	Session    string       `json:"session"`
+	Generation int64        `json:"gen,omitempty"`
+	// Exact says that only the claim of that generation is meant, as the caller asked for more than the session's id; else
+	// a newer one will do.
+	Exact  bool            `json:"exact,omitempty"`
+	CallID string          `json:"call,omitempty"`
+	Tool   string          `json:"tool,omitempty"`
+	Args   json.RawMessage `json:"args,omitempty"`
 	// TimeoutMS is what is left of the caller's deadline. A duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits

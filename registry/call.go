@@ -30,6 +30,11 @@ func NewCallID() string { return uuid.NewString() }
 type Route struct {
 	Session Session
 	Spec    ToolSpec
+	Target  Target // what was asked for: the call reaches no session that does not match it, wherever that is by then
+
+	// Remembered says that the session was not read anew but may be known from up to a second ago: what is refused
+	// because of it may be allowed now. Router.Refresh tells.
+	Remembered bool
 }
 
 // Result is what a device answered. A tool that ran and failed has Success false and a nil error: the gateway did

@@ -19,7 +19,15 @@ const (
 // that offer the tool and match the target are looked at: one is the answer, several are ambiguous unless sel says
 // that the caller does not care. All errors carry DispatchedNo.
 func (r *Router) Resolve(ctx context.Context, tenant, tool string, target Target, sel Select) (Route, error) {
-	route, err := r.resolve(ctx, tenant, tool, target, sel)
+	return resolved(r.resolve(ctx, tenant, tool, target, sel))
+}
+
+// Refresh returns a route that was remembered as it is now. All errors carry DispatchedNo.
+func (r *Router) Refresh(ctx context.Context, old Route) (Route, error) {
+	return resolved(r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target))
+}
+
+func resolved(route Route, err error) (Route, error) {
 	if err != nil {
 		return Route{}, AsError(err).With(DispatchedNo)
 	}
@@ -45,7 +53,7 @@ func (r *Router) resolve(ctx context.Context, tenant, tool string, target Target
 	case len(found) > 1 && sel == SelectNone || more && sel == SelectNone:
 		return Route{}, ambiguous(tool, found)
 	}
-	return routeTo(found[0], tool)
+	return routeTo(found[0], tool, target)
 }
 
 // firstMatches reads pages until it has q.Limit entries or there are no more.
@@ -69,13 +77,21 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 	if err := key.Validate(); err != nil {
 		return Route{}, Errorf(CodeSessionNotFound, "No session has this id.")
 	}
+	if !target.asksMore() && r.presence.Get(key) == nil { // another user's device may have the session by now
+		if e, ok := r.routes.get(key); ok {
+			if route, err := routeWithin(e, tool, target); err == nil {
+				route.Remembered = true
+				return route, nil
+			} // what is missing may have come since
+		}
+	}
+	return r.readSession(ctx, key, tool, target)
+}
+
+// readSession is resolveSession from what is known now.
+func (r *Router) readSession(ctx context.Context, key Key, tool string, target Target) (Route, error) {
 	if l := r.presence.Get(key); l != nil {
 		return routeWithin(l.entry(), tool, target)
-	}
-	if e, ok := r.routes.get(key); ok {
-		if route, err := routeWithin(e, tool, target); err == nil {
-			return route, nil
-		} // what is missing may have come since
 	}
 	e, err := r.dir.Entry(ctx, key)
 	if err != nil {
@@ -88,9 +104,13 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 // routeWithin returns the route to a session that must match the whole target.
 func routeWithin(e Entry, tool string, target Target) (Route, error) {
 	if !target.Matches(e.Session) {
-		return Route{}, Errorf(CodeSessionNotFound, "The session does not match the rest of the target.")
+		return Route{}, noMatch()
 	}
-	return routeTo(e, tool)
+	return routeTo(e, tool, target)
+}
+
+func noMatch() *Error {
+	return Errorf(CodeSessionNotFound, "The session does not match the rest of the target.").With(DispatchedNo)
 }
 
 // nobodyOffers finds out whether it is the tool or the device that is missing.
@@ -107,10 +127,10 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target T
 	return Errorf(CodeToolNotFound, "No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
 }
 
-func routeTo(e Entry, tool string) (Route, error) {
+func routeTo(e Entry, tool string, target Target) (Route, error) {
 	for _, t := range e.Tools {
 		if t.Name == tool {
-			return Route{Session: e.Session, Spec: t}, nil
+			return Route{Session: e.Session, Spec: t, Target: target}, nil
 		}
 	}
 	return Route{}, Errorf(CodeToolNotFound,

@@ -33,22 +33,23 @@ func newRouter(cfg PodConfig, p *Presence) *Router {
 // Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx stops the waiting, and tells the device
 // unless the cause is ErrAbandoned. Every error is an *Error whose Dispatched says whether the device can have run the
 // tool. Farhand never re-sends a call that may have reached a device: only when it certainly did not is the owner
-// looked up once more.
+// looked up once more. A call reaches no device whose session its target does not match any more.
 func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 	if c.Record == nil {
 		c.Record = &Record{State: StateAccepted}
 	}
 	deadline := time.Now().Add(c.Timeout)
 	res, err := r.attempt(ctx, c.Route.Session, c, deadline)
-	if !movedAway(err) {
-		if errors.Is(err, CodeToolNotFound) {
-			r.routes.drop(c.Route.Session.Key)
-		}
+	gone := c.Route.Remembered && errors.Is(err, CodeToolNotFound)
+	if !movedAway(err) && !gone {
 		return res, err
 	}
-	owner, err := r.relocate(ctx, c.Route.Session)
-	if err != nil {
-		return Result{}, err
+	owner, failure := r.relocate(ctx, c.Route, deadline)
+	switch {
+	case failure != nil && gone:
+		return res, err // who held the session said so
+	case failure != nil:
+		return Result{}, failure
 	}
 	res, err = r.attempt(ctx, owner, c, deadline)
 	if movedAway(err) {
@@ -61,6 +62,9 @@ func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 func (r *Router) attempt(ctx context.Context, owner Session, c Call, deadline time.Time) (Result, error) {
 	if l := r.presence.Get(owner.Key); l != nil {
 		if l.generation() >= owner.Generation {
+			if c.Route.Target.asksMore() && !c.Route.Target.Matches(l.Session()) {
+				return Result{}, noMatch()
+			}
 			return r.callLocal(ctx, l, c, deadline)
 		}
 		if owner.Pod != r.pod {
@@ -80,16 +84,21 @@ func movedAway(err error) bool {
 	return errors.As(err, &e) && e.Dispatched == DispatchedNo && (e.Code == codeNotOwner || e.Code == CodeNotConnected)
 }
 
-// relocate asks the directory who owns the session now. It fails with not_connected if that is still the claim
-// already tried.
-func (r *Router) relocate(ctx context.Context, tried Session) (Session, error) {
-	r.routes.drop(tried.Key)
-	e, err := r.dir.Entry(ctx, tried.Key)
+// relocate asks the directory who owns the session now. It fails with not_connected if that is still the claim already
+// tried, and with session_not_found if it is not what the caller asked for any more.
+func (r *Router) relocate(ctx context.Context, tried Route, deadline time.Time) (Session, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	r.routes.drop(tried.Session.Key)
+	e, err := r.dir.Entry(ctx, tried.Session.Key)
 	if err != nil {
 		return Session{}, AsError(err).With(DispatchedNo)
 	}
 	r.routes.put(e)
-	if e.Session.Pod == tried.Pod && e.Session.Generation == tried.Generation {
+	switch {
+	case !tried.Target.Matches(e.Session):
+		return Session{}, noMatch()
+	case e.Session.Pod == tried.Session.Pod && e.Session.Generation == tried.Session.Generation:
 		return Session{}, notConnected()
 	}
 	return e.Session, nil
@@ -118,7 +127,7 @@ func (r *Router) callRemote(ctx context.Context, owner Session, c Call, deadline
 	defer r.waiters.remove(c.ID)
 	envelope := Envelope{
 		V: EnvelopeVersion, Kind: EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
-		Generation: owner.Generation, CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Durable: c.Durable,
+		Generation: owner.Generation, Exact: c.Route.Target.asksMore(), CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Durable: c.Durable,
 		TimeoutMS: time.Until(deadline).Milliseconds(), ReplyTo: r.pod,
 	}
 	err := r.bus.Send(ctx, owner.Pod, envelope) // bounds itself
@@ -163,7 +172,7 @@ func (r *Router) handleCall(e Envelope) {
 		return
 	}
 	l := r.presence.Get(e.Key())
-	if l == nil || l.generation() < e.Generation { // gone, or about to be replaced by the claim the caller knows
+	if l == nil || !holds(l.generation(), e) {
 		refuse(ErrNotOwner.With(DispatchedNo))
 		return
 	}
@@ -178,6 +187,12 @@ func (r *Router) handleCall(e Envelope) {
 	} else if !r.tasks.run(deliver) {
 		refuse(Errorf(CodeBusy, "The pod that holds the device is too busy.").With(DispatchedNo))
 	}
+}
+
+// holds reports whether the claim of that generation may take a call. An older one is about to be replaced by the claim
+// the caller knows; a newer one may be another user's, which matters to callers that asked for more than the session's id.
+func holds(generation int64, e Envelope) bool {
+	return generation == e.Generation || generation > e.Generation && !e.Exact
 }
 
 // handleCancel gives a call up that this pod waits for, or that was delivered by it.

@@ -6,8 +6,11 @@ import (
 )
 
 const (
-	// routeLife is how long a pod relies on what it read about a session of another pod. Staleness costs little: the
-	// pod that is asked says if it does not hold the session, or the tool, any more, and then it is read again.
+	// routeLife is how long a pod relies on what it read about a session of another pod, for calls that name the session
+	// by its id alone. The pod that is asked says if it does not hold the session, or the tool, any more, and then it is
+	// read again, as it is before arguments are called invalid. Who asks for more than the id (a user, a device, labels)
+	// is never answered from memory. What is left is that arguments which satisfy a definition of up to a second ago go
+	// to the device unchecked by the one it has now.
 	routeLife = time.Second
 
 	// routeLimit bounds each of the two generations of what is remembered.

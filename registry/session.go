@@ -167,6 +167,9 @@ func (t Target) IsZero() bool {
 	return t.SessionID == "" && t.DeviceID == "" && t.UserID == "" && len(t.Labels) == 0
 }
 
+// asksMore reports whether more than its id decides whether a session is meant.
+func (t Target) asksMore() bool { return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 }
+
 // Matches reports whether the session is one the target means.
 func (t Target) Matches(s Session) bool {
 	if t.SessionID != "" && t.SessionID != s.Key.Session ||

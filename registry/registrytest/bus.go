@@ -67,11 +67,14 @@ var busTests = []subtest{
 			CallID: "c1", Tool: "camera", Args: json.RawMessage(`{"big":12345678901234567890,"s":"é\u0000"}`),
 			TimeoutMS: 1234, ReplyTo: a,
 		}
-		if err := busA.Send(f.ctx, b, sent); err != nil {
-			f.Fatal(err)
-		}
-		if got := receive(f, "the envelope", inB.envelopes); !reflect.DeepEqual(got, sent) {
-			f.Errorf("envelope %+v\nwant     %+v", got, sent)
+		for _, said := range []struct{ durable, exact bool }{{false, false}, {true, false}, {false, true}} {
+			sent.Durable, sent.Exact = said.durable, said.exact
+			if err := busA.Send(f.ctx, b, sent); err != nil {
+				f.Fatal(err)
+			}
+			if got := receive(f, "the envelope", inB.envelopes); !reflect.DeepEqual(got, sent) {
+				f.Errorf("envelope %+v\nwant     %+v", got, sent)
+			}
 		}
 		for _, r := range []registry.Reply{
 			{V: 1, CallID: "c1", Delivered: true},
