@@ -17,6 +17,9 @@ import (
 // maxBodyDepth lets arguments of the allowed depth sit inside the request's own object.
 const maxBodyDepth = agent.MaxArgsDepth + 1
 
+// promptGrowth is how many bytes of a body that is announced memory is taken for before any of them has come.
+const promptGrowth = 64 << 10
+
 // readBody reads the body of a request to its end, which also lets net/http notice a caller that hangs up later. A
 // body longer than limit bytes is refused before any of it is looked at.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
@@ -28,7 +31,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
-		b.Grow(int(r.ContentLength) + bytes.MinRead) // or reading would grow it twice
+		b.Grow(int(min(r.ContentLength+bytes.MinRead, promptGrowth))) // or reading would grow it twice
 	}
 	_, err := b.ReadFrom(http.MaxBytesReader(innermost(w), r.Body, limit))
 	switch big := (*http.MaxBytesError)(nil); {
