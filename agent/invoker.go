@@ -190,13 +190,12 @@ func (i *Invoker) admit(ctx context.Context, req Request, route registry.Route, 
 
 // execute runs a tool with its deadline and nothing else of the server.
 func execute(ctx context.Context, t Tool, inv Invocation) (registry.Result, error) {
-	if remote, ok := t.(RemoteTool); ok { // keeps to its time by itself
-		return remote.call(deadlineOnly{ctx, time.Now().Add(inv.Timeout)}, inv.Args, inv.Timeout)
+	if remote, ok := t.(RemoteTool); ok { // keeps to its time by itself, so its context needs no timer
+		return remote.call(deadlineOnly{ctx}, inv.Args, inv.Timeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inv.Timeout)
 	defer cancel()
-	deadline, _ := ctx.Deadline()
-	return t.Execute(deadlineOnly{ctx, deadline}, inv.Args)
+	return t.Execute(deadlineOnly{ctx}, inv.Args)
 }
 
 func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {

@@ -20,8 +20,8 @@ type fakeRouter struct {
 	resolveErr error
 	result     registry.Result
 	callErr    error
-
-	remembered *registry.ToolSpec // what Resolve says the tool is, from memory; nil: the truth
+	during     func(context.Context) // runs in every call; nil: nothing
+	remembered *registry.ToolSpec    // what Resolve says the tool is, from memory; nil: the truth
 	refreshErr error
 
 	mu        sync.Mutex
@@ -52,6 +52,9 @@ func (r *fakeRouter) Call(ctx context.Context, c registry.Call) (registry.Result
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls, r.ctx = append(r.calls, c), ctx
+	if r.during != nil {
+		r.during(ctx)
+	}
 	return r.result, r.callErr
 }
 

@@ -59,19 +59,7 @@ func (t RemoteTool) call(ctx context.Context, args json.RawMessage, timeout time
 }
 
 // deadlineOnly is a context reduced to deadline and cancellation: no value of the server reaches a tool through it.
-type deadlineOnly struct {
-	context.Context
-	until time.Time
-}
-
-// Deadline returns when the tool must have answered, which may be earlier than the end of the context that is wrapped: who
-// keeps to it by itself needs no timer for that.
-func (d deadlineOnly) Deadline() (time.Time, bool) {
-	if outer, ok := d.Context.Deadline(); ok && outer.Before(d.until) {
-		return outer, true
-	}
-	return d.until, true
-}
+type deadlineOnly struct{ context.Context }
 
 // Value returns nil for every key.
 func (deadlineOnly) Value(any) any { return nil }

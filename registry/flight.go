@@ -82,7 +82,7 @@ func (l *Local) deliver(ctx context.Context, c DeviceCall, durable bool, reply f
 		return err
 	}
 	if durable {
-		if err := l.claimCall(ctx, c.ID); err != nil {
+		if err := l.claimCall(ctx, c); err != nil {
 			l.forget(f.callID)
 			return err
 		}
@@ -124,9 +124,12 @@ func (l *Local) unclaimCall(ctx context.Context, callID string) {
 	}
 }
 
-// claimCall makes this pod the one that delivers a durable call. Nobody else can from then on.
-func (l *Local) claimCall(ctx context.Context, callID string) error {
-	moved, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, callID, EventDeliver, Change{Owner: l.presence.pod})
+// claimCall makes this pod the one that delivers a durable call. Nobody else can from then on. It takes no longer than a
+// task, nor than the call may.
+func (l *Local) claimCall(ctx context.Context, c DeviceCall) error {
+	ctx, cancel := context.WithTimeout(ctx, min(taskTimeout, c.Timeout))
+	defer cancel()
+	moved, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, c.ID, EventDeliver, Change{Owner: l.presence.pod})
 	switch {
 	case IsCallNotFound(err): // the store was emptied since the record was written
 		return StoreUnavailable("claim call", err).With(DispatchedNo)

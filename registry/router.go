@@ -127,16 +127,28 @@ func (r *Router) callRemote(ctx context.Context, owner Session, c Call, deadline
 	defer r.waiters.remove(c.ID)
 	envelope := Envelope{
 		V: EnvelopeVersion, Kind: EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
-		Generation: owner.Generation, Exact: c.Route.Target.asksMore(), CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Durable: c.Durable,
-		TimeoutMS: time.Until(deadline).Milliseconds(), ReplyTo: r.pod,
+		Generation: owner.Generation, Exact: c.Route.Target.asksMore(), CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args,
+		Durable: c.Durable, TimeoutMS: time.Until(deadline).Milliseconds(), ReplyTo: r.pod,
 	}
-	err := r.bus.Send(ctx, owner.Pod, envelope) // bounds itself
-	if err != nil {
+	if err := r.send(ctx, owner.Pod, envelope, deadline); err != nil {
 		return Result{}, err
 	}
 	c.Record.Apply(EventRoute, Change{}, time.Now().UTC())
 	wait := await{router: r, call: c, waiter: w, deadline: deadline, dispatched: DispatchedUnknown, mayBeLost: true}
 	return wait.run(ctx, func(reason string) { r.cancelRemote(owner, c.ID, reason) })
+}
+
+// sendPatience is more than a bus takes to say whether an envelope has left.
+const sendPatience = time.Second
+
+// send hands a call to the bus, which bounds itself, but not to what a short call has left.
+func (r *Router) send(ctx context.Context, pod string, e Envelope, deadline time.Time) error {
+	if time.Until(deadline) < sendPatience {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	return r.bus.Send(ctx, pod, e)
 }
 
 // cancelRemote tells the owning pod, soon, that nobody waits any more.
