@@ -60,8 +60,8 @@ var twiceTests = []subtest{
 			if err != nil || res.Output != args {
 				f.Fatalf("call %d: %+v, %v", i, res, err)
 			}
-			if !durable { // its record is written when it is over
-				f.move(id, registry.EventSucceed, registry.Change{Session: f.key("s1"), Result: &res})
+			if !durable { // its record is written when it is over, or by the answer that finds nobody waiting
+				f.moved(id, registry.EventSucceed, registry.Change{Session: f.key("s1"), Result: &res})
 			}
 			// The second may have found the caller still there. The third does not.
 			if err := receive(f, "the repetition", again)(); err != nil {
