@@ -13,7 +13,7 @@ const activityOverhead = 640
 // appendActivity appends a line of the feed. Every call has one, so the lines about ordinary calls are written without
 // reflection: the same JSON, at a third of the price. What else there is to tell is rare.
 func appendActivity(b []byte, a registry.Activity) ([]byte, error) {
-	if a.Call == nil || len(a.Tools) > 0 || a.Call.Err != nil || a.Call.RequestDigest != "" || a.Call.IdempotencyKey != "" {
+	if a.Call == nil || a.Turn != nil || len(a.Tools) > 0 || a.Call.Err != nil || a.Call.RequestDigest != "" || a.Call.IdempotencyKey != "" {
 		if a.Call != nil {
 			call := a.Call.Summary()
 			a.Call = &call
@@ -40,6 +40,8 @@ func appendCall(b []byte, r *registry.Record) []byte {
 	b = appendOptional(b, `,"device_id":`, r.DeviceID)
 	b = appendOptional(b, `,"user_id":`, r.UserID)
 	b = appendOptional(b, `,"args_digest":`, r.ArgsDigest)
+	b = appendOptional(b, `,"source":`, r.Source)
+	b = appendOptional(b, `,"turn_id":`, r.Turn)
 	b = registry.AppendJSONString(append(b, `,"mode":`...), r.Mode)
 	b = registry.AppendJSONString(append(b, `,"pod":`...), r.Pod)
 	b = appendOptional(b, `,"owner":`, r.Owner)

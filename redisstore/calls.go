@@ -112,7 +112,7 @@ func (s *Store) MoveCall(
 	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
 ) (registry.Moved, error) {
 	session := ""
-	if e == registry.EventSucceed || e == registry.EventFail {
+	if (e == registry.EventSucceed || e == registry.EventFail) && !change.Here {
 		if session = change.Session.Session; session == "" || change.Session.Tenant != tenant {
 			return registry.Moved{}, registry.ErrNoCall
 		}

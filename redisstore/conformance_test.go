@@ -24,6 +24,7 @@ func opener(url string) registrytest.Open {
 		conn, err := redisstore.Dial(context.Background(), redisstore.Options{
 			URL: url, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
 			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap,
+			HistoryTTL: o.HistoryTTL, HistoryCap: o.HistoryCap,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -36,6 +36,8 @@ type Options struct {
 	IdempotencyTTL time.Duration // life of idempotency keys; default 24 h
 	ActivityTTL    time.Duration // life of a feed nothing is added to; default 24 h
 	ActivityCap    int           // entries kept in the feed of a tenant, roughly; default 10,000
+	HistoryTTL     time.Duration // life of a conversation after its last change; default 24 h
+	HistoryCap     int           // messages kept of a conversation; default 1,000
 }
 
 func (o *Options) setDefaults() {
@@ -59,6 +61,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.ActivityCap <= 0 {
 		o.ActivityCap = registry.DefaultActivityCap
+	}
+	if o.HistoryTTL <= 0 {
+		o.HistoryTTL = registry.DefaultHistoryTTL
+	}
+	if o.HistoryCap <= 0 {
+		o.HistoryCap = registry.DefaultHistoryCap
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

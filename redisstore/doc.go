@@ -15,6 +15,10 @@
 //
 //	fh:{T/S}                 hash: owner, generation, attributes, set    life: session TTL, refreshed
 //	fh:{T/S}:gone            generation and pod of a released claim      life: session TTL
+//	fh:{T/S}:chat            list: messages of the conversation, capped  life of all four: history TTL since the last
+//	fh:{T/S}:chatmeta        hash: turn, fences, title                   change of any of them, longer than the session
+//	fh:{T/S}:draft           what is being said                          and not before the turn's lease has lapsed
+//	fh:{T/S}:trail           list: the guards' short memory, capped
 //	fh:T:spec:<hash>         specification, once however many offer it   life: twice the session TTL, refreshed
 //	fh:T:set:<hash>          tool set: names and specification hashes    life: the same
 //	fh:T:sessions            sorted set: session → generation            life of all indexes: twice the session
@@ -53,6 +57,13 @@
 // machine is registry.State and nothing else. What devices and callers said stands in the hash as opaque text. An
 // idempotency key is taken after the record it leads to was written, so it never leads nowhere, unless the record
 // expired before the key: the next call with the key then takes it over.
+//
+// # Conversations
+//
+// One turn at a time writes to a conversation. Its lease is judged by the clock of Redis alone, and every script that
+// writes compares the fence of its turn with the current one before it does anything: a pod that was paused cannot write
+// behind its successor. Fences are clock readings in microseconds, like generations, so they keep growing when a
+// conversation was forgotten.
 //
 // # What keeps it true
 //

@@ -24,6 +24,14 @@ func goneKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":gone" 
 // sessionKeys are the keys the session scripts take, all in one slot.
 func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), goneKey(k)} }
 
+// chatKeys are the keys the scripts on conversations take, all in the slot of the session. They outlive it.
+func chatKeys(k registry.Key) []string {
+	return []string{messagesKey(k), "fh:" + sessionTag(k) + ":chatmeta", "fh:" + sessionTag(k) + ":draft", trailKey(k)}
+}
+
+func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat" }
+func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail" }
+
 func sessionTag(k registry.Key) string {
 	return "{" + escape(k.Tenant) + "/" + escape(k.Session) + "}"
 }

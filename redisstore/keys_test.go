@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/registry"
@@ -13,6 +14,8 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{sessionKey(k), "fh:{acme/phone.1}"},
 		{goneKey(k), "fh:{acme/phone.1}:gone"},
+		{strings.Join(chatKeys(k), " "),
+			"fh:{acme/phone.1}:chat fh:{acme/phone.1}:chatmeta fh:{acme/phone.1}:draft fh:{acme/phone.1}:trail"},
 		{specKey("acme", "abc123"), "fh:acme:spec:abc123"},
 		{sessionsIndex("acme"), "fh:acme:sessions"},
 		{deviceIndex("acme", "d:{1}*"), "fh:acme:device:d%3A%7B1%7D%2A"},

@@ -42,6 +42,16 @@ var (
 	scriptCallMove   = mustScript("call_base", "call_move")
 	scriptCallRead   = mustScript("call_base", "call_read")
 	scriptCallKeep   = mustScript("call_base", "call_keep")
+
+	scriptChatBegin    = mustScript("chat_base", "chat_begin")
+	scriptChatRenew    = mustScript("chat_base", "chat_renew")
+	scriptChatEnd      = mustScript("chat_base", "chat_end")
+	scriptChatAppend   = mustScript("chat_base", "chat_append")
+	scriptChatDraft    = mustScript("chat_base", "chat_draft")
+	scriptChatTruncate = mustScript("chat_base", "chat_truncate")
+	scriptChatTitle    = mustScript("chat_base", "chat_title")
+	scriptChatTrail    = mustScript("chat_base", "chat_trail")
+	scriptChatRead     = mustScript("chat_base", "chat_read")
 )
 
 func allScripts() []*script {
@@ -49,6 +59,8 @@ func allScripts() []*script {
 		scriptClaim, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
 		scriptAppend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
+		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
+		scriptChatTitle, scriptChatTrail, scriptChatRead,
 	}
 }
 

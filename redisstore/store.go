@@ -25,6 +25,9 @@ type Store struct {
 	activityTTL int64
 	activities  int // entries of a feed
 
+	historyTTL int64
+	historyCap int // messages of a conversation
+
 	specs *cache[registry.ToolSpec]
 	sets  *cache[toolSet]
 	live  *liveSet
@@ -32,9 +35,10 @@ type Store struct {
 }
 
 var (
-	_ registry.Store         = (*Store)(nil)
-	_ registry.CallStore     = (*Store)(nil)
-	_ registry.ActivityStore = (*Store)(nil)
+	_ registry.Store             = (*Store)(nil)
+	_ registry.CallStore         = (*Store)(nil)
+	_ registry.ActivityStore     = (*Store)(nil)
+	_ registry.ConversationStore = (*Store)(nil)
 )
 
 // Store returns a store on the connection. Each has caches of its own.
@@ -50,6 +54,7 @@ func (c *Conn) Store() *Store {
 		// lapsed leases that often, to clean up.
 		lease:     max(1, millis(c.opts.PodLease)*4/5),
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
+		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
 		specs: newCache[registry.ToolSpec](cacheBytes), sets: newCache[toolSet](cacheBytes),
 		scrub: throttle{every: scrubInterval},
 	}

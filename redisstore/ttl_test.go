@@ -62,6 +62,7 @@ func TestEveryKeyExpires(t *testing.T) {
 			s := storeOn(t, Options{URL: url(t)})
 			busy(t, s)
 			busyCalls(t, s)
+			busyConversations(t, s)
 			_, life := keyspace(t, s.conn)
 			if len(life) < 60 {
 				t.Fatalf("only %d keys: not a busy scenario", len(life))
@@ -80,7 +81,8 @@ func longestLife(key string) time.Duration {
 	switch {
 	case strings.Contains(key, "{call:"):
 		return registry.DefaultRetention + time.Minute
-	case strings.Contains(key, ":idem:"), strings.HasSuffix(key, ":activity"):
+	case strings.Contains(key, ":idem:"), strings.HasSuffix(key, ":activity"), strings.Contains(key, "}:chat"),
+		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"):
 		return 24 * time.Hour
 	default:
 		return 2 * time.Minute
@@ -125,7 +127,10 @@ func TestIndexesAgreeWithSessionsAfterBusyTimes(t *testing.T) {
 }
 
 func TestNothingRemainsOfADeadFleet(t *testing.T) {
-	s := storeOn(t, Options{SessionTTL: 200 * time.Millisecond, PodLease: 100 * time.Millisecond, Retention: time.Second, IdempotencyTTL: time.Second})
+	s := storeOn(t, Options{
+		SessionTTL: 200 * time.Millisecond, PodLease: 100 * time.Millisecond, Retention: time.Second, IdempotencyTTL: time.Second,
+		HistoryTTL: time.Second,
+	})
 	beat(t, s, "a")
 	for i := range 20 {
 		putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "a"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i)))
@@ -134,6 +139,12 @@ func TestNothingRemainsOfADeadFleet(t *testing.T) {
 	r := newCall("c1")
 	r.TimeoutMS = 1
 	must[bool](t)(second(s.CreateCall(context.Background(), r)))
+	turn := begin(t, s, chatKey, 2*time.Second)
+	for _, op := range []string{"append", "trail", "title", "draft"} {
+		if err := chatWrites(s, turn)[op](context.Background()); err != nil {
+			t.Fatal(op, err)
+		}
+	}
 	eventually(t, "every key has expired", func() bool {
 		_, life := keyspace(t, s.conn)
 		return len(life) == 0

@@ -57,7 +57,7 @@ func newCalls(cfg PodConfig, r *Router) *Calls {
 // Finish records how a call without a record of its own ended. It returns at once.
 func (c *Calls) Finish(rec Record, res Result, err error) {
 	change := Change{Err: errorOrNil(err)}
-	event := eventOf(res, err)
+	event := rec.endOf(res, err)
 	rec.Pod = c.pod
 	slow := rec.State != StateAccepted && rec.State != StateRouted && len(rec.Timeline) > 2
 	if err == nil {
@@ -118,15 +118,15 @@ func (c *Calls) Start(ctx context.Context, rec Record, run func(context.Context)
 func (c *Calls) conclude(rec Record, res Result, runErr error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
-	change := Change{Err: errorOrNil(runErr)}
+	change := Change{Err: errorOrNil(runErr), Here: rec.Source == SourceBuiltin}
 	if runErr == nil {
 		change.Result, change.Session = &res, Key{Tenant: rec.Tenant, Session: rec.SessionID}
 	}
-	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, eventOf(res, runErr), change)
+	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, rec.endOf(res, runErr), change)
 	if err != nil {
 		c.log.Warn("end of a call not stored", "call", rec.CallID, "error", err)
 		rec.Timeline = slices.Clone(rec.Timeline)
-		rec.Apply(eventOf(res, runErr), change, time.Now().UTC())
+		rec.Apply(rec.endOf(res, runErr), change, time.Now().UTC())
 		c.untold.put(rec) // who waits at this pod hears it all the same
 		c.wakes.wake(rec.CallID)
 		return
@@ -338,6 +338,9 @@ func (c *Calls) search(ctx context.Context, tenant, before string, limit int, vi
 	}
 	return nil
 }
+
+// Note adds a line to the tenant's feed, soon. Time and pod are filled in.
+func (c *Calls) Note(a Activity) { c.rec.activity(a) }
 
 // Feed returns what stands in the tenant's feed behind the entry with id after; if there is nothing it waits.
 func (c *Calls) Feed(ctx context.Context, tenant, after string, limit int, wait time.Duration) ([]Activity, error) {

@@ -19,8 +19,8 @@ type CallStore interface {
 
 	// MoveCall applies an event, atomically and by the state machine of State. applied is false when the event means
 	// nothing in the call's present state, which the returned record tells. With an answer (EventSucceed, EventFail)
-	// c.Session must be the call's session, or the call is not found. When the event is final, watchers are the pods
-	// that asked to be woken. CodeCallNotFound if there is no such record.
+	// c.Session must be the call's session, unless c.Here is set, or the call is not found. When the event is final,
+	// watchers are the pods that asked to be woken. CodeCallNotFound if there is no such record.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
 	// ReadCall returns a record. A record whose deadline passed while nobody was left to say so is brought to its end
@@ -83,6 +83,21 @@ type Activity struct {
 	Tools     []string  `json:"tools,omitempty"` // with ActivityTools: all that are offered now
 	Reason    string    `json:"reason,omitempty"`
 	Call      *Record   `json:"call,omitempty"` // with ActivityCall: without result
+	Turn      *TurnNote `json:"turn,omitempty"` // with ActivityTurnStarted and ActivityTurnFinished
+}
+
+// TurnNote is what the feed tells of a turn of a conversation: never what was said. All but the first three fields are of
+// a turn that has finished.
+type TurnNote struct {
+	ID         string `json:"id"`
+	Model      string `json:"model"`
+	UserID     string `json:"user_id,omitempty"` // of who asked
+	Outcome    string `json:"outcome,omitempty"` // done, aborted or error
+	Code       string `json:"code,omitempty"`    // of the error
+	Calls      int    `json:"calls,omitempty"`   // tool calls the model asked for
+	Input      int    `json:"input_tokens,omitempty"`
+	Output     int    `json:"output_tokens,omitempty"`
+	DurationMS int64  `json:"duration_ms,omitempty"`
 }
 
 // Summary returns what activity tells of a call: all but what the tool returned.
@@ -101,6 +116,8 @@ const (
 	ActivityTools        = "session.tools"
 	ActivityCall         = "call.finished"
 	ActivityCallProgress = "call.progress" // the device has begun; the call's own log has the rest
+	ActivityTurnStarted  = "turn.started"
+	ActivityTurnFinished = "turn.finished"
 	ActivityPodDied      = "pod.died"
 )
 

@@ -35,6 +35,8 @@ const (
 	CodeStoreUnavailable   Code = "store_unavailable"
 	CodeDraining           Code = "draining"
 	CodeTimeout            Code = "timeout"
+	CodeProvider           Code = "provider_error"
+	CodeAgent              Code = "agent_error"
 	CodeInternal           Code = "internal"
 	CodeNotFound           Code = "not_found"
 	CodeMethodNotAllowed   Code = "method_not_allowed"
@@ -52,6 +54,7 @@ func Codes() []Code {
 		CodeAmbiguousTarget, CodeIdempotency, CodeCancelled, CodePayloadTooLarge, CodeInvalidArguments,
 		CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeInvalidResult, CodeStoreUnavailable,
 		CodeDraining, CodeTimeout, CodeInternal, CodeNotFound, CodeMethodNotAllowed, CodeUnsupportedMedia,
+		CodeProvider, CodeAgent,
 	}
 }
 

@@ -21,6 +21,8 @@ type MemoryOptions struct {
 	Retention      time.Duration // life of a call's record after its last change; default DefaultRetention
 	IdempotencyTTL time.Duration // life of idempotency keys; default DefaultIdempotencyTTL
 	ActivityCap    int           // entries kept in the feed of a tenant; default DefaultActivityCap
+	HistoryTTL     time.Duration // life of a conversation after its last change; default DefaultHistoryTTL
+	HistoryCap     int           // messages kept of a conversation; default DefaultHistoryCap
 }
 
 func (o *MemoryOptions) setDefaults() {
@@ -42,6 +44,12 @@ func (o *MemoryOptions) setDefaults() {
 	if o.ActivityCap <= 0 {
 		o.ActivityCap = DefaultActivityCap
 	}
+	if o.HistoryTTL <= 0 {
+		o.HistoryTTL = DefaultHistoryTTL
+	}
+	if o.HistoryCap <= 0 {
+		o.HistoryCap = DefaultHistoryCap
+	}
 }
 
 // Memory is the store of a gateway that runs alone: no Redis, nothing kept over a restart. It behaves as a shared
@@ -61,6 +69,8 @@ type Memory struct {
 
 	feedsMu sync.Mutex
 	feeds   map[string]*memoryFeed // by tenant
+
+	conversations memoryConversations
 
 	buses sync.Map // pod → *MemoryBus
 }
@@ -86,6 +96,7 @@ func NewMemory(o MemoryOptions) *Memory {
 	return &Memory{
 		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), pods: make(map[string]time.Time),
 		boot: rand.Text(), calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
+		conversations: memoryConversations{all: make(map[Key]*memoryConversation)},
 	}
 }
 

@@ -123,7 +123,7 @@ func (m *Memory) MoveCall(_ context.Context, tenant, callID string, e Event, cha
 	if stored == nil {
 		return Moved{}, ErrNoCall
 	}
-	if e == EventSucceed || e == EventFail {
+	if (e == EventSucceed || e == EventFail) && !change.Here {
 		if change.Session.Session == "" || change.Session != (Key{tenant, stored.record.SessionID}) {
 			return Moved{}, ErrNoCall
 		}

@@ -173,6 +173,7 @@ func (m *Memory) liveNamesLocked() []string {
 func (m *Memory) Sweep(context.Context) ([]string, error) {
 	m.purgeCalls()
 	m.purgeFeeds()
+	m.purgeConversations()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var dead []string

@@ -16,6 +16,7 @@ func TestMemoryConformance(t *testing.T) {
 		m := registry.NewMemory(registry.MemoryOptions{
 			SessionTTL: o.SessionTTL, PodLease: o.PodLease,
 			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap,
+			HistoryTTL: o.HistoryTTL, HistoryCap: o.HistoryCap,
 		})
 		return m, func() registry.Bus { return m.NewBus() }
 	})

@@ -32,9 +32,11 @@ type Record struct {
 	DeviceID   string     `json:"device_id,omitempty"`
 	UserID     string     `json:"user_id,omitempty"` // of the caller
 	ArgsDigest string     `json:"args_digest,omitempty"`
-	Mode       string     `json:"mode"`            // sync or async
-	Pod        string     `json:"pod"`             // the pod that was asked
-	Owner      string     `json:"owner,omitempty"` // the pod that delivered it
+	Source     string     `json:"source,omitempty"`  // SourceBuiltin; empty for tools of devices
+	Turn       string     `json:"turn_id,omitempty"` // of the conversation that asked; empty outside of any
+	Mode       string     `json:"mode"`              // sync or async
+	Pod        string     `json:"pod"`               // the pod that was asked
+	Owner      string     `json:"owner,omitempty"`   // the pod that delivered it
 	State      State      `json:"state"`
 	Dispatched Dispatched `json:"dispatched"`
 	Late       bool       `json:"late,omitempty"` // the answer came after the caller had been told something else
@@ -80,6 +82,9 @@ func (r Record) TimeLeft() time.Duration {
 	return max(time.Until(limit), time.Millisecond)
 }
 
+// SourceBuiltin is the source of a tool that the gateway itself has.
+const SourceBuiltin = "builtin"
+
 // Modes of a call.
 const (
 	ModeSync  = "sync"
@@ -124,6 +129,7 @@ type Change struct {
 	DeviceID string  // with EventRoute
 	Result   *Result // with EventSucceed and EventFail
 	Err      *Error  // with the failures
+	Here     bool    // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
 }
 
 // NeverRan reports whether the call has ended and certainly did not reach a device.
@@ -149,6 +155,16 @@ func (r Record) Outcome() (Result, error) {
 	default:
 		return Result{}, Errorf(CodeInternal, unknownErrorMessage).With(r.Dispatched)
 	}
+}
+
+// endOf returns the event the end of the record's call is. Nothing of a tool that runs here can come after its end, so
+// what would be lost of a device's call has failed.
+func (r Record) endOf(res Result, err error) Event {
+	e := eventOf(res, err)
+	if e == EventLose && r.Source == SourceBuiltin {
+		return EventFail
+	}
+	return e
 }
 
 // eventOf returns the event a call's end is.

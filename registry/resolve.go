@@ -53,7 +53,7 @@ func (r *Router) resolve(ctx context.Context, tenant, tool string, target Target
 	case len(found) > 1 && sel == SelectNone || more && sel == SelectNone:
 		return Route{}, ambiguous(tool, found)
 	}
-	return routeTo(found[0], tool, target)
+	return routeTo(&found[0], tool, target)
 }
 
 // firstMatches reads pages until it has q.Limit entries or there are no more.
@@ -78,7 +78,7 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 		return Route{}, Errorf(CodeSessionNotFound, "No session has this id.")
 	}
 	if !target.asksMore() && r.presence.Get(key) == nil { // another user's device may have the session by now
-		if e, ok := r.routes.get(key); ok {
+		if e := r.routes.get(key); e != nil {
 			if route, err := routeWithin(e, tool, target); err == nil {
 				route.Remembered = true
 				return route, nil
@@ -91,18 +91,19 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 // readSession is resolveSession from what is known now.
 func (r *Router) readSession(ctx context.Context, key Key, tool string, target Target) (Route, error) {
 	if l := r.presence.Get(key); l != nil {
-		return routeWithin(l.entry(), tool, target)
+		e := l.entry()
+		return routeWithin(&e, tool, target)
 	}
 	e, err := r.dir.Entry(ctx, key)
 	if err != nil {
 		return Route{}, err
 	}
 	r.routes.put(e)
-	return routeWithin(e, tool, target)
+	return routeWithin(&e, tool, target)
 }
 
 // routeWithin returns the route to a session that must match the whole target.
-func routeWithin(e Entry, tool string, target Target) (Route, error) {
+func routeWithin(e *Entry, tool string, target Target) (Route, error) {
 	if !target.Matches(e.Session) {
 		return Route{}, noMatch()
 	}
@@ -127,10 +128,10 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target T
 	return Errorf(CodeToolNotFound, "No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
 }
 
-func routeTo(e Entry, tool string, target Target) (Route, error) {
-	for _, t := range e.Tools {
-		if t.Name == tool {
-			return Route{Session: e.Session, Spec: t, Target: target}, nil
+func routeTo(e *Entry, tool string, target Target) (Route, error) {
+	for i := range e.Tools {
+		if e.Tools[i].Name == tool {
+			return Route{Session: e.Session, Spec: e.Tools[i], Target: target}, nil
 		}
 	}
 	return Route{}, Errorf(CodeToolNotFound,

@@ -130,7 +130,9 @@ func (r *Router) callRemote(ctx context.Context, owner Session, c Call, deadline
 		Generation: owner.Generation, Exact: c.Route.Target.asksMore(), CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args,
 		Durable: c.Durable, TimeoutMS: time.Until(deadline).Milliseconds(), ReplyTo: r.pod,
 	}
-	if err := r.send(ctx, owner.Pod, envelope, deadline); err != nil {
+	err := r.send(ctx, owner.Pod, envelope, deadline)
+	// A caller that gave up while the call was leaving is one that stops waiting: the device may have the call, and is told.
+	if err != nil && (ctx.Err() == nil || AsError(err).Dispatched == DispatchedNo) {
 		return Result{}, err
 	}
 	c.Record.Apply(EventRoute, Change{}, time.Now().UTC())

@@ -23,8 +23,8 @@ type routeCache struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	current  map[Key]cachedEntry
-	previous map[Key]cachedEntry
+	current  map[Key]*cachedEntry
+	previous map[Key]*cachedEntry
 	since    time.Time // when current was begun
 }
 
@@ -34,11 +34,11 @@ type cachedEntry struct {
 }
 
 func newRouteCache() *routeCache {
-	return &routeCache{now: time.Now, current: make(map[Key]cachedEntry), since: time.Now()}
+	return &routeCache{now: time.Now, current: make(map[Key]*cachedEntry), since: time.Now()}
 }
 
-// get returns what is remembered of a session, false if that is nothing or too old.
-func (r *routeCache) get(key Key) (Entry, bool) {
+// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it.
+func (r *routeCache) get(key Key) *Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, ok := r.current[key]
@@ -46,9 +46,9 @@ func (r *routeCache) get(key Key) (Entry, bool) {
 		c, ok = r.previous[key]
 	}
 	if !ok || r.now().After(c.until) {
-		return Entry{}, false
+		return nil
 	}
-	return c.entry, true
+	return &c.entry
 }
 
 // put remembers a session. What was remembered more than two lives ago is let go with it.
@@ -57,9 +57,9 @@ func (r *routeCache) put(e Entry) {
 	defer r.mu.Unlock()
 	now := r.now()
 	if len(r.current) >= routeLimit || now.Sub(r.since) > routeLife {
-		r.previous, r.current, r.since = r.current, make(map[Key]cachedEntry), now
+		r.previous, r.current, r.since = r.current, make(map[Key]*cachedEntry), now
 	}
-	r.current[e.Session.Key] = cachedEntry{entry: e, until: now.Add(routeLife)}
+	r.current[e.Session.Key] = &cachedEntry{entry: e, until: now.Add(routeLife)}
 }
 
 // drop forgets a session that turned out to be elsewhere, or to offer something else.

@@ -125,6 +125,36 @@ func (s State) Final() bool {
 	}
 }
 
+// Status groups states by what people who follow a call want to know.
+type Status string
+
+// The statuses.
+const (
+	StatusPending   Status = "pending"   // nothing runs yet
+	StatusExecuting Status = "executing" // the device has it, or it runs here
+	StatusCompleted Status = "completed"
+	StatusFailed    Status = "failed" // for whatever reason; an answer that comes late may still complete it
+)
+
+// Statuses returns every status.
+func Statuses() []Status {
+	return []Status{StatusPending, StatusExecuting, StatusCompleted, StatusFailed}
+}
+
+// Status returns the group s is in.
+func (s State) Status() Status {
+	switch s {
+	case StateAccepted, StateRouted:
+		return StatusPending
+	case StateDelivered, StateRunning:
+		return StatusExecuting
+	case StateSucceeded:
+		return StatusCompleted
+	default:
+		return StatusFailed
+	}
+}
+
 // Answered reports whether the device's answer is in. Nothing replaces it.
 func (s State) Answered() bool { return s == StateSucceeded || s == StateFailed }
 

@@ -22,6 +22,19 @@ var expectedMoves = map[State][11]State{
 	StateExpired:   {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
 }
 
+func TestStatusOfEveryState(t *testing.T) {
+	want := map[State]Status{
+		StateAccepted: StatusPending, StateRouted: StatusPending, StateDelivered: StatusExecuting, StateRunning: StatusExecuting,
+		StateSucceeded: StatusCompleted, StateFailed: StatusFailed, StateCancelled: StatusFailed, StateTimedOut: StatusFailed,
+		StateLost: StatusFailed, StateRejected: StatusFailed, StateExpired: StatusFailed,
+	}
+	for _, s := range States() {
+		if got, known := s.Status(), want[s]; got != known {
+			t.Errorf("%s is %q, want %q", s, got, known)
+		}
+	}
+}
+
 func TestEveryMove(t *testing.T) {
 	order := []Event{
 		"route", "deliver", "run", "succeed", "fail", "cancel", "time_out", "lose", "reject", "expire", "return",

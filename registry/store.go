@@ -124,6 +124,7 @@ type Store interface {
 	PodStore
 	CallStore
 	ActivityStore
+	ConversationStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

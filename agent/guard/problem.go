@@ -42,6 +42,8 @@ var problemKinds = map[registry.Code]problemKind{
 	registry.CodeConnectionLost:   {http.StatusBadGateway, "Connection lost"},
 	registry.CodeLost:             {http.StatusBadGateway, "Call lost"},
 	registry.CodeInvalidResult:    {http.StatusBadGateway, "Invalid result"},
+	registry.CodeProvider:         {http.StatusBadGateway, "Model provider failed"},
+	registry.CodeAgent:            {http.StatusBadGateway, "Turn not finished"},
 	registry.CodeStoreUnavailable: {http.StatusServiceUnavailable, "Store unavailable"},
 	registry.CodeDraining:         {http.StatusServiceUnavailable, "Draining"},
 	registry.CodeTimeout:          {http.StatusGatewayTimeout, "Timeout"},

@@ -93,6 +93,19 @@ var lifeTests = []subtest{
 			f.Errorf("record %+v", got)
 		}
 	}},
+	{name: "a call that runs where it was asked for has no session", run: func(f *fixture) {
+		r := f.record("c1")
+		r.SessionID = ""
+		f.create(r)
+		if _, err := f.store.MoveCall(f.ctx, f.tenant, "c1", registry.EventSucceed, registry.Change{Session: f.key(""), Result: output("forged")}); !registry.IsCallNotFound(err) {
+			f.Errorf("an answer without a session: %v", err)
+		}
+		f.move("c1", registry.EventRun, registry.Change{Owner: "asked"})
+		f.move("c1", registry.EventSucceed, registry.Change{Here: true, Result: output("noon")})
+		if got := f.read("c1"); got.State != registry.StateSucceeded || got.Result.Output != "noon" || got.SessionID != "" || got.Owner != "asked" {
+			f.Errorf("record %+v", got)
+		}
+	}},
 	{name: "a late answer is kept", run: func(f *fixture) {
 		for _, e := range []registry.Event{registry.EventTimeOut, registry.EventLose, registry.EventCancel} {
 			id := string(e)

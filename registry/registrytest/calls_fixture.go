@@ -12,7 +12,7 @@ import (
 // record returns a new call to session s1.
 func (f *fixture) record(id string) registry.Record {
 	return registry.Record{
-		CallID: id, Tenant: f.tenant, Tool: "camera", SessionID: "s1", UserID: "u1", Mode: registry.ModeAsync,
+		CallID: id, Tenant: f.tenant, Tool: "camera", SessionID: "s1", UserID: "u1", Turn: "turn-1", Source: registry.SourceBuiltin, Mode: registry.ModeAsync,
 		Pod: "asked", TimeoutMS: time.Minute.Milliseconds(),
 	}
 }

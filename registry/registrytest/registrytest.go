@@ -23,6 +23,8 @@ type Options struct {
 	Retention      time.Duration
 	IdempotencyTTL time.Duration
 	ActivityCap    int
+	HistoryTTL     time.Duration
+	HistoryCap     int
 }
 
 // Open returns a store, shared or not with other subtests, and a function that makes a new bus on it. It registers
@@ -42,6 +44,7 @@ func Run(t *testing.T, open Open) {
 	}{
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"calls", callTests}, {"activity", activityTests},
+		{"conversations", conversationTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, st := range group.tests {
