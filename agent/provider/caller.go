@@ -1,0 +1,170 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// maxIdle is how many connections to a provider are kept for the next requests.
+const maxIdle = 256
+
+// The causes of contexts that end here.
+var (
+	errSlow   = errors.New("the answer took too long")
+	errSilent = errors.New("the provider fell silent")
+)
+
+// caller is what all providers share: one answer is asked for in one or more attempts.
+type caller struct {
+	model   string
+	key     string // never to be shown
+	timeout time.Duration
+	idle    time.Duration
+	limit   int // bytes of an answer
+	retry   Retry
+	http    *http.Client
+	log     *slog.Logger
+	invalid error // what is wrong with the configuration; nil: nothing
+}
+
+// init fills the defaults.
+func (c *caller) init(baseURL string) {
+	orDefault(&c.timeout, 10*time.Minute)
+	orDefault(&c.idle, time.Minute)
+	orDefault(&c.limit, 4<<20)
+	c.retry = c.retry.withDefaults()
+	if c.http == nil {
+		c.http = &http.Client{Transport: pooled()}
+	}
+	// A redirect would carry the key to wherever the server says.
+	client := *c.http
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.http = &client
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if u, err := url.Parse(baseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		c.invalid = errors.New("the base URL is not one of http or https")
+	}
+}
+
+// reader makes one request and reads its answer into a. It returns nil only when the answer is whole.
+type reader func(ctx context.Context, w *wire, a *answer) error
+
+// pooled returns the default transport with room for the connections of many turns at once, which go to one host; the
+// default keeps two. Where the default was replaced, that is used.
+func pooled() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	t = t.Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, maxIdle
+	return t
+}
+
+// generate asks until there is an answer, as Model.Generate promises.
+func (c *caller) generate(parent context.Context, emit func(Delta), read reader) (Answer, error) {
+	if c.invalid != nil {
+		return newAnswer(emit, 0).partial(), c.misconfigured()
+	}
+	ctx, cancel := context.WithTimeoutCause(parent, c.timeout, errSlow)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		a := newAnswer(emit, c.limit)
+		err := c.attempt(ctx, a, read)
+		if err == nil {
+			return a.whole(), nil
+		}
+		if parent.Err() != nil {
+			return a.partial(), parent.Err()
+		}
+		f := c.judge(err, a.said)
+		if !f.passing {
+			c.log.WarnContext(ctx, "a model did not answer", "model", c.model, "attempt", attempt, "error", f.err)
+			return a.partial(), f.err
+		}
+		d, again := c.retry.pause(ctx, attempt, f.err.RetryAfter)
+		c.log.WarnContext(ctx, "a model did not answer", "model", c.model, "attempt", attempt, "again", again, "wait", d,
+			"error", f.err)
+		if !again {
+			return a.partial(), f.err
+		}
+		if err := c.retry.Wait(ctx, d); err != nil {
+			if parent.Err() != nil {
+				return a.partial(), parent.Err()
+			}
+			return a.partial(), f.err
+		}
+	}
+}
+
+// attempt makes one request. The error of one that was given up is the reason for that.
+func (c *caller) attempt(ctx context.Context, a *answer, read reader) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := newWire(c, func() { cancel(errSilent) })
+	defer w.stop()
+	err := read(ctx, w, a)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// judge says what a failed attempt means.
+func (c *caller) judge(err error, said bool) *failure {
+	f, ok := errors.AsType[*failure](err)
+	switch {
+	case ok:
+	case errors.Is(err, errSlow):
+		f = c.failed(false, err, "The answer of %q took longer than %v. Ask for less, or try again later.", c.model, c.timeout)
+	case errors.Is(err, errSilent):
+		f = c.failed(true, err, "%q said nothing for %v. Try again later.", c.model, c.idle)
+	case isTooLong(err):
+		f = &failure{err: &Error{Kind: KindBroken, Message: fmt.Sprintf("The answer of %q is too long.", c.model), Cause: err}}
+	case errors.Is(err, errNonsense):
+		f = c.failed(true, err, "The provider of %q answered in a way that makes no sense. Try again later.", c.model)
+	case errors.Is(err, errCutOff):
+		f = c.failed(true, err, "The answer of %q broke off. Try again.", c.model)
+	default:
+		f = c.failed(true, err, "The connection to the provider of %q failed. Try again later.", c.model)
+	}
+	if said {
+		broken := *f.err
+		broken.Kind = KindBroken
+		f = &failure{err: &broken}
+	}
+	return f
+}
+
+func isTooLong(err error) bool {
+	_, ok := errors.AsType[tooLong](err)
+	return ok
+}
+
+func (c *caller) failed(passing bool, cause error, format string, args ...any) *failure {
+	cause = tame{text: c.presentable(cause.Error()), err: cause}
+	return &failure{err: &Error{Kind: KindFailure, Message: fmt.Sprintf(format, args...), Cause: cause}, passing: passing}
+}
+
+// tame is an error as it may be shown: those of the SDKs can hold what a server sent, as long as it is.
+type tame struct {
+	text string
+	err  error
+}
+
+func (t tame) Error() string { return t.text }
+func (t tame) Unwrap() error { return t.err }
+
+func (c *caller) misconfigured() *Error {
+	return &Error{
+		Kind: KindFailure, Message: fmt.Sprintf("The model %q is configured wrongly. Ask the operator of this gateway.", c.model),
+		Cause: c.invalid,
+	}
+}

@@ -1,0 +1,175 @@
+package provider
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// What can be wrong with a stream, apart from what its server reports.
+var (
+	errCutOff   = errors.New("the stream ended before the answer did")
+	errNonsense = errors.New("the stream makes no sense")
+)
+
+// tooLong means that an answer grew past its bound. It is not asked for again: the next one would grow as long.
+type tooLong struct{ bound string }
+
+func (e tooLong) Error() string { return "the answer is longer than " + e.bound }
+
+// maxServerText bounds what is shown of a server's own words, in characters.
+const maxServerText = 300
+
+// statusOverloaded is Anthropic's, and no standard's.
+const statusOverloaded = 529
+
+// failure is what became of one attempt, and whether it may pass.
+type failure struct {
+	err     *Error
+	passing bool
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// refused returns the failure an HTTP status stands for, or an event in a stream that stands for a status.
+func (c *caller) refused(status int, text string, advice time.Duration) *failure {
+	kind, sentence := KindFailure, "The provider of %q failed (%d). Try again later."
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		kind, sentence = KindAuth, "The provider of %q does not accept this gateway's key (%d). Ask the operator to check it."
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		kind, sentence = KindRequest, "The model %q does not take the request (%d)."
+	case http.StatusTooManyRequests:
+		kind, sentence = KindLimit, "The provider of %q takes no more requests for now (%d). Try again later."
+	}
+	e := &Error{Kind: kind, Message: fmt.Sprintf(sentence, c.model, status), Status: status, RetryAfter: advice}
+	switch text = c.presentable(text); {
+	case text == "":
+	case kind == KindAuth, kind == KindLimit, status == http.StatusPaymentRequired:
+		// It is about the key or the account, which is the operator's business and not that of those who talk to a model.
+		e.Cause = told(text)
+	default:
+		e.Message += " It says: " + text
+	}
+	return &failure{err: e, passing: mayPass(status)}
+}
+
+// told is a server's own words, for the log only.
+type told string
+
+func (t told) Error() string { return "it says: " + string(t) }
+
+func mayPass(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return true
+	}
+	return status >= http.StatusInternalServerError
+}
+
+// presentable makes a server's text fit for people and logs: one line, not long, without the key, which some servers
+// repeat when they refuse it.
+func (c *caller) presentable(text string) string {
+	if c.key != "" {
+		text = strings.ReplaceAll(text, c.key, "[key]")
+	}
+	text = strings.ToValidUTF8(text, "�")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if runes := []rune(text); len(runes) > maxServerText {
+		text = string(runes[:maxServerText-1]) + "…"
+	}
+	return text
+}
+
+// statusOf returns the status that the type or the code of an error in a stream stands for.
+func statusOf(name string) (int, bool) {
+	switch name {
+	case "overloaded_error":
+		return statusOverloaded, true
+	case "rate_limit_error", "rate_limit_exceeded", "insufficient_quota":
+		return http.StatusTooManyRequests, true
+	case "invalid_request_error", "context_length_exceeded", "BadRequestError":
+		return http.StatusBadRequest, true
+	case "authentication_error", "invalid_api_key":
+		return http.StatusUnauthorized, true
+	case "permission_error":
+		return http.StatusForbidden, true
+	case "not_found_error", "model_not_found":
+		return http.StatusNotFound, true
+	case "request_too_large":
+		return http.StatusRequestEntityTooLarge, true
+	case "billing_error":
+		return http.StatusPaymentRequired, true
+	case "timeout_error":
+		return http.StatusGatewayTimeout, true
+	}
+	n, err := strconv.Atoi(name)
+	return n, err == nil && n >= 400 && n < 600
+}
+
+// reported reads the error a server puts into a body or a stream: {"error":{"message","type","code"}} of the vendors,
+// {"error":"text"}, {"message":…} and {"detail":…} of others, or no JSON at all. Without a known type or code the
+// status is 500.
+func reported(data []byte) (status int, text string) {
+	var body struct {
+		Error, Message, Detail json.RawMessage
+	}
+	if json.Unmarshal(data, &body) != nil {
+		return http.StatusInternalServerError, string(data)
+	}
+	var inner struct {
+		Message, Type, Code json.RawMessage
+	}
+	_ = json.Unmarshal(body.Error, &inner) // an error that is a text leaves it empty
+	status = http.StatusInternalServerError
+	for _, name := range []json.RawMessage{inner.Code, inner.Type} {
+		if s, ok := statusOf(plain(name)); ok {
+			status = s
+			break
+		}
+	}
+	for _, text := range []json.RawMessage{inner.Message, body.Error, body.Message, body.Detail} {
+		if t := plain(text); t != "" {
+			return status, t
+		}
+	}
+	return status, string(data)
+}
+
+// plain returns the text of a JSON string, and any other value as it is written.
+func plain(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
+
+// adviceOf returns how long a server asks to wait; zero: it does not say.
+func adviceOf(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return seconds(ms / 1000)
+	}
+	value := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(value, 64); err == nil {
+		return seconds(s)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// seconds bounds what a server may say to a day: more is the same to everybody, and a Duration holds no more than 292 years.
+func seconds(s float64) time.Duration {
+	if !(s > 0) { // not a number, too
+		return 0
+	}
+	return time.Duration(min(s, 24*60*60) * float64(time.Second))
+}

@@ -1,0 +1,141 @@
+// Package provider talks to language models. Each implementation of Model translates one vendor's streaming protocol; what
+// is above it knows none of them.
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Role says who speaks.
+type Role string
+
+// The roles.
+const (
+	RoleSystem    Role = "system"
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool" // the result of one tool call
+)
+
+// Message is one entry of a conversation. Its JSON is how conversations are stored.
+type Message struct {
+	Role       Role       `json:"role"`
+	Content    string     `json:"content"`
+	Thinking   []Thought  `json:"thinking,omitempty"`     // RoleAssistant; sent back to the model that thought them
+	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`   // RoleAssistant
+	ToolCallID string     `json:"tool_call_id,omitempty"` // RoleTool: the call it answers
+	ToolName   string     `json:"tool_name,omitempty"`    // RoleTool: as the model called it
+	Failed     bool       `json:"failed,omitempty"`       // RoleTool: the tool failed, or the call never ran
+
+	Interrupted bool      `json:"interrupted,omitempty"` // RoleAssistant: it was cut off there
+	At          time.Time `json:"at,omitzero"`
+	Turn        string    `json:"turn_id,omitempty"`
+}
+
+// Thought is a part of a model's reasoning. Signature and Redacted are the vendor's, to be sent back unchanged.
+type Thought struct {
+	Text      string `json:"text,omitempty"`
+	Signature string `json:"signature,omitempty"`
+	Redacted  string `json:"redacted,omitempty"`
+}
+
+// ToolCall is a call a model asks for. Args is its text as the model wrote it, which may not be JSON.
+type ToolCall struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Args string `json:"args"`
+}
+
+// Tool is a tool as a model is told of it. Name must match ^[A-Za-z0-9_-]{1,64}$.
+type Tool struct {
+	Name        string
+	Description string
+	Parameters  json.RawMessage // a JSON Schema of an object
+}
+
+// Request asks a model to go on with a conversation.
+type Request struct {
+	System    string
+	Messages  []Message // without RoleSystem; every tool call is followed by its result
+	Tools     []Tool
+	MaxTokens int // of the answer; zero: the implementation's default
+
+	Temperature *float64 // nil: the model's own
+	Stop        []string
+}
+
+// Delta is a piece of an answer as it is being written.
+type Delta struct {
+	Text     string
+	Thinking string
+}
+
+// StopReason says why a model stopped.
+type StopReason string
+
+// The reasons.
+const (
+	StopEnd       StopReason = "stop"
+	StopToolCalls StopReason = "tool_calls"
+	StopLength    StopReason = "length"
+	StopRefusal   StopReason = "content_filter"
+)
+
+// Usage counts tokens.
+type Usage struct {
+	Input  int `json:"input_tokens"`
+	Output int `json:"output_tokens"`
+}
+
+// Answer is what a model said.
+type Answer struct {
+	Message Message // RoleAssistant
+	Stop    StopReason
+	Usage   Usage
+}
+
+// Model is one language model. It is safe for concurrent use.
+type Model interface {
+	// Name is what callers call it.
+	Name() string
+
+	// Generate streams one answer. emit is called from the calling goroutine's stack with each piece as it arrives, in order. Failures that may pass
+	// (429, 5xx, a connection that broke before anything was said) are tried again, within ctx, with back-off. The error is a
+	// *Error, or ctx's own; with it the Answer holds what was said until then.
+	Generate(ctx context.Context, r Request, emit func(Delta)) (Answer, error)
+}
+
+// Kind groups failures by what can be done about them.
+type Kind string
+
+// The kinds.
+const (
+	KindAuth    Kind = "auth"    // the key is missing, wrong or not allowed: the operator's matter
+	KindRequest Kind = "request" // the model does not take the request: too long, unknown model
+	KindLimit   Kind = "limit"   // too many requests, also after trying again
+	KindFailure Kind = "failure" // the provider failed or cannot be reached, also after trying again
+	KindBroken  Kind = "broken"  // the stream broke or made no sense in the middle of an answer
+)
+
+// Error is a failure of a provider. Message is for people and holds no secret.
+type Error struct {
+	Kind       Kind
+	Message    string
+	Status     int           // of HTTP; zero: none was received
+	RetryAfter time.Duration // zero: no advice
+	Cause      error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("provider: %s: %s: %v", e.Kind, e.Message, e.Cause)
+	}
+	return fmt.Sprintf("provider: %s: %s", e.Kind, e.Message)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
