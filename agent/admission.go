@@ -26,18 +26,24 @@ type Admission struct {
 	policy  *Policy
 	schemas *Schemas
 	limits  AdmissionLimits
+	taken   map[string]bool // names of the gateway's own tools
 	shared  *sharedSpecs
 }
 
-// NewAdmission returns an Admission.
-func NewAdmission(policy *Policy, schemas *Schemas, limits AdmissionLimits) *Admission {
+// NewAdmission returns an Admission. No device may register a reserved name: those of the built-in tools that are enabled
+// (Toolbox.Names).
+func NewAdmission(policy *Policy, schemas *Schemas, limits AdmissionLimits, reserved ...string) *Admission {
 	if limits.MaxTools <= 0 {
 		limits.MaxTools = DefaultMaxTools
 	}
 	if limits.MaxToolBytes <= 0 {
 		limits.MaxToolBytes = DefaultMaxToolBytes
 	}
-	return &Admission{policy: policy, schemas: schemas, limits: limits, shared: newSharedSpecs()}
+	taken := make(map[string]bool, len(reserved))
+	for _, name := range reserved {
+		taken[name] = true
+	}
+	return &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, shared: newSharedSpecs()}
 }
 
 // MaxToolBytes returns how many bytes of definitions a session may offer.
@@ -49,6 +55,10 @@ func (a *Admission) Admit(spec registry.ToolSpec, other Offered) (registry.ToolS
 	spec, err := spec.NormalizeWithin(a.limits.Tool)
 	if err != nil {
 		return spec, err
+	}
+	if a.taken[spec.Name] {
+		return spec, registry.Errorf(registry.CodePolicyDenied,
+			"the name %q belongs to a built-in tool of this gateway; register the tool under another one", spec.Name)
 	}
 	if !a.policy.MayRegister(spec.Name) {
 		return spec, registry.Errorf(registry.CodePolicyDenied, "this gateway does not allow devices to register this name")

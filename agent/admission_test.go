@@ -48,6 +48,18 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// The name of a built-in tool means that tool, whatever devices would like it to mean.
+func TestAdmissionOfReservedNames(t *testing.T) {
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{}, "time", "sessions")
+	_, err := a.Admit(registry.ToolSpec{Name: "sessions"}, agent.Offered{})
+	if e := wantCode(t, err, registry.CodePolicyDenied); !strings.Contains(e.Message, `"sessions"`) {
+		t.Errorf("the reason does not name it: %s", e.Message)
+	}
+	if _, err := a.Admit(registry.ToolSpec{Name: "times"}, agent.Offered{}); err != nil {
+		t.Errorf("another name: %v", err)
+	}
+}
+
 func TestAdmissionBytes(t *testing.T) {
 	policy := newPolicy(t, agent.PolicyRules{})
 	a := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{

@@ -17,8 +17,7 @@ var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 
 // durable is a call that outlives its request.
 type durable struct {
-	route   registry.Route
-	inv     Invocation
+	prepared
 	rec     registry.Record
 	refused error // why it must not run; an earlier call with the same key may have run all the same
 }
@@ -37,16 +36,28 @@ func (i *Invoker) invokeDurable(ctx context.Context, req Request, d durable, out
 		return i.refuseDurable(ctx, req, d, out)
 	}
 	stored, created, err := i.ledger.Start(ctx, d.rec, func(run context.Context) (registry.Result, error) {
-		tool := NewRemoteTool(i.router, d.route, req.CallID)
-		tool.durable = true
-		res, err := execute(run, tool, d.inv)
-		i.hooks.after(run, i.log, d.inv, Outcome{CallID: req.CallID, Session: d.route.Session, Result: res}, err)
-		return res, err
+		rec := d.rec
+		res, err := i.run(run, d.prepared, &rec, true)
+		return i.endDurable(run, d, res, err)
 	})
 	if err != nil {
 		return err
 	}
 	return i.follow(ctx, req, stored, digest, !created, out)
+}
+
+// endDurable tells the hooks how a durable call ended, and returns what is stored unless an answer is already.
+func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
+	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
+	amended, failure := i.hooks.end(ctx, i.log, d.inv, out, err)
+	switch {
+	case err == nil && failure != nil:
+		return withoutOutput(res, failure), nil
+	case err != nil && failure == nil:
+		return registry.Result{}, err
+	default:
+		return amended, failure
+	}
 }
 
 // refuseDurable answers a call that must not run, unless it repeats one that did.
@@ -60,9 +71,12 @@ func (i *Invoker) refuseDurable(ctx context.Context, req Request, d durable, out
 			return err
 		}
 	}
-	i.hooks.after(ctx, i.log, d.inv, *out, d.refused)
-	i.ledger.Finish(d.rec, registry.Result{}, d.refused)
-	return d.refused
+	_, refused := i.hooks.end(ctx, i.log, d.inv, *out, d.refused)
+	if refused == nil { // a call that did not run has no result, whatever a hook would like to be read
+		refused = d.refused
+	}
+	i.ledger.Finish(d.rec, registry.Result{}, refused)
+	return refused
 }
 
 // follow answers with the record of a call: at once if the request is asynchronous, else when it has ended. earlier says

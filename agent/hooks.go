@@ -16,10 +16,16 @@ import (
 type Invocation struct {
 	CallID  string
 	Caller  guard.Identity
-	Session registry.Session // where the call goes
-	Spec    registry.ToolSpec
-	Args    json.RawMessage // a JSON object
+	Session registry.Session  // where the call goes; empty but for the tenant for a local tool
+	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found
+	Args    json.RawMessage   // a JSON object
+	Asked   json.RawMessage   // the arguments before any hook changed them
 	Timeout time.Duration
+
+	Conversation registry.Key // zero outside of any that the gateway keeps
+	Turn         string
+	Trail        *Trail // what guards note of a turn whose conversation the caller keeps; nil otherwise
+	Source       string // registry.SourceBuiltin, "remote:" and the session, or empty if no tool was found
 }
 
 // Decision is what a hook says before a call. The zero value lets it pass.
@@ -38,7 +44,8 @@ func Modify(args json.RawMessage) Decision { return Decision{args: args} }
 // Cancel stops the call. The reason is told to the caller, and to a model that reads the answer.
 func Cancel(reason string) Decision { return Decision{cancel: true, reason: reason} }
 
-// Hook takes part in every call. It also implements BeforeHook, AfterHook or both, and is safe for concurrent use.
+// Hook takes part in every call. It also implements BeforeHook, AmendHook or AfterHook, or several of them, and is safe for
+// concurrent use.
 type Hook interface {
 	// Name appears in errors and logs.
 	Name() string
@@ -52,7 +59,8 @@ type BeforeHook interface {
 	Before(ctx context.Context, inv Invocation) (Decision, error)
 }
 
-// AfterHook observes how a call ended: with a result, or with err. It is also called when a hook stopped the call.
+// AfterHook observes how a call ended for its caller: with a result, or with err. It is also called when a hook stopped the
+// call, and when no tool was found.
 type AfterHook interface {
 	Hook
 	After(ctx context.Context, inv Invocation, out Outcome, err error)

@@ -42,7 +42,9 @@ type Config struct {
 	Ledger     Ledger
 	Policy     *Policy
 	Schemas    *Schemas      // default: NewSchemas()
-	Hooks      []Hook        // custom hooks, run after the policy and before the validation of the arguments
+	Guards     []Hook        // the gateway's own hooks, as the loop guard; run after the policy
+	Hooks      []Hook        // custom hooks, run after the guards and before the validation of the arguments
+	Builtins   *Toolbox      // tools that may be called by name alone; nil: none
 	Timeout    time.Duration // of a call that names none, as does its tool; default 30 s
 	MaxTimeout time.Duration // what any wish is clamped to; default 5 min
 	Log        *slog.Logger  // default: discard
@@ -53,13 +55,20 @@ type Invoker struct {
 	router     Router
 	ledger     Ledger
 	hooks      pipeline
+	builtins   *Toolbox
 	timeout    time.Duration
 	maxTimeout time.Duration
 	log        *slog.Logger
 }
 
-// NewInvoker returns an Invoker whose hooks run in this order: name policy, custom hooks, validation of the arguments
-// (last, because a hook may have changed them).
+// NewInvoker returns an Invoker. This is the one place that says in which order hooks run:
+//
+//	before:  name policy ─▶ guards (loop guard) ─▶ custom hooks ─▶ validation of the arguments
+//	amend:   the same hooks backwards, so that the guards read, and may add to, what the others made of the result
+//	after:   the same hooks forwards; they see what the caller reads
+//
+// Validation is last because a hook may have changed the arguments. A call for which no tool was found, or whose arguments
+// are no JSON object, has no before: it has ended already.
 func NewInvoker(cfg Config) *Invoker {
 	if cfg.Schemas == nil {
 		cfg.Schemas = NewSchemas()
@@ -74,10 +83,12 @@ func NewInvoker(cfg Config) *Invoker {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	hooks := pipeline{cfg.Policy}
+	hooks = append(hooks, cfg.Guards...)
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
 	return &Invoker{
-		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log,
+		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, builtins: cfg.Builtins, timeout: cfg.Timeout,
+		maxTimeout: cfg.MaxTimeout, log: cfg.Log,
 	}
 }
 
@@ -91,13 +102,26 @@ type Request struct {
 	Select  registry.Select
 	Timeout time.Duration // zero: the tool's own, else the configured default
 
+	// Local is the tool to run, here, whose name Tool is then. Nil: the tool is looked for, among the built-in tools if
+	// neither Target nor Conversation say where, else on devices.
+	Local Tool
+
+	Conversation registry.Key // that the call belongs to; zero: none
+	Turn         string       // of the conversation
+
 	// Async returns as soon as the call has a record, which tells the rest.
 	Async bool
 
 	// IdempotencyKey makes repeating the request harmless: the same request with the same key gets the answer of the
 	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
 	IdempotencyKey string
+
+	missing error  // why there is nothing to run, known beforehand: nothing is looked for
+	trail   *Trail // of a turn whose conversation the caller keeps
 }
+
+// durable reports whether the call outlives its request.
+func (r Request) durable() bool { return r.Async || r.IdempotencyKey != "" }
 
 // Outcome is how a call went. On an error the fields known until then are set.
 type Outcome struct {
@@ -125,12 +149,18 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	if err == nil {
 		return out, nil
 	}
-	e := *registry.AsError(err)
+	e := *undispatched(err)
 	e.CallID = out.CallID
-	if e.Dispatched == "" {
-		e.Dispatched = registry.DispatchedNo // everything after dispatching says so itself
-	}
 	return out, &e
+}
+
+// undispatched completes an error: what happens after dispatching says so itself.
+func undispatched(err error) *registry.Error {
+	e := registry.AsError(err)
+	if e.Dispatched == "" {
+		return e.With(registry.DispatchedNo)
+	}
+	return e
 }
 
 func (i *Invoker) invoke(ctx context.Context, req Request, out *Outcome) error {
@@ -138,64 +168,141 @@ func (i *Invoker) invoke(ctx context.Context, req Request, out *Outcome) error {
 		req.Args = json.RawMessage(`{}`)
 	}
 	if err := checkArgs(req.Args); err != nil {
-		return err
+		if req.Conversation == (registry.Key{}) && req.trail == nil || req.durable() {
+			return err
+		}
+		req.missing = err // in a turn every call a model asks for counts, and is on record
 	}
-	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args)
-	rec.UserID = req.Caller.User
-	route, inv, err := i.prepare(ctx, req, out)
-	rec.SessionID, rec.DeviceID, rec.TimeoutMS = out.Session.Key.Session, out.Session.DeviceID, inv.Timeout.Milliseconds()
-	if req.Async || req.IdempotencyKey != "" {
-		return i.invokeDurable(ctx, req, durable{route: route, inv: inv, rec: rec, refused: err}, out)
+	p, err := i.prepare(ctx, req, out)
+	if err != nil {
+		err = undispatched(err)
+	}
+	rec := i.recordOf(req, p, *out)
+	if req.durable() {
+		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)
 	}
 	if err == nil {
-		tool := NewRemoteTool(i.router, route, req.CallID)
-		tool.record = &rec
-		out.Result, err = execute(ctx, tool, inv)
+		out.Result, err = i.run(ctx, p, &rec, false)
 		out.State = out.Result.State()
 	}
-	i.hooks.after(ctx, i.log, inv, *out, err)
-	i.ledger.Finish(rec, out.Result, err)
+	return i.finish(ctx, p.inv, rec, out, err)
+}
+
+// finish has the hooks say what is to be read of a call that ended, and records it. Hooks change what is read of a call; its
+// record says whether it ran.
+func (i *Invoker) finish(ctx context.Context, inv Invocation, rec registry.Record, out *Outcome, ended error) error {
+	res, err := i.hooks.end(ctx, i.log, inv, *out, ended)
+	switch {
+	case ended == nil && err != nil:
+		i.ledger.Finish(rec, withoutOutput(out.Result, err), nil)
+	case ended != nil && err == nil:
+		i.ledger.Finish(rec, registry.Result{}, ended)
+	default:
+		i.ledger.Finish(rec, res, err)
+	}
+	out.Result, out.State = res, res.State()
 	return err
 }
 
-// prepare does everything that comes before the tool runs.
-func (i *Invoker) prepare(ctx context.Context, req Request, out *Outcome) (registry.Route, Invocation, error) {
-	inv := Invocation{CallID: req.CallID, Caller: req.Caller, Args: req.Args, Timeout: i.clamp(req.Timeout, 0)}
-	route, err := i.router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select)
-	if err != nil {
-		return route, inv, err
+// withoutOutput is what is recorded of a result that a hook does not want to be read.
+func withoutOutput(res registry.Result, err error) registry.Result {
+	return registry.Result{Success: res.Success, Error: registry.AsError(err).Message}
+}
+
+// prepared is a call that may run: here if local is set, else on a device.
+type prepared struct {
+	local Tool
+	route registry.Route
+	inv   Invocation
+}
+
+// prepare does everything that comes before the tool runs. On an error the invocation says what is known until then.
+func (i *Invoker) prepare(ctx context.Context, req Request, out *Outcome) (prepared, error) {
+	p := prepared{local: req.Local, inv: Invocation{
+		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args, Asked: req.Args,
+		Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn, Trail: req.trail,
+	}}
+	if req.missing != nil {
+		return p, req.missing
 	}
-	err = i.admit(ctx, req, route, &inv, out)
-	if !route.Remembered || !errors.Is(err, registry.CodeInvalidArguments) {
-		return route, inv, err
+	if p.local == nil {
+		p.local = i.builtin(req)
+	}
+	if p.local != nil {
+		spec, err := specOf(p.local)
+		if err != nil {
+			return p, err
+		}
+		p.route.Session.Tenant, p.route.Spec = req.Caller.Tenant, spec
+		p.inv.Source = registry.SourceBuiltin
+	} else {
+		var err error
+		if p.route, err = i.router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select); err != nil {
+			return p, err
+		}
+		p.inv.Source = sourceOf(p.route.Session)
+	}
+	err := i.admit(ctx, req, &p, out)
+	if !p.route.Remembered || !errors.Is(err, registry.CodeInvalidArguments) {
+		return p, err
 	}
 	// The tool may have been registered anew since. If so, the call begins anew too.
-	fresh, failure := i.router.Refresh(ctx, route)
+	fresh, failure := i.router.Refresh(ctx, p.route)
 	if failure != nil {
-		return route, inv, failure
+		return p, failure
 	}
-	if bytes.Equal(fresh.Spec.Parameters, route.Spec.Parameters) {
-		return route, inv, err
+	if bytes.Equal(fresh.Spec.Parameters, p.route.Spec.Parameters) {
+		return p, err
 	}
-	inv.Args = req.Args
-	return fresh, inv, i.admit(ctx, req, fresh, &inv, out)
+	p.route, p.inv.Args = fresh, req.Args
+	return p, i.admit(ctx, req, &p, out)
 }
 
-// admit has the hooks decide about a call that goes to route.
-func (i *Invoker) admit(ctx context.Context, req Request, route registry.Route, inv *Invocation, out *Outcome) error {
-	out.Session = route.Session
-	inv.Session, inv.Spec, inv.Timeout = route.Session, route.Spec, i.clamp(req.Timeout, route.Spec.Timeout())
-	return i.hooks.before(ctx, inv)
+// admit has the hooks decide about a call whose route is known.
+func (i *Invoker) admit(ctx context.Context, req Request, p *prepared, out *Outcome) error {
+	out.Session = p.route.Session
+	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
+	p.inv.Timeout = i.clamp(req.Timeout, p.route.Spec.Timeout())
+	return i.hooks.before(ctx, &p.inv)
 }
 
-// execute runs a tool with its deadline and nothing else of the server.
-func execute(ctx context.Context, t Tool, inv Invocation) (registry.Result, error) {
-	if remote, ok := t.(RemoteTool); ok { // keeps to its time by itself, so its context needs no timer
-		return remote.call(deadlineOnly{ctx}, inv.Args, inv.Timeout)
+// builtin returns the built-in tool a request means that says of nothing else where its tool is; nil if there is none.
+func (i *Invoker) builtin(req Request) Tool {
+	if i.builtins == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, inv.Timeout)
-	defer cancel()
-	return t.Execute(deadlineOnly{ctx}, inv.Args)
+	tool, err := i.builtins.find(SessionContext{Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller}, req.Tool)
+	if err != nil {
+		i.log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)
+	}
+	return tool
+}
+
+// sourceOf names a session as the source of a tool.
+func sourceOf(s registry.Session) string { return sourceRemote + s.Key.Session }
+
+// recordOf begins the record of a call.
+func (i *Invoker) recordOf(req Request, p prepared, out Outcome) registry.Record {
+	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args)
+	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
+	rec.SessionID, rec.DeviceID = out.Session.Key.Session, out.Session.DeviceID
+	if p.local != nil {
+		rec.Tool, rec.Source = p.inv.Spec.Name, registry.SourceBuiltin
+	}
+	return rec
+}
+
+// run has the tool do its work, wherever it is.
+func (i *Invoker) run(ctx context.Context, p prepared, rec *registry.Record, durable bool) (registry.Result, error) {
+	if p.local != nil {
+		return i.runLocal(ctx, p, rec, durable)
+	}
+	tool := NewRemoteTool(i.router, p.route, p.inv.CallID)
+	if tool.durable = durable; !durable {
+		tool.record = rec
+	}
+	// It keeps to its time by itself, so no timer is needed for the context.
+	return tool.call(deadlineOnly{ctx}, p.inv.Args, p.inv.Timeout)
 }
 
 func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {

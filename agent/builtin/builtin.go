@@ -1,0 +1,56 @@
+// Package builtin is the tools the gateway itself has. None is on unless it is enabled by name.
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// Directory is the part of registry.Directory the tools need.
+type Directory interface {
+	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
+}
+
+// Deps is what the tools stand on.
+type Deps struct {
+	Directory Directory        // required
+	Policy    *agent.Policy    // required: tools that may not be called are not shown
+	Now       func() time.Time // default: time.Now
+}
+
+// Registrations returns everything this package has, for agent.NewToolbox.
+func Registrations(d Deps) []agent.Registration {
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	return []agent.Registration{
+		{Names: []string{"time"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{d.Now}} }},
+		{Names: []string{"sessions"}, Make: func(sc agent.SessionContext) []agent.Tool {
+			return []agent.Tool{sessions{directory: d.Directory, policy: d.Policy, scope: scopeOf(sc)}}
+		}},
+	}
+}
+
+// readOnly is what models are told of tools that change nothing.
+func readOnly() *registry.Annotations {
+	yes := true
+	return &registry.Annotations{ReadOnlyHint: &yes, IdempotentHint: &yes}
+}
+
+// failed is the result of a tool that cannot do what it was asked, with the reason for the model.
+func failed(reason string) registry.Result {
+	return registry.Result{Output: reason, Error: reason}
+}
+
+// answer is a result with the same in words and in JSON.
+func answer(text string, structured any) (registry.Result, error) {
+	body, err := json.Marshal(structured)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return registry.Result{Success: true, Output: text, Structured: body}, nil
+}

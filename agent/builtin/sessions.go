@@ -1,0 +1,160 @@
+package builtin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxSessions  = 50      // shown
+	maxPages     = 10      // read, as pages may hold less than they could
+	maxTools     = 50      // shown of one session
+	maxSaidBytes = 8 << 10 // of text
+)
+
+// sessions is the tool sessions: which devices are connected, and what they offer.
+type sessions struct {
+	directory Directory
+	policy    *agent.Policy
+	scope     registry.Query // which sessions may be shown
+}
+
+// scopeOf returns which sessions an agent session may know of, all of them of its caller's tenant: those of the user its
+// credentials name; without one, in a conversation with a device, that device's; else all, which a caller outside of a
+// conversation could list anyway.
+func scopeOf(sc agent.SessionContext) registry.Query {
+	q := registry.Query{Tenant: sc.Caller.Tenant, Newest: true}
+	if sc.Caller.User != "" {
+		q.Target.UserID = sc.Caller.User
+	} else {
+		q.Target.SessionID = sc.Key.Session
+	}
+	return q
+}
+
+// row is one session as the tool shows it.
+type row struct {
+	SessionID  string   `json:"session_id"`
+	Name       string   `json:"name,omitempty"`
+	DeviceID   string   `json:"device_id,omitempty"`
+	DeviceName string   `json:"device_name,omitempty"`
+	Platform   string   `json:"platform,omitempty"`
+	Tools      []string `json:"tools"`
+	MoreTools  int      `json:"more_tools,omitempty"` // how many are not shown
+}
+
+// Spec implements agent.Tool.
+func (sessions) Spec() registry.ToolSpec {
+	return registry.ToolSpec{
+		Name:        "sessions",
+		Description: "The devices that are connected now, and the tools each of them offers.",
+		Parameters: json.RawMessage(`{"type":"object","properties":{"tool":{"type":"string","minLength":1,"maxLength":64,` +
+			`"description":"only devices that offer the tool of this name"}},"additionalProperties":false}`),
+		Annotations: readOnly(),
+	}
+}
+
+// Execute implements agent.Tool.
+func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	var in struct {
+		Tool string `json:"tool"`
+	}
+	if err := json.Unmarshal(args, &in); err != nil {
+		return registry.Result{}, err
+	}
+	if in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.policy.MayCall(in.Tool)) {
+		return answer("No device offers this tool.", listing{Sessions: []row{}})
+	}
+	rows, more, err := s.list(ctx, in.Tool)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return answer(describe(rows, more, in.Tool), listing{Sessions: rows, More: more})
+}
+
+type listing struct {
+	Sessions []row `json:"sessions"`
+	More     bool  `json:"more"` // there are sessions that are not shown
+}
+
+// list reads the sessions the caller may know of, newest first.
+func (s sessions) list(ctx context.Context, tool string) (rows []row, more bool, err error) {
+	rows = []row{}
+	q := s.scope
+	q.Tool = tool
+	for range maxPages {
+		q.Limit = maxSessions - len(rows)
+		entries, next, err := s.directory.List(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range entries {
+			rows = append(rows, s.rowOf(e))
+		}
+		if next == nil {
+			return rows, false, nil
+		}
+		if len(rows) >= maxSessions {
+			break
+		}
+		q.After = *next
+	}
+	return rows, true, nil
+}
+
+func (s sessions) rowOf(e registry.Entry) row {
+	r := row{
+		SessionID: e.Session.Key.Session, Name: e.Session.Name, DeviceID: e.Session.DeviceID,
+		DeviceName: e.Session.DeviceName, Platform: e.Session.Platform, Tools: []string{},
+	}
+	for _, t := range e.Tools {
+		switch {
+		case !s.policy.MayCall(t.Name):
+		case len(r.Tools) == maxTools:
+			r.MoreTools++
+		default:
+			r.Tools = append(r.Tools, t.Name)
+		}
+	}
+	return r
+}
+
+// describe says the same in words, at most maxSaidBytes of them. What devices call themselves is quoted: it is not the
+// gateway that says it.
+func describe(rows []row, more bool, tool string) string {
+	if len(rows) == 0 {
+		if tool != "" {
+			return "No device offers this tool."
+		}
+		return "No device is connected."
+	}
+	var b strings.Builder
+	for i, r := range rows {
+		line := fmt.Sprintf("- session %s", r.SessionID)
+		if name := cmp.Or(r.DeviceName, r.Name, r.DeviceID); name != "" {
+			line += fmt.Sprintf(" %q", name)
+		}
+		if r.Platform != "" {
+			line += fmt.Sprintf(" on %q", r.Platform)
+		}
+		line += ": " + cmp.Or(strings.Join(r.Tools, ", "), "no tools")
+		if r.MoreTools > 0 {
+			line += fmt.Sprintf(" and %d more", r.MoreTools)
+		}
+		if b.Len()+len(line) > maxSaidBytes {
+			fmt.Fprintf(&b, "… and %d more of these; give a tool to narrow them down.\n", len(rows)-i)
+			break
+		}
+		b.WriteString(line + "\n")
+	}
+	if more {
+		b.WriteString("There are more sessions than are shown; give a tool to narrow them down.\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

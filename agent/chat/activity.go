@@ -1,0 +1,67 @@
+package chat
+
+import (
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// Activity hears when turns begin and end: for feeds, metrics and audit. Its methods return at once and are safe for
+// concurrent use.
+type Activity interface {
+	TurnStarted(TurnInfo)
+	TurnFinished(TurnInfo, TurnEnd)
+}
+
+// TurnInfo says which turn it is.
+type TurnInfo struct {
+	Turn    string
+	Key     registry.Key // Session is empty for a completion without one
+	Caller  guard.Identity
+	Channel string // ChannelChat or ChannelCompletion
+	Model   string
+}
+
+// Outcome is how a turn ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeDone    Outcome = "done"
+	OutcomeAborted Outcome = "aborted"
+	OutcomeError   Outcome = "error"
+)
+
+// TurnEnd says how a turn ended and what it took.
+type TurnEnd struct {
+	Outcome  Outcome
+	Code     string // of the error; empty otherwise
+	Usage    provider.Usage
+	Calls    int // tool calls it asked for
+	Duration time.Duration
+}
+
+// silent is the Activity of an engine that has none.
+type silent struct{}
+
+// TurnStarted implements Activity.
+func (silent) TurnStarted(TurnInfo) {}
+
+// TurnFinished implements Activity.
+func (silent) TurnFinished(TurnInfo, TurnEnd) {}
+
+// endOf says how a turn ended.
+func endOf(r Reply, err error) TurnEnd {
+	end := TurnEnd{Outcome: OutcomeDone, Usage: r.Usage, Calls: len(r.Calls), Duration: r.Duration}
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		end.Outcome, end.Code = OutcomeError, e.Code
+	case err != nil:
+		end.Outcome = OutcomeAborted
+	}
+	return end
+}

@@ -1,0 +1,197 @@
+package chat
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// call is one tool call of an answer on its way.
+type call struct {
+	asked   provider.ToolCall
+	id      string          // the gateway's, as in /api/calls
+	name    string          // as its source calls the tool
+	args    json.RawMessage // nil: what the model wrote is not a JSON object
+	problem string          // why, then
+
+	text    string // the result, readable
+	failed  bool
+	blocked bool // by the loop guard
+}
+
+// prepare looks at what an answer asks for. A name nobody lists stays as it is: it is called all the same, so that it
+// is counted and recorded.
+func (l *loop) prepare(asked []provider.ToolCall, listed []ListedTool) []*call {
+	originals := make(map[string]string, len(listed))
+	for _, t := range listed {
+		originals[t.Name] = t.Original
+	}
+	calls := make([]*call, len(asked))
+	for i, a := range asked {
+		c := &call{asked: a, id: registry.NewCallID(), name: originals[a.Name]}
+		if c.name == "" {
+			c.name = a.Name
+		}
+		c.args, c.problem = parseArgs(a.Args)
+		calls[i] = c
+	}
+	return calls
+}
+
+// parseArgs returns arguments as JSON. Models leave them empty for tools that take none.
+func parseArgs(text string) (json.RawMessage, string) {
+	raw := bytes.TrimSpace([]byte(text))
+	if len(raw) == 0 {
+		return json.RawMessage("{}"), ""
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return nil, err.Error()
+	}
+	if object == nil {
+		return nil, "it is null"
+	}
+	return raw, ""
+}
+
+// callAll runs the calls of one answer side by side, bounded, and keeps their results in the order they were asked for.
+// It fails when ctx has ended, when the guard wants the turn to end, or when the results could not be stored.
+func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []ListedTool) error {
+	calls := l.prepare(asked, listed)
+	for i, c := range calls {
+		status := StatusExecuting
+		if i >= l.limits.ParallelCalls || c.args == nil {
+			status = StatusPending
+		}
+		l.announce(c, status)
+	}
+	slots := make(chan struct{}, l.limits.ParallelCalls)
+	var running sync.WaitGroup
+	for i, c := range calls {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil { // the select chooses freely when both are ready
+			c.fail(noteNotRun)
+			l.finished(c)
+			continue
+		}
+		if i >= l.limits.ParallelCalls && c.args != nil { // it was told of as waiting
+			l.announce(c, StatusExecuting)
+		}
+		running.Go(func() {
+			defer func() { <-slots }()
+			l.call(ctx, c)
+			l.finished(c)
+		})
+	}
+	running.Wait()
+	if err := l.keepResults(ctx, calls); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, c := range calls {
+		if c.blocked {
+			return &Error{Code: CodeAgent, Message: fmt.Sprintf(
+				"The turn was stopped: it kept calling %s to no avail. %s", c.name, c.text)}
+		}
+	}
+	return nil
+}
+
+// decline answers calls that do not run because the turn ends, and returns why it does.
+func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []ListedTool, why *Error) error {
+	calls := l.prepare(asked, listed)
+	for _, c := range calls {
+		l.announce(c, StatusPending)
+		c.fail("not run: a limit of the turn was reached")
+		l.finished(c)
+	}
+	if err := l.keepResults(ctx, calls); err != nil {
+		return err
+	}
+	return why
+}
+
+// call runs one call.
+func (l *loop) call(ctx context.Context, c *call) {
+	if c.args == nil {
+		c.fail(readable("The call was not made: its arguments are not a JSON object ("+c.problem+"). Correct them and call again.",
+			l.limits.MaxResult))
+		return
+	}
+	outcome, err := l.invoke(ctx, ToolRequest{ID: c.id, Name: c.asked.Name, Args: c.args, Turn: l.turn})
+	c.blocked = outcome.Blocked
+	switch {
+	case err == nil:
+		c.text, c.failed = readable(outcome.Result.Output, l.limits.MaxResult), !outcome.Result.Success
+	case ctx.Err() != nil:
+		c.fail(noteUnknown)
+	default:
+		c.fail(readable(explain(registry.AsError(err)), l.limits.MaxResult))
+	}
+}
+
+// invoke turns a panic of a tool into an error: the model hears of a failure, and the process lives.
+func (l *loop) invoke(ctx context.Context, r ToolRequest) (out ToolOutcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("panic in a tool", "tool", r.Name, "call", r.ID, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("tool %s panicked: %v", r.Name, p)
+		}
+	}()
+	return l.tools.Call(ctx, r)
+}
+
+func (c *call) fail(text string) { c.text, c.failed = text, true }
+
+func (c *call) status() Status {
+	if c.failed {
+		return StatusFailed
+	}
+	return StatusCompleted
+}
+
+// announce tells of a call: as executing if it begins at once, as pending if it waits for others or never will. One that
+// waited is told of again when it begins.
+func (l *loop) announce(c *call, status Status) {
+	l.out.send(Event{Type: EventToolCall, ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: status})
+}
+
+// finished tells of a result.
+func (l *loop) finished(c *call) {
+	l.out.send(Event{Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.text, l.format), Status: c.status()})
+}
+
+// shownArgs returns the arguments as JSON. What is not an object is shown as the text it is.
+func (l *loop) shownArgs(c *call) json.RawMessage {
+	if c.args != nil {
+		return c.args
+	}
+	quoted, err := json.Marshal(readable(c.asked.Args, l.limits.MaxResult))
+	if err != nil {
+		return json.RawMessage("null") // cannot be: it is a string
+	}
+	return quoted
+}
+
+// keepResults adds the results of one answer to the conversation and to the reply.
+func (l *loop) keepResults(ctx context.Context, calls []*call) error {
+	results := make([]provider.Message, len(calls))
+	for i, c := range calls {
+		results[i] = toolMessage(c.asked, c.text, c.failed, l.turn)
+		l.calls = append(l.calls, CallReport{
+			ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: c.status(), Output: show(c.text, l.format),
+		})
+	}
+	return l.keep(ctx, results...)
+}

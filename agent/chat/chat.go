@@ -1,0 +1,166 @@
+// Package chat is the agent: it holds conversations whose tools live on the device it is talking to. A message starts a
+// turn; in a turn the model speaks and asks for tools until it has nothing left to ask for.
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// EventType says what an Event is. The values are the types of the frames of the device protocol.
+type EventType string
+
+// What happens in a turn.
+const (
+	EventChunk       EventType = "chunk"         // Content: a piece of the answer
+	EventThinking    EventType = "thinking"      // Content: a piece of the model's reasoning
+	EventToolCall    EventType = "tool_call"     // ID, Name, Args, Status
+	EventToolResult  EventType = "tool_result"   // ID, Name, Output, Status
+	EventChunkReset  EventType = "chunk_reset"   // what was streamed is about to be given whole
+	EventDone        EventType = "done"          // FullResponse: the text of all iterations
+	EventAborted     EventType = "aborted"       // the turn was aborted
+	EventTitle       EventType = "title_updated" // Title
+	EventDebugPrompt EventType = "debug_prompt"  // Messages, EstimatedTokens
+	EventError       EventType = "error"         // Message, Code: the turn failed; nothing follows
+)
+
+// Status is how far a call of a turn is.
+type Status string
+
+// The statuses.
+const (
+	StatusPending   Status = "pending"
+	StatusExecuting Status = "executing"
+	StatusCompleted Status = "completed"
+	StatusFailed    Status = "failed"
+)
+
+// Event is one thing that happens in a turn.
+type Event struct {
+	Type            EventType
+	Content         string
+	ID              string // of the call, as in /api/calls
+	Name            string // of the tool, as its source calls it
+	Args            json.RawMessage
+	Output          string
+	Status          Status
+	FullResponse    string
+	Title           string
+	Messages        []provider.Message
+	EstimatedTokens int
+	Message         string
+	Code            string
+}
+
+// Codes of EventError, and of Error.
+const (
+	CodeEmptyContent  = "EMPTY_CONTENT"
+	CodeSessionBusy   = "SESSION_BUSY"
+	CodeNoUserMessage = "NO_USER_MESSAGE"
+	CodeAuth          = "AUTH_ERROR"
+	CodeProvider      = "PROVIDER_ERROR"
+	CodeAgent         = "AGENT_ERROR"
+	CodeAgentInit     = "AGENT_INIT_FAILED"
+)
+
+// Format is how results of tools are shown to people. The model always reads the raw text.
+type Format string
+
+// The formats.
+const (
+	FormatMarkdown Format = "markdown" // in a fence
+	FormatPlain    Format = "plain"
+)
+
+// Ask starts a turn.
+type Ask struct {
+	Key        registry.Key // the conversation, and the session whose tools join in
+	Caller     guard.Identity
+	Content    string            // what the user says; ignored with Regenerate
+	Regenerate bool              // answer the last user message again
+	Debug      bool              // emit debug_prompt before each request to the model
+	Format     Format            // default: FormatMarkdown
+	Kind       agent.ContextKind // who takes part; default: agent.ContextMain
+}
+
+// Reply is how a turn ended.
+type Reply struct {
+	Turn         string // id of the turn
+	FullResponse string
+	Calls        []CallReport // in the order they were asked for
+	Usage        provider.Usage
+	Stop         provider.StopReason
+	MessageCount int
+	Title        string
+	Duration     time.Duration
+}
+
+// CallReport is one tool call of a turn.
+type CallReport struct {
+	ID     string          `json:"id"`
+	Name   string          `json:"name"`
+	Args   json.RawMessage `json:"args"`
+	Status Status          `json:"status"`
+	Output string          `json:"output"`
+}
+
+// Error is why a turn failed. Message is for people.
+type Error struct {
+	Code    string
+	Message string
+	Cause   error
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Agent is what the doors see.
+type Agent interface {
+	// Ask runs one turn and returns when it has ended. emit is called with every event, by one goroutine at a time; the
+	// last one is done, aborted or error. Cancelling ctx stops the turn: with the cause ErrAborted because its user wants
+	// that, otherwise because whoever asked is gone or the pod stops; calls under way are cancelled, and what was said is
+	// kept, marked as interrupted. The error is an *Error whose event was emitted, or ErrAborted.
+	Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error)
+
+	// Complete runs a turn of a conversation its caller keeps.
+	Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error)
+
+	// Transcript returns a conversation. Busy tells whether a turn is under way.
+	Transcript(ctx context.Context, key registry.Key) (Transcript, error)
+
+	// CountMessages returns how many messages a conversation has.
+	CountMessages(ctx context.Context, key registry.Key) (int, error)
+
+	// Models returns the names of the models there are, the default first.
+	Models() []string
+}
+
+// Completion is a turn without memory: all of the conversation comes with it, as in OpenAI's chat completions.
+type Completion struct {
+	Key         registry.Key // the session whose tools join in; an empty Session: none
+	Caller      guard.Identity
+	Turn        string // id of the turn, which a streamed answer names before it ends; empty: one is made up
+	Model       string // empty: the default
+	System      string
+	Messages    []provider.Message
+	Tools       []provider.Tool // of the caller, who runs them: a call of one ends the turn and is returned
+	MaxTokens   int
+	Temperature *float64
+	Stop        []string
+}
+
+// Transcript is a conversation as people see it.
+type Transcript struct {
+	Title    string
+	Messages []provider.Message // what was said last, if it was cut off, is marked as interrupted
+	Busy     bool
+}

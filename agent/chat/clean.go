@@ -1,0 +1,99 @@
+package chat
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	escape = 0x1b
+	bell   = 0x07
+)
+
+// clean returns valid UTF-8 whose only control characters are line feeds and tabs. Terminal escapes are removed whole,
+// so that no rest of them remains as text; other line ends become line feeds.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	if strings.IndexFunc(s, isForeign) < 0 {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == escape:
+			i += escapeLen(s[i:])
+			continue
+		case r == '\u009b': // the one-character form of escape and bracket
+			i += size + controlLen(s[i+size:])
+			continue
+		case r == '\r':
+			if !strings.HasPrefix(s[i+size:], "\n") {
+				b.WriteByte('\n')
+			}
+		case !isForeign(r):
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// isForeign reports whether clean does anything about a character.
+func isForeign(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
+
+// escapeLen returns the length of the terminal escape that s begins with; of one that is not complete, of its
+// introducer.
+func escapeLen(s string) int {
+	if len(s) < 2 {
+		return 1
+	}
+	switch c := s[1]; {
+	case c == '[':
+		return 2 + controlLen(s[2:])
+	case c == ']' || c == 'P' || c == 'X' || c == '^' || c == '_':
+		return 2 + stringLen(s[2:])
+	case c >= 0x20 && c < 0x30:
+		i := 1
+		for i < len(s) && s[i] >= 0x20 && s[i] < 0x30 {
+			i++
+		}
+		if i < len(s) && s[i] >= 0x30 && s[i] < 0x7f {
+			i++
+		}
+		return i
+	case c >= 0x30 && c < 0x7f:
+		return 2
+	default:
+		return 1
+	}
+}
+
+// controlLen returns the length of the parameters and the final character of a control sequence.
+func controlLen(s string) int {
+	i := 0
+	for i < len(s) && s[i] >= 0x20 && s[i] < 0x40 {
+		i++
+	}
+	if i < len(s) && s[i] >= 0x40 && s[i] < 0x7f {
+		i++
+	}
+	return i
+}
+
+// stringLen returns the length of a control string with its terminator, zero if it has none: what was never ended is
+// shown, not swallowed. It stops at any other control character, so a text full of beginnings is still read only twice.
+func stringLen(s string) int {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == bell:
+			return i + 1
+		case c == escape && i+1 < len(s) && s[i+1] == '\\':
+			return i + 2
+		case c < 0x20 && c != '\t':
+			return 0
+		}
+	}
+	return 0
+}

@@ -1,0 +1,101 @@
+package chat
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// Complete implements Agent. The turn is the same as that of Ask, limits and trimming included, without a lock and
+// without memory: what its tool calls returned is known to this one turn only. The system prompt is the caller's alone,
+// system messages among Messages included.
+//
+// A call of one of the caller's own tools ends the turn and is returned. If an answer asks for those and for tools of the
+// session side by side, only the caller's calls are returned; the others do not run, and the model may ask for them
+// again once the caller's results are there. A tool of the caller's hides one of the session with the same name.
+func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error) {
+	out, began := newEmitter(emit), time.Now()
+	model, err := e.model(c.Model)
+	if err != nil {
+		return Reply{}, nil, out.conclude("", err)
+	}
+	leave, err := e.admit()
+	if err != nil {
+		return Reply{}, nil, out.conclude("", err)
+	}
+	defer leave()
+	ctx, cancel := e.within(ctx)
+	defer cancel(nil)
+	ctx, stop := context.WithTimeoutCause(ctx, e.limits.Turn, errTurnTime)
+	defer stop()
+	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
+	l, err := e.newCompletion(c, model, scope, out)
+	if err != nil {
+		return Reply{}, nil, out.conclude("", err)
+	}
+	info := TurnInfo{Turn: l.turn, Key: scope.Key, Caller: c.Caller, Channel: scope.Channel, Model: model.Name()}
+	e.activity.TurnStarted(info)
+	if err = guarded(l, func() error { return l.run(ctx) }); err != nil {
+		err = failure(ctx, e.limits, err)
+	}
+	reply := l.reply()
+	reply.MessageCount = len(c.Messages)
+	reply.Duration = time.Since(began)
+	e.activity.TurnFinished(info, endOf(reply, err))
+	return reply, l.handed, out.conclude(reply.FullResponse, err)
+}
+
+// model returns the model of that name.
+func (e *Engine) model(name string) (provider.Model, error) {
+	for _, m := range e.models {
+		if name == "" || m.Name() == name {
+			return m, nil
+		}
+	}
+	return nil, &Error{
+		Code:    CodeModelNotFound,
+		Message: fmt.Sprintf("There is no model %q. There are: %s.", name, strings.Join(e.Models(), ", ")),
+	}
+}
+
+// scopeKey returns the session whose tools join in, in the caller's tenant.
+func (c Completion) scopeKey() registry.Key {
+	key := c.Key
+	if key.Tenant == "" {
+		key.Tenant = c.Caller.Tenant
+	}
+	return key
+}
+
+func (e *Engine) newCompletion(c Completion, model provider.Model, scope agent.SessionContext, out *emitter) (*loop, error) {
+	l := &loop{
+		limits: e.limits, log: e.log, model: model, out: out, journal: noJournal{}, turn: cmp.Or(c.Turn, uuid.NewString()),
+		own: make(map[string]bool, len(c.Tools)), base: provider.Request{
+			System: c.System, Tools: c.Tools, MaxTokens: c.MaxTokens, Temperature: c.Temperature, Stop: c.Stop,
+		},
+	}
+	for _, t := range c.Tools {
+		l.own[t.Name] = true
+	}
+	for _, m := range c.Messages {
+		if m.Role == provider.RoleSystem {
+			l.base.System = strings.TrimPrefix(l.base.System+"\n\n"+m.Content, "\n\n")
+			continue
+		}
+		l.history = append(l.history, m)
+	}
+	if len(l.history) == 0 && l.base.System == "" {
+		return nil, &Error{Code: CodeNoUserMessage, Message: "There is nothing to answer: there are no messages."}
+	}
+	l.given = len(l.history)
+	l.tools = e.open(scope)
+	return l, nil
+}

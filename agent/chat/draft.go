@@ -1,0 +1,109 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+const (
+	draftEvery = 250 * time.Millisecond // from one note of what is being said to the next
+	draftTime  = time.Second            // after which a note that the store does not take is dropped
+)
+
+// draft is an answer while it is being said. It is noted in the store now and then, so that a pod that dies takes
+// little of it along; the notes are written by a goroutine of their own, because a slow store must not slow down what
+// people read.
+type draft struct {
+	turn  string
+	at    time.Time // when the model began; with turn, it tells which message a note belongs to
+	save  func(context.Context, json.RawMessage) error
+	dirty chan struct{} // capacity 1: there is something to note
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	text     strings.Builder
+	thinking strings.Builder
+}
+
+// newDraft begins an answer. With save nil, nothing is noted. stop must be called.
+func newDraft(turn string, save func(context.Context, json.RawMessage) error) *draft {
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &draft{turn: turn, at: time.Now().UTC(), save: save, dirty: make(chan struct{}, 1), cancel: cancel}
+	if save != nil {
+		d.done.Go(func() { d.note(ctx) })
+	}
+	return d
+}
+
+// add goes on with the answer. It never waits for the store.
+func (d *draft) add(delta provider.Delta) {
+	if delta == (provider.Delta{}) {
+		return // nothing to note
+	}
+	d.mu.Lock()
+	d.text.WriteString(delta.Text)
+	d.thinking.WriteString(delta.Thinking)
+	d.mu.Unlock()
+	select {
+	case d.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends the notes. One that is under way is given up; should it arrive all the same, recovery knows it for what it
+// is by its time.
+func (d *draft) stop() {
+	d.cancel()
+	d.done.Wait()
+}
+
+// message returns what was said until now.
+func (d *draft) message() provider.Message {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := provider.Message{Role: provider.RoleAssistant, Content: d.text.String(), Turn: d.turn, At: d.at}
+	if d.thinking.Len() > 0 {
+		m.Thinking = []provider.Thought{{Text: d.thinking.String()}}
+	}
+	return m
+}
+
+// note saves what is being said until ctx ends: the first time when draftEvery has passed, so that short answers cost
+// the store nothing, then at most once in that time.
+func (d *draft) note(ctx context.Context) {
+	pause := time.NewTimer(draftEvery)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-d.dirty:
+		case <-ctx.Done():
+			return
+		}
+		d.saveOnce(ctx)
+		pause.Reset(draftEvery)
+	}
+}
+
+// saveOnce notes what there is. A failure costs no more than this note: the turn goes on, and the next one is complete
+// again. That the turn itself was lost shows when it is renewed.
+func (d *draft) saveOnce(ctx context.Context) {
+	raw, err := json.Marshal(d.message())
+	if err != nil {
+		return // cannot be: a message is plain data
+	}
+	ctx, cancel := context.WithTimeout(ctx, draftTime)
+	defer cancel()
+	_ = d.save(ctx, raw)
+}

@@ -1,0 +1,56 @@
+package chat
+
+import (
+	"errors"
+	"sync"
+)
+
+// emitter passes events on, one at a time though calls end side by side, and none after the last.
+type emitter struct {
+	mu    sync.Mutex
+	emit  func(Event)
+	ended bool
+}
+
+func newEmitter(emit func(Event)) *emitter {
+	if emit == nil {
+		emit = func(Event) {}
+	}
+	return &emitter{emit: emit}
+}
+
+// send passes an event on.
+func (o *emitter) send(e Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ended {
+		o.emit(e)
+	}
+}
+
+// last passes the events on that end a turn.
+func (o *emitter) last(events ...Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return
+	}
+	o.ended = true
+	for _, e := range events {
+		o.emit(e)
+	}
+}
+
+// conclude tells how the turn ended and returns err.
+func (o *emitter) conclude(full string, err error) error {
+	var e *Error
+	switch {
+	case err == nil:
+		o.last(Event{Type: EventChunkReset}, Event{Type: EventDone, FullResponse: full})
+	case errors.As(err, &e):
+		o.last(Event{Type: EventError, Code: e.Code, Message: e.Message})
+	default:
+		o.last(Event{Type: EventAborted})
+	}
+	return err
+}

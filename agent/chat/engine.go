@@ -1,0 +1,178 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// Config configures an Engine. Models and Store are required.
+type Config struct {
+	Models    []provider.Model                 // the first is the default; no two of the same name
+	Store     registry.ConversationStore       // shared by the fleet
+	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: none
+	Activity  Activity                         // default: nobody hears
+	System    string                           // what the model is told before every conversation the gateway keeps
+	Limits    Limits
+	Log       *slog.Logger // default: discard
+}
+
+// Engine is the Agent: it runs turns.
+//
+//	lock ─▶ user message stored ─▶ model ─▶ answer stored ─▶ tool calls ─▶ results stored ─▶ model … ─▶ done
+//
+// Whatever ends a turn, and also a pod that is killed in the middle, leaves a conversation the next turn can go on with:
+// each step is stored before the next begins, and what a former turn left open is closed before anything is added.
+// It is safe for concurrent use.
+type Engine struct {
+	models    []provider.Model
+	store     registry.ConversationStore
+	openTools func(agent.SessionContext) Tools
+	activity  Activity
+	system    string
+	limits    Limits
+	log       *slog.Logger
+	gates     gates
+
+	closing chan struct{}           // closed by Close: nothing new
+	ctx     context.Context         // of what runs
+	stop    context.CancelCauseFunc // ends what runs
+
+	mu      sync.Mutex
+	running int  // turns that run or wait
+	closed  bool // with it, closing is closed
+	turns   sync.WaitGroup
+}
+
+var _ Agent = (*Engine)(nil)
+
+// NewEngine returns an engine that is ready. Close must be called.
+func NewEngine(cfg Config) (*Engine, error) {
+	if len(cfg.Models) == 0 || cfg.Store == nil {
+		return nil, errors.New("chat: an engine needs a model and a store")
+	}
+	seen := make(map[string]bool)
+	for _, m := range cfg.Models {
+		if seen[m.Name()] {
+			return nil, fmt.Errorf("chat: two models are called %q", m.Name())
+		}
+		seen[m.Name()] = true
+	}
+	limits := cfg.Limits.withDefaults()
+	if err := limits.validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		models: append([]provider.Model(nil), cfg.Models...), store: cfg.Store, openTools: cfg.OpenTools,
+		activity: cfg.Activity, system: cfg.System, limits: limits, log: cfg.Log,
+		closing: make(chan struct{}), gates: gates{waiting: limits.Waiting},
+	}
+	if e.activity == nil {
+		e.activity = silent{}
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.ctx, e.stop = context.WithCancelCause(context.Background())
+	return e, nil
+}
+
+// Models implements Agent.
+func (e *Engine) Models() []string {
+	names := make([]string, len(e.models))
+	for i, m := range e.models {
+		names[i] = m.Name()
+	}
+	return names
+}
+
+// admit lets a turn begin and returns what to call when it has ended.
+func (e *Engine) admit() (leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, draining()
+	}
+	if e.running >= e.limits.MaxTurns {
+		return nil, full()
+	}
+	e.running++
+	e.turns.Add(1)
+	return func() {
+		e.mu.Lock()
+		e.running--
+		e.mu.Unlock()
+		e.turns.Done()
+	}, nil
+}
+
+// within returns a context of a turn: it ends with its caller's and with the engine.
+func (e *Engine) within(caller context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(caller)
+	unhook := context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })
+	return ctx, func(cause error) {
+		unhook()
+		cancel(cause)
+	}
+}
+
+// open returns the tools of a turn.
+func (e *Engine) open(scope agent.SessionContext) Tools {
+	if e.openTools != nil {
+		if t := e.openTools(scope); t != nil {
+			return t
+		}
+	}
+	return noTools{}
+}
+
+// closeReserve is the most of Close's time that is kept for turns that did not end by themselves, to store what
+// they said. If less than four times that is left, it is a quarter of it.
+const closeReserve = 2 * time.Second
+
+// Close refuses new turns, and those that still wait for their conversation, lets running ones end while ctx has time,
+// then ends them with the cause registry.ErrDraining, and waits for all of them. Those still store what they said; that
+// may take up to 5 s beyond the end of ctx when the store is slow. After that Close returns an error.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	if !e.closed {
+		e.closed = true
+		close(e.closing)
+	}
+	e.mu.Unlock()
+	defer e.stop(registry.ErrDraining)
+
+	gentle, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		gentle, cancel = context.WithTimeout(ctx, left-min(closeReserve, left/4))
+		defer cancel()
+	}
+	done := make(chan struct{})
+	go func() { // ends with the last turn, and turns end: all they wait for is bounded or ends with e.ctx
+		e.turns.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-gentle.Done():
+	}
+	e.stop(registry.ErrDraining)
+	last := time.NewTimer(storeTime)
+	defer last.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-last.C:
+		return fmt.Errorf("chat: turns still run: %w", context.DeadlineExceeded)
+	}
+}

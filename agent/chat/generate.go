@@ -1,0 +1,87 @@
+package chat
+
+import (
+	"context"
+	"regexp"
+	"strings"
+
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// generate asks the model once and streams what it says. An answer that breaks off is kept, marked as interrupted and
+// without its tool calls, of which none ran and the last may be half.
+func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Message, error) {
+	request := l.request(listed)
+	if l.debug {
+		l.out.send(debugPrompt(request))
+	}
+	draft := newDraft(l.turn, l.journal.drafts())
+	defer draft.stop()
+	answer, err := l.model.Generate(ctx, request, func(d provider.Delta) { l.stream(draft, d) })
+	draft.stop()
+
+	said := draft.message()
+	l.count(request, answer, said)
+	if err != nil {
+		said.Interrupted = true
+		if keepErr := l.keep(ctx, said); keepErr != nil {
+			l.log.Warn("interrupted answer not stored", "turn", l.turn, "error", keepErr)
+		}
+		return provider.Message{}, err
+	}
+	if said.Content == "" && answer.Message.Content != "" { // a model that does not stream
+		l.stream(draft, provider.Delta{Text: answer.Message.Content})
+	}
+	l.stop = answer.Stop
+	m := answer.Message
+	m.Role, m.Turn, m.At = provider.RoleAssistant, l.turn, said.At
+	m.ToolCalls = storable(m.ToolCalls)
+	return m, nil
+}
+
+// stream passes a piece of the answer on.
+func (l *loop) stream(draft *draft, d provider.Delta) {
+	draft.add(d)
+	if d.Thinking != "" {
+		l.out.send(Event{Type: EventThinking, Content: d.Thinking})
+	}
+	if d.Text != "" {
+		l.said.WriteString(d.Text)
+		l.out.send(Event{Type: EventChunk, Content: d.Text})
+	}
+}
+
+// count adds what an answer took. Of a provider that reports nothing the limit counts an estimate, or it would not hold.
+func (l *loop) count(r provider.Request, a provider.Answer, said provider.Message) {
+	l.usage.Input += a.Usage.Input
+	l.usage.Output += a.Usage.Output
+	tokens := a.Usage.Input + a.Usage.Output
+	if tokens == 0 {
+		said.ToolCalls = a.Message.ToolCalls
+		tokens = estimateFixed(r) + estimateAll(r.Messages) + estimate(said)
+	}
+	l.tokens += tokens
+}
+
+// foreignName is what model names of tools are not made of.
+var foreignName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// storable returns calls as a provider takes them back: with ids, no two the same, and names that are well-formed even
+// if the model made them up.
+func storable(calls []provider.ToolCall) []provider.ToolCall {
+	seen := make(map[string]bool, len(calls))
+	for i := range calls {
+		c := &calls[i]
+		if c.ID == "" || seen[c.ID] {
+			c.ID = "call_" + strings.ReplaceAll(registry.NewCallID(), "-", "") // OpenAI takes 40 characters
+		}
+		seen[c.ID] = true
+		c.Args = strings.ToValidUTF8(c.Args, "\uFFFD")
+		if c.Name = foreignName.ReplaceAllString(c.Name, "_"); c.Name == "" {
+			c.Name = "_"
+		}
+		c.Name = c.Name[:min(len(c.Name), 64)]
+	}
+	return calls
+}

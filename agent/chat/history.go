@@ -1,0 +1,131 @@
+package chat
+
+import (
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+// Notes in place of a result there is none of.
+const (
+	noteUnknown = "interrupted; whether it ran is not known"
+	noteNotRun  = "interrupted; it was not run"
+)
+
+// decode reads stored messages. What cannot be read, because a later release wrote it, is left out: the rest of the
+// conversation is worth more than an error.
+func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
+	messages := make([]provider.Message, 0, len(raw))
+	for i, r := range raw {
+		var m provider.Message
+		if err := json.Unmarshal(r, &m); err != nil {
+			log.Warn("stored message not understood", "index", i, "error", err)
+			continue
+		}
+		messages = append(messages, m)
+	}
+	return messages
+}
+
+// mend returns what must be added to a conversation whose last turn did not end by itself, oldest first: a result for
+// each of the last tool calls that has none, and what was being said.
+func mend(messages []provider.Message, draft json.RawMessage) []provider.Message {
+	added := missingResults(messages)
+	if m, ok := draftOf(messages, draft); ok {
+		m.Interrupted = true
+		added = append(added, m)
+	}
+	return added
+}
+
+// missingResults returns a result for each of the last tool calls that has none.
+func missingResults(messages []provider.Message) []provider.Message {
+	last := len(messages) - 1
+	answered := make(map[string]bool)
+	for ; last >= 0 && messages[last].Role == provider.RoleTool; last-- {
+		answered[messages[last].ToolCallID] = true
+	}
+	if last < 0 {
+		return nil
+	}
+	var missing []provider.Message
+	for _, c := range messages[last].ToolCalls {
+		if !answered[c.ID] {
+			missing = append(missing, toolMessage(c, noteUnknown, true, messages[last].Turn))
+		}
+	}
+	return missing
+}
+
+// draftOf returns the message that was being said. A note that reached the store after the message it is a draft of
+// is none.
+func draftOf(messages []provider.Message, draft json.RawMessage) (provider.Message, bool) {
+	var m provider.Message
+	if len(draft) == 0 || json.Unmarshal(draft, &m) != nil || m.Role != provider.RoleAssistant {
+		return provider.Message{}, false
+	}
+	for _, said := range messages {
+		if said.Role == provider.RoleAssistant && said.Turn == m.Turn && said.At.Equal(m.At) {
+			return provider.Message{}, false
+		}
+	}
+	return m, m.Content != "" || len(m.Thinking) > 0
+}
+
+// toolMessage is the result of a call.
+func toolMessage(c provider.ToolCall, text string, failed bool, turn string) provider.Message {
+	return provider.Message{
+		Role: provider.RoleTool, Content: text, ToolCallID: c.ID, ToolName: c.Name, Failed: failed,
+		At: time.Now().UTC(), Turn: turn,
+	}
+}
+
+// wellFormed returns messages that were stored as a model takes them.
+func wellFormed(messages []provider.Message) []provider.Message { return paired(sinceUser(messages)) }
+
+// sinceUser leaves out what comes before the first message of the user: a store that forgets the oldest messages may
+// have left the end of an answer.
+func sinceUser(messages []provider.Message) []provider.Message {
+	if i := slices.IndexFunc(messages, isUser); i >= 0 {
+		return messages[i:]
+	}
+	return nil
+}
+
+// paired returns messages with every tool call followed by its result and every result behind its call, and without
+// those that say nothing.
+func paired(messages []provider.Message) []provider.Message {
+	out := make([]provider.Message, 0, len(messages))
+	for i := 0; i < len(messages); {
+		m := messages[i]
+		i++
+		switch {
+		case m.Role == provider.RoleUser:
+			out = append(out, m)
+		case m.Role != provider.RoleAssistant: // a result without its call
+		default:
+			if m.Interrupted {
+				m.Thinking = nil // a thought that was cut off has no signature, and its model would not take it back
+			}
+			results := make(map[string]provider.Message)
+			for ; i < len(messages) && messages[i].Role == provider.RoleTool; i++ {
+				results[messages[i].ToolCallID] = messages[i]
+			}
+			if strings.TrimSpace(m.Content) != "" || len(m.ToolCalls) > 0 {
+				out = append(out, m)
+			}
+			for _, c := range m.ToolCalls {
+				result, ok := results[c.ID]
+				if !ok {
+					result = toolMessage(c, noteUnknown, true, m.Turn)
+				}
+				out = append(out, result)
+			}
+		}
+	}
+	return out
+}

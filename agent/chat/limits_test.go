@@ -1,0 +1,118 @@
+package chat
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+// forever asks for a tool again and again.
+func forever(r *rig) {
+	r.model.name = "forever"
+	r.model.steps = nil
+	r.model.add(say([]string{"Again. "}, tool("c", "look", "{}")))
+	r.tools.set("look", returns("x"))
+}
+
+func TestEachLimitEndsTheTurnWithAWholeTranscript(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits   Limits
+		requests int
+		ran      int
+		says     string
+	}{
+		"iterations": {Limits{Iterations: 3}, 3, 2, "3 requests"},
+		"tool calls": {Limits{ToolCalls: 4}, 5, 4, "4 tool calls"},
+		"tokens":     {Limits{Tokens: 40}, 3, 2, "45 tokens"},
+		"defaults":   {Limits{}, 40, 39, "40 requests"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, c.limits)
+				forever(r)
+				reply, ev, err := r.ask(t.Context(), "go")
+				if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, c.says) {
+					t.Errorf("message %q", e.Message)
+				}
+				if n, ran := len(r.model.asked()), len(r.tools.called()); n != c.requests || ran != c.ran {
+					t.Errorf("%d requests and %d calls, want %d and %d", n, ran, c.requests, c.ran)
+				}
+				h := r.history()
+				if len(h) != 1+2*c.requests || h[len(h)-1] != "tool:not run: a limit of the turn was reached (c) failed" {
+					t.Errorf("history ends with %q", h[len(h)-1])
+				}
+				if last := reply.Calls[len(reply.Calls)-1]; last.Status != StatusFailed {
+					t.Errorf("last report %+v", last)
+				}
+				r.free()
+			})
+		})
+	}
+}
+
+func TestTokensOfAProviderThatReportsNoneAreEstimated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Limits{Tokens: 1000}, func(_ context.Context, _ provider.Request, _ func(provider.Delta)) (provider.Answer, error) {
+			return provider.Answer{Message: provider.Message{ToolCalls: []provider.ToolCall{tool("c", "look", `{"a":"`+strings.Repeat("x", 8000)+`"}`)}}}, nil
+		})
+		r.tools.set("look", returns("x"))
+		reply, ev, err := r.ask(t.Context(), "go")
+		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "tokens") {
+			t.Errorf("message %q", e.Message)
+		}
+		if reply.Usage != (provider.Usage{}) {
+			t.Errorf("usage %+v was made up", reply.Usage)
+		}
+	})
+}
+
+func TestTimeOfATurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Limits{Turn: time.Minute}, hang("I think", nil))
+		began := time.Now()
+		_, ev, err := r.ask(t.Context(), "go")
+		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "1m0s") {
+			t.Errorf("message %q", e.Message)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("took %v", took)
+		}
+		r.wantHistory("user:go", "assistant:I think interrupted")
+		r.free()
+	})
+}
+
+func TestTimeOfATurnWhileAToolRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Limits{}, use(tool("c", "look", "{}")))
+		r.tools.set("look", func(ctx context.Context, _ ToolRequest) (ToolOutcome, error) {
+			<-ctx.Done()
+			return ToolOutcome{}, ctx.Err()
+		})
+		_, ev, err := r.ask(t.Context(), "go")
+		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "10m0s") {
+			t.Errorf("message %q", e.Message)
+		}
+		r.wantHistory("user:go", "assistant: [c]", "tool:interrupted; whether it ran is not known (c) failed")
+	})
+}
+
+func TestTurnsOfAPod(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reached := make(chan struct{})
+		r := newRig(t, Limits{MaxTurns: 1}, hang("", reached))
+		ctx, abort := context.WithCancelCause(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _, _, _ = r.ask(ctx, "one") }()
+		<-reached
+		_, ev, err := r.ask(t.Context(), "two")
+		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "as many turns") {
+			t.Errorf("message %q", e.Message)
+		}
+		abort(ErrAborted)
+		<-ended
+	})
+}

@@ -1,0 +1,161 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	leaseTime  = 15 * time.Second // how long a pod that dies keeps its conversations from others
+	renewEvery = 5 * time.Second
+	renewAgain = time.Second // after the store failed
+
+	// How long a turn pauses before it looks again whether its conversation is free, or asks again a store that failed:
+	// first, and at most. The pause doubles in between.
+	firstPause = 50 * time.Millisecond
+	maxPause   = 500 * time.Millisecond
+
+	// storeTime bounds each write to the store, further tries included. What has been said is stored also when the turn
+	// was ended from outside, so writes do not end with the turn's context.
+	storeTime = 5 * time.Second
+)
+
+// storing returns the context of one write.
+func storing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+}
+
+// lock is a conversation that is this turn's alone.
+type lock struct {
+	registry.Turn
+	visitor *visitor
+	since   time.Time // not after the lease began
+}
+
+// acquire waits for the conversation. It fails with an *Error or with the cause of ctx; then nothing is held.
+func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, e.limits.Wait, errWaited)
+	defer cancel()
+	v, err := e.gates.enter(ctx, key, e.closing)
+	if err != nil {
+		return nil, failure(ctx, e.limits, err)
+	}
+	l, err := e.begin(ctx, v)
+	if err != nil {
+		v.leave()
+		return nil, failure(ctx, e.limits, err)
+	}
+	v.waited()
+	return l, nil
+}
+
+// begin takes the turn in the store. While another pod has it, it asks again and again: an end is not announced.
+func (e *Engine) begin(ctx context.Context, v *visitor) (*lock, error) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		since := time.Now()
+		turn, err := e.tryBegin(ctx, v.key)
+		if err == nil {
+			return &lock{Turn: turn, visitor: v, since: since}, nil
+		}
+		if !errors.Is(err, registry.CodeBusy) {
+			return nil, err
+		}
+		if err := v.wait(); err != nil {
+			return nil, err
+		}
+		if left := registry.AsError(err).RetryAfter; left > 0 {
+			pause = min(pause, left)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-e.closing:
+			timer.Stop()
+			return nil, draining()
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// tryBegin asks the store once. It is not interrupted: a turn that was begun without anybody knowing would keep the
+// conversation from everybody for the time of its lease.
+func (e *Engine) tryBegin(ctx context.Context, key registry.Key) (registry.Turn, error) {
+	if ctx.Err() != nil {
+		return registry.Turn{}, context.Cause(ctx)
+	}
+	once, cancel := storing(ctx)
+	defer cancel()
+	turn, err := e.store.BeginTurn(once, key, leaseTime)
+	if err == nil && ctx.Err() != nil {
+		e.end(ctx, turn)
+		return registry.Turn{}, context.Cause(ctx)
+	}
+	return turn, err
+}
+
+// end gives the turn back. If that fails, its lease lapses.
+func (e *Engine) end(ctx context.Context, turn registry.Turn) {
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	if err := e.store.EndTurn(ctx, turn); err != nil && !errors.Is(err, registry.ErrTurnLost) {
+		e.log.Warn("turn not given back", "tenant", turn.Key.Tenant, "session", turn.Key.Session, "error", err)
+	}
+}
+
+// renew keeps the turn until stop is called, which waits for it. If the turn is lost, or could not be renewed before
+// its lease lapsed, it calls lost with the reason.
+func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := e.keepRenewing(ctx, l); err != nil {
+			lost(err)
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// keepRenewing returns nil when ctx has ended, and otherwise how the turn was lost.
+func (e *Engine) keepRenewing(ctx context.Context, l *lock) error {
+	lapses := l.since.Add(leaseTime)
+	timer := time.NewTimer(renewEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		asked := time.Now()
+		err := e.renewOnce(ctx, l.Turn, lapses)
+		switch {
+		case err == nil:
+			lapses = asked.Add(leaseTime)
+			timer.Reset(renewEvery)
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, registry.ErrTurnLost):
+			return registry.ErrTurnLost
+		case !time.Now().Before(lapses):
+			return errLapsed
+		default:
+			e.log.Warn("turn not renewed", "tenant", l.Key.Tenant, "session", l.Key.Session, "error", err)
+			timer.Reset(min(renewAgain, time.Until(lapses)))
+		}
+	}
+}
+
+func (e *Engine) renewOnce(ctx context.Context, turn registry.Turn, lapses time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, lapses)
+	defer cancel()
+	return e.store.RenewTurn(ctx, turn, leaseTime)
+}

@@ -1,0 +1,112 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+// loop is what all turns have in common: model, tool calls, model again, until the model has nothing left to ask for.
+// Only its own goroutine touches it; calls that run side by side report to it.
+type loop struct {
+	limits  Limits
+	log     *slog.Logger
+	model   provider.Model
+	tools   Tools
+	own     map[string]bool // names of tools the caller runs
+	base    provider.Request
+	out     *emitter
+	journal journal
+	turn    string
+	format  Format
+	debug   bool
+
+	leftOut bool // it has been logged that some tools are not told of
+
+	history []provider.Message
+	given   int // how many of history came from a caller, whose text is sent as it is
+
+	said   strings.Builder // all that was streamed
+	calls  []CallReport
+	usage  provider.Usage
+	tokens int // what counts against Limits.Tokens
+	stop   provider.StopReason
+	handed []provider.ToolCall // calls of the caller's own tools: the turn ended with them
+}
+
+// run returns when the model has said its last word, or why it did not come to that. What was said is in the journal
+// by then, also if ctx has ended.
+func (l *loop) run(ctx context.Context) error {
+	for n := 1; ; n++ {
+		listed, err := l.tools.List(ctx)
+		if err != nil {
+			return fmt.Errorf("list the tools: %w", err)
+		}
+		answer, err := l.generate(ctx, listed)
+		if err != nil {
+			return err
+		}
+		calls := answer.ToolCalls
+		if l.handed = l.ownCalls(calls); len(l.handed) > 0 {
+			return nil
+		}
+		if err := l.keep(ctx, answer); err != nil || len(calls) == 0 {
+			return err
+		}
+		if err := l.exceeded(n, len(calls)); err != nil {
+			return l.decline(ctx, calls, listed, err)
+		}
+		if err := l.callAll(ctx, calls, listed); err != nil {
+			return err
+		}
+	}
+}
+
+// keep adds messages to the conversation. A message that says nothing is none.
+func (l *loop) keep(ctx context.Context, messages ...provider.Message) error {
+	if m := messages[0]; m.Role == provider.RoleAssistant && m.Content == "" && len(m.ToolCalls) == 0 && len(m.Thinking) == 0 {
+		return nil
+	}
+	if err := l.journal.add(ctx, messages...); err != nil {
+		return err
+	}
+	l.history = append(l.history, messages...)
+	return nil
+}
+
+// exceeded reports the limit that keeps the calls of the n-th answer from running. A turn that must end anyway runs
+// none of them: nobody would read their results.
+func (l *loop) exceeded(n, calls int) *Error {
+	fail := func(format string, args ...any) *Error {
+		return &Error{Code: CodeAgent, Message: fmt.Sprintf(format, args...) + " What was said until then is kept; ask again to go on."}
+	}
+	switch {
+	case n >= l.limits.Iterations:
+		return fail("The turn was stopped: it took %d requests to the model, which is the limit of one turn.", n)
+	case len(l.calls)+calls > l.limits.ToolCalls:
+		return fail("The turn was stopped: it asked for more than %d tool calls, which is the limit of one turn.", l.limits.ToolCalls)
+	case l.tokens >= l.limits.Tokens:
+		return fail("The turn was stopped: it used %d tokens; the limit of one turn is %d.", l.tokens, l.limits.Tokens)
+	default:
+		return nil
+	}
+}
+
+// ownCalls returns the calls of tools the caller runs.
+func (l *loop) ownCalls(calls []provider.ToolCall) []provider.ToolCall {
+	var own []provider.ToolCall
+	for _, c := range calls {
+		if l.own[c.Name] {
+			own = append(own, c)
+		}
+	}
+	return own
+}
+
+// reply tells how the turn went so far.
+func (l *loop) reply() Reply {
+	return Reply{Turn: l.turn, FullResponse: l.said.String(), Calls: l.calls, Usage: l.usage, Stop: l.stop}
+}

@@ -1,0 +1,79 @@
+package chat
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+const (
+	maxTools = 126 // told to a model in one request; the vendors take 128
+	maxNamed = 20  // of those left out, in the log
+)
+
+// request returns what the model is asked next: the conversation as far as it fits, and the tools there are now. Of a
+// tool the caller runs and one of the same name that is listed, the caller's counts. The caller's own tools always go
+// along; of the others the first ones that fit.
+func (l *loop) request(listed []ListedTool) provider.Request {
+	r := l.base
+	r.Tools = slices.Clone(l.base.Tools)
+	r.Tools = append(r.Tools, l.fitting(listed)...)
+	messages := slices.Clone(l.history)
+	marked := false
+	for i := l.given; i < len(messages); i++ {
+		if m := &messages[i]; m.Role == provider.RoleTool {
+			m.Content, marked = asData(m.ToolName, m.Content), true
+		}
+	}
+	if marked || len(r.Tools) > len(l.base.Tools) {
+		r.System = strings.TrimPrefix(r.System+"\n\n"+dataNote, "\n\n")
+	}
+	if l.given > 0 {
+		messages = paired(messages) // which begins as its caller says
+	} else {
+		messages = wellFormed(messages)
+	}
+	// Whatever tools take, there is room for messages, or the newest of them would be emptied.
+	room := max(l.limits.ContextTokens-estimateFixed(r), l.limits.ContextTokens/4)
+	r.Messages = trim(messages, room)
+	return r
+}
+
+// fitting returns the tools of listed that a model is told of beside the caller's own: the first ones, as far as there is
+// room. What is left out is in the log, once a turn.
+func (l *loop) fitting(listed []ListedTool) []provider.Tool {
+	count, size := len(l.base.Tools), 0
+	for _, t := range l.base.Tools {
+		size += toolSize(t)
+	}
+	var fit []provider.Tool
+	var left []string
+	for _, t := range listed {
+		switch more := toolSize(t.Tool); {
+		case l.own[t.Name]:
+		case count >= maxTools || size+more > l.limits.ContextTokens*bytesPerToken/2:
+			left = append(left, t.Name)
+		default:
+			fit = append(fit, t.Tool)
+			count, size = count+1, size+more
+		}
+	}
+	if len(left) > 0 && !l.leftOut {
+		l.leftOut = true
+		l.log.Warn("a model is not told of all tools", "turn", l.turn, "told", count, "left_out", len(left),
+			"names", left[:min(len(left), maxNamed)])
+	}
+	return fit
+}
+
+// debugPrompt shows what is sent to the model.
+func debugPrompt(r provider.Request) Event {
+	messages := r.Messages
+	if r.System != "" {
+		messages = append([]provider.Message{{Role: provider.RoleSystem, Content: r.System}}, messages...)
+	}
+	return Event{
+		Type: EventDebugPrompt, Messages: slices.Clone(messages), EstimatedTokens: estimateFixed(r) + estimateAll(r.Messages),
+	}
+}

@@ -1,0 +1,90 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+// manyTools lists tools of this many bytes each.
+func manyTools(n, size int) []ListedTool {
+	listed := make([]ListedTool, n)
+	for i := range listed {
+		name := fmt.Sprintf("tool_%04d", i)
+		listed[i].Tool = provider.Tool{
+			Name: name, Description: strings.Repeat("d", size-len(name)-len(`{"type":"object"}`)), Parameters: json.RawMessage(`{"type":"object"}`),
+		}
+	}
+	return listed
+}
+
+func TestToolsOfARequestAreBounded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		own, listed, size int // tools, and bytes of each
+		told, left        int
+	}{
+		"few":                {0, 126, 100, 126, 0},
+		"too many":           {0, 500, 100, 126, 374},
+		"with own":           {100, 50, 100, 126, 24},
+		"own only":           {130, 5, 100, 130, 5},
+		"too long":           {0, 100, 4000, 50, 50}, // half of 100,000 tokens of four bytes
+		"too long with own":  {10, 100, 4000, 50, 60},
+		"own alone too long": {60, 10, 4000, 60, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			l := &loop{limits: Limits{}.withDefaults(), log: slog.New(slog.NewTextHandler(&log, nil)), own: make(map[string]bool)}
+			for _, o := range manyTools(tt.own, tt.size) {
+				o.Name = "own" + o.Name[4:] // one byte less, so that the sizes above are not hit exactly
+				l.own[o.Name] = true
+				l.base.Tools = append(l.base.Tools, o.Tool)
+			}
+			listed := manyTools(tt.listed, tt.size)
+			l.history = []provider.Message{user("go")}
+			for range 2 {
+				r := l.request(listed)
+				if len(r.Tools) != tt.told {
+					t.Fatalf("%d tools told, want %d", len(r.Tools), tt.told)
+				}
+				if tt.told > tt.own && (r.Tools[tt.own].Name != listed[0].Name || r.Tools[tt.told-1].Name != listed[tt.told-tt.own-1].Name) {
+					t.Error("the nearest tools are not told")
+				}
+			}
+			if lines := strings.Count(log.String(), "\n"); lines != min(tt.left, 1) || tt.left > 0 && !strings.Contains(log.String(), fmt.Sprint("left_out=", tt.left)) {
+				t.Errorf("%d left out; the log says %s", tt.left, log.String())
+			}
+		})
+	}
+}
+
+// TestToolsDoNotEmptyTheNewestResult has tools, and a prompt, that are longer than all of a request should be.
+func TestToolsDoNotEmptyTheNewestResult(t *testing.T) {
+	l := &loop{limits: Limits{ContextTokens: 20_000}.withDefaults(), log: slog.New(slog.DiscardHandler), own: make(map[string]bool), given: 1}
+	for _, o := range manyTools(30, 4000) {
+		l.base.Tools = append(l.base.Tools, o.Tool)
+		l.own[o.Name] = true
+	}
+	result := strings.Repeat("r", 6_000)
+	for i := range 5 {
+		c := tool(fmt.Sprint("c", i), "look", "{}")
+		l.history = append(l.history, user(result), assistant("", c), toolMessage(c, result, false, ""))
+	}
+	sent := l.request(nil).Messages
+	if last := sent[len(sent)-1]; last.Role != provider.RoleTool || !strings.Contains(last.Content, result) {
+		t.Errorf("the newest result is %.80q", last.Content)
+	}
+}
+
+// TestMadeUpCallIDsAreShort: OpenAI takes 40 characters.
+func TestMadeUpCallIDsAreShort(t *testing.T) {
+	for _, c := range storable([]provider.ToolCall{{Name: "a"}, {Name: "b", ID: "x"}, {Name: "c", ID: "x"}}) {
+		if c.ID == "" || len(c.ID) > 40 {
+			t.Errorf("id %q", c.ID)
+		}
+	}
+}

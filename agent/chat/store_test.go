@@ -1,0 +1,155 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// faulty is the store in memory, reached as if over a network: every operation can be made to fail or to hang, and one
+// whose context has ended fails.
+type faulty struct {
+	*registry.Memory
+
+	mu    sync.Mutex
+	fault func(ctx context.Context, op string) error // asked before each operation, outside the lock
+	asked int                                        // operations
+	saves int                                        // drafts saved
+	last  registry.Turn                              // that began
+}
+
+var _ registry.ConversationStore = (*faulty)(nil)
+
+func newFaulty() *faulty { return &faulty{Memory: registry.NewMemory(registry.MemoryOptions{})} }
+
+// fails is the fault of one operation.
+func (s *faulty) fails(ctx context.Context, op string) error {
+	s.mu.Lock()
+	s.asked++
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if err := fault(ctx, op); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return registry.StoreUnavailable(op, err)
+	}
+	return nil
+}
+
+func (s *faulty) setFault(f func(ctx context.Context, op string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+func (s *faulty) operations() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+func (s *faulty) BeginTurn(ctx context.Context, key registry.Key, lease time.Duration) (registry.Turn, error) {
+	if err := s.fails(ctx, "begin"); err != nil {
+		return registry.Turn{}, err
+	}
+	turn, err := s.Memory.BeginTurn(ctx, key, lease)
+	if err == nil {
+		s.mu.Lock()
+		s.last = turn
+		s.mu.Unlock()
+	}
+	return turn, err
+}
+
+func (s *faulty) RenewTurn(ctx context.Context, t registry.Turn, lease time.Duration) error {
+	if err := s.fails(ctx, "renew"); err != nil {
+		return err
+	}
+	return s.Memory.RenewTurn(ctx, t, lease)
+}
+
+func (s *faulty) EndTurn(ctx context.Context, t registry.Turn) error {
+	if err := s.fails(ctx, "end"); err != nil {
+		return err
+	}
+	return s.Memory.EndTurn(ctx, t)
+}
+
+func (s *faulty) AppendMessages(ctx context.Context, t registry.Turn, messages ...json.RawMessage) (int, error) {
+	if err := s.fails(ctx, "append"); err != nil {
+		return 0, err
+	}
+	return s.Memory.AppendMessages(ctx, t, messages...)
+}
+
+func (s *faulty) SaveDraft(ctx context.Context, t registry.Turn, draft json.RawMessage) error {
+	if err := s.fails(ctx, "draft"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.saves++
+	s.mu.Unlock()
+	return s.Memory.SaveDraft(ctx, t, draft)
+}
+
+func (s *faulty) TruncateMessages(ctx context.Context, t registry.Turn, n int) error {
+	if err := s.fails(ctx, "truncate"); err != nil {
+		return err
+	}
+	return s.Memory.TruncateMessages(ctx, t, n)
+}
+
+func (s *faulty) SetTitle(ctx context.Context, t registry.Turn, title string) error {
+	if err := s.fails(ctx, "title"); err != nil {
+		return err
+	}
+	return s.Memory.SetTitle(ctx, t, title)
+}
+
+func (s *faulty) Conversation(ctx context.Context, key registry.Key) (registry.Conversation, error) {
+	if err := s.fails(ctx, "read"); err != nil {
+		return registry.Conversation{}, err
+	}
+	return s.Memory.Conversation(ctx, key)
+}
+
+func (s *faulty) CountMessages(ctx context.Context, key registry.Key) (int, error) {
+	if err := s.fails(ctx, "count"); err != nil {
+		return 0, err
+	}
+	return s.Memory.CountMessages(ctx, key)
+}
+
+// put stores messages and a draft as a pod that was killed left them: with a turn that is still held. A turn that is under
+// way has lost the conversation.
+func (s *faulty) put(key registry.Key, draft any, messages ...any) {
+	ctx := context.Background()
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	_ = s.Memory.EndTurn(ctx, last) // refused if it has ended
+	turn, err := s.Memory.BeginTurn(ctx, key, leaseTime)
+	must(err)
+	for _, m := range messages {
+		raw, err := json.Marshal(m)
+		must(err)
+		_, err = s.Memory.AppendMessages(ctx, turn, raw)
+		must(err)
+	}
+	if draft != nil {
+		raw, err := json.Marshal(draft)
+		must(err)
+		must(s.Memory.SaveDraft(ctx, turn, raw))
+	}
+}

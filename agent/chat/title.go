@@ -1,0 +1,56 @@
+package chat
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+const titleLimit = 60 // characters
+
+// titleOf makes a title of how the conversation began. Asking the model for one would cost a request, its tokens and its
+// time in every conversation, and could fail; what people recognise a conversation by is what they said first.
+func titleOf(messages []provider.Message) string {
+	for _, m := range messages {
+		if m.Role == provider.RoleUser {
+			for line := range strings.Lines(clean(m.Content)) {
+				if words := strings.Fields(line); len(words) > 0 {
+					return shorten(words)
+				}
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+// shorten joins as many words as fit. A first word that does not fit is cut.
+func shorten(words []string) string {
+	title := strings.Join(words, " ")
+	if utf8.RuneCountInString(title) <= titleLimit {
+		return title
+	}
+	runes := []rune(title)[:titleLimit]
+	if i := strings.LastIndexByte(string(runes), ' '); i > 0 {
+		return string(runes)[:i] + "…"
+	}
+	return string(runes[:titleLimit-1]) + "…" // the ellipsis is the last character
+}
+
+// name gives a conversation that has none a title. A failure costs the title only.
+func (t *turn) name(ctx context.Context) string {
+	title := titleOf(t.loop.history)
+	if title == "" {
+		return ""
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	if err := t.engine.store.SetTitle(ctx, t.lock.Turn, title); err != nil {
+		t.engine.log.Warn("title not stored", "session", t.ask.Key.Session, "error", err)
+		return ""
+	}
+	t.loop.out.send(Event{Type: EventTitle, Title: title})
+	return title
+}

@@ -1,0 +1,34 @@
+package chat
+
+import (
+	"context"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Transcript implements Agent. While a turn is under way its last message may be what is just being said. The error is an
+// *registry.Error.
+func (e *Engine) Transcript(ctx context.Context, key registry.Key) (Transcript, error) {
+	if err := key.Validate(); err != nil {
+		return Transcript{}, err
+	}
+	c, err := e.store.Conversation(ctx, key)
+	if err != nil {
+		return Transcript{}, err
+	}
+	t := Transcript{Title: c.Title, Busy: c.Busy, Messages: decode(c.Messages, e.log)}
+	if !c.Busy {
+		t.Messages = append(t.Messages, mend(t.Messages, c.Draft)...)
+	} else if m, ok := draftOf(t.Messages, c.Draft); ok {
+		t.Messages = append(t.Messages, m)
+	}
+	return t, nil
+}
+
+// CountMessages implements Agent. The error is an *registry.Error.
+func (e *Engine) CountMessages(ctx context.Context, key registry.Key) (int, error) {
+	if err := key.Validate(); err != nil {
+		return 0, err
+	}
+	return e.store.CountMessages(ctx, key)
+}

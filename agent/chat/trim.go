@@ -1,0 +1,80 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+const (
+	messageTokens = 4 // what a message costs beside its text
+	bytesPerToken = 4 // about
+)
+
+// estimate returns about how many tokens a message is. Four bytes a token is near enough for a limit that leaves room, and
+// the same for every model.
+func estimate(m provider.Message) int {
+	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName)
+	for _, t := range m.Thinking {
+		n += len(t.Text) + len(t.Signature) + len(t.Redacted)
+	}
+	for _, c := range m.ToolCalls {
+		n += len(c.ID) + len(c.Name) + len(c.Args)
+	}
+	return messageTokens + n/bytesPerToken
+}
+
+// estimateAll returns about how many tokens messages are.
+func estimateAll(messages []provider.Message) int {
+	n := 0
+	for _, m := range messages {
+		n += estimate(m)
+	}
+	return n
+}
+
+// estimateFixed returns about how many tokens a request has before any message.
+func estimateFixed(r provider.Request) int {
+	n := len(r.System)
+	for _, t := range r.Tools {
+		n += toolSize(t)
+	}
+	return n / bytesPerToken
+}
+
+// toolSize returns how many bytes a tool is told in.
+func toolSize(t provider.Tool) int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
+
+// trim returns what fits of well-formed messages into about limit tokens. The oldest groups go first, each whole: what
+// the user said with all that followed. The newest group stays; if it is still too long, its oldest tool results are
+// replaced by notes. What is too long even then is left to the model to refuse.
+func trim(messages []provider.Message, limit int) []provider.Message {
+	total := estimateAll(messages)
+	for total > limit {
+		next := slices.IndexFunc(messages[min(1, len(messages)):], isUser) + 1
+		if next == 0 {
+			break
+		}
+		total -= estimateAll(messages[:next])
+		messages = messages[next:]
+	}
+	if total <= limit {
+		return messages
+	}
+	messages = slices.Clone(messages)
+	for i, m := range messages {
+		if total <= limit {
+			break
+		}
+		short := m
+		short.Content = fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
+		if m.Role == provider.RoleTool && len(short.Content) < len(m.Content) {
+			total += estimate(short) - estimate(m)
+			messages[i] = short
+		}
+	}
+	return messages
+}
+
+func isUser(m provider.Message) bool { return m.Role == provider.RoleUser }

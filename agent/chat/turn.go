@@ -1,0 +1,152 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// turn is one Ask that has its conversation.
+type turn struct {
+	engine  *Engine
+	ask     Ask
+	lock    *lock
+	journal *storeJournal
+	loop    *loop
+	title   string // of the conversation
+}
+
+// Ask implements Agent. The model is the first there is. A conversation that is not free is waited for; a turn is refused,
+// with nothing stored, when its conversation does not get free, when too many wait already, when the pod runs as many
+// turns as it may, and when it stops.
+func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error) {
+	out, began := newEmitter(emit), time.Now()
+	a.Content = strings.ToValidUTF8(a.Content, "\uFFFD")
+	if err := a.check(); err != nil {
+		return Reply{}, out.conclude("", err)
+	}
+	leave, err := e.admit()
+	if err != nil {
+		return Reply{}, out.conclude("", err)
+	}
+	defer leave()
+	ctx, cancel := e.within(ctx)
+	defer cancel(nil)
+	l, err := e.acquire(ctx, a.Key)
+	if err != nil {
+		return Reply{}, out.conclude("", err)
+	}
+	defer l.visitor.leave() // after the last event: no other turn of this conversation speaks before it
+	reply, err := e.answer(ctx, cancel, a, l, out)
+	reply.Duration = time.Since(began)
+	return reply, out.conclude(reply.FullResponse, err)
+}
+
+func (a Ask) check() error {
+	if err := a.Key.Validate(); err != nil {
+		return &Error{Code: CodeAgent, Message: registry.AsError(err).Message, Cause: err}
+	}
+	if !a.Regenerate && strings.TrimSpace(a.Content) == "" {
+		return &Error{Code: CodeEmptyContent, Message: "The message is empty. Say something."}
+	}
+	return nil
+}
+
+// answer runs the turn whose lock is held, and gives the lock back before anybody hears that the turn has ended: whoever
+// hears it may ask again at once.
+func (e *Engine) answer(ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, out *emitter) (Reply, error) {
+	defer e.end(ctx, l.Turn)
+	defer e.renew(l, cancel)()
+	ctx, stop := context.WithTimeoutCause(ctx, e.limits.Turn, errTurnTime)
+	defer stop()
+	t := e.newTurn(a, l, out)
+	began, info := time.Now(), TurnInfo{
+		Turn: t.loop.turn, Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Model: t.loop.model.Name(),
+	}
+	e.activity.TurnStarted(info)
+	err := guarded(t.loop, func() error { return t.run(ctx) })
+	reply := t.loop.reply()
+	reply.MessageCount, reply.Title = t.journal.count, t.title
+	reply.Duration = time.Since(began)
+	if err != nil {
+		err = failure(ctx, e.limits, err)
+		e.log.Info("turn ended early", "turn", reply.Turn, "session", a.Key.Session, "error", err)
+	}
+	e.activity.TurnFinished(info, endOf(reply, err))
+	return reply, err
+}
+
+func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
+	j := &storeJournal{store: e.store, turn: l.Turn}
+	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
+		limits: e.limits, log: e.log, model: e.models[0], out: out, journal: j, turn: uuid.NewString(),
+		format: a.Format, debug: a.Debug, base: provider.Request{System: e.system},
+		tools: e.open(agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}),
+	}}
+}
+
+// run is the turn from the user's message to the title.
+func (t *turn) run(ctx context.Context) error {
+	c, err := t.engine.store.Conversation(ctx, t.ask.Key)
+	if err != nil {
+		return fmt.Errorf("read the conversation: %w", err)
+	}
+	t.title, t.journal.count = c.Title, len(c.Messages)
+	t.loop.history = decode(c.Messages, t.engine.log)
+	if t.ask.Regenerate {
+		err = t.rewind(ctx, c)
+	} else {
+		said := provider.Message{Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn}
+		err = t.loop.keep(ctx, append(mend(t.loop.history, c.Draft), said)...)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.loop.run(ctx); err != nil {
+		return err
+	}
+	if t.title == "" {
+		t.title = t.name(ctx)
+	}
+	return nil
+}
+
+// rewind forgets everything after the last user message.
+func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
+	keep := 0
+	for i := range c.Messages {
+		if m := decode(c.Messages[i:i+1], t.engine.log); len(m) == 1 && isUser(m[0]) {
+			keep = i + 1
+		}
+	}
+	if keep == 0 {
+		return &Error{Code: CodeNoUserMessage, Message: "There is nothing to answer again: the conversation has no message of a user."}
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	if err := t.engine.store.TruncateMessages(ctx, t.lock.Turn, keep); err != nil {
+		return fmt.Errorf("forget the former answer: %w", err)
+	}
+	t.journal.count = keep
+	t.loop.history = decode(c.Messages[:keep], t.engine.log)
+	return nil
+}
+
+// guarded turns a panic of a model, or of this package, into an error: the lock is given back and the process lives.
+func guarded(l *loop, run func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("panic in a turn", "turn", l.turn, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("turn panicked: %v", p)
+		}
+	}()
+	return run()
+}

@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// ContextKind says who takes part in an agent session.
+type ContextKind string
+
+// The kinds. The empty kind means ContextMain.
+const (
+	ContextMain      ContextKind = "main"            // one trusted person
+	ContextGroup     ContextKind = "group"           // more people than the device's owner
+	ContextSandboxed ContextKind = "group sandboxed" // as before, with its local tools in a sandbox
+)
+
+// SessionContext is what a tool may know of the agent session it is made for. Any field may be empty.
+type SessionContext struct {
+	Key       registry.Key   // the conversation, and the session of the device it is held with, if there is one
+	Stateless bool           // the caller keeps the conversation: Key is only the session whose tools join in
+	Caller    guard.Identity // who is asking
+	AgentID   string
+	Channel   string // the door the messages come through
+	Workspace string // directory of the session's files
+	Kind      ContextKind
+}
+
+// Factory makes the tools of one agent session. It may return none: the capability is absent there. It is safe for
+// concurrent use, and so are the tools it returns.
+type Factory func(SessionContext) []Tool
+
+// Registration is what a plug-in, or the gateway itself, contributes.
+type Registration struct {
+	Names    []string // of the tools Make may make
+	Make     Factory
+	Optional bool // making fewer tools than announced is nothing to be told of
+}
+
+// Toolbox is the local tools there may be. It is immutable, and safe for concurrent use.
+type Toolbox struct {
+	makers []Registration
+	maker  map[string]int // by name of a tool
+}
+
+// NewToolbox returns a toolbox of all that is registered. A name that is malformed or registered twice is an error, as is a
+// registration without names or factory.
+func NewToolbox(regs ...Registration) (*Toolbox, error) {
+	t := &Toolbox{maker: make(map[string]int)}
+	for _, r := range regs {
+		if r.Make == nil || len(r.Names) == 0 {
+			return nil, errors.New("agent: a registration needs names and a factory")
+		}
+		r.Names = slices.Clone(r.Names)
+		for _, name := range r.Names {
+			if !registry.ValidToolName(name) {
+				return nil, fmt.Errorf("agent: no tool can have the name %q", name)
+			}
+			if t.Has(name) {
+				return nil, fmt.Errorf("agent: the tool %q is registered twice", name)
+			}
+			t.maker[name] = len(t.makers)
+		}
+		t.makers = append(t.makers, r)
+	}
+	return t, nil
+}
+
+// Select returns a toolbox with the named tools only: tools are enabled by name. An unknown name is an error.
+func (t *Toolbox) Select(names ...string) (*Toolbox, error) {
+	enabled := make(map[string]int, len(names))
+	for _, name := range names {
+		maker, ok := t.maker[name]
+		if !ok {
+			return nil, fmt.Errorf("agent: there is no built-in tool %q; there are: %s", name, strings.Join(t.Names(), ", "))
+		}
+		enabled[name] = maker
+	}
+	return &Toolbox{makers: t.makers, maker: enabled}, nil
+}
+
+// Has reports whether a tool of this name may be made.
+func (t *Toolbox) Has(name string) bool {
+	_, ok := t.maker[name]
+	return ok
+}
+
+// Names returns the names of all tools that may be made, in order.
+func (t *Toolbox) Names() []string { return slices.Sorted(maps.Keys(t.maker)) }
+
+// Specs returns the tools a session gets of which nothing is known, in order of name: what listings of the whole gateway show.
+func (t *Toolbox) Specs() []registry.ToolSpec {
+	tools, _ := t.For(SessionContext{}) // what is wrong with a factory is told where its tools are to be used
+	specs := make([]registry.ToolSpec, len(tools))
+	for i, tool := range tools {
+		specs[i] = tool.Spec()
+	}
+	return specs
+}
+
+// For makes the tools of an agent session, in order of name. What is wrong (a factory that panics, makes a tool it did not
+// announce, or, unless it is optional, fewer than it announced) is left out and told by the error; the others are good.
+func (t *Toolbox) For(sc SessionContext) ([]Tool, error) {
+	var made []Tool
+	var errs []error
+	for i := range t.makers {
+		tools, err := t.make(i, sc)
+		made, errs = append(made, tools...), append(errs, err)
+	}
+	slices.SortFunc(made, func(a, b Tool) int { return strings.Compare(a.Spec().Name, b.Spec().Name) })
+	return made, errors.Join(errs...)
+}
+
+// find makes the one tool of that name, nil if the session has none. The error is for the log.
+func (t *Toolbox) find(sc SessionContext, name string) (Tool, error) {
+	i, ok := t.maker[name]
+	if !ok {
+		return nil, nil
+	}
+	tools, err := t.make(i, sc)
+	for _, tool := range tools {
+		if tool.Spec().Name == name {
+			return tool, err
+		}
+	}
+	return nil, err
+}
+
+// make has one registration make its tools, and keeps those that are announced and enabled.
+func (t *Toolbox) make(i int, sc SessionContext) (kept []Tool, err error) {
+	r := t.makers[i]
+	if !slices.ContainsFunc(r.Names, t.Has) {
+		return nil, nil
+	}
+	tools, err := callFactory(r, sc)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	missing := make(map[string]bool)
+	for _, name := range r.Names {
+		missing[name] = true
+	}
+	for _, tool := range tools {
+		spec, err := specOf(tool)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			continue
+		case !missing[spec.Name]:
+			errs = append(errs, fmt.Errorf("agent: the factory of %s made %q, which it did not announce or had made already",
+				strings.Join(r.Names, ", "), spec.Name))
+			continue
+		}
+		delete(missing, spec.Name)
+		if t.Has(spec.Name) {
+			kept = append(kept, madeTool{Tool: tool, spec: spec})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		if !r.Optional && t.Has(name) {
+			errs = append(errs, fmt.Errorf("agent: the factory of %q made no such tool", name))
+		}
+	}
+	return kept, errors.Join(errs...)
+}
+
+// callFactory turns a panic of a factory into an error: a session without the tool is better than none.
+func callFactory(r Registration, sc SessionContext) (tools []Tool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			tools, err = nil, fmt.Errorf("agent: the factory of %s panicked: %v", strings.Join(r.Names, ", "), p)
+		}
+	}()
+	return r.Make(sc), nil
+}
+
+// specOf returns the canonical specification of a tool.
+func specOf(tool Tool) (spec registry.ToolSpec, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("agent: a tool panicked when it was asked what it is: %v", p)
+		}
+	}()
+	switch made := tool.(type) {
+	case nil:
+		return spec, errors.New("agent: a factory made a nil tool")
+	case madeTool:
+		return made.spec, nil
+	}
+	if spec, err = tool.Spec().Normalize(); err != nil {
+		return spec, fmt.Errorf("agent: the tool %q: %w", spec.Name, err)
+	}
+	return spec, nil
+}
+
+// madeTool is a tool with its specification in canonical form.
+type madeTool struct {
+	Tool
+	spec registry.ToolSpec
+}
+
+// Spec implements Tool.
+func (t madeTool) Spec() registry.ToolSpec { return t.spec }

@@ -1,0 +1,92 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// names returns the names of tools.
+func names(tools []agent.Tool) []string {
+	var all []string
+	for _, t := range tools {
+		all = append(all, t.Spec().Name)
+	}
+	return all
+}
+
+func TestToolboxRefuses(t *testing.T) {
+	good := registration(says("a", ""), says("b", ""))
+	for name, tt := range map[string]struct {
+		regs []agent.Registration
+		says string
+	}{
+		"a name twice":        {[]agent.Registration{good, registration(says("b", ""))}, `"b" is registered twice`},
+		"a name twice in one": {[]agent.Registration{{Names: []string{"x", "x"}, Make: good.Make}}, `"x" is registered twice`},
+		"a bad name":          {[]agent.Registration{{Names: []string{"1x"}, Make: good.Make}}, `"1x"`},
+		"no name":             {[]agent.Registration{{Make: good.Make}}, "needs names"},
+		"no factory":          {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
+	} {
+		if _, err := agent.NewToolbox(tt.regs...); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestToolboxSelects(t *testing.T) {
+	all := toolbox(t, registration(says("b", ""), says("a", "")), registration(says("c", "")))
+	if got := all.Names(); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("names %v", got)
+	}
+	some, err := all.Select("c", "a", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := some.For(agent.SessionContext{})
+	if got := names(tools); err != nil || !slices.Equal(got, []string{"a", "c"}) || some.Has("b") || !all.Has("b") {
+		t.Errorf("selected %v, %v", got, err)
+	}
+	if specs := some.Specs(); len(specs) != 2 || specs[0].Name != "a" || string(specs[0].Parameters) != `{"type":"object"}` {
+		t.Errorf("specs %+v", specs)
+	}
+	if _, err := all.Select("a", "clock"); err == nil || !strings.Contains(err.Error(), `"clock"`) || !strings.Contains(err.Error(), "a, b, c") {
+		t.Errorf("unknown name: %v", err)
+	}
+	none, err := all.Select()
+	if err != nil || len(none.Names()) != 0 || len(none.Specs()) != 0 {
+		t.Errorf("nothing selected: %v, %v", none.Names(), err)
+	}
+}
+
+// What is wrong with one factory keeps nothing from the session but its own tools.
+func TestToolboxSurvivesFactories(t *testing.T) {
+	makes := func(tools ...agent.Tool) agent.Factory {
+		return func(agent.SessionContext) []agent.Tool { return tools }
+	}
+	for name, tt := range map[string]struct {
+		reg  agent.Registration
+		want []string
+		says string // empty: nothing to be told of
+	}{
+		"panics":            {agent.Registration{Names: []string{"x"}, Make: func(agent.SessionContext) []agent.Tool { panic("boom") }, Optional: true}, nil, "boom"},
+		"makes another":     {agent.Registration{Names: []string{"x"}, Make: makes(says("x", ""), says("y", ""))}, []string{"x"}, `"y"`},
+		"makes one twice":   {agent.Registration{Names: []string{"x"}, Make: makes(says("x", ""), says("x", ""))}, []string{"x"}, `"x"`},
+		"makes nil":         {agent.Registration{Names: []string{"x"}, Make: makes(nil, says("x", ""))}, []string{"x"}, "nil tool"},
+		"makes nonsense":    {agent.Registration{Names: []string{"x"}, Make: makes(localTool{ToolSpec: registry.ToolSpec{Name: "x", Parameters: []byte("[]")}})}, nil, "parameters"},
+		"makes none":        {agent.Registration{Names: []string{"x", "y"}, Make: makes(says("x", ""))}, []string{"x"}, `"y" made no such tool`},
+		"makes none, may":   {agent.Registration{Names: []string{"x", "y"}, Make: makes(says("x", "")), Optional: true}, []string{"x"}, ""},
+		"makes none at all": {agent.Registration{Names: []string{"x"}, Make: makes(), Optional: true}, nil, ""},
+	} {
+		tools, err := toolbox(t, tt.reg, registration(says("good", ""))).For(agent.SessionContext{})
+		want := append([]string{"good"}, tt.want...)
+		if got := names(tools); !slices.Equal(got, want) {
+			t.Errorf("%s: made %v, want %v", name, got, want)
+		}
+		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

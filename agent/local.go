@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"unicode/utf8"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// MaxLocalOutput bounds the output of a local tool, in bytes. Longer output loses its end, longer structured output is
+// left out.
+const MaxLocalOutput = 1 << 20
+
+// cutMark ends output that was cut.
+const cutMark = "\n[cut: the output was longer than 1 MiB]"
+
+// hereRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every pod.
+// *registry.Router is one.
+type hereRunner interface {
+	RunHere(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error)
+}
+
+// runLocal runs a tool of the gateway itself, on the calling goroutine: a tool that does not heed its context keeps its
+// caller waiting. Its errors are complete: they say whether the tool has begun.
+func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record, durable bool) (registry.Result, error) {
+	run := func(ctx context.Context) (registry.Result, error) {
+		ctx, cancel := context.WithTimeout(ctx, p.inv.Timeout)
+		defer cancel()
+		res, err := i.executeLocal(deadlineOnly{ctx}, p.local, p.inv)
+		if err != nil {
+			return registry.Result{}, localError(ctx, p.inv, err)
+		}
+		return bounded(res), nil
+	}
+	if r, ok := i.router.(hereRunner); ok {
+		return r.RunHere(ctx, registry.Call{
+			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.inv.Timeout, Durable: durable, Record: rec,
+		}, run)
+	}
+	return run(ctx)
+}
+
+// executeLocal turns a panic of a tool into an error.
+func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv Invocation) (res registry.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			i.log.Error("panic in a tool", "tool", inv.Spec.Name, "call", inv.CallID, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
+		}
+	}()
+	return t.Execute(ctx, inv.Args)
+}
+
+// localError says what a tool's failure means to its caller. A tool that failed because its context ended says why that did.
+func localError(ctx context.Context, inv Invocation, err error) *registry.Error {
+	var e *registry.Error
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		e = registry.Errorf(registry.CodeTimeout, "The tool %q did not finish within %v.", inv.Spec.Name, inv.Timeout)
+	case ctx.Err() != nil:
+		e = registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+	default:
+		e = registry.AsError(err)
+	}
+	if e.Dispatched == "" {
+		e = e.With(registry.DispatchedYes)
+	}
+	return e
+}
+
+// bounded returns a result that is fit to be sent and stored.
+func bounded(res registry.Result) registry.Result {
+	res.Output, res.Error = cutText(res.Output), cutText(res.Error)
+	if len(res.Structured) > MaxLocalOutput || !json.Valid(res.Structured) {
+		res.Structured = nil
+	}
+	return res
+}
+
+func cutText(s string) string {
+	if len(s) <= MaxLocalOutput {
+		return s
+	}
+	end := MaxLocalOutput - len(cutMark)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + cutMark
+}

@@ -1,0 +1,214 @@
+// Package loopguard stops conversations that go round in circles: a model that makes the same call again and again and
+// gets the same answer each time. docs/decisions/0007-loop-guard.md says what counts as the same.
+package loopguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// Defaults of Config.
+const (
+	DefaultWarn         = 10
+	DefaultBlock        = 20
+	DefaultUnknownLimit = 10
+)
+
+// storeWait bounds what the guard costs a call when the store is slow.
+const storeWait = time.Second
+
+// ErrBlocked is the cause of the error of a call that was stopped. Its code is registry.CodeHookCancelled.
+var ErrBlocked = errors.New("loopguard: blocked")
+
+// Store keeps what the guard remembers of a conversation, so that all pods count the same. registry.ConversationStore is
+// one.
+type Store interface {
+	// AppendTrail adds an entry and returns the last ones, oldest first, at most limit of them, the new one among them, in
+	// one atomic step: of two callers at once, one sees the entry of the other.
+	AppendTrail(ctx context.Context, key registry.Key, entry string, limit int) ([]string, error)
+}
+
+// Config configures a Guard. Store is required.
+type Config struct {
+	Store        Store
+	Warn         int          // from this call of a run on, the result carries a warning; default 10
+	Block        int          // from this call of a run on, calls are stopped; default 20
+	UnknownLimit int          // from this call in a row of a tool that does not exist on, the answer is a stop; default 10
+	Log          *slog.Logger // default: discard
+}
+
+// Guard is a hook that counts the calls of each conversation, from turn to turn; of a conversation that its caller keeps, those
+// of each turn. Calls outside of conversations pass. What a turn has not done yet is never stopped in it, whatever the turns
+// before did. It is safe for concurrent use, and parallel calls of one turn count like those one after another.
+//
+// When the store fails, calls pass uncounted and that is logged: the guard saves money, it does not keep anything safe, and
+// a conversation is worth more than a count.
+type Guard struct {
+	store        Store
+	warn         int
+	block        int
+	unknownLimit int
+	window       int // entries of the trail that are looked at
+	log          *slog.Logger
+}
+
+var (
+	_ agent.BeforeHook = (*Guard)(nil)
+	_ agent.AmendHook  = (*Guard)(nil)
+)
+
+// New returns a Guard.
+func New(cfg Config) *Guard {
+	g := &Guard{store: cfg.Store, warn: cfg.Warn, block: cfg.Block, unknownLimit: cfg.UnknownLimit, log: cfg.Log}
+	if g.warn <= 0 {
+		g.warn = DefaultWarn
+	}
+	if g.block <= 0 {
+		g.block = DefaultBlock
+	}
+	if g.unknownLimit <= 0 {
+		g.unknownLimit = DefaultUnknownLimit
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	// Two entries for each call, and as many again for calls that run beside the run.
+	g.window = 4 * max(g.warn, g.block, g.unknownLimit)
+	return g
+}
+
+// Name implements agent.Hook.
+func (g *Guard) Name() string { return "loop guard" }
+
+// Before implements agent.BeforeHook: it stops a call that would only prolong a run.
+func (g *Guard) Before(ctx context.Context, inv agent.Invocation) (agent.Decision, error) {
+	if !counts(inv) {
+		return agent.Pass(), nil
+	}
+	e := entry{kind: kindStart, id: hash(inv.CallID), call: callHash(inv), turn: hash(inv.Turn)}
+	r, err := g.note(ctx, inv, e)
+	if err != nil {
+		g.letPass(inv, err)
+		return agent.Pass(), nil
+	}
+	if r.again && r.length >= g.block {
+		return agent.Decision{}, g.blocked(inv, r)
+	}
+	return agent.Pass(), nil
+}
+
+// Amend implements agent.AmendHook: it notes how the call ended, and warns or says no.
+func (g *Guard) Amend(ctx context.Context, inv agent.Invocation, out agent.Outcome, err error) (registry.Result, error) {
+	if !counts(inv) || errors.Is(err, ErrBlocked) {
+		return out.Result, err // what was stopped stays open in the trail, and so prolongs the run
+	}
+	e := entry{kind: kindEnd, id: hash(inv.CallID), call: callHash(inv), turn: hash(inv.Turn), outcome: outcomeHash(out.Result, err)}
+	unknown := inv.Source == "" && errors.Is(err, registry.CodeToolNotFound)
+	if unknown {
+		// There is nothing the arguments could mean, and what there is instead is no news about this tool.
+		e.call, e.outcome = hash("unknown", inv.Spec.Name), hash("unknown")
+	}
+	r, failure := g.note(context.WithoutCancel(ctx), inv, e)
+	switch {
+	case failure != nil:
+		g.letPass(inv, failure)
+		return out.Result, err
+	case unknown && r.again && r.length >= g.unknownLimit:
+		return registry.Result{}, g.blockedUnknown(inv, r, err)
+	case r.unasked && r.again && err != nil && r.length >= g.block: // it ended before Before could stop it
+		return registry.Result{}, g.blocked(inv, r)
+	case r.length < g.warn:
+		return out.Result, err
+	}
+	return g.warned(inv, r, out.Result, err)
+}
+
+// counts reports whether a call is part of a conversation.
+func counts(inv agent.Invocation) bool {
+	return inv.Trail != nil || inv.Conversation != (registry.Key{})
+}
+
+// note adds an entry to the trail and returns the run that its call ends.
+func (g *Guard) note(ctx context.Context, inv agent.Invocation, e entry) (run, error) {
+	if inv.Trail != nil {
+		return runOf(parseTrail(inv.Trail.Append(e.String(), g.window)), e.id), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	trail, err := g.store.AppendTrail(ctx, inv.Conversation, e.String(), g.window)
+	if err != nil {
+		return run{}, err
+	}
+	return runOf(parseTrail(trail), e.id), nil
+}
+
+func (g *Guard) letPass(inv agent.Invocation, err error) {
+	g.log.Warn("loop guard cannot count; the call passes", "call", inv.CallID, "tool", inv.Spec.Name, "error", err)
+}
+
+func (g *Guard) blocked(inv agent.Invocation, r run) error {
+	g.log.Info("loop stopped", "tenant", inv.Caller.Tenant, "session", inv.Conversation.Session, "turn", inv.Turn,
+		"call", inv.CallID, "tool", inv.Spec.Name, "length", r.length)
+	return &registry.Error{Code: registry.CodeHookCancelled, Cause: ErrBlocked, Message: fmt.Sprintf(
+		"The call was stopped: it would be %s, and nothing changes. Do something else, or answer with what is known.",
+		describe(inv, r))}
+}
+
+func (g *Guard) blockedUnknown(inv agent.Invocation, r run, err error) error {
+	return &registry.Error{Code: registry.CodeHookCancelled, Cause: ErrBlocked, Message: fmt.Sprintf(
+		"The call was stopped: there is no tool %q, and it has been asked for %d times in a row. %s",
+		shortName(inv), r.length, registry.AsError(err).Message)}
+}
+
+// warned adds a line to what the model reads, be that a result or an error.
+func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err error) (registry.Result, error) {
+	next := fmt.Sprintf("The %s will be stopped.", ordinal(g.block))
+	if r.length >= g.block { // only because it is this turn's first
+		next = "The next one in this turn will be stopped."
+	}
+	line := fmt.Sprintf("[Farhand: this is %s; try something else, or answer with what is known. %s]", describe(inv, r), next)
+	if err != nil {
+		e := *registry.AsError(err)
+		e.Message += "\n" + line
+		return res, &e
+	}
+	if res.Output != "" {
+		line = "\n" + line
+	}
+	res.Output += line
+	return res, nil
+}
+
+// describe names a call by its place in a run.
+func describe(inv agent.Invocation, r run) string {
+	if r.alternating {
+		return fmt.Sprintf("the %s call in a row that alternates between %q and one other, each with the same result as before",
+			ordinal(r.length), shortName(inv))
+	}
+	return fmt.Sprintf("the %s identical call of %q with the same result", ordinal(r.length), shortName(inv))
+}
+
+// shortName is the tool's name, cut: a model may ask for a tool of any name.
+func shortName(inv agent.Invocation) string { return fmt.Sprintf("%.64s", inv.Spec.Name) }
+
+func ordinal(n int) string {
+	suffix := "th"
+	if tens := n / 10 % 10; tens != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return strconv.Itoa(n) + suffix
+}

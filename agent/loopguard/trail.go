@@ -1,0 +1,163 @@
+package loopguard
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// The kinds of entries. A call leaves a start when it is about to run and an end when it has ended; one that ended before it
+// could run leaves an end only.
+const (
+	kindStart = "s"
+	kindEnd   = "e"
+)
+
+// entry is one line of the trail: what happened, to which call, what that call asks for, and how it ended. All but the kind
+// are hashes, so that nothing of arguments and results is kept.
+type entry struct {
+	kind    string
+	id      string
+	call    string
+	turn    string
+	outcome string // with kindEnd
+}
+
+// String returns the entry as it is stored.
+func (e entry) String() string {
+	return strings.TrimSuffix(strings.Join([]string{e.kind, e.id, e.call, e.turn, e.outcome}, " "), " ")
+}
+
+// parseEntry reads what String wrote. It reports false for anything else, as an entry of another version.
+func parseEntry(text string) (entry, bool) {
+	f := strings.Split(text, " ")
+	for _, field := range f[1:] {
+		if field == "" {
+			return entry{}, false
+		}
+	}
+	switch {
+	case len(f) == 4 && f[0] == kindStart:
+		return entry{kind: kindStart, id: f[1], call: f[2], turn: f[3]}, true
+	case len(f) == 5 && f[0] == kindEnd:
+		return entry{kind: kindEnd, id: f[1], call: f[2], turn: f[3], outcome: f[4]}, true
+	default:
+		return entry{}, false
+	}
+}
+
+// made is a call as the trail tells it.
+type made struct {
+	id      string
+	call    string
+	turn    string
+	outcome string // empty while the call runs, and for one that was stopped
+	unasked bool   // it never started
+}
+
+// parseTrail returns the calls of a trail in the order in which they began.
+func parseTrail(trail []string) []made {
+	var calls []made
+	place := make(map[string]int)
+	for _, text := range trail {
+		e, ok := parseEntry(text)
+		if !ok {
+			continue
+		}
+		i, known := place[e.id]
+		switch {
+		case !known:
+			place[e.id] = len(calls)
+			calls = append(calls, made{id: e.id, call: e.call, turn: e.turn, outcome: e.outcome, unasked: e.kind == kindEnd})
+		case e.kind == kindEnd:
+			calls[i].outcome = e.outcome
+		}
+	}
+	return calls
+}
+
+// run is how often one call, or two in turn, were made in a row without anything new.
+type run struct {
+	length      int
+	alternating bool
+	unasked     bool // the last call never started
+	again       bool // its turn made the same call before, in this run
+}
+
+// runOf returns the run that the call with that id ends; the zero run if it is not among the calls.
+func runOf(calls []made, id string) run {
+	last := len(calls) - 1
+	for last >= 0 && calls[last].id != id {
+		last--
+	}
+	if last < 0 {
+		return run{}
+	}
+	r := run{length: stretch(calls[:last+1], 1), unasked: calls[last].unasked}
+	if last > 0 && calls[last].call != calls[last-1].call {
+		if n := stretch(calls[:last+1], 2); n >= 4 { // A-B-A-B; less is no pattern yet
+			r.length, r.alternating = n, true
+		}
+	}
+	r.again = slices.ContainsFunc(calls[last+1-r.length:last], func(c made) bool {
+		return c.call == calls[last].call && c.turn == calls[last].turn
+	})
+	return r
+}
+
+// stretch returns how many calls at the end repeat with the given period: each asks for the same as the one a period before,
+// and all that are known to have ended at its place in the period ended the same way.
+func stretch(calls []made, period int) int {
+	if len(calls) < period {
+		return len(calls)
+	}
+	asked, outcome := make([]string, period), make([]string, period)
+	n := 0
+	for i := len(calls) - 1; i >= 0; i-- {
+		place, c := n%period, calls[i]
+		if n < period {
+			asked[place] = c.call
+		}
+		if c.call != asked[place] || outcome[place] != "" && c.outcome != "" && c.outcome != outcome[place] {
+			break
+		}
+		if outcome[place] == "" {
+			outcome[place] = c.outcome
+		}
+		n++
+	}
+	return n
+}
+
+// callHash identifies what a call asks for: the tool, where it is, and the arguments as the caller sent them, whatever the
+// order of their members.
+func callHash(inv agent.Invocation) string {
+	args, err := registry.Canonical(inv.Asked)
+	if err != nil {
+		args = inv.Asked // as a model wrote it: no JSON, but the same again if it is written again
+	}
+	return hash("call", inv.Source, inv.Spec.Name, string(args))
+}
+
+// outcomeHash identifies how a call ended. Ids and durations are no part of it.
+func outcomeHash(res registry.Result, err error) string {
+	if err != nil {
+		e := registry.AsError(err)
+		return hash("error", string(e.Code), e.Message)
+	}
+	return hash("result", string(res.State()), res.Output, res.Error)
+}
+
+// hash returns a short hash of the parts, each with its length.
+func hash(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}

@@ -1,0 +1,34 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/agent"
+)
+
+func TestModelNames(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	names := []string{"a.b", "a_b", "a.b.c", "a_b.c", "a.b_c", "plain", long + ".", long + "_", "x."}
+	shown, taken := agent.ModelNames(names), make(map[string]bool)
+	for _, name := range names {
+		safe := shown[name]
+		if safe == "" || len(safe) > 64 || strings.Contains(safe, ".") || taken[safe] {
+			t.Errorf("%s is shown as %q", name, safe)
+		}
+		taken[safe] = true
+		if !strings.Contains(name, ".") && safe != name {
+			t.Errorf("%s needed no other name, but got %s", name, safe)
+		}
+	}
+	if shown["x."] != "x_" || shown["a.b"] == "a_b" {
+		t.Errorf("names %v", shown)
+	}
+	// Names made to collide with the way collisions are told apart do not break it.
+	for range 50 {
+		names = append(names, agent.ModelNames(names)["a.b"])
+	}
+	if safe := agent.ModelNames(names)["a.b"]; safe == "" || strings.Count(strings.Join(names, " ")+" ", " "+safe+" ") != 0 {
+		t.Errorf("a.b is shown as %q", safe)
+	}
+}
