@@ -19,7 +19,7 @@ const (
 func (c *conn) Deliver(call registry.DeviceCall) error {
 	c.gate.Lock()
 	err := errOutboxClosed
-	if !c.hushed {
+	if !c.hushed && c.ending() == closeNone {
 		err = c.out.push(toolCallRequestFrame(call))
 	}
 	c.gate.Unlock()

@@ -1,18 +1,126 @@
 package ws
 
-import "strings"
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
 
-// errNoAgent answers what only a conversation could.
-var errNoAgent = &frameError{
-	code: codeAgentInitFailed,
-	message: "This gateway runs no agent. Configure a model provider and connect again; " +
-		"tools can be registered and called without one.",
-}
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/guard"
+)
 
-// message refuses a turn: there is no agent yet that could take it.
+// countTimeout is how long session_start waits to learn how many messages there are.
+const countTimeout = time.Second
+
+// Why a message starts no turn.
+var (
+	errNoAgent = &frameError{
+		code: chat.CodeAgentInit,
+		message: "This gateway runs no agent. Configure a model provider and connect again; " +
+			"tools can be registered and called without one.",
+	}
+	errTooMany = &frameError{
+		code: chat.CodeSessionBusy,
+		message: fmt.Sprintf("%d messages wait already for the turn that is under way. "+
+			"Send this one again when it has ended, or abort it.", maxWaiting),
+	}
+	errStopping = &frameError{
+		code:    chat.CodeSessionBusy,
+		message: "This pod is stopping and begins no more turns. Connect again and send the message there.",
+	}
+)
+
+// message asks the agent for a turn.
 func (c *conn) message(f *messageFrame) error {
 	if strings.TrimSpace(f.Content) == "" {
-		return &frameError{codeEmptyContent, "content: must not be empty."}
+		return &frameError{chat.CodeEmptyContent, "content: must not be empty."}
 	}
-	return errNoAgent
+	return c.ask(chat.Ask{Content: f.Content, Debug: isTrue(f.Debug)})
+}
+
+// regenerate asks the agent to answer the last message again.
+func (c *conn) regenerate(f *regenerateFrame) error {
+	return c.ask(chat.Ask{Regenerate: true, Debug: isTrue(f.Debug)})
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// ask begins a turn, or has it wait for the one that is under way. It does not wait itself: the turn that is under way
+// may need what the reader reads next.
+func (c *conn) ask(a chat.Ask) error {
+	if c.server.cfg.Agent == nil {
+		return errNoAgent
+	}
+	s := c.local.Session()
+	a.Key = s.Key
+	a.Debug = a.Debug && !c.server.cfg.IgnoreDebug
+	a.Caller = guard.Identity{Tenant: s.Key.Tenant, User: s.UserID} // as authenticated: a device cannot change them
+	a.Format = chat.FormatMarkdown
+	if c.plain {
+		a.Format = chat.FormatPlain
+	}
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.hushed {
+		return errStopping
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closing != closeNone:
+		return nil
+	case c.talk == nil:
+		c.startTalkLocked(a)
+		return nil
+	case len(c.talk.waiting) == maxWaiting:
+		return errTooMany
+	default:
+		c.talk.waiting = append(c.talk.waiting, a)
+		return nil
+	}
+}
+
+// abort stops the turn that is under way and forgets the messages that wait. The answer goes out before the turn's
+// last event.
+func (c *conn) abort() error {
+	c.mu.Lock()
+	t := c.talk
+	if t == nil {
+		c.mu.Unlock()
+		return c.send(abortAckFrame(statusNoActive, 0))
+	}
+	dropped := len(t.waiting)
+	t.waiting = nil
+	stop := t.stop
+	c.mu.Unlock()
+
+	t.order.Lock()
+	live := t.live
+	status := statusAborted
+	if !live && dropped == 0 { // the turn has said its last
+		status = statusNoActive
+	}
+	err := c.send(abortAckFrame(status, dropped))
+	t.order.Unlock()
+	if live {
+		stop(chat.ErrAborted)
+	}
+	return err
+}
+
+// countMessages returns how many messages the session's conversation has. A device must be able to connect without its
+// history, so a failure counts as none.
+func (c *conn) countMessages() int {
+	if c.server.cfg.Agent == nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+	defer cancel()
+	n, err := c.server.cfg.Agent.CountMessages(ctx, c.local.Session().Key)
+	if err != nil {
+		c.log().Warn("messages not counted", "error", err)
+		return 0
+	}
+	return n
 }

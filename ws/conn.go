@@ -43,7 +43,7 @@ type conn struct {
 	gone    chan struct{} // closed by the teardown
 
 	// Of the reader only.
-	opening     *registry.Session // what to claim; nil after onConnect
+	opening     *opening // nil after onConnect
 	frames      bucket
 	definitions bucket // bytes of tool definitions
 
@@ -54,12 +54,15 @@ type conn struct {
 	refunds   atomic.Int64 // frames to give back to the bucket
 	answering atomic.Int64 // answers that are not acknowledged yet
 
-	// gate is held while a call is put into the outbox, and while it is decided that no call is in flight: so no call
-	// slips into a connection that is ended because it is idle.
+	// gate is held while a call is put into the outbox or a turn begins, and while it is decided that nothing is under
+	// way: so nothing slips into a connection that is ended because it is idle. It is taken before mu.
 	gate   sync.Mutex
-	hushed bool // takes no more calls
+	hushed bool // takes no more calls and turns
+
+	plain bool // people read results of tools as plain text; never changes
 
 	mu          sync.Mutex
+	talk        *talk // nil while nobody talks
 	closing     Close // closeNone while the connection is in use
 	wantsCancel bool  // the device declared the capability cancel
 	wantsDrain  bool  // the device declared the capability drain
@@ -68,8 +71,8 @@ type conn struct {
 
 var _ registry.Conn = (*conn)(nil)
 
-func (s *Server) newConn(opening registry.Session) *conn {
-	c := &conn{server: s, gone: make(chan struct{}), opening: &opening}
+func (s *Server) newConn(begin opening) *conn {
+	c := &conn{server: s, gone: make(chan struct{}), opening: &begin, plain: begin.plain}
 	c.out.limit = s.cfg.MaxOutbound
 	c.out.hand = func(frame []byte, more bool) {
 		c.wire.more.Store(more)
@@ -97,24 +100,24 @@ func (s *Server) onConnect(ms *melody.Session) {
 	ms.Request = nil                                        // melody has no more use for it, and it would live as long as the socket
 	c.wire = ms.WebsocketConnection().NetConn().(*gatherer) // detach made it
 	c.wire.framed = true
-	opening := *c.opening
+	begin := *c.opening
 	c.opening = nil
 	if s.track(c) {
 		c.end(CloseRestart)
 		return
 	}
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
-	c.aside(func() { c.open(opening) })
+	c.aside(func() { c.open(begin) })
 }
 
 // open claims the session.
-func (c *conn) open(opening registry.Session) {
+func (c *conn) open(begin opening) {
 	s := c.server
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	local, resumed, err := s.cfg.Pod.Presence.Open(ctx, opening, c)
+	local, resumed, err := s.cfg.Pod.Presence.Open(ctx, begin.session, c)
 	if err != nil {
-		c.log().Warn("session not opened", "session", opening.Key.Session, "error", err)
+		c.log().Warn("session not opened", "session", begin.session.Key.Session, "error", err)
 		if errors.Is(err, registry.CodeStoreUnavailable) || ctx.Err() != nil {
 			c.end(CloseUnavailable)
 		} else {
@@ -125,8 +128,12 @@ func (c *conn) open(opening registry.Session) {
 	c.mu.Lock()
 	c.local = local
 	c.mu.Unlock()
-	c.out.start(sessionStartFrame(local.Session(), resumed))
-	c.log().Info("device connected", "resumed", resumed)
+	messages := 0
+	if !begin.fresh {
+		messages = c.countMessages()
+	}
+	c.out.start(sessionStartFrame(local.Session(), resumed || messages > 0, messages))
+	c.log().Info("device connected", "resumed", resumed, "messages", messages)
 }
 
 // aside runs f in a goroutine of its own and waits for it. The reader's stack would stay as large as the deepest call it ever
@@ -151,16 +158,20 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	if c.closing == closeNone {
 		c.closing = closeGone // from here on nobody can start to close it
 	}
-	why := c.closing
+	why, talk := c.closing, c.talk
 	c.mu.Unlock()
 	close(c.gone)
 	c.out.discard()
+	c.hangUp(why)
 	if c.local == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	c.local.Close(ctx)
+	if talk != nil && !talk.wait(turnStopWait) {
+		c.log().Warn("a turn goes on after its connection has ended")
+	}
 	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
 }
 
@@ -168,23 +179,34 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 func (c *conn) Close(cause registry.CloseCause) { c.end(closeFor(cause)) }
 
 // end starts to close the connection and returns at once. Only the first call counts. From here on nothing that is
-// read has an effect and nothing more is queued.
-func (c *conn) end(why Close) {
+// read has an effect and nothing more is queued; a turn that is under way is stopped.
+func (c *conn) end(why Close) { c.endAfter(why, 0) }
+
+// endAfter ends the connection as end does, but gives a turn that is under way so much time to end, and the device hears
+// how it did. Nobody waits for that here.
+func (c *conn) endAfter(why Close, lastWords time.Duration) {
 	c.mu.Lock()
 	if c.closing != closeNone {
 		c.mu.Unlock()
 		return
 	}
 	c.closing = why
+	talk := c.talk
 	c.server.fork() // while the teardown, which needs the lock, has not let the server's count go
 	c.mu.Unlock()
 	if why == CloseRestart {
 		c.announce(rand.N(comebackJitter)) // if nobody has yet
 	}
-	flushed := c.out.seal()
+	if talk == nil || lastWords <= 0 {
+		c.out.seal()
+	}
+	c.hangUp(why)
 	go func() {
 		defer c.server.leave()
-		c.finish(why, flushed)
+		if talk != nil && lastWords > 0 {
+			talk.wait(lastWords)
+		}
+		c.finish(why, c.out.seal())
 	}()
 }
 

@@ -107,7 +107,7 @@ func (f *fields) frame(typ string) any {
 	case typeAbort:
 		return &abortFrame{Type: typ}
 	case typeRegenerate:
-		return &regenerateFrame{Type: typ}
+		return &regenerateFrame{Type: typ, Debug: f.optionalBool("debug")}
 	default:
 		return nil
 	}

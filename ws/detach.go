@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
-
-	"github.com/farhand/farhand/registry"
 )
 
 // detach serves an upgrade in a goroutine of its own and returns as soon as the connection has been taken from the HTTP
@@ -16,9 +14,9 @@ import (
 //
 // The new goroutine also reads from the device for all that time, and its stack keeps the size of its deepest moment. So
 // what goes deep is left to goroutines that end: taking the connection is done here, the rest by conn.aside.
-func (s *Server) detach(w http.ResponseWriter, r *http.Request, opening registry.Session) {
+func (s *Server) detach(w http.ResponseWriter, r *http.Request, begin opening) {
 	d := &detachingWriter{ResponseWriter: w, asked: make(chan struct{}), taken: make(chan hijacked, 1), ended: make(chan struct{})}
-	go s.upgrade(d, r, map[string]any{connKey: s.newConn(opening)})
+	go s.upgrade(d, r, map[string]any{connKey: s.newConn(begin)})
 	select {
 	case <-d.asked:
 		var h hijacked

@@ -128,9 +128,9 @@ func (c *conn) handle(frame any) error {
 	case *messageFrame:
 		return c.message(f)
 	case *abortFrame:
-		return c.send(abortAckFrame("no_active_response"))
+		return c.abort()
 	case *regenerateFrame:
-		return errNoAgent
+		return c.regenerate(f)
 	default:
 		return fmt.Errorf("no handler for %T", f)
 	}

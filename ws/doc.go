@@ -8,5 +8,8 @@
 // Whatever ends a connection (the peer, an error, the registry, a panic in a handler) arrives at one teardown, which
 // releases the session exactly once. When the pod stops, drain.go decides who goes when.
 //
-// The wire frames stand in frames.go, the close codes in close.go. Package ws/client is the device's side in Go.
+// A message starts a turn of the agent in a goroutine of its own (talk.go), because the reader is needed: the answers
+// to the turn's tool calls come in through it. An idle connection has no such goroutine.
+//
+// The wire frames stand in frames.go and chatframes.go, the close codes in close.go. Package ws/client is the device's side in Go.
 package ws

@@ -16,9 +16,9 @@ const (
 	drainSpread = 5 * time.Second
 	drainFew    = 20
 
-	// drainReserve is how long before the end of the time there is connections are closed even with calls in flight, at
-	// most; a tenth, if that is less. drainHush is how long before that they take no more calls: what is in flight may
-	// still end, and what comes is refused while nothing has run. At most; a quarter, if that is less.
+	// drainReserve is how long before the end of the time there is connections are closed whatever is under way, at
+	// most; a tenth, if that is less. drainHush is how long before that they take no more calls and messages: what is
+	// under way may still end, and what comes is refused while nothing has run. At most; a quarter, if that is less.
 	drainReserve = time.Second
 	drainHush    = 5 * time.Second
 
@@ -26,9 +26,10 @@ const (
 	comebackJitter = 250 * time.Millisecond
 )
 
-// Close drains: upgrades are refused, and every device is sent away with CloseRestart, each in its turn and once no
-// call to it is in flight. It returns when nothing of the connections is left. Shortly before ctx ends, connections
-// are closed with their calls in flight; when it ends, what is left is cut, and the error says how many that were.
+// Close drains: upgrades are refused, and every device is sent away with CloseRestart, each when it is its time and once no
+// call to it is in flight and no turn of its conversation is under way. It returns when nothing of the connections is
+// left. Shortly before ctx ends, connections are closed with what is under way: turns are stopped with the cause
+// registry.ErrDraining, and devices told how they ended if that does not take long. When ctx ends, what is left is cut, and the error says how many that were.
 func (s *Server) Close(ctx context.Context) error {
 	s.Drain()
 	d := newDrain(ctx, s.snapshot(), time.Now())
@@ -70,7 +71,8 @@ func (s *Server) closeMelody(err error) error {
 // drain is the plan by which connections end. Those that come later end by themselves: track tells them.
 type drain struct {
 	left         []departure
-	hush, cutoff time.Time // zero when there is no hurry
+	hush, cutoff time.Time     // zero when there is no hurry
+	lastWords    time.Duration // how long turns may take to end that are stopped at the cutoff
 }
 
 // departure is when a connection may end.
@@ -86,7 +88,8 @@ func newDrain(ctx context.Context, conns []*conn, now time.Time) *drain {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := max(deadline.Sub(now), 0)
 		spread = min(spread, left/2)
-		d.cutoff = deadline.Add(-min(drainReserve, left/10))
+		reserve := min(drainReserve, left/10)
+		d.cutoff, d.lastWords = deadline.Add(-reserve), reserve/2
 		d.hush = d.cutoff.Add(-min(drainHush, left/4))
 	}
 	if len(conns) < drainFew {
@@ -108,7 +111,7 @@ func (d *drain) step(now time.Time) {
 	for _, dep := range d.left {
 		switch {
 		case cutoff:
-			dep.conn.end(CloseRestart)
+			dep.conn.endAfter(CloseRestart, d.lastWords)
 		case now.Before(dep.at) || !dep.conn.endIdle(CloseRestart, hush):
 			busy = append(busy, dep)
 		}
@@ -128,8 +131,8 @@ func (c *conn) announce(retryAfter time.Duration) {
 	}
 }
 
-// endIdle ends the connection unless a call is in flight, and reports whether it is ending. With hush it takes no more
-// calls in any case.
+// endIdle ends the connection unless something is under way, and reports whether it is ending. With hush it takes no
+// more calls and messages in any case.
 func (c *conn) endIdle(why Close, hush bool) bool {
 	c.gate.Lock()
 	defer c.gate.Unlock()
@@ -141,13 +144,16 @@ func (c *conn) endIdle(why Close, hush bool) bool {
 	return true
 }
 
-// busy reports whether the device owes an answer, or is owed an acknowledgement.
+// busy reports whether the device owes an answer, or is owed one: an acknowledgement, or the rest of a turn.
 func (c *conn) busy() bool {
 	c.mu.Lock()
-	ending, local := c.closing != closeNone, c.local
+	ending, local, talking := c.closing != closeNone, c.local, c.talk != nil
 	c.mu.Unlock()
 	if ending || local == nil {
 		return false
+	}
+	if talking {
+		return true
 	}
 	// In this order: an answer is counted before its call stops being in flight.
 	return local.InFlight() > 0 || c.answering.Load() > 0

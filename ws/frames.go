@@ -28,8 +28,7 @@ const (
 	typeRegenerate         = "regenerate"
 )
 
-// Types of the frames the server sends. The frames of a conversation belong here once the server has something to say
-// with them.
+// Types of the frames the server sends. Those of a conversation are the values of chat.EventType.
 const (
 	typeSessionStart       = "session_start"
 	typeConnected          = "connected"
@@ -49,8 +48,6 @@ const (
 	codeInvalidMessage       = "INVALID_MESSAGE" // a field is missing or of the wrong type; the message names it
 	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
 	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is closed after it
-	codeEmptyContent         = "EMPTY_CONTENT"
-	codeAgentInitFailed      = "AGENT_INIT_FAILED"
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
 	codeInternalError        = "INTERNAL_ERROR"
 )
@@ -112,7 +109,8 @@ type (
 		Type string `json:"type"`
 	}
 	regenerateFrame struct {
-		Type string `json:"type"`
+		Type  string `json:"type"`
+		Debug *bool  `json:"debug,omitempty"`
 	}
 )
 
@@ -141,7 +139,8 @@ type listedTool struct {
 
 // Server to device, one function per frame.
 
-func sessionStartFrame(s registry.Session, resumed bool) []byte {
+// sessionStartFrame: messages is how many the conversation has.
+func sessionStartFrame(s registry.Session, resumed bool, messages int) []byte {
 	return encode(struct {
 		Type         string `json:"type"`
 		V            int    `json:"v"`
@@ -149,7 +148,7 @@ func sessionStartFrame(s registry.Session, resumed bool) []byte {
 		Resumed      bool   `json:"resumed"`
 		MessageCount int    `json:"message_count"`
 		Name         string `json:"name,omitempty"`
-	}{typeSessionStart, protocolVersion, s.Key.Session, resumed, 0, s.Name})
+	}{typeSessionStart, protocolVersion, s.Key.Session, resumed, messages, s.Name})
 }
 
 func connectedFrame() []byte {
@@ -190,9 +189,9 @@ func toolCallRequestFrame(c registry.DeviceCall) []byte {
 	}
 	b := make([]byte, 0, 128+len(c.ID)+len(c.Tool)+len(args))
 	b = append(b, `{"type":"`+typeToolCallRequest+`","id":`...)
-	b = appendString(b, c.ID)
+	b = registry.AppendJSONString(b, c.ID)
 	b = append(b, `,"name":`...)
-	b = appendString(b, c.Tool)
+	b = registry.AppendJSONString(b, c.Tool)
 	b = append(b, `,"args":`...)
 	b = append(b, args...)
 	b = append(b, `,"deadline_ms":`...)
@@ -211,7 +210,7 @@ func toolCallCancelFrame(id, reason string) []byte {
 func resultAcknowledgedFrame(id string, ignored bool) []byte {
 	b := make([]byte, 0, 64+len(id))
 	b = append(b, `{"type":"`+typeResultAcknowledged+`","id":`...)
-	b = appendString(b, id)
+	b = registry.AppendJSONString(b, id)
 	if ignored {
 		b = append(b, `,"ignored":true`...)
 	}
@@ -223,13 +222,6 @@ func serverDrainingFrame(retryAfter time.Duration) []byte {
 		Type         string `json:"type"`
 		RetryAfterMS int64  `json:"retry_after_ms"`
 	}{typeServerDraining, retryAfter.Milliseconds()})
-}
-
-func abortAckFrame(status string) []byte {
-	return encode(struct {
-		Type   string `json:"type"`
-		Status string `json:"status"`
-	}{typeAbortAck, status})
 }
 
 func errorFrame(code, message string) []byte {
@@ -250,16 +242,4 @@ func encode(frame any) []byte {
 		panic(fmt.Errorf("ws: encode %T: %w", frame, err))
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})
-}
-
-// appendString appends s as a JSON string. Ids and names are nearly always plain.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if s[i] < 0x20 || s[i] >= 0x7f || s[i] == '"' || s[i] == '\\' {
-			return append(b, encode(s)...)
-		}
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
 }

@@ -2,6 +2,7 @@ package ws_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -251,7 +252,7 @@ func TestConnectFloodThenClose(t *testing.T) {
 }
 
 // deafDevice offers the tool swallow, and from then on reads nothing. Its receive buffer is small.
-func (g *gateway) deafDevice(session string) {
+func (g *gateway) deafDevice(session string) *device {
 	g.t.Helper()
 	small := websocket.Dialer{NetDial: func(network, addr string) (net.Conn, error) {
 		c, err := net.Dial(network, addr)
@@ -264,15 +265,26 @@ func (g *gateway) deafDevice(session string) {
 	d.expect("session_start")
 	d.send(`{"type":"register_tools","tools":[{"name":"swallow"}]}`)
 	d.expect("tools_registered")
+	return d
 }
 
 // swamp makes n calls with half a megabyte of arguments each.
 func (g *gateway) swamp(session string, n int) []<-chan outcome {
 	g.t.Helper()
 	args := `{"x":"` + strings.Repeat("x", 512<<10) + `"}`
+	// Looked up once: the device may be closed before the last of the calls is made.
+	route, err := g.pod.Router.Resolve(context.Background(), registry.DefaultTenant, "swallow", registry.Target{SessionID: session}, registry.SelectNone)
+	must(g.t, err)
 	var calls []<-chan outcome
 	for range n {
-		calls = append(calls, g.call(session, "swallow", args))
+		done := make(chan outcome, 1)
+		calls = append(calls, done)
+		go func() {
+			r, err := g.pod.Router.Call(context.Background(), registry.Call{
+				ID: registry.NewCallID(), Route: route, Args: json.RawMessage(args), Timeout: patience,
+			})
+			done <- outcome{r, err}
+		}()
 	}
 	return calls
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/olahol/melody"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
@@ -44,6 +45,9 @@ type Config struct {
 	Auth      guard.Authenticator
 	Origins   *guard.Origins
 
+	// Agent talks with the people at the devices. Nil: there is none; tools can be registered and called all the same.
+	Agent chat.Agent
+
 	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; twice that is read to announce the limit
 	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s
@@ -58,6 +62,10 @@ type Config struct {
 	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default; the price is that
 	// proxies on the way may log it.
 	DenyQueryToken bool
+
+	// IgnoreDebug keeps from devices what the model is asked, the operator's system prompt included: debug in their
+	// messages has no effect.
+	IgnoreDebug bool
 
 	Log *slog.Logger // default: discard
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
@@ -23,7 +24,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	offer := readOffer(r)
-	opening, err := s.admit(r, offer)
+	begin, err := s.admit(r, offer)
 	if err != nil {
 		s.log.Debug("device refused", "error", err)
 		s.refuse(w, registry.AsError(err))
@@ -33,32 +34,55 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if offer.clawseed {
 		w.Header().Set("Sec-Websocket-Protocol", subprotocol)
 	}
-	s.detach(w, r, opening)
+	s.detach(w, r, begin)
 }
 
-// admit checks origin, token and attributes, in this order, and returns the session to open.
-func (s *Server) admit(r *http.Request, offer subprotocols) (registry.Session, error) {
+// opening is what a connection begins with.
+type opening struct {
+	session registry.Session
+	fresh   bool // the session's id was made here: nobody can have used it before
+	plain   bool // people read results of tools as plain text
+}
+
+// admit checks origin, token and attributes, in this order, and returns what to open.
+func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
-		return registry.Session{}, err
+		return opening{}, err
 	}
 	query := r.URL.Query()
 	identity, err := s.cfg.Auth.Authenticate(s.token(r, offer, query))
 	if err != nil {
-		return registry.Session{}, err
+		return opening{}, err
 	}
-	opening := registry.Session{
+	o := opening{session: registry.Session{
 		// Copies, or the whole request line would live as long as the socket.
 		Key:    registry.Key{Tenant: identity.Tenant, Session: strings.Clone(query.Get("session_id"))},
 		Name:   strings.Clone(query.Get("name")),
 		UserID: identity.User,
+	}}
+	if o.session.Key.Session == "" {
+		o.session.Key.Session, o.fresh = uuid.NewString(), true
 	}
-	if opening.Key.Session == "" {
-		opening.Key.Session = uuid.NewString()
+	if err := o.session.Validate(); err != nil {
+		return opening{}, err
 	}
-	if err := opening.Validate(); err != nil {
-		return registry.Session{}, err
+	if o.plain, err = plainResults(query.Get("results")); err != nil {
+		return opening{}, err
 	}
-	return opening, opening.ValidateAttributes()
+	return o, o.session.ValidateAttributes()
+}
+
+// plainResults reads the format in which people at the device read results of tools.
+func plainResults(format string) (plain bool, err error) {
+	switch chat.Format(format) {
+	case "", chat.FormatMarkdown:
+		return false, nil
+	case chat.FormatPlain:
+		return true, nil
+	default:
+		return false, registry.Errorf(registry.CodeInvalidRequest, "results: must be %s or %s.",
+			chat.FormatMarkdown, chat.FormatPlain)
+	}
 }
 
 // token returns the first token there is: header, subprotocol, query.

@@ -1,0 +1,135 @@
+package ws_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws"
+)
+
+// scripted is an agent that does what a test says, one turn after the other.
+type scripted struct {
+	chat.Agent // what a device has no use for
+	asked      chan *asked
+	over       <-chan struct{} // the test is over
+	count      atomic.Pointer[func(context.Context) (int, error)]
+}
+
+// asked is a turn in the hands of a test.
+type asked struct {
+	chat.Ask
+	t    *testing.T
+	ctx  context.Context
+	emit func(chat.Event)
+	end  chan ending
+}
+
+type ending struct {
+	reply chat.Reply
+	err   error
+}
+
+// newTalkative is newGateway with an agent.
+func newTalkative(t *testing.T, changes ...func(*ws.Config)) (*gateway, *scripted) {
+	t.Helper()
+	a := &scripted{asked: make(chan *asked, 64), over: t.Context().Done()}
+	return newGateway(t, append(changes, func(c *ws.Config) { c.Agent = a })...), a
+}
+
+func (s *scripted) Ask(ctx context.Context, a chat.Ask, emit func(chat.Event)) (chat.Reply, error) {
+	turn := &asked{Ask: a, ctx: ctx, emit: emit, end: make(chan ending)}
+	s.asked <- turn
+	select {
+	case e := <-turn.end:
+		return e.reply, e.err
+	case <-s.over:
+		return chat.Reply{}, ctx.Err()
+	}
+}
+
+func (s *scripted) CountMessages(ctx context.Context, _ registry.Key) (int, error) {
+	if f := s.count.Load(); f != nil {
+		return (*f)(ctx)
+	}
+	return 0, nil
+}
+
+// next returns the turn that was asked for next. It must be ended.
+func (s *scripted) next(t *testing.T) *asked {
+	t.Helper()
+	turn := receive(t, s.asked)
+	turn.t = t
+	return turn
+}
+
+// idle checks that no turn was asked for.
+func (s *scripted) idle(t *testing.T) {
+	t.Helper()
+	select {
+	case turn := <-s.asked:
+		t.Errorf("a turn was asked for: %+v", turn.Ask)
+		close(turn.end)
+	default:
+	}
+}
+
+func (a *asked) say(events ...chat.Event) {
+	for _, e := range events {
+		a.emit(e)
+	}
+}
+
+// finish ends the turn as an agent does.
+func (a *asked) finish(text string) {
+	a.t.Helper()
+	a.say(chat.Event{Type: chat.EventChunkReset}, chat.Event{Type: chat.EventDone, FullResponse: text})
+	a.leave(chat.Reply{FullResponse: text}, nil)
+}
+
+// leave returns from Ask.
+func (a *asked) leave(reply chat.Reply, err error) {
+	a.t.Helper()
+	select {
+	case a.end <- ending{reply, err}:
+	case <-time.After(patience):
+		a.t.Fatal("nobody waits for the turn")
+	}
+}
+
+// stopped waits until the turn is stopped and returns why. It ends the turn.
+func (a *asked) stopped() error {
+	a.t.Helper()
+	receive(a.t, a.ctx.Done())
+	why := context.Cause(a.ctx)
+	a.say(chat.Event{Type: chat.EventAborted})
+	a.leave(chat.Reply{}, chat.ErrAborted)
+	return why
+}
+
+func piece(text string) chat.Event { return chat.Event{Type: chat.EventChunk, Content: text} }
+
+func (d *device) ask(content string) {
+	d.t.Helper()
+	d.send(`{"type":"message","content":"` + content + `"}`)
+}
+
+func (d *device) abort() { d.send(`{"type":"abort"}`) }
+
+func (d *device) expectAck(status string, dropped any) {
+	d.t.Helper()
+	if got := d.expect("abort_ack"); got["status"] != status || got["dropped"] != dropped {
+		d.t.Fatalf("got %v, want status %s, dropped %v", got, status, dropped)
+	}
+}
+
+func (d *device) expectDone(text string) {
+	d.t.Helper()
+	d.expect("chunk_reset")
+	if got := d.expect("done"); got["full_response"] != text {
+		d.t.Fatalf("got %v, want %q", got, text)
+	}
+}

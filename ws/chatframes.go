@@ -1,0 +1,123 @@
+package ws
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// What abort_ack says in status.
+const (
+	statusAborted  = "aborted"
+	statusNoActive = "no_active_response"
+)
+
+// eventFrame returns the frame of an event, nil for an event the protocol has no frame for. ClawSeed's client drops its
+// connection over a field of another type than it expects, so the types here are not free: args is always an object,
+// messages a text with JSON in it.
+func eventFrame(e chat.Event) []byte {
+	switch e.Type {
+	case chat.EventChunk, chat.EventThinking:
+		return pieceFrame(e.Type, e.Content)
+	case chat.EventToolCall:
+		return encode(struct {
+			Type   chat.EventType  `json:"type"`
+			ID     string          `json:"id"`
+			Name   string          `json:"name"`
+			Args   json.RawMessage `json:"args"`
+			Status chat.Status     `json:"status,omitempty"`
+		}{e.Type, e.ID, e.Name, shownArgs(e.Args), e.Status})
+	case chat.EventToolResult:
+		return encode(struct {
+			Type   chat.EventType `json:"type"`
+			ID     string         `json:"id"`
+			Name   string         `json:"name"`
+			Output string         `json:"output"`
+			Status chat.Status    `json:"status,omitempty"`
+		}{e.Type, e.ID, e.Name, e.Output, e.Status})
+	case chat.EventDone:
+		return encode(struct {
+			Type         chat.EventType `json:"type"`
+			FullResponse string         `json:"full_response"`
+		}{e.Type, e.FullResponse})
+	case chat.EventTitle:
+		return encode(struct {
+			Type  chat.EventType `json:"type"`
+			Title string         `json:"title"`
+		}{e.Type, e.Title})
+	case chat.EventDebugPrompt:
+		return debugPromptFrame(e.Messages, e.EstimatedTokens)
+	case chat.EventError:
+		return errorFrame(e.Code, e.Message)
+	case chat.EventChunkReset, chat.EventAborted:
+		return encode(struct {
+			Type chat.EventType `json:"type"`
+		}{e.Type})
+	default:
+		return nil
+	}
+}
+
+// pieceFrame is the frame there are thousands of: it is put together by hand.
+func pieceFrame(typ chat.EventType, content string) []byte {
+	b := make([]byte, 0, 40+len(content)+len(content)/8)
+	b = append(b, `{"type":"`...)
+	b = append(b, typ...)
+	b = append(b, `","content":`...)
+	b = registry.AppendJSONString(b, content)
+	return append(b, '}')
+}
+
+// shownArgs returns the arguments of a call as the object they should be. A model may write anything; what is no object
+// is shown as its text.
+func shownArgs(args json.RawMessage) json.RawMessage {
+	args = bytes.TrimSpace(args)
+	switch {
+	case len(args) == 0:
+		return json.RawMessage(`{}`)
+	case args[0] == '{' && utf8.Valid(args) && json.Valid(args):
+		return args
+	default:
+		return encode(struct {
+			Text string `json:"text"`
+		}{string(args)})
+	}
+}
+
+func debugPromptFrame(messages []provider.Message, estimatedTokens int) []byte {
+	if messages == nil {
+		messages = []provider.Message{}
+	}
+	return encode(struct {
+		Type            chat.EventType `json:"type"`
+		Messages        string         `json:"messages"`
+		EstimatedTokens int            `json:"estimated_tokens"`
+	}{chat.EventDebugPrompt, string(encode(messages)), estimatedTokens})
+}
+
+// abortAckFrame: dropped is how many messages will not get their turn.
+func abortAckFrame(status string, dropped int) []byte {
+	return encode(struct {
+		Type    string `json:"type"`
+		Status  string `json:"status"`
+		Dropped int    `json:"dropped,omitempty"`
+	}{typeAbortAck, status, dropped})
+}
+
+// shortened returns an event with at most n bytes of each long text. The whole of it is in the history.
+func shortened(e chat.Event, n int) chat.Event {
+	for _, text := range []*string{&e.Content, &e.Output, &e.FullResponse, &e.Title, &e.Message} {
+		if len(*text) > n {
+			*text = cut(*text, n) + "…"
+		}
+	}
+	if len(e.Args) > n {
+		e.Args = nil
+	}
+	e.Messages = nil
+	return e
+}
