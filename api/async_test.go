@@ -20,6 +20,8 @@ type record struct {
 	DeviceID   string `json:"device_id"`
 	Mode       string
 	State      registry.State
+	Status     registry.Status
+	TurnID     string `json:"turn_id"`
 	Dispatched registry.Dispatched
 	Retryable  *bool
 	Late       bool

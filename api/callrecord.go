@@ -16,8 +16,11 @@ type callRecord struct {
 	SessionID  string              `json:"session_id,omitempty"`
 	DeviceID   string              `json:"device_id,omitempty"`
 	UserID     string              `json:"user_id,omitempty"`
+	Source     string              `json:"source,omitempty"`
+	TurnID     string              `json:"turn_id,omitempty"`
 	Mode       string              `json:"mode"`
 	State      registry.State      `json:"state"`
+	Status     registry.Status     `json:"status"`
 	Dispatched registry.Dispatched `json:"dispatched"`
 	Retryable  *bool               `json:"retryable,omitempty"` // as is problem: only of calls that ended without a result
 	Late       bool                `json:"late"`
@@ -56,8 +59,8 @@ func recordOf(r registry.Record) callRecord {
 // summaryOf shows a record without what the tool returned.
 func summaryOf(r registry.Record) callRecord {
 	shown := callRecord{
-		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID, Mode: r.Mode,
-		State: r.State, Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)),
+		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID, Source: r.Source,
+		TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(), Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)),
 		TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner,
 	}
 	for i, step := range r.Timeline {

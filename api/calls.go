@@ -41,7 +41,9 @@ func callAnswer(out agent.Outcome) (body []byte, ok bool) {
 	if r.Error != "" {
 		b = registry.AppendJSONString(append(b, `,"error":`...), r.Error)
 	}
-	b = registry.AppendJSONString(append(b, `,"session_id":`...), out.Session.Key.Session)
+	if out.Session.Key.Session != "" { // a built-in tool has none
+		b = registry.AppendJSONString(append(b, `,"session_id":`...), out.Session.Key.Session)
+	}
 	if out.Session.DeviceID != "" {
 		b = registry.AppendJSONString(append(b, `,"device_id":`...), out.Session.DeviceID)
 	}
@@ -54,7 +56,7 @@ type callAccepted struct {
 	CallID    string         `json:"call_id"`
 	Mode      string         `json:"mode"`
 	State     registry.State `json:"state"`
-	SessionID string         `json:"session_id"`
+	SessionID string         `json:"session_id,omitempty"`
 	DeviceID  string         `json:"device_id,omitempty"`
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
@@ -16,6 +17,8 @@ import (
 const (
 	DefaultMaxBody    = 1 << 20 // bytes of a request body
 	DefaultMaxStreams = 1000    // event streams open at once
+	DefaultMaxTurn    = 10 * time.Minute
+	DefaultTurnWait   = 30 * time.Second
 )
 
 // Kicker ends a session wherever its socket is. *registry.Presence is one.
@@ -36,6 +39,11 @@ type Calls interface {
 	FeedEnd(ctx context.Context, tenant string) (string, error)
 }
 
+// Builtins are the tools that live in the gateway itself. What it returns must not change while the process runs.
+type Builtins interface {
+	Specs() []registry.ToolSpec
+}
+
 // Config says what the HTTP door stands on. Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required.
 // What the functions and interfaces do must be safe for concurrent use.
 type Config struct {
@@ -50,13 +58,19 @@ type Config struct {
 	Auth      guard.Authenticator
 	Origins   *guard.Origins
 
+	Agent    chat.Agent // holds conversations; nil: no model is configured, and the routes that need one say so
+	Builtins Builtins   // listed beside the devices' tools; nil: none
+
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Draining func() bool                     // this pod is stopping, new traffic should go elsewhere; default: never
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
 
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
 	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
-	MaxStreams     int           // event streams open at once; default DefaultMaxStreams
+	MaxTurn        time.Duration // the longest the Agent lets a turn take, once its conversation is free; default DefaultMaxTurn
+	TurnWait       time.Duration // the longest the Agent lets it wait for that; default DefaultTurnWait
+	MaxStreams     int           // event streams open at once, streamed turns among them; default DefaultMaxStreams
+	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
 }
 
@@ -79,6 +93,12 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.MaxCallTimeout <= 0 {
 		cfg.MaxCallTimeout = agent.DefaultMaxCallTimeout
+	}
+	if cfg.MaxTurn <= 0 {
+		cfg.MaxTurn = DefaultMaxTurn
+	}
+	if cfg.TurnWait <= 0 {
+		cfg.TurnWait = DefaultTurnWait
 	}
 	if cfg.MaxStreams <= 0 {
 		cfg.MaxStreams = DefaultMaxStreams

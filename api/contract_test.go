@@ -66,7 +66,8 @@ func loadContract() *contract {
 	}
 	parameter := regexp.MustCompile(`\\\{[a-z]+\\\}`)
 	for template, item := range c.doc["paths"].(object) {
-		pattern := parameter.ReplaceAllString(regexp.QuoteMeta(template), `[^/]+`)
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(template), `\{model\}`, `.*`) // may contain slashes
+		pattern = parameter.ReplaceAllString(pattern, `[^/]+`)
 		c.paths = append(c.paths, documentedPath{template, regexp.MustCompile("^" + pattern + "$"), item.(object)})
 	}
 	return c
@@ -138,10 +139,7 @@ func checkContract(t *testing.T, req *http.Request, r reply) {
 	}
 	operation, has := path.item[method].(object)
 	if !ok || !has {
-		if !slices.Contains([]int{401, 403, 404, 405}, r.status) {
-			t.Errorf("%s %s is not documented but answers %d", req.Method, req.URL.Path, r.status)
-		}
-		c.checkBody(t, object{"$ref": "#/components/schemas/Problem"}, "application/problem+json", r)
+		c.checkUndocumented(t, req, r)
 		return
 	}
 	response, ok := operation["responses"].(object)[strconv.Itoa(r.status)].(object)
@@ -164,6 +162,7 @@ func checkContract(t *testing.T, req *http.Request, r reply) {
 	}
 	for _, name := range []string{
 		"ETag", "Retry-After", "WWW-Authenticate", "Allow", "X-Farhand-Call-Id", "Location", "Idempotent-Replayed",
+		"X-Should-Retry",
 	} {
 		if r.header.Get(name) != "" && documented.Get(name) == "" {
 			t.Errorf("%s %s: %d has an undocumented header %s", req.Method, path.template, r.status, name)
@@ -176,6 +175,9 @@ func checkContract(t *testing.T, req *http.Request, r reply) {
 		}
 		return
 	}
+	if media, _, _ := mime.ParseMediaType(r.header.Get("Content-Type")); len(content) > 1 && content[media] != nil {
+		content = object{media: content[media]}
+	}
 	for media, body := range content {
 		schema := body.(object)["schema"].(object)
 		c.checkBody(t, schema, media, r)
@@ -183,6 +185,19 @@ func checkContract(t *testing.T, req *http.Request, r reply) {
 			c.checkEvents(t, content["$ref"].(string), r)
 		}
 	}
+}
+
+// checkUndocumented holds an answer to a request nobody may make against the format of errors at its path.
+func (c *contract) checkUndocumented(t *testing.T, req *http.Request, r reply) {
+	t.Helper()
+	if !slices.Contains([]int{401, 403, 404, 405}, r.status) {
+		t.Errorf("%s %s is not documented but answers %d", req.Method, req.URL.Path, r.status)
+	}
+	if strings.HasPrefix(req.URL.Path, "/v1/") {
+		c.checkBody(t, object{"$ref": "#/components/schemas/OpenAIError"}, "application/json", r)
+		return
+	}
+	c.checkBody(t, object{"$ref": "#/components/schemas/Problem"}, "application/problem+json", r)
 }
 
 func (c *contract) checkBody(t *testing.T, schema object, media string, r reply) {
@@ -203,6 +218,9 @@ func (c *contract) checkBody(t *testing.T, schema object, media string, r reply)
 func (c *contract) checkEvents(t *testing.T, ref string, r reply) {
 	t.Helper()
 	for _, e := range parseEvents(t, bytes.NewReader(r.body)) {
+		if string(e.data) == "[DONE]" {
+			continue
+		}
 		c.checkEvent(t, ref, e)
 	}
 }

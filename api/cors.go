@@ -9,8 +9,8 @@ import (
 // What scripts of an allowed web origin may send and read.
 const (
 	corsMethods = "GET, HEAD, POST, DELETE"
-	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID"
-	corsExposed = headerPod + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed"
+	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + headerSession
+	corsExposed = headerPod + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed, " + headerRetry
 	corsMaxAge  = "600" // seconds a browser may remember the answer to a preflight
 )
 
@@ -34,8 +34,17 @@ func (h *handler) checkOrigin(c *gin.Context) {
 	c.Header("Access-Control-Expose-Headers", corsExposed)
 	if c.Request.Method == http.MethodOptions && c.GetHeader("Access-Control-Request-Method") != "" {
 		c.Header("Access-Control-Allow-Methods", corsMethods)
-		c.Header("Access-Control-Allow-Headers", corsHeaders)
+		c.Header("Access-Control-Allow-Headers", allowedHeaders(c.Request.URL.Path))
 		c.Header("Access-Control-Max-Age", corsMaxAge)
 		c.AbortWithStatus(http.StatusNoContent)
 	}
+}
+
+// allowedHeaders returns what a script may send. OpenAI's client library tells in headers of its own where it runs: they
+// are ignored, so any may come. The asterisk covers all but Authorization.
+func allowedHeaders(path string) string {
+	if isOpenAI(path) {
+		return corsHeaders + ", *"
+	}
+	return corsHeaders
 }

@@ -28,6 +28,7 @@ type cursor struct {
 	Session    string     `json:"s,omitempty"`
 	Name       string     `json:"n,omitempty"`
 	Hash       string     `json:"h,omitempty"`
+	Builtin    bool       `json:"b,omitempty"` // Name is a built-in tool's; lists of tools begin with those
 }
 
 // String encodes the cursor for a client.
@@ -62,6 +63,10 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 	if err != nil || json.Unmarshal(text, &c) != nil || c.Kind != kind || c.String() != word {
 		return c, false
 	}
+	if c.Builtin {
+		return c, c == cursor{Kind: c.Kind, Name: c.Name, Builtin: true} && registry.ValidToolName(c.Name) &&
+			(kind == cursorTools || kind == cursorGroups)
+	}
 	switch kind {
 	case cursorSessions, cursorTools:
 		key := registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}
@@ -71,6 +76,19 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 	default:
 		return c, c.Name != ""
 	}
+}
+
+// builtinsAfter reports whether built-in tools may still come, and the name they come after.
+func (c cursor) builtinsAfter() (name string, any bool) {
+	return c.Name, c.Builtin || c == cursor{Kind: c.Kind}
+}
+
+// behindBuiltins returns where the tools of sessions go on.
+func (c cursor) behindBuiltins() cursor {
+	if c.Builtin {
+		return cursor{Kind: c.Kind}
+	}
+	return c
 }
 
 // sessionsAfter returns the place of the directory that a list of sessions goes on from.

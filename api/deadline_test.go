@@ -65,29 +65,3 @@ func TestWriteDeadlines(t *testing.T) {
 		}
 	}
 }
-
-func TestModelNames(t *testing.T) {
-	long := strings.Repeat("a", 63)
-	names := []string{"a.b", "a_b", "a.b.c", "a_b.c", "a.b_c", "plain", long + ".", long + "_", "x."}
-	shown, taken := modelNames(names), make(map[string]bool)
-	for _, name := range names {
-		safe := shown[name]
-		if safe == "" || len(safe) > maxModelName || strings.Contains(safe, ".") || taken[safe] {
-			t.Errorf("%s is shown as %q", name, safe)
-		}
-		taken[safe] = true
-		if !strings.Contains(name, ".") && safe != name {
-			t.Errorf("%s needed no other name, but got %s", name, safe)
-		}
-	}
-	if shown["x."] != "x_" || shown["a.b"] == "a_b" {
-		t.Errorf("names %v", shown)
-	}
-	// Names made to collide with the way collisions are told apart do not break it.
-	for range 50 {
-		names = append(names, modelNames(names)["a.b"])
-	}
-	if safe := modelNames(names)["a.b"]; safe == "" || strings.Count(strings.Join(names, " ")+" ", " "+safe+" ") != 0 {
-		t.Errorf("a.b is shown as %q", safe)
-	}
-}

@@ -104,6 +104,53 @@ func TestRequestSchemaAgrees(t *testing.T) {
 	}
 }
 
+// TestMessageSchemaAgrees does the same for messages.
+func TestMessageSchemaAgrees(t *testing.T) {
+	agrees(t, talking(t, oneTurn()), "MessageRequest", messagesOfS1,
+		`{}`, `{"content":"a"}`, `{"content":""}`, `{"content":1}`, `{"content":null}`, `{"regenerate":true}`, `{"regenerate":false}`,
+		`{"content":"a","regenerate":false}`, `{"content":"a","regenerate":true}`, `{"content":"a","regenerate":1}`,
+		`{"content":"a","debug":true}`, `{"content":"a","debug":"true"}`, `{"content":"a","stream":false}`, `{"content":"a","stream":null}`,
+		`{"content":"a","results":"plain"}`, `{"content":"a","results":"html"}`, `{"content":"a","model":"m"}`, `[]`, `null`)
+}
+
+// TestCompletionSchemaAgrees does the same for completions, as far as a schema can say it.
+func TestCompletionSchemaAgrees(t *testing.T) {
+	const user = `{"role":"user","content":"hi"}`
+	var bodies []string
+	for _, messages := range []string{
+		``, user, user + `,null`, `{"role":"user","content":[{"type":"text","text":"a"}]}`, `{"role":"user","content":[{"type":"image_url"}]}`,
+		`{"role":"robot","content":"a"}`, `{"content":"a"}`, `{"role":"user","content":1}`, `{"role":"user","content":"a","name":"b"}`,
+	} {
+		bodies = append(bodies, `{"model":"farhand","messages":[`+messages+`]}`)
+	}
+	for _, field := range []string{
+		`"x":1`, `"n":1`, `"n":2`, `"n":null`, `"stream":false`, `"stream":1`, `"max_tokens":1`, `"max_tokens":0`, `"max_tokens":null`,
+		`"max_completion_tokens":"1"`, `"temperature":2`, `"temperature":3`, `"stop":"a"`, `"stop":""`, `"stop":["a"]`, `"stop":[""]`,
+		`"stop":["a","b","c","d","e"]`, `"user":"a"`, `"user":1`, `"tool_choice":"auto"`, `"tool_choice":"none"`, `"tool_choice":"required"`,
+		`"response_format":{"type":"text"}`, `"response_format":{"type":"json_object"}`, `"stream_options":{"include_usage":true}`, `"stream_options":1`,
+		`"tools":[]`, `"tools":null`, `"tools":[{"type":"function","function":{"name":"a"}}]`, `"tools":[{"type":"function","function":{"name":"a.b"}}]`,
+		`"tools":[{"type":"function"}]`, `"tools":[{"type":"x","function":{"name":"a"}}]`, `"tools":[{"type":"function","function":{"name":"a","parameters":[]}}]`,
+	} {
+		bodies = append(bodies, `{"model":"farhand","messages":[`+user+`],`+field+`}`)
+	}
+	agrees(t, talking(t, answering()), "CompletionRequest", completionsPath, append(bodies, `{"messages":[`+user+`]}`, `[]`, `null`)...)
+}
+
+// agrees checks that a door takes of the bodies those its schema takes.
+func agrees(t *testing.T, f *fleet, schema, path string, bodies ...string) {
+	t.Helper()
+	compiled, err := theContract().compile("#/components/schemas/" + schema)
+	f.must(err)
+	for _, body := range bodies {
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+		f.must(err)
+		documented := compiled.Validate(value) == nil
+		if got := f.post(path, body); (got.status/100 == 2) != documented {
+			t.Errorf("%s: documented as valid: %v, answered %d: %s", body, documented, got.status, got.body)
+		}
+	}
+}
+
 func TestDocumentIsServed(t *testing.T) {
 	f := newFleet(t, setup{})
 	r := f.send(request{path: "/openapi.json", header: http.Header{"Authorization": nil}})

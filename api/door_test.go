@@ -21,7 +21,7 @@ var everyRoute = []request{
 	{method: http.MethodPost, path: "/api/tools/t/call"},
 	{method: http.MethodPost, path: "/api/sessions/s1/tools/t/call"},
 	{path: "/api/calls"}, {path: "/api/events"}, {path: "/api/calls/" + someCall}, {path: "/api/calls/" + someCall + "/events"},
-	{method: http.MethodDelete, path: "/api/calls/" + someCall},
+	{method: http.MethodDelete, path: "/api/calls/" + someCall}, {path: messagesOfS1},
 	{path: "/api/secret"}, {method: http.MethodPut, path: "/api/tools"}, {method: http.MethodHead, path: "/api/tools"},
 }
 
@@ -112,6 +112,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		"/api/tools/t/call":             {http.MethodGet, "POST"},
 		"/api/sessions/s1/tools/t/call": {http.MethodOptions, "POST"},
 		"/healthz":                      {http.MethodPost, "GET, HEAD"},
+		messagesOfS1:                    {http.MethodDelete, "GET, HEAD, POST"},
 		"/ws/chat":                      {http.MethodPost, "GET"},
 	} {
 		got := f.send(request{method: r.method, path: path})

@@ -20,7 +20,7 @@ const (
 func activityTypes() []string {
 	return []string{
 		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools, registry.ActivityCall,
-		registry.ActivityCallProgress, registry.ActivityPodDied,
+		registry.ActivityCallProgress, registry.ActivityTurnStarted, registry.ActivityTurnFinished, registry.ActivityPodDied,
 	}
 }
 
@@ -34,11 +34,14 @@ type activity struct {
 	Tools     *[]string   `json:"tools,omitempty"` // with session.tools, where none is []
 	Reason    string      `json:"reason,omitempty"`
 	Call      *callRecord `json:"call,omitempty"`
+
+	Turn *registry.TurnNote `json:"turn,omitempty"`
 }
 
 func activityOf(a registry.Activity) activity {
 	shown := activity{
 		Type: a.Type, At: shownTime(a.At), Pod: a.Pod, SessionID: a.SessionID, DeviceID: a.DeviceID, Reason: a.Reason,
+		Turn: a.Turn,
 	}
 	if a.Type == registry.ActivityTools {
 		tools := append([]string{}, a.Tools...)

@@ -12,6 +12,7 @@ type handler struct {
 	Config
 	document     []byte // the OpenAPI document
 	policyDigest string
+	builtins     builtins
 	zip          gzipPool
 	streams      atomic.Int64 // open now
 
@@ -30,8 +31,12 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, err := newBuiltins(cfg.Builtins)
+	if err != nil {
+		return nil, err
+	}
 	return newEngine(&handler{
-		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(),
+		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
 		podHeader: []string{cfg.Pod}, nosniff: []string{"nosniff"},
 	})
 }

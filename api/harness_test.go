@@ -47,6 +47,7 @@ type setup struct {
 	maxInFlight int
 	policy      agent.PolicyRules
 	hooks       []agent.Hook
+	builtins    *agent.Toolbox
 	change      func(*api.Config)
 }
 
@@ -82,7 +83,7 @@ func (f *fleet) open(p *registry.Pod, store *registry.Memory, s setup) *pod {
 	cfg := api.Config{
 		Pod: p.ID(), Version: "1.2.3",
 		Invoker: agent.NewInvoker(agent.Config{
-			Router: p.Router, Ledger: p.Calls, Policy: policy, Hooks: s.hooks, MaxTimeout: time.Minute,
+			Router: p.Router, Ledger: p.Calls, Policy: policy, Hooks: s.hooks, Builtins: s.builtins, MaxTimeout: time.Minute,
 		}),
 		Calls: p.Calls, Directory: store, Kicker: p.Presence, Policy: policy, Auth: guard.NewStaticToken(token), Origins: origins,
 		Ready: p.Ready, MaxCallTimeout: time.Minute,

@@ -42,10 +42,10 @@ func (h *handler) respondListed(c *gin.Context, q params, build func(context.Con
 	h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
 }
 
-// listTag is a strong validator: of equal version, program, policy, tenant, request and encoding come equal bytes.
+// listTag is a strong validator: of equal version, program, policy, built-in tools, tenant, request and encoding come equal bytes.
 func (h *handler) listTag(version, tenant, path string, q params, compress bool) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q",
-		version, h.Version, h.policyDigest, tenant, path, url.Values(q).Encode()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %q",
+		version, h.Version, h.policyDigest, h.builtins.digest, tenant, path, url.Values(q).Encode()))
 	return quoteTag(sum, compress)
 }
 

@@ -97,10 +97,11 @@ func finishWritingBy(c *gin.Context, deadline time.Time) {
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(deadline)
 }
 
-// authenticate guards by path, not by route: what is added below /api later, and what does not exist there, needs a
+// authenticate guards by path, not by route: what is added below /api and /v1 later, and what does not exist there, needs a
 // token too.
 func (h *handler) authenticate(c *gin.Context) {
-	if !strings.HasPrefix(c.Request.URL.Path, prefixAPI) {
+	path := c.Request.URL.Path
+	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, prefixV1) {
 		return
 	}
 	caller, err := h.Auth.Authenticate(guard.BearerHeader(c.Request))
@@ -111,5 +112,5 @@ func (h *handler) authenticate(c *gin.Context) {
 	c.Set(keyCaller, caller)
 }
 
-// caller returns who asked. It is only for routes below /api.
+// caller returns who asked. It is only for routes below /api and /v1.
 func caller(c *gin.Context) guard.Identity { return c.MustGet(keyCaller).(guard.Identity) }

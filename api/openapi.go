@@ -51,7 +51,7 @@ func openAPI(version string) ([]byte, error) {
 		"components": object{
 			"schemas":    parts["schemas"],
 			"parameters": parts["parameters"],
-			"responses":  problemResponses(),
+			"responses":  errorResponses(),
 			"headers":    responseHeaders(),
 			"securitySchemes": object{"bearer": object{
 				"type": "http", "scheme": "bearer",
@@ -92,6 +92,20 @@ func problemResponses() object {
 	return responses
 }
 
+// errorResponses adds to the problems the one response that every error has for clients of OpenAI's API.
+func errorResponses() object {
+	responses := problemResponses()
+	responses["OpenAIError"] = object{
+		"description": "An error in OpenAI's format.",
+		"headers": object{
+			headerPod: refHeader("Pod"), "WWW-Authenticate": refHeader("Authenticate"), "Allow": refHeader("Allow"),
+			"Retry-After": refHeader("RetryAfter"), headerRetry: refHeader("ShouldRetry"),
+		},
+		"content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/OpenAIError"}}},
+	}
+	return responses
+}
+
 func responseHeaders() object {
 	text := func(description string) object {
 		return object{"description": description, "schema": object{"type": "string"}}
@@ -104,6 +118,7 @@ func responseHeaders() object {
 		"ETag":         text("Changes whenever the content does. Send it as If-None-Match to get 304 while it has not."),
 		"Authenticate": text("Always Bearer."),
 		"Allow":        text("The methods this path takes."),
+		"ShouldRetry":  text("`false`: do not ask again by yourself, as tools have run or nothing would come of it."),
 		"RetryAfter":   object{"description": "Seconds to wait, at least 1.", "schema": object{"type": "integer", "minimum": 1}},
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 // fail is the one place where an error becomes a response. It also ends the chain of handlers. A request to call a
 // tool always learns the id of its call and whether the device can have run it: an error that does not say so
-// happened before the call was dispatched. Other requests are no calls, whatever the error is about.
+// happened before the call was dispatched. Other requests are no calls, whatever the error is about. Clients of OpenAI's
+// API are answered in its format.
 func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
 	if isCall(c) {
@@ -29,6 +30,10 @@ func (h *handler) fail(c *gin.Context, err error) {
 	p := guard.ProblemOf(&e)
 	h.logCause(c, p.Code, &e)
 	c.Abort()
+	if isOpenAI(c.Request.URL.Path) {
+		writeOpenAIError(c, err)
+		return
+	}
 	_ = guard.WriteProblem(c.Writer, p) // the client is gone if this fails
 }
 

@@ -12,6 +12,7 @@ import (
 // Paths that something else in this package refers to.
 const (
 	prefixAPI  = "/api/" // everything below needs a token
+	prefixV1   = "/v1/"  // what OpenAI's clients ask for; it needs a token too
 	pathHealth = "/healthz"
 	pathReady  = "/readyz"
 	pathDevice = "/ws/chat"
@@ -19,6 +20,7 @@ const (
 	pathCall        = "/api/tools/:name/call"
 	pathSessionCall = "/api/sessions/:id/tools/:name/call"
 	pathCalls       = "/api/calls"
+	pathMessages    = "/api/sessions/:id/messages"
 )
 
 // route is one line of the table below. query names the parameters its query string may have.
@@ -43,11 +45,16 @@ func (h *handler) routes() []route {
 		{http.MethodGet, "/api/sessions/:id", nil, h.getSession},
 		{http.MethodDelete, "/api/sessions/:id", nil, h.kickSession},
 		{http.MethodPost, pathSessionCall, nil, h.callTool},
+		{http.MethodGet, pathMessages, []string{"limit"}, h.getMessages},
+		{http.MethodPost, pathMessages, nil, h.postMessage},
 		{http.MethodGet, pathCalls, calls, h.listCalls},
 		{http.MethodGet, pathCalls + "/:id", []string{"wait_ms"}, h.getCall},
 		{http.MethodDelete, pathCalls + "/:id", nil, h.cancelCall},
 		{http.MethodGet, pathCalls + "/:id/events", []string{"last_event_id"}, h.callEvents},
 		{http.MethodGet, "/api/events", []string{"type", "last_event_id"}, h.events},
+		{http.MethodPost, "/v1/chat/completions", nil, h.completions},
+		{http.MethodGet, "/v1/models", nil, h.listModels},
+		{http.MethodGet, "/v1/models/*model", nil, h.getModel},
 		{http.MethodGet, pathHealth, nil, h.health},
 		{http.MethodGet, pathReady, nil, h.ready},
 		{http.MethodGet, "/openapi.json", nil, h.openAPI},
@@ -59,7 +66,7 @@ func (h *handler) routes() []route {
 }
 
 // serve reads the query string of an API route strictly before its handler runs: a filter with a typing error must
-// not silently list everything.
+// not silently list everything. OpenAI's clients add parameters of their own, which mean nothing here.
 func (h *handler) serve(r route) gin.HandlerFunc {
 	if !strings.HasPrefix(r.path, prefixAPI) {
 		return func(c *gin.Context) { r.handle(c, nil) }

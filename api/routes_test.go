@@ -48,7 +48,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 		}
 	}
 	h := &handler{Config: Config{Device: http.NotFoundHandler()}}
-	braces := regexp.MustCompile(`:([a-z]+)`)
+	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {
 		name := r.method + " " + braces.ReplaceAllString(r.path, "{$1}")
 		query, ok := documented[name]

@@ -132,7 +132,7 @@ func (h *handler) kickSession(c *gin.Context, _ params) {
 func (h *handler) session(ctx context.Context, c *gin.Context) (registry.Entry, error) {
 	key := registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}
 	if key.Validate() != nil { // an impossible id is an unknown one; it never reaches the store
-		return registry.Entry{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
+		return registry.Entry{}, unknownSession()
 	}
 	return h.Directory.Entry(ctx, key)
 }

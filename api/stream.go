@@ -35,7 +35,7 @@ type stream struct {
 	last    time.Time // when something was written
 }
 
-// put adds an event to what the next flush writes. The id is what a client sends to go on behind this event; an event
+// put adds an event to what the next flush writes. An event may lack a name. The id is what a client sends to go on behind this event; an event
 // without one leaves the client's place where it was.
 func (s *stream) put(id, event string, data any) error {
 	text, err := encode(data)
@@ -45,7 +45,10 @@ func (s *stream) put(id, event string, data any) error {
 	if id != "" {
 		s.buffer.WriteString("id: " + id + "\n")
 	}
-	s.buffer.WriteString("event: " + event + "\ndata: ")
+	if event != "" {
+		s.buffer.WriteString("event: " + event + "\n")
+	}
+	s.buffer.WriteString("data: ")
 	s.buffer.Write(text) // JSON on one line, with its line feed
 	s.buffer.WriteByte('\n')
 	return nil
@@ -100,27 +103,33 @@ func (h *handler) reserveStream() (release func(), err error) {
 // serveStream begins an answer of server-sent events and has fill write it. The context fill gets ends when the client
 // goes or the pod stops.
 func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *stream) error) {
-	header := c.Writer.Header()
-	header.Set("Content-Type", "text/event-stream")
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // nginx would collect events before it passes them on
-	c.Status(http.StatusOK)
-	c.Writer.WriteHeaderNow()
-	if c.Request.Method == http.MethodHead {
+	s, err := openStream(c)
+	if err != nil || c.Request.Method == http.MethodHead {
 		return
 	}
-	// gin's writer swallows the errors of flushing.
-	s := &stream{w: c.Writer, control: http.NewResponseController(innermost(c.Writer)), last: time.Now()}
-	if s.control.Flush() != nil {
-		return
-	}
-	s.writeBy(time.Time{})
 	defer func() { s.writeBy(time.Now().Add(streamWriteTimeout)) }() // the end of the answer has to be written too
 	ctx, stop := h.untilDraining(c.Request.Context())
 	defer stop()
 	if err := fill(ctx, s); err != nil && ctx.Err() == nil {
 		h.Log.Debug("event stream cut off", "route", c.FullPath(), "error", err)
 	}
+}
+
+// openStream writes the head of an answer of server-sent events. It fails when the client is gone.
+func openStream(c *gin.Context) (*stream, error) {
+	header := c.Writer.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache, no-store")
+	header.Set("X-Accel-Buffering", "no") // nginx would collect events before it passes them on
+	c.Status(http.StatusOK)
+	c.Writer.WriteHeaderNow()
+	// gin's writer swallows the errors of flushing.
+	s := &stream{w: c.Writer, control: http.NewResponseController(innermost(c.Writer)), last: time.Now()}
+	if err := s.control.Flush(); err != nil {
+		return nil, err
+	}
+	s.writeBy(time.Time{}) // from here on every write has its own
+	return s, nil
 }
 
 // untilDraining returns a context that ends with ctx or when the pod begins to stop, and what must be called at the end.

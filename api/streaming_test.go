@@ -36,7 +36,7 @@ func readEvent(t *testing.T, in *bufio.Reader) (event, bool) {
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			if line != "" || e.kind != "" {
+			if line != "" || e.kind != "" || e.data != nil {
 				t.Errorf("the stream ends inside an event: %q", line)
 			}
 			return event{}, false
@@ -50,7 +50,7 @@ func readEvent(t *testing.T, in *bufio.Reader) (event, bool) {
 		case "data":
 			e.data = []byte(value)
 		case "":
-			if e.kind != "" {
+			if e.kind != "" || e.data != nil {
 				return e, true
 			}
 		case ":":

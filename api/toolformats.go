@@ -2,13 +2,11 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,9 +16,6 @@ const (
 	formatAnthropic = "anthropic"
 	formatMCP       = "mcp"
 )
-
-// maxModelName is how long a tool's name may be for OpenAI and Anthropic, in characters.
-const maxModelName = 64
 
 // openAITool is a tool as OpenAI's chat completions take it.
 type openAITool struct {
@@ -50,11 +45,14 @@ type mcpTool struct {
 }
 
 // formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools by name
-// alone, so of several definitions the newest session's is shown.
+// alone, so of several definitions the newest session's is shown, and of a built-in tool always its own.
 func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, format string) (page, error) {
 	specs, err := h.distinct(ctx, tq)
 	if err != nil {
 		return page{}, err
+	}
+	for _, t := range h.builtins.matching(tq, cursor{}) {
+		specs[t.Name] = t
 	}
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
 		return !tq.matches(t) || !h.Policy.MayCall(name)
@@ -62,7 +60,7 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }
 	if format != formatMCP {
-		safe := modelNames(names)
+		safe := agent.ModelNames(names)
 		shown = func(name string) string { return safe[name] }
 	}
 	answer, rows := page{}, []any{}
@@ -99,10 +97,13 @@ func formatTool(t registry.ToolSpec, name, format string) any {
 
 // distinct returns the newest definition of every tool of the sessions the filters select, by name.
 func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
-	if tq.target.IsZero() {
+	if tq.target.IsZero() && tq.from(sourceRemote) {
 		return h.distinctOfAll(ctx, tq)
 	}
 	specs := make(map[string]registry.ToolSpec)
+	if !tq.from(sourceRemote) {
+		return specs, nil
+	}
 	q := tq.sessions()
 	q.Newest = true
 	return specs, h.fold(ctx, q, func(e registry.Entry) {
@@ -161,28 +162,4 @@ func (h *handler) newest(ctx context.Context, tenant, name string) (found regist
 		}
 	})
 	return found, ok, err
-}
-
-// modelNames gives every name one that models accept: letters, digits, _ and -. Dots become underscores; where that
-// name is taken, a part of a hash of the original tells the two apart. No two names come out equal.
-func modelNames(names []string) map[string]string {
-	shown, taken := make(map[string]string, len(names)), make(map[string]bool, len(names))
-	for _, name := range names {
-		if !strings.Contains(name, ".") {
-			shown[name], taken[name] = name, true
-		}
-	}
-	for _, name := range names {
-		if shown[name] != "" {
-			continue
-		}
-		plain := strings.ReplaceAll(name, ".", "_")
-		safe := plain
-		for try := int64(0); taken[safe]; try++ { // ends: every try is another name
-			sum := sha256.Sum256([]byte(name + " " + itoa(try)))
-			safe = plain[:min(len(plain), maxModelName-9)] + "_" + hex.EncodeToString(sum[:4])
-		}
-		shown[name], taken[safe] = safe, true
-	}
-	return shown
 }

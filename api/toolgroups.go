@@ -17,14 +17,27 @@ type groupRow struct {
 	Sessions   int    `json:"sessions"`
 }
 
-func (h *handler) groupRowOf(t registry.ToolSpec, sessions int) groupRow {
-	return groupRow{toolInfo: h.toolInfoOf(t), SourceType: sourceRemote, Sessions: sessions}
+func (h *handler) groupRowOf(t registry.ToolSpec, source string, sessions int) groupRow {
+	return groupRow{toolInfo: h.toolInfoOf(t), SourceType: source, Sessions: sessions}
 }
 
 // groupedAll groups the tools of all sessions. The directory counts them, so that the cost does not grow with the fleet.
 func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (page, error) {
-	q := registry.GroupQuery{Tenant: tq.tenant, Name: tq.name, After: from.Name}
-	rows := []groupRow{}
+	rows, last := []groupRow{}, from
+	for _, t := range h.builtins.matching(tq, from) {
+		if len(rows) == tq.limit {
+			return page{Tools: rows, NextCursor: last.String()}, nil
+		}
+		rows = append(rows, h.groupRowOf(t, sourceBuiltin, 0))
+		last = cursor{Kind: cursorGroups, Name: t.Name, Builtin: true}
+	}
+	switch {
+	case !tq.from(sourceRemote):
+		return page{Tools: rows}, nil
+	case len(rows) == tq.limit:
+		return page{Tools: rows, NextCursor: last.String()}, nil
+	}
+	q := registry.GroupQuery{Tenant: tq.tenant, Name: tq.name, After: from.behindBuiltins().Name}
 	for range maxPages {
 		q.Limit = tq.limit - len(rows)
 		groups, next, err := h.Directory.Groups(ctx, q)
@@ -33,7 +46,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 		}
 		for _, g := range groups {
 			if tq.matches(g.Spec) {
-				rows = append(rows, h.groupRowOf(g.Spec, g.Sessions))
+				rows = append(rows, h.groupRowOf(g.Spec, sourceRemote, g.Sessions))
 			}
 		}
 		if next == "" {
@@ -54,6 +67,9 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.hash, b.hash))
 	}
 	groups := make(map[place]*registry.Group)
+	if !tq.from(sourceRemote) { // built-in tools belong to no session
+		return page{Tools: []groupRow{}}, nil
+	}
 	err := h.fold(ctx, tq.sessions(), func(e registry.Entry) {
 		for _, t := range e.Tools {
 			if !tq.matches(t) {
@@ -78,7 +94,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 			last := rows[len(rows)-1]
 			return page{Tools: rows, NextCursor: cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}.String()}, nil
 		}
-		rows = append(rows, h.groupRowOf(groups[at].Spec, groups[at].Sessions))
+		rows = append(rows, h.groupRowOf(groups[at].Spec, sourceRemote, groups[at].Sessions))
 	}
 	return page{Tools: rows}, nil
 }

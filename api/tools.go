@@ -10,8 +10,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// sourceRemote is the source_type of a tool that lives on a device.
-const sourceRemote = "remote"
+// Kinds of sources of tools, as source_type has them.
+const (
+	sourceBuiltin = "builtin" // the gateway itself
+	sourceRemote  = "remote"  // a device
+)
 
 // toolInfo is what a tool says about itself, and whether it may be called.
 type toolInfo struct {
@@ -32,36 +35,35 @@ func (h *handler) toolInfoOf(t registry.ToolSpec) toolInfo {
 	}
 }
 
-// toolRow is one tool of one session.
+// toolRow is one tool of one session, or a built-in one, which has no session and is on every pod.
 type toolRow struct {
 	toolInfo
 	SourceType string            `json:"source_type"`
 	Source     string            `json:"source"`
-	SessionID  string            `json:"session_id"`
+	SessionID  string            `json:"session_id,omitempty"`
 	DeviceID   string            `json:"device_id,omitempty"`
 	DeviceName string            `json:"device_name,omitempty"`
 	UserID     string            `json:"user_id,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	Pod        string            `json:"pod"`
+	Pod        string            `json:"pod,omitempty"`
 }
 
 // toolQuery is what the tool list was asked for.
 type toolQuery struct {
-	tenant  string
-	target  registry.Target
-	name    string
-	text    string // lower case
-	nothing bool   // the source type asked for has no tools
-	limit   int
+	tenant string
+	target registry.Target
+	name   string
+	text   string // lower case
+	source string // empty: all
+	limit  int
 }
 
 func parseToolQuery(tenant string, q params) (toolQuery, error) {
 	tq := toolQuery{tenant: tenant, text: strings.ToLower(q.get("q"))}
-	source, err := q.oneOf("source_type", "builtin", "mcp", sourceRemote)
-	if err != nil {
+	var err error
+	if tq.source, err = q.oneOf("source_type", sourceBuiltin, "mcp", sourceRemote); err != nil {
 		return tq, err
 	}
-	tq.nothing = source != "" && source != sourceRemote
 	if tq.target, err = q.target(); err != nil {
 		return tq, err
 	}
@@ -71,6 +73,9 @@ func parseToolQuery(tenant string, q params) (toolQuery, error) {
 	tq.limit, err = q.limit()
 	return tq, err
 }
+
+// from reports whether tools of that kind of source are asked for.
+func (tq toolQuery) from(source string) bool { return tq.source == "" || tq.source == source }
 
 func (tq toolQuery) matches(t registry.ToolSpec) bool {
 	return (tq.name == "" || t.Name == tq.name) &&
@@ -123,8 +128,6 @@ func (h *handler) toolPage(ctx context.Context, tenant string, q params) (page, 
 	switch {
 	case err != nil:
 		return page{}, err
-	case tq.nothing:
-		return page{Tools: []struct{}{}}, nil
 	case format != "":
 		return h.formatted(ctx, tq, from, format)
 	case kind == cursorGroups:
@@ -139,9 +142,20 @@ func (h *handler) toolPage(ctx context.Context, tenant string, q params) (page, 
 // flat lists every tool of every session in the order of connecting, then of name. That order does not change for a
 // session while it is connected, so tools that come and go elsewhere neither hide nor repeat a row.
 func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, error) {
+	rows, last := []toolRow{}, from
+	for _, t := range h.builtins.matching(tq, from) {
+		if len(rows) == tq.limit {
+			return page{Tools: rows, NextCursor: last.String()}, nil
+		}
+		rows = append(rows, toolRow{toolInfo: h.toolInfoOf(t), SourceType: sourceBuiltin, Source: sourceBuiltin})
+		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
+	}
+	if !tq.from(sourceRemote) {
+		return page{Tools: rows}, nil
+	}
+	from = from.behindBuiltins()
 	q := tq.sessions()
 	q.After, q.Limit = from.sessionsAfter(), min(tq.limit, maxSessionPage)
-	rows, last := []toolRow{}, from
 	for range maxPages {
 		entries, next, err := h.Directory.List(ctx, q)
 		if err != nil {

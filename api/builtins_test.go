@@ -1,0 +1,90 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/registry"
+)
+
+// own are the tools of the gateway itself.
+type own []registry.ToolSpec
+
+func (o own) Specs() []registry.ToolSpec { return o }
+
+// furnished is the house with three built-in tools, out of order.
+func furnished(t *testing.T) *fleet {
+	f := newFleet(t, setup{
+		policy: agent.PolicyRules{CallDeny: []string{"time"}},
+		change: func(c *api.Config) { c.Builtins = own(tools("time", "sessions", "zone")) },
+	})
+	for i, user := range []string{"anna", "ben"} {
+		s := session(fmt.Sprintf("s%d", i+1))
+		s.UserID = user
+		f.connect(0, s, echo, tools("locate", "time")...)
+	}
+	return f
+}
+
+func TestBuiltinTools(t *testing.T) {
+	f := furnished(t)
+	row := decode[toolList](f.get("/api/tools?name=time"), 200).Tools[0]
+	if row.SourceType != "builtin" || row.Source != "builtin" || row.Enabled || row.Description != "does time" || row.SessionID != "" || row.Pod != "" {
+		t.Errorf("row %+v", row)
+	}
+	const all = "/sessions /time /zone"
+	for query, want := range map[string]string{
+		"":                                           all + " s1/locate s1/time s2/locate s2/time",
+		"source_type=builtin":                        all,
+		"source_type=builtin&q=ES":                   "/sessions /time /zone",
+		"q=zon":                                      "/zone",
+		"name=time":                                  "/time s1/time s2/time",
+		"source_type=remote&name=time":               "s1/time s2/time",
+		"source_type=mcp":                            "",
+		"user_id=anna":                               "s1/locate s1/time",
+		"session_id=s2":                              "s2/locate s2/time",
+		"source_type=builtin&user_id=anna":           "",
+		"label=a=b":                                  "",
+		"view=grouped":                               all + " /locate /time",
+		"view=grouped&source_type=builtin":           all,
+		"view=grouped&source_type=remote":            "/locate /time",
+		"view=grouped&name=zone":                     "/zone",
+		"view=grouped&user_id=anna":                  "/locate /time",
+		"view=grouped&user_id=anna&q=zone":           "",
+		"format=mcp":                                 "/locate /sessions /zone",
+		"format=mcp&source_type=builtin":             "/sessions /zone",
+		"format=mcp&source_type=remote":              "/locate",
+		"format=mcp&q=e&name=zone":                   "/zone",
+		"format=mcp&user_id=anna":                    "/locate",
+		"format=mcp&source_type=mcp":                 "",
+		"view=grouped&source_type=mcp":               "",
+		"source_type=builtin&view=grouped&label=a=b": "",
+	} {
+		if got := strings.Join(at(f.pages("/api/tools?"+query, nil)), " "); got != want {
+			t.Errorf("%s: got %s, want %s", query, got, want)
+		}
+		for limit := 1; limit <= 8; limit++ {
+			if got := strings.Join(at(f.pages(fmt.Sprintf("/api/tools?limit=%d&%s", limit, query), nil)), " "); got != want {
+				t.Errorf("limit %d, %s: got %s, want %s", limit, query, got, want)
+			}
+		}
+	}
+	for _, g := range decode[toolList](f.get("/api/tools?view=grouped"), 200).Tools {
+		if wantSessions := map[string]int{"remote": 2}[g.SourceType]; g.Sessions != wantSessions {
+			t.Errorf("group %+v", g)
+		}
+	}
+}
+
+func TestBrokenBuiltin(t *testing.T) {
+	newFleet(t, setup{change: func(c *api.Config) {
+		broken := *c
+		broken.Builtins = own{{Name: "no name"}}
+		if _, err := api.NewHandler(broken); err == nil || !strings.Contains(err.Error(), "no name") {
+			t.Errorf("a tool nobody can call was taken: %v", err)
+		}
+	}})
+}

@@ -1,0 +1,35 @@
+package api
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// specs are built-in tools.
+type specs []registry.ToolSpec
+
+func (s specs) Specs() []registry.ToolSpec { return s }
+
+// The tag of a list says which built-in tools it has, whatever order they are told in.
+func TestETagFollowsTheBuiltins(t *testing.T) {
+	tag := func(own Builtins) string {
+		b, err := newBuiltins(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &handler{builtins: b}
+		return h.listTag("1", registry.DefaultTenant, "/api/tools", nil, false)
+	}
+	two := specs{{Name: "time"}, {Name: "zone"}}
+	turned := slices.Clone(two)
+	slices.Reverse(turned)
+	other := specs{{Name: "time"}, {Name: "zone", Description: "another"}}
+	if tag(two) != tag(turned) {
+		t.Error("the tag depends on the order")
+	}
+	if tag(two) == tag(other) || tag(two) == tag(nil) || tag(two) == tag(two[:1]) {
+		t.Error("the tag does not depend on the tools")
+	}
+}

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"encoding/json"
+	"regexp"
+
+	"github.com/farhand/farhand/agent/provider"
+)
+
+// maxCallerTools is how many tools a caller may bring, as at OpenAI.
+const maxCallerTools = 128
+
+// anyParameters are those of a tool that says nothing about them.
+const anyParameters = `{"type":"object","properties":{}}`
+
+var modelToolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// readTools reads the tools the caller runs itself.
+func (r *completionRequest) readTools(f fields) error {
+	all, err := f.list("tools", "tools")
+	if err != nil {
+		return err
+	}
+	if len(all) > maxCallerTools {
+		return badParam("tools", "At most %d tools may be given.", maxCallerTools)
+	}
+	seen := make(map[string]bool, len(all))
+	for i, text := range all {
+		at := index("tools", i)
+		t, err := readTool(text, at)
+		if err != nil {
+			return err
+		}
+		if seen[t.Name] {
+			return badParam(at+".function.name", "The tool %q is given twice.", t.Name)
+		}
+		seen[t.Name] = true
+		r.completion.Tools = append(r.completion.Tools, t)
+	}
+	return nil
+}
+
+func readTool(text json.RawMessage, at string) (t provider.Tool, err error) {
+	outer, err := readFields(text, at)
+	if err != nil {
+		return t, err
+	}
+	if kind, err := outer.str("type", at+".type"); err != nil || kind != "function" {
+		return t, badParam(at+".type", "Only tools of the type \"function\" are offered.")
+	}
+	at += ".function"
+	f, err := readFields(outer["function"], at)
+	if err != nil {
+		return t, err
+	}
+	if t.Name, err = f.str("name", at+".name"); err != nil {
+		return t, err
+	}
+	if !modelToolName.MatchString(t.Name) {
+		return t, badParam(at+".name", "The name of a tool must match %s.", modelToolName)
+	}
+	if t.Description, err = f.str("description", at+".description"); err != nil {
+		return t, err
+	}
+	t.Parameters = json.RawMessage(anyParameters)
+	if parameters, ok := f["parameters"]; ok {
+		if parameters[0] != '{' {
+			return t, badParam(at+".parameters", "%s must be a JSON Schema object.", named(at+".parameters"))
+		}
+		t.Parameters = parameters
+	}
+	return t, nil
+}
+
+// readToolChoice takes none, which holds for the device's tools too: no tool runs.
+func (r *completionRequest) readToolChoice(f fields) error {
+	text, ok := f["tool_choice"]
+	if !ok {
+		return nil
+	}
+	switch string(text) {
+	case `"auto"`:
+		return nil
+	case `"none"`:
+		r.noTools, r.completion.Tools = true, nil
+		return nil
+	default:
+		return badParam("tool_choice", "Only the tool_choice \"auto\" and \"none\" are offered.")
+	}
+}

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"encoding/json"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/registry"
+)
+
+// messageRequest is the body of a message to a session.
+type messageRequest struct {
+	content    string
+	regenerate bool
+	debug      bool
+	stream     *bool // nil when absent
+	format     chat.Format
+}
+
+// parseMessage reads the body of a message.
+func parseMessage(body []byte) (messageRequest, error) {
+	var r messageRequest
+	if strings.TrimSpace(string(body)) == "" {
+		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty. Send {\"content\":\"…\"}.")
+	}
+	if err := checkJSON(body); err != nil {
+		return r, err
+	}
+	fields, err := readObject(body, "", "content", "regenerate", "debug", "stream", "results")
+	if err != nil {
+		return r, err
+	}
+	for _, name := range []string{"content", "results", "regenerate", "debug", "stream"} {
+		if text, ok := fields[name]; ok {
+			if err := r.read(name, text); err != nil {
+				return r, err
+			}
+		}
+	}
+	switch _, said := fields["content"]; {
+	case said && r.regenerate:
+		return r, registry.Errorf(registry.CodeInvalidRequest,
+			"The fields \"content\" and \"regenerate\" exclude one another: the last message is answered again.")
+	case !said && !r.regenerate:
+		return r, registry.Errorf(registry.CodeInvalidRequest, "The field \"content\" is missing: it is what is said.")
+	}
+	return r, nil
+}
+
+func (r *messageRequest) read(name string, text json.RawMessage) (err error) {
+	switch name {
+	case "content":
+		r.content, err = readString(text, name)
+	case "results":
+		r.format, err = readFormat(text)
+	case "regenerate":
+		r.regenerate, err = readBool(text, name)
+	case "debug":
+		r.debug, err = readBool(text, name)
+	case "stream":
+		var on bool
+		on, err = readBool(text, name)
+		r.stream = &on
+	}
+	return err
+}
+
+func readFormat(text json.RawMessage) (chat.Format, error) {
+	s, err := readString(text, "results")
+	if err != nil {
+		return "", err
+	}
+	switch f := chat.Format(s); f {
+	case chat.FormatMarkdown, chat.FormatPlain:
+		return f, nil
+	default:
+		return "", wrongType("results", `"markdown" or "plain"`)
+	}
+}
+
+func readBool(text json.RawMessage, at string) (bool, error) {
+	switch string(text) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, wrongType(at, "true or false")
+	}
+}
+
+// readMessage reads a request to say something, and whether its answer is to be streamed: as the body says, else if the
+// caller accepts events.
+func (h *handler) readMessage(c *gin.Context) (r messageRequest, streamed bool, err error) {
+	body, err := readBody(c.Writer, c.Request, h.MaxBody)
+	if err != nil {
+		return r, false, err
+	}
+	if r, err = parseMessage(body); err != nil {
+		return r, false, err
+	}
+	if r.stream != nil {
+		return r, *r.stream, nil
+	}
+	return r, acceptsEvents(c.Request.Header), nil
+}
+
+func acceptsEvents(header http.Header) bool {
+	for _, value := range header.Values("Accept") {
+		for item := range strings.SplitSeq(value, ",") {
+			if media, _, err := mime.ParseMediaType(item); err == nil && media == "text/event-stream" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// turnGrace is how much longer than a turn may wait and take the door waits for it: the agent ends it first, and says why.
+const turnGrace = 5 * time.Second
+
+// turnAnswer is the answer to a message, once the turn has ended.
+type turnAnswer struct {
+	Turn         string              `json:"turn_id"`
+	SessionID    string              `json:"session_id"`
+	FullResponse string              `json:"full_response"`
+	ToolCalls    []chat.CallReport   `json:"tool_calls"`
+	Stop         provider.StopReason `json:"stop_reason,omitempty"`
+	Usage        provider.Usage      `json:"usage"`
+	MessageCount int                 `json:"message_count"`
+	Title        string              `json:"title,omitempty"`
+	DurationMS   int64               `json:"duration_ms"`
+}
+
+// postMessage says something to a session and answers with what comes of it, at the end or while it happens.
+func (h *handler) postMessage(c *gin.Context, _ params) {
+	r, streamed, err := h.readMessage(c)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	talker, err := h.agent()
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	key, err := h.conversation(c, talker)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	ask := chat.Ask{
+		Key: key, Caller: caller(c), Content: r.content, Regenerate: r.regenerate, Debug: r.debug && !h.IgnoreDebug, Format: r.format,
+	}
+	ctx, cancel := h.turnContext(c)
+	defer cancel()
+	if streamed {
+		h.streamTurn(ctx, c, func(ctx context.Context, t *turnStream) ending { return relay(ctx, talker, ask, t) })
+		return
+	}
+	h.answerTurn(ctx, c, talker, ask)
+}
+
+// turnContext bounds a turn, and gives its client time to receive what comes of it.
+func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFunc) {
+	longest := h.TurnWait + h.MaxTurn // its time counts from when its conversation is free
+	finishWritingBy(c, time.Now().Add(longest+writeMargin))
+	return context.WithTimeout(c.Request.Context(), longest+turnGrace)
+}
+
+// conversation returns whom the path names, if there is a device to talk to or something was said before.
+func (h *handler) conversation(c *gin.Context, talker chat.Agent) (registry.Key, error) {
+	if h.Draining() { // a turn is long, and would not get far
+		return registry.Key{}, draining()
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	key := sessionKey(c)
+	e, err := h.session(ctx, c)
+	switch {
+	case err == nil && isForeign(caller(c), e.Session):
+		return key, unknownSession()
+	case err == nil || key.Validate() != nil || !isAbsent(err):
+		return key, err
+	}
+	switch n, countErr := talker.CountMessages(ctx, key); {
+	case countErr != nil:
+		return key, countErr
+	case n > 0:
+		return key, nil
+	}
+	return key, err
+}
+
+func sessionKey(c *gin.Context) registry.Key {
+	return registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}
+}
+
+// isAbsent reports whether an error says that a session is not there, and nothing worse.
+func isAbsent(err error) bool {
+	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
+}
+
+// answerTurn runs a turn to its end.
+func (h *handler) answerTurn(ctx context.Context, c *gin.Context, talker chat.Agent, ask chat.Ask) {
+	aborted := false
+	reply, err := talker.Ask(ctx, ask, func(e chat.Event) { aborted = e.Type == chat.EventAborted })
+	if err != nil {
+		h.fail(c, turnError(ctx, err, aborted))
+		return
+	}
+	calls := append([]chat.CallReport{}, reply.Calls...)
+	for i := range calls {
+		calls[i].Args = shownArgs(calls[i].Args)
+	}
+	body, err := encode(turnAnswer{
+		Turn: reply.Turn, SessionID: ask.Key.Session, FullResponse: reply.FullResponse, ToolCalls: calls, Stop: reply.Stop,
+		Usage: reply.Usage, MessageCount: reply.MessageCount, Title: reply.Title, DurationMS: reply.Duration.Milliseconds(),
+	})
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	h.writeJSON(c, http.StatusOK, body)
+}
+
+// relay runs a turn and passes its events on. The last one waits for the turn's reply, which says more.
+func relay(ctx context.Context, talker chat.Agent, ask chat.Ask, t *turnStream) ending {
+	var last chat.Event
+	reply, err := talker.Ask(ctx, ask, func(e chat.Event) {
+		switch e.Type {
+		case chat.EventDone, chat.EventAborted, chat.EventError:
+			last = e
+		default:
+			t.send(string(e.Type), turnEvent(e))
+		}
+	})
+	switch {
+	case err == nil:
+		return ending{tell: func(t *turnStream) { t.send(string(chat.EventDone), doneOf(reply)) }}
+	case last.Type == chat.EventAborted && ctx.Err() == nil:
+		return ending{tell: func(t *turnStream) { t.send(string(last.Type), turnEvent(last)) }}
+	}
+	failure := turnError(ctx, err, false)
+	return ending{failure: failure, tell: func(t *turnStream) {
+		t.send(string(chat.EventError), turnEvent(failureEvent(err, failure)))
+	}}
+}
+
+// failureEvent tells a failure in a stream that has begun: as the agent did, or else as it would be told over HTTP.
+func failureEvent(err, failure error) chat.Event {
+	e := chat.Event{Type: chat.EventError, Code: chat.CodeAgent}
+	var failed *chat.Error
+	if errors.As(err, &failed) {
+		e.Code, e.Message = failed.Code, failed.Message
+		return e
+	}
+	e.Message = registry.AsError(failure).Message
+	return e
+}

@@ -1,0 +1,116 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// transcriptAnswer is a conversation, or the end of a long one.
+type transcriptAnswer struct {
+	SessionID    string          `json:"session_id"`
+	Title        string          `json:"title"`
+	Busy         bool            `json:"busy"`
+	MessageCount int             `json:"message_count"` // of the whole conversation
+	Messages     []messageRecord `json:"messages"`
+}
+
+// messageRecord is a message as people see it: without what only its model can read.
+type messageRecord struct {
+	Role        provider.Role    `json:"role"`
+	Content     string           `json:"content"`
+	Thinking    string           `json:"thinking,omitempty"`
+	ToolCalls   []toolCallRecord `json:"tool_calls,omitempty"`
+	ToolCallID  string           `json:"tool_call_id,omitempty"`
+	ToolName    string           `json:"tool_name,omitempty"`
+	Failed      bool             `json:"failed,omitempty"`
+	Interrupted bool             `json:"interrupted,omitempty"`
+	At          string           `json:"at,omitempty"`
+	Turn        string           `json:"turn_id,omitempty"`
+}
+
+type toolCallRecord struct {
+	ID   string          `json:"id"`
+	Name string          `json:"name"`
+	Args json.RawMessage `json:"args"`
+}
+
+// getMessages shows what was said, also while something is being said, and after the device has gone.
+func (h *handler) getMessages(c *gin.Context, q params) {
+	limit, err := q.limit()
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	transcript, err := h.transcript(ctx, c)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	said := transcript.Messages
+	answer := transcriptAnswer{
+		SessionID: c.Param("id"), Title: transcript.Title, Busy: transcript.Busy, MessageCount: len(said), Messages: []messageRecord{},
+	}
+	for _, m := range said[max(0, len(said)-limit):] {
+		answer.Messages = append(answer.Messages, messageRecordOf(m))
+	}
+	h.respond(c, answer)
+}
+
+// transcript reads a conversation. One nobody has begun is empty if its session exists.
+func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcript, error) {
+	talker, err := h.agent()
+	if err != nil {
+		return chat.Transcript{}, err
+	}
+	key := sessionKey(c)
+	if key.Validate() != nil {
+		_, err := h.session(ctx, c)
+		return chat.Transcript{}, err
+	}
+	e, sessionErr := h.session(ctx, c)
+	switch {
+	case sessionErr == nil && isForeign(caller(c), e.Session):
+		return chat.Transcript{}, unknownSession()
+	case sessionErr != nil && !isAbsent(sessionErr): // nobody knows whose it is
+		return chat.Transcript{}, sessionErr
+	}
+	transcript, err := talker.Transcript(ctx, key)
+	if err != nil || len(transcript.Messages) > 0 || transcript.Busy {
+		return transcript, err
+	}
+	if errors.Is(sessionErr, registry.CodeNotConnected) {
+		return transcript, nil // known, and away
+	}
+	return transcript, sessionErr
+}
+
+func messageRecordOf(m provider.Message) messageRecord {
+	r := messageRecord{
+		Role: m.Role, Content: m.Content, ToolCallID: m.ToolCallID, ToolName: m.ToolName, Failed: m.Failed,
+		Interrupted: m.Interrupted, Turn: m.Turn,
+	}
+	if !m.At.IsZero() {
+		r.At = shownTime(m.At)
+	}
+	var thoughts []string
+	for _, t := range m.Thinking {
+		if t.Text != "" {
+			thoughts = append(thoughts, t.Text)
+		}
+	}
+	r.Thinking = strings.Join(thoughts, "\n\n")
+	for _, call := range m.ToolCalls {
+		r.ToolCalls = append(r.ToolCalls, toolCallRecord{call.ID, call.Name, shownArgs(json.RawMessage(call.Args))})
+	}
+	return r
+}

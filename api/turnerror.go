@@ -1,0 +1,71 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/registry"
+)
+
+// agent returns who holds conversations, or an error that says what to configure.
+func (h *handler) agent() (chat.Agent, error) {
+	if h.Agent == nil || len(h.Agent.Models()) == 0 {
+		return nil, registry.Errorf(registry.CodeNotFound,
+			"This gateway has no language model. Set FARHAND_MODEL and its provider's key, and start it again.")
+	}
+	return h.Agent, nil
+}
+
+// turnCodes says as what a failure of a turn is told over HTTP. AGENT_ERROR is no fault of the gateway's own, which
+// would be 500 and tell nothing: most often a limit of the turn was reached, so what is behind the gateway did not come
+// to an end, and asking again may go well.
+var turnCodes = map[string]registry.Code{
+	chat.CodeEmptyContent:  registry.CodeInvalidRequest,
+	chat.CodeNoUserMessage: registry.CodeInvalidRequest,
+	chat.CodeSessionBusy:   registry.CodeBusy,
+	chat.CodeAuth:          registry.CodeProvider,
+	chat.CodeProvider:      registry.CodeProvider,
+	chat.CodeAgent:         registry.CodeAgent,
+	chat.CodeAgentInit:     registry.CodeAgent,
+}
+
+// turnError returns why a turn has no answer. ctx is the turn's; aborted tells that somebody ended it on purpose.
+func turnError(ctx context.Context, err error, aborted bool) error {
+	var failed *chat.Error
+	switch {
+	case errors.Is(context.Cause(ctx), registry.ErrDraining):
+		return draining()
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return &registry.Error{
+			Code: registry.CodeTimeout, Message: "The turn took longer than a turn may. What was said is kept.", Cause: err,
+		}
+	case ctx.Err() != nil:
+		return registry.Errorf(registry.CodeCancelled, "The turn was stopped because its caller hung up.")
+	case aborted:
+		return registry.Errorf(registry.CodeCancelled, "The turn was aborted. What was said until then is kept.")
+	case errors.As(err, &failed):
+		return codedTurnError(failed)
+	default:
+		return err
+	}
+}
+
+// codedTurnError keeps the code the chat protocol knows a failure by in what people read.
+func codedTurnError(failed *chat.Error) error {
+	var cause *registry.Error
+	coded := errors.As(failed.Cause, &cause)
+	code, known := turnCodes[failed.Code]
+	switch {
+	case coded && (code == registry.CodeAgent || !known) && cause.Code != registry.CodeInternal:
+		return cause // the store that is away, the pod that stops: the gateway has a better name for these
+	case !known:
+		return failed
+	}
+	e := registry.Errorf(code, "%s: %s", failed.Code, failed.Message)
+	e.Cause = failed.Cause
+	if coded {
+		e.RetryAfter = cause.RetryAfter
+	}
+	return e
+}

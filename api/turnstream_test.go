@@ -1,0 +1,114 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// A model that thinks for long does not look like a dead gateway: the answer begins, and then comments come.
+func TestTurnStreamBeats(t *testing.T) {
+	w := &clock{ResponseRecorder: httptest.NewRecorder()}
+	opened, stopped := 0, 0
+	s := &turnStream{
+		open: func() (*stream, error) { opened++; return newStream(w, time.Now()), nil },
+		stop: func() { stopped++ },
+	}
+	if wait := s.beat(); opened != 1 || w.Body.Len() != 0 || wait < heartbeat-time.Second {
+		t.Fatalf("first: opened %d times, %q, next in %v", opened, w.Body, wait)
+	}
+	s.out.last = time.Now().Add(-heartbeat)
+	if wait := s.beat(); w.Body.String() != ":\n\n" || wait < heartbeat-time.Second {
+		t.Fatalf("after silence: %q, next in %v", w.Body, wait)
+	}
+	s.send("chunk", textEvent{chat.EventChunk, "a"})
+	s.beat()
+	if want := ":\n\nevent: chunk\ndata: {\"type\":\"chunk\",\"content\":\"a\"}\n\n"; w.Body.String() != want || opened != 1 {
+		t.Fatalf("opened %d times, written %q", opened, w.Body)
+	}
+	w.err = errors.New("i/o timeout") // a client that takes too long
+	for range 2 {
+		s.send("chunk", textEvent{chat.EventChunk, "b"})
+	}
+	if s.sendText("x"); stopped != 1 || s.err == nil || s.beat() != heartbeat {
+		t.Errorf("the turn was stopped %d times", stopped)
+	}
+}
+
+// A client that is gone before anything was said stops the turn.
+func TestTurnStreamCannotOpen(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	s := &turnStream{open: func() (*stream, error) { return nil, http.ErrHandlerTimeout }, stop: stop}
+	s.send("chunk", 1)
+	s.beat()
+	if ctx.Err() == nil || s.out != nil {
+		t.Error("the turn goes on")
+	}
+}
+
+func TestTurnError(t *testing.T) {
+	stopped := &chat.Error{Code: chat.CodeAgent, Message: "stopped"}
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	drained, drain := context.WithCancelCause(t.Context())
+	drain(registry.ErrDraining)
+	for code, ctx := range map[registry.Code]context.Context{
+		registry.CodeCancelled: gone, registry.CodeTimeout: late, registry.CodeDraining: drained, registry.CodeAgent: t.Context(),
+	} {
+		if err := turnError(ctx, stopped, false); !errors.Is(err, code) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
+// idle is an agent whose turns end at once. It notes how long they could have taken.
+type idle struct {
+	chat.Agent
+	left time.Duration
+}
+
+func (*idle) Models() []string                                         { return []string{"m"} }
+func (*idle) CountMessages(context.Context, registry.Key) (int, error) { return 1, nil }
+func (i *idle) Ask(ctx context.Context, _ chat.Ask, _ func(chat.Event)) (chat.Reply, error) {
+	deadline, _ := ctx.Deadline()
+	i.left = time.Until(deadline)
+	return chat.Reply{}, nil
+}
+
+// The answer to a message may take as long as a turn, and that one may have to wait for the turn before it. Then its
+// client has to receive it.
+func TestTurnWriteDeadline(t *testing.T) {
+	policy, err := agent.NewPolicy(agent.PolicyRules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	talker := &idle{}
+	h := &handler{Config: Config{
+		Agent: talker, Directory: registry.NewMemory(registry.MemoryOptions{}), Policy: policy, Auth: guard.Anonymous{}, MaxBody: 1 << 10,
+		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: func() bool { return false }, Origins: &guard.Origins{}, Log: slog.New(slog.DiscardHandler),
+	}}
+	engine, err := newEngine(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	engine.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/sessions/s1/messages", strings.NewReader(`{"content":"hi"}`)))
+	if got, want := time.Until(w.last), 3*time.Minute+40*time.Second+writeMargin; w.Code != 200 || got > want || got < want-5*time.Second {
+		t.Errorf("status %d, %v left for writing, want %v", w.Code, got, want)
+	}
+	if got, want := talker.left, 3*time.Minute+40*time.Second+turnGrace; got > want || got < want-5*time.Second {
+		t.Errorf("%v left for the turn, want %v", got, want)
+	}
+}
