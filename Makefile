@@ -7,7 +7,7 @@ TOOLS := $(GO) tool -modfile=.ci/tools.mod
 
 test: deps fmt vet lint unit ## everything, on a fresh machine too
 
-deps: ## what the tests need beyond Go: redis-server, nginx, node
+deps: ## what the tests need beyond Go: redis-server, nginx, node, curl
 	@sh .ci/deps
 
 fmt:

@@ -62,6 +62,7 @@ func (a *application) benchCommand() *cobra.Command {
 }
 
 func (a *application) bench(ctx context.Context, o bench.Options, asJSON, growth bool) error {
+	defer raiseHeapFloor(a.environ)() // what is measured in process runs as pods do
 	program, err := bench.Program()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -150,6 +151,9 @@ func TestConfigCommand(t *testing.T) {
 		{"public without token", []string{"FARHAND_ADDR=0.0.0.0:80"}, exitError, []string{"set FARHAND_TOKEN"}},
 		{"short token", []string{"FARHAND_TOKEN=secret"}, 0, []string{"shorter than 16"}},
 		{"far Redis in the clear", []string{"FARHAND_REDIS_URL=redis://:geheim@redis.example.com:6379"}, 0, []string{"no TLS"}},
+		{"password in the model's URL", []string{"FARHAND_MODEL_URL=https://me:geheim@models.example.com/v1"}, exitError,
+			[]string{"FARHAND_MODEL_URL", "FARHAND_MODEL_KEY"}},
+		{"password in a bad URL", []string{"FARHAND_MODEL_URL=https://me:geheim @models.example.com"}, exitError, []string{"FARHAND_MODEL_URL"}},
 		{"any origin", []string{"FARHAND_ALLOWED_ORIGINS=*"}, 0, []string{"any web page"}},
 	} {
 		code, out, errOut := command(t, c.environ, "config")
@@ -169,6 +173,28 @@ func TestConfigCommand(t *testing.T) {
 	var report configReport
 	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil || len(report.Variables) < 20 {
 		t.Errorf("exit %d, %v\n%s", code, err, out)
+	}
+}
+
+// TestConfigCommandHidesSecrets: whatever is a secret by its type, variables of later times included.
+func TestConfigCommandHidesSecrets(t *testing.T) {
+	t.Parallel()
+	const marker = "geheim0123456789"
+	var environ []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
+		if f.Type == reflect.TypeFor[Secret]() {
+			environ = append(environ, envPrefix+f.Tag.Get("env")+"="+marker)
+		}
+	}
+	if len(environ) < 3 {
+		t.Fatalf("secrets: %v", environ)
+	}
+	environ = append(environ, "FARHAND_URL=https://me:"+marker+"@gateway.example.com")
+	for _, args := range [][]string{{"config"}, {"config", "--json"}} {
+		_, out, errOut := command(t, environ, args...)
+		if strings.Contains(out+errOut, marker) || strings.Count(out, masked) != len(environ) {
+			t.Errorf("%v:\n%s%s", args, out, errOut)
+		}
 	}
 }
 

@@ -62,6 +62,8 @@ type Config struct {
 	CallDeny       []string      `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`
 	LogLevel       slog.Level    `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 	LogFormat      string        `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
+
+	AgentConfig
 }
 
 // clientVariables are read by the other commands, so `serve` must not call them unknown.
@@ -74,10 +76,12 @@ const minDuration = 100 * time.Millisecond
 
 // loadConfig reads the variables in environ. The error lists everything that is wrong, not only the first.
 func loadConfig(environ []string) (Config, error) {
-	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: envPrefix, Environment: env.ToMap(environ)})
+	environment := env.ToMap(environ)
+	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: envPrefix, Environment: environment})
 	if err != nil {
 		return cfg, err
 	}
+	cfg.fallBack(environment)
 	return cfg, cfg.validate()
 }
 
@@ -112,6 +116,7 @@ func (c Config) validate() error {
 	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
 		fmt.Sprintf("must be at least %d bytes, and at least FARHAND_MAX_FRAME", ws.MinOutbound))
 	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")
+	c.AgentConfig.check(check)
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
 			check(false, "REDIS_URL", err.Error())
@@ -233,16 +238,20 @@ type variable struct {
 	Default string `json:"default"`
 	Doc     string `json:"meaning"`
 	Value   string `json:"value,omitempty"` // set when it differs from the default; secrets are masked
+
+	secret bool
 }
 
 // variables lists everything the program reads from its environment, from the tags of Config.
 func variables() []variable {
 	var all []variable
-	t := reflect.TypeFor[Config]()
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
+		if f.Anonymous {
+			continue
+		}
 		all = append(all, variable{
 			Name: envPrefix + f.Tag.Get("env"), Default: f.Tag.Get("envDefault"), Doc: f.Tag.Get("doc"),
+			secret: f.Type == reflect.TypeFor[Secret](),
 		})
 	}
 	return append(all, clientVariables...)

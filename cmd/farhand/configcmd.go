@@ -106,18 +106,27 @@ func writeConfigMarkdown(out io.Writer) error {
 
 // withValues fills in what is set now. Secrets stay hidden.
 func withValues(all []variable, environ map[string]string) []variable {
-	secret := map[string]bool{envPrefix + "TOKEN": true, envPrefix + "REDIS_URL": true}
 	for i, v := range all {
 		value, ok := environ[v.Name]
 		switch {
 		case !ok || value == v.Default:
-		case secret[v.Name]:
+		case v.secret:
 			all[i].Value = Secret(value).String()
 		default:
-			all[i].Value = value
+			all[i].Value = maskUserinfo(value)
 		}
 	}
 	return all
+}
+
+// maskUserinfo hides who logs in, and with what, in a value that looks like a URL, whether or not it is a good one.
+func maskUserinfo(value string) string {
+	scheme, rest, isURL := strings.Cut(value, "://")
+	at := strings.LastIndex(rest, "@")
+	if !isURL || at < 0 {
+		return value
+	}
+	return scheme + "://" + masked + rest[at:]
 }
 
 // splitErrors flattens joined and aggregate errors into one line each.

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/builtin"
+	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/loopguard"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -32,6 +35,7 @@ type Gateway struct {
 	cfg      Config
 	log      *slog.Logger
 	pod      *registry.Pod
+	talk     *chat.Engine // nil without a model
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
 	devices  *ws.Server
@@ -104,6 +108,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		memory := registry.NewMemory(registry.MemoryOptions{
 			SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
 			IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityCap: g.cfg.ActivityCap,
+			HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
 		})
 		g.bus = memory.NewBus()
 		return memory, nil
@@ -111,7 +116,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	conn, err := redisstore.Dial(ctx, redisstore.Options{
 		URL: string(g.cfg.RedisURL), SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		Retention: g.cfg.Retention, IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL,
-		ActivityCap: g.cfg.ActivityCap, Log: g.log,
+		ActivityCap: g.cfg.ActivityCap, HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("FARHAND_REDIS_URL: %w", err)
@@ -137,25 +142,69 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	if g.cfg.Token != "" {
 		auth = guard.NewStaticToken(string(g.cfg.Token))
 	}
+	toolbox, err := g.toolbox(store, policy)
+	if err != nil {
+		return nil, err
+	}
 	schemas := agent.NewSchemas()
+	invoker := agent.NewInvoker(agent.Config{
+		Router: g.pod.Router, Ledger: g.pod.Calls, Policy: policy, Schemas: schemas, Builtins: toolbox,
+		Guards:  []agent.Hook{loopguard.New(loopguard.Config{Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log})},
+		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
+	})
+	talk, err := g.openAgent(store, invoker, policy, toolbox)
+	if err != nil {
+		return nil, err
+	}
 	g.devices, err = ws.NewServer(ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits()), Auth: auth, Origins: origins,
-		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
+		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), toolbox.Names()...), Auth: auth, Origins: origins,
+		Agent: talk, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutbound: int(g.cfg.MaxOutbound),
-		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery, Log: g.log,
+		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
+		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	invoker := agent.NewInvoker(agent.Config{
-		Router: g.pod.Router, Ledger: g.pod.Calls, Policy: policy, Schemas: schemas,
-		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
-	})
 	return api.NewHandler(api.Config{
 		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
 		Origins: origins, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
+		Agent: talk, Builtins: toolbox, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		Draining: g.draining.Load, Device: g.devices, Version: version(), Log: g.log,
 	})
+}
+
+// toolbox returns the tools of the gateway itself. They are there for its agent: without a model there are none.
+func (g *Gateway) toolbox(store registry.Store, policy *agent.Policy) (*agent.Toolbox, error) {
+	all, err := agent.NewToolbox(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})...)
+	if err != nil || len(g.cfg.Models) == 0 {
+		return &agent.Toolbox{}, err
+	}
+	enabled, err := all.Select(g.cfg.builtins()...)
+	if err != nil {
+		return nil, fmt.Errorf("FARHAND_BUILTIN_TOOLS: %w", err)
+	}
+	return enabled, nil
+}
+
+// openAgent returns what holds conversations, nil without a model.
+func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy *agent.Policy, toolbox *agent.Toolbox) (chat.Agent, error) {
+	if len(g.cfg.Models) == 0 {
+		return nil, nil
+	}
+	views := agent.NewViews(agent.ViewsConfig{
+		Invoker: invoker, Directory: store, Policy: policy, Toolbox: toolbox, OtherSessions: g.cfg.OtherSessions,
+		Unconfirmed: g.cfg.Unconfirmed, Log: g.log,
+	})
+	var err error
+	g.talk, err = chat.NewEngine(chat.Config{
+		Models: g.cfg.models(), Store: store, OpenTools: chat.ToolsOf(views), Activity: turnNotes{g.pod.Calls},
+		System: g.cfg.SystemPrompt, Limits: g.cfg.limits(), Log: g.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g.talk, nil
 }
 
 func (g *Gateway) ready(ctx context.Context) error { return g.pod.Ready(ctx) }
@@ -184,7 +233,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 const releaseReserve = 0.2
 
 // Close stops in this order, all of it within ctx: readiness turns red and new devices are refused; devices are told
-// to go elsewhere, each once its calls in flight have ended; requests in flight end and nothing new is accepted;
+// to go elsewhere, each once its calls in flight and its turn have ended; requests in flight end and nothing new is accepted, those that do not are ended and say so to their callers;
 // sessions are released and the lease is given up; the bus delivers what is queued; Redis last. It is safe on a gateway
 // that did not start completely. The errors tell what had to be cut short.
 func (g *Gateway) Close(ctx context.Context) error {
@@ -203,6 +252,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.endRequests(registry.ErrDraining)
 	} else if g.listener != nil {
 		errs = append(errs, g.listener.Close())
+	}
+	if g.talk != nil { // its callers are gone, so what still runs ends soon
+		errs = append(errs, g.talk.Close(gentle))
+	}
+	if g.server != nil { // those that had to be ended still tell their callers why
+		errs = append(errs, g.server.Shutdown(ctx))
 	}
 	if g.pod != nil {
 		g.pod.Drain(gentle)

@@ -67,7 +67,7 @@ func (a *application) rootCommand() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.toolsCommand(),
+		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.chatCommand(), a.toolsCommand(),
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(),
 	)
 	root.AddCommand(a.benchCommands()...)

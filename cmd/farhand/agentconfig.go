@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// Providers of models.
+const (
+	providerOpenAI    = "openai"
+	providerAnthropic = "anthropic"
+)
+
+// noBuiltins stands for no built-in tool at all: an empty variable has its default.
+const noBuiltins = "none"
+
+// AgentConfig is the part of Config that is about conversations.
+type AgentConfig struct {
+	Models         []string      `env:"MODEL" doc:"Names of the language models of conversations, comma-separated; the first is the default. Empty: no agent, tools can be registered and called all the same."`
+	ModelProvider  string        `env:"MODEL_PROVIDER" envDefault:"openai" doc:"openai: chat completions of OpenAI or any compatible server (vLLM, Ollama, DeepSeek). anthropic: Anthropic's messages."`
+	ModelURL       string        `env:"MODEL_URL" doc:"Base URL of the provider, for example http://127.0.0.1:11434/v1. Empty: OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's own."`
+	ModelKey       Secret        `env:"MODEL_KEY" doc:"API key of the provider; local servers need none. Empty, and FARHAND_MODEL_URL too: OPENAI_API_KEY or ANTHROPIC_API_KEY."`
+	ModelTokens    int           `env:"MODEL_MAX_TOKENS" envDefault:"0" doc:"Tokens of one answer of a model, at most. 0: the provider's default (8192 for anthropic)."`
+	ThinkingTokens int           `env:"MODEL_THINKING_TOKENS" envDefault:"0" doc:"Tokens a model of anthropic may think with before it answers, 1024 or more; -1 lets models decide that know how to; 0: it does not think."`
+	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before and within an answer."`
+	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"What a model is told before every conversation the gateway keeps."`
+	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Tools of the gateway itself that are enabled when there is a model, comma-separated: time, sessions. none: no such tool."`
+	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation also use the tools of the same user's other sessions."`
+	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm although nobody is asked. Tools that are admin_only are never offered to a model."`
+	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that ask for debug what the model is asked, the system prompt included. Off: they get their answer without it."`
+	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is kept after its last change."`
+	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages of one conversation that are kept; the oldest are forgotten."`
+	TurnTimeout    time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"How long one turn of a conversation may take."`
+	TurnWait       time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, until it is refused as SESSION_BUSY."`
+	TurnSteps      int           `env:"TURN_MAX_STEPS" envDefault:"40" doc:"Requests to the model in one turn."`
+	TurnCalls      int           `env:"TURN_MAX_CALLS" envDefault:"200" doc:"Tool calls in one turn."`
+	TurnTokens     int           `env:"TURN_MAX_TOKENS" envDefault:"1000000" doc:"Tokens of one turn, read and written, over all its requests."`
+	ContextTokens  int           `env:"CONTEXT_TOKENS" envDefault:"100000" doc:"Estimated tokens of one request to a model; older messages are left out above it."`
+	MaxResult      ByteSize      `env:"MAX_RESULT" envDefault:"32KiB" doc:"How much of one tool result a model reads; of a longer one it reads the head and the tail."`
+	MaxTurns       int           `env:"MAX_TURNS" envDefault:"1000" doc:"Turns one pod runs, or lets wait, at once."`
+	LoopWarn       int           `env:"LOOP_WARN" envDefault:"10" doc:"From this identical call in a row on, its result tells the model that it repeats itself."`
+	LoopBlock      int           `env:"LOOP_BLOCK" envDefault:"20" doc:"From this identical call in a row on, calls are stopped and the turn ends; the first such call of a turn is only warned."`
+}
+
+// check reports what is wrong with the configuration.
+func (c AgentConfig) check(wrong func(ok bool, variable, message string)) {
+	wrong(slices.Contains([]string{providerOpenAI, providerAnthropic}, c.ModelProvider), "MODEL_PROVIDER", "must be openai or anthropic")
+	seen := make(map[string]bool)
+	for _, m := range c.Models {
+		wrong(m != "" && !seen[m], "MODEL", fmt.Sprintf("names %q twice, or nothing", m))
+		seen[m] = true
+	}
+	if c.ModelURL != "" {
+		u, err := url.Parse(c.ModelURL)
+		wrong(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "MODEL_URL", "must be an http or https URL")
+		wrong(err != nil || u.User == nil, "MODEL_URL", "must not hold a user or a password: a key belongs in FARHAND_MODEL_KEY")
+	}
+	wrong(len(c.Builtins) == 1 || !slices.Contains(c.Builtins, noBuiltins), "BUILTIN_TOOLS", noBuiltins+" stands alone: it means that no tool is enabled")
+	for name, d := range map[string]time.Duration{
+		"MODEL_IDLE_TIMEOUT": c.ModelIdle, "HISTORY_TTL": c.HistoryTTL, "TURN_TIMEOUT": c.TurnTimeout, "TURN_WAIT": c.TurnWait,
+	} {
+		wrong(d >= minDuration, name, "must be at least "+minDuration.String())
+	}
+	for name, n := range map[string]int{
+		"HISTORY_CAP": c.HistoryCap, "TURN_MAX_STEPS": c.TurnSteps, "TURN_MAX_CALLS": c.TurnCalls, "TURN_MAX_TOKENS": c.TurnTokens,
+		"CONTEXT_TOKENS": c.ContextTokens, "MAX_TURNS": c.MaxTurns, "LOOP_WARN": c.LoopWarn, "LOOP_BLOCK": c.LoopBlock,
+	} {
+		wrong(n > 0, name, "must be greater than zero")
+	}
+	wrong(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
+	wrong(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS", "must be 0, -1, or at least 1024")
+	wrong(c.MaxResult >= 1<<10 && c.MaxResult <= 1<<30, "MAX_RESULT", "must be between 1KiB and 1GiB")
+	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
+}
+
+// fallBack fills in what the providers' own tools read from the environment, so that a machine that is set up for them needs
+// nothing else.
+func (c *AgentConfig) fallBack(environment map[string]string) {
+	prefix := map[string]string{providerOpenAI: "OPENAI_", providerAnthropic: "ANTHROPIC_"}[c.ModelProvider]
+	if prefix == "" {
+		return
+	}
+	// A key is only for where it comes from: it is not sent to an address that was given without one.
+	if c.ModelKey == "" && c.ModelURL == "" {
+		c.ModelKey = Secret(environment[prefix+"API_KEY"])
+	}
+	if c.ModelURL == "" {
+		c.ModelURL = environment[prefix+"BASE_URL"]
+	}
+}
+
+// builtins returns the names of the built-in tools that are enabled.
+func (c AgentConfig) builtins() []string {
+	if slices.Contains(c.Builtins, noBuiltins) {
+		return nil
+	}
+	return c.Builtins
+}
+
+// models makes the models. How long they may take is the turn's to say.
+func (c AgentConfig) models() []provider.Model {
+	var made []provider.Model
+	for _, name := range c.Models {
+		if c.ModelProvider == providerAnthropic {
+			made = append(made, provider.NewAnthropic(provider.AnthropicConfig{
+				Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens, Timeout: c.TurnTimeout,
+				Idle: c.ModelIdle, ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0,
+			}))
+			continue
+		}
+		made = append(made, provider.NewOpenAI(provider.OpenAIConfig{
+			Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens, Timeout: c.TurnTimeout, Idle: c.ModelIdle,
+		}))
+	}
+	return made
+}
+
+func (c AgentConfig) limits() chat.Limits {
+	return chat.Limits{
+		Iterations: c.TurnSteps, ToolCalls: c.TurnCalls, Turn: c.TurnTimeout, Tokens: c.TurnTokens, ContextTokens: c.ContextTokens,
+		MaxResult: int(c.MaxResult), MaxTurns: c.MaxTurns, Wait: c.TurnWait,
+	}
+}
+
+// turnNotes writes the turns of conversations to the feed. It implements chat.Activity.
+type turnNotes struct{ calls *registry.Calls }
+
+// TurnStarted implements chat.Activity.
+func (n turnNotes) TurnStarted(t chat.TurnInfo) {
+	n.note(registry.ActivityTurnStarted, t, registry.TurnNote{})
+}
+
+// TurnFinished implements chat.Activity.
+func (n turnNotes) TurnFinished(t chat.TurnInfo, end chat.TurnEnd) {
+	n.note(registry.ActivityTurnFinished, t, registry.TurnNote{
+		Outcome: string(end.Outcome), Code: end.Code, Calls: end.Calls, Input: end.Usage.Input, Output: end.Usage.Output,
+		DurationMS: end.Duration.Milliseconds(),
+	})
+}
+
+func (n turnNotes) note(kind string, t chat.TurnInfo, note registry.TurnNote) {
+	note.ID, note.Model, note.UserID = t.Turn, t.Model, t.Caller.User
+	n.calls.Note(registry.Activity{Tenant: t.Key.Tenant, Type: kind, SessionID: t.Key.Session, Turn: &note})
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/registry"
+)
+
+func TestBuiltinsThatAreEnabled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		value string
+		want  []string
+		wrong string
+	}{
+		{"", []string{"sessions", "time"}, ""},
+		{"time", []string{"time"}, ""},
+		{"none", []string{}, ""},
+		{"none,time", nil, "FARHAND_BUILTIN_TOOLS"},
+		{"time,none", nil, "FARHAND_BUILTIN_TOOLS"},
+	} {
+		cfg, err := loadConfig([]string{"FARHAND_MODEL=m", "FARHAND_BUILTIN_TOOLS=" + c.value})
+		if c.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("%q: %v", c.value, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", c.value, err)
+			continue
+		}
+		g := Gateway{cfg: cfg}
+		enabled, err := g.toolbox(registry.NewMemory(registry.MemoryOptions{}), nil)
+		if err != nil {
+			t.Errorf("%q: %v", c.value, err)
+		} else if !slices.Equal(enabled.Names(), c.want) {
+			t.Errorf("%q: %v, want %v", c.value, enabled.Names(), c.want)
+		}
+	}
+}
+
+func TestSwitchesOfTheAgent(t *testing.T) {
+	t.Parallel()
+	cfg, err := loadConfig(nil)
+	if err != nil || cfg.Unconfirmed || !cfg.AllowDebug {
+		t.Errorf("by default: %+v, %v", cfg.AgentConfig, err)
+	}
+	cfg, err = loadConfig([]string{"FARHAND_AGENT_UNCONFIRMED=true", "FARHAND_ALLOW_DEBUG=false"})
+	if err != nil || !cfg.Unconfirmed || cfg.AllowDebug {
+		t.Errorf("switched over: %+v, %v", cfg.AgentConfig, err)
+	}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	// maxChoices is how many sessions are named when one has to be chosen.
+	maxChoices = 20
+
+	// maxChatLine bounds a line of input, in bytes: about what a gateway reads.
+	maxChatLine = 1 << 20
+)
+
+// errLeft ends a conversation whose user wants to leave.
+var errLeft = errors.New("left")
+
+// chatOptions are the flags of `farhand chat`.
+type chatOptions struct {
+	remote   remote
+	session  string
+	thinking bool
+	debug    bool
+}
+
+func (a *application) chatCommand() *cobra.Command {
+	var o chatOptions
+	cmd := &cobra.Command{
+		Use:   "chat [MESSAGE…]",
+		Short: "Talk to the agent of a session",
+		Long: "Says something to the agent of a gateway, whose tools are those of a connected device, and shows the answer as\n" +
+			"it comes: text on standard output, calls of tools beside it on standard error. Without MESSAGE it reads lines and\n" +
+			"answers each: Ctrl-C aborts the answer, and leaves when there is none; Ctrl-D leaves. Exits 2 when an answer failed.",
+		Example: "  farhand chat where am I\n  farhand chat --session laptop --thinking",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.chat(cmd.Context(), strings.Join(args, " "), o)
+		},
+	}
+	f := cmd.Flags()
+	o.remote.flags(f, a.environ)
+	f.StringVar(&o.session, "session", "", "session id to talk to (default: the only one that is connected)")
+	f.BoolVar(&o.thinking, "thinking", false, "show the model's reasoning")
+	f.BoolVar(&o.debug, "debug", false, "show what the model is asked")
+	return cmd
+}
+
+func (a *application) chat(ctx context.Context, message string, o chatOptions) error {
+	if o.session == "" {
+		only, err := onlySession(ctx, o.remote)
+		if err != nil {
+			return err
+		}
+		o.session = only
+	}
+	if message != "" {
+		return a.chatTurn(ctx, message, o)
+	}
+	// The program's context ends with the first Ctrl-C, which here ends no more than an answer.
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(interrupts)
+	return a.converse(context.WithoutCancel(ctx), o, interrupts)
+}
+
+// onlySession returns the one session that is connected.
+func onlySession(ctx context.Context, r remote) (string, error) {
+	raw, err := r.do(ctx, http.MethodGet, "/api/sessions", url.Values{"limit": {strconv.Itoa(maxChoices)}}, nil)
+	if err != nil {
+		return "", err
+	}
+	var list struct {
+		Sessions []struct {
+			SessionID  string `json:"session_id"`
+			Name       string `json:"name"`
+			DeviceName string `json:"device_name"`
+		} `json:"sessions"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return "", fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	}
+	switch len(list.Sessions) {
+	case 0:
+		return "", errors.New("no device is connected; --session goes on with a conversation of one that was")
+	case 1:
+		return list.Sessions[0].SessionID, nil
+	}
+	var b strings.Builder
+	b.WriteString("several devices are connected, choose one:")
+	for _, s := range list.Sessions {
+		fmt.Fprintf(&b, "\n  --session %s", oneLine(s.SessionID, 128))
+		if about := strings.TrimSpace(s.Name + " " + s.DeviceName); about != "" {
+			fmt.Fprintf(&b, "  (%s)", oneLine(about, 60))
+		}
+	}
+	return "", errors.New(b.String())
+}
+
+// converse answers one line after the other until there are no more or the user leaves. An answer that fails does not
+// end it.
+func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-chan os.Signal) error {
+	if isTerminal(a.err) {
+		fmt.Fprintf(a.err, "talking to %s; Ctrl-C aborts an answer, Ctrl-D leaves\n", oneLine(o.session, 128))
+	}
+	left := make(chan struct{})
+	defer close(left)
+	lines, failed := a.readLines(left)
+	for {
+		if isTerminal(a.err) {
+			fmt.Fprint(a.err, "> ")
+		}
+		select {
+		case <-interrupts:
+			return nil
+		case line, more := <-lines:
+			if !more {
+				return <-failed
+			}
+			if strings.TrimSpace(line) == "" {
+				continue
+			}
+			switch err := a.interruptible(ctx, line, o, interrupts); {
+			case errors.Is(err, errLeft):
+				return nil
+			case err != nil:
+				fmt.Fprintln(a.err, "farhand:", err)
+			}
+		}
+	}
+}
+
+// readLines reads the input until it ends. Reading a terminal cannot be stopped: after the user has left, it ends with
+// the next line or with the program.
+func (a *application) readLines(left <-chan struct{}) (<-chan string, <-chan error) {
+	lines, failed := make(chan string), make(chan error, 1)
+	go func() {
+		defer close(lines)
+		in := bufio.NewScanner(a.in)
+		in.Buffer(nil, maxChatLine)
+		for in.Scan() {
+			select {
+			case lines <- in.Text():
+			case <-left:
+				return
+			}
+		}
+		failed <- in.Err()
+	}()
+	return lines, failed
+}
+
+// interruptible runs a turn that the user may abort. A second interrupt, or the program being told to end, leaves.
+func (a *application) interruptible(ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal) error {
+	ctx, abort := context.WithCancel(ctx)
+	defer abort()
+	done := make(chan error, 1)
+	go func() { done <- a.chatTurn(ctx, message, o) }()
+	leaving := false
+	for aborted := false; ; aborted = true {
+		select {
+		case err := <-done:
+			if leaving {
+				return errLeft
+			}
+			return err
+		case s := <-interrupts:
+			leaving = aborted || s == syscall.SIGTERM
+			abort() // the turn's end follows at once
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+const (
+	// maxChatEvent bounds one event of an answer, in bytes.
+	maxChatEvent = 16 << 20
+
+	// shownArgs, shownOutput and shownPrompt are how much of a call and of a request to the model is shown, in characters.
+	shownArgs   = 80
+	shownOutput = 120
+	shownPrompt = 200
+)
+
+var (
+	errAborted   = errors.New("the answer was aborted")
+	errBrokenOff = errors.New("the answer broke off: the connection to the gateway was lost, or it stopped")
+)
+
+// chatEvent is what happens in a turn, as far as it is shown.
+type chatEvent struct {
+	Type         string          `json:"type"`
+	Content      string          `json:"content"`
+	ID           string          `json:"id"`
+	Name         string          `json:"name"`
+	Args         json.RawMessage `json:"args"`
+	Output       string          `json:"output"`
+	Status       string          `json:"status"`
+	FullResponse string          `json:"full_response"`
+	Title        string          `json:"title"`
+	Message      string          `json:"message"`
+	Code         string          `json:"code"`
+	Tokens       int             `json:"estimated_tokens"`
+	Messages     []struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	} `json:"messages"`
+}
+
+// chatTurn says something and shows what comes of it. The error tells why there is no answer, or not all of one.
+func (a *application) chatTurn(ctx context.Context, message string, o chatOptions) error {
+	events, err := openTurn(ctx, o, message)
+	if err != nil {
+		if ctx.Err() != nil {
+			return errAborted
+		}
+		return err
+	}
+	defer events.Close()
+	show := chatScreen{out: a.out, err: a.err, options: o, called: make(map[string]bool)}
+	in := bufio.NewScanner(events)
+	in.Buffer(nil, maxChatEvent)
+	for in.Scan() {
+		data, ok := bytes.CutPrefix(in.Bytes(), []byte("data: "))
+		if !ok {
+			continue // its name, which the data has too, or a sign of life
+		}
+		var e chatEvent
+		if err := json.Unmarshal(data, &e); err != nil {
+			return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		}
+		if last, err := show.event(e); last {
+			return err
+		}
+	}
+	show.newLine()
+	switch {
+	case ctx.Err() != nil:
+		return errAborted
+	case errors.Is(in.Err(), bufio.ErrTooLong):
+		return fmt.Errorf("the answer has an event of more than %d bytes", maxChatEvent)
+	default:
+		return errBrokenOff
+	}
+}
+
+// openTurn starts a turn and returns its events.
+func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser, error) {
+	body, err := json.Marshal(map[string]any{"content": message, "debug": o.debug, "stream": true, "results": "plain"})
+	if err != nil {
+		return nil, err
+	}
+	target := strings.TrimSuffix(o.remote.server, "/") + "/api/sessions/" + url.PathEscape(o.session) + "/messages"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("--server: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "text/event-stream")
+	if o.remote.token != "" {
+		req.Header.Set("Authorization", "Bearer "+o.remote.token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", o.remote.server, errors.Unwrap(err))
+	}
+	if resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	p := problem{Code: resp.Status, Detail: "the gateway gave no reason"}
+	if json.NewDecoder(io.LimitReader(resp.Body, maxChatEvent)).Decode(&p) != nil {
+		p.Detail = "the answer is not from a Farhand gateway"
+	}
+	p.Detail = printable(p.Detail)
+	return nil, p
+}
+
+// chatScreen shows a turn: what the model says on out, everything else on err, each on lines of its own. Models and
+// devices may write anything, so what a terminal would act on is made visible.
+type chatScreen struct {
+	out, err io.Writer
+	options  chatOptions
+	called   map[string]bool // calls that were shown, by id
+	said     bool            // the model has said something
+	open     io.Writer       // where a line was begun, nil at the start of a line
+}
+
+// event shows one event. It reports whether it is the last, and then how the turn ended.
+func (s *chatScreen) event(e chatEvent) (last bool, err error) {
+	switch e.Type {
+	case "chunk":
+		s.said = true
+		s.write(s.out, e.Content)
+	case "thinking":
+		if s.options.thinking {
+			s.write(s.err, e.Content)
+		}
+	case "tool_call":
+		if !s.called[e.ID] { // it is told again when its status changes
+			s.called[e.ID] = true
+			s.note("→ %s %s", oneLine(e.Name, 64), oneLine(string(e.Args), shownArgs))
+		}
+	case "tool_result":
+		mark := "←"
+		if e.Status == "failed" {
+			mark = "✗"
+		}
+		s.note("%s %s: %s", mark, oneLine(e.Name, 64), oneLine(e.Output, shownOutput))
+	case "title_updated":
+		s.note("title: %s", oneLine(e.Title, shownOutput))
+	case "debug_prompt":
+		s.note("prompt: %d messages, about %d tokens", len(e.Messages), e.Tokens)
+		for _, m := range e.Messages {
+			s.note("  %s: %s", oneLine(m.Role, 16), oneLine(m.Content, shownPrompt))
+		}
+	case "done":
+		if !s.said {
+			s.write(s.out, e.FullResponse)
+		}
+		s.newLine()
+		return true, nil
+	case "aborted":
+		s.newLine()
+		return true, errAborted
+	case "error":
+		s.newLine()
+		return true, fmt.Errorf("%s: %s", oneLine(e.Code, 64), printable(e.Message))
+	}
+	return false, nil
+}
+
+// write goes on with the line that was begun, if it was begun on the same side.
+func (s *chatScreen) write(to io.Writer, text string) {
+	if text == "" {
+		return
+	}
+	if s.open != nil && s.open != to {
+		s.newLine()
+	}
+	fmt.Fprint(to, printable(text))
+	s.open = to
+	if strings.HasSuffix(text, "\n") {
+		s.open = nil
+	}
+}
+
+// note writes a line of its own.
+func (s *chatScreen) note(format string, args ...any) {
+	s.newLine()
+	fmt.Fprintf(s.err, format+"\n", args...)
+}
+
+// newLine ends the line that was begun.
+func (s *chatScreen) newLine() {
+	if s.open != nil {
+		fmt.Fprintln(s.open)
+		s.open = nil
+	}
+}
