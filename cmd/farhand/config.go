@@ -68,7 +68,7 @@ type Config struct {
 
 // clientVariables are read by the other commands, so `serve` must not call them unknown.
 var clientVariables = []variable{
-	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080", Doc: "The gateway that device, call, tools and sessions talk to."},
+	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080", Doc: "The gateway that device, call, chat, tools and sessions talk to."},
 }
 
 // minDuration is the least any duration may be: below it the upkeep would do nothing else.
