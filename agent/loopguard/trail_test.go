@@ -110,7 +110,7 @@ func FuzzCallHash(f *testing.F) {
 		}
 		canonical, err := registry.Canonical(inv.Asked)
 		if err != nil {
-			t.Skip()
+			return
 		}
 		inv.Asked = append(append([]byte(" "), canonical...), '\n')
 		if callHash(inv) != first {

@@ -13,7 +13,7 @@ func FuzzObjectSchema(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, schema string) {
 		if !json.Valid([]byte(schema)) {
-			t.Skip()
+			return
 		}
 		got := objectSchema(json.RawMessage(schema))
 		var members map[string]json.RawMessage
