@@ -81,6 +81,9 @@ func checkMediaType(r *http.Request) error {
 // checkJSON refuses what two parsers could understand differently: text that is not UTF-8, data behind the value,
 // keys that appear twice in one object, and nesting that exhausts a stack.
 func checkJSON(text []byte) error {
+	if registry.CheckJSON(text, maxBodyDepth) {
+		return nil
+	}
 	if !utf8.Valid(text) {
 		return registry.Errorf(registry.CodeInvalidRequest, "The body is not valid UTF-8.")
 	}
@@ -105,15 +108,15 @@ func syntaxProblem(err error) string {
 
 // readObject splits an object that checkJSON has seen into its fields. Names must match exactly; a name that is not in
 // known is an error. at is the path of the object, for messages.
-func readObject(text []byte, at string, known ...string) (map[string]json.RawMessage, error) {
+func readObject(text []byte, at string, known ...string) (memberList, error) {
 	fields := members(text)
 	if fields == nil {
 		return nil, wrongType(at, "a JSON object")
 	}
 	var unknown []string
-	for name := range fields {
-		if !slices.Contains(known, name) {
-			unknown = append(unknown, name)
+	for _, f := range fields {
+		if !isOneOf(f.name, known) {
+			unknown = append(unknown, string(f.name))
 		}
 	}
 	if len(unknown) == 0 {
@@ -128,6 +131,15 @@ func readObject(text []byte, at string, known ...string) (map[string]json.RawMes
 	}
 	return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q is unknown. Known here: %s.",
 		join(at, name), strings.Join(known, ", "))
+}
+
+func isOneOf(name []byte, known []string) bool {
+	for _, k := range known {
+		if string(name) == k {
+			return true
+		}
+	}
+	return false
 }
 
 // readString reads a field that must be a string, and not an empty one: an empty filter would restrict nothing.

@@ -35,20 +35,30 @@ func parseCall(body []byte) (callRequest, error) {
 	if err != nil {
 		return r, err
 	}
-	for _, f := range []struct {
-		name string
-		read func(json.RawMessage) error
-	}{
-		{"args", r.readArgs}, {"target", r.readTarget}, {"timeout_ms", r.readTimeout},
-		{"mode", r.readMode}, {"idempotency_key", r.readKey}, {"select", r.readSelect},
-	} {
-		if text, ok := fields[f.name]; ok {
-			if err := f.read(text); err != nil {
-				return r, err
-			}
+	for _, f := range fields {
+		if err := r.read(string(f.name), f.value); err != nil {
+			return r, err
 		}
 	}
 	return r, nil
+}
+
+func (r *callRequest) read(name string, text json.RawMessage) error {
+	switch name {
+	case "args":
+		return r.readArgs(text)
+	case "target":
+		return r.readTarget(text)
+	case "timeout_ms":
+		return r.readTimeout(text)
+	case "mode":
+		return r.readMode(text)
+	case "idempotency_key":
+		return r.readKey(text)
+	case "select":
+		return r.readSelect(text)
+	}
+	return nil // readObject knows no others
 }
 
 func (r *callRequest) readArgs(text json.RawMessage) error {
@@ -68,13 +78,13 @@ func (r *callRequest) readTarget(text json.RawMessage) error {
 	for name, into := range map[string]*string{
 		"session_id": &r.target.SessionID, "device_id": &r.target.DeviceID, "user_id": &r.target.UserID,
 	} {
-		if text, ok := fields[name]; ok {
+		if text, ok := fields.get(name); ok {
 			if *into, err = readString(text, "target."+name); err != nil {
 				return err
 			}
 		}
 	}
-	if text, ok := fields["labels"]; ok {
+	if text, ok := fields.get("labels"); ok {
 		r.target.Labels, err = readLabels(text)
 	}
 	return err

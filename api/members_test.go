@@ -24,8 +24,8 @@ func FuzzMembers(f *testing.F) {
 			t.Fatalf("%q: %q, want %q", text, got, want)
 		}
 		for name, value := range want {
-			if string(got[name]) != string(value) {
-				t.Errorf("%q: field %q is %q, want %q", text, name, got[name], value)
+			if found, ok := got.get(name); !ok || string(found) != string(value) {
+				t.Errorf("%q: field %q is %q, want %q", text, name, found, value)
 			}
 		}
 	})

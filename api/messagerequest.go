@@ -35,13 +35,13 @@ func parseMessage(body []byte) (messageRequest, error) {
 		return r, err
 	}
 	for _, name := range []string{"content", "results", "regenerate", "debug", "stream"} {
-		if text, ok := fields[name]; ok {
+		if text, ok := fields.get(name); ok {
 			if err := r.read(name, text); err != nil {
 				return r, err
 			}
 		}
 	}
-	switch _, said := fields["content"]; {
+	switch _, said := fields.get("content"); {
 	case said && r.regenerate:
 		return r, registry.Errorf(registry.CodeInvalidRequest,
 			"The fields \"content\" and \"regenerate\" exclude one another: the last message is answered again.")

@@ -7,21 +7,39 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// uniqueKeys fails at the first key of a JSON text that its object already has. The text must be valid JSON. It looks
-// at every call's arguments, so it walks the bytes instead of decoding them.
+// uniqueKeys fails at the first key of a JSON text that its object already has. The text must be valid JSON.
 func uniqueKeys(text []byte) error {
 	w := keyWalk{text: text}
 	return w.value(nil)
 }
 
-// members returns the fields of an object that checkJSON has seen, nil if text is no object.
-func members(text []byte) map[string]json.RawMessage {
+// member is one field of an object: its name as it is meant, its value as it was sent.
+type member struct {
+	name  []byte
+	value json.RawMessage
+}
+
+// memberList is what members returns: few enough fields to look through.
+type memberList []member
+
+func (o memberList) get(name string) (json.RawMessage, bool) {
+	for _, m := range o {
+		if string(m.name) == name {
+			return m.value, true
+		}
+	}
+	return nil, false
+}
+
+// members returns the fields of an object that checkJSON has seen, nil if text is no object. Every call is read with it, so
+// it walks the bytes instead of decoding them.
+func members(text []byte) memberList {
 	w := keyWalk{text: text}
 	w.skipSpace()
 	if text[w.pos] != '{' {
 		return nil
 	}
-	fields := make(map[string]json.RawMessage)
+	fields := make(memberList, 0, 4)
 	if w.empty() {
 		return fields
 	}
@@ -33,7 +51,7 @@ func members(text []byte) map[string]json.RawMessage {
 		w.skipSpace()
 		start := w.pos
 		w.skip()
-		fields[string(name)] = text[start:w.pos:w.pos]
+		fields = append(fields, member{name, text[start:w.pos:w.pos]})
 		if !w.next() {
 			return fields
 		}
@@ -161,50 +179,25 @@ func (w *keyWalk) array(at *keyPath) error {
 	}
 }
 
-// manyKeys is from how many keys on a map is faster than looking through all of them.
-const manyKeys = 16
-
 func (w *keyWalk) object(at *keyPath) error {
 	if w.empty() {
 		return nil
 	}
-	var few [manyKeys][]byte
-	seen := few[:0]
-	var many map[string]bool
+	seen := make(map[string]bool)
 	for {
 		w.skipSpace()
-		key := w.str()
-		name := unquoted(key)
-		if many == nil && len(seen) == manyKeys {
-			many = make(map[string]bool)
-			for _, s := range seen {
-				many[string(s)] = true
-			}
-		}
-		inner := keyPath{key: key, parent: at}
-		if many[string(name)] || many == nil && contains(seen, name) {
+		inner := keyPath{key: w.str(), parent: at}
+		name := string(unquoted(inner.key))
+		if seen[name] {
 			return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", inner.String())
 		}
-		if many != nil {
-			many[string(name)] = true
-		} else {
-			seen = append(seen, name)
-		}
+		seen[name] = true
 		w.skipSpace()
 		w.pos++ // the colon
 		if err := w.value(&inner); err != nil || !w.next() {
 			return err
 		}
 	}
-}
-
-func contains(all [][]byte, name []byte) bool {
-	for _, s := range all {
-		if bytes.Equal(s, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // unquoted returns the text of a JSON string.
