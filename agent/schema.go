@@ -57,11 +57,11 @@ func (s *Schemas) Validate(spec registry.ToolSpec, args []byte) error {
 	if err != nil {
 		return err
 	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
+	value, depth, err := decodeArgs(args)
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}
-	if err := schema.cost.checkWork(value, args); err != nil {
+	if err := schema.cost.checkWork(value, depth); err != nil {
 		return err
 	}
 	var invalid *jsonschema.ValidationError
@@ -78,8 +78,19 @@ func (s *Schemas) Validate(spec registry.ToolSpec, args []byte) error {
 	}
 }
 
+// decodeArgs decodes arguments as the validator wants them. What is out of the ordinary, as a key that stands there twice, is
+// read as encoding/json reads it.
+func decodeArgs(args []byte) (value any, depth int, err error) {
+	value, depth, ok := registry.DecodeJSON(args, MaxArgsDepth)
+	if !ok {
+		depth = registry.Depth(args)
+		value, err = jsonschema.UnmarshalJSON(bytes.NewReader(args))
+	}
+	return value, depth, err
+}
+
 func (s *Schemas) get(spec registry.ToolSpec) (*compiled, error) {
-	if schema := s.cached(string(spec.Parameters)); schema != nil {
+	if schema := s.cached(spec.Parameters); schema != nil {
 		return schema, nil
 	}
 	schema, err := compile(spec.Parameters)
@@ -90,15 +101,15 @@ func (s *Schemas) get(spec registry.ToolSpec) (*compiled, error) {
 	return schema, nil
 }
 
-func (s *Schemas) cached(source string) *compiled {
+func (s *Schemas) cached(source []byte) *compiled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if schema := s.current[source]; schema != nil {
+	if schema := s.current[string(source)]; schema != nil {
 		return schema
 	}
-	schema := s.previous[source]
+	schema := s.previous[string(source)]
 	if schema != nil {
-		s.keepLocked(source, schema)
+		s.keepLocked(string(source), schema)
 	}
 	return schema
 }

@@ -241,13 +241,13 @@ func survey(v any) (values int, err error) {
 	return values + 1, nil
 }
 
-// checkWork refuses arguments that would take too long to validate.
-func (c schemaCost) checkWork(value any, args []byte) error {
+// checkWork refuses arguments that would take too long to validate. depth is how deep they nest.
+func (c schemaCost) checkWork(value any, depth int) error {
 	values, err := survey(value)
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidRequest, "args: %v.", err)
 	}
-	if !c.allows(values, registry.Depth(args)) {
+	if !c.allows(values, depth) {
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"args are too large, or nested too deep, to be validated against the schema of this tool.")
 	}

@@ -6,12 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// JSONShape is what a walk over a JSON text found beside its values.
-type JSONShape struct {
-	Values int // the value itself and all within it; keys are none
-	Depth  int // levels of objects and arrays
-}
-
 // CheckJSON reports whether text is one JSON value that no two parsers read differently: valid grammar and UTF-8, at
 // most maxDepth levels of objects and arrays, and no key twice in one object. It walks the text once, and leaves the rare rest
 // undecided: false means that the text must be looked at with care, be it only for an escape in a key or an object of
@@ -22,19 +16,20 @@ func CheckJSON(text []byte, maxDepth int) bool {
 }
 
 // DecodeJSON decodes a text that CheckJSON approves of, as encoding/json does with UseNumber: objects become
-// map[string]any and numbers json.Number. It is no less strict, and leaves the same texts undecided.
-func DecodeJSON(text []byte, maxDepth int) (value any, shape JSONShape, ok bool) {
+// map[string]any and numbers json.Number. depth is how many levels of them there are. It is no less strict, and leaves the
+// same texts undecided.
+func DecodeJSON(text []byte, maxDepth int) (value any, depth int, ok bool) {
 	return scanJSON(text, maxDepth, true)
 }
 
-func scanJSON(text []byte, maxDepth int, build bool) (any, JSONShape, bool) {
+func scanJSON(text []byte, maxDepth int, build bool) (value any, depth int, ok bool) {
 	if !utf8.Valid(text) {
-		return nil, JSONShape{}, false
+		return nil, 0, false
 	}
 	s := jsonScan{text: text, maxDepth: maxDepth, build: build}
-	value, ok := s.value()
+	value, ok = s.value()
 	s.space()
-	return value, s.shape, ok && s.pos == len(text)
+	return value, s.deepest, ok && s.pos == len(text)
 }
 
 // jsonScan is a position in a text that is valid UTF-8. Its methods report false where it is not JSON, or not of the kind
@@ -42,10 +37,10 @@ func scanJSON(text []byte, maxDepth int, build bool) (any, JSONShape, bool) {
 type jsonScan struct {
 	text     []byte
 	pos      int
-	level    int
+	level    int // of nesting, here
+	deepest  int
 	maxDepth int
 	build    bool // the value is wanted, not only whether there is one
-	shape    JSONShape
 }
 
 func (s *jsonScan) space() {
@@ -74,13 +69,12 @@ func (s *jsonScan) value() (any, bool) {
 	if s.pos == len(s.text) {
 		return nil, false
 	}
-	s.shape.Values++
 	switch s.text[s.pos] {
 	case '{', '[':
 		if s.level++; s.level > s.maxDepth {
 			return nil, false
 		}
-		s.shape.Depth = max(s.shape.Depth, s.level)
+		s.deepest = max(s.deepest, s.level)
 		defer func() { s.level-- }()
 		if s.text[s.pos] == '[' {
 			return s.array()

@@ -14,52 +14,51 @@ import (
 const scanDepth = 6
 
 // carefully decodes a text with encoding/json and reports what keeps others from reading it in the same way.
-func carefully(text []byte) (value any, shape JSONShape, err error) {
+func carefully(text []byte) (value any, depth int, err error) {
 	if !utf8.Valid(text) {
-		return nil, shape, fmt.Errorf("not UTF-8")
+		return nil, 0, fmt.Errorf("not UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if err := d.Decode(&value); err != nil {
-		return nil, shape, err
+		return nil, 0, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, shape, fmt.Errorf("something behind the value")
+		return nil, 0, fmt.Errorf("something behind the value")
 	}
 	d = json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if shape, err = walkTokens(d, 1); err == nil && shape.Depth > scanDepth {
+	if depth, err = walkTokens(d, 1); err == nil && depth > scanDepth {
 		err = fmt.Errorf("too deep")
 	}
-	return value, shape, err
+	return value, depth, err
 }
 
-// walkTokens measures one value and fails at a key that appears twice.
-func walkTokens(d *json.Decoder, level int) (JSONShape, error) {
-	shape := JSONShape{Values: 1}
+// walkTokens returns how deep one value reaches, and fails at a key that appears twice.
+func walkTokens(d *json.Decoder, level int) (depth int, err error) {
 	token, err := d.Token()
 	open, ok := token.(json.Delim)
 	if err != nil || !ok {
-		return shape, err
+		return level - 1, err
 	}
-	shape.Depth = level
+	depth = level
 	keys := make(map[any]bool)
 	for d.More() {
 		if open == '{' {
 			key, err := d.Token()
 			if err != nil || keys[key] {
-				return shape, fmt.Errorf("key %v twice (%v)", key, err)
+				return 0, fmt.Errorf("key %v twice (%v)", key, err)
 			}
 			keys[key] = true
 		}
 		inner, err := walkTokens(d, level+1)
 		if err != nil {
-			return shape, err
+			return 0, err
 		}
-		shape.Values, shape.Depth = shape.Values+inner.Values, max(shape.Depth, inner.Depth)
+		depth = max(depth, inner)
 	}
 	_, err = d.Token()
-	return shape, err
+	return depth, err
 }
 
 // TestCheckJSONDecides shows that the texts of everyday calls are decided in one walk, and what is not JSON is refused.
@@ -91,16 +90,16 @@ func FuzzCheckJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		value, shape, ok := DecodeJSON(text, scanDepth)
+		value, depth, ok := DecodeJSON(text, scanDepth)
 		if CheckJSON(text, scanDepth) != ok {
 			t.Fatalf("%q: checked and decoded differently", text)
 		}
 		if !ok {
 			return
 		}
-		want, wantShape, err := carefully(text)
-		if err != nil || !reflect.DeepEqual(value, want) || shape != wantShape {
-			t.Errorf("%q: %#v %+v, want %#v %+v (%v)", text, value, shape, want, wantShape, err)
+		want, wantDepth, err := carefully(text)
+		if err != nil || !reflect.DeepEqual(value, want) || depth != wantDepth {
+			t.Errorf("%q: %#v %d, want %#v %d (%v)", text, value, depth, want, wantDepth, err)
 		}
 	})
 }
