@@ -1,9 +1,9 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -17,8 +17,8 @@ import (
 // maxBodyDepth lets arguments of the allowed depth sit inside the request's own object.
 const maxBodyDepth = agent.MaxArgsDepth + 1
 
-// promptGrowth is how many bytes of a body that is announced memory is taken for before any of them has come.
-const promptGrowth = 64 << 10
+// promptBody is up to how many bytes of an announced body memory is taken for before any of them has come.
+const promptBody = 64 << 10
 
 // readBody reads the body of a request to its end, which also lets net/http notice a caller that hangs up later. A
 // body longer than limit bytes is refused before any of it is looked at.
@@ -29,18 +29,21 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	var b bytes.Buffer
-	if r.ContentLength > 0 {
-		b.Grow(int(min(r.ContentLength+bytes.MinRead, promptGrowth))) // or reading would grow it twice
+	var body []byte
+	var err error
+	if r.ContentLength >= 0 && r.ContentLength <= promptBody { // net/http lets no more through than was announced
+		body = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(http.MaxBytesReader(innermost(w), r.Body, limit))
 	}
-	_, err := b.ReadFrom(http.MaxBytesReader(innermost(w), r.Body, limit))
 	switch big := (*http.MaxBytesError)(nil); {
 	case errors.As(err, &big):
 		return nil, tooLarge(limit)
 	case err != nil:
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "The body could not be read to its end.")
 	}
-	return b.Bytes(), nil
+	return body, nil
 }
 
 // innermost returns the writer net/http made: only with that one can MaxBytesReader have the connection closed.

@@ -16,7 +16,7 @@ type handler struct {
 	zip          gzipPool
 	streams      atomic.Int64 // open now
 
-	podHeader, nosniff []string // values of headers every answer has
+	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
 
 // NewHandler returns the whole HTTP surface of a pod. It sets deadlines for writing itself, so that its server needs
@@ -37,7 +37,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	}
 	return newEngine(&handler{
 		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
-		podHeader: []string{cfg.Pod}, nosniff: []string{"nosniff"},
+		podHeader: []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	})
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Names of what the middleware keeps in a request's context, and of the headers of our own.
+// Names of what the middleware keeps in a request's context, and of the headers of our own. The id of a call is kept in the
+// header of its answer.
 const (
 	keyCaller = "farhand.caller"
-	keyCallID = "farhand.call_id"
 
 	headerPod    = "X-Farhand-Pod"
 	headerCallID = "X-Farhand-Call-Id"
@@ -55,7 +55,7 @@ func (h *handler) logAccess(c *gin.Context) {
 		slog.String("method", c.Request.Method), slog.String("route", c.FullPath()),
 		slog.Int("status", c.Writer.Status()), slog.Int64("ms", time.Since(start).Milliseconds()),
 	}
-	if id := c.GetString(keyCallID); id != "" {
+	if id := notedCall(c); id != "" {
 		attrs = append(attrs, slog.String("call_id", id))
 	}
 	h.Log.LogAttrs(c.Request.Context(), level, "request", attrs...)

@@ -18,7 +18,7 @@ func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
 	if isCall(c) {
 		if e.CallID == "" {
-			e.CallID = c.GetString(keyCallID)
+			e.CallID = notedCall(c)
 		}
 		if e.Dispatched == "" {
 			e.Dispatched = registry.DispatchedNo
@@ -68,9 +68,12 @@ func (h *handler) nameCall(c *gin.Context) {
 
 // noteCall names the call a response is about, to the client and in the log.
 func noteCall(c *gin.Context, callID string) {
-	if c.GetString(keyCallID) == callID {
+	header := c.Writer.Header()
+	if noted := header[headerCallID]; len(noted) == 1 && noted[0] == callID {
 		return
 	}
-	c.Set(keyCallID, callID)
-	c.Header(headerCallID, callID)
+	header[headerCallID] = []string{callID}
 }
+
+// notedCall returns the call the response is about, empty if it is about none.
+func notedCall(c *gin.Context) string { return c.Writer.Header().Get(headerCallID) }

@@ -32,7 +32,7 @@ func TestAnnouncedBytesTakeNoMemory(t *testing.T) {
 		if err != nil || len(got) != sent {
 			t.Errorf("read %d of %d bytes, %v", len(got), sent, err)
 		}
-		if body.room > promptGrowth {
+		if body.room > promptBody {
 			t.Errorf("there was room for %d bytes before any came", body.room)
 		}
 	}

@@ -23,8 +23,7 @@ func encode(v any) ([]byte, error) {
 
 func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
 	header := c.Writer.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header["Content-Type"], header["Content-Length"] = h.json, []string{strconv.Itoa(len(body))}
 	c.Status(status)
 	_, _ = c.Writer.Write(body) // the client is gone if this fails
 }
