@@ -77,6 +77,9 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	if out.Replayed && registry.AsError(err).Code != registry.CodeIdempotency {
 		c.Header(headerReplayed, "true")
 	}
+	if out.CallID != req.CallID { // a replayed one has its own
+		noteCall(c, out.CallID)
+	}
 	switch {
 	case err != nil:
 		h.fail(c, err)
@@ -87,9 +90,8 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	}
 }
 
-// answer writes how a call went. The call is not always the one this request brought: a replayed one has its own id.
+// answer writes how a call went.
 func (h *handler) answer(c *gin.Context, out agent.Outcome) {
-	noteCall(c, out.CallID)
 	body, ok := callAnswer(out)
 	if !ok { // only the device's own JSON can be unfit
 		h.fail(c, &registry.Error{
@@ -103,7 +105,6 @@ func (h *handler) answer(c *gin.Context, out agent.Outcome) {
 
 // accept says where an asynchronous call can be followed.
 func (h *handler) accept(c *gin.Context, out agent.Outcome) {
-	noteCall(c, out.CallID)
 	body, err := encode(callAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
 		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID,

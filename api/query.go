@@ -17,11 +17,15 @@ const (
 )
 
 // params is a query string that parseQuery let through: known names, one value each but for label and type, none empty but q.
+// It is nil when there is none.
 type params map[string][]string
 
 // parseQuery reads a query string. Whatever could make a filter match more than its author meant is an error that
 // names the parameter.
 func parseQuery(raw string, known []string) (params, error) {
+	if raw == "" {
+		return nil, nil
+	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "The query string is malformed.")
