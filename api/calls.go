@@ -20,21 +20,20 @@ const (
 	headerReplayed = "Idempotent-Replayed"
 )
 
-// answerOverhead is about how many bytes an answer has beside what its tool said.
-const answerOverhead = 320
+// keptAnswer is up to how many bytes the memory of an answer is kept for the next one.
+const keptAnswer = 4 << 10
 
-// callAnswer is the answer to a call that ran, whether its tool succeeded or not. Structured output stands in it byte for
-// byte; ok is false if that is not JSON.
-func callAnswer(out agent.Outcome) (body []byte, ok bool) {
-	r := out.Result
-	b := make([]byte, 0, answerOverhead+len(r.Output)+len(r.Structured)+len(r.Error))
+// appendAnswer appends the answer to a call that ran, whether its tool succeeded or not. Structured output stands in it byte
+// for byte; ok is false if that is not JSON.
+func appendAnswer(b []byte, out *agent.Outcome) (body []byte, ok bool) {
+	r := &out.Result
 	b = registry.AppendJSONString(append(b, `{"call_id":`...), out.CallID)
 	b = registry.AppendJSONString(append(b, `,"state":`...), string(r.State()))
 	b = strconv.AppendBool(append(b, `,"success":`...), r.Success)
 	b = registry.AppendJSONString(append(b, `,"output":`...), r.Output)
 	if len(r.Structured) > 0 {
 		if !json.Valid(r.Structured) {
-			return nil, false
+			return b, false
 		}
 		b = append(append(b, `,"structured":`...), r.Structured...)
 	}
@@ -86,13 +85,23 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	case req.Async:
 		h.accept(c, out)
 	default:
-		h.answer(c, out)
+		h.answer(c, &out)
 	}
 }
 
 // answer writes how a call went.
-func (h *handler) answer(c *gin.Context, out agent.Outcome) {
-	body, ok := callAnswer(out)
+func (h *handler) answer(c *gin.Context, out *agent.Outcome) {
+	kept, _ := h.answers.Get().(*[]byte)
+	if kept == nil {
+		kept = new([]byte)
+	}
+	body, ok := appendAnswer((*kept)[:0], out)
+	defer func() { // nobody has the bytes once they are written
+		if cap(body) <= keptAnswer {
+			*kept = body
+		}
+		h.answers.Put(kept)
+	}()
 	if !ok { // only the device's own JSON can be unfit
 		h.fail(c, &registry.Error{
 			Code: registry.CodeInvalidResult, Message: "The device answered with something that is not valid JSON.",

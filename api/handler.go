@@ -2,18 +2,20 @@ package api
 
 import (
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 )
 
-// handler holds what every route needs. It is immutable but for its pool and its counter, and safe for concurrent use.
+// handler holds what every route needs. It is immutable but for its pools and its counter, and safe for concurrent use.
 type handler struct {
 	Config
 	document     []byte // the OpenAPI document
 	policyDigest string
 	builtins     builtins
 	zip          gzipPool
+	answers      sync.Pool    // *[]byte, of answers to calls
 	streams      atomic.Int64 // open now
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
