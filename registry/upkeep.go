@@ -13,10 +13,13 @@ const (
 	storeTimeout = 5 * time.Second // for one step of the upkeep
 )
 
-// beatLoop renews the lease five times per lease, so that four lost beats do no harm, answers callers that wait for
-// dead pods, and has the pod clean up after those.
+// beatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do no harm,
+// and a dead pod is noticed a tenth of the lease after its own has lapsed.
+const beatsPerLease = 10
+
+// beatLoop renews the lease, answers callers that wait for dead pods, and has the pod clean up after those.
 func (p *Pod) beatLoop(ctx context.Context) {
-	ticker := time.NewTicker(p.cfg.PodLease / 5)
+	ticker := time.NewTicker(p.cfg.PodLease / beatsPerLease)
 	defer ticker.Stop()
 	for {
 		select {
