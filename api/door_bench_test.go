@@ -1,0 +1,90 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/registry"
+)
+
+// nobody receives an answer and keeps nothing of it.
+type nobody struct {
+	header http.Header
+	status int
+}
+
+func (n *nobody) Header() http.Header         { return n.header }
+func (n *nobody) WriteHeader(status int)      { n.status = status }
+func (n *nobody) Write(p []byte) (int, error) { return len(p), nil }
+
+// BenchmarkCallDoor is what a call costs here, all but net/http, the way to a device, and back: the tool is the gateway's own.
+func BenchmarkCallDoor(b *testing.B) {
+	store := registry.NewMemory(registry.MemoryOptions{})
+	bus := store.NewBus()
+	pod, err := registry.NewPod(registry.PodConfig{ID: "pod", Store: store, Bus: bus})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := pod.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := pod.Close(ctx); err != nil {
+			b.Error(err)
+		}
+		if err := bus.Close(ctx); err != nil {
+			b.Error(err)
+		}
+	})
+	door := benchDoor(b, pod, store)
+	body := `{"args":{"text":"` + strings.Repeat("x", 80) + `"},"timeout_ms":3000}`
+	r := httptest.NewRequest(http.MethodPost, "/api/tools/clock/call", nil)
+	r.ContentLength = int64(len(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	b.ReportAllocs()
+	for b.Loop() {
+		w := &nobody{header: make(http.Header)}
+		r.Body = io.NopCloser(strings.NewReader(body))
+		if door.ServeHTTP(w, r); w.status != http.StatusOK {
+			b.Fatal(w.status)
+		}
+	}
+}
+
+func benchDoor(b *testing.B, pod *registry.Pod, store *registry.Memory) http.Handler {
+	b.Helper()
+	box, err := agent.NewToolbox(agent.Registration{
+		Names: []string{"clock"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{}} },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	policy, err := agent.NewPolicy(agent.PolicyRules{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	origins, err := guard.NewOrigins(nil, false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	door, err := api.NewHandler(api.Config{
+		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Kicker: pod.Presence, Policy: policy, Origins: origins,
+		Auth: guard.NewStaticToken(token), MaxCallTimeout: time.Minute,
+		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: policy, Builtins: box}),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return door
+}
