@@ -1,15 +1,17 @@
--- Appends to a stream, which is capped and expires.
+-- Appends to a stream, which is capped and expires. It is capped once, with the last entry: that costs as much as an entry.
 --
 -- KEYS 1 stream, 2 (optional) a key the stream must not expire before
--- ARGV 1 TTL in ms, 2 cap, 3... entries
+-- ARGV 1 TTL in ms, 2 cap, 3... entries, at least one
 -- Returns 1.
 
-for i = 3, #ARGV do
-  redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 'd', ARGV[i])
+local call, stream = redis.call, KEYS[1]
+for i = 3, #ARGV - 1 do
+  call('XADD', stream, '*', 'd', ARGV[i])
 end
+call('XADD', stream, 'MAXLEN', '~', ARGV[2], '*', 'd', ARGV[#ARGV])
 local life = tonumber(ARGV[1])
 if KEYS[2] then
-  life = math.max(life, redis.call('PTTL', KEYS[2]))
+  life = math.max(life, call('PTTL', KEYS[2]))
 end
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', life))
+call('PEXPIRE', stream, string.format('%.0f', life))
 return 1
