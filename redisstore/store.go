@@ -24,6 +24,7 @@ type Store struct {
 
 	activityTTL int64
 	activities  int // entries of a feed
+	lines       lineBuffers
 
 	historyTTL int64
 	historyCap int // messages of a conversation

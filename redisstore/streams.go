@@ -58,19 +58,21 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string) ([
 	if err := b.run(ctx); err != nil {
 		return nil, unavailable("read call events", err)
 	}
-	events, err := parseEntries(c, func(e *registry.CallEvent, id string) { e.ID, e.Tenant = id, tenant })
+	events, err := parseEntries(c, func(text []byte, id string) (registry.CallEvent, error) {
+		e := registry.CallEvent{ID: id, Tenant: tenant}
+		err := json.Unmarshal(text, &e)
+		return e, err
+	})
 	return events, unavailable("read call events", err)
 }
 
 // AppendActivity implements registry.ActivityStore.
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
-	feeds := make(map[string][]any) // by tenant
-	for _, a := range all {
-		text, err := appendActivity(make([]byte, 0, activityOverhead), a)
-		if err != nil {
-			return registry.AsError(err)
-		}
-		feeds[a.Tenant] = append(feeds[a.Tenant], text)
+	buf := s.lines.take()
+	defer s.lines.put(buf) // the batch has run by then, and nothing else refers to the lines
+	feeds, err := encodeFeeds(buf, all)
+	if err != nil {
+		return registry.AsError(err)
 	}
 	b := s.conn.batch()
 	for tenant, texts := range feeds {
@@ -117,7 +119,9 @@ func (s *Store) activity(
 	if err := b.run(ctx); err != nil {
 		return nil, unavailable("read activity", err)
 	}
-	found, err := parseEntries(c, func(a *registry.Activity, id string) { a.ID, a.Tenant = id, tenant })
+	found, err := parseEntries(c, func(text []byte, id string) (registry.Activity, error) {
+		return parseActivity(text, id, tenant)
+	})
 	return found, unavailable("read activity", err)
 }
 
@@ -132,8 +136,8 @@ func beyond(id, all string) (string, error) {
 	return "(" + id, nil
 }
 
-// parseEntries reads a range of a stream; set tells an entry what is not in its text.
-func parseEntries[T any](c *call, set func(*T, string)) ([]T, error) {
+// parseEntries reads a range of a stream; parse reads the text of one entry.
+func parseEntries[T any](c *call, parse func(text []byte, id string) (T, error)) ([]T, error) {
 	list := c.list()
 	entries := make([]T, len(list))
 	for i, raw := range list {
@@ -142,10 +146,10 @@ func parseEntries[T any](c *call, set func(*T, string)) ([]T, error) {
 			return nil, errShape(c)
 		}
 		id, _ := entry[0].(string)
-		if err := json.Unmarshal([]byte(toMap(entry[1])[streamField]), &entries[i]); err != nil {
+		var err error
+		if entries[i], err = parse([]byte(toMap(entry[1])[streamField]), id); err != nil {
 			return nil, fmt.Errorf("entry %s: %w", id, err)
 		}
-		set(&entries[i], id)
 	}
 	return entries, nil
 }
