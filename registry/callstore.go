@@ -7,7 +7,7 @@ import (
 
 // CallStore keeps the records of calls that must outlive their request. Its methods are safe for concurrent use; a
 // failure of the store is an *Error with CodeStoreUnavailable. Records expire one retention time after their last
-// change.
+// change. No slice that is given to a method is kept by it.
 type CallStore interface {
 	// CreateCall stores a new record, in state accepted, with its deadline set to the store's now plus TimeoutMS. If
 	// the record carries an idempotency key that is taken, nothing is stored and the record of the call that has the
@@ -124,7 +124,7 @@ const (
 // DefaultActivityCap is how many entries the feed of a tenant keeps.
 const DefaultActivityCap = 10_000
 
-// ActivityStore keeps the feed, capped per tenant. Its methods are safe for concurrent use.
+// ActivityStore keeps the feed, capped per tenant. Its methods are safe for concurrent use, and keep no slice they are given.
 type ActivityStore interface {
 	// AppendActivity adds to the feeds, in order.
 	AppendActivity(ctx context.Context, all []Activity) error

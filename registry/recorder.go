@@ -12,7 +12,8 @@ import (
 const (
 	recorderQueue = 1 << 14  // lines waiting to be written; more are dropped and counted
 	recorderBytes = 32 << 20 // about what those take that wait or are being written
-	recorderBatch = 512      // lines written at once
+	recorderBatch = 512      // lines written at once, about
+	recorderSpare = 4        // written batches that are kept for lines to come
 	recorderPause = 50 * time.Millisecond
 
 	// promptDigest is how long arguments must be for their digest to be made before they wait, so that they need not.
@@ -29,10 +30,12 @@ type recorder struct {
 	now        func() time.Time
 	dropped    atomic.Int64
 
-	mu    sync.Mutex
-	queue recorded
-	held  int           // bytes of what waits or is being written
-	wake  chan struct{} // capacity 1: something is waiting
+	mu      sync.Mutex
+	queue   []*recorded   // to be written, in order; the last one still grows
+	spare   []*recorded   // empty
+	waiting int           // lines in queue
+	held    int           // bytes of what waits or is being written
+	wake    chan struct{} // capacity 1: something is waiting
 }
 
 // recorded is a batch.
@@ -40,9 +43,10 @@ type recorded struct {
 	activities []Activity
 	records    []Record
 	events     []CallEvent
+	size       int // bytes of memory, about
 }
 
-func (r recorded) len() int { return len(r.activities) + len(r.records) + len(r.events) }
+func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r.events) }
 
 func newRecorder(cfg PodConfig) *recorder {
 	return &recorder{
@@ -50,43 +54,67 @@ func newRecorder(cfg PodConfig) *recorder {
 	}
 }
 
-// add changes the queue and wakes the writer. n is how many lines of together size bytes are added.
-func (r *recorder) add(n, size int, change func(*recorded)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.queue.len()+n > recorderQueue || r.held+size > recorderBytes {
+// roomLocked returns the batch to add n lines of together size bytes to, and wakes the writer; nil if they are dropped.
+func (r *recorder) roomLocked(n, size int) *recorded {
+	if r.waiting+n > recorderQueue || r.held+size > recorderBytes {
 		r.dropped.Add(int64(n))
-		return
+		return nil
 	}
+	if last := len(r.queue) - 1; last < 0 || r.queue[last].len() >= recorderBatch {
+		r.queue = append(r.queue, r.emptyLocked())
+	}
+	batch := r.queue[len(r.queue)-1]
+	r.waiting += n
 	r.held += size
-	change(&r.queue)
+	batch.size += size
 	select {
 	case r.wake <- struct{}{}:
 	default: // it is awake
 	}
+	return batch
 }
 
-// activity adds a line to the feed of its tenant.
+func (r *recorder) emptyLocked() *recorded {
+	last := len(r.spare) - 1
+	if last < 0 {
+		return new(recorded)
+	}
+	batch := r.spare[last]
+	r.spare = r.spare[:last]
+	return batch
+}
+
+// activity adds a line to the feed of its tenant. A call in it is the recorder's from then on.
 func (r *recorder) activity(a Activity) {
 	a.Pod, a.At = r.pod, r.now().UTC()
 	a.Call.digestLarge()
-	r.add(1, a.weight(), func(q *recorded) { q.activities = append(q.activities, a) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if batch := r.roomLocked(1, a.weight()); batch != nil {
+		batch.activities = append(batch.activities, a)
+	}
 }
 
 // keep stores the record of a call that has none of its own.
 func (r *recorder) keep(rec Record) {
 	rec.digestLarge()
 	event := stateEvent(rec)
-	r.add(2, rec.weight()+event.weight(), func(q *recorded) {
-		q.records = append(q.records, rec)
-		q.events = append(q.events, event)
-	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if batch := r.roomLocked(2, rec.weight()+event.weight()); batch != nil {
+		batch.records = append(batch.records, rec)
+		batch.events = append(batch.events, event)
+	}
 }
 
 // event adds to the log of a call.
 func (r *recorder) event(e CallEvent) {
 	e.At = r.now().UTC()
-	r.add(1, e.weight(), func(q *recorded) { q.events = append(q.events, e) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if batch := r.roomLocked(1, e.weight()); batch != nil {
+		batch.events = append(batch.events, e)
+	}
 }
 
 func stateEvent(rec Record) CallEvent {
@@ -126,10 +154,10 @@ func (r *recorder) run(ctx context.Context) {
 // flush writes one batch. It reports whether there was one, and what kept it from being written.
 func (r *recorder) flush() (more bool, failure error) {
 	batch := r.take()
-	if batch.len() == 0 {
+	if batch == nil {
 		return false, nil
 	}
-	defer r.release(batch.weight())
+	defer r.release(batch)
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	for i := range batch.activities {
@@ -151,29 +179,30 @@ func (r *recorder) flush() (more bool, failure error) {
 	return true, failure
 }
 
-func (r *recorder) take() recorded {
+// take removes the first batch, nil if nothing waits.
+func (r *recorder) take() *recorded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var b recorded
-	b.activities, r.queue.activities = cut(r.queue.activities)
-	b.records, r.queue.records = cut(r.queue.records)
-	b.events, r.queue.events = cut(r.queue.events)
-	return b
+	if len(r.queue) == 0 {
+		return nil
+	}
+	batch := r.queue[0]
+	r.queue = slices.Delete(r.queue, 0, 1)
+	r.waiting -= batch.len()
+	return batch
 }
 
-// release makes room for others after a batch was written.
-func (r *recorder) release(size int) {
+// release makes room for others after a batch was written, and lets go of what was in it.
+func (r *recorder) release(batch *recorded) {
+	clear(batch.activities)
+	clear(batch.records)
+	clear(batch.events)
+	size := batch.size
+	*batch = recorded{activities: batch.activities[:0], records: batch.records[:0], events: batch.events[:0]}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= size
-}
-
-// cut takes a batch off the front. What it takes is not reachable from the rest any more.
-func cut[T any](all []T) (batch, rest []T) {
-	if len(all) <= recorderBatch {
-		return all, nil
+	if len(r.spare) < recorderSpare {
+		r.spare = append(r.spare, batch)
 	}
-	batch = slices.Clone(all[:recorderBatch])
-	clear(all[:recorderBatch])
-	return batch, all[recorderBatch:]
 }

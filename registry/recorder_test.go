@@ -47,10 +47,11 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 		slow.Apply(e, Change{}, time.Now())
 	}
 	pod.Calls.Finish(slow, answer, nil)
-	if rec := pod.rec.queue.records; len(rec) != 1 || rec[0].Result.Output != largeText || rec[0].args != nil || rec[0].ArgsDigest != want.ArgsDigest {
+	waiting := pod.rec.queue[0]
+	if rec := waiting.records; len(rec) != 1 || rec[0].Result.Output != largeText || rec[0].args != nil || rec[0].ArgsDigest != want.ArgsDigest {
 		t.Errorf("the slow call's record does not have its answer and digest")
 	}
-	for _, a := range pod.rec.queue.activities {
+	for _, a := range waiting.activities {
 		c := a.Call
 		if c.ArgsDigest != want.ArgsDigest || c.args != nil || !c.Result.Success || c.Result.Output != "" || c.Result.Structured != nil {
 			t.Errorf("%s waits with its arguments or output, or without its digest", c.CallID)
@@ -58,7 +59,7 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 	}
 	small := NewRecord("small", "t", "tool", json.RawMessage(`{}`))
 	pod.Calls.Finish(small, answer, nil)
-	if last := pod.rec.queue.activities[2].Call; last.ArgsDigest != "" {
+	if last := waiting.activities[2].Call; last.ArgsDigest != "" {
 		t.Error("a short digest is not made off the critical path")
 	}
 }
@@ -90,17 +91,44 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 func load(r *recorder) (held, waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.held, r.queue.len()
+	return r.held, r.waiting
 }
 
-// A batch that was taken is let go with its writing, whatever still waits behind it.
-func TestTheRestDoesNotHoldTheBatch(t *testing.T) {
-	all := make([]Activity, recorderBatch+1)
-	for i := range all {
-		all[i].Reason = "x"
+// What was written is let go of, also when the batch is used again, and a batch that is being written grows no more.
+func TestAWrittenBatchHoldsNothing(t *testing.T) {
+	pod, err := NewPod(PodConfig{Store: NewMemory(MemoryOptions{}), Bus: &MemoryBus{}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	batch, rest := cut(all)
-	if len(batch) != recorderBatch || len(rest) != 1 || rest[0].Reason != "x" || batch[0].Reason != "x" || all[0].Reason != "" {
-		t.Errorf("batch of %d, rest of %d, the first is still held: %v", len(batch), len(rest), all[0].Reason != "")
+	rec := pod.rec
+	fill := func(n int) {
+		for range n {
+			rec.activity(Activity{Tenant: "t", Type: ActivityUpdated, Reason: "x"})
+		}
+	}
+	fill(recorderBatch + 1)
+	first := rec.take()
+	rec.keep(NewRecord("c", "t", "tool", nil))
+	if second := rec.take(); first.len() != recorderBatch || second.len() != 3 || second == first || rec.take() != nil {
+		t.Fatalf("batches of %d and %d", first.len(), second.len())
+	}
+	rec.release(first)
+	if first.activities = first.activities[:recorderBatch]; first.activities[0].Reason != "" || first.activities[recorderBatch-1].Reason != "" {
+		t.Error("a written batch holds on to its lines")
+	}
+	first.activities = first.activities[:0]
+	for range 10 * recorderSpare {
+		fill(recorderBatch)
+	}
+	for more := true; more; {
+		if more, err = rec.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := pod.Calls.Feed(t.Context(), "t", "", 2*DefaultActivityCap, 0); err != nil || len(last) != DefaultActivityCap {
+		t.Errorf("%d lines, %v", len(last), err)
+	}
+	if n := len(rec.spare); n != recorderSpare {
+		t.Errorf("%d empty batches are kept", n)
 	}
 }

@@ -3,21 +3,6 @@ package registry
 // lineWeight is about what a line takes in memory beside the texts that differ much in length.
 const lineWeight = 512
 
-// weight is about how many bytes of memory the batch takes. It is the sum of what was added for its lines.
-func (r recorded) weight() int {
-	sum := 0
-	for i := range r.activities {
-		sum += r.activities[i].weight()
-	}
-	for i := range r.records {
-		sum += r.records[i].weight()
-	}
-	for i := range r.events {
-		sum += r.events[i].weight()
-	}
-	return sum
-}
-
 func (a *Activity) weight() int {
 	sum := lineWeight + len(a.Reason) + a.Call.weight()
 	for _, name := range a.Tools {
