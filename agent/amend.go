@@ -26,7 +26,7 @@ type AmendHook interface {
 }
 
 // end has the hooks amend the outcome of a call, and then tells those that observe. It returns the outcome to be read.
-func (p pipeline) end(ctx context.Context, log *slog.Logger, inv Invocation, out Outcome, err error) (registry.Result, error) {
+func (p pipeline) end(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) (registry.Result, error) {
 	for _, h := range slices.Backward(p) {
 		if a, ok := h.(AmendHook); ok {
 			out.Result, err = amend(ctx, log, a, inv, out, err)
@@ -38,7 +38,7 @@ func (p pipeline) end(ctx context.Context, log *slog.Logger, inv Invocation, out
 
 // amend asks one hook. What is known of whether the tool ran is kept: the hook only changes what is read.
 func amend(
-	ctx context.Context, log *slog.Logger, h AmendHook, inv Invocation, out Outcome, ended error,
+	ctx context.Context, log *slog.Logger, h AmendHook, inv *Invocation, out Outcome, ended error,
 ) (res registry.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -49,7 +49,7 @@ func amend(
 			}
 		}
 	}()
-	res, err = h.Amend(ctx, inv, out, ended)
+	res, err = h.Amend(ctx, *inv, out, ended)
 	if err != nil && err != ended {
 		return registry.Result{}, withheld(err, ended)
 	}

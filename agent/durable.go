@@ -23,7 +23,7 @@ type durable struct {
 }
 
 // invokeDurable stores a record first, and then has the call carried out whether or not the caller stays.
-func (i *Invoker) invokeDurable(ctx context.Context, req Request, d durable, out *Outcome) error {
+func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	digest, err := requestDigest(req)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req Request, d durable, out
 	}
 	stored, created, err := i.ledger.Start(ctx, d.rec, func(run context.Context) (registry.Result, error) {
 		rec := d.rec
-		res, err := i.run(run, d.prepared, &rec, true)
+		res, err := i.run(run, &d.prepared, &rec, true)
 		return i.endDurable(run, d, res, err)
 	})
 	if err != nil {
@@ -49,7 +49,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req Request, d durable, out
 // endDurable tells the hooks how a durable call ended, and returns what is stored unless an answer is already.
 func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
 	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
-	amended, failure := i.hooks.end(ctx, i.log, d.inv, out, err)
+	amended, failure := i.hooks.end(ctx, i.log, &d.inv, out, err)
 	switch {
 	case err == nil && failure != nil:
 		return withoutOutput(res, failure), nil
@@ -61,7 +61,7 @@ func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result
 }
 
 // refuseDurable answers a call that must not run, unless it repeats one that did.
-func (i *Invoker) refuseDurable(ctx context.Context, req Request, d durable, out *Outcome) error {
+func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	if req.IdempotencyKey != "" {
 		stored, err := i.ledger.ByKey(ctx, req.Caller.Tenant, req.IdempotencyKey)
 		if err == nil {
@@ -71,17 +71,17 @@ func (i *Invoker) refuseDurable(ctx context.Context, req Request, d durable, out
 			return err
 		}
 	}
-	_, refused := i.hooks.end(ctx, i.log, d.inv, *out, d.refused)
+	_, refused := i.hooks.end(ctx, i.log, &d.inv, *out, d.refused)
 	if refused == nil { // a call that did not run has no result, whatever a hook would like to be read
 		refused = d.refused
 	}
-	i.ledger.Finish(d.rec, registry.Result{}, refused)
+	i.ledger.Finish(&d.rec, registry.Result{}, refused)
 	return refused
 }
 
 // follow answers with the record of a call: at once if the request is asynchronous, else when it has ended. earlier says
 // that it is the record of an earlier request.
-func (i *Invoker) follow(ctx context.Context, req Request, rec registry.Record, digest string, earlier bool, out *Outcome) error {
+func (i *Invoker) follow(ctx context.Context, req *Request, rec registry.Record, digest string, earlier bool, out *Outcome) error {
 	if rec.RequestDigest != digest {
 		return registry.Errorf(registry.CodeIdempotency,
 			"This idempotency key belongs to another request. Use a new key for a new request.")
@@ -120,7 +120,7 @@ func (i *Invoker) follow(ctx context.Context, req Request, rec registry.Record, 
 }
 
 // requestDigest tells whether two requests with one key ask for the same.
-func requestDigest(req Request) (string, error) {
+func requestDigest(req *Request) (string, error) {
 	if req.IdempotencyKey != "" && !keyPattern.MatchString(req.IdempotencyKey) {
 		return "", registry.Errorf(registry.CodeInvalidRequest,
 			"The idempotency key must be 1 to 255 printable ASCII characters without spaces.")

@@ -75,7 +75,7 @@ func (p pipeline) before(ctx context.Context, inv *Invocation) error {
 		if !ok {
 			continue
 		}
-		d, err := ask(ctx, b, *inv)
+		d, err := ask(ctx, b, inv)
 		if err != nil {
 			return err
 		}
@@ -93,17 +93,17 @@ func (p pipeline) before(ctx context.Context, inv *Invocation) error {
 }
 
 // ask turns a panic of a hook into an error: the call does not go through, and the process lives.
-func ask(ctx context.Context, h BeforeHook, inv Invocation) (d Decision, err error) {
+func ask(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("hook %s panicked: %v\n%s", h.Name(), p, debug.Stack())
 		}
 	}()
-	return h.Before(ctx, inv)
+	return h.Before(ctx, *inv)
 }
 
 // after tells the hooks how the call ended. A panic of one is logged and keeps nothing from the others.
-func (p pipeline) after(ctx context.Context, log *slog.Logger, inv Invocation, out Outcome, err error) {
+func (p pipeline) after(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) {
 	for _, h := range p {
 		if a, ok := h.(AfterHook); ok {
 			tell(ctx, log, a, inv, out, err)
@@ -111,11 +111,11 @@ func (p pipeline) after(ctx context.Context, log *slog.Logger, inv Invocation, o
 	}
 }
 
-func tell(ctx context.Context, log *slog.Logger, h AfterHook, inv Invocation, out Outcome, err error) {
+func tell(ctx context.Context, log *slog.Logger, h AfterHook, inv *Invocation, out Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	h.After(ctx, inv, out, err)
+	h.After(ctx, *inv, out, err)
 }

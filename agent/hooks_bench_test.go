@@ -109,7 +109,7 @@ func BenchmarkHooks(b *testing.B) {
 				if err := hooks.before(ctx, &inv); err != nil {
 					b.Fatal(err)
 				}
-				hooks.after(ctx, log, inv, Outcome{}, nil)
+				hooks.after(ctx, log, &inv, Outcome{}, nil)
 			}
 		})
 	}

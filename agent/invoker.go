@@ -30,7 +30,7 @@ type Router interface {
 
 // Ledger is the part of registry.Calls the Invoker needs.
 type Ledger interface {
-	Finish(rec registry.Record, res registry.Result, err error)
+	Finish(rec *registry.Record, res registry.Result, err error) // which keeps rec
 	Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error)
 	ByKey(ctx context.Context, tenant, key string) (registry.Record, error)
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
@@ -121,7 +121,7 @@ type Request struct {
 }
 
 // durable reports whether the call outlives its request.
-func (r Request) durable() bool { return r.Async || r.IdempotencyKey != "" }
+func (r *Request) durable() bool { return r.Async || r.IdempotencyKey != "" }
 
 // Outcome is how a call went. On an error the fields known until then are set.
 type Outcome struct {
@@ -142,7 +142,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 		req.CallID = registry.NewCallID()
 	}
 	out := Outcome{CallID: req.CallID}
-	err := i.invoke(ctx, req, &out)
+	err := i.invoke(ctx, &req, &out)
 	if out.Duration == 0 {
 		out.Duration = time.Since(start)
 	}
@@ -163,7 +163,7 @@ func undispatched(err error) *registry.Error {
 	return e
 }
 
-func (i *Invoker) invoke(ctx context.Context, req Request, out *Outcome) error {
+func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome) error {
 	if len(req.Args) == 0 {
 		req.Args = json.RawMessage(`{}`)
 	}
@@ -173,24 +173,25 @@ func (i *Invoker) invoke(ctx context.Context, req Request, out *Outcome) error {
 		}
 		req.missing = err // in a turn every call a model asks for counts, and is on record
 	}
-	p, err := i.prepare(ctx, req, out)
+	var p prepared
+	err := i.prepare(ctx, req, &p, out)
 	if err != nil {
 		err = undispatched(err)
 	}
-	rec := i.recordOf(req, p, *out)
+	rec := recordOf(req, &p, &out.Session)
 	if req.durable() {
 		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)
 	}
 	if err == nil {
-		out.Result, err = i.run(ctx, p, &rec, false)
+		out.Result, err = i.run(ctx, &p, &rec, false)
 		out.State = out.Result.State()
 	}
-	return i.finish(ctx, p.inv, rec, out, err)
+	return i.finish(ctx, &p.inv, &rec, out, err)
 }
 
 // finish has the hooks say what is to be read of a call that ended, and records it. Hooks change what is read of a call; its
 // record says whether it ran.
-func (i *Invoker) finish(ctx context.Context, inv Invocation, rec registry.Record, out *Outcome, ended error) error {
+func (i *Invoker) finish(ctx context.Context, inv *Invocation, rec *registry.Record, out *Outcome, ended error) error {
 	res, err := i.hooks.end(ctx, i.log, inv, *out, ended)
 	switch {
 	case ended == nil && err != nil:
@@ -217,13 +218,13 @@ type prepared struct {
 }
 
 // prepare does everything that comes before the tool runs. On an error the invocation says what is known until then.
-func (i *Invoker) prepare(ctx context.Context, req Request, out *Outcome) (prepared, error) {
-	p := prepared{local: req.Local, inv: Invocation{
+func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
+	*p = prepared{local: req.Local, inv: Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args, Asked: req.Args,
 		Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn, Trail: req.trail,
 	}}
 	if req.missing != nil {
-		return p, req.missing
+		return req.missing
 	}
 	if p.local == nil {
 		p.local = i.builtin(req)
@@ -231,35 +232,35 @@ func (i *Invoker) prepare(ctx context.Context, req Request, out *Outcome) (prepa
 	if p.local != nil {
 		spec, err := specOf(p.local)
 		if err != nil {
-			return p, err
+			return err
 		}
 		p.route.Session.Tenant, p.route.Spec = req.Caller.Tenant, spec
 		p.inv.Source = registry.SourceBuiltin
 	} else {
 		var err error
 		if p.route, err = i.router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select); err != nil {
-			return p, err
+			return err
 		}
-		p.inv.Source = sourceOf(p.route.Session)
+		p.inv.Source = sourceOf(p.route.Session.Key)
 	}
-	err := i.admit(ctx, req, &p, out)
-	if !p.route.Remembered || !errors.Is(err, registry.CodeInvalidArguments) {
-		return p, err
+	err := i.admit(ctx, req, p, out)
+	if err == nil || !p.route.Remembered || !errors.Is(err, registry.CodeInvalidArguments) {
+		return err
 	}
 	// The tool may have been registered anew since. If so, the call begins anew too.
 	fresh, failure := i.router.Refresh(ctx, p.route)
 	if failure != nil {
-		return p, failure
+		return failure
 	}
 	if bytes.Equal(fresh.Spec.Parameters, p.route.Spec.Parameters) {
-		return p, err
+		return err
 	}
 	p.route, p.inv.Args = fresh, req.Args
-	return p, i.admit(ctx, req, &p, out)
+	return i.admit(ctx, req, p, out)
 }
 
 // admit has the hooks decide about a call whose route is known.
-func (i *Invoker) admit(ctx context.Context, req Request, p *prepared, out *Outcome) error {
+func (i *Invoker) admit(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
 	out.Session = p.route.Session
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
 	p.inv.Timeout = i.clamp(req.Timeout, p.route.Spec.Timeout())
@@ -267,7 +268,7 @@ func (i *Invoker) admit(ctx context.Context, req Request, p *prepared, out *Outc
 }
 
 // builtin returns the built-in tool a request means that says of nothing else where its tool is; nil if there is none.
-func (i *Invoker) builtin(req Request) Tool {
+func (i *Invoker) builtin(req *Request) Tool {
 	if i.builtins == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
 		return nil
 	}
@@ -279,13 +280,13 @@ func (i *Invoker) builtin(req Request) Tool {
 }
 
 // sourceOf names a session as the source of a tool.
-func sourceOf(s registry.Session) string { return sourceRemote + s.Key.Session }
+func sourceOf(session registry.Key) string { return sourceRemote + session.Session }
 
 // recordOf begins the record of a call.
-func (i *Invoker) recordOf(req Request, p prepared, out Outcome) registry.Record {
+func recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
 	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args)
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
-	rec.SessionID, rec.DeviceID = out.Session.Key.Session, out.Session.DeviceID
+	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, registry.SourceBuiltin
 	}
@@ -293,9 +294,9 @@ func (i *Invoker) recordOf(req Request, p prepared, out Outcome) registry.Record
 }
 
 // run has the tool do its work, wherever it is.
-func (i *Invoker) run(ctx context.Context, p prepared, rec *registry.Record, durable bool) (registry.Result, error) {
+func (i *Invoker) run(ctx context.Context, p *prepared, rec *registry.Record, durable bool) (registry.Result, error) {
 	if p.local != nil {
-		return i.runLocal(ctx, p, rec, durable)
+		return i.runLocal(ctx, *p, rec, durable)
 	}
 	tool := NewRemoteTool(i.router, p.route, p.inv.CallID)
 	if tool.durable = durable; !durable {

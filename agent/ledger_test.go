@@ -37,10 +37,10 @@ func newLedger(t *testing.T) *fakeLedger {
 	return l
 }
 
-func (l *fakeLedger) Finish(rec registry.Record, res registry.Result, err error) {
+func (l *fakeLedger) Finish(rec *registry.Record, res registry.Result, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.finished = append(l.finished, finish{rec, res, err})
+	l.finished = append(l.finished, finish{*rec, res, err})
 }
 
 func (l *fakeLedger) Start(

@@ -30,9 +30,9 @@ func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record
 	run := func(ctx context.Context) (registry.Result, error) {
 		ctx, cancel := context.WithTimeout(ctx, p.inv.Timeout)
 		defer cancel()
-		res, err := i.executeLocal(deadlineOnly{ctx}, p.local, p.inv)
+		res, err := i.executeLocal(deadlineOnly{ctx}, p.local, &p.inv)
 		if err != nil {
-			return registry.Result{}, localError(ctx, p.inv, err)
+			return registry.Result{}, localError(ctx, &p.inv, err)
 		}
 		return bounded(res), nil
 	}
@@ -45,7 +45,7 @@ func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record
 }
 
 // executeLocal turns a panic of a tool into an error.
-func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv Invocation) (res registry.Result, err error) {
+func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv *Invocation) (res registry.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			i.log.Error("panic in a tool", "tool", inv.Spec.Name, "call", inv.CallID, "panic", p, "stack", string(debug.Stack()))
@@ -56,7 +56,7 @@ func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv Invocation) (res
 }
 
 // localError says what a tool's failure means to its caller. A tool that failed because its context ended says why that did.
-func localError(ctx context.Context, inv Invocation, err error) *registry.Error {
+func localError(ctx context.Context, inv *Invocation, err error) *registry.Error {
 	var e *registry.Error
 	switch {
 	case errors.As(err, &e):

@@ -235,7 +235,7 @@ func (v *View) of(e registry.Entry) []viewed {
 	for _, spec := range e.Tools {
 		if v.cfg.offers(spec) {
 			tools = append(tools, viewed{
-				ViewTool: ViewTool{Spec: spec, Source: sourceOf(e.Session)}, session: e.Session.Key.Session,
+				ViewTool: ViewTool{Spec: spec, Source: sourceOf(e.Session.Key)}, session: e.Session.Key.Session,
 			})
 		}
 	}

@@ -54,25 +54,26 @@ func newCalls(cfg PodConfig, r *Router) *Calls {
 	}
 }
 
-// Finish records how a call without a record of its own ended. It returns at once.
-func (c *Calls) Finish(rec Record, res Result, err error) {
+// Finish records how a call without a record of its own ended. It returns at once, and the record, of which nothing is
+// copied, belongs to it from then on.
+func (c *Calls) Finish(rec *Record, res Result, err error) {
 	change := Change{Err: errorOrNil(err)}
 	event := rec.endOf(res, err)
 	rec.Pod = c.pod
 	slow := rec.State != StateAccepted && rec.State != StateRouted && len(rec.Timeline) > 2
 	if err == nil {
-		if !slow {
-			res.Output, res.Structured = "", nil // as in a summary: nobody keeps them
+		change.Result = &Result{Success: res.Success, Error: res.Error} // as in a summary: nobody keeps the rest
+		if slow {
+			*change.Result = res
 		}
-		change.Result = &res
 	}
-	rec.Timeline = slices.Clone(rec.Timeline)
 	rec.Apply(event, change, time.Now().UTC())
 	if slow || err != nil && rec.State != StateRejected {
-		c.rec.keep(rec) // its answer may still come, or somebody has seen it running
-		rec = rec.Summary()
+		c.rec.keep(*rec) // its answer may still come, or somebody has seen it running
+		told := rec.Summary()
+		rec = &told
 	}
-	c.rec.activity(Activity{Tenant: rec.Tenant, Type: ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: &rec})
+	c.rec.activity(Activity{Tenant: rec.Tenant, Type: ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: rec})
 }
 
 func errorOrNil(err error) *Error {

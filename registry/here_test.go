@@ -84,7 +84,7 @@ func TestRunHereIsSeenAndCancelled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || limit.Err() != nil {
 		t.Fatal(err)
 	}
-	pod.Calls.Finish(*c.Record, registry.Result{}, registry.Errorf(registry.CodeCancelled, "stopped").With(registry.DispatchedYes))
+	pod.Calls.Finish(c.Record, registry.Result{}, registry.Errorf(registry.CodeCancelled, "stopped").With(registry.DispatchedYes))
 	if rec, err := other.Calls.Wait(limit, "t", c.ID, 10*time.Second); err != nil || rec.State != registry.StateCancelled {
 		t.Errorf("%+v, %v", rec, err)
 	}

@@ -54,12 +54,16 @@ type Record struct {
 	RequestDigest  string `json:"request_digest,omitempty"`
 }
 
+// usualSteps is how many steps a timeline has room for from the beginning: most calls are accepted, sent and answered.
+const usualSteps = 3
+
 // NewRecord begins the record of a call.
 func NewRecord(callID, tenant, tool string, args json.RawMessage) Record {
-	now := time.Now().UTC()
+	steps := make([]Step, 1, usualSteps)
+	steps[0] = Step{State: StateAccepted, At: time.Now().UTC()}
 	return Record{
 		CallID: callID, Tenant: tenant, Tool: tool, Mode: ModeSync, State: StateAccepted, Dispatched: DispatchedNo,
-		Timeline: []Step{{State: StateAccepted, At: now}}, args: args,
+		Timeline: steps, args: args,
 	}
 }
 
@@ -69,7 +73,9 @@ func (r *Record) digest() {
 		return
 	}
 	sum := sha256.Sum256(r.args)
-	r.ArgsDigest, r.args = hex.EncodeToString(sum[:]), nil
+	var text [2 * sha256.Size]byte
+	hex.Encode(text[:], sum[:])
+	r.ArgsDigest, r.args = string(text[:]), nil
 }
 
 // TimeLeft returns how long a call that was kept while it runs has left, by the clock of the pod that runs it: at least a
@@ -159,7 +165,7 @@ func (r Record) Outcome() (Result, error) {
 
 // endOf returns the event the end of the record's call is. Nothing of a tool that runs here can come after its end, so
 // what would be lost of a device's call has failed.
-func (r Record) endOf(res Result, err error) Event {
+func (r *Record) endOf(res Result, err error) Event {
 	e := eventOf(res, err)
 	if e == EventLose && r.Source == SourceBuiltin {
 		return EventFail

@@ -26,7 +26,7 @@ func BenchmarkFinish(b *testing.B) {
 	for n := 1; b.Loop(); n++ {
 		rec := NewRecord("8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", "t", "tool", args)
 		rec.Apply(EventRoute, Change{}, rec.Timeline[0].At)
-		pod.Calls.Finish(rec, result, nil)
+		pod.Calls.Finish(&rec, result, nil)
 		if n%1000 == 0 { // as many as come in one pause of a busy pod
 			for more := true; more; {
 				more, _ = pod.rec.flush()

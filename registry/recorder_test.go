@@ -41,12 +41,12 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 	want.digest()
 	answer := Result{Success: true, Output: largeText, Structured: json.RawMessage(`"` + largeText + `"`)}
 	fast := largeRecord("fast")
-	pod.Calls.Finish(fast, answer, nil)
+	pod.Calls.Finish(&fast, answer, nil)
 	slow := largeRecord("slow")
 	for _, e := range []Event{EventDeliver, EventRun} {
 		slow.Apply(e, Change{}, time.Now())
 	}
-	pod.Calls.Finish(slow, answer, nil)
+	pod.Calls.Finish(&slow, answer, nil)
 	waiting := pod.rec.queue[0]
 	if rec := waiting.records; len(rec) != 1 || rec[0].Result.Output != largeText || rec[0].args != nil || rec[0].ArgsDigest != want.ArgsDigest {
 		t.Errorf("the slow call's record does not have its answer and digest")
@@ -58,7 +58,7 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 		}
 	}
 	small := NewRecord("small", "t", "tool", json.RawMessage(`{}`))
-	pod.Calls.Finish(small, answer, nil)
+	pod.Calls.Finish(&small, answer, nil)
 	if last := waiting.activities[2].Call; last.ArgsDigest != "" {
 		t.Error("a short digest is not made off the critical path")
 	}

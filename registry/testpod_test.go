@@ -85,7 +85,7 @@ func begin(t *testing.T, pod *Pod, s Session, id string, timeout time.Duration, 
 	go func() {
 		res, err := pod.Router.Call(ctx, c)
 		if !c.Durable {
-			pod.Calls.Finish(rec, res, err)
+			pod.Calls.Finish(&rec, res, err)
 		}
 		ended <- callResult{res, err}
 	}()
