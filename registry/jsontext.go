@@ -11,7 +11,7 @@ const hexDigits = "0123456789abcdef"
 func AppendJSONString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0 // of what can be copied as it is
-	for i := 0; i < len(s); {
+	for i := plainWords(s); i < len(s); {
 		c := s[i]
 		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
 			i++
@@ -22,6 +22,7 @@ func AppendJSONString(b []byte, s string) []byte {
 			b = appendEscaped(b, c)
 			i++
 			start = i
+			i += plainWords(s[i:])
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -34,6 +35,27 @@ func AppendJSONString(b []byte, s string) []byte {
 	}
 	b = append(b, s[start:]...)
 	return append(b, '"')
+}
+
+// plainWords returns how many bytes at the beginning of s stand for themselves in JSON, counted by eights: texts are
+// plain from the beginning to the end mostly.
+func plainWords(s string) int {
+	const (
+		ones = 0x0101010101010101 // one in each of eight bytes
+		tops = 0x80 * ones
+	)
+	n := 0
+	for ; len(s)-n >= 8; n += 8 {
+		t := s[n : n+8]
+		w := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
+			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
+		// The top bit of a byte is set by itself, or by a subtraction that went below zero. Where nothing does, nothing is
+		// borrowed from the next byte either.
+		if (w|(w-' '*ones)|((w^'"'*ones)-ones)|((w^'\\'*ones)-ones))&tops != 0 {
+			break
+		}
+	}
+	return n
 }
 
 func appendEscaped(b []byte, c byte) []byte {

@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 )
 
@@ -16,6 +17,33 @@ func plainJSON(t *testing.T, s string) string {
 		t.Fatal(err)
 	}
 	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+}
+
+// Every byte is told from the others wherever it stands among the eight that are looked at together.
+func TestAppendJSONStringAtEveryPlace(t *testing.T) {
+	for c := range 256 {
+		for place := range 20 {
+			text := []byte("abcdefghijklmnopqrst")
+			text[place] = byte(c)
+			if got, want := string(AppendJSONString(nil, string(text))), plainJSON(t, string(text)); got != want {
+				t.Errorf("%q: %s, want %s", text, got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkAppendJSONString(b *testing.B) {
+	for name, s := range map[string]string{
+		"word": "delivered", "id": "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", "text": strings.Repeat("The battery is at 83 %.\n", 400),
+	} {
+		b.Run(name, func(b *testing.B) {
+			buf := make([]byte, 0, 2*len(s)+2)
+			b.SetBytes(int64(len(s)))
+			for b.Loop() {
+				_ = AppendJSONString(buf, s)
+			}
+		})
+	}
 }
 
 func FuzzAppendJSONString(f *testing.F) {
