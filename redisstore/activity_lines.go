@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"sync"
 
 	"github.com/farhand/farhand/registry"
@@ -26,6 +27,44 @@ func (l *lineBuffers) put(buf *[]byte) {
 		*buf = (*buf)[:0]
 		l.pool.Put(buf)
 	}
+}
+
+// AppendActivity implements registry.ActivityStore. The first entries of a feed are appended by a script, which sees to it
+// that the stream expires; a busy pod's many others follow as plain commands, for which Redis needs two thirds of the time
+// (it hashes every byte a script is given), and only to a stream that is there.
+func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
+	buf := s.lines.take()
+	defer s.lines.put(buf) // the batches have run by then, and nothing else refers to the lines
+	feeds, err := encodeFeeds(buf, all)
+	if err != nil {
+		return registry.AsError(err)
+	}
+	head, rest, more := s.conn.batch(), s.conn.batch(), false
+	for tenant, texts := range feeds {
+		key, n := activityKey(tenant), min(feedHead, len(texts))
+		appendTo(head, []string{key}, s.activityTTL, s.activities, texts[:n])
+		if n < len(texts) {
+			s.appendRest(rest, key, texts[n:])
+			more = true
+		}
+	}
+	err = head.run(ctx)
+	if err == nil && more {
+		err = rest.run(ctx)
+	}
+	return unavailable("append activity", err)
+}
+
+// appendRest appends entries to a feed that has just been written to.
+func (s *Store) appendRest(b *batch, key string, texts []any) {
+	command := []any{"XADD", key, "NOMKSTREAM", "*", streamField, nil}
+	args := make([]any, 0, len(texts)*len(command)) // of all of them
+	for _, text := range texts {
+		args = append(args, command...)
+		args[len(args)-1] = text
+		b.do(args[len(args)-len(command) : len(args) : len(args)]...)
+	}
+	b.do("XTRIM", key, "MAXLEN", "~", s.activities)
 }
 
 // encodeFeeds writes lines into the buffer and returns them by tenant, in order.

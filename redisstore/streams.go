@@ -16,6 +16,7 @@ const (
 	streamField   = "d"         // the one field of every entry, JSON
 	maxCallEvents = 2048        // kept of one call, roughly
 	appendChunk   = 100         // entries appended by one script: it holds up the server
+	feedHead      = 16          // entries of a batch appended to a feed by a script
 	followBlock   = time.Second // how long one read waits: it cannot be called off
 )
 
@@ -64,21 +65,6 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string) ([
 		return e, err
 	})
 	return events, unavailable("read call events", err)
-}
-
-// AppendActivity implements registry.ActivityStore.
-func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
-	buf := s.lines.take()
-	defer s.lines.put(buf) // the batch has run by then, and nothing else refers to the lines
-	feeds, err := encodeFeeds(buf, all)
-	if err != nil {
-		return registry.AsError(err)
-	}
-	b := s.conn.batch()
-	for tenant, texts := range feeds {
-		appendTo(b, []string{activityKey(tenant)}, s.activityTTL, s.activities, texts)
-	}
-	return unavailable("append activity", b.run(ctx))
 }
 
 // ReadActivity implements registry.ActivityStore. It returns up to a second after ctx has ended.
