@@ -94,7 +94,7 @@ func (b *batch) repeat(ctx context.Context) {
 func forgotten(part []*call) []*call {
 	var again []*call
 	for _, c := range part {
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+		if err := c.cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			again = append(again, c)
 		}
 	}

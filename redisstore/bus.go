@@ -101,55 +101,6 @@ func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) err
 	return nil
 }
 
-// Send implements registry.Bus.
-func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
-	if err := ctx.Err(); err != nil {
-		return registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
-	}
-	payload, err := encodeEnvelope(e)
-	if err != nil {
-		return registry.Errorf(registry.CodeInvalidRequest, "The arguments are not valid JSON.").With(registry.DispatchedNo)
-	}
-	p := &publication{ctx: ctx, channel: podChannel(pod), payload: payload, done: make(chan struct{})}
-	out := shareOf(b.outbox, pod)
-	if !out.submit(p, true) {
-		return registry.StoreUnavailable("send", errRefused).With(registry.DispatchedNo)
-	}
-	select {
-	case <-p.done:
-		return p.outcome()
-	default:
-	}
-	return b.await(ctx, out, p)
-}
-
-// await waits until a publication has left with its batch. The waiting for the batch before counts: a caller must hear
-// soon that Redis does not answer.
-func (b *Bus) await(ctx context.Context, out *batcher[*publication], p *publication) error {
-	timer := time.NewTimer(sendTimeout)
-	defer timer.Stop()
-	cause := context.DeadlineExceeded
-	select {
-	case <-p.done:
-		return p.outcome()
-	case <-timer.C:
-	case <-ctx.Done():
-		cause = ctx.Err()
-	}
-	if out.withdraw(p) {
-		return registry.StoreUnavailable("send", cause).With(registry.DispatchedNo)
-	}
-	select {
-	case <-p.done: // at the same moment, or before it could be taken back
-		return p.outcome()
-	default:
-		return registry.StoreUnavailable("send", cause).With(registry.DispatchedUnknown)
-	}
-}
-
-// errRefused is the cause when more waits to be sent than is reasonable, or the bus is closed.
-var errRefused = errors.New("too much is waiting to be sent, or the bus is closed")
-
 // shareOf returns the one of several that a pod belongs to.
 func shareOf[T any](shares []T, pod string) T {
 	if len(shares) == 1 {
@@ -198,7 +149,7 @@ func (b *Bus) Close(ctx context.Context) error {
 	b.giveUp()
 	for _, out := range b.outbox {
 		for _, p := range out.close(ctx) {
-			p.finish(0, ctx.Err(), registry.DispatchedNo)
+			p.sender.Sent(registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedNo))
 		}
 	}
 	return unavailable("close", err)
@@ -210,8 +161,15 @@ type receiver struct {
 	handler registry.BusHandler
 }
 
-// message handles one message. Whatever it contains and whatever the handler does, receiving goes on.
+// message handles what came as one message.
 func (r *receiver) message(text string) {
+	if err := unpack(text, r.handle); err != nil {
+		r.refuse(&badMessage{cause: err})
+	}
+}
+
+// handle handles one message. Whatever it contains and whatever the handler does, receiving goes on.
+func (r *receiver) handle(text string) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			r.bus.counts.panics.Add(1)

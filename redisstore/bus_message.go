@@ -9,13 +9,14 @@ import (
 )
 
 // A message between pods is one byte that says what it is, followed by JSON, by the binary form of a call or an answer,
-// or, for a probe, by nothing.
+// by other messages, or, for a probe, by nothing.
 const (
 	messageCall     = 'C'
 	messageAnswer   = 'A'
 	messageEnvelope = 'E'
 	messageReply    = 'R'
 	messageProbe    = 'P'
+	messageBundle   = 'B'
 )
 
 // message is a decoded one. Exactly one field is set.

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -43,28 +44,93 @@ func (b *Bus) Stats() BusStats {
 	return s
 }
 
+// Send implements registry.Bus.
+func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
+	s := &sending{done: make(chan struct{})}
+	posted, err := b.Post(ctx, pod, e, s)
+	if err != nil {
+		return err
+	}
+	return s.wait(ctx, posted)
+}
+
+// Post implements registry.Bus.
+func (b *Bus) Post(ctx context.Context, pod string, e registry.Envelope, s registry.Sender) (registry.Posted, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
+	}
+	payload, err := encodeEnvelope(e)
+	if err != nil {
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "The arguments are not valid JSON.").With(registry.DispatchedNo)
+	}
+	out := shareOf(b.outbox, pod)
+	p := &publication{ctx: ctx, sender: s, out: out, pod: pod, payload: payload}
+	if !out.submit(p, true) {
+		return nil, registry.StoreUnavailable("send", errRefused).With(registry.DispatchedNo)
+	}
+	return p, nil
+}
+
+// sending is the waiting of Send.
+type sending struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// Sent implements registry.Sender.
+func (s *sending) Sent(err error) {
+	s.err = err
+	close(s.done)
+}
+
+// wait waits until an envelope has left with its batch. The waiting for the batch before counts: a caller must hear soon
+// that Redis does not answer.
+func (s *sending) wait(ctx context.Context, posted registry.Posted) error {
+	timer := time.NewTimer(sendTimeout)
+	defer timer.Stop()
+	cause := context.DeadlineExceeded
+	select {
+	case <-s.done:
+		return s.err
+	case <-timer.C:
+	case <-ctx.Done():
+		cause = ctx.Err()
+	}
+	if posted.Withdraw() {
+		return registry.StoreUnavailable("send", cause).With(registry.DispatchedNo)
+	}
+	select {
+	case <-s.done: // at the same moment, or before it could be taken back
+		return s.err
+	default:
+		return registry.StoreUnavailable("send", cause).With(registry.DispatchedUnknown)
+	}
+}
+
+// errRefused is the cause when more waits to be sent than is reasonable, or the bus is closed.
+var errRefused = errors.New("too much is waiting to be sent, or the bus is closed")
+
 // publication is an envelope on its way.
 type publication struct {
 	ctx     context.Context // of the sender
-	channel string
+	sender  registry.Sender
+	out     *batcher[*publication]
+	pod     string
 	payload []byte
-
-	done      chan struct{} // closed when the rest is set
-	receivers int64
-	err       error
-	fate      registry.Dispatched // with err
 }
 
-func (p *publication) finish(receivers int64, err error, fate registry.Dispatched) {
-	p.receivers, p.err, p.fate = receivers, err, fate
-	close(p.done)
-}
+// Withdraw implements registry.Posted.
+func (p *publication) Withdraw() bool { return p.out.withdraw(p) }
 
-func (p *publication) outcome() error {
+func (p *publication) to() string      { return p.pod }
+func (p *publication) message() []byte { return p.payload }
+
+// outcome is what the sender of an envelope hears.
+func outcome(receivers int64, err error) error {
 	switch {
-	case p.err != nil:
-		return registry.StoreUnavailable("send", p.err).With(p.fate)
-	case p.receivers == 0:
+	case err != nil:
+		return registry.StoreUnavailable("send", err).With(dispatched(err))
+	case receivers == 0:
 		return registry.ErrNoReceiver
 	default:
 		return nil
@@ -90,16 +156,19 @@ func (b *Bus) publish(batch []*publication) {
 	defer cancel()
 	command := b.conn.publishCommand()
 	out := b.conn.batch()
-	calls := make([]*call, len(batch))
-	for i, p := range batch {
-		calls[i] = out.do(command, p.channel, p.payload)
+	var sent []parcel[*publication]
+	var calls []*call
+	for pod, publications := range byPod(batch) {
+		channel := podChannel(pod)
+		for _, p := range parcels(publications) {
+			sent, calls = append(sent, p), append(calls, out.do(command, channel, p.payload))
+		}
 	}
 	_ = out.run(ctx) // every call has its own error
-	for i, p := range batch {
-		if err := calls[i].err(); err != nil {
-			p.finish(0, err, dispatched(err))
-		} else {
-			p.finish(calls[i].int(), nil, "")
+	for i, c := range calls {
+		told := outcome(c.int(), c.err())
+		for _, p := range sent[i].items {
+			p.sender.Sent(told)
 		}
 	}
 }

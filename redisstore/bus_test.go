@@ -173,11 +173,11 @@ func TestSendRefusals(t *testing.T) {
 func TestASendThatLeftIsNotReportedAsUnknown(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	out := &batcher[*publication]{size: func(*publication) int { return 0 }}
+	posted := &publication{out: &batcher[*publication]{size: func(*publication) int { return 0 }}}
 	for range 200 { // which of the two is seen first is left to chance
-		p := &publication{done: make(chan struct{})}
-		p.finish(1, nil, "")
-		if err := (&Bus{}).await(ended, out, p); err != nil {
+		s := &sending{done: make(chan struct{})}
+		s.Sent(nil)
+		if err := s.wait(ended, posted); err != nil {
 			t.Fatal(err)
 		}
 	}

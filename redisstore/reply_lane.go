@@ -23,6 +23,9 @@ type pendingReply struct {
 	failed  *failure // nil before the first
 }
 
+func (r *pendingReply) to() string      { return r.pod }
+func (r *pendingReply) message() []byte { return r.payload }
+
 // failure is what is known of an answer that could not be pushed.
 type failure struct {
 	tries int       // that failed
@@ -85,24 +88,20 @@ var errGivenUp = errors.New("the bus is closed")
 func (l *replyLane) push(batch []*pendingReply) {
 	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
 	defer cancel()
-	byPod := make(map[string][]*pendingReply)
-	for _, r := range batch {
-		byPod[r.pod] = append(byPod[r.pod], r)
-	}
+	sorted := byPod(batch)
 	out := l.bus.conn.batch()
-	calls := make(map[string]*call, len(byPod))
-	for pod, replies := range byPod {
-		args := make([]any, 1, 1+len(replies))
-		args[0] = repliesTTL.Milliseconds()
-		for _, r := range replies {
-			args = append(args, r.payload)
+	calls := make(map[string]*call, len(sorted))
+	for pod, replies := range sorted {
+		args := []any{repliesTTL.Milliseconds()}
+		for _, p := range parcels(replies) {
+			args = append(args, p.payload)
 		}
 		calls[pod] = out.eval(scriptPush, []string{podRepliesKey(pod)}, args...)
 	}
 	if out.run(ctx) == nil {
 		return
 	}
-	for pod, replies := range byPod {
+	for pod, replies := range sorted {
 		var refused redis.Error
 		switch err := calls[pod].err(); {
 		case err == nil:

@@ -21,8 +21,10 @@ var ErrDraining = errors.New("registry: the pod is stopping")
 // await is the waiting for one answer.
 type await struct {
 	router     *Router
-	call       Call
+	call       *Call
 	waiter     *waiter
+	posted     Posted    // the call on its way to another pod; nil once it is known to have left, or if there is none
+	since      time.Time // when the call was handed over, or left if that is known
 	deadline   time.Time
 	dispatched Dispatched
 	mayBeLost  bool // no receipt yet, and the other pod would have sent one
@@ -30,16 +32,7 @@ type await struct {
 
 // run waits. cancel tells the device that nobody waits any more.
 func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, error) {
-	wait := time.Until(a.deadline)
-	silence := lostAfter
-	if a.call.Durable {
-		silence += taskTimeout
-	}
-	a.mayBeLost = a.mayBeLost && wait > silence
-	if a.mayBeLost {
-		wait = silence
-	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(time.Until(a.due()))
 	defer timer.Stop()
 	for {
 		expired, stopped := false, false
@@ -51,13 +44,19 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 			stopped = true
 		}
 		final, receipt, running, abandoned := a.waiter.heard() // what has come counts, whatever woke this one
+		if a.posted != nil {
+			if err := a.left(ctx, final != nil || receipt, abandoned, expired || stopped); err != nil {
+				return Result{}, err
+			}
+		}
 		if final != nil {
-			return a.unpack(*final)
+			return a.unpack(final)
 		}
 		if receipt {
 			a.noteReceipt(running)
-			timer.Reset(time.Until(a.deadline))
-			expired = false // or at once
+		}
+		if expired {
+			expired = a.isOver(timer)
 		}
 		switch {
 		case abandoned:
@@ -73,10 +72,75 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 	}
 }
 
+// due is when the waiting ends if nothing new comes.
+func (a *await) due() time.Time {
+	silence := lostAfter
+	if a.call.Durable {
+		silence += taskTimeout
+	}
+	due := a.since.Add(silence)
+	if a.mayBeLost = a.mayBeLost && due.Before(a.deadline); !a.mayBeLost {
+		due = a.deadline
+	}
+	if leave := a.since.Add(sendPatience); a.posted != nil && leave.Before(due) {
+		due = leave
+	}
+	return due
+}
+
+// isOver reports whether the waiting is over now that the timer has fired, which may be for less by now than what it
+// was set for. If not, it fires again.
+func (a *await) isOver(timer *time.Timer) bool {
+	left := time.Until(a.due())
+	if left > 0 {
+		timer.Reset(left)
+	}
+	return left <= 0
+}
+
+// left finds out how the sending stands, and notes it once the call may have left. arrived says that the other pod has
+// been heard of, over that nobody waits any longer. A call that is cancelled, or whose waiting is over, before it left
+// is taken back.
+func (a *await) left(ctx context.Context, arrived, abandoned, over bool) error {
+	sent, failure := a.waiter.sending()
+	switch {
+	case arrived:
+	case !sent.IsZero():
+	case abandoned && a.posted.Withdraw():
+		return Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
+	case over && a.posted.Withdraw():
+		return StoreUnavailable("send", whyOver(ctx)).With(DispatchedNo)
+	case over:
+		if sent, failure = a.waiter.sending(); sent.IsZero() {
+			failure = StoreUnavailable("send", whyOver(ctx)).With(DispatchedUnknown)
+		}
+	case !abandoned:
+		return nil // not known yet
+	}
+	// A caller that gave up while the call was leaving is one that stops waiting: the device may have the call, and is told.
+	if !arrived && failure != nil && (ctx.Err() == nil || AsError(failure).Dispatched == DispatchedNo) {
+		return failure
+	}
+	if sent.IsZero() {
+		sent = time.Now()
+	}
+	a.posted, a.since = nil, sent
+	a.call.note(EventRoute, Change{}, sent)
+	return nil
+}
+
+// whyOver is why a call was waited for no longer.
+func whyOver(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
 // stopped ends the waiting because ctx has ended.
 func (a *await) stopped(ctx context.Context, cancel func(reason string)) (Result, error) {
 	if final := a.waiter.leave(); final != nil {
-		return a.unpack(*final)
+		return a.unpack(final)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return Result{}, timedOut(a.call.Timeout, a.dispatched)
@@ -95,7 +159,7 @@ func (a *await) stopped(ctx context.Context, cancel func(reason string)) (Result
 // giveUp ends the waiting with e, unless the answer has come after all. One that comes later is told that nobody waits.
 func (a *await) giveUp(e *Error) (Result, error) {
 	if final := a.waiter.leave(); final != nil {
-		return a.unpack(*final)
+		return a.unpack(final)
 	}
 	return Result{}, e
 }
@@ -112,7 +176,7 @@ func (a *await) afterCancel() (Result, error) {
 		case <-a.waiter.news:
 			final, receipt, _, _ := a.waiter.heard()
 			if final != nil {
-				return a.unpack(*final)
+				return a.unpack(final)
 			}
 			if receipt {
 				a.dispatched = DispatchedYes
@@ -135,16 +199,20 @@ func (a *await) noteReceipt(running bool) {
 	if owner == "" {
 		owner = a.router.pod
 	}
-	a.call.Record.Pod = a.router.pod
-	a.call.Record.Apply(event, Change{Owner: owner}, time.Now().UTC())
-	if !a.call.Durable && a.call.Record.CallID != "" {
-		kept := *a.call.Record
+	rec := a.call.Record
+	if rec == nil {
+		return
+	}
+	rec.Pod = a.router.pod
+	rec.Apply(event, Change{Owner: owner}, time.Now().UTC())
+	if !a.call.Durable && rec.CallID != "" {
+		kept := *rec
 		kept.Timeline = slices.Clone(kept.Timeline)
 		a.router.rec.keep(kept)
 	}
 }
 
-func (a *await) unpack(r Reply) (Result, error) {
+func (a *await) unpack(r *Reply) (Result, error) {
 	switch {
 	case r.Err != nil && r.Err.Code == CodeLost:
 		return Result{}, r.Err.With(a.dispatched)

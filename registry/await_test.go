@@ -28,12 +28,12 @@ func TestAnAnswerThatIsThereCounts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ws := newWaiters()
 				rec := NewRecord("c1", "t", "tool", nil)
-				w := ws.add(Call{ID: "c1", Record: &rec}, "b")
+				w := ws.add(&Call{ID: "c1", Record: &rec}, "b")
 				if !ws.resolve(Reply{CallID: "c1", Result: &Result{Success: true, Output: "done"}}) {
 					t.Fatal("nobody was waiting")
 				}
 				<-w.news // so what wakes it is the end
-				a := await{call: Call{ID: "c1", Record: &rec, Timeout: time.Second}, waiter: w, deadline: time.Now()}
+				a := await{call: &Call{ID: "c1", Record: &rec, Timeout: time.Second}, waiter: w, since: w.since, deadline: time.Now()}
 				if res, err := end(t, &a); err != nil || res.Output != "done" {
 					t.Errorf("%+v, %v", res, err)
 				}
@@ -51,7 +51,7 @@ func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
 		"removed":  func(*waiter) { ws.remove("c1") },
 		"answered": func(w *waiter) { w.take(Reply{CallID: "c1", Err: lost()}) },
 	} {
-		w := ws.add(Call{ID: "c1", Record: &Record{}}, "b")
+		w := ws.add(&Call{ID: "c1", Record: &Record{}}, "b")
 		end(w) // after it was found in the table, before it is handed the answer
 		if w.take(answer) {
 			t.Errorf("%s: the answer is said to be heard", name)
@@ -115,7 +115,7 @@ func TestCancelledReadsWhatNeverChanges(t *testing.T) {
 		pod := startPod(t, NewMemory(MemoryOptions{}), "a")
 		rec := NewRecord("c1", "t", "tool", nil)
 		rec.SessionID, rec.UserID, rec.TimeoutMS = "s", "u", 60_000
-		w := pod.Router.waiters.add(Call{ID: "c1", Record: &rec}, "b")
+		w := pod.Router.waiters.add(&Call{ID: "c1", Record: &rec}, "b")
 		defer pod.Router.waiters.remove("c1")
 		go func() { // the caller; nothing orders it and what follows
 			time.Sleep(cancelWait + watchPause)

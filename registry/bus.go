@@ -80,6 +80,11 @@ type Bus interface {
 	// tells whether the message can have left.
 	Send(ctx context.Context, pod string, e Envelope) error
 
+	// Post is Send for who has something else to wait for: it hands the envelope over and tells s what Send would have
+	// returned, before it returns or later from a goroutine of the bus, once, unless the envelope is taken back before. An
+	// error means that it was not handed over, and s is not told. An envelope that is sent by itself is bound by ctx.
+	Post(ctx context.Context, pod string, e Envelope, s Sender) (Posted, error)
+
 	// Reply queues an answer for pod and returns at once; an error means it was not queued. An answer that cannot
 	// be delivered later, for some seconds, is counted and logged, and its caller times out.
 	Reply(pod string, r Reply) error
@@ -89,6 +94,17 @@ type Bus interface {
 
 	// Close stops receiving, delivers what is queued within ctx, and waits for the bus's goroutines.
 	Close(ctx context.Context) error
+}
+
+// Sender is told what became of an envelope it posted. Sent must not block.
+type Sender interface {
+	Sent(err error)
+}
+
+// Posted is an envelope on its way.
+type Posted interface {
+	// Withdraw takes the envelope back if it has not left. It reports whether it did.
+	Withdraw() bool
 }
 
 // ErrNoReceiver is returned by Bus.Send when nobody listens at the addressed pod.

@@ -23,6 +23,13 @@ type Call struct {
 	Record *Record
 }
 
+// note moves the record on, if there is one.
+func (c *Call) note(e Event, ch Change, at time.Time) {
+	if c.Record != nil {
+		c.Record.Apply(e, ch, at.UTC())
+	}
+}
+
 // NewCallID returns a random id, never reused and not guessable.
 func NewCallID() string { return uuid.NewString() }
 

@@ -11,7 +11,7 @@ import (
 // like any other: once it takes its time it can be looked up from every pod and cancelled, which ends run's context. The
 // tenant is that of c.Record, which is required.
 func (r *Router) RunHere(ctx context.Context, c Call, run func(context.Context) (Result, error)) (Result, error) {
-	w := r.waiters.add(c, "")
+	w := r.waiters.add(&c, "")
 	defer r.waiters.remove(c.ID)
 	if c.Durable {
 		if err := r.beginHere(ctx, c); err != nil {

@@ -78,6 +78,18 @@ func (b *MemoryBus) Send(_ context.Context, pod string, e Envelope) error {
 	return peer.post(func(h BusHandler) { h.HandleEnvelope(e) })
 }
 
+// Post implements Bus.
+func (b *MemoryBus) Post(ctx context.Context, pod string, e Envelope, s Sender) (Posted, error) {
+	s.Sent(b.Send(ctx, pod, e))
+	return gone{}, nil
+}
+
+// gone is an envelope that has left.
+type gone struct{}
+
+// Withdraw implements Posted.
+func (gone) Withdraw() bool { return false }
+
 // Reply implements Bus.
 func (b *MemoryBus) Reply(pod string, r Reply) error {
 	peer, err := b.peer(pod)

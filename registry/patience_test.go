@@ -19,16 +19,17 @@ func (s stuckClaims) MoveCall(ctx context.Context, tenant, callID string, e Even
 	return Moved{}, StoreUnavailable("move", ctx.Err())
 }
 
-// stuckBus is a bus whose sending takes as long as a bus lets it.
+// stuckBus is a bus that hands over and does not send.
 type stuckBus struct{ Bus }
 
-func (stuckBus) Send(ctx context.Context, _ string, _ Envelope) error {
-	select {
-	case <-ctx.Done():
-	case <-time.After(sendPatience):
-	}
-	return StoreUnavailable("send", context.DeadlineExceeded).With(DispatchedNo)
+func (stuckBus) Post(context.Context, string, Envelope, Sender) (Posted, error) {
+	return waiting{}, nil
 }
+
+// waiting is an envelope that has not left.
+type waiting struct{}
+
+func (waiting) Withdraw() bool { return true }
 
 // A caller hears in its own time that the store does not answer, although nothing but the call itself bounds its context.
 func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
@@ -41,6 +42,7 @@ func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
 		"claim of a short call": {"a", true, time.Second, time.Second},
 		"claim of a long call":  {"a", true, time.Hour, taskTimeout},
 		"sending a short call":  {"b", false, sendPatience / 2, sendPatience / 2},
+		"sending a long call":   {"b", false, time.Hour, sendPatience},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

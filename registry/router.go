@@ -35,11 +35,11 @@ func newRouter(cfg PodConfig, p *Presence) *Router {
 // tool. Farhand never re-sends a call that may have reached a device: only when it certainly did not is the owner
 // looked up once more. A call reaches no device whose session its target does not match any more.
 func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
-	if c.Record == nil {
-		c.Record = &Record{State: StateAccepted}
-	}
 	deadline := time.Now().Add(c.Timeout)
-	res, err := r.attempt(ctx, c.Route.Session, c, deadline)
+	res, err := r.attempt(ctx, &c.Route.Session, &c, deadline)
+	if err == nil {
+		return res, nil
+	}
 	gone := c.Route.Remembered && errors.Is(err, CodeToolNotFound)
 	if !movedAway(err) && !gone {
 		return res, err
@@ -51,7 +51,7 @@ func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 	case failure != nil:
 		return Result{}, failure
 	}
-	res, err = r.attempt(ctx, owner, c, deadline)
+	res, err = r.attempt(ctx, &owner, &c, deadline)
 	if movedAway(err) {
 		return Result{}, notConnected()
 	}
@@ -59,7 +59,7 @@ func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 }
 
 // attempt tries the socket on this pod, or the pod that is said to own the session.
-func (r *Router) attempt(ctx context.Context, owner Session, c Call, deadline time.Time) (Result, error) {
+func (r *Router) attempt(ctx context.Context, owner *Session, c *Call, deadline time.Time) (Result, error) {
 	if l := r.presence.Get(owner.Key); l != nil {
 		if l.generation() >= owner.Generation {
 			if c.Route.Target.asksMore() && !c.Route.Target.Matches(l.Session()) {
@@ -104,7 +104,7 @@ func (r *Router) relocate(ctx context.Context, tried Route, deadline time.Time) 
 	return e.Session, nil
 }
 
-func (r *Router) callLocal(ctx context.Context, l *Local, c Call, deadline time.Time) (Result, error) {
+func (r *Router) callLocal(ctx context.Context, l *Local, c *Call, deadline time.Time) (Result, error) {
 	w := r.waiters.add(c, "")
 	defer r.waiters.remove(c.ID)
 	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
@@ -117,47 +117,45 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c Call, deadline time.
 		return Result{}, err
 	}
 	defer l.forget(c.ID)
-	c.Record.Apply(EventDeliver, Change{Owner: r.pod}, time.Now().UTC())
-	wait := await{router: r, call: c, waiter: w, deadline: deadline, dispatched: DispatchedYes}
+	c.note(EventDeliver, Change{Owner: r.pod}, time.Now())
+	wait := await{router: r, call: c, waiter: w, since: w.since, deadline: deadline, dispatched: DispatchedYes}
 	return wait.run(ctx, func(reason string) { l.cancel(c.ID, reason) })
 }
 
-func (r *Router) callRemote(ctx context.Context, owner Session, c Call, deadline time.Time) (Result, error) {
+func (r *Router) callRemote(ctx context.Context, owner *Session, c *Call, deadline time.Time) (Result, error) {
 	w := r.waiters.add(c, owner.Pod) // before sending, or a fast answer would find nobody
 	defer r.waiters.remove(c.ID)
+	left := deadline.Sub(w.since)
 	envelope := Envelope{
 		V: EnvelopeVersion, Kind: EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
 		Generation: owner.Generation, Exact: c.Route.Target.asksMore(), CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args,
-		Durable: c.Durable, TimeoutMS: time.Until(deadline).Milliseconds(), ReplyTo: r.pod,
+		Durable: c.Durable, TimeoutMS: left.Milliseconds(), ReplyTo: r.pod,
 	}
-	err := r.send(ctx, owner.Pod, envelope, deadline)
-	// A caller that gave up while the call was leaving is one that stops waiting: the device may have the call, and is told.
-	if err != nil && (ctx.Err() == nil || AsError(err).Dispatched == DispatchedNo) {
-		return Result{}, err
-	}
-	c.Record.Apply(EventRoute, Change{}, time.Now().UTC())
-	wait := await{router: r, call: c, waiter: w, deadline: deadline, dispatched: DispatchedUnknown, mayBeLost: true}
-	return wait.run(ctx, func(reason string) { r.cancelRemote(owner, c.ID, reason) })
-}
-
-// sendPatience is more than a bus takes to say whether an envelope has left.
-const sendPatience = time.Second
-
-// send hands a call to the bus, which bounds itself, but not to what a short call has left.
-func (r *Router) send(ctx context.Context, pod string, e Envelope, deadline time.Time) error {
-	if time.Until(deadline) < sendPatience {
+	sending := ctx
+	if left < sendPatience { // the bus bounds itself, but not to what a short call has left
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
+		sending, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	return r.bus.Send(ctx, pod, e)
+	posted, err := r.bus.Post(sending, owner.Pod, envelope, w)
+	if err != nil {
+		return Result{}, err
+	}
+	wait := await{
+		router: r, call: c, waiter: w, posted: posted, since: w.since, deadline: deadline,
+		dispatched: DispatchedUnknown, mayBeLost: true,
+	}
+	return wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
 }
 
+// sendPatience is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck.
+const sendPatience = 800 * time.Millisecond
+
 // cancelRemote tells the owning pod, soon, that nobody waits any more.
-func (r *Router) cancelRemote(owner Session, callID, reason string) {
+func (r *Router) cancelRemote(pod string, key Key, callID, reason string) {
 	r.tasks.run(func(ctx context.Context) {
-		err := r.bus.Send(ctx, owner.Pod, Envelope{
-			V: EnvelopeVersion, Kind: EnvelopeCancel, Tenant: owner.Tenant, Session: owner.Key.Session,
+		err := r.bus.Send(ctx, pod, Envelope{
+			V: EnvelopeVersion, Kind: EnvelopeCancel, Tenant: key.Tenant, Session: key.Session,
 			CallID: callID, Reason: reason,
 		})
 		if err != nil {

@@ -3,7 +3,10 @@ package registry
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -13,14 +16,18 @@ type cutBus struct {
 	giveUp context.CancelFunc
 }
 
-func (b cutBus) Send(ctx context.Context, pod string, e Envelope) error {
-	err := b.Bus.Send(ctx, pod, e)
+func (b cutBus) Post(ctx context.Context, pod string, e Envelope, _ Sender) (Posted, error) {
+	posted, err := b.Bus.Post(ctx, pod, e, deafSender{})
 	if e.Kind == EnvelopeCall && err == nil {
 		b.giveUp()
-		return StoreUnavailable("send", ctx.Err()).With(DispatchedUnknown)
 	}
-	return err
+	return posted, err
 }
+
+// deafSender is a sender that hears nothing.
+type deafSender struct{}
+
+func (deafSender) Sent(error) {}
 
 // hearingConn tells of the calls that are cancelled.
 type hearingConn struct {
@@ -79,5 +86,132 @@ func TestCallerGivesUpWhileSending(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Error("the device was not told")
+	}
+}
+
+// handBus is a bus that sends a call when the test says so.
+type handBus struct {
+	Bus
+	posted chan *handed
+}
+
+func (b handBus) Post(ctx context.Context, pod string, e Envelope, s Sender) (Posted, error) {
+	h := &handed{Sender: s, send: func() error { return b.Send(ctx, pod, e) }}
+	b.posted <- h
+	return h, nil
+}
+
+// handed is a call that was handed to such a bus.
+type handed struct {
+	Sender
+	send      func() error
+	gone      atomic.Bool // it cannot be withdrawn
+	withdrawn atomic.Bool
+}
+
+func (h *handed) Withdraw() bool {
+	h.withdrawn.Store(!h.gone.Load())
+	return h.withdrawn.Load()
+}
+
+// How the sending stands when it matters decides what a caller hears: nothing, if the call has left.
+func TestCallersHearHowTheirCallLeft(t *testing.T) {
+	const long = time.Minute
+	refused := StoreUnavailable("send", errors.New("refused")).With(DispatchedNo)
+	for name, tt := range map[string]struct {
+		timeout    time.Duration
+		meanwhile  func(ctx context.Context, h *handed, asking *Pod, l *Local)
+		after      time.Duration
+		code       Code // empty for an answer
+		dispatched Dispatched
+		withdrawn  bool
+		timeline   []State
+	}{
+		"it never leaves": {
+			timeout: long, after: sendPatience, code: CodeStoreUnavailable, dispatched: DispatchedNo, withdrawn: true,
+			timeline: []State{StateAccepted, StateRejected},
+		},
+		"it is leaving for ever": {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) { h.gone.Store(true) },
+			after: sendPatience, code: CodeStoreUnavailable, dispatched: DispatchedUnknown,
+			timeline: []State{StateAccepted, StateLost},
+		},
+		"sending fails": {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) {
+				time.Sleep(100 * time.Millisecond)
+				h.Sent(refused)
+			},
+			after: 100 * time.Millisecond, code: CodeStoreUnavailable, dispatched: DispatchedNo,
+			timeline: []State{StateAccepted, StateRejected},
+		},
+		"it is cancelled before it leaves": {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, asking *Pod, _ *Local) {
+				time.Sleep(100 * time.Millisecond)
+				asking.Router.waiters.abandon("t", "c1")
+			},
+			after: 100 * time.Millisecond, code: CodeCancelled, dispatched: DispatchedNo, withdrawn: true,
+			timeline: []State{StateAccepted, StateCancelled},
+		},
+		"it leaves and nobody answers": {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) {
+				time.Sleep(500 * time.Millisecond)
+				h.Sent(nil) // and it was lost
+			},
+			after: 500*time.Millisecond + lostAfter, code: CodeLost, dispatched: DispatchedUnknown,
+			timeline: []State{StateAccepted, StateRouted, StateLost},
+		},
+		"it leaves and is answered late": {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *Local) {
+				h.Sent(h.send())
+				time.Sleep(10 * time.Second)
+				l.Settle("c1", Result{Success: true, Output: "done"}, func(bool) {})
+			},
+			after: 10 * time.Second, timeline: []State{StateAccepted, StateRouted, StateDelivered, StateSucceeded},
+		},
+		"it is answered before it is known to have left": {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *Local) {
+				_ = h.send()
+				synctest.Wait()
+				l.Settle("c1", Result{Success: true, Output: "done"}, func(bool) {})
+			},
+			timeline: []State{StateAccepted, StateRouted, StateSucceeded},
+		},
+		"its time is over": {
+			timeout: sendPatience / 2, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) { h.Sent(h.send()) },
+			after: sendPatience / 2, code: CodeTimeout, dispatched: DispatchedYes,
+			timeline: []State{StateAccepted, StateRouted, StateDelivered, StateTimedOut},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, posted := NewMemory(MemoryOptions{}), make(chan *handed, 1)
+				asking := startPod(t, store, "a", func(c *PodConfig) { c.Bus = handBus{c.Bus, posted} })
+				l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+				start := time.Now()
+				var rec *Record
+				ended := begin(t, asking, l.Session(), "c1", tt.timeout, func(c *Call) { rec = c.Record })
+				h := <-posted
+				if tt.meanwhile != nil {
+					tt.meanwhile(t.Context(), h, asking, l)
+				}
+				got := <-ended
+				if took := time.Since(start); took != tt.after {
+					t.Errorf("after %v, want %v", took, tt.after)
+				}
+				if tt.code != "" && (!errors.Is(got.err, tt.code) || AsError(got.err).Dispatched != tt.dispatched) || tt.code == "" && got.res.Output != "done" {
+					t.Errorf("%+v", got)
+				}
+				if h.withdrawn.Load() != tt.withdrawn {
+					t.Errorf("taken back: %v", h.withdrawn.Load())
+				}
+				var steps []State
+				for _, s := range rec.Timeline {
+					steps = append(steps, s.State)
+				}
+				if !slices.Equal(steps, tt.timeline) {
+					t.Errorf("recorded %v", steps)
+				}
+			})
+		})
 	}
 }

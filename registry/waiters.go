@@ -10,31 +10,53 @@ import (
 type waiter struct {
 	pod    string    // the pod that was asked; empty when it is this one
 	since  time.Time // when it was asked
-	record *Record   // of the call; only what never changes may be read by others than its caller
+	record *Record   // of the call, if it has one; only what never changes may be read by others than its caller
 
 	news chan struct{} // capacity 1: there is something new below
 
 	mu        sync.Mutex
-	final     *Reply // the answer; the first counts
-	delivered bool   // the call was written to the socket
-	running   bool   // the device has begun
-	told      bool   // the caller has heard of the two above
-	abandoned bool   // somebody cancelled the call
-	left      bool   // the caller does not look any more
+	final     Reply     // once answered: the first counts
+	answered  bool      // there is an answer
+	delivered bool      // the call was written to the socket
+	running   bool      // the device has begun
+	told      bool      // the caller has heard of the two above
+	sent      time.Time // when it left for another pod
+	unsent    error     // why it did not, or may not have
+	abandoned bool      // somebody cancelled the call
+	left      bool      // the caller does not look any more
 }
 
 // take hands the waiter a reply. Of final replies the first counts. It reports whether the reply will be heard.
 func (w *waiter) take(r Reply) (heard bool) {
-	w.change(func() {
-		switch {
-		case w.left:
-		case !r.Delivered && w.final == nil:
-			w.final, heard = &r, true
-		case r.Delivered && (!w.delivered || r.Running && !w.running):
-			w.delivered, w.running, w.told, heard = true, w.running || r.Running, false, true
-		}
-	})
+	w.mu.Lock()
+	switch {
+	case w.left:
+	case !r.Delivered && !w.answered:
+		w.final, w.answered, heard = r, true, true
+	case r.Delivered && (!w.delivered || r.Running && !w.running):
+		w.delivered, w.running, w.told, heard = true, w.running || r.Running, false, true
+	}
+	w.mu.Unlock()
+	w.wake()
 	return heard
+}
+
+// Sent implements Sender. That a call has left is nothing to wake its caller for.
+func (w *waiter) Sent(err error) {
+	now := time.Now()
+	w.mu.Lock()
+	w.sent, w.unsent = now, err
+	w.mu.Unlock()
+	if err != nil {
+		w.wake()
+	}
+}
+
+// sending returns when the call left, the zero time if that is not known yet, and why it may not have.
+func (w *waiter) sending() (time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sent, w.unsent
 }
 
 // leave ends the waiting: whatever comes from now on is told that nobody hears it. It returns the answer, if that has come
@@ -43,7 +65,15 @@ func (w *waiter) leave() *Reply {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = true
-	return w.final
+	return w.answer()
+}
+
+// answer returns the answer, which does not change any more, nil if there is none. It needs the lock.
+func (w *waiter) answer() *Reply {
+	if !w.answered {
+		return nil
+	}
+	return &w.final
 }
 
 // recorded returns what others than the caller may read of the call's record: what never changes. How far the call has
@@ -58,12 +88,14 @@ func (w *waiter) recorded() Record {
 }
 
 // abandon tells the waiter that its call was cancelled.
-func (w *waiter) abandon() { w.change(func() { w.abandoned = true }) }
-
-func (w *waiter) change(f func()) {
+func (w *waiter) abandon() {
 	w.mu.Lock()
-	f()
+	w.abandoned = true
 	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *waiter) wake() {
 	select {
 	case w.news <- struct{}{}:
 	default: // it has not looked yet
@@ -77,7 +109,7 @@ func (w *waiter) heard() (final *Reply, receipt, running, abandoned bool) {
 	defer w.mu.Unlock()
 	receipt = w.delivered && !w.told
 	w.told = w.told || receipt
-	return w.final, receipt, w.running, w.abandoned
+	return w.answer(), receipt, w.running, w.abandoned
 }
 
 // waiters is the table of calls this pod waits for. An answer finds its waiter by call id.
@@ -88,7 +120,7 @@ type waiters struct {
 
 func newWaiters() *waiters { return &waiters{byID: make(map[string]*waiter)} }
 
-func (w *waiters) add(c Call, pod string) *waiter {
+func (w *waiters) add(c *Call, pod string) *waiter {
 	wt := &waiter{pod: pod, since: time.Now(), record: c.Record, news: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +153,7 @@ func (w *waiters) resolve(r Reply) bool {
 // abandon tells the waiter of a call of that tenant that it was cancelled, and returns it; nil if nobody is waiting.
 func (w *waiters) abandon(tenant, callID string) *waiter {
 	wt := w.get(callID)
-	if wt == nil || wt.record.Tenant != tenant {
+	if wt == nil || wt.record == nil || wt.record.Tenant != tenant {
 		return nil
 	}
 	wt.abandon()

@@ -13,7 +13,7 @@ func BenchmarkWaiters(b *testing.B) {
 		b.Run("waiting_"+strconv.Itoa(others), func(b *testing.B) {
 			w := newWaiters()
 			for i := range others {
-				w.add(Call{ID: "other-" + strconv.Itoa(i), Record: &Record{}}, "pod-b")
+				w.add(&Call{ID: "other-" + strconv.Itoa(i), Record: &Record{}}, "pod-b")
 			}
 			result := &Result{Success: true, Output: "done"}
 			var next atomic.Int64
@@ -22,7 +22,7 @@ func BenchmarkWaiters(b *testing.B) {
 				record := &Record{State: StateAccepted}
 				for pb.Next() {
 					id := strconv.FormatInt(next.Add(1), 36)
-					wt := w.add(Call{ID: id, Record: record}, "pod-b")
+					wt := w.add(&Call{ID: id, Record: record}, "pod-b")
 					if !w.resolve(Reply{CallID: id, Result: result}) {
 						b.Error("nobody was waiting")
 					}

@@ -27,6 +27,11 @@ func (i *inbox) HandleEnvelope(e registry.Envelope) { i.envelopes <- e }
 func (i *inbox) HandleReply(r registry.Reply)       { i.replies <- r }
 func (i *inbox) HandleGap()                         {}
 
+// outcomes is a registry.Sender that passes on what it is told.
+type outcomes chan error
+
+func (c outcomes) Sent(err error) { c <- err }
+
 func (f *fixture) listen(pod string, h registry.BusHandler) registry.Bus {
 	f.Helper()
 	bus := f.newBus()
@@ -99,6 +104,33 @@ var busTests = []subtest{
 		}
 		if d := registry.AsError(err).Dispatched; d != registry.DispatchedNo {
 			f.Errorf("dispatched %q", d)
+		}
+	}},
+	{name: "who posts is told once, as a sender would be", run: func(f *fixture) {
+		a, b := f.pod("a"), f.pod("b")
+		in := newInbox()
+		bus, _ := f.listen(a, newInbox()), f.listen(b, in)
+		told := make(outcomes, 10)
+		for i, pod := range []string{b, "nobody-" + f.id, b} {
+			e := registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: json.RawMessage(`{}`)}
+			posted, err := bus.Post(f.ctx, pod, e, told)
+			if err != nil {
+				f.Fatal(err)
+			}
+			if err := receive[error](f, "the outcome", told); errors.Is(err, registry.ErrNoReceiver) != (pod != b) || pod == b && err != nil {
+				f.Errorf("posted to %s: %v", pod, err)
+			}
+			if posted.Withdraw() {
+				f.Errorf("what was sent to %s is said to be taken back", pod)
+			}
+		}
+		for _, want := range []string{"0", "2"} {
+			if got := receive(f, "the envelope", in.envelopes).CallID; got != want {
+				f.Errorf("received %s, want %s", got, want)
+			}
+		}
+		if len(told) != 0 {
+			f.Errorf("told %d times more", len(told))
 		}
 	}},
 	{name: "a pod can send to itself", run: func(f *fixture) {
