@@ -23,7 +23,7 @@ var errNotJSON = errors.New("not valid JSON")
 
 // encodeCall encodes an envelope of kind call.
 func encodeCall(e registry.Envelope) ([]byte, error) {
-	if !json.Valid(e.Args) {
+	if !registry.ValidJSON(e.Args) {
 		return nil, errNotJSON
 	}
 	b := make([]byte, 0, 64+len(e.Args)+len(e.CallID)+len(e.Session)+len(e.Tool)+len(e.ReplyTo))
@@ -54,7 +54,7 @@ func decodeCall(text string) (*registry.Envelope, error) {
 	e.Tenant, e.Session, e.Tool = r.field(), r.field(), r.field()
 	e.Generation, e.TimeoutMS = r.number(), r.number()
 	e.Args = json.RawMessage(r.field())
-	if !r.finished() || !json.Valid(e.Args) {
+	if !r.finished() || !registry.ValidJSON(e.Args) {
 		return nil, &badMessage{callID: e.CallID, replyTo: e.ReplyTo, cause: errors.New("call that is cut short or garbled")}
 	}
 	return &e, nil
@@ -63,7 +63,7 @@ func decodeCall(text string) (*registry.Envelope, error) {
 // encodeAnswer encodes a reply that is a result.
 func encodeAnswer(r registry.Reply) ([]byte, error) {
 	res := r.Result
-	if res.Structured != nil && !json.Valid(res.Structured) {
+	if res.Structured != nil && !registry.ValidJSON(res.Structured) {
 		return nil, errNotJSON
 	}
 	b := make([]byte, 0, 64+len(r.CallID)+len(r.Session)+len(res.Output)+len(res.Structured)+len(res.Error))
@@ -86,7 +86,7 @@ func decodeAnswer(text string) (*registry.Reply, error) {
 	if flagged&flagStructured != 0 {
 		res.Structured = json.RawMessage(structured)
 	}
-	if !f.finished() || r.CallID == "" || res.Structured != nil && !json.Valid(res.Structured) {
+	if !f.finished() || r.CallID == "" || res.Structured != nil && !registry.ValidJSON(res.Structured) {
 		return nil, &badMessage{cause: errors.New("answer that is cut short or garbled")}
 	}
 	r.Result = &res
