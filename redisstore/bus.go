@@ -177,10 +177,14 @@ func (r *receiver) handle(text string) {
 		}
 	}()
 	m, err := decodeMessage(text)
-	var bad *badMessage
+	if err != nil {
+		var bad *badMessage
+		if errors.As(err, &bad) {
+			r.refuse(bad)
+		}
+		return
+	}
 	switch {
-	case errors.As(err, &bad):
-		r.refuse(bad)
 	case m.envelope != nil:
 		r.handler.HandleEnvelope(*m.envelope)
 	case m.reply != nil:

@@ -19,41 +19,53 @@ const (
 // that offer the tool and match the target are looked at: one is the answer, several are ambiguous unless sel says
 // that the caller does not care. All errors carry DispatchedNo.
 func (r *Router) Resolve(ctx context.Context, tenant, tool string, target Target, sel Select) (Route, error) {
-	return resolved(r.resolve(ctx, tenant, tool, target, sel))
+	if target.SessionID != "" {
+		f, err := r.resolveSession(ctx, Key{Tenant: tenant, Session: target.SessionID}, tool, target)
+		return f.route(target, err)
+	}
+	f, err := r.search(ctx, tenant, tool, target, sel)
+	return f.route(target, err)
 }
 
 // Refresh returns a route that was remembered as it is now. All errors carry DispatchedNo.
 func (r *Router) Refresh(ctx context.Context, old Route) (Route, error) {
-	return resolved(r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target))
+	f, err := r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target)
+	return f.route(old.Target, err)
 }
 
-func resolved(route Route, err error) (Route, error) {
+// choice is a session that was chosen, with its tool. Nobody changes either.
+type choice struct {
+	entry      *Entry
+	spec       *ToolSpec
+	remembered bool
+}
+
+// route is the route to what was found, unless that failed.
+func (f choice) route(target Target, err error) (Route, error) {
 	if err != nil {
 		return Route{}, AsError(err).With(DispatchedNo)
 	}
-	return route, nil
+	return Route{Session: f.entry.Session, Spec: *f.spec, Target: target, Remembered: f.remembered}, nil
 }
 
-func (r *Router) resolve(ctx context.Context, tenant, tool string, target Target, sel Select) (Route, error) {
-	if target.SessionID != "" {
-		return r.resolveSession(ctx, Key{Tenant: tenant, Session: target.SessionID}, tool, target)
-	}
+// search looks at the sessions that offer a tool.
+func (r *Router) search(ctx context.Context, tenant, tool string, target Target, sel Select) (choice, error) {
 	limit := maxCandidates
 	if sel != SelectNone {
 		limit = 1
 	}
-	found, more, err := r.firstMatches(ctx, Query{
+	matches, more, err := r.firstMatches(ctx, Query{
 		Tenant: tenant, Target: target, Tool: tool, Limit: limit, Newest: sel == SelectNewest,
 	})
 	switch {
 	case err != nil:
-		return Route{}, err
-	case len(found) == 0:
-		return Route{}, r.nobodyOffers(ctx, tenant, tool, target)
-	case len(found) > 1 && sel == SelectNone || more && sel == SelectNone:
-		return Route{}, ambiguous(tool, found)
+		return choice{}, err
+	case len(matches) == 0:
+		return choice{}, r.nobodyOffers(ctx, tenant, tool, target)
+	case len(matches) > 1 && sel == SelectNone || more && sel == SelectNone:
+		return choice{}, ambiguous(tool, matches)
 	}
-	return routeTo(&found[0], tool, target)
+	return offered(&matches[0], tool)
 }
 
 // firstMatches reads pages until it has q.Limit entries or there are no more.
@@ -73,15 +85,15 @@ func (r *Router) firstMatches(ctx context.Context, q Query) (found []Entry, more
 	}
 }
 
-func (r *Router) resolveSession(ctx context.Context, key Key, tool string, target Target) (Route, error) {
+func (r *Router) resolveSession(ctx context.Context, key Key, tool string, target Target) (choice, error) {
 	if err := key.Validate(); err != nil {
-		return Route{}, Errorf(CodeSessionNotFound, "No session has this id.")
+		return choice{}, Errorf(CodeSessionNotFound, "No session has this id.")
 	}
 	if !target.asksMore() && r.presence.Get(key) == nil { // another user's device may have the session by now
 		if e := r.routes.get(key); e != nil {
-			if route, err := routeWithin(e, tool, target); err == nil {
-				route.Remembered = true
-				return route, nil
+			if f, err := offered(e, tool); err == nil {
+				f.remembered = true
+				return f, nil
 			} // what is missing may have come since
 		}
 	}
@@ -89,25 +101,25 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 }
 
 // readSession is resolveSession from what is known now.
-func (r *Router) readSession(ctx context.Context, key Key, tool string, target Target) (Route, error) {
+func (r *Router) readSession(ctx context.Context, key Key, tool string, target Target) (choice, error) {
 	if l := r.presence.Get(key); l != nil {
 		e := l.entry()
-		return routeWithin(&e, tool, target)
+		return offeredWithin(&e, tool, target)
 	}
 	e, err := r.dir.Entry(ctx, key)
 	if err != nil {
-		return Route{}, err
+		return choice{}, err
 	}
 	r.routes.put(e)
-	return routeWithin(&e, tool, target)
+	return offeredWithin(&e, tool, target)
 }
 
-// routeWithin returns the route to a session that must match the whole target.
-func routeWithin(e *Entry, tool string, target Target) (Route, error) {
+// offeredWithin finds the tool of a session that must match the whole target.
+func offeredWithin(e *Entry, tool string, target Target) (choice, error) {
 	if !target.Matches(e.Session) {
-		return Route{}, noMatch()
+		return choice{}, noMatch()
 	}
-	return routeTo(e, tool, target)
+	return offered(e, tool)
 }
 
 func noMatch() *Error {
@@ -128,13 +140,14 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target T
 	return Errorf(CodeToolNotFound, "No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
 }
 
-func routeTo(e *Entry, tool string, target Target) (Route, error) {
+// offered finds the tool among those of a session.
+func offered(e *Entry, tool string) (choice, error) {
 	for i := range e.Tools {
 		if e.Tools[i].Name == tool {
-			return Route{Session: e.Session, Spec: e.Tools[i], Target: target}, nil
+			return choice{entry: e, spec: &e.Tools[i]}, nil
 		}
 	}
-	return Route{}, Errorf(CodeToolNotFound,
+	return choice{}, Errorf(CodeToolNotFound,
 		"The session %s does not offer the tool %q. GET /api/sessions/%s lists what it does.",
 		e.Session.Key.Session, tool, e.Session.Key.Session)
 }

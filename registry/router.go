@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"time"
 )
 
@@ -167,37 +166,49 @@ func (r *Router) cancelRemote(pod string, key Key, callID, reason string) {
 // handleCall is called by the bus with a call for a socket of this pod.
 func (r *Router) handleCall(e Envelope) {
 	// The asking pod sends a call once per claim of the session, and again only when it knows of a newer claim.
-	if !r.seen.first(e.CallID + "/" + strconv.FormatInt(e.Generation, 36)) {
+	if !r.seen.first(e.CallID, e.Generation) {
 		r.log.Warn("call received twice, delivered once", "call", e.CallID)
 		return
 	}
-	answer := func(reply Reply) {
-		if err := r.bus.Reply(e.ReplyTo, reply); err != nil {
-			r.log.Error("answer not sent; its caller will time out", "call", e.CallID, "pod", e.ReplyTo, "error", err)
-		}
-	}
-	refuse := func(err error) {
-		answer(Reply{V: EnvelopeVersion, CallID: e.CallID, Err: AsError(err)})
-	}
 	if e.V != EnvelopeVersion {
-		refuse(Errorf(CodeInternal, "The pods run versions that do not understand each other. Retry shortly.").With(DispatchedNo))
+		r.refuse(e.ReplyTo, e.CallID, Errorf(CodeInternal,
+			"The pods run versions that do not understand each other. Retry shortly.").With(DispatchedNo))
 		return
 	}
 	l := r.presence.Get(e.Key())
 	if l == nil || !holds(l.generation(), e) {
-		refuse(ErrNotOwner.With(DispatchedNo))
+		r.refuse(e.ReplyTo, e.CallID, ErrNotOwner.With(DispatchedNo))
 		return
 	}
 	request := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: time.Duration(e.TimeoutMS) * time.Millisecond}
-	deliver := func(ctx context.Context) {
-		if err := l.deliver(ctx, request, e.Durable, answer); err != nil {
-			refuse(err)
-		}
-	}
 	if !e.Durable {
-		deliver(context.Background()) // touches no store, so it does not wait
-	} else if !r.tasks.run(deliver) {
-		refuse(Errorf(CodeBusy, "The pod that holds the device is too busy.").With(DispatchedNo))
+		r.deliverFor(context.Background(), e.ReplyTo, l, request, false) // touches no store, so it does not wait
+	} else if !r.deliverSoon(e.ReplyTo, l, request) {
+		r.refuse(e.ReplyTo, e.CallID, Errorf(CodeBusy, "The pod that holds the device is too busy.").With(DispatchedNo))
+	}
+}
+
+// deliverSoon is deliverFor of a durable call, as a task. It reports false if there are too many.
+func (r *Router) deliverSoon(pod string, l *Local, c DeviceCall) bool {
+	return r.tasks.run(func(ctx context.Context) { r.deliverFor(ctx, pod, l, c, true) })
+}
+
+// deliverFor delivers a call that pod waits for.
+func (r *Router) deliverFor(ctx context.Context, pod string, l *Local, c DeviceCall, durable bool) {
+	if err := l.deliver(ctx, c, durable, func(reply Reply) { r.answer(pod, reply) }); err != nil {
+		r.refuse(pod, c.ID, err)
+	}
+}
+
+// refuse tells the pod that waits for a call that its device has not seen it.
+func (r *Router) refuse(pod, callID string, err error) {
+	r.answer(pod, Reply{V: EnvelopeVersion, CallID: callID, Err: AsError(err)})
+}
+
+// answer sends a reply to the pod that waits for it.
+func (r *Router) answer(pod string, reply Reply) {
+	if err := r.bus.Reply(pod, reply); err != nil {
+		r.log.Error("answer not sent; its caller will time out", "call", reply.CallID, "pod", pod, "error", err)
 	}
 }
 

@@ -1,33 +1,48 @@
 package registry
 
-import "sync"
+import (
+	"hash/maphash"
+	"sync"
+)
 
-// seenLimit bounds each of the two generations of remembered call ids.
+// seenLimit bounds each of the two generations of remembered calls.
 const seenLimit = 1 << 15
 
-// seenCalls remembers recent call ids, so that a message delivered twice (a client library that re-sent it after a
-// lost reply, say) reaches the device once. It keeps at least the last seenLimit ids.
+// seenCalls remembers recent calls, so that a message delivered twice (a client library that re-sent it after a
+// lost reply, say) reaches the device once. It keeps at least the last seenLimit of them.
 type seenCalls struct {
+	seeds [2]maphash.Seed
+
 	mu       sync.Mutex
-	current  map[string]struct{}
-	previous map[string]struct{}
+	current  map[seenCall]struct{}
+	previous map[seenCall]struct{}
 }
 
-func newSeenCalls() *seenCalls { return &seenCalls{current: make(map[string]struct{})} }
+// seenCall is a call as it went to one claim of a session. Its id is kept as 128 bits of hash under seeds that nobody
+// knows: tens of thousands of strings would be looked at by every collection of garbage.
+type seenCall struct {
+	id         [2]uint64
+	generation int64
+}
 
-// first reports whether id is new, and remembers it.
-func (s *seenCalls) first(id string) bool {
+func newSeenCalls() *seenCalls {
+	return &seenCalls{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, current: make(map[seenCall]struct{})}
+}
+
+// first reports whether the call is new to that generation, and remembers it.
+func (s *seenCalls) first(id string, generation int64) bool {
+	c := seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, generation}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.current[id]; ok {
+	if _, ok := s.current[c]; ok {
 		return false
 	}
-	if _, ok := s.previous[id]; ok {
+	if _, ok := s.previous[c]; ok {
 		return false
 	}
 	if len(s.current) >= seenLimit {
-		s.previous, s.current = s.current, make(map[string]struct{}, seenLimit)
+		s.previous, s.current = s.current, make(map[seenCall]struct{}, seenLimit)
 	}
-	s.current[id] = struct{}{}
+	s.current[c] = struct{}{}
 	return true
 }
