@@ -32,8 +32,8 @@ type await struct {
 
 // run waits. cancel tells the device that nobody waits any more.
 func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, error) {
-	timer := time.NewTimer(time.Until(a.due()))
-	defer timer.Stop()
+	timer := a.waiter.timer
+	timer.Reset(time.Until(a.due()))
 	for {
 		expired, stopped := false, false
 		select {
@@ -56,7 +56,7 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 			a.noteReceipt(running)
 		}
 		if expired {
-			expired = a.isOver(timer)
+			expired = a.isOver()
 		}
 		switch {
 		case abandoned:
@@ -90,10 +90,10 @@ func (a *await) due() time.Time {
 
 // isOver reports whether the waiting is over now that the timer has fired, which may be for less by now than what it
 // was set for. If not, it fires again.
-func (a *await) isOver(timer *time.Timer) bool {
+func (a *await) isOver() bool {
 	left := time.Until(a.due())
 	if left > 0 {
-		timer.Reset(left)
+		a.waiter.timer.Reset(left)
 	}
 	return left <= 0
 }
@@ -169,8 +169,7 @@ const cancelWait = 500 * time.Millisecond
 
 // afterCancel finds out how a cancelled call stands.
 func (a *await) afterCancel() (Result, error) {
-	timer := time.NewTimer(cancelWait)
-	defer timer.Stop()
+	a.waiter.timer.Reset(cancelWait)
 	for {
 		select {
 		case <-a.waiter.news:
@@ -181,7 +180,7 @@ func (a *await) afterCancel() (Result, error) {
 			if receipt {
 				a.dispatched = DispatchedYes
 			}
-		case <-timer.C:
+		case <-a.waiter.timer.C:
 			return a.giveUp(Errorf(CodeCancelled, "The call was cancelled.").With(a.dispatched))
 		}
 	}

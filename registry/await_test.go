@@ -48,7 +48,7 @@ func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
 	answer := Reply{CallID: "c1", Result: &Result{Success: true}}
 	for name, end := range map[string]func(*waiter){
 		"left":     func(w *waiter) { w.leave() },
-		"removed":  func(*waiter) { ws.remove("c1") },
+		"removed":  func(w *waiter) { ws.remove(w) },
 		"answered": func(w *waiter) { w.take(Reply{CallID: "c1", Err: lost()}) },
 	} {
 		w := ws.add(&Call{ID: "c1", Record: &Record{}}, "b")
@@ -57,6 +57,40 @@ func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
 			t.Errorf("%s: the answer is said to be heard", name)
 		}
 	}
+}
+
+// What a caller waited with may be another's by the time somebody who found it before wakes it.
+func TestABellIsSilentOnceItsCallerHasLeft(t *testing.T) {
+	ws := newWaiters()
+	w := ws.add(&Call{ID: "c1", Record: &Record{}}, "b")
+	w.abandon()
+	w.timer.Reset(0)
+	ws.remove(w)
+	w.abandon()
+	w.Sent(lost())
+	w.take(Reply{CallID: "c1", Err: lost()})
+	w.take(Reply{CallID: "c1", Delivered: true})
+	select {
+	case <-w.news:
+		t.Error("the next caller would be woken")
+	case <-w.timer.C:
+		t.Error("the next caller's time would be over")
+	default:
+	}
+	if n := ws.len(); n != 0 {
+		t.Errorf("%d callers wait", n)
+	}
+}
+
+// Who leaves takes nobody along that waits under the same id.
+func TestLeavingTakesNobodyAlong(t *testing.T) {
+	ws := newWaiters()
+	first, second := ws.add(&Call{ID: "c1"}, "b"), ws.add(&Call{ID: "c1"}, "b")
+	ws.remove(first)
+	if !ws.resolve(Reply{CallID: "c1", Result: &Result{}}) {
+		t.Error("nobody waits any more")
+	}
+	ws.remove(second)
 }
 
 // An answer that crosses the end of the waiting goes into the record, although that is still on its way to the store.
@@ -116,7 +150,7 @@ func TestCancelledReadsWhatNeverChanges(t *testing.T) {
 		rec := NewRecord("c1", "t", "tool", nil)
 		rec.SessionID, rec.UserID, rec.TimeoutMS = "s", "u", 60_000
 		w := pod.Router.waiters.add(&Call{ID: "c1", Record: &rec}, "b")
-		defer pod.Router.waiters.remove("c1")
+		defer pod.Router.waiters.remove(w)
 		go func() { // the caller; nothing orders it and what follows
 			time.Sleep(cancelWait + watchPause)
 			rec.Apply(EventDeliver, Change{Owner: "b"}, time.Now())

@@ -12,7 +12,7 @@ import (
 // tenant is that of c.Record, which is required.
 func (r *Router) RunHere(ctx context.Context, c Call, run func(context.Context) (Result, error)) (Result, error) {
 	w := r.waiters.add(&c, "")
-	defer r.waiters.remove(c.ID)
+	defer r.waiters.remove(w)
 	if c.Durable {
 		if err := r.beginHere(ctx, c); err != nil {
 			return Result{}, err

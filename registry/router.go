@@ -105,7 +105,7 @@ func (r *Router) relocate(ctx context.Context, tried Route, deadline time.Time) 
 
 func (r *Router) callLocal(ctx context.Context, l *Local, c *Call, deadline time.Time) (Result, error) {
 	w := r.waiters.add(c, "")
-	defer r.waiters.remove(c.ID)
+	defer r.waiters.remove(w)
 	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
 	reply := func(reply Reply) {
 		if !w.take(reply) {
@@ -123,7 +123,7 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c *Call, deadline time
 
 func (r *Router) callRemote(ctx context.Context, owner *Session, c *Call, deadline time.Time) (Result, error) {
 	w := r.waiters.add(c, owner.Pod) // before sending, or a fast answer would find nobody
-	defer r.waiters.remove(c.ID)
+	defer r.waiters.remove(w)
 	left := deadline.Sub(w.since)
 	envelope := Envelope{
 		V: EnvelopeVersion, Kind: EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,

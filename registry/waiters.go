@@ -8,11 +8,12 @@ import (
 // waiter is one caller waiting on this pod for an answer. What there is to hear is kept until the caller looks: it is
 // told once that it should.
 type waiter struct {
+	id     string    // of the call
 	pod    string    // the pod that was asked; empty when it is this one
 	since  time.Time // when it was asked
 	record *Record   // of the call, if it has one; only what never changes may be read by others than its caller
 
-	news chan struct{} // capacity 1: there is something new below
+	*bell
 
 	mu        sync.Mutex
 	final     Reply     // once answered: the first counts
@@ -26,9 +27,32 @@ type waiter struct {
 	left      bool      // the caller does not look any more
 }
 
+// bell is what a caller waits with. The next caller gets it when the waiter has left; who finds the waiter later leaves it
+// alone.
+type bell struct {
+	news  chan struct{} // capacity 1: there is something new
+	timer *time.Timer   // stopped, unless its caller has set it
+}
+
+func newBell() *bell {
+	b := &bell{news: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	b.timer.Stop()
+	return b
+}
+
+// silence makes a bell as good as new.
+func (b *bell) silence() {
+	b.timer.Stop()
+	select {
+	case <-b.news:
+	default:
+	}
+}
+
 // take hands the waiter a reply. Of final replies the first counts. It reports whether the reply will be heard.
 func (w *waiter) take(r Reply) (heard bool) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
 	case w.left:
 	case !r.Delivered && !w.answered:
@@ -36,8 +60,9 @@ func (w *waiter) take(r Reply) (heard bool) {
 	case r.Delivered && (!w.delivered || r.Running && !w.running):
 		w.delivered, w.running, w.told, heard = true, w.running || r.Running, false, true
 	}
-	w.mu.Unlock()
-	w.wake()
+	if heard {
+		w.wakeLocked()
+	}
 	return heard
 }
 
@@ -45,10 +70,10 @@ func (w *waiter) take(r Reply) (heard bool) {
 func (w *waiter) Sent(err error) {
 	now := time.Now()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.sent, w.unsent = now, err
-	w.mu.Unlock()
 	if err != nil {
-		w.wake()
+		w.wakeLocked()
 	}
 }
 
@@ -90,12 +115,16 @@ func (w *waiter) recorded() Record {
 // abandon tells the waiter that its call was cancelled.
 func (w *waiter) abandon() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.abandoned = true
-	w.mu.Unlock()
-	w.wake()
+	w.wakeLocked()
 }
 
-func (w *waiter) wake() {
+// wakeLocked has the caller look. One that has left does not, and its bell may be another's by now.
+func (w *waiter) wakeLocked() {
+	if w.left {
+		return
+	}
 	select {
 	case w.news <- struct{}{}:
 	default: // it has not looked yet
@@ -114,28 +143,34 @@ func (w *waiter) heard() (final *Reply, receipt, running, abandoned bool) {
 
 // waiters is the table of calls this pod waits for. An answer finds its waiter by call id.
 type waiters struct {
+	bells sync.Pool // of *bell
+
 	mu   sync.Mutex
 	byID map[string]*waiter
 }
 
-func newWaiters() *waiters { return &waiters{byID: make(map[string]*waiter)} }
+func newWaiters() *waiters {
+	return &waiters{bells: sync.Pool{New: func() any { return newBell() }}, byID: make(map[string]*waiter)}
+}
 
 func (w *waiters) add(c *Call, pod string) *waiter {
-	wt := &waiter{pod: pod, since: time.Now(), record: c.Record, news: make(chan struct{}, 1)}
+	wt := &waiter{id: c.ID, pod: pod, since: time.Now(), record: c.Record, bell: w.bells.Get().(*bell)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.byID[c.ID] = wt
 	return wt
 }
 
-// remove ends the waiting for a call and forgets it.
-func (w *waiters) remove(callID string) {
+// remove ends the waiting for a call and forgets it. Who waited does not touch the waiter afterwards.
+func (w *waiters) remove(wt *waiter) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if wt := w.byID[callID]; wt != nil {
-		wt.leave() // somebody may have found it just before
-		delete(w.byID, callID)
+	if w.byID[wt.id] == wt {
+		delete(w.byID, wt.id)
 	}
+	w.mu.Unlock()
+	wt.leave() // somebody may have found it just before
+	wt.silence()
+	w.bells.Put(wt.bell)
 }
 
 func (w *waiters) get(callID string) *waiter {

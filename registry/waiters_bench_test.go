@@ -27,7 +27,7 @@ func BenchmarkWaiters(b *testing.B) {
 						b.Error("nobody was waiting")
 					}
 					<-wt.news
-					w.remove(id)
+					w.remove(wt)
 				}
 			})
 		})
