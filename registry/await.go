@@ -21,7 +21,9 @@ var ErrDraining = errors.New("registry: the pod is stopping")
 // await is the waiting for one answer.
 type await struct {
 	router     *Router
-	call       *Call
+	record     *Record       // of the call, nil if it has none
+	durable    bool          // the call is
+	timeout    time.Duration // of the call
 	waiter     *waiter
 	posted     Posted    // the call on its way to another pod; nil once it is known to have left, or if there is none
 	since      time.Time // when the call was handed over, or left if that is known
@@ -67,7 +69,7 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 		case expired && a.mayBeLost:
 			return a.giveUp(lost().With(DispatchedUnknown))
 		case expired:
-			return a.giveUp(timedOut(a.call.Timeout, a.dispatched))
+			return a.giveUp(timedOut(a.timeout, a.dispatched))
 		}
 	}
 }
@@ -75,7 +77,7 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 // due is when the waiting ends if nothing new comes.
 func (a *await) due() time.Time {
 	silence := lostAfter
-	if a.call.Durable {
+	if a.durable {
 		silence += taskTimeout
 	}
 	due := a.since.Add(silence)
@@ -125,7 +127,7 @@ func (a *await) left(ctx context.Context, arrived, abandoned, over bool) error {
 		sent = time.Now()
 	}
 	a.posted, a.since = nil, sent
-	a.call.note(EventRoute, Change{}, sent)
+	a.record.note(EventRoute, Change{}, sent)
 	return nil
 }
 
@@ -143,7 +145,7 @@ func (a *await) stopped(ctx context.Context, cancel func(reason string)) (Result
 		return a.unpack(final)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return Result{}, timedOut(a.call.Timeout, a.dispatched)
+		return Result{}, timedOut(a.timeout, a.dispatched)
 	}
 	if errors.Is(causeOf(ctx), ErrDraining) {
 		e := Errorf(CodeDraining, "The gateway stopped before the device answered.")
@@ -198,13 +200,13 @@ func (a *await) noteReceipt(running bool) {
 	if owner == "" {
 		owner = a.router.pod
 	}
-	rec := a.call.Record
+	rec := a.record
 	if rec == nil {
 		return
 	}
 	rec.Pod = a.router.pod
 	rec.Apply(event, Change{Owner: owner}, time.Now().UTC())
-	if !a.call.Durable && rec.CallID != "" {
+	if !a.durable && rec.CallID != "" {
 		kept := *rec
 		kept.Timeline = slices.Clone(kept.Timeline)
 		a.router.rec.keep(kept)

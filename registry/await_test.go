@@ -33,7 +33,7 @@ func TestAnAnswerThatIsThereCounts(t *testing.T) {
 					t.Fatal("nobody was waiting")
 				}
 				<-w.news // so what wakes it is the end
-				a := await{call: &Call{ID: "c1", Record: &rec, Timeout: time.Second}, waiter: w, since: w.since, deadline: time.Now()}
+				a := await{record: &rec, timeout: time.Second, waiter: w, since: w.since, deadline: time.Now()}
 				if res, err := end(t, &a); err != nil || res.Output != "done" {
 					t.Errorf("%+v, %v", res, err)
 				}

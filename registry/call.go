@@ -22,10 +22,10 @@ type Call struct {
 	Record *Record
 }
 
-// note moves the record on, if there is one.
-func (c *Call) note(e Event, ch Change, at time.Time) {
-	if c.Record != nil {
-		c.Record.Apply(e, ch, at.UTC())
+// note moves the record of a call on, if the call has one.
+func (r *Record) note(e Event, c Change, at time.Time) {
+	if r != nil {
+		r.Apply(e, c, at.UTC())
 	}
 }
 

@@ -116,8 +116,9 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c *Call, deadline time
 		return Result{}, err
 	}
 	defer l.forget(c.ID)
-	c.note(EventDeliver, Change{Owner: r.pod}, time.Now())
-	wait := await{router: r, call: c, waiter: w, since: w.since, deadline: deadline, dispatched: DispatchedYes}
+	c.Record.note(EventDeliver, Change{Owner: r.pod}, time.Now())
+	wait := r.awaiting(c, w, deadline)
+	wait.dispatched = DispatchedYes
 	return wait.run(ctx, func(reason string) { l.cancel(c.ID, reason) })
 }
 
@@ -140,11 +141,16 @@ func (r *Router) callRemote(ctx context.Context, owner *Session, c *Call, deadli
 	if err != nil {
 		return Result{}, err
 	}
-	wait := await{
-		router: r, call: c, waiter: w, posted: posted, since: w.since, deadline: deadline,
-		dispatched: DispatchedUnknown, mayBeLost: true,
-	}
+	wait := r.awaiting(c, w, deadline)
+	wait.posted, wait.dispatched, wait.mayBeLost = posted, DispatchedUnknown, true
 	return wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
+}
+
+// awaiting begins the waiting for an answer. It holds nothing of the call by reference, so that calls need not be on the heap.
+func (r *Router) awaiting(c *Call, w *waiter, deadline time.Time) await {
+	return await{
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, waiter: w, since: w.since, deadline: deadline,
+	}
 }
 
 // sendPatience is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck.
