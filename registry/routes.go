@@ -13,6 +13,10 @@ const (
 	// to the device unchecked by the one it has now.
 	routeLife = time.Second
 
+	// routeAhead is how long before that the session is read again, by the first caller who comes. Else all who call a busy
+	// session would read it at the moment it is forgotten.
+	routeAhead = routeLife / 5
+
 	// routeLimit bounds each of the two generations of what is remembered.
 	routeLimit = 1 << 14
 )
@@ -29,15 +33,17 @@ type routeCache struct {
 }
 
 type cachedEntry struct {
-	entry Entry
-	until time.Time
+	entry    Entry
+	until    time.Time
+	renewing bool // somebody has been sent to read it again
 }
 
 func newRouteCache() *routeCache {
 	return &routeCache{now: time.Now, current: make(map[Key]*cachedEntry), since: time.Now()}
 }
 
-// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it.
+// get returns what is remembered of a session, nil if that is nothing or too old, or if the caller is the one to read the
+// session again. Nobody changes it.
 func (r *routeCache) get(key Key) *Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +51,12 @@ func (r *routeCache) get(key Key) *Entry {
 	if !ok {
 		c, ok = r.previous[key]
 	}
-	if !ok || r.now().After(c.until) {
+	if !ok {
+		return nil
+	}
+	left := c.until.Sub(r.now())
+	if left < 0 || left < routeAhead && !c.renewing {
+		c.renewing = true
 		return nil
 	}
 	return &c.entry

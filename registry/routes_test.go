@@ -40,3 +40,33 @@ func TestRouteCacheForgets(t *testing.T) {
 		t.Errorf("%d entries are kept that are too old to be used", n)
 	}
 }
+
+// Before a busy session is forgotten one of its callers reads it again; the others go on with what is remembered, if they
+// have to until its life ends, and no longer.
+func TestOneCallerReadsABusySessionAgain(t *testing.T) {
+	now := time.Now()
+	r := newRouteCache()
+	r.now = func() time.Time { return now }
+	e := Entry{Session: Session{Key: Key{Tenant: "t", Session: "s"}}}
+	sent := func(callers int) (n int) {
+		for range callers {
+			if r.get(e.Session.Key) == nil {
+				n++
+			}
+		}
+		return n
+	}
+	r.put(e)
+	for _, at := range []struct {
+		after time.Duration
+		want  int
+	}{{routeLife - routeAhead, 0}, {1, 1}, {routeAhead - 1, 0}, {1, 10}} {
+		if now = now.Add(at.after); sent(10) != at.want {
+			t.Errorf("%v before the end: not %d of 10 callers were sent to read it", r.current[e.Session.Key].until.Sub(now), at.want)
+		}
+	}
+	r.put(e)
+	if n := sent(10); n != 0 {
+		t.Errorf("%d callers were sent to read what has just been read", n)
+	}
+}
