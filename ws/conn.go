@@ -33,17 +33,22 @@ const (
 	lingerBytes = 16 << 20
 )
 
-// conn is one device's connection: one reader (melody's read loop, in the request's goroutine), one writer (melody's
-// write loop, fed by the outbox) and one teardown (HandleDisconnect). It implements registry.Conn.
+// conn is one device's connection: one reader (melody's read loop, in a goroutine of its own), one writer at a time (see
+// writers), while there is something to write, and one teardown (HandleDisconnect). It implements registry.Conn.
 type conn struct {
 	server  *Server
 	session *melody.Session
-	wire    *gatherer
+	wire    gatherer
 	out     outbox
+	waiting *conn         // the next one that waits for a writer; of writers
 	gone    chan struct{} // closed by the teardown
 
+	// Guarded by the server's lock.
+	before, after *conn
+	pingAt        time.Duration // on the server's clock
+
 	// Of the reader only.
-	opening     *opening // nil after onConnect
+	entry       *detachingWriter // nil after onConnect
 	frames      bucket
 	definitions bucket // bytes of tool definitions
 
@@ -72,36 +77,29 @@ type conn struct {
 var _ registry.Conn = (*conn)(nil)
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, gone: make(chan struct{}), opening: &begin, plain: begin.plain}
-	c.out.limit = s.cfg.MaxOutbound
-	c.out.hand = func(frame []byte, more bool) {
-		c.wire.more.Store(more)
-		// An error means that the session is closed already; the teardown is on its way.
-		_ = c.session.Write(frame)
-	}
+	c := &conn{server: s, gone: make(chan struct{}), plain: begin.plain}
+	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
+	c.wire.owner = c
 	c.frames = bucket{tokens: s.cfg.FrameBurst, last: s.now()}
 	c.definitions = bucket{tokens: s.registerBurst(), last: s.now()}
 	return c
 }
 
-// connKey is where melody keeps the conn of a session.
-const connKey = "conn"
-
-func connOf(ms *melody.Session) *conn { return ms.Keys[connKey].(*conn) }
+// connOf returns the connection of a session. Melody's map of keys would be a third of a kilobyte for each of them.
+func connOf(ms *melody.Session) *conn { return ms.WebsocketConnection().NetConn().(*gatherer).owner }
 
 func (s *Server) now() time.Duration { return time.Since(s.started) }
 
-// onConnect claims the session and sends session_start. Melody calls it before it reads and before it writes: what
-// is sent here waits in its buffer.
+// onConnect claims the session and sends session_start. Melody calls it before it reads and before it writes: the first
+// frame waits in its buffer, the others in the outbox.
 func (s *Server) onConnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.session = ms
-	ms.Request = nil                                        // melody has no more use for it, and it would live as long as the socket
-	c.wire = ms.WebsocketConnection().NetConn().(*gatherer) // detach made it
+	ms.Request = nil // melody has no more use for it, and it would live as long as the socket
 	c.wire.framed = true
-	begin := *c.opening
-	c.opening = nil
+	begin := c.entry.begin
+	c.entry = nil
 	if s.track(c) {
 		c.end(CloseRestart)
 		return
@@ -132,7 +130,10 @@ func (c *conn) open(begin opening) {
 	if !begin.fresh {
 		messages = c.countMessages()
 	}
-	c.out.start(sessionStartFrame(local.Session(), resumed || messages > 0, messages))
+	first := sessionStartFrame(local.Session(), resumed || messages > 0, messages)
+	if c.out.start(first) {
+		_ = c.session.Write(first) // there is room for one, and the writer starts when onConnect returns
+	}
 	c.log().Info("device connected", "resumed", resumed, "messages", messages)
 }
 
@@ -148,8 +149,8 @@ func (c *conn) aside(f func()) {
 	<-done
 }
 
-// onDisconnect is the one teardown: whatever ended the connection, melody calls it once, after both loops lost the
-// socket.
+// onDisconnect is the one teardown: whatever ended the connection, melody calls it once, after reader and writer lost
+// the socket.
 func (s *Server) onDisconnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer s.untrack(c)
@@ -238,7 +239,7 @@ func (c *conn) finish(why Close, flushed <-chan struct{}) {
 	}
 }
 
-// cut closes the TCP connection under melody: its loops end with an error, and the teardown follows.
+// cut closes the TCP connection under melody: its reader ends with an error, and the teardown follows.
 func (c *conn) cut() { _ = c.session.WebsocketConnection().NetConn().Close() }
 
 // ending returns how the connection is being closed, closeNone while it is in use.
@@ -248,17 +249,14 @@ func (c *conn) ending() Close {
 	return c.closing
 }
 
-// onError is told what ended the reading or the writing. Melody may call it while it holds its own lock, so it never
-// calls back into melody.
+// onError is told what ended the reading, and what kept the first frame from being written. Melody may call it while it
+// holds its own lock, so it never calls back into melody.
 func (s *Server) onError(ms *melody.Session, err error) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.log().Debug("socket error", "error", err)
-	switch {
-	case errors.Is(err, websocket.ErrReadLimit):
+	if errors.Is(err, websocket.ErrReadLimit) {
 		c.linger()
-	case errors.Is(err, melody.ErrMessageBufferFull): // the outbox rules it out
-		c.end(CloseSlow)
 	}
 }
 
@@ -270,7 +268,7 @@ func (c *conn) linger() {
 		c.closing = CloseTooBig
 	}
 	c.mu.Unlock()
-	c.out.discard() // a failing write would make melody close the socket at once
+	c.out.discard() // a failing write would cut the socket at once
 	nc := c.session.WebsocketConnection().NetConn()
 	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

@@ -15,13 +15,22 @@ import (
 // The new goroutine also reads from the device for all that time, and its stack keeps the size of its deepest moment. So
 // what goes deep is left to goroutines that end: taking the connection is done here, the rest by conn.aside.
 func (s *Server) detach(w http.ResponseWriter, r *http.Request, begin opening) {
-	d := &detachingWriter{ResponseWriter: w, asked: make(chan struct{}), taken: make(chan hijacked, 1), ended: make(chan struct{})}
-	go s.upgrade(d, r, map[string]any{connKey: s.newConn(begin)})
+	c := s.newConn(begin)
+	d := &detachingWriter{ResponseWriter: w, begin: begin,
+		asked: make(chan struct{}), taken: make(chan hijacked, 1), ended: make(chan struct{})}
+	c.entry = d
+	go func() {
+		defer c.endUpgrade()
+		if err := s.melody.HandleRequest(d, r); err != nil {
+			s.noteFailure(err)
+		}
+	}()
 	select {
 	case <-d.asked:
 		var h hijacked
 		if h.conn, h.rw, h.err = http.NewResponseController(w).Hijack(); h.err == nil {
-			h.conn = &gatherer{Conn: h.conn}
+			c.wire.Conn = h.conn
+			h.conn = &c.wire
 			d.ResponseWriter = nil
 		}
 		ended := d.ended
@@ -33,31 +42,23 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, begin opening) {
 	}
 }
 
-// upgrade is the goroutine of one device's connection.
-func (s *Server) upgrade(d *detachingWriter, r *http.Request, keys map[string]any) {
-	defer s.endUpgrade(d)
-	if err := s.melody.HandleRequestWithKeys(d, r, keys); err != nil {
-		s.noteFailure(err)
-	}
-}
-
 // noteFailure is told why there is no connection: the upgrader has answered through refuseHandshake, or the peer is gone.
 func (s *Server) noteFailure(err error) { s.log.Debug("handshake failed", "error", err) }
 
-func (s *Server) endUpgrade(d *detachingWriter) {
+func (c *conn) endUpgrade() {
 	if p := recover(); p != nil {
-		s.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
+		c.server.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
 	}
-	if d.ended != nil {
-		close(d.ended)
+	if c.entry != nil && c.entry.ended != nil {
+		close(c.entry.ended)
 	}
-	s.leave()
+	c.server.leave()
 }
 
-// detachingWriter lets the goroutine of the request take the connection. Then it lets go of everything: it lives as long
-// as the socket.
+// detachingWriter lets the goroutine of the request take the connection.
 type detachingWriter struct {
 	http.ResponseWriter
+	begin opening
 	asked chan struct{} // closed when the connection is wanted
 	taken chan hijacked // capacity 1
 	ended chan struct{} // closed when the upgrade has ended without a connection

@@ -65,13 +65,6 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
 }
 
-// onSent hands the next frame to melody. It runs in the writer.
-func (s *Server) onSent(ms *melody.Session, _ []byte) {
-	c := connOf(ms)
-	defer c.recoverPanic()
-	c.out.sent()
-}
-
 // onPong counts a pong. Melody has moved the read deadline already.
 func (s *Server) onPong(ms *melody.Session) {
 	c := connOf(ms)

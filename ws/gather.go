@@ -14,6 +14,7 @@ const gatherLimit = 16 << 10
 // the WebSocket library sees to that. Reads and everything else are the connection's own.
 type gatherer struct {
 	net.Conn
+	owner  *conn       // whose connection it is
 	framed bool        // frames are written now; set after the handshake, before the first of them
 	more   atomic.Bool // the next frame follows the one that is about to be written
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -142,58 +141,50 @@ func TestGathererKeepsTheStreamWhole(t *testing.T) {
 }
 
 func TestLazyFramesLeaveWithTheNext(t *testing.T) {
-	var handed []string
-	o := &outbox{limit: 1 << 20}
-	o.hand = func(frame []byte, more bool) {
-		text := string(frame)
-		if more {
-			text += "+"
-		}
-		handed = append(handed, text)
-	}
-	o.start([]byte("start"))
-	o.sent()
+	o, r := newOutbox(1 << 20)
 	if err := o.pushLazily([]byte("ack")); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(handed, " "); got != "start" {
-		t.Fatalf("handed over: %s", got)
+	if r.woken != 0 {
+		t.Fatal("it does not wait")
 	}
 	if err := o.push([]byte("call")); err != nil {
 		t.Fatal(err)
 	}
-	o.sent()
-	o.sent()
-	if got := strings.Join(handed, " "); got != "start ack+ call" {
+	if got := r.all(); got != "ack+ call" || r.woken != 1 {
 		t.Fatalf("handed over: %s", got)
 	}
 	if err := o.pushLazily([]byte("last")); err != nil {
 		t.Fatal(err)
 	}
 	drained := o.seal()
-	if isClosed(drained) || handed[len(handed)-1] != "last" {
-		t.Fatalf("sealing hands over what waits: %v", handed)
+	if isClosed(drained) || r.woken != 2 {
+		t.Fatal("sealing does not hand over what waits")
 	}
-	o.sent()
-	if !isClosed(drained) {
-		t.Error("nothing is left")
+	if got := r.all(); got != "ack+ call last" || !isClosed(drained) {
+		t.Fatalf("handed over: %s", got)
 	}
 }
 
+// bell is a writer that says when it was woken.
+type bell chan struct{}
+
+func (b bell) wake() { b <- struct{}{} }
+
 func TestLazyFramesDoNotWaitForever(t *testing.T) {
-	handed := make(chan string, 4)
-	o := &outbox{limit: 1 << 20, hand: func(frame []byte, _ bool) { handed <- string(frame) }}
+	woken := make(bell, 4)
+	o := &outbox{limit: 1 << 20, writer: woken}
 	o.start([]byte("start"))
-	<-handed
-	o.sent()
+	o.next()
 	for _, want := range []string{"first", "second"} { // the timer is used again
 		if err := o.pushLazily([]byte(want)); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-handed; got != want {
-			t.Fatalf("handed over: %s", got)
+		<-woken
+		if out, ok := o.next(); !ok || string(out.frame) != want {
+			t.Fatalf("handed over: %s", out.frame)
 		}
-		o.sent()
+		o.next()
 	}
 	o.discard()
 }

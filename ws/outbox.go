@@ -20,40 +20,52 @@ var (
 	errFrameTooBig  = errors.New("ws: the frame is larger than the outbox")
 )
 
-// outbox is the queue in front of melody. Melody drops what does not fit its own buffer and says so to nobody, so it
-// is given one frame at a time and asked for the next only when that one was written. The outbox is bounded in
-// bytes and never blocks the sender. It opens with its first frame and is safe for concurrent use.
+// waker brings somebody to write what an outbox has.
+type waker interface {
+	// wake has next called until there is nothing more to write. It returns at once, and is not called again before that.
+	// The outbox is locked meanwhile.
+	wake()
+}
+
+// outbox is the queue of what is to be written to a device. It is bounded in bytes, never blocks the sender, and has one
+// writer at a time, and none while there is nothing to write. It opens with its first frame and is safe for concurrent use.
 type outbox struct {
-	// hand hands one frame to melody; never called while one is under way. With more the next one follows at once, so
-	// this one need not leave by itself.
-	hand  func(frame []byte, more bool)
-	limit int // bytes, with frameOverhead for each frame
+	writer waker
+	limit  int // bytes, with frameOverhead for each frame
 
 	mu      sync.Mutex
 	queue   [][]byte
-	size    int // of what is queued and of what is under way
-	busy    int // cost of the frame under way, zero when there is none
+	size    int  // of what is queued and of what is under way
+	busy    int  // cost of the frame under way, zero when there is none
+	awake   bool // somebody writes, or is about to
+	pingDue bool
 	open    bool
 	drained chan struct{} // made by seal; closed once nothing is left
-	lazy    *time.Timer   // hands over what waits for company; nil until the first such frame
+	lazy    *time.Timer   // wakes the writer for what waits for company; nil until the first such frame
 }
 
-// start opens the outbox with its first frame, unless it was sealed before.
-func (o *outbox) start(first []byte) {
+// start opens the outbox with its first frame under way: the caller writes it, and calls next then. It reports false if
+// the outbox was sealed before; then there is nothing to write.
+func (o *outbox) start(first []byte) bool {
 	o.mu.Lock()
-	o.open = o.drained == nil
-	o.mu.Unlock()
-	_ = o.push(first) // an outbox that was sealed meanwhile needs no first frame
+	defer o.mu.Unlock()
+	if o.drained != nil {
+		return false
+	}
+	o.open, o.awake = true, true
+	o.busy = len(first) + frameOverhead
+	o.size += o.busy
+	return true
 }
 
-// push queues a frame, or hands it over at once if nothing is under way.
+// push queues a frame.
 func (o *outbox) push(frame []byte) error {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if err := o.takeLocked(frame); err != nil {
-		o.mu.Unlock()
 		return err
 	}
-	o.handNext()
+	o.wakeLocked()
 	return nil
 }
 
@@ -65,7 +77,7 @@ func (o *outbox) pushLazily(frame []byte) error {
 		return err
 	}
 	switch {
-	case o.busy > 0 || len(o.queue) > 1: // it is not the one to wait for
+	case o.awake || len(o.queue) > 1: // it is not the one to wait for
 	case o.lazy == nil:
 		o.lazy = time.AfterFunc(patience, o.flush)
 	default:
@@ -74,10 +86,19 @@ func (o *outbox) pushLazily(frame []byte) error {
 	return nil
 }
 
-// flush hands over what waits for company.
+// flush has what waits for company written.
 func (o *outbox) flush() {
 	o.mu.Lock()
-	o.handNext()
+	defer o.mu.Unlock()
+	o.wakeLocked()
+}
+
+// ping has a ping written, before everything that is queued.
+func (o *outbox) ping() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pingDue = o.open
+	o.wakeLocked()
 }
 
 // takeLocked accounts for a frame and queues it.
@@ -96,56 +117,69 @@ func (o *outbox) takeLocked(frame []byte) error {
 	return nil
 }
 
-// handNext hands the first frame of the queue over, if none is under way. It is called with the lock held and gives it up.
-func (o *outbox) handNext() {
-	if o.busy > 0 || len(o.queue) == 0 {
-		o.mu.Unlock()
+// wakeLocked wakes the writer, if there is something to write and nobody at it.
+func (o *outbox) wakeLocked() {
+	if o.awake || len(o.queue) == 0 && !o.pingDue {
 		return
 	}
-	frame := o.queue[0]
-	o.queue[0] = nil
-	o.queue = o.queue[1:]
-	more := len(o.queue) > 0
-	if !more {
-		o.queue = nil // an idle connection keeps no buffer
-	}
-	o.busy = len(frame) + frameOverhead
-	o.mu.Unlock()
-	o.hand(frame, more)
+	o.awake = true
+	o.writer.wake()
 }
 
-// sent is called when the frame under way was written, and hands over the next.
-func (o *outbox) sent() {
+// outgoing is what to write next.
+type outgoing struct {
+	frame []byte // nil: a ping
+	more  bool   // the next frame follows at once, so this one need not leave by itself
+}
+
+// next returns what to write now; what it returned before has been written. When it reports false there is nothing, and
+// it is not called again before the writer is woken.
+func (o *outbox) next() (out outgoing, ok bool) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.size -= o.busy
 	o.busy = 0
-	if len(o.queue) == 0 {
+	switch {
+	case o.pingDue:
+		o.pingDue = false
+		return outgoing{}, true
+	case len(o.queue) == 0:
+		o.awake = false
 		o.signalLocked()
+		return outgoing{}, false
 	}
-	o.handNext()
+	out.frame = o.queue[0]
+	o.queue[0] = nil
+	o.queue = o.queue[1:]
+	out.more = len(o.queue) > 0
+	if !out.more {
+		o.queue = nil // an idle connection keeps no buffer
+	}
+	o.busy = len(out.frame) + frameOverhead
+	return out, true
 }
 
 // seal refuses all further frames. The returned channel is closed when those taken before were written; it stays
 // open if the connection dies first.
 func (o *outbox) seal() <-chan struct{} {
 	o.mu.Lock()
-	o.open = false
+	defer o.mu.Unlock()
+	o.open, o.pingDue = false, false
 	if o.drained == nil {
 		o.drained = make(chan struct{})
-		if o.busy == 0 && len(o.queue) == 0 {
-			close(o.drained)
-		}
 	}
-	drained := o.drained
-	o.handNext()
-	return drained
+	if !o.awake && len(o.queue) == 0 {
+		o.signalLocked()
+	}
+	o.wakeLocked()
+	return o.drained
 }
 
 // discard refuses all further frames and forgets those that wait.
 func (o *outbox) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.open = false
+	o.open, o.pingDue = false, false
 	for _, frame := range o.queue {
 		o.size -= len(frame) + frameOverhead
 	}

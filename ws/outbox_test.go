@@ -3,25 +3,54 @@ package ws
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
-// recorder is the far side of an outbox: it holds what was handed over until the test says it was written.
+// recorder is the writer of an outbox: it holds what it was given, and takes the next when the test says so.
 type recorder struct {
-	mu     sync.Mutex
-	frames []string
+	out    *outbox
+	frames []string // "ping" for a ping
+	woken  int
 }
 
-func (r *recorder) hand(frame []byte, _ bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.frames = append(r.frames, string(frame))
+func (r *recorder) wake() { r.woken++ }
+
+// next says that what is under way was written, and takes what follows.
+func (r *recorder) next() bool {
+	out, ok := r.out.next()
+	switch {
+	case !ok:
+	case out.frame == nil:
+		r.frames = append(r.frames, "ping")
+	case out.more:
+		r.frames = append(r.frames, string(out.frame)+"+")
+	default:
+		r.frames = append(r.frames, string(out.frame))
+	}
+	return ok
 }
 
+// all takes everything there is.
+func (r *recorder) all() string {
+	for r.next() {
+	}
+	return strings.Join(r.frames, " ")
+}
+
+// newOutbox returns an outbox whose first frame has been written.
 func newOutbox(limit int) (*outbox, *recorder) {
 	r := &recorder{}
-	return &outbox{hand: r.hand, limit: limit}, r
+	r.out = &outbox{writer: r, limit: limit}
+	if err := r.out.push([]byte("early")); !errors.Is(err, errOutboxClosed) {
+		panic("open before it was started")
+	}
+	if !r.out.start([]byte("start")) || r.next() {
+		panic("more than the first frame")
+	}
+	return r.out, r
 }
 
 func isClosed(ch <-chan struct{}) bool {
@@ -35,30 +64,28 @@ func isClosed(ch <-chan struct{}) bool {
 
 func TestOutboxHandsOverOneAtATimeInOrder(t *testing.T) {
 	o, r := newOutbox(1 << 20)
-	if err := o.push([]byte("early")); !errors.Is(err, errOutboxClosed) {
-		t.Fatalf("push before start: %v", err)
-	}
-	o.start([]byte("0"))
-	for i := 1; i < 10; i++ {
+	for i := range 10 {
 		if err := o.push([]byte(strconv.Itoa(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range 10 {
-		if len(r.frames) != i+1 || r.frames[i] != strconv.Itoa(i) {
+		if !r.next() || len(r.frames) != i+1 || r.frames[i][:1] != strconv.Itoa(i) {
 			t.Fatalf("handed over: %v", r.frames)
 		}
-		o.sent()
 	}
-	if o.size != 0 || o.queue != nil {
-		t.Fatalf("size %d, queue %v", o.size, o.queue)
+	if r.next() || r.woken != 1 || o.size != 0 || o.queue != nil {
+		t.Fatalf("woken %d times, size %d, queue %v", r.woken, o.size, o.queue)
+	}
+	_ = o.push([]byte("again"))
+	if r.woken != 2 || !r.next() {
+		t.Fatal("the writer is not woken again")
 	}
 }
 
 func TestOutboxIsBoundedInBytes(t *testing.T) {
-	o, _ := newOutbox(3 * (100 + frameOverhead))
-	o.start(make([]byte, 100))
-	for range 2 {
+	o, r := newOutbox(3 * (100 + frameOverhead))
+	for range 3 {
 		if err := o.push(make([]byte, 100)); err != nil {
 			t.Fatal(err)
 		}
@@ -69,72 +96,118 @@ func TestOutboxIsBoundedInBytes(t *testing.T) {
 	if err := o.push(make([]byte, 1000)); !errors.Is(err, errFrameTooBig) {
 		t.Fatalf("push of a frame that never fits: %v", err)
 	}
-	o.sent()
+	r.next()
+	if err := o.push(make([]byte, 100)); !errors.Is(err, errOutboxFull) {
+		t.Fatalf("push while a frame is under way: %v", err)
+	}
+	r.next()
 	if err := o.push(make([]byte, 100)); err != nil {
 		t.Fatalf("push after there is room: %v", err)
 	}
 }
 
+func TestOutboxPingsBeforeWhatIsQueued(t *testing.T) {
+	o, r := newOutbox(1 << 20)
+	o.ping()
+	o.ping() // the first is still to be written
+	if r.woken != 1 {
+		t.Fatalf("woken %d times", r.woken)
+	}
+	_ = o.push([]byte("a"))
+	if got := r.all(); got != "ping a" {
+		t.Fatalf("handed over: %s", got)
+	}
+	_ = o.push([]byte("b"))
+	o.ping()
+	drained := o.seal()
+	o.ping()
+	if got := r.all(); got != "ping a b" || !isClosed(drained) {
+		t.Fatalf("a sealed outbox pings nobody: %s", got)
+	}
+}
+
 func TestOutboxSealDrains(t *testing.T) {
 	o, r := newOutbox(1 << 20)
-	o.start([]byte("a"))
+	_ = o.push([]byte("a"))
+	r.next()
 	_ = o.push([]byte("b"))
 	drained := o.seal()
 	if err := o.push([]byte("c")); !errors.Is(err, errOutboxClosed) {
 		t.Fatalf("push after seal: %v", err)
 	}
-	o.sent()
+	r.next()
 	if isClosed(drained) {
 		t.Fatal("drained with a frame under way")
 	}
-	o.sent()
-	if !isClosed(drained) || !isClosed(o.seal()) || len(r.frames) != 2 {
+	if r.next() || !isClosed(drained) || !isClosed(o.seal()) || len(r.frames) != 2 {
 		t.Fatalf("not drained after %v", r.frames)
 	}
 
-	late, r := newOutbox(1 << 20)
+	late := &outbox{writer: r, limit: 1 << 20}
 	if !isClosed(late.seal()) {
 		t.Fatal("an empty outbox has nothing to drain")
 	}
-	late.start([]byte("x"))
-	if len(r.frames) != 0 {
-		t.Fatalf("sealed, then handed over %v", r.frames)
+	if late.start([]byte("x")) || late.size != 0 {
+		t.Fatal("sealed, then started")
 	}
 }
 
 func TestOutboxDiscardForgets(t *testing.T) {
 	o, r := newOutbox(1 << 20)
-	o.start([]byte("a"))
+	_ = o.push([]byte("a"))
+	r.next()
 	_ = o.push([]byte("b"))
+	o.ping()
 	o.discard()
-	o.sent()
-	if len(r.frames) != 1 || o.size != 0 {
-		t.Fatalf("handed over %v, size %d", r.frames, o.size)
+	if got := r.all(); got != "a" || o.size != 0 {
+		t.Fatalf("handed over %s, size %d", got, o.size)
 	}
+}
+
+// crew is a writer with a goroutine for each time it is woken.
+type crew struct {
+	out     *outbox
+	writing atomic.Int32
+	written atomic.Int32
+	twice   atomic.Bool
+	work    sync.WaitGroup
+}
+
+func (c *crew) wake() {
+	c.work.Go(func() {
+		for {
+			if _, ok := c.out.next(); !ok {
+				return
+			}
+			if c.writing.Add(1) > 1 {
+				c.twice.Store(true)
+			}
+			c.written.Add(1)
+			c.writing.Add(-1)
+		}
+	})
 }
 
 func TestOutboxUnderManySenders(t *testing.T) {
 	const senders, each = 8, 500
-	written := make(chan []byte, senders*each+1)
-	o := &outbox{hand: func(f []byte, _ bool) { written <- f }, limit: 1 << 30}
-	o.start([]byte("first"))
+	c := &crew{}
+	c.out = &outbox{writer: c, limit: 1 << 30}
+	c.out.start([]byte("first"))
+	c.out.next()
 	var all sync.WaitGroup
 	for s := range senders {
 		all.Go(func() {
 			for i := range each {
-				_ = o.push([]byte(strconv.Itoa(s) + "." + strconv.Itoa(i)))
+				_ = c.out.push([]byte(strconv.Itoa(s) + "." + strconv.Itoa(i)))
 			}
 		})
 	}
-	for range senders*each + 1 {
-		<-written
-		if len(written) != 0 {
-			t.Fatal("two frames under way at once")
-		}
-		o.sent()
-	}
 	all.Wait()
-	if o.size != 0 {
-		t.Fatalf("size %d", o.size)
+	c.work.Wait()
+	if n := c.written.Load(); n != senders*each || c.out.size != 0 {
+		t.Fatalf("%d frames written, size %d", n, c.out.size)
+	}
+	if c.twice.Load() {
+		t.Fatal("two frames under way at once")
 	}
 }

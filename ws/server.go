@@ -107,8 +107,11 @@ type Server struct {
 	melody  *melody.Melody
 	started time.Time // the zero of the connections' clocks
 
+	writers writers
+
 	mu       sync.Mutex
-	conns    map[*conn]struct{}
+	conns    roll
+	pinger   *time.Timer   // nil until the first connection
 	running  int           // requests, connections and their closing goroutines
 	draining bool          // no more upgrades
 	idle     chan struct{} // closed when draining and nothing runs
@@ -119,10 +122,8 @@ func NewServer(cfg Config) (*Server, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	s := &Server{
-		cfg: cfg, log: cfg.Log, started: time.Now(),
-		conns: make(map[*conn]struct{}), idle: make(chan struct{}),
-	}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
+	s.writers.server = s
 	s.melody = melody.New()
 	s.melody.Upgrader = &websocket.Upgrader{
 		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
@@ -134,9 +135,8 @@ func NewServer(cfg Config) (*Server, error) {
 	s.melody.Config = &melody.Config{
 		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval,
 		// A message that is a little too big is read all the same, so that its sender can be told the limit.
-		MaxMessageSize: 2 * cfg.MaxFrame,
-		// The outbox gives melody one frame at a time, so one slot would do.
-		MessageBufferSize: 2,
+		MaxMessageSize:    2 * cfg.MaxFrame,
+		MessageBufferSize: 1, // for the first frame, the only one melody is given
 	}
 	s.melody.HandleConnect(s.onConnect)
 	s.melody.HandleDisconnect(s.onDisconnect)
@@ -152,7 +152,7 @@ func NewServer(cfg Config) (*Server, error) {
 func (s *Server) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.conns)
+	return s.conns.size
 }
 
 // Drain refuses upgrades from now on. Connected devices are not affected.
@@ -169,8 +169,8 @@ func (s *Server) Drain() {
 func (s *Server) snapshot() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
+	all := make([]*conn, 0, s.conns.size)
+	for c := s.conns.first; c != nil; c = c.after {
 		all = append(all, c)
 	}
 	return all
@@ -212,17 +212,27 @@ func (s *Server) signalIdleLocked() {
 	}
 }
 
-// track adds a connection to those Close ends. It reports whether the server was draining already: then nobody else
+// track adds a connection to those that are pinged and that Close ends. It reports whether the server was draining already: then nobody else
 // will end it.
 func (s *Server) track(c *conn) (draining bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[c] = struct{}{}
+	c.pingAt = s.now() + s.cfg.PingInterval
+	s.conns.add(c)
+	if s.conns.size == 1 {
+		s.armLocked()
+	}
 	return s.draining
 }
 
 func (s *Server) untrack(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.conns, c)
+	if c.pingAt == 0 {
+		return // it never was on the roll
+	}
+	s.conns.remove(c)
+	if s.conns.size == 0 {
+		s.pinger.Stop()
+	}
 }

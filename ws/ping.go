@@ -1,0 +1,76 @@
+package ws
+
+import "time"
+
+// pingSlack is the part of an interval by which a device may be pinged early, so that many can be pinged at a time.
+const pingSlack = 64
+
+// roll is the list of the connections, those to be pinged next first: all have the same interval, so who was pinged goes to
+// the end. They are linked with one another, which takes less than a map, and takes any of them out at once.
+type roll struct {
+	first, last *conn
+	size        int
+}
+
+func (r *roll) add(c *conn) {
+	c.before, c.after = r.last, nil
+	if r.last == nil {
+		r.first = c
+	} else {
+		r.last.after = c
+	}
+	r.last = c
+	r.size++
+}
+
+func (r *roll) remove(c *conn) {
+	if c.before == nil {
+		r.first = c.after
+	} else {
+		c.before.after = c.after
+	}
+	if c.after == nil {
+		r.last = c.before
+	} else {
+		c.after.before = c.before
+	}
+	c.before, c.after = nil, nil
+	r.size--
+}
+
+// ping pings the devices whose time it is, and sets the timer for the next. The writers do the work.
+func (s *Server) ping() {
+	for _, c := range s.takeDue() {
+		c.out.ping()
+	}
+}
+
+func (s *Server) takeDue() (due []*conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, every := s.now(), s.cfg.PingInterval
+	horizon := now + every/pingSlack
+	for c := s.conns.first; c != nil && c.pingAt <= horizon; c = s.conns.first {
+		due = append(due, c)
+		if c.pingAt += every; c.pingAt <= horizon { // the process was stopped for a while
+			c.pingAt = now + every
+		}
+		s.conns.remove(c)
+		s.conns.add(c)
+	}
+	s.armLocked()
+	return due
+}
+
+// armLocked sets the timer for the device to be pinged next.
+func (s *Server) armLocked() {
+	if s.conns.first == nil {
+		return
+	}
+	in := s.conns.first.pingAt - s.now()
+	if s.pinger == nil {
+		s.pinger = time.AfterFunc(in, s.ping)
+	} else {
+		s.pinger.Reset(in)
+	}
+}

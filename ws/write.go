@@ -1,0 +1,99 @@
+package ws
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/olahol/melody"
+)
+
+// onSent ends melody's writer once it has written the first frame; all others are written here. A goroutine that waits for the
+// next frame, with its stack, its ticker and what it waits with, is a third of what an idle device costs. Melody has no
+// more use for it: nothing else is ever given to its session to write, and pings are sent by ping.
+func (s *Server) onSent(ms *melody.Session, _ []byte) {
+	connOf(ms).drain()
+	runtime.Goexit()
+}
+
+// wake implements waker.
+func (c *conn) wake() { c.server.writers.add(c) }
+
+// drain writes what the outbox has. The outbox sees to it that it runs once at a time.
+func (c *conn) drain() {
+	defer c.recoverPanic()
+	for {
+		out, ok := c.out.next()
+		if !ok {
+			return
+		}
+		if err := c.write(out); err != nil {
+			c.log().Debug("frame not written", "error", err)
+			c.out.discard()
+			c.cut()
+		}
+	}
+}
+
+func (c *conn) write(out outgoing) error {
+	socket := c.session.WebsocketConnection()
+	_ = socket.SetWriteDeadline(time.Now().Add(c.server.cfg.WriteTimeout)) // never fails
+	c.wire.more.Store(out.more)
+	if out.frame == nil {
+		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
+		return nil
+	}
+	return socket.WriteMessage(websocket.TextMessage, out.frame)
+}
+
+// writers lends goroutines to connections that have something to write. There is none while there is nothing to write. A
+// writer that gets to work when more connections wait calls another one before it begins, because its own device may be
+// slow; if it is not, the first has done all the work by the time the second looks. So a burst to many devices costs the
+// goroutines it needs, and a stuck device holds up nobody else. There are never more writers than connections, and one.
+type writers struct {
+	server *Server // counts the goroutines
+
+	mu          sync.Mutex
+	first, last *conn // that wait for a writer; each at most once, linked by conn.waiting
+	called      bool  // a writer has been called that did not come yet
+}
+
+// add has what the connection has to write written. It returns at once.
+func (w *writers) add(c *conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.first == nil {
+		w.first = c
+	} else {
+		w.last.waiting = c
+	}
+	w.last = c
+	w.callLocked()
+}
+
+// callLocked calls a writer if one is needed and none is on its way.
+func (w *writers) callLocked() {
+	if w.first == nil || w.called {
+		return
+	}
+	w.called = true
+	w.server.fork() // the connection that waits is counted: its teardown needs the lock of its outbox, which add's caller holds
+	go w.run()
+}
+
+// run is one writer.
+func (w *writers) run() {
+	defer w.server.leave()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.called = false
+	for w.first != nil {
+		c := w.first
+		w.first, c.waiting = c.waiting, nil
+		w.callLocked()
+		w.mu.Unlock()
+		c.drain()
+		w.mu.Lock()
+	}
+}
