@@ -36,21 +36,23 @@ func decodeFrame(data []byte) (any, error) {
 	if !json.Valid(data) {
 		return nil, &frameError{codeInvalidJSON, "The frame is not valid JSON."}
 	}
-	members, reason, ok := splitObject(data, true)
+	var room [fewFields]field
+	members, reason, ok := appendMembers(room[:0], data, true)
 	if !ok {
 		return nil, &frameError{codeInvalidJSON, "The frame: " + reason + "."}
 	}
-	f := &fields{members: members}
+	var bad *frameError
+	f := fields{members, &bad}
 	typ := f.text("type")
-	if f.err != nil {
-		return nil, f.err
+	if bad != nil {
+		return nil, bad
 	}
 	frame := f.frame(typ)
 	if frame == nil {
 		return nil, &frameError{codeUnknownMessageType, "The message type " + quoteShort(typ) + " is not known."}
 	}
-	if f.err != nil {
-		return nil, f.err
+	if bad != nil {
+		return nil, bad
 	}
 	return frame, nil
 }
@@ -65,9 +67,10 @@ func answeredCall(data []byte) string {
 	if !ok {
 		return ""
 	}
-	f := &fields{members: members}
+	var bad *frameError
+	f := fields{members, &bad}
 	typ, id := f.text("type"), f.text("id")
-	if f.err != nil || typ != typeToolResult && typ != typeToolError {
+	if bad != nil || typ != typeToolResult && typ != typeToolError {
 		return ""
 	}
 	return id
@@ -120,7 +123,8 @@ func decodeTool(data json.RawMessage) (toolDefinition, error) {
 	if !ok {
 		return toolDefinition{}, invalidMessage("tool: %s", reason)
 	}
-	f := &fields{members: members}
+	var bad *frameError
+	f := fields{members, &bad}
 	t := toolDefinition{Name: f.text("name")}
 	if s := f.optionalText("description"); s != nil {
 		t.Description = *s
@@ -133,8 +137,8 @@ func decodeTool(data json.RawMessage) (toolDefinition, error) {
 	if s := f.optionalText("security_level"); s != nil {
 		t.SecurityLevel = *s
 	}
-	if f.err != nil {
-		return t, f.err
+	if bad != nil {
+		return t, bad
 	}
 	return t, nil
 }

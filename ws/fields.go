@@ -9,22 +9,23 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// fields reads the members of one object and remembers the first that is missing or of the wrong type.
+// fields reads the members of one object. The first that is missing or of the wrong type is noted at err, which is not kept
+// in here: so the members can be in their reader's stack, though the error is returned.
 type fields struct {
 	members []field
-	err     *frameError
+	err     **frameError
 }
 
 func (f *fields) fail(key, must string) {
-	if f.err == nil {
-		f.err = invalidMessage("%s: %s", key, must)
+	if *f.err == nil {
+		*f.err = invalidMessage("%s: %s", key, must)
 	}
 }
 
 // value returns a member as it was sent, nil if it is absent or null.
 func (f *fields) value(key string) json.RawMessage {
 	for _, m := range f.members {
-		if m.key == key {
+		if string(m.key) == key {
 			if string(m.value) == "null" {
 				return nil
 			}
@@ -153,10 +154,10 @@ func (f *fields) labels(key string) map[string]string {
 	labels := make(map[string]string, len(members))
 	for _, m := range members {
 		if m.value[0] != '"' {
-			f.fail(key+"."+short(m.key), "must be a string")
+			f.fail(key+"."+short(string(m.key)), "must be a string")
 			return nil
 		}
-		labels[m.key] = unquote(m.value)
+		labels[string(m.key)] = unquote(m.value)
 	}
 	return labels
 }
@@ -172,14 +173,15 @@ func (f *fields) annotations(key string) *registry.Annotations {
 		f.fail(key, reason)
 		return nil
 	}
-	hints := &fields{members: members}
+	var bad *frameError
+	hints := &fields{members, &bad}
 	a := &registry.Annotations{
 		ReadOnlyHint:    hints.optionalBool("readOnlyHint"),
 		DestructiveHint: hints.optionalBool("destructiveHint"),
 		IdempotentHint:  hints.optionalBool("idempotentHint"),
 	}
-	if hints.err != nil {
-		f.fail(key, hints.err.message)
+	if bad != nil {
+		f.fail(key, bad.message)
 	}
 	if *a == (registry.Annotations{}) {
 		return nil

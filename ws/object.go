@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 )
@@ -8,31 +9,38 @@ import (
 // maxFields bounds the members of one JSON object that is read strictly, so that looking for duplicates stays cheap.
 const maxFields = 64
 
-// field is one member of a JSON object, its value as it was sent.
+// fewFields is more members than most objects have.
+const fewFields = 8
+
+// field is one member of a JSON object.
 type field struct {
-	key   string
-	value json.RawMessage
+	key   []byte          // decoded; most often a part of what was sent
+	value json.RawMessage // as it was sent
 }
 
 // splitObject returns the members of a JSON object in order. data must be valid JSON. Two members of the same name
 // are an error, because two readers of such an object can disagree about what it says; with foldCase names that
 // differ in case only count as the same. The returned text is the reason when ok is false.
 func splitObject(data []byte, foldCase bool) (members []field, reason string, ok bool) {
+	return appendMembers(make([]field, 0, fewFields), data, foldCase)
+}
+
+// appendMembers is splitObject into room the caller has.
+func appendMembers(members []field, data []byte, foldCase bool) (_ []field, reason string, ok bool) {
 	i := skipSpace(data, 0)
 	if i == len(data) || data[i] != '{' {
 		return nil, "must be a JSON object", false
 	}
-	members = make([]field, 0, 8)
 	for i = skipSpace(data, i+1); data[i] != '}'; i = skipSpace(data, i) {
 		if data[i] == ',' {
 			i++
 			continue
 		}
 		end := stringEnd(data, i)
-		key := unquote(data[i:end])
+		key := keyOf(data[i:end])
 		for _, m := range members {
-			if m.key == key || foldCase && strings.EqualFold(m.key, key) {
-				return nil, "the field " + quoteShort(key) + " is there twice", false
+			if bytes.Equal(m.key, key) || foldCase && bytes.EqualFold(m.key, key) {
+				return nil, "the field " + quoteShort(string(key)) + " is there twice", false
 			}
 		}
 		if len(members) == maxFields {
@@ -94,17 +102,22 @@ func valueEnd(data []byte, i int) int {
 	}
 }
 
+// keyOf decodes a valid JSON string. Where it holds no escape, that is a part of it.
+func keyOf(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	return []byte(unquote(quoted))
+}
+
 // unquote decodes a valid JSON string.
 func unquote(quoted []byte) string {
-	plain := quoted[1 : len(quoted)-1]
-	for _, b := range plain {
-		if b == '\\' {
-			var s string
-			if json.Unmarshal(quoted, &s) != nil {
-				return "" // cannot happen: the text was checked
-			}
-			return s
-		}
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
 	}
-	return string(plain)
+	var s string
+	if json.Unmarshal(quoted, &s) != nil {
+		return "" // cannot happen: the text was checked
+	}
+	return s
 }
