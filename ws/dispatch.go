@@ -99,15 +99,9 @@ func (c *conn) spend() bool {
 
 // handle does what a frame asks for.
 func (c *conn) handle(frame any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
 	switch f := frame.(type) {
-	case *connectFrame:
-		return c.connect(ctx, f)
-	case *registerToolsFrame:
-		return c.registerTools(ctx, f)
-	case *unregisterToolsFrame:
-		return c.unregisterTools(ctx, f)
+	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame:
+		return c.change(f)
 	case *getRegisteredToolsFrame:
 		return c.send(registeredToolsFrame(c.local.Tools()))
 	case *toolCallAcceptedFrame:
@@ -128,6 +122,22 @@ func (c *conn) handle(frame any) error {
 		return fmt.Errorf("no handler for %T", f)
 	}
 	return nil
+}
+
+// change handles what changes the session in the store.
+func (c *conn) change(frame any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	switch f := frame.(type) {
+	case *connectFrame:
+		return c.connect(ctx, f)
+	case *registerToolsFrame:
+		return c.registerTools(ctx, f)
+	case *unregisterToolsFrame:
+		return c.unregisterTools(ctx, f)
+	default:
+		return fmt.Errorf("%T changes no session", f)
+	}
 }
 
 // send queues a frame. A device that does not read its frames is closed as slow.
