@@ -40,6 +40,7 @@ type conn struct {
 	session *melody.Session
 	wire    gatherer
 	out     outbox
+	until   time.Time     // the deadline of the frames that are written now; of the writer
 	waiting *conn         // the next one that waits for a writer; of writers
 	gone    chan struct{} // closed by the teardown
 

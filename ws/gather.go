@@ -3,24 +3,46 @@ package ws
 import (
 	"encoding/binary"
 	"net"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // gatherLimit is how many bytes of frames are kept back for the next one. Larger ones gain nothing by company.
 const gatherLimit = 16 << 10
 
 // gatherer is a connection that writes frames which follow one another at once together. The WebSocket library writes every
-// frame by itself, and a system call costs more than everything else a small frame needs. Writes are never concurrent:
-// the WebSocket library sees to that. Reads and everything else are the connection's own.
+// frame by itself, and a system call costs more than everything else a small frame needs. Writes, and setting the deadline for
+// them, are never concurrent: the WebSocket library sees to that. Reads and everything else are the connection's own.
 type gatherer struct {
 	net.Conn
 	owner  *conn       // whose connection it is
 	framed bool        // frames are written now; set after the handshake, before the first of them
 	more   atomic.Bool // the next frame follows the one that is about to be written
 
-	kept []byte // whole frames, and the beginning of one, that wait for what follows
-	left int    // bytes of the frame being written that are still to come
-	hold bool   // it waits for the next frame
+	kept *gathered // whole frames, and the beginning of one, that wait for what follows; nil while nothing waits
+	left int       // bytes of the frame being written that are still to come
+	hold bool      // it waits for the next frame
+
+	deadline, set time.Time // for writing: what was asked for, and what the connection has
+}
+
+// gathered is a buffer that serves one connection after the other.
+type gathered struct{ bytes []byte }
+
+// gatherers keeps the buffers that serve none.
+type gatherers struct{ pool sync.Pool }
+
+func (g *gatherers) get() *gathered {
+	if b, ok := g.pool.Get().(*gathered); ok {
+		return b
+	}
+	return &gathered{}
+}
+
+func (g *gatherers) put(b *gathered) {
+	b.bytes = b.bytes[:0]
+	g.pool.Put(b)
 }
 
 // Write implements net.Conn. What is kept back counts as written: if it cannot be written later, that write says so, and
@@ -33,18 +55,60 @@ func (g *gatherer) Write(p []byte) (int, error) {
 		g.left, g.hold = frameLength(p), g.more.Load() && p[0]&controlBit == 0
 	}
 	g.left = max(g.left-len(p), 0)
-	if (g.left > 0 || g.hold) && len(g.kept)+len(p) <= gatherLimit {
-		g.kept = append(g.kept, p...)
+	if (g.left > 0 || g.hold) && g.keep(p) {
 		return len(p), nil
 	}
-	if len(g.kept) == 0 {
+	if g.deadline != g.set {
+		if err := g.Conn.SetWriteDeadline(g.deadline); err != nil {
+			return 0, err
+		}
+		g.set = g.deadline
+	}
+	if g.kept == nil {
 		return g.Conn.Write(p)
 	}
-	kept := int64(len(g.kept))
-	both := net.Buffers{g.kept, p}
+	return g.writeKept(p)
+}
+
+// keep keeps p back, unless that would be too much.
+func (g *gatherer) keep(p []byte) bool {
+	if g.kept == nil {
+		if len(p) > gatherLimit {
+			return false
+		}
+		g.kept = g.owner.server.gatherers.get()
+	} else if len(g.kept.bytes)+len(p) > gatherLimit {
+		return false
+	}
+	g.kept.bytes = append(g.kept.bytes, p...)
+	return true
+}
+
+// writeKept writes what is kept back, and p.
+func (g *gatherer) writeKept(p []byte) (n int, err error) {
+	before := len(g.kept.bytes)
+	if g.keep(p) {
+		n, err = g.Conn.Write(g.kept.bytes)
+	} else {
+		both := net.Buffers{g.kept.bytes, p}
+		var written int64
+		written, err = both.WriteTo(g.Conn)
+		n = int(written)
+	}
+	kept := g.kept
 	g.kept = nil // an idle connection keeps no buffer
-	n, err := both.WriteTo(g.Conn)
-	return max(int(n-kept), 0), err
+	g.owner.server.gatherers.put(kept)
+	return max(n-before, 0), err
+}
+
+// SetWriteDeadline implements net.Conn. The library sets one for every frame; the connection is told when it is written to,
+// and only if it is another one.
+func (g *gatherer) SetWriteDeadline(t time.Time) error {
+	if !g.framed {
+		return g.Conn.SetWriteDeadline(t)
+	}
+	g.deadline = t
+	return nil
 }
 
 // Bits of a frame's first bytes (RFC 6455, section 5.2).

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 )
@@ -13,12 +14,23 @@ import (
 // writes records what one write after the other hands to the network.
 type writes struct {
 	net.Conn
-	all [][]byte
+	all       [][]byte
+	deadlines []time.Time
 }
 
 func (w *writes) Write(p []byte) (int, error) {
 	w.all = append(w.all, bytes.Clone(p))
 	return len(p), nil
+}
+
+// SetWriteDeadline notes that it was called.
+func (w *writes) SetWriteDeadline(t time.Time) error {
+	w.deadlines = append(w.deadlines, t)
+	return nil
+}
+
+func newGatherer(c net.Conn) *gatherer {
+	return &gatherer{Conn: c, owner: &conn{server: &Server{}}, framed: true}
 }
 
 // serverFrame is a frame as a server writes it.
@@ -52,13 +64,13 @@ func TestGathererWritesFollowingFramesTogether(t *testing.T) {
 			}
 			g.more.Store(false)
 			g.Write(small)
-		}, []int{102, 102}},
-		"a large one in two writes": {func(g *gatherer) { g.Write(large[:1024]); g.Write(large[1024:]) }, []int{1024, 980}},
+		}, []int{204}},
+		"a large one in two writes": {func(g *gatherer) { g.Write(large[:1024]); g.Write(large[1024:]) }, []int{2004}},
 		"a ping takes what waits along": {func(g *gatherer) {
 			g.more.Store(true)
 			g.Write(small)
 			g.Write(ping)
-		}, []int{102, 6}},
+		}, []int{108}},
 		"too much to wait": {func(g *gatherer) {
 			g.more.Store(true)
 			g.Write(serverFrame(websocket.TextMessage, gatherLimit))
@@ -66,14 +78,14 @@ func TestGathererWritesFollowingFramesTogether(t *testing.T) {
 	}
 	for name, tt := range tests {
 		w := &writes{}
-		g := &gatherer{Conn: w, framed: true}
+		g := newGatherer(w)
 		tt.do(g)
 		var got []int
 		for _, p := range w.all {
 			got = append(got, len(p))
 		}
-		if len(got) != len(tt.want) || len(g.kept) > 0 {
-			t.Errorf("%s: writes of %v bytes, want %v; %d bytes kept", name, got, tt.want, len(g.kept))
+		if len(got) != len(tt.want) || g.kept != nil {
+			t.Errorf("%s: writes of %v bytes, want %v; kept: %v", name, got, tt.want, g.kept)
 			continue
 		}
 		for i := range got {
@@ -81,6 +93,34 @@ func TestGathererWritesFollowingFramesTogether(t *testing.T) {
 				t.Errorf("%s: writes of %v bytes, want %v", name, got, tt.want)
 			}
 		}
+	}
+}
+
+func TestGathererSetsADeadlineOnce(t *testing.T) {
+	w := &writes{}
+	g := newGatherer(w)
+	frame := serverFrame(websocket.TextMessage, 10)
+	write := func(until time.Time, more bool, want int) {
+		t.Helper()
+		_ = g.SetWriteDeadline(until)
+		g.more.Store(more)
+		if _, err := g.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.deadlines) != want || want > 0 && !more && !w.deadlines[want-1].Equal(until) {
+			t.Fatalf("deadlines set: %v, want %d, the last of them %v", w.deadlines, want, until)
+		}
+	}
+	early := time.Now()
+	late := early.Add(time.Minute)
+	write(late, true, 0) // nothing is written yet
+	write(late, false, 1)
+	write(late, false, 1)
+	write(early, false, 2) // of a close frame, say
+	write(late, false, 3)
+	g.framed = false
+	if err := g.SetWriteDeadline(late); err != nil || len(w.deadlines) != 4 {
+		t.Fatal("the deadline of the handshake is not set at once")
 	}
 }
 
@@ -102,7 +142,7 @@ func TestGathererKeepsTheStreamWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	g := &gatherer{Conn: server, framed: true}
+	g := newGatherer(server)
 	var want []byte
 	received := make(chan []byte)
 	go func() {

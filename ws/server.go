@@ -109,6 +109,8 @@ type Server struct {
 
 	writers writers
 
+	gatherers gatherers
+
 	mu       sync.Mutex
 	conns    roll
 	pinger   *time.Timer   // nil until the first connection

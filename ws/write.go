@@ -38,13 +38,26 @@ func (c *conn) drain() {
 
 func (c *conn) write(out outgoing) error {
 	socket := c.session.WebsocketConnection()
-	_ = socket.SetWriteDeadline(time.Now().Add(c.server.cfg.WriteTimeout)) // never fails
+	_ = socket.SetWriteDeadline(c.writeDeadline()) // never fails
 	c.wire.more.Store(out.more)
 	if out.frame == nil {
 		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
 		return nil
 	}
 	return socket.WriteMessage(websocket.TextMessage, out.frame)
+}
+
+// deadlineSlack is the part of a write timeout by which a deadline may be later, so that it need not be set for every frame.
+const deadlineSlack = 8
+
+// writeDeadline returns until when the next frame must be written.
+func (c *conn) writeDeadline() time.Time {
+	limit := c.server.cfg.WriteTimeout
+	now := time.Now()
+	if c.until.Sub(now) < limit {
+		c.until = now.Add(limit + limit/deadlineSlack)
+	}
+	return c.until
 }
 
 // writers lends goroutines to connections that have something to write. There is none while there is nothing to write. A
