@@ -109,3 +109,24 @@ func BenchmarkDecodeResult(b *testing.B) {
 		}
 	}
 }
+
+func TestSplitArrayAgreesWithEncodingJSON(t *testing.T) {
+	for _, text := range []string{
+		`[]`, `[ ]`, `[1]`, `["a,]", "\"]", {"x":[1,2]} , [[],[{}]],null,true ,-1.5e3]`, "[\n1 ,\t2\r]",
+	} {
+		var want []json.RawMessage
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		got := splitArray([]byte(text))
+		if len(got) != len(want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+			continue
+		}
+		for i := range got {
+			if string(got[i]) != string(want[i]) {
+				t.Errorf("%s: element %d is %s, want %s", text, i, got[i], want[i])
+			}
+		}
+	}
+}

@@ -113,11 +113,11 @@ func (f *fields) array(key string) []json.RawMessage {
 	if v == nil {
 		return nil
 	}
-	items := []json.RawMessage{}
-	if v[0] != '[' || json.Unmarshal(v, &items) != nil {
+	if v[0] != '[' {
 		f.fail(key, "must be an array")
+		return nil
 	}
-	return items
+	return splitArray(v)
 }
 
 func (f *fields) texts(key string) []string {

@@ -55,6 +55,21 @@ func appendMembers(members []field, data []byte, foldCase bool) (_ []field, reas
 	return members, "", true
 }
 
+// splitArray returns the elements of a JSON array, as they were sent. data must be valid JSON.
+func splitArray(data []byte) []json.RawMessage {
+	items := []json.RawMessage{}
+	for i := skipSpace(data, 1); data[i] != ']'; i = skipSpace(data, i) {
+		if data[i] == ',' {
+			i++
+			continue
+		}
+		end := valueEnd(data, i)
+		items = append(items, data[i:end])
+		i = end
+	}
+	return items
+}
+
 func skipSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
 		i++
