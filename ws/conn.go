@@ -40,9 +40,8 @@ type conn struct {
 	session *melody.Session
 	wire    gatherer
 	out     outbox
-	until   time.Time     // the deadline of the frames that are written now; of the writer
-	waiting *conn         // the next one that waits for a writer; of writers
-	gone    chan struct{} // closed by the teardown
+	until   time.Time // the deadline of the frames that are written now; of the writer
+	waiting *conn     // the next one that waits for a writer; of writers
 
 	// Guarded by the server's lock.
 	before, after *conn
@@ -68,17 +67,18 @@ type conn struct {
 	plain bool // people read results of tools as plain text; never changes
 
 	mu          sync.Mutex
-	talk        *talk // nil while nobody talks
-	closing     Close // closeNone while the connection is in use
-	wantsCancel bool  // the device declared the capability cancel
-	wantsDrain  bool  // the device declared the capability drain
-	announced   bool  // the device was told that this pod is stopping
+	talk        *talk         // nil while nobody talks
+	closing     Close         // closeNone while the connection is in use
+	gone        chan struct{} // closed by the teardown; nil unless somebody is closing the connection, and waits for it
+	wantsCancel bool          // the device declared the capability cancel
+	wantsDrain  bool          // the device declared the capability drain
+	announced   bool          // the device was told that this pod is stopping
 }
 
 var _ registry.Conn = (*conn)(nil)
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, gone: make(chan struct{}), plain: begin.plain}
+	c := &conn{server: s, plain: begin.plain}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
 	c.frames = bucket{tokens: s.cfg.FrameBurst, last: s.now()}
@@ -160,9 +160,11 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	if c.closing == closeNone {
 		c.closing = closeGone // from here on nobody can start to close it
 	}
-	why, talk := c.closing, c.talk
+	why, talk, gone := c.closing, c.talk, c.gone
 	c.mu.Unlock()
-	close(c.gone)
+	if gone != nil {
+		close(gone)
+	}
 	c.out.discard()
 	c.hangUp(why)
 	if c.local == nil {
@@ -192,7 +194,7 @@ func (c *conn) endAfter(why Close, lastWords time.Duration) {
 		c.mu.Unlock()
 		return
 	}
-	c.closing = why
+	c.closing, c.gone = why, make(chan struct{})
 	talk := c.talk
 	c.server.fork() // while the teardown, which needs the lock, has not let the server's count go
 	c.mu.Unlock()
