@@ -52,9 +52,7 @@ func (s *Server) takeDue() (due []*conn) {
 	horizon := now + every/pingSlack
 	for c := s.conns.first; c != nil && c.pingAt <= horizon; c = s.conns.first {
 		due = append(due, c)
-		if c.pingAt += every; c.pingAt <= horizon { // the process was stopped for a while
-			c.pingAt = now + every
-		}
+		c.pingAt = now + every // and not its own rhythm: so the order is always that of the times
 		s.conns.remove(c)
 		s.conns.add(c)
 	}
