@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -32,7 +31,7 @@ func appendAnswer(b []byte, out *agent.Outcome) (body []byte, ok bool) {
 	b = strconv.AppendBool(append(b, `,"success":`...), r.Success)
 	b = registry.AppendJSONString(append(b, `,"output":`...), r.Output)
 	if len(r.Structured) > 0 {
-		if !json.Valid(r.Structured) {
+		if !registry.ValidJSON(r.Structured) {
 			return b, false
 		}
 		b = append(append(b, `,"structured":`...), r.Structured...)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"time"
+	"unicode/utf8"
 )
 
 // Call is one invocation of one tool of one session.
@@ -74,7 +75,7 @@ func NewResult(success bool, output json.RawMessage, message string) Result {
 	output = bytes.TrimSpace(output)
 	switch {
 	case len(output) == 0 || bytes.Equal(output, []byte("null")):
-	case output[0] == '"' && json.Unmarshal(output, &r.Output) == nil:
+	case output[0] == '"' && unquote(output, &r.Output):
 	default:
 		r.Output, r.Structured = string(output), output
 	}
@@ -82,6 +83,15 @@ func NewResult(success bool, output json.RawMessage, message string) Result {
 		r.Output = message // so that a model reads why
 	}
 	return r
+}
+
+// unquote decodes a JSON string. Most have nothing escaped, and need no decoder.
+func unquote(quoted []byte, into *string) bool {
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) && ValidJSON(quoted) {
+		*into = string(quoted[1 : len(quoted)-1])
+		return true
+	}
+	return json.Unmarshal(quoted, into) == nil
 }
 
 // State returns the final state this result puts its call in.

@@ -119,14 +119,14 @@ func (l *Local) stored(ctx context.Context, write func(context.Context) error) e
 	l.last = done
 	l.mu.Unlock()
 	queued := l.presence.tasks.run(func(ctx context.Context) {
-		defer close(done)
+		defer l.settled(done)
 		if before != nil {
 			<-before // changes are written in the order they were made
 		}
 		written <- l.writeNow(ctx, write)
 	})
 	if !queued {
-		close(done)
+		l.settled(done)
 		return nil // the next refresh finds out
 	}
 	patience := time.NewTimer(storeWait)
@@ -138,6 +138,16 @@ func (l *Local) stored(ctx context.Context, write func(context.Context) error) e
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// settled lets the change after the one that done belongs to be written. An idle session keeps nothing of it.
+func (l *Local) settled(done chan struct{}) {
+	close(done)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == done {
+		l.last = nil
+	}
 }
 
 // writeNow writes a change, or everything if an earlier change did not get through.

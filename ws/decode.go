@@ -33,7 +33,7 @@ func decodeFrame(data []byte) (any, error) {
 	if registry.Depth(data) > maxFrameDepth {
 		return nil, &frameError{codeInvalidJSON, fmt.Sprintf("The frame nests deeper than %d levels.", maxFrameDepth)}
 	}
-	if !json.Valid(data) {
+	if !registry.ValidJSON(data) {
 		return nil, &frameError{codeInvalidJSON, "The frame is not valid JSON."}
 	}
 	var room [fewFields]field
@@ -60,7 +60,7 @@ func decodeFrame(data []byte) (any, error) {
 // answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is; empty if it
 // is no answer.
 func answeredCall(data []byte) string {
-	if !json.Valid(data) {
+	if !registry.ValidJSON(data) {
 		return ""
 	}
 	members, _, ok := splitObject(data, true)
