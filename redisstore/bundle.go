@@ -3,6 +3,7 @@ package redisstore
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -23,8 +24,9 @@ type outgoing interface {
 // byPod sorts a batch by where it goes. What goes to one pod stays in order.
 func byPod[T outgoing](batch []T) map[string][]T {
 	sorted := make(map[string][]T)
-	if len(batch) == 1 {
-		sorted[batch[0].to()] = batch
+	first := batch[0].to()
+	if !slices.ContainsFunc(batch, func(o T) bool { return o.to() != first }) {
+		sorted[first] = batch
 		return sorted
 	}
 	for _, o := range batch {
