@@ -318,10 +318,7 @@ func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {
 // checkArgs holds for every call, whatever its schema: arguments are one JSON object of bounded depth.
 func checkArgs(args json.RawMessage) error {
 	trimmed := bytes.TrimSpace(args)
-	if len(trimmed) > 0 && trimmed[0] == '{' && registry.CheckJSON(trimmed, MaxArgsDepth) {
-		return nil
-	}
-	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
+	if len(trimmed) == 0 || trimmed[0] != '{' || !registry.ValidJSON(trimmed) {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")
 	}
 	if registry.Depth(trimmed) > MaxArgsDepth {

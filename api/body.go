@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
@@ -84,21 +83,20 @@ func checkMediaType(r *http.Request) error {
 // checkJSON refuses what two parsers could understand differently: text that is not UTF-8, data behind the value,
 // keys that appear twice in one object, and nesting that exhausts a stack.
 func checkJSON(text []byte) error {
-	if registry.CheckJSON(text, maxBodyDepth) {
+	switch fault, path := registry.CheckJSON(text, maxBodyDepth); fault {
+	case 0:
 		return nil
-	}
-	if !utf8.Valid(text) {
+	case registry.JSONNotUTF8:
 		return registry.Errorf(registry.CodeInvalidRequest, "The body is not valid UTF-8.")
-	}
-	if registry.Depth(text) > maxBodyDepth {
+	case registry.JSONTooDeep:
 		return registry.Errorf(registry.CodeInvalidRequest, "The body nests deeper than %d levels.", maxBodyDepth)
-	}
-	if !json.Valid(text) {
+	case registry.JSONKeyTwice:
+		return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", path)
+	default:
 		var value json.RawMessage
 		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.",
 			syntaxProblem(json.Unmarshal(text, &value)))
 	}
-	return uniqueKeys(text)
 }
 
 func syntaxProblem(err error) string {

@@ -75,7 +75,9 @@ func NewResult(success bool, output json.RawMessage, message string) Result {
 	output = bytes.TrimSpace(output)
 	switch {
 	case len(output) == 0 || bytes.Equal(output, []byte("null")):
-	case output[0] == '"' && unquote(output, &r.Output):
+	case output[0] == '"' && utf8.Valid(output) && ValidJSON(output):
+		r.Output = JSONText(output)
+	case output[0] == '"' && json.Unmarshal(output, &r.Output) == nil: // with what is not UTF-8 replaced
 	default:
 		r.Output, r.Structured = string(output), output
 	}
@@ -83,15 +85,6 @@ func NewResult(success bool, output json.RawMessage, message string) Result {
 		r.Output = message // so that a model reads why
 	}
 	return r
-}
-
-// unquote decodes a JSON string. Most have nothing escaped, and need no decoder.
-func unquote(quoted []byte, into *string) bool {
-	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) && ValidJSON(quoted) {
-		*into = string(quoted[1 : len(quoted)-1])
-		return true
-	}
-	return json.Unmarshal(quoted, into) == nil
 }
 
 // State returns the final state this result puts its call in.

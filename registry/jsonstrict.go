@@ -6,150 +6,194 @@ import (
 	"unicode/utf8"
 )
 
-// CheckJSON reports whether text is one JSON value that no two parsers read differently: valid grammar and UTF-8, at
-// most maxDepth levels of objects and arrays, and no key twice in one object. It walks the text once, and leaves the rare rest
-// undecided: false means that the text must be looked at with care, be it only for an escape in a key or an object of
-// many fields.
-func CheckJSON(text []byte, maxDepth int) bool {
-	_, _, ok := readStrictly(text, maxDepth, false)
-	return ok
+// JSONFault is why two parsers might read a JSON text differently, or not at all. The zero value is none.
+type JSONFault int
+
+// Faults of a text, as CheckJSON tells them apart.
+const (
+	JSONMalformed JSONFault = iota + 1
+	JSONNotUTF8
+	JSONTooDeep
+	JSONKeyTwice // one object has it twice
+)
+
+// CheckJSON tells whether text is one JSON value that no two parsers read differently: valid grammar and UTF-8, at most
+// maxDepth levels of objects and arrays, and no key twice in one object. Else it returns the first fault, and the path of
+// the key if that is the fault.
+func CheckJSON(text []byte, maxDepth int) (fault JSONFault, path string) {
+	_, s := readStrictly(text, maxDepth, false)
+	return s.fault, s.path
 }
 
-// DecodeJSON decodes a text that CheckJSON approves of, as encoding/json does with UseNumber: objects become
-// map[string]any and numbers json.Number. depth is how many levels of them there are. It is no less strict, and leaves the
-// same texts undecided.
+// DecodeJSON decodes a text in which CheckJSON finds no fault, as encoding/json does with UseNumber: objects become
+// map[string]any and numbers json.Number. depth is how many levels of them there are.
 func DecodeJSON(text []byte, maxDepth int) (value any, depth int, ok bool) {
-	return readStrictly(text, maxDepth, true)
+	value, s := readStrictly(text, maxDepth, true)
+	return value, s.deepest, s.fault == 0
 }
 
-func readStrictly(text []byte, maxDepth int, build bool) (value any, depth int, ok bool) {
-	if !utf8.Valid(text) {
-		return nil, 0, false
-	}
+func readStrictly(text []byte, maxDepth int, build bool) (any, strictScan) {
 	s := strictScan{jsonScan: jsonScan{text: text}, maxDepth: maxDepth, build: build}
-	value, ok = s.value()
-	s.space()
-	return value, s.deepest, ok && s.at == len(text)
+	if !utf8.Valid(text) {
+		s.fault = JSONNotUTF8
+		return nil, s
+	}
+	value := s.value()
+	if s.space(); s.fault == 0 && s.at < len(text) {
+		s.fault = JSONMalformed
+	}
+	return value, s
 }
 
-// strictScan walks over values, not only over what they are made of. Its methods report false where the text is not JSON, or not
-// of the kind that is decided here.
+// strictScan walks over values, not only over what they are made of. It stands still at the first fault.
 type strictScan struct {
 	jsonScan
 	level    int // of nesting, here
 	deepest  int
 	maxDepth int
 	build    bool // the value is wanted, not only whether there is one
+	fault    JSONFault
+	path     string // of a key that is there twice
 }
 
-func (s *strictScan) value() (any, bool) {
+func (s *strictScan) fail(fault JSONFault) any {
+	s.fault = fault
+	return nil
+}
+
+func (s *strictScan) value() any {
 	s.space()
 	from := s.at
-	closing := s.begin()
-	if closing == 0 {
-		if !s.scalar() {
-			return nil, false
-		}
-		if !s.build {
-			return nil, true
-		}
+	switch closing := s.begin(); {
+	case closing == 0 && !s.scalar():
+		return s.fail(JSONMalformed)
+	case closing == 0 && s.build:
 		return decodeScalar(s.text[from:s.at])
+	case closing == 0:
+		return nil
+	case s.level == s.maxDepth:
+		return s.fail(JSONTooDeep)
+	default:
+		s.level++
+		s.deepest = max(s.deepest, s.level)
+		defer func() { s.level-- }()
+		if closing == ']' {
+			return s.array()
+		}
+		return s.object()
 	}
-	if s.level++; s.level > s.maxDepth {
-		return nil, false
-	}
-	s.deepest = max(s.deepest, s.level)
-	defer func() { s.level-- }()
-	if closing == ']' {
-		return s.array()
-	}
-	return s.object()
 }
 
-func decodeScalar(text []byte) (any, bool) {
+func decodeScalar(text []byte) any {
 	switch text[0] {
 	case 't', 'f':
-		return text[0] == 't', true
+		return text[0] == 't'
 	case 'n':
-		return nil, true
+		return nil
 	case '"':
-		if bytes.IndexByte(text, '\\') < 0 {
-			return string(text[1 : len(text)-1]), true
-		}
-		var value string
-		err := json.Unmarshal(text, &value)
-		return value, err == nil
+		return string(unquoted(text))
 	default:
-		return json.Number(text), true
+		return json.Number(text)
 	}
 }
 
-// fewKeys is how many keys of one object are compared with each other. An object that has more is left undecided.
-const fewKeys = 16
-
-func (s *strictScan) object() (any, bool) {
+func (s *strictScan) object() any {
 	var fields map[string]any
 	if s.build {
 		fields = make(map[string]any)
 	}
 	if s.space(); s.skip('}') {
-		return fields, true
+		return fields
 	}
-	var keys [fewKeys][]byte
-	for n := range keys {
-		key := s.plainKey()
-		if key == nil {
-			return nil, false
+	var keys keySet
+	for {
+		s.space()
+		from := s.at
+		if s.peek() != '"' || !s.str() {
+			return s.fail(JSONMalformed)
 		}
-		for _, earlier := range keys[:n] {
-			if bytes.Equal(earlier, key) {
-				return nil, false
-			}
+		key := unquoted(s.text[from:s.at])
+		if s.space(); !s.skip(':') {
+			return s.fail(JSONMalformed)
 		}
-		keys[n] = key
-		value, ok := s.value()
-		if !ok {
-			return nil, false
+		if !keys.add(key) {
+			s.path = string(key)
+			return s.fail(JSONKeyTwice)
+		}
+		value := s.value()
+		if s.fault == JSONKeyTwice {
+			s.path = string(key) + "." + s.path
+		}
+		if s.fault != 0 {
+			return nil
 		}
 		if s.build {
-			fields[string(key[1:len(key)-1])] = value
+			fields[string(key)] = value
 		}
 		if s.space(); !s.skip(',') {
-			return fields, s.skip('}')
+			break
 		}
 	}
-	return nil, false
+	if !s.skip('}') {
+		return s.fail(JSONMalformed)
+	}
+	return fields
 }
 
-// plainKey skips a key and its colon. It returns the key with its quotes, nil if there is an escape in it.
-func (s *strictScan) plainKey() []byte {
-	s.space()
-	from := s.at
-	if s.peek() != '"' || !s.str() {
-		return nil
-	}
-	key := s.text[from:s.at]
-	if s.space(); !s.skip(':') || bytes.IndexByte(key, '\\') >= 0 {
-		return nil
-	}
-	return key
-}
-
-func (s *strictScan) array() (any, bool) {
+func (s *strictScan) array() any {
 	items := []any{}
 	if s.space(); s.skip(']') {
-		return items, true
+		return items
 	}
 	for {
-		value, ok := s.value()
-		if !ok {
-			return nil, false
+		value := s.value()
+		if s.fault != 0 {
+			return nil
 		}
 		if s.build {
 			items = append(items, value)
 		}
 		if s.space(); !s.skip(',') {
-			return items, s.skip(']')
+			break
 		}
 	}
+	if !s.skip(']') {
+		return s.fail(JSONMalformed)
+	}
+	return items
+}
+
+// fewKeys is up to how many keys it is faster to look through all of them.
+const fewKeys = 16
+
+// keySet is the keys of one object.
+type keySet struct {
+	few  [fewKeys][]byte
+	n    int
+	many map[string]bool // all of them, once they are not few
+}
+
+// add reports false if the key is there already.
+func (k *keySet) add(key []byte) bool {
+	if k.many == nil && k.n < fewKeys {
+		for _, earlier := range k.few[:k.n] {
+			if bytes.Equal(earlier, key) {
+				return false
+			}
+		}
+		k.few[k.n] = key
+		k.n++
+		return true
+	}
+	if k.many == nil {
+		k.many = make(map[string]bool, 2*fewKeys)
+		for _, earlier := range k.few {
+			k.many[string(earlier)] = true
+		}
+	}
+	if k.many[string(key)] {
+		return false
+	}
+	k.many[string(key)] = true
+	return true
 }

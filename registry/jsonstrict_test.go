@@ -61,45 +61,51 @@ func walkTokens(d *json.Decoder, level int) (depth int, err error) {
 	return depth, err
 }
 
-// TestCheckJSONDecides shows that the texts of everyday calls are decided in one walk, and what is not JSON is refused.
-func TestCheckJSONDecides(t *testing.T) {
-	for _, text := range []string{
-		`{}`, ` {"args":{"text":"h\u00e9llo\n","n":[1,-0.5e+3,0,true,false,null,[],{}]},"timeout_ms":3000} `, `"é"`, `0`, `-1E9`,
-		strings.Repeat("[", scanDepth) + strings.Repeat("]", scanDepth),
-	} {
-		if !CheckJSON([]byte(text), scanDepth) {
-			t.Errorf("%s was left undecided", text)
-		}
+func TestCheckJSON(t *testing.T) {
+	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	many := `{"k0":0`
+	for i := 1; i < 40; i++ {
+		many += fmt.Sprintf(`,"k%d":{}`, i)
 	}
-	for _, text := range []string{
-		``, ` `, `{`, `{}{}`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{a:1}`, `[1,]`, `[,]`, `01`, `-`, `1.`, `.5`, `1e`, `+1`, `tru`, `nulll`,
-		`"`, `"\x"`, `"\u12g4"`, "\"\n\"", "\"\xff\"", `{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `[{"a":1,"a":2}]`, `{"a":1,"\u0061":2}`,
-		strings.Repeat("[", scanDepth+1) + strings.Repeat("]", scanDepth+1), `"abc\`, `{"a":1 "b":2}`, `[1 2]`, `{"a":1}]`, "{\"a\":\v1}",
+	for text, want := range map[string]struct {
+		fault JSONFault
+		path  string
+	}{
+		`{}`: {}, ` {"args":{"text":"h\u00e9llo\n","n":[1,-0.5e+3,0,true,false,null,[],{}]},"timeout_ms":3000} `: {}, `"é"`: {}, `0`: {}, `-1E9`: {},
+		nested(scanDepth): {}, many + `}`: {}, `{"a":1,"A":2,"":3}`: {}, `[{"a":1},{"a":2}]`: {},
+
+		`{"a":1,"a":2}`: {JSONKeyTwice, "a"}, `{"a":1,"\u0061":2}`: {JSONKeyTwice, "a"}, `{"":1,"":2}`: {JSONKeyTwice, ""},
+		`{"x":{"y":[{"a":{"b":1,"b":1}}]}}`: {JSONKeyTwice, "x.y.a.b"}, many + `,"k3":1}`: {JSONKeyTwice, "k3"}, many + `,"k39":1}`: {JSONKeyTwice, "k39"},
+		nested(scanDepth + 1): {JSONTooDeep, ""}, strings.Repeat(`{"a":`, 9): {JSONTooDeep, ""}, "\"\xff\"": {JSONNotUTF8, ""},
+		``: {JSONMalformed, ""}, ` `: {JSONMalformed, ""}, `{`: {JSONMalformed, ""}, `{}{}`: {JSONMalformed, ""}, `{"a"}`: {JSONMalformed, ""},
+		`{"a":}`: {JSONMalformed, ""}, `{"a":1,}`: {JSONMalformed, ""}, `{,}`: {JSONMalformed, ""}, `{a:1}`: {JSONMalformed, ""}, `[1,]`: {JSONMalformed, ""},
+		`01`: {JSONMalformed, ""}, `-`: {JSONMalformed, ""}, `1.`: {JSONMalformed, ""}, `.5`: {JSONMalformed, ""}, `1e`: {JSONMalformed, ""}, `+1`: {JSONMalformed, ""},
+		`tru`: {JSONMalformed, ""}, `nulll`: {JSONMalformed, ""}, `"`: {JSONMalformed, ""}, `"\x"`: {JSONMalformed, ""}, `"\u12g4"`: {JSONMalformed, ""},
+		"\"\n\"": {JSONMalformed, ""}, `"abc\`: {JSONMalformed, ""}, `{"a":1 "b":2}`: {JSONMalformed, ""}, `[1 2]`: {JSONMalformed, ""}, `{"a":1}]`: {JSONMalformed, ""},
 	} {
-		if CheckJSON([]byte(text), scanDepth) {
-			t.Errorf("%s was let through", text)
+		if fault, path := CheckJSON([]byte(text), scanDepth); fault != want.fault || path != want.path {
+			t.Errorf("%s: fault %d at %q, want %d at %q", text, fault, path, want.fault, want.path)
 		}
 	}
 }
 
-// FuzzCheckJSON holds what is approved of in one walk against encoding/json.
+// FuzzCheckJSON holds the scanner against encoding/json: it decodes what that decodes, to the same values, unless there is a
+// fault.
 func FuzzCheckJSON(f *testing.F) {
 	for _, text := range []string{
 		`{"a":[1,2.50,{"b":"\ud800\n"}],"c":null}`, `{"a":1,"a":2}`, `[[[[[[[1]]]]]]]`, ` [ 1 , "x" ] `, `{"":0}`, `1e400`, "\"\xc3\"", `[true,fals]`,
+		`{"\u0061":1,"b":2}`, `{"a":{"b":{"b":1,"b":2}}}`,
 	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		value, depth, ok := DecodeJSON(text, scanDepth)
-		if CheckJSON(text, scanDepth) != ok {
+		if fault, _ := CheckJSON(text, scanDepth); (fault == 0) != ok {
 			t.Fatalf("%q: checked and decoded differently", text)
 		}
-		if !ok {
-			return
-		}
 		want, wantDepth, err := carefully(text)
-		if err != nil || !reflect.DeepEqual(value, want) || depth != wantDepth {
-			t.Errorf("%q: %#v %d, want %#v %d (%v)", text, value, depth, want, wantDepth, err)
+		if ok != (err == nil) || ok && (!reflect.DeepEqual(value, want) || depth != wantDepth) {
+			t.Errorf("%q: %v, %#v %d, want %#v %d (%v)", text, ok, value, depth, want, wantDepth, err)
 		}
 	})
 }
@@ -109,8 +115,8 @@ func BenchmarkCheckJSON(b *testing.B) {
 	b.Run("check", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if !CheckJSON(text, 64) {
-				b.Fatal("undecided")
+			if fault, _ := CheckJSON(text, 64); fault != 0 {
+				b.Fatal(fault)
 			}
 		}
 	})
@@ -118,7 +124,7 @@ func BenchmarkCheckJSON(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, _, ok := DecodeJSON(text, 64); !ok {
-				b.Fatal("undecided")
+				b.Fatal("refused")
 			}
 		}
 	})

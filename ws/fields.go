@@ -53,7 +53,7 @@ func (f *fields) text(key string) string {
 		f.fail(key, "must be a string")
 		return ""
 	}
-	return unquote(v)
+	return registry.JSONText(v)
 }
 
 // id returns the member id, which must not be empty.
@@ -128,7 +128,7 @@ func (f *fields) texts(key string) []string {
 			f.fail(fmt.Sprintf("%s[%d]", key, i), "must be a string")
 			return nil
 		}
-		texts[i] = unquote(item)
+		texts[i] = registry.JSONText(item)
 	}
 	return texts
 }
@@ -157,7 +157,7 @@ func (f *fields) labels(key string) map[string]string {
 			f.fail(key+"."+short(string(m.key)), "must be a string")
 			return nil
 		}
-		labels[string(m.key)] = unquote(m.value)
+		labels[string(m.key)] = registry.JSONText(m.value)
 	}
 	return labels
 }
