@@ -52,7 +52,7 @@ func (c *Conn) Store() *Store {
 		podsTTL:     millis(2 * max(c.opts.SessionTTL, c.opts.PodLease)),
 		// The configured lease is a promise to users: tools of a killed pod are out of the listing by then. So the
 		// stored lease lapses after four fifths of it, and the last fifth is for the other pods, which look for
-		// lapsed leases that often, to clean up.
+		// lapsed leases every tenth, to clean up.
 		lease:     max(1, millis(c.opts.PodLease)*4/5),
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,

@@ -150,8 +150,8 @@ func (c *conn) aside(f func()) {
 	<-done
 }
 
-// onDisconnect is the one teardown: whatever ended the connection, melody calls it once, after reader and writer lost
-// the socket.
+// onDisconnect is the one teardown: whatever ended the connection, melody calls it once, after the reader has lost the
+// socket.
 func (s *Server) onDisconnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer s.untrack(c)
@@ -291,9 +291,12 @@ func (c *conn) recoverPanic() {
 
 // log returns the server's logger with the session's name.
 func (c *conn) log() *slog.Logger {
-	if c.local == nil {
+	c.mu.Lock()
+	local := c.local
+	c.mu.Unlock()
+	if local == nil {
 		return c.server.log
 	}
-	key := c.local.Session().Key
+	key := local.Session().Key
 	return c.server.log.With("session", key.Session, "tenant", key.Tenant)
 }

@@ -95,7 +95,7 @@ func newDrain(ctx context.Context, conns []*conn, now time.Time) *drain {
 	if len(conns) < drainFew {
 		spread = 0
 	}
-	for i, c := range conns { // in no order
+	for i, c := range conns {
 		turn := spread * time.Duration(i) / time.Duration(len(conns))
 		c.announce(turn + rand.N(comebackJitter))
 		d.left = append(d.left, departure{c, now.Add(turn)})

@@ -2,8 +2,15 @@ package ws
 
 import "time"
 
-// pingSlack is the part of an interval by which a device may be pinged early, so that many can be pinged at a time.
-const pingSlack = 64
+const (
+	// pingSlack is the part of an interval by which a device may be pinged early, so that many can be pinged at a time.
+	pingSlack = 64
+
+	// pingBatch is how many are pinged at a time, and pingPause what passes before the next of them are: the frame of a call
+	// that comes meanwhile waits for a batch at most, even when a process that stood still finds all devices overdue.
+	pingBatch = 64
+	pingPause = time.Millisecond
+)
 
 // roll is the list of the connections, those to be pinged next first: all have the same interval, so who was pinged goes to
 // the end. They are linked with one another, which takes less than a map, and takes any of them out at once.
@@ -38,7 +45,8 @@ func (r *roll) remove(c *conn) {
 	r.size--
 }
 
-// ping pings the devices whose time it is, and sets the timer for the next. The writers do the work.
+// ping pings the devices whose time it is, and sets the timer for the next. The writers do the work. It runs in the timer's
+// goroutine, and does nothing to connections that are gone.
 func (s *Server) ping() {
 	for _, c := range s.takeDue() {
 		c.out.ping()
@@ -50,7 +58,7 @@ func (s *Server) takeDue() (due []*conn) {
 	defer s.mu.Unlock()
 	now, every := s.now(), s.cfg.PingInterval
 	horizon := now + every/pingSlack
-	for c := s.conns.first; c != nil && c.pingAt <= horizon; c = s.conns.first {
+	for c := s.conns.first; c != nil && c.pingAt <= horizon && len(due) < pingBatch; c = s.conns.first {
 		due = append(due, c)
 		c.pingAt = now + every // and not its own rhythm: so the order is always that of the times
 		s.conns.remove(c)
@@ -65,7 +73,7 @@ func (s *Server) armLocked() {
 	if s.conns.first == nil {
 		return
 	}
-	in := s.conns.first.pingAt - s.now()
+	in := max(s.conns.first.pingAt-s.now(), pingPause)
 	if s.pinger == nil {
 		s.pinger = time.AfterFunc(in, s.ping)
 	} else {

@@ -214,8 +214,8 @@ func (s *Server) signalIdleLocked() {
 	}
 }
 
-// track adds a connection to those that are pinged and that Close ends. It reports whether the server was draining already: then nobody else
-// will end it.
+// track adds a connection to those that are pinged and that Close ends. It reports whether the server was draining already:
+// then nobody else will end it.
 func (s *Server) track(c *conn) (draining bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,7 +108,7 @@ func TestDrainCutsATurnOff(t *testing.T) {
 		called <- err
 	}()
 	d.expect("tool_call_request")
-	closed := g.drain(3 * time.Second)
+	closed := g.drain(patience)
 	if why := turn.stopped(); !errors.Is(why, registry.ErrDraining) {
 		t.Fatalf("stopped because of %v", why)
 	}

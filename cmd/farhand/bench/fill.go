@@ -41,7 +41,7 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 	beats, cancel := context.WithCancel(ctx)
 	p.beats = cancel
 	p.done.Go(func() {
-		tick := time.NewTicker(lease / 5)
+		tick := time.NewTicker(lease / 10)
 		defer tick.Stop()
 		for {
 			select {
