@@ -75,7 +75,8 @@ func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, ou
 	if refused == nil { // a call that did not run has no result, whatever a hook would like to be read
 		refused = d.refused
 	}
-	i.ledger.Finish(&d.rec, registry.Result{}, refused)
+	rec := d.rec // alone: what is kept until it is written must not keep the whole call
+	i.ledger.Finish(&rec, registry.Result{}, refused)
 	return refused
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
 	"time"
@@ -18,6 +19,9 @@ const (
 
 	headerReplayed = "Idempotent-Replayed"
 )
+
+// spareBody is how much longer than its arguments a body may be that stays in memory with them, until the call is recorded.
+const spareBody = 4 << 10
 
 // keptAnswer is up to how many bytes the memory of an answer is kept for the next one.
 const keptAnswer = 4 << 10
@@ -137,6 +141,9 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 	}
 	if err := r.readKeyHeader(c.Request.Header.Values("Idempotency-Key")); err != nil {
 		return agent.Request{}, err
+	}
+	if len(body) > len(r.args)+spareBody {
+		r.args = bytes.Clone(r.args)
 	}
 	if session := c.Param("id"); session != "" {
 		if r.targeted && r.target.SessionID != session {

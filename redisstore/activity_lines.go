@@ -39,32 +39,56 @@ func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) err
 	if err != nil {
 		return registry.AsError(err)
 	}
-	head, rest, more := s.conn.batch(), s.conn.batch(), false
+	head, rest, more := s.conn.batch(), s.conn.batch(), make(map[string][]*call)
 	for tenant, texts := range feeds {
 		key, n := activityKey(tenant), min(feedHead, len(texts))
 		appendTo(head, []string{key}, s.activityTTL, s.activities, texts[:n])
 		if n < len(texts) {
-			s.appendRest(rest, key, texts[n:])
-			more = true
+			more[tenant] = s.appendRest(rest, key, texts[n:])
 		}
 	}
 	err = head.run(ctx)
-	if err == nil && more {
-		err = rest.run(ctx)
+	if err == nil && len(more) > 0 {
+		if err = rest.run(ctx); err == nil {
+			err = s.appendRefused(ctx, feeds, more)
+		}
 	}
 	return unavailable("append activity", err)
 }
 
-// appendRest appends entries to a feed that has just been written to.
-func (s *Store) appendRest(b *batch, key string, texts []any) {
+// appendRefused appends with the script what had no stream any more to be appended to: Redis was emptied in between.
+func (s *Store) appendRefused(ctx context.Context, feeds map[string][]any, appended map[string][]*call) error {
+	b, refused := s.conn.batch(), false
+	for tenant, calls := range appended {
+		var again []any
+		for i, c := range calls {
+			if c.cmd.Val() == nil {
+				again = append(again, feeds[tenant][feedHead+i])
+			}
+		}
+		if len(again) > 0 {
+			refused = true
+			appendTo(b, []string{activityKey(tenant)}, s.activityTTL, s.activities, again)
+		}
+	}
+	if !refused {
+		return nil
+	}
+	return b.run(ctx)
+}
+
+// appendRest appends entries to a feed that has just been written to. A stream that is gone answers with nothing.
+func (s *Store) appendRest(b *batch, key string, texts []any) []*call {
+	calls := make([]*call, len(texts))
 	command := []any{"XADD", key, "NOMKSTREAM", "*", streamField, nil}
 	args := make([]any, 0, len(texts)*len(command)) // of all of them
-	for _, text := range texts {
+	for i, text := range texts {
 		args = append(args, command...)
 		args[len(args)-1] = text
-		b.do(args[len(args)-len(command) : len(args) : len(args)]...)
+		calls[i] = b.do(args[len(args)-len(command) : len(args) : len(args)]...)
 	}
 	b.do("XTRIM", key, "MAXLEN", "~", s.activities)
+	return calls
 }
 
 // encodeFeeds writes lines into the buffer and returns them by tenant, in order.

@@ -3,8 +3,12 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -58,5 +62,45 @@ func TestALargeBatchOfActivity(t *testing.T) {
 	write(2 * feedHead)
 	if n := len(must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, "", lines))); n != 2*feedHead {
 		t.Errorf("%d lines after the server was emptied", n)
+	}
+}
+
+// emptying is a server that is emptied once, right after the first script.
+type emptying struct{ once func() }
+
+func (emptying) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (emptying) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (e emptying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		err := next(ctx, commands)
+		if strings.HasPrefix(commands[0].Name(), "eval") && commands[0].Err() == nil {
+			e.once()
+		}
+		return err
+	}
+}
+
+// What follows the first entries of a batch is not lost when the stream they are in goes in between.
+func TestServerEmptiedWithinABatchOfActivity(t *testing.T) {
+	const lines = 100
+	s, ctx := storeOn(t, Options{ActivityTTL: time.Hour}), context.Background()
+	s.conn.client.AddHook(emptying{sync.OnceFunc(func() {
+		if err := s.conn.client.FlushAll(ctx).Err(); err != nil {
+			t.Error(err)
+		}
+	})})
+	var batch []registry.Activity
+	for i := range lines {
+		batch = append(batch, registry.Activity{Tenant: tenant, Type: registry.ActivityUpdated, Reason: fmt.Sprint(i)})
+	}
+	if err := s.AppendActivity(ctx, batch); err != nil {
+		t.Fatal(err)
+	}
+	found := must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, "", 2*lines))
+	if len(found) != lines-feedHead || found[0].Reason != fmt.Sprint(lines-1) {
+		t.Errorf("%d lines", len(found))
+	}
+	if left := must[time.Duration](t)(s.conn.client.PTTL(ctx, activityKey(tenant)).Result()); left <= 0 {
+		t.Error("the feed has no expiry")
 	}
 }

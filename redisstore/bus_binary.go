@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -36,6 +37,9 @@ func encodeCall(e registry.Envelope) ([]byte, error) {
 	return appendField(b, e.Args), nil
 }
 
+// spareText is how long a message may be that stays in memory for the ids in it.
+const spareText = 1 << 10
+
 // decodeCall is the inverse of encodeCall. Whom to tell about a version that is not known stands where every version
 // has it.
 func decodeCall(text string) (*registry.Envelope, error) {
@@ -54,6 +58,9 @@ func decodeCall(text string) (*registry.Envelope, error) {
 	e.Tenant, e.Session, e.Tool = r.field(), r.field(), r.field()
 	e.Generation, e.TimeoutMS = r.number(), r.number()
 	e.Args = json.RawMessage(r.field())
+	if len(text) > spareText { // what is kept while the device works must not keep the arguments
+		e.CallID, e.ReplyTo = strings.Clone(e.CallID), strings.Clone(e.ReplyTo)
+	}
 	if !r.finished() || !registry.ValidJSON(e.Args) {
 		return nil, &badMessage{callID: e.CallID, replyTo: e.ReplyTo, cause: errors.New("call that is cut short or garbled")}
 	}

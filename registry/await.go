@@ -47,8 +47,8 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 		}
 		final, receipt, running, abandoned := a.waiter.heard() // what has come counts, whatever woke this one
 		if a.posted != nil {
-			if err := a.left(ctx, final != nil || receipt, abandoned, expired || stopped); err != nil {
-				return Result{}, err
+			if err := a.left(ctx, final, receipt, abandoned, expired || stopped); err != nil {
+				return a.unsent(err)
 			}
 		}
 		if final != nil {
@@ -100,14 +100,17 @@ func (a *await) isOver() bool {
 	return left <= 0
 }
 
-// left finds out how the sending stands, and notes it once the call may have left. arrived says that the other pod has
-// been heard of, over that nobody waits any longer. A call that is cancelled, or whose waiting is over, before it left
-// is taken back.
-func (a *await) left(ctx context.Context, arrived, abandoned, over bool) error {
+// left finds out how the sending stands, and notes it once the call may have left. over says that nobody waits any longer. A
+// call that is cancelled, or whose waiting is over, before it left is taken back; so is one whose pod was found dead
+// meanwhile, which this pod answers itself.
+func (a *await) left(ctx context.Context, final *Reply, receipt, abandoned, over bool) error {
 	sent, failure := a.waiter.sending()
+	arrived := final != nil || receipt
 	switch {
-	case arrived:
 	case !sent.IsZero():
+	case final != nil && final.Err != nil && a.posted.Withdraw():
+		return ErrNoReceiver
+	case arrived:
 	case abandoned && a.posted.Withdraw():
 		return Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
 	case over && a.posted.Withdraw():
@@ -129,6 +132,15 @@ func (a *await) left(ctx context.Context, arrived, abandoned, over bool) error {
 	a.posted, a.since = nil, sent
 	a.record.note(EventRoute, Change{}, sent)
 	return nil
+}
+
+// unsent ends the waiting because the call has not left, or may not have. Only if it may have, an answer can be one.
+func (a *await) unsent(err error) (Result, error) {
+	e := AsError(err)
+	if final := a.waiter.leave(); final != nil && e.Dispatched != DispatchedNo {
+		return a.unpack(final)
+	}
+	return Result{}, e
 }
 
 // whyOver is why a call was waited for no longer.
@@ -181,6 +193,9 @@ func (a *await) afterCancel() (Result, error) {
 			}
 			if receipt {
 				a.dispatched = DispatchedYes
+			}
+			if _, failure := a.waiter.sending(); failure != nil && AsError(failure).Dispatched == DispatchedNo {
+				return a.giveUp(Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo))
 			}
 		case <-a.waiter.timer.C:
 			return a.giveUp(Errorf(CodeCancelled, "The call was cancelled.").With(a.dispatched))

@@ -107,7 +107,7 @@ type Posted interface {
 	Withdraw() bool
 }
 
-// ErrNoReceiver is returned by Bus.Send when nobody listens at the addressed pod.
+// ErrNoReceiver is what the sender of an envelope hears when nobody listens at the addressed pod.
 var ErrNoReceiver = &Error{
 	Code: CodeNotConnected, Message: "No pod is listening for this session.", Dispatched: DispatchedNo,
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -62,7 +63,7 @@ func (c *Calls) Finish(rec *Record, res Result, err error) {
 	rec.Pod = c.pod
 	slow := rec.State != StateAccepted && rec.State != StateRouted && len(rec.Timeline) > 2
 	if err == nil {
-		change.Result = &Result{Success: res.Success, Error: res.Error} // as in a summary: nobody keeps the rest
+		change.Result = &Result{Success: res.Success, Error: strings.Clone(res.Error)} // as in a summary: nobody keeps the rest
 		if slow {
 			*change.Result = res
 		}

@@ -144,7 +144,7 @@ func (l *Local) claimCall(ctx context.Context, c DeviceCall) error {
 }
 
 // board adds the flight, within the limit of calls in flight per session, and starts its timers. Both happen under
-// the lock, so whoever takes the flight out sees the timers it has to stop.
+// the lock, so whoever takes the flight out under it sees the timers it has to stop.
 func (l *Local) board(f *flight, timeout time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +191,7 @@ func (f *flight) tick() {
 // expire ends the flight wherever it is: at a connection, or waiting for the next one. It is done before it is looked
 // for, so a connection that takes it over just now finds that out, or is the one found.
 func (f *flight) expire() {
-	f.drop()
+	f.done.Store(true) // the timer is this one, and board may not have set it yet
 	l := f.home.Load()
 	l.forget(f.callID)
 	l.presence.orphans.take(f.key, f.callID)

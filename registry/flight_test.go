@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,4 +170,19 @@ func wasDelivered(w *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.delivered
+}
+
+// A call that has hardly any time expires with its first timer, which may fire before it is noted. The race detector sees it.
+func TestFlightThatExpiresAtOnce(t *testing.T) {
+	store := NewMemory(MemoryOptions{})
+	asking := startPod(t, store, "a")
+	l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+	for range 5 {
+		if got := <-begin(t, asking, l.Session(), NewCallID(), 5*time.Millisecond); got.err == nil {
+			t.Error("a device that says nothing answered")
+		}
+	}
+	for l.InFlight() > 0 {
+		runtime.Gosched()
+	}
 }

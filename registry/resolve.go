@@ -1,6 +1,9 @@
 package registry
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // maxCandidates bounds how many sessions an ambiguous_target error lists.
 const maxCandidates = 20
@@ -90,7 +93,15 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 		return choice{}, Errorf(CodeSessionNotFound, "No session has this id.")
 	}
 	if !target.asksMore() && r.presence.Get(key) == nil { // another user's device may have the session by now
-		if e := r.routes.get(key); e != nil {
+		e, renew := r.routes.get(key)
+		if renew {
+			f, err := r.readSession(ctx, key, tool, target)
+			if !errors.Is(err, CodeStoreUnavailable) {
+				return f, err
+			}
+			r.routes.notRenewed(key) // and what is remembered still holds
+		}
+		if e != nil {
 			if f, err := offered(e, tool); err == nil {
 				f.remembered = true
 				return f, nil

@@ -153,7 +153,8 @@ func (r *Router) awaiting(c *Call, w *waiter, deadline time.Time) await {
 	}
 }
 
-// sendPatience is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck.
+// sendPatience is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck. It is as long
+// as the bus takes at most for one batch.
 const sendPatience = 800 * time.Millisecond
 
 // cancelRemote tells the owning pod, soon, that nobody waits any more.

@@ -42,9 +42,9 @@ func newRouteCache() *routeCache {
 	return &routeCache{now: time.Now, current: make(map[Key]*cachedEntry), since: time.Now()}
 }
 
-// get returns what is remembered of a session, nil if that is nothing or too old, or if the caller is the one to read the
-// session again. Nobody changes it.
-func (r *routeCache) get(key Key) *Entry {
+// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it. renew tells one caller to
+// read the session again, who says with notRenewed if that failed.
+func (r *routeCache) get(key Key) (e *Entry, renew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, ok := r.current[key]
@@ -52,14 +52,26 @@ func (r *routeCache) get(key Key) *Entry {
 		c, ok = r.previous[key]
 	}
 	if !ok {
-		return nil
+		return nil, false
 	}
 	left := c.until.Sub(r.now())
-	if left < 0 || left < routeAhead && !c.renewing {
-		c.renewing = true
-		return nil
+	if left < 0 {
+		return nil, false
 	}
-	return &c.entry
+	renew = left < routeAhead && !c.renewing
+	c.renewing = c.renewing || renew
+	return &c.entry, renew
+}
+
+// notRenewed has another caller read the session again.
+func (r *routeCache) notRenewed(key Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, generation := range []map[Key]*cachedEntry{r.current, r.previous} {
+		if c := generation[key]; c != nil {
+			c.renewing = false
+		}
+	}
 }
 
 // put remembers a session. What was remembered more than two lives ago is let go with it.

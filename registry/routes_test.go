@@ -1,8 +1,11 @@
 package registry
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -14,16 +17,16 @@ func TestRouteCacheForgets(t *testing.T) {
 		return Entry{Session: Session{Key: Key{Tenant: "t", Session: fmt.Sprint(i)}, Generation: int64(i)}}
 	}
 	r.put(entry(1))
-	if e := r.get(entry(1).Session.Key); e == nil || e.Session.Generation != 1 {
+	if e, _ := r.get(entry(1).Session.Key); e == nil || e.Session.Generation != 1 {
 		t.Errorf("remembered %+v", e)
 	}
 	now = now.Add(routeLife + 1)
-	if r.get(entry(1).Session.Key) != nil {
+	if e, _ := r.get(entry(1).Session.Key); e != nil {
 		t.Error("an old entry is still believed")
 	}
 	r.put(entry(2))
 	r.drop(entry(2).Session.Key)
-	if r.get(entry(2).Session.Key) != nil {
+	if e, _ := r.get(entry(2).Session.Key); e != nil {
 		t.Error("a dropped entry is still there")
 	}
 	for i := range 3 * routeLimit {
@@ -50,7 +53,7 @@ func TestOneCallerReadsABusySessionAgain(t *testing.T) {
 	e := Entry{Session: Session{Key: Key{Tenant: "t", Session: "s"}}}
 	sent := func(callers int) (n int) {
 		for range callers {
-			if r.get(e.Session.Key) == nil {
+			if known, renew := r.get(e.Session.Key); known == nil || renew {
 				n++
 			}
 		}
@@ -69,4 +72,46 @@ func TestOneCallerReadsABusySessionAgain(t *testing.T) {
 	if n := sent(10); n != 0 {
 		t.Errorf("%d callers were sent to read what has just been read", n)
 	}
+}
+
+// flakyDirectory cannot be read while it is out of reach.
+type flakyDirectory struct {
+	Directory
+	away bool
+}
+
+func (d *flakyDirectory) Entry(ctx context.Context, k Key) (Entry, error) {
+	if d.away {
+		return Entry{}, StoreUnavailable("read the session", context.DeadlineExceeded)
+	}
+	return d.Directory.Entry(ctx, k)
+}
+
+// A session that cannot be read again is still known until its life ends, to who tried, too.
+func TestRouteHoldsWhenItCannotBeReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemory(MemoryOptions{})
+		asking := startPod(t, store, "a")
+		connect(t, startPod(t, store, "b"), deafConn{}, nil)
+		dir := &flakyDirectory{Directory: asking.Router.dir}
+		asking.Router.dir = dir
+		resolve := func() error {
+			_, err := asking.Router.Resolve(t.Context(), "t", "tool", Target{SessionID: "s"}, SelectNone)
+			return err
+		}
+		for _, step := range []struct {
+			wait time.Duration
+			away bool
+			code Code
+		}{
+			{away: false}, {wait: routeLife - routeAhead/2, away: true}, {away: true}, {away: false},
+			{wait: routeLife - routeAhead/2, away: true}, {wait: routeAhead, away: true, code: CodeStoreUnavailable},
+		} {
+			time.Sleep(step.wait)
+			dir.away = step.away
+			if err := resolve(); step.code == "" && err != nil || step.code != "" && !errors.Is(err, step.code) {
+				t.Errorf("%+v: %v", step, err)
+			}
+		}
+	})
 }

@@ -215,3 +215,71 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 		})
 	}
 }
+
+// answeredBus answers a call in the very moment in which its caller takes it back.
+type answeredBus struct {
+	Bus
+	asking func() *Pod
+}
+
+func (b answeredBus) Post(_ context.Context, _ string, e Envelope, _ Sender) (Posted, error) {
+	return answeredPost{b, e}, nil
+}
+
+type answeredPost struct {
+	bus answeredBus
+	e   Envelope
+}
+
+func (p answeredPost) Withdraw() bool {
+	p.bus.asking().Router.handleReply(Reply{
+		V: EnvelopeVersion, CallID: p.e.CallID, Tenant: p.e.Tenant, Session: p.e.Session, Result: &Result{Success: true, Output: "done"},
+	})
+	return false // it had left
+}
+
+func TestAnswerThatComesAsTheSendingIsGivenUpCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemory(MemoryOptions{})
+		var asking *Pod
+		asking = startPod(t, store, "a", func(c *PodConfig) { c.Bus = answeredBus{c.Bus, func() *Pod { return asking }} })
+		l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+		if got := <-begin(t, asking, l.Session(), "c1", time.Minute); got.err != nil || got.res.Output != "done" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestCallQueuedForADeadPodIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, posted := NewMemory(MemoryOptions{}), make(chan *handed, 1)
+		asking := startPod(t, store, "a", func(c *PodConfig) { c.Bus = handBus{c.Bus, posted} })
+		l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+		ended := begin(t, asking, l.Session(), "c1", time.Minute)
+		h := <-posted
+		time.Sleep(100 * time.Millisecond)
+		asking.Router.failDeadPods([]string{"a"}, time.Now())
+		if got := <-ended; !h.withdrawn.Load() || !errors.Is(got.err, CodeNotConnected) || AsError(got.err).Dispatched != DispatchedNo {
+			t.Errorf("taken back: %v; %+v", h.withdrawn.Load(), got)
+		}
+	})
+}
+
+func TestCancelledCallThatReachedNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, posted := NewMemory(MemoryOptions{}), make(chan *handed, 1)
+		asking := startPod(t, store, "a", func(c *PodConfig) { c.Bus = handBus{c.Bus, posted} })
+		l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+		start := time.Now()
+		ended := begin(t, asking, l.Session(), "c1", time.Minute)
+		h := <-posted
+		h.gone.Store(true) // it is leaving
+		asking.Router.waiters.abandon("t", "c1")
+		time.Sleep(10 * time.Millisecond)
+		h.Sent(ErrNoReceiver)
+		got := <-ended
+		if took := time.Since(start); took != 10*time.Millisecond || !errors.Is(got.err, CodeCancelled) || AsError(got.err).Dispatched != DispatchedNo {
+			t.Errorf("after %v: %+v", took, got)
+		}
+	})
+}

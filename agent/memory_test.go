@@ -1,0 +1,72 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// stuckFeed is a store whose feed takes nothing until it is told to.
+type stuckFeed struct {
+	*registry.Memory
+	proceed chan struct{}
+}
+
+func (s stuckFeed) AppendActivity(ctx context.Context, all []registry.Activity) error {
+	<-s.proceed
+	return s.Memory.AppendActivity(ctx, all)
+}
+
+// Not parallel: it looks at the heap. The records of calls that were refused wait for the store without what was asked.
+func TestRefusedCallsKeepNoArguments(t *testing.T) {
+	store := stuckFeed{registry.NewMemory(registry.MemoryOptions{}), make(chan struct{})}
+	bus := store.NewBus()
+	pod, err := registry.NewPod(registry.PodConfig{ID: "a", Store: store, Bus: bus})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		close(store.proceed)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := pod.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := bus.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	invoker := agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
+	const calls, size = 50, 1 << 20
+	for _, async := range []bool{false, true} {
+		before := heapInUse()
+		for range calls {
+			args := json.RawMessage(`{"x":"` + strings.Repeat("x", size) + `"}`)
+			if _, err := invoker.Invoke(t.Context(), agent.Request{
+				Caller: guard.Identity{Tenant: "t"}, Tool: "none", Args: args, Async: async,
+			}); err == nil {
+				t.Fatal("a tool that is not there ran")
+			}
+		}
+		if kept := heapInUse() - before; kept > calls*size/2 {
+			t.Errorf("async %v: %d bytes are kept of %d calls", async, kept, calls)
+		}
+	}
+}
+
+func heapInUse() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
