@@ -95,7 +95,7 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 	if !target.asksMore() && r.presence.Get(key) == nil { // another user's device may have the session by now
 		e, renew := r.routes.get(key)
 		if renew {
-			f, err := r.readSession(ctx, key, tool, target)
+			f, err := r.renew(ctx, key, tool, target)
 			if !errors.Is(err, CodeStoreUnavailable) {
 				return f, err
 			}
@@ -108,6 +108,14 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 			} // what is missing may have come since
 		}
 	}
+	return r.readSession(ctx, key, tool, target)
+}
+
+// renew is readSession for as long as what is remembered still holds: a store that does not answer must not cost the caller its
+// patience twice.
+func (r *Router) renew(ctx context.Context, key Key, tool string, target Target) (choice, error) {
+	ctx, cancel := context.WithTimeout(ctx, routeAhead)
+	defer cancel()
 	return r.readSession(ctx, key, tool, target)
 }
 
