@@ -123,6 +123,9 @@ func (a *await) left(ctx context.Context, final *Reply, receipt, abandoned, over
 		return nil // not known yet
 	}
 	// A caller that gave up while the call was leaving is one that stops waiting: the device may have the call, and is told.
+	if final != nil && final.Err != nil && final.Err.Code == CodeLost && failure != nil && AsError(failure).Dispatched == DispatchedNo {
+		return failure // this pod's own answer about a dead pod says less
+	}
 	if !arrived && failure != nil && (ctx.Err() == nil || AsError(failure).Dispatched == DispatchedNo) {
 		return failure
 	}

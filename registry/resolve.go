@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // maxCandidates bounds how many sessions an ambiguous_target error lists.
@@ -94,12 +95,12 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 	}
 	if !target.asksMore() && r.presence.Get(key) == nil { // another user's device may have the session by now
 		e, renew := r.routes.get(key)
-		if renew {
-			f, err := r.renew(ctx, key, tool, target)
+		if renew > 0 {
+			f, err := r.renew(ctx, renew, key, tool, target)
 			if !errors.Is(err, CodeStoreUnavailable) {
 				return f, err
 			}
-			r.routes.notRenewed(key) // and what is remembered still holds
+			r.routes.notRenewed(key) // what is remembered held until now
 		}
 		if e != nil {
 			if f, err := offered(e, tool); err == nil {
@@ -111,10 +112,10 @@ func (r *Router) resolveSession(ctx context.Context, key Key, tool string, targe
 	return r.readSession(ctx, key, tool, target)
 }
 
-// renew is readSession for as long as what is remembered still holds: a store that does not answer must not cost the caller its
+// renew is readSession for as long as what is remembered holds: a store that does not answer must not cost the caller its
 // patience twice.
-func (r *Router) renew(ctx context.Context, key Key, tool string, target Target) (choice, error) {
-	ctx, cancel := context.WithTimeout(ctx, routeAhead)
+func (r *Router) renew(ctx context.Context, limit time.Duration, key Key, tool string, target Target) (choice, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return r.readSession(ctx, key, tool, target)
 }
@@ -127,6 +128,9 @@ func (r *Router) readSession(ctx context.Context, key Key, tool string, target T
 	}
 	e, err := r.dir.Entry(ctx, key)
 	if err != nil {
+		if !errors.Is(err, CodeStoreUnavailable) {
+			r.routes.drop(key)
+		}
 		return choice{}, err
 	}
 	r.routes.put(e)

@@ -143,7 +143,11 @@ func (r *Router) callRemote(ctx context.Context, owner *Session, c *Call, deadli
 	}
 	wait := r.awaiting(c, w, deadline)
 	wait.posted, wait.dispatched, wait.mayBeLost = posted, DispatchedUnknown, true
-	return wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
+	res, err := wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
+	if _, _, _, abandoned := w.heard(); abandoned && err != nil && AsError(err).Dispatched == DispatchedNo { // or it would be sent elsewhere
+		return Result{}, Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
+	}
+	return res, err
 }
 
 // awaiting begins the waiting for an answer. It holds nothing of the call by reference, so that calls need not be on the heap.

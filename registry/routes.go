@@ -42,9 +42,10 @@ func newRouteCache() *routeCache {
 	return &routeCache{now: time.Now, current: make(map[Key]*cachedEntry), since: time.Now()}
 }
 
-// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it. renew tells one caller to
-// read the session again, who says with notRenewed if that failed.
-func (r *routeCache) get(key Key) (e *Entry, renew bool) {
+// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it. One caller is told to read
+// the session again, within the time renew, which is how long what is remembered still holds; it says with notRenewed if
+// that failed. The others get zero.
+func (r *routeCache) get(key Key) (e *Entry, renew time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, ok := r.current[key]
@@ -52,15 +53,17 @@ func (r *routeCache) get(key Key) (e *Entry, renew bool) {
 		c, ok = r.previous[key]
 	}
 	if !ok {
-		return nil, false
+		return nil, 0
 	}
 	left := c.until.Sub(r.now())
 	if left < 0 {
-		return nil, false
+		return nil, 0
 	}
-	renew = left < routeAhead && !c.renewing
-	c.renewing = c.renewing || renew
-	return &c.entry, renew
+	if left >= routeAhead || c.renewing {
+		return &c.entry, 0
+	}
+	c.renewing = true
+	return &c.entry, left
 }
 
 // notRenewed has another caller read the session again.

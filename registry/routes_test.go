@@ -53,7 +53,7 @@ func TestOneCallerReadsABusySessionAgain(t *testing.T) {
 	e := Entry{Session: Session{Key: Key{Tenant: "t", Session: "s"}}}
 	sent := func(callers int) (n int) {
 		for range callers {
-			if known, renew := r.get(e.Session.Key); known == nil || renew {
+			if known, renew := r.get(e.Session.Key); known == nil || renew > 0 {
 				n++
 			}
 		}
@@ -74,15 +74,18 @@ func TestOneCallerReadsABusySessionAgain(t *testing.T) {
 	}
 }
 
-// flakyDirectory cannot be read while it is out of reach.
+// flakyDirectory cannot be read while it is out of reach, and knows no session that is gone.
 type flakyDirectory struct {
 	Directory
-	away bool
+	away, gone bool
 }
 
 func (d *flakyDirectory) Entry(ctx context.Context, k Key) (Entry, error) {
 	if d.away {
 		return Entry{}, StoreUnavailable("read the session", context.DeadlineExceeded)
+	}
+	if d.gone {
+		return Entry{}, Errorf(CodeSessionNotFound, "No session has this id.")
 	}
 	return d.Directory.Entry(ctx, k)
 }
@@ -102,13 +105,15 @@ func TestRouteHoldsWhenItCannotBeReadAgain(t *testing.T) {
 		for _, step := range []struct {
 			wait time.Duration
 			away bool
+			gone bool
 			code Code
 		}{
 			{away: false}, {wait: routeLife - routeAhead/2, away: true}, {away: true}, {away: false},
 			{wait: routeLife - routeAhead/2, away: true}, {wait: routeAhead, away: true, code: CodeStoreUnavailable},
+			{away: false}, {wait: routeLife - routeAhead/2, gone: true, code: CodeSessionNotFound}, {gone: true, code: CodeSessionNotFound},
 		} {
 			time.Sleep(step.wait)
-			dir.away = step.away
+			dir.away, dir.gone = step.away, step.gone
 			if err := resolve(); step.code == "" && err != nil || step.code != "" && !errors.Is(err, step.code) {
 				t.Errorf("%+v: %v", step, err)
 			}

@@ -283,3 +283,73 @@ func TestCancelledCallThatReachedNobody(t *testing.T) {
 		}
 	})
 }
+
+// However a call is found not to have reached its pod, one that was cancelled is not sent to the next.
+func TestCancelledCallIsNotSentElsewhere(t *testing.T) {
+	for name, learn := range map[string]func(w *waiter, asking *Pod, h *handed){
+		"the pod does not own the session": func(_ *waiter, asking *Pod, _ *handed) {
+			asking.Router.waiters.abandon("t", "c1")
+			synctest.Wait()
+			asking.Router.handleReply(Reply{V: EnvelopeVersion, CallID: "c1", Err: ErrNotOwner.With(DispatchedNo)})
+		},
+		"nobody is there": func(_ *waiter, asking *Pod, h *handed) {
+			asking.Router.waiters.abandon("t", "c1")
+			synctest.Wait()
+			h.Sent(ErrNoReceiver)
+		},
+		"both at once": func(w *waiter, _ *Pod, _ *handed) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.abandoned, w.sent, w.unsent = true, time.Now(), ErrNoReceiver
+			w.wakeLocked()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, posted := NewMemory(MemoryOptions{}), make(chan *handed, 2)
+				asking := startPod(t, store, "a", func(c *PodConfig) { c.Bus = handBus{c.Bus, posted} })
+				old := connect(t, startPod(t, store, "b"), deafConn{}, nil).Session()
+				ended := begin(t, asking, old, "c1", time.Second)
+				h := <-posted
+				h.gone.Store(true)
+				connect(t, startPod(t, store, "c"), deafConn{}, nil) // the device has moved
+				synctest.Wait()
+				learn(asking.Router.waiters.get("c1"), asking, h)
+				got := <-ended
+				if len(posted) != 0 || !errors.Is(got.err, CodeCancelled) || AsError(got.err).Dispatched != DispatchedNo {
+					t.Errorf("sent again: %d; %+v", len(posted), got)
+				}
+			})
+		})
+	}
+}
+
+// That a call certainly did not leave says more than that its pod was found dead.
+func TestDeadPodThatReceivedNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, posted := NewMemory(MemoryOptions{}), make(chan *handed, 1)
+		asking := startPod(t, store, "a", func(c *PodConfig) { c.Bus = handBus{c.Bus, posted} })
+		l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+		ended := begin(t, asking, l.Session(), "c1", time.Minute)
+		h := <-posted
+		h.gone.Store(true)
+		w := asking.Router.waiters.get("c1")
+		w.mu.Lock()
+		w.sent, w.unsent = time.Now(), ErrNoReceiver
+		w.final, w.answered = Reply{CallID: "c1", Err: lost()}, true
+		w.wakeLocked()
+		w.mu.Unlock()
+		for range 2 { // the router asks once more where the session is
+			select {
+			case got := <-ended:
+				if AsError(got.err).Dispatched != DispatchedNo {
+					t.Errorf("%+v", got)
+				}
+				return
+			case h = <-posted:
+				h.Sent(ErrNoReceiver)
+			}
+		}
+		t.Error("the call has not ended")
+	})
+}
