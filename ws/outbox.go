@@ -44,7 +44,7 @@ type outbox struct {
 	lazy    *time.Timer   // wakes the writer for what waits for company; nil until the first such frame
 }
 
-// start opens the outbox with its first frame under way: the caller writes it, and calls next then. It reports false if
+// start opens the outbox with its first frame under way: the caller writes it, and calls written then. It reports false if
 // the outbox was sealed before; then there is nothing to write.
 func (o *outbox) start(first []byte) bool {
 	o.mu.Lock()
@@ -56,6 +56,19 @@ func (o *outbox) start(first []byte) bool {
 	o.busy = len(first) + frameOverhead
 	o.size += o.busy
 	return true
+}
+
+// written says that the first frame has been written, and has what came meanwhile written.
+func (o *outbox) written() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.size -= o.busy
+	o.busy, o.awake = 0, false
+	if len(o.queue) == 0 && !o.pingDue {
+		o.signalLocked()
+		return
+	}
+	o.wakeLocked()
 }
 
 // push queues a frame.

@@ -211,3 +211,39 @@ func TestOutboxUnderManySenders(t *testing.T) {
 		t.Fatal("two frames under way at once")
 	}
 }
+
+// Once the first frame is written a writer is called if there is more, and only then: the connection may be gone by that time.
+func TestOutboxAfterTheFirstFrame(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		meanwhile func(*outbox)
+		woken     int
+	}{
+		"nothing more":    {meanwhile: func(*outbox) {}},
+		"another frame":   {meanwhile: func(o *outbox) { _ = o.push([]byte("2")) }, woken: 1},
+		"a ping":          {meanwhile: (*outbox).ping, woken: 1},
+		"the end":         {meanwhile: (*outbox).discard},
+		"a frame, an end": {meanwhile: func(o *outbox) { _ = o.push([]byte("2")); o.discard() }},
+	} {
+		w := &recorder{}
+		o := &outbox{writer: w, limit: 1 << 10}
+		w.out = o
+		if !o.start([]byte("1")) {
+			t.Fatal("not started")
+		}
+		tt.meanwhile(o)
+		if w.woken != 0 {
+			t.Errorf("%s: a writer was called while the first frame was written", name)
+		}
+		o.written()
+		if w.woken != tt.woken {
+			t.Errorf("%s: writers were called %d times", name, w.woken)
+		}
+		for w.next() {
+			continue
+		}
+		if drained := o.seal(); o.size != 0 || !isClosed(drained) {
+			t.Errorf("%s: %d bytes are left", name, o.size)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 // next frame, with its stack, its ticker and what it waits with, is a third of what an idle device costs. Melody has no
 // more use for it: nothing else is ever given to its session to write, and pings are sent by ping.
 func (s *Server) onSent(ms *melody.Session, _ []byte) {
-	connOf(ms).wake() // the outbox counts as awake since the first frame
+	connOf(ms).out.written()
 	runtime.Goexit()
 }
 
