@@ -122,10 +122,10 @@ func (a *await) left(ctx context.Context, final *Reply, receipt, abandoned, over
 	case !abandoned:
 		return nil // not known yet
 	}
-	// A caller that gave up while the call was leaving is one that stops waiting: the device may have the call, and is told.
 	if final != nil && final.Err != nil && final.Err.Code == CodeLost && failure != nil && AsError(failure).Dispatched == DispatchedNo {
 		return failure // this pod's own answer about a dead pod says less
 	}
+	// A caller that gave up while the call was leaving is one that stops waiting: the device may have the call, and is told.
 	if !arrived && failure != nil && (ctx.Err() == nil || AsError(failure).Dispatched == DispatchedNo) {
 		return failure
 	}
