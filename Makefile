@@ -3,7 +3,7 @@
 GO    ?= go
 TOOLS := $(GO) tool -modfile=.ci/tools.mod
 
-.PHONY: test deps fmt vet lint unit fuzz docs build demo bench
+.PHONY: test deps fmt vet lint unit attack fuzz docs build demo bench
 
 test: deps fmt vet lint unit ## everything, on a fresh machine too
 
@@ -21,6 +21,9 @@ lint:
 
 unit: ## unit and integration suites, seeds of the fuzz targets included
 	$(GO) test -race -timeout 8m ./...
+
+attack: ## what an attacker with a valid token would do, against pods of 3.5 GiB; part of unit, too
+	$(GO) test -race -timeout 8m -count=1 -run '^TestAttack' -v ./cmd/farhand
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME each

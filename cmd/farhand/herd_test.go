@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,10 +31,7 @@ const (
 // other devices keep flowing meanwhile, and Redis is never asked by more connections than the pods may have. It runs
 // the program without the race detector: what is tested is how much it bears.
 func TestHerd(t *testing.T) {
-	plain := filepath.Join(t.TempDir(), "farhand")
-	if out, err := exec.Command("go", "build", "-o", plain, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	plain := plainProgram(t)
 	server := redistest.Start(t)
 	settings := []string{"FARHAND_REDIS_URL=" + server.URL(), "FARHAND_LOG_LEVEL=error"}
 	var pods []*pod

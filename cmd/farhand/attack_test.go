@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+)
+
+// The attack suite (`make attack`): each TestAttack… does to a real pod what an attacker would who holds a valid token,
+// and checks that the pod lives, that an honest device beside it is served, and what the attack cost.
+const (
+	attackAddressSpace = 3584 << 10 // KiB of address space a pod under attack may have: 3.5 GiB
+	honestP99          = 500 * time.Millisecond
+	honestPause        = 20 * time.Millisecond
+	honestFactor       = 3 // over the control's p99, where the whole machine is slow
+)
+
+// arena is a fleet under attack, with an honest device and its caller beside the attacker. A control pod that nobody
+// attacks runs on the same machine, so that a slow machine is told from a slow pod.
+type arena struct {
+	pods    []*pod
+	redis   *redistest.Server
+	control *pod
+	idle    []int // KiB resident of each pod before the attack
+}
+
+// startAttacked starts n pods of an ordinary build, limited to attackAddressSpace each, on one Redis of their own.
+// The honest device is connected to the first pod; its caller uses all of them in turn.
+func startAttacked(t *testing.T, n int, settings ...string) *arena {
+	t.Helper()
+	program := plainProgram(t)
+	a := &arena{redis: redistest.Start(t)}
+	settings = append([]string{"FARHAND_REDIS_URL=" + a.redis.URL()}, settings...)
+	for range n {
+		a.pods = append(a.pods, startLimited(t, program, settings...))
+	}
+	a.control = startLimited(t, program)
+	for _, url := range []string{a.pods[0].url, a.control.url} {
+		connectDevice(t, url, "honest", echoTool())
+	}
+	return a
+}
+
+// startLimited starts a pod that the kernel gives no more than attackAddressSpace.
+func startLimited(t *testing.T, program string, settings ...string) *pod {
+	t.Helper()
+	limited := filepath.Join(t.TempDir(), "limited")
+	script := fmt.Sprintf("#!/bin/sh\nulimit -v %d\nexec '%s' \"$@\"\n", attackAddressSpace, program)
+	if err := os.WriteFile(limited, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return startProgram(t, limited, freeAddr(t), settings...)
+}
+
+// buildPlain builds the program once without the race detector, whose shadow memory fits in no limit. It lies beside
+// farhandBinary and is removed with it.
+var buildPlain = sync.OnceValues(func() (string, error) {
+	program := farhandBinary + "-plain"
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+})
+
+func plainProgram(t *testing.T) string {
+	t.Helper()
+	program, err := buildPlain()
+	if err != nil {
+		t.Fatalf("build: %v", err)
+	}
+	return program
+}
+
+// under runs an attack while the honest caller works, and then checks what must hold after every attack: the pods run,
+// no honest call failed, and the slowest of a hundred took less than honestP99. The attack ends when it returns, or
+// should when its context does.
+func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context.Context)) {
+	t.Helper()
+	a.idle = a.idle[:0]
+	for _, p := range a.pods {
+		a.idle = append(a.idle, residentPeak(t, p, true))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	calm, stop := context.WithCancel(t.Context())
+	defer stop()
+	var urls []string
+	for _, p := range a.pods {
+		urls = append(urls, p.url)
+	}
+	honest, control := &honestCaller{urls: urls}, &honestCaller{urls: []string{a.control.url}}
+	var callers sync.WaitGroup
+	callers.Go(func() { honest.work(calm) })
+	callers.Go(func() { control.work(calm) })
+	attack(ctx)
+	stop()
+	callers.Wait()
+	for i, p := range a.pods {
+		select {
+		case <-p.done:
+			t.Fatalf("pod %d ended: %v", i, p.err)
+		default:
+		}
+	}
+	if len(honest.failed) > 0 {
+		t.Errorf("%d of %d honest calls failed, the first: %s", len(honest.failed), len(honest.took), honest.failed[0])
+	}
+	p99, reference := honest.p99(), control.p99()
+	t.Logf("honest calls: %d, p99 %v (%v at a pod nobody attacks)", len(honest.took), p99, reference)
+	if p99 > max(honestP99, honestFactor*reference) {
+		t.Errorf("honest calls: p99 %v, and %v at a pod nobody attacks", p99, reference)
+	}
+}
+
+// peakBelow checks that no pod grew by more than this many MiB over what it had before the attack.
+func (a *arena) peakBelow(t *testing.T, mib int) {
+	t.Helper()
+	for i, p := range a.pods {
+		grown := (residentPeak(t, p, false) - a.idle[i]) >> 10
+		t.Logf("pod %d: peak %d MiB over idle", i, grown)
+		if grown > mib {
+			t.Errorf("pod %d: peak %d MiB over idle, want at most %d", i, grown, mib)
+		}
+	}
+}
+
+// calmWithin checks that every pod stops burning soon: within the limit there is a half second in which it took less
+// than a quarter of a core.
+func (a *arena) calmWithin(t *testing.T, limit time.Duration) {
+	t.Helper()
+	const window = 500 * time.Millisecond
+	for i, p := range a.pods {
+		before := cpuTime(t, p)
+		took := eventually(t, limit+patience, fmt.Sprintf("pod %d is calm", i), func() bool {
+			waitFor(t.Context(), window)
+			now := cpuTime(t, p)
+			used := now - before
+			before = now
+			return used < window/4
+		})
+		if took > limit+2*window {
+			t.Errorf("pod %d burned for %v after the attack, want at most %v", i, took, limit)
+		}
+	}
+}
+
+// redisBytes returns how much memory the data in Redis takes.
+func (a *arena) redisBytes(t *testing.T) int {
+	t.Helper()
+	info, err := a.redis.Command("INFO", "memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "used_memory_dataset:")
+	line, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatalf("INFO memory: %v", err)
+	}
+	return n
+}
+
+// honestCaller calls the honest device all the time and notes how it was served.
+type honestCaller struct {
+	urls   []string
+	took   []time.Duration
+	failed []string
+}
+
+func (h *honestCaller) work(ctx context.Context) {
+	c := http.Client{Timeout: patience, Transport: &http.Transport{}}
+	defer c.CloseIdleConnections()
+	for i := 0; ctx.Err() == nil; i++ {
+		began := time.Now()
+		req, err := http.NewRequest(http.MethodPost, h.urls[i%len(h.urls)]+"/api/sessions/honest/tools/echo/call",
+			strings.NewReader(`{"args":{"n":1}}`))
+		if err != nil {
+			panic(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+fleetToken)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := c.Do(req)
+		h.took = append(h.took, time.Since(began))
+		switch {
+		case err != nil:
+			h.failed = append(h.failed, err.Error())
+		case resp.StatusCode != http.StatusOK:
+			h.failed = append(h.failed, resp.Status)
+		}
+		if err == nil {
+			resp.Body.Close()
+		}
+		waitFor(ctx, honestPause)
+	}
+}
+
+func (h *honestCaller) p99() time.Duration {
+	if len(h.took) == 0 {
+		return 0
+	}
+	slices.Sort(h.took)
+	return h.took[len(h.took)*99/100].Round(time.Millisecond)
+}
+
+// residentPeak returns the most KiB of memory the pod has had resident, since the last reset if there was one.
+func residentPeak(t *testing.T, p *pod, reset bool) int {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
+	if reset {
+		if err := os.WriteFile(dir+"clear_refs", []byte("5"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(dir + "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// cpuTime returns how long the pod's threads have run.
+func cpuTime(t *testing.T, p *pod) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold spaces
+	fields := strings.Fields(rest)
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100 on every Linux
+}
+
+// TestAttackHarness: with no attacker all is well, and the figures are there to be looked at.
+func TestAttackHarness(t *testing.T) {
+	a := startAttacked(t, 2)
+	a.under(t, 2*time.Second, func(ctx context.Context) { <-ctx.Done() })
+	a.peakBelow(t, 50)
+	a.calmWithin(t, 5*time.Second)
+	if n := a.redisBytes(t); n <= 0 {
+		t.Errorf("Redis holds %d bytes", n)
+	}
+}
