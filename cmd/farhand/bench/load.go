@@ -43,6 +43,7 @@ type plan struct {
 	callers  int
 	warmup   time.Duration
 	duration time.Duration
+	grace    time.Duration                            // how much longer a run may take in which not a single call succeeded
 	progress func(elapsed time.Duration, calls int64) // optional, called a few times a second
 }
 
@@ -56,7 +57,8 @@ type tally struct {
 
 // drive runs the plan. A call counts when it ends within the measured time, so that rates are not biased by what is
 // under way at either end. What is under way at the end is waited for all the same: a failure that takes longer than
-// the run, as a call that is lost does, must show.
+// the run, as a call that is lost does, must show. A run without a single success goes on until the first, for as long
+// as the plan's grace: a busy machine may not finish one call in a short run.
 func drive(ctx context.Context, p plan, open func(i int) (caller, error)) (Figures, error) {
 	callers := make([]caller, 0, p.callers)
 	defer func() {
@@ -73,13 +75,14 @@ func drive(ctx context.Context, p plan, open func(i int) (caller, error)) (Figur
 	}
 	tallies := make([]tally, p.callers)
 	from := time.Now().Add(p.warmup)
-	until := from.Add(p.duration)
+	span := window{from: from, until: from.Add(p.duration)}
+	span.last = span.until.Add(p.grace)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var work sync.WaitGroup
 	for i := range callers {
 		tallies[i].errors = make(map[string]int64)
-		work.Go(func() { tallies[i].run(ctx, callers[i], from, until) })
+		work.Go(func() { tallies[i].run(ctx, callers[i], &span) })
 	}
 	stopped := make(chan struct{})
 	go func() { work.Wait(); close(stopped) }()
@@ -90,12 +93,30 @@ func drive(ctx context.Context, p plan, open func(i int) (caller, error)) (Figur
 	return collect(p, tallies), nil
 }
 
-func (t *tally) run(ctx context.Context, c caller, from, until time.Time) {
-	for began := time.Now(); ctx.Err() == nil && began.Before(until); {
+// window is when the calls of a run count.
+type window struct {
+	from, until time.Time
+	last        time.Time // until then a run goes on that has no success yet
+	succeeded   atomic.Bool
+}
+
+// open reports whether a call that begins at a time is still part of the run.
+func (w *window) open(began time.Time) bool {
+	return began.Before(w.until) || !w.succeeded.Load() && began.Before(w.last)
+}
+
+// holds reports whether a success at a time counts: within the measured time, or as the first after it.
+func (w *window) holds(ended time.Time) bool {
+	first := w.succeeded.CompareAndSwap(false, true)
+	return !ended.After(w.until) || first && !ended.After(w.last)
+}
+
+func (t *tally) run(ctx context.Context, c caller, span *window) {
+	for began := time.Now(); ctx.Err() == nil && span.open(began); {
 		code := c.call()
 		now := time.Now()
-		if now.After(from) {
-			t.count(code, now.Sub(began), !now.After(until))
+		if now.After(span.from) {
+			t.count(code, now.Sub(began), code == "" && span.holds(now))
 		}
 		if code != "" {
 			time.Sleep(time.Millisecond) // a pod that refuses at once must not be all that is measured

@@ -41,3 +41,21 @@ func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
 		t.Errorf("%d calls and a median of %v, although none ended within the run", f.Calls, f.P50)
 	}
 }
+
+// TestARunWaitsForItsFirstSuccess: on a busy machine not one call may end within a short run. The figures are worth
+// little then, but a run that only shows that everything works must not fail for it.
+func TestARunWaitsForItsFirstSuccess(t *testing.T) {
+	p := plan{callers: 4, duration: time.Millisecond, grace: time.Minute}
+	f, err := drive(t.Context(), p, func(i int) (caller, error) {
+		if i > 0 {
+			return slowCaller{10 * time.Millisecond, "lost"}, nil
+		}
+		return slowCaller{100 * time.Millisecond, ""}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Calls != 1 || f.P50 <= 0 || f.Errors["lost"] < 3 {
+		t.Errorf("%d calls, median %v, errors %v: the first success was not waited for", f.Calls, f.P50, f.Errors)
+	}
+}

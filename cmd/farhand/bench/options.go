@@ -122,7 +122,7 @@ func (o *Options) step(format string, args ...any) {
 
 // plan returns one run of the given number of callers.
 func (o *Options) plan(what string, callers int) plan {
-	return plan{
+	p := plan{
 		callers: callers, warmup: o.Warmup, duration: o.Duration,
 		progress: func(elapsed time.Duration, calls int64) {
 			if elapsed > 0 {
@@ -130,4 +130,8 @@ func (o *Options) plan(what string, callers int) plan {
 			}
 		},
 	}
+	if o.Quick {
+		p.grace = 30 * time.Second
+	}
+	return p
 }
