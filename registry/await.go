@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -225,9 +224,7 @@ func (a *await) noteReceipt(running bool) {
 	rec.Pod = a.router.pod
 	rec.Apply(event, Change{Owner: owner}, time.Now().UTC())
 	if !a.durable && rec.CallID != "" {
-		kept := *rec
-		kept.Timeline = slices.Clone(kept.Timeline)
-		a.router.rec.keep(kept)
+		a.router.rec.keepRunning(rec)
 	}
 }
 

@@ -61,15 +61,14 @@ func (c *Calls) Finish(rec *Record, res Result, err error) {
 	change := Change{Err: errorOrNil(err)}
 	event := rec.endOf(res, err)
 	rec.Pod = c.pod
-	slow := rec.State != StateAccepted && rec.State != StateRouted && len(rec.Timeline) > 2
 	if err == nil {
 		change.Result = &Result{Success: res.Success, Error: strings.Clone(res.Error)} // as in a summary: nobody keeps the rest
-		if slow {
+		if rec.kept {
 			*change.Result = res
 		}
 	}
 	rec.Apply(event, change, time.Now().UTC())
-	if slow || err != nil && rec.State != StateRejected {
+	if rec.kept || err != nil && rec.State != StateRejected {
 		c.rec.keep(*rec) // its answer may still come, or somebody has seen it running
 		told := rec.Summary()
 		rec = &told

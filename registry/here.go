@@ -31,7 +31,7 @@ func (r *Router) RunHere(ctx context.Context, c Call, run func(context.Context) 
 	defer func() {
 		close(done)
 		watching.Wait()
-		c.Record.State, c.Record.Timeline = running.State, running.Timeline
+		c.Record.State, c.Record.Timeline, c.Record.kept = running.State, running.Timeline, running.kept
 	}()
 	return run(ctx)
 }
@@ -67,9 +67,7 @@ func (r *Router) watchHere(w *waiter, cancel context.CancelFunc, done <-chan str
 				continue // it has a record
 			}
 			rec.Apply(EventRun, Change{}, time.Now().UTC())
-			kept := *rec
-			kept.Timeline = slices.Clone(kept.Timeline)
-			r.rec.keep(kept)
+			r.rec.keepRunning(rec)
 		}
 	}
 }

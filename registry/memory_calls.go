@@ -247,9 +247,9 @@ func (m *Memory) purgeCallsLocked(now time.Time) {
 	maps.DeleteFunc(c.keys, func(_ memoryCallKey, k memoryIdem) bool { return !now.Before(k.expires) })
 }
 
-// clone returns a copy that shares nothing with r that anybody changes, without the arguments: a store never has them.
+// clone returns a copy that shares nothing with r that anybody changes, without what only the pod knows that runs it.
 func (r Record) clone() Record {
-	r.Timeline, r.args = slices.Clone(r.Timeline), nil
+	r.Timeline, r.args, r.kept = slices.Clone(r.Timeline), nil, false
 	if r.Result != nil {
 		res := *r.Result
 		res.Structured = bytes.Clone(res.Structured)

@@ -107,6 +107,15 @@ func (r *recorder) keep(rec Record) {
 	}
 }
 
+// keepRunning stores the record of a call that has none of its own, as it is now: from here on others may look it up. Who
+// runs the call must say how it ended.
+func (r *recorder) keepRunning(rec *Record) {
+	rec.kept = true
+	now := *rec
+	now.Timeline = slices.Clone(now.Timeline)
+	r.keep(now)
+}
+
 // event adds to the log of a call.
 func (r *recorder) event(e CallEvent) {
 	e.At = r.now().UTC()

@@ -43,7 +43,7 @@ func Run(t *testing.T, open Open) {
 		tests []subtest
 	}{
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
-		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"calls", callTests}, {"activity", activityTests},
+		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests}, {"calls", callTests}, {"activity", activityTests},
 		{"conversations", conversationTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
