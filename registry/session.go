@@ -28,9 +28,12 @@ const (
 	maxCapabilities = 32
 )
 
-// What the two halves of a Key must look like. They are checked with every call, so by hand.
+// What the two halves of a Key must look like. They are checked with every call, so by hand. Apps built for ClawSeed
+// choose ids like android:1 and user@host. All that is allowed means nothing to Redis (which is given it percent-encoded),
+// in the path of a URL, to a shell, in a log or to HTML; in a query, a plus sign must be percent-encoded.
 const (
-	sessionIDPattern = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+	sessionIDPattern = "[A-Za-z0-9][A-Za-z0-9._:@~+=-]{0,127}"
+	sessionIDMarks   = "._:@~+=-"
 	tenantPattern    = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 )
 
@@ -65,7 +68,7 @@ func (k Key) Validate() error {
 	if !isName(k.Tenant, 64, "_-") {
 		return Errorf(CodeInvalidRequest, "The tenant must match %s.", tenantPattern)
 	}
-	if !isName(k.Session, 128, "._-") {
+	if !isName(k.Session, 128, sessionIDMarks) {
 		return Errorf(CodeInvalidRequest, "session_id must match %s.", sessionIDPattern)
 	}
 	return nil

@@ -44,7 +44,7 @@ func Run(t *testing.T, open Open) {
 	}{
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests}, {"calls", callTests}, {"activity", activityTests},
-		{"conversations", conversationTests},
+		{"conversations", conversationTests}, {"takeover", takeoverTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, st := range group.tests {
