@@ -36,8 +36,15 @@ func (s *Store) RenewTurn(ctx context.Context, t registry.Turn, lease time.Durat
 
 // EndTurn implements registry.ConversationStore.
 func (s *Store) EndTurn(ctx context.Context, t registry.Turn) error {
-	_, err := s.turn(ctx, "end turn", scriptChatEnd, t)
-	return err
+	if _, err := s.turn(ctx, "end turn", scriptChatEnd, t); err != nil {
+		return err
+	}
+	b := s.conn.batch()
+	b.eval(scriptZRemIf, []string{runningIndex(t.Key.Tenant)}, t.Key.Session, decimal(t.Fence))
+	if err := b.run(ctx); err != nil { // who reads the index finds out
+		s.log.Debug("turn not removed from those that run", "session", t.Key.Session, "error", err)
+	}
+	return nil
 }
 
 // AppendMessages implements registry.ConversationStore.
@@ -48,7 +55,11 @@ func (s *Store) AppendMessages(ctx context.Context, t registry.Turn, messages ..
 	for _, message := range messages {
 		args = append(args, []byte(message))
 	}
-	return s.turn(ctx, "append messages", scriptChatAppend, t, args...)
+	n, err := s.turn(ctx, "append messages", scriptChatAppend, t, args...)
+	if err != nil || len(messages) == 0 {
+		return n, err
+	}
+	return n, s.touch(ctx, t)
 }
 
 // digest tells messages from others, by what they are and how many.
@@ -69,13 +80,27 @@ func (s *Store) SaveDraft(ctx context.Context, t registry.Turn, draft json.RawMe
 // TruncateMessages implements registry.ConversationStore.
 func (s *Store) TruncateMessages(ctx context.Context, t registry.Turn, n int) error {
 	_, err := s.turn(ctx, "truncate messages", scriptChatTruncate, t, min(max(n, 0), math.MaxInt32)) // which Lua prints in full
-	return err
+	if err != nil {
+		return err
+	}
+	if err := s.touch(ctx, t); err != nil { // a full Redis still truncates
+		s.log.Debug("lists do not show a truncation", "session", t.Key.Session, "error", err)
+	}
+	return nil
 }
 
 // SetTitle implements registry.ConversationStore.
 func (s *Store) SetTitle(ctx context.Context, t registry.Turn, title string) error {
-	_, err := s.turn(ctx, "set title", scriptChatTitle, t, title)
-	return err
+	if _, err := s.turn(ctx, "set title", scriptChatTitle, t, title); err != nil {
+		return err
+	}
+	return s.touch(ctx, t)
+}
+
+// SetOwner implements registry.ConversationStore.
+func (s *Store) SetOwner(ctx context.Context, t registry.Turn, o registry.Owner) error {
+	_, err := s.turn(ctx, "set owner", scriptChatOwner, t, o.UserID, o.DeviceID)
+	return err // the lists show it with the first message
 }
 
 // Conversation implements registry.ConversationStore.
@@ -85,7 +110,7 @@ func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Co
 		return registry.Conversation{}, err
 	}
 	answer := c.list()
-	if len(answer) != 4 {
+	if len(answer) != 6 {
 		return registry.Conversation{}, unavailable("read conversation", errShape(c))
 	}
 	var found registry.Conversation
@@ -97,6 +122,8 @@ func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Co
 	}
 	found.Title, _ = answer[2].(string)
 	found.Busy = toInt(answer[3]) == 1
+	found.Owner.UserID, _ = answer[4].(string)
+	found.Owner.DeviceID, _ = answer[5].(string)
 	return found, nil
 }
 

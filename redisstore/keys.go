@@ -29,6 +29,15 @@ func chatKeys(k registry.Key) []string {
 	return []string{messagesKey(k), "fh:" + sessionTag(k) + ":chatmeta", "fh:" + sessionTag(k) + ":draft", trailKey(k)}
 }
 
+// chatsKeys are the keys the scripts on the lists of a tenant's conversations take, all in one slot.
+func chatsKeys(tenant string) []string {
+	index := chatsIndex(tenant)
+	return []string{index, index + ":version", runningIndex(tenant)}
+}
+
+func chatsIndex(tenant string) string   { return "fh:{" + escape(tenant) + ":chats}" }
+func runningIndex(tenant string) string { return chatsIndex(tenant) + ":running" }
+
 func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat" }
 func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail" }
 

@@ -16,6 +16,7 @@ func TestKeys(t *testing.T) {
 		{goneKey(k), "fh:{acme/phone.1}:gone"},
 		{strings.Join(chatKeys(k), " "),
 			"fh:{acme/phone.1}:chat fh:{acme/phone.1}:chatmeta fh:{acme/phone.1}:draft fh:{acme/phone.1}:trail"},
+		{strings.Join(chatsKeys("acme"), " "), "fh:{acme:chats} fh:{acme:chats}:version fh:{acme:chats}:running"},
 		{specKey("acme", "abc123"), "fh:acme:spec:abc123"},
 		{sessionsIndex("acme"), "fh:acme:sessions"},
 		{deviceIndex("acme", "d:{1}*"), "fh:acme:device:d%3A%7B1%7D%2A"},

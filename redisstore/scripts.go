@@ -52,6 +52,15 @@ var (
 	scriptChatTitle    = mustScript("chat_base", "chat_title")
 	scriptChatTrail    = mustScript("chat_base", "chat_trail")
 	scriptChatRead     = mustScript("chat_base", "chat_read")
+	scriptChatOwner    = mustScript("chat_base", "chat_owner")
+	scriptChatName     = mustScript("chat_base", "chat_name")
+	scriptChatErase    = mustScript("chat_base", "chat_erase")
+	scriptChatInfo     = mustScript("chat_base", "chat_info")
+
+	scriptChatsTouch   = mustScript("chats_base", "chats_touch")
+	scriptChatsForget  = mustScript("chats_base", "chats_forget")
+	scriptChatsVersion = mustScript("chats_base", "chats_version")
+	scriptChatsPrune   = mustScript("chats_base", "chats_prune")
 )
 
 func allScripts() []*script {
@@ -60,7 +69,8 @@ func allScripts() []*script {
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
 		scriptAppend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
-		scriptChatTitle, scriptChatTrail, scriptChatRead,
+		scriptChatTitle, scriptChatTrail, scriptChatRead, scriptChatOwner, scriptChatName, scriptChatErase, scriptChatInfo,
+		scriptChatsTouch, scriptChatsForget, scriptChatsVersion, scriptChatsPrune,
 	}
 }
 

@@ -26,12 +26,73 @@ type Turn struct {
 	Fence int64
 }
 
+// Owner is whose conversation it is. Its first turn says so, and nobody changes it.
+type Owner struct {
+	UserID   string // as credentials named them; empty: nobody in particular
+	DeviceID string // of the device that was connected then
+}
+
+// Foreign reports whether something of this owner is another user's: who is not known to be one may have it.
+func (o Owner) Foreign(user string) bool { return user != "" && o.UserID != "" && user != o.UserID }
+
 // Conversation is what is kept of one. The store looks into nothing of it: messages belong to the agent.
 type Conversation struct {
 	Messages []json.RawMessage // oldest first
 	Draft    json.RawMessage   // what was being said when it was last noted; nil when nothing is
 	Title    string
+	Owner    Owner
 	Busy     bool // a turn is under way
+}
+
+// ConversationInfo is what lists show of a conversation. Of one that does not exist all but Key is zero.
+type ConversationInfo struct {
+	Key      Key
+	Owner    Owner
+	Title    string
+	Named    bool // Title was given by a person
+	Messages int
+	Created  time.Time // when the first message was stored
+	Active   time.Time // when messages changed last
+	Turn     time.Time // when the turn that is under way began; zero: none is
+}
+
+// ConversationQuery selects conversations of a tenant that have messages, the last used first.
+type ConversationQuery struct {
+	Tenant  string
+	Offline bool               // only those whose session is not connected
+	After   ConversationCursor // start behind this place
+	Limit   int                // at most this many; zero means 100
+}
+
+// ConversationCursor is a place in the order of conversations. The zero value is the beginning.
+type ConversationCursor struct {
+	Active  int64 // ms
+	Session string
+}
+
+// ConversationIndex finds conversations without reading them. A conversation whose time has come may leave its lists a little
+// before it is forgotten.
+type ConversationIndex interface {
+	// DescribeConversations describes the conversations of these keys, in their order.
+	DescribeConversations(ctx context.Context, keys ...Key) ([]ConversationInfo, error)
+
+	// ListConversations returns a page, and the cursor of the next one, nil on the last. A page may hold fewer than the
+	// limit, even none, and still have a next one.
+	ListConversations(ctx context.Context, q ConversationQuery) ([]ConversationInfo, *ConversationCursor, error)
+
+	// RunningConversations returns up to limit conversations of a tenant with a turn under way, the longest running first.
+	RunningConversations(ctx context.Context, tenant string, limit int) ([]ConversationInfo, error)
+
+	// ConversationsVersion returns a value that is another one whenever something else than a turn may have changed of what
+	// the methods above return. It is empty while the tenant has no conversation.
+	ConversationsVersion(ctx context.Context, tenant string) (string, error)
+
+	// NameConversation gives a conversation the title a person chose. It needs no turn, and no messages yet.
+	NameConversation(ctx context.Context, key Key, title string) error
+
+	// EraseConversation forgets all there is of a conversation, and reports whether there was anything. A turn that is under
+	// way is lost: what it writes later is refused.
+	EraseConversation(ctx context.Context, key Key) (bool, error)
 }
 
 // ConversationStore keeps conversations, so that any pod can go on with any of them. All methods are safe for
@@ -40,6 +101,8 @@ type Conversation struct {
 // Every write belongs to a turn and is fenced: it answers ErrTurnLost, and changes nothing, once the turn has ended, its lease
 // has lapsed and another began, or the store forgot it.
 type ConversationStore interface {
+	ConversationIndex
+
 	// BeginTurn takes the turn for the time of lease. It fails with CodeBusy while another holder's lease runs; the error's
 	// RetryAfter is what is left of that.
 	BeginTurn(ctx context.Context, key Key, lease time.Duration) (Turn, error)
@@ -62,8 +125,11 @@ type ConversationStore interface {
 	// TruncateMessages keeps the oldest n messages and forgets the draft.
 	TruncateMessages(ctx context.Context, t Turn, n int) error
 
-	// SetTitle names the conversation.
+	// SetTitle names the conversation, unless a person has.
 	SetTitle(ctx context.Context, t Turn, title string) error
+
+	// SetOwner says whose the conversation is, unless that is known.
+	SetOwner(ctx context.Context, t Turn, o Owner) error
 
 	// Conversation returns all there is; of an unknown conversation the zero value.
 	Conversation(ctx context.Context, key Key) (Conversation, error)

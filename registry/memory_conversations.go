@@ -22,6 +22,8 @@ type memoryConversations struct {
 	all    map[Key]*memoryConversation
 	fence  int64 // of the last turn of any of them
 	purged time.Time
+
+	changes int64 // made so far to what lists show
 }
 
 type memoryConversation struct {
@@ -29,6 +31,10 @@ type memoryConversation struct {
 	appended []json.RawMessage // what the turn appended last; nil: nothing since it began, or since a truncation
 	draft    json.RawMessage
 	title    string
+	named    bool // title is a person's
+	owner    *Owner
+	created  time.Time // of the first message
+	active   time.Time // when messages changed last
 	trail    []string
 	holder   int64     // fence of the current turn; zero once it has ended
 	until    time.Time // its lease
@@ -68,11 +74,14 @@ func (m *Memory) EndTurn(_ context.Context, t Turn) error {
 
 // AppendMessages implements ConversationStore.
 func (m *Memory) AppendMessages(_ context.Context, t Turn, messages ...json.RawMessage) (count int, err error) {
-	err = m.change(t, func(c *memoryConversation, _ time.Time) {
+	err = m.change(t, func(c *memoryConversation, now time.Time) {
 		if len(messages) == 0 || !slices.EqualFunc(c.appended, messages, sameMessage) {
 			c.appended = cloneMessages(messages)
 			c.messages = append(c.messages, c.appended...)
 			c.forgetOldest(m.opts.HistoryCap)
+			if len(messages) > 0 {
+				m.conversations.touchLocked(c, now)
+			}
 		}
 		c.draft, count = nil, len(c.messages)
 	})
@@ -90,7 +99,8 @@ func (m *Memory) SaveDraft(_ context.Context, t Turn, draft json.RawMessage) err
 
 // TruncateMessages implements ConversationStore.
 func (m *Memory) TruncateMessages(_ context.Context, t Turn, n int) error {
-	return m.change(t, func(c *memoryConversation, _ time.Time) {
+	return m.change(t, func(c *memoryConversation, now time.Time) {
+		m.conversations.touchLocked(c, now)
 		c.messages = slices.Delete(c.messages, min(max(n, 0), len(c.messages)), len(c.messages))
 		c.draft, c.appended = nil, nil
 	})
@@ -98,7 +108,22 @@ func (m *Memory) TruncateMessages(_ context.Context, t Turn, n int) error {
 
 // SetTitle implements ConversationStore.
 func (m *Memory) SetTitle(_ context.Context, t Turn, title string) error {
-	return m.change(t, func(c *memoryConversation, _ time.Time) { c.title = title })
+	return m.change(t, func(c *memoryConversation, _ time.Time) {
+		if !c.named {
+			c.title = title
+			m.conversations.changes++
+		}
+	})
+}
+
+// SetOwner implements ConversationStore.
+func (m *Memory) SetOwner(_ context.Context, t Turn, o Owner) error {
+	return m.change(t, func(c *memoryConversation, _ time.Time) {
+		if c.owner == nil {
+			c.owner = &o
+			m.conversations.changes++
+		}
+	})
 }
 
 // Conversation implements ConversationStore.
@@ -111,7 +136,8 @@ func (m *Memory) Conversation(_ context.Context, key Key) (Conversation, error) 
 		return Conversation{}, nil
 	}
 	return Conversation{
-		Messages: cloneMessages(c.messages), Draft: bytes.Clone(c.draft), Title: c.title, Busy: now.Before(c.until),
+		Messages: cloneMessages(c.messages), Draft: bytes.Clone(c.draft), Title: c.title, Owner: c.ownerOrNobody(),
+		Busy: now.Before(c.until),
 	}, nil
 }
 
@@ -205,8 +231,13 @@ func (m *Memory) purgeConversations() {
 }
 
 func (m *Memory) purgeConversationsLocked(now time.Time) {
-	m.conversations.purged = now
-	maps.DeleteFunc(m.conversations.all, func(_ Key, c *memoryConversation) bool { return !now.Before(c.expires) })
+	s := &m.conversations
+	s.purged = now
+	before := len(s.all)
+	maps.DeleteFunc(s.all, func(_ Key, c *memoryConversation) bool { return !now.Before(c.expires) })
+	if len(s.all) < before {
+		s.changes++
+	}
 }
 
 // forgetOldest removes messages until there are no more than limit, and no more bytes than MaxHistoryBytes.

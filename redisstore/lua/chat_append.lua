@@ -25,6 +25,9 @@ while count > tonumber(ARGV[3]) or (count > 1 and bytes > tonumber(ARGV[4])) do
   count = count - 1
 end
 redis.call('HSET', KEYS[2], 'appended', last)
+if #ARGV > 5 then
+  changed()
+end
 redis.call('DEL', KEYS[3])
 keep()
 return count

@@ -5,7 +5,9 @@
 --
 -- Fields of the meta hash: 'fence' of the last turn that was given, 'holder' the fence of the current one (absent once it
 -- has ended), 'until' the end of its lease in ms of Redis time, 'title', 'bytes' of all messages, 'appended'
--- the fence of a turn and the digest of what it appended last (absent after a truncation).
+-- the fence of a turn and the digest of what it appended last (absent after a truncation), 'created' when the first message
+-- came and 'active' when messages changed last, both in ms, 'named' 1 when the title is a person's, 'owned' 1 when 'user' and
+-- 'device' say whose it is.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) -- ms
@@ -37,6 +39,13 @@ end
 -- grow adds to the bytes of all messages, and returns them.
 local function grow(bytes)
   return redis.call('HINCRBY', KEYS[2], 'bytes', string.format('%d', bytes))
+end
+
+-- changed notes that messages changed.
+local function changed()
+  local at = string.format('%.0f', now)
+  redis.call('HSETNX', KEYS[2], 'created', at)
+  redis.call('HSET', KEYS[2], 'active', at)
 end
 
 -- keep gives all that is known of the conversation one more TTL, but not less than the turn has: a lease must not be

@@ -15,6 +15,7 @@ else
 end
 grow(-removed)
 redis.call('HDEL', KEYS[2], 'appended')
+changed()
 redis.call('DEL', KEYS[3])
 keep()
 return 1

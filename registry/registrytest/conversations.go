@@ -15,7 +15,7 @@ import (
 // instant is a lease that lapses before anybody looks twice.
 const instant = time.Millisecond
 
-var conversationTests = slices.Concat(turnTests, messageTests, trailTests)
+var conversationTests = slices.Concat(turnTests, messageTests, trailTests, conversationIndexTests)
 
 var messageTests = []subtest{
 	{name: "of an unknown conversation there is nothing", run: func(f *fixture) {

@@ -83,6 +83,7 @@ func (f *fixture) refused(what string, t registry.Turn) {
 		"no draft": f.store.SaveDraft(f.ctx, t, nil),
 		"truncate": f.store.TruncateMessages(f.ctx, t, 0),
 		"title":    f.store.SetTitle(f.ctx, t, "stale"),
+		"owner":    f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "stale"}),
 		"renew":    f.store.RenewTurn(f.ctx, t, time.Hour),
 		"end":      f.store.EndTurn(f.ctx, t),
 	} {

@@ -1,0 +1,14 @@
+-- Describes a conversation.
+--
+-- KEYS 1 messages (list), 2 meta (hash), 3 draft (string), 4 trail (list)
+-- ARGV 1 TTL in ms
+-- Returns {how many messages, title, named, created, active, user, device, fence of the turn under way}, empty where unknown.
+
+local meta = redis.call('HMGET', KEYS[2], 'title', 'named', 'created', 'active', 'user', 'device', 'holder')
+for i = 1, 7 do
+  meta[i] = meta[i] or ''
+end
+if left() <= 0 then
+  meta[7] = ''
+end
+return {redis.call('LLEN', KEYS[1]), unpack(meta)}

@@ -1,0 +1,172 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DescribeConversations implements ConversationIndex.
+func (m *Memory) DescribeConversations(_ context.Context, keys ...Key) ([]ConversationInfo, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	infos := make([]ConversationInfo, len(keys))
+	for i, key := range keys {
+		infos[i] = ConversationInfo{Key: key}
+		if c := m.conversationLocked(key, now); c != nil {
+			infos[i] = c.info(key, now)
+		}
+	}
+	return infos, nil
+}
+
+// ListConversations implements ConversationIndex. It looks at all conversations, and keeps few of them at a time.
+func (m *Memory) ListConversations(_ context.Context, q ConversationQuery) ([]ConversationInfo, *ConversationCursor, error) {
+	limit := q.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	found := m.newestConversations(q, limit+1)
+	var next *ConversationCursor
+	if len(found) > limit {
+		found = found[:limit]
+		at := cursorOf(found[limit-1])
+		next = &at
+	}
+	if !q.Offline {
+		return found, next, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(found, func(c ConversationInfo) bool {
+		stored := m.liveLocked(c.Key)
+		return stored != nil && m.podLiveLocked(stored.session.Pod)
+	}), next, nil
+}
+
+// newestConversations returns up to limit conversations that come behind the cursor of a query.
+func (m *Memory) newestConversations(q ConversationQuery, limit int) []ConversationInfo {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	var found []ConversationInfo
+	for key, c := range m.conversations.all {
+		if key.Tenant != q.Tenant || len(c.messages) == 0 || !now.Before(c.expires) {
+			continue
+		}
+		info := c.info(key, now)
+		if q.After != (ConversationCursor{}) && compareConversations(cursorOf(info), q.After) <= 0 {
+			continue
+		}
+		if found = append(found, info); len(found) >= 4*limit {
+			found = newestOf(found, limit)
+		}
+	}
+	return newestOf(found, limit)
+}
+
+func newestOf(infos []ConversationInfo, limit int) []ConversationInfo {
+	slices.SortFunc(infos, func(a, b ConversationInfo) int { return compareConversations(cursorOf(a), cursorOf(b)) })
+	return infos[:min(limit, len(infos))]
+}
+
+// compareConversations orders the last used first.
+func compareConversations(a, b ConversationCursor) int {
+	return cmp.Or(cmp.Compare(b.Active, a.Active), strings.Compare(b.Session, a.Session))
+}
+
+func cursorOf(c ConversationInfo) ConversationCursor {
+	return ConversationCursor{Active: c.Active.UnixMilli(), Session: c.Key.Session}
+}
+
+// RunningConversations implements ConversationIndex.
+func (m *Memory) RunningConversations(_ context.Context, tenant string, limit int) ([]ConversationInfo, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	var running []ConversationInfo
+	for key, c := range m.conversations.all {
+		if key.Tenant == tenant && now.Before(c.until) && len(c.messages) > 0 {
+			running = append(running, c.info(key, now))
+		}
+	}
+	slices.SortFunc(running, func(a, b ConversationInfo) int { return a.Turn.Compare(b.Turn) })
+	return running[:min(limit, len(running))], nil
+}
+
+// ConversationsVersion implements ConversationIndex. Conversations that expire count as a change when they are removed.
+func (m *Memory) ConversationsVersion(_ context.Context, tenant string) (string, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	for key := range m.conversations.all {
+		if key.Tenant == tenant {
+			return fmt.Sprintf("%s %d", m.boot, m.conversations.changes), nil
+		}
+	}
+	return "", nil
+}
+
+// NameConversation implements ConversationIndex.
+func (m *Memory) NameConversation(_ context.Context, key Key, title string) error {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	c, err := m.openLocked(key, now)
+	if err != nil {
+		return err
+	}
+	c.title, c.named = title, true
+	m.conversations.changes++
+	m.keepLocked(c, now)
+	return nil
+}
+
+// EraseConversation implements ConversationIndex.
+func (m *Memory) EraseConversation(_ context.Context, key Key) (bool, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	c := m.conversationLocked(key, m.opts.Now())
+	delete(m.conversations.all, key)
+	m.conversations.changes++
+	return c != nil, nil
+}
+
+// touchLocked notes that messages changed.
+func (s *memoryConversations) touchLocked(c *memoryConversation, now time.Time) {
+	if c.created.IsZero() {
+		c.created = now
+	}
+	c.active = now
+	s.changes++
+}
+
+// info describes a conversation, with times as exact as a shared store keeps them.
+func (c *memoryConversation) info(key Key, now time.Time) ConversationInfo {
+	info := ConversationInfo{
+		Key: key, Owner: c.ownerOrNobody(), Title: c.title, Named: c.named, Messages: len(c.messages),
+		Created: inMillis(c.created), Active: inMillis(c.active),
+	}
+	if now.Before(c.until) {
+		info.Turn = time.UnixMicro(c.holder).UTC()
+	}
+	return info
+}
+
+func (c *memoryConversation) ownerOrNobody() Owner {
+	if c.owner == nil {
+		return Owner{}
+	}
+	return *c.owner
+}
+
+// inMillis returns a time in whole milliseconds; the zero time stays what it is.
+func inMillis(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Truncate(time.Millisecond)
+}
