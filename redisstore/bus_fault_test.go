@@ -96,6 +96,40 @@ func TestWithoutTheProbeADeafSubscriptionStaysDeaf(t *testing.T) {
 	}
 }
 
+// TestASubscriptionAtADetachedReplicaIsNoticed: the subscription has come to a server that was a replica and is none any
+// more. Its connection is well and answers pings, and nothing that is published arrives there.
+func TestASubscriptionAtADetachedReplicaIsNoticed(t *testing.T) {
+	master := redistest.Start(t)
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	replica := redistest.Start(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
+	p := newProxy(t, master.Addr())
+	ear := newEar()
+	b := listen(t, dial(t, Options{URL: p.url(), ProbeInterval: 100 * time.Millisecond}), "b", ear)
+	sender := dial(t, Options{URL: master.URL()}).Bus()
+	run := func(s *redistest.Server, args ...string) string {
+		out, err := s.Command(args...)
+		if err != nil || strings.HasPrefix(out, "ERR") {
+			t.Fatalf("%v: %s, %v", args, out, err)
+		}
+		return out
+	}
+	run(replica, "replicaof", "no", "one")
+	p.lead(replica.Addr())
+	run(master, "client", "kill", "type", "pubsub")
+	eventually(t, "the subscription is at the replica", func() bool {
+		return strings.Contains(run(replica, "client", "list", "type", "pubsub"), "id=")
+	})
+	eventually(t, "the bus notices", func() bool { return b.Healthy() != nil })
+	p.lead(master.Addr())
+	eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	if err := sender.Send(context.Background(), "b", call1("after")); err != nil {
+		t.Fatal(err)
+	}
+	if got := heard(t, ear.envelopes).CallID; got != "after" {
+		t.Errorf("heard %s", got)
+	}
+}
+
 func TestProbesKeepAQuietBusHealthy(t *testing.T) {
 	b := listen(t, dial(t, Options{URL: redistest.Single(t), ProbeInterval: 300 * time.Millisecond}), "b", newEar())
 	quiet := time.Now()

@@ -11,11 +11,11 @@ import (
 // passes through them, as a firewall that forgot about them would; new connections work.
 type proxy struct {
 	listener net.Listener
-	server   string
 	done     sync.WaitGroup
 
-	mu    sync.Mutex
-	links []*link
+	mu     sync.Mutex
+	server string // of connections that are still to come
+	links  []*link
 }
 
 type link struct {
@@ -53,13 +53,26 @@ func (p *proxy) mute() {
 	}
 }
 
+// lead takes connections that are still to come to another server.
+func (p *proxy) lead(server string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.server = server
+}
+
+func (p *proxy) target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.server
+}
+
 func (p *proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.server)
+		server, err := net.Dial("tcp", p.target())
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -197,6 +199,51 @@ func TestCloseCutsWhoDoesNotAnswerTheCloseFrame(t *testing.T) {
 	if took := time.Since(begin); took > 4*time.Second {
 		t.Fatalf("took %v", took)
 	}
+}
+
+// TestUnansweredCloseFrame: a session is ended, and its peer takes the close frame without answering it. The gateway
+// does not wait for it: the connection ends, and what the peer sends meanwhile changes nothing.
+func TestUnansweredCloseFrame(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	d := g.connectWithTools("rude", "echo")
+	d.conn.SetCloseHandler(func(int, string) error { return nil }) // gorilla would answer
+	must(t, g.pod.Presence.Kick(context.Background(), g.session("rude").Session()))
+	raw := d.conn.NetConn()
+	_, err := raw.Write([]byte("\x81\x80\x00\x00\x00\x00")) // an empty text frame, as if nothing had been said
+	must(t, err)
+	g.waitReleased()
+	must(t, raw.SetReadDeadline(deadline()))
+	if _, err := io.Copy(io.Discard, raw); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("the connection stays open")
+	}
+	g.connect("another").alive()
+}
+
+// TestJunkInCloseFrames: close frames of peers with codes and reasons that RFC 6455 forbids are answered with 1002 (a
+// protocol error; 7.4, 5.5.1), end that connection and no other.
+func TestJunkInCloseFrames(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	for name, payload := range map[string]string{
+		"code 999":        "\x03\xe7",
+		"code 1005":       "\x03\xed",
+		"code 1006":       "\x03\xee",
+		"code 5000":       "\x13\x88",
+		"reason not UTF8": "\x03\xe8\xff\xfe",
+	} {
+		d := g.connect("junk")
+		frame := append([]byte{0x88, 0x80 | byte(len(payload)), 0, 0, 0, 0}, payload...) // masked with zeros
+		_, err := d.conn.NetConn().Write(frame)
+		must(t, err)
+		must(t, d.conn.SetReadDeadline(deadline()))
+		var closed *websocket.CloseError
+		if _, _, err := d.conn.ReadMessage(); !errors.As(err, &closed) || closed.Code != websocket.CloseProtocolError {
+			t.Errorf("%s: %v, want close code 1002", name, err)
+		}
+		g.waitReleased()
+	}
+	g.connect("another").alive()
 }
 
 func TestCloseWithinItsContext(t *testing.T) {
