@@ -58,15 +58,23 @@ func (b *batcher[T]) submit(item T, inline bool) bool {
 		return true
 	}
 	b.mu.Unlock()
-	b.flush([]T{item})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.queue) > 0 {
-		go b.drain() // the caller has what it came for
-	} else {
-		b.stopLocked()
-	}
+	b.flushInline(item)
 	return true
+}
+
+// flushInline flushes one item in the goroutine of its submitter, and leaves what was queued meanwhile to another. So it does
+// if flush panics: whoever recovers from that must not have stopped the sending for ever.
+func (b *batcher[T]) flushInline(item T) {
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.queue) > 0 {
+			go b.drain() // the caller has what it came for
+		} else {
+			b.stopLocked()
+		}
+	}()
+	b.flush([]T{item})
 }
 
 // requeue queues an item that a flush did not get rid of. Unlike submit it does so while close waits for the queue, but

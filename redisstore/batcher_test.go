@@ -43,6 +43,45 @@ func TestBatcherFlushesALonelyItemInline(t *testing.T) {
 	}
 }
 
+// A panic in a flush costs its submitter, who may be a request that is recovered, and nobody else.
+func TestBatcherGoesOnAfterAPanic(t *testing.T) {
+	flushed := make(chan int, 10)
+	b := &batcher[*int]{size: func(*int) int { return 1 }, limits: wide}
+	b.flush = func(batch []*int) {
+		for _, i := range batch {
+			if *i == 13 {
+				b.submit(item(1), true) // queued behind it
+				panic("thirteen")
+			}
+			flushed <- *i
+		}
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the submitter did not get its panic")
+			}
+		}()
+		b.submit(item(13), true)
+	}()
+	b.submit(item(2), true)
+	for _, want := range []int{1, 2} {
+		select {
+		case got := <-flushed:
+			if got != want {
+				t.Errorf("flushed %d, want %d", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d never left", want)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if left := b.close(ctx); len(left) != 0 {
+		t.Errorf("%d left", len(left))
+	}
+}
+
 func TestBatcherSendsWhatQueuesTogether(t *testing.T) {
 	g := newGate()
 	b := g.batcher(wide)

@@ -175,14 +175,19 @@ func (r *recorder) flush() (more bool, failure error) {
 	for i := range batch.records {
 		batch.records[i].digest()
 	}
-	for what, err := range map[string]error{
-		"records": r.calls.KeepCalls(ctx, batch.records), "events": r.calls.AppendCallEvents(ctx, batch.events),
-		"activity": r.activities.AppendActivity(ctx, batch.activities),
+	for _, part := range []struct {
+		what  string
+		lines int
+		err   error
+	}{
+		{"records", len(batch.records), r.calls.KeepCalls(ctx, batch.records)},
+		{"events", len(batch.events), r.calls.AppendCallEvents(ctx, batch.events)},
+		{"activity", len(batch.activities), r.activities.AppendActivity(ctx, batch.activities)},
 	} {
-		if err != nil {
-			r.dropped.Add(1)
-			r.log.Warn("not recorded", "what", what, "error", err)
-			failure = err
+		if part.err != nil {
+			r.dropped.Add(int64(part.lines))
+			r.log.Warn("not recorded", "what", part.what, "lines", part.lines, "error", part.err)
+			failure = part.err
 		}
 	}
 	return true, failure

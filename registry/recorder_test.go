@@ -132,3 +132,34 @@ func TestAWrittenBatchHoldsNothing(t *testing.T) {
 		t.Errorf("%d empty batches are kept", n)
 	}
 }
+
+// brokenFeed is a store that takes events, but neither records nor activity.
+type brokenFeed struct{ *Memory }
+
+func (brokenFeed) AppendActivity(context.Context, []Activity) error {
+	return StoreUnavailable("append", context.DeadlineExceeded)
+}
+
+func (brokenFeed) KeepCalls(context.Context, []Record) error {
+	return StoreUnavailable("keep", context.DeadlineExceeded)
+}
+
+// What a store does not take is counted line by line, not batch by batch.
+func TestLostLinesAreCounted(t *testing.T) {
+	pod, err := NewPod(PodConfig{Store: brokenFeed{NewMemory(MemoryOptions{})}, Bus: &MemoryBus{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		pod.rec.activity(Activity{Tenant: "t", Type: ActivityUpdated})
+	}
+	for range 3 {
+		pod.rec.keep(NewRecord(NewCallID(), "t", "tool", nil)) // which also adds an event
+	}
+	if more, err := pod.rec.flush(); !more || err == nil {
+		t.Fatalf("flushed: %v, %v", more, err)
+	}
+	if lost := pod.rec.dropped.Load(); lost != 10 {
+		t.Errorf("%d lines counted as lost, want 10", lost)
+	}
+}
