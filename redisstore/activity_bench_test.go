@@ -32,6 +32,9 @@ func BenchmarkAppendActivity(b *testing.B) {
 		batch[i] = benchActivity()
 	}
 	write := func(n int) {
+		for i := range n {
+			batch[i].Call.CallID = registry.NewCallID()
+		}
 		if err := s.AppendActivity(ctx, batch[:n]); err != nil {
 			b.Fatal(err)
 		}

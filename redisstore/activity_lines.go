@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"hash/fnv"
 	"sync"
 
 	"github.com/farhand/farhand/registry"
@@ -29,7 +30,14 @@ func (l *lineBuffers) put(buf *[]byte) {
 	}
 }
 
-// AppendActivity implements registry.ActivityStore. The first entries of a feed are appended by a script, which sees to it
+// feedLines are the lines to be added to the feed of one tenant.
+type feedLines struct {
+	texts []any
+	marks []string // of the calls they tell the end of, empty for other lines
+	bytes int
+}
+
+// AppendActivity implements registry.ActivityStore. The first lines of a feed are appended by a script, which sees to it
 // that the stream expires; a busy pod's many others follow as plain commands, for which Redis needs two thirds of the time
 // (it hashes every byte a script is given), and only to a stream that is there.
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
@@ -40,45 +48,38 @@ func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) err
 		return registry.AsError(err)
 	}
 	head, rest, more := s.conn.batch(), s.conn.batch(), make(map[string][]*call)
-	for tenant, texts := range feeds {
-		key, n := activityKey(tenant), min(feedHead, len(texts))
-		appendTo(head, []string{key}, s.activityTTL, s.activities, texts[:n])
-		if n < len(texts) {
-			more[tenant] = s.appendRest(rest, key, texts[n:])
+	for tenant, feed := range feeds {
+		n := min(feedHead, len(feed.texts))
+		s.appendLines(head, tenant, feed.bytes, feed.texts[:n], feed.marks[:n])
+		if n < len(feed.texts) {
+			more[tenant] = appendRest(rest, activityKey(tenant), feed.texts[n:])
 		}
 	}
 	err = head.run(ctx)
 	if err == nil && len(more) > 0 {
 		if err = rest.run(ctx); err == nil {
-			err = s.appendRefused(ctx, feeds, more)
+			err = s.finishRest(ctx, feeds, more)
 		}
 	}
 	return unavailable("append activity", err)
 }
 
-// appendRefused appends with the script what had no stream any more to be appended to: Redis was emptied in between.
-func (s *Store) appendRefused(ctx context.Context, feeds map[string][]any, appended map[string][]*call) error {
-	b, refused := s.conn.batch(), false
-	for tenant, calls := range appended {
-		var again []any
-		for i, c := range calls {
-			if c.cmd.Val() == nil {
-				again = append(again, feeds[tenant][feedHead+i])
-			}
+// appendLines adds lines, their bytes and their calls to a feed, a bounded number at a time.
+func (s *Store) appendLines(b *batch, tenant string, bytes int, texts []any, marks []string) {
+	for start := 0; start == 0 || start < len(texts); start += appendChunk {
+		end := min(start+appendChunk, len(texts))
+		args := make([]any, 0, 4+2*(end-start))
+		args = append(args, s.activityTTL, s.activities, s.feedBytes, bytes)
+		for i := start; i < end; i++ {
+			args = append(args, texts[i], marks[i])
 		}
-		if len(again) > 0 {
-			refused = true
-			appendTo(b, []string{activityKey(tenant)}, s.activityTTL, s.activities, again)
-		}
+		b.eval(scriptFeed, feedKeys(tenant), args...)
+		bytes = 0 // they are counted
 	}
-	if !refused {
-		return nil
-	}
-	return b.run(ctx)
 }
 
-// appendRest appends entries to a feed that has just been written to. A stream that is gone answers with nothing.
-func (s *Store) appendRest(b *batch, key string, texts []any) []*call {
+// appendRest adds lines to a feed that has just been written to. A stream that is gone answers with nothing.
+func appendRest(b *batch, key string, texts []any) []*call {
 	calls := make([]*call, len(texts))
 	command := []any{"XADD", key, "NOMKSTREAM", "*", streamField, nil}
 	args := make([]any, 0, len(texts)*len(command)) // of all of them
@@ -87,28 +88,66 @@ func (s *Store) appendRest(b *batch, key string, texts []any) []*call {
 		args[len(args)-1] = text
 		calls[i] = b.do(args[len(args)-len(command) : len(args) : len(args)]...)
 	}
-	b.do("XTRIM", key, "MAXLEN", "~", s.activities)
 	return calls
 }
 
+// finishRest adds to the index what appendRest has appended, has the feed trimmed, and appends with the script what had no
+// stream any more to be appended to: Redis was emptied in between.
+func (s *Store) finishRest(ctx context.Context, feeds map[string]*feedLines, appended map[string][]*call) error {
+	b := s.conn.batch()
+	for tenant, calls := range appended {
+		feed, index := feeds[tenant], []any{"HSET", feedIndex(tenant)}
+		var texts []any
+		var marks []string
+		for i, c := range calls {
+			id, ok := c.text()
+			switch mark := feed.marks[feedHead+i]; {
+			case !ok:
+				texts, marks = append(texts, feed.texts[feedHead+i]), append(marks, mark)
+			case mark != "":
+				index = append(index, mark, id)
+			}
+		}
+		if len(index) > 2 {
+			b.do(index...)
+		}
+		b.then()
+		s.appendLines(b, tenant, 0, texts, marks)
+	}
+	return b.run(ctx)
+}
+
+// callMark is what a call is known by in the index of a feed. The line it leads to says which call it is of.
+func callMark(callID string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(callID)) // never fails
+	return string(h.Sum(nil))
+}
+
 // encodeFeeds writes lines into the buffer and returns them by tenant, in order.
-func encodeFeeds(buf *[]byte, all []registry.Activity) (map[string][]any, error) {
+func encodeFeeds(buf *[]byte, all []registry.Activity) (map[string]*feedLines, error) {
 	counts := make(map[string]int)
 	for i := range all {
 		counts[all[i].Tenant]++
 	}
-	feeds := make(map[string][]any, len(counts))
+	feeds := make(map[string]*feedLines, len(counts))
 	for i := range all {
 		start := len(*buf)
 		var err error
 		if *buf, err = appendActivity(*buf, &all[i]); err != nil {
 			return nil, err
 		}
-		tenant := all[i].Tenant
-		if feeds[tenant] == nil {
-			feeds[tenant] = make([]any, 0, counts[tenant])
+		line, feed := (*buf)[start:], feeds[all[i].Tenant]
+		if feed == nil {
+			n := counts[all[i].Tenant]
+			feed = &feedLines{texts: make([]any, 0, n), marks: make([]string, 0, n)}
+			feeds[all[i].Tenant] = feed
 		}
-		feeds[tenant] = append(feeds[tenant], (*buf)[start:])
+		mark := ""
+		if a := &all[i]; a.Type == registry.ActivityCall && a.Call != nil {
+			mark = callMark(a.Call.CallID)
+		}
+		feed.texts, feed.marks, feed.bytes = append(feed.texts, line), append(feed.marks, mark), feed.bytes+len(line)
 	}
 	return feeds, nil
 }

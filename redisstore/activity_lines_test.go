@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -103,4 +104,121 @@ func TestServerEmptiedWithinABatchOfActivity(t *testing.T) {
 	if left := must[time.Duration](t)(s.conn.client.PTTL(ctx, activityKey(tenant)).Result()); left <= 0 {
 		t.Error("the feed has no expiry")
 	}
+}
+
+// A line that cannot be read, of another release or another program, hides neither what is before nor what is behind it.
+func TestUnreadableLinesOfAFeed(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	add := func(reason string) {
+		t.Helper()
+		if err := s.AppendActivity(ctx, []registry.Activity{{Tenant: tenant, Type: registry.ActivityUpdated, Reason: reason}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil := func(key string, n int) {
+		t.Helper()
+		for range n {
+			if err := s.conn.client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{streamField, "{"}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add("first")
+	spoil(activityKey(tenant), 25) // more than a page
+	add("second")
+	first := must[[]registry.Activity](t)(s.ReadActivity(ctx, tenant, "", 10, 0))
+	if len(first) != 1 || first[0].Reason != "first" {
+		t.Fatalf("the first page is %+v", first)
+	}
+	if next := must[[]registry.Activity](t)(s.ReadActivity(ctx, tenant, first[0].ID, 10, 0)); len(next) != 1 || next[0].Reason != "second" {
+		t.Errorf("behind the unreadable lines stands %+v", next)
+	}
+	last := must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, "", 10))
+	if len(last) != 1 || last[0].Reason != "second" {
+		t.Fatalf("the last page is %+v", last)
+	}
+	if before := must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, last[0].ID, 10)); len(before) != 1 || before[0].Reason != "first" {
+		t.Errorf("before the unreadable lines stands %+v", before)
+	}
+
+	// Who waits behind them does not ask again and again.
+	spoil(activityKey(tenant), 3)
+	before := commandsOf(t, s)
+	if got := must[[]registry.Activity](t)(s.ReadActivity(ctx, tenant, last[0].ID, 10, 300*time.Millisecond)); len(got) != 0 {
+		t.Errorf("read %+v", got)
+	}
+	if asked := commandsOf(t, s) - before; asked > 20 {
+		t.Errorf("%d commands to wait once", asked)
+	}
+
+	if err := s.AppendCallEvents(ctx, []registry.CallEvent{{Tenant: tenant, CallID: "c1", Type: registry.CallEventState}}); err != nil {
+		t.Fatal(err)
+	}
+	spoil(callEventsKey(tenant, "c1"), 1)
+	if events := must[[]registry.CallEvent](t)(s.CallEvents(ctx, tenant, "c1", "")); len(events) != 1 {
+		t.Errorf("%d events", len(events))
+	}
+}
+
+// commandsOf returns how many commands the server has run.
+func commandsOf(t testing.TB, s *Store) int64 {
+	t.Helper()
+	for line := range strings.Lines(must[string](t)(s.conn.client.Info(context.Background(), "stats").Result())) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "total_commands_processed:"); ok {
+			return must[int64](t)(strconv.ParseInt(n, 10, 64))
+		}
+	}
+	t.Fatal("the server does not count its commands")
+	return 0
+}
+
+// Whether a call is in the feed or not, finding that out reads a line at most.
+func TestFindingACallIsCheap(t *testing.T) {
+	s, ctx := storeOn(t, Options{}), context.Background()
+	var batch []registry.Activity
+	for range 5000 {
+		batch = append(batch, benchActivity())
+	}
+	if err := s.AppendActivity(ctx, batch); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.conn.client.ConfigResetStat(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range batch[:100] {
+		if r, err := s.FindCall(ctx, tenant, a.Call.CallID); err != nil || r.CallID != a.Call.CallID {
+			t.Fatalf("found %+v, %v", r, err)
+		}
+		if _, err := s.FindCall(ctx, tenant, registry.NewCallID()); !registry.IsCallNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+	if n := commandsOf(t, s); n > 100*(3+2)+5 {
+		t.Errorf("%d commands for 100 hits and 100 misses", n)
+	}
+}
+
+func BenchmarkFindCall(b *testing.B) {
+	s, ctx := storeOn(b, Options{}), context.Background()
+	var batch []registry.Activity
+	for range 10_000 {
+		batch = append(batch, benchActivity())
+	}
+	if err := s.AppendActivity(ctx, batch); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("hit", func(b *testing.B) {
+		for i := range b.N {
+			if _, err := s.FindCall(ctx, tenant, batch[i*37%len(batch)].Call.CallID); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("miss", func(b *testing.B) {
+		for range b.N {
+			if _, err := s.FindCall(ctx, tenant, registry.NewCallID()); !registry.IsCallNotFound(err) {
+				b.Fatal(err)
+			}
+		}
+	})
 }

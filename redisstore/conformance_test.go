@@ -23,7 +23,7 @@ func opener(url string) registrytest.Open {
 	return func(t *testing.T, o registrytest.Options) (registry.Store, func() registry.Bus) {
 		conn, err := redisstore.Dial(context.Background(), redisstore.Options{
 			URL: url, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
-			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap,
+			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap, ActivityBytes: o.ActivityBytes,
 			HistoryTTL: o.HistoryTTL, HistoryCap: o.HistoryCap,
 		})
 		if err != nil {

@@ -35,7 +35,8 @@ type Options struct {
 	Retention      time.Duration // life of a call's record after its last change; default 15 min
 	IdempotencyTTL time.Duration // life of idempotency keys; default 24 h
 	ActivityTTL    time.Duration // life of a feed nothing is added to; default 24 h
-	ActivityCap    int           // entries kept in the feed of a tenant, roughly; default 10,000
+	ActivityCap    int           // lines kept in the feed of a tenant, roughly; default 10,000
+	ActivityBytes  int           // bytes of those lines, roughly; default 16 MiB
 	HistoryTTL     time.Duration // life of a conversation after its last change; default 24 h
 	HistoryCap     int           // messages kept of a conversation; default 1,000
 }
@@ -61,6 +62,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.ActivityCap <= 0 {
 		o.ActivityCap = registry.DefaultActivityCap
+	}
+	if o.ActivityBytes <= 0 {
+		o.ActivityBytes = registry.DefaultActivityBytes
 	}
 	if o.HistoryTTL <= 0 {
 		o.HistoryTTL = registry.DefaultHistoryTTL

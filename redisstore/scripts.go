@@ -35,6 +35,7 @@ var (
 	scriptBury     = mustScript("bury")
 	scriptPush     = mustScript("push")
 	scriptAppend   = mustScript("append")
+	scriptFeed     = mustScript("feed_append")
 	scriptSetIf    = mustScript("set_if")
 	scriptDelIf    = mustScript("del_if")
 
@@ -67,7 +68,7 @@ func allScripts() []*script {
 	return []*script{
 		scriptClaim, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
-		scriptAppend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
+		scriptAppend, scriptFeed, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
 		scriptChatTitle, scriptChatTrail, scriptChatRead, scriptChatOwner, scriptChatName, scriptChatErase, scriptChatInfo,
 		scriptChatsTouch, scriptChatsForget, scriptChatsVersion, scriptChatsPrune,

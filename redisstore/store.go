@@ -23,7 +23,8 @@ type Store struct {
 	idemTTL    int64
 
 	activityTTL int64
-	activities  int // entries of a feed
+	activities  int // lines of a feed
+	feedBytes   int // of all its lines, about
 	lines       lineBuffers
 
 	historyTTL int64
@@ -55,6 +56,7 @@ func (c *Conn) Store() *Store {
 		// lapsed leases every tenth, to clean up.
 		lease:     max(1, millis(c.opts.PodLease)*4/5),
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
+		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
 		specs: newCache[registry.ToolSpec](cacheBytes), sets: newCache[toolSet](cacheBytes),
 		scrub: throttle{every: scrubInterval},

@@ -16,7 +16,7 @@ const (
 	streamField   = "d"         // the one field of every entry, JSON
 	maxCallEvents = 2048        // kept of one call, roughly
 	appendChunk   = 100         // entries appended by one script: it holds up the server
-	feedHead      = 16          // entries of a batch appended to a feed by a script
+	feedHead      = 16          // lines of a batch appended to a feed by a script
 	followBlock   = time.Second // how long one read waits: it cannot be called off
 )
 
@@ -59,12 +59,12 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string) ([
 	if err := b.run(ctx); err != nil {
 		return nil, unavailable("read call events", err)
 	}
-	events, err := parseEntries(c, func(text []byte, id string) (registry.CallEvent, error) {
+	events, _ := parseEntries(s, c, func(text []byte, id string) (registry.CallEvent, error) {
 		e := registry.CallEvent{ID: id, Tenant: tenant}
 		err := json.Unmarshal(text, &e)
 		return e, err
 	})
-	return events, unavailable("read call events", err)
+	return events, nil
 }
 
 // ReadActivity implements registry.ActivityStore. It returns up to a second after ctx has ended.
@@ -76,7 +76,10 @@ func (s *Store) ReadActivity(
 		return nil, err
 	}
 	for deadline := time.Now().Add(wait); ; {
-		found, err := s.activity(ctx, tenant, limit, "XRANGE", start, "+")
+		found, last, err := s.activity(ctx, tenant, limit, "XRANGE", start, "+")
+		if last != "" { // unreadable as what is behind may be, it is not waited for again
+			after, start = last, "("+last
+		}
 		left := time.Until(deadline)
 		if err != nil || len(found) > 0 || left <= 0 {
 			return found, err
@@ -93,22 +96,57 @@ func (s *Store) LastActivity(ctx context.Context, tenant, before string, limit i
 	if err != nil {
 		return nil, err
 	}
-	return s.activity(ctx, tenant, limit, "XREVRANGE", end, "-")
+	found, _, err := s.activity(ctx, tenant, limit, "XREVRANGE", end, "-")
+	return found, err
 }
 
-// activity reads a page of a feed.
+// FindCall implements registry.ActivityStore.
+func (s *Store) FindCall(ctx context.Context, tenant, callID string) (registry.Record, error) {
+	keys, mark := feedKeys(tenant), callMark(callID)
+	b := s.conn.batch()
+	places := []*call{b.do("HGET", keys[2], mark), b.do("HGET", keys[3], mark)}
+	if err := b.run(ctx); err != nil {
+		return registry.Record{}, unavailable("find call", err)
+	}
+	for _, place := range places {
+		id, ok := place.text()
+		if !ok {
+			continue
+		}
+		found, _, err := s.activity(ctx, tenant, 1, "XRANGE", id, id)
+		if err != nil {
+			return registry.Record{}, err
+		}
+		if len(found) == 1 && found[0].Call != nil && found[0].Call.CallID == callID {
+			return *found[0].Call, nil
+		}
+	}
+	return registry.Record{}, registry.ErrNoCall
+}
+
+// activity reads a page of a feed, and returns the id of the last line it has looked at, empty if there was none. Lines that
+// cannot be read are left out; a page of nothing else is no end of the feed.
 func (s *Store) activity(
 	ctx context.Context, tenant string, limit int, command, from, to string,
-) ([]registry.Activity, error) {
-	b := s.conn.batch()
-	c := b.do(command, activityKey(tenant), from, to, "COUNT", pageSize(limit))
-	if err := b.run(ctx); err != nil {
-		return nil, unavailable("read activity", err)
+) (found []registry.Activity, last string, err error) {
+	for {
+		b := s.conn.batch()
+		c := b.do(command, activityKey(tenant), from, to, "COUNT", pageSize(limit))
+		if err := b.run(ctx); err != nil {
+			return nil, "", unavailable("read activity", err)
+		}
+		var end string
+		found, end = parseEntries(s, c, func(text []byte, id string) (registry.Activity, error) {
+			return parseActivity(text, id, tenant)
+		})
+		if end != "" {
+			last = end
+		}
+		if len(found) > 0 || end == "" || from == to {
+			return found, last, nil
+		}
+		from = "(" + end
 	}
-	found, err := parseEntries(c, func(text []byte, id string) (registry.Activity, error) {
-		return parseActivity(text, id, tenant)
-	})
-	return found, unavailable("read activity", err)
 }
 
 // beyond returns the bound of a range that excludes the entry with that id; all when there is none.
@@ -122,22 +160,30 @@ func beyond(id, all string) (string, error) {
 	return "(" + id, nil
 }
 
-// parseEntries reads a range of a stream; parse reads the text of one entry.
-func parseEntries[T any](c *call, parse func(text []byte, id string) (T, error)) ([]T, error) {
+// parseEntries reads a range of a stream, and returns the id of its last entry; parse reads the text of one entry. Entries that
+// cannot be read are left out: one of them must not hide all others. They come from another release, or another program.
+func parseEntries[T any](s *Store, c *call, parse func(text []byte, id string) (T, error)) (entries []T, last string) {
 	list := c.list()
-	entries := make([]T, len(list))
-	for i, raw := range list {
+	entries = make([]T, 0, len(list))
+	var failure error
+	for _, raw := range list {
 		entry, _ := raw.([]any)
 		if len(entry) != 2 {
-			return nil, errShape(c)
+			failure = errShape(c)
+			continue
 		}
-		id, _ := entry[0].(string)
-		var err error
-		if entries[i], err = parse([]byte(toMap(entry[1])[streamField]), id); err != nil {
-			return nil, fmt.Errorf("entry %s: %w", id, err)
+		last, _ = entry[0].(string)
+		parsed, err := parse([]byte(toMap(entry[1])[streamField]), last)
+		if err != nil {
+			failure = fmt.Errorf("entry %s: %w", last, err)
+			continue
 		}
+		entries = append(entries, parsed)
 	}
-	return entries, nil
+	if failure != nil {
+		s.log.Debug("entries not readable; they are left out", "entries", len(list)-len(entries), "error", failure)
+	}
+	return entries, last
 }
 
 // follower waits for streams to grow, on connections of its own. When more want to wait than there are connections

@@ -81,7 +81,7 @@ func longestLife(key string) time.Duration {
 	switch {
 	case strings.Contains(key, "{call:"):
 		return registry.DefaultRetention + time.Minute
-	case strings.Contains(key, ":idem:"), strings.HasSuffix(key, ":activity"), strings.Contains(key, "}:chat"),
+	case strings.Contains(key, ":idem:"), strings.Contains(key, ":activity"), strings.Contains(key, "}:chat"),
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
 	default:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -22,7 +21,6 @@ const (
 
 	// searchLimit bounds how many lines of the feed are searched for calls.
 	searchLimit = 10_000
-	lookupLimit = 2_000 // for one call by id
 	searchPage  = 500
 )
 
@@ -62,7 +60,7 @@ func (c *Calls) Finish(rec *Record, res Result, err error) {
 	event := rec.endOf(res, err)
 	rec.Pod = c.pod
 	if err == nil {
-		change.Result = &Result{Success: res.Success, Error: strings.Clone(res.Error)} // as in a summary: nobody keeps the rest
+		change.Result = &Result{Success: res.Success, Error: cutText(res.Error, maxToldError)} // as in a summary: nobody keeps the rest
 		if rec.kept {
 			*change.Result = res
 		}
@@ -157,19 +155,7 @@ func (c *Calls) Get(ctx context.Context, tenant, callID string) (Record, error) 
 	if !IsCallNotFound(err) {
 		return rec, err
 	}
-	found := false
-	if searchErr := c.search(ctx, tenant, "", lookupLimit, func(_ string, r Record) bool {
-		if r.CallID == callID {
-			rec, found = r, true
-		}
-		return !found
-	}); searchErr != nil {
-		return Record{}, searchErr
-	}
-	if !found {
-		return Record{}, err
-	}
-	return rec, nil
+	return c.feed.FindCall(ctx, tenant, callID)
 }
 
 // Wait returns the record as soon as it is final, or as it is when wait has passed.

@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // CallStore keeps the records of calls that must outlive their request. Its methods are safe for concurrent use; a
@@ -100,12 +102,33 @@ type TurnNote struct {
 	DurationMS int64  `json:"duration_ms,omitempty"`
 }
 
-// Summary returns what activity tells of a call: all but what the tool returned.
+// Summary returns what activity tells of a call: all but what the tool returned, and no more of an error than people read.
 func (r Record) Summary() Record {
 	if r.Result != nil {
-		r.Result = &Result{Success: r.Result.Success, Error: r.Result.Error}
+		r.Result = &Result{Success: r.Result.Success, Error: cutText(r.Result.Error, maxToldError)}
+	}
+	if e := r.Err; e != nil && (len(e.Message) > maxToldError || len(e.Violations)+len(e.Candidates) > 0) {
+		told := *e
+		told.Message, told.Violations, told.Candidates = cutText(e.Message, maxToldError), nil, nil
+		r.Err = &told
 	}
 	return r
+}
+
+// maxToldError is how many bytes of an error the feed keeps.
+const maxToldError = 1 << 10
+
+// cutText returns at most limit bytes of s, whole characters only, and says so at their end if that is not all.
+func cutText(s string, limit int) string {
+	const mark = "…"
+	if len(s) <= limit {
+		return s
+	}
+	n := limit - len(mark)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.Clone(s[:n]) + mark
 }
 
 // Types of activity.
@@ -121,10 +144,13 @@ const (
 	ActivityPodDied      = "pod.died"
 )
 
-// DefaultActivityCap is how many entries the feed of a tenant keeps.
-const DefaultActivityCap = 10_000
+// How many lines the feed of a tenant keeps, and how many bytes of them. Both are rough.
+const (
+	DefaultActivityCap   = 10_000
+	DefaultActivityBytes = 16 << 20
+)
 
-// ActivityStore keeps the feed, capped per tenant. Its methods are safe for concurrent use, and keep no slice they are given.
+// ActivityStore keeps the feed, capped per tenant in lines and in bytes. What cannot be read of it is left out. Its methods are safe for concurrent use, and keep no slice they are given.
 type ActivityStore interface {
 	// AppendActivity adds to the feeds, in order.
 	AppendActivity(ctx context.Context, all []Activity) error
@@ -136,4 +162,8 @@ type ActivityStore interface {
 	// LastActivity returns the entries before the one with id before, newest first, at most limit. The empty id is
 	// the end of the feed.
 	LastActivity(ctx context.Context, tenant, before string, limit int) ([]Activity, error)
+
+	// FindCall returns what the feed tells of a call that has ended, as long as it does: CodeCallNotFound otherwise. Both
+	// are cheap.
+	FindCall(ctx context.Context, tenant, callID string) (Record, error)
 }

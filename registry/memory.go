@@ -20,7 +20,8 @@ type MemoryOptions struct {
 
 	Retention      time.Duration // life of a call's record after its last change; default DefaultRetention
 	IdempotencyTTL time.Duration // life of idempotency keys; default DefaultIdempotencyTTL
-	ActivityCap    int           // entries kept in the feed of a tenant; default DefaultActivityCap
+	ActivityCap    int           // lines kept in the feed of a tenant; default DefaultActivityCap
+	ActivityBytes  int           // bytes of those lines; default DefaultActivityBytes
 	HistoryTTL     time.Duration // life of a conversation after its last change; default DefaultHistoryTTL
 	HistoryCap     int           // messages kept of a conversation; default DefaultHistoryCap
 }
@@ -43,6 +44,9 @@ func (o *MemoryOptions) setDefaults() {
 	}
 	if o.ActivityCap <= 0 {
 		o.ActivityCap = DefaultActivityCap
+	}
+	if o.ActivityBytes <= 0 {
+		o.ActivityBytes = DefaultActivityBytes
 	}
 	if o.HistoryTTL <= 0 {
 		o.HistoryTTL = DefaultHistoryTTL

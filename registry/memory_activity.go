@@ -21,6 +21,8 @@ const (
 // memoryFeed is the activity of one tenant.
 type memoryFeed struct {
 	entries []Activity
+	bytes   int               // of the entries, about
+	calls   map[string]feedID // the entries about the ends of calls, by their ids
 	last    feedID
 	grown   chan struct{} // closed, and replaced, when there is something new
 	expires time.Time
@@ -50,10 +52,9 @@ func (m *Memory) AppendActivity(_ context.Context, all []Activity) error {
 			a.Call = &call
 		}
 		a.Tools = slices.Clone(a.Tools)
-		feed.entries = append(feed.entries, a)
-		if n := len(feed.entries) - m.opts.ActivityCap; n > 0 {
-			clear(feed.entries[:n]) // the array lives on for a while; what they refer to need not
-			feed.entries = feed.entries[n:]
+		feed.add(a)
+		for len(feed.entries) > m.opts.ActivityCap || feed.bytes > m.opts.ActivityBytes && len(feed.entries) > 1 {
+			feed.dropFirst()
 		}
 		feed.expires = now.Add(feedTTL)
 		grown[feed] = true
@@ -65,12 +66,47 @@ func (m *Memory) AppendActivity(_ context.Context, all []Activity) error {
 	return nil
 }
 
+// add adds an entry whose id is the feed's last.
+func (f *memoryFeed) add(a Activity) {
+	f.entries = append(f.entries, a)
+	f.bytes += a.weight()
+	if a.Type == ActivityCall && a.Call != nil {
+		f.calls[a.Call.CallID] = f.last
+	}
+}
+
+// dropFirst forgets the oldest entry.
+func (f *memoryFeed) dropFirst() {
+	first := &f.entries[0]
+	f.bytes -= first.weight()
+	if first.Call != nil && f.calls[first.Call.CallID].String() == first.ID {
+		delete(f.calls, first.Call.CallID)
+	}
+	*first = Activity{} // the array lives on for a while; what it refers to need not
+	f.entries = f.entries[1:]
+}
+
+// FindCall implements ActivityStore.
+func (m *Memory) FindCall(_ context.Context, tenant, callID string) (Record, error) {
+	m.feedsMu.Lock()
+	defer m.feedsMu.Unlock()
+	feed := m.feeds[tenant]
+	if feed == nil {
+		return Record{}, ErrNoCall
+	}
+	id, ok := feed.calls[callID]
+	if !ok {
+		return Record{}, ErrNoCall
+	}
+	return feed.entries[feed.firstFrom(id)].Call.clone(), nil
+}
+
 // feedLocked returns the feed of a tenant, and makes it if there is none. A feed that was emptied stays the one
 // its readers wait for.
 func (m *Memory) feedLocked(tenant string) *memoryFeed {
 	feed := m.feeds[tenant]
 	if feed == nil {
-		feed = &memoryFeed{grown: make(chan struct{})}
+		feed = &memoryFeed{grown: make(chan struct{}), calls: make(map[string]feedID)}
 		m.feeds[tenant] = feed
 	}
 	return feed

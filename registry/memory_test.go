@@ -15,7 +15,7 @@ func TestMemoryConformance(t *testing.T) {
 	registrytest.Run(t, func(_ *testing.T, o registrytest.Options) (registry.Store, func() registry.Bus) {
 		m := registry.NewMemory(registry.MemoryOptions{
 			SessionTTL: o.SessionTTL, PodLease: o.PodLease,
-			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap,
+			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap, ActivityBytes: o.ActivityBytes,
 			HistoryTTL: o.HistoryTTL, HistoryCap: o.HistoryCap,
 		})
 		return m, func() registry.Bus { return m.NewBus() }

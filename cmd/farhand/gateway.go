@@ -107,7 +107,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	if g.cfg.RedisURL == "" {
 		memory := registry.NewMemory(registry.MemoryOptions{
 			SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
-			IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityCap: g.cfg.ActivityCap,
+			IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes),
 			HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
 		})
 		g.bus = memory.NewBus()
@@ -116,7 +116,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	conn, err := redisstore.Dial(ctx, redisstore.Options{
 		URL: string(g.cfg.RedisURL), SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		Retention: g.cfg.Retention, IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL,
-		ActivityCap: g.cfg.ActivityCap, HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
+		ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("FARHAND_REDIS_URL: %w", err)

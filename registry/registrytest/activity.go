@@ -140,6 +140,88 @@ var activityTests = []subtest{
 			f.Errorf("%d behind one that is long gone", len(all))
 		}
 	}},
+	{name: "the feed is capped in bytes", options: Options{ActivityBytes: 200_000}, run: func(f *fixture) {
+		names := make([]string, 100)
+		for i := range names {
+			names[i] = strings.Repeat("n", 60)
+		}
+		for range 40 { // 10 MB in batches of 250 KB
+			var batch []registry.Activity
+			for i := range 40 {
+				batch = append(batch, registry.Activity{Tenant: f.tenant, Type: registry.ActivityTools, Reason: strconv.Itoa(i), Tools: names})
+			}
+			if err := f.store.AppendActivity(f.ctx, batch); err != nil {
+				f.Fatal(err)
+			}
+		}
+		if got := f.readActivity("", 1000); len(got) < 10 || len(got) > 60 || got[len(got)-1].Reason != "39" {
+			f.Errorf("%d lines of 6 KB in a feed of about 200 KB", len(got))
+		}
+		f.happen(f.tenant, 0, 20_000) // short ones: what counts is how long the lines are now
+		if got := f.readActivity("", 1000); len(got) < 300 {
+			f.Errorf("%d short lines in a feed of about 200 KB", len(got))
+		}
+	}},
+	{name: "a call is found as long as the feed has it", options: Options{ActivityCap: 300}, run: func(f *fixture) {
+		f.wantNoCall("c0")
+		end := func(from, to int) {
+			var batch []registry.Activity
+			for i := from; i < to; i++ {
+				call := f.record("c" + strconv.Itoa(i))
+				call.State, call.Result = registry.StateSucceeded, &registry.Result{Success: true}
+				batch = append(batch, registry.Activity{Tenant: f.tenant, Type: registry.ActivityCall, Call: &call})
+			}
+			if err := f.store.AppendActivity(f.ctx, batch); err != nil {
+				f.Fatal(err)
+			}
+		}
+		end(0, 5)
+		end(5, 105)
+		end(105, 290)
+		for _, i := range []int{0, 4, 5, 21, 104, 105, 289} {
+			id := "c" + strconv.Itoa(i)
+			if r, err := f.store.FindCall(f.ctx, f.tenant, id); err != nil || r.CallID != id || r.State != registry.StateSucceeded {
+				f.Errorf("%s: %+v, %v", id, r, err)
+			}
+		}
+		f.wantNoCall("c290")
+		if _, err := f.store.FindCall(f.ctx, f.tenant+"x", "c4"); !registry.IsCallNotFound(err) {
+			f.Errorf("found by another tenant: %v", err)
+		}
+		for i := 290; i < 3000; i += 90 {
+			end(i, i+90)
+		}
+		f.wantNoCall("c289")
+		for _, a := range f.readActivity("", 1000) {
+			if _, err := f.store.FindCall(f.ctx, f.tenant, a.Call.CallID); err != nil {
+				f.Errorf("%s is in the feed and not found: %v", a.Call.CallID, err)
+			}
+		}
+	}},
+	{name: "an error in the feed is no longer than people read", run: func(f *fixture) {
+		long := strings.Repeat("é", 50_000)
+		failed, lost := f.record("c1"), f.record("c2")
+		failed.State, failed.Result = registry.StateFailed, &registry.Result{Error: long}
+		lost.State, lost.Err = registry.StateLost, registry.Errorf(registry.CodeLost, "%s", long)
+		lost.Err.Violations = make([]registry.Violation, 1000)
+		if err := f.store.AppendActivity(f.ctx, []registry.Activity{
+			{Tenant: f.tenant, Type: registry.ActivityCall, Call: &failed}, {Tenant: f.tenant, Type: registry.ActivityCall, Call: &lost},
+		}); err != nil {
+			f.Fatal(err)
+		}
+		got := f.readActivity("", 10)
+		if len(got) != 2 {
+			f.Fatalf("%d lines", len(got))
+		}
+		for _, text := range []string{got[0].Call.Result.Error, got[1].Call.Err.Message} {
+			if len(text) > 1<<10 || !strings.HasPrefix(text, "éé") || !strings.HasSuffix(text, "é…") {
+				f.Errorf("an error of %d bytes: …%q", len(text), text[len(text)-20:])
+			}
+		}
+		if n := len(got[1].Call.Err.Violations); n != 0 {
+			f.Errorf("%d violations", n)
+		}
+	}},
 	{name: "tenants never see each other's feed", run: func(f *fixture) {
 		f.happen(f.tenant+"x", 0, 5)
 		f.happen(f.tenant, 7, 8)
@@ -156,6 +238,12 @@ var activityTests = []subtest{
 			f.wantCode(err, registry.CodeInvalidRequest)
 		}
 	}},
+}
+
+func (f *fixture) wantNoCall(id string) {
+	f.Helper()
+	_, err := f.store.FindCall(f.ctx, f.tenant, id)
+	f.wantCode(err, registry.CodeCallNotFound)
 }
 
 // happen appends numbered entries to the feed of a tenant.

@@ -23,6 +23,7 @@ type Options struct {
 	Retention      time.Duration
 	IdempotencyTTL time.Duration
 	ActivityCap    int
+	ActivityBytes  int
 	HistoryTTL     time.Duration
 	HistoryCap     int
 }
