@@ -8,6 +8,7 @@ import (
 	"path"
 	"regexp"
 
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,7 +25,8 @@ type PolicyRules struct {
 	CallDeny      []string
 }
 
-// Policy is the name policy: the first hook before a call, and the check of every registration. It is immutable.
+// Policy is the policy of names and security levels: the first hook before a call, and the check of every registration. It is
+// immutable.
 type Policy struct{ rules PolicyRules }
 
 // NewPolicy checks the rules. A malformed glob is an error here, never a rule that silently matches nothing.
@@ -56,6 +58,15 @@ func (p *Policy) MayCall(name string) bool {
 	return permitted(name, p.rules.CallAllow, p.rules.CallDeny)
 }
 
+// MayUse reports whether somebody may call a tool: its name is allowed, and so is its security level.
+func (p *Policy) MayUse(who guard.Identity, spec registry.ToolSpec) bool {
+	return p.MayCall(spec.Name) && mayUseLevel(who, spec)
+}
+
+func mayUseLevel(who guard.Identity, spec registry.ToolSpec) bool {
+	return who.Admin || spec.SecurityLevel != registry.SecurityAdminOnly
+}
+
 // Name implements Hook.
 func (p *Policy) Name() string { return "policy" }
 
@@ -64,6 +75,10 @@ func (p *Policy) Before(_ context.Context, inv Invocation) (Decision, error) {
 	if !p.MayCall(inv.Spec.Name) {
 		return Decision{}, registry.Errorf(registry.CodePolicyDenied,
 			"The policy of this gateway does not allow calls of %q.", inv.Spec.Name)
+	}
+	if !mayUseLevel(inv.Caller, inv.Spec) {
+		return Decision{}, registry.Errorf(registry.CodeForbidden,
+			"The tool %q is for admins only, and your credentials are not an admin's.", inv.Spec.Name)
 	}
 	return Pass(), nil
 }

@@ -34,9 +34,9 @@ func TestViewLeavesOutWhatNeedsConsent(t *testing.T) {
 	if got, want := see(t, v), []string{"gate=gate@builtin", "pay=pay@remote:phone", "torch=torch@remote:phone"}; !slices.Equal(got, want) {
 		t.Errorf("unconfirmed, a model sees %v", got)
 	}
-	for _, tool := range []string{"pay", "wipe"} { // a program of a person's may
+	for tool, admin := range map[string]bool{"pay": false, "wipe": true} { // a program of a person's may
 		_, err := h.invoker.Invoke(t.Context(), agent.Request{
-			Caller: guard.Identity{Tenant: "default"}, Tool: tool, Target: registry.Target{SessionID: "phone"},
+			Caller: guard.Identity{Tenant: "default", Admin: admin}, Tool: tool, Target: registry.Target{SessionID: "phone"},
 		})
 		if err != nil {
 			t.Errorf("%s over HTTP: %v", tool, err)

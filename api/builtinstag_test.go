@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -20,7 +21,7 @@ func TestETagFollowsTheBuiltins(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := &handler{builtins: b}
-		return h.listTag("1", registry.DefaultTenant, "/api/tools", nil, false)
+		return h.listTag("1", guard.Identity{Tenant: registry.DefaultTenant}, "/api/tools", nil, false)
 	}
 	two := specs{{Name: "time"}, {Name: "zone"}}
 	turned := slices.Clone(two)

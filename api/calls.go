@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -84,12 +85,22 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	}
 	switch {
 	case err != nil:
-		h.fail(c, err)
+		h.fail(c, h.explainTarget(req.Target, err))
 	case req.Async:
 		h.accept(c, out)
 	default:
 		h.answer(c, &out)
 	}
+}
+
+// explainTarget says why nobody is a user, if the gateway's credentials cannot name any.
+func (h *handler) explainTarget(t registry.Target, err error) error {
+	if t.UserID == "" || h.namesUsers || !errors.Is(err, registry.CodeSessionNotFound) {
+		return err
+	}
+	e := *registry.AsError(err)
+	e.Message = "No session belongs to a user: the credentials of this gateway name no users. Leave user_id out of the target."
+	return &e
 }
 
 // answer writes how a call went.

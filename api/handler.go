@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/guard"
 )
 
 // handler holds what every route needs. It is immutable but for its pools and its counter, and safe for concurrent use.
@@ -13,6 +15,7 @@ type handler struct {
 	Config
 	document     []byte // the OpenAPI document
 	policyDigest string
+	namesUsers   bool // credentials may name users
 	builtins     builtins
 	zip          gzipPool
 	answers      sync.Pool    // *[]byte, of answers to calls
@@ -39,7 +42,8 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	}
 	return newEngine(&handler{
 		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
-		podHeader: []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
+		namesUsers: guard.NamesUsers(cfg.Auth),
+		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"net/url"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/guard"
 )
 
 // respondListed answers with what build makes of the directory, or 304 when the client has it already. The tag says
@@ -17,14 +19,14 @@ import (
 func (h *handler) respondListed(c *gin.Context, q params, build func(context.Context) (any, error)) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	tenant := caller(c).Tenant
-	version, err := h.Directory.Version(ctx, tenant)
+	who := caller(c)
+	version, err := h.Directory.Version(ctx, who.Tenant)
 	if err != nil {
 		h.fail(c, err)
 		return
 	}
 	compress := acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
-	tag := h.listTag(version, tenant, c.Request.URL.Path, q, compress)
+	tag := h.listTag(version, who, c.Request.URL.Path, q, compress)
 	if matchesTag(c.Request.Header.Values("If-None-Match"), tag) {
 		h.notModified(c, tag)
 		return
@@ -42,10 +44,10 @@ func (h *handler) respondListed(c *gin.Context, q params, build func(context.Con
 	h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
 }
 
-// listTag is a strong validator: of equal version, program, policy, built-in tools, tenant, request and encoding come equal bytes.
-func (h *handler) listTag(version, tenant, path string, q params, compress bool) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %q",
-		version, h.Version, h.policyDigest, h.builtins.digest, tenant, path, url.Values(q).Encode()))
+// listTag is a strong validator: of equal version, program, policy, built-in tools, caller, request and encoding come equal bytes.
+func (h *handler) listTag(version string, who guard.Identity, path string, q params, compress bool) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %q %q",
+		version, h.Version, h.policyDigest, h.builtins.digest, who.Tenant, who.User, who.Admin, path, url.Values(q).Encode()))
 	return quoteTag(sum, compress)
 }
 

@@ -103,7 +103,7 @@ func (h *handler) getSession(c *gin.Context, q params) {
 		}
 		row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
 		for i, t := range e.Tools {
-			tools[i] = h.toolInfoOf(t)
+			tools[i] = h.toolInfoOf(caller(c), t)
 		}
 		row.Tools = tools
 		return row, nil

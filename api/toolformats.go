@@ -55,7 +55,7 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 		specs[t.Name] = t
 	}
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
-		return !tq.matches(t) || !h.Policy.MayCall(name)
+		return !tq.matches(t) || !h.Policy.MayUse(tq.who, t)
 	})
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }
@@ -118,7 +118,7 @@ func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]regist
 // distinctOfAll does the same without reading the whole fleet: only where definitions differ it asks which is newest.
 func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	specs, differ := make(map[string]registry.ToolSpec), make(map[string]bool)
-	q := registry.GroupQuery{Tenant: tq.tenant, Name: tq.name, Limit: maxLimit}
+	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, Limit: maxLimit}
 	for pages := 0; ; pages++ {
 		if pages == maxPages {
 			return nil, registry.Errorf(registry.CodeInvalidRequest,
@@ -140,7 +140,7 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 		q.After = next
 	}
 	for name := range differ {
-		t, ok, err := h.newest(ctx, tq.tenant, name)
+		t, ok, err := h.newest(ctx, tq.who.Tenant, name)
 		if err != nil {
 			return nil, err
 		}

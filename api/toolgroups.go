@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -17,8 +18,8 @@ type groupRow struct {
 	Sessions   int    `json:"sessions"`
 }
 
-func (h *handler) groupRowOf(t registry.ToolSpec, source string, sessions int) groupRow {
-	return groupRow{toolInfo: h.toolInfoOf(t), SourceType: source, Sessions: sessions}
+func (h *handler) groupRowOf(who guard.Identity, t registry.ToolSpec, source string, sessions int) groupRow {
+	return groupRow{toolInfo: h.toolInfoOf(who, t), SourceType: source, Sessions: sessions}
 }
 
 // groupedAll groups the tools of all sessions. The directory counts them, so that the cost does not grow with the fleet.
@@ -28,7 +29,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 		if len(rows) == tq.limit {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
-		rows = append(rows, h.groupRowOf(t, sourceBuiltin, 0))
+		rows = append(rows, h.groupRowOf(tq.who, t, sourceBuiltin, 0))
 		last = cursor{Kind: cursorGroups, Name: t.Name, Builtin: true}
 	}
 	switch {
@@ -37,7 +38,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 	case len(rows) == tq.limit:
 		return page{Tools: rows, NextCursor: last.String()}, nil
 	}
-	q := registry.GroupQuery{Tenant: tq.tenant, Name: tq.name, After: from.behindBuiltins().Name}
+	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
 	for range maxPages {
 		q.Limit = tq.limit - len(rows)
 		groups, next, err := h.Directory.Groups(ctx, q)
@@ -46,7 +47,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 		}
 		for _, g := range groups {
 			if tq.matches(g.Spec) {
-				rows = append(rows, h.groupRowOf(g.Spec, sourceRemote, g.Sessions))
+				rows = append(rows, h.groupRowOf(tq.who, g.Spec, sourceRemote, g.Sessions))
 			}
 		}
 		if next == "" {
@@ -94,7 +95,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 			last := rows[len(rows)-1]
 			return page{Tools: rows, NextCursor: cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}.String()}, nil
 		}
-		rows = append(rows, h.groupRowOf(groups[at].Spec, sourceRemote, groups[at].Sessions))
+		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, sourceRemote, groups[at].Sessions))
 	}
 	return page{Tools: rows}, nil
 }

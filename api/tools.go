@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -28,9 +29,9 @@ type toolInfo struct {
 	SchemaHash    string                 `json:"schema_hash"`
 }
 
-func (h *handler) toolInfoOf(t registry.ToolSpec) toolInfo {
+func (h *handler) toolInfoOf(who guard.Identity, t registry.ToolSpec) toolInfo {
 	return toolInfo{
-		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: h.Policy.MayCall(t.Name),
+		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: h.Policy.MayUse(who, t),
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
 	}
 }
@@ -50,7 +51,7 @@ type toolRow struct {
 
 // toolQuery is what the tool list was asked for.
 type toolQuery struct {
-	tenant string
+	who    guard.Identity
 	target registry.Target
 	name   string
 	text   string // lower case
@@ -58,8 +59,8 @@ type toolQuery struct {
 	limit  int
 }
 
-func parseToolQuery(tenant string, q params) (toolQuery, error) {
-	tq := toolQuery{tenant: tenant, text: strings.ToLower(q.get("q"))}
+func parseToolQuery(who guard.Identity, q params) (toolQuery, error) {
+	tq := toolQuery{who: who, text: strings.ToLower(q.get("q"))}
 	var err error
 	if tq.source, err = q.oneOf("source_type", sourceBuiltin, "mcp", sourceRemote); err != nil {
 		return tq, err
@@ -84,7 +85,7 @@ func (tq toolQuery) matches(t registry.ToolSpec) bool {
 
 // sessions selects the sessions that can have a matching tool.
 func (tq toolQuery) sessions() registry.Query {
-	return registry.Query{Tenant: tq.tenant, Target: tq.target, Tool: tq.name}
+	return registry.Query{Tenant: tq.who.Tenant, Target: tq.target, Tool: tq.name}
 }
 
 // page is an answer of the tool list, whatever its rows look like.
@@ -96,11 +97,11 @@ type page struct {
 
 // listTools serves the flat list, the grouped view and the formats for models.
 func (h *handler) listTools(c *gin.Context, q params) {
-	h.respondListed(c, q, func(ctx context.Context) (any, error) { return h.toolPage(ctx, caller(c).Tenant, q) })
+	h.respondListed(c, q, func(ctx context.Context) (any, error) { return h.toolPage(ctx, caller(c), q) })
 }
 
-func (h *handler) toolPage(ctx context.Context, tenant string, q params) (page, error) {
-	tq, err := parseToolQuery(tenant, q)
+func (h *handler) toolPage(ctx context.Context, who guard.Identity, q params) (page, error) {
+	tq, err := parseToolQuery(who, q)
 	if err != nil {
 		return page{}, err
 	}
@@ -147,7 +148,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 		if len(rows) == tq.limit {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
-		rows = append(rows, toolRow{toolInfo: h.toolInfoOf(t), SourceType: sourceBuiltin, Source: sourceBuiltin})
+		rows = append(rows, toolRow{toolInfo: h.toolInfoOf(tq.who, t), SourceType: sourceBuiltin, Source: sourceBuiltin})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
 	if !tq.from(sourceRemote) {
@@ -169,7 +170,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 				if len(rows) == tq.limit {
 					return page{Tools: rows, NextCursor: last.String()}, nil
 				}
-				rows = append(rows, h.toolRowOf(e.Session, t))
+				rows = append(rows, h.toolRowOf(tq.who, e.Session, t))
 				last = cursor{Kind: cursorTools, Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name}
 			}
 		}
@@ -185,9 +186,9 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 	return page{Tools: rows, NextCursor: next.String()}, nil
 }
 
-func (h *handler) toolRowOf(s registry.Session, t registry.ToolSpec) toolRow {
+func (h *handler) toolRowOf(who guard.Identity, s registry.Session, t registry.ToolSpec) toolRow {
 	return toolRow{
-		toolInfo: h.toolInfoOf(t), SourceType: sourceRemote, Source: s.Key.Session, SessionID: s.Key.Session,
+		toolInfo: h.toolInfoOf(who, t), SourceType: sourceRemote, Source: s.Key.Session, SessionID: s.Key.Session,
 		DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID, Labels: s.Labels, Pod: s.Pod,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -23,6 +24,7 @@ type sessions struct {
 	directory Directory
 	policy    *agent.Policy
 	scope     registry.Query // which sessions may be shown
+	caller    guard.Identity
 }
 
 // scopeOf returns which sessions an agent session may know of, all of them of its caller's tenant: those of the user its
@@ -115,7 +117,7 @@ func (s sessions) rowOf(e registry.Entry) row {
 	}
 	for _, t := range e.Tools {
 		switch {
-		case !s.policy.MayCall(t.Name):
+		case !s.policy.MayUse(s.caller, t):
 		case len(r.Tools) == maxTools:
 			r.MoreTools++
 		default:

@@ -53,3 +53,15 @@ func TestSwitchesOfTheAgent(t *testing.T) {
 		t.Errorf("switched over: %+v, %v", cfg.AgentConfig, err)
 	}
 }
+
+// No shipped credential names a user, so the tools of a user's other sessions are refused at start rather than never offered.
+func TestOtherSessionsAreRefused(t *testing.T) {
+	t.Parallel()
+	if _, err := loadConfig([]string{"FARHAND_OTHER_SESSIONS=true"}); err == nil ||
+		!strings.Contains(err.Error(), "FARHAND_OTHER_SESSIONS") || !strings.Contains(err.Error(), "name no users") {
+		t.Errorf("%v", err)
+	}
+	if _, err := loadConfig([]string{"FARHAND_OTHER_SESSIONS=false"}); err != nil {
+		t.Error(err)
+	}
+}
