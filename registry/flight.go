@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -22,11 +23,15 @@ type flight struct {
 	durable bool
 	reply   func(Reply) // called at most once with the final reply; may be called with receipts before
 	done    atomic.Bool
-	sent    atomic.Bool // it was given to the socket
 	running atomic.Bool
-	timer   *time.Timer // first for the receipt, then for the expiry
-	ends    time.Time   // when it expires
-	resume  *time.Timer // set while the flight is an orphan
+
+	handing sync.Mutex  // held while the socket is given the call, and while it is decided that it will not be
+	sent    atomic.Bool // the socket has it; written under handing
+	cut     bool        // the connection ended before; guarded by handing
+
+	timer  *time.Timer // first for the receipt, then for the expiry
+	ends   time.Time   // when it expires
+	resume *time.Timer // set while the flight is an orphan
 }
 
 // finish ends the flight with r. Only the first call has an effect; it reports whether it was the first.
@@ -51,9 +56,13 @@ func (f *flight) drop() {
 }
 
 // loseConnection ends the flight because its connection has. One that was not given to the socket yet has not reached the
-// device: who is about to do that finds the connection closed, and says so.
+// device: who is about to do that finds the connection gone, and says so.
 func (f *flight) loseConnection() {
-	if !f.sent.Load() {
+	f.handing.Lock()
+	sent := f.sent.Load()
+	f.cut = !sent
+	f.handing.Unlock()
+	if !sent {
 		f.drop()
 		return
 	}
@@ -71,50 +80,46 @@ func (f *flight) sendReceipt() {
 // deliver writes a call to the socket and remembers it until it is settled, dropped, or expired. An error means the
 // device will not see the call. reply also gets a receipt if the answer takes longer than receiptAfter. A durable
 // call is claimed in the store first, which must not happen in a goroutine that others wait for.
-func (l *Local) deliver(ctx context.Context, c DeviceCall, durable bool, reply func(Reply)) error {
+func (l *Local) deliver(ctx context.Context, c DeviceCall, durable bool, reply func(Reply)) (*flight, error) {
 	if _, ok := l.Tool(c.Tool); !ok {
-		return Errorf(CodeToolNotFound, "The session does not offer the tool %q. List its tools and try again.", c.Tool).
+		return nil, Errorf(CodeToolNotFound, "The session does not offer the tool %q. List its tools and try again.", c.Tool).
 			With(DispatchedNo)
 	}
 	f := &flight{key: l.key, callID: c.ID, durable: durable, reply: reply}
 	f.home.Store(l)
 	if err := l.board(f, c.Timeout); err != nil {
-		return err
+		return nil, err
 	}
 	if durable {
 		if err := l.claimCall(ctx, c); err != nil {
-			l.forget(f.callID)
-			return err
+			f.abandon()
+			return nil, err
 		}
 	}
-	err := l.hand(f, c)
+	err := f.hand(l.conn, c)
 	if err != nil && durable {
 		l.unclaimCall(ctx, c.ID)
 	}
-	return err
+	return f, err
 }
 
-// hand gives a call that is aboard to the socket.
-func (l *Local) hand(f *flight, c DeviceCall) error {
-	if f.done.Load() { // while it was claimed
-		if l.isClosed() {
-			return notConnected()
-		}
+// hand gives the call to the socket. If the socket does not take it, nothing of the flight is left: the call may be made
+// anew, under the same id.
+func (f *flight) hand(conn Conn, c DeviceCall) error {
+	f.handing.Lock()
+	defer f.handing.Unlock()
+	switch {
+	case f.cut:
+		return notConnected()
+	case f.done.Load(): // while it was claimed
 		return Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
 	}
-	f.sent.Store(true)
-	if err := l.conn.Deliver(c); err != nil {
-		f.sent.Store(false)
-		l.forget(f.callID)
+	if err := conn.Deliver(c); err != nil {
+		f.abandon()
 		return AsError(err).With(DispatchedNo)
 	}
+	f.sent.Store(true)
 	return nil
-}
-
-func (l *Local) isClosed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
 }
 
 // unclaimCall gives a claim back: the device has not seen the call, so another pod may take it, or it may be refused.
@@ -188,30 +193,60 @@ func (f *flight) tick() {
 	}
 }
 
-// expire ends the flight wherever it is: at a connection, or waiting for the next one. It is done before it is looked
-// for, so a connection that takes it over just now finds that out, or is the one found.
+// expire ends the flight because nobody waits for it any more.
 func (f *flight) expire() {
 	f.done.Store(true) // the timer is this one, and board may not have set it yet
-	l := f.home.Load()
-	l.forget(f.callID)
-	l.presence.orphans.take(f.key, f.callID)
+	f.remove()
 }
 
-// forget drops a call nobody waits for any more.
-func (l *Local) forget(callID string) {
-	if f := l.take(callID); f != nil {
-		f.drop()
+// abandon ends the flight, unless it has, because its call does not reach the device or nobody waits for it any more.
+func (f *flight) abandon() {
+	if f.done.Load() {
+		return // whoever ended it has taken it out
 	}
+	f.drop()
+	f.remove()
 }
 
-// cancel gives a call up: the device is told, and whoever waits gets cancelled. It reports whether the call was open.
+// remove forgets the flight wherever it is: at a connection, or waiting for the next one. It is done before it is looked
+// for, so a connection that takes it over just now finds that out, or is the one found.
+func (f *flight) remove() {
+	l := f.home.Load()
+	l.leave(f)
+	l.presence.orphans.leave(f)
+}
+
+// cancel gives a call up: the device is told if it has it, and whoever waits gets cancelled. It reports whether the call
+// was open.
 func (l *Local) cancel(callID, reason string) bool {
 	f := l.take(callID)
-	if f == nil {
-		return false
+	return f != nil && f.cancel(l.conn, reason)
+}
+
+// giveUp is Local.cancel wherever the flight is by now.
+func (f *flight) giveUp(reason string) {
+	f.remove()
+	f.cancel(f.home.Load().conn, reason)
+}
+
+func (f *flight) cancel(conn Conn, reason string) bool {
+	f.handing.Lock()
+	defer f.handing.Unlock()
+	dispatched := DispatchedNo // whoever is about to give it to the socket finds that it has ended
+	if f.sent.Load() {
+		conn.Cancel(f.callID, reason)
+		dispatched = DispatchedYes
 	}
-	l.conn.Cancel(callID, reason)
-	return f.finish(Reply{Err: Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedYes)})
+	return f.finish(Reply{Err: Errorf(CodeCancelled, "The call was cancelled.").With(dispatched)})
+}
+
+// leave forgets this very flight; another one of the same id stays.
+func (l *Local) leave(f *flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flights[f.callID] == f {
+		delete(l.flights, f.callID)
+	}
 }
 
 func (l *Local) take(callID string) *flight {

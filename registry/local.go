@@ -234,7 +234,7 @@ func (l *Local) Close(ctx context.Context) {
 }
 
 // rejoin takes over the calls in flight of the connection before this one, but for those that end meanwhile (see
-// flight.expire).
+// flight.remove). One that has come here anew already, because the former connection did not take it, stays as it is.
 func (l *Local) rejoin(flights []*flight) {
 	l.mu.Lock()
 	closed := l.closed
@@ -244,6 +244,9 @@ func (l *Local) rejoin(flights []*flight) {
 		}
 		if l.flights == nil {
 			l.flights = make(map[string]*flight)
+		}
+		if l.flights[f.callID] != nil {
+			continue
 		}
 		l.flights[f.callID] = f
 		f.home.Store(l)

@@ -42,6 +42,16 @@ func (o *orphans) take(key Key, callID string) *flight {
 	return f
 }
 
+// leave forgets this very flight; another one of the same id stays.
+func (o *orphans) leave(f *flight) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byID[f.callID] == f {
+		delete(o.byID, f.callID)
+		f.resume.Stop()
+	}
+}
+
 // takeAll returns the flights of a session, and forgets them: its device is back on this pod.
 func (o *orphans) takeAll(key Key) []*flight {
 	o.mu.Lock()

@@ -83,10 +83,13 @@ func (p *Presence) Open(ctx context.Context, s Session, c Conn) (l *Local, resum
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {
 		p.evictRemote(ctx, *prev)
 	}
-	if old := p.adopt(l); old != nil {
+	old := p.adopt(l)
+	if old != nil {
 		old.replaced()
 	}
-	l.rejoin(p.orphans.takeAll(l.key))
+	if old != l {
+		l.rejoin(p.orphans.takeAll(l.key))
+	}
 	p.rec.activity(Activity{Tenant: s.Tenant, Type: ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID})
 	return l, claim.Previous != nil, nil
 }

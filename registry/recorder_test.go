@@ -46,9 +46,10 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 	for _, e := range []Event{EventDeliver, EventRun} {
 		slow.Apply(e, Change{}, time.Now())
 	}
+	pod.rec.keepRunning(&slow)
 	pod.Calls.Finish(&slow, answer, nil)
 	waiting := pod.rec.queue[0]
-	if rec := waiting.records; len(rec) != 1 || rec[0].Result.Output != largeText || rec[0].args != nil || rec[0].ArgsDigest != want.ArgsDigest {
+	if rec := waiting.records; len(rec) != 2 || rec[1].Result.Output != largeText || rec[1].args != nil || rec[1].ArgsDigest != want.ArgsDigest {
 		t.Errorf("the slow call's record does not have its answer and digest")
 	}
 	for _, a := range waiting.activities {

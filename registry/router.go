@@ -112,14 +112,15 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c *Call, deadline time
 			r.keepUnheard(reply)
 		}
 	}
-	if err := l.deliver(ctx, request, c.Durable, reply); err != nil {
+	f, err := l.deliver(ctx, request, c.Durable, reply)
+	if err != nil {
 		return Result{}, err
 	}
-	defer l.forget(c.ID)
+	defer f.abandon()
 	c.Record.note(EventDeliver, Change{Owner: r.pod}, time.Now())
 	wait := r.awaiting(c, w, deadline)
 	wait.dispatched = DispatchedYes
-	return wait.run(ctx, func(reason string) { l.cancel(c.ID, reason) })
+	return wait.run(ctx, f.giveUp)
 }
 
 func (r *Router) callRemote(ctx context.Context, owner *Session, c *Call, deadline time.Time) (Result, error) {
@@ -206,7 +207,7 @@ func (r *Router) deliverSoon(pod string, l *Local, c DeviceCall) bool {
 
 // deliverFor delivers a call that pod waits for.
 func (r *Router) deliverFor(ctx context.Context, pod string, l *Local, c DeviceCall, durable bool) {
-	if err := l.deliver(ctx, c, durable, func(reply Reply) { r.answer(pod, reply) }); err != nil {
+	if _, err := l.deliver(ctx, c, durable, func(reply Reply) { r.answer(pod, reply) }); err != nil {
 		r.refuse(pod, c.ID, err)
 	}
 }
