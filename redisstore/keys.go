@@ -41,6 +41,12 @@ func runningIndex(tenant string) string { return chatsIndex(tenant) + ":running"
 func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat" }
 func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail" }
 
+// continuationKeys are the keys the scripts on the continuations of a holder take, both in one slot.
+func continuationKeys(h registry.Holder) []string {
+	key := tenantKey(h.Tenant, "{kept:"+escape(h.Tenant)+"/"+escape(h.User)+"}")
+	return []string{key, key + ":expiry"}
+}
+
 func sessionTag(k registry.Key) string {
 	return "{" + escape(k.Tenant) + "/" + escape(k.Session) + "}"
 }

@@ -33,6 +33,8 @@ func TestKeys(t *testing.T) {
 		{idemKey("acme", "a"), "fh:acme:idem:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"},
 		{strings.Join(feedKeys("acme"), " "),
 			"fh:acme:activity {fh:acme:activity}:bytes {fh:acme:activity}:calls {fh:acme:activity}:calls:before"},
+		{strings.Join(continuationKeys(registry.Holder{Tenant: "acme", User: "a}b"}), " "),
+			"fh:acme:{kept:acme/a%7Db} fh:acme:{kept:acme/a%7Db}:expiry"},
 		{podSessionsKey("host-1"), "fh:{pod:host-1}:sessions"},
 		{podRepliesKey("host-1"), "fh:{pod:host-1}:replies"},
 		{podChannel("host-1"), "fh:pod:host-1"},

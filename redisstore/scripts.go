@@ -62,6 +62,9 @@ var (
 	scriptChatsForget  = mustScript("chats_base", "chats_forget")
 	scriptChatsVersion = mustScript("chats_base", "chats_version")
 	scriptChatsPrune   = mustScript("chats_base", "chats_prune")
+
+	scriptContinuationKeep = mustScript("continuation_keep")
+	scriptContinuationRead = mustScript("continuation_read")
 )
 
 func allScripts() []*script {
@@ -72,6 +75,7 @@ func allScripts() []*script {
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
 		scriptChatTitle, scriptChatTrail, scriptChatRead, scriptChatOwner, scriptChatName, scriptChatErase, scriptChatInfo,
 		scriptChatsTouch, scriptChatsForget, scriptChatsVersion, scriptChatsPrune,
+		scriptContinuationKeep, scriptContinuationRead,
 	}
 }
 

@@ -75,6 +75,7 @@ type Memory struct {
 	feeds   map[string]*memoryFeed // by tenant
 
 	conversations memoryConversations
+	continuations memoryContinuations
 
 	buses sync.Map // pod → *MemoryBus
 }

@@ -125,6 +125,7 @@ type Store interface {
 	CallStore
 	ActivityStore
 	ConversationStore
+	ContinuationStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

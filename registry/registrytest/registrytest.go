@@ -46,6 +46,7 @@ func Run(t *testing.T, open Open) {
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests}, {"calls", callTests}, {"activity", activityTests},
 		{"conversations", conversationTests}, {"takeover", takeoverTests},
+		{"continuations", continuationTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, st := range group.tests {
