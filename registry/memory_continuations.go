@@ -9,9 +9,9 @@ import (
 
 // memoryContinuations are the continuations of all holders.
 type memoryContinuations struct {
-	mu     sync.Mutex
+	mu      sync.Mutex
 	holders map[Holder]*memoryHolder
-	purged time.Time
+	purged  time.Time
 }
 
 // memoryHolder is what one holder has.

@@ -19,8 +19,9 @@ import (
 // system messages among Messages included.
 //
 // A call of one of the caller's own tools ends the turn and is returned. If an answer asks for those and for tools of the
-// session side by side, only the caller's calls are returned; the others do not run, and the model may ask for them
-// again once the caller's results are there. A tool of the caller's hides one of the session with the same name.
+// session side by side, the latter run before. What the session's tools were asked and said in the turn is kept for a
+// while, and put back where it belongs when the conversation comes with the results of the returned calls: nothing runs
+// twice. A tool of the caller's hides one of the session with the same name.
 func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error) {
 	out, began := newEmitter(emit), time.Now()
 	model, err := e.model(c.Model)
@@ -37,10 +38,18 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	ctx, stop := context.WithTimeoutCause(ctx, e.limits.Turn, errTurnTime)
 	defer stop()
 	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
+	kept := handouts{
+		store: e.store, holder: registry.Holder{Tenant: scope.Key.Tenant, User: c.Caller.User}, ttl: e.limits.Handout,
+		limit: e.limits.ContextTokens * bytesPerToken, log: e.log,
+	}
+	if c.Messages, err = kept.restore(ctx, c.Messages); err != nil {
+		return Reply{}, nil, out.conclude("", failure(ctx, e.limits, err))
+	}
 	l, err := e.newCompletion(c, model, scope, out)
 	if err != nil {
 		return Reply{}, nil, out.conclude("", err)
 	}
+	l.handouts = kept
 	info := TurnInfo{Turn: l.turn, Key: scope.Key, Caller: c.Caller, Channel: scope.Channel, Model: model.Name()}
 	e.activity.TurnStarted(info)
 	if err = guarded(l, func() error { return l.run(ctx) }); err != nil {

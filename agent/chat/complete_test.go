@@ -53,10 +53,10 @@ func TestCallOfTheCallersOwnToolEndsTheTurn(t *testing.T) {
 		reply, calls, _, err := r.complete(Completion{
 			Key: key, Messages: []provider.Message{user("hi")}, Tools: []provider.Tool{{Name: "mine"}, {Name: "shared", Description: "the caller's"}},
 		})
-		if err != nil || len(calls) != 2 || calls[0] != tool("b", "mine", `{"x":`) || calls[1].Name != "shared" {
+		if err != nil || len(calls) != 2 || calls[0] != tool(calls[0].ID, "mine", `{"x":`) || calls[1].Name != "shared" {
 			t.Fatalf("calls %v, %v", calls, err)
 		}
-		if reply.Stop != provider.StopToolCalls || reply.FullResponse != "Hm." || len(r.tools.called()) != 0 {
+		if reply.Stop != provider.StopToolCalls || reply.FullResponse != "Hm." || len(r.tools.called()) != 1 || r.tools.called()[0].Name != "look" {
 			t.Errorf("%+v, called %v", reply, r.tools.called())
 		}
 		offered := r.model.asked()[0].Tools

@@ -16,12 +16,18 @@ import (
 // Config configures an Engine. Models and Store are required.
 type Config struct {
 	Models    []provider.Model                 // the first is the default; no two of the same name
-	Store     registry.ConversationStore       // shared by the fleet
+	Store     Store                            // shared by the fleet
 	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: none
 	Activity  Activity                         // default: nobody hears
 	System    string                           // what the model is told before every conversation the gateway keeps
 	Limits    Limits
 	Log       *slog.Logger // default: discard
+}
+
+// Store is what engines share.
+type Store interface {
+	registry.ConversationStore
+	registry.ContinuationStore
 }
 
 // Engine is the Agent: it runs turns.
@@ -33,7 +39,7 @@ type Config struct {
 // It is safe for concurrent use.
 type Engine struct {
 	models    []provider.Model
-	store     registry.ConversationStore
+	store     Store
 	openTools func(agent.SessionContext) Tools
 	activity  Activity
 	system    string

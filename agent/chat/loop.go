@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/agent/provider"
@@ -34,7 +35,9 @@ type loop struct {
 	usage  provider.Usage
 	tokens int // what counts against Limits.Tokens
 	stop   provider.StopReason
-	handed []provider.ToolCall // calls of the caller's own tools: the turn ended with them
+
+	handouts handouts            // of a completion
+	handed   []provider.ToolCall // calls of the caller's own tools: the turn ended with them
 }
 
 // run returns when the model has said its last word, or why it did not come to that. What was said is in the journal
@@ -50,8 +53,8 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 		calls := answer.ToolCalls
-		if l.handed = l.ownCalls(calls); len(l.handed) > 0 {
-			return nil
+		if slices.ContainsFunc(calls, func(c provider.ToolCall) bool { return l.own[c.Name] }) {
+			return l.handOut(ctx, n, answer, listed)
 		}
 		if err := l.keep(ctx, answer); err != nil || len(calls) == 0 {
 			return err
@@ -93,17 +96,6 @@ func (l *loop) exceeded(n, calls int) *Error {
 	default:
 		return nil
 	}
-}
-
-// ownCalls returns the calls of tools the caller runs.
-func (l *loop) ownCalls(calls []provider.ToolCall) []provider.ToolCall {
-	var own []provider.ToolCall
-	for _, c := range calls {
-		if l.own[c.Name] {
-			own = append(own, c)
-		}
-	}
-	return own
 }
 
 // reply tells how the turn went so far.

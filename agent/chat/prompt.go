@@ -21,8 +21,9 @@ func (l *loop) request(listed []ListedTool) provider.Request {
 	r.Tools = append(r.Tools, l.fitting(listed)...)
 	messages := slices.Clone(l.history)
 	marked := false
-	for i := l.given; i < len(messages); i++ {
-		if m := &messages[i]; m.Role == provider.RoleTool {
+	for i := range messages {
+		// What a caller sent is sent as it is; what was restored between it has a turn.
+		if m := &messages[i]; m.Role == provider.RoleTool && (i >= l.given || m.Turn != "") {
 			m.Content, marked = asData(m.ToolName, m.Content), true
 		}
 	}

@@ -67,6 +67,13 @@ func (s *faulty) BeginTurn(ctx context.Context, key registry.Key, lease time.Dur
 	return turn, err
 }
 
+func (s *faulty) Continuations(ctx context.Context, h registry.Holder, limit int, ids ...string) (map[string][]byte, error) {
+	if err := s.fails(ctx, "continuations"); err != nil {
+		return nil, err
+	}
+	return s.Memory.Continuations(ctx, h, limit, ids...)
+}
+
 func (s *faulty) RenewTurn(ctx context.Context, t registry.Turn, lease time.Duration) error {
 	if err := s.fails(ctx, "renew"); err != nil {
 		return err

@@ -1,0 +1,183 @@
+package chat
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// handoutPrefix begins the ids of calls handed to a caller behind which the gateway keeps what it did. With it, what
+	// is missing is told from what never was. What follows is the id of the handout, and the number of the call.
+	handoutPrefix = "call_fh_"
+
+	// maxHandouts is how many handouts of a conversation are looked up, the latest.
+	maxHandouts = 128
+
+	noteHandoutLost = "[Farhand: before this call tools of the device ran, and what they returned is not kept any more. " +
+		"They did run: do not run one again unless running it twice does no harm.]\n"
+)
+
+// handouts keeps what completions did before they handed calls to their caller, and puts it back when the caller has
+// returned with the results, which it does on whatever pod.
+type handouts struct {
+	store  registry.ContinuationStore
+	holder registry.Holder
+	ttl    time.Duration
+	limit  int // bytes that are put back into one conversation
+	log    *slog.Logger
+}
+
+// handOut ends the turn with the calls of the caller's tools. The gateway's calls beside them run first: a model that
+// asked for both reads the results of both.
+func (l *loop) handOut(ctx context.Context, n int, answer provider.Message, listed []ListedTool) error {
+	own := func(c provider.ToolCall) bool { return l.own[c.Name] }
+	gateways := slices.DeleteFunc(slices.Clone(answer.ToolCalls), own)
+	if l.exceeded(n, len(gateways)) != nil { // they do not run, and the model may ask for them again
+		answer.ToolCalls = slices.DeleteFunc(answer.ToolCalls, func(c provider.ToolCall) bool { return !own(c) })
+		gateways = nil
+	}
+	keeps := len(l.history) > l.given || len(gateways) > 0 || len(answer.Thinking) > 0
+	id := rand.Text()
+	var callers []provider.ToolCall
+	for i := range answer.ToolCalls {
+		c := &answer.ToolCalls[i]
+		if !own(*c) {
+			continue
+		}
+		if keeps {
+			c.ID = fmt.Sprintf("%s%s_%d", handoutPrefix, id, i)
+		}
+		callers = append(callers, *c)
+	}
+	if !keeps {
+		l.handed = callers
+		return nil
+	}
+	if err := l.keep(ctx, answer); err != nil {
+		return err
+	}
+	if len(gateways) > 0 {
+		if err := l.callAll(ctx, gateways, listed); err != nil {
+			return err
+		}
+	}
+	if err := l.handouts.keep(ctx, id, l.history[l.given:]); err != nil { // the model will be told
+		l.log.Warn("what a completion did is not kept", "turn", l.turn, "error", err)
+	}
+	l.handed = callers
+	return nil
+}
+
+// keep keeps messages under the id of a handout. Of too many the oldest results are left out.
+func (h handouts) keep(ctx context.Context, id string, messages []provider.Message) error {
+	data, err := json.Marshal(messages)
+	if err == nil && len(data) > registry.MaxContinuation {
+		data, err = json.Marshal(trim(messages, registry.MaxContinuation/2/bytesPerToken)) // JSON may take more than the text
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	return h.store.KeepContinuation(ctx, h.holder, id, data, h.ttl)
+}
+
+// restore returns the messages of a caller with what was kept behind the calls that were handed to it. Where that is
+// gone, the result of the call says so.
+func (h handouts) restore(ctx context.Context, messages []provider.Message) ([]provider.Message, error) {
+	var ids []string
+	for _, m := range slices.Backward(messages) {
+		if id := handoutOf(m); id != "" && !slices.Contains(ids, id) && len(ids) < maxHandouts {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return messages, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	found, err := h.store.Continuations(ctx, h.holder, h.limit, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("read what was done before: %w", err)
+	}
+	out, seen := make([]provider.Message, 0, len(messages)), make(map[string]bool)
+	lost := ""
+	for _, m := range messages {
+		id := handoutOf(m)
+		switch {
+		case id == "" || seen[id]:
+			if lost != "" && m.Role == provider.RoleTool && handoutID(m.ToolCallID) == lost {
+				m.Content, lost = noteHandoutLost+m.Content, ""
+			}
+			out = append(out, m)
+			continue
+		}
+		seen[id] = true
+		var kept []provider.Message
+		if data := found[id]; data == nil || json.Unmarshal(data, &kept) != nil {
+			h.log.Info("what a completion did is not known any more", "handout", id)
+			lost = id
+			out = append(out, m)
+			continue
+		}
+		out = append(out, spliced(kept, id, m)...)
+	}
+	return out, nil
+}
+
+// spliced returns what was kept, in place of the message a caller was shown of it. Calls the caller shows elsewhere are left
+// to that place.
+func spliced(kept []provider.Message, id string, shown provider.Message) []provider.Message {
+	at := slices.IndexFunc(kept, func(m provider.Message) bool { return handoutOf(m) == id })
+	if at < 0 {
+		return append(kept, shown)
+	}
+	answer, there := &kept[at], make(map[string]bool)
+	for _, c := range shown.ToolCalls {
+		there[c.ID] = true
+	}
+	answer.ToolCalls = slices.DeleteFunc(answer.ToolCalls, func(c provider.ToolCall) bool {
+		return handoutID(c.ID) == id && !there[c.ID]
+	})
+	for _, c := range answer.ToolCalls {
+		delete(there, c.ID)
+	}
+	for _, c := range shown.ToolCalls {
+		if there[c.ID] {
+			answer.ToolCalls = append(answer.ToolCalls, c)
+		}
+	}
+	return kept
+}
+
+// handoutOf returns the id of the handout that a message of the assistant is, empty if it is none.
+func handoutOf(m provider.Message) string {
+	if m.Role != provider.RoleAssistant {
+		return ""
+	}
+	for _, c := range m.ToolCalls {
+		if id := handoutID(c.ID); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// handoutID returns the id of the handout a call belongs to, empty if it belongs to none.
+func handoutID(call string) string {
+	rest, ok := strings.CutPrefix(call, handoutPrefix)
+	id, _, ok2 := strings.Cut(rest, "_")
+	if !ok || !ok2 {
+		return ""
+	}
+	return id
+}
