@@ -38,6 +38,7 @@ type AgentConfig struct {
 	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages of one conversation that are kept; the oldest are forgotten."`
 	TurnTimeout    time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"How long one turn of a conversation may take."`
 	TurnWait       time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, until it is refused as SESSION_BUSY."`
+	HandoutTTL     time.Duration `env:"HANDOUT_TTL" envDefault:"15m" doc:"How long /v1/chat/completions knows what tools of the device returned before it handed a call to its caller, who may come back to any pod."`
 	TurnSteps      int           `env:"TURN_MAX_STEPS" envDefault:"40" doc:"Requests to the model in one turn."`
 	TurnCalls      int           `env:"TURN_MAX_CALLS" envDefault:"200" doc:"Tool calls in one turn."`
 	TurnTokens     int           `env:"TURN_MAX_TOKENS" envDefault:"1000000" doc:"Tokens of one turn, read and written, over all its requests."`
@@ -64,6 +65,7 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string)) {
 	wrong(len(c.Builtins) == 1 || !slices.Contains(c.Builtins, noBuiltins), "BUILTIN_TOOLS", noBuiltins+" stands alone: it means that no tool is enabled")
 	for name, d := range map[string]time.Duration{
 		"MODEL_IDLE_TIMEOUT": c.ModelIdle, "HISTORY_TTL": c.HistoryTTL, "TURN_TIMEOUT": c.TurnTimeout, "TURN_WAIT": c.TurnWait,
+		"HANDOUT_TTL": c.HandoutTTL,
 	} {
 		wrong(d >= minDuration, name, "must be at least "+minDuration.String())
 	}
@@ -126,7 +128,7 @@ func (c AgentConfig) models() []provider.Model {
 func (c AgentConfig) limits() chat.Limits {
 	return chat.Limits{
 		Iterations: c.TurnSteps, ToolCalls: c.TurnCalls, Turn: c.TurnTimeout, Tokens: c.TurnTokens, ContextTokens: c.ContextTokens,
-		MaxResult: int(c.MaxResult), MaxTurns: c.MaxTurns, Wait: c.TurnWait,
+		MaxResult: int(c.MaxResult), MaxTurns: c.MaxTurns, Wait: c.TurnWait, Handout: c.HandoutTTL,
 	}
 }
 
