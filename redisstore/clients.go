@@ -43,7 +43,7 @@ func newClient(a address, r role) redis.UniversalClient {
 	}
 	var config *tls.Config
 	if a.tls {
-		config = &tls.Config{MinVersion: tls.VersionTLS12}
+		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.roots}
 	}
 	dial := newDialer(config)
 	switch a.topology {

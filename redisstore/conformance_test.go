@@ -2,6 +2,9 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/redisstore"
@@ -18,14 +21,79 @@ func TestConformanceCluster(t *testing.T) {
 	registrytest.Run(t, opener(redistest.Cluster(t).URL))
 }
 
+func TestConformanceValkey(t *testing.T) {
+	registrytest.Run(t, opener(redistest.Valkey(t).URL()))
+}
+
+// TestConformanceTLS: every connection of store and bus is encrypted, and trusts a private authority only. The bursts of
+// the group "routing" are left out: they would measure how fast the race detector does eighty handshakes.
+func TestConformanceTLS(t *testing.T) {
+	url, ca := redistest.TLS(t)
+	registrytest.Run(t, opener(url, func(o *redisstore.Options) { o.CAFile = ca }), "sessions", "bus", "calls", "activity")
+	if _, err := redisstore.Dial(t.Context(), redisstore.Options{URL: url}); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a server of an unknown authority is trusted: %v", err)
+	}
+}
+
+// TestConformanceACL: a user with the rights that docs/deploy.md names, and no other, is enough.
+func TestConformanceACL(t *testing.T) {
+	server := redistest.Start(t)
+	if out, err := server.Command(append([]string{"ACL", "SETUSER"}, documentedACL(t)...)...); err != nil || out != "OK" {
+		t.Fatalf("%s %v", out, err)
+	}
+	if out, err := server.Command("ACL", "SETUSER", "default", "off"); err != nil || out != "OK" {
+		t.Fatalf("%s %v", out, err)
+	}
+	registrytest.Run(t, opener("redis://farhand:secret@"+server.Addr()))
+}
+
+// documentedACL returns the user line of docs/deploy.md, without its first word.
+func documentedACL(t *testing.T) []string {
+	text, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 2 && words[0] == "user" && words[1] == "farhand" {
+			return words[1:]
+		}
+	}
+	t.Fatal("docs/deploy.md has no line of a user farhand")
+	return nil
+}
+
+// TestClusterFromOneSeed: ?cluster=true finds the members behind one address; without it a member of a cluster is
+// refused with a word about it.
+func TestClusterFromOneSeed(t *testing.T) {
+	seed := redistest.Cluster(t).Masters[0].URL()
+	conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: seed + "?cluster=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for i := range 20 { // over all slots
+		v := registry.Session{Key: registry.Key{Tenant: "t", Session: fmt.Sprintf("s%d", i)}, Pod: "p"}
+		if _, err := conn.Store().Claim(t.Context(), v); err != nil {
+			t.Errorf("claim %d: %v", i, err)
+		}
+	}
+	if _, err := redisstore.Dial(t.Context(), redisstore.Options{URL: seed}); err == nil || !strings.Contains(err.Error(), "cluster=true") {
+		t.Errorf("a member of a cluster is taken for a server of its own: %v", err)
+	}
+}
+
 // opener gives every subtest a store of its own on shared servers.
-func opener(url string) registrytest.Open {
+func opener(url string, changes ...func(*redisstore.Options)) registrytest.Open {
 	return func(t *testing.T, o registrytest.Options) (registry.Store, func() registry.Bus) {
-		conn, err := redisstore.Dial(context.Background(), redisstore.Options{
+		options := redisstore.Options{
 			URL: url, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
 			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap, ActivityBytes: o.ActivityBytes,
 			HistoryTTL: o.HistoryTTL, HistoryCap: o.HistoryCap,
-		})
+		}
+		for _, change := range changes {
+			change(&options)
+		}
+		conn, err := redisstore.Dial(context.Background(), options)
 		if err != nil {
 			t.Fatal(err)
 		}

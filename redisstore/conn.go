@@ -26,6 +26,9 @@ type Options struct {
 	//
 	// With rediss and rediss+sentinel all connections use TLS.
 	URL string
+	// CAFile is a PEM file with the certificates of the authorities that may have signed the servers' certificates.
+	// Empty: the system's authorities. It is read by Dial, and means nothing without TLS.
+	CAFile string
 
 	SessionTTL    time.Duration // life of a session between refreshes; default 60 s
 	PodLease      time.Duration // how soon the tools of a dead pod are out of the listing; default 10 s
@@ -96,6 +99,9 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	o.setDefaults()
 	addr, err := parseURL(o.URL)
 	if err != nil {
+		return nil, err
+	}
+	if err := addr.trust(o.CAFile); err != nil {
 		return nil, err
 	}
 	redis.SetLogger(clientLog{o.Log})

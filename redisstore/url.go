@@ -1,10 +1,12 @@
 package redisstore
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -28,10 +30,30 @@ type address struct {
 	topology topology
 	hosts    []string // host:port; of the sentinels with topologySentinel
 	tls      bool
+	roots    *x509.CertPool // who may sign the servers' certificates; nil: whom the system trusts
 	username string
 	password string
 	master   string // with topologySentinel
 	db       int
+}
+
+// trust reads the certificates of the authorities that may sign the servers' certificates.
+func (a *address) trust(caFile string) error {
+	if caFile == "" {
+		return nil
+	}
+	if !a.tls {
+		return errors.New("redis: a file of authorities is given, and the URL does not ask for TLS; use rediss://")
+	}
+	text, err := os.ReadFile(caFile)
+	if err != nil {
+		return fmt.Errorf("redis: read the authorities: %w", err)
+	}
+	a.roots = x509.NewCertPool()
+	if !a.roots.AppendCertsFromPEM(text) {
+		return fmt.Errorf("redis: %s holds no certificate in PEM form", caFile)
+	}
+	return nil
 }
 
 // CheckURL says what is wrong with a URL, without connecting and without repeating its password.

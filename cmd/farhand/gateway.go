@@ -114,7 +114,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		return memory, nil
 	}
 	conn, err := redisstore.Dial(ctx, redisstore.Options{
-		URL: string(g.cfg.RedisURL), SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
+		URL: string(g.cfg.RedisURL), CAFile: g.cfg.RedisCA, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		Retention: g.cfg.Retention, IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL,
 		ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
 	})

@@ -5,6 +5,7 @@ package redistest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,10 +34,11 @@ const babysitter = `"$@" >/dev/null 2>&1 & pid=$!; echo $pid; cat >/dev/null; ki
 
 // Server is one server process.
 type Server struct {
-	t    testing.TB
-	port int
-	dir  string
-	args []string // after the program
+	t       testing.TB
+	program string // default redis-server
+	port    int
+	dir     string
+	args    []string // after the program
 
 	mu     sync.Mutex
 	pid    int
@@ -47,9 +49,14 @@ type Server struct {
 // Start starts a server with further configuration, given as on the command line, and waits until it answers.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return startProgram(t, "redis-server", args...)
+}
+
+func startProgram(t testing.TB, program string, args ...string) *Server {
+	t.Helper()
 	needPrograms(t)
 	for try := 1; ; try++ {
-		s := &Server{t: t, port: freePort(t), dir: t.TempDir()}
+		s := &Server{t: t, program: program, port: freePort(t), dir: t.TempDir()}
 		s.args = append([]string{
 			"--port", strconv.Itoa(s.port), "--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no",
 		}, args...)
@@ -109,7 +116,7 @@ func (s *Server) signal(sig syscall.Signal) {
 func (s *Server) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cmd := exec.Command("sh", append([]string{"-c", babysitter, "sh", "redis-server"}, s.args...)...)
+	cmd := exec.Command("sh", append([]string{"-c", babysitter, "sh", cmp.Or(s.program, "redis-server")}, s.args...)...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err

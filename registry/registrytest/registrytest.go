@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +38,8 @@ const patience = 10 * time.Second
 
 var lasting = Options{SessionTTL: time.Minute, PodLease: time.Minute}
 
-// Run runs the whole suite.
-func Run(t *testing.T, open Open) {
+// Run runs the whole suite, or the groups that are named.
+func Run(t *testing.T, open Open, only ...string) {
 	for _, group := range []struct {
 		name  string
 		tests []subtest
@@ -48,6 +49,9 @@ func Run(t *testing.T, open Open) {
 		{"conversations", conversationTests}, {"takeover", takeoverTests},
 		{"continuations", continuationTests},
 	} {
+		if len(only) > 0 && !slices.Contains(only, group.name) {
+			continue
+		}
 		t.Run(group.name, func(t *testing.T) {
 			for _, st := range group.tests {
 				t.Run(st.name, func(t *testing.T) {
