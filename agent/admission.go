@@ -1,12 +1,19 @@
 package agent
 
-import "github.com/farhand/farhand/registry"
+import (
+	"context"
+
+	"github.com/farhand/farhand/registry"
+)
 
 // Defaults of AdmissionLimits.
 const (
 	DefaultMaxTools     = 128
 	DefaultMaxToolBytes = 1 << 20
 )
+
+// maxCompiledBytes bounds what the compiled schemas of one session take. It is as much as one generation of the cache holds.
+const maxCompiledBytes = schemaCacheBytes
 
 // AdmissionLimits bounds what one session may offer. Zero fields mean the defaults.
 type AdmissionLimits struct {
@@ -19,6 +26,8 @@ type AdmissionLimits struct {
 type Offered struct {
 	Tools int
 	Bytes int // the sum of registry.ToolSpec.Size
+
+	Compiled int // the sum of Admission.CompiledSize
 }
 
 // Admission decides which tools a device may register. It is safe for concurrent use.
@@ -51,7 +60,7 @@ func (a *Admission) MaxToolBytes() int { return a.limits.MaxToolBytes }
 
 // Admit checks one definition for a session that offers other tools already. It returns the definition in canonical
 // form, or an *registry.Error whose message is the reason for the device.
-func (a *Admission) Admit(spec registry.ToolSpec, other Offered) (registry.ToolSpec, error) {
+func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Offered) (registry.ToolSpec, error) {
 	spec, err := spec.NormalizeWithin(a.limits.Tool)
 	if err != nil {
 		return spec, err
@@ -70,8 +79,22 @@ func (a *Admission) Admit(spec registry.ToolSpec, other Offered) (registry.ToolS
 		return spec, registry.Errorf(registry.CodeInvalidRequest,
 			"a session may offer at most %d bytes of tool definitions", a.limits.MaxToolBytes)
 	}
-	if err := a.schemas.Compile(spec); err != nil {
+	compiled, err := a.schemas.Compile(ctx, spec)
+	if err != nil {
 		return spec, err
 	}
+	if other.Compiled+compiled > maxCompiledBytes {
+		return spec, registry.Errorf(registry.CodeInvalidRequest,
+			"the schemas of a session may take at most %d bytes when compiled", maxCompiledBytes)
+	}
 	return a.shared.get(spec), nil
+}
+
+// CompiledSize returns how many bytes the compiled schema of an admitted tool takes.
+func (a *Admission) CompiledSize(ctx context.Context, spec registry.ToolSpec) int {
+	size, err := a.schemas.Compile(ctx, spec)
+	if err != nil { // it was admitted, so only ctx can have ended
+		return 0
+	}
+	return size
 }

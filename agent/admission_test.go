@@ -12,11 +12,11 @@ import (
 func TestAdmission(t *testing.T) {
 	policy := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec", "sys.*"}})
 	a := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{MaxTools: 2})
-	got, err := a.Admit(registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c", Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.Offered{Tools: 1})
+	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c", Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.Offered{Tools: 1})
 	if err != nil || got.Description != "abc" || string(got.Parameters) != `{"type":"object"}` {
 		t.Errorf("admitted %+v, %v", got, err)
 	}
-	if got, err = a.Admit(registry.ToolSpec{Name: "bare"}, agent.Offered{}); err != nil || string(got.Parameters) != `{"type":"object"}` {
+	if got, err = a.Admit(t.Context(), registry.ToolSpec{Name: "bare"}, agent.Offered{}); err != nil || string(got.Parameters) != `{"type":"object"}` {
 		t.Errorf("admitted %+v, %v", got, err)
 	}
 	for name, tt := range map[string]struct {
@@ -36,14 +36,13 @@ func TestAdmission(t *testing.T) {
 			strings.Repeat(`{"not":`, 40) + `{}` + strings.Repeat(`}`, 40))}, 0, registry.CodeInvalidRequest},
 		"bad level": {registry.ToolSpec{Name: "t", SecurityLevel: "root"}, 0, registry.CodeInvalidRequest},
 	} {
-		if _, err := a.Admit(tt.spec, agent.Offered{Tools: tt.offered}); err == nil {
+		if _, err := a.Admit(t.Context(), tt.spec, agent.Offered{Tools: tt.offered}); err == nil {
 			t.Errorf("%s was admitted", name)
 		} else {
 			wantCode(t, err, tt.code)
 		}
 	}
-	if _, err := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{}).Admit(
-		registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1, Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
+	if _, err := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{}).Admit(t.Context(), registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1, Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
 		t.Errorf("the default limit: %v", err)
 	}
 }
@@ -51,11 +50,11 @@ func TestAdmission(t *testing.T) {
 // The name of a built-in tool means that tool, whatever devices would like it to mean.
 func TestAdmissionOfReservedNames(t *testing.T) {
 	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{}, "time", "sessions")
-	_, err := a.Admit(registry.ToolSpec{Name: "sessions"}, agent.Offered{})
+	_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "sessions"}, agent.Offered{})
 	if e := wantCode(t, err, registry.CodePolicyDenied); !strings.Contains(e.Message, `"sessions"`) {
 		t.Errorf("the reason does not name it: %s", e.Message)
 	}
-	if _, err := a.Admit(registry.ToolSpec{Name: "times"}, agent.Offered{}); err != nil {
+	if _, err := a.Admit(t.Context(), registry.ToolSpec{Name: "times"}, agent.Offered{}); err != nil {
 		t.Errorf("another name: %v", err)
 	}
 }
@@ -65,11 +64,11 @@ func TestAdmissionBytes(t *testing.T) {
 	a := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{
 		MaxToolBytes: 1000, Tool: registry.ToolLimits{SchemaBytes: 200, SchemaDepth: 3, Description: 4},
 	})
-	got, err := a.Admit(registry.ToolSpec{Name: "t", Description: "äöüßx"}, agent.Offered{})
+	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "äöüßx"}, agent.Offered{})
 	if err != nil || got.Description != "äöüß" {
 		t.Fatalf("admitted %+v, %v", got, err)
 	}
-	if _, err := a.Admit(got, agent.Offered{Bytes: 1000 - got.Size()}); err != nil {
+	if _, err := a.Admit(t.Context(), got, agent.Offered{Bytes: 1000 - got.Size()}); err != nil {
 		t.Errorf("what just fits: %v", err)
 	}
 	for limit, tt := range map[string]struct {
@@ -80,7 +79,7 @@ func TestAdmissionBytes(t *testing.T) {
 		"200":      {`{"description":"` + strings.Repeat("x", 200) + `"}`, 0},
 		"3 levels": {`{"not":{"not":{"not":{}}}}`, 0},
 	} {
-		_, err := a.Admit(registry.ToolSpec{Name: "t", Parameters: json.RawMessage(tt.parameters)}, agent.Offered{Bytes: tt.bytes})
+		_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Parameters: json.RawMessage(tt.parameters)}, agent.Offered{Bytes: tt.bytes})
 		if err == nil || !strings.Contains(err.Error(), limit) {
 			t.Errorf("%s: %v", limit, err)
 		}
@@ -90,7 +89,7 @@ func TestAdmissionBytes(t *testing.T) {
 func TestEqualDefinitionsShareOneCopy(t *testing.T) {
 	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{})
 	admit := func(description string) registry.ToolSpec {
-		spec, err := a.Admit(registry.ToolSpec{
+		spec, err := a.Admit(t.Context(), registry.ToolSpec{
 			Name: "t", Description: strings.Clone(description), Parameters: json.RawMessage(`{ "type" : "object" }`),
 		}, agent.Offered{})
 		if err != nil {

@@ -22,6 +22,9 @@ type Invocation struct {
 	Asked   json.RawMessage   // the arguments before any hook changed them
 	Timeout time.Duration
 
+	// Deadline is when the time of the call is up, what comes before the tool runs included. Zero: never.
+	Deadline time.Time
+
 	Conversation registry.Key // zero outside of any that the gateway keeps
 	Turn         string
 	Trail        *Trail // what guards note of a turn whose conversation the caller keeps; nil otherwise

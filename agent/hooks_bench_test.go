@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -45,7 +46,7 @@ func BenchmarkSchemaValidate(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := schemas.Validate(spec, args); err != nil {
+				if err := schemas.Validate(b.Context(), spec, args, time.Time{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -57,7 +58,7 @@ func BenchmarkSchemaValidate(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(n))
 			for b.Loop() {
-				if err := schemas.Validate(spec, args); err != nil {
+				if err := schemas.Validate(b.Context(), spec, args, time.Time{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -71,7 +72,7 @@ func BenchmarkSchemaCompile(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := NewSchemas().Compile(spec); err != nil {
+				if _, err := NewSchemas().Compile(b.Context(), spec); err != nil {
 					b.Fatal(err)
 				}
 			}

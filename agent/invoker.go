@@ -142,7 +142,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 		req.CallID = registry.NewCallID()
 	}
 	out := Outcome{CallID: req.CallID}
-	err := i.invoke(ctx, &req, &out)
+	err := i.invoke(ctx, &req, &out, start)
 	if out.Duration == 0 {
 		out.Duration = time.Since(start)
 	}
@@ -163,7 +163,7 @@ func undispatched(err error) *registry.Error {
 	return e
 }
 
-func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome) error {
+func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start time.Time) error {
 	if len(req.Args) == 0 {
 		req.Args = json.RawMessage(`{}`)
 	}
@@ -173,7 +173,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome) error 
 		}
 		req.missing = err // in a turn every call a model asks for counts, and is on record
 	}
-	var p prepared
+	p := prepared{start: start}
 	err := i.prepare(ctx, req, &p, out)
 	if err != nil {
 		err = undispatched(err)
@@ -215,11 +215,14 @@ type prepared struct {
 	local Tool
 	route registry.Route
 	inv   Invocation
+
+	start time.Time     // when it was asked for; its time runs from here
+	left  time.Duration // of its time, once the hooks have let it pass
 }
 
 // prepare does everything that comes before the tool runs. On an error the invocation says what is known until then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
-	*p = prepared{local: req.Local, inv: Invocation{
+	*p = prepared{local: req.Local, start: p.start, inv: Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args, Asked: req.Args,
 		Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn, Trail: req.trail,
 	}}
@@ -264,7 +267,15 @@ func (i *Invoker) admit(ctx context.Context, req *Request, p *prepared, out *Out
 	out.Session = p.route.Session
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
 	p.inv.Timeout = i.clamp(req.Timeout, p.route.Spec.Timeout())
-	return i.hooks.before(ctx, &p.inv)
+	p.inv.Deadline = p.start.Add(p.inv.Timeout)
+	if err := i.hooks.before(ctx, &p.inv); err != nil {
+		return err
+	}
+	// What took no time to speak of is the tool's.
+	if p.left = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.left <= 0 {
+		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")
+	}
+	return nil
 }
 
 // builtin returns the built-in tool a request means that says of nothing else where its tool is; nil if there is none.
@@ -303,7 +314,7 @@ func (i *Invoker) run(ctx context.Context, p *prepared, rec *registry.Record, du
 		tool.record = rec
 	}
 	// It keeps to its time by itself, so no timer is needed for the context.
-	return tool.call(deadlineOnly{ctx}, p.inv.Args, p.inv.Timeout)
+	return tool.call(deadlineOnly{ctx}, p.inv.Args, p.left)
 }
 
 func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {

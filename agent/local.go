@@ -28,7 +28,7 @@ type hereRunner interface {
 // caller waiting. Its errors are complete: they say whether the tool has begun.
 func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record, durable bool) (registry.Result, error) {
 	run := func(ctx context.Context) (registry.Result, error) {
-		ctx, cancel := context.WithTimeout(ctx, p.inv.Timeout)
+		ctx, cancel := context.WithTimeout(ctx, p.left)
 		defer cancel()
 		res, err := i.executeLocal(deadlineOnly{ctx}, p.local, &p.inv)
 		if err != nil {
@@ -38,7 +38,7 @@ func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record
 	}
 	if r, ok := i.router.(hereRunner); ok {
 		return r.RunHere(ctx, registry.Call{
-			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.inv.Timeout, Durable: durable, Record: rec,
+			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.left, Durable: durable, Record: rec,
 		}, run)
 	}
 	return run(ctx)

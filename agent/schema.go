@@ -1,223 +1,220 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"strings"
+	"runtime"
 	"sync"
+	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
+	"golang.org/x/sync/semaphore"
 
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
 const (
-	// schemaCacheBytes bounds the source text of the schemas kept compiled, per generation of the cache.
-	schemaCacheBytes = 8 << 20
+	// schemaCacheBytes bounds what the schemas kept compiled take, per generation of the cache, of which there are two.
+	schemaCacheBytes = 32 << 20
 
-	// maxViolations bounds how many broken rules one error lists.
-	maxViolations = 20
-
-	// schemaURL is where a schema pretends to live; relative references resolve against it, and so lead elsewhere.
-	schemaURL = "farhand://tool/parameters"
+	// argsBytes bounds what the arguments take that are being validated at one time, decoded. Those of up to smallArgs bytes
+	// of text do not count.
+	argsBytes = 64 << 20
+	smallArgs = 1 << 10
 )
 
-// Schemas compiles JSON Schemas (2020-12 unless $schema says otherwise) and keeps them compiled: once per content,
-// however many devices register it. It is safe for concurrent use.
+// Schemas compiles the JSON Schemas of tools and keeps them compiled: once per content, however many devices register it.
+// What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded arguments, and the cores
+// that compile, or validate at length. It is safe for concurrent use.
 type Schemas struct {
 	mu       sync.Mutex
-	current  map[string]*compiled // by source text
-	previous map[string]*compiled
-	size     int // bytes of source text in current
-}
+	current  map[string]*schema.Schema // by source text
+	previous map[string]*schema.Schema
+	size     int // bytes that those in current take
 
-// compiled is a schema ready for use, with what it costs to use it.
-type compiled struct {
-	*jsonschema.Schema
-	cost schemaCost
+	args      *semaphore.Weighted // argsBytes
+	compiling *semaphore.Weighted // one slot per core it may take
+	heavy     *semaphore.Weighted // likewise, for validations that take long
 }
 
 // NewSchemas returns an empty cache.
-func NewSchemas() *Schemas { return &Schemas{current: make(map[string]*compiled)} }
-
-// Compile checks that the parameters of a normalized spec are a usable schema: it refers to nothing outside itself,
-// its patterns are RE2, and validating against it is cheap. The error's message is a reason for the device.
-func (s *Schemas) Compile(spec registry.ToolSpec) error {
-	_, err := s.get(spec)
-	return err
+func NewSchemas() *Schemas {
+	cores := int64(max(1, runtime.GOMAXPROCS(0)/2))
+	return &Schemas{
+		current: make(map[string]*schema.Schema), args: semaphore.NewWeighted(argsBytes),
+		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
+	}
 }
 
-// Validate checks args against the parameters of spec. The error is an *registry.Error: CodeInvalidArguments with
-// the broken rules, or CodeInvalidRequest if the schema itself is unusable.
-func (s *Schemas) Validate(spec registry.ToolSpec, args []byte) error {
-	schema, err := s.get(spec)
+// Compile checks that the parameters of a normalized spec are a usable schema: it refers to nothing outside itself, its
+// patterns are RE2, and it is not too large. It returns how many bytes the compiled schema takes. The error's message is a
+// reason for the device.
+func (s *Schemas) Compile(ctx context.Context, spec registry.ToolSpec) (size int, err error) {
+	compiled, err := s.get(ctx, spec)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	value, depth, err := decodeArgs(args)
-	if err != nil {
-		return registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
-	}
-	if err := schema.cost.checkWork(value, depth); err != nil {
-		return err
-	}
-	var invalid *jsonschema.ValidationError
-	switch err := schema.Validate(value); {
-	case err == nil:
+	return compiled.Size(), nil
+}
+
+// Validate checks args against the parameters of spec until the deadline; zero is none. The error is an *registry.Error:
+// CodeInvalidArguments with the broken rules, CodeInvalidRequest if the schema is unusable or the arguments would take too
+// long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was known.
+func (s *Schemas) Validate(ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time) error {
+	job := validationJob{schemas: s, ctx: ctx, deadline: deadline}
+	defer job.done()
+	violations, err := job.run(spec, args)
+	var input schema.InputError
+	var told *registry.Error
+	switch {
+	case err == nil && len(violations) == 0:
 		return nil
-	case errors.As(err, &invalid):
+	case err == nil:
 		e := registry.Errorf(registry.CodeInvalidArguments,
 			"The arguments do not satisfy the parameters schema of %q.", spec.Name)
-		e.Violations = violations(invalid)
+		e.Violations = violations
 		return e
+	case errors.As(err, &told):
+		return told
+	case errors.Is(err, schema.ErrTooExpensive):
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"args are too large, or nested too deep, to be validated against the schema of this tool.")
+	case errors.As(err, &input):
+		return registry.Errorf(registry.CodeInvalidRequest, "args: %v.", input)
+	case errors.Is(err, context.DeadlineExceeded):
+		return registry.Errorf(registry.CodeTimeout,
+			"The time of the call was up before its arguments were validated. Send less, or allow more time.")
+	case ctx.Err() != nil:
+		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
 	default:
 		return registry.AsError(err)
 	}
 }
 
-// decodeArgs decodes arguments as the validator wants them. What is out of the ordinary, as a key that stands there twice, is
-// read as encoding/json reads it.
-func decodeArgs(args []byte) (value any, depth int, err error) {
-	value, depth, ok := registry.DecodeJSON(args, MaxArgsDepth)
-	if !ok {
-		depth = registry.Depth(args)
-		value, err = jsonschema.UnmarshalJSON(bytes.NewReader(args))
-	}
-	return value, depth, err
+// validationJob is one validation, with what it holds of the pod.
+type validationJob struct {
+	schemas  *Schemas
+	ctx      context.Context
+	deadline time.Time
+	weight   int64 // held of args
+	heavy    bool  // a slot of heavy is held
 }
 
-func (s *Schemas) get(spec registry.ToolSpec) (*compiled, error) {
-	if schema := s.cached(spec.Parameters); schema != nil {
-		return schema, nil
-	}
-	schema, err := compile(spec.Parameters)
+func (j *validationJob) run(spec registry.ToolSpec, args []byte) ([]registry.Violation, error) {
+	compiled, err := j.compiled(spec)
 	if err != nil {
-		return nil, registry.Errorf(registry.CodeInvalidRequest, "parameters: %s", schemaProblem(err))
+		return nil, err
 	}
-	s.keep(string(spec.Parameters), schema)
-	return schema, nil
+	if len(args) > smallArgs {
+		weight := min(int64(schema.Weight(args)), argsBytes)
+		if err := j.wait(j.schemas.args, weight); err != nil {
+			return nil, err
+		}
+		j.weight = weight
+	}
+	value, err := schema.Decode(args, MaxArgsDepth)
+	if err != nil {
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
+	}
+	return compiled.Validate(j.ctx, value, schema.Work{Deadline: j.deadline, Heavy: j.becomeHeavy})
 }
 
-func (s *Schemas) cached(source []byte) *compiled {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if schema := s.current[string(source)]; schema != nil {
-		return schema
+// compiled returns the schema of a tool, which was compiled when it was registered, here or on another pod.
+func (j *validationJob) compiled(spec registry.ToolSpec) (*schema.Schema, error) {
+	if known := j.schemas.cached(spec.Parameters); known != nil {
+		return known, nil
 	}
-	schema := s.previous[string(source)]
-	if schema != nil {
-		s.keepLocked(string(source), schema)
-	}
-	return schema
+	ctx, cancel := j.bounded()
+	defer cancel()
+	return j.schemas.get(ctx, spec)
 }
 
-func (s *Schemas) keep(source string, schema *compiled) {
+// bounded returns a context that ends with the job's time. Most jobs never wait, and need none.
+func (j *validationJob) bounded() (context.Context, context.CancelFunc) {
+	if j.deadline.IsZero() {
+		return context.WithCancel(j.ctx)
+	}
+	return context.WithDeadline(j.ctx, j.deadline)
+}
+
+func (j *validationJob) wait(s *semaphore.Weighted, weight int64) error {
+	ctx, cancel := j.bounded()
+	defer cancel()
+	return acquire(ctx, s, weight)
+}
+
+// acquire does not ask ctx unless it has to wait: work that needs no waiting ends by its own measure.
+func acquire(ctx context.Context, s *semaphore.Weighted, weight int64) error {
+	if s.TryAcquire(weight) {
+		return nil
+	}
+	return s.Acquire(ctx, weight)
+}
+
+func (j *validationJob) becomeHeavy() error {
+	if err := j.wait(j.schemas.heavy, 1); err != nil {
+		return err
+	}
+	j.heavy = true
+	return nil
+}
+
+func (j *validationJob) done() {
+	if j.heavy {
+		j.schemas.heavy.Release(1)
+	}
+	if j.weight > 0 {
+		j.schemas.args.Release(j.weight)
+	}
+}
+
+func (s *Schemas) get(ctx context.Context, spec registry.ToolSpec) (*schema.Schema, error) {
+	if known := s.cached(spec.Parameters); known != nil {
+		return known, nil
+	}
+	if err := acquire(ctx, s.compiling, 1); err != nil {
+		return nil, err
+	}
+	defer s.compiling.Release(1)
+	if known := s.cached(spec.Parameters); known != nil { // thousands of devices with one app may come at once
+		return known, nil
+	}
+	compiled, err := schema.Compile(spec.Parameters)
+	if err != nil {
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "parameters: %s", err)
+	}
+	s.keep(string(spec.Parameters), compiled)
+	return compiled, nil
+}
+
+func (s *Schemas) cached(source []byte) *schema.Schema {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keepLocked(source, schema)
+	if known := s.current[string(source)]; known != nil {
+		return known
+	}
+	known := s.previous[string(source)]
+	if known != nil {
+		s.keepLocked(string(source), known)
+	}
+	return known
+}
+
+func (s *Schemas) keep(source string, compiled *schema.Schema) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keepLocked(source, compiled)
 }
 
 // keepLocked adds to the current generation; when that is full it becomes the previous one, and what was only in the
 // one before is forgotten.
-func (s *Schemas) keepLocked(source string, schema *compiled) {
-	if s.size+len(source) > schemaCacheBytes {
-		s.previous, s.current, s.size = s.current, make(map[string]*compiled), 0
+func (s *Schemas) keepLocked(source string, compiled *schema.Schema) {
+	size := len(source) + compiled.Size()
+	if s.size+size > schemaCacheBytes {
+		s.previous, s.current, s.size = s.current, make(map[string]*schema.Schema), 0
 	}
-	s.current[source] = schema
-	s.size += len(source)
-}
-
-// noRemote refuses every reference that leaves the schema: a device must not make the gateway fetch anything.
-type noRemote struct{}
-
-var errRemoteRef = errors.New("references to other documents are not allowed")
-
-func (noRemote) Load(string) (any, error) { return nil, errRemoteRef }
-
-func compile(source []byte) (*compiled, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(source))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := survey(doc); err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(noRemote{})
-	if err := c.AddResource(schemaURL, doc); err != nil {
-		return nil, err
-	}
-	schema, err := c.Compile(schemaURL)
-	if err != nil {
-		return nil, err
-	}
-	cost, err := measure(schema)
-	if err != nil {
-		return nil, err
-	}
-	return &compiled{Schema: schema, cost: cost}, nil
-}
-
-// schemaProblem turns a compiler's error into one line for the author of the schema.
-func schemaProblem(err error) string {
-	if errors.Is(err, errRemoteRef) {
-		return errRemoteRef.Error()
-	}
-	var invalid *jsonschema.SchemaValidationError
-	if errors.As(err, &invalid) {
-		var v *jsonschema.ValidationError
-		if errors.As(invalid.Err, &v) {
-			if found := violations(v); len(found) > 0 {
-				return "not a valid JSON Schema: at " + quotePointer(found[0].Pointer) + ": " + found[0].Message
-			}
-		}
-	}
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return strings.ReplaceAll(line, schemaURL, "")
-}
-
-func quotePointer(p string) string {
-	if p == "" {
-		return "the root"
-	}
-	return p
-}
-
-// violations lists the innermost causes: those a caller can act on.
-func violations(e *jsonschema.ValidationError) []registry.Violation {
-	printer := message.NewPrinter(language.English)
-	var out []registry.Violation
-	var walk func(*jsonschema.ValidationError)
-	walk = func(e *jsonschema.ValidationError) {
-		if len(out) == maxViolations {
-			return
-		}
-		if len(e.Causes) == 0 {
-			out = append(out, registry.Violation{
-				Pointer: pointer(e.InstanceLocation), Message: e.ErrorKind.LocalizedString(printer),
-			})
-			return
-		}
-		for _, cause := range e.Causes {
-			walk(cause)
-		}
-	}
-	walk(e)
-	return out
-}
-
-func pointer(tokens []string) string {
-	var b strings.Builder
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
-	for _, t := range tokens {
-		b.WriteByte('/')
-		b.WriteString(escape.Replace(t))
-	}
-	return b.String()
+	s.current[source] = compiled
+	s.size += size
 }
 
 // validation is the hook that checks the arguments, the last one before a tool runs.
@@ -227,6 +224,6 @@ type validation struct{ schemas *Schemas }
 func (validation) Name() string { return "validation" }
 
 // Before implements BeforeHook.
-func (v validation) Before(_ context.Context, inv Invocation) (Decision, error) {
-	return Pass(), v.schemas.Validate(inv.Spec, inv.Args)
+func (v validation) Before(ctx context.Context, inv Invocation) (Decision, error) {
+	return Pass(), v.schemas.Validate(ctx, inv.Spec, inv.Args, inv.Deadline)
 }

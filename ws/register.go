@@ -27,12 +27,12 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if len(f.Tools) > maxDefinitions {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
 	}
-	r := registration{conn: c, sizes: make(map[string]int)}
+	r := registration{conn: c, offered: make(map[string]size)}
 	for _, t := range c.local.Tools() {
-		r.offer(t)
+		r.offer(ctx, t)
 	}
 	for _, raw := range f.Tools {
-		r.judge(raw)
+		r.judge(ctx, raw)
 	}
 	if len(r.put) > 0 {
 		if err := c.local.PutTools(ctx, r.put, nil); err != nil {
@@ -45,13 +45,19 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 // registration is one register_tools frame being judged.
 type registration struct {
 	conn     *conn
-	sizes    map[string]int // of the tools offered so far, by name
-	bytes    int            // their sum
+	offered  map[string]size // the tools offered so far, by name
+	sum      size            // of all of them
 	put      []registry.ToolSpec
 	rejected []rejection
 }
 
-func (r *registration) judge(raw json.RawMessage) {
+// size is what a tool takes.
+type size struct {
+	bytes    int // of its definition
+	compiled int // bytes of its schema, ready for use
+}
+
+func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 	def, err := decodeTool(raw)
 	if err != nil {
 		r.reject(def.Name, reasonOf(err))
@@ -62,12 +68,13 @@ func (r *registration) judge(raw json.RawMessage) {
 			"this connection registered too much in too short a time; %d bytes a second are allowed", registerRate))
 		return
 	}
-	others := agent.Offered{Tools: len(r.sizes), Bytes: r.bytes}
-	if size, replaced := r.sizes[def.Name]; replaced {
+	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
+	if old, replaced := r.offered[def.Name]; replaced {
 		others.Tools--
-		others.Bytes -= size
+		others.Bytes -= old.bytes
+		others.Compiled -= old.compiled
 	}
-	spec, err := r.conn.server.cfg.Admission.Admit(registry.ToolSpec{
+	spec, err := r.conn.server.cfg.Admission.Admit(ctx, registry.ToolSpec{
 		Name: def.Name, Description: def.Description, Parameters: def.Parameters, TimeoutMS: def.TimeoutMS,
 		Annotations: def.Annotations, SecurityLevel: registry.SecurityLevel(def.SecurityLevel),
 	}, others)
@@ -75,15 +82,17 @@ func (r *registration) judge(raw json.RawMessage) {
 		r.reject(def.Name, reasonOf(err))
 		return
 	}
-	r.offer(spec)
+	r.offer(ctx, spec)
 	r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == spec.Name })
 	r.put = append(r.put, spec)
 }
 
 // offer counts a tool.
-func (r *registration) offer(t registry.ToolSpec) {
-	r.bytes += t.Size() - r.sizes[t.Name]
-	r.sizes[t.Name] = t.Size()
+func (r *registration) offer(ctx context.Context, t registry.ToolSpec) {
+	old, now := r.offered[t.Name], size{t.Size(), r.conn.server.cfg.Admission.CompiledSize(ctx, t)}
+	r.sum.bytes += now.bytes - old.bytes
+	r.sum.compiled += now.compiled - old.compiled
+	r.offered[t.Name] = now
 }
 
 // mayRegister spends n bytes of the connection's budget, if it has as many.

@@ -62,7 +62,7 @@ func (b *bench) runIn(sc agent.SessionContext, name, args string) (registry.Resu
 		b.Fatal(err)
 	}
 	i := slices.IndexFunc(tools, func(t agent.Tool) bool { return t.Spec().Name == name })
-	if err := agent.NewSchemas().Validate(tools[i].Spec(), []byte(args)); err != nil {
+	if err := agent.NewSchemas().Validate(b.Context(), tools[i].Spec(), []byte(args), time.Time{}); err != nil {
 		return registry.Result{}, err
 	}
 	res, err := tools[i].Execute(b.Context(), json.RawMessage(args))

@@ -1,0 +1,102 @@
+package schema
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is too large is refused with a reason that names the limit.
+func TestLimitsOfSchemas(t *testing.T) {
+	pattern := func(p string) string { return fmt.Sprintf(`{"pattern":%q}`, p) }
+	for name, tt := range map[string]struct{ schema, reason string }{
+		"long pattern":     {pattern(strings.Repeat("c{1000}", 250)), "1024 bytes"},
+		"large program":    {pattern(strings.Repeat("c{999}", 5)), "4096 instructions"},
+		"nested repeats":   {pattern("(?:(?:a{9}b{9}){9}){9}" + strings.Repeat("z{999}", 3)), "4096 instructions"},
+		"large classes":    {pattern(`^` + strings.Repeat(`[\pL\pN\pS]`, 90) + `$`), ""},
+		"many classes":     {`{"allOf":[` + each(20, func(i int) string { return fmt.Sprintf(`{"pattern":"^[\\pL\\pN]{90%d}$"}`, i) }) + `]}`, "bytes when compiled"},
+		"many patterns":    {`{"allOf":[` + each(129, func(i int) string { return fmt.Sprintf(`{"pattern":"a%d"}`, i) }) + `]}`, "128 patterns"},
+		"pattern of names": {`{"patternProperties":{"` + strings.Repeat("c{999}", 5) + `":true}}`, "4096 instructions"},
+		"many subschemas":  {`{"allOf":[` + each(4100, func(int) string { return `{}` }) + `]}`, "4096 subschemas"},
+		"long pointers": {`{"properties":{"` + strings.Repeat("x", 30_000) + `":{"allOf":[` + each(1000, func(int) string { return `{"minimum":1}` }) + `]}}}`,
+			"pointers"},
+		"many ids": {`{"$defs":{` + each(20, func(i int) string { return fmt.Sprintf(`"d%d":{"$id":"http://x/%d"}`, i, i) }) + `}}`, "16 ids"},
+		"long id":  {`{"$id":"http://x/` + strings.Repeat("x", 600) + `"}`, "512 bytes"},
+		"odd refs": {`{"x":{` + each(70, func(i int) string { return fmt.Sprintf(`"d%d":{}`, i) }) + `},"allOf":[` +
+			each(70, func(i int) string { return fmt.Sprintf(`{"$ref":"#/x/d%d"}`, i) }) + `]}`, "64 references"},
+		"long number": {`{"minimum":` + strings.Repeat("7", 500) + `}`, "400 characters"},
+	} {
+		_, err := Compile([]byte(tt.schema))
+		switch {
+		case tt.reason == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case tt.reason != "" && (err == nil || !strings.Contains(err.Error(), tt.reason)):
+			t.Errorf("%s: %v, want %q", name, err, tt.reason)
+		}
+	}
+}
+
+// A schema of 64 KiB that is as slow to compile as its author could make it.
+func slowToCompile() map[string]string {
+	return map[string]string{
+		"subschemas": `{"allOf":[` + each(1600, func(int) string { return `{"minimum":1}` }) + `]}`,
+		"nodes":      `{"enum":[` + each(3000, func(int) string { return `{}` }) + `]}`,
+		"ids": `{"$defs":{` + each(1500, func(i int) string {
+			id := ""
+			if i < maxIDs {
+				id = fmt.Sprintf(`"$id":"http://x/%s%d",`, strings.Repeat("y", 400), i)
+			}
+			return fmt.Sprintf(`"d%d":{%s"$ref":"#"}`, i, id)
+		}) + `}}`,
+		"odd refs": `{"x":{` + each(1200, func(i int) string { return fmt.Sprintf(`"d%d":{}`, i) }) + `},"allOf":[` +
+			each(maxOddRefs, func(i int) string { return fmt.Sprintf(`{"$ref":"#/x/d%d"}`, i) }) + `]}`,
+		"anchors": `{"$defs":{` + each(1200, func(i int) string { return fmt.Sprintf(`"d%d":{"$dynamicAnchor":"a%d"}`, i, i) }) + `}}`,
+		"refs": `{"$defs":{` + each(700, func(i int) string { return fmt.Sprintf(`"d%d":{"type":"string"}`, i) }) + `},"allOf":[` +
+			each(700, func(i int) string { return fmt.Sprintf(`{"$ref":"#/$defs/d%d"}`, i) }) + `]}`,
+		"expansion": `{"$defs":{"l0":{},` + each(12, func(i int) string {
+			return fmt.Sprintf(`"l%d":{"allOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%d"}]}`, i+1, i, i)
+		}) + `},"$ref":"#/$defs/l12"}`,
+		"patterns": `{"allOf":[` + each(8, func(i int) string { return fmt.Sprintf(`{"pattern":"^[\\pL]{%d}$"}`, 30+i) }) + `]}`,
+		"programs": `{"allOf":[` + each(8, func(i int) string { return fmt.Sprintf(`{"pattern":"(?:a?b){49%d}[x-z]{49%d}"}`, i, i) }) + `]}`,
+		"required": `{"required":[` + each(6000, func(i int) string { return fmt.Sprintf(`"n%d"`, i) }) + `]}`,
+		"exponents": `{"$schema":"http://json-schema.org/draft-04/schema#","enum":[` +
+			each(6000, func(i int) string { return fmt.Sprintf(`%de-999`, i) }) + `]}`,
+		"wrong everywhere": `{"allOf":[` + each(1500, func(int) string { return `{"minimum":"1","type":1}` }) + `]}`,
+	}
+}
+
+// None takes long to compile or more memory than it is charged for. Not parallel: it looks at the heap.
+func TestCompilingIsBounded(t *testing.T) {
+	for name, text := range slowToCompile() {
+		before := heap()
+		start := time.Now()
+		s, err := Compile([]byte(text))
+		took := time.Since(start)
+		grown := heap() - before
+		if err != nil {
+			t.Logf("%s: %v, refused: %.100s", name, took, err)
+		} else {
+			t.Logf("%s: %v, %d bytes, charged %d", name, took, grown, s.Size())
+			if grown > s.Size()+s.Size()/4+1<<16 {
+				t.Errorf("%s takes %d bytes and is charged for %d", name, grown, s.Size())
+			}
+		}
+		if took > 10*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+		if len(text) > 64<<10 {
+			t.Errorf("%s has %d bytes", name, len(text))
+		}
+		runtime.KeepAlive(s)
+	}
+}
+
+func heap() int {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}

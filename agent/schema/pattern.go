@@ -1,0 +1,164 @@
+package schema
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"regexp/syntax"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Limits of the regular expressions in one schema. A few bytes of one, as c{1000}, can become a program of megabytes.
+const (
+	maxPatternBytes        = 1024 // of its text
+	maxPatternInstructions = 4096 // of its program
+	maxPatterns            = 128  // in one schema
+
+	// instructionBytes and runeBytes are what an instruction takes, and each bound of a character class in it: twice, because
+	// an anchored pattern is kept in a second form that is faster.
+	instructionBytes = 128
+	runeBytes        = 8
+)
+
+// limitError says which limit a schema exceeds. Its text is a reason for the author of the schema.
+type limitError string
+
+// Error implements error.
+func (e limitError) Error() string { return string(e) }
+
+func beyond(format string, args ...any) error { return limitError(fmt.Sprintf(format, args...)) }
+
+// pattern is a regular expression with the size of its program.
+type pattern struct {
+	*regexp.Regexp
+	instructions int
+}
+
+var _ jsonschema.Regexp = (*pattern)(nil)
+
+// patterns compiles the regular expressions of one schema, each once, and refuses those that are too large.
+type patterns struct {
+	known map[string]*pattern
+	size  int   // bytes their programs take at most
+	err   error // the first limit that was exceeded
+}
+
+// compile is a jsonschema.RegexpEngine.
+func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
+	if known := p.known[text]; known != nil {
+		return known, nil
+	}
+	found, size, err := p.build(text)
+	if err != nil {
+		if _, ok := err.(limitError); ok && p.err == nil {
+			p.err = err
+		}
+		return nil, err
+	}
+	if p.known == nil {
+		p.known = make(map[string]*pattern)
+	}
+	p.known[text] = found
+	p.size += size
+	return found, nil
+}
+
+func (p *patterns) build(text string) (*pattern, int, error) {
+	if len(p.known) == maxPatterns {
+		return nil, 0, beyond("a schema may have at most %d patterns", maxPatterns)
+	}
+	instructions, size, err := measurePattern(text)
+	if err != nil {
+		return nil, 0, err
+	}
+	if p.size+size > MaxSize {
+		return nil, 0, beyond("its patterns take more than %d bytes when compiled", MaxSize)
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &pattern{re, instructions}, size, nil
+}
+
+// measurePattern returns how many instructions a pattern has when it is compiled, and how many bytes they take, without
+// compiling it. The answers are upper bounds.
+func measurePattern(text string) (instructions, size int, err error) {
+	if len(text) > maxPatternBytes {
+		return 0, 0, beyond("a pattern may have at most %d bytes", maxPatternBytes)
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return 0, 0, err
+	}
+	program := sizeOf(parsed)
+	if program.instructions > maxPatternInstructions {
+		return 0, 0, beyond("a pattern may have at most %d instructions when its repetitions are written out", maxPatternInstructions)
+	}
+	return program.instructions, program.instructions*instructionBytes + program.runes*runeBytes, nil
+}
+
+// programSize is the size of a compiled regular expression.
+type programSize struct {
+	instructions int
+	runes        int // bounds of the character classes in the instructions
+}
+
+func sizeOf(re *syntax.Regexp) programSize {
+	var sum programSize
+	for _, sub := range re.Sub {
+		s := sizeOf(sub)
+		sum.instructions += s.instructions
+		sum.runes += s.runes
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		return programSize{len(re.Rune), 2 * len(re.Rune)}
+	case syntax.OpCharClass:
+		return programSize{1, len(re.Rune)}
+	case syntax.OpAlternate:
+		sum.instructions += len(re.Sub)
+	case syntax.OpRepeat:
+		times := max(re.Min, re.Max, 1)
+		return programSize{min(times*(sum.instructions+1)+2, 1<<30), min(times*sum.runes, 1<<30)}
+	}
+	sum.instructions += 2
+	return sum
+}
+
+// directMatch is up to how many steps a match is done in one go; longer ones are metered.
+const directMatch = 1 << 16
+
+// matches applies a pattern to a text. The work grows with the product of both.
+func (w *walk) matches(re jsonschema.Regexp, text string) bool {
+	p, ok := re.(*pattern)
+	if !ok { // every pattern was compiled by us
+		return w.spend(len(text)) && re.MatchString(text)
+	}
+	if steps := (p.instructions + 1) * (len(text) + 1); steps <= directMatch {
+		return w.spend(16+steps/8) && p.MatchString(text)
+	}
+	found := p.MatchReader(&meteredText{text: text, work: &w.meter, each: 2 + p.instructions/16})
+	return found && !w.stopped()
+}
+
+// meteredText is a text that ends early when the work of reading it has become too much.
+type meteredText struct {
+	text string
+	work *meter
+	each int // work per character
+}
+
+var _ io.RuneReader = (*meteredText)(nil)
+
+// ReadRune implements io.RuneReader.
+func (t *meteredText) ReadRune() (rune, int, error) {
+	if len(t.text) == 0 || !t.work.spend(t.each) {
+		return 0, 0, io.EOF
+	}
+	r, size := utf8.DecodeRuneInString(t.text)
+	t.text = t.text[size:]
+	return r, size, nil
+}

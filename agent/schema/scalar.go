@@ -1,0 +1,145 @@
+package schema
+
+import (
+	"encoding/json"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// byteCost is how many bytes of text can be looked through in one unit of work.
+const byteCost = 16
+
+// text applies the keywords for strings.
+func (w *walk) text(s *jsonschema.Schema, v string) bool {
+	ok := true
+	if s.MinLength != nil || s.MaxLength != nil {
+		if !w.spend(len(v) / byteCost) {
+			return false
+		}
+		length := utf8.RuneCountInString(v)
+		if s.MinLength != nil && length < *s.MinLength {
+			ok = w.loud && w.report(&kind.MinLength{Got: length, Want: *s.MinLength})
+		}
+		if s.MaxLength != nil && length > *s.MaxLength {
+			ok = w.loud && w.report(&kind.MaxLength{Got: length, Want: *s.MaxLength})
+		}
+	}
+	if s.Pattern != nil && (ok || w.loud) && !w.matches(s.Pattern, v) {
+		ok = w.loud && w.report(&kind.Pattern{Got: cut(v), Want: s.Pattern.String()})
+	}
+	return ok
+}
+
+// checkFormat checks what a string is said to be, which schemas before 2019-09 ask for.
+func (w *walk) checkFormat(f *jsonschema.Format, v any) error {
+	text, ok := v.(string)
+	if !ok {
+		return f.Validate(v)
+	}
+	if !w.spend(len(text)) {
+		return nil
+	}
+	if f.Name == "regex" { // an argument must not cost more than a schema may
+		_, _, err := measurePattern(text)
+		return err
+	}
+	return f.Validate(v)
+}
+
+// number applies the keywords for numbers.
+func (w *walk) number(s *jsonschema.Schema, v json.Number) bool {
+	ok := true
+	if s.Minimum != nil && w.compare(v, s.Minimum) < 0 {
+		ok = w.loud && w.report(&kind.Minimum{Got: rational(v), Want: s.Minimum})
+	}
+	if s.Maximum != nil && w.compare(v, s.Maximum) > 0 {
+		ok = w.loud && w.report(&kind.Maximum{Got: rational(v), Want: s.Maximum})
+	}
+	if s.ExclusiveMinimum != nil && w.compare(v, s.ExclusiveMinimum) <= 0 {
+		ok = w.loud && w.report(&kind.ExclusiveMinimum{Got: rational(v), Want: s.ExclusiveMinimum})
+	}
+	if s.ExclusiveMaximum != nil && w.compare(v, s.ExclusiveMaximum) >= 0 {
+		ok = w.loud && w.report(&kind.ExclusiveMaximum{Got: rational(v), Want: s.ExclusiveMaximum})
+	}
+	if s.MultipleOf != nil && !w.multiple(v, s.MultipleOf) {
+		ok = w.loud && w.report(&kind.MultipleOf{Got: rational(v), Want: s.MultipleOf})
+	}
+	return ok
+}
+
+// compare returns the sign of v - limit.
+func (w *walk) compare(v json.Number, limit *big.Rat) int {
+	if i, ok := smallInt(v); ok && limit.IsInt() && limit.Num().IsInt64() {
+		return compareInts(i, limit.Num().Int64())
+	}
+	if !w.spend(2 * numberCost(v)) {
+		return 0
+	}
+	return rational(v).Cmp(limit)
+}
+
+func compareInts(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (w *walk) multiple(v json.Number, of *big.Rat) bool {
+	if i, ok := smallInt(v); ok && of.IsInt() && of.Num().IsInt64() && of.Sign() != 0 {
+		return i%of.Num().Int64() == 0
+	}
+	if of.Sign() == 0 || !w.spend(4*numberCost(v)) {
+		return false
+	}
+	return new(big.Rat).Quo(rational(v), of).IsInt()
+}
+
+// numberCost is the work of reading a number for exact arithmetic.
+func numberCost(v json.Number) int {
+	cost := 40 + len(v)
+	if i := strings.IndexAny(string(v), "eE"); i >= 0 {
+		cost += maxExponent
+	}
+	return cost
+}
+
+// smallInt reads a number that is written as an integer of up to 18 digits, as most are.
+func smallInt(v json.Number) (int64, bool) {
+	if len(v) > 18 || !isPlainInt(v) {
+		return 0, false
+	}
+	i, err := strconv.ParseInt(string(v), 10, 64)
+	return i, err == nil
+}
+
+// isPlainInt reports whether a number is written without fraction and exponent.
+func isPlainInt(v json.Number) bool {
+	for i := range len(v) {
+		if c := v[i]; c != '-' && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// rational returns the exact value of a number. checkNumber has seen it before.
+func rational(v json.Number) *big.Rat {
+	r, ok := new(big.Rat).SetString(string(v))
+	if !ok {
+		return new(big.Rat)
+	}
+	return r
+}
+
+func (w *walk) isInteger(v json.Number) bool {
+	return isPlainInt(v) || w.spend(numberCost(v)) && rational(v).IsInt()
+}

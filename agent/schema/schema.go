@@ -1,0 +1,186 @@
+// Package schema compiles the JSON Schemas of tools and validates arguments against them. Both are written by strangers, so
+// everything that grows faster than the text is bounded: what a schema takes when it is compiled, and the work and the
+// memory of a validation, which also ends with its caller.
+//
+// Schemas are compiled, and checked against their metaschema, by github.com/santhosh-tekuri/jsonschema. Its validator
+// cannot be ended and builds every violation there is; the one here walks the compiled schema in its place.
+package schema
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// MaxSize bounds the bytes that one schema takes when it is compiled.
+const MaxSize = 6 << 20
+
+const (
+	// location is where a schema pretends to live; relative references resolve against it, and so lead elsewhere.
+	location = "farhand://tool/parameters"
+
+	// nodeBytes and pointerCopies are what a subschema takes when it is compiled, beside what is in the document.
+	nodeBytes     = 900
+	pointerCopies = 4
+)
+
+// Schema is a compiled schema. It is safe for concurrent use.
+type Schema struct {
+	root *jsonschema.Schema
+	size int
+}
+
+// noRemote refuses every reference that leaves the schema: a device must not make the gateway fetch anything.
+type noRemote struct{}
+
+var errRemoteRef = errors.New("references to other documents are not allowed")
+
+// Load implements jsonschema.URLLoader.
+func (noRemote) Load(string) (any, error) { return nil, errRemoteRef }
+
+// Compile compiles a JSON Schema, 2020-12 unless $schema says otherwise. It must refer to nothing outside itself, and its
+// patterns must be RE2. The error's message is one line for the author of the schema.
+func Compile(text []byte) (*Schema, error) {
+	s, err := compile(text)
+	if err != nil {
+		return nil, errors.New(problem(err))
+	}
+	return s, nil
+}
+
+func compile(text []byte) (*Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	var known source
+	if err := known.survey(doc, 0); err != nil {
+		return nil, err
+	}
+	size := Weight(text) + known.nodes*nodeBytes + known.pointers*pointerCopies
+	if size > MaxSize {
+		return nil, beyond("it takes more than %d bytes when compiled", MaxSize)
+	}
+	patterns := patterns{size: size}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noRemote{})
+	c.UseRegexpEngine(patterns.compile)
+	if err := c.AddResource(location, doc); err != nil {
+		return nil, err
+	}
+	root, err := c.Compile(location)
+	if err != nil {
+		if patterns.err != nil { // which the compiler says in more words
+			return nil, patterns.err
+		}
+		return nil, err
+	}
+	e := expansion{onPath: make(map[*jsonschema.Schema]bool)}
+	if err := e.expand(root); err != nil {
+		return nil, err
+	}
+	return &Schema{root: root, size: patterns.size}, nil
+}
+
+// Size returns about how many bytes the compiled schema takes.
+func (s *Schema) Size() int { return s.size }
+
+// problem turns a compiler's error into one line.
+func problem(err error) string {
+	if errors.Is(err, errRemoteRef) {
+		return errRemoteRef.Error()
+	}
+	var invalid *jsonschema.SchemaValidationError
+	if errors.As(err, &invalid) {
+		var v *jsonschema.ValidationError
+		if errors.As(invalid.Err, &v) {
+			return "not a valid JSON Schema: at " + firstCause(v)
+		}
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return cutTo(strings.ReplaceAll(line, location, ""), maxMessage)
+}
+
+// firstCause says what is wrong with a schema, and where.
+func firstCause(e *jsonschema.ValidationError) string {
+	for len(e.Causes) > 0 {
+		e = e.Causes[0]
+	}
+	at := walk{}
+	for _, name := range e.InstanceLocation {
+		at.path = append(at.path, field(name))
+	}
+	where := at.pointer()
+	if where == "" {
+		where = "the root"
+	}
+	return where + ": " + cutTo(e.ErrorKind.LocalizedString(message.NewPrinter(language.English)), maxMessage)
+}
+
+// Work says how long a validation may take, beside what none may exceed.
+type Work struct {
+	Deadline time.Time // zero: none
+
+	// Heavy is called before a validation becomes expensive, at most once, and returns when it may go on. Nil: it may.
+	Heavy func() error
+}
+
+// errEnough ends a walk that found as many violations as are told.
+var errEnough = errors.New("enough violations")
+
+// Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations there are, none if
+// the value is valid. On an error nothing is known: ctx or the deadline ended it, or Work.Heavy did, or the value takes too
+// much work, which is an InputError.
+func (s *Schema) Validate(ctx context.Context, v any, work Work) ([]registry.Violation, error) {
+	if err := checkNumbers(v); err != nil {
+		return nil, InputError{err}
+	}
+	w := walk{meter: meter{ctx: ctx, deadline: work.Deadline, heavy: work.Heavy, left: lookEvery}}
+	w.open = w.room[:0]
+	ok := w.apply(s.root, v, nil)
+	if !ok && !w.stopped() {
+		w.loud = true
+		w.apply(s.root, v, nil)
+		if len(w.found) == 0 && !w.stopped() {
+			w.report(&kind.Schema{Location: s.root.Location})
+		}
+	}
+	switch err := w.err; {
+	case err == nil || errors.Is(err, errEnough):
+		return w.found, nil
+	case errors.Is(err, ErrTooExpensive), errors.Is(err, errTooDeep):
+		return nil, InputError{err}
+	default:
+		return nil, err
+	}
+}
+
+// InputError is what keeps a value from being validated at all.
+type InputError struct{ error }
+
+// Unwrap returns the reason.
+func (e InputError) Unwrap() error { return e.error }
+
+// Decode decodes a JSON text as Validate wants it. What is out of the ordinary, as a key that stands there twice, is read as
+// encoding/json reads it.
+func Decode(text []byte, maxDepth int) (any, error) {
+	if value, _, ok := registry.DecodeJSON(text, maxDepth); ok {
+		return value, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var value any
+	err := d.Decode(&value)
+	return value, err
+}
