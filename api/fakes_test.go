@@ -56,6 +56,8 @@ func (d *device) gone() {
 	d.local.Close(ctx)
 }
 
+func (*device) Ping(answered func()) { answered() }
+
 // Deliver implements registry.Conn. What it starts is counted before anybody can learn that there is something to
 // wait for.
 func (d *device) Deliver(c registry.DeviceCall) error {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -12,20 +13,32 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		return registry.Claim{}, err
 	}
 	b := s.conn.batch()
-	c := b.eval(scriptClaim, sessionKeys(sess.Key), append([]any{s.sessionTTL, sess.Pod}, attributeFields(sess)...)...)
+	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
+	args := append([]any{s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds()}, attributeFields(sess)...)
+	c := b.eval(scriptClaim, sessionKeys(sess.Key), args...)
 	if err := b.run(ctx); err != nil {
 		return registry.Claim{}, unavailable("claim", err)
 	}
 	answer := c.list()
-	if len(answer) != 4 {
+	if len(answer) != 5 {
 		return registry.Claim{}, unavailable("claim", errShape(c))
 	}
 	at, _ := answer[1].(string)
-	former, _ := answer[3].(string)
+	gone, _ := answer[3].(string)
+	heirs, _ := answer[4].(string)
+	if toInt(answer[0]) == 0 {
+		holder, err := parseSession(sess.Key, toMap(answer[2]))
+		if err != nil {
+			return registry.Claim{}, unavailable("claim", err)
+		}
+		return registry.Claim{}, &registry.Held{Holder: holder, At: fromMillis(at)}
+	}
 	stored := sess.Clone()
 	stored.Generation, stored.ConnectedAt = toInt(answer[0]), fromMillis(at)
+	stored.Heirs, stored.HeirsUntil = parseHeirs(heirs)
 
-	claim := registry.Claim{Session: stored, Former: former}
+	claim := registry.Claim{Session: stored}
+	claim.Former, claim.Before = parseGone(sess.Key, gone)
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation - 1}
 	if before := toMap(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
@@ -34,8 +47,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 				"session", sess.Key.Session, "error", err)
 		}
 		p.replace(previous, before[fieldSet])
-		claim.Previous = &registry.Session{Key: sess.Key, Pod: previous.Pod, Generation: previous.Generation}
-		claim.Former = previous.Pod
+		claim.Previous, claim.Before, claim.Former = &previous, &previous, previous.Pod
 	}
 	if err := s.place(ctx, p); err != nil {
 		return registry.Claim{}, unavailable("claim", err)

@@ -28,15 +28,19 @@ const (
 	fieldPlatform   = "f"
 	fieldLabels     = "l" // JSON
 	fieldCaps       = "c" // JSON
+	fieldAsk        = "a" // 1: claims must ask the device first
+	fieldProofs     = "k" // separated by spaces
+	fieldHeirs      = "r" // until when, in ms, and proofs, separated by spaces; claims write it
 )
 
 // attributeFields returns the field and value pairs of what a session says about itself, empty ones left out, led
-// by a digest of all of them.
+// by a digest of all of them but the heirs.
 func attributeFields(s registry.Session) []any {
 	pairs := []struct{ name, value string }{
 		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
 		{fieldUserID, s.UserID}, {fieldPlatform, s.Platform},
 		{fieldLabels, jsonText(s.Labels, len(s.Labels))}, {fieldCaps, jsonText(s.Capabilities, len(s.Capabilities))},
+		{fieldAsk, flag(registry.AskFirst(s))}, {fieldProofs, strings.Join(s.Proofs, " ")}, {fieldHeirs, heirsText(s)},
 	}
 	fields := make([]any, 2, 2+2*len(pairs))
 	digest := sha256.New()
@@ -45,7 +49,9 @@ func attributeFields(s registry.Session) []any {
 			continue
 		}
 		fields = append(fields, p.name, p.value)
-		fmt.Fprintf(digest, "%s=%q\n", p.name, p.value)
+		if p.name != fieldHeirs { // claims write them, without knowing the digest
+			fmt.Fprintf(digest, "%s=%q\n", p.name, p.value)
+		}
 	}
 	fields[0], fields[1] = fieldDigest, base64.RawURLEncoding.EncodeToString(digest.Sum(nil)[:9])
 	return fields
@@ -87,7 +93,47 @@ func parseSession(key registry.Key, h map[string]string) (registry.Session, erro
 			return s, fmt.Errorf("session hash: capabilities: %w", err)
 		}
 	}
+	s.Proofs = words(h[fieldProofs])
+	s.Heirs, s.HeirsUntil = parseHeirs(h[fieldHeirs])
 	return s, nil
+}
+
+func heirsText(s registry.Session) string {
+	if len(s.Heirs) == 0 {
+		return ""
+	}
+	return strconv.FormatInt(s.HeirsUntil.UnixMilli(), 10) + " " + strings.Join(s.Heirs, " ")
+}
+
+func parseHeirs(text string) ([]string, time.Time) {
+	until, proofs, _ := strings.Cut(text, " ")
+	if proofs == "" {
+		return nil, time.Time{}
+	}
+	return words(proofs), fromMillis(until)
+}
+
+// words splits a text at its spaces; an empty one is nil, as it was before it was stored.
+func words(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, " ")
+}
+
+// parseGone reads what a released session is remembered by: the pod it was on, and who it was.
+func parseGone(key registry.Key, text string) (pod string, s *registry.Session) {
+	lines := strings.Split(text, "\n")
+	if _, pod, _ = strings.Cut(lines[0], " "); pod == "" {
+		return "", nil
+	}
+	s = &registry.Session{Key: key, Pod: pod}
+	if len(lines) == 6 {
+		s.DeviceID, s.Proofs = lines[2], words(lines[3])
+		s.Heirs, s.HeirsUntil = parseHeirs(lines[4])
+		_ = json.Unmarshal([]byte(lines[5]), &s.Capabilities) // none, if it is empty
+	}
+	return pod, s
 }
 
 func fromMillis(text string) time.Time {

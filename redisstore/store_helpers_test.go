@@ -41,7 +41,7 @@ func must[T any](t testing.TB) func(T, error) T {
 func claim(t testing.TB, s *Store, session, pod string) registry.Session {
 	t.Helper()
 	c := must[registry.Claim](t)(s.Claim(context.Background(), registry.Session{
-		Key: registry.Key{Tenant: tenant, Session: session}, Pod: pod,
+		Key: registry.Key{Tenant: tenant, Session: session}, Pod: pod, Generation: registry.AnyHolder,
 		DeviceID: "device-" + session, UserID: "user", Labels: map[string]string{"site": "a"},
 	}))
 	return c.Session

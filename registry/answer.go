@@ -29,7 +29,7 @@ func (l *Local) Settle(callID string, r Result, acknowledge func(ignored bool)) 
 func (l *Local) Fail(callID string, e *Error) bool {
 	f := l.take(callID)
 	if f == nil {
-		f = l.presence.orphans.take(l.key, callID)
+		f = l.presence.orphans.take(l.key, callID, l.proofs())
 	}
 	return f != nil && f.finish(Reply{Err: e.With(DispatchedYes)})
 }
@@ -58,7 +58,7 @@ func (p *Presence) settleDurable(ctx context.Context, f *flight, r Result) bool 
 // or one whose caller has stopped waiting.
 func (l *Local) settleLate(ctx context.Context, callID string, r Result, acknowledge func(ignored bool)) {
 	p := l.presence
-	if f := p.orphans.take(l.key, callID); f != nil {
+	if f := p.orphans.take(l.key, callID, l.proofs()); f != nil {
 		if f.durable {
 			acknowledge(!p.settleDurable(ctx, f, r))
 		} else {
@@ -123,12 +123,13 @@ func (p *Presence) passOn(ctx context.Context, l *Local, callID string, r Result
 	}
 	return p.bus.Send(ctx, l.former, Envelope{
 		V: EnvelopeVersion, Kind: EnvelopeAnswer, Tenant: l.key.Tenant, Session: l.key.Session, CallID: callID, Result: &r,
+		Proofs: l.proofs(),
 	}) == nil
 }
 
 // handleAnswer takes the answer of a device that has moved to another pod.
 func (p *Presence) handleAnswer(e Envelope) {
-	f := p.orphans.take(e.Key(), e.CallID)
+	f := p.orphans.take(e.Key(), e.CallID, e.Proofs)
 	if f == nil || e.Result == nil {
 		return
 	}

@@ -18,6 +18,7 @@ const (
 	EnvelopeCancel EnvelopeKind = "cancel" // give a call up: to the pod that delivered it, or the one that was asked
 	EnvelopeAnswer EnvelopeKind = "answer" // a device that moved answers a call of its former pod
 	EnvelopeEvict  EnvelopeKind = "evict"  // the session was claimed by another connection, or kicked
+	EnvelopePing   EnvelopeKind = "ping"   // ask a session's device for a sign of life; the reply is a receipt, or an error
 )
 
 // Envelope is a message to the pod that owns a session.
@@ -39,7 +40,9 @@ type Envelope struct {
 	// Durable says that the call has a record, which the owner claims before it delivers and settles before it replies.
 	Durable bool    `json:"durable,omitempty"`
 	Result  *Result `json:"result,omitempty"` // with EnvelopeAnswer
-	Reason  string  `json:"reason,omitempty"` // with EnvelopeEvict: replaced or kicked; with EnvelopeCancel: for the device
+	// Proofs, with EnvelopeAnswer, say whose calls the device may answer.
+	Proofs []string `json:"proofs,omitempty"`
+	Reason string   `json:"reason,omitempty"` // with EnvelopeEvict: replaced or kicked; with EnvelopeCancel: for the device
 }
 
 // Key returns the session the envelope is about.

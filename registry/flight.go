@@ -19,6 +19,7 @@ const expiryGrace = 200 * time.Millisecond
 type flight struct {
 	key     Key
 	callID  string
+	owner   string                // the proof of who may answer it; empty: whoever has the session
 	home    atomic.Pointer[Local] // the connection it waits at; the next one of the session may take it over
 	durable bool
 	reply   func(Reply) // called at most once with the final reply; may be called with receipts before
@@ -167,6 +168,7 @@ func (l *Local) board(f *flight, timeout time.Duration) error {
 		l.flights = make(map[string]*flight)
 	}
 	l.flights[f.callID] = f
+	f.owner = l.session.owner()
 	f.ends = time.Now().Add(timeout + expiryGrace)
 	f.timer = time.AfterFunc(min(receiptAfter, timeout+expiryGrace), f.tick)
 	return nil

@@ -26,6 +26,8 @@ func (s slowClaims) MoveCall(ctx context.Context, tenant, callID string, e Event
 
 type deafConn struct{}
 
+func (deafConn) Ping(answered func()) { answered() }
+
 func (deafConn) Deliver(DeviceCall) error { return nil }
 func (deafConn) Cancel(string, string)    {}
 func (deafConn) Close(CloseCause)         {}
@@ -96,7 +98,7 @@ func TestCallExpiresWhileItsDeviceIsAway(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 		time.Sleep(2 * time.Second) // past the expiry of the flight, and before the end of waiting for the device
-		if left := pod.Presence.orphans.takeAll(l.key); len(left) != 0 {
+		if left := pod.Presence.orphans.takeAll(l.key, nil); len(left) != 0 {
 			t.Errorf("%d calls still wait for their device", len(left))
 		}
 		if n := connect(t, pod, deafConn{}, canResume).InFlight(); n != 0 {
@@ -116,7 +118,7 @@ func TestRejoinLeavesWhatHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		first.orphan()
-		taken := pod.Presence.orphans.takeAll(first.key)
+		taken := pod.Presence.orphans.takeAll(first.key, nil)
 		time.Sleep(2 * time.Second) // it expires between being taken and coming aboard
 		second := connect(t, pod, deafConn{}, canResume)
 		second.rejoin(taken)

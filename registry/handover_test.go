@@ -208,7 +208,7 @@ func TestRejoinReplacesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		first.orphan()
-		taken := pod.Presence.orphans.takeAll(first.key)
+		taken := pod.Presence.orphans.takeAll(first.key, nil)
 		old.drop() // its attempt has failed, and the call is made anew
 		second := connect(t, pod, deafConn{}, canResume)
 		ended := begin(t, pod, second.Session(), "c1", 5*time.Second)

@@ -27,6 +27,8 @@ type Local struct {
 	last    chan struct{} // closed when the last change that was queued for the store has been written
 	flights map[string]*flight
 	closed  bool
+	before  *Session // the claim before this one, nil if none is remembered or the device has introduced itself
+	gone    bool     // the device of that claim was really gone
 }
 
 func newLocal(p *Presence, s Session, c Conn) *Local {
@@ -63,10 +65,33 @@ func (l *Local) generation() int64 {
 	return l.session.Generation
 }
 
+// proofs are those of the device: whose calls it may answer.
+func (l *Local) proofs() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session.Proofs
+}
+
 func (l *Local) entry() Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Entry{Session: l.session, Tools: l.tools}
+}
+
+// Introduce takes what the device says of itself: it decides whose calls it may answer. Calls of its connection before this
+// one are in flight here from now on. It is called once, and reports whether the store must be told, by Update.
+func (l *Local) Introduce(said Introduction) (changed bool) {
+	l.mu.Lock()
+	before := l.before
+	l.before = nil
+	s := l.session.inherit(said, before, l.gone)
+	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) || s.owner() != l.session.owner()
+	l.session.Proofs, l.session.Heirs, l.session.HeirsUntil = s.Proofs, s.Heirs, s.HeirsUntil
+	l.mu.Unlock()
+	if l.presence.Get(l.key) == l { // what has lost the session takes over nothing
+		l.rejoin(l.presence.orphans.takeAll(l.key, s.Proofs))
+	}
+	return changed
 }
 
 // storeWait is how long a change waits for the store. A device that registers is told once everybody can see its tools;

@@ -93,6 +93,7 @@ type memoryGone struct {
 	generation int64
 	pod        string
 	until      time.Time
+	session    Session // what claims have to know of it
 }
 
 // NewMemory returns an empty store.
@@ -112,15 +113,20 @@ func (m *Memory) Ping(context.Context) error { return nil }
 func (m *Memory) Claim(_ context.Context, s Session) (Claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var previous *Session
+	now := m.opts.Now()
+	var claim Claim
 	if old := m.liveLocked(s.Key); old != nil {
-		previous = &Session{Key: s.Key, Pod: old.session.Pod, Generation: old.session.Generation}
+		previous := old.session.Clone()
+		if previous.askFirst() && s.Generation != previous.Generation && s.Generation != AnyHolder {
+			return Claim{}, &Held{Holder: previous, At: now}
+		}
+		claim.Previous, claim.Before, claim.Former = &previous, &previous, previous.Pod
+	} else if gone, ok := m.gone[s.Key]; ok && now.Before(gone.until) {
+		claim.Before, claim.Former = &gone.session, gone.pod
 	}
-	claim := Claim{Previous: previous}
-	if previous != nil {
-		claim.Former = previous.Pod
-	} else if gone, ok := m.gone[s.Key]; ok && m.opts.Now().Before(gone.until) {
-		claim.Former = gone.pod
+	s.Heirs, s.HeirsUntil = nil, time.Time{}
+	if claim.Before != nil {
+		s.Heirs, s.HeirsUntil = Succeed(*claim.Before, now)
 	}
 	claim.Session = m.storeLocked(s, nil)
 	return claim, nil
@@ -209,7 +215,7 @@ func (m *Memory) Release(_ context.Context, s Session) (bool, error) {
 // forgetLocked removes a session but keeps it known as disconnected for a while.
 func (m *Memory) forgetLocked(key Key) {
 	left := m.sessions[key].session
-	m.gone[key] = memoryGone{generation: left.Generation, pod: left.Pod, until: m.opts.Now().Add(m.opts.SessionTTL)}
+	m.gone[key] = memoryGone{generation: left.Generation, pod: left.Pod, until: m.opts.Now().Add(m.opts.SessionTTL), session: left}
 	delete(m.sessions, key)
 	m.changes++
 }

@@ -23,18 +23,18 @@ func (o *orphans) add(f *flight) {
 	}
 	o.byID[f.callID] = f
 	f.resume = time.AfterFunc(resumeWait, func() {
-		if o.take(f.key, f.callID) != nil {
+		if o.leave(f) {
 			f.loseConnection()
 		}
 	})
 }
 
-// take returns the flight of that session with that call id, and forgets it.
-func (o *orphans) take(key Key, callID string) *flight {
+// take returns the flight of that session with that call id, and forgets it, if it may be answered with these proofs.
+func (o *orphans) take(key Key, callID string, proofs []string) *flight {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.byID[callID]
-	if f == nil || f.key != key {
+	if f == nil || f.key != key || !ownedBy(f.owner, proofs) {
 		return nil
 	}
 	delete(o.byID, callID)
@@ -42,23 +42,26 @@ func (o *orphans) take(key Key, callID string) *flight {
 	return f
 }
 
-// leave forgets this very flight; another one of the same id stays.
-func (o *orphans) leave(f *flight) {
+// leave forgets this very flight; another one of the same id stays. It reports whether it was there.
+func (o *orphans) leave(f *flight) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.byID[f.callID] == f {
-		delete(o.byID, f.callID)
-		f.resume.Stop()
+	if o.byID[f.callID] != f {
+		return false
 	}
+	delete(o.byID, f.callID)
+	f.resume.Stop()
+	return true
 }
 
-// takeAll returns the flights of a session, and forgets them: its device is back on this pod.
-func (o *orphans) takeAll(key Key) []*flight {
+// takeAll returns the flights of a session that may be answered with these proofs, and forgets them: its device is back on
+// this pod.
+func (o *orphans) takeAll(key Key, proofs []string) []*flight {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var found []*flight
 	for id, f := range o.byID {
-		if f.key == key && f.resume.Stop() {
+		if f.key == key && ownedBy(f.owner, proofs) && f.resume.Stop() {
 			delete(o.byID, id)
 			found = append(found, f)
 		}

@@ -152,6 +152,8 @@ func (p *Pod) HandleEnvelope(e Envelope) {
 		p.Presence.handleAnswer(e)
 	case EnvelopeEvict:
 		p.Presence.handleEvict(e)
+	case EnvelopePing:
+		p.Presence.handlePing(e)
 	default:
 		p.cfg.Log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
 	}
@@ -159,6 +161,9 @@ func (p *Pod) HandleEnvelope(e Envelope) {
 
 // HandleReply implements BusHandler.
 func (p *Pod) HandleReply(r Reply) {
+	if p.Presence.handleSign(r) {
+		return
+	}
 	if r.Wake {
 		p.Calls.wakes.wake(r.CallID)
 		return

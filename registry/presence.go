@@ -17,6 +17,10 @@ type Conn interface {
 	// Cancel tells the device, if it understands that, that nobody waits for a call any more.
 	Cancel(callID, reason string)
 
+	// Ping calls answered once if the device gives a sign of life from now on, or has just done so. It may be called after
+	// whoever asked has stopped to listen.
+	Ping(answered func())
+
 	// Close ends the socket. The connection calls Local.Close when it is gone, as after any other end.
 	Close(CloseCause)
 }
@@ -56,6 +60,7 @@ type Presence struct {
 	local map[Key]*Local
 
 	orphans orphans
+	signs   signs
 }
 
 func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
@@ -66,8 +71,22 @@ func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
 }
 
 // Open claims the session for a new socket. Whoever held it before, on this pod or another, is told to close.
-// resumed reports that there was somebody. The caller must call Local.Close once the socket is gone.
+// resumed reports that there was somebody. A holder that must be asked first makes it fail with a *Held. The caller must call
+// Local.Introduce once it knows what the device says of itself, and Local.Close once the socket is gone.
 func (p *Presence) Open(ctx context.Context, s Session, c Conn) (l *Local, resumed bool, err error) {
+	s.Generation = 0
+	return p.open(ctx, s, c, false)
+}
+
+// Replace claims a session from a holder that was asked first; gone reports that its device did not answer. It fails with a
+// *Held if somebody else was faster.
+func (p *Presence) Replace(ctx context.Context, s Session, c Conn, holder Session, gone bool) (*Local, error) {
+	s.Generation = holder.Generation
+	l, _, err := p.open(ctx, s, c, gone)
+	return l, err
+}
+
+func (p *Presence) open(ctx context.Context, s Session, c Conn, gone bool) (l *Local, resumed bool, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, false, err
 	}
@@ -77,6 +96,7 @@ func (p *Presence) Open(ctx context.Context, s Session, c Conn) (l *Local, resum
 		return nil, false, err
 	}
 	l = newLocal(p, claim.Session, c)
+	l.before, l.gone = claim.Before, gone || claim.Previous == nil
 	if claim.Former != p.pod {
 		l.former = claim.Former
 	}
@@ -87,8 +107,8 @@ func (p *Presence) Open(ctx context.Context, s Session, c Conn) (l *Local, resum
 	if old != nil {
 		old.replaced()
 	}
-	if old != l {
-		l.rejoin(p.orphans.takeAll(l.key))
+	if len(s.Proofs) == 0 { // its device has nothing to prove, so nothing needs to be waited for
+		l.Introduce(Introduction{DeviceID: s.DeviceID})
 	}
 	p.rec.activity(Activity{Tenant: s.Tenant, Type: ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID})
 	return l, claim.Previous != nil, nil

@@ -20,6 +20,9 @@ const (
 	CapabilityCancel   = "cancel"
 	CapabilityDrain    = "drain"
 	CapabilityResume   = "resume"
+
+	// CapabilityResumeToken says that the device keeps its resume token and presents it whenever it comes back.
+	CapabilityResumeToken = "resume_token"
 )
 
 const (
@@ -94,6 +97,15 @@ type Session struct {
 	Labels       map[string]string
 	Capabilities []string
 	ConnectedAt  time.Time // by the store's clock, set by Claim
+
+	// Proofs are the proofs of the resume tokens whose calls this connection may answer: its own first, then those of
+	// connections before it that were the same device.
+	Proofs []string
+
+	// Heirs may take the session back until HeirsUntil, by the store's clock: the device that had it before, if that was
+	// another one. Set by Claim.
+	Heirs      []string
+	HeirsUntil time.Time
 }
 
 // Ref returns the claim this value describes.
@@ -106,6 +118,7 @@ func (s Session) Can(capability string) bool { return slices.Contains(s.Capabili
 func (s Session) Clone() Session {
 	s.Labels = maps.Clone(s.Labels)
 	s.Capabilities = slices.Clone(s.Capabilities)
+	s.Proofs, s.Heirs = slices.Clone(s.Proofs), slices.Clone(s.Heirs)
 	return s
 }
 

@@ -10,9 +10,12 @@ type Entry struct {
 
 // Claim is the outcome of claiming a session.
 type Claim struct {
-	Session  Session // as stored: pod, new generation and the store's time filled in
-	Previous *Session
-	// Previous is the claim this one replaced, nil when there was none. Only Key, Pod and Generation are set.
+	Session  Session  // as stored: pod, new generation, heirs and the store's time filled in
+	Previous *Session // the claim this one replaced, nil when there was none
+
+	// Before is Previous or, as long as that is remembered, the claim that was released. Of the latter only the device, the
+	// capabilities and what proves who it was are set.
+	Before *Session
 
 	// Former is the pod that had the session before, also if it has released it, as long as that is remembered.
 	Former string
@@ -26,7 +29,8 @@ type Claim struct {
 // CodeStoreUnavailable if the store merely lost the session, which is then to be restored.
 type SessionStore interface {
 	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
-	// previous claim are gone afterwards: the new connection registers its own.
+	// previous claim are gone afterwards: the new connection registers its own. A claim that has to be asked first (see
+	// AskFirst) is replaced only if s.Generation is its generation, or AnyHolder; else the error is a *Held, and nothing has changed.
 	Claim(ctx context.Context, s Session) (Claim, error)
 
 	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools,

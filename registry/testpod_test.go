@@ -56,6 +56,9 @@ func connect(t *testing.T, pod *Pod, c Conn, change func(*Session), more ...Tool
 		change(&s)
 	}
 	l, _, err := pod.Presence.Open(t.Context(), s, c)
+	if held := (*Held)(nil); errors.As(err, &held) {
+		l, err = pod.Presence.Replace(t.Context(), s, c, held.Holder, true)
+	}
 	if err == nil {
 		err = l.PutTools(t.Context(), append(more, testTool(t, "tool")), nil)
 	}

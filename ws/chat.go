@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
 )
 
 // countTimeout is how long session_start waits to learn how many messages there are.
@@ -111,13 +112,13 @@ func (c *conn) abort() error {
 
 // countMessages returns how many messages the session's conversation has. A device must be able to connect without its
 // history, so a failure counts as none.
-func (c *conn) countMessages() int {
+func (c *conn) countMessages(key registry.Key) int {
 	if c.server.cfg.Agent == nil {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
 	defer cancel()
-	n, err := c.server.cfg.Agent.CountMessages(ctx, c.local.Session().Key)
+	n, err := c.server.cfg.Agent.CountMessages(ctx, key)
 	if err != nil {
 		c.log().Warn("messages not counted", "error", err)
 		return 0

@@ -50,7 +50,11 @@ type conn struct {
 	// Of the reader only.
 	entry       *detachingWriter // nil after onConnect
 	frames      bucket
-	definitions bucket // bytes of tool definitions
+	definitions bucket   // bytes of tool definitions
+	contest     *contest // nil unless another connection has the session, and the device has not said who it is
+	introduced  bool     // the first frame has come
+	fresh       bool     // the session's id was made here, and connect may name another
+	moved       *movedTo // where connect had the connection moved; nil: nowhere
 
 	// local is nil until the session is claimed, and if that failed. It is written by the reader under mu; others than
 	// the reader, and what the reader starts, read it under mu.
@@ -73,6 +77,8 @@ type conn struct {
 	wantsCancel bool          // the device declared the capability cancel
 	wantsDrain  bool          // the device declared the capability drain
 	announced   bool          // the device was told that this pod is stopping
+	asking      []func()      // who wait for a sign of life
+	pongAt      time.Duration // when the last one came, on the server's clock; zero: none yet
 }
 
 var _ registry.Conn = (*conn)(nil)
@@ -114,28 +120,35 @@ func (c *conn) open(begin opening) {
 	s := c.server
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
+	token, proof := newResumeToken()
+	begin.session.Proofs = []string{proof}
 	local, resumed, err := s.cfg.Pod.Presence.Open(ctx, begin.session, c)
-	if err != nil {
-		c.log().Warn("session not opened", "session", begin.session.Key.Session, "error", err)
-		if errors.Is(err, registry.CodeStoreUnavailable) || ctx.Err() != nil {
-			c.end(CloseUnavailable)
-		} else {
-			c.end(CloseInternal)
-		}
+	held := (*registry.Held)(nil)
+	switch {
+	case errors.As(err, &held):
+		c.greet(begin, token, true)
+		c.contend(begin.session, held)
+		return
+	case err != nil:
+		c.failOpen(begin.session, err)
 		return
 	}
-	c.mu.Lock()
-	c.local = local
-	c.mu.Unlock()
-	messages := 0
+	c.setLocal(local)
+	messages := c.greet(begin, token, resumed)
+	c.log().Info("device connected", "resumed", resumed, "messages", messages)
+}
+
+// greet sends session_start. It returns how many messages the conversation has.
+func (c *conn) greet(begin opening, token string, resumed bool) (messages int) {
 	if !begin.fresh {
-		messages = c.countMessages()
+		messages = c.countMessages(begin.session.Key)
 	}
-	first := sessionStartFrame(local.Session(), resumed || messages > 0, messages)
+	c.fresh = begin.fresh
+	first := sessionStartFrame(begin.session, resumed || messages > 0, messages, token)
 	if c.out.start(first) {
 		_ = c.session.Write(first) // there is room for one, and the writer starts when onConnect returns
 	}
-	c.log().Info("device connected", "resumed", resumed, "messages", messages)
+	return messages
 }
 
 // aside runs f in a goroutine of its own and waits for it. The reader's stack would stay as large as the deepest call it ever
@@ -167,6 +180,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	}
 	c.out.discard()
 	c.hangUp(why)
+	c.silence()
 	if c.local == nil {
 		return
 	}

@@ -34,7 +34,9 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 		c.wantsDrain = slices.Contains(f.Capabilities, registry.CapabilityDrain)
 		c.mu.Unlock()
 	}
-	return c.send(connectedFrame())
+	moved := c.moved
+	c.moved = nil
+	return c.send(connectedFrame(moved))
 }
 
 func set(field, value *string) {

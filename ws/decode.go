@@ -84,6 +84,7 @@ func (f *fields) frame(typ string) any {
 			Type: typ, V: f.optionalInt("v"), SessionID: f.optionalText("session_id"),
 			DeviceName: f.optionalText("device_name"), Capabilities: f.optionalTexts("capabilities"),
 			DeviceID: f.optionalText("device_id"), Platform: f.optionalText("platform"), Labels: f.labels("labels"),
+			ResumeToken: f.resumeToken("resume_token"),
 		}
 	case typeRegisterTools:
 		return &registerToolsFrame{Type: typ, Tools: f.array("tools")}

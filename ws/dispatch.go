@@ -22,11 +22,23 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	if c.ending() != closeNone || !c.spend() {
 		return
 	}
-	if int64(len(data)) > s.cfg.MaxFrame {
+	var frame any
+	var err error
+	big := int64(len(data)) > s.cfg.MaxFrame
+	if !big {
+		frame, err = decodeFrame(data)
+	}
+	if !c.introduced {
+		admitted := false
+		c.aside(func() { admitted = c.introduce(frame) })
+		if !admitted {
+			return
+		}
+	}
+	if big {
 		c.tooBig(data)
 		return
 	}
-	frame, err := decodeFrame(data)
 	if bad := (*frameError)(nil); errors.As(err, &bad) {
 		c.failAnswer(data, bad)
 	}
@@ -70,6 +82,7 @@ func (s *Server) onPong(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.spend()
+	c.answered()
 }
 
 // onPing answers a ping, within the limit of frames.

@@ -73,6 +73,15 @@ func (f *fields) optionalText(key string) *string {
 	return &s
 }
 
+// resumeToken returns a token that can be one. It is not repeated in the error: it is a secret.
+func (f *fields) resumeToken(key string) *string {
+	token := f.optionalText(key)
+	if token != nil && (len(*token) < minResumeToken || len(*token) > maxResumeToken) {
+		f.fail(key, fmt.Sprintf("must have %d to %d bytes, as the one of session_start has", minResumeToken, maxResumeToken))
+	}
+	return token
+}
+
 func (f *fields) optionalBool(key string) *bool {
 	v := f.value(key)
 	if v == nil {

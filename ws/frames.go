@@ -64,6 +64,7 @@ type (
 		DeviceID     *string           `json:"device_id,omitempty"`
 		Platform     *string           `json:"platform,omitempty"`
 		Labels       map[string]string `json:"labels,omitempty"`
+		ResumeToken  *string           `json:"resume_token,omitempty"`
 	}
 	registerToolsFrame struct {
 		Type  string            `json:"type"`
@@ -139,8 +140,8 @@ type listedTool struct {
 
 // Server to device, one function per frame.
 
-// sessionStartFrame: messages is how many the conversation has.
-func sessionStartFrame(s registry.Session, resumed bool, messages int) []byte {
+// sessionStartFrame: messages is how many the conversation has, token what the device may prove itself with.
+func sessionStartFrame(s registry.Session, resumed bool, messages int, token string) []byte {
 	return encode(struct {
 		Type         string `json:"type"`
 		V            int    `json:"v"`
@@ -148,15 +149,26 @@ func sessionStartFrame(s registry.Session, resumed bool, messages int) []byte {
 		Resumed      bool   `json:"resumed"`
 		MessageCount int    `json:"message_count"`
 		Name         string `json:"name,omitempty"`
-	}{typeSessionStart, protocolVersion, s.Key.Session, resumed, messages, s.Name})
+		ResumeToken  string `json:"resume_token"`
+	}{typeSessionStart, protocolVersion, s.Key.Session, resumed, messages, s.Name, token})
 }
 
-func connectedFrame() []byte {
+// movedTo says of a session what session_start says: that named another one.
+type movedTo struct {
+	SessionID    string `json:"session_id"`
+	Resumed      bool   `json:"resumed"`
+	MessageCount int    `json:"message_count"`
+	Name         string `json:"name,omitempty"`
+}
+
+// connectedFrame: moved is nil if the session is that of session_start.
+func connectedFrame(moved *movedTo) []byte {
 	return encode(struct {
 		Type    string `json:"type"`
 		V       int    `json:"v"`
 		Message string `json:"message"`
-	}{typeConnected, protocolVersion, "Connection established"})
+		*movedTo
+	}{typeConnected, protocolVersion, "Connection established", moved})
 }
 
 // toolsRegisteredFrame: count is how many names the device sent, registered the session's total afterwards.

@@ -12,6 +12,41 @@ const (
 	pingPause = time.Millisecond
 )
 
+const (
+	// aliveFor is how long a pong counts as a sign of life: who keeps asking must not have a device send more than its budget.
+	aliveFor = 250 * time.Millisecond
+
+	// maxAsking bounds who wait for a sign of life at a time. More are told that there is one: they must not win by their number.
+	maxAsking = 256
+)
+
+// Ping implements registry.Conn.
+func (c *conn) Ping(answered func()) {
+	c.mu.Lock()
+	known := len(c.asking) >= maxAsking || c.pongAt != 0 && c.server.now()-c.pongAt < aliveFor
+	if !known {
+		c.asking = append(c.asking, answered)
+	}
+	c.mu.Unlock()
+	if known {
+		answered()
+		return
+	}
+	c.out.ping()
+}
+
+// answered tells who asked that the device gave a sign of life.
+func (c *conn) answered() {
+	c.mu.Lock()
+	c.pongAt = c.server.now()
+	asking := c.asking
+	c.asking = nil
+	c.mu.Unlock()
+	for _, answered := range asking {
+		answered()
+	}
+}
+
 // roll is the list of the connections, those to be pinged next first: all have the same interval, so who was pinged goes to
 // the end. They are linked with one another, which takes less than a map, and takes any of them out at once.
 type roll struct {

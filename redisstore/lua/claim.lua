@@ -1,25 +1,45 @@
 -- Makes a pod the owner of a session under a new, higher generation. It starts without tools.
 --
 -- KEYS 1 session hash, 2 gone string
--- ARGV 1 session TTL in ms, 2 pod, 3... field and value pairs of the attributes
--- Returns {generation, connected_at in ms, the previous session hash, the pod that released the session before}; the
--- hash is a flat list, empty when there was none.
+-- ARGV 1 session TTL in ms, 2 pod, 3 the generation that may be replaced without asking (0: none, -1: any), 4 for how many ms the device
+--      that had the session may take it back, 5... field and value pairs of the attributes
+-- Returns {generation, the time in ms, the previous session hash, the gone string, heirs}; the hash is a flat list, empty when
+-- there was none. The generation is 0, and nothing has changed, when the holder must be asked first.
 
--- The gone string is "generation pod".
+-- The gone string is "generation pod", and on lines of their own the fields a, d, k, r and c of the session: whether it had to
+-- be asked first, its device, its proofs, its heirs, its capabilities.
 local gone = redis.call('GET', KEYS[2]) or '0'
 local goneGen = tonumber(string.match(gone, '^%d+'))
 
 local time = redis.call('TIME')
+local at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local before = redis.call('HGETALL', KEYS[1])
+local held, asked, proofs, heirs = unpack(redis.call('HMGET', KEYS[1], 'g', 'a', 'k', 'r'))
+if held and asked and ARGV[3] ~= held and ARGV[3] ~= '-1' then
+  return {'0', at, before, '', ''}
+end
+if not held then
+  asked, proofs, heirs = string.match(gone, '^[^\n]*\n([^\n]*)\n[^\n]*\n([^\n]*)\n([^\n]*)')
+end
+
+-- Heirs are "until proof proof": they stay until their time is over, and only then others can become it.
+if not heirs or tonumber(string.match(heirs, '^%d+') or 0) <= tonumber(at) then
+  heirs = ''
+  if (asked or '') ~= '' and (proofs or '') ~= '' then
+    heirs = string.format('%.0f', at + ARGV[4]) .. ' ' .. proofs
+  end
+end
 
 -- Generations are clock readings in microseconds, so that they keep growing when Redis lost the session; the
 -- stored ones guard against a clock that went back. Both fit a double, and '%.0f' prints them in full.
 local gen = time[1] * 1000000 + time[2]
-gen = math.max(gen, (redis.call('HGET', KEYS[1], 'g') or 0) + 1, goneGen + 1)
+gen = math.max(gen, (held or 0) + 1, goneGen + 1)
 gen = string.format('%.0f', gen)
-local at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
 redis.call('DEL', KEYS[1], KEYS[2])
-redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 3))
+redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 5))
+if heirs ~= '' then
+  redis.call('HSET', KEYS[1], 'r', heirs)
+end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
-return {gen, at, before, string.match(gone, '^%d+ (.*)$') or ''}
+return {gen, at, before, gone, heirs}

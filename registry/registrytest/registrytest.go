@@ -108,7 +108,7 @@ func (f *fixture) key(session string) registry.Key {
 // claim claims a session for pod and returns it as stored.
 func (f *fixture) claim(session, pod string, change ...func(*registry.Session)) registry.Session {
 	f.Helper()
-	s := registry.Session{Key: f.key(session), Pod: pod}
+	s := registry.Session{Key: f.key(session), Pod: pod, Generation: registry.AnyHolder}
 	for _, c := range change {
 		c(&s)
 	}

@@ -40,6 +40,9 @@ func (d *Device) Connect(t testing.TB, pod *registry.Pod, s registry.Session, to
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	l, _, err := pod.Presence.Open(ctx, s, d)
+	if held := (*registry.Held)(nil); errors.As(err, &held) {
+		l, err = pod.Presence.Replace(ctx, s, d, held.Holder, true)
+	}
 	if err != nil {
 		t.Fatalf("open session: %v", err)
 	}
@@ -56,6 +59,9 @@ func (d *Device) Connect(t testing.TB, pod *registry.Pod, s registry.Session, to
 	}
 	return l
 }
+
+// Ping implements registry.Conn: the device is there.
+func (*Device) Ping(answered func()) { answered() }
 
 // Deliver implements registry.Conn.
 func (d *Device) Deliver(c registry.DeviceCall) error {

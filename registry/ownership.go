@@ -1,0 +1,281 @@
+package registry
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Who may have a session that somebody has already. Nobody's identity is bound to a session, so three things decide: the
+// resume token, which only the device knows that was given it; the name a device gives itself; and whether the device that
+// has the session still answers. docs/decisions/0014-who-may-have-a-session.md says why.
+
+const (
+	// proofLimit is how many proofs a session remembers: who reconnects more often within a call loses its answer.
+	proofLimit = 4
+
+	// proofLen is the length of a proof. The scripts of the store know it.
+	proofLen = 22
+
+	// HeirTerm is how long the device that had a session before may take it back from another one.
+	HeirTerm = 5 * time.Minute
+
+	// answerWait is how long the device that has a session may take to answer a ping.
+	answerWait = 2 * time.Second
+)
+
+// AnyHolder as the generation of a session to be claimed says that its holder was asked, whoever it is.
+const AnyHolder = -1
+
+// Proof returns what is kept of a resume token: enough to recognise it, and not enough to present it.
+func Proof(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// Introduction is what a device says about itself before it gets a session: empty fields were not said.
+type Introduction struct {
+	DeviceID string
+	Token    string // a resume token of an earlier connection; never logged
+}
+
+// Held is the error of a claim that must not take a session without asking. Nothing has changed.
+type Held struct {
+	Holder Session
+	At     time.Time // by the store's clock
+}
+
+// Error implements error.
+func (h *Held) Error() string {
+	return fmt.Sprintf("session %s is held by another connection", h.Holder.Key.Session)
+}
+
+// Verdict is what becomes of a claim of a session that somebody has.
+type Verdict int
+
+// The verdicts.
+const (
+	VerdictWait   Verdict = iota // for what is not known yet
+	VerdictTake                  // the session is the claimer's
+	VerdictRefuse                // the holder keeps it
+)
+
+// Decide says what becomes of the claim. said is nil as long as the claimer has said nothing, answers as long as it is not
+// known whether the holder does.
+func (h *Held) Decide(said *Introduction, answers *bool) Verdict {
+	holder := &h.Holder
+	switch {
+	case said != nil && h.proven(said.Token):
+		return VerdictTake
+	case answers == nil:
+		return VerdictWait
+	case !*answers:
+		return VerdictTake
+	case holder.Can(CapabilityResumeToken): // who keeps its token would have presented it
+	case holder.DeviceID == "":
+		return VerdictTake
+	case said != nil && said.DeviceID == holder.DeviceID:
+		return VerdictTake
+	}
+	if said == nil {
+		return VerdictWait
+	}
+	return VerdictRefuse
+}
+
+// proven reports whether the token is one of the holder's, or of the device that may take the session back from it.
+func (h *Held) proven(token string) bool {
+	if token == "" {
+		return false
+	}
+	proof := Proof(token)
+	return slices.Contains(h.Holder.Proofs, proof) || slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
+}
+
+// askFirst reports whether a claim must ask before it takes the session from a connection that has it: because another
+// device must not get it, or because calls wait for its answers, and it matters whether it is really gone.
+func (s *Session) askFirst() bool {
+	return s.DeviceID != "" || s.Can(CapabilityResumeToken) || s.Can(CapabilityResume)
+}
+
+// AskFirst is askFirst for stores.
+func AskFirst(s Session) bool { return s.askFirst() }
+
+// inherit returns the session with what its device has proven: whose calls it may answer, and who may take it back. former
+// is the claim before this one, nil if none is remembered; gone reports that its device was really gone.
+func (s Session) inherit(said Introduction, former *Session, gone bool) Session {
+	var proofs []string
+	if said.Token != "" {
+		proofs = append(proofs, Proof(said.Token))
+	}
+	proofs = append(proofs, s.Proofs...)
+	if former != nil {
+		same := said.Token != "" && slices.Contains(former.Proofs, Proof(said.Token))
+		alike := said.Token == "" && gone && !former.Can(CapabilityResumeToken) && former.DeviceID == said.DeviceID
+		if same || alike {
+			proofs = append(proofs, former.Proofs...)
+		}
+	}
+	s.Proofs = distinct(proofs)
+	if slices.ContainsFunc(s.Proofs, func(p string) bool { return slices.Contains(s.Heirs, p) }) {
+		s.Heirs, s.HeirsUntil = nil, time.Time{}
+	}
+	return s
+}
+
+// distinct returns the first proofs of a list, each once.
+func distinct(proofs []string) []string {
+	var kept []string
+	for _, p := range proofs {
+		if len(kept) < proofLimit && !slices.Contains(kept, p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// Succeed returns the heirs of a claim that replaces former, or comes after it: those former had, or former's own device if
+// a claim had to ask it. Stores call it with their own time.
+func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
+	switch {
+	case len(former.Heirs) > 0 && now.Before(former.HeirsUntil):
+		return former.Heirs, former.HeirsUntil
+	case former.askFirst() && len(former.Proofs) > 0:
+		return former.Proofs, now.Add(HeirTerm)
+	default:
+		return nil, time.Time{}
+	}
+}
+
+// owner is the proof that calls given to the connection now belong to.
+func (s *Session) owner() string {
+	if len(s.Proofs) == 0 {
+		return ""
+	}
+	return s.Proofs[0]
+}
+
+// ownedBy reports whether a device with these proofs may answer a call that was given to owner.
+func ownedBy(owner string, proofs []string) bool {
+	return owner == "" || slices.Contains(proofs, owner)
+}
+
+// ErrHeldByAnother is the error of a claim whose holder keeps the session.
+var ErrHeldByAnother = errors.New("registry: another device has the session")
+
+// maxContests bounds how many holders one after the other are asked for one claim.
+const maxContests = 4
+
+// Obtain claims a session that another connection has, unless that keeps it: then it fails with ErrHeldByAnother, and so it
+// does when ctx ends first. said brings what the claimer says of itself, once. The caller goes on as after Open.
+func (p *Presence) Obtain(ctx context.Context, s Session, c Conn, held *Held, said <-chan Introduction) (*Local, error) {
+	var spoken *Introduction
+	for range maxContests {
+		verdict, gone := p.contest(ctx, held, &spoken, said)
+		if verdict != VerdictTake {
+			return nil, ErrHeldByAnother
+		}
+		l, err := p.Replace(ctx, s, c, held.Holder, gone)
+		if !errors.As(err, &held) {
+			return l, err
+		}
+	}
+	return nil, ErrHeldByAnother
+}
+
+// contest finds out who is to have the session. gone reports that the holder did not answer.
+func (p *Presence) contest(ctx context.Context, held *Held, spoken **Introduction, said <-chan Introduction) (v Verdict, gone bool) {
+	answers := make(chan bool, 1)
+	var asking sync.WaitGroup
+	asked, stop := context.WithCancel(ctx)
+	asking.Go(func() { answers <- p.Answers(asked, held.Holder) })
+	defer asking.Wait()
+	defer stop()
+	var known *bool
+	for {
+		if v := held.Decide(*spoken, known); v != VerdictWait {
+			return v, known != nil && !*known
+		}
+		select {
+		case in := <-said:
+			*spoken, said = &in, nil
+		case alive := <-answers:
+			known = &alive
+		case <-ctx.Done():
+			return VerdictRefuse, false
+		}
+	}
+}
+
+// probePrefix begins the ids under which pods ask each other whether a device answers.
+const probePrefix = "ping-"
+
+// Answers asks the device that has a session for a sign of life, on whichever pod its socket is. It takes no longer than
+// answerWait. A device cannot be asked while the store is away: then it counts as there.
+func (p *Presence) Answers(ctx context.Context, holder Session) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	id := probePrefix + uuid.NewString()
+	answer, stop := p.signs.wait(id)
+	defer stop()
+	if holder.Pod == p.pod {
+		if !p.pingHere(holder, func() { p.signs.give(id, true) }) {
+			return false
+		}
+	} else {
+		err := p.bus.Send(ctx, holder.Pod, Envelope{
+			V: EnvelopeVersion, Kind: EnvelopePing, Tenant: holder.Tenant, Session: holder.Key.Session,
+			Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
+		})
+		if err != nil {
+			return AsError(err).Code != CodeNotConnected // nobody listens there
+		}
+	}
+	select {
+	case alive := <-answer:
+		return alive
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pingHere pings the device of a claim, or of a later one, at a socket of this pod. It reports false if there is none.
+func (p *Presence) pingHere(holder Session, answered func()) bool {
+	l := p.Get(holder.Key)
+	if l == nil || l.generation() < holder.Generation {
+		return false
+	}
+	l.conn.Ping(answered)
+	return true
+}
+
+// handlePing pings a device for another pod.
+func (p *Presence) handlePing(e Envelope) {
+	reply := func(r Reply) {
+		r.V, r.CallID = EnvelopeVersion, e.CallID
+		if err := p.bus.Reply(e.ReplyTo, r); err != nil {
+			p.log.Debug("sign of life not sent", "session", e.Session, "pod", e.ReplyTo, "error", err)
+		}
+	}
+	holder := Session{Key: e.Key(), Generation: e.Generation}
+	if !p.pingHere(holder, func() { reply(Reply{Delivered: true}) }) {
+		reply(Reply{Err: ErrNotOwner.With(DispatchedNo)})
+	}
+}
+
+// handleSign takes another pod's answer to a ping. It reports false if the reply is about something else.
+func (p *Presence) handleSign(r Reply) bool {
+	if !strings.HasPrefix(r.CallID, probePrefix) {
+		return false
+	}
+	p.signs.give(r.CallID, r.Delivered)
+	return true
+}
