@@ -134,6 +134,8 @@ func TestCompletionFailures(t *testing.T) {
 		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindFailure}}, 502, "server_error", "provider_error"},
 		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindRequest}}, 400, "invalid_request_error", "invalid_request_error"},
 		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindLimit, RetryAfter: 9 * time.Second}}, 429, "rate_limit_error", "rate_limit_exceeded"},
+		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindFailure, Status: 529, RetryAfter: 9 * time.Second}}, 502, "server_error", "provider_error"},
+		{&chat.Error{Code: chat.CodeSessionBusy, Message: "m", Cause: &registry.Error{Code: registry.CodeBusy, RetryAfter: 9 * time.Second}}, 429, "rate_limit_error", "busy"},
 	} {
 		f := talking(t, fails(tt.err))
 		for _, body := range []string{hello, strings.TrimSuffix(hello, "}") + `,"stream":true}`} {
@@ -141,8 +143,12 @@ func TestCompletionFailures(t *testing.T) {
 			if got := decode[failure](r, tt.status); got.Error.Type != tt.kind || got.Error.Code != tt.code || got.Error.Message == "" {
 				t.Errorf("%v: %s", tt.err, r.body)
 			}
-			if again := r.header.Get("Retry-After"); tt.status == 429 && again != "9" || (again != "") != (tt.status == 429 || tt.status == 503) {
+			advised := tt.err.RetryAfter() == 9*time.Second
+			if again := r.header.Get("Retry-After"); advised && again != "9" || (again != "") != (advised || tt.status == 503) {
 				t.Errorf("%v: Retry-After %q", tt.err, again)
+			}
+			if tt.status == 429 && r.header.Get("X-Should-Retry") != "" {
+				t.Errorf("%v: X-Should-Retry %q", tt.err, r.header.Get("X-Should-Retry"))
 			}
 		}
 	}

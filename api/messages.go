@@ -149,7 +149,7 @@ func failureEvent(err, failure error) chat.Event {
 	e := chat.Event{Type: chat.EventError, Code: chat.CodeAgent}
 	var failed *chat.Error
 	if errors.As(err, &failed) {
-		e.Code, e.Message = failed.Code, failed.Message
+		e.Code, e.Message, e.RetryAfter = failed.Code, failed.Message, failed.RetryAfter()
 		return e
 	}
 	e.Message = registry.AsError(failure).Message

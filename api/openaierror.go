@@ -166,11 +166,11 @@ func writeOpenAIError(c *gin.Context, err error) {
 	if isFinal(err) {
 		header.Set(headerRetry, "false")
 	}
-	switch status {
-	case http.StatusUnauthorized:
+	wait := registry.AsError(err).RetryAfter
+	switch {
+	case status == http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", "Bearer")
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		wait := registry.AsError(err).RetryAfter
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, wait > 0:
 		header.Set("Retry-After", strconv.Itoa(max(1, int((wait+time.Second-1)/time.Second))))
 	}
 	c.Status(status)

@@ -63,9 +63,6 @@ func codedTurnError(failed *chat.Error) error {
 		return failed
 	}
 	e := registry.Errorf(code, "%s: %s", failed.Code, failed.Message)
-	e.Cause = failed.Cause
-	if coded {
-		e.RetryAfter = cause.RetryAfter
-	}
+	e.Cause, e.RetryAfter = failed.Cause, failed.RetryAfter()
 	return e
 }

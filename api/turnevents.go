@@ -40,6 +40,7 @@ type (
 		Type    chat.EventType `json:"type"`
 		Message string         `json:"message"`
 		Code    string         `json:"code"`
+		RetryMS int64          `json:"retry_after_ms,omitempty"`
 	}
 	doneEvent struct {
 		Type         chat.EventType      `json:"type"`
@@ -69,7 +70,7 @@ func turnEvent(e chat.Event) any {
 	case chat.EventDebugPrompt:
 		return promptEvent{e.Type, append([]provider.Message{}, e.Messages...), e.EstimatedTokens}
 	case chat.EventError:
-		return errorEvent{e.Type, e.Message, e.Code}
+		return errorEvent{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()}
 	default:
 		return bareEvent{e.Type}
 	}

@@ -52,7 +52,12 @@ func eventFrame(e chat.Event) []byte {
 	case chat.EventDebugPrompt:
 		return debugPromptFrame(e.Messages, e.EstimatedTokens)
 	case chat.EventError:
-		return errorFrame(e.Code, e.Message)
+		return encode(struct {
+			Type    chat.EventType `json:"type"`
+			Message string         `json:"message"`
+			Code    string         `json:"code"`
+			RetryMS int64          `json:"retry_after_ms,omitempty"` // nothing advises when to ask again: absent
+		}{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()})
 	case chat.EventChunkReset, chat.EventAborted:
 		return encode(struct {
 			Type chat.EventType `json:"type"`

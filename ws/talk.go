@@ -132,7 +132,7 @@ func lastEvent(reply chat.Reply, err error) chat.Event {
 	case errors.Is(err, chat.ErrAborted):
 		return chat.Event{Type: chat.EventAborted}
 	case errors.As(err, &failed):
-		return chat.Event{Type: chat.EventError, Code: failed.Code, Message: failed.Message}
+		return chat.Event{Type: chat.EventError, Code: failed.Code, Message: failed.Message, RetryAfter: failed.RetryAfter()}
 	default:
 		return chat.Event{Type: chat.EventError, Code: chat.CodeAgent,
 			Message: "The agent failed; the gateway's log says why. Send the message again."}

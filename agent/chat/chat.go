@@ -5,6 +5,7 @@ package chat
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -56,6 +57,7 @@ type Event struct {
 	EstimatedTokens int
 	Message         string
 	Code            string
+	RetryAfter      time.Duration // with EventError: when to ask again; zero: nothing says so
 }
 
 // Codes of EventError, and of Error.
@@ -122,6 +124,17 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
+
+// RetryAfter returns how long to wait before asking again, as the model's provider or the gateway advises; zero: no advice.
+func (e *Error) RetryAfter() time.Duration {
+	if p, ok := errors.AsType[*provider.Error](e.Cause); ok {
+		return p.RetryAfter
+	}
+	if c, ok := errors.AsType[*registry.Error](e.Cause); ok {
+		return c.RetryAfter
+	}
+	return 0
+}
 
 // Agent is what the doors see.
 type Agent interface {

@@ -48,7 +48,7 @@ func (o *emitter) conclude(full string, err error) error {
 	case err == nil:
 		o.last(Event{Type: EventChunkReset}, Event{Type: EventDone, FullResponse: full})
 	case errors.As(err, &e):
-		o.last(Event{Type: EventError, Code: e.Code, Message: e.Message})
+		o.last(Event{Type: EventError, Code: e.Code, Message: e.Message, RetryAfter: e.RetryAfter()})
 	default:
 		o.last(Event{Type: EventAborted})
 	}

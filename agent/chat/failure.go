@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
@@ -93,9 +94,15 @@ func draining() error {
 	}
 }
 
+// fullRetry is when to ask a pod again that is full: turns end all the time.
+const fullRetry = 2 * time.Second
+
 // full refuses a turn because the pod runs as many as it may.
 func full() error {
 	return &Error{
-		Code: CodeAgent, Message: "This pod runs as many turns as it can. Ask again after a moment.", Cause: registry.CodeBusy,
+		Code: CodeSessionBusy, Message: "This pod runs as many turns as it can. Ask again after a moment.",
+		Cause: &registry.Error{
+			Code: registry.CodeBusy, Message: "This pod runs as many turns as it can.", RetryAfter: fullRetry,
+		},
 	}
 }

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -109,8 +110,11 @@ func TestTurnsOfAPod(t *testing.T) {
 		go func() { defer close(ended); _, _, _ = r.ask(ctx, "one") }()
 		<-reached
 		_, ev, err := r.ask(t.Context(), "two")
-		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "as many turns") {
-			t.Errorf("message %q", e.Message)
+		if e := wantCode(t, err, ev, CodeSessionBusy); !strings.Contains(e.Message, "as many turns") || !errors.Is(e, registry.CodeBusy) {
+			t.Errorf("message %q, %v", e.Message, e.Cause)
+		}
+		if failed := ev.of(EventError); failed[0].RetryAfter <= 0 {
+			t.Error("nobody is told when to ask again")
 		}
 		abort(ErrAborted)
 		<-ended

@@ -103,6 +103,11 @@ func WriteProblem(w http.ResponseWriter, p Problem) error {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	switch p.Code {
+	case registry.CodeProvider: // only if the provider says when
+		if p.retryAfter <= 0 {
+			break
+		}
+		fallthrough
 	case registry.CodeRateLimited, registry.CodeBusy, registry.CodeStoreUnavailable, registry.CodeDraining:
 		seconds := max(1, int((p.retryAfter+time.Second-1)/time.Second))
 		header.Set("Retry-After", strconv.Itoa(seconds))
