@@ -51,6 +51,7 @@ func amend(
 	}()
 	res, err = h.Amend(ctx, *inv, out, ended)
 	if err != nil && err != ended {
+		noteBroken(ctx, log, h, inv, err)
 		return registry.Result{}, withheld(err, ended)
 	}
 	return res, err

@@ -72,7 +72,7 @@ type AfterHook interface {
 // pipeline runs the hooks in order.
 type pipeline []Hook
 
-func (p pipeline) before(ctx context.Context, inv *Invocation) error {
+func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation) error {
 	for _, h := range p {
 		b, ok := h.(BeforeHook)
 		if !ok {
@@ -80,6 +80,7 @@ func (p pipeline) before(ctx context.Context, inv *Invocation) error {
 		}
 		d, err := ask(ctx, b, inv)
 		if err != nil {
+			noteBroken(ctx, log, h, inv, err)
 			return err
 		}
 		if d.cancel {
@@ -93,6 +94,13 @@ func (p pipeline) before(ctx context.Context, inv *Invocation) error {
 		}
 	}
 	return nil
+}
+
+// noteBroken logs that a hook failed. One that refuses a call has not: it says so with a code.
+func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, err error) {
+	if e := registry.AsError(err); e.Code == registry.CodeInternal || e.Code == registry.CodeStoreUnavailable {
+		log.ErrorContext(ctx, "a hook failed", "hook", h.Name(), "tool", inv.Spec.Name, "call_id", inv.CallID, "error", err)
+	}
 }
 
 // ask turns a panic of a hook into an error: the call does not go through, and the process lives.

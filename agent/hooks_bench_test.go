@@ -107,7 +107,7 @@ func BenchmarkHooks(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				inv := Invocation{CallID: "id", Spec: spec, Args: json.RawMessage(benchArgs["flat"])}
-				if err := hooks.before(ctx, &inv); err != nil {
+				if err := hooks.before(ctx, log, &inv); err != nil {
 					b.Fatal(err)
 				}
 				hooks.after(ctx, log, &inv, Outcome{}, nil)

@@ -1,9 +1,11 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +174,33 @@ func TestBrokenHooks(t *testing.T) {
 			}
 		case "coded error":
 			wantCode(t, err, registry.CodeRateLimited)
+		}
+	}
+}
+
+// A hook that is broken leaves a line; one that refuses does its work.
+func TestBrokenHooksLeaveALine(t *testing.T) {
+	for name, before := range map[string]func(agent.Invocation) (agent.Decision, error){
+		"disk full": func(agent.Invocation) (agent.Decision, error) { return agent.Pass(), errors.New("disk full") },
+		"went mad":  func(agent.Invocation) (agent.Decision, error) { panic("went mad") },
+		"": func(agent.Invocation) (agent.Decision, error) {
+			return agent.Pass(), registry.Errorf(registry.CodeRateLimited, "slow down")
+		},
+	} {
+		var log bytes.Buffer
+		var trace []string
+		i := agent.NewInvoker(agent.Config{
+			Router: &fakeRouter{spec: spec("t", "")}, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{}),
+			Hooks: []agent.Hook{hook{name: "scanner", trace: &trace, before: before}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		_, err := i.Invoke(t.Context(), agent.Request{
+			Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{"diary":"private"}`),
+			Target: registry.Target{SessionID: "s1"},
+		})
+		line := log.String()
+		if err == nil || (name == "") != (line == "") || !strings.Contains(line, name) || strings.Contains(line, "private") ||
+			name != "" && (!strings.Contains(line, "level=ERROR") || !strings.Contains(line, "hook=scanner")) {
+			t.Errorf("%q: %v, log %q", name, err, line)
 		}
 	}
 }

@@ -268,7 +268,7 @@ func (i *Invoker) admit(ctx context.Context, req *Request, p *prepared, out *Out
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
 	p.inv.Timeout = i.clamp(req.Timeout, p.route.Spec.Timeout())
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
-	if err := i.hooks.before(ctx, &p.inv); err != nil {
+	if err := i.hooks.before(ctx, i.log, &p.inv); err != nil {
 		return err
 	}
 	// What took no time to speak of is the tool's.

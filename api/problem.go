@@ -1,12 +1,14 @@
 package api
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -43,11 +45,18 @@ func (h *handler) logCause(c *gin.Context, code registry.Code, e *registry.Error
 	switch {
 	case code == registry.CodeInternal:
 		level = slog.LevelError
-	case e.Cause == nil:
+	case e.Cause == nil || isModels(e.Cause):
 		return
 	}
 	h.Log.Log(c.Request.Context(), level, "request failed", "method", c.Request.Method, "route", c.FullPath(),
 		"code", code, "call_id", e.CallID, "error", e)
+}
+
+// isModels reports whether an error is a model's. Its turn has left a line, without what the model was asked, which an
+// error of a provider may repeat.
+func isModels(err error) bool {
+	var failed *provider.Error
+	return errors.As(err, &failed)
 }
 
 // isCall reports whether the request asks for a tool to be called.

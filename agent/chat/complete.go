@@ -54,6 +54,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	e.activity.TurnStarted(info)
 	if err = guarded(l, func() error { return l.run(ctx) }); err != nil {
 		err = failure(ctx, e.limits, err)
+		e.noteFailure(ctx, info, err)
 	}
 	reply := l.reply()
 	reply.MessageCount = len(c.Messages)

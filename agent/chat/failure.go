@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/farhand/farhand/agent/provider"
@@ -62,6 +63,26 @@ func stopped(cause error, limits Limits) error {
 	default:
 		return fail("The turn was stopped: whoever asked is gone. What was said until then is kept.")
 	}
+}
+
+// noteFailure leaves a line about a turn that ended early: a warning, unless whoever asked wanted that or is gone. What was
+// said in it, by whomever, is no part of the line.
+func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
+	level, code := slog.LevelInfo, "aborted"
+	attributes := []any{"turn", info.Turn, "session", info.Key.Session, "channel", info.Channel, "model", info.Model}
+	var failed *Error
+	if errors.As(err, &failed) {
+		code = failed.Code
+		if ctx.Err() == nil || errors.Is(context.Cause(ctx), errTurnTime) || errors.Is(context.Cause(ctx), errLapsed) {
+			level = slog.LevelWarn
+		}
+		if p, ok := errors.AsType[*provider.Error](failed.Cause); ok {
+			attributes = append(attributes, "kind", p.Kind, "status", p.Status)
+		} else if failed.Cause != nil {
+			attributes = append(attributes, "error", failed.Cause)
+		}
+	}
+	e.log.Log(ctx, level, "a turn ended early", append(attributes, "code", code)...)
 }
 
 // providerFailure tells of a model that did not answer.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
 )
 
 // forever asks for a tool again and again.

@@ -78,7 +78,7 @@ func (e *Engine) answer(ctx context.Context, cancel context.CancelCauseFunc, a A
 	reply.Duration = time.Since(began)
 	if err != nil {
 		err = failure(ctx, e.limits, err)
-		e.log.Info("turn ended early", "turn", reply.Turn, "session", a.Key.Session, "error", err)
+		e.noteFailure(ctx, info, err)
 	}
 	e.activity.TurnFinished(info, endOf(reply, err))
 	return reply, err

@@ -86,12 +86,11 @@ func (c *caller) generate(parent context.Context, emit func(Delta), read reader)
 		}
 		f := c.judge(err, a.said)
 		if !f.passing {
-			c.log.WarnContext(ctx, "a model did not answer", "model", c.model, "attempt", attempt, "error", f.err)
+			c.note(ctx, attempt, f.err, "again", false)
 			return a.partial(), f.err
 		}
 		d, again := c.retry.pause(ctx, attempt, f.err.RetryAfter)
-		c.log.WarnContext(ctx, "a model did not answer", "model", c.model, "attempt", attempt, "again", again, "wait", d,
-			"error", f.err)
+		c.note(ctx, attempt, f.err, "again", again, "wait", d)
 		if !again {
 			return a.partial(), f.err
 		}
@@ -102,6 +101,16 @@ func (c *caller) generate(parent context.Context, emit func(Delta), read reader)
 			return a.partial(), f.err
 		}
 	}
+}
+
+// note leaves a line about a failure. Why a request is not taken the provider may say in words of the request, which are
+// nobody's matter: they are for who looks closer.
+func (c *caller) note(ctx context.Context, attempt int, e *Error, more ...any) {
+	attributes := append([]any{"model", c.model, "attempt", attempt, "kind", e.Kind, "status", e.Status}, more...)
+	if e.Kind != KindRequest || c.log.Enabled(ctx, slog.LevelDebug) {
+		attributes = append(attributes, "error", e)
+	}
+	c.log.WarnContext(ctx, "a model did not answer", attributes...)
 }
 
 // attempt makes one request. The error of one that was given up is the reason for that.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/url"
 	"slices"
 	"time"
@@ -108,18 +109,19 @@ func (c AgentConfig) builtins() []string {
 }
 
 // models makes the models. How long they may take is the turn's to say.
-func (c AgentConfig) models() []provider.Model {
+func (c AgentConfig) models(log *slog.Logger) []provider.Model {
 	var made []provider.Model
 	for _, name := range c.Models {
 		if c.ModelProvider == providerAnthropic {
 			made = append(made, provider.NewAnthropic(provider.AnthropicConfig{
 				Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens, Timeout: c.TurnTimeout,
-				Idle: c.ModelIdle, ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0,
+				Idle: c.ModelIdle, ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0, Log: log,
 			}))
 			continue
 		}
 		made = append(made, provider.NewOpenAI(provider.OpenAIConfig{
 			Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens, Timeout: c.TurnTimeout, Idle: c.ModelIdle,
+			Log: log,
 		}))
 	}
 	return made

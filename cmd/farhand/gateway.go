@@ -198,7 +198,7 @@ func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy
 	})
 	var err error
 	g.talk, err = chat.NewEngine(chat.Config{
-		Models: g.cfg.models(), Store: store, OpenTools: chat.ToolsOf(views), Activity: turnNotes{g.pod.Calls},
+		Models: g.cfg.models(g.log), Store: store, OpenTools: chat.ToolsOf(views), Activity: turnNotes{g.pod.Calls},
 		System: g.cfg.SystemPrompt, Limits: g.cfg.limits(), Log: g.log,
 	})
 	if err != nil {
