@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -64,6 +65,9 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	spec, err := spec.NormalizeWithin(a.limits.Tool)
 	if err != nil {
 		return spec, err
+	}
+	if a.schemas.cached(spec.Parameters) == nil { // else it is as it should be
+		spec.Parameters = schema.Modernize(spec.Parameters)
 	}
 	if a.taken[spec.Name] {
 		return spec, registry.Errorf(registry.CodePolicyDenied,

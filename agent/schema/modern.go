@@ -1,0 +1,243 @@
+package schema
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+var errTrailing = errors.New("something follows the schema")
+
+// Modernize returns a schema in the spelling of 2020-12, where an older one, or the habit of a library, says clearly what is
+// meant: "required": true at a property, "exclusiveMinimum": true, items with a list, type "any" or "STRING", a keyword that
+// is null. Apps written for gateways that do not look into schemas send all of these. What declares draft-06, draft-07 or
+// 2019-09 keeps their meaning of items. A schema in which there is nothing to change is returned as it is.
+func Modernize(text []byte) []byte {
+	doc, err := readOrdered(text)
+	if err != nil {
+		return text // whoever compiles it says what is wrong
+	}
+	root, ok := doc.(*object)
+	if !ok {
+		return text
+	}
+	m := modernizer{}
+	declared, _ := root.get("$schema").(string)
+	switch draftOf(declared) {
+	case "draft-03", "draft-04":
+		m.old = true
+		m.removeAll(root, func(k member) bool { return k.name == "$schema" })
+	case "", "schema", "draft/2020-12":
+	default:
+		m.ownItems = true
+	}
+	m.schema(root)
+	if !m.changed {
+		return text
+	}
+	return appendOrdered(nil, root)
+}
+
+// draftOf returns the name of a draft: what its URL has between json-schema.org and schema.
+func draftOf(url string) string {
+	_, rest, ok := strings.Cut(url, "://json-schema.org/")
+	if !ok {
+		return url
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(rest, "#"), "/schema")
+}
+
+// modernizer rewrites one schema.
+type modernizer struct {
+	old      bool // draft-03 or draft-04 is declared
+	ownItems bool // a draft is declared in which items may be a list
+	changed  bool
+}
+
+// Keywords that hold a schema, a list of schemas or named schemas.
+var (
+	oneSchema = []string{
+		"additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
+		"unevaluatedItems", "unevaluatedProperties",
+	}
+	schemaLists  = []string{"allOf", "anyOf", "items", "oneOf", "prefixItems"}
+	namedSchemas = []string{"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+)
+
+// anyValue are keywords whose value may be null; it means nothing at any other.
+var anyValue = map[string]bool{"const": true, "default": true, "example": true, "examples": true}
+
+// schema rewrites one schema. needed says that "required": true stood in it, which is about what it is a property of.
+func (m *modernizer) schema(s *object) (needed bool) {
+	m.removeAll(s, func(k member) bool { return k.value == nil && !anyValue[k.name] })
+	if flag, ok := s.get("required").(bool); ok {
+		needed = flag
+		m.removeAll(s, func(k member) bool { return k.name == "required" })
+	}
+	m.references(s)
+	m.types(s)
+	m.bounds(s)
+	m.tuples(s)
+	for _, k := range oneSchema {
+		m.sub(s.get(k))
+	}
+	for _, k := range schemaLists {
+		list, _ := s.get(k).([]any)
+		for _, sub := range list {
+			m.sub(sub)
+		}
+	}
+	for _, k := range namedSchemas {
+		named, _ := s.get(k).(*object)
+		if named == nil {
+			continue
+		}
+		var names []any
+		for _, sub := range named.members {
+			if m.sub(sub.value) {
+				names = append(names, sub.name)
+			}
+		}
+		if k == "properties" {
+			m.require(s, names)
+		}
+	}
+	return needed
+}
+
+func (m *modernizer) sub(v any) (needed bool) {
+	s, ok := v.(*object)
+	return ok && m.schema(s)
+}
+
+// require adds names of properties to those that are required.
+func (m *modernizer) require(s *object, names []any) {
+	list, ok := s.get("required").([]any)
+	if len(names) == 0 || !ok && s.find("required") >= 0 {
+		return
+	}
+	known := make(map[string]bool, len(list))
+	for _, item := range list {
+		if name, ok := item.(string); ok {
+			known[name] = true
+		}
+	}
+	for _, name := range names {
+		if !known[name.(string)] {
+			list = append(list, name)
+		}
+	}
+	s.set("required", list)
+}
+
+// bounds turns boolean exclusive bounds and divisibleBy into the keywords of today.
+func (m *modernizer) bounds(s *object) {
+	for exclusive, bound := range map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"} {
+		flag, ok := s.get(exclusive).(bool)
+		if !ok {
+			continue
+		}
+		m.removeAll(s, func(k member) bool { return k.name == exclusive })
+		if flag && s.find(bound) >= 0 {
+			s.rename(bound, exclusive)
+		}
+	}
+	if s.find("divisibleBy") >= 0 && s.find("multipleOf") < 0 {
+		m.changed = true
+		s.rename("divisibleBy", "multipleOf")
+	}
+}
+
+// tuples turns a list of items, and what is said of the others, into the keywords of 2020-12.
+func (m *modernizer) tuples(s *object) {
+	if _, ok := s.get("items").([]any); !ok || m.ownItems {
+		return
+	}
+	m.changed = true
+	s.rename("items", "prefixItems")
+	if s.find("additionalItems") >= 0 {
+		s.rename("additionalItems", "items")
+	}
+}
+
+// besideRef are the keywords that mean something beside a reference of draft-04, or do no harm there.
+var besideRef = map[string]bool{"$ref": true, "title": true, "description": true, "default": true, "definitions": true}
+
+// references turns the ids of draft-04 into those of today, and leaves beside a reference only what it leaves there.
+func (m *modernizer) references(s *object) {
+	if !m.old {
+		return
+	}
+	if _, ok := s.get("$ref").(string); ok {
+		m.removeAll(s, func(k member) bool { return !besideRef[k.name] })
+	}
+	id, ok := s.get("id").(string)
+	if !ok {
+		return
+	}
+	m.changed = true
+	if anchor, isAnchor := strings.CutPrefix(id, "#"); isAnchor {
+		s.rename("id", "$anchor")
+		s.set("$anchor", anchor)
+		return
+	}
+	s.rename("id", "$id")
+}
+
+// typeNames are names of types as other languages and libraries have them.
+var typeNames = map[string]string{
+	"bool": "boolean", "dict": "object", "double": "number", "float": "number", "int": "integer", "list": "array",
+	"long": "integer", "map": "object", "str": "string",
+}
+
+var knownTypes = map[string]bool{
+	"array": true, "boolean": true, "integer": true, "null": true, "number": true, "object": true, "string": true,
+}
+
+// types turns names of types into those of JSON Schema. "any" is no restriction.
+func (m *modernizer) types(s *object) {
+	switch t := s.get("type").(type) {
+	case string:
+		switch name := typeCalled(t); {
+		case name == "any":
+			m.removeAll(s, func(k member) bool { return k.name == "type" })
+		case name != t:
+			m.changed = true
+			s.set("type", name)
+		}
+	case []any:
+		for i, item := range t {
+			called, ok := item.(string)
+			if !ok {
+				continue
+			}
+			switch name := typeCalled(called); {
+			case name == "any":
+				m.removeAll(s, func(k member) bool { return k.name == "type" })
+				return
+			case name != called:
+				m.changed = true
+				t[i] = name
+			}
+		}
+	}
+}
+
+// typeCalled returns the name of a type in JSON Schema, "any", or what it was given.
+func typeCalled(name string) string {
+	lower := strings.ToLower(name)
+	if known := typeNames[lower]; known != "" {
+		return known
+	}
+	if knownTypes[lower] || lower == "any" {
+		return lower
+	}
+	return name
+}
+
+// removeAll removes the keywords that are unwanted.
+func (m *modernizer) removeAll(s *object, unwanted func(member) bool) {
+	before := len(s.members)
+	s.members = slices.DeleteFunc(s.members, unwanted)
+	m.changed = m.changed || len(s.members) < before
+}
