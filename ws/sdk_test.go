@@ -139,22 +139,30 @@ func TestSDKRegistersMoreThanOneFrameHolds(t *testing.T) {
 	connected(t, states, 40)
 }
 
-func TestSDKReplacedDoesNotFight(t *testing.T) {
+// TestTwoSDKsOfOneSession: the first keeps it, the other one waits longer and longer, and gets it when the first is ended.
+func TestTwoSDKsOfOneSession(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	_, states, first := g.runSDK(client.WithSession("one"), client.WithTool(client.Tool{Name: "echo"}, echo))
 	connected(t, states, 1)
-	_, states, second := g.runSDK(client.WithSession("one"), client.WithTool(client.Tool{Name: "echo"}, echo))
-	if s := connected(t, states, 1); !s.Resumed {
-		t.Fatalf("state: %+v", s)
+	_, others, _ := g.runSDK(client.WithSession("one"), client.WithTool(client.Tool{Name: "echo"}, echo),
+		client.WithTool(client.Tool{Name: "second"}, echo))
+	for range 3 {
+		s := receive(t, others)
+		for ; s.Phase != client.PhaseWaiting; s = receive(t, others) {
+		}
+		if !errors.Is(s.Err, client.ErrHeld) {
+			t.Fatalf("state: %+v", s)
+		}
 	}
-	if err := receive(t, first); !errors.Is(err, client.ErrReplaced) {
-		t.Fatalf("Run returned %v", err)
+	if o := await(t, g.call("one", "echo", `{}`)); o.err != nil {
+		t.Fatalf("call: %+v", o)
 	}
 	must(t, g.pod.Presence.Kick(context.Background(), g.session("one").Session()))
-	if err := receive(t, second); !errors.Is(err, client.ErrEnded) {
+	if err := receive(t, first); !errors.Is(err, client.ErrEnded) {
 		t.Fatalf("Run returned %v", err)
 	}
+	connected(t, others, 2)
 }
 
 func TestSDKWrongTokenIsFinal(t *testing.T) {

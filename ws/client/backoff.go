@@ -8,6 +8,9 @@ import (
 // settled is how long a connection must have lasted for the next failure to count as the first.
 const settled = 5 * time.Second
 
+// peace is how long a connection must have lasted for a rival to count as gone.
+const peace = 5 * time.Minute
+
 // backoff computes the delays before reconnects, with full jitter: devices that lost their gateway together do not
 // come back together.
 type backoff struct {
@@ -23,6 +26,16 @@ func (b *backoff) next(atLeast time.Duration) time.Duration {
 	delay := rand.N(b.ceiling)
 	b.ceiling = min(2*b.ceiling, b.max)
 	return atLeast + delay
+}
+
+// nextRival returns the delay before a connection that may take the session from another one. At least half of it is certain, so
+// that two that want the same session part.
+func (b *backoff) nextRival() time.Duration {
+	least := b.ceiling / 2
+	if b.ceiling == 0 {
+		least = b.min / 2
+	}
+	return least + b.next(0)/2
 }
 
 func (b *backoff) reset() { b.ceiling = 0 }

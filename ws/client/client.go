@@ -29,7 +29,8 @@ type Client struct {
 	mu      sync.Mutex
 	offers  map[string]offer
 	session string
-	link    *link // nil while disconnected
+	token   string // proves that this is the same device; empty before the first session_start
+	link    *link  // nil while disconnected
 }
 
 // New returns a client for the gateway at address: ws, wss, http or https; without a path /ws/chat is meant. It does
@@ -67,7 +68,7 @@ func (c *Client) SessionID() string {
 }
 
 // Run connects and stays connected until ctx ends, whose error it then returns, or until coming back is pointless:
-// ErrReplaced, ErrEnded, or a *RefusedError. It waits for the handlers that run; their contexts are cancelled. Only
+// ErrEnded, or a *RefusedError. It waits for the handlers that run; their contexts are cancelled. Only
 // one Run may be active.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
@@ -78,6 +79,7 @@ func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	retry := backoff{min: c.cfg.minBackoff, max: c.cfg.maxBackoff}
+	rivals := retry
 	for {
 		begin := time.Now()
 		atLeast, err := c.connect(ctx)
@@ -88,10 +90,19 @@ func (c *Client) Run(ctx context.Context) error {
 			c.cfg.log.Warn("not coming back", "error", last)
 			return last
 		}
-		if time.Since(begin) >= settled {
+		lasted := time.Since(begin)
+		if lasted >= settled {
 			retry.reset()
 		}
-		delay := retry.next(atLeast)
+		if lasted >= peace {
+			rivals.reset()
+		}
+		delay := time.Duration(0)
+		if taken := rival(err); taken != nil {
+			err, delay = taken, rivals.nextRival()
+		} else {
+			delay = retry.next(atLeast)
+		}
 		c.cfg.log.Info("disconnected", "error", err, "retry_in", delay)
 		c.cfg.onState(State{Phase: PhaseWaiting, SessionID: c.SessionID(), Err: err, RetryIn: delay})
 		if err := sleep(ctx, delay); err != nil {
@@ -139,6 +150,9 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 		l.resumed = f.Resumed
 		c.mu.Lock()
 		c.session = f.SessionID
+		if c.token == "" { // who presents one is known by it, whatever the gateway offers
+			c.token = f.ResumeToken
+		}
 		c.mu.Unlock()
 	case "tools_registered":
 		c.registered(l, f)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -271,9 +273,7 @@ func TestDrainingWaitsAsLongAsAsked(t *testing.T) {
 
 func TestCodesThatEndIt(t *testing.T) {
 	t.Parallel()
-	for reason, want := range map[string]error{
-		"session_replaced": client.ErrReplaced, "session_ended": client.ErrEnded, "": client.ErrEnded,
-	} {
+	for reason, want := range map[string]error{"session_ended": client.ErrEnded, "": client.ErrEnded} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t)
@@ -283,6 +283,50 @@ func TestCodesThatEndIt(t *testing.T) {
 				t.Fatalf("Run returned %v", err)
 			}
 		})
+	}
+}
+
+// TestRivalsAreGivenMoreAndMoreTime: while another connection has the session the client comes back, each time later, and the
+// connection it has in between does not make it forget.
+func TestRivalsAreGivenMoreAndMoreTime(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]error{"session_replaced": client.ErrReplaced, "session_owner_mismatch": client.ErrHeld} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			const least, most = 8 * time.Millisecond, 64 * time.Millisecond
+			f := newFake(t)
+			states := make(chan client.State, 256)
+			start(t, f.http.URL, client.WithBackoff(least, most), client.WithState(func(s client.State) { states <- s }))
+			for _, atLeast := range []time.Duration{4, 8, 16, 32, 32, 32} {
+				atLeast *= time.Millisecond
+				f.accept().close(1000, reason)
+				s := wait(t, states)
+				for ; s.Phase != client.PhaseWaiting; s = wait(t, states) {
+				}
+				if !errors.Is(s.Err, want) || s.RetryIn < atLeast || s.RetryIn > 2*atLeast {
+					t.Fatalf("%v, in %v; want %v after at least %v", s.Err, s.RetryIn, want, atLeast)
+				}
+			}
+		})
+	}
+}
+
+// TestTokenIsPresented: the first one the client was given, in every connect from then on.
+func TestTokenIsPresented(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	start(t, f.http.URL)
+	for i, want := range []any{nil, "token-number-1", "token-number-1"} {
+		p := wait(t, f.conns)
+		connect := p.expect("connect")
+		if connect["resume_token"] != want || !slices.Contains(connect["capabilities"].([]any), any("resume_token")) {
+			t.Fatalf("connect: %v, want the token %v", connect, want)
+		}
+		p.expect("register_tools")
+		p.send(map[string]any{
+			"type": "session_start", "v": 1, "session_id": "given", "resume_token": fmt.Sprintf("token-number-%d", i+1),
+		})
+		p.close(1012, "server_restart")
 	}
 }
 

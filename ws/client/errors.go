@@ -8,14 +8,20 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Why Run returns although its context has not ended. Coming back would not help, or would start a fight.
+// Why Run returns although its context has not ended: coming back would not help.
 var (
-	// ErrReplaced: a newer connection has the session.
-	ErrReplaced = errors.New("client: a newer connection took over the session")
 	// ErrEnded: the gateway ended the session for good.
 	ErrEnded = errors.New("client: the gateway ended the session")
 	// ErrRefused: the gateway does not accept the token or the parameters. The error is a *RefusedError.
 	ErrRefused = errors.New("client: the gateway refused the connection")
+)
+
+// Why the client waits longer and longer before it comes back, as State.Err tells: another connection has its session.
+var (
+	// ErrReplaced: it took over the session.
+	ErrReplaced = errors.New("client: a newer connection took over the session")
+	// ErrHeld: its device is connected, and this one cannot prove to be the same.
+	ErrHeld = errors.New("client: another device has the session and is connected")
 )
 
 // RefusedError is a handshake the gateway answered with an HTTP error.
@@ -52,8 +58,24 @@ func final(err error) error {
 	if !errors.As(err, &closed) || closed.Code != websocket.CloseNormalClosure {
 		return nil
 	}
-	if closed.Text == "session_replaced" {
-		return ErrReplaced
+	if rival(err) != nil {
+		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrEnded, closed.Text)
+}
+
+// rival returns ErrReplaced or ErrHeld if err means that another connection has the session, else nil.
+func rival(err error) error {
+	var closed *websocket.CloseError
+	if !errors.As(err, &closed) || closed.Code != websocket.CloseNormalClosure {
+		return nil
+	}
+	switch closed.Text {
+	case "session_replaced":
+		return ErrReplaced
+	case "session_owner_mismatch":
+		return ErrHeld
+	default:
+		return nil
+	}
 }

@@ -9,8 +9,9 @@ import (
 type received struct {
 	Type string `json:"type"`
 
-	SessionID string `json:"session_id"` // session_start
-	Resumed   bool   `json:"resumed"`
+	SessionID   string `json:"session_id"` // session_start
+	Resumed     bool   `json:"resumed"`
+	ResumeToken string `json:"resume_token"`
 
 	Registered int         `json:"registered"` // tools_registered
 	Rejected   []Rejection `json:"rejected"`
@@ -61,7 +62,10 @@ func (t Tool) wire() wireTool {
 	return w
 }
 
-func (c *config) connectFrame() ([]byte, error) {
+// capabilities are those of every client.
+var capabilities = []string{"ack", "progress", "cancel", "drain", "resume", "resume_token"}
+
+func (c *config) connectFrame(token string) ([]byte, error) {
 	return encode(struct {
 		Type         string            `json:"type"`
 		V            int               `json:"v"`
@@ -70,7 +74,8 @@ func (c *config) connectFrame() ([]byte, error) {
 		Platform     string            `json:"platform,omitempty"`
 		Labels       map[string]string `json:"labels,omitempty"`
 		Capabilities []string          `json:"capabilities"`
-	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, []string{"ack", "progress", "cancel", "drain", "resume"}})
+		ResumeToken  string            `json:"resume_token,omitempty"`
+	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, capabilities, token})
 }
 
 func registerFrame(tools []json.RawMessage) ([]byte, error) {

@@ -47,7 +47,10 @@ func (c *Client) RemoveTool(name string) error {
 
 // attach makes l the connection that is used, and opens it: who we are, then all tools.
 func (c *Client) attach(l *link) error {
-	connect, err := c.cfg.connectFrame()
+	c.mu.Lock()
+	token := c.token
+	c.mu.Unlock()
+	connect, err := c.cfg.connectFrame(token)
 	if err != nil {
 		return err
 	}
