@@ -121,7 +121,7 @@ func decodeReply(body []byte) (*registry.Reply, error) {
 		return nil, &badMessage{cause: fmt.Errorf("reply: %w", err)}
 	}
 	set := 0
-	for _, is := range []bool{r.Result != nil, r.Err != nil, r.Delivered, r.Wake} {
+	for _, is := range []bool{r.Result != nil, r.Err != nil, r.Delivered, r.Wake, r.Answer != ""} {
 		if is {
 			set++
 		}

@@ -13,6 +13,8 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		return registry.Claim{}, err
 	}
 	b := s.conn.batch()
+	formers := b.eval(scriptFormers, append(sessionKeys(sess.Key), formersKey(sess.Key)),
+		sess.Pod, registry.FormerTerm.Milliseconds(), registry.MaxFormers) // in the same part: a claim must not be repeated
 	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
 	args := append([]any{s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds()}, attributeFields(sess)...)
 	c := b.eval(scriptClaim, sessionKeys(sess.Key), args...)
@@ -37,8 +39,8 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 	stored.Generation, stored.ConnectedAt = toInt(answer[0]), fromMillis(at)
 	stored.Heirs, stored.HeirsUntil = parseHeirs(heirs)
 
-	claim := registry.Claim{Session: stored}
-	claim.Former, claim.Before = parseGone(sess.Key, gone)
+	claim := registry.Claim{Session: stored, Formers: toStrings(formers.cmd.Val())}
+	_, claim.Before = parseGone(sess.Key, gone)
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation - 1}
 	if before := toMap(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
@@ -47,7 +49,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 				"session", sess.Key.Session, "error", err)
 		}
 		p.replace(previous, before[fieldSet])
-		claim.Previous, claim.Before, claim.Former = &previous, &previous, previous.Pod
+		claim.Previous, claim.Before = &previous, &previous
 	}
 	if err := s.place(ctx, p); err != nil {
 		return registry.Claim{}, unavailable("claim", err)

@@ -15,6 +15,7 @@
 //
 //	fh:{T/S}                 hash: owner, generation, attributes, set    life: session TTL, refreshed
 //	fh:{T/S}:gone            generation, pod and proofs of a released claim   life: session TTL
+//	fh:{T/S}:formers         sorted set: pod → when the session left it  life: 15 s
 //	fh:{T/S}:chat            list: messages of the conversation, capped  life of all four: history TTL since the last
 //	fh:{T/S}:chatmeta        hash: turn, fences, title                   change of any of them, longer than the session
 //	fh:{T/S}:draft           what is being said                          and not before the turn's lease has lapsed

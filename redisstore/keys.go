@@ -21,6 +21,8 @@ const offerSeparator = "\x00"
 func sessionKey(k registry.Key) string { return "fh:" + sessionTag(k) }
 func goneKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":gone" }
 
+func formersKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":formers" }
+
 // sessionKeys are the keys the session scripts take, all in one slot.
 func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), goneKey(k)} }
 

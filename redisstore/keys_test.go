@@ -14,6 +14,7 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{sessionKey(k), "fh:{acme/phone.1}"},
 		{goneKey(k), "fh:{acme/phone.1}:gone"},
+		{formersKey(k), "fh:{acme/phone.1}:formers"},
 		{strings.Join(chatKeys(k), " "),
 			"fh:{acme/phone.1}:chat fh:{acme/phone.1}:chatmeta fh:{acme/phone.1}:draft fh:{acme/phone.1}:trail"},
 		{strings.Join(chatsKeys("acme"), " "), "fh:{acme:chats} fh:{acme:chats}:version fh:{acme:chats}:running"},

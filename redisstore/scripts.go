@@ -21,6 +21,7 @@ type script struct {
 // The scripts, read once and never changed.
 var (
 	scriptClaim    = mustScript("claim")
+	scriptFormers  = mustScript("formers")
 	scriptRestore  = mustScript("restore")
 	scriptUpdate   = mustScript("update")
 	scriptSetTools = mustScript("set_tools")
@@ -69,7 +70,7 @@ var (
 
 func allScripts() []*script {
 	return []*script{
-		scriptClaim, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
+		scriptClaim, scriptFormers, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
 		scriptAppend, scriptFeed, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,

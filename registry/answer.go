@@ -9,19 +9,42 @@ import (
 // was to no open call and changed nothing. What is durable is in the store by then; what comes late is kept in the
 // record of its call, if there is one.
 func (l *Local) Settle(callID string, r Result, acknowledge func(ignored bool)) {
-	f := l.take(callID)
-	switch {
-	case f == nil:
-		if !l.presence.tasks.run(func(ctx context.Context) { l.settleLate(ctx, callID, r, acknowledge) }) {
-			acknowledge(true)
-		}
-	case f.durable:
-		if !l.presence.tasks.run(func(ctx context.Context) { acknowledge(!l.presence.settleDurable(ctx, f, r)) }) {
-			f.finish(Reply{Err: Errorf(CodeStoreUnavailable, storeUnavailableAdvice).With(DispatchedYes)})
-			acknowledge(true)
-		}
-	default:
+	p := l.presence
+	if f := l.takeAnswered(callID); f != nil {
+		p.settleFlight(f, r, acknowledge)
+		return
+	}
+	if !p.settling.begin(callID) { // of several answers the first counts
+		p.settling.end(callID)
+		acknowledge(true)
+		return
+	}
+	if !p.tasks.run(func(ctx context.Context) {
+		p.settleLate(ctx, l, callID, r, func(ignored bool) {
+			p.settling.end(callID)
+			acknowledge(ignored)
+		})
+	}) {
+		p.settling.end(callID)
+		acknowledge(true)
+	}
+}
+
+// settleFlight ends a call that was in flight here with its answer. From before it is taken out until the answer can be
+// found elsewhere it is known that there is one, so that no other answer can come first.
+func (p *Presence) settleFlight(f *flight, r Result, acknowledge func(ignored bool)) {
+	if !f.durable {
 		acknowledge(!f.finish(Reply{Result: &r}))
+		return
+	}
+	if !p.tasks.run(func(ctx context.Context) {
+		ignored := !p.settleDurable(ctx, f, r)
+		p.settling.end(f.callID)
+		acknowledge(ignored)
+	}) {
+		f.finish(Reply{Err: Errorf(CodeStoreUnavailable, storeUnavailableAdvice).With(DispatchedYes)})
+		p.settling.end(f.callID)
+		acknowledge(true)
 	}
 }
 
@@ -54,31 +77,26 @@ func (p *Presence) settleDurable(ctx context.Context, f *flight, r Result) bool 
 	return true
 }
 
-// settleLate finds out what an answer to a call that is not in flight here is: of a call of the former connection,
-// or one whose caller has stopped waiting.
-func (l *Local) settleLate(ctx context.Context, callID string, r Result, acknowledge func(ignored bool)) {
-	p := l.presence
-	if f := p.orphans.take(l.key, callID, l.proofs()); f != nil {
-		if f.durable {
-			acknowledge(!p.settleDurable(ctx, f, r))
-		} else {
-			acknowledge(!f.finish(Reply{Result: &r}))
-		}
+// settleLate finds out what an answer to a call that is not in flight at its connection is: of a call of a former one, here
+// or on another pod, or one whose caller has stopped waiting. Who has the call decides; only if nobody does, its record.
+func (p *Presence) settleLate(ctx context.Context, l *Local, callID string, r Result, acknowledge func(ignored bool)) {
+	if f := p.orphans.takeAnswered(l.key, callID, l.proofs(), p.noteAnswer); f != nil {
+		p.settleFlight(f, r, acknowledge)
 		return
 	}
-	p.keepLate(ctx, l.key, callID, r, func(ctx context.Context, moved Moved, err error) {
-		switch {
-		case err == nil && moved.Applied:
-			p.passOn(ctx, l, callID, r) // its caller may still wait, at the former pod
-			acknowledge(false)
-		case err == nil:
-			acknowledge(true) // answered before
-		case IsCallNotFound(err):
-			acknowledge(!p.passOn(ctx, l, callID, r))
-		default:
+	if p.answered.has(callID, 0) || p.orphans.has(l.key, callID) { // or it waits for another device than this
+		acknowledge(true)
+		return
+	}
+	if said := p.passOn(ctx, l, callID, r); said != answerUnknown {
+		acknowledge(said == answerKnown)
+		return
+	}
+	p.keepLate(ctx, l.key, callID, r, func(_ context.Context, moved Moved, err error) {
+		if err != nil && !IsCallNotFound(err) {
 			p.log.Warn("late answer not stored", "call", callID, "error", err)
-			acknowledge(true)
 		}
+		acknowledge(err != nil || !moved.Applied)
 	})
 }
 
@@ -114,26 +132,6 @@ func waitABit(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// passOn sends an answer to the pod that had the session before this one, where its caller may still be waiting.
-func (p *Presence) passOn(ctx context.Context, l *Local, callID string, r Result) bool {
-	if l.former == "" {
-		return false
-	}
-	return p.bus.Send(ctx, l.former, Envelope{
-		V: EnvelopeVersion, Kind: EnvelopeAnswer, Tenant: l.key.Tenant, Session: l.key.Session, CallID: callID, Result: &r,
-		Proofs: l.proofs(),
-	}) == nil
-}
-
-// handleAnswer takes the answer of a device that has moved to another pod.
-func (p *Presence) handleAnswer(e Envelope) {
-	f := p.orphans.take(e.Key(), e.CallID, e.Proofs)
-	if f == nil || e.Result == nil {
-		return
-	}
-	f.finish(Reply{Result: e.Result}) // if it is durable, the sender has stored it
 }
 
 // afterMove wakes the pods that watch a call which is final now, and notes the step in its log.

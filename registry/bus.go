@@ -36,7 +36,7 @@ type Envelope struct {
 	Args   json.RawMessage `json:"args,omitempty"`
 	// TimeoutMS is what is left of the caller's deadline. A duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
-	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits
+	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits; with EnvelopeAnswer: to be told what became of it
 	// Durable says that the call has a record, which the owner claims before it delivers and settles before it replies.
 	Durable bool    `json:"durable,omitempty"`
 	Result  *Result `json:"result,omitempty"` // with EnvelopeAnswer
@@ -48,7 +48,7 @@ type Envelope struct {
 // Key returns the session the envelope is about.
 func (e Envelope) Key() Key { return Key{Tenant: e.Tenant, Session: e.Session} }
 
-// Reply travels back to the pod that waits for a call. Exactly one of Result, Err, Delivered and Wake is set.
+// Reply travels back to the pod that waits for a call. Exactly one of Result, Err, Delivered, Wake and Answer is set.
 type Reply struct {
 	V         int     `json:"v"`
 	CallID    string  `json:"call"`
@@ -59,6 +59,7 @@ type Reply struct {
 	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket, the answer is not here yet
 	Running   bool    `json:"running,omitempty"`   // with Delivered: the device said that it has begun
 	Wake      bool    `json:"wake,omitempty"`      // the record of a call this pod watches is final
+	Answer    string  `json:"answer,omitempty"`    // what has become of an answer this pod passed on
 }
 
 // BusHandler receives what a pod is sent. Its methods are called from the bus's own goroutines and must not block:

@@ -26,6 +26,9 @@ type flight struct {
 	done    atomic.Bool
 	running atomic.Bool
 
+	told     atomic.Bool // a receipt was sent: the call can be known to others than its caller
+	answered atomic.Bool // the answer is in; from then on there are no receipts
+
 	handing sync.Mutex  // held while the socket is given the call, and while it is decided that it will not be
 	sent    atomic.Bool // the socket has it; written under handing
 	cut     bool        // the connection ended before; guarded by handing
@@ -73,7 +76,8 @@ func (f *flight) loseConnection() {
 
 // sendReceipt tells the waiting pod that the call was written and is not answered yet.
 func (f *flight) sendReceipt() {
-	if !f.done.Load() {
+	f.told.Store(true) // before looking, as whoever answers does it the other way round
+	if !f.answered.Load() && !f.done.Load() {
 		f.reply(Reply{V: EnvelopeVersion, CallID: f.callID, Delivered: true, Running: f.running.Load()})
 	}
 }
@@ -257,6 +261,31 @@ func (l *Local) take(callID string) *flight {
 	f := l.flights[callID]
 	delete(l.flights, callID)
 	return f
+}
+
+// takeAnswered is take for who has the call's answer.
+func (l *Local) takeAnswered(callID string) *flight {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.flights[callID]
+	delete(l.flights, callID)
+	l.presence.noteAnswer(f)
+	return f
+}
+
+// noteAnswer has everybody know that a call has its answer who does not find the flight any more, nil if there is none. A call
+// that nobody but its caller can know needs no note.
+func (p *Presence) noteAnswer(f *flight) {
+	switch {
+	case f == nil:
+	case f.durable:
+		p.settling.begin(f.callID) // until it is stored
+	default:
+		f.answered.Store(true)
+		if f.told.Load() {
+			p.answered.first(f.callID, 0)
+		}
+	}
 }
 
 func notConnected() *Error {

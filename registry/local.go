@@ -15,7 +15,7 @@ type Local struct {
 	presence *Presence
 	key      Key
 	conn     Conn
-	former   string // the pod that had the session before, if it was another
+	formers  formers
 
 	// write serialises what is written to the store, so that two changes cannot overtake one another.
 	write sync.Mutex

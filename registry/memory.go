@@ -64,6 +64,7 @@ type Memory struct {
 	mu         sync.Mutex
 	sessions   map[Key]*memorySession
 	gone       map[Key]memoryGone
+	formers    map[Key][]memoryFormer
 	pods       map[string]time.Time
 	generation int64
 	boot       string // another one for each Memory
@@ -100,7 +101,7 @@ type memoryGone struct {
 func NewMemory(o MemoryOptions) *Memory {
 	o.setDefaults()
 	return &Memory{
-		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), pods: make(map[string]time.Time),
+		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), formers: make(map[Key][]memoryFormer), pods: make(map[string]time.Time),
 		boot: rand.Text(), calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
 		conversations: memoryConversations{all: make(map[Key]*memoryConversation)},
 	}
@@ -115,21 +116,55 @@ func (m *Memory) Claim(_ context.Context, s Session) (Claim, error) {
 	defer m.mu.Unlock()
 	now := m.opts.Now()
 	var claim Claim
+	former := ""
 	if old := m.liveLocked(s.Key); old != nil {
 		previous := old.session.Clone()
 		if previous.askFirst() && s.Generation != previous.Generation && s.Generation != AnyHolder {
 			return Claim{}, &Held{Holder: previous, At: now}
 		}
-		claim.Previous, claim.Before, claim.Former = &previous, &previous, previous.Pod
+		claim.Previous, claim.Before, former = &previous, &previous, previous.Pod
 	} else if gone, ok := m.gone[s.Key]; ok && now.Before(gone.until) {
-		claim.Before, claim.Former = &gone.session, gone.pod
+		claim.Before, former = &gone.session, gone.pod
 	}
 	s.Heirs, s.HeirsUntil = nil, time.Time{}
 	if claim.Before != nil {
 		s.Heirs, s.HeirsUntil = Succeed(*claim.Before, now)
 	}
+	claim.Formers = m.leaveLocked(s.Key, former, s.Pod)
 	claim.Session = m.storeLocked(s, nil)
 	return claim, nil
+}
+
+// memoryFormer is a pod a session has left.
+type memoryFormer struct {
+	pod   string
+	until time.Time
+}
+
+// leaveLocked notes that a session leaves the pod former, empty if it was on none, for another, and returns all those it has
+// left.
+func (m *Memory) leaveLocked(key Key, former, next string) []string {
+	now := m.opts.Now()
+	left := m.formersLocked(key, now)
+	if former != "" && former != next {
+		left = slices.DeleteFunc(left, func(f memoryFormer) bool { return f.pod == former })
+		left = slices.Insert(left, 0, memoryFormer{former, now.Add(FormerTerm)})
+	}
+	if len(left) == 0 {
+		delete(m.formers, key)
+		return nil
+	}
+	left = left[:min(len(left), MaxFormers)]
+	m.formers[key] = left
+	pods := make([]string, len(left))
+	for i, f := range left {
+		pods[i] = f.pod
+	}
+	return pods
+}
+
+func (m *Memory) formersLocked(key Key, now time.Time) []memoryFormer {
+	return slices.DeleteFunc(m.formers[key], func(f memoryFormer) bool { return !now.Before(f.until) })
 }
 
 // Restore implements SessionStore.

@@ -198,6 +198,13 @@ func (m *Memory) Sweep(context.Context) ([]string, error) {
 			delete(m.gone, key)
 		}
 	}
+	for key := range m.formers {
+		if left := m.formersLocked(key, now); len(left) == 0 {
+			delete(m.formers, key)
+		} else {
+			m.formers[key] = left
+		}
+	}
 	return dead, nil
 }
 

@@ -33,12 +33,33 @@ func (o *orphans) add(f *flight) {
 func (o *orphans) take(key Key, callID string, proofs []string) *flight {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.takeLocked(key, callID, proofs)
+}
+
+func (o *orphans) takeLocked(key Key, callID string, proofs []string) *flight {
 	f := o.byID[callID]
 	if f == nil || f.key != key || !ownedBy(f.owner, proofs) {
 		return nil
 	}
 	delete(o.byID, callID)
 	f.resume.Stop()
+	return f
+}
+
+// has reports whether a call of that session waits.
+func (o *orphans) has(key Key, callID string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.byID[callID]
+	return f != nil && f.key == key
+}
+
+// takeAnswered is take for who has the call's answer; note is told of the flight before anybody can miss it.
+func (o *orphans) takeAnswered(key Key, callID string, proofs []string, note func(*flight)) *flight {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.takeLocked(key, callID, proofs)
+	note(f)
 	return f
 }
 

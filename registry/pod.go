@@ -164,6 +164,10 @@ func (p *Pod) HandleReply(r Reply) {
 	if p.Presence.handleSign(r) {
 		return
 	}
+	if r.Answer != "" {
+		p.Presence.inquiries.tell(r.CallID, r.Answer)
+		return
+	}
 	if r.Wake {
 		p.Calls.wakes.wake(r.CallID)
 		return

@@ -59,14 +59,17 @@ type Presence struct {
 	mu    sync.RWMutex
 	local map[Key]*Local
 
-	orphans orphans
-	signs   signs
+	orphans   orphans
+	settling  settling
+	answered  *seenCalls // calls without a record of their own whose answers others could know of
+	inquiries inquiries
+	signs     signs
 }
 
 func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
 	return &Presence{
 		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.Store, rec: rec, tasks: t,
-		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), log: cfg.Log, local: make(map[Key]*Local),
+		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), log: cfg.Log, local: make(map[Key]*Local), answered: newSeenCalls(),
 	}
 }
 
@@ -97,9 +100,7 @@ func (p *Presence) open(ctx context.Context, s Session, c Conn, gone bool) (l *L
 	}
 	l = newLocal(p, claim.Session, c)
 	l.before, l.gone = claim.Before, gone || claim.Previous == nil
-	if claim.Former != p.pod {
-		l.former = claim.Former
-	}
+	l.formers = newFormers(claim.Formers, p.pod)
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {
 		p.evictRemote(ctx, *prev)
 	}

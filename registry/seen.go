@@ -29,9 +29,23 @@ func newSeenCalls() *seenCalls {
 	return &seenCalls{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, current: make(map[seenCall]struct{})}
 }
 
+// has reports whether the call is remembered.
+func (s *seenCalls) has(id string, generation int64) bool {
+	c := s.call(id, generation)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, current := s.current[c]
+	_, previous := s.previous[c]
+	return current || previous
+}
+
+func (s *seenCalls) call(id string, generation int64) seenCall {
+	return seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, generation}
+}
+
 // first reports whether the call is new to that generation, and remembers it.
 func (s *seenCalls) first(id string, generation int64) bool {
-	c := seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, generation}
+	c := s.call(id, generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.current[c]; ok {

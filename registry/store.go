@@ -17,8 +17,9 @@ type Claim struct {
 	// capabilities and what proves who it was are set.
 	Before *Session
 
-	// Former is the pod that had the session before, also if it has released it, as long as that is remembered.
-	Former string
+	// Formers are the pods the session has left within FormerTerm, the last one first and at most MaxFormers: callers may wait
+	// there for answers of its device. The pod that claims it may be among them.
+	Formers []string
 }
 
 // SessionStore keeps who owns a session and what it offers. All methods are safe for concurrent use and honour

@@ -1,7 +1,9 @@
 package registrytest
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -42,6 +44,51 @@ func (f *fixture) settled(id string, want registry.State) registry.Record {
 	return r
 }
 
+// durable makes a call with a record of its own, as a keyed request does. Its record tells how it ended.
+func (f *fixture) durable(pod *registry.Pod, s registry.Session, id string) {
+	f.Helper()
+	rec := registry.NewRecord(id, f.tenant, "tool", json.RawMessage(`{}`))
+	rec.SessionID, rec.TimeoutMS, rec.Mode = s.Key.Session, patience.Milliseconds(), registry.ModeAsync
+	_, _, err := pod.Calls.Start(f.ctx, rec, func(ctx context.Context) (registry.Result, error) {
+		return pod.Router.Call(ctx, registry.Call{
+			ID: id, Route: registry.Route{Session: s, Spec: tool("tool", "x")}, Args: json.RawMessage(`{}`),
+			Timeout: patience, Durable: true,
+		})
+	})
+	if err != nil {
+		f.Fatalf("start %s: %v", id, err)
+	}
+}
+
+// answer answers a call and returns a channel that tells whether the answer was ignored.
+func (f *fixture) answer(l *registry.Local, id, text string) <-chan bool {
+	ignored := make(chan bool, 1)
+	l.Settle(id, registry.Result{Success: true, Output: text}, func(i bool) { ignored <- i })
+	return ignored
+}
+
+// resuming is a session of a device that sends its answers again after it has come back.
+func (f *fixture) resuming() registry.Session {
+	return registry.Session{Key: f.key("s1"), Capabilities: []string{registry.CapabilityResume}}
+}
+
+// moveTo opens the session anew on a pod, as a device does that has lost its connection and comes back there.
+func (f *fixture) moveTo(pod *registry.Pod) *registry.Local {
+	f.Helper()
+	return silent().Connect(f, pod, f.resuming(), tool("tool", "x"))
+}
+
+func silent() *Device { return NewDevice(func(registry.DeviceCall) *registry.Result { return nil }) }
+
+// asked waits until the device has a call.
+func (f *fixture) asked(d *Device, id string) {
+	f.Helper()
+	f.eventually("the device has "+id, func() bool {
+		calls := d.Calls()
+		return len(calls) > 0 && calls[len(calls)-1].ID == id
+	})
+}
+
 // slowly is longer than a call may take before it can be looked up.
 const slowly = 400 * time.Millisecond
 
@@ -67,6 +114,107 @@ var outcomeTests = []subtest{
 			r, err := b.Calls.Cancel(f.ctx, f.tenant, name)
 			if err != nil || r.State != registry.StateSucceeded {
 				f.Errorf("%s: cancelling what has ended: %+v, %v", name, r, err)
+			}
+		}
+	}},
+	{name: "of two answers back to back the first counts", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		d := silent()
+		local := d.Connect(f, a, f.resuming(), tool("tool", "x"))
+		for i := range 20 {
+			id := fmt.Sprintf("c%d", i)
+			f.durable([]*registry.Pod{a, b}[i%2], local.Session(), id)
+			f.asked(d, id)
+			first, second := f.answer(local, id, "first"), f.answer(local, id, "second")
+			if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+				f.Errorf("%s: the first answer was ignored, or the second was not", id)
+			}
+			if r := f.settled(id, registry.StateSucceeded); r.Result.Output != "first" || r.Late {
+				f.Errorf("%s: %+v", id, r.Result)
+			}
+		}
+		// The same for a call that has no record of its own but takes its time.
+		end := f.light(b, local.Session(), "light", patience)
+		f.settled("light", registry.StateDelivered)
+		first, second := f.answer(local, "light", "first"), f.answer(local, "light", "second")
+		if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+			f.Error("light: the first answer was ignored, or the second was not")
+		}
+		if got := receive(f, "the end", end); got.res.Output != "first" {
+			f.Errorf("light: %+v", got)
+		}
+		if r := f.settled("light", registry.StateSucceeded); r.Result.Output != "first" || r.Late {
+			f.Errorf("light: %+v", r)
+		}
+	}},
+	{name: "of two answers around a move the first counts", run: func(f *fixture) {
+		a, b, asking := f.startPod("a"), f.startPod("b"), f.startPod("c")
+		d := silent()
+		local := d.Connect(f, a, f.resuming(), tool("tool", "x"))
+		end := f.light(asking, local.Session(), "before", patience)
+		f.settled("before", registry.StateDelivered)
+		first := f.answer(local, "before", "first")
+		local = f.moveTo(b)
+		second := f.answer(local, "before", "second")
+		if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+			f.Error("answered before the move: the first answer was ignored, or the second was not")
+		}
+		if got := receive(f, "the end", end); got.res.Output != "first" {
+			f.Errorf("%+v", got)
+		}
+		for _, durable := range []bool{false, true} {
+			id := fmt.Sprintf("after-%v", durable)
+			d := silent()
+			local := d.Connect(f, a, f.resuming(), tool("tool", "x"))
+			if durable {
+				f.durable(asking, local.Session(), id)
+				f.asked(d, id)
+			} else {
+				end = f.light(asking, local.Session(), id, patience)
+				f.settled(id, registry.StateDelivered)
+			}
+			local = f.moveTo(b)
+			first, second := f.answer(local, id, "first"), f.answer(local, id, "second")
+			if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+				f.Errorf("%s: the first answer was ignored, or the second was not", id)
+			}
+			if r := f.settled(id, registry.StateSucceeded); r.Result.Output != "first" || r.Late {
+				f.Errorf("%s: %+v", id, r)
+			}
+			if !durable {
+				if got := receive(f, "the end", end); got.res.Output != "first" {
+					f.Errorf("%+v", got)
+				}
+			}
+			if !receive(f, "an acknowledgement", f.answer(local, id, "third")) || !receive(f, "an acknowledgement", f.answer(local, "never", "x")) {
+				f.Errorf("%s: an answer that changes nothing was not ignored", id)
+			}
+		}
+	}},
+	{name: "who still waits hears the answer of a device that moved twice", run: func(f *fixture) {
+		pods := map[string]*registry.Pod{"a": f.startPod("a"), "b": f.startPod("b"), "c": f.startPod("c")}
+		asking := f.startPod("d")
+		for _, path := range []string{"abc", "abb", "aba", "abac", "abcbc"} {
+			for _, drained := range []bool{false, true} {
+				for name, pod := range map[string]*registry.Pod{"owner": pods["a"], "other": asking} {
+					id := fmt.Sprintf("%s-%s-%v", path, name, drained)
+					d := silent()
+					local := d.Connect(f, pods["a"], f.resuming(), tool("tool", "x"))
+					end := f.light(pod, local.Session(), id, patience)
+					f.asked(d, id)
+					for _, next := range path[1:] {
+						if drained {
+							local.Close(f.ctx) // as a pod does that stops: nothing of the session is left but what is remembered
+						}
+						local = f.moveTo(pods[string(next)])
+					}
+					if receive(f, "the acknowledgement", f.answer(local, id, "done")) {
+						f.Errorf("%s: the answer was ignored", id)
+					}
+					if got := receive(f, "the end", end); got.err != nil || got.res.Output != "done" {
+						f.Errorf("%s: %+v", id, got)
+					}
+				}
 			}
 		}
 	}},
