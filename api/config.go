@@ -57,6 +57,7 @@ type Config struct {
 	Policy    *agent.Policy // says which of the listed tools are enabled
 	Auth      guard.Authenticator
 	Origins   *guard.Origins
+	Refusals  *guard.Refusals // notes who was refused; default: in Log
 
 	Agent    chat.Agent // holds conversations; nil: no model is configured, and the routes that need one say so
 	Builtins Builtins   // listed beside the devices' tools; nil: none
@@ -105,6 +106,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Refusals == nil {
+		cfg.Refusals = guard.NewRefusals(guard.Sources{}, cfg.Log)
 	}
 	return cfg, nil
 }

@@ -23,7 +23,7 @@ func (h *handler) checkOrigin(c *gin.Context) {
 	}
 	c.Writer.Header().Add("Vary", "Origin")
 	if err := h.Origins.Check(c.Request); err != nil {
-		h.fail(c, err)
+		h.fail(c, h.Refusals.Origin(c.Request, err))
 		return
 	}
 	origin := c.GetHeader("Origin")

@@ -106,7 +106,7 @@ func (h *handler) authenticate(c *gin.Context) {
 	}
 	caller, err := h.Auth.Authenticate(guard.BearerHeader(c.Request))
 	if err != nil {
-		h.fail(c, err)
+		h.fail(c, h.Refusals.Token(c.Request, err))
 		return
 	}
 	c.Set(keyCaller, caller)

@@ -111,14 +111,20 @@ func (c *conn) toolError(f *toolErrorFrame) {
 	c.settle(f.ID, registry.NewResult(false, nil, message))
 }
 
+// answerFrames is how many frames an answer to an open call is worth: itself and the acceptance before it.
+const answerFrames = 2
+
 // settle acknowledges every answer, also one nobody waits for, so that the device stops repeating it. The
 // acknowledgement may come from another goroutine, and after the connection has ended.
 func (c *conn) settle(id string, r registry.Result) {
 	c.answering.Add(1)
+	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit
 	c.local.Settle(id, r, func(ignored bool) {
 		defer c.answering.Add(-1)
-		if !ignored {
-			c.refunds.Add(answerRefund)
+		if ignored {
+			c.allowance.spend(unitsPerStray) // what is read next waits for it
+		} else {
+			c.allowance.refund(answerFrames, units)
 		}
 		if err := c.sendLazily(resultAcknowledgedFrame(id, ignored)); err != nil {
 			c.fail(err)

@@ -18,18 +18,20 @@ type Close uint8
 
 // The catalogue.
 const (
-	closeNone          Close = iota
-	CloseReplaced            // a newer connection claimed the session
-	CloseEnded               // an operator ended the session, or its credentials were revoked
-	CloseOwnerMismatch       // connect named another session than the URL
-	CloseRestart             // this pod is stopping; another one will answer
-	CloseUnavailable         // the session could not be claimed: the store is away
-	CloseSlow                // the device does not read what is sent to it
-	CloseInvalidUTF8         // a text frame was not UTF-8
-	CloseRate                // far too many frames
-	CloseTooBig              // a message over the limit; over twice the limit the WebSocket library closes, without a reason
-	CloseInternal            // a fault of the server, which is in its log
-	closeGone                // the peer is gone: there is nobody to tell
+	closeNone           Close = iota
+	CloseReplaced             // a newer connection claimed the session
+	CloseEnded                // an operator ended the session, or its credentials were revoked
+	CloseOwnerMismatch        // connect named another session than the URL
+	CloseRestart              // this pod is stopping; another one will answer
+	CloseUnavailable          // the session could not be claimed: the store is away
+	CloseSlow                 // the device does not read what is sent to it
+	CloseInvalidUTF8          // a text frame was not UTF-8
+	CloseRate                 // far too many frames
+	CloseTooBig               // a message over the limit; over twice the limit the WebSocket library closes, without a reason
+	CloseMessageTimeout       // a message was begun and not finished in time
+	CloseCrowded              // too many bytes of unfinished messages on the pod, and this one was begun first
+	CloseInternal             // a fault of the server, which is in its log
+	closeGone                 // the peer is gone: there is nobody to tell
 )
 
 type closeEntry struct {
@@ -40,17 +42,19 @@ type closeEntry struct {
 
 // catalogue is read only.
 var catalogue = [...]closeEntry{
-	CloseReplaced:      {websocket.CloseNormalClosure, "session_replaced", false},
-	CloseEnded:         {websocket.CloseNormalClosure, "session_ended", false},
-	CloseOwnerMismatch: {websocket.CloseNormalClosure, "session_owner_mismatch", false},
-	CloseRestart:       {websocket.CloseServiceRestart, "server_restart", true},
-	CloseUnavailable:   {websocket.CloseTryAgainLater, "store_unavailable", true},
-	CloseSlow:          {websocket.CloseTryAgainLater, "slow_consumer", true},
-	CloseInvalidUTF8:   {websocket.CloseInvalidFramePayloadData, "invalid_utf8", true},
-	CloseRate:          {websocket.ClosePolicyViolation, "rate_limited", true},
-	CloseTooBig:        {websocket.CloseMessageTooBig, "message_too_big", true},
-	CloseInternal:      {websocket.CloseInternalServerErr, "internal_error", true},
-	closeGone:          {websocket.CloseAbnormalClosure, "", true},
+	CloseReplaced:       {websocket.CloseNormalClosure, "session_replaced", false},
+	CloseEnded:          {websocket.CloseNormalClosure, "session_ended", false},
+	CloseOwnerMismatch:  {websocket.CloseNormalClosure, "session_owner_mismatch", false},
+	CloseRestart:        {websocket.CloseServiceRestart, "server_restart", true},
+	CloseUnavailable:    {websocket.CloseTryAgainLater, "store_unavailable", true},
+	CloseSlow:           {websocket.CloseTryAgainLater, "slow_consumer", true},
+	CloseInvalidUTF8:    {websocket.CloseInvalidFramePayloadData, "invalid_utf8", true},
+	CloseRate:           {websocket.ClosePolicyViolation, "rate_limited", true},
+	CloseTooBig:         {websocket.CloseMessageTooBig, "message_too_big", true},
+	CloseMessageTimeout: {websocket.ClosePolicyViolation, "message_timeout", true},
+	CloseCrowded:        {websocket.CloseTryAgainLater, "too_much_unfinished", true},
+	CloseInternal:       {websocket.CloseInternalServerErr, "internal_error", true},
+	closeGone:           {websocket.CloseAbnormalClosure, "", true},
 }
 
 // Code returns the number of the close frame.

@@ -27,7 +27,7 @@ const (
 	// closeGrace is how long the peer may take to answer the close frame before the socket is cut.
 	closeGrace = 2 * time.Second
 
-	// lingerWait and lingerBytes bound what is still read of a message that was too big. Closing a socket with
+	// lingerWait and lingerBytes bound what is still read of a device that sent too much. Closing a socket with
 	// unread input resets it, and the reset could overtake the close frame.
 	lingerWait  = time.Second
 	lingerBytes = 16 << 20
@@ -48,19 +48,24 @@ type conn struct {
 	pingAt        time.Duration // on the server's clock
 
 	// Of the reader only.
-	entry       *detachingWriter // nil after onConnect
-	frames      bucket
-	definitions bucket   // bytes of tool definitions
-	contest     *contest // nil unless another connection has the session, and the device has not said who it is
-	introduced  bool     // the first frame has come
-	fresh       bool     // the session's id was made here, and connect may name another
-	moved       *movedTo // where connect had the connection moved; nil: nowhere
+	entry        *detachingWriter // nil after onConnect
+	scanner      frameScanner
+	unhandled    int64    // bytes of which the intake knows
+	unfinished   bool     // as the intake knows
+	messageBytes int      // bytes of the message that is being handled
+	opening      bool     // it has one of the slots for opening
+	contest      *contest // nil unless another connection has the session, and the device has not said who it is
+	introduced   bool     // the first frame has come
+	fresh        bool     // the session's id was made here, and connect may name another
+	moved        *movedTo // where connect had the connection moved; nil: nowhere
 
 	// local is nil until the session is claimed, and if that failed. It is written by the reader under mu; others than
 	// the reader, and what the reader starts, read it under mu.
 	local *registry.Local
 
-	refunds   atomic.Int64 // frames to give back to the bucket
+	allowance *allowance
+	intake    intakePlace
+
 	answering atomic.Int64 // answers that are not acknowledged yet
 
 	// gate is held while a call is put into the outbox or a turn begins, and while it is decided that nothing is under
@@ -79,16 +84,16 @@ type conn struct {
 	announced   bool          // the device was told that this pod is stopping
 	asking      []func()      // who wait for a sign of life
 	pongAt      time.Duration // when the last one came, on the server's clock; zero: none yet
+	stopped     bool          // nothing more is read
 }
 
 var _ registry.Conn = (*conn)(nil)
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, plain: begin.plain}
+	c := &conn{server: s, plain: begin.plain, opening: true}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
-	c.frames = bucket{tokens: s.cfg.FrameBurst, last: s.now()}
-	c.definitions = bucket{tokens: s.registerBurst(), last: s.now()}
+	c.allowance = s.allowances.enter(device{begin.session.Key, begin.source})
 	return c
 }
 
@@ -107,12 +112,21 @@ func (s *Server) onConnect(ms *melody.Session) {
 	c.wire.framed = true
 	begin := c.entry.begin
 	c.entry = nil
+	defer c.opened()
 	if s.track(c) {
 		c.end(CloseRestart)
 		return
 	}
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
 	c.aside(func() { c.open(begin) })
+}
+
+// opened gives the slot for opening back. It runs in the reader.
+func (c *conn) opened() {
+	if c.opening {
+		c.opening = false
+		c.server.opens.leave()
+	}
 }
 
 // open claims the session.
@@ -272,26 +286,29 @@ func (s *Server) onError(ms *melody.Session, err error) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.log().Debug("socket error", "error", err)
-	if errors.Is(err, websocket.ErrReadLimit) {
-		c.linger()
+	switch {
+	case errors.Is(err, websocket.ErrReadLimit): // the WebSocket library has sent the close frame
+		c.linger(CloseTooBig)
+	case c.isStopped():
+		why := c.ending()
+		c.hangUp(why)
+		_ = ms.WebsocketConnection().WriteControl(websocket.CloseMessage, why.payload(), time.Now().Add(closeFrameWait))
+		c.linger(why)
 	}
 }
 
-// linger gives the peer of a message that was too big the chance to read the close frame, which the WebSocket
-// library has sent already. It runs in the reader, which closes the socket as soon as it returns.
-func (c *conn) linger() {
+// linger gives a peer that may still be sending the chance to read the close frame. It runs in the reader, which closes
+// the socket as soon as it returns.
+func (c *conn) linger(why Close) {
 	c.mu.Lock()
 	if c.closing == closeNone {
-		c.closing = CloseTooBig
+		c.closing = why
 	}
 	c.mu.Unlock()
 	c.out.discard() // a failing write would cut the socket at once
-	nc := c.session.WebsocketConnection().NetConn()
-	if half, ok := nc.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	_ = nc.SetReadDeadline(time.Now().Add(lingerWait))
-	_, _ = io.Copy(io.Discard, io.LimitReader(nc, lingerBytes))
+	_ = c.wire.CloseWrite()
+	_ = c.wire.Conn.SetReadDeadline(time.Now().Add(lingerWait))
+	_, _ = io.Copy(io.Discard, io.LimitReader(c.wire.Conn, lingerBytes))
 }
 
 // recoverPanic turns a panic in a callback into the end of this connection. Melody alone would leave a socket that

@@ -14,6 +14,10 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 			"session_id: this connection belongs to another session. Use the session_id of the URL, or connect with this one there."))
 		return CloseOwnerMismatch
 	}
+	if f.Labels != nil && !c.allowance.takeLabels(f.Labels) {
+		return &frameError{codeRateLimited,
+			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed."}
+	}
 	err := c.local.Update(ctx, func(s *registry.Session) {
 		set(&s.DeviceName, f.DeviceName)
 		set(&s.DeviceID, f.DeviceID)

@@ -52,6 +52,9 @@ func (c *conn) endUpgrade() {
 	if c.entry != nil && c.entry.ended != nil {
 		close(c.entry.ended)
 	}
+	c.opened()
+	c.server.intake.leave(c)
+	c.server.allowances.leave(c.allowance)
 	c.server.leave()
 }
 

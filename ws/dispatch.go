@@ -12,16 +12,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// answerRefund is how many frames an answer to an open call is worth: itself and the acceptance before it.
-const answerRefund = 2
-
 // onText handles one frame. Melody calls it in the connection's reader, one frame after the other.
 func (s *Server) onText(ms *melody.Session, data []byte) {
 	c := connOf(ms)
 	defer c.recoverPanic()
-	if c.ending() != closeNone || !c.spend() {
+	if c.ending() != closeNone {
 		return
 	}
+	c.messageBytes = len(data)
 	var frame any
 	var err error
 	big := int64(len(data)) > s.cfg.MaxFrame
@@ -67,7 +65,7 @@ func (c *conn) tooBig(data []byte) {
 func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c := connOf(ms)
 	defer c.recoverPanic()
-	if c.ending() != closeNone || !c.spend() {
+	if c.ending() != closeNone {
 		return
 	}
 	if int64(len(data)) > s.cfg.MaxFrame {
@@ -77,18 +75,17 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
 }
 
-// onPong counts a pong. Melody has moved the read deadline already.
+// onPong notes a sign of life. Melody has moved the read deadline already.
 func (s *Server) onPong(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
-	c.spend()
 	c.answered()
 }
 
-// onPing answers a ping, within the limit of frames.
+// onPing answers a ping.
 func (c *conn) onPing(data string) error {
 	defer c.recoverPanic()
-	if c.ending() != closeNone || !c.spend() {
+	if c.ending() != closeNone {
 		return nil
 	}
 	err := c.session.WebsocketConnection().WriteControl(
@@ -97,17 +94,6 @@ func (c *conn) onPing(data string) error {
 		c.log().Debug("pong not written", "error", err) // a dead peer shows by its silence
 	}
 	return nil
-}
-
-// spend takes a token for a frame that came in. Without one the connection ends.
-func (c *conn) spend() bool {
-	cfg := &c.server.cfg
-	c.frames.refund(float64(c.refunds.Swap(0)), cfg.FrameBurst)
-	if c.frames.take(c.server.now(), 1, cfg.MaxFramesPerSecond, cfg.FrameBurst) {
-		return true
-	}
-	c.end(CloseRate)
-	return false
 }
 
 // handle does what a frame asks for.

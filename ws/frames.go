@@ -49,6 +49,7 @@ const (
 	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
 	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is closed after it
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
+	codeRateLimited          = "RATE_LIMITED" // what was asked for may be asked for again later
 	codeInternalError        = "INTERNAL_ERROR"
 )
 

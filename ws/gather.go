@@ -13,7 +13,7 @@ const gatherLimit = 16 << 10
 
 // gatherer is a connection that writes frames which follow one another at once together. The WebSocket library writes every
 // frame by itself, and a system call costs more than everything else a small frame needs. Writes, and setting the deadline for
-// them, are never concurrent: the WebSocket library sees to that. Reads and everything else are the connection's own.
+// them, are never concurrent: the WebSocket library sees to that. Reads go through it, too, to be counted.
 type gatherer struct {
 	net.Conn
 	owner  *conn       // whose connection it is
@@ -131,6 +131,31 @@ func frameLength(p []byte) int {
 	default:
 		return 2 + n
 	}
+}
+
+// Read implements net.Conn. Everything that is read is counted on its way.
+func (g *gatherer) Read(p []byte) (int, error) {
+	if !g.framed {
+		return g.Conn.Read(p)
+	}
+	g.owner.handled()
+	n, err := g.Conn.Read(p)
+	if n > 0 {
+		if stop := g.owner.received(p[:n]); stop != nil {
+			return 0, stop
+		}
+	}
+	return n, err
+}
+
+// SetReadDeadline implements net.Conn. A reader that was told to stop is not set going again by a pong.
+func (g *gatherer) SetReadDeadline(t time.Time) error {
+	g.owner.mu.Lock()
+	defer g.owner.mu.Unlock()
+	if g.owner.stopped {
+		return nil
+	}
+	return g.Conn.SetReadDeadline(t)
 }
 
 // CloseWrite closes the sending half, where the connection can.

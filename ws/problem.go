@@ -22,7 +22,7 @@ func (s *Server) refuse(w http.ResponseWriter, e *registry.Error) {
 }
 
 // refuseHandshake answers a request that is not a proper WebSocket handshake. The upgrader calls it.
-func (s *Server) refuseHandshake(w http.ResponseWriter, _ *http.Request, status int, reason error) {
+func (s *Server) refuseHandshake(w http.ResponseWriter, r *http.Request, status int, reason error) {
 	var handshake websocket.HandshakeError
 	if status >= http.StatusInternalServerError || !errors.As(reason, &handshake) {
 		s.refuse(w, registry.AsError(reason))
@@ -37,6 +37,7 @@ func (s *Server) refuseHandshake(w http.ResponseWriter, _ *http.Request, status 
 		code = registry.CodeForbidden
 	}
 	w.Header().Set("Sec-Websocket-Version", "13")
+	s.cfg.Refusals.Note(r, guard.RefusedHandshake, reason)
 	s.refuse(w, registry.Errorf(code, "This address speaks WebSocket: %s.",
 		strings.TrimPrefix(reason.Error(), "websocket: ")))
 }

@@ -14,7 +14,7 @@ import (
 // maxDefinitions bounds the definitions in one frame, good or bad: every bad one is named in the answer.
 const maxDefinitions = 1024
 
-// The budget of bytes a connection may register: twice what a session may offer at once, so that everything can be
+// The budget of bytes a device may register: twice what a session may offer at once, so that everything can be
 // replaced, and then slowly more. A device whose schemas change all the time would otherwise fill the store: each
 // version of a definition stays there for a while.
 const (
@@ -63,9 +63,9 @@ func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 		r.reject(def.Name, reasonOf(err))
 		return
 	}
-	if !r.conn.mayRegister(len(raw)) {
+	if !r.conn.allowance.takeDefinitions(len(raw)) {
 		r.reject(def.Name, fmt.Sprintf(
-			"this connection registered too much in too short a time; %d bytes a second are allowed", registerRate))
+			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate))
 		return
 	}
 	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
@@ -93,15 +93,6 @@ func (r *registration) offer(ctx context.Context, t registry.ToolSpec) {
 	r.sum.bytes += now.bytes - old.bytes
 	r.sum.compiled += now.compiled - old.compiled
 	r.offered[t.Name] = now
-}
-
-// mayRegister spends n bytes of the connection's budget, if it has as many.
-func (c *conn) mayRegister(n int) bool {
-	return c.definitions.take(c.server.now(), float64(n), registerRate, c.server.registerBurst())
-}
-
-func (s *Server) registerBurst() float64 {
-	return registerBurst * float64(s.cfg.Admission.MaxToolBytes())
 }
 
 func (r *registration) reject(name, reason string) {

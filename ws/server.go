@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -26,6 +27,10 @@ const (
 	DefaultWriteTimeout       = 5 * time.Second
 	DefaultMaxFramesPerSecond = 500
 	DefaultFrameBurst         = 1000
+	DefaultMessageTimeout     = 30 * time.Second
+	DefaultMaxUnfinished      = 128 << 20
+	DefaultMaxOpens           = 1000
+	DefaultOpensBurst         = 4000
 )
 
 const (
@@ -54,10 +59,21 @@ type Config struct {
 	PongTimeout  time.Duration // a peer silent for longer is gone; more than PingInterval; default 45 s
 	WriteTimeout time.Duration // for one frame; default 5 s
 
-	// MaxFramesPerSecond and FrameBurst bound what one device sends, pings and pongs included. An answer to an open
-	// call is free: the gateway asked for it. Defaults: 500 and 1000.
+	// MaxFramesPerSecond and FrameBurst bound what one device sends: every frame of the WebSocket protocol counts, pieces
+	// of messages, pings and pongs included. An answer to an open call is free: the gateway asked for it. Connecting again
+	// gives no new ones. Defaults: 500 and 1000.
 	MaxFramesPerSecond float64
 	FrameBurst         float64
+
+	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
+	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 128 MiB
+
+	// MaxOpensPerSecond and OpensBurst bound how many sessions one source opens. Defaults: 1000 and 4000.
+	MaxOpensPerSecond float64
+	OpensBurst        float64
+
+	Sources  guard.Sources   // where requests come from; default: their peers
+	Refusals *guard.Refusals // notes who was refused; default: in Log
 
 	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default; the price is that
 	// proxies on the way may log it.
@@ -81,6 +97,10 @@ func (c *Config) fill() error {
 	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
 	setDefault(&c.MaxFramesPerSecond, DefaultMaxFramesPerSecond)
 	setDefault(&c.FrameBurst, DefaultFrameBurst)
+	setDefault(&c.MessageTimeout, DefaultMessageTimeout)
+	setDefault(&c.MaxUnfinished, DefaultMaxUnfinished)
+	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
+	setDefault(&c.OpensBurst, DefaultOpensBurst)
 	if c.PongTimeout <= c.PingInterval {
 		return fmt.Errorf("ws: the pong timeout %v must be longer than the ping interval %v", c.PongTimeout, c.PingInterval)
 	}
@@ -89,6 +109,9 @@ func (c *Config) fill() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Refusals == nil {
+		c.Refusals = guard.NewRefusals(c.Sources, c.Log)
 	}
 	return nil
 }
@@ -111,6 +134,11 @@ type Server struct {
 
 	gatherers gatherers
 
+	opens      *opens
+	openings   *guard.Buckets[netip.Prefix] // sessions, by source
+	allowances *allowances
+	intake     intake
+
 	mu       sync.Mutex
 	conns    roll
 	pinger   *time.Timer   // nil until the first connection
@@ -126,6 +154,10 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
 	s.writers.server = s
+	s.opens = newOpens()
+	s.openings = guard.NewBuckets[netip.Prefix](guard.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
+	s.allowances = newAllowances(newLimits(&cfg))
+	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout
 	s.melody = melody.New()
 	s.melody.Upgrader = &websocket.Upgrader{
 		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},

@@ -267,10 +267,11 @@ func TestMessageFloodCloses(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t, func(c *ws.Config) { c.MaxFramesPerSecond, c.FrameBurst = 0.001, 8 })
 	d := g.connect("flood")
-	for range 9 {
+	d.ask("hi")
+	turn := agent.next(t)
+	for range 8 {
 		d.ask("hi")
 	}
-	turn := agent.next(t)
 	d.expectClose(ws.CloseRate)
 	if why := turn.stopped(); !errors.Is(why, ws.CloseRate) {
 		t.Fatalf("stopped because of %v", why)

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -25,6 +26,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	offer := readOffer(r)
 	begin, err := s.admit(r, offer)
+	if err == nil {
+		err = s.opens.enter(r.Context())
+	}
 	if err != nil {
 		s.log.Debug("device refused", "error", err)
 		s.refuse(w, registry.AsError(err))
@@ -42,19 +46,20 @@ type opening struct {
 	session registry.Session
 	fresh   bool // the session's id was made here: nobody can have used it before
 	plain   bool // people read results of tools as plain text
+	source  netip.Prefix
 }
 
-// admit checks origin, token and attributes, in this order, and returns what to open.
+// admit checks origin, token, attributes and how much its source has opened, in this order, and returns what to open.
 func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
-		return opening{}, err
+		return opening{}, s.cfg.Refusals.Origin(r, err)
 	}
 	query := r.URL.Query()
 	identity, err := s.cfg.Auth.Authenticate(s.token(r, offer, query))
 	if err != nil {
-		return opening{}, err
+		return opening{}, s.cfg.Refusals.Token(r, err)
 	}
-	o := opening{session: registry.Session{
+	o := opening{source: s.cfg.Sources.Of(r), session: registry.Session{
 		// Copies, or the whole request line would live as long as the socket.
 		Key:    registry.Key{Tenant: identity.Tenant, Session: strings.Clone(query.Get("session_id"))},
 		Name:   strings.Clone(query.Get("name")),
@@ -69,7 +74,10 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if o.plain, err = plainResults(query.Get("results")); err != nil {
 		return opening{}, err
 	}
-	return o, o.session.ValidateAttributes()
+	if err := o.session.ValidateAttributes(); err != nil {
+		return opening{}, err
+	}
+	return o, s.mayOpen(r, o.source)
 }
 
 // plainResults reads the format in which people at the device read results of tools.

@@ -49,8 +49,13 @@ type Config struct {
 	MaxSchema      ByteSize      `env:"MAX_SCHEMA" envDefault:"64KiB" doc:"Size of one tool's parameters schema."`
 	MaxSchemaDepth int           `env:"MAX_SCHEMA_DEPTH" envDefault:"32" doc:"How deep one tool's parameters schema may nest."`
 	MaxDescription int           `env:"MAX_DESCRIPTION" envDefault:"1024" doc:"Characters of a tool's description that are kept."`
-	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket messages a second one device may send; answers to open calls are free."`
-	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket messages one device may send at once."`
+	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames a second one device may send, every piece of a message, ping and pong among them; answers to open calls are free. Connecting again gives no new ones."`
+	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket frames one device may send at once."`
+	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"How long one WebSocket message may take from its first byte to its last."`
+	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"128MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed."`
+	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions a second that one source address may open on this pod; more are told to come back (429)."`
+	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions one source address may open at once."`
+	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers, comma-separated (10.0.0.0/8), whose X-Forwarded-For says where a request comes from. Empty: none, and what is limited by source counts for all that comes through a balancer together."`
 	Retention      time.Duration `env:"RETENTION" envDefault:"15m" doc:"How long the record of a call is kept after its last change."`
 	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" envDefault:"24h" doc:"How long an idempotency key is remembered."`
 	ActivityTTL    time.Duration `env:"ACTIVITY_TTL" envDefault:"24h" doc:"How long the activity feed is kept while nothing is added to it."`
@@ -98,6 +103,7 @@ func (c Config) validate() error {
 		"CALL_TIMEOUT": c.CallTimeout, "MAX_CALL_TIMEOUT": c.MaxCallTimeout, "SESSION_TTL": c.SessionTTL,
 		"POD_LEASE": c.PodLease, "DRAIN_TIMEOUT": c.DrainTimeout, "PING_INTERVAL": c.PingInterval,
 		"PONG_TIMEOUT": c.PongTimeout, "RETENTION": c.Retention, "IDEMPOTENCY_TTL": c.IdempotencyTTL, "ACTIVITY_TTL": c.ActivityTTL,
+		"MESSAGE_TIMEOUT": c.MessageTimeout,
 	} {
 		check(d >= minDuration, name, "must be at least "+minDuration.String())
 	}
@@ -114,6 +120,8 @@ func (c Config) validate() error {
 		check(n > 0, name, "must be greater than zero")
 	}
 	check(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
+	check(c.OpenRate > 0 && c.OpenBurst >= 1, "OPEN_RATE, OPEN_BURST", "must be greater than zero")
+	check(c.MaxUnfinished >= 2*c.MaxFrame, "MAX_UNFINISHED", "must be at least twice FARHAND_MAX_FRAME")
 	check(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")
 	check(c.PongTimeout > c.PingInterval, "PONG_TIMEOUT", "must be longer than FARHAND_PING_INTERVAL")
 	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
@@ -130,6 +138,9 @@ func (c Config) validate() error {
 	}
 	if _, err := guard.NewOrigins(c.AllowedOrigins, false); err != nil {
 		check(false, "ALLOWED_ORIGINS", registry.AsError(err).Message)
+	}
+	if _, err := guard.NewSources(c.TrustedProxies); err != nil {
+		check(false, "TRUSTED_PROXIES", err.Error())
 	}
 	if _, err := agent.NewPolicy(c.policyRules()); err != nil {
 		check(false, "REGISTER_ALLOW, REGISTER_DENY, CALL_ALLOW, CALL_DENY", registry.AsError(err).Message)

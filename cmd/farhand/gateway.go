@@ -142,6 +142,11 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	if g.cfg.Token != "" {
 		auth = guard.NewStaticToken(string(g.cfg.Token))
 	}
+	sources, err := guard.NewSources(g.cfg.TrustedProxies)
+	if err != nil {
+		return nil, err
+	}
+	refusals := guard.NewRefusals(sources, g.log)
 	toolbox, err := g.toolbox(store, policy)
 	if err != nil {
 		return nil, err
@@ -159,6 +164,8 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	g.devices, err = ws.NewServer(ws.Config{
 		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), toolbox.Names()...), Auth: auth, Origins: origins,
 		Agent: talk, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
+		MessageTimeout: g.cfg.MessageTimeout, MaxUnfinished: int64(g.cfg.MaxUnfinished),
+		MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst, Sources: sources, Refusals: refusals,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutbound: int(g.cfg.MaxOutbound),
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
@@ -168,7 +175,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	}
 	return api.NewHandler(api.Config{
 		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
-		Origins: origins, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
+		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		Agent: talk, Builtins: toolbox, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		Draining: g.draining.Load, Device: g.devices, Version: version(), Log: g.log,
 	})

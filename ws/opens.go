@@ -1,0 +1,74 @@
+package ws
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// Bounds of what is opened at a time. Whoever does not get in is told before the upgrade, and when to come back.
+const (
+	maxOpening      = 32              // sessions being opened
+	maxOpensWaiting = 4096            // requests that wait for that
+	openingWait     = 3 * time.Second // for each of them
+	comeBack        = 4 * time.Second // those refused are spread over that much
+)
+
+// opens bounds how many sessions are opened at once on this pod. Calls go on beside them however many devices come.
+type opens struct {
+	slots   chan struct{}
+	waiting atomic.Int64
+}
+
+func newOpens() *opens { return &opens{slots: make(chan struct{}, maxOpening)} }
+
+// enter waits for a slot. leave must be called if it returns nil.
+func (o *opens) enter(ctx context.Context) error {
+	select {
+	case o.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	defer o.waiting.Add(-1)
+	if o.waiting.Add(1) > maxOpensWaiting {
+		return tooManyOpening()
+	}
+	timeout := time.NewTimer(openingWait)
+	defer timeout.Stop()
+	select {
+	case o.slots <- struct{}{}:
+		return nil
+	case <-timeout.C:
+		return tooManyOpening()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (o *opens) leave() { <-o.slots }
+
+func tooManyOpening() *registry.Error {
+	e := registry.Errorf(registry.CodeBusy, "This pod has as many sessions to open as it can. Connect again in a moment.")
+	e.RetryAfter = backIn()
+	return e
+}
+
+// mayOpen refuses a source that opens sessions faster than it may.
+func (s *Server) mayOpen(r *http.Request, source netip.Prefix) error {
+	if s.openings.Take(source, 1) {
+		return nil
+	}
+	e := registry.Errorf(registry.CodeRateLimited, "Too many sessions are opened from this address. Connect again in a moment.")
+	e.RetryAfter = backIn()
+	s.cfg.Refusals.Note(r, guard.RefusedRate, e)
+	return e
+}
+
+// backIn returns another time for each, or those who were refused together would come back together.
+func backIn() time.Duration { return rand.N(comeBack) }

@@ -1,0 +1,64 @@
+package ws
+
+import (
+	"errors"
+	"time"
+)
+
+// errStopped ends the reading of a connection that has been told why it ends, or is about to be.
+var errStopped = errors.New("ws: the connection is being closed")
+
+// received counts what was just read, before the WebSocket library sees it. It runs in the reader, and holds it up when
+// the device has cost too much.
+func (c *conn) received(p []byte) error {
+	frames, boundary := c.scanner.scan(p)
+	if frames > 0 && !c.allowance.takeFrames(frames) {
+		c.stop(CloseRate)
+	}
+	if c.isStopped() {
+		return errStopped
+	}
+	unfinished := c.scanner.busy()
+	// A message that came whole and at once is small, and will be handled before the next is read.
+	if unfinished || c.unfinished || c.unhandled > 0 || len(p) > readBuffer {
+		c.unhandled += int64(len(p))
+		c.unfinished = unfinished
+		c.server.intake.note(c, c.unhandled, unfinished, boundary)
+	}
+	pause := c.allowance.spend(float64(frames) + unitsPerRead + float64(len(p))/bytesPerUnit)
+	if pause > 0 {
+		time.Sleep(min(pause, maxPause))
+	}
+	return nil
+}
+
+// handled notes that everything that was read has been handled, but for the message that is not complete.
+func (c *conn) handled() {
+	if held := int64(c.scanner.held); c.unhandled > held {
+		c.unhandled = held
+		c.server.intake.note(c, held, c.unfinished, false)
+	}
+}
+
+// stop ends the connection although its reader is in the middle of a message. The reader wakes, tells the device why and
+// goes (see onError). A connection that is being closed already is cut.
+func (c *conn) stop(why Close) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return
+	}
+	c.stopped = true
+	if c.closing != closeNone {
+		_ = c.wire.Conn.Close()
+		return
+	}
+	c.closing = why
+	_ = c.wire.Conn.SetReadDeadline(time.Now())
+}
+
+func (c *conn) isStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped
+}

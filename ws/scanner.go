@@ -1,0 +1,87 @@
+package ws
+
+// frameScanner follows the frames in the bytes a device sends (RFC 6455, section 5.2). The WebSocket library tells of
+// whole messages only, and a message may have any number of empty pieces. What breaks the rules is left to the library,
+// which ends the connection.
+type frameScanner struct {
+	first   byte   // of the header
+	header  uint8  // bytes of the header so far; none between frames
+	size    uint8  // bytes of the whole header, once the second byte is known
+	lengths uint8  // bytes of it up to the length's end
+	open    bool   // a message has begun whose last frame has not ended
+	length  uint64 // of the payload, as far as the header has told
+	rest    uint64 // bytes of the payload that are still to come
+	held    int    // bytes of payload of the message that is open
+}
+
+const (
+	finalBit = 0x80 // of the first byte
+	maskBit  = 0x80 // of the second byte
+)
+
+// busy reports whether a frame or a message is incomplete.
+func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
+
+// scan follows p and returns how many frames began in it, and whether there was a place in it where nothing was
+// incomplete.
+func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
+	for len(p) > 0 {
+		if s.rest > 0 {
+			n := min(s.rest, uint64(len(p)))
+			p = p[n:]
+			s.rest -= n
+			if s.first&controlBit == 0 {
+				s.held += int(n)
+			}
+		} else {
+			if s.header == 0 {
+				frames++
+			}
+			s.readHeader(p[0])
+			p = p[1:]
+		}
+		if s.header == 0 && s.rest == 0 {
+			boundary = s.endFrame() || boundary
+		}
+	}
+	return frames, boundary
+}
+
+// readHeader takes one more byte of a header.
+func (s *frameScanner) readHeader(b byte) {
+	switch {
+	case s.header == 0:
+		s.first, s.length = b, 0
+	case s.header == 1:
+		s.lengths = 2
+		switch n := b & lengthBits; n {
+		case 126:
+			s.lengths = 4
+		case 127:
+			s.lengths = 10
+		default:
+			s.length = uint64(n)
+		}
+		s.size = s.lengths
+		if b&maskBit != 0 {
+			s.size += 4
+		}
+	case s.header < s.lengths:
+		s.length = s.length<<8 | uint64(b)
+	}
+	s.header++
+	if s.header > 1 && s.header == s.size {
+		s.header, s.rest = 0, s.length
+	}
+}
+
+// endFrame notes that a frame is complete, and reports whether nothing is incomplete now.
+func (s *frameScanner) endFrame() bool {
+	if s.first&controlBit == 0 {
+		s.open = s.first&finalBit == 0
+		if !s.open {
+			s.held = 0
+		}
+	}
+	return !s.open
+}
