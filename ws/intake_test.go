@@ -98,9 +98,9 @@ func TestAnUnfinishedMessageHasALimitOfTime(t *testing.T) {
 // The bytes of messages that are not complete are bounded on the pod. Who has been at it longest makes room.
 func TestUnfinishedBytesAreBounded(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(c *ws.Config) { c.MaxUnfinished = 100 << 10 })
+	g := newGateway(t, func(c *ws.Config) { c.MaxUnfinished, c.MaxFrame = 160<<10, 40<<10 })
 	part := rawFrame(opText, strings.Repeat(" ", 30<<10))
-	holders := make([]*device, 3)
+	holders := make([]*device, 5)
 	for i := range holders {
 		holders[i] = g.connect("holder-" + string(rune('a'+i)))
 		holders[i].raw(part)

@@ -38,6 +38,7 @@ const (
 	writeBuffer      = 1024            // bytes; pooled
 	handshakeTimeout = 5 * time.Second // to write the answer to an upgrade
 	storeTimeout     = 5 * time.Second // for one step of a connection in the store
+	minUnfinished    = 4               // messages of the largest size
 	MinOutbound      = 64 << 10        // bytes; below that ordinary answers would not fit
 	podHeader        = "X-Farhand-Pod"
 	subprotocol      = "clawseed.v1"
@@ -66,7 +67,7 @@ type Config struct {
 	FrameBurst         float64
 
 	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
-	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 128 MiB
+	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 128 MiB; at least four messages
 
 	// MaxOpensPerSecond and OpensBurst bound how many sessions one source opens. Defaults: 1000 and 4000.
 	MaxOpensPerSecond float64
@@ -99,6 +100,7 @@ func (c *Config) fill() error {
 	setDefault(&c.FrameBurst, DefaultFrameBurst)
 	setDefault(&c.MessageTimeout, DefaultMessageTimeout)
 	setDefault(&c.MaxUnfinished, DefaultMaxUnfinished)
+	c.MaxUnfinished = max(c.MaxUnfinished, minUnfinished*c.MaxFrame)
 	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
 	setDefault(&c.OpensBurst, DefaultOpensBurst)
 	if c.PongTimeout <= c.PingInterval {

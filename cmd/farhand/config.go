@@ -52,7 +52,7 @@ type Config struct {
 	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames a second one device may send, every piece of a message, ping and pong among them; answers to open calls are free. Connecting again gives no new ones."`
 	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket frames one device may send at once."`
 	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"How long one WebSocket message may take from its first byte to its last."`
-	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"128MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed."`
+	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"128MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed. At least four times FARHAND_MAX_FRAME."`
 	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions a second that one source address may open on this pod; more are told to come back (429)."`
 	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions one source address may open at once."`
 	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers, comma-separated (10.0.0.0/8), whose X-Forwarded-For says where a request comes from. Empty: none, and what is limited by source counts for all that comes through a balancer together."`
@@ -108,7 +108,7 @@ func (c Config) validate() error {
 		check(d >= minDuration, name, "must be at least "+minDuration.String())
 	}
 	for name, size := range map[string]ByteSize{
-		"MAX_FRAME": c.MaxFrame, "MAX_BODY": c.MaxBody, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema,
+		"MAX_FRAME": c.MaxFrame, "MAX_BODY": c.MaxBody, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
 		"ACTIVITY_BYTES": c.ActivityBytes,
 	} {
 		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")
@@ -121,7 +121,6 @@ func (c Config) validate() error {
 	}
 	check(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
 	check(c.OpenRate > 0 && c.OpenBurst >= 1, "OPEN_RATE, OPEN_BURST", "must be greater than zero")
-	check(c.MaxUnfinished >= 2*c.MaxFrame, "MAX_UNFINISHED", "must be at least twice FARHAND_MAX_FRAME")
 	check(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")
 	check(c.PongTimeout > c.PingInterval, "PONG_TIMEOUT", "must be longer than FARHAND_PING_INTERVAL")
 	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
