@@ -104,9 +104,10 @@ func (h *handler) authenticate(c *gin.Context) {
 	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, prefixV1) {
 		return
 	}
-	caller, err := h.Auth.Authenticate(guard.BearerHeader(c.Request))
+	token := guard.BearerHeader(c.Request)
+	caller, err := h.Auth.Authenticate(token)
 	if err != nil {
-		h.fail(c, h.Refusals.Token(c.Request, err))
+		h.fail(c, h.Refusals.Token(c.Request, token, err))
 		return
 	}
 	c.Set(keyCaller, caller)

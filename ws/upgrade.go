@@ -55,9 +55,10 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 		return opening{}, s.cfg.Refusals.Origin(r, err)
 	}
 	query := r.URL.Query()
-	identity, err := s.cfg.Auth.Authenticate(s.token(r, offer, query))
+	token := s.token(r, offer, query)
+	identity, err := s.cfg.Auth.Authenticate(token)
 	if err != nil {
-		return opening{}, s.cfg.Refusals.Token(r, err)
+		return opening{}, s.cfg.Refusals.Token(r, token, err)
 	}
 	o := opening{source: s.cfg.Sources.Of(r), session: registry.Session{
 		// Copies, or the whole request line would live as long as the socket.

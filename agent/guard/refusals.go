@@ -14,7 +14,7 @@ import (
 
 // What may be refused before it is told more briefly.
 var (
-	wrongTokens  = Limit{Rate: 1, Burst: 20}   // of one source; then they are told to wait
+	wrongTokens  = Limit{Rate: 2, Burst: 100}  // of one source; then they are told to wait
 	refusalLines = Limit{Rate: 0.5, Burst: 10} // in the log, of one kind
 )
 
@@ -59,17 +59,18 @@ func (f *Refusals) Origin(r *http.Request, err error) error {
 }
 
 // Token notes that a token was refused, and returns what the client is told: after many in a short time from one source
-// that it has to wait. A right token is never refused, whatever else comes from its source.
-func (f *Refusals) Token(r *http.Request, err error) error {
+// that it has to wait. A right token is never refused, whatever else comes from its source; and who has none guesses
+// nothing.
+func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	if !errors.Is(err, registry.CodeUnauthenticated) {
 		return err
 	}
-	f.Note(r, RefusedToken, err)
-	if f.wrong.Take(f.sources.Of(r), 1) {
+	f.Note(r, RefusedToken, err, slog.Bool("missing", token == ""))
+	if token == "" || f.wrong.Take(f.sources.Of(r), 1) {
 		return err
 	}
 	e := registry.Errorf(registry.CodeRateLimited, "Too many wrong tokens came from this address. Wait, and check the token.")
-	e.RetryAfter = time.Duration(wrongTokens.Burst/wrongTokens.Rate/2) * time.Second
+	e.RetryAfter = wrongTokens.Refill() / 10
 	return e
 }
 
