@@ -56,7 +56,8 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Record, error) {
 	key := idemKey(own.Tenant, own.IdempotencyKey)
 	b := s.conn.batch()
-	c := b.do("SET", key, own.CallID, "NX", "GET", "PX", s.idemTTL)
+	life := s.keyLife(own)
+	c := b.do("SET", key, own.CallID, "NX", "GET", "PX", life)
 	for range maxTakeovers {
 		if err := b.run(ctx); err != nil {
 			return registry.Record{}, err
@@ -72,9 +73,15 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 		// Keys outlive records: nobody can say any more what became of that call, so the key is free. It is also if its
 		// call is known never to have run, because then it is to be asked again.
 		b = s.conn.batch()
-		c = b.eval(scriptSetIf, []string{key}, holder, own.CallID, s.idemTTL)
+		c = b.eval(scriptSetIf, []string{key}, holder, own.CallID, life)
 	}
 	return registry.Record{}, errors.New("the idempotency key changes hands too often")
+}
+
+// keyLife returns how long the key of a call means something, in ms: as long as its record can be there. That of a call which is
+// answered late, at the last moment, lives two retention times from its deadline.
+func (s *Store) keyLife(r registry.Record) int64 {
+	return min(s.idemTTL, r.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
 }
 
 // CallByKey implements registry.CallStore.

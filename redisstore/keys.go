@@ -84,6 +84,8 @@ func idemKey(tenant, key string) string {
 	return tenantKey(tenant, "idem:"+hex.EncodeToString(digest[:]))
 }
 
+func budgetKey(tenant, name string) string { return tenantKey(tenant, "budget:"+escape(name)) }
+
 func activityKey(tenant string) string { return tenantKey(tenant, "activity") }
 
 // feedKeys are the keys the script on a feed takes, all in the slot of the feed, whose name is the hash tag of the others.

@@ -32,6 +32,7 @@ func TestKeys(t *testing.T) {
 		{callKey("acme", "{}:events"), "fh:acme:{call:%7B%7D%3Aevents}"},
 		{callEventsKey("acme", "c-1"), "fh:acme:{call:c-1}:events"},
 		{idemKey("acme", "a"), "fh:acme:idem:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"},
+		{budgetKey("acme", "calls/s-1"), "fh:acme:budget:calls%2Fs-1"},
 		{strings.Join(feedKeys("acme"), " "),
 			"fh:acme:activity {fh:acme:activity}:bytes {fh:acme:activity}:calls {fh:acme:activity}:calls:before"},
 		{strings.Join(continuationKeys(registry.Holder{Tenant: "acme", User: "a}b"}), " "),

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -46,7 +47,11 @@ func outcomeFields(r registry.Record) ([]any, error) {
 	var result, failure []byte
 	var err error
 	if r.Result != nil {
-		if result, err = encodeJSON(r.Result); err != nil {
+		kept := *r.Result
+		if isCompact(kept.Structured, kept.Output) {
+			kept.Output = "" // parseRecord knows
+		}
+		if result, err = encodeJSON(kept); err != nil {
 			return nil, err
 		}
 	}
@@ -56,6 +61,15 @@ func outcomeFields(r registry.Record) ([]any, error) {
 		}
 	}
 	return []any{fieldResult, string(result), fieldError, string(failure)}, nil
+}
+
+// isCompact reports whether text is the JSON as it is encoded: without space that means nothing.
+func isCompact(structured json.RawMessage, text string) bool {
+	if len(structured) == 0 || string(structured) != text {
+		return false
+	}
+	var b bytes.Buffer
+	return json.Compact(&b, structured) == nil && b.String() == text
 }
 
 // progressFields are those that say how far a call has come.
@@ -114,6 +128,9 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 	if text := h[fieldResult]; text != "" {
 		if err := json.Unmarshal([]byte(text), &r.Result); err != nil {
 			return r, fmt.Errorf("call hash: result: %w", err)
+		}
+		if len(r.Result.Structured) > 0 && r.Result.Output == "" {
+			r.Result.Output = string(r.Result.Structured)
 		}
 	}
 	if text := h[fieldError]; text != "" {

@@ -37,6 +37,7 @@ var (
 	scriptPush     = mustScript("push")
 	scriptAppend   = mustScript("append")
 	scriptFeed     = mustScript("feed_append")
+	scriptSpend    = mustScript("spend")
 	scriptSetIf    = mustScript("set_if")
 	scriptDelIf    = mustScript("del_if")
 
@@ -72,7 +73,7 @@ func allScripts() []*script {
 	return []*script{
 		scriptClaim, scriptFormers, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
-		scriptAppend, scriptFeed, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
+		scriptAppend, scriptFeed, scriptSpend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
 		scriptChatTitle, scriptChatTrail, scriptChatRead, scriptChatOwner, scriptChatName, scriptChatErase, scriptChatInfo,
 		scriptChatsTouch, scriptChatsForget, scriptChatsVersion, scriptChatsPrune,

@@ -139,36 +139,3 @@ func (p *Presence) afterMove(m Moved) {
 	p.rec.event(stateEvent(m.Record))
 	wakeAll(p.bus, p.log, m)
 }
-
-// Progress notes what the device says about a call on its way: that it has begun, how far it is, a part of its
-// output. It reports whether the call is open.
-func (l *Local) Progress(callID string, progress, total *float64, message, chunk string) bool {
-	l.mu.Lock()
-	f := l.flights[callID]
-	l.mu.Unlock()
-	if f == nil {
-		return false
-	}
-	if f.running.CompareAndSwap(false, true) {
-		f.sendReceipt()
-		// Once a call, or one talkative device would push everything else out of the feed.
-		l.presence.rec.activity(Activity{
-			Tenant: l.key.Tenant, Type: ActivityCallProgress, SessionID: l.key.Session, Reason: message,
-			Call: &Record{CallID: callID, Tenant: l.key.Tenant, SessionID: l.key.Session, State: StateRunning, Dispatched: DispatchedYes},
-		})
-		if f.durable {
-			l.presence.tasks.run(func(ctx context.Context) {
-				if m, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, callID, EventRun, Change{}); err == nil && m.Applied {
-					l.presence.rec.event(stateEvent(m.Record))
-				}
-			})
-		}
-	}
-	if progress != nil || message != "" || chunk != "" {
-		l.presence.rec.event(CallEvent{
-			Tenant: l.key.Tenant, CallID: callID, Type: CallEventProgress, At: time.Now().UTC(),
-			Progress: progress, Total: total, Message: message, Chunk: chunk,
-		})
-	}
-	return true
-}

@@ -48,7 +48,7 @@ type Calls struct {
 func newCalls(cfg PodConfig, r *Router) *Calls {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Calls{
-		pod: cfg.ID, store: cfg.Store, feed: cfg.Store, router: r, presence: r.presence, bus: cfg.Bus, rec: r.rec,
+		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, presence: r.presence, bus: cfg.Bus, rec: r.rec,
 		log: cfg.Log, slots: make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
 	}
 }

@@ -58,19 +58,22 @@ type CallEvent struct {
 	ID       string    `json:"-"` // set by the store; grows along the log
 	Tenant   string    `json:"-"`
 	CallID   string    `json:"call_id"`
-	Type     string    `json:"type"` // state or progress
+	Type     string    `json:"type"`
 	State    State     `json:"state,omitempty"`
 	Progress *float64  `json:"progress,omitempty"`
 	Total    *float64  `json:"total,omitempty"`
 	Message  string    `json:"message,omitempty"`
 	Chunk    string    `json:"chunk,omitempty"`
 	At       time.Time `json:"at"`
+
+	session string // whose budget it is charged to
 }
 
 // Types of call events.
 const (
-	CallEventState    = "state"
-	CallEventProgress = "progress"
+	CallEventState     = "state"
+	CallEventProgress  = "progress"
+	CallEventTruncated = "truncated" // what the device reports from here on is not kept; Message says why
 )
 
 // Activity is one line of the feed of a tenant: what dashboards follow.

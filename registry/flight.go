@@ -36,6 +36,9 @@ type flight struct {
 	timer  *time.Timer // first for the receipt, then for the expiry
 	ends   time.Time   // when it expires
 	resume *time.Timer // set while the flight is an orphan
+
+	logged  atomic.Int64 // bytes the device has reported
+	logFull atomic.Bool
 }
 
 // finish ends the flight with r. Only the first call has an effect; it reports whether it was the first.

@@ -115,8 +115,12 @@ func (l *Local) Update(ctx context.Context, change func(*Session)) error {
 }
 
 // PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change
-// stays local until the next announcement; only losing the session is an error.
+// stays local until the next announcement; only losing the session is an error, and so are more new definitions than the
+// store has room for (CodeRateLimited): then nothing changes.
 func (l *Local) PutTools(ctx context.Context, put []ToolSpec, drop []string) error {
+	if err := l.presence.offers.admit(ctx, l.key, mergeTools(l.Tools(), put, drop)); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	l.tools = l.presence.lists.share(mergeTools(l.tools, put, drop))
 	s, tools := l.session, l.tools

@@ -78,6 +78,8 @@ type Memory struct {
 	conversations memoryConversations
 	continuations memoryContinuations
 
+	budgets memoryBudgets
+
 	buses sync.Map // pod → *MemoryBus
 }
 
@@ -103,6 +105,7 @@ func NewMemory(o MemoryOptions) *Memory {
 	return &Memory{
 		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), formers: make(map[Key][]memoryFormer), pods: make(map[string]time.Time),
 		boot: rand.Text(), calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
+		budgets:       memoryBudgets{all: make(map[allowanceKey]memoryBudget)},
 		conversations: memoryConversations{all: make(map[Key]*memoryConversation)},
 	}
 }

@@ -28,6 +28,13 @@ type PodConfig struct {
 	PodLease    time.Duration // how soon a dead pod is noticed; default 10 s
 	MaxInFlight int           // calls in flight per session; default 64
 	Log         *slog.Logger  // default: discard
+
+	Retention    time.Duration // of calls' records in the store; default DefaultRetention
+	CallBytes    int64         // kept of all calls of a tenant, by all pods; default DefaultCallBytes
+	CallLog      int64         // kept of what a device reports of one call; default DefaultCallLog
+	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
+
+	calls *callBudget // Store within CallBytes
 }
 
 // NewPodID returns the host name and a random part: a process that restarts is another pod.
@@ -75,14 +82,34 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.setBudgets()
+	allow := newAllowances(cfg.Store, cfg.Log)
+	cfg.calls = newCallBudget(cfg, allow)
 	p := &Pod{
 		cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(maxTasks, cfg.Log),
 		refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
 	}
 	p.Presence = newPresence(cfg, p.rec, p.tasks)
+	p.Presence.offers = newToolBudget(cfg, allow)
 	p.Router = newRouter(cfg, p.Presence)
 	p.Calls = newCalls(cfg, p.Router)
 	return p, nil
+}
+
+func (cfg *PodConfig) setBudgets() {
+	if cfg.Retention <= 0 {
+		cfg.Retention = DefaultRetention
+	}
+	if cfg.CallBytes <= 0 {
+		cfg.CallBytes = DefaultCallBytes
+	}
+	if cfg.CallLog <= 0 {
+		cfg.CallLog = DefaultCallLog
+	}
+	cfg.CallLog = min(cfg.CallLog, MaxCallLog)
+	if cfg.NewToolBytes <= 0 {
+		cfg.NewToolBytes = DefaultNewToolBytes
+	}
 }
 
 // ID returns the pod's id.

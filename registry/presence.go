@@ -49,11 +49,13 @@ type Presence struct {
 	store       SessionStore
 	bus         Bus
 	maxInFlight int
-	calls       CallStore
+	calls       *callBudget
 	rec         *recorder
 	tasks       *tasks
 	late        *tasks // those that wait for a record
 	lists       *toolLists
+	offers      *toolBudget
+	callLog     int64 // bytes of the log of one call
 	log         *slog.Logger
 
 	mu    sync.RWMutex
@@ -68,8 +70,9 @@ type Presence struct {
 
 func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
 	return &Presence{
-		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.Store, rec: rec, tasks: t,
-		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), log: cfg.Log, local: make(map[Key]*Local), answered: newSeenCalls(),
+		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.calls, rec: rec, tasks: t,
+		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), callLog: cfg.CallLog, log: cfg.Log, local: make(map[Key]*Local),
+		answered: newSeenCalls(),
 	}
 }
 

@@ -50,7 +50,7 @@ func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r
 
 func newRecorder(cfg PodConfig) *recorder {
 	return &recorder{
-		pod: cfg.ID, calls: cfg.Store, activities: cfg.Store, log: cfg.Log, now: time.Now, wake: make(chan struct{}, 1),
+		pod: cfg.ID, calls: cfg.calls, activities: cfg.Store, log: cfg.Log, now: time.Now, wake: make(chan struct{}, 1),
 	}
 }
 

@@ -131,6 +131,7 @@ type Store interface {
 	ActivityStore
 	ConversationStore
 	ContinuationStore
+	BudgetStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

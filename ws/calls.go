@@ -51,7 +51,7 @@ func (c *conn) Cancel(callID, reason string) {
 
 // accepted notes that the device has begun with a call.
 func (c *conn) accepted(f *toolCallAcceptedFrame) {
-	c.local.Progress(f.ID, nil, nil, "", "") // a call that is not open has ended meanwhile
+	_ = c.local.Progress(f.ID, nil, nil, "", "") // there is nothing to refuse
 }
 
 // progress notes how far the device is with a call, or a part of its output. A chunk that is no string is kept as its
@@ -65,7 +65,9 @@ func (c *conn) progress(f *toolProgressFrame) error {
 	if f.Message != nil {
 		message = cut(*f.Message, maxProgressMessage)
 	}
-	c.local.Progress(f.ID, number(f.Progress), number(f.Total), message, chunk)
+	if err := c.local.Progress(f.ID, number(f.Progress), number(f.Total), message, chunk); err != nil {
+		return &frameError{codeProgressRefused, registry.AsError(err).Message}
+	}
 	return nil
 }
 

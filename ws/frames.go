@@ -49,7 +49,8 @@ const (
 	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
 	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is closed after it
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
-	codeRateLimited          = "RATE_LIMITED" // what was asked for may be asked for again later
+	codeRateLimited          = "RATE_LIMITED"     // what was asked for may be asked for again later
+	codeProgressRefused      = "PROGRESS_REFUSED" // what is reported of a call is not kept any more; once a call
 	codeInternalError        = "INTERNAL_ERROR"
 )
 

@@ -35,7 +35,13 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 		r.judge(ctx, raw)
 	}
 	if len(r.put) > 0 {
-		if err := c.local.PutTools(ctx, r.put, nil); err != nil {
+		err := c.local.PutTools(ctx, r.put, nil)
+		switch {
+		case errors.Is(err, registry.CodeRateLimited):
+			for _, t := range r.put {
+				r.reject(t.Name, reasonOf(err))
+			}
+		case err != nil:
 			return err
 		}
 	}
@@ -117,7 +123,11 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 		}
 	}
 	if len(drop) > 0 {
-		if err := c.local.PutTools(ctx, nil, drop); err != nil {
+		err := c.local.PutTools(ctx, nil, drop)
+		if errors.Is(err, registry.CodeRateLimited) { // tools that are taken back must not be offered any longer
+			return CloseRate
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -57,10 +57,13 @@ type Config struct {
 	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions one source address may open at once."`
 	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers, comma-separated (10.0.0.0/8), whose X-Forwarded-For says where a request comes from. Empty: none, and what is limited by source counts for all that comes through a balancer together."`
 	Retention      time.Duration `env:"RETENTION" envDefault:"15m" doc:"How long the record of a call is kept after its last change."`
-	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" envDefault:"24h" doc:"How long an idempotency key is remembered."`
+	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" envDefault:"24h" doc:"How long an idempotency key is remembered, at most: it means something as long as the record of its call is kept."`
 	ActivityTTL    time.Duration `env:"ACTIVITY_TTL" envDefault:"24h" doc:"How long the activity feed is kept while nothing is added to it."`
 	ActivityCap    int           `env:"ACTIVITY_CAP" envDefault:"10000" doc:"Lines of the activity feed that are kept, about."`
 	ActivityBytes  ByteSize      `env:"ACTIVITY_BYTES" envDefault:"16MiB" doc:"Bytes of those lines that are kept, about, for each tenant."`
+	CallBytes      ByteSize      `env:"CALL_BYTES" envDefault:"256MiB" doc:"Bytes of calls' records, logs and outputs that are kept for one tenant, by all pods together; an eighth of them for one session. Half may be added at once, the other half over FARHAND_RETENTION. Beyond that calls that need a record are refused (429), and outputs of calls that ran are cut, and say so."`
+	CallLog        ByteSize      `env:"CALL_LOG" envDefault:"1MiB" doc:"Bytes that are kept of what a device reports of one call on its way; at most 3MiB. With its output a call never adds more than 8 MB to the store."`
+	NewToolBytes   ByteSize      `env:"NEW_TOOL_BYTES" envDefault:"64MiB" doc:"Bytes of tool definitions nobody offers yet that one tenant may register over twice FARHAND_SESSION_TTL, half of them at once; an eighth of them by one session. What is offered already is free."`
 	PingInterval   time.Duration `env:"PING_INTERVAL" envDefault:"20s" doc:"How often a device is pinged. Keep it well under the idle limit of the load balancer."`
 	PongTimeout    time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that has not answered a ping for this long is gone."`
 	RegisterAllow  []string      `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register, comma-separated. Empty: all."`
@@ -109,9 +112,13 @@ func (c Config) validate() error {
 	}
 	for name, size := range map[string]ByteSize{
 		"MAX_FRAME": c.MaxFrame, "MAX_BODY": c.MaxBody, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
-		"ACTIVITY_BYTES": c.ActivityBytes,
+		"ACTIVITY_BYTES": c.ActivityBytes, "CALL_LOG": c.CallLog,
 	} {
 		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")
+	}
+	check(c.CallLog <= registry.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
+	for name, size := range map[string]ByteSize{"CALL_BYTES": c.CallBytes, "NEW_TOOL_BYTES": c.NewToolBytes} {
+		check(size >= 1<<20, name, "must be at least 1MiB")
 	}
 	for name, n := range map[string]int{
 		"MAX_TOOLS": c.MaxTools, "MAX_CALLS_PER_SESSION": c.MaxCalls, "MAX_SCHEMA_DEPTH": c.MaxSchemaDepth,

@@ -78,7 +78,8 @@ func (g *Gateway) start(ctx context.Context) error {
 	}
 	g.pod, err = registry.NewPod(registry.PodConfig{
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
-		MaxInFlight: g.cfg.MaxCalls, Log: g.log,
+		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes), CallLog: int64(g.cfg.CallLog),
+		NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
 	})
 	if err != nil {
 		return err

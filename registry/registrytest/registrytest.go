@@ -47,7 +47,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests}, {"calls", callTests}, {"activity", activityTests},
 		{"conversations", conversationTests}, {"takeover", takeoverTests},
-		{"continuations", continuationTests},
+		{"continuations", continuationTests}, {"budgets", budgetTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {
 			continue

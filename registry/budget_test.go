@@ -1,0 +1,219 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// budgetPods returns pods on one store, as the store of a fleet.
+func budgetPods(t *testing.T, n int, cfg PodConfig) []*Pod {
+	t.Helper()
+	store := NewMemory(MemoryOptions{})
+	var pods []*Pod
+	for i := range n {
+		cfg.ID, cfg.Store, cfg.Bus = fmt.Sprint("pod", i), store, &MemoryBus{}
+		p, err := NewPod(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+func durableRecord(session string) Record {
+	r := NewRecord(NewCallID(), "t", "tool", nil)
+	r.SessionID, r.TimeoutMS = session, 60_000
+	return r
+}
+
+// Outputs beyond the budget are cut, and say so; then calls are refused before they run, also those of another pod and a new
+// connection. What is small, and what is there already, is not affected.
+func TestOutputsAreKeptWithinABudget(t *testing.T) {
+	const budget = 80 << 20
+	ctx, pods := context.Background(), budgetPods(t, 2, PodConfig{CallBytes: budget})
+	output := strings.Repeat("x", 1<<20)
+	kept, cut := 0, 0
+	first := durableRecord("s1")
+	first.IdempotencyKey, first.RequestDigest = "key", "digest"
+	var refused *Error
+	for i := 0; i < 200 && refused == nil; i++ {
+		calls, rec := pods[i%2].cfg.calls, durableRecord("s1")
+		if i == 0 {
+			rec = first
+		}
+		if _, _, err := calls.CreateCall(ctx, rec); err != nil {
+			refused = AsError(err)
+			break
+		}
+		moved, err := calls.MoveCall(ctx, "t", rec.CallID, EventSucceed,
+			Change{Session: Key{"t", "s1"}, Result: &Result{Success: true, Output: output}})
+		switch {
+		case err != nil || !moved.Applied:
+			t.Fatalf("answer %d: %+v, %v", i, moved, err)
+		case moved.Record.Result.Output == output:
+			kept += len(output)
+		case strings.HasPrefix(moved.Record.Result.Output, "xxx") && len(moved.Record.Result.Output) < 1000 &&
+			strings.Contains(moved.Record.Result.Output, "[1048576 bytes of output were not kept") && moved.Record.State == StateSucceeded:
+			cut++
+		default:
+			t.Fatalf("answer %d: %.200q", i, moved.Record.Result.Output)
+		}
+	}
+	if kept < budget/32 || kept > budget/16 || cut == 0 {
+		t.Errorf("%d bytes kept of one session, %d outputs cut", kept, cut)
+	}
+	if refused == nil || refused.Code != CodeRateLimited || refused.Dispatched != DispatchedNo || refused.RetryAfter < time.Second {
+		t.Fatalf("no call was refused: %+v", refused)
+	}
+	again := durableRecord("s1")
+	again.IdempotencyKey, again.RequestDigest = "key", "digest"
+	if stored, created, err := pods[0].cfg.calls.CreateCall(ctx, again); err != nil || created || stored.CallID != first.CallID {
+		t.Errorf("the first request repeated: %+v, %v, %v", stored, created, err)
+	}
+	if _, _, err := pods[1].cfg.calls.CreateCall(ctx, durableRecord("s2")); err != nil {
+		t.Errorf("a call of another session: %v", err)
+	}
+}
+
+// An answer that the store does not take costs nothing: a device could use the budget up with answers to calls nobody made.
+func TestForgedAnswersAreNotCharged(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
+	for range 100 {
+		_, err := pod.cfg.calls.MoveCall(ctx, "t", NewCallID(), EventSucceed,
+			Change{Session: Key{"t", "s1"}, Result: &Result{Success: true, Output: largeText}})
+		if !IsCallNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+	rec := durableRecord("s1")
+	if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, EventSucceed,
+		Change{Session: Key{"t", "s1"}, Result: &Result{Success: true, Output: largeText}})
+	if err != nil || moved.Record.Result.Output != largeText {
+		t.Errorf("a real answer: %.100v, %v", moved.Record.Result, err)
+	}
+}
+
+// Records of light calls that are kept, because they were slow or failed, are bounded by the same budget.
+func TestKeptRecordsAreWithinTheBudget(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 8 << 20})[0]
+	store := pod.cfg.Store.(*Memory)
+	for range 100 {
+		var batch []Record
+		for range 50 {
+			batch = append(batch, durableRecord("s1"))
+		}
+		if err := pod.cfg.calls.KeepCalls(ctx, batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(store.calls.records); n < 100 || n > 600 {
+		t.Errorf("%d records of one session in a budget of 512 KiB for it", n)
+	}
+}
+
+// No output, however it is written, makes a call take more of the store than one may.
+func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 2 << 30})[0]
+	for name, r := range map[string]Result{
+		"text":       {Output: strings.Repeat("x", 20<<20)},
+		"escapes":    {Output: strings.Repeat("\x01", 4<<20)},
+		"error":      {Error: strings.Repeat("e", 20<<20)},
+		"structured": NewResult(true, json.RawMessage(`[`+strings.Repeat(`"x" , `, 1<<20)+`1]`), ""),
+	} {
+		rec := durableRecord("s1")
+		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+			t.Fatal(err)
+		}
+		moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, EventSucceed, Change{Session: Key{"t", "s1"}, Result: &r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(moved.Record.Result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "structured" { // stores keep such text once
+			if r := moved.Record.Result; r.Output != string(r.Structured) || strings.Contains(r.Output, " ") {
+				t.Errorf("%s: text and structured output differ", name)
+			}
+			text = moved.Record.Result.Structured
+		}
+		if len(text) > maxKeptOutput {
+			t.Errorf("%s: %d bytes are kept", name, len(text))
+		}
+	}
+}
+
+// New definitions are charged once, to whoever brings them, over whatever connection and pod. Known ones are free.
+func TestNewDefinitionsAreWithinABudget(t *testing.T) {
+	ctx, pods := context.Background(), budgetPods(t, 2, PodConfig{NewToolBytes: 8 << 20})
+	list := func(n int) []ToolSpec {
+		var tools []ToolSpec
+		for i := range 10 {
+			tools = append(tools, ToolSpec{Name: fmt.Sprint("tool", i), Description: fmt.Sprint(n, largeText[:10<<10])})
+		}
+		return tools
+	}
+	accepted := 0
+	var refused *Error
+	for i := range 100 {
+		if err := pods[i%2].Presence.offers.admit(ctx, Key{"t", fmt.Sprint("s", i)}, list(i)); err != nil {
+			refused = AsError(err)
+			break
+		}
+		accepted++
+	}
+	if accepted < 30 || accepted > 45 {
+		t.Errorf("%d lists of 100 KB were accepted, half of 8 MiB may be at once", accepted)
+	}
+	if refused == nil || refused.Code != CodeRateLimited || refused.RetryAfter <= 0 {
+		t.Fatalf("nothing was refused: %+v", refused)
+	}
+	for i := range 500 {
+		if err := pods[0].Presence.offers.admit(ctx, Key{"t", fmt.Sprint("fleet", i)}, list(0)); err != nil {
+			t.Fatalf("device %d of a fleet that offers what is known: %v", i, err)
+		}
+	}
+
+	one := budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
+	accepted = 0
+	for i := range 20 {
+		if one.Presence.offers.admit(ctx, Key{"t", "s1"}, list(i)) == nil {
+			accepted++
+		}
+	}
+	if accepted < 3 || accepted > 6 {
+		t.Errorf("%d lists of 100 KB were accepted of one session, half of 1 MiB may be at once", accepted)
+	}
+	if err := one.Presence.offers.admit(ctx, Key{"t", "s2"}, list(50)); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// Lists of known definitions are new lists: a device that offers another part of its tools each time fills the indexes.
+func TestNewListsAreWithinABudget(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{NewToolBytes: 2 << 20})[0]
+	var tools []ToolSpec
+	for i := range 60 {
+		tools = append(tools, ToolSpec{Name: fmt.Sprint("tool", i)})
+	}
+	accepted := 0
+	for i := range 60 {
+		for j := range i {
+			if pod.Presence.offers.admit(ctx, Key{"t", "s1"}, tools[j:i]) == nil {
+				accepted++
+			}
+		}
+	}
+	if accepted > 100 {
+		t.Errorf("%d lists were accepted", accepted)
+	}
+}
