@@ -19,6 +19,7 @@ const (
 	EnvelopeAnswer EnvelopeKind = "answer" // a device that moved answers a call of its former pod
 	EnvelopeEvict  EnvelopeKind = "evict"  // the session was claimed by another connection, or kicked
 	EnvelopePing   EnvelopeKind = "ping"   // ask a session's device for a sign of life; the reply is a receipt, or an error
+	EnvelopeAbort  EnvelopeKind = "abort"  // whoever runs a turn of this conversation should end it
 )
 
 // Envelope is a message to the pod that owns a session.

@@ -52,6 +52,7 @@ type Pod struct {
 	Presence *Presence
 	Router   *Router
 	Calls    *Calls
+	Turns    *Turns
 
 	cfg     PodConfig
 	rec     *recorder
@@ -93,6 +94,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.Presence.offers = newToolBudget(cfg, allow)
 	p.Router = newRouter(cfg, p.Presence)
 	p.Calls = newCalls(cfg, p.Router)
+	p.Turns = newTurns(cfg)
 	return p, nil
 }
 
@@ -181,6 +183,8 @@ func (p *Pod) HandleEnvelope(e Envelope) {
 		p.Presence.handleEvict(e)
 	case EnvelopePing:
 		p.Presence.handlePing(e)
+	case EnvelopeAbort:
+		p.Turns.handleAbort(e)
 	default:
 		p.cfg.Log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
 	}

@@ -57,6 +57,7 @@ func (c *conn) ask(a chat.Ask) error {
 	a.Key = s.Key
 	a.Debug = a.Debug && !c.server.cfg.IgnoreDebug
 	a.Caller = guard.Identity{Tenant: s.Key.Tenant, User: s.UserID} // as authenticated: a device cannot change them
+	a.Owner = registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID}
 	a.Format = chat.FormatMarkdown
 	if c.plain {
 		a.Format = chat.FormatPlain
@@ -83,7 +84,7 @@ func (c *conn) ask(a chat.Ask) error {
 }
 
 // abort stops the turn that is under way and forgets the messages that wait. The answer goes out before the turn's
-// last event.
+// last event. A client of version 1 takes the answer and that event for the same, so it gets the event alone.
 func (c *conn) abort() error {
 	c.mu.Lock()
 	t := c.talk
@@ -93,7 +94,7 @@ func (c *conn) abort() error {
 	}
 	dropped := len(t.waiting)
 	t.waiting = nil
-	stop := t.stop
+	stop, eventAlone := t.stop, c.version1
 	c.mu.Unlock()
 
 	t.order.Lock()
@@ -102,7 +103,10 @@ func (c *conn) abort() error {
 	if !live && dropped == 0 { // the turn has said its last
 		status = statusNoActive
 	}
-	err := c.send(abortAckFrame(status, dropped))
+	var err error
+	if !live || !eventAlone {
+		err = c.send(abortAckFrame(status, dropped))
+	}
 	t.order.Unlock()
 	if live {
 		stop(chat.ErrAborted)

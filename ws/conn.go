@@ -79,6 +79,7 @@ type conn struct {
 	talk        *talk         // nil while nobody talks
 	closing     Close         // closeNone while the connection is in use
 	gone        chan struct{} // closed by the teardown; nil unless somebody is closing the connection, and waits for it
+	version1    bool          // the device sent connect without capabilities: it knows no extensions
 	wantsCancel bool          // the device declared the capability cancel
 	wantsDrain  bool          // the device declared the capability drain
 	announced   bool          // the device was told that this pod is stopping

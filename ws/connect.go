@@ -32,8 +32,13 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if err != nil {
 		return err
 	}
-	if f.Capabilities != nil {
+	if f.Capabilities == nil {
 		c.mu.Lock()
+		c.version1 = true
+		c.mu.Unlock()
+	} else {
+		c.mu.Lock()
+		c.version1 = false
 		c.wantsCancel = slices.Contains(f.Capabilities, registry.CapabilityCancel)
 		c.wantsDrain = slices.Contains(f.Capabilities, registry.CapabilityDrain)
 		c.mu.Unlock()

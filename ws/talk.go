@@ -45,6 +45,7 @@ type turn struct {
 	cancel context.CancelCauseFunc
 	ask    chat.Ask
 	told   map[string]bool // calls the device was told of, by id; nil while there are none
+	title  []byte          // the frame of the new title, which follows the turn's last event; nil: none
 }
 
 // startTalkLocked begins with a turn at once. It needs the locks gate and mu.
@@ -148,6 +149,10 @@ func (t *talk) emit(now *turn, e chat.Event) {
 	if frame == nil {
 		return // of a newer agent; a device is not sent what it does not know
 	}
+	if e.Type == chat.EventTitle {
+		now.title = frame
+		return
+	}
 	var err error
 	switch e.Type {
 	case chat.EventDone, chat.EventAborted, chat.EventError:
@@ -155,6 +160,9 @@ func (t *talk) emit(now *turn, e chat.Event) {
 		t.live = false
 		err = t.send(e, frame)
 		t.order.Unlock()
+		if now.title != nil && err == nil { // as in ClawSeed
+			err = t.conn.send(now.title)
+		}
 	default:
 		err = t.send(e, frame)
 	}

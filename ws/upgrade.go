@@ -84,13 +84,13 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 // plainResults reads the format in which people at the device read results of tools.
 func plainResults(format string) (plain bool, err error) {
 	switch chat.Format(format) {
-	case "", chat.FormatMarkdown:
-		return false, nil
-	case chat.FormatPlain:
+	case "", chat.FormatPlain: // as ClawSeed's apps show them
 		return true, nil
+	case chat.FormatMarkdown:
+		return false, nil
 	default:
 		return false, registry.Errorf(registry.CodeInvalidRequest, "results: must be %s or %s.",
-			chat.FormatMarkdown, chat.FormatPlain)
+			chat.FormatPlain, chat.FormatMarkdown)
 	}
 }
 

@@ -88,11 +88,13 @@ func TestConversationWithAVersion1Client(t *testing.T) {
 	turn = agent.next(t)
 	d.abort()
 	turn.stopped()
+	d.ask("there?")
+	agent.next(t).finish("still here")
 	want := []string{
 		"session: v1 false 0",
 		`debug: [{"role":"user","content":"hi"}] 1`,
-		"thinking: hm", `call: c look {"text":"[\"odd\"]"}`, "result: c look {}", "title: Greeting", "assistant: hello ",
-		"aborted: ", "aborted: ",
+		"thinking: hm", `call: c look {"text":"[\"odd\"]"}`, "result: c look {}", "assistant: hello ", "title: Greeting",
+		"aborted: ", "assistant: still here ",
 	}
 	var client v1Client
 	for len(client.screen) < len(want) {

@@ -89,6 +89,7 @@ type Ask struct {
 	Debug      bool              // emit debug_prompt before each request to the model
 	Format     Format            // default: FormatMarkdown
 	Kind       agent.ContextKind // who takes part; default: agent.ContextMain
+	Owner      registry.Owner    // whose the conversation is from now on, if this is its first turn
 }
 
 // Reply is how a turn ended.

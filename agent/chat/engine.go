@@ -52,8 +52,9 @@ type Engine struct {
 	stop    context.CancelCauseFunc // ends what runs
 
 	mu      sync.Mutex
-	running int  // turns that run or wait
-	closed  bool // with it, closing is closed
+	aborts  map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
+	running int                                      // turns that run or wait
+	closed  bool                                     // with it, closing is closed
 	turns   sync.WaitGroup
 }
 
@@ -78,7 +79,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 	e := &Engine{
 		models: append([]provider.Model(nil), cfg.Models...), store: cfg.Store, openTools: cfg.OpenTools,
 		activity: cfg.Activity, system: cfg.System, limits: limits, log: cfg.Log,
-		closing: make(chan struct{}), gates: gates{waiting: limits.Waiting},
+		closing: make(chan struct{}), gates: gates{waiting: limits.Waiting}, aborts: make(map[registry.Key]context.CancelCauseFunc),
 	}
 	if e.activity == nil {
 		e.activity = silent{}
@@ -127,6 +128,31 @@ func (e *Engine) within(caller context.Context) (context.Context, context.Cancel
 		unhook()
 		cancel(cause)
 	}
+}
+
+// abortable lets Abort end a turn until the function it returns is called. Of one conversation one turn at a time is.
+func (e *Engine) abortable(key registry.Key, cancel context.CancelCauseFunc) (done func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.aborts[key] = cancel
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.aborts, key)
+	}
+}
+
+// Abort ends the turn of a conversation as its user would, and reports whether this engine runs one. Those that wait for
+// their turn stay. It does not wait for the end.
+func (e *Engine) Abort(key registry.Key) bool {
+	e.mu.Lock()
+	cancel := e.aborts[key]
+	e.mu.Unlock()
+	if cancel == nil {
+		return false
+	}
+	cancel(ErrAborted)
+	return true
 }
 
 // open returns the tools of a turn.

@@ -45,6 +45,7 @@ func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error
 		return Reply{}, out.conclude("", err)
 	}
 	defer l.visitor.leave() // after the last event: no other turn of this conversation speaks before it
+	defer e.abortable(a.Key, cancel)()
 	reply, err := e.answer(ctx, cancel, a, l, out)
 	reply.Duration = time.Since(began)
 	return reply, out.conclude(reply.FullResponse, err)
@@ -99,6 +100,9 @@ func (t *turn) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the conversation: %w", err)
 	}
+	if err := t.own(ctx, c); err != nil {
+		return err
+	}
 	t.title, t.journal.count = c.Title, len(c.Messages)
 	t.loop.history = decode(c.Messages, t.engine.log)
 	if t.ask.Regenerate {
@@ -115,6 +119,23 @@ func (t *turn) run(ctx context.Context) error {
 	}
 	if t.title == "" {
 		t.title = t.name(ctx)
+	}
+	return nil
+}
+
+// own checks that the conversation is not another user's, and says whose it is when it begins.
+func (t *turn) own(ctx context.Context, c registry.Conversation) error {
+	if c.Owner.Foreign(t.ask.Caller.User) {
+		cause := registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
+		return &Error{Code: CodeAgent, Message: cause.Message, Cause: cause}
+	}
+	if len(c.Messages) > 0 || c.Owner != (registry.Owner{}) || t.ask.Owner == (registry.Owner{}) {
+		return nil
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	if err := t.engine.store.SetOwner(ctx, t.lock.Turn, t.ask.Owner); err != nil {
+		return fmt.Errorf("say whose the conversation is: %w", err)
 	}
 	return nil
 }
