@@ -27,6 +27,12 @@ type Kicker interface {
 	Kick(ctx context.Context, s registry.Session) error
 }
 
+// Turns ends turns of conversations on whatever pod they run. *registry.Turns is one.
+type Turns interface {
+	// Abort asks for the end of a turn, and does not wait for it.
+	Abort(ctx context.Context, key registry.Key) error
+}
+
 // Calls is what can be asked of calls once they are made, from any pod. *registry.Calls is one. What a tenant may not
 // see does not exist for it: registry.CodeCallNotFound.
 type Calls interface {
@@ -59,8 +65,13 @@ type Config struct {
 	Origins   *guard.Origins
 	Refusals  *guard.Refusals // notes who was refused; default: in Log
 
-	Agent    chat.Agent // holds conversations; nil: no model is configured, and the routes that need one say so
-	Builtins Builtins   // listed beside the devices' tools; nil: none
+	Agent chat.Agent // holds conversations; nil: no model is configured, and the routes that need one say so
+	Turns Turns      // aborts turns; nil: there are none
+
+	// Conversations finds those that are kept, also of devices that have gone. Nil: there are none.
+	Conversations registry.ConversationIndex
+
+	Builtins Builtins // listed beside the devices' tools; nil: none
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Draining func() bool                     // this pod is stopping, new traffic should go elsewhere; default: never
@@ -79,6 +90,12 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Invoker == nil || cfg.Calls == nil || cfg.Directory == nil || cfg.Kicker == nil || cfg.Policy == nil ||
 		cfg.Auth == nil || cfg.Origins == nil {
 		return cfg, errors.New("api: Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required")
+	}
+	if cfg.Conversations == nil {
+		cfg.Conversations = noConversations{}
+	}
+	if cfg.Turns == nil {
+		cfg.Turns = noConversations{}
 	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"

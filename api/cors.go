@@ -8,7 +8,7 @@ import (
 
 // What scripts of an allowed web origin may send and read.
 const (
-	corsMethods = "GET, HEAD, POST, DELETE"
+	corsMethods = "GET, HEAD, POST, PUT, DELETE"
 	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + headerSession
 	corsExposed = headerPod + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed, " + headerRetry
 	corsMaxAge  = "600" // seconds a browser may remember the answer to a preflight

@@ -29,6 +29,7 @@ type cursor struct {
 	Name       string     `json:"n,omitempty"`
 	Hash       string     `json:"h,omitempty"`
 	Builtin    bool       `json:"b,omitempty"` // Name is a built-in tool's; lists of tools begin with those
+	Offline    bool       `json:"o,omitempty"` // of sessions: Generation is when messages changed last; both may be missing
 }
 
 // String encodes the cursor for a client.
@@ -67,8 +68,14 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 		return c, c == cursor{Kind: c.Kind, Name: c.Name, Builtin: true} && registry.ValidToolName(c.Name) &&
 			(kind == cursorTools || kind == cursorGroups)
 	}
+	if c.Offline && (kind != cursorSessions || c.Name != "") {
+		return c, false
+	}
 	switch kind {
 	case cursorSessions, cursorTools:
+		if c.Offline && c.Session == "" {
+			return c, c.Generation == 0
+		}
 		key := registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}
 		return c, c.Generation > 0 && key.Validate() == nil
 	case cursorCalls:

@@ -108,7 +108,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for path, r := range map[string]struct{ method, allow string }{
 		"/api/tools":                    {http.MethodPost, "GET, HEAD"},
 		"/api/sessions":                 {http.MethodDelete, "GET, HEAD"},
-		"/api/sessions/s1":              {http.MethodPatch, "GET, HEAD, DELETE"},
+		"/api/sessions/s1":              {http.MethodPatch, "GET, HEAD, PUT, DELETE"},
 		"/api/tools/t/call":             {http.MethodGet, "POST"},
 		"/api/sessions/s1/tools/t/call": {http.MethodOptions, "POST"},
 		"/healthz":                      {http.MethodPost, "GET, HEAD"},

@@ -86,7 +86,7 @@ func (f *fleet) open(p *registry.Pod, store *registry.Memory, s setup) *pod {
 			Router: p.Router, Ledger: p.Calls, Policy: policy, Hooks: s.hooks, Builtins: s.builtins, MaxTimeout: time.Minute,
 		}),
 		Calls: p.Calls, Directory: store, Kicker: p.Presence, Policy: policy, Auth: guard.NewStaticToken(token), Origins: origins,
-		Ready: p.Ready, MaxCallTimeout: time.Minute,
+		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusUnauthorized)

@@ -17,10 +17,17 @@ import (
 // what the answer depends on, so a poll that finds nothing new asks for the directory's version and nothing else. That
 // is read before the listing: a tag can only be older than the answer it goes with, and an old tag matches nothing.
 func (h *handler) respondListed(c *gin.Context, q params, build func(context.Context) (any, error)) {
+	h.respondVersioned(c, q, h.Directory.Version, build)
+}
+
+// respondVersioned does so for an answer that depends on what a version of the tenant stands for.
+func (h *handler) respondVersioned(
+	c *gin.Context, q params, read func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
+) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	who := caller(c)
-	version, err := h.Directory.Version(ctx, who.Tenant)
+	version, err := read(ctx, who.Tenant)
 	if err != nil {
 		h.fail(c, err)
 		return

@@ -41,13 +41,13 @@ func (h *handler) postMessage(c *gin.Context, _ params) {
 		h.fail(c, err)
 		return
 	}
-	key, err := h.conversation(c, talker)
+	key, owner, err := h.conversation(c, talker)
 	if err != nil {
 		h.fail(c, err)
 		return
 	}
 	ask := chat.Ask{
-		Key: key, Caller: caller(c), Content: r.content, Regenerate: r.regenerate, Debug: r.debug && !h.IgnoreDebug, Format: r.format,
+		Key: key, Owner: owner, Caller: caller(c), Content: r.content, Regenerate: r.regenerate, Debug: r.debug && !h.IgnoreDebug, Format: r.format,
 	}
 	ctx, cancel := h.turnContext(c)
 	defer cancel()
@@ -65,28 +65,31 @@ func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(c.Request.Context(), longest+turnGrace)
 }
 
-// conversation returns whom the path names, if there is a device to talk to or something was said before.
-func (h *handler) conversation(c *gin.Context, talker chat.Agent) (registry.Key, error) {
+// conversation returns whom the path names, if there is a device to talk to or something was said before, and whose the
+// conversation is if it begins now.
+func (h *handler) conversation(c *gin.Context, talker chat.Agent) (registry.Key, registry.Owner, error) {
 	if h.Draining() { // a turn is long, and would not get far
-		return registry.Key{}, draining()
+		return registry.Key{}, registry.Owner{}, draining()
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	key := sessionKey(c)
-	e, err := h.session(ctx, c)
+	k, err := h.known(ctx, c)
+	owner := ownerOf(caller(c), k.session)
 	switch {
-	case err == nil && isForeign(caller(c), e.Session):
-		return key, unknownSession()
-	case err == nil || key.Validate() != nil || !isAbsent(err):
-		return key, err
+	case err == nil && (k.session != nil || k.info.Messages > 0):
+		return k.key, owner, nil
+	case err == nil:
+		err = unknownSession() // it has a name, and nothing else
+	case k.foreign || !isAbsent(err) || k.key.Validate() != nil:
+		return k.key, owner, err
 	}
-	switch n, countErr := talker.CountMessages(ctx, key); {
+	switch n, countErr := talker.CountMessages(ctx, k.key); {
 	case countErr != nil:
-		return key, countErr
+		return k.key, owner, countErr
 	case n > 0:
-		return key, nil
+		return k.key, owner, nil
 	}
-	return key, err
+	return k.key, owner, err
 }
 
 func sessionKey(c *gin.Context) registry.Key {

@@ -41,7 +41,7 @@ func (h *handler) logAccess(c *gin.Context) {
 	start := time.Now()
 	c.Next()
 	switch c.FullPath() {
-	case pathDevice, pathHealth, pathReady:
+	case pathDevice, pathHealth, pathHealthClawSeed, pathReady:
 		return
 	}
 	level := slog.LevelDebug // a busy pod answers tens of thousands a second

@@ -11,11 +11,12 @@ import (
 
 // Paths that something else in this package refers to.
 const (
-	prefixAPI  = "/api/" // everything below needs a token
-	prefixV1   = "/v1/"  // what OpenAI's clients ask for; it needs a token too
-	pathHealth = "/healthz"
-	pathReady  = "/readyz"
-	pathDevice = "/ws/chat"
+	prefixAPI          = "/api/" // everything below needs a token
+	prefixV1           = "/v1/"  // what OpenAI's clients ask for; it needs a token too
+	pathHealth         = "/healthz"
+	pathHealthClawSeed = "/health" // as ClawSeed's apps ask
+	pathReady          = "/readyz"
+	pathDevice         = "/ws/chat"
 
 	pathCall        = "/api/tools/:name/call"
 	pathSessionCall = "/api/sessions/:id/tools/:name/call"
@@ -36,14 +37,18 @@ func (h *handler) routes() []route {
 	tools := []string{
 		"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "view", "format", "limit", "cursor",
 	}
-	sessions := []string{"device_id", "user_id", "label", "tool", "limit", "cursor"}
+	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
 	table := []route{
 		{http.MethodGet, "/api/tools", tools, h.listTools},
 		{http.MethodPost, pathCall, nil, h.callTool},
 		{http.MethodGet, "/api/sessions", sessions, h.listSessions},
 		{http.MethodGet, "/api/sessions/:id", nil, h.getSession},
-		{http.MethodDelete, "/api/sessions/:id", nil, h.kickSession},
+		{http.MethodPut, "/api/sessions/:id", nil, h.renameSession},
+		{http.MethodDelete, "/api/sessions/:id", nil, h.deleteSession},
+		{http.MethodGet, "/api/sessions/running", nil, h.runningSessions},
+		{http.MethodGet, "/api/sessions/:id/state", nil, h.sessionState},
+		{http.MethodPost, "/api/sessions/:id/abort", nil, h.abortSession},
 		{http.MethodPost, pathSessionCall, nil, h.callTool},
 		{http.MethodGet, pathMessages, []string{"limit"}, h.getMessages},
 		{http.MethodPost, pathMessages, nil, h.postMessage},
@@ -56,6 +61,7 @@ func (h *handler) routes() []route {
 		{http.MethodGet, "/v1/models", nil, h.listModels},
 		{http.MethodGet, "/v1/models/*model", nil, h.getModel},
 		{http.MethodGet, pathHealth, nil, h.health},
+		{http.MethodGet, pathHealthClawSeed, nil, h.health},
 		{http.MethodGet, pathReady, nil, h.ready},
 		{http.MethodGet, "/openapi.json", nil, h.openAPI},
 	}

@@ -2,12 +2,12 @@ package api
 
 import (
 	"context"
-	"errors"
-	"net/http"
+	"fmt"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,7 +19,7 @@ const (
 	timeFormat = "2006-01-02T15:04:05.000Z"
 )
 
-// sessionRow is a session in a list, with the names of its tools.
+// sessionRow is a session in a list, with the names of its tools: one that is connected, or one that has a conversation.
 type sessionRow struct {
 	SessionID    string            `json:"session_id"`
 	Name         string            `json:"name,omitempty"`
@@ -29,23 +29,47 @@ type sessionRow struct {
 	Platform     string            `json:"platform,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	Capabilities []string          `json:"capabilities,omitempty"`
-	ConnectedAt  string            `json:"connected_at"`
-	Pod          string            `json:"pod"`
-	Generation   int64             `json:"generation"`
+	ConnectedAt  string            `json:"connected_at,omitempty"`
+	Pod          string            `json:"pod,omitempty"`
+	Generation   int64             `json:"generation,omitempty"`
 	Connected    bool              `json:"connected"`
+	CreatedAt    string            `json:"created_at"`
+	LastActivity string            `json:"last_activity"`
+	MessageCount int               `json:"message_count"`
 	Tools        any               `json:"tools"` // []string in a list, []toolInfo alone
 }
 
 func sessionRowOf(s registry.Session) sessionRow {
+	connectedAt := s.ConnectedAt.UTC().Format(timeFormat)
 	return sessionRow{
 		SessionID: s.Key.Session, Name: s.Name, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
 		Platform: s.Platform, Labels: s.Labels, Capabilities: s.Capabilities,
-		ConnectedAt: s.ConnectedAt.UTC().Format(timeFormat), Pod: s.Pod, Generation: s.Generation, Connected: true,
+		ConnectedAt: connectedAt, Pod: s.Pod, Generation: s.Generation, Connected: true,
+		CreatedAt: connectedAt, LastActivity: connectedAt, // until there is a conversation
+	}
+}
+
+// offlineRowOf is the row of a session of which only the conversation is left.
+func offlineRowOf(c registry.ConversationInfo) sessionRow {
+	row := sessionRow{SessionID: c.Key.Session, DeviceID: c.Owner.DeviceID, UserID: c.Owner.UserID, Tools: []string{}}
+	row.describe(c)
+	return row
+}
+
+// describe adds what is known of the session's conversation. The name a person gave goes before the one in the device's URL,
+// and that before a title that was made up.
+func (r *sessionRow) describe(c registry.ConversationInfo) {
+	if c.Named || r.Name == "" {
+		r.Name = c.Title
+	}
+	r.MessageCount = c.Messages
+	if !c.Created.IsZero() {
+		r.CreatedAt, r.LastActivity = c.Created.Format(timeFormat), c.Active.Format(timeFormat)
 	}
 }
 
 func (h *handler) listSessions(c *gin.Context, q params) {
-	h.respondListed(c, q, func(ctx context.Context) (any, error) { return h.sessionPage(ctx, caller(c).Tenant, q) })
+	h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) { return h.sessionPage(ctx, caller(c), q) })
 }
 
 // sessionPage is an answer of the list of sessions.
@@ -54,28 +78,121 @@ type sessionPage struct {
 	NextCursor string       `json:"next_cursor,omitempty"`
 }
 
-func (h *handler) sessionPage(ctx context.Context, tenant string, q params) (sessionPage, error) {
-	query, from, err := sessionQuery(tenant, q)
+// sessionsVersion is of all that rows of sessions show.
+func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, error) {
+	version, err := h.Directory.Version(ctx, tenant)
 	if err != nil {
-		return sessionPage{}, err
+		return "", err
 	}
-	query.After = from.sessionsAfter()
+	conversations, err := h.Conversations.ConversationsVersion(ctx, tenant)
+	return fmt.Sprintf("%q %q", version, conversations), err
+}
+
+// sessionPage lists the sessions that are connected, in the order of connecting, and then those of which a conversation is
+// kept, the last used first.
+func (h *handler) sessionPage(ctx context.Context, who guard.Identity, q params) (sessionPage, error) {
 	answer := sessionPage{Sessions: []sessionRow{}}
-	next, err := h.walk(ctx, query, func(e registry.Entry) {
-		row, names := sessionRowOf(e.Session), make([]string, len(e.Tools))
-		for i, t := range e.Tools {
-			names[i] = t.Name
-		}
-		row.Tools = names
-		answer.Sessions = append(answer.Sessions, row)
-	})
+	query, from, err := sessionQuery(who.Tenant, q)
 	if err != nil {
 		return sessionPage{}, err
 	}
-	if next != nil {
-		answer.NextCursor = cursor{Kind: cursorSessions, Generation: next.Generation, Session: next.Session}.String()
+	which, err := q.oneOf("connected", "true", "false")
+	if err != nil {
+		return sessionPage{}, err
 	}
-	return answer, nil
+	limit := query.Limit
+	if !from.Offline && which != "false" {
+		query.After = from.sessionsAfter()
+		next, err := h.walk(ctx, query, func(e registry.Entry) {
+			row, names := sessionRowOf(e.Session), make([]string, len(e.Tools))
+			for i, t := range e.Tools {
+				names[i] = t.Name
+			}
+			row.Tools = names
+			answer.Sessions = append(answer.Sessions, row)
+		})
+		if err == nil {
+			err = h.describeRows(ctx, who, answer.Sessions)
+		}
+		if err != nil {
+			return sessionPage{}, err
+		}
+		if next != nil {
+			answer.NextCursor = cursor{Kind: cursorSessions, Generation: next.Generation, Session: next.Session}.String()
+			return answer, nil
+		}
+		from = cursor{Kind: cursorSessions}
+	}
+	if which == "true" || query.Tool != "" || len(query.Labels) > 0 { // a device that has gone has neither
+		return answer, nil
+	}
+	from.Offline = true
+	return answer, h.addOffline(ctx, who, query.Target, from, limit, &answer)
+}
+
+// describeRows adds to rows of connected sessions what is known of their conversations.
+func (h *handler) describeRows(ctx context.Context, who guard.Identity, rows []sessionRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	version, err := h.Conversations.ConversationsVersion(ctx, who.Tenant)
+	if err != nil || version == "" {
+		return err
+	}
+	keys := make([]registry.Key, len(rows))
+	for i, row := range rows {
+		keys[i] = registry.Key{Tenant: who.Tenant, Session: row.SessionID}
+	}
+	infos, err := h.Conversations.DescribeConversations(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	for i, info := range infos {
+		if !info.Owner.Foreign(who.User) {
+			rows[i].describe(info)
+		}
+	}
+	return nil
+}
+
+// addOffline fills a page with sessions of which only the conversation is left. When the page is full, it looks whether there
+// is one more.
+func (h *handler) addOffline(
+	ctx context.Context, who guard.Identity, target registry.Target, from cursor, limit int, page *sessionPage,
+) error {
+	q := registry.ConversationQuery{
+		Tenant: who.Tenant, Offline: true, After: registry.ConversationCursor{Active: from.Generation, Session: from.Session},
+	}
+	for range maxPages {
+		q.Limit = max(1, min(limit-len(page.Sessions), maxSessionPage))
+		infos, next, err := h.Conversations.ListConversations(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if info.Owner.Foreign(who.User) || target.DeviceID != "" && target.DeviceID != info.Owner.DeviceID ||
+				target.UserID != "" && target.UserID != info.Owner.UserID {
+				continue
+			}
+			if len(page.Sessions) == limit {
+				page.NextCursor = offlineCursor(q.After)
+				return nil
+			}
+			page.Sessions = append(page.Sessions, offlineRowOf(info))
+		}
+		if next == nil {
+			return nil
+		}
+		if q.After = *next; len(page.Sessions) == limit && len(infos) > 0 {
+			break
+		}
+	}
+	page.NextCursor = offlineCursor(q.After)
+	return nil
+}
+
+func offlineCursor(at registry.ConversationCursor) string {
+	return cursor{Kind: cursorSessions, Generation: at.Active, Session: at.Session, Offline: true}.String()
 }
 
 func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
@@ -95,37 +212,33 @@ func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
 	return query, from, err
 }
 
+// getSession shows a session that is connected, else what its conversation says of it.
 func (h *handler) getSession(c *gin.Context, q params) {
-	h.respondListed(c, q, func(ctx context.Context) (any, error) {
-		e, err := h.session(ctx, c)
-		if err != nil {
+	h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
+		who := caller(c)
+		e, sessionErr := h.session(ctx, c)
+		if sessionErr != nil && !isAbsent(sessionErr) {
+			return nil, sessionErr
+		}
+		info, err := h.describe(ctx, sessionKey(c))
+		switch {
+		case err != nil:
 			return nil, err
+		case sessionErr != nil && (info.Messages == 0 || info.Owner.Foreign(who.User)):
+			return nil, sessionErr
+		case sessionErr != nil:
+			return offlineRowOf(info), nil
 		}
 		row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
 		for i, t := range e.Tools {
-			tools[i] = h.toolInfoOf(caller(c), t)
+			tools[i] = h.toolInfoOf(who, t)
 		}
 		row.Tools = tools
+		if !info.Owner.Foreign(who.User) {
+			row.describe(info)
+		}
 		return row, nil
 	})
-}
-
-// kickSession ends a session's connection. The device is told not to come back, and may still do so.
-func (h *handler) kickSession(c *gin.Context, _ params) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	e, err := h.session(ctx, c)
-	if err == nil {
-		err = h.Kicker.Kick(ctx, e.Session)
-	}
-	switch {
-	case errors.Is(err, registry.CodeNotConnected):
-		h.fail(c, registry.Errorf(registry.CodeNotConnected, "The session is not connected, so there is nothing to end."))
-	case err != nil:
-		h.fail(c, err)
-	default:
-		c.Status(http.StatusNoContent)
-	}
 }
 
 // session reads the session the path names, if the caller may see it.

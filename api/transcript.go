@@ -84,6 +84,11 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 	case sessionErr != nil && !isAbsent(sessionErr): // nobody knows whose it is
 		return chat.Transcript{}, sessionErr
 	}
+	if info, err := h.describe(ctx, key); err != nil {
+		return chat.Transcript{}, err
+	} else if info.Owner.Foreign(caller(c).User) {
+		return chat.Transcript{}, unknownSession()
+	}
 	transcript, err := talker.Transcript(ctx, key)
 	if err != nil || len(transcript.Messages) > 0 || transcript.Busy {
 		return transcript, err

@@ -177,7 +177,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	return api.NewHandler(api.Config{
 		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
 		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
-		Agent: talk, Builtins: toolbox, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
+		Agent: talk, Conversations: store, Turns: g.pod.Turns, Builtins: toolbox, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		Draining: g.draining.Load, Device: g.devices, Version: version(), Log: g.log,
 	})
 }
@@ -212,6 +212,7 @@ func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy
 	if err != nil {
 		return nil, err
 	}
+	g.pod.Turns.Serve(g.talk.Abort)
 	return g.talk, nil
 }
 
