@@ -103,7 +103,10 @@ func (c *contract) resolve(node object) object {
 }
 
 func (c *contract) find(path string) (documentedPath, bool) {
-	i := slices.IndexFunc(c.paths, func(p documentedPath) bool { return p.pattern.MatchString(path) })
+	i := slices.IndexFunc(c.paths, func(p documentedPath) bool { return p.template == path })
+	if i < 0 {
+		i = slices.IndexFunc(c.paths, func(p documentedPath) bool { return p.pattern.MatchString(path) })
+	}
 	if i < 0 {
 		return documentedPath{}, false
 	}

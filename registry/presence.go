@@ -47,6 +47,7 @@ const (
 type Presence struct {
 	pod         string
 	store       SessionStore
+	owners      owners
 	bus         Bus
 	maxInFlight int
 	calls       *callBudget
@@ -70,7 +71,7 @@ type Presence struct {
 
 func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
 	return &Presence{
-		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.calls, rec: rec, tasks: t,
+		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.calls, rec: rec, tasks: t,
 		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), callLog: cfg.CallLog, log: cfg.Log, local: make(map[Key]*Local),
 		answered: newSeenCalls(),
 	}
@@ -94,6 +95,9 @@ func (p *Presence) Replace(ctx context.Context, s Session, c Conn, holder Sessio
 
 func (p *Presence) open(ctx context.Context, s Session, c Conn, gone bool) (l *Local, resumed bool, err error) {
 	if err := s.Validate(); err != nil {
+		return nil, false, err
+	}
+	if err := p.CheckOwner(ctx, s); err != nil {
 		return nil, false, err
 	}
 	s.Pod = p.pod

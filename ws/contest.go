@@ -65,6 +65,11 @@ func (c *conn) failOpen(s registry.Session, err error) {
 		c.end(CloseOwnerMismatch)
 		return
 	}
+	if errors.Is(err, registry.CodeSessionNotFound) {
+		_ = c.send(errorFrame(codeSessionOwnerMismatch, registry.AsError(err).Message))
+		c.end(CloseOwnerMismatch)
+		return
+	}
 	c.log().Warn("session not opened", "session", s.Key.Session, "error", err)
 	if errors.Is(err, registry.CodeStoreUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		c.end(CloseUnavailable)

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -78,7 +79,12 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := o.session.ValidateAttributes(); err != nil {
 		return opening{}, err
 	}
-	return o, s.mayOpen(r, o.source)
+	if err := s.mayOpen(r, o.source); err != nil || o.fresh {
+		return o, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	return o, s.cfg.Pod.Presence.CheckOwner(ctx, o.session)
 }
 
 // plainResults reads the format in which people at the device read results of tools.
