@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -118,17 +119,20 @@ func (s *Store) undoCall(ctx context.Context, r registry.Record) {
 func (s *Store) MoveCall(
 	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
 ) (registry.Moved, error) {
-	session := ""
+	session, proofs := "", ""
 	if (e == registry.EventSucceed || e == registry.EventFail) && !change.Here {
 		if session = change.Session.Session; session == "" || change.Session.Tenant != tenant {
 			return registry.Moved{}, registry.ErrNoCall
+		}
+		if change.Proofs != nil {
+			proofs = " " + strings.Join(change.Proofs, " ") + " "
 		}
 	}
 	table, fields, err := moves(e, change)
 	if err != nil {
 		return registry.Moved{}, registry.AsError(err)
 	}
-	args := append([]any{s.retention, session, len(table)}, table...)
+	args := append([]any{s.retention, session, proofs, len(table)}, table...)
 	b := s.conn.batch()
 	c := b.eval(scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
 	if err := b.run(ctx); err != nil {

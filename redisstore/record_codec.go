@@ -23,6 +23,7 @@ const (
 	fieldSession    = "session"
 	fieldDevice     = "device"
 	fieldOwner      = "owner"
+	fieldProof      = "proof"
 	fieldResult     = "result" // JSON
 	fieldError      = "error"  // JSON
 	fieldRest       = "rec"    // JSON
@@ -32,14 +33,14 @@ const (
 // constantJSON encodes what does not change in the course of a call.
 func constantJSON(r registry.Record) (string, error) {
 	r.State, r.Dispatched, r.Late, r.Timeline, r.Deadline = "", "", false, nil, time.Time{}
-	r.SessionID, r.DeviceID, r.Owner, r.Result, r.Err = "", "", "", nil, nil
+	r.SessionID, r.DeviceID, r.Owner, r.Proof, r.Result, r.Err = "", "", "", "", nil, nil
 	text, err := encodeJSON(r)
 	return string(text), err
 }
 
 // identityFields are those that say where a call went.
 func identityFields(r registry.Record) []any {
-	return []any{fieldSession, r.SessionID, fieldDevice, r.DeviceID, fieldOwner, r.Owner}
+	return []any{fieldSession, r.SessionID, fieldDevice, r.DeviceID, fieldOwner, r.Owner, fieldProof, r.Proof}
 }
 
 // outcomeFields are those that say how it ended.
@@ -119,7 +120,7 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 		return r, fmt.Errorf("call hash: %w", err)
 	}
 	r.State, r.Late, r.Dispatched = registry.State(h[fieldState]), h[fieldLate] != "", registry.Dispatched(h[fieldDispatched])
-	r.SessionID, r.DeviceID, r.Owner = h[fieldSession], h[fieldDevice], h[fieldOwner]
+	r.SessionID, r.DeviceID, r.Owner, r.Proof = h[fieldSession], h[fieldDevice], h[fieldOwner], h[fieldProof]
 	r.Deadline = fromMillis(h[fieldDeadline])
 	var err error
 	if r.Timeline, err = parseTimeline(h[fieldTimeline]); err != nil {

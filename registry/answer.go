@@ -92,7 +92,7 @@ func (p *Presence) settleLate(ctx context.Context, l *Local, callID string, r Re
 		acknowledge(said == answerKnown)
 		return
 	}
-	p.keepLate(ctx, l.key, callID, r, func(_ context.Context, moved Moved, err error) {
+	p.keepLate(ctx, l.key, l.proofs(), callID, r, func(_ context.Context, moved Moved, err error) {
 		if err != nil && !IsCallNotFound(err) {
 			p.log.Warn("late answer not stored", "call", callID, "error", err)
 		}
@@ -101,10 +101,13 @@ func (p *Presence) settleLate(ctx context.Context, l *Local, callID string, r Re
 }
 
 // keepLate puts an answer that nobody waits for into the record of its call, and calls then, at once or soon, with what the
-// store said. A record that is not there yet may be on its way: it is looked for a second time.
-func (p *Presence) keepLate(ctx context.Context, key Key, callID string, r Result, then func(context.Context, Moved, error)) {
+// store said. A record that is not there yet may be on its way: it is looked for a second time. proofs are those of the device,
+// nil if another pod has looked at them.
+func (p *Presence) keepLate(
+	ctx context.Context, key Key, proofs []string, callID string, r Result, then func(context.Context, Moved, error),
+) {
 	look := func(ctx context.Context) (Moved, error) {
-		moved, err := p.calls.MoveCall(ctx, key.Tenant, callID, eventOf(r, nil), Change{Session: key, Result: &r})
+		moved, err := p.calls.MoveCall(ctx, key.Tenant, callID, eventOf(r, nil), Change{Session: key, Proofs: proofs, Result: &r})
 		if err == nil && moved.Applied {
 			p.afterMove(moved)
 		}

@@ -21,7 +21,7 @@ type CallStore interface {
 
 	// MoveCall applies an event, atomically and by the state machine of State. applied is false when the event means
 	// nothing in the call's present state, which the returned record tells. With an answer (EventSucceed, EventFail)
-	// c.Session must be the call's session, unless c.Here is set, or the call is not found. When the event is final,
+	// c.Session must be the call's session and the call's proof one of c.Proofs, unless c.Here is set, or the call is not found. When the event is final,
 	// watchers are the pods that asked to be woken. CodeCallNotFound if there is no such record.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
@@ -107,6 +107,7 @@ type TurnNote struct {
 
 // Summary returns what activity tells of a call: all but what the tool returned, and no more of an error than people read.
 func (r Record) Summary() Record {
+	r.Proof = ""
 	if r.Result != nil {
 		r.Result = &Result{Success: r.Result.Success, Error: cutText(r.Result.Error, maxToldError)}
 	}

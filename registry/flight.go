@@ -142,7 +142,7 @@ func (l *Local) unclaimCall(ctx context.Context, callID string) {
 func (l *Local) claimCall(ctx context.Context, c DeviceCall) error {
 	ctx, cancel := context.WithTimeout(ctx, min(taskTimeout, c.Timeout))
 	defer cancel()
-	moved, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, c.ID, EventDeliver, Change{Owner: l.presence.pod})
+	moved, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, c.ID, EventDeliver, Change{Owner: l.presence.pod, Proof: l.owner()})
 	switch {
 	case IsCallNotFound(err): // the store was emptied since the record was written
 		return StoreUnavailable("claim call", err).With(DispatchedNo)

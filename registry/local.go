@@ -72,6 +72,13 @@ func (l *Local) proofs() []string {
 	return l.session.Proofs
 }
 
+// owner is the proof that calls given to the device now belong to.
+func (l *Local) owner() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session.owner()
+}
+
 func (l *Local) entry() Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()

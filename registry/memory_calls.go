@@ -127,6 +127,9 @@ func (m *Memory) MoveCall(_ context.Context, tenant, callID string, e Event, cha
 		if change.Session.Session == "" || change.Session != (Key{tenant, stored.record.SessionID}) {
 			return Moved{}, ErrNoCall
 		}
+		if change.Proofs != nil && !ownedBy(stored.record.Proof, change.Proofs) {
+			return Moved{}, ErrNoCall
+		}
 	}
 	if !stored.record.Apply(e, change, now.UTC().Truncate(time.Microsecond)) {
 		return Moved{Record: stored.record.clone()}, nil
@@ -262,6 +265,9 @@ func (r Record) clone() Record {
 func (r *Record) fillIn(r2 Record) {
 	if r.Owner == "" {
 		r.Owner = r2.Owner
+	}
+	if r.Proof == "" {
+		r.Proof = r2.Proof
 	}
 	if r.SessionID == "" {
 		r.SessionID = r2.SessionID

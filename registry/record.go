@@ -37,6 +37,7 @@ type Record struct {
 	Mode       string     `json:"mode"`              // sync or async
 	Pod        string     `json:"pod"`               // the pod that was asked
 	Owner      string     `json:"owner,omitempty"`   // the pod that delivered it
+	Proof      string     `json:"proof,omitempty"`   // of the connection it was given to; see Session.Proofs
 	State      State      `json:"state"`
 	Dispatched Dispatched `json:"dispatched"`
 	Late       bool       `json:"late,omitempty"` // the answer came after the caller had been told something else
@@ -118,6 +119,9 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	if c.Session.Session != "" {
 		r.SessionID = c.Session.Session
 	}
+	if c.Proof != "" {
+		r.Proof = c.Proof
+	}
 	if c.DeviceID != "" {
 		r.DeviceID = c.DeviceID
 	}
@@ -136,7 +140,10 @@ type Change struct {
 	DeviceID string  // with EventRoute
 	Result   *Result // with EventSucceed and EventFail
 	Err      *Error  // with the failures
-	Here     bool    // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
+	Proof    string  // with EventDeliver: of the connection it is given to
+	// Proofs are those of the device an answer comes from. The call's proof must be among them; nil if that was looked at before.
+	Proofs []string
+	Here   bool // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
 }
 
 // NeverRan reports whether the call has ended and certainly did not reach a device.

@@ -117,13 +117,16 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c *Call, deadline time
 		return Result{}, err
 	}
 	defer f.abandon()
-	c.Record.note(EventDeliver, Change{Owner: r.pod}, time.Now())
+	c.Record.note(EventDeliver, Change{Owner: r.pod, Proof: l.owner()}, time.Now())
 	wait := r.awaiting(c, w, deadline)
 	wait.dispatched = DispatchedYes
 	return wait.run(ctx, f.giveUp)
 }
 
 func (r *Router) callRemote(ctx context.Context, owner *Session, c *Call, deadline time.Time) (Result, error) {
+	if c.Record != nil && !c.Durable { // whose pod writes its own
+		c.Record.Proof = owner.owner()
+	}
 	w := r.waiters.add(c, owner.Pod) // before sending, or a fast answer would find nobody
 	defer r.waiters.remove(w)
 	left := deadline.Sub(w.since)
@@ -255,7 +258,7 @@ func (r *Router) keepUnheard(reply Reply) {
 	}
 	key := Key{Tenant: reply.Tenant, Session: reply.Session}
 	r.tasks.run(func(ctx context.Context) {
-		r.presence.keepLate(ctx, key, reply.CallID, *reply.Result, func(context.Context, Moved, error) {})
+		r.presence.keepLate(ctx, key, nil, reply.CallID, *reply.Result, func(context.Context, Moved, error) {})
 	})
 }
 

@@ -353,3 +353,31 @@ func TestConnectNamesTheSession(t *testing.T) {
 	evil.closedWith(ws.CloseOwnerMismatch)
 	holder.answers(g, "taken")
 }
+
+// TestForgedAnswerIsNotRecorded: the record of a call is as safe from another device as its caller is.
+func TestForgedAnswerIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	oneAndTwoPods(t, func(t *testing.T, a, b *gateway) {
+		old, token := a.held("mine", `{"type":"connect","device_id":"d1","capabilities":["resume","resume_token"]}`)
+		id, done := a.callDurable("mine", "own")
+		old.await("tool_call_request")
+		must(t, old.conn.NetConn().Close())
+		a.waitReleased()
+		other, _ := b.held("mine", `{"type":"connect","device_id":"d2","capabilities":["resume"]}`)
+		other.send(`{"type":"tool_result","id":"` + id + `","output":"forged"}`)
+		other.await("result_acknowledged")
+		if r, err := a.store.ReadCall(t.Context(), registry.DefaultTenant, id); err != nil || r.State.Final() {
+			t.Fatalf("record: %+v, %v", r, err)
+		}
+		back, _ := b.held("mine", `{"type":"connect","device_id":"d1","capabilities":["resume","resume_token"],"resume_token":"`+token+`"}`)
+		other.closedWith(ws.CloseReplaced)
+		back.send(`{"type":"tool_result","id":"` + id + `","output":"true"}`)
+		back.await("result_acknowledged")
+		if o := await(t, done); a == b && (o.err != nil || o.result.Output != "true") { // else only the record has it: it moved twice
+			t.Errorf("call: %+v", o)
+		}
+		if r, err := a.store.ReadCall(t.Context(), registry.DefaultTenant, id); err != nil || r.Result == nil || r.Result.Output != "true" {
+			t.Errorf("record: %+v, %v", r, err)
+		}
+	})
+}

@@ -1,15 +1,20 @@
 -- Applies an event to a record.
 --
 -- KEYS 1 record (hash), 2 events (stream)
--- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 how many of the following belong to the
---      table of moves, 4... that table, then field and value pairs to set with the move
+-- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 the proofs of who answers, each between spaces (empty:
+--      not to be looked at), 4 how many of the following belong to the table of moves, 5... that table, then field and value
+--      pairs to set with the move
 -- Returns {1 if the record moved else 0, the record with its watchers as a flat list}; {} when there is none.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or (ARGV[2] ~= '' and get('session') ~= ARGV[2]) then
   return {}
 end
-local rows = 3 + tonumber(ARGV[3])
-local moved, final = move(get('state'), 4, rows)
+local proof = get('proof')
+if ARGV[3] ~= '' and proof ~= '' and not string.find(ARGV[3], ' ' .. proof .. ' ', 1, true) then
+  return {}
+end
+local rows = 4 + tonumber(ARGV[4])
+local moved, final = move(get('state'), 5, rows)
 if not moved then
   return {0, redis.call('HGETALL', KEYS[1])}
 end

@@ -1,6 +1,8 @@
 package registrytest
 
 import (
+	"fmt"
+
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,6 +21,35 @@ var takeoverTests = []subtest{
 			l.Close(f.ctx)
 			if got := names(f.list(registry.Query{})); got != "" {
 				f.Errorf("%s left: %s", id, got)
+			}
+		}
+	}},
+	{name: "an answer counts from who was asked", run: func(f *fixture) {
+		for i, tc := range []struct {
+			asked  string
+			proofs []string
+			counts bool
+		}{
+			{"p1", []string{"p1"}, true}, {"p1", []string{"p2", "p1"}, true}, {"p1", []string{"p2"}, false}, {"p1", []string{}, false},
+			{"p1", []string{"p11", "xp1"}, false}, {"p1", nil, true}, {"", []string{"p2"}, true}, {"", nil, true},
+		} {
+			answer := registry.Change{Session: f.key("s1"), Result: &registry.Result{Output: "x", Success: true}, Proofs: tc.proofs}
+			durable := f.create(f.record(fmt.Sprintf("durable-%d", i)))
+			f.move(durable.CallID, registry.EventDeliver, registry.Change{Owner: "a", Proof: tc.asked})
+			kept := f.record(fmt.Sprintf("kept-%d", i))
+			kept.State, kept.Dispatched, kept.Proof = registry.StateTimedOut, registry.DispatchedYes, tc.asked
+			f.keep(kept)
+			for _, id := range []string{durable.CallID, kept.CallID} {
+				if got := f.read(id).Proof; got != tc.asked {
+					f.Errorf("%s: proof %q, want %q", id, got, tc.asked)
+				}
+				moved, err := f.store.MoveCall(f.ctx, f.tenant, id, registry.EventSucceed, answer)
+				if counted := err == nil && moved.Applied; counted != tc.counts {
+					f.Errorf("%s asked of %q, answered with %q: %v, %v", id, tc.asked, tc.proofs, moved.Applied, err)
+				}
+				if !tc.counts && !registry.IsCallNotFound(err) {
+					f.Errorf("%s: %v", id, err)
+				}
 			}
 		}
 	}},
