@@ -230,7 +230,7 @@ func TestDeadHolderLoses(t *testing.T) {
 		id := dead.expect("tool_call_request")["id"].(string) // and reads nothing from here on
 		other, _ := b.held("mine", `{"type":"connect","device_id":"d2","capabilities":["resume"]}`)
 		other.send(`{"type":"tool_result","id":"` + id + `","output":"forged"}`)
-		if ack := other.await("result_acknowledged"); a == b && ack["ignored"] != true {
+		if ack := other.await("result_acknowledged"); ack["ignored"] != true {
 			t.Error("the answer of another device counts")
 		}
 		if o := await(t, done); !errors.Is(o.err, registry.CodeConnectionLost) && !errors.Is(o.err, registry.CodeTimeout) {
@@ -270,7 +270,7 @@ func TestWhoCannotProveIt(t *testing.T) {
 				}
 				next, _ := b.held("mine", connect(tc.next))
 				next.send(`{"type":"tool_result","id":"` + id + `","output":"answer"}`)
-				if ack := next.await("result_acknowledged"); (a == b || tc.counts) && (ack["ignored"] != true) != tc.counts {
+				if ack := next.await("result_acknowledged"); (ack["ignored"] != true) != tc.counts {
 					t.Errorf("acknowledged with %v", ack)
 				}
 				if o := await(t, done); (o.err == nil) != tc.counts {
@@ -373,7 +373,7 @@ func TestForgedAnswerIsNotRecorded(t *testing.T) {
 		other.closedWith(ws.CloseReplaced)
 		back.send(`{"type":"tool_result","id":"` + id + `","output":"true"}`)
 		back.await("result_acknowledged")
-		if o := await(t, done); a == b && (o.err != nil || o.result.Output != "true") { // else only the record has it: it moved twice
+		if o := await(t, done); o.err != nil || o.result.Output != "true" {
 			t.Errorf("call: %+v", o)
 		}
 		if r, err := a.store.ReadCall(t.Context(), registry.DefaultTenant, id); err != nil || r.Result == nil || r.Result.Output != "true" {
