@@ -5,6 +5,7 @@ import (
 
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // Defaults of AdmissionLimits.
@@ -26,7 +27,8 @@ type AdmissionLimits struct {
 // Offered is what a session offers beside the tool that is being judged.
 type Offered struct {
 	Tools int
-	Bytes int // the sum of registry.ToolSpec.Size
+	Bytes int        // the sum of registry.ToolSpec.Size
+	Names *Namesakes // of them; nil: none
 
 	Compiled int // the sum of Admission.CompiledSize
 }
@@ -37,11 +39,12 @@ type Admission struct {
 	schemas *Schemas
 	limits  AdmissionLimits
 	taken   map[string]bool // names of the gateway's own tools
+	alike   Namesakes       // of those
 	shared  *sharedSpecs
 }
 
-// NewAdmission returns an Admission. No device may register a reserved name: those of the built-in tools that are enabled
-// (Toolbox.Names).
+// NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are enabled
+// (Toolbox.Names), nor one that looks like it.
 func NewAdmission(policy *Policy, schemas *Schemas, limits AdmissionLimits, reserved ...string) *Admission {
 	if limits.MaxTools <= 0 {
 		limits.MaxTools = DefaultMaxTools
@@ -50,10 +53,12 @@ func NewAdmission(policy *Policy, schemas *Schemas, limits AdmissionLimits, rese
 		limits.MaxToolBytes = DefaultMaxToolBytes
 	}
 	taken := make(map[string]bool, len(reserved))
+	a := &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, shared: newSharedSpecs()}
 	for _, name := range reserved {
 		taken[name] = true
+		a.alike.add(name, legible.AnySkeletons(name))
 	}
-	return &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, shared: newSharedSpecs()}
+	return a
 }
 
 // MaxToolBytes returns how many bytes of definitions a session may offer.
@@ -72,6 +77,14 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	if a.taken[spec.Name] {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"the name %q belongs to a built-in tool of this gateway; register the tool under another one", spec.Name)
+	}
+	if own := a.alike.Of(spec.Name); own != "" {
+		return spec, registry.Errorf(registry.CodePolicyDenied,
+			"the name looks like %q, which belongs to a built-in tool of this gateway; register the tool under another one", own)
+	}
+	if own := other.Names.Of(spec.Name); own != "" {
+		return spec, registry.Errorf(registry.CodeInvalidRequest,
+			"the name looks like %q, which this session offers already; register the tool under another one", own)
 	}
 	if !a.policy.MayRegister(spec.Name) {
 		return spec, registry.Errorf(registry.CodePolicyDenied, "this gateway does not allow devices to register this name")

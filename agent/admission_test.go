@@ -24,7 +24,7 @@ func TestAdmission(t *testing.T) {
 		offered int
 		code    registry.Code
 	}{
-		"bad name":   {registry.ToolSpec{Name: "1t"}, 0, registry.CodeInvalidRequest},
+		"bad name":   {registry.ToolSpec{Name: "1 t"}, 0, registry.CodeInvalidRequest},
 		"no name":    {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
 		"denied":     {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
 		"too many":   {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},

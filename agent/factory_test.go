@@ -26,7 +26,7 @@ func TestToolboxRefuses(t *testing.T) {
 	}{
 		"a name twice":        {[]agent.Registration{good, registration(says("b", ""))}, `"b" is registered twice`},
 		"a name twice in one": {[]agent.Registration{{Names: []string{"x", "x"}, Make: good.Make}}, `"x" is registered twice`},
-		"a bad name":          {[]agent.Registration{{Names: []string{"1x"}, Make: good.Make}}, `"1x"`},
+		"a bad name":          {[]agent.Registration{{Names: []string{"1 x"}, Make: good.Make}}, `"1 x"`},
 		"no name":             {[]agent.Registration{{Make: good.Make}}, "needs names"},
 		"no factory":          {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
 	} {

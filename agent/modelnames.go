@@ -5,18 +5,27 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // maxModelName is how long a tool's name may be for OpenAI and Anthropic, in characters.
 const maxModelName = 64
 
-// ModelNames gives every name one that models accept: letters, digits, _ and -. Dots become underscores; where that
-// name is taken, a part of a hash of the original tells the two apart. No two names come out equal. The names must be
-// distinct and valid (registry.ValidToolName).
+// foreignName begins the name of a tool that has nothing of ASCII.
+const foreignName = "tool"
+
+// ModelNames gives every name one that models accept: letters, digits, _ and -. Dots become underscores; of other letters
+// only the ASCII ones in them are left, and a part of a hash of the original stands for the rest, so that such a name is
+// always the same. Where a name is taken, a hash tells the two apart as well. No two names come out equal. The names must be distinct and
+// valid (registry.ValidToolName).
 func ModelNames(names []string) map[string]string {
 	shown, taken := make(map[string]string, len(names)), make(map[string]bool, len(names))
 	for _, name := range names {
-		if !strings.Contains(name, ".") {
+		if plainName(name) == name {
 			shown[name], taken[name] = name, true
 		}
 	}
@@ -34,11 +43,30 @@ func ModelNames(names []string) map[string]string {
 	return shown
 }
 
-func plainName(name string) string { return strings.ReplaceAll(name, ".", "_") }
+// plainName returns a name that models accept. It is the name itself if they accept that.
+func plainName(name string) string {
+	if legible.IsASCII(name) {
+		return strings.ReplaceAll(name, ".", "_")
+	}
+	var b strings.Builder
+	for _, r := range norm.NFKD.String(name) {
+		switch {
+		case r == '.':
+			b.WriteByte('_')
+		case r < utf8.RuneSelf:
+			b.WriteRune(r)
+		}
+	}
+	plain := strings.Trim(b.String(), "_-")
+	if plain == "" {
+		plain = foreignName
+	}
+	return withHash(plain, "_", name)
+}
 
-// withHash ends a name with a part of the hash of text, and shortens it so that models still accept it.
-func withHash(name, separator, text string) string {
-	sum := sha256.Sum256([]byte(text))
+// withHash ends a name with a part of the hash of another text, and shortens it so that models still accept it.
+func withHash(name, separator, of string) string {
+	sum := sha256.Sum256([]byte(of))
 	suffix := separator + hex.EncodeToString(sum[:4])
 	return name[:min(len(name), maxModelName-len(suffix))] + suffix
 }

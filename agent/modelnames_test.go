@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,5 +31,29 @@ func TestModelNames(t *testing.T) {
 	}
 	if safe := agent.ModelNames(names)["a.b"]; safe == "" || strings.Count(strings.Join(names, " ")+" ", " "+safe+" ") != 0 {
 		t.Errorf("a.b is shown as %q", safe)
+	}
+}
+
+// Every name a device may register has one that models accept, which does not depend on what else there is.
+func TestModelNamesOfForeignLetters(t *testing.T) {
+	accepted := regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	names := []string{
+		"2fa_code", "_hidden", "погода", "погоды", "get_погода", "天气", "größe.messen", "grosse.messen", "नमस्ते", "ა", "__", "a-b",
+		strings.Repeat("я", 64), strings.Repeat("ä", 64), strings.Repeat("x", 64),
+	}
+	shown, taken := agent.ModelNames(names), make(map[string]bool)
+	for _, name := range names {
+		safe := shown[name]
+		if !accepted.MatchString(safe) || taken[safe] {
+			t.Errorf("%s is shown as %q", name, safe)
+		}
+		taken[safe] = true
+		if alone := agent.ModelNames([]string{name})[name]; alone != safe {
+			t.Errorf("%s alone is shown as %q, among others as %q", name, alone, safe)
+		}
+	}
+	if shown["2fa_code"] != "2fa_code" || shown["_hidden"] != "_hidden" || !strings.HasPrefix(shown["größe.messen"], "groe_messen_") ||
+		!strings.HasPrefix(shown["get_погода"], "get_") {
+		t.Errorf("names %v", shown)
 	}
 }

@@ -7,14 +7,16 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // globPattern leaves out character classes: every shell reads [!a] in its own way, and a deny list must not be
 // misread.
-var globPattern = regexp.MustCompile(`^[A-Za-z0-9_.*?-]+$`)
+var globPattern = regexp.MustCompile(`^[\p{L}\p{M}\p{Nd}_.*?-]+$`)
 
 // PolicyRules are globs over tool names: * matches any run of characters, ? exactly one, anything else itself. An empty
 // allow list allows every name; a name that a deny list matches is denied whatever the allow list says.
@@ -48,9 +50,26 @@ func (p *Policy) Digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// MayRegister reports whether a device may register a tool of this name.
+// MayRegister reports whether a device may register a tool of this name. Case matters, but a name that
+// only looks like a denied one, in letters of another script, is denied with it.
 func (p *Policy) MayRegister(name string) bool {
-	return permitted(name, p.rules.RegisterAllow, p.rules.RegisterDeny)
+	if !permitted(name, p.rules.RegisterAllow, p.rules.RegisterDeny) {
+		return false
+	}
+	if legible.IsASCII(name) {
+		return true
+	}
+	for _, g := range p.rules.RegisterDeny {
+		if anyMatch(legible.Skeletons(name), legible.AnySkeletons(g)) {
+			return false
+		}
+	}
+	return true
+}
+
+// anyMatch reports whether one of the names matches one of the globs.
+func anyMatch(names, globs []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return matchAny(name, globs) })
 }
 
 // MayCall reports whether a tool of this name may be called.

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // DefaultTenant is the tenant of everybody when identity says nothing else.
@@ -162,13 +164,14 @@ func validateAttribute(field, value string) error {
 	if !utf8.ValidString(value) {
 		return Errorf(CodeInvalidRequest, "%s: must be valid UTF-8.", field)
 	}
-	for _, r := range value {
-		if !unicode.IsPrint(r) {
-			return Errorf(CodeInvalidRequest, "%s: control and invisible characters are not allowed.", field)
-		}
+	if legible.Line(value) != value || strings.IndexFunc(value, func(r rune) bool { return !isSeen(r) }) >= 0 {
+		return Errorf(CodeInvalidRequest, "%s: control and invisible characters are not allowed.", field)
 	}
 	return nil
 }
+
+// isSeen reports whether a character is printable, or part of how others are written: legible.Line has let it pass.
+func isSeen(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) }
 
 // Target says which of the sessions offering a tool is meant. Empty fields do not restrict.
 type Target struct {

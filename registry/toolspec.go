@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"regexp"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // Limits of a tool definition (protocol.md, "Limits"). The first three are defaults of ToolLimits.
@@ -40,8 +41,6 @@ func (l ToolLimits) orDefaults() ToolLimits {
 	return l
 }
 
-var toolNamePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
-
 // SecurityLevel is how careful a caller must be with a tool.
 type SecurityLevel string
 
@@ -69,20 +68,17 @@ type ToolSpec struct {
 	SecurityLevel SecurityLevel   `json:"security_level,omitempty"`
 }
 
-// ValidToolName reports whether a tool may carry this name at all; policy may still refuse it.
-func ValidToolName(name string) bool { return toolNamePattern.MatchString(name) }
-
 // Normalize is NormalizeWithin the default limits.
 func (t ToolSpec) Normalize() (ToolSpec, error) { return t.NormalizeWithin(ToolLimits{}) }
 
-// NormalizeWithin checks a definition and returns it in its canonical form: description cut to what is kept,
-// parameters compact and never empty. The error's message is the reason told to the device.
+// NormalizeWithin checks a definition and returns it in its canonical form: texts cleaned, the description cut to what is
+// kept, parameters compact and never empty. The error's message is the reason told to the device.
 func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	l = l.orDefaults()
-	if !ValidToolName(t.Name) {
-		return t, Errorf(CodeInvalidRequest, "name must match %s", toolNamePattern)
+	if err := checkToolName(t.Name); err != nil {
+		return t, err
 	}
-	t.Description = cleanDescription(t.Description, l.Description)
+	t.Description = cutAfter(norm.NFC.String(legible.Clean(t.Description)), l.Description)
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
 	}
@@ -99,7 +95,10 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	if err := json.Compact(&compact, t.Parameters); err != nil {
 		return t, Errorf(CodeInvalidRequest, "parameters: not valid JSON")
 	}
-	t.Parameters = compact.Bytes()
+	var err error
+	if t.Parameters, err = cleanSchema(compact.Bytes()); err != nil {
+		return t, err
+	}
 	if t.TimeoutMS < 0 || time.Duration(t.TimeoutMS)*time.Millisecond > MaxToolTimeout {
 		return t, Errorf(CodeInvalidRequest, "timeout_ms: must be between 0 and %d", MaxToolTimeout.Milliseconds())
 	}
@@ -151,24 +150,8 @@ func Depth(text []byte) int {
 	return deepest
 }
 
-// cleanDescription keeps what a person can read: no control characters but line breaks and tabs, no characters
-// that hide or reorder text, at most limit characters. Descriptions end up in a model's context.
-func cleanDescription(s string, limit int) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case r < 0x20 || r == 0x7f || r == utf8.RuneError:
-			return -1
-		case r >= 0x200b && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2060 && r <= 0x2069, r == 0xfeff,
-			r >= 0xe0000 && r <= 0xe007f: // zero-width, bidirectional overrides, invisible tag characters
-			return -1
-		}
-		return r
-	}, s)
-	if utf8.RuneCountInString(s) <= limit {
-		return s
-	}
+// cutAfter returns at most limit characters of s.
+func cutAfter(s string, limit int) string {
 	n := 0
 	for i := range s {
 		if n == limit {

@@ -53,6 +53,7 @@ type registration struct {
 	conn     *conn
 	offered  map[string]size // the tools offered so far, by name
 	sum      size            // of all of them
+	names    agent.Namesakes
 	put      []registry.ToolSpec
 	rejected []rejection
 }
@@ -74,7 +75,7 @@ func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate))
 		return
 	}
-	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
+	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled, Names: &r.names}
 	if old, replaced := r.offered[def.Name]; replaced {
 		others.Tools--
 		others.Bytes -= old.bytes
@@ -96,6 +97,9 @@ func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 // offer counts a tool.
 func (r *registration) offer(ctx context.Context, t registry.ToolSpec) {
 	old, now := r.offered[t.Name], size{t.Size(), r.conn.server.cfg.Admission.CompiledSize(ctx, t)}
+	if _, known := r.offered[t.Name]; !known {
+		r.names.Add(t.Name)
+	}
 	r.sum.bytes += now.bytes - old.bytes
 	r.sum.compiled += now.compiled - old.compiled
 	r.offered[t.Name] = now

@@ -6,21 +6,20 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
-// readable returns what a tool said as model and people read it: valid UTF-8 without terminal escapes and control
-// characters, at most limit bytes.
-func readable(text string, limit int) string { return cut(clean(text), limit) }
+// readable returns what a tool said as model and people read it: clean, and at most limit bytes.
+func readable(said string, limit int) string { return cut(legible.Clean(said), limit) }
 
 // show returns readable text as people see it. A fence is longer than any in the text, so nothing in it ends it.
-func show(text string, format Format) string {
-	text = bidi.ReplaceAllStringFunc(text, func(s string) string { return fmt.Sprintf("<%U>", []rune(s)[0]) })
+func show(said string, format Format) string {
 	if format == FormatPlain {
-		return text
+		return said
 	}
 	longest, run := 2, 0
-	for i := range len(text) {
-		if text[i] == '`' {
+	for i := range len(said) {
+		if said[i] == '`' {
 			run++
 			longest = max(longest, run)
 		} else {
@@ -28,11 +27,8 @@ func show(text string, format Format) string {
 		}
 	}
 	fence := strings.Repeat("`", longest+1)
-	return fence + "\n" + strings.TrimSuffix(text, "\n") + "\n" + fence
+	return fence + "\n" + strings.TrimSuffix(said, "\n") + "\n" + fence
 }
-
-// bidi are the characters that change the order in which others are shown, and so can make one text look like another.
-var bidi = regexp.MustCompile(`[\x{200E}\x{200F}\x{202A}-\x{202E}\x{2066}-\x{2069}]`)
 
 // explain returns what a model reads of a call that failed.
 func explain(e *registry.Error) string {

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 const titleLimit = 60 // characters
@@ -15,7 +16,7 @@ const titleLimit = 60 // characters
 func titleOf(messages []provider.Message) string {
 	for _, m := range messages {
 		if m.Role == provider.RoleUser {
-			for line := range strings.Lines(clean(m.Content)) {
+			for line := range strings.Lines(legible.Clean(m.Content)) {
 				if words := strings.Fields(line); len(words) > 0 {
 					return shorten(words)
 				}

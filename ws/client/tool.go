@@ -44,7 +44,8 @@ func (c Call) Bind(v any) error { return json.Unmarshal(c.Args, v) }
 // cancels the call, and when Run ends. Handlers run concurrently.
 type Handler func(ctx context.Context, call Call) (any, error)
 
-var namePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+// namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks.
+var namePattern = regexp.MustCompile(`^[\p{L}\p{Nd}_][\p{L}\p{M}\p{Nd}_.-]{0,63}$`)
 
 func (t Tool) validate() error {
 	if !namePattern.MatchString(t.Name) {

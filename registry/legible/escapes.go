@@ -1,47 +1,10 @@
-package chat
-
-import (
-	"strings"
-	"unicode/utf8"
-)
+package legible
 
 const (
-	escape = 0x1b
-	bell   = 0x07
+	escape        = 0x1b
+	oneByteEscape = '\u009b' // escape and bracket in one character
+	bell          = 0x07
 )
-
-// clean returns valid UTF-8 whose only control characters are line feeds and tabs. Terminal escapes are removed whole,
-// so that no rest of them remains as text; other line ends become line feeds.
-func clean(s string) string {
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	if strings.IndexFunc(s, isForeign) < 0 {
-		return s
-	}
-	var b strings.Builder
-	b.Grow(len(s))
-	for i := 0; i < len(s); {
-		r, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == escape:
-			i += escapeLen(s[i:])
-			continue
-		case r == '\u009b': // the one-character form of escape and bracket
-			i += size + controlLen(s[i+size:])
-			continue
-		case r == '\r':
-			if !strings.HasPrefix(s[i+size:], "\n") {
-				b.WriteByte('\n')
-			}
-		case !isForeign(r):
-			b.WriteString(s[i : i+size])
-		}
-		i += size
-	}
-	return b.String()
-}
-
-// isForeign reports whether clean does anything about a character.
-func isForeign(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
 
 // escapeLen returns the length of the terminal escape that s begins with; of one that is not complete, of its
 // introducer.

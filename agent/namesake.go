@@ -1,0 +1,33 @@
+package agent
+
+import "github.com/farhand/farhand/registry/legible"
+
+// Namesakes knows what the names in it look like. The zero value is empty.
+type Namesakes struct{ bySkeleton map[string]string }
+
+// Add takes in a name.
+func (n *Namesakes) Add(name string) { n.add(name, legible.Skeletons(name)) }
+
+func (n *Namesakes) add(name string, skeletons []string) {
+	if n.bySkeleton == nil {
+		n.bySkeleton = make(map[string]string)
+	}
+	for _, s := range skeletons {
+		if _, known := n.bySkeleton[s]; !known {
+			n.bySkeleton[s] = name
+		}
+	}
+}
+
+// Of returns the name that a reader may take another name for, empty if there is none. Names are no namesakes of themselves.
+func (n *Namesakes) Of(name string) string {
+	if n == nil || len(n.bySkeleton) == 0 {
+		return ""
+	}
+	for _, s := range legible.Skeletons(name) {
+		if known := n.bySkeleton[s]; known != "" && known != name {
+			return known
+		}
+	}
+	return ""
+}

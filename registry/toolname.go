@@ -1,0 +1,106 @@
+package registry
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/farhand/farhand/registry/legible"
+)
+
+// maxToolName is how many characters the name of a tool may have.
+const maxToolName = 64
+
+// separators stand between the words of a name.
+const separators = "_.-"
+
+// ValidToolName reports whether a tool may carry this name at all; policy may still refuse it.
+func ValidToolName(name string) bool { return checkToolName(name) == nil }
+
+// checkToolName returns why no tool may carry a name, nil if one may. The message is the reason told to the device.
+func checkToolName(name string) error {
+	if plainToolName(name) { // as almost all are: calls are checked, too
+		return nil
+	}
+	fail := func(reason string) error { return Errorf(CodeInvalidRequest, "name: %s", reason) }
+	if name == "" || utf8.RuneCountInString(name) > maxToolName {
+		return fail("must have 1 to 64 characters")
+	}
+	if !utf8.ValidString(name) {
+		return fail("must be valid UTF-8")
+	}
+	if legible.Hides(name) {
+		return fail("control and invisible characters are not allowed")
+	}
+	for i, r := range name {
+		first := unicode.IsLetter(r) || unicode.Is(unicode.Nd, r) || r == '_'
+		if !first && (i == 0 || !unicode.IsMark(r) && !strings.ContainsRune(separators, r)) {
+			return fail("must be letters, digits, _, . and -, beginning with a letter, a digit or _")
+		}
+	}
+	if !norm.NFC.IsNormalString(name) {
+		return fail("must be in Unicode's normalization form NFC")
+	}
+	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
+		if !oneScript(word) {
+			return fail("the letters of one word must be of one script")
+		}
+	}
+	return nil
+}
+
+// plainToolName reports whether a name is one of ASCII that is valid.
+func plainToolName(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_':
+		case (c == '.' || c == '-') && i > 0:
+		default:
+			return false
+		}
+	}
+	return name != "" && len(name) <= maxToolName
+}
+
+// mixed are the scripts that are written together (UTS #39, "highly restrictive"), each row of them with Latin.
+var mixed = [][]*unicode.RangeTable{
+	{unicode.Latin, unicode.Han, unicode.Hiragana, unicode.Katakana},
+	{unicode.Latin, unicode.Han, unicode.Bopomofo},
+	{unicode.Latin, unicode.Han, unicode.Hangul},
+}
+
+// oneScript reports whether all letters of a word are of one script, or of scripts that are written together: a word of
+// Latin letters and a Cyrillic one is meant to be taken for another word.
+func oneScript(word string) bool {
+	var letters []rune
+	for _, r := range word {
+		if r >= utf8.RuneSelf && !unicode.In(r, unicode.Common, unicode.Inherited) || r < utf8.RuneSelf && unicode.IsLetter(r) {
+			letters = append(letters, r)
+		}
+	}
+	if len(letters) == 0 {
+		return true
+	}
+	for _, scripts := range mixed {
+		if allIn(letters, scripts...) {
+			return true
+		}
+	}
+	for _, script := range unicode.Scripts {
+		if unicode.Is(script, letters[0]) {
+			return allIn(letters, script)
+		}
+	}
+	return false
+}
+
+func allIn(letters []rune, scripts ...*unicode.RangeTable) bool {
+	for _, r := range letters {
+		if !unicode.In(r, scripts...) {
+			return false
+		}
+	}
+	return true
+}
