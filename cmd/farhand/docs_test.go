@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -83,4 +86,36 @@ func flagTable(cmd *cobra.Command) string {
 		fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, strings.Trim(def, "[]"), f.Usage)
 	})
 	return b.String()
+}
+
+// TestNamedTestsExist: what docs/faults.md and docs/security.md name as a test is one.
+func TestNamedTestsExist(t *testing.T) {
+	there := make(map[string]bool)
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(text, -1) {
+			there[string(m[1])] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"../../docs/faults.md", "../../docs/security.md"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(text, -1) {
+			if name := string(m[1]); !there[name] {
+				t.Errorf("%s names %s, which does not exist", path, name)
+			}
+		}
+	}
 }

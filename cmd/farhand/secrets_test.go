@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+)
+
+// TestSecretsStayInside: a pod that logs all it can is sent canaries wherever something secret or private may stand. No
+// line of its log has one of them. No answer names the Redis behind the pod, or has a piece of the program's stack, also
+// while Redis is away. Nothing for debugging is served.
+func TestSecretsStayInside(t *testing.T) {
+	t.Parallel()
+	canaries := map[string]string{
+		"password of Redis": "canary-1-redis", "key of the model": "canary-2-model", "arguments": "canary-3-arguments",
+		"output": "canary-4-output", "wrong token": "canary-5-wrong-token-0123456789", "message": "canary-6-message",
+		"idempotency key": "canary-7-key",
+	}
+	server := redistest.Start(t, "--requirepass", canaries["password of Redis"])
+	p := startPod(t, "FARHAND_REDIS_URL=redis://:"+canaries["password of Redis"]+"@"+server.Addr(),
+		"FARHAND_LOG_LEVEL=debug", "FARHAND_LOG_FORMAT=json", "FARHAND_MODEL=none", "FARHAND_MODEL_KEY="+canaries["key of the model"],
+		"FARHAND_MODEL_URL=http://"+freeAddr(t)+"/v1")
+	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return canaries["output"] })
+	eventually(t, patience, "the device is listed", func() bool { return len(toolsOf(t, p.url)) == 1 })
+
+	// The token in the place where proxies would log it, and tokens that are wrong.
+	ws := "ws" + strings.TrimPrefix(p.url, "http") + "/ws/chat?session_id=query&token="
+	conn, _, err := websocket.DefaultDialer.Dial(ws+fleetToken, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if conn, _, err := websocket.DefaultDialer.Dial(ws+canaries["wrong token"], nil); err == nil {
+		conn.Close()
+		t.Error("a wrong token is taken")
+	}
+	var answers strings.Builder
+	ask := func(method, path, body, token string) int {
+		req, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Errorf("%s %s: %v", method, path, err)
+			return 0
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Errorf("%s %s: %v", method, path, err)
+		}
+		answers.Write(text)
+		return resp.StatusCode
+	}
+	call := fmt.Sprintf(`{"args":{"x":%q},"idempotency_key":%q}`, canaries["arguments"], canaries["idempotency key"])
+	everything := func() {
+		ask(http.MethodGet, "/api/tools", "", canaries["wrong token"])
+		ask(http.MethodPost, "/api/sessions/phone/tools/work/call", call, fleetToken)
+		ask(http.MethodPost, "/api/sessions/phone/tools/work/call", fmt.Sprintf(`{"args":{"x":%q}}`, canaries["arguments"]), fleetToken)
+		ask(http.MethodPost, "/api/sessions/phone/messages", fmt.Sprintf(`{"content":%q}`, canaries["message"]), fleetToken)
+		ask(http.MethodPost, "/api/sessions/nobody/tools/work/call", call+"trailing", fleetToken)
+		for _, path := range []string{"/api/tools", "/api/sessions", "/api/calls", "/api/calls/none", "/readyz", "/openapi.json"} {
+			ask(http.MethodGet, path, "", fleetToken)
+		}
+	}
+	everything()
+	server.Pause()
+	everything()
+	server.Resume()
+
+	for what, canary := range canaries {
+		if what == "output" || what == "message" {
+			continue // they are for the caller
+		}
+		if strings.Contains(answers.String(), canary) {
+			t.Errorf("an answer has the %s", what)
+		}
+	}
+	for _, inside := range []string{server.Addr(), "goroutine ", ".go:", "EVALSHA", "fh:{"} {
+		if strings.Contains(answers.String(), inside) {
+			t.Errorf("an answer has %q", inside)
+		}
+	}
+	for what, canary := range canaries {
+		if strings.Contains(p.out.String(), canary) {
+			t.Errorf("the log has the %s", what)
+		}
+	}
+	if strings.Contains(p.out.String(), fleetToken) {
+		t.Error("the log has the token")
+	}
+	if len(p.out.String()) == 0 {
+		t.Error("the log is empty, so nothing was looked at")
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/vars", "/debug/pprof/heap"} {
+		if status := ask(http.MethodGet, path, "", fleetToken); status != http.StatusNotFound {
+			t.Errorf("%s is answered with %d", path, status)
+		}
+	}
+}
