@@ -9,6 +9,9 @@ RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.release=${VERSION}"
 
 # Nothing but the program: no shell, no package manager, no root.
 FROM scratch
+ARG VERSION=""
+LABEL org.opencontainers.image.title="Farhand" org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /farhand /farhand
 USER 65532:65532

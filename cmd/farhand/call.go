@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -22,6 +23,8 @@ type callOptions struct {
 	sel     string
 	timeout time.Duration
 	asJSON  bool
+	async   bool
+	watch   bool // the progress
 }
 
 func (a *application) callCommand() *cobra.Command {
@@ -31,8 +34,10 @@ func (a *application) callCommand() *cobra.Command {
 		Short: "Call a tool and print its answer",
 		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read one from a file, or - for standard\n" +
 			"input. Exits 0 when the tool succeeded, 1 when it ran and failed, 2 when it could not be called.",
+		ValidArgsFunction: completeTools(&o.remote),
 		Example: "  farhand call device_info\n  farhand call echo '{\"text\":\"hello\"}' --session 5d1f…\n" +
-			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json",
+			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json\n" +
+			"  farhand call camera_clip '{\"seconds\":60}' --progress",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := "{}"
@@ -55,6 +60,10 @@ func (a *application) callCommand() *cobra.Command {
 	f.StringVar(&o.sel, "select", "", "which session to take when several match: any or newest")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait (default: the tool's or the gateway's, 30s)")
 	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer as it is")
+	f.BoolVar(&o.async, "async", false, "do not wait: print the call's id as soon as the gateway has taken it")
+	f.BoolVar(&o.watch, "progress", false, "show what the device reports while it works; Ctrl-C cancels the call")
+	cmd.MarkFlagsMutuallyExclusive("async", "progress")
+	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions(&o.remote)) // fails only for a flag that is not there
 	return cmd
 }
 
@@ -76,13 +85,16 @@ func readArgs(text string, stdin io.Reader) (json.RawMessage, error) {
 	return b, nil
 }
 
-// callAnswer is the part of the gateway's answer that is printed.
+// callAnswer is the part of the gateway's answer, or of a call's record, that is printed.
 type callAnswer struct {
-	Success   bool   `json:"success"`
-	Output    string `json:"output"`
-	Error     string `json:"error"`
-	SessionID string `json:"session_id"`
-	Duration  int64  `json:"duration_ms"`
+	CallID     string   `json:"call_id"`
+	Success    bool     `json:"success"`
+	Output     string   `json:"output"`
+	Error      string   `json:"error"`
+	SessionID  string   `json:"session_id"`
+	Duration   *int64   `json:"duration_ms"` // records have a timeline instead
+	Dispatched string   `json:"dispatched"`
+	Problem    *problem `json:"problem"` // of records of calls without a result
 }
 
 func (a *application) call(ctx context.Context, tool string, args json.RawMessage, o callOptions) error {
@@ -105,21 +117,74 @@ func (a *application) call(ctx context.Context, tool string, args json.RawMessag
 	if o.timeout > 0 {
 		body["timeout_ms"] = o.timeout.Milliseconds()
 	}
+	if o.async || o.watch {
+		body["mode"] = "async"
+	}
 	done := a.progress("waiting for the device")
 	raw, err := o.remote.do(ctx, "POST", "/api/tools/"+url.PathEscape(tool)+"/call", nil, body)
 	done()
 	if err != nil {
+		return a.withNearestTool(ctx, o.remote, tool, err)
+	}
+	switch {
+	case o.async:
+		return a.printAccepted(raw, o)
+	case o.watch:
+		var accepted callAccepted
+		if err := json.Unmarshal(raw, &accepted); err != nil {
+			return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		}
+		if raw, err = a.follow(ctx, o.remote, accepted.CallID); err != nil {
+			return err
+		}
+	}
+	return a.printAnswer(raw, o)
+}
+
+// withNearestTool adds to the error for a tool that does not exist the one that was probably meant.
+func (a *application) withNearestTool(ctx context.Context, r remote, tool string, err error) error {
+	var p problem
+	if !errors.As(err, &p) || p.Code != "tool_not_found" {
 		return err
 	}
+	p.Detail += didYouMean(tool, names(ctx, &r, "/api/tools", "tools", url.Values{"view": {"grouped"}}, "name"))
+	return p
+}
+
+// printAccepted tells how to find the call again.
+func (a *application) printAccepted(raw []byte, o callOptions) error {
+	var accepted callAccepted
+	if err := json.Unmarshal(raw, &accepted); err != nil {
+		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	}
+	if o.asJSON {
+		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
+		return nil
+	}
+	fmt.Fprintln(a.out, accepted.CallID)
+	fmt.Fprintf(a.err, "%s; its record: %s/api/calls/%s\n", accepted.State, o.remote.base(), accepted.CallID)
+	return nil
+}
+
+// printAnswer prints what a call came to: the answer to it, or its record.
+func (a *application) printAnswer(raw []byte, o callOptions) error {
 	var answer callAnswer
 	if err := json.Unmarshal(raw, &answer); err != nil {
 		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	}
+	if answer.Problem != nil {
+		answer.Problem.CallID, answer.Problem.Dispatched = answer.CallID, answer.Dispatched
+		return *answer.Problem
 	}
 	if o.asJSON {
 		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
 	} else {
 		fmt.Fprintln(a.out, printable(answer.Output))
-		fmt.Fprintf(a.err, "%s in %d ms, session %s\n", outcome(answer.Success), answer.Duration, answer.SessionID)
+		took := ""
+		if answer.Duration != nil {
+			took = fmt.Sprintf(" in %d ms", *answer.Duration)
+		}
+		fmt.Fprintf(a.err, "%s%s, session %s\n", outcome(answer.Success), took, answer.SessionID)
 	}
 	if !answer.Success {
 		return errToolFailed

@@ -87,20 +87,12 @@ func (a *application) chatTurn(ctx context.Context, message string, o chatOption
 
 // openTurn starts a turn and returns its events.
 func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser, error) {
-	body, err := json.Marshal(map[string]any{"content": message, "debug": o.debug, "stream": true, "results": "plain"})
+	body := map[string]any{"content": message, "debug": o.debug, "stream": true, "results": "plain"}
+	req, err := o.remote.request(ctx, http.MethodPost, "/api/sessions/"+url.PathEscape(o.session)+"/messages", nil, body)
 	if err != nil {
 		return nil, err
 	}
-	target := strings.TrimSuffix(o.remote.server, "/") + "/api/sessions/" + url.PathEscape(o.session) + "/messages"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("--server: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
-	if o.remote.token != "" {
-		req.Header.Set("Authorization", "Bearer "+o.remote.token)
-	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", o.remote.server, errors.Unwrap(err))

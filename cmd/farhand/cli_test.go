@@ -80,7 +80,7 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 	}{
 		{"tools", []string{"tools"}, 0, []string{"NAME", "device_info", "laptop", "contacts"}},
 		{"tools as JSON", []string{"tools", "--json", "--name", "echo"}, 0, []string{`"name": "echo"`, `"source": "laptop"`}},
-		{"tools grouped", []string{"tools", "--grouped"}, 0, []string{"1 sessions"}},
+		{"tools grouped", []string{"tools", "--grouped"}, 0, []string{"1 session "}},
 		{"sessions", []string{"sessions", "--label", "room=kitchen"}, 0, []string{"SESSION", "laptop", "my laptop"}},
 		{"sessions elsewhere", []string{"sessions", "--json", "--label", "room=attic"}, 0, []string{`"sessions": []`}},
 		{"call", []string{"call", "echo", `{"text":"hello"}`}, 0, []string{"hello"}},

@@ -89,7 +89,7 @@ func loadConfig(environ []string) (Config, error) {
 	environment := env.ToMap(environ)
 	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: envPrefix, Environment: environment})
 	if err != nil {
-		return cfg, err
+		return cfg, explainParseErrors(err, environment)
 	}
 	cfg.fallBack(environment)
 	return cfg, cfg.validate()
@@ -235,21 +235,23 @@ func redisIsLocal(url string) bool {
 	return true
 }
 
-// unknownVariables returns the FARHAND_ variables that mean nothing, most likely misspelt.
-func unknownVariables(environ []string) []string {
-	known := make(map[string]bool)
+// unknownVariables returns the FARHAND_ variables that mean nothing, most likely misspelt, each with the one that was
+// probably meant, or nothing.
+func unknownVariables(environ []string) (names []string, meant map[string]string) {
+	var known []string
 	for _, v := range variables() {
-		known[v.Name] = true
+		known = append(known, v.Name)
 	}
-	var unknown []string
+	meant = make(map[string]string)
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(name, envPrefix) && !known[name] {
-			unknown = append(unknown, name)
+		if strings.HasPrefix(name, envPrefix) && !slices.Contains(known, name) {
+			names = append(names, name)
+			meant[name] = nearest(name, known)
 		}
 	}
-	slices.Sort(unknown)
-	return unknown
+	slices.Sort(names)
+	return names, meant
 }
 
 // variable documents one environment variable.

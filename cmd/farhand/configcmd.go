@@ -43,8 +43,10 @@ func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	cfg, err := loadConfig(a.environ)
 	report := configReport{
 		Variables: withValues(variables(), env.ToMap(a.environ)),
-		Errors:    splitErrors(err), Unknown: unknownVariables(a.environ), Insecure: []string{},
+		Errors:    splitErrors(err), Insecure: []string{},
 	}
+	unknown, meant := unknownVariables(a.environ)
+	report.Unknown = unknown
 	if err == nil {
 		report.Insecure = append(report.Insecure, cfg.insecurities()...)
 	}
@@ -56,7 +58,7 @@ func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 			return err
 		}
 	} else {
-		writeConfigText(out, report)
+		writeConfigText(out, report, meant)
 	}
 	if len(report.Errors) > 0 {
 		return errors.New("serve would refuse this configuration")
@@ -64,7 +66,7 @@ func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	return nil
 }
 
-func writeConfigText(out io.Writer, r configReport) {
+func writeConfigText(out io.Writer, r configReport, meant map[string]string) {
 	for _, v := range r.Variables {
 		fmt.Fprintf(out, "%s\n", v.Name)
 		if v.Default != "" {
@@ -82,7 +84,13 @@ func writeConfigText(out io.Writer, r configReport) {
 		}
 	}
 	section("error", r.Errors)
-	section("unknown variable", r.Unknown)
+	for _, name := range r.Unknown {
+		hint := ""
+		if meant[name] != "" {
+			hint = "; did you mean " + meant[name] + "?"
+		}
+		fmt.Fprintf(out, "unknown variable: %s%s\n", name, hint)
+	}
 	section("insecure", r.Insecure)
 	if len(r.Errors)+len(r.Unknown)+len(r.Insecure) == 0 {
 		fmt.Fprintln(out, "The current environment is fine.")

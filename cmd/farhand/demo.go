@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,9 @@ func (a *application) demo(ctx context.Context, addr string, once bool) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		host, _, _ := net.SplitHostPort(addr) // loadConfig has checked it
 		cfg.Addr = net.JoinHostPort(host, "0")
-		g, err = NewGateway(ctx, cfg, log)
+		if g, err = NewGateway(ctx, cfg, log); err == nil {
+			fmt.Fprintf(a.out, "%s is taken, so a free port is used; the commands below name it.\n", addr)
+		}
 	}
 	if err != nil {
 		return err
@@ -52,11 +55,12 @@ func (a *application) demo(ctx context.Context, addr string, once bool) error {
 	var device sync.WaitGroup
 	err = a.showDemo(runCtx, g, &device, log)
 	if err == nil && !once {
+		program := cmp.Or(a.program, "farhand")
 		fmt.Fprintf(a.out, "\nThe gateway keeps running; Ctrl-C stops it. Try, in another terminal:\n\n"+
-			"  export FARHAND_URL=%s\n"+
-			"  go run ./cmd/farhand tools\n"+
-			"  go run ./cmd/farhand call sensors '{\"type\":\"load\"}'\n"+
-			"  curl -s %s/api/sessions\n\n", g.URL(), g.URL())
+			"  export FARHAND_URL=%[1]s\n"+
+			"  %[2]s tools\n"+
+			"  %[2]s call sensors '{\"type\":\"load\"}'\n"+
+			"  curl -s %[1]s/api/sessions\n\n", g.URL(), program)
 		err = g.Run(ctx)
 	}
 	stop()

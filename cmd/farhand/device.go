@@ -93,7 +93,7 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 
 // newDevice builds the device that offers the chosen hands.
 func newDevice(o deviceOptions, chosen []hands.Hand, log *slog.Logger) (*client.Client, error) {
-	endpoint, err := deviceURL(o.remote.server)
+	endpoint, err := deviceURL(o.remote.base())
 	if err != nil {
 		return nil, err
 	}

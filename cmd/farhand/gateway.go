@@ -120,6 +120,11 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
 	})
 	if err != nil {
+		if network := net.Error(nil); errors.As(err, &network) {
+			return nil, fmt.Errorf("FARHAND_REDIS_URL: no Redis answers there: %w\n"+
+				"  start one: redis-server, or docker run -p 6379:6379 redis:7\n"+
+				"  or unset FARHAND_REDIS_URL: one process alone needs none", err)
+		}
 		return nil, fmt.Errorf("FARHAND_REDIS_URL: %w", err)
 	}
 	for _, warning := range conn.Warnings() {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"net"
+	"net/netip"
 	"time"
 
+	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 )
 
@@ -24,5 +27,26 @@ func (a *application) healthCommand() *cobra.Command {
 		},
 	}
 	r.flags(cmd.Flags(), a.environ)
+	// In a container the check runs with the pod's own environment, which says where the pod listens.
+	if vars := env.ToMap(a.environ); vars[envPrefix+"URL"] == "" && vars[envPrefix+"ADDR"] != "" {
+		flag := cmd.Flags().Lookup("server")
+		r.server = urlOf(vars[envPrefix+"ADDR"])
+		flag.DefValue, flag.Usage = r.server, "URL of the gateway, or its host:port (FARHAND_URL, else FARHAND_ADDR)"
+	}
 	return cmd
+}
+
+// urlOf returns where a process of the same machine reaches what listens on addr.
+func urlOf(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "http://" + addr
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip.Is6() {
+			host = "::1"
+		}
+	}
+	return "http://" + net.JoinHostPort(host, port)
 }

@@ -68,7 +68,7 @@ func (a *application) tools(ctx context.Context, r remote, q url.Values, asJSON 
 		}
 		where := t.Source
 		if q.Get("view") == "grouped" {
-			where = strconv.Itoa(t.Sessions) + " sessions"
+			where = plural(t.Sessions, "session")
 		}
 		cells = append(cells, []string{t.Name, t.SourceType, where, t.DeviceName, t.Description})
 	}

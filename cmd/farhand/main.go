@@ -25,7 +25,7 @@ var errToolFailed = errors.New("the tool failed")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	app := application{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), args: os.Args[1:]}
+	app := application{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), program: invocation(os.Args), args: os.Args[1:]}
 	os.Exit(app.run(ctx))
 }
 
@@ -34,6 +34,7 @@ type application struct {
 	in       io.Reader
 	out, err io.Writer
 	environ  []string
+	program  string // as it is to be typed again; default farhand
 	args     []string
 }
 
@@ -65,10 +66,9 @@ func (a *application) rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.chatCommand(), a.toolsCommand(),
-		a.sessionsCommand(), a.configCommand(), a.healthCommand(),
+		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(),
 	)
 	root.AddCommand(a.benchCommands()...)
 	return root

@@ -28,7 +28,7 @@ func (r *remote) flags(set *pflag.FlagSet, environ []string) {
 	if server == "" {
 		server = "http://127.0.0.1:8080"
 	}
-	set.StringVar(&r.server, "server", server, "URL of the gateway (FARHAND_URL)")
+	set.StringVar(&r.server, "server", server, "URL of the gateway, or its host:port (FARHAND_URL)")
 	// The token is no default value, or --help would print it.
 	set.StringVar(&r.token, "token", "", "bearer token (FARHAND_TOKEN)")
 	r.token = vars[envPrefix+"TOKEN"]
@@ -72,9 +72,18 @@ func (p problem) Error() string {
 	return b.String()
 }
 
-// do sends a request and returns the body of a successful answer.
-func (r *remote) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
-	target := strings.TrimSuffix(r.server, "/") + path
+// base returns the gateway's URL. A server without a scheme is spoken to in plain HTTP, as other programs do.
+func (r *remote) base() string {
+	server := strings.TrimSuffix(r.server, "/")
+	if !strings.Contains(server, "://") {
+		return "http://" + server
+	}
+	return server
+}
+
+// request makes a request with the gateway's token.
+func (r *remote) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {
+	target := r.base() + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
@@ -88,7 +97,7 @@ func (r *remote) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, reader)
 	if err != nil {
-		return nil, fmt.Errorf("--server: %w", err)
+		return nil, fmt.Errorf("--server must look like https://gateway.example.com: %w", err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -96,21 +105,44 @@ func (r *remote) do(ctx context.Context, method, path string, query url.Values, 
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
 	}
+	return req, nil
+}
+
+// send sends a request and returns the answer if it is a successful one, its body still to be read and closed.
+func (r *remote) send(req *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", r.server, errors.Unwrap(err))
+		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", r.base(), errors.Unwrap(err))
+	}
+	if resp.StatusCode < 300 {
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
 	}
-	if resp.StatusCode >= 300 {
-		p := problem{Code: resp.Status, Detail: "the gateway gave no reason"}
-		if json.Unmarshal(b, &p) != nil {
-			p.Detail = "the answer is not from a Farhand gateway"
-		}
-		return nil, p
+	p := problem{Code: resp.Status, Detail: "the gateway gave no reason"}
+	if json.Unmarshal(b, &p) != nil {
+		p.Detail = "the answer is not from a Farhand gateway"
+	}
+	return nil, p
+}
+
+// do sends a request and returns the body of a successful answer.
+func (r *remote) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+	req, err := r.request(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := r.send(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
 	}
 	return b, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -24,8 +25,13 @@ func (a *application) serve(ctx context.Context) error {
 		return err
 	}
 	log := newLogger(a.err, cfg.LogLevel, cfg.LogFormat)
-	for _, name := range unknownVariables(a.environ) {
-		log.Warn("unknown variable ignored; is it misspelt?", "variable", name)
+	if cfg.Token == "" && inContainer() {
+		log.Warn("no FARHAND_TOKEN is set, so this pod listens on "+cfg.Addr+": in a container nothing but the container itself "+
+			"can reach it; set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
+	}
+	unknown, meant := unknownVariables(a.environ)
+	for _, name := range unknown {
+		log.Warn("unknown variable ignored; is it misspelt?", "variable", name, "did_you_mean", meant[name])
 	}
 	for _, finding := range cfg.insecurities() {
 		log.Warn("insecure setting", "finding", finding)
@@ -51,6 +57,16 @@ func (a *application) runAndClose(ctx context.Context, g *Gateway, cfg Config, l
 		log.Info("stopped")
 	}
 	return runErr
+}
+
+// inContainer reports whether this process most likely runs in a container: engines and Kubernetes leave these signs.
+func inContainer() bool {
+	for _, sign := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(sign); err == nil {
+			return true
+		}
+	}
+	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 }
 
 func storeName(cfg Config) string {

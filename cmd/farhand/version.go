@@ -1,6 +1,12 @@
 package main
 
-import "runtime/debug"
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
 
 // release is set by the build of a release: -ldflags "-X main.release=v1.2.3".
 var release = ""
@@ -14,4 +20,16 @@ func version() string {
 		return info.Main.Version
 	}
 	return "dev"
+}
+
+func (a *application) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "farhand %s, %s, %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
 }

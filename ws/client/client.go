@@ -2,9 +2,11 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -103,11 +105,31 @@ func (c *Client) Run(ctx context.Context) error {
 		} else {
 			delay = retry.next(atLeast)
 		}
-		c.cfg.log.Info("disconnected", "error", err, "retry_in", delay)
+		c.cfg.log.Info(whyDisconnected(err), "error", err, "retry_in", delay.Round(time.Millisecond).String())
 		c.cfg.onState(State{Phase: PhaseWaiting, SessionID: c.SessionID(), Err: err, RetryIn: delay})
 		if err := sleep(ctx, delay); err != nil {
 			return err
 		}
+	}
+}
+
+// whyDisconnected says what happened in words that tell where to look.
+func whyDisconnected(err error) string {
+	var refused *RefusedError
+	var dial *net.OpError
+	var name *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &refused):
+		return "the gateway refuses the connection for now"
+	case errors.As(err, &name):
+		return "the gateway's host name is not known; is the URL right?"
+	case errors.As(err, &certificate):
+		return "the gateway's certificate is not trusted"
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return "no gateway answers at this address; is it running, and is the URL right?"
+	default:
+		return "disconnected"
 	}
 }
 

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// maxCallEvent bounds one event of a call, in bytes.
+	maxCallEvent = 1 << 20
+	// cancelTimeout bounds the cancelling of a call whose follower was interrupted.
+	cancelTimeout = 5 * time.Second
+)
+
+// callAccepted is the answer to an asynchronous call.
+type callAccepted struct {
+	CallID string `json:"call_id"`
+	State  string `json:"state"`
+}
+
+// callProgress is one event of a call.
+type callProgress struct {
+	Type     string   `json:"type"`
+	State    string   `json:"state"`
+	Progress *float64 `json:"progress"`
+	Total    *float64 `json:"total"`
+	Message  string   `json:"message"`
+	Chunk    string   `json:"chunk"`
+}
+
+// follow shows the progress of a call on standard error until it has ended, and returns its record. When ctx ends first
+// the call is cancelled.
+func (a *application) follow(ctx context.Context, r remote, id string) (json.RawMessage, error) {
+	path := "/api/calls/" + url.PathEscape(id)
+	err := a.showProgress(ctx, r, path+"/events")
+	if ctx.Err() != nil {
+		cancelCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+		defer cancel()
+		_, cancelled := r.do(cancelCtx, http.MethodDelete, path, nil, nil)
+		return nil, errors.Join(fmt.Errorf("interrupted; call %s is being cancelled", id), cancelled)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.do(ctx, http.MethodGet, path, url.Values{"wait_ms": {"10000"}}, nil)
+}
+
+// showProgress prints events until their stream ends.
+func (a *application) showProgress(ctx context.Context, r remote, path string) error {
+	req, err := r.request(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := r.send(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	in := bufio.NewScanner(resp.Body)
+	in.Buffer(nil, maxCallEvent)
+	for in.Scan() {
+		data, ok := bytes.CutPrefix(in.Bytes(), []byte("data: "))
+		var e callProgress
+		if !ok || json.Unmarshal(data, &e) != nil {
+			continue
+		}
+		if text := e.text(); text != "" {
+			fmt.Fprintln(a.err, text)
+		}
+	}
+	return in.Err()
+}
+
+// text is the line shown of an event.
+func (e callProgress) text() string {
+	if e.State != "" {
+		return e.State
+	}
+	var parts []string
+	switch {
+	case e.Progress != nil && e.Total != nil && *e.Total > 0:
+		parts = append(parts, fmt.Sprintf("%.0f %%", *e.Progress / *e.Total * 100))
+	case e.Progress != nil:
+		parts = append(parts, fmt.Sprintf("%g", *e.Progress))
+	}
+	for _, part := range []string{e.Message, e.Chunk} {
+		if part != "" {
+			parts = append(parts, oneLine(part, 200))
+		}
+	}
+	return strings.Join(parts, "  ")
+}

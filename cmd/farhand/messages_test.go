@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/ws/client"
+)
+
+// TestMistakesAreExplained: what a person typed wrong is told in the words of what was typed, with the way out.
+func TestMistakesAreExplained(t *testing.T) {
+	t.Parallel()
+	p := startPod(t)
+	connectDevice(t, p.url, "phone", echoTool())
+	there := []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}
+	nowhere := freeAddr(t)
+	for _, c := range []struct {
+		name    string
+		environ []string
+		args    []string
+		code    int
+		want    []string
+		never   []string
+	}{
+		{"a tool that nearly exists", there, []string{"call", "ehco"}, exitError, []string{"tool_not_found", "Did you mean echo?"}, nil},
+		{"a tool that is far from any", there, []string{"call", "photograph"}, exitError, []string{"tool_not_found"}, []string{"Did you mean"}},
+		{"a server without a scheme", nil, []string{"tools", "--server", strings.TrimPrefix(p.url, "http://"), "--token", fleetToken}, 0,
+			[]string{"echo"}, nil},
+		{"a variable that nearly exists", []string{"FARHAND_REDIS_ULR=x"}, []string{"config"}, 0,
+			[]string{"unknown variable: FARHAND_REDIS_ULR; did you mean FARHAND_REDIS_URL?"}, nil},
+		{"values of other kinds", []string{"FARHAND_CALL_TIMEOUT=30", "FARHAND_MAX_TOOLS=many", "FARHAND_MAX_FRAME=big",
+			"FARHAND_ALLOW_DEBUG=perhaps", "FARHAND_FRAME_RATE=fast", "FARHAND_LOG_LEVEL=loud"}, []string{"serve"}, exitError,
+			[]string{`FARHAND_CALL_TIMEOUT: "30" is not a duration; for example FARHAND_CALL_TIMEOUT=30s`,
+				`FARHAND_MAX_TOOLS: "many" is not a whole number; for example FARHAND_MAX_TOOLS=128`,
+				`FARHAND_MAX_FRAME: "big" is not a size`, `FARHAND_ALLOW_DEBUG: "perhaps" is not true or false`,
+				`FARHAND_FRAME_RATE: "fast" is not a number`, `FARHAND_LOG_LEVEL: "loud" is not debug, info, warn or error`},
+			[]string{"time.Duration", "parse error", "field"}},
+		{"no Redis", []string{"FARHAND_REDIS_URL=redis://:hidden@" + nowhere, "FARHAND_ADDR=127.0.0.1:0"}, []string{"serve"}, exitError,
+			[]string{"no Redis answers there", nowhere, "start one: redis-server", "unset FARHAND_REDIS_URL"}, []string{"hidden"}},
+		{"the version", nil, []string{"version"}, 0, []string{"farhand ", "go1."}, nil},
+		{"completion of tools", there, []string{"__complete", "call", ""}, 0, []string{"echo"}, nil},
+		{"completion of sessions", there, []string{"__complete", "call", "echo", "--session", ""}, 0, []string{"phone"}, nil},
+	} {
+		code, out, errOut := command(t, c.environ, c.args...)
+		if code != c.code {
+			t.Errorf("%s: exit %d, want %d\n%s%s", c.name, code, c.code, out, errOut)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out+errOut, want) {
+				t.Errorf("%s: no %q in\n%s%s", c.name, want, out, errOut)
+			}
+		}
+		for _, never := range c.never {
+			if strings.Contains(out+errOut, never) {
+				t.Errorf("%s: %q in\n%s%s", c.name, never, out, errOut)
+			}
+		}
+	}
+}
+
+// TestHealthFollowsTheAddress: in a container the check has the pod's own environment.
+func TestHealthFollowsTheAddress(t *testing.T) {
+	t.Parallel()
+	p := startPod(t)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{"0.0.0.0:" + port, ":" + port, "127.0.0.1:" + port} {
+		if code, out, errOut := command(t, []string{"FARHAND_ADDR=" + addr}, "health"); code != 0 {
+			t.Errorf("%s: exit %d\n%s%s", addr, code, out, errOut)
+		}
+	}
+	if got := urlOf("[::]:8080"); got != "http://[::1]:8080" {
+		t.Errorf("[::]:8080 is asked at %s", got)
+	}
+	if code, _, _ := command(t, []string{"FARHAND_ADDR=" + freeAddr(t)}, "health"); code == 0 {
+		t.Error("a gateway that is not there is healthy")
+	}
+}
+
+// TestDemoSaysThatItsPortIsTaken, and prints commands that go with the port it took and the program that was started.
+func TestDemoSaysThatItsPortIsTaken(t *testing.T) {
+	t.Parallel()
+	taken := httptest.NewServer(http.NotFoundHandler())
+	defer taken.Close()
+	addr := strings.TrimPrefix(taken.URL, "http://")
+	demo := start(t, nil, farhandBinary, "demo", "--addr", addr)
+	eventually(t, patience, "the demo prints what to try", func() bool { return strings.Contains(demo.out.String(), "Ctrl-C") })
+	out := demo.out.String()
+	if !strings.Contains(out, addr+" is taken") || !strings.Contains(out, farhandBinary+" tools") {
+		t.Errorf("printed:\n%s", out)
+	}
+	_, rest, _ := strings.Cut(out, "export FARHAND_URL=")
+	url, _, _ := strings.Cut(rest, "\n")
+	if code, list, errOut := command(t, []string{"FARHAND_URL=" + url}, "tools"); code != 0 || !strings.Contains(list, "device_info") {
+		t.Errorf("the printed URL %q: exit %d\n%s%s", url, code, list, errOut)
+	}
+	for args, want := range map[string]string{
+		"/tmp/go-build123/b001/exe/farhand": "go run ./cmd/farhand", "farhand": "farhand", "./bin/farhand": "./bin/farhand",
+	} {
+		if got := invocation([]string{args}); got != want {
+			t.Errorf("started as %s it tells to type %s, want %s", args, got, want)
+		}
+	}
+}
+
+// TestCallWithoutWaiting and with progress: the call's id is printed and leads to its record; what the device reports is
+// shown while it works.
+func TestCallWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	p := startPod(t)
+	connectDevice(t, p.url, "phone", client.WithTool(client.Tool{Name: "film", Description: "reports"},
+		func(_ context.Context, call client.Call) (any, error) {
+			call.Progress(1, 4, "lens open")
+			return "a film", nil
+		}))
+	environ := []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}
+	code, out, errOut := command(t, environ, "call", "film", "--async")
+	if code != 0 || !strings.Contains(errOut, "/api/calls/"+strings.TrimSpace(out)) {
+		t.Fatalf("exit %d\n%s%s", code, out, errOut)
+	}
+	status, raw := request(t, http.MethodGet, p.url+"/api/calls/"+strings.TrimSpace(out)+"?wait_ms=10000", "")
+	var record struct{ State string }
+	if err := json.Unmarshal(raw, &record); err != nil || status != http.StatusOK || record.State != "succeeded" {
+		t.Errorf("%d %s", status, raw)
+	}
+	code, out, errOut = command(t, environ, "call", "film", "--progress")
+	if code != 0 || strings.TrimSpace(out) != "a film" || !strings.Contains(errOut, "25 %  lens open") || !strings.Contains(errOut, "succeeded") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
+
+// TestDeviceSaysWhyItCannotConnect: nobody there, an unknown host, a refused token.
+func TestDeviceSaysWhyItCannotConnect(t *testing.T) {
+	t.Parallel()
+	p := startPod(t)
+	for want, args := range map[string][]string{
+		"no gateway answers at this address": {"--server", freeAddr(t)},
+		"host name is not known":             {"--server", "http://gateway.invalid"},
+		"unauthenticated":                    {"--server", p.url, "--token", "wrong"},
+	} {
+		device := start(t, nil, farhandBinary, append([]string{"device"}, args...)...)
+		eventually(t, patience, want, func() bool { return strings.Contains(device.out.String(), want) })
+		if out := device.out.String(); strings.Contains(want, "address") && !strings.Contains(out, `"retry_in":"`) {
+			t.Errorf("when it tries again is not told in words: %s", out)
+		}
+	}
+}
