@@ -17,10 +17,15 @@ const (
 	// schemaCacheBytes bounds what the schemas kept compiled take, per generation of the cache, of which there are two.
 	schemaCacheBytes = 32 << 20
 
-	// argsBytes bounds what the arguments take that are being validated at one time, decoded. Those of up to smallArgs bytes
-	// of text do not count.
-	argsBytes = 64 << 20
-	smallArgs = 1 << 10
+	// Arguments that are being validated take memory, decoded. Those of up to tinyArgs bytes of text do not count; the others
+	// share what is there for their size, so that large ones keep no small ones waiting.
+	tinyArgs       = 1 << 10
+	smallArgs      = 256 << 10 // bytes decoded
+	smallArgsBytes = 32 << 20
+	largeArgsBytes = 64 << 20
+
+	// heavyWait is how long a validation waits, at most, until it may take long: it holds memory meanwhile.
+	heavyWait = time.Second
 )
 
 // Schemas compiles the JSON Schemas of tools and keeps them compiled: once per content, however many devices register it.
@@ -32,7 +37,8 @@ type Schemas struct {
 	previous map[string]*schema.Schema
 	size     int // bytes that those in current take
 
-	args      *semaphore.Weighted // argsBytes
+	small     *semaphore.Weighted // smallArgsBytes
+	large     *semaphore.Weighted // largeArgsBytes
 	compiling *semaphore.Weighted // one slot per core it may take
 	heavy     *semaphore.Weighted // likewise, for validations that take long
 }
@@ -41,8 +47,9 @@ type Schemas struct {
 func NewSchemas() *Schemas {
 	cores := int64(max(1, runtime.GOMAXPROCS(0)/2))
 	return &Schemas{
-		current: make(map[string]*schema.Schema), args: semaphore.NewWeighted(argsBytes),
-		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
+		current: make(map[string]*schema.Schema), small: semaphore.NewWeighted(smallArgsBytes),
+		large: semaphore.NewWeighted(largeArgsBytes), compiling: semaphore.NewWeighted(cores),
+		heavy: semaphore.NewWeighted(cores),
 	}
 }
 
@@ -59,7 +66,8 @@ func (s *Schemas) Compile(ctx context.Context, spec registry.ToolSpec) (size int
 
 // Validate checks args against the parameters of spec until the deadline; zero is none. The error is an *registry.Error:
 // CodeInvalidArguments with the broken rules, CodeInvalidRequest if the schema is unusable or the arguments would take too
-// long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was known.
+// long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was known, CodeBusy if too many
+// validations take long already.
 func (s *Schemas) Validate(ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time) error {
 	job := validationJob{schemas: s, ctx: ctx, deadline: deadline}
 	defer job.done()
@@ -96,8 +104,9 @@ type validationJob struct {
 	schemas  *Schemas
 	ctx      context.Context
 	deadline time.Time
-	weight   int64 // held of args
-	heavy    bool  // a slot of heavy is held
+	pool     *semaphore.Weighted // for the memory of the arguments; nil: none is held
+	weight   int64
+	heavy    bool // a slot of heavy is held
 }
 
 func (j *validationJob) run(spec registry.ToolSpec, args []byte) ([]registry.Violation, error) {
@@ -105,18 +114,32 @@ func (j *validationJob) run(spec registry.ToolSpec, args []byte) ([]registry.Vio
 	if err != nil {
 		return nil, err
 	}
-	if len(args) > smallArgs {
-		weight := min(int64(schema.Weight(args)), argsBytes)
-		if err := j.wait(j.schemas.args, weight); err != nil {
-			return nil, err
-		}
-		j.weight = weight
+	if err := j.reserve(args); err != nil {
+		return nil, err
 	}
 	value, err := schema.Decode(args, MaxArgsDepth)
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}
 	return compiled.Validate(j.ctx, value, schema.Work{Deadline: j.deadline, Heavy: j.becomeHeavy})
+}
+
+// reserve takes the memory for the arguments.
+func (j *validationJob) reserve(args []byte) error {
+	if len(args) <= tinyArgs {
+		return nil
+	}
+	pool, weight := j.schemas.small, int64(schema.Weight(args))
+	if weight > smallArgs {
+		pool, weight = j.schemas.large, min(weight, largeArgsBytes)
+	}
+	ctx, cancel := j.bounded()
+	defer cancel()
+	if err := acquire(ctx, pool, weight); err != nil {
+		return err
+	}
+	j.pool, j.weight = pool, weight
+	return nil
 }
 
 // compiled returns the schema of a tool, which was compiled when it was registered, here or on another pod.
@@ -137,12 +160,6 @@ func (j *validationJob) bounded() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(j.ctx, j.deadline)
 }
 
-func (j *validationJob) wait(s *semaphore.Weighted, weight int64) error {
-	ctx, cancel := j.bounded()
-	defer cancel()
-	return acquire(ctx, s, weight)
-}
-
 // acquire does not ask ctx unless it has to wait: work that needs no waiting ends by its own measure.
 func acquire(ctx context.Context, s *semaphore.Weighted, weight int64) error {
 	if s.TryAcquire(weight) {
@@ -152,8 +169,17 @@ func acquire(ctx context.Context, s *semaphore.Weighted, weight int64) error {
 }
 
 func (j *validationJob) becomeHeavy() error {
-	if err := j.wait(j.schemas.heavy, 1); err != nil {
-		return err
+	ctx, cancel := j.bounded()
+	defer cancel()
+	wait, stop := context.WithTimeout(ctx, heavyWait)
+	defer stop()
+	if err := acquire(wait, j.schemas.heavy, 1); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		e := registry.Errorf(registry.CodeBusy, "Too many calls have arguments that take long to validate. Retry after a moment.")
+		e.RetryAfter = heavyWait
+		return e
 	}
 	j.heavy = true
 	return nil
@@ -163,8 +189,8 @@ func (j *validationJob) done() {
 	if j.heavy {
 		j.schemas.heavy.Release(1)
 	}
-	if j.weight > 0 {
-		j.schemas.args.Release(j.weight)
+	if j.pool != nil {
+		j.pool.Release(j.weight)
 	}
 }
 

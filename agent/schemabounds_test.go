@@ -91,9 +91,16 @@ func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
 			break
 		}
 	}
+	larger := []byte(`{"a":"` + strings.Repeat("x", 5000) + `"}`)
+	if err := schemas.Validate(t.Context(), ordinary, larger, time.Now().Add(10*time.Second)); err != nil {
+		t.Errorf("larger arguments: %v", err)
+	}
 	err := schemas.Validate(t.Context(), tool, args, time.Now().Add(50*time.Millisecond))
 	if !errors.Is(err, registry.CodeTimeout) {
 		t.Errorf("it did not end with its time: %v", err)
+	}
+	if err := schemas.Validate(t.Context(), tool, args, time.Time{}); !errors.Is(err, registry.CodeBusy) && !errors.Is(err, registry.CodeInvalidRequest) {
+		t.Errorf("it waited for as long as it liked: %v", err)
 	}
 	cancel()
 	attackers.Wait()

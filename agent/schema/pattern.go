@@ -41,6 +41,7 @@ var _ jsonschema.Regexp = (*pattern)(nil)
 // patterns compiles the regular expressions of one schema, each once, and refuses those that are too large.
 type patterns struct {
 	known map[string]*pattern
+	cost  parseCost
 	size  int   // bytes their programs take at most
 	err   error // the first limit that was exceeded
 }
@@ -69,7 +70,7 @@ func (p *patterns) build(text string) (*pattern, int, error) {
 	if len(p.known) == maxPatterns {
 		return nil, 0, beyond("a schema may have at most %d patterns", maxPatterns)
 	}
-	instructions, size, err := measurePattern(text)
+	instructions, size, err := p.cost.measure(text)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -83,11 +84,14 @@ func (p *patterns) build(text string) (*pattern, int, error) {
 	return &pattern{re, instructions}, size, nil
 }
 
-// measurePattern returns how many instructions a pattern has when it is compiled, and how many bytes they take, without
-// compiling it. The answers are upper bounds.
-func measurePattern(text string) (instructions, size int, err error) {
+// measure returns how many instructions a pattern has when it is compiled, and how many bytes they take, without compiling
+// it. The answers are upper bounds.
+func (c *parseCost) measure(text string) (instructions, size int, err error) {
 	if len(text) > maxPatternBytes {
 		return 0, 0, beyond("a pattern may have at most %d bytes", maxPatternBytes)
+	}
+	if err := c.add(text); err != nil {
+		return 0, 0, err
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {

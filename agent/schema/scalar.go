@@ -14,6 +14,9 @@ import (
 // byteCost is how many bytes of text can be looked through in one unit of work.
 const byteCost = 16
 
+// regexCost is the work of parsing a regular expression among the arguments.
+const regexCost = 10_000
+
 // text applies the keywords for strings.
 func (w *walk) text(s *jsonschema.Schema, v string) bool {
 	ok := true
@@ -44,8 +47,11 @@ func (w *walk) checkFormat(f *jsonschema.Format, v any) error {
 	if !w.spend(len(text)) {
 		return nil
 	}
-	if f.Name == "regex" { // an argument must not cost more than a schema may
-		_, _, err := measurePattern(text)
+	if f.Name == "regex" { // arguments must not cost more than a schema may
+		if !w.spend(regexCost) {
+			return nil
+		}
+		_, _, err := w.regexes.measure(text)
 		return err
 	}
 	return f.Validate(v)

@@ -24,6 +24,8 @@ type walk struct {
 	found []registry.Violation // of the loud walk
 	path  []step               // to the value that is looked at; kept in the loud walk only
 
+	regexes parseCost // of regular expressions among the arguments
+
 	open   []*jsonschema.Schema // what is being applied, outermost first
 	base   int                  // where those begin that are applied to the same value
 	frames int

@@ -1,0 +1,82 @@
+package schema
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Parsing alone can be slow: a class of Unicode is a list of hundreds of ranges, and in a pattern that does not look at case
+// every character of a range is folded by itself. Both are counted over all patterns of a schema, before one is parsed.
+const (
+	maxUnicodeClasses = 256  // as \pL
+	maxWideFolds      = 8    // ranges of more than narrowFold characters where case does not count
+	narrowFold        = 1000 // Cyrillic has some three hundred
+)
+
+// parseCost is what makes parsing patterns slow.
+type parseCost struct {
+	unicodeClasses int
+	wideFolds      int
+}
+
+func (c *parseCost) add(pattern string) error {
+	c.unicodeClasses += strings.Count(pattern, `\p`) + strings.Count(pattern, `\P`)
+	if c.unicodeClasses > maxUnicodeClasses {
+		return beyond(`the patterns of a schema may have at most %d classes like \pL`, maxUnicodeClasses)
+	}
+	if !ignoresCase(pattern) {
+		return nil
+	}
+	for i := range len(pattern) {
+		if pattern[i] == '-' && runeBefore(pattern[:i])+narrowFold < runeAfter(pattern[i+1:]) {
+			c.wideFolds++
+		}
+	}
+	if c.wideFolds > maxWideFolds {
+		return beyond("the patterns of a schema may have at most %d wide ranges of characters under (?i)", maxWideFolds)
+	}
+	return nil
+}
+
+// ignoresCase reports whether a flag i may be set anywhere in a pattern.
+func ignoresCase(pattern string) bool {
+	for {
+		_, rest, found := strings.Cut(pattern, "(?")
+		if !found {
+			return false
+		}
+		flags := rest[:len(rest)-len(strings.TrimLeft(rest, "imsU-"))]
+		if strings.Contains(flags, "i") {
+			return true
+		}
+		pattern = rest
+	}
+}
+
+// runeAfter returns the character that text begins with; what is below utf8.RuneSelf need not be exact.
+func runeAfter(text string) rune {
+	if hex, ok := strings.CutPrefix(text, `\x{`); ok {
+		hex, _, _ = strings.Cut(hex, "}")
+		return hexRune(hex)
+	}
+	r, _ := utf8.DecodeRuneInString(text)
+	return r
+}
+
+// runeBefore returns the character that text ends with.
+func runeBefore(text string) rune {
+	if i := strings.LastIndex(text, `\x{`); i >= 0 && strings.HasSuffix(text, "}") {
+		return hexRune(text[i+3 : len(text)-1])
+	}
+	r, _ := utf8.DecodeLastRuneInString(text)
+	return r
+}
+
+func hexRune(hex string) rune {
+	n, err := strconv.ParseInt(hex, 16, 32)
+	if err != nil {
+		return utf8.MaxRune
+	}
+	return rune(n)
+}
