@@ -24,7 +24,7 @@ type durable struct {
 
 // invokeDurable stores a record first, and then has the call carried out whether or not the caller stays.
 func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
-	digest, err := requestDigest(req)
+	digest, err := i.digest(ctx, req, d.start.Add(d.inv.Timeout))
 	if err != nil {
 		return err
 	}
@@ -118,6 +118,16 @@ func (i *Invoker) follow(ctx context.Context, req *Request, rec registry.Record,
 	var err error
 	out.Result, err = rec.Outcome()
 	return err
+}
+
+// digest is requestDigest, with the memory that takes.
+func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) (string, error) {
+	release, err := i.args.reserve(ctx, deadline, req.Args)
+	if err != nil {
+		return "", outOfTime(err)
+	}
+	defer release()
+	return requestDigest(req)
 }
 
 // requestDigest tells whether two requests with one key ask for the same.

@@ -56,6 +56,7 @@ type Invoker struct {
 	ledger     Ledger
 	hooks      pipeline
 	builtins   *Toolbox
+	args       argsMemory
 	timeout    time.Duration
 	maxTimeout time.Duration
 	log        *slog.Logger
@@ -87,8 +88,8 @@ func NewInvoker(cfg Config) *Invoker {
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
 	return &Invoker{
-		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, builtins: cfg.Builtins, timeout: cfg.Timeout,
-		maxTimeout: cfg.MaxTimeout, log: cfg.Log,
+		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, builtins: cfg.Builtins, args: cfg.Schemas.args,
+		timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log,
 	}
 }
 

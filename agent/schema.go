@@ -17,13 +17,6 @@ const (
 	// schemaCacheBytes bounds what the schemas kept compiled take, per generation of the cache, of which there are two.
 	schemaCacheBytes = 32 << 20
 
-	// Arguments that are being validated take memory, decoded. Those of up to tinyArgs bytes of text do not count; the others
-	// share what is there for their size, so that large ones keep no small ones waiting.
-	tinyArgs       = 1 << 10
-	smallArgs      = 256 << 10 // bytes decoded
-	smallArgsBytes = 32 << 20
-	largeArgsBytes = 64 << 20
-
 	// heavyWait is how long a validation waits, at most, until it may take long: it holds memory meanwhile.
 	heavyWait = time.Second
 )
@@ -37,8 +30,7 @@ type Schemas struct {
 	previous map[string]*schema.Schema
 	size     int // bytes that those in current take
 
-	small     *semaphore.Weighted // smallArgsBytes
-	large     *semaphore.Weighted // largeArgsBytes
+	args      argsMemory
 	compiling *semaphore.Weighted // one slot per core it may take
 	heavy     *semaphore.Weighted // likewise, for validations that take long
 }
@@ -47,9 +39,8 @@ type Schemas struct {
 func NewSchemas() *Schemas {
 	cores := int64(max(1, runtime.GOMAXPROCS(0)/2))
 	return &Schemas{
-		current: make(map[string]*schema.Schema), small: semaphore.NewWeighted(smallArgsBytes),
-		large: semaphore.NewWeighted(largeArgsBytes), compiling: semaphore.NewWeighted(cores),
-		heavy: semaphore.NewWeighted(cores),
+		current: make(map[string]*schema.Schema), args: newArgsMemory(),
+		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
 	}
 }
 
@@ -89,14 +80,20 @@ func (s *Schemas) Validate(ctx context.Context, spec registry.ToolSpec, args []b
 			"args are too large, or nested too deep, to be validated against the schema of this tool.")
 	case errors.As(err, &input):
 		return registry.Errorf(registry.CodeInvalidRequest, "args: %v.", input)
-	case errors.Is(err, context.DeadlineExceeded):
-		return registry.Errorf(registry.CodeTimeout,
-			"The time of the call was up before its arguments were validated. Send less, or allow more time.")
-	case ctx.Err() != nil:
-		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return outOfTime(err)
 	default:
 		return registry.AsError(err)
 	}
+}
+
+// outOfTime says why a call was given up before its tool ran: err is that of a context.
+func outOfTime(err error) *registry.Error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return registry.Errorf(registry.CodeTimeout,
+			"The time of the call was up before its arguments were validated. Send less, or allow more time.")
+	}
+	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
 }
 
 // validationJob is one validation, with what it holds of the pod.
@@ -104,8 +101,6 @@ type validationJob struct {
 	schemas  *Schemas
 	ctx      context.Context
 	deadline time.Time
-	pool     *semaphore.Weighted // for the memory of the arguments; nil: none is held
-	weight   int64
 	heavy    bool // a slot of heavy is held
 }
 
@@ -114,9 +109,11 @@ func (j *validationJob) run(spec registry.ToolSpec, args []byte) ([]registry.Vio
 	if err != nil {
 		return nil, err
 	}
-	if err := j.reserve(args); err != nil {
+	release, err := j.schemas.args.reserve(j.ctx, j.deadline, args)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	value, err := schema.Decode(args, MaxArgsDepth)
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
@@ -124,52 +121,18 @@ func (j *validationJob) run(spec registry.ToolSpec, args []byte) ([]registry.Vio
 	return compiled.Validate(j.ctx, value, schema.Work{Deadline: j.deadline, Heavy: j.becomeHeavy})
 }
 
-// reserve takes the memory for the arguments.
-func (j *validationJob) reserve(args []byte) error {
-	if len(args) <= tinyArgs {
-		return nil
-	}
-	pool, weight := j.schemas.small, int64(schema.Weight(args))
-	if weight > smallArgs {
-		pool, weight = j.schemas.large, min(weight, largeArgsBytes)
-	}
-	ctx, cancel := j.bounded()
-	defer cancel()
-	if err := acquire(ctx, pool, weight); err != nil {
-		return err
-	}
-	j.pool, j.weight = pool, weight
-	return nil
-}
-
 // compiled returns the schema of a tool, which was compiled when it was registered, here or on another pod.
 func (j *validationJob) compiled(spec registry.ToolSpec) (*schema.Schema, error) {
 	if known := j.schemas.cached(spec.Parameters); known != nil {
 		return known, nil
 	}
-	ctx, cancel := j.bounded()
+	ctx, cancel := until(j.ctx, j.deadline)
 	defer cancel()
 	return j.schemas.get(ctx, spec)
 }
 
-// bounded returns a context that ends with the job's time. Most jobs never wait, and need none.
-func (j *validationJob) bounded() (context.Context, context.CancelFunc) {
-	if j.deadline.IsZero() {
-		return context.WithCancel(j.ctx)
-	}
-	return context.WithDeadline(j.ctx, j.deadline)
-}
-
-// acquire does not ask ctx unless it has to wait: work that needs no waiting ends by its own measure.
-func acquire(ctx context.Context, s *semaphore.Weighted, weight int64) error {
-	if s.TryAcquire(weight) {
-		return nil
-	}
-	return s.Acquire(ctx, weight)
-}
-
 func (j *validationJob) becomeHeavy() error {
-	ctx, cancel := j.bounded()
+	ctx, cancel := until(j.ctx, j.deadline)
 	defer cancel()
 	wait, stop := context.WithTimeout(ctx, heavyWait)
 	defer stop()
@@ -188,9 +151,6 @@ func (j *validationJob) becomeHeavy() error {
 func (j *validationJob) done() {
 	if j.heavy {
 		j.schemas.heavy.Release(1)
-	}
-	if j.pool != nil {
-		j.pool.Release(j.weight)
 	}
 }
 

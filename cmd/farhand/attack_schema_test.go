@@ -212,3 +212,34 @@ func attackCall(t *testing.T, ctx context.Context, url, tool, args string, hangU
 		t.Errorf("%s: answered after %v", tool, took)
 	}
 }
+// Arguments that take fifty times their size once they are decoded, in calls with a key, which are compared by what they mean.
+func TestAttackKeyedArguments(t *testing.T) {
+	a := startAttacked(t, 1)
+	connectDevice(t, a.pods[0].url, "attacker", echoTool())
+	args := `{"a":[` + repeated(130_000, constantly(`{"":1}`)) + `]}`
+	a.under(t, time.Minute, func(ctx context.Context) {
+		var attackers sync.WaitGroup
+		for i := range 30 {
+			attackers.Go(func() {
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.pods[0].url+"/api/sessions/attacker/tools/echo/call",
+					strings.NewReader(`{"timeout_ms":3000,"args":`+args+`}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Authorization", "Bearer "+fleetToken)
+				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("Idempotency-Key", fmt.Sprint("key-", i))
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Errorf("no answer: %v", err)
+					return
+				}
+				resp.Body.Close()
+			})
+		}
+		attackers.Wait()
+	})
+	a.peakBelow(t, schemaPeak)
+	a.calmWithin(t, time.Second)
+}
