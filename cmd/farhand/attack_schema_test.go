@@ -212,6 +212,7 @@ func attackCall(t *testing.T, ctx context.Context, url, tool, args string, hangU
 		t.Errorf("%s: answered after %v", tool, took)
 	}
 }
+
 // Arguments that take fifty times their size once they are decoded, in calls with a key, which are compared by what they mean.
 func TestAttackKeyedArguments(t *testing.T) {
 	a := startAttacked(t, 1)
