@@ -242,7 +242,7 @@ func (v *View) of(e registry.Entry) []viewed {
 	return tools
 }
 
-// others returns the tools of the user's other sessions, in order of name and then of connecting.
+// others returns the tools of the user's other sessions, in order of name and then of seniority.
 func (v *View) others(ctx context.Context, user string) ([]viewed, error) {
 	if !v.cfg.OtherSessions || user == "" || v.sc.Kind != "" && v.sc.Kind != ContextMain {
 		return nil, nil
@@ -254,6 +254,9 @@ func (v *View) others(ctx context.Context, user string) ([]viewed, error) {
 		if err != nil {
 			return nil, err
 		}
+		slices.SortStableFunc(entries, func(a, b registry.Entry) int { // the plain name is the eldest's
+			return a.Session.Seniority().Compare(b.Session.Seniority())
+		})
 		for _, e := range entries {
 			if e.Session.Key.Session != v.sc.Key.Session {
 				tools = append(tools, v.of(e)...)

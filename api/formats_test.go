@@ -74,8 +74,8 @@ func TestFormats(t *testing.T) {
 			t.Errorf("row %+v", r)
 		}
 	}
-	// door.open may not be called; of camera.snap the newest session's definition is shown.
-	equal(t, "mcp", names, []string{"camera.snap: takes a picture, slowly", "camera_snap: does camera_snap", "locate: where it is"})
+	// door.open may not be called; of camera.snap the eldest session's definition is shown.
+	equal(t, "mcp", names, []string{"camera.snap: Takes a Picture", "camera_snap: does camera_snap", "locate: where it is"})
 	if mcp.Names != nil {
 		t.Errorf("MCP allows dots, but names is %v", mcp.Names)
 	}
@@ -96,7 +96,7 @@ func TestFormats(t *testing.T) {
 	if openai.Names[renamed] != "camera.snap" || !seen[renamed] || !seen["camera_snap"] || renamed == "camera_snap" {
 		t.Errorf("names %v, shown %v", openai.Names, seen)
 	}
-	for query, want := range map[string]int{"&user_id=anna": 2, "&name=locate": 1, "&q=slowly": 1, "&session_id=s3": 1, "&source_type=builtin": 0} {
+	for query, want := range map[string]int{"&user_id=anna": 2, "&name=locate": 1, "&q=slowly": 0, "&session_id=s3": 1, "&source_type=builtin": 0} {
 		if got := decode[list](f.get("/api/tools?format=openai"+query), 200); len(got.Tools) != want {
 			t.Errorf("%s: %d tools, want %d", query, len(got.Tools), want)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
@@ -45,7 +46,8 @@ type mcpTool struct {
 }
 
 // formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools by name
-// alone, so of several definitions the newest session's is shown, and of a built-in tool always its own.
+// alone, so of several definitions the eldest session's is shown: nobody gets a name that another device has by coming
+// later. Of a built-in tool it is always its own.
 func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, format string) (page, error) {
 	specs, err := h.distinct(ctx, tq)
 	if err != nil {
@@ -95,7 +97,7 @@ func formatTool(t registry.ToolSpec, name, format string) any {
 	}
 }
 
-// distinct returns the newest definition of every tool of the sessions the filters select, by name.
+// distinct returns the eldest definition of every tool of the sessions the filters select, by name.
 func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	if tq.target.IsZero() && tq.from(sourceRemote) {
 		return h.distinctOfAll(ctx, tq)
@@ -104,18 +106,20 @@ func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]regist
 	if !tq.from(sourceRemote) {
 		return specs, nil
 	}
-	q := tq.sessions()
-	q.Newest = true
-	return specs, h.fold(ctx, q, func(e registry.Entry) {
+	since := make(map[string]time.Time)
+	return specs, h.fold(ctx, tq.sessions(), func(e registry.Entry) {
 		for _, t := range e.Tools {
-			if _, ok := specs[t.Name]; !ok && (tq.name == "" || t.Name == tq.name) {
-				specs[t.Name] = t
+			if tq.name != "" && t.Name != tq.name {
+				continue
+			}
+			if known, ok := since[t.Name]; !ok || e.Session.Seniority().Before(known) {
+				specs[t.Name], since[t.Name] = t, e.Session.Seniority()
 			}
 		}
 	})
 }
 
-// distinctOfAll does the same without reading the whole fleet: only where definitions differ it asks which is newest.
+// distinctOfAll does the same without reading the whole fleet: only where definitions differ it asks which is the eldest.
 func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	specs, differ := make(map[string]registry.ToolSpec), make(map[string]bool)
 	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, Limit: maxLimit}
@@ -140,7 +144,7 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 		q.After = next
 	}
 	for name := range differ {
-		t, ok, err := h.newest(ctx, tq.who.Tenant, name)
+		t, ok, err := h.eldest(ctx, tq.who.Tenant, name)
 		if err != nil {
 			return nil, err
 		}
@@ -151,13 +155,17 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 	return specs, nil
 }
 
-// newest returns the tool of that name as the session that connected last defines it.
-func (h *handler) newest(ctx context.Context, tenant, name string) (found registry.ToolSpec, ok bool, err error) {
-	q := registry.Query{Tenant: tenant, Tool: name, Limit: 1, Newest: true}
-	_, err = h.walk(ctx, q, func(e registry.Entry) {
+// eldestOf is how many sessions that offer a tool, in order of connecting, are looked at for the eldest: one that has connected
+// again is not among the first.
+const eldestOf = 20
+
+// eldest returns the tool of that name as the session defines it whose device has had it for longest.
+func (h *handler) eldest(ctx context.Context, tenant, name string) (found registry.ToolSpec, ok bool, err error) {
+	var since time.Time
+	_, err = h.walk(ctx, registry.Query{Tenant: tenant, Tool: name, Limit: eldestOf}, func(e registry.Entry) {
 		for _, t := range e.Tools {
-			if t.Name == name && !ok {
-				found, ok = t, true
+			if t.Name == name && (!ok || e.Session.Seniority().Before(since)) {
+				found, ok, since = t, true, e.Session.Seniority()
 			}
 		}
 	})

@@ -72,7 +72,7 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	}
 	set := newToolSet(e.Tools)
 	args := []any{
-		s.sessionTTL, sess.Pod, decimal(sess.Generation), decimal(sess.Generation + 1), connectedMillis(sess),
+		s.sessionTTL, sess.Pod, decimal(sess.Generation), decimal(sess.Generation + 1), timeMillis(sess.ConnectedAt),
 	}
 	args = append(args, attributeFields(sess)...)
 	if set.hash != "" {

@@ -30,6 +30,7 @@ const (
 	fieldCaps       = "c" // JSON
 	fieldAsk        = "a" // 1: claims must ask the device first
 	fieldProofs     = "k" // separated by spaces
+	fieldSince      = "b" // ms
 	fieldHeirs      = "r" // until when, in ms, and proofs, separated by spaces; claims write it
 )
 
@@ -40,7 +41,7 @@ func attributeFields(s registry.Session) []any {
 		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
 		{fieldUserID, s.UserID}, {fieldPlatform, s.Platform},
 		{fieldLabels, jsonText(s.Labels, len(s.Labels))}, {fieldCaps, jsonText(s.Capabilities, len(s.Capabilities))},
-		{fieldAsk, flag(registry.AskFirst(s))}, {fieldProofs, strings.Join(s.Proofs, " ")}, {fieldHeirs, heirsText(s)},
+		{fieldAsk, flag(registry.AskFirst(s))}, {fieldProofs, strings.Join(s.Proofs, " ")}, {fieldSince, timeMillis(s.Since)}, {fieldHeirs, heirsText(s)},
 	}
 	fields := make([]any, 2, 2+2*len(pairs))
 	digest := sha256.New()
@@ -93,6 +94,7 @@ func parseSession(key registry.Key, h map[string]string) (registry.Session, erro
 			return s, fmt.Errorf("session hash: capabilities: %w", err)
 		}
 	}
+	s.Since = fromMillis(h[fieldSince])
 	s.Proofs = words(h[fieldProofs])
 	s.Heirs, s.HeirsUntil = parseHeirs(h[fieldHeirs])
 	return s, nil
@@ -102,7 +104,7 @@ func heirsText(s registry.Session) string {
 	if len(s.Heirs) == 0 {
 		return ""
 	}
-	return strconv.FormatInt(s.HeirsUntil.UnixMilli(), 10) + " " + strings.Join(s.Heirs, " ")
+	return timeMillis(s.HeirsUntil) + " " + strings.Join(s.Heirs, " ")
 }
 
 func parseHeirs(text string) ([]string, time.Time) {
@@ -128,7 +130,8 @@ func parseGone(key registry.Key, text string) (pod string, s *registry.Session) 
 		return "", nil
 	}
 	s = &registry.Session{Key: key, Pod: pod}
-	if len(lines) == 6 {
+	if len(lines) == 8 {
+		s.ConnectedAt, s.Since = fromMillis(lines[6]), fromMillis(lines[7])
 		s.DeviceID, s.Proofs = lines[2], words(lines[3])
 		s.Heirs, s.HeirsUntil = parseHeirs(lines[4])
 		_ = json.Unmarshal([]byte(lines[5]), &s.Capabilities) // none, if it is empty
@@ -144,12 +147,12 @@ func fromMillis(text string) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// connectedMillis is the value of fieldConnected, empty when the time is not known.
-func connectedMillis(s registry.Session) string {
-	if s.ConnectedAt.IsZero() {
+// timeMillis is the inverse of fromMillis: empty when the time is not known.
+func timeMillis(t time.Time) string {
+	if t.IsZero() {
 		return ""
 	}
-	return strconv.FormatInt(s.ConnectedAt.UnixMilli(), 10)
+	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
 // encodeJSON is json.Marshal without HTML escaping: schemas and arguments keep their bytes.

@@ -93,7 +93,7 @@ func (l *Local) Introduce(said Introduction) (changed bool) {
 	l.before = nil
 	s := l.session.inherit(said, before, l.gone)
 	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) || s.owner() != l.session.owner()
-	l.session.Proofs, l.session.Heirs, l.session.HeirsUntil = s.Proofs, s.Heirs, s.HeirsUntil
+	l.session.Proofs, l.session.Heirs, l.session.HeirsUntil, l.session.Since = s.Proofs, s.Heirs, s.HeirsUntil, s.Since
 	l.mu.Unlock()
 	if l.presence.Get(l.key) == l { // what has lost the session takes over nothing
 		l.rejoin(l.presence.orphans.takeAll(l.key, s.Proofs))

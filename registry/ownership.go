@@ -122,6 +122,7 @@ func (s Session) inherit(said Introduction, former *Session, gone bool) Session 
 		alike := said.Token == "" && gone && !former.Can(CapabilityResumeToken) && former.DeviceID == said.DeviceID
 		if same || alike {
 			proofs = append(proofs, former.Proofs...)
+			s.Since = former.Seniority()
 		}
 	}
 	s.Proofs = distinct(proofs)

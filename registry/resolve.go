@@ -16,7 +16,7 @@ type Select string
 const (
 	SelectNone   Select = ""
 	SelectAny    Select = "any"
-	SelectNewest Select = "newest"
+	SelectNewest Select = "newest" // of those that define the tool as the eldest does; of one device, the eldest
 )
 
 // Resolve chooses the session a call goes to. A target with a session id means that session; otherwise the sessions
@@ -54,22 +54,56 @@ func (f choice) route(target Target, err error) (Route, error) {
 
 // search looks at the sessions that offer a tool.
 func (r *Router) search(ctx context.Context, tenant, tool string, target Target, sel Select) (choice, error) {
-	limit := maxCandidates
-	if sel != SelectNone {
-		limit = 1
+	q := Query{Tenant: tenant, Target: target, Tool: tool, Limit: maxCandidates}
+	if sel == SelectAny && target.DeviceID == "" {
+		q.Limit = 1
 	}
-	matches, more, err := r.firstMatches(ctx, Query{
-		Tenant: tenant, Target: target, Tool: tool, Limit: limit, Newest: sel == SelectNewest,
-	})
+	matches, more, err := r.firstMatches(ctx, q)
 	switch {
 	case err != nil:
 		return choice{}, err
 	case len(matches) == 0:
 		return choice{}, r.nobodyOffers(ctx, tenant, tool, target)
-	case len(matches) > 1 && sel == SelectNone || more && sel == SelectNone:
+	case sel == SelectNone && (len(matches) > 1 || more):
 		return choice{}, ambiguous(tool, matches)
 	}
-	return offered(&matches[0], tool)
+	first := Eldest(matches)
+	if sel == SelectNewest && target.DeviceID == "" && (len(matches) > 1 || more) {
+		return r.newestLike(ctx, q, first, tool)
+	}
+	return offered(first, tool)
+}
+
+// newestLike chooses the newest of the sessions that define the tool as the eldest does: anybody may register a name that others
+// have, and must not be preferred for having come later.
+func (r *Router) newestLike(ctx context.Context, q Query, eldest *Entry, tool string) (choice, error) {
+	f, err := offered(eldest, tool)
+	if err != nil {
+		return f, err
+	}
+	q.Newest = true
+	matches, _, err := r.firstMatches(ctx, q)
+	if err != nil {
+		return choice{}, err
+	}
+	for i := range matches {
+		if newer, err := offered(&matches[i], tool); err == nil && newer.spec.Hash() == f.spec.Hash() {
+			return newer, nil
+		}
+	}
+	return f, nil
+}
+
+// Eldest returns the entry whose device has had its session for longest, nil if there are none. Of several that claim to be
+// one device, or to offer one tool, it is the one least likely to have copied another.
+func Eldest(entries []Entry) *Entry {
+	var eldest *Entry
+	for i := range entries {
+		if eldest == nil || entries[i].Session.Seniority().Before(eldest.Session.Seniority()) {
+			eldest = &entries[i]
+		}
+	}
+	return eldest
 }
 
 // firstMatches reads pages until it has q.Limit entries or there are no more.

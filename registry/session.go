@@ -99,6 +99,7 @@ type Session struct {
 	Labels       map[string]string
 	Capabilities []string
 	ConnectedAt  time.Time // by the store's clock, set by Claim
+	Since        time.Time // when its device first had it, if that was another connection; by the store's clock
 
 	// Proofs are the proofs of the resume tokens whose calls this connection may answer: its own first, then those of
 	// connections before it that were the same device.
@@ -108,6 +109,14 @@ type Session struct {
 	// another one. Set by Claim.
 	Heirs      []string
 	HeirsUntil time.Time
+}
+
+// Seniority is when the session's device first had it: connecting again does not make it younger.
+func (s Session) Seniority() time.Time {
+	if s.Since.IsZero() {
+		return s.ConnectedAt
+	}
+	return s.Since
 }
 
 // Ref returns the claim this value describes.

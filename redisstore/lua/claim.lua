@@ -6,8 +6,8 @@
 -- Returns {generation, the time in ms, the previous session hash, the gone string, heirs}; the hash is a flat list, empty when
 -- there was none. The generation is 0, and nothing has changed, when the holder must be asked first.
 
--- The gone string is "generation pod", and on lines of their own the fields a, d, k, r and c of the session: whether it had to
--- be asked first, its device, its proofs, its heirs, its capabilities.
+-- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session: whether it
+-- had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its device has it.
 local gone = redis.call('GET', KEYS[2]) or '0'
 local goneGen = tonumber(string.match(gone, '^%d+'))
 

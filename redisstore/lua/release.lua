@@ -9,10 +9,10 @@ if pod ~= ARGV[2] or gen ~= ARGV[3] then
   return {0}
 end
 local before = redis.call('HGETALL', KEYS[1])
-local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c')
+local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c', 't', 'b')
 redis.call('DEL', KEYS[1])
 local gone = gen .. ' ' .. pod
-for i = 1, 5 do
+for i = 1, 7 do
   gone = gone .. '\n' .. (kept[i] or '')
 end
 redis.call('SET', KEYS[2], gone, 'PX', ARGV[1])

@@ -53,4 +53,41 @@ var takeoverTests = []subtest{
 			}
 		}
 	}},
+	{name: "a later definition of a name is not preferred", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		phone := func(session string) registry.Session {
+			return registry.Session{Key: f.key(session), DeviceID: "phone", Proofs: []string{registry.Proof(session)}}
+		}
+		real := NewDevice(nil).Connect(f, a, phone("real"), tool("camera", "real"))
+		NewDevice(nil).Connect(f, b, phone("fake"), tool("camera", "fake"), tool("own", "fake"))
+		resolve := func(want string, target registry.Target, sel registry.Select) {
+			f.Helper()
+			for _, pod := range []*registry.Pod{a, b} {
+				route, err := pod.Router.Resolve(f.ctx, f.tenant, "camera", target, sel)
+				if err != nil || route.Session.Key.Session != want {
+					f.Errorf("%+v, %q: %s, %v, want %s", target, sel, route.Session.Key.Session, err, want)
+				}
+			}
+		}
+		device := registry.Target{DeviceID: "phone"}
+		_, err := a.Router.Resolve(f.ctx, f.tenant, "camera", device, registry.SelectNone)
+		f.wantCode(err, registry.CodeAmbiguousTarget)
+		resolve("real", device, registry.SelectNewest)
+		resolve("real", device, registry.SelectAny)
+		resolve("real", registry.Target{}, registry.SelectNewest)
+		NewDevice(nil).Connect(f, b, registry.Session{Key: f.key("twin")}, tool("camera", "real"))
+		resolve("twin", registry.Target{}, registry.SelectNewest)
+		resolve("real", device, registry.SelectNewest)
+
+		// The device that comes back has been there all the time, if it proves to be the same.
+		real.Close(f.ctx)
+		back := NewDevice(nil).Connect(f, b, registry.Session{
+			Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("next")},
+		}, tool("camera", "real"))
+		back.Introduce(registry.Introduction{DeviceID: "phone", Token: "real"})
+		if err := back.Update(f.ctx, func(*registry.Session) {}); err != nil {
+			f.Fatal(err)
+		}
+		resolve("real", device, registry.SelectNewest)
+	}},
 }
