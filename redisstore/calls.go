@@ -35,10 +35,12 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 	if err != nil {
 		return registry.Record{}, false, err
 	}
-	args := []any{
-		s.retention, r.TimeoutMS, string(registry.StateAccepted), fieldRest, constant,
-		fieldDispatched, string(r.Dispatched),
+	event, err := stateEvent(r.Tenant, r.CallID, registry.StateAccepted)
+	if err != nil {
+		return registry.Record{}, false, err
 	}
+	args := append([]any{s.retention, r.TimeoutMS, string(registry.StateAccepted)}, event...)
+	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched))
 	b := s.conn.batch()
 	c := b.eval(scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
 	if err := b.run(ctx); err != nil {
@@ -119,8 +121,8 @@ func (s *Store) undoCall(ctx context.Context, r registry.Record) {
 func (s *Store) MoveCall(
 	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
 ) (registry.Moved, error) {
-	session, proofs := "", ""
-	if (e == registry.EventSucceed || e == registry.EventFail) && !change.Here {
+	session, proofs, answer := "", "", e == registry.EventSucceed || e == registry.EventFail
+	if answer && !change.Here {
 		if session = change.Session.Session; session == "" || change.Session.Tenant != tenant {
 			return registry.Moved{}, registry.ErrNoCall
 		}
@@ -132,18 +134,23 @@ func (s *Store) MoveCall(
 	if err != nil {
 		return registry.Moved{}, registry.AsError(err)
 	}
-	args := append([]any{s.retention, session, proofs, len(table)}, table...)
+	event, err := stateEvent(tenant, callID, registry.State(table[1].(string))) // an event leads to one state, wherever from
+	if err != nil {
+		return registry.Moved{}, registry.AsError(err)
+	}
+	args := append([]any{s.retention, session, proofs, flag(answer)}, event...)
+	args = append(append(args, len(table)), table...)
 	b := s.conn.batch()
 	c := b.eval(scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
 	if err := b.run(ctx); err != nil {
 		return registry.Moved{}, unavailable("move call", err)
 	}
-	answer := c.list()
-	if len(answer) != 2 {
+	said := c.list()
+	if len(said) != 2 {
 		return registry.Moved{}, registry.ErrNoCall
 	}
-	hash := toMap(answer[1])
-	moved := registry.Moved{Applied: toInt(answer[0]) == 1}
+	hash := toMap(said[1])
+	moved := registry.Moved{Applied: toInt(said[0]) == 1}
 	if moved.Record, err = parseRecord(hash); err != nil {
 		return registry.Moved{}, unavailable("move call", err)
 	}
@@ -186,10 +193,14 @@ func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error 
 		if err != nil {
 			return registry.AsError(err)
 		}
-		identity := identityFields(r)
-		args := []any{
-			s.retention, string(registry.StateSucceeded), string(registry.StateFailed), r.TimeLeft().Milliseconds(), len(identity),
+		event, err := stateEvent(r.Tenant, r.CallID, r.State)
+		if err != nil {
+			return registry.AsError(err)
 		}
+		identity, ways := identityFields(r), keepings(r.State)
+		args := append([]any{s.retention}, event...)
+		args = append(args, r.TimeLeft().Milliseconds(), timelineText(r.Timeline), len(ways))
+		args = append(append(args, ways...), len(identity))
 		args = append(append(args, identity...), progressFields(r)...)
 		args = append(append(args, outcome...), fieldRest, constant)
 		b.eval(scriptCallKeep, callKeys(r.Tenant, r.CallID), args...)

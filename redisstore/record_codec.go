@@ -13,7 +13,8 @@ import (
 
 // Fields of the hash of a call. What changes in the course of a call has a field of its own, an empty one when there
 // is nothing to say; the rest is one JSON text. No script looks into either text, so nothing a device or a caller
-// said can be changed by them. The scripts write state, late, dispatched, timeline and deadline themselves.
+// said can be changed by them. The scripts write state, late, dispatched, timeline and deadline
+// themselves, and kept, which is there if the call ran without a record.
 const (
 	fieldState      = "state"
 	fieldLate       = "late"       // 1 or empty
@@ -202,4 +203,15 @@ func overdueMoves() []any {
 		}
 	}
 	return table
+}
+
+// keepings says what becomes of a record, by its state, when one in state told is kept.
+func keepings(told registry.State) []any {
+	var ways []any
+	for _, s := range registry.States() {
+		if how := s.Keep(told); how != registry.KeepReplace {
+			ways = append(ways, string(s), string(how))
+		}
+	}
+	return ways
 }

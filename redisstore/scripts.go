@@ -35,7 +35,6 @@ var (
 	scriptLeases   = mustScript("leases")
 	scriptBury     = mustScript("bury")
 	scriptPush     = mustScript("push")
-	scriptAppend   = mustScript("append")
 	scriptFeed     = mustScript("feed_append")
 	scriptSpend    = mustScript("spend")
 	scriptSetIf    = mustScript("set_if")
@@ -45,6 +44,7 @@ var (
 	scriptCallMove   = mustScript("call_base", "call_move")
 	scriptCallRead   = mustScript("call_base", "call_read")
 	scriptCallKeep   = mustScript("call_base", "call_keep")
+	scriptCallLog    = mustScript("call_base", "call_log")
 
 	scriptChatBegin    = mustScript("chat_base", "chat_begin")
 	scriptChatRenew    = mustScript("chat_base", "chat_renew")
@@ -73,7 +73,7 @@ func allScripts() []*script {
 	return []*script{
 		scriptClaim, scriptFormers, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
 		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
-		scriptAppend, scriptFeed, scriptSpend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
+		scriptCallLog, scriptFeed, scriptSpend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
 		scriptChatTitle, scriptChatTrail, scriptChatRead, scriptChatOwner, scriptChatName, scriptChatErase, scriptChatInfo,
 		scriptChatsTouch, scriptChatsForget, scriptChatsVersion, scriptChatsPrune,

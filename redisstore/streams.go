@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,11 +14,10 @@ import (
 )
 
 const (
-	streamField   = "d"         // the one field of every entry, JSON
-	maxCallEvents = 2048        // kept of one call, roughly
-	appendChunk   = 100         // entries appended by one script: it holds up the server
-	feedHead      = 16          // lines of a batch appended to a feed by a script
-	followBlock   = time.Second // how long one read waits: it cannot be called off
+	streamField = "d"         // the one field of every entry, JSON
+	appendChunk = 100         // entries appended by one script: it holds up the server
+	feedHead    = 16          // lines of a batch appended to a feed by a script
+	followBlock = time.Second // how long one read waits: it cannot be called off
 )
 
 // AppendCallEvents implements registry.CallStore.
@@ -30,22 +30,22 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 			return registry.AsError(err)
 		}
 		c := call{e.Tenant, e.CallID}
-		logs[c] = append(logs[c], text)
+		logs[c] = append(logs[c], e.Rank(), text)
 	}
 	b := s.conn.batch()
-	for c, texts := range logs {
-		keys := []string{callEventsKey(c.tenant, c.id), callKey(c.tenant, c.id)}
-		appendTo(b, keys, s.retention, maxCallEvents, texts)
+	for c, pairs := range logs {
+		for pairs := range slices.Chunk(pairs, 2*appendChunk) {
+			b.eval(scriptCallLog, callKeys(c.tenant, c.id), append([]any{s.retention}, pairs...)...)
+		}
 	}
 	return unavailable("append call events", b.run(ctx))
 }
 
-// appendTo adds to a stream, a bounded number of entries at a time.
-func appendTo(b *batch, keys []string, ttl int64, limit int, texts []any) {
-	for start := 0; start < len(texts); start += appendChunk {
-		chunk := texts[start:min(start+appendChunk, len(texts))]
-		b.eval(scriptAppend, keys, append([]any{ttl, limit}, chunk...)...)
-	}
+// stateEvent is what tells in the log of a call that it is in that state: a rank and a text.
+func stateEvent(tenant, callID string, state registry.State) ([]any, error) {
+	e := registry.StateEvent(tenant, callID, state, time.Now().UTC())
+	text, err := encodeJSON(e)
+	return []any{e.Rank(), text}, err
 }
 
 // CallEvents implements registry.CallStore.

@@ -33,6 +33,10 @@ func (l *Local) Settle(callID string, r Result, acknowledge func(ignored bool)) 
 // settleFlight ends a call that was in flight here with its answer. From before it is taken out until the answer can be
 // found elsewhere it is known that there is one, so that no other answer can come first.
 func (p *Presence) settleFlight(f *flight, r Result, acknowledge func(ignored bool)) {
+	p.afterLog(f, func() { p.settleNow(f, r, acknowledge) })
+}
+
+func (p *Presence) settleNow(f *flight, r Result, acknowledge func(ignored bool)) {
 	if !f.durable {
 		acknowledge(!f.finish(Reply{Result: &r}))
 		return
@@ -137,8 +141,5 @@ func waitABit(ctx context.Context) bool {
 	}
 }
 
-// afterMove wakes the pods that watch a call which is final now, and notes the step in its log.
-func (p *Presence) afterMove(m Moved) {
-	p.rec.event(stateEvent(m.Record))
-	wakeAll(p.bus, p.log, m)
-}
+// afterMove wakes the pods that watch a call which is final now.
+func (p *Presence) afterMove(m Moved) { wakeAll(p.bus, p.log, m) }

@@ -50,11 +50,11 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 				return a.unsent(err)
 			}
 		}
+		if receipt { // also with an answer: others may know of the call already
+			a.noteReceipt(running)
+		}
 		if final != nil {
 			return a.unpack(final)
-		}
-		if receipt {
-			a.noteReceipt(running)
 		}
 		if expired {
 			expired = a.isOver()

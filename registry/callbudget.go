@@ -143,7 +143,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []Record) error {
 	kept, left := make([]Record, 0, len(records)), 0
 	for _, r := range records {
 		key := Key{Tenant: r.Tenant, Session: r.SessionID}
-		if c.take(ctx, key, recordCost) > 0 {
+		if c.take(ctx, key, recordCost) > 0 && !(r.kept && r.State.Final()) { // the store has it already, as one that runs
 			left++ // the feed tells how it ended
 			continue
 		}

@@ -98,7 +98,6 @@ func (c *Calls) Start(ctx context.Context, rec Record, run func(context.Context)
 		<-c.slots
 		return stored, created, err
 	}
-	c.rec.event(stateEvent(stored))
 	c.active.Store(stored.CallID, nil)
 	c.running.Go(func() {
 		defer func() { <-c.slots }()

@@ -33,13 +33,15 @@ type CallStore interface {
 	WatchCall(ctx context.Context, tenant, callID, pod string) (Record, error)
 
 	// KeepCalls stores records of calls that ran without one: slow ones while they run, and those whose answer may
-	// still come. A record that already has an answer keeps it.
+	// still come. What becomes of a record that is there already State.Keep says. An answer that MoveCall applies to such a
+	// record came late: who waited for the call would have kept it.
 	KeepCalls(ctx context.Context, records []Record) error
 
 	// FreeKey gives an idempotency key up, if it still belongs to that call: nothing ran, so it may be used again.
 	FreeKey(ctx context.Context, tenant, key, callID string) error
 
-	// AppendCallEvents adds to the event log of calls, which is capped and expires with the record.
+	// AppendCallEvents adds to the event logs of calls, each of which is capped, expires with the record and is in the order of
+	// CallEvent.Rank: what comes too late is left out. The methods above put every step of a record into its log by themselves.
 	AppendCallEvents(ctx context.Context, events []CallEvent) error
 
 	// CallEvents returns the events of one call behind the one with id after, in order.
@@ -67,6 +69,20 @@ type CallEvent struct {
 	At       time.Time `json:"at"`
 
 	session string // whose budget it is charged to
+}
+
+// Rank orders the events of one call: a log takes none of a lower rank than its last, and one of the same only if the rank is
+// odd. So a log is in order whoever writes to it, and nothing but a late answer follows the end of its call.
+func (e CallEvent) Rank() int {
+	if e.Type == CallEventState {
+		return e.State.rank()
+	}
+	return progressRank
+}
+
+// StateEvent is the event that says which state a call is in.
+func StateEvent(tenant, callID string, s State, at time.Time) CallEvent {
+	return CallEvent{Tenant: tenant, CallID: callID, Type: CallEventState, State: s, At: at}
 }
 
 // Types of call events.

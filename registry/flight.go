@@ -26,6 +26,8 @@ type flight struct {
 	done    atomic.Bool
 	running atomic.Bool
 
+	lastLine atomic.Int64 // of the call's log; of the recorder
+
 	told     atomic.Bool // a receipt was sent: the call can be known to others than its caller
 	answered atomic.Bool // the answer is in; from then on there are no receipts
 
@@ -151,7 +153,6 @@ func (l *Local) claimCall(ctx context.Context, c DeviceCall) error {
 	case !moved.Applied:
 		return Errorf(CodeCancelled, "The call is %s already.", moved.Record.State).With(DispatchedNo)
 	default:
-		l.presence.rec.event(stateEvent(moved.Record))
 		return nil
 	}
 }

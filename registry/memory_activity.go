@@ -195,25 +195,39 @@ func (m *Memory) AppendCallEvents(_ context.Context, events []CallEvent) error {
 	defer c.mu.Unlock()
 	now := m.opts.Now()
 	for _, e := range events {
-		key := memoryCallKey{e.Tenant, e.CallID}
-		log := c.logs[key]
-		if log == nil || !now.Before(log.expires) {
-			if log == nil && len(c.logs) >= maxMemoryLogs {
-				return StoreUnavailable("store an event", errors.New("too many calls have events"))
-			}
-			log = &memoryLog{}
-			c.logs[key] = log
+		if err := m.logLocked(e, now); err != nil {
+			return err
 		}
-		log.last = log.last.next(now)
-		e.ID = log.last.String()
-		log.events = append(log.events, e)
-		if n := len(log.events) - maxCallEvents; n > 0 {
-			log.events = slices.Delete(log.events, 0, n)
+	}
+	return nil
+}
+
+// logLocked adds to the log of a call, unless more than that is told already.
+func (m *Memory) logLocked(e CallEvent, now time.Time) error {
+	c := &m.calls
+	key := memoryCallKey{e.Tenant, e.CallID}
+	log := c.logs[key]
+	if log == nil || !now.Before(log.expires) {
+		if log == nil && len(c.logs) >= maxMemoryLogs {
+			return StoreUnavailable("store an event", errors.New("too many calls have events"))
 		}
-		log.expires = now.Add(m.opts.Retention)
-		if stored := m.recordLocked(e.Tenant, e.CallID, now); stored != nil && stored.expires.After(log.expires) {
-			log.expires = stored.expires
+		log = &memoryLog{}
+		c.logs[key] = log
+	}
+	if n := len(log.events); n > 0 {
+		if last, rank := log.events[n-1].Rank(), e.Rank(); rank < last || rank == last && rank%2 == 0 {
+			return nil
 		}
+	}
+	log.last = log.last.next(now)
+	e.ID = log.last.String()
+	log.events = append(log.events, e)
+	if n := len(log.events) - maxCallEvents; n > 0 {
+		log.events = slices.Delete(log.events, 0, n)
+	}
+	log.expires = now.Add(m.opts.Retention)
+	if stored := m.recordLocked(e.Tenant, e.CallID, now); stored != nil && stored.expires.After(log.expires) {
+		log.expires = stored.expires
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type memoryCallKey struct{ tenant, id string }
 type memoryCall struct {
 	record   Record
 	watchers map[string]bool
+	light    bool // it was kept, not created: whoever waits for the call says himself how it ended
 	expires  time.Time
 }
 
@@ -70,6 +71,7 @@ func (m *Memory) CreateCall(_ context.Context, r Record) (Record, bool, error) {
 	r.Deadline = at.Truncate(time.Millisecond).Add(time.Duration(r.TimeoutMS) * time.Millisecond)
 	stored := &memoryCall{record: r, watchers: make(map[string]bool)}
 	c.records[memoryCallKey{r.Tenant, r.CallID}] = stored
+	m.stepLocked(stored, now)
 	m.extendLocked(stored, now)
 	if r.IdempotencyKey != "" {
 		c.keys[key] = memoryIdem{callID: r.CallID, expires: now.Add(m.opts.IdempotencyTTL)}
@@ -135,6 +137,10 @@ func (m *Memory) MoveCall(_ context.Context, tenant, callID string, e Event, cha
 		return Moved{Record: stored.record.clone()}, nil
 	}
 	stored.record = stored.record.clone() // the caller keeps its own result
+	if stored.light && stored.record.State.Answered() {
+		stored.record.Late = true
+	}
+	m.stepLocked(stored, now)
 	m.extendLocked(stored, now)
 	moved := Moved{Record: stored.record.clone(), Applied: true}
 	if stored.record.State.Final() {
@@ -170,18 +176,16 @@ func (m *Memory) KeepCalls(_ context.Context, records []Record) error {
 	now := m.opts.Now()
 	for _, r := range records {
 		stored := m.recordLocked(r.Tenant, r.CallID, now)
-		switch {
-		case stored == nil:
+		if stored == nil {
 			if err := m.roomLocked(now); err != nil {
 				return err
 			}
-			stored = &memoryCall{record: r.clone(), watchers: make(map[string]bool)}
+			stored = &memoryCall{record: r.clone(), watchers: make(map[string]bool), light: true}
 			m.calls.records[memoryCallKey{r.Tenant, r.CallID}] = stored
-		case stored.record.State.Answered():
-			stored.record.fillIn(r)
-		default:
-			stored.record = r.clone()
+		} else {
+			stored.record.keep(r.clone())
 		}
+		m.stepLocked(stored, now)
 		if left := r.TimeLeft(); left > 0 && !stored.record.State.Final() {
 			stored.record.Deadline = now.UTC().Add(left)
 		}
@@ -260,6 +264,34 @@ func (r Record) clone() Record {
 	}
 	return r
 }
+
+// stepLocked notes in the log of a call which state it is in.
+func (m *Memory) stepLocked(stored *memoryCall, now time.Time) {
+	r := &stored.record
+	_ = m.logLocked(StateEvent(r.Tenant, r.CallID, r.State, now.UTC()), now) // without room there is a record without a log
+}
+
+// keep makes r what it is when told is kept.
+func (r *Record) keep(told Record) {
+	switch r.State.Keep(told.State) {
+	case KeepReplace:
+		*r = told
+	case KeepFill:
+		r.fillIn(told)
+	case KeepLate:
+		r.fillIn(told)
+		r.Late, r.Err = true, nil
+		r.Timeline = append(told.Timeline, r.lastSteps()...)
+	case KeepAnswer:
+		n := max(0, len(told.Timeline)-1)
+		told.Timeline = slices.Insert(told.Timeline, n, r.lastSteps()...)
+		told.Late = true
+		*r = told
+	}
+}
+
+// lastSteps returns the last step, if there is one.
+func (r *Record) lastSteps() []Step { return r.Timeline[max(0, len(r.Timeline)-1):] }
 
 // fillIn takes from r2 what r, which has its answer, does not know.
 func (r *Record) fillIn(r2 Record) {

@@ -36,12 +36,16 @@ func (l *Local) begun(f *flight, message string) {
 		Tenant: l.key.Tenant, Type: ActivityCallProgress, SessionID: l.key.Session, Reason: message,
 		Call: &Record{CallID: f.callID, Tenant: l.key.Tenant, SessionID: l.key.Session, State: StateRunning, Dispatched: DispatchedYes},
 	})
+	// Its log says so before it says anything else: the pod that waits may be slower to tell.
+	for _, s := range []State{StateDelivered, StateRunning} {
+		f.note(l.presence.rec.event(StateEvent(l.key.Tenant, f.callID, s, time.Time{})))
+	}
 	if !f.durable {
 		return
 	}
 	l.presence.tasks.run(func(ctx context.Context) {
-		if m, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, f.callID, EventRun, Change{}); err == nil && m.Applied {
-			l.presence.rec.event(stateEvent(m.Record))
+		if _, err := l.presence.calls.MoveCall(ctx, l.key.Tenant, f.callID, EventRun, Change{}); err != nil {
+			l.presence.log.Debug("beginning of a call not stored", "call", f.callID, "error", err)
 		}
 	})
 }
@@ -61,12 +65,31 @@ func (l *Local) log(f *flight, e CallEvent) error {
 		refused = Errorf(CodeRateLimited, "What is reported of the call %s is not kept: too much is kept of calls of this device "+
 			"or tenant already. The call goes on.", f.callID)
 	default:
-		l.presence.rec.event(e)
+		f.note(l.presence.rec.event(e))
 		return nil
 	}
 	if !f.logFull.CompareAndSwap(false, true) {
 		return nil
 	}
-	l.presence.rec.event(CallEvent{Tenant: e.Tenant, CallID: e.CallID, Type: CallEventTruncated, Message: refused.Message})
+	f.note(l.presence.rec.event(CallEvent{Tenant: e.Tenant, CallID: e.CallID, Type: CallEventTruncated, Message: refused.Message}))
 	return refused
+}
+
+// logWait is how long an answer waits for what was reported before it: the end of a call closes its log.
+const logWait = 250 * time.Millisecond
+
+// note remembers the last line of the call's log.
+func (f *flight) note(line int64) { f.lastLine.Store(line) }
+
+// afterLog runs settle when all that was reported of the call has been written, at once or soon.
+func (p *Presence) afterLog(f *flight, settle func()) {
+	line := f.lastLine.Load()
+	if p.rec.wrote(line) || !p.tasks.run(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, logWait)
+		defer cancel()
+		p.rec.waitFor(ctx, line)
+		settle()
+	}) {
+		settle()
+	}
 }

@@ -36,6 +36,10 @@ type recorder struct {
 	waiting int           // lines in queue
 	held    int           // bytes of what waits or is being written
 	wake    chan struct{} // capacity 1: something is waiting
+	hurry   chan struct{} // capacity 1: somebody waits for what is waiting
+	taken   int64         // lines ever accepted
+	done    int64         // lines ever written, or lost
+	flushed chan struct{} // closed, and replaced, when done has grown
 }
 
 // recorded is a batch.
@@ -51,6 +55,7 @@ func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r
 func newRecorder(cfg PodConfig) *recorder {
 	return &recorder{
 		pod: cfg.ID, calls: cfg.calls, activities: cfg.Store, log: cfg.Log, now: time.Now, wake: make(chan struct{}, 1),
+		hurry: make(chan struct{}, 1), flushed: make(chan struct{}),
 	}
 }
 
@@ -65,6 +70,7 @@ func (r *recorder) roomLocked(n, size int) *recorded {
 	}
 	batch := r.queue[len(r.queue)-1]
 	r.waiting += n
+	r.taken += int64(n)
 	r.held += size
 	batch.size += size
 	select {
@@ -98,12 +104,10 @@ func (r *recorder) activity(a Activity) {
 // keep stores the record of a call that has none of its own.
 func (r *recorder) keep(rec Record) {
 	rec.digestLarge()
-	event := stateEvent(rec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if batch := r.roomLocked(2, rec.weight()+event.weight()); batch != nil {
+	if batch := r.roomLocked(1, rec.weight()); batch != nil {
 		batch.records = append(batch.records, rec)
-		batch.events = append(batch.events, event)
 	}
 }
 
@@ -116,22 +120,46 @@ func (r *recorder) keepRunning(rec *Record) {
 	r.keep(now)
 }
 
-// event adds to the log of a call.
-func (r *recorder) event(e CallEvent) {
+// event adds to the log of a call. It returns the number of the line, for waitFor.
+func (r *recorder) event(e CallEvent) (line int64) {
 	e.At = r.now().UTC()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if batch := r.roomLocked(1, e.weight()); batch != nil {
 		batch.events = append(batch.events, e)
 	}
+	return r.taken
 }
 
-func stateEvent(rec Record) CallEvent {
-	e := CallEvent{Tenant: rec.Tenant, CallID: rec.CallID, Type: CallEventState, State: rec.State}
-	if n := len(rec.Timeline); n > 0 {
-		e.At = rec.Timeline[n-1].At
+// wrote reports whether a line has been written, or lost.
+func (r *recorder) wrote(line int64) bool {
+	if line == 0 {
+		return true
 	}
-	return e
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.done >= line
+}
+
+// waitFor waits until a line has been written, or lost, or ctx ends.
+func (r *recorder) waitFor(ctx context.Context, line int64) {
+	for {
+		r.mu.Lock()
+		done, flushed := r.done >= line, r.flushed
+		r.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case r.hurry <- struct{}{}:
+		default: // it does
+		}
+		select {
+		case <-flushed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // run writes until ctx ends, and then what is left.
@@ -156,6 +184,7 @@ func (r *recorder) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
+		case <-r.hurry:
 		}
 	}
 }
@@ -208,14 +237,17 @@ func (r *recorder) take() *recorded {
 
 // release makes room for others after a batch was written, and lets go of what was in it.
 func (r *recorder) release(batch *recorded) {
+	size, lines := batch.size, batch.len()
 	clear(batch.activities)
 	clear(batch.records)
 	clear(batch.events)
-	size := batch.size
 	*batch = recorded{activities: batch.activities[:0], records: batch.records[:0], events: batch.events[:0]}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= size
+	r.done += int64(lines)
+	close(r.flushed)
+	r.flushed = make(chan struct{})
 	if len(r.spare) < recorderSpare {
 		r.spare = append(r.spare, batch)
 	}

@@ -189,3 +189,66 @@ func (s State) Dispatched() Dispatched {
 		return ""
 	}
 }
+
+// Keeping is what becomes of the stored record of a call without one of its own when the pod that runs it keeps it anew: what
+// that pod says is what the call's caller was told.
+type Keeping string
+
+// The ways.
+const (
+	KeepReplace Keeping = "replace" // the new record takes its place
+	KeepFill    Keeping = "fill"    // it stays, and only what it lacks is filled in
+	KeepLate    Keeping = "late"    // its answer stays, and came after the end that the new record tells of
+	KeepAnswer  Keeping = "answer"  // the new record takes its place, and its answer came after the end that was stored
+)
+
+// Keep returns what becomes of a record in state s when one in state told is kept.
+func (s State) Keep(told State) Keeping {
+	switch {
+	case !s.Final():
+		return KeepReplace
+	case !told.Final():
+		return KeepFill
+	case !s.Answered() && told.Answered():
+		return KeepAnswer
+	case !s.Answered():
+		return KeepFill
+	case told.Answered():
+		return KeepReplace // of two answers the one its caller has counts
+	case told.leadsTo(s):
+		return KeepLate
+	default:
+		return KeepReplace
+	}
+}
+
+// leadsTo reports whether an event leads from s to next.
+func (s State) leadsTo(next State) bool {
+	for _, to := range machine[s] {
+		if to == next {
+			return true
+		}
+	}
+	return false
+}
+
+// progressRank is the rank of what a device reports of a call on its way.
+const progressRank = 7
+
+// rank orders what is told of a call: nothing of a lower rank follows. It is even; of an odd one there may be several.
+func (s State) rank() int {
+	switch s {
+	case StateAccepted:
+		return 0
+	case StateRouted:
+		return 2
+	case StateDelivered:
+		return 4
+	case StateRunning:
+		return 6
+	case StateCancelled, StateTimedOut, StateLost:
+		return 8 // the answer may still come
+	default:
+		return 10
+	}
+}

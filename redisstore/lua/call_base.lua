@@ -26,6 +26,23 @@ local function extend(final)
   redis.call('PEXPIRE', KEYS[2], life)
 end
 
+-- log adds to the events, unless more than that is told already: an event has a rank, and none of a lower one follows. Of a
+-- rank that is odd there may be several.
+local cap = 2048 -- events kept, roughly
+local last
+local function log(rank, text)
+  if not last then
+    local entry = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+    last = entry and tonumber(entry[2][4] or -1) or -1
+  end
+  rank = tonumber(rank)
+  if rank < last or (rank == last and rank % 2 == 0) then
+    return
+  end
+  redis.call('XADD', KEYS[2], 'MAXLEN', '~', cap, '*', 'd', text, 'r', rank)
+  last = rank
+end
+
 -- move applies the table of moves in the arguments from first to last. It returns whether the record moved, and
 -- whether its state is final now.
 local function move(state, first, last)
@@ -36,7 +53,6 @@ local function move(state, first, last)
       if ARGV[i + 3] ~= '' then
         redis.call('HSET', KEYS[1], 'dispatched', ARGV[i + 3])
       end
-      extend(ARGV[i + 4] == '1')
       return true, ARGV[i + 4] == '1'
     end
   end

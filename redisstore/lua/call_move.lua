@@ -2,8 +2,8 @@
 --
 -- KEYS 1 record (hash), 2 events (stream)
 -- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 the proofs of who answers, each between spaces (empty:
---      not to be looked at), 4 how many of the following belong to the table of moves, 5... that table, then field and value
---      pairs to set with the move
+--      not to be looked at), 4 1 if the event is an answer, 5 rank and 6 text of what tells of the move, 7 how many of the
+--      following belong to the table of moves, 8... that table, then field and value pairs to set with the move
 -- Returns {1 if the record moved else 0, the record with its watchers as a flat list}; {} when there is none.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or (ARGV[2] ~= '' and get('session') ~= ARGV[2]) then
@@ -13,14 +13,19 @@ local proof = get('proof')
 if ARGV[3] ~= '' and proof ~= '' and not string.find(ARGV[3], ' ' .. proof .. ' ', 1, true) then
   return {}
 end
-local rows = 4 + tonumber(ARGV[4])
-local moved, final = move(get('state'), 5, rows)
+local rows = 7 + tonumber(ARGV[7])
+local moved, final = move(get('state'), 8, rows)
 if not moved then
   return {0, redis.call('HGETALL', KEYS[1])}
 end
 if #ARGV > rows then
   redis.call('HSET', KEYS[1], unpack(ARGV, rows + 1))
 end
+if ARGV[4] == '1' and get('kept') ~= '' then -- who waited for the call would have kept the answer
+  redis.call('HSET', KEYS[1], 'late', '1')
+end
+log(ARGV[5], ARGV[6])
+extend(final)
 local record = redis.call('HGETALL', KEYS[1])
 if final then -- the watchers go out with this answer, and only with it
   for i = 1, #record, 2 do

@@ -11,6 +11,7 @@ if state == '' then
   return {}
 end
 if deadline and deadline + ARGV[2] <= now and move(state, 4, #ARGV) then
+  extend(true)
   return redis.call('HGETALL', KEYS[1])
 end
 if ARGV[3] ~= '' then

@@ -14,7 +14,7 @@ import (
 // racers is how many goroutines compete for one thing.
 const racers = 16
 
-var callTests = slices.Concat(lifeTests, keptTests, keyTests)
+var callTests = slices.Concat(lifeTests, keptTests, keyTests, logTests, agreementTests)
 
 var lifeTests = []subtest{
 	{name: "a call lives from accepted to succeeded", run: func(f *fixture) {

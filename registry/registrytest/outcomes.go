@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -215,6 +216,53 @@ var outcomeTests = []subtest{
 						f.Errorf("%s: %+v", id, got)
 					}
 				}
+			}
+		}
+	}},
+	{name: "a caller that lost its device and a record that has the answer agree", run: func(f *fixture) {
+		a, b, asking := f.startPod("a"), f.startPod("b"), f.startPod("c")
+		d := silent()
+		session := registry.Session{Key: f.key("s1")}
+		first := d.Connect(f, a, session, tool("tool", "x"))
+		end := f.light(asking, first.Session(), "c1", patience)
+		f.settled("c1", registry.StateDelivered)
+		second := silent().Connect(f, b, session, tool("tool", "x"))
+		if receive(f, "the acknowledgement", f.answer(second, "c1", "done")) {
+			f.Error("the answer was ignored")
+		}
+		first.Close(f.ctx)
+		got := receive(f, "the end", end)
+		f.wantCode(got.err, registry.CodeConnectionLost)
+		f.eventually("the record tells that the answer was late", func() bool {
+			r := f.read("c1")
+			return r.State == registry.StateSucceeded && r.Late && states(r) == "accepted routed delivered lost succeeded"
+		})
+	}},
+	{name: "a device that reports and answers at once is told of in order, and in full", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		d := silent()
+		local := d.Connect(f, a, f.resuming(), tool("tool", "x"))
+		for i := range 30 {
+			id, pod := fmt.Sprintf("c%d", i), []*registry.Pod{a, b}[i%2]
+			var end <-chan ended
+			if i%3 == 0 {
+				end = f.light(pod, local.Session(), id, patience)
+			} else {
+				f.durable(pod, local.Session(), id)
+			}
+			f.asked(d, id)
+			local.Progress(id, nil, nil, "", "")
+			for range 3 {
+				local.Progress(id, nil, nil, "working", "")
+			}
+			f.answer(local, id, "done")
+			if end != nil {
+				receive(f, "the end", end)
+			}
+			f.eventually("the log has its end", func() bool { return strings.HasSuffix(f.told(id), "succeeded") })
+			got := f.told(id)
+			if i%3 != 0 && got != "accepted delivered running . . . succeeded" || i%3 == 0 && !strings.HasSuffix(got, "running . . . succeeded") {
+				f.Errorf("%s: %s", id, got)
 			}
 		}
 	}},
