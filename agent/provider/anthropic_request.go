@@ -31,26 +31,34 @@ func (m *Anthropic) params(r Request) (anthropic.MessageNewParams, error) {
 	}
 	orDefault(&r.MaxTokens, m.maxTokens)
 	p.MaxTokens = int64(r.MaxTokens)
-	thinks := m.think(&p, r.Messages)
-	if r.Temperature != nil && !thinks { // a model that thinks takes no temperature but its own
-		p.Temperature = anthropic.Float(min(*r.Temperature, 1)) // OpenAI's goes up to 2
+	if err := addAnthropicOptions(&p, r); err != nil {
+		return p, err
+	}
+	if r.Temperature != nil && *r.Temperature > 1 { // OpenAI's goes up to 2
+		return p, unoffered{"temperature", "must be at most 1 for its provider"}
+	}
+	// A model that thinks takes no temperature but its own, and no order to call a tool. That it thinks is a setting of the
+	// gateway; what a caller asks for counts more.
+	if r.Temperature == nil && !p.TopP.Valid() && p.ToolChoice.OfAny == nil && p.ToolChoice.OfTool == nil {
+		m.think(&p, r.Messages)
+	}
+	if r.Temperature != nil {
+		p.Temperature = anthropic.Float(*r.Temperature)
 	}
 	return p, nil
 }
 
 // think switches thinking on, if it is wanted and possible: a model that thinks must find its thoughts in front of the
 // calls whose results it is given, and those of another model, or from before thinking was switched on, have none.
-func (m *Anthropic) think(p *anthropic.MessageNewParams, messages []Message) bool {
-	if m.thinking == 0 && !m.adaptive || !thoughtThrough(messages) {
-		return false
-	}
-	if m.adaptive {
+func (m *Anthropic) think(p *anthropic.MessageNewParams, messages []Message) {
+	switch {
+	case m.thinking == 0 && !m.adaptive || !thoughtThrough(messages):
+	case m.adaptive:
 		p.Thinking.OfAdaptive = &anthropic.ThinkingConfigAdaptiveParam{Display: anthropic.ThinkingConfigAdaptiveDisplaySummarized}
-		return true
+	default:
+		p.MaxTokens += int64(m.thinking) // the API counts both together
+		p.Thinking = anthropic.ThinkingConfigParamOfEnabled(int64(m.thinking))
 	}
-	p.MaxTokens += int64(m.thinking) // the API counts both together
-	p.Thinking = anthropic.ThinkingConfigParamOfEnabled(int64(m.thinking))
-	return true
 }
 
 // thoughtThrough reports whether the calls of the turn under way come with thoughts that can be sent back.
@@ -71,7 +79,10 @@ func turns(messages []Message) ([]anthropic.MessageParam, error) {
 		role, blocks := anthropic.MessageParamRoleUser, []anthropic.ContentBlockParamUnion(nil)
 		switch m.Role {
 		case RoleUser:
-			blocks = textBlocks(m.Content)
+			var err error
+			if blocks, err = userBlocks(m); err != nil {
+				return nil, err
+			}
 		case RoleTool:
 			blocks = append(blocks, resultBlock(m))
 		case RoleAssistant:
@@ -157,6 +168,9 @@ func anthropicTool(t Tool) (anthropic.ToolUnionParam, error) {
 	tool := &anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](schema)}
 	if t.Description != "" {
 		tool.Description = anthropic.String(t.Description)
+	}
+	if t.Strict != nil {
+		tool.Strict = anthropic.Bool(*t.Strict)
 	}
 	return anthropic.ToolUnionParam{OfTool: tool}, nil
 }

@@ -56,9 +56,7 @@ func TestAnthropicThoughtsGoBackSigned(t *testing.T) {
 		scripted.Reply(scripted.Text("Done.")),
 	)
 	m := thinker(s, 100, false)
-	temperature := 0.3
 	r := ask("hi")
-	r.Temperature = &temperature
 	a, _ := generate(t, m, r)
 	if th := a.Message.Thinking; len(th) != 2 || th[0].Text != "One two." || th[0].Signature == "" || th[1].Redacted != "c2VjcmV0" {
 		t.Fatalf("thoughts %+v", a.Message.Thinking)
@@ -116,7 +114,7 @@ func TestAnthropicMergesMessages(t *testing.T) {
 	t.Parallel()
 	s := scripted.Anthropic(t, scripted.Reply(scripted.Text("ok")))
 	calls := []provider.ToolCall{{ID: "x", Name: "echo", Args: ""}, {ID: "y", Name: "echo", Args: `[1]`}}
-	hot := 1.7
+	hot := 1.0
 	generate(t, backends[1].model(s, options{maxTokens: 5}), provider.Request{Temperature: &hot, System: " \n", Messages: []provider.Message{
 		user("a"), user(" "), user("b"),
 		{Role: provider.RoleAssistant, Content: "\n", ToolCalls: calls},

@@ -142,6 +142,13 @@ func reported(data []byte) (status int, text string) {
 	return status, string(data)
 }
 
+// paramOf returns what of a request a server says is wrong, empty if it does not.
+func paramOf(data []byte) string {
+	var body struct{ Error struct{ Param string } }
+	_ = json.Unmarshal(data, &body) // what is none says nothing
+	return body.Error.Param
+}
+
 // plain returns the text of a JSON string, and any other value as it is written.
 func plain(raw json.RawMessage) string {
 	var s string

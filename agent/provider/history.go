@@ -3,6 +3,7 @@ package provider
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -62,5 +63,11 @@ func cleanID(id string) string {
 
 // unsupported is the error for what cannot be said to any vendor.
 func (c *caller) unsupported(cause error) *Error {
+	if u, ok := errors.AsType[unoffered](cause); ok {
+		return &Error{
+			Kind: KindRequest, Param: u.param, Cause: cause,
+			Message: fmt.Sprintf("The model %q does not take the request: %s.", c.model, u.Error()),
+		}
+	}
 	return &Error{Kind: KindRequest, Message: fmt.Sprintf("The request cannot be put to %q.", c.model), Cause: cause}
 }

@@ -49,6 +49,7 @@ func (m *OpenAI) params(r Request) (openai.ChatCompletionNewParams, error) {
 	if len(r.Stop) > 0 {
 		p.Stop = openai.ChatCompletionNewParamsStopUnion{OfStringArray: r.Stop}
 	}
+	addOptions(&p, r)
 	return p, nil
 }
 
@@ -57,7 +58,7 @@ func (m *OpenAI) addMessages(p *openai.ChatCompletionNewParams, messages []Messa
 	for i, msg := range messages {
 		switch msg.Role {
 		case RoleUser:
-			p.Messages = append(p.Messages, openai.UserMessage(msg.Content))
+			p.Messages = append(p.Messages, openAIUser(msg))
 		case RoleTool:
 			p.Messages = append(p.Messages, openai.ToolMessage(msg.Content, msg.ToolCallID))
 		case RoleAssistant:
@@ -131,6 +132,7 @@ func openAITool(t Tool) (openai.ChatCompletionToolUnionParam, error) {
 		Name        string          `json:"name"`
 		Description string          `json:"description,omitempty"`
 		Parameters  json.RawMessage `json:"parameters"`
-	}{t.Name, t.Description, schema})
+		Strict      *bool           `json:"strict,omitempty"`
+	}{t.Name, t.Description, schema, t.Strict})
 	return openai.ChatCompletionFunctionTool(f), nil
 }

@@ -24,6 +24,7 @@ const (
 type Message struct {
 	Role       Role       `json:"role"`
 	Content    string     `json:"content"`
+	Parts      []Part     `json:"parts,omitempty"`        // RoleUser; not empty: what is said, in place of Content, which has the text of it
 	Thinking   []Thought  `json:"thinking,omitempty"`     // RoleAssistant; sent back to the model that thought them
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`   // RoleAssistant
 	ToolCallID string     `json:"tool_call_id,omitempty"` // RoleTool: the call it answers
@@ -54,6 +55,7 @@ type Tool struct {
 	Name        string
 	Description string
 	Parameters  json.RawMessage // a JSON Schema of an object
+	Strict      *bool           // the model must keep to Parameters; nil: as its vendor does
 }
 
 // Request asks a model to go on with a conversation.
@@ -65,6 +67,8 @@ type Request struct {
 
 	Temperature *float64 // nil: the model's own
 	Stop        []string
+	Choice      Choice // of what is in Tools
+	Options     Options
 }
 
 // Delta is a piece of an answer as it is being written.
@@ -126,6 +130,7 @@ type Error struct {
 	Message    string
 	Status     int           // of HTTP; zero: none was received
 	RetryAfter time.Duration // zero: no advice
+	Param      string        // with KindRequest: what of the request is not taken, as chat completions call it; empty: not known
 	Cause      error
 }
 

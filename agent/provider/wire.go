@@ -54,6 +54,9 @@ func (w *wire) refusal(res *http.Response) error {
 	}
 	_, text := reported(data)
 	f := w.c.refused(res.StatusCode, text, adviceOf(res.Header, time.Now()))
+	if f.err.Kind == KindRequest {
+		f.err.Param = w.c.presentable(paramOf(data))
+	}
 	switch {
 	case res.StatusCode == http.StatusOK:
 		f.err.Message = fmt.Sprintf("The provider of %q does not stream. It says: %s", w.c.model, w.c.presentable(text))

@@ -40,6 +40,12 @@ type anthropicBlock struct {
 	ToolUseID string           `json:"tool_use_id"`
 	Content   []anthropicBlock `json:"content"`
 	IsError   bool             `json:"is_error"`
+	Source    struct {
+		Type      string `json:"type"`
+		URL       string `json:"url"`
+		MediaType string `json:"media_type"`
+		Data      string `json:"data"`
+	} `json:"source"`
 }
 
 func (anthropic) read(r *Request) error {
@@ -142,6 +148,12 @@ func readAnthropicUser(r *Request, i int, m anthropicMessage, open map[string]st
 		case "text":
 			spoken = true
 			r.Messages = append(r.Messages, provider.Message{Role: provider.RoleUser, Content: b.Text})
+		case "image":
+			image := provider.Image{URL: b.Source.URL}
+			if b.Source.Type == "base64" {
+				image.URL = "data:" + b.Source.MediaType + ";base64," + b.Source.Data
+			}
+			r.Messages = append(r.Messages, provider.Message{Role: provider.RoleUser, Parts: []provider.Part{{Image: &image}}})
 		case "tool_result":
 			name, ok := open[b.ToolUseID]
 			switch {

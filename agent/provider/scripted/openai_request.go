@@ -23,10 +23,10 @@ type openAIBody struct {
 }
 
 type openAIMessage struct {
-	Role       string  `json:"role"`
-	Content    *string `json:"content"`
-	Reasoning  string  `json:"reasoning_content"`
-	ToolCallID string  `json:"tool_call_id"`
+	Role       string         `json:"role"`
+	Content    *openAIContent `json:"content"`
+	Reasoning  string         `json:"reasoning_content"`
+	ToolCallID string         `json:"tool_call_id"`
 	ToolCalls  []struct {
 		ID       string `json:"id"`
 		Type     string `json:"type"`
@@ -35,6 +35,35 @@ type openAIMessage struct {
 			Arguments *string `json:"arguments"`
 		} `json:"function"`
 	} `json:"tool_calls"`
+}
+
+// openAIContent is a text, or parts.
+type openAIContent struct {
+	text  string
+	parts []provider.Part
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *openAIContent) UnmarshalJSON(data []byte) error {
+	if data[0] == '"' {
+		return json.Unmarshal(data, &c.text)
+	}
+	var parts []struct {
+		Type  string          `json:"type"`
+		Text  string          `json:"text"`
+		Image *provider.Image `json:"image_url"`
+	}
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if (p.Type == "image_url") != (p.Image != nil) || p.Type != "image_url" && p.Type != "text" {
+			return refuse("Invalid content part")
+		}
+		c.text += p.Text
+		c.parts = append(c.parts, provider.Part{Text: p.Text, Image: p.Image})
+	}
+	return nil
 }
 
 func (openAI) read(r *Request) error {
@@ -75,7 +104,7 @@ func readOpenAIMessages(r *Request, messages []openAIMessage) error {
 		}
 		out := provider.Message{Role: provider.Role(m.Role)}
 		if m.Content != nil {
-			out.Content = *m.Content
+			out.Content, out.Parts = m.Content.text, m.Content.parts
 		}
 		var err error
 		switch m.Role {
