@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 )
 
@@ -54,6 +56,39 @@ func (f fields) flag(name, at string) (bool, error) {
 		return false, badParam(at, "%s must be true or false.", named(at))
 	}
 	return on, nil
+}
+
+// optionalFlag returns a flag, nil when it is absent.
+func (f fields) optionalFlag(name, at string) (*bool, error) {
+	if _, ok := f[name]; !ok {
+		return nil, nil
+	}
+	on, err := f.flag(name, at)
+	return &on, err
+}
+
+// number returns a number from least to most, nil when it is absent.
+func (f fields) number(name string, least, most float64) (*float64, error) {
+	text, ok := f[name]
+	if !ok {
+		return nil, nil
+	}
+	var n float64
+	if json.Unmarshal(text, &n) != nil || n < least || n > most {
+		return nil, badParam(name, "%s must be a number from %v to %v.", named(name), least, most)
+	}
+	return &n, nil
+}
+
+// only refuses fields that are not known.
+func (f fields) only(at string, known ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if !slices.Contains(known, name) {
+			at := join(at, name)
+			return badParam(at, "The field %.120q is not offered.", at)
+		}
+	}
+	return nil
 }
 
 // count returns a whole number above zero, zero when it is absent.

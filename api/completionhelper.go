@@ -27,11 +27,11 @@ func (h *handler) helper(c *gin.Context, r completionRequest) (registry.Key, err
 	switch id := c.GetHeader(headerSession); {
 	case id != "":
 		e, err := h.connected(ctx, caller(c), id)
-		if err != nil || r.noTools {
+		if err != nil || r.noTools() {
 			return none, err
 		}
 		return e.Session.Key, nil
-	case r.user == "" || r.noTools:
+	case r.user == "" || r.noTools():
 		return none, nil
 	case caller(c).User != "" && caller(c).User != r.user:
 		return none, &openAIFault{param: "user", err: registry.Errorf(registry.CodeForbidden,

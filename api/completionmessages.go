@@ -52,7 +52,7 @@ func readCompletionMessage(text json.RawMessage, at string) (m provider.Message,
 	if err != nil {
 		return m, err
 	}
-	if m.Content, err = readContent(f["content"], at+".content"); err != nil {
+	if m.Content, m.Parts, err = readContent(f["content"], at+".content", role == "user"); err != nil {
 		return m, err
 	}
 	_, said := f["content"]
@@ -63,6 +63,11 @@ func readCompletionMessage(text json.RawMessage, at string) (m provider.Message,
 	case "assistant":
 		if m.ToolCalls, err = readAskedCalls(f, at); err != nil {
 			return m, err
+		}
+		if refusal, err := f.str("refusal", at+".refusal"); err != nil {
+			return m, err
+		} else if m.Content == "" && refusal != "" { // what a client was told comes back so
+			m.Content, said = refusal, true
 		}
 		said = said || len(m.ToolCalls) > 0
 	case "tool":
@@ -78,36 +83,74 @@ func readCompletionMessage(text json.RawMessage, at string) (m provider.Message,
 	return m, nil
 }
 
-// readContent reads text, written as one string or as parts.
-func readContent(text json.RawMessage, at string) (string, error) {
+// readContent reads what is said, written as one string or as parts. Where images may be among them, they are returned as parts
+// if there are any.
+func readContent(text json.RawMessage, at string, images bool) (string, []provider.Part, error) {
 	if len(text) == 0 {
-		return "", nil
+		return "", nil, nil
 	}
 	var whole string
 	if json.Unmarshal(text, &whole) == nil {
-		return whole, nil
+		return whole, nil, nil
 	}
-	var parts []json.RawMessage
-	if json.Unmarshal(text, &parts) != nil {
-		return "", badParam(at, "%s must be a string or an array of parts.", named(at))
+	var list []json.RawMessage
+	if json.Unmarshal(text, &list) != nil {
+		return "", nil, badParam(at, "%s must be a string or an array of parts.", named(at))
 	}
 	var b strings.Builder
-	for i, part := range parts {
-		at := index(at, i)
-		f, err := readFields(part, at)
-		if err != nil {
-			return "", err
+	parts, shown := make([]provider.Part, len(list)), false
+	for i, one := range list {
+		var err error
+		if parts[i], err = readPart(one, index(at, i), images); err != nil {
+			return "", nil, err
 		}
-		if kind, err := f.str("type", at+".type"); err != nil || kind != "text" {
-			return "", badParam(at+".type", "Only parts of the type \"text\" are read.")
-		}
-		s, err := f.str("text", at+".text")
-		if err != nil {
-			return "", err
-		}
-		b.WriteString(s)
+		shown = shown || parts[i].Image != nil
+		b.WriteString(parts[i].Text)
 	}
-	return b.String(), nil
+	if !shown {
+		parts = nil
+	}
+	return b.String(), parts, nil
+}
+
+func readPart(text json.RawMessage, at string, images bool) (p provider.Part, err error) {
+	f, err := readFields(text, at)
+	if err != nil {
+		return p, err
+	}
+	kind, err := f.str("type", at+".type")
+	switch {
+	case err == nil && kind == "text":
+		p.Text, err = f.str("text", at+".text")
+		return p, err
+	case err == nil && kind == "refusal" && !images:
+		p.Text, err = f.str("refusal", at+".refusal")
+		return p, err
+	case err == nil && kind == "image_url" && images:
+		p.Image, err = readImage(f["image_url"], at+".image_url")
+		return p, err
+	case err == nil && kind == "image_url":
+		return p, badParam(at+".type", "Images are read in messages of the role \"user\".")
+	default:
+		return p, badParam(at+".type", "Only parts of the types \"text\" and \"image_url\" are read.")
+	}
+}
+
+func readImage(text json.RawMessage, at string) (*provider.Image, error) {
+	f, err := readFields(text, at)
+	if err != nil {
+		return nil, err
+	}
+	var image provider.Image
+	if image.URL, err = f.str("url", at+".url"); err != nil {
+		return nil, err
+	}
+	lower := strings.ToLower(image.URL[:min(len(image.URL), 11)])
+	if !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "http://") && lower != "data:image/" {
+		return nil, badParam(at+".url", "The address of an image must begin with https:, http: or data:image/.")
+	}
+	image.Detail, err = f.str("detail", at+".detail")
+	return &image, err
 }
 
 // readAskedCalls reads the calls an assistant asked for.

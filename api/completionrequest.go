@@ -13,14 +13,13 @@ const (
 	maxTemperature = 2
 )
 
-// completionRequest is the body of a request for a completion. Of what clients send, these are used; what would change
-// the answer and is not offered here is refused, and everything else is ignored.
+// completionRequest is the body of a request for a completion. What a client asks for is done, passed on to the model, or
+// refused by its name; nothing is ignored.
 type completionRequest struct {
 	completion   chat.Completion // without Key, Caller and Turn; Model as it was sent
 	user         string
 	stream       bool
 	includeUsage bool
-	noTools      bool // tool_choice none: not the caller's tools and not the device's
 }
 
 // parseCompletion reads the body of a request for a completion.
@@ -37,37 +36,14 @@ func parseCompletion(body []byte) (completionRequest, error) {
 		return r, err
 	}
 	for _, read := range []func(fields) error{
-		refuseUnoffered, r.readModel, r.readMessages, r.readTools, r.readToolChoice, r.readSampling, r.readStop, r.readStreaming,
+		refuseUnoffered, r.readModel, r.readMessages, r.readTools, r.readToolChoice, r.readSampling, r.readStop, r.readOptions,
+		r.readFormat, r.readStreaming,
 	} {
 		if err := read(f); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
-}
-
-// refuseUnoffered refuses what a client would miss in the answer.
-func refuseUnoffered(f fields) error {
-	if text, ok := f["n"]; ok && string(text) != "1" {
-		return badParam("n", "Only one choice is made: leave \"n\" out, or let it be 1.")
-	}
-	for _, name := range []string{"functions", "function_call"} {
-		if _, ok := f[name]; ok {
-			return badParam(name, "The field %q is not offered. Use \"tools\" and \"tool_choice\".", name)
-		}
-	}
-	text, ok := f["response_format"]
-	if !ok {
-		return nil
-	}
-	format, err := readFields(text, "response_format")
-	if err != nil {
-		return err
-	}
-	if kind, err := format.str("type", "response_format.type"); err != nil || kind != "text" {
-		return badParam("response_format", "Only the response_format {\"type\":\"text\"} is offered.")
-	}
-	return nil
 }
 
 func (r *completionRequest) readModel(f fields) (err error) {
@@ -90,8 +66,14 @@ func (r *completionRequest) readStreaming(f fields) (err error) {
 		return nil
 	}
 	options, err := readFields(text, "stream_options")
+	if err == nil {
+		err = options.only("stream_options", "include_usage", "include_obfuscation")
+	}
 	if err != nil {
 		return err
+	}
+	if on, err := options.flag("include_obfuscation", "stream_options.include_obfuscation"); err != nil || on {
+		return badParam("stream_options.include_obfuscation", "Padding of streams is not offered.")
 	}
 	r.includeUsage, err = options.flag("include_usage", "stream_options.include_usage")
 	return err
@@ -109,16 +91,8 @@ func (r *completionRequest) readSampling(f fields) (err error) {
 	if newer > 0 {
 		c.MaxTokens = newer
 	}
-	text, ok := f["temperature"]
-	if !ok {
-		return nil
-	}
-	var t float64
-	if json.Unmarshal(text, &t) != nil || t < 0 || t > maxTemperature {
-		return badParam("temperature", "The field \"temperature\" must be a number from 0 to %d.", maxTemperature)
-	}
-	c.Temperature = &t
-	return nil
+	c.Temperature, err = f.number("temperature", 0, maxTemperature)
+	return err
 }
 
 // readStop reads one sequence or several.

@@ -14,7 +14,7 @@ import (
 // What official clients send is understood, and what they send besides does no harm.
 func TestCompletionRequest(t *testing.T) {
 	r, err := parseCompletion([]byte(`{
-		"model":"m","stream":true,"stream_options":{"include_usage":true,"x":1},"max_tokens":5,"max_completion_tokens":7,
+		"model":"m","stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},"max_tokens":5,"max_completion_tokens":7,
 		"temperature":0,"stop":["a","b"],"user":"anna","n":1,"response_format":{"type":"text"},"tool_choice":"auto",
 		"parallel_tool_calls":true,"store":false,"metadata":{},"seed":null,"top_p":1,
 		"tools":[{"type":"function","function":{"name":"book","description":"books","parameters":{"type":"object"},"strict":true}},
@@ -33,7 +33,7 @@ func TestCompletionRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	zero := 0.0
+	zero, yes := 0.0, true
 	c := r.completion
 	want := []provider.Message{
 		{Role: provider.RoleUser, Content: "two seats"},
@@ -47,19 +47,19 @@ func TestCompletionRequest(t *testing.T) {
 		t.Errorf("messages %+v", c.Messages)
 	}
 	tools := []provider.Tool{
-		{Name: "book", Description: "books", Parameters: json.RawMessage(`{"type":"object"}`)},
+		{Name: "book", Description: "books", Parameters: json.RawMessage(`{"type":"object"}`), Strict: &yes},
 		{Name: "pay", Parameters: json.RawMessage(anyParameters)},
 	}
 	if !reflect.DeepEqual(c.Tools, tools) {
 		t.Errorf("tools %+v", c.Tools)
 	}
 	if c.Model != "m" || c.System != "be brief\n\nin English" || c.MaxTokens != 7 || !reflect.DeepEqual(c.Temperature, &zero) ||
-		!reflect.DeepEqual(c.Stop, []string{"a", "b"}) || r.user != "anna" || !r.stream || !r.includeUsage || r.noTools {
+		!reflect.DeepEqual(c.Stop, []string{"a", "b"}) || r.user != "anna" || !r.stream || !r.includeUsage || r.noTools() {
 		t.Errorf("read %+v", r)
 	}
 	none, err := parseCompletion([]byte(`{"model":"m","stop":"x","tool_choice":"none","messages":[{"role":"user","content":""}],
 		"tools":[{"type":"function","function":{"name":"book"}}]}`))
-	if err != nil || !none.noTools || len(none.completion.Tools) != 0 || !reflect.DeepEqual(none.completion.Stop, []string{"x"}) {
+	if err != nil || !none.noTools() || len(none.completion.Tools) != 0 || !reflect.DeepEqual(none.completion.Stop, []string{"x"}) {
 		t.Errorf("%v, %+v", err, none)
 	}
 }
@@ -87,12 +87,15 @@ func TestCompletionMistakes(t *testing.T) {
 		say(`{"role":"user"}`):                   "messages[0].content",
 		say(`{"role":"user","content":null}`):    "messages[0].content",
 		say(`{"role":"user","content":1}`):       "messages[0].content",
-		say(`{"role":"user","content":[{"type":"image_url"}]}`):     "messages[0].content[0].type",
-		say(`{"role":"user","content":[{"type":"text","text":1}]}`): "messages[0].content[0].text",
-		say(`{"role":"assistant"}`):                                 "messages[0].content",
-		say(`{"role":"assistant","tool_calls":{}}`):                 "messages[0].tool_calls",
-		say(`{"role":"assistant","tool_calls":[{"id":"x"}]}`):       "messages[0].tool_calls[0].function",
-		say(`{"role":"assistant","tool_calls":[{"function":{}}]}`):  "messages[0].tool_calls[0]",
+		say(`{"role":"user","content":[{"type":"input_audio"}]}`):                                        "messages[0].content[0].type",
+		say(`{"role":"user","content":[{"type":"image_url"}]}`):                                          "messages[0].content[0].image_url",
+		say(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}`): "messages[0].content[0].image_url.url",
+		say(`{"role":"system","content":[{"type":"image_url","image_url":{"url":"https://x"}}]}`):        "messages[0].content[0].type",
+		say(`{"role":"user","content":[{"type":"text","text":1}]}`):                                      "messages[0].content[0].text",
+		say(`{"role":"assistant"}`):                                "messages[0].content",
+		say(`{"role":"assistant","tool_calls":{}}`):                "messages[0].tool_calls",
+		say(`{"role":"assistant","tool_calls":[{"id":"x"}]}`):      "messages[0].tool_calls[0].function",
+		say(`{"role":"assistant","tool_calls":[{"function":{}}]}`): "messages[0].tool_calls[0]",
 		say(asks):              "messages",
 		say(asks + `,` + user): "messages[1]",
 		say(asks + `,{"role":"tool","content":"x"}`):                    "messages[1].tool_call_id",
@@ -106,25 +109,47 @@ func TestCompletionMistakes(t *testing.T) {
 		tools(`[{"type":"function","function":{"name":"a","parameters":[]}}]`):                             "tools[0].function.parameters",
 		tools(`[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}]`): "tools[1].function.name",
 		tools(`[` + strings.Repeat(`{},`, 128) + `{}]`):                                                    "tools",
-		with(`"tool_choice":"required"`):                                                                   "tool_choice",
-		with(`"tool_choice":{"type":"function"}`):                                                          "tool_choice",
+		with(`"tool_choice":"sometimes"`):                                                                  "tool_choice",
+		with(`"tool_choice":{"type":"allowed_tools"}`):                                                     "tool_choice",
+		with(`"tool_choice":{"type":"function"}`):                                                          "tool_choice.function",
+		with(`"tool_choice":{"type":"function","function":{}}`):                                            "tool_choice.function.name",
 		with(`"n":2`): "n",
-		with(`"response_format":{"type":"json_object"}`): "response_format",
-		with(`"response_format":"text"`):                 "response_format",
-		with(`"functions":[]`):                           "functions",
-		with(`"max_tokens":0`):                           "max_tokens",
-		with(`"max_completion_tokens":1.5`):              "max_completion_tokens",
-		with(`"max_tokens":99999999999`):                 "max_tokens",
-		with(`"temperature":2.1`):                        "temperature",
-		with(`"temperature":"hot"`):                      "temperature",
-		with(`"stop":["a","b","c","d","e"]`):             "stop",
-		with(`"stop":""`):                                "stop",
-		with(`"stop":[null]`):                            "stop",
-		with(`"stop":7`):                                 "stop",
-		with(`"user":7`):                                 "user",
-		with(`"stream":"true"`):                          "stream",
-		with(`"stream_options":true`):                    "stream_options",
-		with(`"stream_options":{"include_usage":1}`):     "stream_options.include_usage",
+		with(`"response_format":{"type":"grammar"}`):                                              "response_format.type",
+		with(`"response_format":{"type":"json_schema"}`):                                          "response_format.json_schema",
+		with(`"response_format":{"type":"json_schema","json_schema":{"name":"a"}}`):               "response_format.json_schema.schema",
+		with(`"response_format":{"type":"json_schema","json_schema":{"name":"a b","schema":{}}}`): "response_format.json_schema.name",
+		with(`"top_p":1.1`):                                   "top_p",
+		with(`"presence_penalty":"x"`):                        "presence_penalty",
+		with(`"frequency_penalty":-3`):                        "frequency_penalty",
+		with(`"seed":1.5`):                                    "seed",
+		with(`"logit_bias":[]`):                               "logit_bias",
+		with(`"reasoning_effort":3`):                          "reasoning_effort",
+		with(`"parallel_tool_calls":"yes"`):                   "parallel_tool_calls",
+		with(`"metadata":{"a":1}`):                            "metadata",
+		with(`"logprobs":true`):                               "logprobs",
+		with(`"top_logprobs":3`):                              "top_logprobs",
+		with(`"store":true`):                                  "store",
+		with(`"modalities":["audio"]`):                        "modalities",
+		with(`"audio":{}`):                                    "audio",
+		with(`"prediction":{}`):                               "prediction",
+		with(`"web_search_options":{}`):                       "web_search_options",
+		with(`"top_k":4`):                                     "top_k",
+		with(`"stream_options":{"include_obfuscation":true}`): "stream_options.include_obfuscation",
+		with(`"response_format":"text"`):                      "response_format",
+		with(`"functions":[]`):                                "functions",
+		with(`"max_tokens":0`):                                "max_tokens",
+		with(`"max_completion_tokens":1.5`):                   "max_completion_tokens",
+		with(`"max_tokens":99999999999`):                      "max_tokens",
+		with(`"temperature":2.1`):                             "temperature",
+		with(`"temperature":"hot"`):                           "temperature",
+		with(`"stop":["a","b","c","d","e"]`):                  "stop",
+		with(`"stop":""`):                                     "stop",
+		with(`"stop":[null]`):                                 "stop",
+		with(`"stop":7`):                                      "stop",
+		with(`"user":7`):                                      "user",
+		with(`"stream":"true"`):                               "stream",
+		with(`"stream_options":true`):                         "stream_options",
+		with(`"stream_options":{"include_usage":1}`):          "stream_options.include_usage",
 		``:   "",
 		`[]`: "",
 		`{"model":"m","model":"n","messages":[` + user + `]}`: "",

@@ -38,7 +38,7 @@ type completionMessage struct {
 	Content   *string          `json:"content"` // null when only tools are called
 	Reasoning string           `json:"reasoning_content,omitempty"`
 	ToolCalls []completionCall `json:"tool_calls,omitempty"`
-	Refusal   *string          `json:"refusal"` // always null
+	Refusal   *string          `json:"refusal"` // null unless the model refused
 }
 
 // completionCall is a call of one of the caller's tools. Index is for streams.
@@ -123,8 +123,12 @@ func (h *handler) answerCompletion(ctx context.Context, c *gin.Context, talker c
 		return
 	}
 	m := completionMessage{Role: "assistant", Reasoning: thinking.String()}
-	if reply.FullResponse != "" || len(calls) == 0 {
-		m.Content = &reply.FullResponse
+	said := strings.TrimSuffix(reply.FullResponse, reply.Refusal)
+	if said != "" || len(calls) == 0 && reply.Refusal == "" {
+		m.Content = &said
+	}
+	if reply.Refusal != "" {
+		m.Refusal = &reply.Refusal
 	}
 	for _, call := range calls {
 		m.ToolCalls = append(m.ToolCalls, completionCallOf(call))
@@ -144,12 +148,13 @@ func completionCallOf(call provider.ToolCall) completionCall {
 	return completionCall{ID: call.ID, Type: "function", Function: completionFunction{call.Name, call.Args}}
 }
 
-// finishReason says why the answer ends: for calls only if they are the caller's to make.
+// finishReason says why the answer ends: for calls only if they are the caller's to make. A refusal in the model's words is an
+// answer, as at OpenAI, whose clients take the other reason for a failure.
 func finishReason(reply chat.Reply, calls []provider.ToolCall) string {
 	switch {
 	case len(calls) > 0:
 		return string(provider.StopToolCalls)
-	case reply.Stop == provider.StopLength || reply.Stop == provider.StopRefusal:
+	case reply.Stop == provider.StopLength || reply.Stop == provider.StopRefusal && !reply.Refused():
 		return string(reply.Stop)
 	default:
 		return string(provider.StopEnd)

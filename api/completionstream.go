@@ -32,6 +32,7 @@ type chunkChoice struct {
 type chunkDelta struct {
 	Role      string           `json:"role,omitempty"`
 	Content   *string          `json:"content,omitempty"`
+	Refusal   *string          `json:"refusal,omitempty"`
 	Reasoning string           `json:"reasoning_content,omitempty"`
 	ToolCalls []completionCall `json:"tool_calls,omitempty"`
 }
@@ -52,6 +53,10 @@ func (s *completionStream) run(ctx context.Context, talker chat.Agent) ending {
 	reply, calls, err := talker.Complete(ctx, s.ask, func(e chat.Event) {
 		switch e.Type {
 		case chat.EventChunk:
+			if e.Refusal {
+				s.delta(chunkDelta{Refusal: &e.Content})
+				return
+			}
 			s.delta(chunkDelta{Content: &e.Content})
 		case chat.EventThinking:
 			s.delta(chunkDelta{Reasoning: e.Content})

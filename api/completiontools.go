@@ -62,6 +62,9 @@ func readTool(text json.RawMessage, at string) (t provider.Tool, err error) {
 	if t.Description, err = f.str("description", at+".description"); err != nil {
 		return t, err
 	}
+	if t.Strict, err = f.optionalFlag("strict", at+".strict"); err != nil {
+		return t, err
+	}
 	t.Parameters = json.RawMessage(anyParameters)
 	if parameters, ok := f["parameters"]; ok {
 		if parameters[0] != '{' {
@@ -72,19 +75,37 @@ func readTool(text json.RawMessage, at string) (t provider.Tool, err error) {
 	return t, nil
 }
 
-// readToolChoice takes none, which holds for the device's tools too: no tool runs.
+// readToolChoice reads whether tools are to be called. None holds for the device's tools too.
 func (r *completionRequest) readToolChoice(f fields) error {
 	text, ok := f["tool_choice"]
 	if !ok {
 		return nil
 	}
+	c := &r.completion.Choice
 	switch string(text) {
 	case `"auto"`:
 		return nil
 	case `"none"`:
-		r.noTools, r.completion.Tools = true, nil
+		c.Mode, r.completion.Tools = provider.ChoiceNone, nil
 		return nil
-	default:
-		return badParam("tool_choice", "Only the tool_choice \"auto\" and \"none\" are offered.")
+	case `"required"`:
+		c.Mode = provider.ChoiceRequired
+		return nil
 	}
+	choice, err := readFields(text, "tool_choice")
+	if err != nil {
+		return badParam("tool_choice", "The field \"tool_choice\" must be none, auto, required, or name a function.")
+	}
+	if kind, err := choice.str("type", "tool_choice.type"); err != nil || kind != "function" {
+		return badParam("tool_choice", "Of tools that can be chosen, only the type \"function\" is offered.")
+	}
+	function, err := readFields(choice["function"], "tool_choice.function")
+	if err != nil {
+		return err
+	}
+	c.Mode = provider.ChoiceTool
+	if c.Name, err = function.str("name", "tool_choice.function.name"); err == nil && c.Name == "" {
+		err = badParam("tool_choice.function.name", "The name of the function is missing.")
+	}
+	return err
 }

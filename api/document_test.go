@@ -118,7 +118,8 @@ func TestCompletionSchemaAgrees(t *testing.T) {
 	const user = `{"role":"user","content":"hi"}`
 	var bodies []string
 	for _, messages := range []string{
-		``, user, user + `,null`, `{"role":"user","content":[{"type":"text","text":"a"}]}`, `{"role":"user","content":[{"type":"image_url"}]}`,
+		``, user, user + `,null`, `{"role":"user","content":[{"type":"text","text":"a"}]}`, `{"role":"user","content":[{"type":"input_audio"}]}`,
+		`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}`,
 		`{"role":"robot","content":"a"}`, `{"content":"a"}`, `{"role":"user","content":1}`, `{"role":"user","content":"a","name":"b"}`,
 	} {
 		bodies = append(bodies, `{"model":"farhand","messages":[`+messages+`]}`)
@@ -128,6 +129,10 @@ func TestCompletionSchemaAgrees(t *testing.T) {
 		`"max_completion_tokens":"1"`, `"temperature":2`, `"temperature":3`, `"stop":"a"`, `"stop":""`, `"stop":["a"]`, `"stop":[""]`,
 		`"stop":["a","b","c","d","e"]`, `"user":"a"`, `"user":1`, `"tool_choice":"auto"`, `"tool_choice":"none"`, `"tool_choice":"required"`,
 		`"response_format":{"type":"text"}`, `"response_format":{"type":"json_object"}`, `"stream_options":{"include_usage":true}`, `"stream_options":1`,
+		`"tool_choice":{"type":"function","function":{"name":"a"}}`, `"tool_choice":{"type":"custom"}`, `"response_format":{"type":"xml"}`,
+		`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{},"strict":true}}`, `"top_p":1`, `"top_p":2`, `"seed":1`,
+		`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{},"grammar":true}}`, `"seed":"1"`, `"store":true`, `"logprobs":false`,
+		`"logit_bias":{"1":-5}`, `"logit_bias":[]`, `"metadata":{"a":"b"}`, `"metadata":{"a":1}`, `"parallel_tool_calls":false`, `"audio":{}`,
 		`"tools":[]`, `"tools":null`, `"tools":[{"type":"function","function":{"name":"a"}}]`, `"tools":[{"type":"function","function":{"name":"a.b"}}]`,
 		`"tools":[{"type":"function"}]`, `"tools":[{"type":"x","function":{"name":"a"}}]`, `"tools":[{"type":"function","function":{"name":"a","parameters":[]}}]`,
 	} {

@@ -141,6 +141,9 @@ func providerFault(err error) error {
 	switch failed.Kind {
 	case provider.KindRequest:
 		told.Code = registry.CodeInvalidRequest
+		if failed.Param != "" {
+			return &openAIFault{param: failed.Param, err: &told}
+		}
 	case provider.KindLimit:
 		told.Code, told.RetryAfter = registry.CodeRateLimited, failed.RetryAfter
 	default:

@@ -46,6 +46,7 @@ const (
 type Event struct {
 	Type            EventType
 	Content         string
+	Refusal         bool   // with EventChunk: Content is why the model does not answer
 	ID              string // of the call, as in /api/calls
 	Name            string // of the tool, as its source calls it
 	Args            json.RawMessage
@@ -96,6 +97,7 @@ type Ask struct {
 type Reply struct {
 	Turn         string // id of the turn
 	FullResponse string
+	Refusal      string       // the end of FullResponse: why the model does not answer; empty if it does
 	Calls        []CallReport // in the order they were asked for
 	Usage        provider.Usage
 	Stop         provider.StopReason
@@ -103,6 +105,9 @@ type Reply struct {
 	Title        string
 	Duration     time.Duration
 }
+
+// Refused reports whether the model said why it does not answer.
+func (r Reply) Refused() bool { return r.Refusal != "" && r.Refusal != noteRefused }
 
 // CallReport is one tool call of a turn.
 type CallReport struct {
@@ -170,6 +175,8 @@ type Completion struct {
 	MaxTokens   int
 	Temperature *float64
 	Stop        []string
+	Choice      provider.Choice // of all tools; provider.ChoiceNone: none is offered, none runs
+	Options     provider.Options
 }
 
 // Transcript is a conversation as people see it.

@@ -90,9 +90,14 @@ func (e *Engine) newCompletion(c Completion, model provider.Model, scope agent.S
 		limits: e.limits, log: e.log, model: model, out: out, journal: noJournal{}, turn: cmp.Or(c.Turn, uuid.NewString()),
 		own: make(map[string]bool, len(c.Tools)), base: provider.Request{
 			System: c.System, Tools: c.Tools, MaxTokens: c.MaxTokens, Temperature: c.Temperature, Stop: c.Stop,
+			Options: c.Options,
 		},
+		choice: c.Choice,
 	}
-	for _, t := range c.Tools {
+	if c.Choice.Mode == provider.ChoiceNone {
+		l.base.Tools = nil
+	}
+	for _, t := range l.base.Tools {
 		l.own[t.Name] = true
 	}
 	for _, m := range c.Messages {
@@ -106,6 +111,8 @@ func (e *Engine) newCompletion(c Completion, model provider.Model, scope agent.S
 		return nil, &Error{Code: CodeNoUserMessage, Message: "There is nothing to answer: there are no messages."}
 	}
 	l.given = len(l.history)
-	l.tools = e.open(scope)
+	if l.tools = (noTools{}); c.Choice.Mode != provider.ChoiceNone {
+		l.tools = e.open(scope)
+	}
 	return l, nil
 }

@@ -49,6 +49,7 @@ func (d *draft) add(delta provider.Delta) {
 	}
 	d.mu.Lock()
 	d.text.WriteString(delta.Text)
+	d.text.WriteString(delta.Refusal)
 	d.thinking.WriteString(delta.Thinking)
 	d.mu.Unlock()
 	select {

@@ -13,6 +13,10 @@ import (
 // without its tool calls, of which none ran and the last may be half.
 func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Message, error) {
 	request := l.request(listed)
+	if err := l.choose(&request, listed); err != nil {
+		return provider.Message{}, err
+	}
+	l.beginAnswer(len(listed) > 0)
 	if l.debug {
 		l.out.send(debugPrompt(request))
 	}
@@ -33,7 +37,11 @@ func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Mess
 	if said.Content == "" && answer.Message.Content != "" { // a model that does not stream
 		l.stream(draft, provider.Delta{Text: answer.Message.Content})
 	}
-	l.stop = answer.Stop
+	if l.stop = answer.Stop; l.stop == provider.StopRefusal && strings.TrimSpace(answer.Message.Content) == "" {
+		answer.Message.Content += noteRefused
+		l.stream(draft, provider.Delta{Refusal: noteRefused})
+	}
+	l.release(answer.Message.ToolCalls)
 	m := answer.Message
 	m.Role, m.Turn, m.At = provider.RoleAssistant, l.turn, said.At
 	m.ToolCalls = storable(m.ToolCalls)
@@ -46,9 +54,11 @@ func (l *loop) stream(draft *draft, d provider.Delta) {
 	if d.Thinking != "" {
 		l.out.send(Event{Type: EventThinking, Content: d.Thinking})
 	}
-	if d.Text != "" {
-		l.said.WriteString(d.Text)
-		l.out.send(Event{Type: EventChunk, Content: d.Text})
+	l.say(d.Text)
+	if d.Refusal != "" {
+		l.said.WriteString(d.Refusal)
+		l.refusal.WriteString(d.Refusal)
+		l.out.send(Event{Type: EventChunk, Content: d.Refusal, Refusal: true})
 	}
 }
 

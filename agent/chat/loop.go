@@ -30,11 +30,14 @@ type loop struct {
 	history []provider.Message
 	given   int // how many of history came from a caller, whose text is sent as it is
 
-	said   strings.Builder // all that was streamed
-	calls  []CallReport
-	usage  provider.Usage
-	tokens int // what counts against Limits.Tokens
-	stop   provider.StopReason
+	choice  provider.Choice
+	held    *strings.Builder // what an answer says that may be none; nil: it is streamed
+	said    strings.Builder  // all that was streamed
+	refusal strings.Builder  // of it, why the model does not answer
+	calls   []CallReport
+	usage   provider.Usage
+	tokens  int // what counts against Limits.Tokens
+	stop    provider.StopReason
 
 	handouts handouts            // of a completion
 	handed   []provider.ToolCall // calls of the caller's own tools: the turn ended with them
@@ -100,5 +103,5 @@ func (l *loop) exceeded(n, calls int) *Error {
 
 // reply tells how the turn went so far.
 func (l *loop) reply() Reply {
-	return Reply{Turn: l.turn, FullResponse: l.said.String(), Calls: l.calls, Usage: l.usage, Stop: l.stop}
+	return Reply{Turn: l.turn, FullResponse: l.said.String(), Refusal: l.refusal.String(), Calls: l.calls, Usage: l.usage, Stop: l.stop}
 }

@@ -16,6 +16,7 @@ type answer struct {
 	limit    int // bytes
 	size     int
 	said     bool // something was emitted
+	refused  bool // the model says that it does not answer
 	text     strings.Builder
 	thoughts []*thought
 	calls    []*call
@@ -53,7 +54,11 @@ func (a *answer) grow(n int) error {
 	return nil
 }
 
-func (a *answer) addText(s string) error {
+func (a *answer) addText(s string) error { return a.say(s, Delta{Text: s}) }
+
+func (a *answer) addRefusal(s string) error { return a.say(s, Delta{Refusal: s}) }
+
+func (a *answer) say(s string, d Delta) error {
 	if s == "" {
 		return nil
 	}
@@ -62,7 +67,7 @@ func (a *answer) addText(s string) error {
 	}
 	a.text.WriteString(s)
 	a.said = true
-	a.emit(Delta{Text: s})
+	a.emit(d)
 	return nil
 }
 

@@ -145,9 +145,10 @@ func (m *OpenAI) readChunk(chunk openai.ChatCompletionChunk, a *answer) error {
 		return err
 	}
 	refusal := choice.Delta.Refusal
-	if err := a.addText(refusal); err != nil {
+	if err := a.addRefusal(refusal); err != nil {
 		return err
 	}
+	a.refused = a.refused || refusal != ""
 	for _, c := range choice.Delta.ToolCalls {
 		err := a.addCall(callDelta{
 			index: c.Index, indexed: c.JSON.Index.Valid(), id: c.ID, name: c.Function.Name, args: c.Function.Arguments,
@@ -156,7 +157,7 @@ func (m *OpenAI) readChunk(chunk openai.ChatCompletionChunk, a *answer) error {
 			return err
 		}
 	}
-	return m.readFinish(choice.FinishReason, refusal != "", a)
+	return m.readFinish(choice.FinishReason, a)
 }
 
 // readReasoning reads the extension of DeepSeek (reasoning_content) and of vLLM, OpenRouter and others (reasoning). Where
@@ -180,7 +181,7 @@ func readReasoning(delta openai.ChatCompletionChunkChoiceDelta, a *answer) error
 	return nil
 }
 
-func (m *OpenAI) readFinish(reason string, refused bool, a *answer) error {
+func (m *OpenAI) readFinish(reason string, a *answer) error {
 	switch reason {
 	case "":
 	case "tool_calls", "function_call":
@@ -192,7 +193,7 @@ func (m *OpenAI) readFinish(reason string, refused bool, a *answer) error {
 	case "insufficient_system_resource", "error": // DeepSeek, OpenRouter: not an end, but the lack of one
 		return m.refused(http.StatusInternalServerError, "the answer was given up: "+reason, 0)
 	default:
-		if a.stop = StopEnd; refused {
+		if a.stop = StopEnd; a.refused {
 			a.stop = StopRefusal
 		}
 	}

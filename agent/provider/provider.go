@@ -75,6 +75,7 @@ type Request struct {
 type Delta struct {
 	Text     string
 	Thinking string
+	Refusal  string // why the model does not answer, as it says; part of the message like Text
 }
 
 // StopReason says why a model stopped.
