@@ -60,6 +60,8 @@ func (s *completionStream) run(ctx context.Context, talker chat.Agent) ending {
 			s.delta(chunkDelta{Content: &e.Content})
 		case chat.EventThinking:
 			s.delta(chunkDelta{Reasoning: e.Content})
+		case chat.EventToolCall, chat.EventToolResult: // they run here, unseen
+			s.alive()
 		case chat.EventAborted:
 			aborted = true
 		}

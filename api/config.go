@@ -18,7 +18,10 @@ const (
 	DefaultMaxBody    = 1 << 20 // bytes of a request body
 	DefaultMaxStreams = 1000    // event streams open at once
 	DefaultMaxTurn    = 10 * time.Minute
-	DefaultTurnWait   = 30 * time.Second
+
+	// DefaultStreamGrace is enough for what is refused at once, and too short to be taken for silence.
+	DefaultStreamGrace = 300 * time.Millisecond
+	DefaultTurnWait    = 30 * time.Second
 )
 
 // Kicker ends a session wherever its socket is. *registry.Presence is one.
@@ -81,6 +84,7 @@ type Config struct {
 	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
 	MaxTurn        time.Duration // the longest the Agent lets a turn take, once its conversation is free; default DefaultMaxTurn
 	TurnWait       time.Duration // the longest the Agent lets it wait for that; default DefaultTurnWait
+	StreamGrace    time.Duration // how long the head of a streamed turn waits for a failure that has a status of its own; default DefaultStreamGrace
 	MaxStreams     int           // event streams open at once, streamed turns among them; default DefaultMaxStreams
 	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
@@ -117,6 +121,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.TurnWait <= 0 {
 		cfg.TurnWait = DefaultTurnWait
+	}
+	if cfg.StreamGrace <= 0 {
+		cfg.StreamGrace = DefaultStreamGrace
 	}
 	if cfg.MaxStreams <= 0 {
 		cfg.MaxStreams = DefaultMaxStreams

@@ -87,7 +87,8 @@ func (f *fleet) open(p *registry.Pod, store *registry.Memory, s setup) *pod {
 		}),
 		Calls: p.Calls, Directory: store, Kicker: p.Presence, Policy: policy, Auth: guard.NewStaticToken(token), Origins: origins,
 		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute,
-		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		StreamGrace: patience, // a busy machine changes no status
+		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}),

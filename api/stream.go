@@ -27,6 +27,9 @@ const (
 	streamRetry = 5 * time.Second
 )
 
+// comment is a sign of life, which readers of events skip.
+const comment = ":\n\n"
+
 // stream writes server-sent events. It belongs to one goroutine.
 type stream struct {
 	w       http.ResponseWriter
@@ -61,7 +64,7 @@ func (s *stream) flush() error {
 		return nil
 	}
 	if s.buffer.Len() == 0 {
-		s.buffer.WriteString(":\n\n")
+		s.buffer.WriteString(comment)
 	}
 	defer s.buffer.Reset()
 	s.writeBy(time.Now().Add(streamWriteTimeout))

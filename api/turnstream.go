@@ -8,9 +8,9 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// turnStream writes what happens in a turn while it happens. The answer begins with the first event, or when there was
-// none for long: until then a failure can still be told with a status of its own, which clients and load balancers act
-// upon. It is safe for concurrent use.
+// turnStream writes what happens in a turn while it happens. The answer begins with the first event, or after a moment
+// with a comment: until then a failure can still be told with a status of its own, which clients and load balancers act
+// upon, and whoever waits longer must see that there is somebody. It is safe for concurrent use.
 type turnStream struct {
 	open func() (*stream, error)
 	stop context.CancelFunc // ends the turn
@@ -55,7 +55,7 @@ func (h *handler) streamTurn(ctx context.Context, c *gin.Context, run func(conte
 func (h *handler) beating(ctx context.Context, t *turnStream, run func(context.Context, *turnStream) ending) ending {
 	var heart sync.WaitGroup
 	heart.Go(func() {
-		for wait := heartbeat; pause(ctx, wait); {
+		for wait := h.StreamGrace; pause(ctx, wait); {
 			wait = t.beat()
 		}
 	})
@@ -90,11 +90,25 @@ func (t *turnStream) sendText(text string) {
 func (t *turnStream) beat() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	begun := t.out != nil
 	if !t.begin() {
 		return heartbeat
 	}
+	if !begun {
+		t.out.buffer.WriteString(comment)
+	}
 	t.check(t.out.flush())
 	return max(t.out.silence(), time.Millisecond)
+}
+
+// alive writes a sign of life at once: something has happened that is not told.
+func (t *turnStream) alive() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begin() {
+		t.out.buffer.WriteString(comment)
+		t.check(t.out.flush())
+	}
 }
 
 // begin reports whether there is somebody to write to.

@@ -24,16 +24,16 @@ func TestTurnStreamBeats(t *testing.T) {
 		open: func() (*stream, error) { opened++; return newStream(w, time.Now()), nil },
 		stop: func() { stopped++ },
 	}
-	if wait := s.beat(); opened != 1 || w.Body.Len() != 0 || wait < heartbeat-time.Second {
+	if wait := s.beat(); opened != 1 || w.Body.String() != ":\n\n" || wait < heartbeat-time.Second {
 		t.Fatalf("first: opened %d times, %q, next in %v", opened, w.Body, wait)
 	}
 	s.out.last = time.Now().Add(-heartbeat)
-	if wait := s.beat(); w.Body.String() != ":\n\n" || wait < heartbeat-time.Second {
+	if wait := s.beat(); w.Body.String() != ":\n\n:\n\n" || wait < heartbeat-time.Second {
 		t.Fatalf("after silence: %q, next in %v", w.Body, wait)
 	}
 	s.send("chunk", textEvent{chat.EventChunk, "a"})
 	s.beat()
-	if want := ":\n\nevent: chunk\ndata: {\"type\":\"chunk\",\"content\":\"a\"}\n\n"; w.Body.String() != want || opened != 1 {
+	if want := ":\n\n:\n\nevent: chunk\ndata: {\"type\":\"chunk\",\"content\":\"a\"}\n\n"; w.Body.String() != want || opened != 1 {
 		t.Fatalf("opened %d times, written %q", opened, w.Body)
 	}
 	w.err = errors.New("i/o timeout") // a client that takes too long
