@@ -2,6 +2,8 @@ package schema
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"regexp/syntax"
 	"runtime"
 	"strings"
 	"testing"
@@ -38,6 +40,38 @@ func TestLimitsOfSchemas(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case tt.reason != "" && (err == nil || !strings.Contains(err.Error(), tt.reason)):
 			t.Errorf("%s: %v, want %q", name, err, tt.reason)
+		}
+	}
+}
+
+// What a pattern is charged for is at least what it becomes.
+func TestProgramsAreNotLargerThanMeasured(t *testing.T) {
+	parts := []string{"a", "abc", ".", `\d`, "[a-z]", `[^\pL]`, "(?i)k", "(?:ab|cd|)", "(x)", "^", "$", `\b`, "(?s:.)", "[a-c]|[x-z]|5"}
+	repeats := []string{"", "*", "+", "?", "{3}", "{2,}", "{2,5}", "{0,4}", "{0}", "*?", "{0,1}"}
+	g := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		text := ""
+		for range 1 + g.IntN(3) {
+			text += "(?:" + parts[g.IntN(len(parts))] + parts[g.IntN(len(parts))] + ")" + repeats[g.IntN(len(repeats))]
+			if g.IntN(2) == 0 {
+				text = "(?:" + text + ")" + repeats[g.IntN(len(repeats))]
+			}
+		}
+		var cost parseCost
+		instructions, _, err := cost.measure(text)
+		if err != nil {
+			continue // as "**"
+		}
+		parsed, err := syntax.Parse(text, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(program.Inst) > instructions+2 { // beside its beginning and its end
+			t.Fatalf("%s has %d instructions and was measured as %d", text, len(program.Inst), instructions)
 		}
 	}
 }

@@ -126,7 +126,8 @@ func sizeOf(re *syntax.Regexp) programSize {
 		sum.instructions += len(re.Sub)
 	case syntax.OpRepeat:
 		times := max(re.Min, re.Max, 1)
-		return programSize{min(times*(sum.instructions+1)+2, 1<<30), min(times*sum.runes, 1<<30)}
+		choices := max(re.Max-re.Min, 0) // whether to go on
+		return programSize{min(times*sum.instructions+choices+2, 1<<30), min(times*sum.runes, 1<<30)}
 	}
 	sum.instructions += 2
 	return sum
