@@ -21,6 +21,7 @@ type call struct {
 	problem string          // why, then
 
 	text    string // the result, readable
+	notice  string // what the gateway says of it
 	failed  bool
 	blocked bool // by the loop guard
 }
@@ -102,7 +103,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 	for _, c := range calls {
 		if c.blocked {
 			return &Error{Code: CodeAgent, Message: fmt.Sprintf(
-				"The turn was stopped: it kept calling %s to no avail. %s", c.name, c.text)}
+				"The turn was stopped: it kept calling %s to no avail. %s", c.name, c.said())}
 		}
 	}
 	return nil
@@ -134,10 +135,15 @@ func (l *loop) call(ctx context.Context, c *call) {
 	switch {
 	case err == nil:
 		c.text, c.failed = readable(outcome.Result.Output, l.limits.MaxResult), !outcome.Result.Success
+		c.notice = readable(outcome.Result.Notice, l.limits.MaxResult)
 	case ctx.Err() != nil:
 		c.fail(noteUnknown)
+	case c.blocked: // no tool had a say in it
+		c.failed, c.notice = true, readable(explain(registry.AsError(err)), l.limits.MaxResult)
 	default:
-		c.fail(readable(explain(registry.AsError(err)), l.limits.MaxResult))
+		e := registry.AsError(err)
+		c.fail(readable(explain(e), l.limits.MaxResult))
+		c.notice = readable(e.Notice, l.limits.MaxResult)
 	}
 }
 
@@ -154,6 +160,9 @@ func (l *loop) invoke(ctx context.Context, r ToolRequest) (out ToolOutcome, err 
 
 func (c *call) fail(text string) { c.text, c.failed = text, true }
 
+// said is all there is to read of the call.
+func (c *call) said() string { return withNotice(c.text, c.notice) }
+
 func (c *call) status() Status {
 	if c.failed {
 		return StatusFailed
@@ -169,7 +178,7 @@ func (l *loop) announce(c *call, status Status) {
 
 // finished tells of a result.
 func (l *loop) finished(c *call) {
-	l.out.send(Event{Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.text, l.format), Status: c.status()})
+	l.out.send(Event{Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.said(), l.format), Status: c.status()})
 }
 
 // shownArgs returns the arguments as JSON. What is not an object is shown as the text it is.
@@ -189,8 +198,9 @@ func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 	results := make([]provider.Message, len(calls))
 	for i, c := range calls {
 		results[i] = toolMessage(c.asked, c.text, c.failed, l.turn)
+		results[i].Notice = c.notice
 		l.calls = append(l.calls, CallReport{
-			ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: c.status(), Output: show(c.text, l.format),
+			ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: c.status(), Output: show(c.said(), l.format),
 		})
 	}
 	return l.keep(ctx, results...)

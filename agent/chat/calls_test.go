@@ -90,7 +90,7 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 			return ToolOutcome{}, e
 		})
 		reply, _ := r.must("go")
-		sent := r.model.asked()[1]
+		sent := r.model.plain()[1]
 		var got []string
 		for _, m := range sent.Messages[2:] {
 			got = append(got, fmt.Sprint(m.ToolCallID, m.Failed, m.Content))
@@ -103,7 +103,7 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("sent\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		if !strings.HasSuffix(sent.System, dataNote) {
+		if !strings.HasSuffix(sent.System, testMark.note()) {
 			t.Errorf("system prompt %q does not say what tool output is", sent.System)
 		}
 		if len(r.tools.called()) != 4 {
@@ -142,7 +142,7 @@ func TestIDsAndNamesAProviderWouldNotTakeBack(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("", "my look", "{}"), tool("x", "look", "{}"), tool("x", "", "{}")), text("ok"))
 		r.tools.set("look", returns("x"))
 		r.must("go")
-		sent := r.model.asked()[1].Messages
+		sent := r.model.plain()[1].Messages
 		seen := make(map[string]bool)
 		for i, c := range sent[1].ToolCalls {
 			if c.ID == "" || seen[c.ID] || foreignName.MatchString(c.Name) || c.Name == "" || sent[2+i].ToolCallID != c.ID {
@@ -163,7 +163,7 @@ func TestToolsComeAndGoBetweenIterations(t *testing.T) {
 		})
 		r.must("go")
 		var offered []string
-		for _, q := range r.model.asked() {
+		for _, q := range r.model.plain() {
 			for _, listed := range q.Tools {
 				offered = append(offered, listed.Name)
 			}
@@ -197,7 +197,7 @@ func TestGuardEndsTheTurn(t *testing.T) {
 		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "my.look") || !strings.Contains(e.Message, "20 times") {
 			t.Errorf("message %q", e.Message)
 		}
-		if n := len(r.model.asked()); n != 1 {
+		if n := len(r.model.plain()); n != 1 {
 			t.Errorf("the model was asked %d times", n)
 		}
 		r.wantHistory("user:go", "assistant: [a] [b]", "tool:hook_cancelled: The same call 20 times. (a) failed", "tool:fine (b)")

@@ -110,7 +110,7 @@ func (e *Engine) newCompletion(c Completion, model provider.Model, scope agent.S
 	if len(l.history) == 0 && l.base.System == "" {
 		return nil, &Error{Code: CodeNoUserMessage, Message: "There is nothing to answer: there are no messages."}
 	}
-	l.given = len(l.history)
+	l.given, l.mark = len(l.history), newMark()
 	if l.tools = (noTools{}); c.Choice.Mode != provider.ChoiceNone {
 		l.tools = e.open(scope)
 	}

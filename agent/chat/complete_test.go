@@ -32,8 +32,8 @@ func TestCompleteRunsToolsOfTheSession(t *testing.T) {
 			t.Fatalf("%+v, %v, %v", reply, calls, err)
 		}
 		wantTypes(t, ev, EventChunk, EventToolCall, EventToolResult, EventChunk, EventChunkReset, EventDone)
-		sent := r.model.asked()[1]
-		if sent.System != "Mine.\n\nMore.\n\n"+dataNote || sent.MaxTokens != 99 || *sent.Temperature != 0.5 || sent.Stop[0] != "END" {
+		sent := r.model.plain()[1]
+		if sent.System != "Mine.\n\nMore.\n\n"+testMark.note() || sent.MaxTokens != 99 || *sent.Temperature != 0.5 || sent.Stop[0] != "END" {
 			t.Errorf("sent %+v", sent)
 		}
 		if sent.Messages[2].Content != "theirs" || sent.Messages[5].Content != toolText("look", "x") {
@@ -59,7 +59,7 @@ func TestCallOfTheCallersOwnToolEndsTheTurn(t *testing.T) {
 		if reply.Stop != provider.StopToolCalls || reply.FullResponse != "Hm." || len(r.tools.called()) != 1 || r.tools.called()[0].Name != "look" {
 			t.Errorf("%+v, called %v", reply, r.tools.called())
 		}
-		offered := r.model.asked()[0].Tools
+		offered := r.model.plain()[0].Tools
 		if len(offered) != 3 || offered[1].Description != "the caller's" || offered[2].Name != "look" {
 			t.Errorf("offered %+v", offered)
 		}
@@ -157,7 +157,7 @@ func TestCompletionsNeedNoUser(t *testing.T) {
 			if _, _, _, err := r.complete(c); err != nil {
 				t.Fatalf("%d: %v", i, err)
 			}
-			sent := r.model.asked()[i].Messages
+			sent := r.model.plain()[i].Messages
 			if i == 0 && (len(sent) != 2 || sent[0].Content != "Welcome!") || i == 1 && len(sent) != 0 || i == 2 && len(sent) != 2 {
 				t.Errorf("%d: sent %+v", i, sent)
 			}

@@ -18,7 +18,7 @@ func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Mess
 	}
 	l.beginAnswer(len(listed) > 0)
 	if l.debug {
-		l.out.send(debugPrompt(request))
+		l.out.send(l.debugPrompt(request))
 	}
 	draft := newDraft(l.turn, l.journal.drafts())
 	defer draft.stop()

@@ -61,14 +61,14 @@ func TestWhatRanBeforeACallWasHandedOutIsKept(t *testing.T) {
 		}
 		want := "user hi\nassistant Let me look. →look\ntool " + toolText("look", "x") + "\nassistant  Hm. →mine →look →other\n" +
 			"tool of mine\ntool " + toolText("look", "x") + "\ntool of other\n"
-		if got := lines(r.model.asked()[2].Messages); got != want {
+		if got := lines(r.model.plain()[2].Messages); got != want {
 			t.Errorf("the model read\n%s\nwant\n%s", got, want)
 		}
 		asked = append(asked, assistant("Both."), user("and then?"))
 		if _, _, _, err = r.complete(Completion{Key: key, Messages: asked, Tools: mine}); err != nil {
 			t.Fatal(err)
 		}
-		if got := lines(r.model.asked()[3].Messages); got != want+"assistant Both.\nuser and then?\n" {
+		if got := lines(r.model.plain()[3].Messages); got != want+"assistant Both.\nuser and then?\n" {
 			t.Errorf("in the next turn the model read\n%s", got)
 		}
 	})
@@ -89,7 +89,7 @@ func TestHandedOutCallsMayComeBackOneByOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := "user hi\nassistant  →look\ntool " + toolText("look", "x") + "\nassistant  →other\ntool of other\nassistant  →mine\ntool of mine\n"
-		if got := lines(r.model.asked()[2].Messages); got != want {
+		if got := lines(r.model.plain()[2].Messages); got != want {
 			t.Errorf("the model read\n%s\nwant\n%s", got, want)
 		}
 	})
@@ -120,7 +120,7 @@ func TestAModelIsToldWhatIsNotKeptAnyMore(t *testing.T) {
 			if _, _, _, err = r.complete(Completion{Caller: tt.by, Messages: comeBack(asked, reply, calls), Tools: mine}); err != nil {
 				t.Fatal(name, err)
 			}
-			got := lines(r.model.asked()[2].Messages)
+			got := lines(r.model.plain()[2].Messages)
 			if tt.want != strings.Contains(got, "secret") || tt.want == strings.Contains(got, "not kept any more") {
 				t.Errorf("%s: the model read\n%s", name, got)
 			}
@@ -143,7 +143,7 @@ func TestACallHandedOutAloneIsTheModelsOwn(t *testing.T) {
 		if _, _, _, err = r.complete(Completion{Key: key, Messages: comeBack(asked, reply, calls), Tools: mine}); err != nil {
 			t.Fatal(err)
 		}
-		if got := lines(r.model.asked()[1].Messages); got != "user hi\nassistant  →mine\ntool of mine\n" {
+		if got := lines(r.model.plain()[1].Messages); got != "user hi\nassistant  →mine\ntool of mine\n" {
 			t.Errorf("the model read\n%s", got)
 		}
 	})
@@ -164,7 +164,7 @@ func TestSignedThoughtsOfHandedOutCallsAreKept(t *testing.T) {
 		if _, _, _, err = r.complete(Completion{Messages: comeBack(asked, reply, calls), Tools: mine}); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.model.asked()[1].Messages[1].Thinking; len(got) != 1 || got[0] != thought[0] {
+		if got := r.model.plain()[1].Messages[1].Thinking; len(got) != 1 || got[0] != thought[0] {
 			t.Errorf("thoughts %v", got)
 		}
 	})

@@ -22,6 +22,7 @@ type loop struct {
 	out     *emitter
 	journal journal
 	turn    string
+	mark    mark
 	format  Format
 	debug   bool
 

@@ -61,11 +61,32 @@ func (s *script) add(steps ...step) {
 	s.steps = append(s.steps, steps...)
 }
 
+// asked returns what the model was sent.
 func (s *script) asked() []provider.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
+
+// plain returns what the model was sent, with the nonce of testMark in place of its own.
+func (s *script) plain() []provider.Request {
+	requests := s.asked()
+	for i := range requests {
+		r := &requests[i]
+		found := nonceIn.FindStringSubmatch(r.System)
+		if found == nil {
+			continue
+		}
+		r.System = strings.ReplaceAll(r.System, found[1], testMark.nonce)
+		r.Messages = slices.Clone(r.Messages)
+		for j := range r.Messages {
+			r.Messages[j].Content = strings.ReplaceAll(r.Messages[j].Content, found[1], testMark.nonce)
+		}
+	}
+	return requests
+}
+
+var testMark = mark{"n0nce"}
 
 // say answers with text, a delta for each piece, and asks for tools.
 func say(pieces []string, calls ...provider.ToolCall) step {
@@ -267,7 +288,7 @@ func (r *rig) history() []string {
 }
 
 func line(m provider.Message) string {
-	s := string(m.Role) + ":" + m.Content
+	s := string(m.Role) + ":" + withNotice(m.Content, m.Notice)
 	for _, c := range m.ToolCalls {
 		s += " [" + c.ID + "]"
 	}
@@ -327,6 +348,7 @@ func (r *rig) free() {
 	}
 }
 
+// toolText is a result as plain shows it.
 func toolText(name, s string) string {
-	return fmt.Sprintf("<tool_output tool=%q>\n%s\n</tool_output>", name, s)
+	return fmt.Sprintf("<tool_output nonce=%q tool=%q>\n%s\n</tool_output nonce=%q>", testMark.nonce, name, s, testMark.nonce)
 }

@@ -22,13 +22,15 @@ func (l *loop) request(listed []ListedTool) provider.Request {
 	messages := slices.Clone(l.history)
 	marked := false
 	for i := range messages {
+		m := &messages[i]
 		// What a caller sent is sent as it is; what was restored between it has a turn.
-		if m := &messages[i]; m.Role == provider.RoleTool && (i >= l.given || m.Turn != "") {
-			m.Content, marked = asData(m.ToolName, m.Content), true
+		if m.Role == provider.RoleTool && (i >= l.given || m.Turn != "") {
+			m.Content, marked = l.mark.around(*m), true
 		}
+		m.Nonce, m.Notice = "", "" // no model's, nor of who is shown the prompt
 	}
 	if marked || len(r.Tools) > len(l.base.Tools) {
-		r.System = strings.TrimPrefix(r.System+"\n\n"+dataNote, "\n\n")
+		r.System = strings.TrimPrefix(r.System+"\n\n"+l.mark.note(), "\n\n")
 	}
 	if l.given > 0 {
 		messages = paired(messages) // which begins as its caller says
@@ -68,13 +70,17 @@ func (l *loop) fitting(listed []ListedTool) []provider.Tool {
 	return fit
 }
 
-// debugPrompt shows what is sent to the model.
-func debugPrompt(r provider.Request) Event {
+// debugPrompt shows what is sent to the model, but not the nonce: who asks may be the device whose output it keeps apart.
+func (l *loop) debugPrompt(r provider.Request) Event {
 	messages := r.Messages
 	if r.System != "" {
 		messages = append([]provider.Message{{Role: provider.RoleSystem, Content: r.System}}, messages...)
 	}
+	messages = slices.Clone(messages)
+	for i := range messages {
+		messages[i].Content = l.mark.hide(messages[i].Content)
+	}
 	return Event{
-		Type: EventDebugPrompt, Messages: slices.Clone(messages), EstimatedTokens: estimateFixed(r) + estimateAll(r.Messages),
+		Type: EventDebugPrompt, Messages: messages, EstimatedTokens: estimateFixed(r) + estimateAll(r.Messages),
 	}
 }

@@ -17,6 +17,10 @@ func (e *Engine) Transcript(ctx context.Context, key registry.Key) (Transcript, 
 		return Transcript{}, err
 	}
 	t := Transcript{Title: c.Title, Busy: c.Busy, Messages: decode(c.Messages, e.log)}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		m.Content, m.Notice, m.Nonce = withNotice(m.Content, m.Notice), "", ""
+	}
 	if !c.Busy {
 		t.Messages = append(t.Messages, mend(t.Messages, c.Draft)...)
 	} else if m, ok := draftOf(t.Messages, c.Draft); ok {

@@ -105,10 +105,13 @@ func (t *turn) run(ctx context.Context) error {
 	}
 	t.title, t.journal.count = c.Title, len(c.Messages)
 	t.loop.history = decode(c.Messages, t.engine.log)
+	t.loop.mark = markOf(t.loop.history)
 	if t.ask.Regenerate {
 		err = t.rewind(ctx, c)
 	} else {
-		said := provider.Message{Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn}
+		said := provider.Message{
+			Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn, Nonce: t.loop.mark.nonce,
+		}
 		err = t.loop.keep(ctx, append(mend(t.loop.history, c.Draft), said)...)
 	}
 	if err != nil {

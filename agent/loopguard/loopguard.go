@@ -167,7 +167,7 @@ func (g *Guard) blockedUnknown(inv agent.Invocation, r run, err error) error {
 		shortName(inv), r.length, registry.AsError(err).Message)}
 }
 
-// warned adds a line to what the model reads, be that a result or an error.
+// warned adds a notice to what the model reads, be that a result or an error.
 func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err error) (registry.Result, error) {
 	next := fmt.Sprintf("The %s will be stopped.", ordinal(g.block))
 	if r.length >= g.block { // only because it is this turn's first
@@ -176,13 +176,10 @@ func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err err
 	line := fmt.Sprintf("[Farhand: this is %s; try something else, or answer with what is known. %s]", describe(inv, r), next)
 	if err != nil {
 		e := *registry.AsError(err)
-		e.Message += "\n" + line
+		e.Notice = line
 		return res, &e
 	}
-	if res.Output != "" {
-		line = "\n" + line
-	}
-	res.Output += line
+	res.Notice = line
 	return res, nil
 }
 

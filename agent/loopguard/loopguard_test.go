@@ -32,7 +32,7 @@ func verdict(t *testing.T, out agent.Outcome, err error) string {
 			t.Errorf("blocked with %+v", e)
 		}
 		return blocks
-	case err != nil && strings.Contains(registry.AsError(err).Message, "[Farhand: "), strings.Contains(out.Result.Output, "[Farhand: "):
+	case err != nil && strings.Contains(registry.AsError(err).Notice, "[Farhand: "), strings.Contains(out.Result.Notice, "[Farhand: "):
 		return warns
 	default:
 		return passes
@@ -61,7 +61,7 @@ func TestIdenticalCalls(t *testing.T) {
 			if got := verdict(t, out, err); got != expect(n) {
 				t.Fatalf("call %d %s, want %s: %+v, %v", n, got, expect(n), out.Result, err)
 			}
-			if n == 10 && out.Result.Output != "nothing new\n[Farhand: this is the 10th identical call of \"x\" with the same result; "+
+			if n == 10 && out.Result.Output+out.Result.Notice != "nothing new[Farhand: this is the 10th identical call of \"x\" with the same result; "+
 				"try something else, or answer with what is known. The 20th will be stopped.]" {
 				t.Errorf("the model reads %q", out.Result.Output)
 			}
@@ -115,7 +115,7 @@ func TestPingPong(t *testing.T) {
 			if got := verdict(t, out, err); got != expect(n) {
 				t.Fatalf("call %d %s, want %s: %+v, %v", n, got, expect(n), out.Result, err)
 			}
-			if n == 10 && !strings.Contains(out.Result.Output, "10th call in a row that alternates") {
+			if n == 10 && !strings.Contains(out.Result.Notice, "10th call in a row that alternates") {
 				t.Errorf("the model reads %q", out.Result.Output)
 			}
 		}

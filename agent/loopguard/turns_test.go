@@ -37,7 +37,7 @@ func TestFirstCallOfATurnIsNeverStopped(t *testing.T) {
 					if n == 25 && verdict(t, out, err) != warns {
 						t.Errorf("%s: no warning in turn %d", name, n)
 					}
-					if text := out.Result.Output; n == 25 && err == nil && !strings.Contains(text, "The next one in this turn will be stopped.") {
+					if text := out.Result.Notice; n == 25 && err == nil && !strings.Contains(text, "The next one in this turn will be stopped.") {
 						t.Errorf("%s: the model reads %q", name, text)
 					}
 				}

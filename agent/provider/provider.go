@@ -31,6 +31,12 @@ type Message struct {
 	ToolName   string     `json:"tool_name,omitempty"`    // RoleTool: as the model called it
 	Failed     bool       `json:"failed,omitempty"`       // RoleTool: the tool failed, or the call never ran
 
+	// Notice is what the gateway itself says of a result, which no tool can. RoleTool.
+	Notice string `json:"notice,omitempty"`
+
+	// Nonce sets the conversation's tool output apart from what only looks like its end; a secret. RoleUser.
+	Nonce string `json:"nonce,omitempty"`
+
 	Interrupted bool      `json:"interrupted,omitempty"` // RoleAssistant: it was cut off there
 	At          time.Time `json:"at,omitzero"`
 	Turn        string    `json:"turn_id,omitempty"`

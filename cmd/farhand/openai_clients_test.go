@@ -58,7 +58,7 @@ func (w *weather) script(r scripted.Request) scripted.Step {
 	switch {
 	case role == "tool":
 		// Beside its wrapper it is what a tool said, which only somebody knows who has called it.
-		said = strings.TrimSuffix(strings.TrimPrefix(said, "<tool_output tool=\"temperature\">\n"), "\n</tool_output>")
+		said = toolOutputMark.ReplaceAllString(said, "")
 		return scripted.Reply(scripted.Text("It is ", said, "."), scripted.Usage(20, 7))
 	case said == "live": // the first words must have arrived before there are more
 		return scripted.Reply(scripted.Text("Let me see. "), scripted.Do(func() { w.begun <- struct{}{} }),
