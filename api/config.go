@@ -22,6 +22,8 @@ const (
 	// DefaultStreamGrace is enough for what is refused at once, and too short to be taken for silence.
 	DefaultStreamGrace = 300 * time.Millisecond
 	DefaultTurnWait    = 30 * time.Second
+
+	DefaultMaxResponseBytes = 64 << 20 // of all answers that are made or received at a time
 )
 
 // Kicker ends a session wherever its socket is. *registry.Presence is one.
@@ -88,6 +90,8 @@ type Config struct {
 	MaxStreams     int           // event streams open at once, streamed turns among them; default DefaultMaxStreams
 	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
+
+	MaxResponseBytes int64 // of the longer answers that are made or received at a time; default DefaultMaxResponseBytes
 }
 
 func (cfg Config) withDefaults() (Config, error) {
@@ -127,6 +131,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.MaxStreams <= 0 {
 		cfg.MaxStreams = DefaultMaxStreams
+	}
+	if cfg.MaxResponseBytes <= 0 {
+		cfg.MaxResponseBytes = DefaultMaxResponseBytes
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

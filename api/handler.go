@@ -20,6 +20,7 @@ type handler struct {
 	zip          gzipPool
 	answers      sync.Pool    // *[]byte, of answers to calls
 	streams      atomic.Int64 // open now
+	responses    *responses
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -42,6 +43,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	}
 	return newEngine(&handler{
 		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
+		responses:  newResponses(cfg.MaxResponseBytes),
 		namesUsers: guard.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	})

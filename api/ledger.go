@@ -77,6 +77,15 @@ func (h *handler) getCall(c *gin.Context, q params) {
 		return
 	}
 	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
+	if wait == 0 { // who waits has no part of the room meanwhile
+		room, err := h.responses.reserve(c.Request.Context(), recordCost)
+		if err != nil {
+			h.fail(c, err)
+			return
+		}
+		defer room.release()
+		c.Set(keyRoom, room)
+	}
 	h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
 		if wait == 0 {
 			return h.Calls.Get(ctx, tenant, id)

@@ -38,6 +38,13 @@ func (h *handler) respondVersioned(
 		h.notModified(c, tag)
 		return
 	}
+	room, err := h.responses.reserve(ctx, pageCost)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	defer room.release()
+	c.Set(keyRoom, room)
 	v, err := build(ctx)
 	if err != nil {
 		h.fail(c, err)

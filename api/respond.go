@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // encode returns v as JSON without escaping what only HTML needs escaped. It fails only if a json.RawMessage in v is
@@ -21,12 +23,66 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// writeJSON writes a whole answer. A long one takes its part of the bytes that this pod may be sending: what was reserved for it
+// while it was made, or now.
 func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
+	room := reserved(c)
+	if room == nil && len(body) > smallResponse {
+		var err error
+		if room, err = h.responses.reserve(c.Request.Context(), int64(len(body))); err != nil {
+			if isCall(c) { // its tool has run
+				err = registry.AsError(err).With(registry.DispatchedYes)
+			}
+			h.fail(c, err)
+			return
+		}
+		defer room.release()
+	}
 	header := c.Writer.Header()
 	header["Content-Type"], header["Content-Length"] = h.json, []string{strconv.Itoa(len(body))}
 	c.Status(status)
-	_, _ = c.Writer.Write(body) // the client is gone if this fails
+	if room != nil {
+		room.shrink(len(body))
+	}
+	if room == nil || len(body) <= smallResponse {
+		_, _ = c.Writer.Write(body) // the client is gone if this fails
+		return
+	}
+	room.write(c.Writer, body)
 }
+
+// keyRoom is where the context of a request keeps the room that is reserved for its answer.
+const keyRoom = "farhand.room"
+
+// reserved returns the room that is reserved for the answer, nil if there is none.
+func reserved(c *gin.Context) *response {
+	room, _ := c.Get(keyRoom)
+	p, _ := room.(*response)
+	return p
+}
+
+// reserving has handle make an answer that may be long, once there is room for it.
+func (h *handler) reserving(cost int64, handle func(*gin.Context, params)) func(*gin.Context, params) {
+	return func(c *gin.Context, q params) {
+		room, err := h.responses.reserve(c.Request.Context(), cost)
+		if err != nil {
+			h.fail(c, err)
+			return
+		}
+		defer room.release()
+		c.Set(keyRoom, room)
+		handle(c, q)
+	}
+}
+
+// pageRoom is what a page of a list still takes. A row that does not fit any more may be the last one.
+type pageRoom struct{ rows, bytes int }
+
+func newPageRoom(rows int) pageRoom { return pageRoom{rows, pageBytes} }
+
+func (r *pageRoom) full() bool { return r.rows <= 0 || r.bytes <= 0 }
+
+func (r *pageRoom) take(bytes int) { r.rows, r.bytes = r.rows-1, r.bytes-bytes }
 
 // writeCacheable answers 200 with an ETag made of the content, or 304 when the client has exactly this already. Answers
 // worth compressing are compressed for clients that can read that. The compressed form is another representation, so it

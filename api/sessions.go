@@ -103,13 +103,16 @@ func (h *handler) sessionPage(ctx context.Context, who guard.Identity, q params)
 	limit := query.Limit
 	if !from.Offline && which != "false" {
 		query.After = from.sessionsAfter()
-		next, err := h.walk(ctx, query, func(e registry.Entry) {
+		room := newPageRoom(limit)
+		next, err := h.walk(ctx, query, func(e registry.Entry) bool {
 			row, names := sessionRowOf(e.Session), make([]string, len(e.Tools))
 			for i, t := range e.Tools {
 				names[i] = t.Name
 			}
 			row.Tools = names
 			answer.Sessions = append(answer.Sessions, row)
+			room.take(sessionSize(e.Session) + namesSize(names))
+			return !room.full()
 		})
 		if err == nil {
 			err = h.describeRows(ctx, who, answer.Sessions)
@@ -193,6 +196,25 @@ func (h *handler) addOffline(
 
 func offlineCursor(at registry.ConversationCursor) string {
 	return cursor{Kind: cursorSessions, Generation: at.Active, Session: at.Session, Offline: true}.String()
+}
+
+// rowOverhead is about how many bytes a row has beside the texts that differ much in length.
+const rowOverhead = 500
+
+// sessionSize is about how many bytes a session has in a list, without its tools.
+func sessionSize(s registry.Session) int {
+	size := rowOverhead + len(s.Name) + len(s.DeviceID) + len(s.DeviceName) + len(s.UserID) + len(s.Platform) + namesSize(s.Capabilities)
+	for k, v := range s.Labels {
+		size += len(k) + len(v) + 8
+	}
+	return size
+}
+
+func namesSize(names []string) (size int) {
+	for _, name := range names {
+		size += len(name) + 4
+	}
+	return size
 }
 
 func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {

@@ -65,12 +65,12 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 		safe := agent.ModelNames(names)
 		shown = func(name string) string { return safe[name] }
 	}
-	answer, rows := page{}, []any{}
+	answer, rows, room := page{}, []any{}, newPageRoom(tq.limit)
 	for i, name := range names {
 		if name <= from.Name {
 			continue
 		}
-		if len(rows) == tq.limit {
+		if room.full() {
 			answer.NextCursor = cursor{Kind: cursorNames, Name: names[i-1]}.String()
 			break
 		}
@@ -80,6 +80,7 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 			}
 			answer.Names[shown(name)] = name
 		}
+		room.take(specs[name].Size() + rowOverhead)
 		rows = append(rows, formatTool(specs[name], shown(name), format))
 	}
 	answer.Tools = rows
@@ -162,12 +163,13 @@ const eldestOf = 20
 // eldest returns the tool of that name as the session defines it whose device has had it for longest.
 func (h *handler) eldest(ctx context.Context, tenant, name string) (found registry.ToolSpec, ok bool, err error) {
 	var since time.Time
-	_, err = h.walk(ctx, registry.Query{Tenant: tenant, Tool: name, Limit: eldestOf}, func(e registry.Entry) {
+	_, err = h.walk(ctx, registry.Query{Tenant: tenant, Tool: name, Limit: eldestOf}, func(e registry.Entry) bool {
 		for _, t := range e.Tools {
 			if t.Name == name && (!ok || e.Session.Seniority().Before(since)) {
 				found, ok, since = t, true, e.Session.Seniority()
 			}
 		}
+		return true
 	})
 	return found, ok, err
 }

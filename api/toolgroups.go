@@ -22,31 +22,39 @@ func (h *handler) groupRowOf(who guard.Identity, t registry.ToolSpec, source str
 	return groupRow{toolInfo: h.toolInfoOf(who, t), SourceType: source, Sessions: sessions}
 }
 
+// groupChunk is how many groups are asked for at once, as a definition can be long, and maxGroupPages how often for one page.
+const (
+	groupChunk    = 64
+	maxGroupPages = 2 * maxLimit / groupChunk
+)
+
 // groupedAll groups the tools of all sessions. The directory counts them, so that the cost does not grow with the fleet.
 func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (page, error) {
-	rows, last := []groupRow{}, from
+	rows, last, room := []groupRow{}, from, newPageRoom(tq.limit)
 	for _, t := range h.builtins.matching(tq, from) {
-		if len(rows) == tq.limit {
+		if room.full() {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
+		room.take(t.Size() + rowOverhead)
 		rows = append(rows, h.groupRowOf(tq.who, t, sourceBuiltin, 0))
 		last = cursor{Kind: cursorGroups, Name: t.Name, Builtin: true}
 	}
 	switch {
 	case !tq.from(sourceRemote):
 		return page{Tools: rows}, nil
-	case len(rows) == tq.limit:
+	case room.full():
 		return page{Tools: rows, NextCursor: last.String()}, nil
 	}
 	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
-	for range maxPages {
-		q.Limit = tq.limit - len(rows)
+	for range maxGroupPages {
+		q.Limit = min(room.rows, groupChunk) // a page ends with one of the directory, which says where the next one begins
 		groups, next, err := h.Directory.Groups(ctx, q)
 		if err != nil {
 			return page{}, err
 		}
 		for _, g := range groups {
 			if tq.matches(g.Spec) {
+				room.take(g.Spec.Size() + rowOverhead)
 				rows = append(rows, h.groupRowOf(tq.who, g.Spec, sourceRemote, g.Sessions))
 			}
 		}
@@ -54,7 +62,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 			return page{Tools: rows}, nil
 		}
 		q.After = next
-		if len(rows) >= tq.limit {
+		if room.full() {
 			break
 		}
 	}
@@ -86,15 +94,16 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 	if err != nil {
 		return page{}, err
 	}
-	rows := []groupRow{}
+	rows, room := []groupRow{}, newPageRoom(tq.limit)
 	for _, at := range slices.SortedFunc(maps.Keys(groups), compare) {
 		if compare(at, place{from.Name, from.Hash}) <= 0 {
 			continue
 		}
-		if len(rows) == tq.limit {
+		if room.full() {
 			last := rows[len(rows)-1]
 			return page{Tools: rows, NextCursor: cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}.String()}, nil
 		}
+		room.take(groups[at].Spec.Size() + rowOverhead)
 		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, sourceRemote, groups[at].Sessions))
 	}
 	return page{Tools: rows}, nil

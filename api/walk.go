@@ -11,15 +11,16 @@ const (
 	maxPages = 20
 
 	// maxSessionPage bounds one page asked of the directory: sessions come with all their tools.
-	maxSessionPage = 200
+	maxSessionPage = 100
 
 	// maxFold bounds how many sessions are read for an answer that needs all of them at once.
 	maxFold = 5000
 )
 
-// walk visits up to q.Limit sessions and returns the place of the next page, nil when there is none. The directory may
-// return fewer than asked for and still have more, so pages are read until the limit is reached or maxPages are.
-func (h *handler) walk(ctx context.Context, q registry.Query, visit func(registry.Entry)) (*registry.Cursor, error) {
+// walk visits up to q.Limit sessions, or until visit returns false, and returns the place of the next page, nil when there is
+// none. The directory may return fewer than asked for and still have more, so pages are read until the limit is reached or
+// maxPages are.
+func (h *handler) walk(ctx context.Context, q registry.Query, visit func(registry.Entry) bool) (*registry.Cursor, error) {
 	left := q.Limit
 	for range maxPages {
 		q.Limit = min(left, maxSessionPage)
@@ -27,8 +28,10 @@ func (h *handler) walk(ctx context.Context, q registry.Query, visit func(registr
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range page {
-			visit(e)
+		for i, e := range page {
+			if !visit(e) && (i+1 < len(page) || next != nil) {
+				return &registry.Cursor{Generation: e.Session.Generation, Session: e.Session.Key.Session}, nil
+			}
 		}
 		left -= len(page)
 		if next == nil {

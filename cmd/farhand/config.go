@@ -42,6 +42,7 @@ type Config struct {
 	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" envDefault:"30s" doc:"How long stopping may take: calls in flight finish, devices move to other pods."`
 	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message a device may send."`
 	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
+	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
 	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools one session may offer."`
 	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session; more are refused as busy."`
@@ -111,7 +112,7 @@ func (c Config) validate() error {
 		check(d >= minDuration, name, "must be at least "+minDuration.String())
 	}
 	for name, size := range map[string]ByteSize{
-		"MAX_FRAME": c.MaxFrame, "MAX_BODY": c.MaxBody, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
+		"MAX_FRAME": c.MaxFrame, "MAX_BODY": c.MaxBody, "MAX_RESPONSE_BYTES": c.MaxResponses, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
 		"ACTIVITY_BYTES": c.ActivityBytes, "CALL_LOG": c.CallLog,
 	} {
 		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")

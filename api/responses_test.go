@@ -1,0 +1,117 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// stuck is a client that takes in some parts of an answer, and then nothing until its deadline is in the past.
+type stuck struct {
+	http.ResponseWriter
+	takes int
+
+	mu  sync.Mutex
+	cut chan struct{}
+}
+
+func newStuck(takes int) *stuck {
+	return &stuck{ResponseWriter: httptest.NewRecorder(), takes: takes, cut: make(chan struct{})}
+}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	if s.takes--; s.takes >= 0 {
+		return len(p), nil
+	}
+	<-s.cut
+	return 0, errors.New("deadline exceeded")
+}
+
+func (s *stuck) SetWriteDeadline(at time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.Before(time.Now()) {
+		close(s.cut)
+	}
+	return nil
+}
+
+// Clients that do not read make room for the answers of others: first those that have not read for the longest time, and no
+// more of them than have to.
+func TestStalledResponsesMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newResponses(10 << 20)
+		body := bytes.Repeat([]byte("x"), 4<<20)
+		var writing sync.WaitGroup
+		clients := []*stuck{newStuck(0), newStuck(1)}
+		for _, c := range clients {
+			room, err := r.reserve(t.Context(), 4<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writing.Go(func() {
+				defer room.release()
+				room.write(c, body)
+			})
+			time.Sleep(time.Second)
+		}
+		room, err := r.reserve(t.Context(), 4<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-clients[0].cut:
+		default:
+			t.Error("the slowest client was not cut off")
+		}
+		select {
+		case <-clients[1].cut:
+			t.Error("a client was cut off although there was room")
+		default:
+		}
+		room.shrink(100)
+		small, err := r.reserve(t.Context(), 5<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		small.release()
+		room.release()
+		r.cutStalled(1 << 40)
+		writing.Wait()
+		whole, err := r.reserve(t.Context(), 1<<40)
+		if err != nil {
+			t.Fatal("not all room was given up:", err)
+		}
+		whole.release()
+	})
+}
+
+// What is being made is not cut off: who finds no room is told when to come back.
+func TestNoRoomForAResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newResponses(1 << 20)
+		room, err := r.reserve(t.Context(), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer room.release()
+		began := time.Now()
+		_, err = r.reserve(t.Context(), 1)
+		if e := registry.AsError(err); e.Code != registry.CodeBusy || e.RetryAfter <= 0 || time.Since(began) != roomWait {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.reserve(ctx, 1); err == nil {
+			t.Error("room for a caller that is gone")
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// unread sends requests over a connection that takes in next to nothing, and does not read.
+func unread(ctx context.Context, url, path string, requests int) (net.Conn, error) {
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) // a larger one would do
+		})
+	}}
+	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		return nil, err
+	}
+	for range requests {
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", path, fleetToken); err != nil {
+			return conn, err
+		}
+	}
+	return conn, nil
+}
+
+// TestAttackUnreadLists: many ask for the longest pages and read none of them. Who reads is served meanwhile.
+func TestAttackUnreadLists(t *testing.T) {
+	a := startAttacked(t, 1)
+	url := a.pods[0].url
+	description := strings.Repeat("d", 900)
+	for n := range 24 {
+		device := dialAttack(t.Context(), url, fmt.Sprint("wide-", n))
+		if device == nil {
+			t.Fatal("not connected")
+		}
+		defer device.Close()
+		var tools []string
+		for j := range 120 { // 1 MB of them together, the same for all
+			tools = append(tools, fmt.Sprintf(`{"name":"t%d","description":"%s","parameters":{"type":"object","description":"%s"}}`,
+				j, description, strings.Repeat(description, 8)))
+		}
+		if err := device.WriteMessage(1, []byte(`{"type":"register_tools","tools":[`+strings.Join(tools, ",")+`]}`)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_ = device.SetReadDeadline(time.Now().Add(patience))
+			_, frame, err := device.ReadMessage()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(frame), "tools_registered") {
+				break
+			}
+		}
+	}
+	for _, path := range []string{"/api/tools?limit=1000", "/api/sessions?limit=1000", "/api/tools?limit=1000&view=grouped&q=t", "/api/sessions/wide-0"} {
+		t.Run(path, func(t *testing.T) {
+			a.under(t, attackTime, func(ctx context.Context) {
+				var served, refused atomic.Int64
+				var readers sync.WaitGroup
+				for range 150 {
+					conn, err := unread(ctx, url, path, 3)
+					if err != nil {
+						t.Errorf("the attacker: %v", err)
+						continue
+					}
+					defer conn.Close()
+				}
+				readers.Go(func() {
+					for ctx.Err() == nil {
+						switch status := read(ctx, url+path); {
+						case status == http.StatusOK:
+							served.Add(1)
+						case ctx.Err() == nil:
+							refused.Add(1)
+						}
+						waitFor(ctx, 50*time.Millisecond)
+					}
+				})
+				readers.Wait()
+				t.Logf("who reads was served %d times, refused %d times", served.Load(), refused.Load())
+				if served.Load() < 5 || refused.Load() > served.Load()/4 {
+					t.Errorf("who reads is not served: %d times served, %d times refused", served.Load(), refused.Load())
+				}
+			})
+			a.peakBelow(t, 200)
+		})
+	}
+}
+
+// read asks for something, reads it to its end, and returns the status, 0 if it did not come whole.
+func read(ctx context.Context, url string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+fleetToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		if _, err := resp.Body.Read(buf); err != nil {
+			if err.Error() == "EOF" {
+				return resp.StatusCode
+			}
+			return 0
+		}
+	}
+}
