@@ -13,6 +13,11 @@ const (
 	// least if it has several.
 	blobLeast = 128
 	blobLine  = 60
+
+	// blobVariety is how many different characters encoded data has at least (those of hexadecimal digits), in the first
+	// blobSample.
+	blobVariety = 16
+	blobSample  = 4096
 )
 
 // cut returns s with at most limit bytes: two thirds of them its head, the rest its tail, and between them a note of how
@@ -97,7 +102,24 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 		}
 		b, last = end, end-start
 	}
-	return a, b, a < i && i < b && b-a >= blobLeast
+	return a, b, a < i && i < b && b-a >= blobLeast && isVaried(s[a:b])
+}
+
+// isVaried reports whether characters are as mixed as encoded data is. A run of one letter, or of a word, has the alphabet of
+// base64, too, but every part of it is worth as much as the whole.
+func isVaried(s string) bool {
+	var seen [256]bool
+	different, upper, lower, digit := 0, false, false, false
+	for i := range min(len(s), blobSample) {
+		c := s[i]
+		if !isBase64(c) || seen[c] {
+			continue
+		}
+		seen[c] = true
+		different++
+		upper, lower, digit = upper || c >= 'A' && c <= 'Z', lower || c >= 'a' && c <= 'z', digit || c >= '0' && c <= '9'
+	}
+	return different >= blobVariety && (upper && lower || digit && (upper || lower))
 }
 
 // wordStart returns where the base64 characters before i begin.
