@@ -16,6 +16,9 @@ func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Mess
 	if err := l.choose(&request, listed); err != nil {
 		return provider.Message{}, err
 	}
+	if err := l.tooLong(request); err != nil {
+		return provider.Message{}, err
+	}
 	l.beginAnswer(len(listed) > 0)
 	if l.debug {
 		l.out.send(l.debugPrompt(request))

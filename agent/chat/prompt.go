@@ -18,7 +18,8 @@ const (
 func (l *loop) request(listed []ListedTool) provider.Request {
 	r := l.base
 	r.Tools = slices.Clone(l.base.Tools)
-	r.Tools = append(r.Tools, l.fitting(listed)...)
+	r.System = cut(r.System, max(l.limits.ContextTokens*bytesPerToken/2, 2*cutRoom))
+	r.Tools = append(r.Tools, l.fitting(listed, len(r.System))...)
 	messages := slices.Clone(l.history)
 	marked := false
 	for i := range messages {
@@ -37,16 +38,15 @@ func (l *loop) request(listed []ListedTool) provider.Request {
 	} else {
 		messages = wellFormed(messages)
 	}
-	// Whatever tools take, there is room for messages, or the newest of them would be emptied.
-	room := max(l.limits.ContextTokens-estimateFixed(r), l.limits.ContextTokens/4)
-	r.Messages = trim(messages, room)
+	r.Messages = trim(messages, l.limits.ContextTokens-estimateFixed(r))
 	return r
 }
 
-// fitting returns the tools of listed that a model is told of beside the caller's own: the first ones, as far as there is
-// room. What is left out is in the log, once a turn.
-func (l *loop) fitting(listed []ListedTool) []provider.Tool {
-	count, size := len(l.base.Tools), 0
+// fitting returns the tools of listed that a model is told of beside the caller's own: the first ones, as far as they leave
+// half of the context to all else, and a quarter of it to messages. What is left out is in the log, once a turn.
+func (l *loop) fitting(listed []ListedTool, system int) []provider.Tool {
+	context := l.limits.ContextTokens * bytesPerToken
+	count, size := len(l.base.Tools), max(0, system-context/4)
 	for _, t := range l.base.Tools {
 		size += toolSize(t)
 	}
@@ -55,7 +55,7 @@ func (l *loop) fitting(listed []ListedTool) []provider.Tool {
 	for _, t := range listed {
 		switch more := toolSize(t.Tool); {
 		case l.own[t.Name]:
-		case count >= maxTools || size+more > l.limits.ContextTokens*bytesPerToken/2:
+		case count >= maxTools || size+more > context/2:
 			left = append(left, t.Name)
 		default:
 			fit = append(fit, t.Tool)

@@ -62,10 +62,10 @@ func TestToolsOfARequestAreBounded(t *testing.T) {
 	}
 }
 
-// TestToolsDoNotEmptyTheNewestResult has tools, and a prompt, that are longer than all of a request should be.
+// TestToolsDoNotEmptyTheNewestResult has tools that take most of a request.
 func TestToolsDoNotEmptyTheNewestResult(t *testing.T) {
 	l := &loop{limits: Limits{ContextTokens: 20_000}.withDefaults(), log: slog.New(slog.DiscardHandler), own: make(map[string]bool), given: 1}
-	for _, o := range manyTools(30, 4000) {
+	for _, o := range manyTools(14, 4000) {
 		l.base.Tools = append(l.base.Tools, o.Tool)
 		l.own[o.Name] = true
 	}

@@ -1,21 +1,21 @@
 package chat
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/farhand/farhand/agent/provider"
 )
 
 const (
-	messageTokens = 4 // what a message costs beside its text
-	bytesPerToken = 4 // about
+	messageTokens = 4    // what a message costs beside its text
+	imageTokens   = 1600 // about what an image costs, however many bytes it has
+	bytesPerToken = 4    // about
 )
 
 // estimate returns about how many tokens a message is. Four bytes a token is near enough for a limit that leaves room, and
 // the same for every model.
 func estimate(m provider.Message) int {
-	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName)
+	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName) + imageTokens*bytesPerToken*images(m)
 	for _, t := range m.Thinking {
 		n += len(t.Text) + len(t.Signature) + len(t.Redacted)
 	}
@@ -37,6 +37,9 @@ func estimateAll(messages []provider.Message) int {
 // estimateFixed returns about how many tokens a request has before any message.
 func estimateFixed(r provider.Request) int {
 	n := len(r.System)
+	if f := r.Options.Format; f != nil {
+		n += len(f.Schema)
+	}
 	for _, t := range r.Tools {
 		n += toolSize(t)
 	}
@@ -47,8 +50,7 @@ func estimateFixed(r provider.Request) int {
 func toolSize(t provider.Tool) int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
 
 // trim returns what fits of well-formed messages into about limit tokens. The oldest groups go first, each whole: what
-// the user said with all that followed. The newest group stays; if it is still too long, its oldest tool results are
-// replaced by notes. What is too long even then is left to the model to refuse.
+// the user said with all that followed. The newest group stays, shortened if it is still too long.
 func trim(messages []provider.Message, limit int) []provider.Message {
 	total := estimateAll(messages)
 	for total > limit {
@@ -62,19 +64,7 @@ func trim(messages []provider.Message, limit int) []provider.Message {
 	if total <= limit {
 		return messages
 	}
-	messages = slices.Clone(messages)
-	for i, m := range messages {
-		if total <= limit {
-			break
-		}
-		short := m
-		short.Content = fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
-		if m.Role == provider.RoleTool && len(short.Content) < len(m.Content) {
-			total += estimate(short) - estimate(m)
-			messages[i] = short
-		}
-	}
-	return messages
+	return shortenGroup(messages, limit)
 }
 
 func isUser(m provider.Message) bool { return m.Role == provider.RoleUser }

@@ -66,7 +66,7 @@ func TestTrimmingKeepsWhatItMust(t *testing.T) {
 				continue
 			}
 			shortened++
-			if newest != 0 || got[i].Role != provider.RoleTool {
+			if newest != 0 || got[i].Role != provider.RoleTool && !strings.Contains(got[i].Content, "bytes left out") {
 				t.Fatalf("%q was changed to %q while there was more to drop", tail[i].Content, got[i].Content)
 			}
 		}
@@ -81,7 +81,7 @@ func TestTrimmingKeepsWhatItMust(t *testing.T) {
 		}
 		if estimateAll(got) > limit {
 			for _, m := range got[newest:] {
-				if m.Role == provider.RoleTool && len(m.Content) > 100 || newest != 0 {
+				if m.Role == provider.RoleTool && len(m.Content) > 100 || len(m.Content) > leastText || newest != 0 {
 					t.Fatalf("too long, and there was more to leave out: %.60q", m.Content)
 				}
 			}
@@ -109,6 +109,64 @@ func TestLongConversationIsTrimmedInATurn(t *testing.T) {
 		}
 		if n := len(r.history()); n != 60 {
 			t.Errorf("%d messages are kept: trimming is of requests, not of the conversation", n)
+		}
+	})
+}
+
+// TestOneLongMessageObeysTheBound: whatever is long, no request is longer than it may be, and what was cut says so.
+func TestOneLongMessageObeysTheBound(t *testing.T) {
+	long := "BEGIN " + strings.Repeat("some words ", 40_000) + " END"
+	image := provider.Part{Image: &provider.Image{URL: "https://example.com/a.png"}}
+	call := tool("c", "look", `{"text":"`+strings.Repeat("x", 300_000)+`"}`)
+	for name, c := range map[string]Completion{
+		"a message":      {Messages: []provider.Message{user(long)}},
+		"one of several": {Messages: []provider.Message{user("hi"), assistant("hello"), user(long), assistant(long), user("and now?")}},
+		"an answer":      {Messages: []provider.Message{user("hi"), assistant(long)}},
+		"a result": {Messages: []provider.Message{user("hi"), assistant("", tool("c", "look", "{}")),
+			{Role: provider.RoleTool, ToolCallID: "c", ToolName: "look", Content: long}}},
+		"arguments":     {Messages: []provider.Message{user("hi"), assistant("", call), {Role: provider.RoleTool, ToolCallID: "c", Content: "ok"}}},
+		"thoughts":      {Messages: []provider.Message{user("hi"), {Role: provider.RoleAssistant, Content: "a", Thinking: []provider.Thought{{Text: long}}}}},
+		"instructions":  {System: long, Messages: []provider.Message{user("hi")}},
+		"all of it":     {System: long, Messages: []provider.Message{user(long), assistant(long, call), {Role: provider.RoleTool, ToolCallID: "c", Content: long}}},
+		"images":        {Messages: []provider.Message{{Role: provider.RoleUser, Content: "see", Parts: []provider.Part{{Text: "see"}, image, image}}}},
+		"many messages": {Messages: slices.Repeat([]provider.Message{assistant(strings.Repeat("y ", 1000))}, 20)},
+	} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, Limits{ContextTokens: 3000}, text("ok"))
+			if _, _, _, err := r.complete(c); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			sent := r.model.asked()[0]
+			if n := estimateFixed(sent) + estimateAll(sent.Messages); n > 3000 {
+				t.Errorf("%s: %d tokens were sent", name, n)
+			}
+			all := sent.System + lines(sent.Messages)
+			for _, m := range sent.Messages {
+				for _, c := range m.ToolCalls {
+					all += c.Args
+				}
+			}
+			if name != "thoughts" && name != "one of several" && !strings.Contains(all, "left out") && !strings.Contains(all, "left_out") {
+				t.Errorf("%s: nothing says that something is missing: %.300s", name, all)
+			}
+			if name == "a message" && (!strings.Contains(all, "BEGIN") || !strings.Contains(all, "END") || len(all) < 4000) {
+				t.Errorf("%s: %d bytes are left: %.60q", name, len(all), all)
+			}
+		})
+	}
+	bubble(t, func(t *testing.T) { // in a conversation the gateway keeps, too
+		r := newRig(t, Limits{ContextTokens: 3000}, text("ok"))
+		r.must(long)
+		if sent := r.model.asked()[0]; estimateFixed(sent)+estimateAll(sent.Messages) > 3000 {
+			t.Error("too much was sent")
+		}
+	})
+	bubble(t, func(t *testing.T) { // what cannot be cut is refused
+		r := newRig(t, Limits{ContextTokens: 3000})
+		big := provider.Tool{Name: "big", Description: long}
+		_, _, ev, err := r.complete(Completion{Messages: []provider.Message{user("hi")}, Tools: []provider.Tool{big}})
+		if e := wantCode(t, err, ev, CodeProvider); !strings.Contains(e.Message, "3000") {
+			t.Errorf("message %q", e.Message)
 		}
 	})
 }

@@ -1,0 +1,111 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	leastText = 512 // bytes a text keeps that is cut: enough for the marks around what a tool said
+	leastArgs = 128 // bytes of arguments that are not worth a note
+
+	noteImage = "[an image, left out to make room]"
+)
+
+// shortenGroup makes one group of messages fit into about limit tokens, each step only if those before were not enough: what is
+// longer than half of the limit by itself is cut, the oldest results of tools are replaced by notes, then images,
+// thoughts and arguments, and at last all texts are cut to the same length. What does not fit even then cannot be sent.
+func shortenGroup(messages []provider.Message, limit int) []provider.Message {
+	messages = slices.Clone(messages)
+	total := estimateAll(messages)
+	each := func(step func(m *provider.Message)) {
+		for i := range messages {
+			if total <= limit {
+				return
+			}
+			was := estimate(messages[i])
+			step(&messages[i])
+			total += estimate(messages[i]) - was
+		}
+	}
+	half := max(limit*bytesPerToken/2, leastText)
+	each(func(m *provider.Message) { cutText(m, half) })
+	each(leaveOutResult)
+	each(leaveOutImages)
+	each(func(m *provider.Message) { m.Thinking = nil })
+	each(leaveOutArgs)
+	for length := half; total > limit && length > leastText; {
+		length = max(length/2, leastText)
+		each(func(m *provider.Message) { cutText(m, length) })
+	}
+	return messages
+}
+
+// cutText leaves at most n bytes of what a message says.
+func cutText(m *provider.Message, n int) {
+	if len(m.Content) <= n {
+		return
+	}
+	leaveOutImages(m)
+	m.Content, m.Parts = cut(m.Content, n), nil
+}
+
+// leaveOutResult replaces what a tool returned by a note of it.
+func leaveOutResult(m *provider.Message) {
+	note := fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
+	if m.Role == provider.RoleTool && len(note) < len(m.Content) {
+		m.Content = note
+	}
+}
+
+// leaveOutImages replaces what a message shows by notes.
+func leaveOutImages(m *provider.Message) {
+	if images(*m) == 0 {
+		return
+	}
+	m.Content = ""
+	for _, p := range m.Parts {
+		if p.Image != nil {
+			p.Text = noteImage
+		}
+		m.Content += p.Text
+	}
+	m.Parts = nil
+}
+
+// leaveOutArgs replaces long arguments by a note, which is an object as arguments are.
+func leaveOutArgs(m *provider.Message) {
+	m.ToolCalls = slices.Clone(m.ToolCalls)
+	for i := range m.ToolCalls {
+		if n := len(m.ToolCalls[i].Args); n > leastArgs {
+			m.ToolCalls[i].Args = fmt.Sprintf(`{"left_out":"%d bytes, to make room"}`, n)
+		}
+	}
+}
+
+// images returns how many images a message shows.
+func images(m provider.Message) int {
+	n := 0
+	for _, p := range m.Parts {
+		if p.Image != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// tooLong refuses a request that is longer than one may be although all was left out that can be.
+func (l *loop) tooLong(r provider.Request) error {
+	fixed, tokens := estimateFixed(r), estimateFixed(r)+estimateAll(r.Messages)
+	if tokens <= l.limits.ContextTokens {
+		return nil
+	}
+	message := fmt.Sprintf("The conversation is too long: about %d tokens, %d of them instructions and tools; a request may have %d. "+
+		"Begin a new one, or bring fewer tools.", tokens, fixed, l.limits.ContextTokens)
+	return &Error{Code: CodeProvider, Message: message, Cause: &provider.Error{
+		Kind: provider.KindRequest, Message: message, Param: "messages", Cause: registry.CodeInvalidRequest,
+	}}
+}
