@@ -9,15 +9,14 @@ import (
 // Parsing alone can be slow: a class of Unicode is a list of hundreds of ranges, and in a pattern that does not look at case
 // every character of a range is folded by itself. Both are counted over all patterns of a schema, before one is parsed.
 const (
-	maxUnicodeClasses = 256  // as \pL
-	maxWideFolds      = 8    // ranges of more than narrowFold characters where case does not count
-	narrowFold        = 1000 // Cyrillic has some three hundred
+	maxUnicodeClasses = 64     // as \pL
+	maxFolded         = 50_000 // characters in ranges where case does not count; Chinese has twenty thousand
 )
 
 // parseCost is what makes parsing patterns slow.
 type parseCost struct {
 	unicodeClasses int
-	wideFolds      int
+	folded         int // characters
 }
 
 func (c *parseCost) add(pattern string) error {
@@ -29,12 +28,12 @@ func (c *parseCost) add(pattern string) error {
 		return nil
 	}
 	for i := range len(pattern) {
-		if pattern[i] == '-' && runeBefore(pattern[:i])+narrowFold < runeAfter(pattern[i+1:]) {
-			c.wideFolds++
+		if pattern[i] == '-' {
+			c.folded += max(0, int(runeAfter(pattern[i+1:])-runeBefore(pattern[:i])))
 		}
 	}
-	if c.wideFolds > maxWideFolds {
-		return beyond("the patterns of a schema may have at most %d wide ranges of characters under (?i)", maxWideFolds)
+	if c.folded > maxFolded {
+		return beyond("the ranges in the patterns of a schema may have at most %d characters under (?i)", maxFolded)
 	}
 	return nil
 }

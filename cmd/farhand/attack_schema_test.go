@@ -82,7 +82,7 @@ func TestAttackPatterns(t *testing.T) {
 	}
 	a.under(t, time.Minute, func(ctx context.Context) {
 		for round := range 10 {
-			conn := dialRaw(t, a.pods[0].url, "attacker")
+			conn := dialRaw(t, a.pods[0].url, fmt.Sprint("attacker-", round)) // one session may not register so much
 			rejected := registerRaw(t, conn, tools)
 			if len(rejected) != 15 || rejected["honest_tool"] != "" {
 				t.Errorf("%d tools were rejected", len(rejected))
@@ -239,6 +239,43 @@ func TestAttackKeyedArguments(t *testing.T) {
 				resp.Body.Close()
 			})
 		}
+		attackers.Wait()
+	})
+	a.peakBelow(t, schemaPeak)
+	a.calmWithin(t, time.Second)
+}
+
+// Devices that register, connection after connection, what is slow to compile: an honest one is served and can register.
+func TestAttackCompiling(t *testing.T) {
+	a := startAttacked(t, 1)
+	slow := func(n int) []definition {
+		classes := strings.Repeat(`[\\pL\\pN]`, 30)
+		var all []definition
+		for i := range 12 {
+			all = append(all, definition{fmt.Sprintf("t%d", i), json.RawMessage(fmt.Sprintf(
+				`{"description":"%d.%d","pattern":"%s(?i)[一-龥B-ҍ]","allOf":[%s],"x":{%s}}`, n, i, classes,
+				repeated(60, func(i int) string { return fmt.Sprintf(`{"$ref":"#/x/d%d"}`, i) }),
+				repeated(1500, func(i int) string { return fmt.Sprintf(`"d%d":{"minimum":%d}`, i, i) })))})
+		}
+		return all
+	}
+	a.under(t, time.Minute, func(ctx context.Context) {
+		var attackers sync.WaitGroup
+		for i := range 6 {
+			attackers.Go(func() {
+				for j := range 3 {
+					conn := dialRaw(t, a.pods[0].url, fmt.Sprint("attacker-", i))
+					if rejected := registerRaw(t, conn, slow(10*i+j)); len(rejected) > 0 {
+						t.Logf("rejected: %.200v", rejected)
+					}
+					conn.Close()
+				}
+			})
+		}
+		began := time.Now()
+		conn := dialRaw(t, a.pods[0].url, "newcomer")
+		registerRaw(t, conn, []definition{{"new_tool", json.RawMessage(`{"properties":{"a":{"type":"string"}}}`)}})
+		t.Logf("an honest device registered within %v", time.Since(began).Round(time.Millisecond))
 		attackers.Wait()
 	})
 	a.peakBelow(t, schemaPeak)
