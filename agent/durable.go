@@ -11,7 +11,7 @@ import (
 
 // joinGrace is how much longer than a call may take one waits for its record to say how it ended. Callers are promised
 // an answer soon after their deadline, whatever the store does.
-const joinGrace = 250 * time.Millisecond
+const joinGrace = 150 * time.Millisecond
 
 var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 
@@ -35,7 +35,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if d.refused != nil {
 		return i.refuseDurable(ctx, req, d, out)
 	}
-	stored, created, err := i.ledger.Start(ctx, d.rec, func(run context.Context) (registry.Result, error) {
+	stored, created, err := i.ledger.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, func(run context.Context) (registry.Result, error) {
 		rec := d.rec
 		res, err := i.run(run, &d.prepared, &rec, true)
 		return i.endDurable(run, d, res, err)
@@ -43,7 +43,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if err != nil {
 		return err
 	}
-	return i.follow(ctx, req, stored, digest, !created, out)
+	return i.follow(ctx, req, stored, digest, !created, d.start, out)
 }
 
 // endDurable tells the hooks how a durable call ended, and returns what is stored unless an answer is already.
@@ -63,9 +63,9 @@ func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result
 // refuseDurable answers a call that must not run, unless it repeats one that did.
 func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	if req.IdempotencyKey != "" {
-		stored, err := i.ledger.ByKey(ctx, req.Caller.Tenant, req.IdempotencyKey)
+		stored, err := i.ledger.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant, req.IdempotencyKey)
 		if err == nil {
-			return i.follow(ctx, req, stored, d.rec.RequestDigest, true, out)
+			return i.follow(ctx, req, stored, d.rec.RequestDigest, true, d.start, out)
 		}
 		if !registry.IsCallNotFound(err) {
 			return err
@@ -81,8 +81,10 @@ func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, ou
 }
 
 // follow answers with the record of a call: at once if the request is asynchronous, else when it has ended. earlier says
-// that it is the record of an earlier request.
-func (i *Invoker) follow(ctx context.Context, req *Request, rec registry.Record, digest string, earlier bool, out *Outcome) error {
+// that it is the record of an earlier request, asked when this one began.
+func (i *Invoker) follow(
+	ctx context.Context, req *Request, rec registry.Record, digest string, earlier bool, asked time.Time, out *Outcome,
+) error {
 	if rec.RequestDigest != digest {
 		return registry.Errorf(registry.CodeIdempotency,
 			"This idempotency key belongs to another request. Use a new key for a new request.")
@@ -96,7 +98,7 @@ func (i *Invoker) follow(ctx context.Context, req *Request, rec registry.Record,
 	}
 	if !rec.State.Final() {
 		var err error
-		wait := time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace
+		wait := time.Until(asked.Add(time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace))
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if rec, err = i.ledger.Wait(ctx, rec.Tenant, rec.CallID, wait); err != nil {

@@ -242,7 +242,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		p.inv.Source = registry.SourceBuiltin
 	} else {
 		var err error
-		if p.route, err = i.router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select); err != nil {
+		if p.route, err = i.router.Resolve(timed{ctx, p.start.Add(p.inv.Timeout)}, req.Caller.Tenant, req.Tool, req.Target, req.Select); err != nil {
 			return err
 		}
 		p.inv.Source = sourceOf(p.route.Session.Key)
@@ -252,7 +252,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		return err
 	}
 	// The tool may have been registered anew since. If so, the call begins anew too.
-	fresh, failure := i.router.Refresh(ctx, p.route)
+	fresh, failure := i.router.Refresh(timed{ctx, p.inv.Deadline}, p.route)
 	if failure != nil {
 		return failure
 	}

@@ -58,6 +58,21 @@ func (t RemoteTool) call(ctx context.Context, args json.RawMessage, timeout time
 	})
 }
 
+// timed is a context that says when the time of a call is up, for those who go to the store on its way. It sets no timer: most
+// calls need none.
+type timed struct {
+	context.Context
+	deadline time.Time
+}
+
+// Deadline implements context.Context.
+func (c timed) Deadline() (time.Time, bool) {
+	if d, ok := c.Context.Deadline(); ok && d.Before(c.deadline) {
+		return d, true
+	}
+	return c.deadline, true
+}
+
 // deadlineOnly is a context reduced to deadline and cancellation: no value of the server reaches a tool through it.
 type deadlineOnly struct{ context.Context }
 

@@ -105,8 +105,12 @@ func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Rec
 	return r, err
 }
 
-// undoCall removes what was written for a call that will not run. If it cannot, the record ends as expired by itself.
+// undoCall removes what was written for a call that will not run. If it cannot, the record ends as expired by itself, as does
+// that of a call whose time is up: its caller must not wait longer.
 func (s *Store) undoCall(ctx context.Context, r registry.Record) {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	b := s.conn.batch()

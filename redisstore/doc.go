@@ -35,6 +35,7 @@
 //	fh:T:idem:<sha256>       id of the call with that key        life: idempotency TTL
 //	fh:T:activity            stream: the feed, capped            life: a day since the last entry
 //	fh:{pod:<pod>}:sessions  sorted set: T/S → generation, what to clean up when the pod dies
+//	fh:emptied               a mark: Redis was emptied, and pods announce their sessions again; life: a lease
 //	fh:pods                  sorted set: pod → expiry of its lease in ms of Redis time
 //	fh:{pod:<pod>}:replies   list: answers for callers waiting on the pod, with a TTL
 //	fh:pod:<pod>             channel: calls and evictions for the pod

@@ -23,6 +23,9 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 	}
 	f := list[0]
 	if !f.exists && !f.gone {
+		if err := s.Whole(ctx); err != nil {
+			return registry.Entry{}, err
+		}
 		return registry.Entry{}, registry.Errorf(registry.CodeSessionNotFound,
 			"No session has this id. GET /api/sessions lists those that are connected.")
 	}

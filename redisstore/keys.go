@@ -12,6 +12,8 @@ import (
 const (
 	podsKey = "fh:pods"
 	pingKey = "fh:ping"
+
+	emptiedKey = "fh:emptied" // is there while sessions may be missing that pods have not announced again
 )
 
 // offerSeparator stands between the parts of a member of the offers index. It sorts before every character a

@@ -11,12 +11,19 @@ const liveSetAge = 250 * time.Millisecond
 
 // Beat implements registry.PodStore.
 func (s *Store) Beat(ctx context.Context, pod string) (known bool, err error) {
+	asked := time.Now()
 	b := s.conn.batch()
 	c := b.eval(scriptBeat, []string{podsKey}, pod, s.lease, s.podsTTL)
 	if err := b.run(ctx); err != nil {
 		return false, unavailable("beat", err)
 	}
-	return c.int() == 1, nil
+	known = c.int() == 1
+	if s.own.renewed(pod, known, asked, time.Duration(s.lease)*time.Millisecond) {
+		if err := s.markEmptied(ctx); err != nil {
+			return known, unavailable("beat", err)
+		}
+	}
+	return known, nil
 }
 
 // Live implements registry.PodStore.
@@ -36,6 +43,7 @@ func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
 // Leave implements registry.PodStore. A pod that could not release all of its sessions leaves a lapsed lease
 // behind instead of none, so that another pod cleans up.
 func (s *Store) Leave(ctx context.Context, pod string) error {
+	s.own.left(pod)
 	b := s.conn.batch()
 	left := b.do("ZCARD", podSessionsKey(pod))
 	if err := b.run(ctx); err != nil {

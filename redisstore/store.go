@@ -33,6 +33,7 @@ type Store struct {
 	specs *cache[registry.ToolSpec]
 	sets  *cache[toolSet]
 	live  *liveSet
+	own   ownLease
 	scrub throttle
 }
 

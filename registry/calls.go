@@ -93,6 +93,8 @@ func (c *Calls) Start(ctx context.Context, rec Record, run func(context.Context)
 	}
 	rec.Pod = c.pod
 	rec.digest()
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	stored, created, err = c.store.CreateCall(ctx, rec)
 	if err != nil || !created {
 		<-c.slots
@@ -145,6 +147,8 @@ func (c *Calls) conclude(rec Record, res Result, runErr error) {
 
 // ByKey returns the record of the call an idempotency key belongs to.
 func (c *Calls) ByKey(ctx context.Context, tenant, key string) (Record, error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	return c.store.CallByKey(ctx, tenant, key)
 }
 

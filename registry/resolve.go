@@ -58,6 +58,8 @@ func (r *Router) search(ctx context.Context, tenant, tool string, target Target,
 	if sel == SelectAny && target.DeviceID == "" {
 		q.Limit = 1
 	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	matches, more, err := r.firstMatches(ctx, q)
 	switch {
 	case err != nil:
@@ -160,6 +162,8 @@ func (r *Router) readSession(ctx context.Context, key Key, tool string, target T
 		e := l.entry()
 		return offeredWithin(&e, tool, target)
 	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	e, err := r.dir.Entry(ctx, key)
 	if err != nil {
 		if !errors.Is(err, CodeStoreUnavailable) {
@@ -185,6 +189,9 @@ func noMatch() *Error {
 
 // nobodyOffers finds out whether it is the tool or the device that is missing.
 func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target Target) error {
+	if err := r.pods.Whole(ctx); err != nil {
+		return err
+	}
 	if !target.IsZero() {
 		found, _, err := r.firstMatches(ctx, Query{Tenant: tenant, Target: target, Limit: 1})
 		if err != nil {
@@ -219,4 +226,12 @@ func ambiguous(tool string, found []Entry) *Error {
 		})
 	}
 	return e
+}
+
+// inTime returns a context that ends at the deadline of ctx, also if ctx only tells it: most calls need no store, and no timer.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(ctx, deadline)
+	}
+	return ctx, func() {}
 }

@@ -13,6 +13,7 @@ type Router struct {
 	pod      string
 	presence *Presence
 	dir      Directory
+	pods     PodStore
 	bus      Bus
 	waiters  *waiters
 	seen     *seenCalls
@@ -24,7 +25,7 @@ type Router struct {
 
 func newRouter(cfg PodConfig, p *Presence) *Router {
 	return &Router{
-		pod: cfg.ID, presence: p, dir: cfg.Store, bus: cfg.Bus,
+		pod: cfg.ID, presence: p, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
 		waiters: newWaiters(), seen: newSeenCalls(), routes: newRouteCache(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
 	}
 }

@@ -114,6 +114,10 @@ type PodStore interface {
 	// Live returns the pods whose lease has not lapsed.
 	Live(ctx context.Context) ([]string, error)
 
+	// Whole returns nil unless the store may lack sessions that pods hold, because it was emptied and they have not announced all
+	// of them again: then the error is CodeStoreUnavailable, as is that of Directory.Entry instead of CodeSessionNotFound.
+	Whole(ctx context.Context) error
+
 	// Sweep releases what lapsed pods left behind, in bounded steps, and returns the pods it saw lapsed. Any pod
 	// may sweep at any time; two sweeping at once do no harm.
 	Sweep(ctx context.Context) ([]string, error)

@@ -5,12 +5,17 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	refreshBatch = 256             // sessions refreshed with one call to the store
 	storeTimeout = 5 * time.Second // for one step of the upkeep
+
+	restoresAtOnce = 16          // sessions that are written to the store again at the same time
+	restorePause   = time.Second // before those that failed are tried again
 )
 
 // beatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do no harm,
@@ -107,8 +112,8 @@ func (p *Pod) refreshAll(ctx context.Context) {
 	}
 }
 
-func (p *Pod) refreshSome(ctx context.Context, locals []*Local) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+func (p *Pod) refreshSome(run context.Context, locals []*Local) {
+	ctx, cancel := context.WithTimeout(run, storeTimeout)
 	defer cancel()
 	entries := make([]Entry, len(locals))
 	for i, l := range locals {
@@ -119,9 +124,7 @@ func (p *Pod) refreshSome(ctx context.Context, locals []*Local) {
 		p.logStore(ctx, "sessions not refreshed", err)
 		return
 	}
-	for _, key := range missing {
-		p.restore(ctx, key)
-	}
+	p.restoreAll(run, missing)
 	for _, key := range lost {
 		i := slices.IndexFunc(locals, func(l *Local) bool { return l.key == key })
 		// A generation that changed since the question was asked makes the answer void.
@@ -131,17 +134,49 @@ func (p *Pod) refreshSome(ctx context.Context, locals []*Local) {
 	}
 }
 
-func (p *Pod) restore(ctx context.Context, key Key) {
+// restoreAll writes sessions again that the store has lost, some at a time, each in its own time: after the store was
+// emptied these are all of them. What could not be written is tried again soon, not only with the next refresh.
+func (p *Pod) restoreAll(ctx context.Context, missing []Key) {
+	var all sync.WaitGroup
+	var failed atomic.Bool
+	slots := make(chan struct{}, restoresAtOnce)
+	for _, key := range missing {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+			defer cancel()
+			if !p.restore(ctx, key) {
+				failed.Store(true)
+			}
+		})
+	}
+	all.Wait()
+	if failed.Load() {
+		p.refreshNow()
+		pause := time.NewTimer(restorePause)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// restore writes one session again. It reports false if that must be tried again.
+func (p *Pod) restore(ctx context.Context, key Key) bool {
 	l := p.Presence.Get(key)
 	if l == nil {
-		return
+		return true
 	}
 	switch err := l.restore(ctx); {
 	case errors.Is(err, ErrNotOwner):
 		l.replaced()
 	case err != nil:
 		p.logStore(ctx, "session not restored", err)
+		return false
 	}
+	return true
 }
 
 // logStore logs a failure of the store, except those that only mean that the pod is closing.

@@ -2,7 +2,10 @@ package registry
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +30,69 @@ func TestLongSweepDoesNotCostTheLease(t *testing.T) {
 			if live, err := store.Live(t.Context()); err != nil || !slices.Contains(live, "a") {
 				t.Fatalf("live are %v, %v", live, err)
 			}
+		}
+	})
+}
+
+// slowRestores is a store that lost all its sessions and takes its time to write each again, the first time in vain.
+type slowRestores struct {
+	*Memory
+	mu       sync.Mutex
+	lost     map[Key]bool
+	inVain   map[Key]bool
+	restored int
+}
+
+func (s *slowRestores) Refresh(_ context.Context, entries []Entry) (missing, lost []Key, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		if s.lost[e.Session.Key] {
+			missing = append(missing, e.Session.Key)
+		}
+	}
+	return missing, nil, nil
+}
+
+func (s *slowRestores) Restore(ctx context.Context, e Entry) (Session, error) {
+	pause := time.NewTimer(100 * time.Millisecond)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+		return Session{}, StoreUnavailable("restore", ctx.Err())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inVain[e.Session.Key] {
+		delete(s.inVain, e.Session.Key)
+		return Session{}, StoreUnavailable("restore", errors.New("once"))
+	}
+	delete(s.lost, e.Session.Key)
+	s.restored++
+	return e.Session, nil
+}
+
+// A pod announces all its sessions again soon after the store was emptied, however many these are and though some take two
+// attempts.
+func TestManySessionsAreRestoredSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRestores{Memory: NewMemory(MemoryOptions{}), lost: make(map[Key]bool), inVain: make(map[Key]bool)}
+		pod := startPod(t, store, "a")
+		const sessions = 2 * refreshBatch
+		for i := range sessions {
+			l := connect(t, pod, deafConn{}, func(s *Session) { s.Key.Session = fmt.Sprintf("s%d", i) })
+			store.lost[l.key] = true
+			if i%50 == 0 {
+				store.inVain[l.key] = true
+			}
+		}
+		pod.refreshNow()
+		time.Sleep(10 * time.Second)
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		if store.restored != sessions {
+			t.Errorf("%d of %d sessions restored", store.restored, sessions)
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	leaseTime  = 15 * time.Second // how long a pod that dies keeps its conversations from others
-	renewEvery = 5 * time.Second
+	leaseTime  = 9 * time.Second // how long a pod that dies keeps its conversations from others: with a pause, a pod's lease
+	renewEvery = 3 * time.Second
 	renewAgain = time.Second // after the store failed
 
 	// How long a turn pauses before it looks again whether its conversation is free, or asks again a store that failed:

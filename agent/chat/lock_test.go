@@ -300,3 +300,19 @@ func TestBeginThatIsAbortedGivesBack(t *testing.T) {
 		r.wantHistory()
 	})
 }
+
+// A pod that dies in a turn keeps the next message waiting no longer than its lease as a pod lasts.
+func TestDeadPodKeepsItsConversationNoLongerThanALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Limits{}, text("ok"))
+		if _, err := r.store.BeginTurn(t.Context(), key, leaseTime); err != nil { // by a pod that says nothing more
+			t.Fatal(err)
+		}
+		began := time.Now()
+		a := r.start(r.engine, "go")
+		<-a.ended
+		if took := time.Since(began); a.err != nil || took > registry.DefaultPodLease {
+			t.Errorf("answered after %v: %v", took, a.err)
+		}
+	})
+}

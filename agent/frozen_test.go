@@ -1,0 +1,142 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
+)
+
+// frozenStore is a store that answers nothing while it is frozen: what is asked of it takes as long as its client waits, or
+// as long as the asker does.
+type frozenStore struct {
+	*registry.Memory
+	frozen atomic.Bool
+}
+
+func (s *frozenStore) reach(ctx context.Context) error {
+	if !s.frozen.Load() {
+		return nil
+	}
+	limit := time.NewTimer(800 * time.Millisecond)
+	defer limit.Stop()
+	select {
+	case <-ctx.Done():
+		return registry.StoreUnavailable("frozen", ctx.Err())
+	case <-limit.C:
+		return registry.StoreUnavailable("frozen", errors.New("i/o timeout"))
+	}
+}
+
+func (s *frozenStore) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
+	if err := s.reach(ctx); err != nil {
+		return registry.Record{}, false, err
+	}
+	return s.Memory.CreateCall(ctx, r)
+}
+
+func (s *frozenStore) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
+	if err := s.reach(ctx); err != nil {
+		return registry.Record{}, err
+	}
+	return s.Memory.CallByKey(ctx, tenant, key)
+}
+
+func (s *frozenStore) MoveCall(ctx context.Context, tenant, id string, e registry.Event, c registry.Change) (registry.Moved, error) {
+	if err := s.reach(ctx); err != nil {
+		return registry.Moved{}, err
+	}
+	return s.Memory.MoveCall(ctx, tenant, id, e, c)
+}
+
+func (s *frozenStore) WatchCall(ctx context.Context, tenant, id, pod string) (registry.Record, error) {
+	if err := s.reach(ctx); err != nil {
+		return registry.Record{}, err
+	}
+	return s.Memory.WatchCall(ctx, tenant, id, pod)
+}
+
+func (s *frozenStore) Entry(ctx context.Context, key registry.Key) (registry.Entry, error) {
+	if err := s.reach(ctx); err != nil {
+		return registry.Entry{}, err
+	}
+	return s.Memory.Entry(ctx, key)
+}
+
+func (s *frozenStore) List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
+	if err := s.reach(ctx); err != nil {
+		return nil, nil, err
+	}
+	return s.Memory.List(ctx, q)
+}
+
+// frozenSlack is how much longer than its time a call may take when the store does not answer.
+const frozenSlack = 200 * time.Millisecond
+
+// A call is answered when its time is up, whatever the store does: when the session is looked for, when the record is made,
+// when the device's answer is to be stored, and when the record is waited for.
+func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &frozenStore{Memory: registry.NewMemory(registry.MemoryOptions{})}
+		var pods []*registry.Pod
+		for _, id := range []string{"a", "b"} {
+			bus := store.NewBus()
+			pod, err := registry.NewPod(registry.PodConfig{ID: id, Store: store, Bus: bus})
+			if err == nil {
+				err = pod.Start(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = errors.Join(pod.Close(context.Background()), bus.Close(context.Background())) }()
+			pods = append(pods, pod)
+		}
+		var freezeLater atomic.Bool
+		device := registrytest.NewDevice(func(registry.DeviceCall) *registry.Result {
+			if freezeLater.Load() {
+				store.frozen.Store(true)
+			}
+			return &registry.Result{Success: true, Output: "done"}
+		})
+		device.Connect(t, pods[0], registry.Session{Key: registry.Key{Tenant: "default", Session: "s1"}}, spec("t", ""))
+		for name, c := range map[string]struct {
+			pod    int
+			key    string
+			later  bool // frozen when the device has the call
+			target registry.Target
+		}{
+			"local, keyed":              {pod: 0, key: "k1", target: registry.Target{SessionID: "s1"}},
+			"remote, keyed":             {pod: 1, key: "k2", target: registry.Target{SessionID: "s1"}},
+			"local, frozen on its way":  {pod: 0, key: "k3", later: true, target: registry.Target{SessionID: "s1"}},
+			"remote, frozen on its way": {pod: 1, key: "k4", later: true, target: registry.Target{SessionID: "s1"}},
+			"remote, plain":             {pod: 1, target: registry.Target{SessionID: "s1"}},
+			"looked for":                {pod: 1},
+		} {
+			invoker := agent.NewInvoker(agent.Config{
+				Router: pods[c.pod].Router, Ledger: pods[c.pod].Calls, Policy: newPolicy(t, agent.PolicyRules{}),
+			})
+			time.Sleep(5 * time.Second) // what is remembered of the session is forgotten
+			freezeLater.Store(c.later)
+			store.frozen.Store(!c.later)
+			start := time.Now()
+			_, err := invoker.Invoke(t.Context(), agent.Request{
+				Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`), Target: c.target,
+				Timeout: 250 * time.Millisecond, IdempotencyKey: c.key,
+			})
+			took := time.Since(start)
+			store.frozen.Store(false)
+			if err == nil || took > 250*time.Millisecond+frozenSlack {
+				t.Errorf("%s: took %v: %v", name, took, err)
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}

@@ -1,0 +1,82 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
+)
+
+// Whoever asks for a session that a pod holds, just after Redis was emptied, never hears that there is none: the store says
+// that it cannot say, until the session has been announced again. What nobody has is not found, soon afterwards.
+func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
+	server := redistest.Start(t)
+	var pods []*registry.Pod
+	for range 2 {
+		conn := must[*Conn](t)(Dial(t.Context(), Options{URL: server.URL(), PodLease: 3 * time.Second}))
+		bus := conn.Bus()
+		pod := must[*registry.Pod](t)(registry.NewPod(registry.PodConfig{Store: conn.Store(), Bus: bus, PodLease: 3 * time.Second}))
+		if err := pod.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := errors.Join(pod.Close(ctx), bus.Close(ctx), conn.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+		pods = append(pods, pod)
+	}
+	const rounds = 5
+	for i := range rounds {
+		spec := must[registry.ToolSpec](t)(registry.ToolSpec{Name: fmt.Sprintf("tool%d", i)}.Normalize())
+		registrytest.NewDevice(nil).Connect(t, pods[1], registry.Session{
+			Key: registry.Key{Tenant: tenant, Session: fmt.Sprintf("s%d", i)},
+		}, spec)
+	}
+	for i := range rounds {
+		if _, err := server.Command("FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+		key, name := registry.Key{Tenant: tenant, Session: fmt.Sprintf("s%d", i)}, fmt.Sprintf("tool%d", i)
+		for _, target := range []registry.Target{{SessionID: key.Session}, {}} {
+			for deadline := time.Now().Add(20 * time.Second); ; {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				route, err := pods[0].Router.Resolve(ctx, tenant, name, target, registry.SelectNone)
+				if err == nil {
+					_, err = pods[0].Router.Call(ctx, registry.Call{
+						ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: 5 * time.Second,
+					})
+				}
+				cancel()
+				if err == nil {
+					break
+				}
+				if e := registry.AsError(err); e.Code != registry.CodeStoreUnavailable || e.Dispatched != registry.DispatchedNo || e.RetryAfter == 0 {
+					t.Fatalf("round %d, %+v: %v", i, target, err)
+				}
+				pause := time.NewTimer(5 * time.Millisecond)
+				<-pause.C
+				if time.Now().After(deadline) {
+					t.Fatalf("round %d: still %v", i, err)
+				}
+			}
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		_, err := pods[0].Router.Resolve(t.Context(), tenant, "tool0", registry.Target{SessionID: "nobody"}, registry.SelectNone)
+		if errors.Is(err, registry.CodeSessionNotFound) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
