@@ -17,6 +17,10 @@ const (
 	// schemaCacheBytes bounds what the schemas kept compiled take, per generation of the cache, of which there are two.
 	schemaCacheBytes = 32 << 20
 
+	// maxLong bounds how many schemas are compiled, and how many long validations run, at one time, on however many cores:
+	// each may take tens of megabytes.
+	maxLong = 4
+
 	// heavyWait is how long a validation waits, at most, until it may take long: it holds memory meanwhile.
 	heavyWait = time.Second
 )
@@ -37,7 +41,7 @@ type Schemas struct {
 
 // NewSchemas returns an empty cache.
 func NewSchemas() *Schemas {
-	cores := int64(max(1, runtime.GOMAXPROCS(0)/2))
+	cores := int64(min(max(1, runtime.GOMAXPROCS(0)/2), maxLong))
 	return &Schemas{
 		current: make(map[string]*schema.Schema), args: newArgsMemory(),
 		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),

@@ -50,14 +50,15 @@ type conn struct {
 	// Of the reader only.
 	entry        *detachingWriter // nil after onConnect
 	scanner      frameScanner
-	unhandled    int64    // bytes of which the intake knows
-	unfinished   bool     // as the intake knows
-	messageBytes int      // bytes of the message that is being handled
-	opening      bool     // it has one of the slots for opening
-	contest      *contest // nil unless another connection has the session, and the device has not said who it is
-	introduced   bool     // the first frame has come
-	fresh        bool     // the session's id was made here, and connect may name another
-	moved        *movedTo // where connect had the connection moved; nil: nowhere
+	unhandled    int64          // bytes of which the intake knows
+	unfinished   bool           // as the intake knows
+	messageBytes int            // bytes of the message that is being handled
+	opening      bool           // it has one of the slots for opening
+	contest      *contest       // nil unless another connection has the session, and the device has not said who it is
+	introduced   bool           // the first frame has come
+	fresh        bool           // the session's id was made here, and connect may name another
+	moved        *movedTo       // where connect had the connection moved; nil: nowhere
+	compiled     map[string]int // bytes that the schemas of its tools take, by name; nil without tools
 
 	// local is nil until the session is claimed, and if that failed. It is written by the reader under mu; others than
 	// the reader, and what the reader starts, read it under mu.

@@ -29,7 +29,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	}
 	r := registration{conn: c, offered: make(map[string]size)}
 	for _, t := range c.local.Tools() {
-		r.offer(ctx, t)
+		r.offer(t, c.compiled[t.Name])
 	}
 	for _, raw := range f.Tools {
 		r.judge(ctx, raw)
@@ -89,14 +89,19 @@ func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 		r.reject(def.Name, reasonOf(err))
 		return
 	}
-	r.offer(ctx, spec)
+	compiled := r.conn.server.cfg.Admission.CompiledSize(ctx, spec)
+	r.offer(spec, compiled)
+	if r.conn.compiled == nil {
+		r.conn.compiled = make(map[string]int)
+	}
+	r.conn.compiled[spec.Name] = compiled
 	r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == spec.Name })
 	r.put = append(r.put, spec)
 }
 
 // offer counts a tool.
-func (r *registration) offer(ctx context.Context, t registry.ToolSpec) {
-	old, now := r.offered[t.Name], size{t.Size(), r.conn.server.cfg.Admission.CompiledSize(ctx, t)}
+func (r *registration) offer(t registry.ToolSpec, compiled int) {
+	old, now := r.offered[t.Name], size{t.Size(), compiled}
 	if _, known := r.offered[t.Name]; !known {
 		r.names.Add(t.Name)
 	}
@@ -124,6 +129,7 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 	for _, t := range c.local.Tools() {
 		if slices.Contains(f.Names, t.Name) {
 			drop = append(drop, t.Name)
+			delete(c.compiled, t.Name)
 		}
 	}
 	if len(drop) > 0 {

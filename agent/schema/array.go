@@ -84,7 +84,7 @@ func (w *walk) contains(s *jsonschema.Schema, v []any, own *evaluated) bool {
 		if matched++; len(first) < maxMatched {
 			first = append(first, i)
 		}
-		if s.DraftVersion >= 2020 && own != nil && w.spend(evaluatedCost) {
+		if s.DraftVersion >= 2020 && own != nil && w.spend(itemCost) {
 			own.item(i)
 		}
 	}

@@ -66,8 +66,10 @@ func (w *walk) equalNumbers(a, b json.Number) bool {
 	return w.spend(numberCost(a)+numberCost(b)) && rational(a).Cmp(rational(b)) == 0
 }
 
-// fewItems is up to how many items each is compared with each.
-const fewItems = 20
+const (
+	fewItems = 20 // up to which each is compared with each
+	seenCost = 8  // the work of remembering one
+)
 
 // duplicates returns two items that are equal.
 func (w *walk) duplicates(items []any) (first, second int, found bool) {
@@ -85,7 +87,7 @@ func (w *walk) duplicates(items []any) (first, second int, found bool) {
 	var h maphash.Hash
 	for j, value := range items {
 		h.Reset()
-		if w.hash(&h, value); !w.spend(evaluatedCost) {
+		if w.hash(&h, value); !w.spend(seenCost) {
 			return 0, 0, false
 		}
 		sum := h.Sum64()

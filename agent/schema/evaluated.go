@@ -10,7 +10,7 @@ type evaluated struct {
 	all   bool                // fields and items
 	names map[string]struct{} // of fields
 	first int                 // items
-	items map[int]struct{}    // beyond those
+	items []uint64            // a bit for each; those beyond the first count
 }
 
 func (e *evaluated) field(name string) {
@@ -27,10 +27,14 @@ func (e *evaluated) item(i int) {
 	if e == nil || e.all || i < e.first {
 		return
 	}
-	if e.items == nil {
-		e.items = make(map[int]struct{})
+	for len(e.items) <= i/64 {
+		e.items = append(e.items, 0)
 	}
-	e.items[i] = struct{}{}
+	e.items[i/64] |= 1 << (i % 64)
+}
+
+func (e *evaluated) hasItem(i int) bool {
+	return i < e.first || i/64 < len(e.items) && e.items[i/64]&(1<<(i%64)) != 0
 }
 
 func (e *evaluated) upTo(items int) {
@@ -45,8 +49,11 @@ func (e *evaluated) everything() {
 	}
 }
 
-// evaluatedCost is the work of noting one part.
-const evaluatedCost = 8
+// The work of noting a field, which takes memory, and an item.
+const (
+	fieldCost = 32
+	itemCost  = 1
+)
 
 // merge adds what one branch looked at.
 func (w *walk) merge(into, from *evaluated) {
@@ -54,13 +61,16 @@ func (w *walk) merge(into, from *evaluated) {
 	case into.all:
 	case from.all:
 		into.everything()
-	case w.spend(evaluatedCost * (len(from.names) + len(from.items))):
+	case w.spend(fieldCost*len(from.names) + itemCost*len(from.items)):
 		into.upTo(from.first)
 		for name := range from.names {
 			into.field(name)
 		}
-		for i := range from.items {
-			into.item(i)
+		for i, bits := range from.items {
+			if i == len(into.items) {
+				into.items = append(into.items, 0)
+			}
+			into.items[i] |= bits
 		}
 	}
 }
@@ -90,7 +100,7 @@ func (w *walk) unevaluated(s *jsonschema.Schema, v any, own *evaluated) bool {
 			if own.all || w.stopped() || !ok && !w.loud {
 				break
 			}
-			if _, known := own.items[i]; !known {
+			if !own.hasItem(i) {
 				ok = w.part(s.UnevaluatedItems, v[i], item(i)) && ok
 			}
 		}

@@ -68,7 +68,7 @@ func (w *walk) fields(s *jsonschema.Schema, v map[string]any, own *evaluated) bo
 		}
 		switch {
 		case named:
-			if own != nil && w.spend(evaluatedCost) {
+			if own != nil && w.spend(fieldCost) {
 				own.field(name)
 			}
 		case others != nil:
