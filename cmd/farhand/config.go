@@ -31,7 +31,8 @@ type Config struct {
 	Addr           string        `env:"ADDR" envDefault:"127.0.0.1:8080" doc:"Address to listen on, host:port. Without FARHAND_TOKEN it must be a loopback address."`
 	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis://, rediss:// (TLS), several host:port separated by commas for a Cluster, redis+sentinel://host:port,host:port/master. Empty: this process runs alone on an in-memory store."`
 	RedisCA        string        `env:"REDIS_CA" doc:"PEM file with the authorities that may have signed the certificate of Redis, for rediss://. Empty: those the system trusts."`
-	Token          Secret        `env:"TOKEN" doc:"Bearer token that devices and callers must present. Empty: no identity, loopback only."`
+	Token          Secret        `env:"TOKEN" doc:"Bearer token that devices and callers must present: at least 16 characters, for example from openssl rand -base64 32. Whoever has it may do everything. Empty: no identity, loopback only."`
+	AllowWeakToken bool          `env:"ALLOW_WEAK_TOKEN" envDefault:"false" doc:"Serve other machines although FARHAND_TOKEN is short or repeats itself."`
 	AllowedOrigins []string      `env:"ALLOWED_ORIGINS" doc:"Web origins that may connect, comma-separated (https://console.example.com), or * for all. Requests without an Origin header and pages of the same host always may."`
 	AllowQuery     bool          `env:"ALLOW_QUERY_TOKEN" envDefault:"true" doc:"Accept ?token= on the WebSocket, for clients that can set neither header nor subprotocol. URLs end up in logs of proxies; switch it off when no client needs it."`
 	CallTimeout    time.Duration `env:"CALL_TIMEOUT" envDefault:"30s" doc:"How long a call waits for the device when neither the call nor the tool says."`
@@ -171,6 +172,10 @@ func (c Config) checkExposure() error {
 		return fmt.Errorf("%sADDR %s is reachable from other machines, and without a token anybody there could call "+
 			"tools on your devices: set %sTOKEN to a long random secret, or listen on 127.0.0.1", envPrefix, c.Addr, envPrefix)
 	}
+	if c.Token != "" && weakToken(string(c.Token)) && !isLoopback(host) && !c.AllowWeakToken {
+		return fmt.Errorf("%sTOKEN is short or repeats itself, so whoever reaches %s could guess it: make another one with "+
+			"`openssl rand -base64 32`, or set %sALLOW_WEAK_TOKEN=true if nobody but you can reach the address", envPrefix, c.Addr, envPrefix)
+	}
 	return nil
 }
 
@@ -202,8 +207,11 @@ func (c Config) insecurities() []string {
 	var found []string
 	if c.Token == "" {
 		found = append(found, "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
-	} else if len(c.Token) < 16 {
-		found = append(found, "FARHAND_TOKEN is shorter than 16 characters: it can be guessed.")
+	} else {
+		found = append(found, "FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
+		if weakToken(string(c.Token)) {
+			found = append(found, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")
+		}
 	}
 	if slices.Contains(c.AllowedOrigins, "*") {
 		found = append(found, "FARHAND_ALLOWED_ORIGINS is *: any web page a user visits may talk to the gateway.")
