@@ -31,11 +31,17 @@ func (once) NoRetry() bool { return true }
 // on a single server one pipeline keeps the order; on a cluster, whose members answer independently, every part is
 // a round trip. A batch is used once, by one goroutine.
 type batch struct {
-	conn  *Conn
-	parts [][]*call
+	conn   *Conn
+	client redis.UniversalClient
+	parts  [][]*call
 }
 
-func (c *Conn) batch() *batch { return &batch{conn: c, parts: [][]*call{nil}} }
+func (c *Conn) batch() *batch { return &batch{conn: c, client: c.client, parts: [][]*call{nil}} }
+
+// sessionBatch is a batch for a session that is opened, changed or released.
+func (c *Conn) sessionBatch() *batch {
+	return &batch{conn: c, client: c.sessions, parts: [][]*call{nil}}
+}
 
 // then starts the next part. Its commands must be safe to repeat, because a part may run again after a server forgot
 // the scripts of the part before.
@@ -111,7 +117,7 @@ func (b *batch) sendSource(ctx context.Context, calls []*call) {
 
 func (b *batch) pipe(ctx context.Context, calls []*call, build func(*call) *redis.Cmd) {
 	for start := 0; start < len(calls); start += maxPipeline {
-		pipe := b.conn.client.Pipeline()
+		pipe := b.client.Pipeline()
 		for _, c := range calls[start:min(start+maxPipeline, len(calls))] {
 			c.cmd = build(c)
 			_ = pipe.Process(ctx, once{c.cmd})

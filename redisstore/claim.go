@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -12,7 +13,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 	if err := sess.Validate(); err != nil {
 		return registry.Claim{}, err
 	}
-	b := s.conn.batch()
+	b := s.conn.sessionBatch()
 	formers := b.eval(scriptFormers, append(sessionKeys(sess.Key), formersKey(sess.Key)),
 		sess.Pod, registry.FormerTerm.Milliseconds(), registry.MaxFormers) // in the same part: a claim must not be repeated
 	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
@@ -78,7 +79,7 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	if set.hash != "" {
 		args = append(args, fieldSet, set.hash)
 	}
-	b := s.conn.batch()
+	b := s.conn.sessionBatch()
 	if err := s.putSet(b, sess.Tenant, set, e.Tools); err != nil {
 		return registry.Session{}, err
 	}
@@ -111,7 +112,7 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 
 // Update implements registry.SessionStore.
 func (s *Store) Update(ctx context.Context, sess registry.Session) error {
-	b := s.conn.batch()
+	b := s.conn.sessionBatch()
 	args := append([]any{s.sessionTTL, sess.Pod, decimal(sess.Generation)}, attributeFields(sess)...)
 	c := b.eval(scriptUpdate, sessionKeys(sess.Key), args...)
 	if err := b.run(ctx); err != nil {
@@ -128,15 +129,20 @@ func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 	if err != nil {
 		return unavailable("update", err)
 	}
-	return unavailable("update", s.place(ctx, placement{
-		session: sess, add: attributeIndexes(sess), remove: attributeIndexes(previous), upTo: sess.Generation,
-	}))
+	before, now := attributeIndexes(previous), attributeIndexes(sess)
+	p := placement{session: sess, keep: now, remove: before, upTo: sess.Generation}
+	for _, index := range now {
+		if !slices.Contains(before, index) { // Refresh sees to it that the session is in the others
+			p.add = append(p.add, index)
+		}
+	}
+	return unavailable("update", s.place(ctx, p))
 }
 
 // SetTools implements registry.SessionStore.
 func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []registry.ToolSpec) error {
 	set := newToolSet(tools)
-	b := s.conn.batch()
+	b := s.conn.sessionBatch()
 	if err := s.putSet(b, sess.Tenant, set, tools); err != nil {
 		return err
 	}

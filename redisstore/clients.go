@@ -16,18 +16,22 @@ const (
 	dialTimeout  = 800 * time.Millisecond
 	ioTimeout    = 800 * time.Millisecond
 	poolTimeout  = 800 * time.Millisecond
-	commandPool  = 64      // connections for commands, per server
-	listenerPool = 2       // connections for blocking reads, per server
-	followerPool = 32      // connections for waiting for activity, per server
-	smallBuffer  = 8 << 10 // bytes; the clients that only listen do not need more
+	sessionWait  = 3 * time.Second // for a connection of sessionPool: many devices may come and go at once
+	commandPool  = 64              // connections for commands, per server
+	sessionPool  = 16              // connections for opening, changing and releasing sessions, per server
+	listenerPool = 2               // connections for blocking reads, per server
+	followerPool = 32              // connections for waiting for activity, per server
+	smallBuffer  = 8 << 10         // bytes; the clients that only listen do not need more
 )
 
 // role is what a client is used for. Commands, blocking reads and subscriptions never share a client: a blocked
-// connection would be missing for commands, and closing one kind must not disturb another.
+// connection would be missing for commands, and closing one kind must not disturb another. Neither do sessions share one with
+// calls, or devices that come in great numbers would keep calls waiting.
 type role int
 
 const (
 	roleCommands role = iota
+	roleSessions
 	roleListener
 	roleFollower
 )
@@ -35,7 +39,10 @@ const (
 // newClient builds a client for the servers at a. Nothing is dialled yet.
 func newClient(a address, r role) redis.UniversalClient {
 	size, buffer := commandPool, 0
+	wait := poolTimeout
 	switch r {
+	case roleSessions:
+		size, wait = sessionPool, sessionWait
 	case roleListener:
 		size, buffer = listenerPool, smallBuffer
 	case roleFollower:
@@ -52,7 +59,7 @@ func newClient(a address, r role) redis.UniversalClient {
 			Addrs: a.hosts, Username: a.username, Password: a.password, Dialer: dial,
 			Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
 			DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
-			PoolSize: size, PoolTimeout: poolTimeout, PipelinePoolSize: -1,
+			PoolSize: size, PoolTimeout: wait, PipelinePoolSize: -1,
 			ReadBufferSize: buffer, WriteBufferSize: buffer,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
@@ -62,7 +69,7 @@ func newClient(a address, r role) redis.UniversalClient {
 			Username: a.username, Password: a.password, Dialer: dial,
 			Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
 			DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
-			PoolSize: size, PoolTimeout: poolTimeout, PipelinePoolSize: -1,
+			PoolSize: size, PoolTimeout: wait, PipelinePoolSize: -1,
 			ReadBufferSize: buffer, WriteBufferSize: buffer,
 		})
 	default:
@@ -70,7 +77,7 @@ func newClient(a address, r role) redis.UniversalClient {
 			Addr: a.hosts[0], DB: a.db, Username: a.username, Password: a.password, Dialer: dial,
 			Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
 			DialTimeout: dialTimeout, DialerRetries: 1, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
-			PoolSize: size, PoolTimeout: poolTimeout, PipelinePoolSize: -1,
+			PoolSize: size, PoolTimeout: wait, PipelinePoolSize: -1,
 			ReadBufferSize: buffer, WriteBufferSize: buffer,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})

@@ -86,6 +86,7 @@ type Conn struct {
 	opts     Options
 	addr     address
 	client   redis.UniversalClient
+	sessions redis.UniversalClient // for what devices that come and go cost
 	follow   *follower
 	warnings []string
 	close    func() error
@@ -105,8 +106,8 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 		return nil, err
 	}
 	redis.SetLogger(clientLog{o.Log})
-	c := &Conn{opts: o, addr: addr, client: newClient(addr, roleCommands), follow: newFollower(addr)}
-	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.follow.close()) })
+	c := &Conn{opts: o, addr: addr, client: newClient(addr, roleCommands), sessions: newClient(addr, roleSessions), follow: newFollower(addr)}
+	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.sessions.Close(), c.follow.close()) })
 	if err := errors.Join(c.check(ctx), ctx.Err()); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("redis: %w", err)

@@ -25,7 +25,7 @@
 //	fh:T:sessions            sorted set: session → generation            life of all indexes: twice the session
 //	fh:T:device:<id>         the same, per device                        TTL, refreshed with their sessions
 //	fh:T:user:<id>           the same, per user
-//	fh:T:label:<k>=<v>       the same, per label
+//	fh:{T:labels}:<k>=<v>    the same, per label; all in one slot
 //	fh:T:members:<set>       the same, per tool set
 //	fh:T:offers              sorted set: (tool name, specification, set) in order of name
 //	fh:T:version             another value after every change of these   life: twice the session TTL

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -12,7 +13,8 @@ type placement struct {
 	session registry.Session
 	add     []string // indexes to stand in
 	offers  []any    // members of the tenant's offers index to add
-	remove  []string // indexes to leave; those also in add are kept
+	keep    []string // indexes it stands in already
+	remove  []string // indexes to leave; those also in add or keep are kept
 	upTo    int64    // highest generation to remove
 	leave   string   // pod that no longer has the session, empty: none
 }
@@ -36,22 +38,25 @@ func (p *placement) removeSet(hash string) {
 // ran before this check, which then fails; or it ran after, and whoever ran it saw in the hashes what had been added.
 func (s *Store) place(ctx context.Context, p placement) error {
 	ref, gen := p.session, decimal(p.session.Generation)
-	b := s.conn.batch()
+	b := s.conn.sessionBatch()
 	b.eval(scriptIndexAdd, []string{podSessionsKey(ref.Pod)}, s.indexTTL, gen, podMember(ref.Key))
 	b.then() // from here on, whoever cleans up after this pod finds the session
-	for _, key := range p.add {
+	labels, others := splitLabels(ref.Tenant, p.add)
+	for _, key := range others {
 		b.eval(scriptIndexAdd, []string{key}, s.indexTTL, gen, ref.Key.Session)
+	}
+	if len(labels) > 0 {
+		b.eval(scriptLabelsAdd, labels, s.indexTTL, gen, ref.Key.Session)
 	}
 	b.then()
 	if len(p.offers) > 0 { // after the index of the set: what counts nobody is removed
 		b.eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, append([]any{s.indexTTL, 0}, p.offers...)...)
 	}
 	b.then() // whoever does not find the session under its old set any more can find the new one
-	for _, key := range p.remove {
-		if !slices.Contains(p.add, key) {
-			b.eval(scriptZRemIf, []string{key}, ref.Key.Session, decimal(p.upTo))
-		}
-	}
+	gone := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {
+		return slices.Contains(p.add, key) || slices.Contains(p.keep, key)
+	})
+	s.leaveIndexes(b, p.session.Key, gone, p.upTo)
 	if p.leave != "" && p.leave != ref.Pod {
 		b.eval(scriptZRemIf, []string{podSessionsKey(p.leave)}, podMember(ref.Key), decimal(p.upTo))
 	}
@@ -70,13 +75,35 @@ func (s *Store) place(ctx context.Context, p placement) error {
 // name no session, and whoever reads one that counts none removes it.
 func (s *Store) takeBack(ctx context.Context, p placement) error {
 	gen := decimal(p.session.Generation)
-	b := s.conn.batch()
-	for _, key := range p.add {
-		b.eval(scriptZRemIf, []string{key}, p.session.Key.Session, gen)
-	}
+	b := s.conn.sessionBatch()
+	s.leaveIndexes(b, p.session.Key, p.add, p.session.Generation)
 	b.eval(scriptZRemIf, []string{podSessionsKey(p.session.Pod)}, podMember(p.session.Key), gen)
 	s.changed(b, p.session.Tenant)
 	return b.run(ctx)
+}
+
+// leaveIndexes adds to the batch what takes a session out of indexes.
+func (s *Store) leaveIndexes(b *batch, key registry.Key, indexes []string, upTo int64) {
+	labels, others := splitLabels(key.Tenant, indexes)
+	for _, index := range others {
+		b.eval(scriptZRemIf, []string{index}, key.Session, decimal(upTo))
+	}
+	if len(labels) > 0 {
+		b.eval(scriptLabelsRem, labels, key.Session, decimal(upTo))
+	}
+}
+
+// splitLabels tells the indexes of labels, which one script may change together, from others.
+func splitLabels(tenant string, indexes []string) (labels, others []string) {
+	prefix := labelsPrefix(tenant)
+	for _, index := range indexes {
+		if strings.HasPrefix(index, prefix) {
+			labels = append(labels, index)
+		} else {
+			others = append(others, index)
+		}
+	}
+	return labels, others
 }
 
 // removals collects members to remove from indexes, so that each index is visited once.

@@ -61,8 +61,13 @@ func sessionsIndex(tenant string) string   { return tenantKey(tenant, "sessions"
 func deviceIndex(tenant, id string) string { return tenantKey(tenant, "device:"+escape(id)) }
 func userIndex(tenant, id string) string   { return tenantKey(tenant, "user:"+escape(id)) }
 func labelIndex(tenant, key, value string) string {
-	return tenantKey(tenant, "label:"+escape(key)+"="+escape(value))
+	return labelsPrefix(tenant) + escape(key) + "=" + escape(value)
 }
+
+// labelsPrefix is what the indexes of labels of a tenant begin with. They are all in one slot, as that of all sessions is, so
+// that a device with many labels costs one script.
+func labelsPrefix(tenant string) string { return "fh:{" + escape(tenant) + ":labels}:" }
+
 func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
 func versionKey(tenant string) string  { return tenantKey(tenant, "version") }
 

@@ -22,7 +22,7 @@ func TestKeys(t *testing.T) {
 		{sessionsIndex("acme"), "fh:acme:sessions"},
 		{deviceIndex("acme", "d:{1}*"), "fh:acme:device:d%3A%7B1%7D%2A"},
 		{userIndex("acme", "ünal"), "fh:acme:user:%C3%BCnal"},
-		{labelIndex("acme", "app/site", "a=b c"), "fh:acme:label:app%2Fsite=a%3Db%20c"},
+		{labelIndex("acme", "app/site", "a=b c"), "fh:{acme:labels}:app%2Fsite=a%3Db%20c"},
 		{setKey("acme", "abc_-3"), "fh:acme:set:abc_-3"},
 		{membersIndex("acme", "abc_-3"), "fh:acme:members:abc_-3"},
 		{offersIndex("acme"), "fh:acme:offers"},
@@ -75,7 +75,7 @@ func TestAttributeIndexes(t *testing.T) {
 	got := attributeIndexes(registry.Session{
 		Key: registry.Key{Tenant: "t", Session: "s"}, DeviceID: "d", UserID: "u", Labels: map[string]string{"k": "v"},
 	})
-	want := []string{"fh:t:sessions", "fh:t:device:d", "fh:t:user:u", "fh:t:label:k=v"}
+	want := []string{"fh:t:sessions", "fh:t:device:d", "fh:t:user:u", "fh:{t:labels}:k=v"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

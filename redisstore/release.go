@@ -9,19 +9,18 @@ import (
 // Release implements registry.SessionStore. Once the claim is gone, index entries that could not be removed are no
 // failure: nobody finds the session through them, and readers remove them.
 func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error) {
-	b := s.conn.batch()
+	b := s.conn.sessionBatch()
 	c := s.release(b, sess.Ref(), sess.Pod)
 	if err := b.run(ctx); err != nil {
 		return false, unavailable("release", err)
 	}
-	left := make(removals)
-	left.add(podSessionsKey(sess.Pod), podMember(sess.Key), sess.Generation)
 	hash, current := releasedHash(c)
+	b = s.conn.sessionBatch()
+	b.eval(scriptZRemIf, []string{podSessionsKey(sess.Pod)}, podMember(sess.Key), decimal(sess.Generation))
 	if current {
-		s.traces(sess.Key, hash, left)
+		indexes, upTo := s.indexesOf(sess.Key, hash)
+		s.leaveIndexes(b, sess.Key, indexes, upTo)
 	}
-	b = s.conn.batch()
-	left.into(b)
 	if current {
 		s.changed(b, sess.Tenant)
 	}
@@ -47,16 +46,23 @@ func releasedHash(released *call) (hash map[string]string, current bool) {
 
 // traces puts the index entries of a session with this hash on the list to remove.
 func (s *Store) traces(key registry.Key, hash map[string]string, left removals) {
+	indexes, upTo := s.indexesOf(key, hash)
+	for _, index := range indexes {
+		left.add(index, key.Session, upTo)
+	}
+}
+
+// indexesOf returns the indexes that a session with this hash stands in, and its generation.
+func (s *Store) indexesOf(key registry.Key, hash map[string]string) (indexes []string, generation int64) {
 	was, err := parseSession(key, hash)
 	if err != nil {
 		s.log.Warn("session to be removed is not readable; its index entries go as they are read",
 			"session", key.Session, "error", err)
-		return
+		return nil, 0
 	}
-	for _, index := range attributeIndexes(was) {
-		left.add(index, key.Session, was.Generation)
-	}
+	indexes = attributeIndexes(was)
 	if set := hash[fieldSet]; set != "" {
-		left.add(membersIndex(key.Tenant, set), key.Session, was.Generation)
+		indexes = append(indexes, membersIndex(key.Tenant, set))
 	}
+	return indexes, was.Generation
 }

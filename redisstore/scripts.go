@@ -20,25 +20,27 @@ type script struct {
 
 // The scripts, read once and never changed.
 var (
-	scriptClaim    = mustScript("claim")
-	scriptFormers  = mustScript("formers")
-	scriptRestore  = mustScript("restore")
-	scriptUpdate   = mustScript("update")
-	scriptSetTools = mustScript("set_tools")
-	scriptRefresh  = mustScript("refresh")
-	scriptRelease  = mustScript("release")
-	scriptEntry    = mustScript("entry")
-	scriptIndexAdd = mustScript("index_add")
-	scriptZRemIf   = mustScript("zrem_if")
-	scriptPage     = mustScript("page")
-	scriptBeat     = mustScript("beat")
-	scriptLeases   = mustScript("leases")
-	scriptBury     = mustScript("bury")
-	scriptPush     = mustScript("push")
-	scriptFeed     = mustScript("feed_append")
-	scriptSpend    = mustScript("spend")
-	scriptSetIf    = mustScript("set_if")
-	scriptDelIf    = mustScript("del_if")
+	scriptClaim     = mustScript("claim")
+	scriptFormers   = mustScript("formers")
+	scriptRestore   = mustScript("restore")
+	scriptUpdate    = mustScript("update")
+	scriptSetTools  = mustScript("set_tools")
+	scriptRefresh   = mustScript("refresh")
+	scriptRelease   = mustScript("release")
+	scriptEntry     = mustScript("entry")
+	scriptIndexAdd  = mustScript("index_add")
+	scriptLabelsAdd = mustScript("labels_add")
+	scriptLabelsRem = mustScript("labels_rem")
+	scriptZRemIf    = mustScript("zrem_if")
+	scriptPage      = mustScript("page")
+	scriptBeat      = mustScript("beat")
+	scriptLeases    = mustScript("leases")
+	scriptBury      = mustScript("bury")
+	scriptPush      = mustScript("push")
+	scriptFeed      = mustScript("feed_append")
+	scriptSpend     = mustScript("spend")
+	scriptSetIf     = mustScript("set_if")
+	scriptDelIf     = mustScript("del_if")
 
 	scriptCallCreate = mustScript("call_base", "call_create")
 	scriptCallMove   = mustScript("call_base", "call_move")
@@ -72,7 +74,7 @@ var (
 func allScripts() []*script {
 	return []*script{
 		scriptClaim, scriptFormers, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
-		scriptIndexAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
+		scriptIndexAdd, scriptLabelsAdd, scriptLabelsRem, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
 		scriptCallLog, scriptFeed, scriptSpend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
 		scriptChatTitle, scriptChatTrail, scriptChatRead, scriptChatOwner, scriptChatName, scriptChatErase, scriptChatInfo,

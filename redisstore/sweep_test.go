@@ -57,7 +57,7 @@ func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
 		_, broken := dying.Sweep(ctx)
 		must[[]string](t)(s.Sweep(ctx))
 		for _, key := range must[[]string](t)(s.conn.client.Keys(ctx, "*").Result()) {
-			for _, index := range []string{"members:", "device:", "user:", "label:", "sessions"} {
+			for _, index := range []string{"members:", "device:", "user:", "labels}:", "sessions"} {
 				if strings.Contains(key, ":"+index) {
 					t.Errorf("broken off after %d round trips: %s is left", trips, key)
 				}

@@ -28,7 +28,7 @@ const (
 	DefaultMaxFramesPerSecond = 500
 	DefaultFrameBurst         = 1000
 	DefaultMessageTimeout     = 30 * time.Second
-	DefaultMaxUnfinished      = 128 << 20
+	DefaultMaxUnfinished      = 64 << 20
 	DefaultMaxOpens           = 1000
 	DefaultOpensBurst         = 4000
 )
@@ -67,7 +67,7 @@ type Config struct {
 	FrameBurst         float64
 
 	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
-	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 128 MiB; at least four messages
+	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 64 MiB; at least four messages
 
 	// MaxOpensPerSecond and OpensBurst bound how many sessions one source opens. Defaults: 1000 and 4000.
 	MaxOpensPerSecond float64

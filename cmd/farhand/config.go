@@ -54,7 +54,7 @@ type Config struct {
 	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames a second one device may send, every piece of a message, ping and pong among them; answers to open calls are free. Connecting again gives no new ones."`
 	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket frames one device may send at once."`
 	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"How long one WebSocket message may take from its first byte to its last."`
-	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"128MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed. At least four times FARHAND_MAX_FRAME."`
+	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed. At least four times FARHAND_MAX_FRAME."`
 	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions a second that one source address may open on this pod; more are told to come back (429)."`
 	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions one source address may open at once."`
 	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers, comma-separated (10.0.0.0/8), whose X-Forwarded-For says where a request comes from. Empty: none, and what is limited by source counts for all that comes through a balancer together."`

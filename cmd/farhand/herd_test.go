@@ -88,7 +88,7 @@ func TestHerd(t *testing.T) {
 	if total > len(took2)/20 {
 		t.Errorf("calls to the others failed: %v of %d", failed, len(took2))
 	}
-	if most > 3*(64+32+8) {
+	if most > 3*(64+16+32+8) {
 		t.Errorf("%d connections to Redis", most)
 	}
 }
