@@ -15,8 +15,8 @@ import (
 // Bounds of what is opened at a time. Whoever does not get in is told before the upgrade, and when to come back.
 const (
 	maxOpening      = 32              // sessions being opened
-	maxOpensWaiting = 4096            // requests that wait for that
-	openingWait     = 3 * time.Second // for each of them
+	maxOpensWaiting = 8192            // requests that wait for that
+	openingWait     = 8 * time.Second // for each of them
 	comeBack        = 4 * time.Second // those refused are spread over that much
 )
 
