@@ -27,6 +27,8 @@ type weather struct {
 	model   *scripted.Server
 	reading string // what the thermometer says, known to nobody else
 
+	obeys bool // the model does as the options of a request say, instead
+
 	begun   chan struct{} // receives when a streamed answer has begun
 	proceed chan struct{} // lets it go on
 	mu      sync.Mutex
@@ -53,6 +55,9 @@ func newWeather(t *testing.T) *weather {
 }
 
 func (w *weather) script(r scripted.Request) scripted.Step {
+	if w.obeys {
+		return obedientScript(r)
+	}
 	role, said := lastOf(r)
 	temperature := scripted.Calls(scripted.Call{ID: "read", Name: "temperature", Args: `{"room":"kitchen"}`})
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/provider/scripted"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
@@ -108,5 +109,31 @@ func TestTheProvidersAdviceIsPassedOn(t *testing.T) {
 				t.Errorf("%d on %s: %d, %v: %s", upstream, path, resp.StatusCode, resp.Header, text)
 			}
 		}
+	}
+}
+
+// TestARefusalOfAnthropicIsTold: as a refusal, and neither as an empty answer nor as a failure.
+func TestARefusalOfAnthropicIsTold(t *testing.T) {
+	t.Parallel()
+	model := scripted.AnthropicFunc(t, func(scripted.Request) scripted.Step {
+		return scripted.Reply(scripted.Stop(provider.StopRefusal))
+	})
+	pods := startFleet(t, 1, redistest.Single(t), agentSettings(providerAnthropic, model)...)
+	connectDevice(t, pods[0].url, "phone")
+	for _, tt := range []struct{ path, body, want string }{
+		{"/v1/chat/completions", completionHello, `"content":null,"refusal":"The model declined to answer."`},
+		{"/v1/chat/completions", completionHello, `"finish_reason":"content_filter"`},
+		{"/v1/chat/completions", strings.TrimSuffix(completionHello, "}") + `,"stream":true}`, `"delta":{"refusal":"The model declined to answer."}`},
+		{"/api/sessions/phone/messages", `{"content":"hello"}`, `"full_response":"The model declined to answer."`},
+		{"/api/sessions/phone/messages", `{"content":"hello"}`, `"stop_reason":"content_filter"`},
+	} {
+		if resp, body := pods[0].post(t, tt.path, tt.body); resp.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(tt.want)) {
+			t.Errorf("%s: %d, without %s: %s", tt.path, resp.StatusCode, tt.want, body)
+		}
+	}
+	// A field that Anthropic has no word for is refused by its name.
+	resp, body := pods[0].post(t, "/v1/chat/completions", strings.TrimSuffix(completionHello, "}")+`,"seed":1}`)
+	if resp.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte(`"param":"seed"`)) {
+		t.Errorf("%d: %s", resp.StatusCode, body)
 	}
 }

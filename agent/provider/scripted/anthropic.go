@@ -89,6 +89,11 @@ func (s *anthropicSpeaker) text(text string) {
 	s.delta(s.index, "text_delta", "text", text)
 }
 
+func (s *anthropicSpeaker) refusal(text string) {
+	s.text(text)
+	s.stop = provider.StopRefusal
+}
+
 func (s *anthropicSpeaker) thinking(text string) {
 	s.block("thinking", object{"thinking": "", "signature": ""})
 	s.thought += text

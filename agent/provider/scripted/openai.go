@@ -51,6 +51,7 @@ func (s *openAISpeaker) delta(delta object, finish any) {
 }
 
 func (s *openAISpeaker) text(text string)     { s.delta(object{"content": text}, nil) }
+func (s *openAISpeaker) refusal(text string)  { s.delta(object{"refusal": text}, nil) }
 func (s *openAISpeaker) thinking(text string) { s.delta(object{"reasoning_content": text}, nil) }
 func (s *openAISpeaker) redacted(string)      {}
 

@@ -12,6 +12,7 @@ import (
 // speaker says things in a vendor's format.
 type speaker interface {
 	text(s string)
+	refusal(s string)
 	thinking(s string)
 	redacted(data string)
 	calls(calls []Call)

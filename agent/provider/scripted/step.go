@@ -59,6 +59,16 @@ func Text(pieces ...string) Part {
 	}}
 }
 
+// Refusal says why there is no answer, each piece in a delta of its own. Anthropic's format has no field for it: there it is
+// text, and the reason why the answer ends.
+func Refusal(pieces ...string) Part {
+	return Part{play: func(p *player) {
+		for _, s := range pieces {
+			p.speaker.refusal(s)
+		}
+	}}
+}
+
 // Thinking reasons, each piece in a delta of its own. Anthropic's format gives it a signature, and the server refuses a
 // later request that brings back the thought with another one.
 func Thinking(pieces ...string) Part {
