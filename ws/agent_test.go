@@ -16,7 +16,7 @@ type scripted struct {
 	chat.Agent // what a device has no use for
 	asked      chan *asked
 	over       <-chan struct{} // the test is over
-	count      atomic.Pointer[func(context.Context) (int, error)]
+	describe   atomic.Pointer[func(context.Context) (registry.ConversationInfo, error)]
 }
 
 // asked is a turn in the hands of a test.
@@ -37,7 +37,7 @@ type ending struct {
 func newTalkative(t *testing.T, changes ...func(*ws.Config)) (*gateway, *scripted) {
 	t.Helper()
 	a := &scripted{asked: make(chan *asked, 64), over: t.Context().Done()}
-	return newGateway(t, append(changes, func(c *ws.Config) { c.Agent = a })...), a
+	return newGateway(t, append(changes, func(c *ws.Config) { c.Agent, c.Conversations = a, a })...), a
 }
 
 func (s *scripted) Ask(ctx context.Context, a chat.Ask, emit func(chat.Event)) (chat.Reply, error) {
@@ -51,11 +51,13 @@ func (s *scripted) Ask(ctx context.Context, a chat.Ask, emit func(chat.Event)) (
 	}
 }
 
-func (s *scripted) CountMessages(ctx context.Context, _ registry.Key) (int, error) {
-	if f := s.count.Load(); f != nil {
-		return (*f)(ctx)
+// DescribeConversations implements ws.Conversations.
+func (s *scripted) DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
+	if f := s.describe.Load(); f != nil {
+		info, err := (*f)(ctx)
+		return []registry.ConversationInfo{info}, err
 	}
-	return 0, nil
+	return make([]registry.ConversationInfo, len(keys)), nil
 }
 
 // next returns the turn that was asked for next. It must be ended.

@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// countTimeout is how long session_start waits to learn how many messages there are.
-const countTimeout = time.Second
+// describeTimeout is how long session_start waits to learn about the conversation.
+const describeTimeout = time.Second
 
 // Why a message starts no turn.
 var (
@@ -114,18 +114,32 @@ func (c *conn) abort() error {
 	return err
 }
 
-// countMessages returns how many messages the session's conversation has. A device must be able to connect without its
-// history, so a failure counts as none.
-func (c *conn) countMessages(key registry.Key) int {
-	if c.server.cfg.Agent == nil {
-		return 0
+// Conversations tells of conversations without reading them.
+type Conversations interface {
+	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
+}
+
+// describe returns what there is to say of the conversation of a session. A device must be able to connect without its history,
+// so of one that cannot be looked up there is nothing to say.
+func (c *conn) describe(key registry.Key) registry.ConversationInfo {
+	if c.server.cfg.Agent == nil || c.server.cfg.Conversations == nil {
+		return registry.ConversationInfo{}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
-	n, err := c.server.cfg.Agent.CountMessages(ctx, key)
-	if err != nil {
-		c.log().Warn("messages not counted", "error", err)
-		return 0
+	infos, err := c.server.cfg.Conversations.DescribeConversations(ctx, key)
+	if err != nil || len(infos) != 1 {
+		c.log().Warn("conversation not looked up", "error", err)
+		return registry.ConversationInfo{}
 	}
-	return n
+	return infos[0]
+}
+
+// nameFor returns what people call a session: the name one of them gave it, or the one in the device's URL, or the title that was
+// made for the conversation.
+func nameFor(s registry.Session, c registry.ConversationInfo) string {
+	if (c.Named || s.Name == "") && !c.Owner.Foreign(s.UserID) {
+		return c.Title
+	}
+	return s.Name
 }

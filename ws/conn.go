@@ -142,7 +142,7 @@ func (c *conn) open(begin opening) {
 	held := (*registry.Held)(nil)
 	switch {
 	case errors.As(err, &held):
-		c.greet(begin, token, true)
+		c.greet(begin, token, true, false)
 		c.contend(begin.session, held)
 		return
 	case err != nil:
@@ -150,17 +150,24 @@ func (c *conn) open(begin opening) {
 		return
 	}
 	c.setLocal(local)
-	messages := c.greet(begin, token, resumed)
+	messages := c.greet(begin, token, resumed, true)
 	c.log().Info("device connected", "resumed", resumed, "messages", messages)
 }
 
-// greet sends session_start. It returns how many messages the conversation has.
-func (c *conn) greet(begin opening, token string, resumed bool) (messages int) {
+// greet sends session_start. It returns how many messages the conversation has. What the conversation is called is not told to
+// who may not get the session.
+func (c *conn) greet(begin opening, token string, resumed, sure bool) (messages int) {
+	var about registry.ConversationInfo
 	if !begin.fresh {
-		messages = c.countMessages(begin.session.Key)
+		about = c.describe(begin.session.Key)
 	}
 	c.fresh = begin.fresh
-	first := sessionStartFrame(begin.session, resumed || messages > 0, messages, token)
+	name := begin.session.Name
+	if sure {
+		name = nameFor(begin.session, about)
+	}
+	messages = about.Messages
+	first := sessionStartFrame(begin.session.Key.Session, name, resumed || messages > 0, messages, token)
 	if c.out.start(first) {
 		_ = c.session.Write(first) // there is room for one, and the writer starts when onConnect returns
 	}

@@ -143,8 +143,8 @@ func (c *conn) move(ctx context.Context, id string, said registry.Introduction) 
 	former := c.local
 	c.setLocal(local)
 	former.Close(ctx)
-	messages := c.countMessages(s.Key)
-	c.moved = &movedTo{SessionID: id, Resumed: resumed || messages > 0, MessageCount: messages, Name: s.Name}
+	about := c.describe(s.Key)
+	c.moved = &movedTo{SessionID: id, Resumed: resumed || about.Messages > 0, MessageCount: about.Messages, Name: nameFor(s, about)}
 	return true
 }
 

@@ -142,8 +142,8 @@ type listedTool struct {
 
 // Server to device, one function per frame.
 
-// sessionStartFrame: messages is how many the conversation has, token what the device may prove itself with.
-func sessionStartFrame(s registry.Session, resumed bool, messages int, token string) []byte {
+// sessionStartFrame: name is what people call the session, messages how many the conversation has, token what the device may prove itself with.
+func sessionStartFrame(session, name string, resumed bool, messages int, token string) []byte {
 	return encode(struct {
 		Type         string `json:"type"`
 		V            int    `json:"v"`
@@ -152,7 +152,7 @@ func sessionStartFrame(s registry.Session, resumed bool, messages int, token str
 		MessageCount int    `json:"message_count"`
 		Name         string `json:"name,omitempty"`
 		ResumeToken  string `json:"resume_token"`
-	}{typeSessionStart, protocolVersion, s.Key.Session, resumed, messages, s.Name, token})
+	}{typeSessionStart, protocolVersion, session, resumed, messages, name, token})
 }
 
 // movedTo says of a session what session_start says: that named another one.

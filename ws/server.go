@@ -54,6 +54,9 @@ type Config struct {
 	// Agent talks with the people at the devices. Nil: there is none; tools can be registered and called all the same.
 	Agent chat.Agent
 
+	// Conversations tells devices of their history when they connect. Nil: there is none.
+	Conversations Conversations
+
 	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; twice that is read to announce the limit
 	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s

@@ -241,8 +241,6 @@ type panicking struct{ chat.Agent }
 
 func (panicking) Ask(context.Context, chat.Ask, func(chat.Event)) (chat.Reply, error) { panic("boom") }
 
-func (panicking) CountMessages(context.Context, registry.Key) (int, error) { return 0, nil }
-
 func TestTextThatNeverFitsIsCut(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t, func(c *ws.Config) { c.MaxOutbound = ws.MinOutbound })

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
@@ -201,21 +203,30 @@ func TestCloseReportsATurnThatDoesNotStop(t *testing.T) {
 func TestSessionStartTellsOfTheHistory(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t)
+	type info = registry.ConversationInfo
+	has := func(i info) func(context.Context) (info, error) {
+		return func(context.Context) (info, error) { return i, nil }
+	}
 	for _, tc := range []struct {
-		name     string
-		count    func(context.Context) (int, error)
+		name     string // also what the URL names the session
+		describe func(context.Context) (info, error)
 		resumed  bool
 		messages float64
+		named    any
 	}{
-		{"none", func(context.Context) (int, error) { return 0, nil }, false, 0},
-		{"some", func(context.Context) (int, error) { return 7, nil }, true, 7},
-		{"a failure", func(context.Context) (int, error) { return 3, errors.New("down") }, false, 0},
-		{"slow", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, false, 0},
+		{"none", has(info{}), false, 0, "none"},
+		{"", has(info{}), false, 0, nil},
+		{"some", has(info{Messages: 7, Title: "Lamps"}), true, 7, "some"},
+		{"", has(info{Messages: 7, Title: "Lamps"}), true, 7, "Lamps"},
+		{"renamed", has(info{Messages: 7, Title: "My lamps", Named: true}), true, 7, "My lamps"},
+		{"failure", func(context.Context) (info, error) { return info{Messages: 3}, errors.New("down") }, false, 0, "failure"},
+		{"slow", func(ctx context.Context) (info, error) { <-ctx.Done(); return info{}, ctx.Err() }, false, 0, "slow"},
 	} {
-		agent.count.Store(&tc.count)
+		agent.describe.Store(&tc.describe)
 		begin := time.Now()
-		d := g.dial(tc.name[:1])
-		if got := d.expect("session_start"); got["resumed"] != tc.resumed || got["message_count"] != tc.messages {
+		d := g.dialWith(websocket.DefaultDialer, query("session_id", "one", "name", tc.name))
+		got := d.expect("session_start")
+		if got["resumed"] != tc.resumed || got["message_count"] != tc.messages || got["name"] != tc.named {
 			t.Errorf("%s: %v", tc.name, got)
 		}
 		if took := time.Since(begin); took > patience/2 {
@@ -224,11 +235,11 @@ func TestSessionStartTellsOfTheHistory(t *testing.T) {
 		must(t, d.conn.Close())
 		g.waitReleased()
 	}
-	never := func(context.Context) (int, error) {
+	never := func(context.Context) (info, error) {
 		t.Error("a session that is new was looked up")
-		return 0, nil
+		return info{}, nil
 	}
-	agent.count.Store(&never)
+	agent.describe.Store(&never)
 	if got := g.dial("").expect("session_start"); got["resumed"] != false {
 		t.Fatalf("session_start: %v", got)
 	}

@@ -169,7 +169,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	}
 	g.devices, err = ws.NewServer(ws.Config{
 		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), toolbox.Names()...), Auth: auth, Origins: origins,
-		Agent: talk, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
+		Agent: talk, Conversations: store, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
 		MessageTimeout: g.cfg.MessageTimeout, MaxUnfinished: int64(g.cfg.MaxUnfinished),
 		MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst, Sources: sources, Refusals: refusals,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutbound: int(g.cfg.MaxOutbound),
