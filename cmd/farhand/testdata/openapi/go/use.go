@@ -1,0 +1,51 @@
+// Command farhand is what an application would write against the client made from the OpenAPI document.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := use(ctx, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("ok")
+}
+
+func use(ctx context.Context, server, token string) error {
+	c, err := NewClientWithResponses(server, WithRequestEditorFn(func(_ context.Context, req *http.Request) error {
+		req.Header.Set("Authorization", "Bearer "+token)
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	tools, err := c.ListToolsWithResponse(ctx, nil)
+	if err != nil {
+		return err
+	}
+	list, err := tools.JSON200.AsToolList()
+	if err != nil {
+		return err
+	}
+	for _, row := range list.Tools {
+		fmt.Println(row.Name, row.Source)
+	}
+	args := map[string]any{"text": "from go"}
+	answer, err := c.CallToolWithResponse(ctx, "echo", nil, CallRequest{Args: &args})
+	switch {
+	case err != nil:
+		return err
+	case answer.JSON200 == nil || !answer.JSON200.Success:
+		return fmt.Errorf("answered with %s", answer.Status())
+	}
+	fmt.Println(answer.JSON200.Output)
+	return nil
+}
