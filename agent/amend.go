@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"time"
 
+	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -15,8 +17,8 @@ import (
 // all. It is also asked when the call failed, when a hook stopped it and when no tool was found, except that calls which
 // are malformed and belong to no conversation reach no hook.
 //
-// A durable call is answered from its record, which a device's answer enters before any hook hears of it: there the amended
-// outcome reaches the other hooks and nobody else.
+// The result of a call that has a record, a durable one or one that is answered late, is amended before it enters the store,
+// by the pod that stores it. Then the invocation holds what the record tells: arguments and conversation are missing.
 type AmendHook interface {
 	Hook
 
@@ -25,14 +27,46 @@ type AmendHook interface {
 	Amend(ctx context.Context, inv Invocation, out Outcome, err error) (registry.Result, error)
 }
 
+// amends returns the hooks that amend.
+func (p pipeline) amends() pipeline {
+	return slices.DeleteFunc(slices.Clone(p), func(h Hook) bool {
+		_, ok := h.(AmendHook)
+		return !ok
+	})
+}
+
+// stored has the hooks amend a result that is about to be stored. It is what a registry.Amend is.
+func (p pipeline) stored(ctx context.Context, log *slog.Logger, rec registry.Record, res registry.Result) registry.Result {
+	session := registry.Session{Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID}
+	inv := Invocation{
+		CallID: rec.CallID, Caller: guard.Identity{Tenant: rec.Tenant, User: rec.UserID}, Session: session,
+		Spec: registry.ToolSpec{Name: rec.Tool}, Timeout: time.Duration(rec.TimeoutMS) * time.Millisecond,
+		Turn: rec.Turn, Source: rec.Source,
+	}
+	if inv.Source == "" {
+		inv.Source = sourceOf(session.Key)
+	}
+	amended, err := p.amend(ctx, log, &inv, Outcome{CallID: rec.CallID, Session: session, Result: res}, nil)
+	if err != nil {
+		return withoutOutput(res, err)
+	}
+	return amended
+}
+
 // end has the hooks amend the outcome of a call, and then tells those that observe. It returns the outcome to be read.
 func (p pipeline) end(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) (registry.Result, error) {
+	out.Result, err = p.amend(ctx, log, inv, out, err)
+	p.after(ctx, log, inv, out, err)
+	return out.Result, err
+}
+
+// amend asks the hooks that amend, the last one first.
+func (p pipeline) amend(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) (registry.Result, error) {
 	for _, h := range slices.Backward(p) {
 		if a, ok := h.(AmendHook); ok {
 			out.Result, err = amend(ctx, log, a, inv, out, err)
 		}
 	}
-	p.after(ctx, log, inv, out, err)
 	return out.Result, err
 }
 

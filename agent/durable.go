@@ -49,6 +49,14 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 // endDurable tells the hooks how a durable call ended, and returns what is stored unless an answer is already.
 func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
 	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
+	if i.amendsStored && err == nil {
+		rec, failure := i.ledger.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
+		if failure == nil && rec.Result != nil { // it was amended as it was stored
+			out.Result, err = rec.Outcome()
+			i.hooks.after(ctx, i.log, &d.inv, out, err)
+			return out.Result, err
+		}
+	}
 	amended, failure := i.hooks.end(ctx, i.log, &d.inv, out, err)
 	switch {
 	case err == nil && failure != nil:

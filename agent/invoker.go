@@ -34,6 +34,7 @@ type Ledger interface {
 	Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error)
 	ByKey(ctx context.Context, tenant, key string) (registry.Record, error)
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
+	AmendWith(amend registry.Amend)
 }
 
 // Config configures an Invoker. Router, Ledger and Policy are required.
@@ -52,14 +53,15 @@ type Config struct {
 
 // Invoker is the one operation behind every door. It is safe for concurrent use.
 type Invoker struct {
-	router     Router
-	ledger     Ledger
-	hooks      pipeline
-	builtins   *Toolbox
-	args       argsMemory
-	timeout    time.Duration
-	maxTimeout time.Duration
-	log        *slog.Logger
+	router       Router
+	ledger       Ledger
+	hooks        pipeline
+	amendsStored bool // results are amended before they are stored
+	builtins     *Toolbox
+	args         argsMemory
+	timeout      time.Duration
+	maxTimeout   time.Duration
+	log          *slog.Logger
 }
 
 // NewInvoker returns an Invoker. This is the one place that says in which order hooks run:
@@ -87,8 +89,15 @@ func NewInvoker(cfg Config) *Invoker {
 	hooks = append(hooks, cfg.Guards...)
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
+	// Guards amend what a conversation reads, and the calls of one are amended before they have a record.
+	custom := pipeline(cfg.Hooks).amends()
+	if len(custom) > 0 {
+		cfg.Ledger.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
+			return custom.stored(ctx, cfg.Log, rec, res)
+		})
+	}
 	return &Invoker{
-		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, builtins: cfg.Builtins, args: cfg.Schemas.args,
+		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, amendsStored: len(custom) > 0, builtins: cfg.Builtins, args: cfg.Schemas.args,
 		timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log,
 	}
 }
@@ -208,7 +217,8 @@ func (i *Invoker) finish(ctx context.Context, inv *Invocation, rec *registry.Rec
 
 // withoutOutput is what is recorded of a result that a hook does not want to be read.
 func withoutOutput(res registry.Result, err error) registry.Result {
-	return registry.Result{Success: res.Success, Error: registry.AsError(err).Message}
+	e := registry.AsError(err)
+	return registry.Result{Success: res.Success, Error: e.Message, Withheld: e.With(registry.DispatchedYes)}
 }
 
 // prepared is a call that may run: here if local is set, else on a device.

@@ -37,6 +37,8 @@ func newLedger(t *testing.T) *fakeLedger {
 	return l
 }
 
+func (*fakeLedger) AmendWith(registry.Amend) {} // no other pod stores anything here
+
 func (l *fakeLedger) Finish(rec *registry.Record, res registry.Result, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

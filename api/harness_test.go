@@ -19,6 +19,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -49,14 +50,25 @@ type setup struct {
 	hooks       []agent.Hook
 	builtins    *agent.Toolbox
 	change      func(*api.Config)
+	redis       string // URL of the common store; empty: in memory
 }
 
 func newFleet(t *testing.T, s setup) *fleet {
 	t.Helper()
 	f := &fleet{T: t}
-	store := registry.NewMemory(registry.MemoryOptions{})
+	memory := registry.NewMemory(registry.MemoryOptions{})
 	for i := range max(1, s.pods) {
-		bus := store.NewBus()
+		var store registry.Store = memory
+		var bus interface {
+			registry.Bus
+			Close(context.Context) error
+		} = memory.NewBus()
+		if s.redis != "" {
+			conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: s.redis})
+			f.must(err)
+			t.Cleanup(func() { f.must(conn.Close()) })
+			store, bus = conn.Store(), conn.Bus()
+		}
 		p, err := registry.NewPod(registry.PodConfig{
 			ID: fmt.Sprintf("pod-%d", i), Store: store, Bus: bus, MaxInFlight: s.maxInFlight,
 		})
@@ -73,7 +85,7 @@ func newFleet(t *testing.T, s setup) *fleet {
 	return f
 }
 
-func (f *fleet) open(p *registry.Pod, store *registry.Memory, s setup) *pod {
+func (f *fleet) open(p *registry.Pod, store registry.Store, s setup) *pod {
 	f.Helper()
 	policy, err := agent.NewPolicy(s.policy)
 	f.must(err)

@@ -66,7 +66,8 @@ type Result struct {
 	Output     string          `json:"output"`
 	Structured json.RawMessage `json:"structured,omitempty"` // set when the device sent JSON other than a string
 	Error      string          `json:"error,omitempty"`
-	Notice     string          `json:"-"` // of a hook, for a model that reads the result; no device wrote any of it
+	Withheld   *Error          `json:"withheld,omitempty"` // why nobody is to read what the device said, if nobody is
+	Notice     string          `json:"-"`                  // of a hook, for a model that reads the result; no device wrote any of it
 }
 
 // NewResult builds a result from the output a device sent: a JSON string is taken as text, any other JSON is kept

@@ -42,9 +42,10 @@ const (
 // of one that ran is cut, and says so; the record of a light call that nobody else needs is left out.
 type callBudget struct {
 	CallStore
-	allow  *allowances
-	tenant Budget
-	log    *slog.Logger
+	amending amending
+	allow    *allowances
+	tenant   Budget
+	log      *slog.Logger
 }
 
 func newCallBudget(cfg PodConfig, allow *allowances) *callBudget {
@@ -101,6 +102,10 @@ func (c *callBudget) CreateCall(ctx context.Context, r Record) (Record, bool, er
 func (c *callBudget) MoveCall(ctx context.Context, tenant, callID string, e Event, change Change) (Moved, error) {
 	if change.Result == nil {
 		return c.CallStore.MoveCall(ctx, tenant, callID, e, change)
+	}
+	e, change, err := c.amending.amend(ctx, c.CallStore, tenant, callID, e, change) // all of it, before it is cut
+	if err != nil {
+		return Moved{}, err
 	}
 	key := Key{Tenant: tenant, Session: change.Session.Session}
 	kept, cost := c.fit(ctx, key, change.Result)
@@ -204,7 +209,10 @@ func (r *Result) compact() *Result {
 		return r
 	}
 	kept := *r
-	kept.Structured, kept.Output = b.Bytes(), b.String()
+	kept.Structured = b.Bytes()
+	if r.Output == string(r.Structured) { // else a hook has changed it
+		kept.Output = b.String()
+	}
 	return &kept
 }
 

@@ -28,7 +28,7 @@ const (
 // outlive their request. It is safe for concurrent use.
 type Calls struct {
 	pod      string
-	store    CallStore
+	store    *callBudget
 	feed     ActivityStore
 	router   *Router
 	presence *Presence
@@ -118,7 +118,7 @@ func (c *Calls) Start(ctx context.Context, rec Record, run func(context.Context)
 func (c *Calls) conclude(rec Record, res Result, runErr error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
-	change := Change{Err: errorOrNil(runErr), Here: rec.Source == SourceBuiltin}
+	change := Change{Err: errorOrNil(runErr), Here: rec.Source == SourceBuiltin, Amended: true}
 	if runErr == nil {
 		change.Result, change.Session = &res, Key{Tenant: rec.Tenant, Session: rec.SessionID}
 	}

@@ -15,6 +15,9 @@ func (l *Local) Progress(callID string, progress, total *float64, message, chunk
 	if f == nil {
 		return nil
 	}
+	if l.presence.calls.amending.on() {
+		message, chunk = "", "" // they may tell what is to be taken out of the result
+	}
 	if f.running.CompareAndSwap(false, true) {
 		l.begun(f, message)
 	}

@@ -142,8 +142,9 @@ type Change struct {
 	Err      *Error  // with the failures
 	Proof    string  // with EventDeliver: of the connection it is given to
 	// Proofs are those of the device an answer comes from. The call's proof must be among them; nil if that was looked at before.
-	Proofs []string
-	Here   bool // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
+	Proofs  []string
+	Amended bool // with an answer: its result is as it is to be read
+	Here    bool // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
 }
 
 // NeverRan reports whether the call has ended and certainly did not reach a device.
@@ -151,6 +152,9 @@ func (r Record) NeverRan() bool { return r.State.Final() && r.Dispatched == Disp
 
 // Outcome returns how the call ended for its caller: a result, or an error. It is only for final states.
 func (r Record) Outcome() (Result, error) {
+	if r.Result != nil && r.Result.Withheld != nil {
+		return Result{}, r.Result.Withheld
+	}
 	if r.Result != nil {
 		return *r.Result, nil
 	}
