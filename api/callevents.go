@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	// followPause is how long after one look at a call's log the next follows; endPause is that for a call that has
-	// ended, whose log lags a moment behind its record. When endPatience has passed the log is not waited for any more.
+	// followPause is how long after one look at a call's log the next follows. It grows up to idlePause while nothing happens.
+	// endPause is that for a call that has ended, whose log lags a moment behind its record. When endPatience has passed the
+	// log is not waited for any more.
 	followPause = 250 * time.Millisecond
+	idlePause   = time.Second
+	idleLooks   = 2
 	endPause    = 50 * time.Millisecond
 	endPatience = time.Second
 
@@ -65,7 +68,7 @@ func (h *handler) callEvents(c *gin.Context, q params) {
 		h.fail(c, err)
 		return
 	}
-	release, err := h.reserveStream()
+	release, err := h.reserveStream(c)
 	if err != nil {
 		h.fail(c, err)
 		return
@@ -111,11 +114,16 @@ func (f *follower) tells(e registry.CallEvent) bool { return e.State == f.rec.St
 // run writes events until the call has ended.
 func (f *follower) run(ctx context.Context, s *stream) error {
 	var ended time.Time // when the record was first seen to be final
+	idle := 0           // looks since something happened
 	for {
+		if len(f.events) > 0 {
+			idle = 0
+		}
 		if err := f.write(s); err != nil {
 			return err
 		}
-		wait := followPause
+		wait := min(followPause<<idle, idlePause)
+		idle = min(idle+1, idleLooks)
 		if f.rec.State.Final() {
 			if ended.IsZero() {
 				ended = time.Now()

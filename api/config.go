@@ -23,6 +23,7 @@ const (
 	DefaultStreamGrace = 300 * time.Millisecond
 	DefaultTurnWait    = 30 * time.Second
 
+	DefaultMaxCallerStreams = 250
 	DefaultMaxResponseBytes = 64 << 20 // of all answers that are made or received at a time
 )
 
@@ -91,6 +92,9 @@ type Config struct {
 	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
 
+	MaxCallerStreams int           // event streams of one identity from one address; default DefaultMaxCallerStreams
+	Sources          guard.Sources // says where a request comes from
+
 	MaxResponseBytes int64 // of the longer answers that are made or received at a time; default DefaultMaxResponseBytes
 }
 
@@ -131,6 +135,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.MaxStreams <= 0 {
 		cfg.MaxStreams = DefaultMaxStreams
+	}
+	if cfg.MaxCallerStreams <= 0 {
+		cfg.MaxCallerStreams = DefaultMaxCallerStreams
 	}
 	if cfg.MaxResponseBytes <= 0 {
 		cfg.MaxResponseBytes = DefaultMaxResponseBytes

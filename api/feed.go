@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 )
 
 const (
-	feedPage  = 100 // entries written at once
+	feedPage  = 100       // entries written at once to a client that catches up
+	feedWrite = 256 << 10 // bytes written at once, about, to one that has
+	catchUps  = 4         // clients that catch up at a time
 	feedWait  = 10 * time.Second
 	feedPause = time.Second // before the store is asked again after it failed
 )
@@ -67,7 +70,7 @@ func (h *handler) events(c *gin.Context, q params) {
 		h.fail(c, err)
 		return
 	}
-	release, err := h.reserveStream()
+	release, err := h.reserveStream(c)
 	if err != nil {
 		h.fail(c, err)
 		return
@@ -80,9 +83,10 @@ func (h *handler) events(c *gin.Context, q params) {
 		}
 	}
 	h.serveStream(c, func(ctx context.Context, s *stream) error {
-		return h.followFeed(ctx, s, tenant, after, func(a registry.Activity) bool {
-			return len(types) == 0 || slices.Contains(types, a.Type)
-		})
+		reader, leave := h.hub.follow(tenant)
+		defer leave()
+		f := &feedFollower{handler: h, reader: reader, tenant: tenant, after: after, out: s, types: types}
+		return f.run(ctx)
 	})
 }
 
@@ -92,32 +96,104 @@ func (h *handler) feedEnd(ctx context.Context, tenant string) (string, error) {
 	return h.Calls.FeedEnd(ctx, tenant)
 }
 
-// followFeed writes what stands in the feed behind the entry with id after, and what is added, until ctx ends.
-func (h *handler) followFeed(
-	ctx context.Context, s *stream, tenant, after string, wanted func(registry.Activity) bool,
-) error {
-	for {
-		entries, err := h.Calls.Feed(ctx, tenant, after, feedPage, max(0, min(feedWait, s.silence())))
-		if ctx.Err() != nil {
-			return nil
+// feedFollower writes a feed to one stream.
+type feedFollower struct {
+	*handler
+	reader *feedReader
+	tenant string
+	after  string // the last entry that was written, or left out
+	out    *stream
+	types  []string // that are wanted; empty: all
+}
+
+var errTooSlow = errors.New("the client is too slow: entries it has not received are not kept any more")
+
+// run writes what stands in the feed behind the entry with id after, and what is added, until ctx ends.
+func (f *feedFollower) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		at, ok, grown := f.reader.place(f.after)
+		var err error
+		switch {
+		case ok:
+			return f.follow(ctx, at)
+		case grown != nil:
+			await(ctx, grown, max(f.out.silence(), time.Millisecond))
+			err = f.out.flush()
+		default:
+			err = f.catchUp(ctx)
 		}
-		for _, a := range entries {
-			if after = a.ID; wanted(a) {
-				if err := s.put(a.ID, a.Type, activityOf(a)); err != nil {
-					return err
-				}
-			}
-		}
-		if err := s.flush(); err != nil {
+		if err != nil {
 			return err
 		}
-		if err == nil {
-			continue
+	}
+	return nil
+}
+
+// follow writes what the reader has, from a place on.
+func (f *feedFollower) follow(ctx context.Context, at int64) error {
+	for ctx.Err() == nil {
+		entries, ok, grown := f.reader.from(at, feedWrite)
+		if !ok {
+			return errTooSlow // it comes back with the id of the last one, if it likes
 		}
-		// The store will be back, and until then the client is kept: a browser that is refused once stays away for good.
-		h.Log.Debug("feed not read", "error", err)
-		if !pause(ctx, feedPause) {
-			return nil
+		for _, e := range entries {
+			if f.wants(e.kind) {
+				f.out.buffer.Write(e.text)
+			}
 		}
+		at += int64(len(entries))
+		if err := f.out.flush(); err != nil {
+			return err
+		}
+		if len(entries) == 0 {
+			await(ctx, grown, max(f.out.silence(), time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// catchUp writes a page of what a client missed that was away for longer than the reader keeps entries. Few may do so at a time.
+func (f *feedFollower) catchUp(ctx context.Context) error {
+	select {
+	case f.catchingUp <- struct{}{}:
+		defer func() { <-f.catchingUp }()
+	case <-ctx.Done():
+		return nil
+	case <-time.After(max(f.out.silence(), time.Millisecond)):
+		return f.out.flush()
+	}
+	base := f.reader.start()
+	entries, err := f.Calls.Feed(ctx, f.tenant, f.after, feedPage, 0)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil: // the store will be back, and until then the client is kept: a browser that is refused once stays away for good
+		f.Log.Debug("feed not read", "error", err)
+		pause(ctx, feedPause)
+	case len(entries) == 0: // what was there is gone
+		f.after = base
+	}
+	for _, a := range entries {
+		if f.after = a.ID; f.wants(a.Type) {
+			if err := f.out.put(a.ID, a.Type, activityOf(a)); err != nil {
+				return err
+			}
+		}
+	}
+	return f.out.flush()
+}
+
+func (f *feedFollower) wants(kind string) bool {
+	return len(f.types) == 0 || slices.Contains(f.types, kind)
+}
+
+// await waits for a channel to be closed, for that long, and not longer than ctx.
+func await(ctx context.Context, closed <-chan struct{}, atMost time.Duration) {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 
@@ -18,8 +17,11 @@ type handler struct {
 	namesUsers   bool // credentials may name users
 	builtins     builtins
 	zip          gzipPool
-	answers      sync.Pool    // *[]byte, of answers to calls
-	streams      atomic.Int64 // open now
+	answers      sync.Pool // *[]byte, of answers to calls
+	streams      *streamSlots
+	hub          *feedHub
+	catchingUp   chan struct{} // slots of streams that read a feed for themselves
+	drains       *drainWatch
 	responses    *responses
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
@@ -43,6 +45,8 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	}
 	return newEngine(&handler{
 		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
+		streams: newStreamSlots(cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
+		catchingUp: make(chan struct{}, catchUps), drains: &drainWatch{draining: cfg.Draining},
 		responses:  newResponses(cfg.MaxResponseBytes),
 		namesUsers: guard.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},

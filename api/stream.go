@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -19,12 +18,6 @@ const (
 	// streamWriteTimeout is how long a client may take to receive what there is. One that is slower is cut off, and
 	// goes on where it was when it comes back.
 	streamWriteTimeout = 10 * time.Second
-
-	// drainPoll is how soon streams learn that the pod is stopping, which waits for them.
-	drainPoll = 100 * time.Millisecond
-
-	// streamRetry is when a client should try again that found too many streams open.
-	streamRetry = 5 * time.Second
 )
 
 // comment is a sign of life, which readers of events skip.
@@ -41,19 +34,24 @@ type stream struct {
 // put adds an event to what the next flush writes. An event may lack a name. The id is what a client sends to go on behind this event; an event
 // without one leaves the client's place where it was.
 func (s *stream) put(id, event string, data any) error {
+	return appendEvent(&s.buffer, id, event, data)
+}
+
+// appendEvent appends an event as it is written.
+func appendEvent(b *bytes.Buffer, id, event string, data any) error {
 	text, err := encode(data)
 	if err != nil {
 		return err
 	}
 	if id != "" {
-		s.buffer.WriteString("id: " + id + "\n")
+		b.WriteString("id: " + id + "\n")
 	}
 	if event != "" {
-		s.buffer.WriteString("event: " + event + "\n")
+		b.WriteString("event: " + event + "\n")
 	}
-	s.buffer.WriteString("data: ")
-	s.buffer.Write(text) // JSON on one line, with its line feed
-	s.buffer.WriteByte('\n')
+	b.WriteString("data: ")
+	b.Write(text) // JSON on one line, with its line feed
+	b.WriteByte('\n')
 	return nil
 }
 
@@ -86,23 +84,6 @@ func (s *stream) writeBy(deadline time.Time) {
 	_ = s.control.SetWriteDeadline(deadline) // a writer without deadlines (a test's recorder) has no slow reader either
 }
 
-// reserveStream counts one more stream in, and returns how to count it out. It fails when there are too many, or when
-// the pod is stopping.
-func (h *handler) reserveStream() (release func(), err error) {
-	if h.Draining() {
-		return nil, draining()
-	}
-	release = func() { h.streams.Add(-1) }
-	if h.streams.Add(1) > int64(h.MaxStreams) {
-		release()
-		return nil, &registry.Error{
-			Code: registry.CodeBusy, Message: "This pod serves as many event streams as it may. Retry after a moment.",
-			RetryAfter: streamRetry,
-		}
-	}
-	return release, nil
-}
-
 // serveStream begins an answer of server-sent events and has fill write it. The context fill gets ends when the client
 // goes or the pod stops.
 func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *stream) error) {
@@ -111,7 +92,7 @@ func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *stream
 		return
 	}
 	defer func() { s.writeBy(time.Now().Add(streamWriteTimeout)) }() // the end of the answer has to be written too
-	ctx, stop := h.untilDraining(c.Request.Context())
+	ctx, stop := h.drains.until(c.Request.Context())
 	defer stop()
 	if err := fill(ctx, s); err != nil && ctx.Err() == nil {
 		h.Log.Debug("event stream cut off", "route", c.FullPath(), "error", err)
@@ -133,28 +114,6 @@ func openStream(c *gin.Context) (*stream, error) {
 	}
 	s.writeBy(time.Time{}) // from here on every write has its own
 	return s, nil
-}
-
-// untilDraining returns a context that ends with ctx or when the pod begins to stop, and what must be called at the end.
-func (h *handler) untilDraining(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		tick := time.NewTicker(drainPoll)
-		defer tick.Stop()
-		for !h.Draining() {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-		cancel()
-	})
-	return ctx, func() {
-		cancel()
-		watching.Wait()
-	}
 }
 
 // lastEventID returns the id of the event a client has seen last, empty for a new client. A browser that reconnects

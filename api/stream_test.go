@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -71,42 +70,6 @@ func TestStreamDeadlines(t *testing.T) {
 	w.err = errors.New("i/o timeout") // a client that takes too long
 	if err := errors.Join(s.put("2-1", "state", 1), s.flush()); err == nil {
 		t.Error("nobody notices that the client is too slow")
-	}
-}
-
-// storm is a ledger whose store is away at first.
-type storm struct {
-	Calls
-	asked int
-	feed  []registry.Activity
-}
-
-func (s *storm) Feed(ctx context.Context, _, after string, _ int, _ time.Duration) ([]registry.Activity, error) {
-	s.asked++
-	switch {
-	case s.asked == 1:
-		return nil, registry.StoreUnavailable("read", errors.New("refused"))
-	case after == "":
-		return s.feed, nil
-	default:
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-}
-
-// A client keeps its stream while the store is away, and misses nothing.
-func TestFeedOutlivesTheStore(t *testing.T) {
-	ledger := &storm{feed: []registry.Activity{{ID: "1-1", Type: registry.ActivityPodDied, Reason: "pod-7"}}}
-	h := &handler{Config: Config{Calls: ledger, Log: slog.New(slog.DiscardHandler)}}
-	ctx, cancel := context.WithCancel(t.Context())
-	w := &clock{ResponseRecorder: httptest.NewRecorder()}
-	written := func(registry.Activity) bool { cancel(); return true } // the last thing to happen
-	if err := h.followFeed(ctx, newStream(w, time.Now()), "default", "", written); err != nil {
-		t.Fatal(err)
-	}
-	const want = "id: 1-1\nevent: pod.died\ndata: {\"type\":\"pod.died\",\"at\":\"0001-01-01T00:00:00.000Z\",\"pod\":\"\",\"reason\":\"pod-7\"}\n\n"
-	if w.Body.String() != want || ledger.asked != 3 {
-		t.Errorf("asked %d times, written %q", ledger.asked, w.Body)
 	}
 }
 

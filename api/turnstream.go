@@ -29,7 +29,7 @@ type ending struct {
 // streamTurn has run write a turn's events, and shows between them that the stream lives. A client that goes, or does
 // not read, ends the context run gets.
 func (h *handler) streamTurn(ctx context.Context, c *gin.Context, run func(context.Context, *turnStream) ending) {
-	release, err := h.reserveStream()
+	release, err := h.reserveTurn()
 	if err != nil {
 		h.fail(c, err)
 		return

@@ -303,6 +303,13 @@ func CheckFeedID(text string) error {
 	return nil
 }
 
+// CompareFeedIDs orders the ids of one feed; the empty one, and what is none, comes first.
+func CompareFeedIDs(a, b string) int {
+	x, _ := parseFeedID(a)
+	y, _ := parseFeedID(b)
+	return x.compare(y)
+}
+
 func (id feedID) String() string {
 	return strconv.FormatInt(id.ms, 10) + "-" + strconv.FormatInt(id.seq, 10)
 }

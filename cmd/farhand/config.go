@@ -44,6 +44,8 @@ type Config struct {
 	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message a device may send."`
 	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
 	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
+	MaxStreams     int           `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod."`
+	CallerStreams  int           `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity from one source address."`
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
 	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools one session may offer."`
 	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session; more are refused as busy."`
@@ -125,6 +127,7 @@ func (c Config) validate() error {
 	for name, n := range map[string]int{
 		"MAX_TOOLS": c.MaxTools, "MAX_CALLS_PER_SESSION": c.MaxCalls, "MAX_SCHEMA_DEPTH": c.MaxSchemaDepth,
 		"MAX_DESCRIPTION": c.MaxDescription, "ACTIVITY_CAP": c.ActivityCap,
+		"MAX_STREAMS": c.MaxStreams, "MAX_STREAMS_PER_CALLER": c.CallerStreams,
 	} {
 		check(n > 0, name, "must be greater than zero")
 	}
