@@ -12,7 +12,7 @@ import (
 
 const (
 	replyBlock = time.Second // how long one read of the reply list blocks
-	replyCount = 256         // answers taken with one read
+	replyCount = 64          // elements taken with one read: each is many small answers, or one that may have megabytes
 )
 
 // replyReader takes answers off a pod's list.

@@ -22,7 +22,7 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	c.messageBytes = len(data)
 	var frame any
 	var err error
-	big := int64(len(data)) > s.cfg.MaxFrame
+	big := s.tooBig(data)
 	if !big {
 		frame, err = decodeFrame(data)
 	}
@@ -40,6 +40,10 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	if bad := (*frameError)(nil); errors.As(err, &bad) {
 		c.failAnswer(data, bad)
 	}
+	if int64(len(data)) > s.cfg.MaxOutput && s.outputTooBig(frame) {
+		c.tooBig(data)
+		return
+	}
 	switch frame.(type) {
 	case nil:
 	case *toolResultFrame, *toolErrorFrame, *toolProgressFrame, *toolCallAcceptedFrame: // of every call, and soon done
@@ -52,10 +56,26 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	}
 }
 
+// tooBig reports whether a message is longer than it may be. One that answers a call may be longer than others.
+func (s *Server) tooBig(data []byte) bool {
+	n := int64(len(data))
+	return n > s.cfg.MaxFrame && (n > s.cfg.maxAnswer() || answeredCall(data) == "")
+}
+
+// outputTooBig reports whether a frame has a longer output than a tool may have.
+func (s *Server) outputTooBig(frame any) bool {
+	f, ok := frame.(*toolResultFrame)
+	return ok && s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(registry.NewResult(true, f.Output, "").Output)) > s.cfg.MaxOutput
+}
+
 // tooBig announces the limit a message went over, and ends the connection: what the device has to say it cannot say.
 // If it was an answer, the device would send the same again after a reconnect, so its call ends too.
 func (c *conn) tooBig(data []byte) {
-	bad := &frameError{codeMessageTooBig, fmt.Sprintf("The message is too big: at most %d bytes are allowed.", c.server.cfg.MaxFrame)}
+	text := fmt.Sprintf("The message is too big: at most %d bytes are allowed.", c.server.cfg.MaxFrame)
+	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && answeredCall(data) != "" {
+		text = fmt.Sprintf("The output is too big: at most %d bytes are allowed.", limit)
+	}
+	bad := &frameError{codeMessageTooBig, text}
 	c.failAnswer(data, bad)
 	_ = c.send(errorFrame(bad.code, bad.message)) // if there is no room for it, the close frame says the same
 	c.fail(CloseTooBig)

@@ -30,8 +30,8 @@ func TestFrameLimit(t *testing.T) {
 		{"exactly", fits, ws.DefaultMaxFrame},
 		{"one more", announced, ws.DefaultMaxFrame + 1},
 		{"twice", announced, 2 * ws.DefaultMaxFrame},
-		{"more than twice", cut, 2*ws.DefaultMaxFrame + 1},
-		{"eight times", cut, 8 * ws.DefaultMaxFrame},
+		{"as long as an answer", announced, 2*ws.DefaultMaxOutput + 64<<10},
+		{"longer", cut, 2*ws.DefaultMaxOutput + 64<<10 + 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := g.connect("big")

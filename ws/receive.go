@@ -25,7 +25,11 @@ func (c *conn) received(p []byte) error {
 		c.unfinished = unfinished
 		c.server.intake.note(c, c.unhandled, unfinished, boundary)
 	}
-	pause := c.allowance.spend(float64(frames) + unitsPerRead + float64(len(p))/bytesPerUnit)
+	units := float64(frames) + float64(len(p))/bytesPerUnit
+	if len(p) < readBuffer { // a long message is read in many looks, through no fault of its device
+		units += unitsPerRead
+	}
+	pause := c.allowance.spend(units)
 	if pause > 0 {
 		time.Sleep(min(pause, maxPause))
 	}

@@ -15,14 +15,17 @@ type frameScanner struct {
 }
 
 const (
-	finalBit = 0x80 // of the first byte
-	maskBit  = 0x80 // of the second byte
+	finalBit   = 0x80 // of the first byte
+	opcodeBits = 0x0f // of the first byte; zero: a further piece of a message
+	maskBit    = 0x80 // of the second byte
 )
 
 // busy reports whether a frame or a message is incomplete.
 func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
 
-// scan follows p and returns how many frames began in it, and whether there was a place in it where nothing was
+// scan follows p and returns how many frames began in it, without pieces of a message that are large: what they cost is their
+// bytes, and some libraries cut every message into pieces of 4 KiB. The number is below zero if such a piece began before. It
+// also returns whether there was a place in it where nothing was
 // incomplete.
 func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 	for len(p) > 0 {
@@ -37,7 +40,9 @@ func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 			if s.header == 0 {
 				frames++
 			}
-			s.readHeader(p[0])
+			if s.readHeader(p[0]) && s.isLargePiece() {
+				frames--
+			}
 			p = p[1:]
 		}
 		if s.header == 0 && s.rest == 0 {
@@ -47,8 +52,14 @@ func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 	return frames, boundary
 }
 
-// readHeader takes one more byte of a header.
-func (s *frameScanner) readHeader(b byte) {
+// largePiece is how many bytes a piece of a message has at the least that does not count as a frame.
+const largePiece = 1 << 10
+
+// isLargePiece reports whether the frame whose header was just read is one.
+func (s *frameScanner) isLargePiece() bool { return s.first&opcodeBits == 0 && s.length >= largePiece }
+
+// readHeader takes one more byte of a header, and reports whether it was the last.
+func (s *frameScanner) readHeader(b byte) (complete bool) {
 	switch {
 	case s.header == 0:
 		s.first, s.length = b, 0
@@ -72,7 +83,9 @@ func (s *frameScanner) readHeader(b byte) {
 	s.header++
 	if s.header > 1 && s.header == s.size {
 		s.header, s.rest = 0, s.length
+		return true
 	}
+	return false
 }
 
 // endFrame notes that a frame is complete, and reports whether nothing is incomplete now.

@@ -21,6 +21,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultMaxFrame           = 1 << 20
+	DefaultMaxOutput          = 4 << 20
 	DefaultMaxOutbound        = 4 << 20
 	DefaultPingInterval       = 20 * time.Second
 	DefaultPongTimeout        = 45 * time.Second
@@ -38,6 +39,7 @@ const (
 	writeBuffer      = 1024            // bytes; pooled
 	handshakeTimeout = 5 * time.Second // to write the answer to an upgrade
 	storeTimeout     = 5 * time.Second // for one step of a connection in the store
+	answerSlack      = 64 << 10        // bytes of a message beside the output it has
 	minUnfinished    = 4               // messages of the largest size
 	MinOutbound      = 64 << 10        // bytes; below that ordinary answers would not fit
 	podHeader        = "X-Farhand-Pod"
@@ -57,7 +59,8 @@ type Config struct {
 	// Conversations tells devices of their history when they connect. Nil: there is none.
 	Conversations Conversations
 
-	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; twice that is read to announce the limit
+	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; what is read is more, to announce the limit
+	MaxOutput    int64         // bytes of the output of one tool; default 4 MiB, or MaxFrame if only that is given
 	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s
 	PongTimeout  time.Duration // a peer silent for longer is gone; more than PingInterval; default 45 s
@@ -94,7 +97,11 @@ func (c *Config) fill() error {
 	if c.Pod == nil || c.Admission == nil || c.Auth == nil || c.Origins == nil {
 		return errors.New("ws: a server needs a pod, an admission, an authenticator and origins")
 	}
+	if c.MaxFrame <= 0 {
+		setDefault(&c.MaxOutput, DefaultMaxOutput)
+	}
 	setDefault(&c.MaxFrame, DefaultMaxFrame)
+	setDefault(&c.MaxOutput, c.MaxFrame)
 	setDefault(&c.MaxOutbound, DefaultMaxOutbound)
 	setDefault(&c.PingInterval, DefaultPingInterval)
 	setDefault(&c.PongTimeout, DefaultPongTimeout)
@@ -103,7 +110,7 @@ func (c *Config) fill() error {
 	setDefault(&c.FrameBurst, DefaultFrameBurst)
 	setDefault(&c.MessageTimeout, DefaultMessageTimeout)
 	setDefault(&c.MaxUnfinished, DefaultMaxUnfinished)
-	c.MaxUnfinished = max(c.MaxUnfinished, minUnfinished*c.MaxFrame)
+	c.MaxUnfinished = max(c.MaxUnfinished, minUnfinished*c.maxAnswer())
 	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
 	setDefault(&c.OpensBurst, DefaultOpensBurst)
 	if c.PongTimeout <= c.PingInterval {
@@ -119,6 +126,14 @@ func (c *Config) fill() error {
 		c.Refusals = guard.NewRefusals(c.Sources, c.Log)
 	}
 	return nil
+}
+
+// maxAnswer is how long a message may be that answers a call: its output is escaped as JSON, which can double it.
+func (c *Config) maxAnswer() int64 {
+	if c.MaxOutput <= c.MaxFrame {
+		return c.MaxFrame
+	}
+	return 2*c.MaxOutput + answerSlack
 }
 
 func setDefault[T int | int64 | float64 | time.Duration](v *T, def T) {
@@ -174,7 +189,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.melody.Config = &melody.Config{
 		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval,
 		// A message that is a little too big is read all the same, so that its sender can be told the limit.
-		MaxMessageSize:    2 * cfg.MaxFrame,
+		MaxMessageSize:    max(2*cfg.MaxFrame, cfg.maxAnswer()),
 		MessageBufferSize: 1, // for the first frame, the only one melody is given
 	}
 	s.melody.HandleConnect(s.onConnect)

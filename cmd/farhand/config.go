@@ -41,7 +41,8 @@ type Config struct {
 	PodLease       time.Duration `env:"POD_LEASE" envDefault:"10s" doc:"A pod that died is noticed, and its tools are gone from every listing, within this time."`
 	PodID          string        `env:"POD_ID" doc:"Name of this process in the fleet. Must differ at every start. Empty: host name and a random part."`
 	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" envDefault:"30s" doc:"How long stopping may take: calls in flight finish, devices move to other pods."`
-	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message a device may send."`
+	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message a device may send, unless it answers a call."`
+	MaxOutput      ByteSize      `env:"MAX_OUTPUT" envDefault:"4MiB" doc:"Largest output of a tool. A device's message that has it may be twice as long, as JSON escapes. If only FARHAND_MAX_FRAME is set, that."`
 	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
 	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
 	MaxStreams     int           `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod."`
@@ -56,7 +57,7 @@ type Config struct {
 	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames a second one device may send, every piece of a message, ping and pong among them; answers to open calls are free. Connecting again gives no new ones."`
 	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket frames one device may send at once."`
 	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"How long one WebSocket message may take from its first byte to its last."`
-	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed. At least four times FARHAND_MAX_FRAME."`
+	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed. At least four times the longest message."`
 	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions a second that one source address may open on this pod; more are told to come back (429)."`
 	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions one source address may open at once."`
 	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers, comma-separated (10.0.0.0/8), whose X-Forwarded-For says where a request comes from. Empty: none, and what is limited by source counts for all that comes through a balancer together."`
@@ -96,6 +97,9 @@ func loadConfig(environ []string) (Config, error) {
 		return cfg, explainParseErrors(err, environment)
 	}
 	cfg.fallBack(environment)
+	if environment[envPrefix+"MAX_OUTPUT"] == "" && environment[envPrefix+"MAX_FRAME"] != "" {
+		cfg.MaxOutput = cfg.MaxFrame
+	}
 	return cfg, cfg.validate()
 }
 
@@ -115,7 +119,7 @@ func (c Config) validate() error {
 		check(d >= minDuration, name, "must be at least "+minDuration.String())
 	}
 	for name, size := range map[string]ByteSize{
-		"MAX_FRAME": c.MaxFrame, "MAX_BODY": c.MaxBody, "MAX_RESPONSE_BYTES": c.MaxResponses, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
+		"MAX_FRAME": c.MaxFrame, "MAX_OUTPUT": c.MaxOutput, "MAX_BODY": c.MaxBody, "MAX_RESPONSE_BYTES": c.MaxResponses, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
 		"ACTIVITY_BYTES": c.ActivityBytes, "CALL_LOG": c.CallLog,
 	} {
 		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")

@@ -172,7 +172,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 		Agent: talk, Conversations: store, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
 		MessageTimeout: g.cfg.MessageTimeout, MaxUnfinished: int64(g.cfg.MaxUnfinished),
 		MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst, Sources: sources, Refusals: refusals,
-		MaxFrame: int64(g.cfg.MaxFrame), MaxOutbound: int(g.cfg.MaxOutbound),
+		MaxFrame: int64(g.cfg.MaxFrame), MaxOutput: int64(g.cfg.MaxOutput), MaxOutbound: int(g.cfg.MaxOutbound),
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
 	})
