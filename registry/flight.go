@@ -28,9 +28,6 @@ type flight struct {
 
 	lastLine atomic.Int64 // of the call's log; of the recorder
 
-	told     atomic.Bool // a receipt was sent: the call can be known to others than its caller
-	answered atomic.Bool // the answer is in; from then on there are no receipts
-
 	handing sync.Mutex  // held while the socket is given the call, and while it is decided that it will not be
 	sent    atomic.Bool // the socket has it; written under handing
 	cut     bool        // the connection ended before; guarded by handing
@@ -81,8 +78,7 @@ func (f *flight) loseConnection() {
 
 // sendReceipt tells the waiting pod that the call was written and is not answered yet.
 func (f *flight) sendReceipt() {
-	f.told.Store(true) // before looking, as whoever answers does it the other way round
-	if !f.answered.Load() && !f.done.Load() {
+	if !f.done.Load() {
 		f.reply(Reply{V: EnvelopeVersion, CallID: f.callID, Delivered: true, Running: f.running.Load()})
 	}
 }
@@ -277,18 +273,15 @@ func (l *Local) takeAnswered(callID string) *flight {
 	return f
 }
 
-// noteAnswer has everybody know that a call has its answer who does not find the flight any more, nil if there is none. A call
-// that nobody but its caller can know needs no note.
+// noteAnswer has everybody know that a call has its answer who does not find the flight any more, nil if there is none. What
+// is durable can be found in the store, as soon as it is there.
 func (p *Presence) noteAnswer(f *flight) {
 	switch {
 	case f == nil:
 	case f.durable:
-		p.settling.begin(f.callID) // until it is stored
+		p.settling.begin(f.callID)
 	default:
-		f.answered.Store(true)
-		if f.told.Load() {
-			p.answered.first(f.callID, 0)
-		}
+		p.answered.first(f.callID, 0)
 	}
 }
 

@@ -64,7 +64,7 @@ type Presence struct {
 
 	orphans   orphans
 	settling  settling
-	answered  *seenCalls // calls without a record of their own whose answers others could know of
+	answered  *seenCalls // calls without a record of their own that have their answers
 	inquiries inquiries
 	signs     signs
 }

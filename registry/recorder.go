@@ -16,12 +16,16 @@ const (
 	recorderSpare = 4        // written batches that are kept for lines to come
 	recorderPause = 50 * time.Millisecond
 
+	recorderAgain = time.Second // after which records that could not be written are tried again
+	recorderKept  = 1 << 12     // records that are tried again; of more, the oldest are dropped and counted
+
 	// promptDigest is how long arguments must be for their digest to be made before they wait, so that they need not.
 	promptDigest = 4 << 10
 )
 
-// recorder writes what happened to the store, in batches and off every critical path. What it cannot write is
-// dropped and counted: the feed is for people, no call depends on it.
+// recorder writes what happened to the store, in batches and off every critical path. Lines of the feed and of logs that it
+// cannot write are dropped and counted: they are for people, no call depends on them. Records are tried again for a while:
+// one that is not brought to its end lies.
 type recorder struct {
 	pod        string
 	calls      CallStore
@@ -40,6 +44,9 @@ type recorder struct {
 	taken   int64         // lines ever accepted
 	done    int64         // lines ever written, or lost
 	flushed chan struct{} // closed, and replaced, when done has grown
+
+	again     []Record // that could not be written, of run only; what the store has of these calls may be wrong without them
+	againSize int
 }
 
 // recorded is a batch.
@@ -167,6 +174,10 @@ func (r *recorder) run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
+		var again <-chan time.Time
+		if len(r.again) > 0 {
+			again = time.After(recorderAgain)
+		}
 		select {
 		case <-ctx.Done():
 			for { // what is left, unless the store does not take it
@@ -175,6 +186,7 @@ func (r *recorder) run(ctx context.Context) {
 				}
 			}
 		case <-r.wake:
+		case <-again:
 		}
 		for more := true; more && ctx.Err() == nil; {
 			more, _ = r.flush() // failures are logged there
@@ -189,13 +201,18 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// flush writes one batch. It reports whether there was one, and what kept it from being written.
+// flush writes one batch, and before it the records that could not be written. It reports whether there was a batch, and what
+// kept any of it from being written.
 func (r *recorder) flush() (more bool, failure error) {
 	batch := r.take()
-	if batch == nil {
+	if batch == nil && len(r.again) == 0 {
 		return false, nil
 	}
-	defer r.release(batch)
+	if more = batch != nil; !more {
+		batch = new(recorded)
+	} else {
+		defer r.release(batch)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	for i := range batch.activities {
@@ -204,12 +221,15 @@ func (r *recorder) flush() (more bool, failure error) {
 	for i := range batch.records {
 		batch.records[i].digest()
 	}
+	if err := r.keepCalls(ctx, batch.records); err != nil {
+		r.log.Warn("records not written; they are tried again", "records", len(r.again), "error", err)
+		failure = err
+	}
 	for _, part := range []struct {
 		what  string
 		lines int
 		err   error
 	}{
-		{"records", len(batch.records), r.calls.KeepCalls(ctx, batch.records)},
 		{"events", len(batch.events), r.calls.AppendCallEvents(ctx, batch.events)},
 		{"activity", len(batch.activities), r.activities.AppendActivity(ctx, batch.activities)},
 	} {
@@ -219,7 +239,44 @@ func (r *recorder) flush() (more bool, failure error) {
 			failure = part.err
 		}
 	}
-	return true, failure
+	return more, failure
+}
+
+// keepCalls stores records, those first that could not be written before. If that fails again, the newest of each call waits
+// for the next time, as far as there is room.
+func (r *recorder) keepCalls(ctx context.Context, records []Record) error {
+	if len(r.again) > 0 {
+		records = slices.Concat(r.again, records)
+	}
+	err := r.calls.KeepCalls(ctx, records)
+	var again []Record
+	size := 0
+	if err != nil {
+		known := make(map[[2]string]bool)
+		for _, rec := range slices.Backward(records) {
+			if id := [2]string{rec.Tenant, rec.CallID}; !known[id] {
+				known[id] = true
+				if weight := rec.weight(); len(again) >= recorderKept || !r.hold(weight-r.againSize, size) {
+					r.dropped.Add(1)
+				} else {
+					again, size = append(again, rec), size+weight
+				}
+			}
+		}
+		slices.Reverse(again)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held += size - r.againSize
+	r.again, r.againSize = again, size
+	return err
+}
+
+// hold reports whether there is room for so many bytes more, beside those that are about to be held.
+func (r *recorder) hold(more, beside int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held+beside+more <= recorderBytes
 }
 
 // take removes the first batch, nil if nothing waits.

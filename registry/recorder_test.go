@@ -3,7 +3,10 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,5 +165,78 @@ func TestLostLinesAreCounted(t *testing.T) {
 	}
 	if lost := pod.rec.dropped.Load(); lost != 10 {
 		t.Errorf("%d lines counted as lost, want 10", lost)
+	}
+}
+
+// awayStore is a store that keeps no records while it is away.
+type awayStore struct {
+	*Memory
+	away atomic.Bool
+}
+
+func (s *awayStore) KeepCalls(ctx context.Context, records []Record) error {
+	if s.away.Load() {
+		return StoreUnavailable("keep calls", errors.New("away"))
+	}
+	return s.Memory.KeepCalls(ctx, records)
+}
+
+// A call that somebody may have looked up while it ran is brought to its end in the store, though that was away just then.
+func TestEndsOfCallsAreRecordedAfterTheStoreWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &awayStore{Memory: NewMemory(MemoryOptions{})}
+		pod := startPod(t, store, "a")
+		l := connect(t, pod, deafConn{}, nil)
+		for _, id := range []string{"c1", "c2"} { // c2 runs when the store is away already
+			ended := begin(t, pod, l.Session(), id, 5*time.Second)
+			time.Sleep(400 * time.Millisecond)
+			store.away.Store(true)
+			l.Settle(id, Result{Success: true, Output: "done"}, func(bool) {})
+			if got := <-ended; got.err != nil {
+				t.Fatal(got.err)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		store.away.Store(false)
+		time.Sleep(2 * time.Second)
+		for _, id := range []string{"c1", "c2"} {
+			if r, err := store.ReadCall(t.Context(), "t", id); err != nil || r.State != StateSucceeded || r.Late {
+				t.Errorf("%s: %+v, %v", id, r, err)
+			}
+		}
+		if held, waiting := load(pod.rec); held != 0 || waiting != 0 {
+			t.Errorf("%d bytes held, %d lines wait", held, waiting)
+		}
+	})
+}
+
+// What cannot be written for long does not grow without end.
+func TestRecordsThatWaitAreBounded(t *testing.T) {
+	store := &awayStore{Memory: NewMemory(MemoryOptions{})}
+	store.away.Store(true)
+	pod, err := NewPod(PodConfig{Store: store, Bus: &MemoryBus{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * recorderKept {
+		rec := NewRecord(strconv.Itoa(i), "t", "tool", json.RawMessage(`{}`))
+		rec.Err = Errorf(CodeTimeout, "%s", largeText)
+		pod.rec.keep(rec)
+		if i%recorderBatch == 0 {
+			_, _ = pod.rec.flush()
+		}
+	}
+	for more := true; more; {
+		more, _ = pod.rec.flush()
+	}
+	if held, _ := load(pod.rec); held > recorderBytes || len(pod.rec.again) > recorderKept || len(pod.rec.again) == 0 || pod.rec.dropped.Load() == 0 {
+		t.Errorf("%d records wait, %d bytes held, %d dropped", len(pod.rec.again), held, pod.rec.dropped.Load())
+	}
+	store.away.Store(false)
+	if _, err := pod.rec.flush(); err != nil {
+		t.Fatal(err)
+	}
+	if held, _ := load(pod.rec); held != 0 {
+		t.Errorf("%d bytes held", held)
 	}
 }

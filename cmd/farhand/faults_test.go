@@ -23,23 +23,24 @@ func echoWork(args json.RawMessage) string { return string(args) }
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	f := startFaultFleet(t, 3)
-	var devices []*rawDevice
+	book := &ledger{}
+	var devices []*ledgerDevice
 	for i := range ledgerDevices {
-		devices = append(devices, startRawDevice(t, fmt.Sprintf("device-%d", i), f.urls(), func(args json.RawMessage) string {
-			pause := time.NewTimer(rand.N(60 * time.Millisecond))
-			<-pause.C
-			return string(args)
-		}))
+		devices = append(devices, startLedgerDevice(t, book, i, 1, f.urls))
 	}
 	f.allListed(t, ledgerDevices, patience)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var book ledger
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 24}}
+	defer client.CloseIdleConnections()
+	control := startControl(t)
 	var callers sync.WaitGroup
-	for range 12 {
+	callers.Go(func() { control.measure(ctx, book) })
+	for i := range 12 {
+		c := &ledgerCaller{book: book, fleet: f, http: client, random: rand.New(rand.NewPCG(uint64(i), 2))}
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				book.call(f.urls()[rand.IntN(3)])
+				c.plain(ctx, "light", ledgerWork{DelayMS: c.random.IntN(60)}, "")
 			}
 		})
 	}
@@ -55,16 +56,14 @@ func TestRollingRestart(t *testing.T) {
 	waitFor(ctx, 500*time.Millisecond)
 	cancel()
 	callers.Wait()
-	executed := make(map[string]int)
 	for _, d := range devices {
 		d.stop()
-		for id, n := range d.executions() {
-			executed[id] = n
-		}
 	}
-	book.audit(t, executed)
+	for _, v := range book.audit() {
+		t.Errorf("%s: %s\n%s", v.rule, v.text, book.history(v.callID, v.nonce))
+	}
 	succeeded := 0
-	for _, e := range book.entries {
+	for _, e := range book.asked {
 		if e.Success {
 			succeeded++
 		}
@@ -76,8 +75,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 	// A connection that was idle may close under the very request that would use it again; HTTP/1.1 knows no better. But
 	// no call that a device ran may have lost its answer that way.
-	if succeeded != len(executed) {
-		t.Errorf("%d calls were run, %d succeeded", len(executed), succeeded)
+	if succeeded != len(book.arrived) {
+		t.Errorf("%d calls were run, %d succeeded", len(book.arrived), succeeded)
 	}
 }
 

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+)
+
+// faultFleet is a fleet whose pods and Redis can be tampered with.
+type faultFleet struct {
+	redis    *redistest.Server
+	proxy    *toxiproxy.Proxy
+	settings []string
+
+	mu   sync.Mutex
+	pods []*pod
+}
+
+// startFaultFleet starts n pods on a real Redis behind a proxy that can cut and slow its connections.
+func startFaultFleet(t testing.TB, n int, settings ...string) *faultFleet {
+	t.Helper()
+	f := &faultFleet{redis: redistest.Start(t)}
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	f.proxy = toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", f.redis.Addr())
+	if err := f.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.proxy.Stop)
+	f.settings = append([]string{
+		"FARHAND_REDIS_URL=redis://" + f.proxy.Listen, "FARHAND_POD_LEASE=3s", "FARHAND_SESSION_TTL=6s",
+		"FARHAND_DRAIN_TIMEOUT=5s", "FARHAND_LOG_LEVEL=error",
+	}, settings...)
+	for range n {
+		f.pods = append(f.pods, startPod(t, f.settings...))
+	}
+	return f
+}
+
+func (f *faultFleet) urls() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	urls := make([]string, len(f.pods))
+	for i, p := range f.pods {
+		urls[i] = p.url
+	}
+	return urls
+}
+
+// restart replaces a pod that has ended by a new process at the same address.
+func (f *faultFleet) restart(t testing.TB, i int) {
+	t.Helper()
+	p := startPodAt(t, strings.TrimPrefix(f.pods[i].url, "http://"), f.settings...)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods[i] = p
+}
+
+// allListed waits until every pod lists that many sessions, and each is callable.
+func (f *faultFleet) allListed(t testing.TB, sessions int, limit time.Duration) {
+	t.Helper()
+	for _, p := range f.pods {
+		eventually(t, limit, fmt.Sprintf("%d sessions are listed", sessions), func() bool {
+			return len(toolsOf(t, p.url)) == sessions
+		})
+	}
+}
+
+// heal checks that nothing is left of the faults: all pods ready, no key without an end.
+func (f *faultFleet) heal(t *testing.T) {
+	t.Helper()
+	for _, p := range f.pods {
+		eventually(t, patience, "the pod is ready again", func() bool {
+			resp, err := http.Get(p.url + "/readyz")
+			if err != nil {
+				return false
+			}
+			resp.Body.Close()
+			return resp.StatusCode == http.StatusOK
+		})
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: f.redis.Addr()})
+	defer rdb.Close()
+	for key, ttl := range scanKeys(t, rdb) {
+		if ttl < 0 {
+			t.Errorf("%s has no TTL", key)
+		}
+	}
+}
+
+// stop ends all pods as an operator would, and looks whether they leave a connection behind.
+func (f *faultFleet) stop(t *testing.T) {
+	t.Helper()
+	for _, p := range f.pods {
+		p.signal(syscall.SIGTERM)
+		if code := p.exit(t); code != 0 {
+			t.Errorf("a pod exited with %d", code)
+		}
+	}
+	eventually(t, patience, "nobody but this test is connected to Redis", func() bool { return redisClients(t, f.redis) == 1 })
+}
+
+func waitFor(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// ledgerChaos breaks things, one after the other, and writes down what and when.
+type ledgerChaos struct {
+	t       *testing.T
+	book    *ledger
+	fleet   *faultFleet
+	devices []*ledgerDevice
+	random  *rand.Rand
+}
+
+// run breaks everything once, in an order of its own, again and again until ctx ends.
+func (c *ledgerChaos) run(ctx context.Context) {
+	faults := []func(context.Context) ledgerFault{
+		c.killPod, c.stopPod, c.stopPod, c.drainPod, c.killRedis, c.freezeRedis, c.freezeRedis, c.cutRedis, c.slowRedis, c.flush,
+		c.dropDevices, c.dropDevices, c.dropDevices,
+	}
+	for ctx.Err() == nil {
+		c.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+		for _, fault := range faults {
+			if ctx.Err() != nil {
+				return
+			}
+			from := time.Now()
+			f := fault(ctx)
+			f.from, f.to = from, time.Now()
+			add(c.book, &c.book.faults, f)
+			c.t.Logf("%s %s, %v", from.Format("15:04:05.000"), f.name, f.to.Sub(from).Round(time.Millisecond))
+			waitFor(ctx, c.between(300*time.Millisecond, 1500*time.Millisecond))
+		}
+	}
+}
+
+func (c *ledgerChaos) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(c.random.Int64N(int64(most-least)))
+}
+
+// pick returns a pod.
+func (c *ledgerChaos) pick() (int, *pod) {
+	i := c.random.IntN(len(c.fleet.pods))
+	return i, c.fleet.pods[i]
+}
+
+func (c *ledgerChaos) killPod(context.Context) ledgerFault {
+	i, p := c.pick()
+	p.signal(syscall.SIGKILL)
+	p.exit(c.t)
+	c.fleet.restart(c.t, i)
+	return ledgerFault{name: "kill -9 " + p.id, pod: p.url}
+}
+
+// stopPod stops a pod for less than its lease, or longer.
+func (c *ledgerChaos) stopPod(ctx context.Context) ledgerFault {
+	_, p := c.pick()
+	p.signal(syscall.SIGSTOP)
+	waitFor(ctx, c.between(300*time.Millisecond, 5*time.Second))
+	p.signal(syscall.SIGCONT)
+	return ledgerFault{name: "stopped " + p.id, pod: p.url}
+}
+
+func (c *ledgerChaos) drainPod(context.Context) ledgerFault {
+	i, p := c.pick()
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(c.t); code != 0 {
+		c.t.Errorf("a drained pod exited with %d", code)
+	}
+	c.fleet.restart(c.t, i)
+	return ledgerFault{name: "drained " + p.id, pod: p.url}
+}
+
+func (c *ledgerChaos) killRedis(context.Context) ledgerFault {
+	c.fleet.redis.Kill()
+	c.fleet.redis.Restart()
+	return ledgerFault{name: "killed Redis", wipes: true, store: true}
+}
+
+func (c *ledgerChaos) freezeRedis(ctx context.Context) ledgerFault {
+	c.fleet.redis.Pause()
+	waitFor(ctx, c.between(200*time.Millisecond, 2500*time.Millisecond))
+	c.fleet.redis.Resume()
+	return ledgerFault{name: "froze Redis", store: true}
+}
+
+func (c *ledgerChaos) cutRedis(ctx context.Context) ledgerFault {
+	c.fleet.proxy.Stop()
+	waitFor(ctx, c.between(300*time.Millisecond, 1300*time.Millisecond))
+	if err := c.fleet.proxy.Start(); err != nil {
+		c.t.Errorf("proxy: %v", err)
+	}
+	return ledgerFault{name: "cut Redis off", store: true}
+}
+
+func (c *ledgerChaos) slowRedis(ctx context.Context) ledgerFault {
+	toxic := strings.NewReader(`{"name":"slow","type":"latency","attributes":{"latency":80,"jitter":60}}`)
+	if _, err := c.fleet.proxy.Toxics.AddToxicJson(toxic); err != nil {
+		c.t.Errorf("toxic: %v", err)
+		return ledgerFault{name: "nothing"}
+	}
+	waitFor(ctx, time.Second)
+	_ = c.fleet.proxy.Toxics.RemoveToxic(context.Background(), "slow")
+	return ledgerFault{name: "slowed Redis down", store: true}
+}
+
+func (c *ledgerChaos) flush(context.Context) ledgerFault {
+	_, _ = c.fleet.redis.Command("FLUSHALL")
+	return ledgerFault{name: "emptied Redis", wipes: true}
+}
+
+// dropDevices has some devices lose their connections, and come back to another pod or the same.
+func (c *ledgerChaos) dropDevices(ctx context.Context) ledgerFault {
+	for range 4 {
+		c.devices[c.random.IntN(len(c.devices))].drop()
+		waitFor(ctx, c.between(0, 200*time.Millisecond))
+	}
+	return ledgerFault{name: "dropped devices"}
+}
