@@ -80,6 +80,19 @@ func (a *allowance) takeFrames(n int) bool {
 	return a.frames.Take(a.owner.limits.frames, a.owner.now(), float64(n))
 }
 
+// hasFrames reports whether there are some left, which it does not spend.
+func (a *allowance) hasFrames() bool {
+	l := a.owner.limits.frames
+	least := l.Burst / 10
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.frames.Take(l, a.owner.now(), least) {
+		return false
+	}
+	a.frames.Refund(least)
+	return true
+}
+
 // takeDefinitions spends bytes of tool definitions, if there are as many.
 func (a *allowance) takeDefinitions(n int) bool {
 	a.mu.Lock()
@@ -178,6 +191,14 @@ func (s *allowances) enter(d device) *allowance {
 	}
 	a.users++
 	return a
+}
+
+// spent reports whether a device has no frames left to speak of: it may not come back yet.
+func (s *allowances) spent(d device) bool {
+	s.mu.Lock()
+	a := s.by[d]
+	s.mu.Unlock()
+	return a != nil && !a.hasFrames()
 }
 
 // leave ends the use of an allowance.

@@ -3,7 +3,6 @@ package ws
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
@@ -27,10 +26,10 @@ const (
 	// closeGrace is how long the peer may take to answer the close frame before the socket is cut.
 	closeGrace = 2 * time.Second
 
-	// lingerWait and lingerBytes bound what is still read of a device that sent too much. Closing a socket with
-	// unread input resets it, and the reset could overtake the close frame.
-	lingerWait  = time.Second
-	lingerBytes = 16 << 20
+	// lingerWait is how long what a device still sends is read after it sent too much. Closing a socket with unread
+	// input resets it, and the reset could overtake the close frame.
+	lingerWait   = time.Second
+	lingerBuffer = 32 << 10
 )
 
 // conn is one device's connection: one reader (melody's read loop, in a goroutine of its own), one writer at a time (see
@@ -317,7 +316,23 @@ func (c *conn) linger(why Close) {
 	c.out.discard() // a failing write would cut the socket at once
 	_ = c.wire.CloseWrite()
 	_ = c.wire.Conn.SetReadDeadline(time.Now().Add(lingerWait))
-	_, _ = io.Copy(io.Discard, io.LimitReader(c.wire.Conn, lingerBytes))
+	c.discardInput()
+}
+
+// discardInput reads what still comes, within what the device may cost: a flood is not worth a core.
+func (c *conn) discardInput() {
+	buffer := make([]byte, lingerBuffer)
+	for end := time.Now().Add(lingerWait); ; {
+		n, err := c.wire.Conn.Read(buffer)
+		if err != nil {
+			return
+		}
+		pause := c.allowance.spend(unitsPerRead + float64(n)/bytesPerUnit)
+		if pause >= time.Until(end) {
+			return
+		}
+		time.Sleep(pause)
+	}
 }
 
 // recoverPanic turns a panic in a callback into the end of this connection. Melody alone would leave a socket that

@@ -34,7 +34,7 @@ func TestFrameLimit(t *testing.T) {
 		{"longer", cut, 2*ws.DefaultMaxOutput + 64<<10 + 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := g.connect("big")
+			d := g.connect(fmt.Sprintf("big-%d", tc.size)) // what one session has sent it has spent
 			d.t = t
 			d.send(frameOf(tc.size))
 			switch tc.want {

@@ -59,8 +59,14 @@ func tooManyOpening() *registry.Error {
 	return e
 }
 
-// mayOpen refuses a source that opens sessions faster than it may.
-func (s *Server) mayOpen(r *http.Request, source netip.Prefix) error {
+// mayOpen refuses a source that opens sessions faster than it may, and a device that has sent too much a moment ago.
+func (s *Server) mayOpen(r *http.Request, key registry.Key, source netip.Prefix) error {
+	if s.allowances.spent(device{key, source}) {
+		e := registry.Errorf(registry.CodeRateLimited, "This session sent too many frames a moment ago. Connect again in a moment.")
+		e.RetryAfter = backIn()
+		s.cfg.Refusals.Note(r, guard.RefusedRate, e)
+		return e
+	}
 	if s.openings.Take(source, 1) {
 		return nil
 	}

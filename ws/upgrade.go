@@ -28,7 +28,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	offer := readOffer(r)
 	begin, err := s.admit(r, offer)
 	if err == nil {
-		err = s.opens.enter(r.Context())
+		err = s.takeTurn(r.Context(), begin)
 	}
 	if err != nil {
 		s.log.Debug("device refused", "error", err)
@@ -79,12 +79,22 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := o.session.ValidateAttributes(); err != nil {
 		return opening{}, err
 	}
-	if err := s.mayOpen(r, o.source); err != nil || o.fresh {
-		return o, err
+	return o, s.mayOpen(r, o.session.Key, o.source)
+}
+
+// takeTurn waits until the session may be opened, and then asks the store whose it is. If it returns nil, opens.leave must be
+// called.
+func (s *Server) takeTurn(ctx context.Context, o opening) error {
+	if err := s.opens.enter(ctx); err != nil || o.fresh {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return o, s.cfg.Pod.Presence.CheckOwner(ctx, o.session)
+	err := s.cfg.Pod.Presence.CheckOwner(ctx, o.session)
+	if err != nil {
+		s.opens.leave()
+	}
+	return err
 }
 
 // plainResults reads the format in which people at the device read results of tools.
