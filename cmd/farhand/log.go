@@ -4,15 +4,28 @@ import (
 	"io"
 	"log/slog"
 	"os"
+
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // newLogger returns the logger of a server. In format auto it is text on a terminal and JSON elsewhere.
 func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if format == "text" || format == "auto" && isTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, opts))
+		return slog.New(slog.NewTextHandler(legibleLines{w}, opts))
 	}
-	return slog.New(slog.NewJSONHandler(w, opts))
+	return slog.New(slog.NewJSONHandler(legibleLines{w}, opts))
+}
+
+// legibleLines writes lines of a log, which may quote devices, so that who reads them sees all there is.
+type legibleLines struct{ w io.Writer }
+
+// Write implements io.Writer.
+func (l legibleLines) Write(line []byte) (int, error) {
+	if _, err := io.WriteString(l.w, legible.Expose(string(line))); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // isTerminal reports whether a person is likely to read what is written to w.

@@ -51,7 +51,7 @@ func (a *application) run(ctx context.Context) int {
 	case errors.Is(err, errToolFailed):
 		return exitToolFailed
 	default:
-		fmt.Fprintln(a.err, "farhand:", err)
+		fmt.Fprintln(a.err, "farhand:", printable(err.Error()))
 		return exitError
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"sync"
 	"text/tabwriter"
 	"time"
-	"unicode"
+
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // progressDelay is how long a wait must last before it is worth a line.
@@ -68,14 +69,9 @@ func oneLine(text string, limit int) string {
 	return string(runes)
 }
 
-// printable replaces what a terminal would interpret: a device must not be able to move the cursor.
+// printable replaces what a terminal would interpret, or not show: a device must not be able to move the cursor.
 func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return '\uFFFD'
-	}, text)
+	return legible.Expose(text)
 }
 
 func readFile(path string) ([]byte, error) { return os.ReadFile(path) }

@@ -45,6 +45,29 @@ func Clean(s string) string {
 	return b.String()
 }
 
+// Expose returns text with the replacement character in place of everything that a reader would not see, or a terminal
+// would act on, one for one: for terminals and logs, where it is worth seeing that there was something.
+func Expose(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	before := rune(-1)
+	for i, r := range s {
+		switch {
+		case r == '\n' || r == '\t':
+		case isUnseen(r):
+			if !belongs(before, r, next(s[i+utf8.RuneLen(r):])) {
+				r = utf8.RuneError
+			}
+		}
+		b.WriteRune(r)
+		before = r
+	}
+	return b.String()
+}
+
 // Line is Clean for what stands in one line: a name, a label, an entry of a log.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {

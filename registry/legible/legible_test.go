@@ -123,6 +123,16 @@ func TestPlain(t *testing.T) {
 	}
 }
 
+func TestExpose(t *testing.T) {
+	for said, want := range map[string]string{
+		"a\x1b[31mb\n\tc": "a\uFFFD[31mb\n\tc", "a\u202eb\rc\xff": "a\uFFFDb\uFFFDc\uFFFD", "می\u200cخواهم": "می\u200cخواهم", "❤\ufe0f\ufe0f": "❤\ufe0f\uFFFD",
+	} {
+		if got := legible.Expose(said); got != want || legible.Hides(got) {
+			t.Errorf("Expose(%+q) = %+q, want %+q", said, got, want)
+		}
+	}
+}
+
 func FuzzClean(f *testing.F) {
 	for _, s := range []string{"", "\x1b[", "\x1b]x\x07", "\xff", "\u009b1m\r\r\n", "می\u200cخواهم", "👨\u200d👩", "❤\ufe0f\ufe0f", "\x1b\u200b[31m", "\u200d\x1b[m"} {
 		f.Add(s)
@@ -131,6 +141,9 @@ func FuzzClean(f *testing.F) {
 		got := legible.Clean(s)
 		if !utf8.ValidString(got) || legible.Hides(got) || legible.Clean(got) != got {
 			t.Fatalf("Clean(%+q) = %+q", s, got)
+		}
+		if shown := legible.Expose(s); legible.Hides(shown) {
+			t.Fatalf("Expose(%+q) = %+q", s, shown)
 		}
 		if len(got) > 3*len(s) {
 			t.Fatalf("%d bytes of %d", len(got), len(s))

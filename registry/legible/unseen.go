@@ -56,6 +56,9 @@ func belongs(before, r, after rune) bool {
 
 // isEmoji reports whether a character may be an emoji: Go has no table of those, and any symbol is seen.
 func isEmoji(r rune) bool {
+	if r == '\ufffc' || r == '\ufffd' { // stand for something else
+		return false
+	}
 	return r >= firstSymbol && unicode.In(r, unicode.So, unicode.Sm) || r >= firstSkin && r <= lastSkin || isOtherEmoji(r)
 }
 
