@@ -46,7 +46,7 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 		resolve := func(target Target) (Route, error) {
 			return asking.Router.Resolve(t.Context(), "t", "tool", target, SelectNone)
 		}
-		connect(t, owning, deafConn{}, ofUser("anna"))
+		l := connect(t, owning, deafConn{}, ofUser("anna"))
 		for name, target := range targetsOf("anna") {
 			if route, err := resolve(target); err != nil || route.Remembered {
 				t.Errorf("%s: %+v, %v", name, route, err)
@@ -55,6 +55,7 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 		if route, err := resolve(Target{SessionID: "s"}); err != nil || !route.Remembered || route.Session.UserID != "anna" {
 			t.Errorf("by id alone: %+v, %v", route, err)
 		}
+		l.Close(t.Context()) // or it would not exist for bert
 		connect(t, owning, deafConn{}, ofUser("bert"))
 		for name, target := range targetsOf("anna") {
 			if route, err := resolve(target); !errors.Is(err, CodeSessionNotFound) {
@@ -86,10 +87,13 @@ func TestCallReachesNobodyElse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := NewMemory(MemoryOptions{})
 				pods := map[string]*Pod{"a": startPod(t, store, "a"), "b": startPod(t, store, "b"), "c": startPod(t, store, "c")}
-				connect(t, pods["b"], deafConn{}, ofUser("anna"))
+				l := connect(t, pods["b"], deafConn{}, ofUser("anna"))
 				route, err := pods["a"].Router.Resolve(t.Context(), "t", "tool", tt.target, SelectNone)
 				if err != nil {
 					t.Fatal(err)
+				}
+				if tt.user != "anna" { // for whom a session somebody else has does not exist
+					l.Close(t.Context())
 				}
 				now := newNotedConn()
 				connect(t, pods[tt.pod], now, ofUser(tt.user))
