@@ -40,7 +40,10 @@ func intrude(t *testing.T, url, session, connect string) *intruder {
 				return
 			}
 			if f.Type == "tool_call_request" {
-				i.calls <- f.ID
+				select {
+				case i.calls <- f.ID:
+				default: // one too many is as bad as many
+				}
 				_ = conn.WriteJSON(map[string]any{"type": "tool_result", "id": f.ID, "output": "forged"})
 			}
 		}
