@@ -27,12 +27,14 @@ type Local struct {
 	last    chan struct{} // closed when the last change that was queued for the store has been written
 	flights map[string]*flight
 	closed  bool
+	claimed time.Time
+	named   string   // the device it went by before, if it proved to be the same
 	before  *Session // the claim before this one, nil if none is remembered or the device has introduced itself
 	gone    bool     // the device of that claim was really gone
 }
 
 func newLocal(p *Presence, s Session, c Conn) *Local {
-	return &Local{presence: p, key: s.Key, conn: c, session: s}
+	return &Local{presence: p, key: s.Key, conn: c, session: s, claimed: time.Now()}
 }
 
 // Session returns the session as it is now. The caller must not change its map and slice.
@@ -92,6 +94,9 @@ func (l *Local) Introduce(said Introduction) (changed bool) {
 	before := l.before
 	l.before = nil
 	s := l.session.inherit(said, before, l.gone)
+	if before != nil && before.DeviceID == said.DeviceID && !s.Since.IsZero() {
+		l.named = said.DeviceID
+	}
 	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) || s.owner() != l.session.owner()
 	l.session.Proofs, l.session.Heirs, l.session.HeirsUntil, l.session.Since = s.Proofs, s.Heirs, s.HeirsUntil, s.Since
 	l.mu.Unlock()
@@ -114,6 +119,10 @@ func (l *Local) Update(ctx context.Context, change func(*Session)) error {
 		return err
 	}
 	l.mu.Lock()
+	if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // it has been this device from now on only
+		elapsed := time.Since(l.claimed) + time.Millisecond // ConnectedAt is rounded down
+		s.Since = l.session.ConnectedAt.Add(elapsed).Truncate(time.Millisecond)
+	}
 	s.Generation = l.session.Generation // a restore may have come in between
 	l.session = s
 	l.mu.Unlock()

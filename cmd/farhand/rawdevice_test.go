@@ -48,6 +48,12 @@ func (d *rawDevice) stop() {
 
 func (d *rawDevice) run() {
 	for attempt := 0; ; attempt++ {
+		d.mu.Lock()
+		stopped := d.stopped
+		d.mu.Unlock()
+		if stopped { // or it would claim its session once more
+			return
+		}
 		url := d.urls[rand.IntN(len(d.urls))]
 		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+d.session,
 			http.Header{"Authorization": {"Bearer " + fleetToken}})

@@ -59,6 +59,12 @@ var takeoverTests = []subtest{
 			return registry.Session{Key: f.key(session), DeviceID: "phone", Proofs: []string{registry.Proof(session)}}
 		}
 		real := NewDevice(nil).Connect(f, a, phone("real"), tool("camera", "real"))
+		clock := func(after *registry.Local) { // seniority counts in milliseconds
+			f.eventually("the store's clock has moved on", func() bool {
+				return f.claim("probe", f.pod("c")).ConnectedAt.After(after.Session().Seniority())
+			})
+		}
+		clock(real)
 		NewDevice(nil).Connect(f, b, phone("fake"), tool("camera", "fake"), tool("own", "fake"))
 		resolve := func(want string, target registry.Target, sel registry.Select) {
 			f.Helper()
@@ -89,5 +95,17 @@ var takeoverTests = []subtest{
 			f.Fatal(err)
 		}
 		resolve("real", device, registry.SelectNewest)
+
+		// Who names the device later is younger, however long it has been connected.
+		early := NewDevice(nil).Connect(f, a, registry.Session{Key: f.key("early")}, tool("lens", "early"))
+		late := NewDevice(nil).Connect(f, a, registry.Session{Key: f.key("late"), DeviceID: "lens-1"}, tool("lens", "late"))
+		clock(late)
+		if err := early.Update(f.ctx, func(s *registry.Session) { s.DeviceID = "lens-1" }); err != nil {
+			f.Fatal(err)
+		}
+		route, err := b.Router.Resolve(f.ctx, f.tenant, "lens", registry.Target{DeviceID: "lens-1"}, registry.SelectNewest)
+		if err != nil || route.Session.Key.Session != "late" {
+			f.Errorf("chosen: %s, %v", route.Session.Key.Session, err)
+		}
 	}},
 }
