@@ -17,8 +17,9 @@ import (
 // all. It is also asked when the call failed, when a hook stopped it and when no tool was found, except that calls which
 // are malformed and belong to no conversation reach no hook.
 //
-// The result of a call that has a record, a durable one or one that is answered late, is amended before it enters the store,
-// by the pod that stores it. Then the invocation holds what the record tells: arguments and conversation are missing.
+// The result of a call that has a record, a durable one or one that is answered late, is amended before it enters the
+// store, by the pod that stores it. Then the invocation holds what the record tells: arguments and conversation are
+// missing.
 type AmendHook interface {
 	Hook
 

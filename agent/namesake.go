@@ -19,7 +19,7 @@ func (n *Namesakes) add(name string, skeletons []string) {
 	}
 }
 
-// Of returns the name that a reader may take another name for, empty if there is none. Names are no namesakes of themselves.
+// Of returns the name that a reader may take another name for, empty if there is none. No name is one of itself.
 func (n *Namesakes) Of(name string) string {
 	if n == nil || len(n.bySkeleton) == 0 {
 		return ""

@@ -78,7 +78,8 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	if err := checkToolName(t.Name); err != nil {
 		return t, err
 	}
-	t.Description = cutAfter(norm.NFC.String(legible.Clean(t.Description)), l.Description)
+	// Cleaned last: what stands at the end of a text that was cut may belong to what is gone.
+	t.Description = legible.Clean(cutAfter(norm.NFC.String(legible.Clean(t.Description)), l.Description))
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
 	}

@@ -51,9 +51,9 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 // registration is one register_tools frame being judged.
 type registration struct {
 	conn     *conn
-	offered  map[string]size // the tools offered so far, by name
-	sum      size            // of all of them
-	names    agent.Namesakes
+	offered  map[string]size  // the tools offered so far, by name
+	sum      size             // of all of them
+	names    *agent.Namesakes // of those; nil until a new name is judged
 	put      []registry.ToolSpec
 	rejected []rejection
 }
@@ -75,11 +75,13 @@ func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate))
 		return
 	}
-	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled, Names: &r.names}
+	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
 	if old, replaced := r.offered[def.Name]; replaced {
 		others.Tools--
 		others.Bytes -= old.bytes
 		others.Compiled -= old.compiled
+	} else {
+		others.Names = r.namesakes()
 	}
 	spec, err := r.conn.server.cfg.Admission.Admit(ctx, registry.ToolSpec{
 		Name: def.Name, Description: def.Description, Parameters: def.Parameters, TimeoutMS: def.TimeoutMS,
@@ -99,10 +101,21 @@ func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 	r.put = append(r.put, spec)
 }
 
+// namesakes returns the names offered so far. Only a new name can look like one of them.
+func (r *registration) namesakes() *agent.Namesakes {
+	if r.names == nil {
+		r.names = new(agent.Namesakes)
+		for name := range r.offered {
+			r.names.Add(name)
+		}
+	}
+	return r.names
+}
+
 // offer counts a tool.
 func (r *registration) offer(t registry.ToolSpec, compiled int) {
 	old, now := r.offered[t.Name], size{t.Size(), compiled}
-	if _, known := r.offered[t.Name]; !known {
+	if r.names != nil {
 		r.names.Add(t.Name)
 	}
 	r.sum.bytes += now.bytes - old.bytes

@@ -86,7 +86,7 @@ func (s *script) plain() []provider.Request {
 	return requests
 }
 
-var testMark = mark{"n0nce"}
+var testMark = mark{nonce: "n0nce"}
 
 // say answers with text, a delta for each piece, and asks for tools.
 func say(pieces []string, calls ...provider.ToolCall) step {

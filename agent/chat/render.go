@@ -9,7 +9,9 @@ import (
 )
 
 // readable returns what a tool said as model and people read it: clean, and at most limit bytes.
-func readable(said string, limit int) string { return cut(legible.Clean(said), limit) }
+func readable(said string, limit int) string {
+	return legible.Clean(cut(legible.Clean(said), limit)) // what stands at a cut may have belonged to what is gone
+}
 
 // show returns readable text as people see it. A fence is longer than any in the text, so nothing in it ends it.
 func show(said string, format Format) string {

@@ -2,7 +2,6 @@ package legible
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -29,7 +28,7 @@ func Clean(s string) string {
 		case r == '\r' && strings.HasPrefix(s[i+size:], "\n"):
 			i += size
 			continue
-		case r == '\r', unicode.In(r, unicode.Zl, unicode.Zp):
+		case r == '\r', r == lineSeparator, r == paragraphSeparator:
 			r = '\n'
 		case r == '\n' || r == '\t':
 		case isUnseen(r):

@@ -4,6 +4,9 @@ const (
 	escape        = 0x1b
 	oneByteEscape = '\u009b' // escape and bracket in one character
 	bell          = 0x07
+
+	lineSeparator      = '\u2028'
+	paragraphSeparator = '\u2029'
 )
 
 // escapeLen returns the length of the terminal escape that s begins with; of one that is not complete, of its

@@ -26,8 +26,24 @@ var unseen = rangetable.Merge(unicode.Cf, unicode.Other_Default_Ignorable_Code_P
 // isUnseen reports whether a reader does not see a character. The signs that Arabic and Syriac put before numbers are
 // format characters that are seen.
 func isUnseen(r rune) bool {
-	return unicode.IsControl(r) || r >= 0x80 && unicode.Is(unseen, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+	if uint32(r) < plane {
+		return unseenInPlane[r/64]&(1<<(r%64)) != 0
+	}
+	return unicode.Is(unseen, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
+
+// plane is how many characters the first plane of Unicode has, where almost all text is.
+const plane = 0x10000
+
+// unseenInPlane is what isUnseen says of them, one bit each: looking into tables costs ten times as much.
+var unseenInPlane = func() (bits [plane / 64]uint64) {
+	for r := range rune(plane) {
+		if unicode.IsControl(r) || unicode.Is(unseen, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r) {
+			bits[r/64] |= 1 << (r % 64)
+		}
+	}
+	return bits
+}()
 
 // joining are the scripts in which a joiner, or its opposite, between two letters changes how a word is read.
 var joining = []*unicode.RangeTable{
