@@ -48,30 +48,40 @@ func (m *Memory) ListConversations(_ context.Context, q ConversationQuery) ([]Co
 	}), next, nil
 }
 
-// newestConversations returns up to limit conversations that come behind the cursor of a query.
+// newestConversations returns up to limit conversations that come behind the cursor of a query. It keeps places of few of them
+// while it looks at all, and once it has enough it passes over those that come behind what it has.
 func (m *Memory) newestConversations(q ConversationQuery, limit int) []ConversationInfo {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
-	var found []ConversationInfo
+	var places []ConversationCursor
+	var last ConversationCursor // of those that are kept, once they are enough
 	for key, c := range m.conversations.all {
 		if key.Tenant != q.Tenant || len(c.messages) == 0 || !now.Before(c.expires) {
 			continue
 		}
-		info := c.info(key, now)
-		if q.After != (ConversationCursor{}) && compareConversations(cursorOf(info), q.After) <= 0 {
+		at := ConversationCursor{Active: c.active.UnixMilli(), Session: key.Session}
+		if q.After != (ConversationCursor{}) && compareConversations(at, q.After) <= 0 ||
+			last != (ConversationCursor{}) && compareConversations(at, last) > 0 {
 			continue
 		}
-		if found = append(found, info); len(found) >= 4*limit {
-			found = newestOf(found, limit)
+		if places = append(places, at); len(places) >= 4*limit {
+			places = newestOf(places, limit)
+			last = places[limit-1]
 		}
 	}
-	return newestOf(found, limit)
+	places = newestOf(places, limit)
+	found := make([]ConversationInfo, len(places))
+	for i, at := range places {
+		key := Key{Tenant: q.Tenant, Session: at.Session}
+		found[i] = m.conversations.all[key].info(key, now)
+	}
+	return found
 }
 
-func newestOf(infos []ConversationInfo, limit int) []ConversationInfo {
-	slices.SortFunc(infos, func(a, b ConversationInfo) int { return compareConversations(cursorOf(a), cursorOf(b)) })
-	return infos[:min(limit, len(infos))]
+func newestOf(places []ConversationCursor, limit int) []ConversationCursor {
+	slices.SortFunc(places, compareConversations)
+	return places[:min(limit, len(places))]
 }
 
 // compareConversations orders the last used first.
