@@ -101,7 +101,7 @@ func (r *Router) newestLike(ctx context.Context, q Query, eldest *Entry, tool st
 func Eldest(entries []Entry) *Entry {
 	var eldest *Entry
 	for i := range entries {
-		if eldest == nil || entries[i].Session.Seniority().Before(eldest.Session.Seniority()) {
+		if eldest == nil || entries[i].Session.elderThan(eldest.Session) {
 			eldest = &entries[i]
 		}
 	}

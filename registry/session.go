@@ -119,6 +119,14 @@ func (s Session) Seniority() time.Time {
 	return s.Since
 }
 
+// elderThan reports whether this session's device had it before the device of the other one had its own. Times are in
+// milliseconds: of two that are equal, the one that has come back since was there first as likely as not, and has proven
+// that it is the same device.
+func (s Session) elderThan(other Session) bool {
+	mine, theirs := s.Seniority().UnixMilli(), other.Seniority().UnixMilli()
+	return mine < theirs || mine == theirs && !s.Since.IsZero() && other.Since.IsZero()
+}
+
 // Ref returns the claim this value describes.
 func (s Session) Ref() Ref { return Ref{Key: s.Key, Generation: s.Generation} }
 
