@@ -98,10 +98,10 @@ func activityKey(tenant string) string { return tenantKey(tenant, "activity") }
 // feedKeys are the keys the script on a feed takes, all in the slot of the feed, whose name is the hash tag of the others.
 func feedKeys(tenant string) []string {
 	key := activityKey(tenant)
-	return []string{key, "{" + key + "}:bytes", feedIndex(tenant), "{" + key + "}:calls:before"}
+	return []string{key, "fh:{" + key + "}:bytes", feedIndex(tenant), feedIndex(tenant) + ":before"}
 }
 
-func feedIndex(tenant string) string { return "{" + activityKey(tenant) + "}:calls" }
+func feedIndex(tenant string) string { return "fh:{" + activityKey(tenant) + "}:calls" }
 
 func podSessionsKey(pod string) string { return "fh:{pod:" + escape(pod) + "}:sessions" }
 func podRepliesKey(pod string) string  { return "fh:{pod:" + escape(pod) + "}:replies" }

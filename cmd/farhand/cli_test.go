@@ -144,7 +144,7 @@ func TestConfigCommand(t *testing.T) {
 		{"nothing set", nil, 0, []string{"FARHAND_ADDR", "127.0.0.1:8080", "FARHAND_TOKEN is empty"}},
 		{"misspelt", []string{"FARHAND_TOKNE=x"}, 0, []string{"unknown variable: FARHAND_TOKNE"}},
 		{"all errors at once", []string{"FARHAND_CALL_TIMEOUT=soon", "FARHAND_MAX_TOOLS=many"}, exitError,
-			[]string{"CallTimeout", "MaxTools", "serve would refuse"}},
+			[]string{"FARHAND_CALL_TIMEOUT", "FARHAND_MAX_TOOLS", "serve would refuse"}},
 		{"out of range", []string{"FARHAND_PONG_TIMEOUT=1s", "FARHAND_LOG_FORMAT=xml"}, exitError,
 			[]string{"FARHAND_PONG_TIMEOUT", "FARHAND_LOG_FORMAT"}},
 		{"bad glob", []string{"FARHAND_CALL_DENY=[a"}, exitError, []string{"FARHAND", "malformed"}},
