@@ -3,9 +3,9 @@
 GO    ?= go
 TOOLS := $(GO) tool -modfile=.ci/tools.mod
 
-.PHONY: test deps fmt vet lint unit attack fuzz docs build demo bench
+.PHONY: test deps verify fmt vet lint vuln unit attack fuzz docs build image demo bench
 
-test: deps fmt vet lint unit ## everything, on a fresh machine too
+test: deps verify fmt vet lint vuln unit ## everything, on a fresh machine too
 
 deps: ## what the tests need beyond Go: redis-server, nginx, node, curl
 	@sh .ci/deps
@@ -19,25 +19,31 @@ vet:
 lint:
 	$(TOOLS) staticcheck ./...
 
-unit: ## unit and integration suites, seeds of the fuzz targets included
-	$(GO) test -race -timeout 8m ./...
+verify: ## what was downloaded is what go.sum says
+	$(GO) mod verify
+
+vuln: ## known vulnerabilities in what is called
+	@GO=$(GO) sh .ci/vuln
+
+unit: ## unit, integration and attack suites, seeds of the fuzz targets included; and coverage
+	@GO=$(GO) sh .ci/unit
 
 attack: ## what an attacker with a valid token would do, against pods of 3.5 GiB; part of unit, too
 	$(GO) test -race -timeout 8m -count=1 -run '^TestAttack' -v ./cmd/farhand
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME each
-	@set -e; for pkg in $$($(GO) list ./...); do \
-	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; \
-	  done; \
-	done
+	@GO=$(GO) FUZZTIME=$(FUZZTIME) sh .ci/fuzz
 
 docs: ## rewrite what is generated from code
 	$(GO) test ./cmd/farhand -run TestDocsAreGenerated -update
 
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/farhand ./cmd/farhand
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.release=$(VERSION)" -o bin/farhand ./cmd/farhand
+
+image: ## the container image, which says its version
+	docker build --build-arg VERSION=$(VERSION) -t farhand:$(VERSION) .
 
 demo:
 	$(GO) run ./cmd/farhand demo
