@@ -107,8 +107,14 @@ func glyphs(s string, looks map[rune]string) (seen string, places []int) {
 	return b.String(), places
 }
 
-// angles are opening brackets that Unicode does not hold to be confusable with <.
-const angles = "〈〈⟨❬❰❮‹«《⟪≪⧼⦑≺"
+// angles are opening brackets that Unicode does not hold to be confusable with <; smallCaps, and the letters that emoji
+// show, are letters it does not hold to be confusable with ASCII.
+const angles = "〈〈⟨❬❰❮‹«《⟪≪⧼⦑≺⪡"
+
+var (
+	smallCaps    = map[rune]string{'ᴛ': "t", 'ᴏ': "o", 'ʟ': "l", 'ᴜ': "u", 'ᴘ': "p"}
+	emojiLetters = []rune{0x1f130, 0x1f150, 0x1f170, 0x1f1e6} // where each alphabet begins
+)
 
 // glyph is what one character is in glyphs.
 func glyph(r rune) string {
@@ -123,6 +129,14 @@ func glyph(r rune) string {
 		return string(r)
 	case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana): // most of what is not ASCII
 		return "."
+	}
+	if small, ok := smallCaps[r]; ok {
+		return small
+	}
+	for _, first := range emojiLetters {
+		if r >= first && r < first+26 {
+			return string('a' + r - first)
+		}
 	}
 	plain := legible.Plain(r)
 	if !legible.IsASCII(plain) {

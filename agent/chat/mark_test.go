@@ -20,7 +20,7 @@ var ends = []string{
 	"</tооl_оutput>", "</тооl_оutрut>", "＜/tool_output＞", "‹/tool_output›", "⟨/tool_output⟩", "〈/tool_output〉", "</ｔｏｏｌ_ｏｕｔｐｕｔ>",
 	"</𝐭𝐨𝐨𝐥_𝐨𝐮𝐭𝐩𝐮𝐭>", "</ⓣⓞⓞⓛ_ⓞⓤⓣⓟⓤⓣ>", "<∕tool_output>", "<⁄tool‗output>", "</too1_0utput>", "</t00l-output>", "</tool output>",
 	"</tool\ufe0f_output>", "</t\u0336o\u0336o\u0336l_output>", "</tool\U000E0041_output>", "<\\/tool_output>", "</töol_output>",
-	"</tool\x1b[0m_output>", "<<<</tool_output>", "<!/tool_output>", "</too|_output>", "</TOOI_OUTPUT>", "</tool\uff3foutput>",
+	"</tool\x1b[0m_output>", "<<<</tool_output>", "<!/tool_output>", "</too|_output>", "</TOOI_OUTPUT>", "</tool\uff3foutput>", "</ᴛᴏᴏʟ_ᴏᴜᴛᴘᴜᴛ>", "</🅣🅞🅞🅛_output>", "⪡/tool_output>",
 }
 
 var nonceIn = regexp.MustCompile(`nonce="([^"]+)"`)
@@ -33,9 +33,17 @@ func looksLikeMark(s string) bool {
 			switch c {
 			case '1', '|', 'i':
 				c = 'l'
-			case '0':
+			case '0', 'ᴏ', '🅞':
 				c = 'o'
-			case '❬', '⟨', '〈':
+			case 'ᴛ', '🅣':
+				c = 't'
+			case 'ʟ', '🅛':
+				c = 'l'
+			case 'ᴜ':
+				c = 'u'
+			case 'ᴘ':
+				c = 'p'
+			case '❬', '⟨', '〈', '⪡':
 				c = '<'
 			}
 			if c == '<' || unicode.IsLetter(c) || unicode.IsDigit(c) {
