@@ -51,6 +51,8 @@ type follower struct {
 	id     string
 	after  string // the last event the client has
 
+	rooms  *responses
+	room   *response            // of the events; nil if there are none
 	events []registry.CallEvent // behind after
 	rec    registry.Record
 	told   bool // the client knows the state rec is in
@@ -59,7 +61,8 @@ type follower struct {
 // callEvents streams what happens to one call, from the beginning or from where the client was, until the call has
 // ended.
 func (h *handler) callEvents(c *gin.Context, q params) {
-	f := &follower{calls: h.Calls, tenant: caller(c).Tenant}
+	f := &follower{calls: h.Calls, rooms: h.responses, tenant: caller(c).Tenant}
+	defer f.leave()
 	var err error
 	if f.id, err = callID(c); err == nil {
 		f.after, err = lastEventID(c, q)
@@ -85,10 +88,19 @@ func (h *handler) callEvents(c *gin.Context, q params) {
 	h.serveStream(c, f.run)
 }
 
-// look reads what has happened. The log is read before the record, so the record is never older.
+// look reads what has happened. The log is read before the record, so the record is never older. There must be room for what it
+// reads until that is written.
 func (f *follower) look(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
+	if f.room, err = f.rooms.reserve(ctx, logCost); err != nil {
+		return err
+	}
+	defer func() {
+		if len(f.events) == 0 {
+			f.leave()
+		}
+	}()
 	f.events, f.rec, err = f.calls.Events(ctx, f.tenant, f.id, f.after)
 	return err
 }
@@ -103,9 +115,14 @@ func (f *follower) begin(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	all, _, err := f.calls.Events(ctx, f.tenant, f.id, "")
-	f.told = len(all) == 0 && f.after == onlyEventID || slices.ContainsFunc(all, f.tells)
-	return err
+	for after := ""; ; {
+		page, _, err := f.calls.Events(ctx, f.tenant, f.id, after)
+		f.told = f.told || len(page) == 0 && after == "" && f.after == onlyEventID || slices.ContainsFunc(page, f.tells)
+		if err != nil || f.told || len(page) < registry.EventPage {
+			return err
+		}
+		after = page[len(page)-1].ID
+	}
 }
 
 // tells reports whether an event says that the call is in the state its record has.
@@ -119,6 +136,7 @@ func (f *follower) run(ctx context.Context, s *stream) error {
 		if len(f.events) > 0 {
 			idle = 0
 		}
+		more := len(f.events) == registry.EventPage
 		if err := f.write(s); err != nil {
 			return err
 		}
@@ -128,10 +146,13 @@ func (f *follower) run(ctx context.Context, s *stream) error {
 			if ended.IsZero() {
 				ended = time.Now()
 			}
-			if f.told || f.neverLogged() || time.Since(ended) >= endPatience {
+			if f.told || f.neverLogged() || !more && time.Since(ended) >= endPatience {
 				return f.finish(s)
 			}
 			wait = endPause
+		}
+		if more {
+			wait = 0
 		}
 		if !pause(ctx, wait) {
 			return nil
@@ -151,9 +172,33 @@ func (f *follower) write(s *stream) error {
 			return err
 		}
 		f.after, f.told = e.ID, f.told || f.rec.State.Final() && f.tells(e)
+		if s.buffer.Len() < smallResponse {
+			continue
+		}
+		if err := f.flush(s); err != nil {
+			return err
+		}
 	}
+	err := f.flush(s)
 	f.events = nil
+	f.leave()
+	return err
+}
+
+// flush writes what was put. Who does not read makes room for others.
+func (f *follower) flush(s *stream) error {
+	if f.room != nil && !f.room.begin(s.control) {
+		return errTooSlow
+	}
 	return s.flush()
+}
+
+// leave gives up the room for events.
+func (f *follower) leave() {
+	if f.room != nil {
+		f.room.release()
+		f.room = nil
+	}
 }
 
 // neverLogged reports whether the call is one of the many that are too fast to have a log.

@@ -77,20 +77,24 @@ func (h *handler) getCall(c *gin.Context, q params) {
 		return
 	}
 	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
-	if wait == 0 { // who waits has no part of the room meanwhile
-		room, err := h.responses.reserve(c.Request.Context(), recordCost)
-		if err != nil {
-			h.fail(c, err)
-			return
+	defer func() {
+		if room := reserved(c); room != nil {
+			room.release()
 		}
-		defer room.release()
-		c.Set(keyRoom, room)
-	}
+	}()
 	h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
-		if wait == 0 {
-			return h.Calls.Get(ctx, tenant, id)
+		if wait > 0 { // who waits takes no room meanwhile, and keeps nothing long that it was told
+			rec, err := h.waitFor(ctx, tenant, id, wait)
+			if err != nil || rec.Result == nil || len(rec.Result.Output) <= smallResponse {
+				return rec, err
+			}
 		}
-		return h.waitFor(ctx, tenant, id, wait)
+		room, err := h.responses.reserve(ctx, recordCost)
+		if err != nil {
+			return registry.Record{}, err
+		}
+		c.Set(keyRoom, room)
+		return h.Calls.Get(ctx, tenant, id)
 	})
 }
 

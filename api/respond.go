@@ -29,7 +29,7 @@ func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
 	room := reserved(c)
 	if room == nil && len(body) > smallResponse {
 		var err error
-		if room, err = h.responses.reserve(c.Request.Context(), int64(len(body))); err != nil {
+		if room, err = h.responses.reserveMade(c.Request.Context(), int64(len(body))); err != nil {
 			if isCall(c) { // its tool has run
 				err = registry.AsError(err).With(registry.DispatchedYes)
 			}

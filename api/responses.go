@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -22,8 +23,11 @@ const (
 	pageBytes = 1 << 20
 	pageCost  = 12 << 20
 
+	// logCost is what reading a part of a call's log is counted as.
+	logCost = 2 << 20
+
 	// recordCost is what reading a record of a call is counted as, transcriptCost what reading a conversation is.
-	recordCost     = 4 << 20
+	recordCost     = 8 << 20
 	transcriptCost = 12 << 20
 
 	// stallLimit is how long a client may take to receive smallResponse bytes. When others wait for room, a client that has
@@ -42,6 +46,7 @@ const (
 type responses struct {
 	limit int64
 	room  *semaphore.Weighted
+	made  atomic.Int64 // bytes of answers that are made and wait for room
 
 	mu      sync.Mutex
 	writing map[*response]time.Time // since when nothing of it has been received
@@ -55,7 +60,7 @@ func newResponses(limit int64) *responses {
 type response struct {
 	owner   *responses
 	bytes   int64
-	control *http.ResponseController
+	control *http.ResponseController // nil before the first write
 }
 
 // reserve waits for room for n bytes. Clients that do not read make room for those that do.
@@ -72,13 +77,26 @@ func (r *responses) reserve(ctx context.Context, n int64) (*response, error) {
 			break
 		}
 		if ctx.Err() != nil {
-			return nil, &registry.Error{
-				Code: registry.CodeBusy, RetryAfter: roomRetry,
-				Message: "This pod is sending as much as it may. Retry after a moment, or ask for shorter pages.",
-			}
+			return nil, noRoom()
 		}
 	}
 	return p, nil
+}
+
+// reserveMade waits for room for an answer that is there already. As many bytes may wait as may be sent; then there is no waiting.
+func (r *responses) reserveMade(ctx context.Context, n int64) (*response, error) {
+	defer r.made.Add(-n)
+	if r.made.Add(n) > r.limit {
+		return nil, noRoom()
+	}
+	return r.reserve(ctx, n)
+}
+
+func noRoom() error {
+	return &registry.Error{
+		Code: registry.CodeBusy, RetryAfter: roomRetry,
+		Message: "This pod is sending as much as it may. Retry after a moment, or ask for shorter pages.",
+	}
 }
 
 // cutStalled ends answers of which nothing has been received for long, the slowest first, until there will be room for n bytes.
@@ -114,10 +132,10 @@ func (p *response) release() {
 
 // write sends a body a part at a time. A client that takes in none of them soon enough is cut off.
 func (p *response) write(w http.ResponseWriter, body []byte) {
-	p.control = http.NewResponseController(w)
-	for first := true; first || len(body) > 0; first = false {
+	control := http.NewResponseController(w)
+	for len(body) > 0 {
 		n := min(len(body), smallResponse)
-		if !p.begin(first) {
+		if !p.begin(control) {
 			return
 		}
 		if _, err := w.Write(body[:n]); err != nil {
@@ -128,12 +146,13 @@ func (p *response) write(w http.ResponseWriter, body []byte) {
 }
 
 // begin notes that everything so far has been received. It reports false if the answer was cut off.
-func (p *response) begin(first bool) bool {
+func (p *response) begin(control *http.ResponseController) bool {
 	p.owner.mu.Lock()
 	defer p.owner.mu.Unlock()
-	if _, ok := p.owner.writing[p]; !ok && !first {
+	if _, ok := p.owner.writing[p]; !ok && p.control != nil {
 		return false
 	}
+	p.control = control
 	p.owner.writing[p] = time.Now()
 	_ = p.control.SetWriteDeadline(time.Now().Add(stallLimit)) // a writer without deadlines (a test's recorder) has no slow reader
 	return true

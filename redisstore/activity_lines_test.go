@@ -155,7 +155,7 @@ func TestUnreadableLinesOfAFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	spoil(callEventsKey(tenant, "c1"), 1)
-	if events := must[[]registry.CallEvent](t)(s.CallEvents(ctx, tenant, "c1", "")); len(events) != 1 {
+	if events := must[[]registry.CallEvent](t)(s.CallEvents(ctx, tenant, "c1", "", 10)); len(events) != 1 {
 		t.Errorf("%d events", len(events))
 	}
 }

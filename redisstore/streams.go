@@ -49,22 +49,27 @@ func stateEvent(tenant, callID string, state registry.State) ([]any, error) {
 }
 
 // CallEvents implements registry.CallStore.
-func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, error) {
+func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string, limit int) ([]registry.CallEvent, error) {
 	start, err := beyond(after, "-")
 	if err != nil {
 		return nil, err
 	}
-	b := s.conn.batch()
-	c := b.do("XRANGE", callEventsKey(tenant, callID), start, "+")
-	if err := b.run(ctx); err != nil {
-		return nil, unavailable("read call events", err)
+	for {
+		b := s.conn.batch()
+		c := b.do("XRANGE", callEventsKey(tenant, callID), start, "+", "COUNT", pageSize(limit))
+		if err := b.run(ctx); err != nil {
+			return nil, unavailable("read call events", err)
+		}
+		events, last := parseEntries(s, c, func(text []byte, id string) (registry.CallEvent, error) {
+			e := registry.CallEvent{ID: id, Tenant: tenant}
+			err := json.Unmarshal(text, &e)
+			return e, err
+		})
+		if len(events) > 0 || last == "" {
+			return events, nil
+		}
+		start = "(" + last
 	}
-	events, _ := parseEntries(s, c, func(text []byte, id string) (registry.CallEvent, error) {
-		e := registry.CallEvent{ID: id, Tenant: tenant}
-		err := json.Unmarshal(text, &e)
-		return e, err
-	})
-	return events, nil
 }
 
 // ReadActivity implements registry.ActivityStore. It returns up to a second after ctx has ended.

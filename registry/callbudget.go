@@ -166,11 +166,11 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []Record) error {
 	return c.CallStore.KeepCalls(ctx, kept)
 }
 
-// AppendCallEvents implements CallStore. What a state takes is counted with the record.
+// AppendCallEvents implements CallStore. Whoever follows a call hears of its end also if its log does not have it.
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []CallEvent) error {
 	kept := make([]CallEvent, 0, len(events))
 	for _, e := range events {
-		if e.Type == CallEventProgress && c.take(ctx, Key{Tenant: e.Tenant, Session: e.session}, e.keptSize()) > 0 {
+		if e.Type != CallEventTruncated && c.take(ctx, Key{Tenant: e.Tenant, Session: e.session}, e.keptSize()) > 0 {
 			continue
 		}
 		kept = append(kept, e)

@@ -271,14 +271,18 @@ func (c *Calls) spread(ctx context.Context, rec Record) {
 	}
 }
 
-// Events returns what a call's log holds behind the event with id after, and the call's record.
+// EventPage is how many events of a call are read at once: each may be as long as a chunk of its output.
+const EventPage = 16
+
+// Events returns what a call's log holds behind the event with id after, EventPage at most, and the call's record without what
+// its tool returned.
 func (c *Calls) Events(ctx context.Context, tenant, callID, after string) ([]CallEvent, Record, error) {
-	events, err := c.store.CallEvents(ctx, tenant, callID, after)
+	events, err := c.store.CallEvents(ctx, tenant, callID, after, EventPage)
 	if err != nil {
 		return nil, Record{}, err
 	}
 	rec, err := c.Get(ctx, tenant, callID)
-	return events, rec, err
+	return events, rec.Summary(), err
 }
 
 // CallQuery selects calls. Empty fields do not restrict.

@@ -44,8 +44,8 @@ type CallStore interface {
 	// CallEvent.Rank: what comes too late is left out. The methods above put every step of a record into its log by themselves.
 	AppendCallEvents(ctx context.Context, events []CallEvent) error
 
-	// CallEvents returns the events of one call behind the one with id after, in order.
-	CallEvents(ctx context.Context, tenant, callID, after string) ([]CallEvent, error)
+	// CallEvents returns the events of one call behind the one with id after, in order, at most limit.
+	CallEvents(ctx context.Context, tenant, callID, after string, limit int) ([]CallEvent, error)
 }
 
 // Moved is the outcome of MoveCall.

@@ -233,7 +233,7 @@ func (m *Memory) logLocked(e CallEvent, now time.Time) error {
 }
 
 // CallEvents implements CallStore.
-func (m *Memory) CallEvents(_ context.Context, tenant, callID, after string) ([]CallEvent, error) {
+func (m *Memory) CallEvents(_ context.Context, tenant, callID, after string, limit int) ([]CallEvent, error) {
 	start, err := parseFeedID(after)
 	if err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func (m *Memory) CallEvents(_ context.Context, tenant, callID, after string) ([]
 	}
 	for i, e := range log.events {
 		if id, _ := parseFeedID(e.ID); start.before(id) {
-			return slices.Clone(log.events[i:]), nil
+			return slices.Clone(log.events[i:min(len(log.events), i+pageSize(limit))]), nil
 		}
 	}
 	return nil, nil

@@ -15,6 +15,10 @@ import (
 
 // unread sends requests over a connection that takes in next to nothing, and does not read.
 func unread(ctx context.Context, url, path string, requests int) (net.Conn, error) {
+	return unreadRequest(ctx, url, fmt.Sprintf("GET %s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", path, fleetToken), requests)
+}
+
+func unreadRequest(ctx context.Context, url, text string, requests int) (net.Conn, error) {
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) // a larger one would do
@@ -25,7 +29,7 @@ func unread(ctx context.Context, url, path string, requests int) (net.Conn, erro
 		return nil, err
 	}
 	for range requests {
-		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", path, fleetToken); err != nil {
+		if _, err := conn.Write([]byte(text)); err != nil {
 			return conn, err
 		}
 	}
@@ -93,6 +97,60 @@ func TestAttackUnreadLists(t *testing.T) {
 				}
 			})
 			a.peakBelow(t, 200)
+		})
+	}
+}
+
+// TestAttackUnreadAnswers: many ask for one call that has a long output and a long log, in every way there is, and read nothing.
+func TestAttackUnreadAnswers(t *testing.T) {
+	a := startAttacked(t, 1)
+	url := a.pods[0].url
+	device := dialAttack(t.Context(), url, "attacker")
+	if device == nil {
+		t.Fatal("not connected")
+	}
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		chunk, output := strings.Repeat("c", 60_000), strings.Repeat("o", 1_000_000)
+		device.serve(func(id string) {
+			for range 16 {
+				_ = device.WriteMessage(1, []byte(fmt.Sprintf(`{"type":"tool_progress","id":%q,"chunk":"%s"}`, id, chunk)))
+			}
+			_ = device.WriteMessage(1, []byte(fmt.Sprintf(`{"type":"tool_result","id":%q,"success":true,"output":"%s"}`, id, output)))
+		})
+	})
+	defer reader.Wait()
+	defer device.Close()
+	const body = `{"idempotency_key":"attack","timeout_ms":20000}`
+	var callID string
+	eventually(t, patience, "the call", func() bool {
+		status, answer := postCall(t.Context(), url, "attacker", body)
+		callID, _ = answer["call_id"].(string)
+		return status == http.StatusOK
+	})
+	get := func(path string) string {
+		return fmt.Sprintf("GET /api/calls/%s%s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", callID, path, fleetToken)
+	}
+	for name, text := range map[string]string{
+		"record": get(""), "record waited for": get("?wait_ms=5000"), "log": get("/events"),
+		"replayed answer": fmt.Sprintf("POST /api/sessions/attacker/tools/work/call HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Length: %d\r\n\r\n%s", fleetToken, len(body), body),
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Making 450 answers of 1 MB takes its time, whoever asks. So this looks at what they take besides.
+			a.idle = []int{residentPeak(t, a.pods[0], true)}
+			for range 150 {
+				conn, err := unreadRequest(t.Context(), url, text, 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+			}
+			waitFor(t.Context(), attackTime)
+			a.peakBelow(t, 250)
+			if status := read(t.Context(), url+"/api/calls/"+callID); status != http.StatusOK {
+				t.Errorf("who reads is answered with status %d", status)
+			}
 		})
 	}
 }

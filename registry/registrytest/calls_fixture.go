@@ -133,9 +133,16 @@ func (f *fixture) note(id string, n int) {
 
 func (f *fixture) events(id, after string) []registry.CallEvent {
 	f.Helper()
-	events, err := f.store.CallEvents(f.ctx, f.tenant, id, after)
-	if err != nil {
-		f.Fatalf("events: %v", err)
+	const page = 900
+	var events []registry.CallEvent
+	for {
+		more, err := f.store.CallEvents(f.ctx, f.tenant, id, after, page)
+		if err != nil {
+			f.Fatalf("events: %v", err)
+		}
+		if events = append(events, more...); len(more) < page {
+			return events
+		}
+		after = more[page-1].ID
 	}
-	return events
 }

@@ -100,11 +100,11 @@ var keptTests = []subtest{
 		if rest := f.events("c1", all[2].ID); len(rest) != 0 {
 			f.Errorf("behind the last: %+v", rest)
 		}
-		if other, err := f.store.CallEvents(f.ctx, f.tenant+"x", "c1", ""); err != nil || len(other) != 0 {
+		if other, err := f.store.CallEvents(f.ctx, f.tenant+"x", "c1", "", 10); err != nil || len(other) != 0 {
 			f.Errorf("of another tenant: %+v, %v", other, err)
 		}
 		for _, id := range []string{"x", "1", "-1", "1-", "+", "(1-1", "1-1 ", "99999999999999999999-0", "$"} {
-			_, err := f.store.CallEvents(f.ctx, f.tenant, "c1", id)
+			_, err := f.store.CallEvents(f.ctx, f.tenant, "c1", id, 10)
 			f.wantCode(err, registry.CodeInvalidRequest)
 		}
 		f.note("c1", 4500)
