@@ -109,7 +109,7 @@ func (i *Invoker) follow(
 		wait := time.Until(asked.Add(time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace))
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		if rec, err = i.ledger.Wait(ctx, rec.Tenant, rec.CallID, wait); err != nil {
+		if rec, err = i.ledger.Outcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
 			return registry.AsError(err).With(registry.DispatchedUnknown)
 		}
 	}

@@ -34,6 +34,7 @@ type Ledger interface {
 	Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error)
 	ByKey(ctx context.Context, tenant, key string) (registry.Record, error)
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
+	Outcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) // of one's own call
 	AmendWith(amend registry.Amend)
 }
 

@@ -92,6 +92,10 @@ func (l *fakeLedger) ByKey(_ context.Context, _, key string) (registry.Record, e
 	return registry.Record{}, registry.ErrNoCall
 }
 
+func (l *fakeLedger) Outcome(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
+	return l.Wait(ctx, tenant, id, wait)
+}
+
 func (l *fakeLedger) Wait(ctx context.Context, _, id string, wait time.Duration) (registry.Record, error) {
 	l.mu.Lock()
 	e := l.byID[id]

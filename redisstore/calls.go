@@ -142,7 +142,11 @@ func (s *Store) MoveCall(
 	if err != nil {
 		return registry.Moved{}, registry.AsError(err)
 	}
-	args := append([]any{s.retention, session, proofs, flag(answer)}, event...)
+	answers := flag(answer)
+	if change.Told && change.Result == nil {
+		answers = " " + string(registry.StateSucceeded) + " " + string(registry.StateFailed) + " "
+	}
+	args := append([]any{s.retention, session, proofs, answers}, event...)
 	args = append(append(args, len(table)), table...)
 	b := s.conn.batch()
 	c := b.eval(scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)

@@ -19,6 +19,10 @@ const (
 	// lastLook bounds the look at a record when nobody has time any more.
 	lastLook = 150 * time.Millisecond
 
+	// endPause is how long after the store could not be told of the end of a call it is told again, endTries how often.
+	endPause = time.Second
+	endTries = 60
+
 	// searchLimit bounds how many lines of the feed are searched for calls.
 	searchLimit = 10_000
 	searchPage  = 500
@@ -114,35 +118,68 @@ func (c *Calls) Start(ctx context.Context, rec Record, run func(context.Context)
 }
 
 // conclude brings a durable call to its end in the store. Answers are there already: the pod that delivered the call
-// stored them before it replied.
+// stored them before it replied. A store that is away is told later; who waits at this pod hears it at once.
 func (c *Calls) conclude(rec Record, res Result, runErr error) {
-	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
-	defer cancel()
-	change := Change{Err: errorOrNil(runErr), Here: rec.Source == SourceBuiltin, Amended: true}
+	change := Change{Err: errorOrNil(runErr), Here: rec.Source == SourceBuiltin}
 	if runErr == nil {
 		change.Result, change.Session = &res, Key{Tenant: rec.Tenant, Session: rec.SessionID}
 	}
-	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, rec.endOf(res, runErr), change)
+	event := rec.endOf(res, runErr)
+	final, err := c.end(rec, event, change)
 	if err != nil {
-		c.log.Warn("end of a call not stored", "call", rec.CallID, "error", err)
-		rec.Timeline = slices.Clone(rec.Timeline)
-		rec.Apply(rec.endOf(res, runErr), change, time.Now().UTC())
-		c.untold.put(rec) // who waits at this pod hears it all the same
+		c.log.Warn("end of a call not stored; it is tried again", "call", rec.CallID, "error", err)
+		told := rec
+		told.Timeline = slices.Clone(rec.Timeline)
+		told.Apply(event, change, time.Now().UTC())
+		c.untold.put(told)
 		c.wakes.wake(rec.CallID)
-		return
-	}
-	if moved.Applied {
-		c.presence.afterMove(moved)
-	}
-	final := moved.Record
-	if final.Dispatched == DispatchedNo && rec.IdempotencyKey != "" {
-		if err := c.store.FreeKey(ctx, rec.Tenant, rec.IdempotencyKey, rec.CallID); err != nil {
-			c.log.Warn("idempotency key not freed", "call", rec.CallID, "error", err)
+		change.Told = true
+		if final, err = c.endLater(rec, event, change); err != nil {
+			c.log.Warn("end of a call not stored", "call", rec.CallID, "error", err)
+			return
 		}
 	}
 	c.wakes.wake(rec.CallID)
 	final = final.Summary()
 	c.rec.activity(Activity{Tenant: rec.Tenant, Type: ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID, Call: &final})
+}
+
+// end applies the end of a call to its record, and gives its idempotency key up if nothing ran.
+func (c *Calls) end(rec Record, event Event, change Change) (Record, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
+	defer cancel()
+	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
+	if err != nil {
+		return Record{}, err
+	}
+	if moved.Applied {
+		c.presence.afterMove(moved)
+	}
+	if moved.Record.Dispatched == DispatchedNo && rec.IdempotencyKey != "" {
+		if err := c.store.FreeKey(ctx, rec.Tenant, rec.IdempotencyKey, rec.CallID); err != nil {
+			c.log.Warn("idempotency key not freed", "call", rec.CallID, "error", err)
+		}
+	}
+	return moved.Record, nil
+}
+
+// endLater is end, again and again until the store has heard, for about as long as it may be away without anybody noticing more
+// than that. A record that is gone is not waited for.
+func (c *Calls) endLater(rec Record, event Event, change Change) (Record, error) {
+	pause := time.NewTimer(endPause)
+	defer pause.Stop()
+	for tries := 1; ; tries++ {
+		select {
+		case <-pause.C:
+		case <-c.ctx.Done():
+			return Record{}, c.ctx.Err()
+		}
+		final, err := c.end(rec, event, change)
+		if err == nil || IsCallNotFound(err) || tries == endTries {
+			return final, err
+		}
+		pause.Reset(endPause)
+	}
 }
 
 // ByKey returns the record of the call an idempotency key belongs to.
@@ -163,12 +200,22 @@ func (c *Calls) Get(ctx context.Context, tenant, callID string) (Record, error) 
 
 // Wait returns the record as soon as it is final, or as it is when wait has passed.
 func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Duration) (Record, error) {
+	return c.wait(ctx, tenant, callID, wait, false)
+}
+
+// Outcome is Wait for the caller of a call. If the store could not be told how the call ended, it says so all the same: the
+// record will agree, as soon as there is one. Others hear that the store is away.
+func (c *Calls) Outcome(ctx context.Context, tenant, callID string, wait time.Duration) (Record, error) {
+	return c.wait(ctx, tenant, callID, wait, true)
+}
+
+func (c *Calls) wait(ctx context.Context, tenant, callID string, wait time.Duration, caller bool) (Record, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
 		woken, stop := c.wakes.wait(callID) // before looking, or the wake-up could fall in between
 		rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
-		if known, ok := c.untold.get(tenant, callID); ok && err != nil {
+		if known, ok := c.untold.get(tenant, callID); ok && err != nil && (caller || known.State.Answered() || IsCallNotFound(err)) {
 			rec, err = known, nil
 		}
 		if _, ours := c.active.Load(callID); ours && err != nil && wait > 0 {

@@ -22,7 +22,8 @@ type CallStore interface {
 	// MoveCall applies an event, atomically and by the state machine of State. applied is false when the event means
 	// nothing in the call's present state, which the returned record tells. With an answer (EventSucceed, EventFail)
 	// c.Session must be the call's session and the call's proof one of c.Proofs, unless c.Here is set, or the call is not found. When the event is final,
-	// watchers are the pods that asked to be woken. CodeCallNotFound if there is no such record.
+	// watchers are the pods that asked to be woken. CodeCallNotFound if there is no such record. With c.Told, an end that does not
+	// apply because the answer is in the record marks that as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
 	// ReadCall returns a record. A record whose deadline passed while nobody was left to say so is brought to its end

@@ -134,6 +134,9 @@ func (m *Memory) MoveCall(_ context.Context, tenant, callID string, e Event, cha
 		}
 	}
 	if !stored.record.Apply(e, change, now.UTC().Truncate(time.Microsecond)) {
+		if change.Told && stored.record.State.Answered() && change.Result == nil {
+			stored.record.Late = true
+		}
 		return Moved{Record: stored.record.clone()}, nil
 	}
 	stored.record = stored.record.clone() // the caller keeps its own result

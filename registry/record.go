@@ -144,6 +144,7 @@ type Change struct {
 	// Proofs are those of the device an answer comes from. The call's proof must be among them; nil if that was looked at before.
 	Proofs  []string
 	Amended bool // with an answer: its result is as it is to be read
+	Told    bool // with an end: its caller has been told of it, so an answer that is in the record already was late
 	Here    bool // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
 }
 

@@ -227,6 +227,9 @@ func readLedgerEvents(t testing.TB, h *http.Client, url string) []string {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
+		t.Errorf("events of %s: %d", url, resp.StatusCode)
+	}
 	var events []string
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")

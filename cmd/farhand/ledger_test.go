@@ -100,14 +100,13 @@ func (b *ledger) settle(t *testing.T, url string, client *http.Client) {
 		}
 		waitBriefly(3 * time.Second) // more than what is late may take
 	}
-	logged := 0
-	for _, c := range b.asked {
-		if c.status == http.StatusAccepted || c.key != "" || c.shape == "reports" {
-			if logged++; logged <= 300 && c.CallID != "" && ids[c.CallID] {
-				if events := readLedgerEvents(t, client, url+"/api/calls/"+c.CallID+"/events"); len(events) > 0 {
-					b.events[c.CallID] = events
-				}
-			}
+	for tried := 0; tried < min(600, len(b.asked)); tried++ { // the last ones: what is older may have been wiped
+		c := b.asked[len(b.asked)-1-tried]
+		if c.CallID == "" || c.status != http.StatusAccepted && c.key == "" && c.shape != "reports" {
+			continue
+		}
+		if events := readLedgerEvents(t, client, url+"/api/calls/"+c.CallID+"/events"); len(events) > 0 {
+			b.events[c.CallID] = events
 		}
 	}
 }
@@ -151,6 +150,9 @@ func (b *ledger) judge(t *testing.T) {
 	t.Logf("%d calls, %d reached devices, %d records and %d logs read; the latest answer %v after its deadline, %v allowed; the control took %v at worst; load %s",
 		len(b.asked), len(b.arrived), len(b.seen), len(b.events), slowest.Round(time.Millisecond),
 		(b.patienceOf(ofSlowest) - ofSlowest.limit).Round(time.Millisecond), worst.Round(time.Millisecond), machineLoad())
+	if len(b.events) == 0 {
+		t.Error("no log of a call was read")
+	}
 	for _, s := range ledgerShapes {
 		if s.name != "too slow" && s.name != "hung up" && succeeded[s.name] == 0 {
 			t.Errorf("no call of the shape %q succeeded: that was no load", s.name)

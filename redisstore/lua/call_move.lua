@@ -2,7 +2,8 @@
 --
 -- KEYS 1 record (hash), 2 events (stream)
 -- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 the proofs of who answers, each between spaces (empty:
---      not to be looked at), 4 1 if the event is an answer, 5 rank and 6 text of what tells of the move, 7 how many of the
+--      not to be looked at), 4 1 if the event is an answer, or the states, between spaces, in which one that is there is now
+--      known to be late, 5 rank and 6 text of what tells of the move, 7 how many of the
 --      following belong to the table of moves, 8... that table, then field and value pairs to set with the move
 -- Returns {1 if the record moved else 0, the record with its watchers as a flat list}; {} when there is none.
 
@@ -16,6 +17,9 @@ end
 local rows = 7 + tonumber(ARGV[7])
 local moved, final = move(get('state'), 8, rows)
 if not moved then
+  if string.find(ARGV[4], ' ' .. get('state') .. ' ', 1, true) then
+    redis.call('HSET', KEYS[1], 'late', '1')
+  end
   return {0, redis.call('HGETALL', KEYS[1])}
 end
 if #ARGV > rows then

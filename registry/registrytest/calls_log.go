@@ -169,4 +169,26 @@ var agreementTests = []subtest{
 			}
 		}
 	}},
+	{name: "an answer that came before its caller's end could be stored was late", run: func(f *fixture) {
+		for _, e := range []registry.Event{registry.EventSucceed, registry.EventFail, ""} {
+			id := "c" + string(e)
+			f.create(f.record(id))
+			f.move(id, registry.EventDeliver, f.change(registry.EventDeliver))
+			if e != "" {
+				f.move(id, e, f.change(e))
+			}
+			change := f.change(registry.EventLose)
+			change.Told = true
+			m := f.moved(id, registry.EventLose, change)
+			got := f.read(id)
+			switch {
+			case m.Applied != (e == ""):
+				f.Errorf("%s: applied %v, %+v", id, m.Applied, got)
+			case e == "" && (got.State != registry.StateLost || got.Late):
+				f.Errorf("%s: %+v", id, got)
+			case e != "" && (!got.State.Answered() || !got.Late || !m.Record.Late || got.Result == nil):
+				f.Errorf("%s: %+v", id, got)
+			}
+		}
+	}},
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+// agreeing are books of one call that went well, in which nothing is wrong.
+func agreeing() *ledger {
+	at := func(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
+	output := ledgerOutput("n", "device-0", "work", 1)
+	return &ledger{
+		asked: []ledgerCall{{
+			nonce: "n", session: "device-0", tool: "work", pod: "http://a", asked: at(0), heard: at(400), limit: time.Second,
+			answer: answer{status: 200, CallID: "c", Success: true, Output: output}, state: "succeeded",
+		}},
+		arrived: []ledgerArrival{{"c", "device-0", "work", "n", at(10)}},
+		answers: []ledgerAnswer{{"c", output, 1, at(390)}, {"c", ledgerOutput("n", "device-0", "work", 2), 2, at(390)}},
+		acks:    []ledgerAck{{"c", false, at(400)}, {"c", true, at(400)}},
+		control: []ledgerControl{{at(100), 20 * time.Millisecond}},
+		seen: []ledgerRecord{
+			{callID: "c", state: "delivered", dispatched: "yes", at: at(300)},
+			{callID: "c", state: "succeeded", output: output, dispatched: "yes", last: true, at: at(9000)},
+		},
+		events: map[string][]string{"c": {"delivered", "running", ".", ".", "succeeded"}},
+	}
+}
+
+// failed turns the call into one that failed for its caller.
+func failed(b *ledger, code, dispatched string) {
+	c := &b.asked[0]
+	c.status, c.Success, c.Output, c.state, c.Code, c.Dispatched = 504, false, "", "", code, dispatched
+}
+
+// Each rule of the ledger is broken once, and noticed; what is allowed is not.
+func TestLedgerNoticesWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule string // "" if nothing is wrong
+		do   func(b *ledger)
+	}{
+		"all is well": {"", func(*ledger) {}},
+		"ran twice":   {"once", func(b *ledger) { b.arrived = append(b.arrived, b.arrived[0]) }},
+		"ran on two devices": {"once", func(b *ledger) {
+			b.arrived = append(b.arrived, ledgerArrival{"c", "device-1", "work", "n", time.Time{}})
+		}},
+		"one key, two calls": {"once", func(b *ledger) {
+			b.arrived = append(b.arrived, ledgerArrival{"d", "device-0", "work", "n", time.Time{}})
+		}},
+		"other device":          {"routed", func(b *ledger) { b.arrived[0].session = "device-1" }},
+		"other tool":            {"routed", func(b *ledger) { b.arrived[0].tool = "play" }},
+		"other arguments":       {"routed", func(b *ledger) { b.arrived[0].nonce = "m" }},
+		"never ran":             {"told", func(b *ledger) { b.arrived = nil }},
+		"no call id":            {"told", func(b *ledger) { b.asked[0].CallID = "" }},
+		"other answer":          {"answer", func(b *ledger) { b.asked[0].Output = "x" }},
+		"second answer":         {"answer", func(b *ledger) { b.asked[0].Output = b.answers[1].output }},
+		"nobody answered":       {"answer", func(b *ledger) { b.answers = nil }},
+		"said no, ran":          {"dispatched", func(b *ledger) { failed(b, "not_connected", "no") }},
+		"said yes, never ran":   {"dispatched", func(b *ledger) { failed(b, "timeout", "yes"); b.arrived = nil }},
+		"did not say":           {"dispatched", func(b *ledger) { failed(b, "timeout", "") }},
+		"too late":              {"time", func(b *ledger) { b.asked[0].heard = b.asked[0].asked.Add(1700 * time.Millisecond) }},
+		"recorded otherwise":    {"agrees", func(b *ledger) { b.seen[1].state, b.seen[1].output = "timed_out", "" }},
+		"recorded as late":      {"agrees", func(b *ledger) { b.seen[1].late = true }},
+		"failed, not so":        {"agrees", func(b *ledger) { failed(b, "connection_lost", "yes") }},
+		"recorded second":       {"record", func(b *ledger) { b.seen[1].output = b.answers[1].output }},
+		"never ended":           {"record", func(b *ledger) { b.seen[1].state = "delivered" }},
+		"changed after its end": {"record", func(b *ledger) { b.seen[0].state = "cancelled" }},
+		"out of order":          {"events", func(b *ledger) { b.events["c"] = []string{"delivered", "succeeded", "accepted"} }},
+		"after the end":         {"events", func(b *ledger) { b.events["c"] = []string{"running", "succeeded", "."} }},
+		"both answers counted":  {"acknowledged", func(b *ledger) { b.acks[1].ignored = false }},
+
+		"late": {"", func(b *ledger) { failed(b, "timeout", "yes"); b.seen[0].state, b.seen[1].late = "timed_out", true }},
+		"dropped": {"", func(b *ledger) {
+			failed(b, "connection_lost", "yes")
+			b.arrived, b.answers, b.acks = nil, nil, nil
+			b.seen[1].state, b.seen[1].output = "lost", ""
+			b.drops = []ledgerDrop{{"device-0", b.asked[0].asked}}
+		}},
+		"a busy machine": {"", func(b *ledger) {
+			b.asked[0].heard = b.asked[0].asked.Add(1700 * time.Millisecond)
+			b.control[0].took = 60 * time.Millisecond
+		}},
+		"a stopped pod": {"", func(b *ledger) {
+			b.asked[0].heard = b.asked[0].asked.Add(3 * time.Second)
+			b.faults = []ledgerFault{{from: b.asked[0].asked, to: b.asked[0].asked.Add(2 * time.Second), pod: "http://a"}}
+		}},
+	} {
+		b := agreeing()
+		c.do(b)
+		rules := make(map[string]bool)
+		for _, v := range b.audit() {
+			rules[v.rule] = true
+		}
+		if c.rule == "" && len(rules) > 0 || c.rule != "" && !rules[c.rule] {
+			t.Errorf("%s: noticed %v, want %q", name, rules, c.rule)
+		}
+	}
+}
