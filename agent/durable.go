@@ -35,13 +35,20 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if d.refused != nil {
 		return i.refuseDurable(ctx, req, d, out)
 	}
+	release := req.Release
 	stored, created, err := i.ledger.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, func(run context.Context) (registry.Result, error) {
+		if release != nil {
+			defer release()
+		}
 		rec := d.rec
 		res, err := i.run(run, &d.prepared, &rec, true)
 		return i.endDurable(run, d, res, err)
 	})
 	if err != nil {
 		return err
+	}
+	if created {
+		req.Release = nil
 	}
 	return i.follow(ctx, req, stored, digest, !created, d.start, out)
 }
@@ -137,6 +144,11 @@ func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) 
 		return "", outOfTime(err)
 	}
 	defer release()
+	done, err := i.texts.read(ctx, deadline, len(req.Args))
+	if err != nil {
+		return "", outOfTime(err)
+	}
+	defer done()
 	return requestDigest(req)
 }
 

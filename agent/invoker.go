@@ -60,6 +60,7 @@ type Invoker struct {
 	amendsStored bool // results are amended before they are stored
 	builtins     *Toolbox
 	args         argsMemory
+	texts        longTexts
 	timeout      time.Duration
 	maxTimeout   time.Duration
 	log          *slog.Logger
@@ -98,7 +99,7 @@ func NewInvoker(cfg Config) *Invoker {
 		})
 	}
 	return &Invoker{
-		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, amendsStored: len(custom) > 0, builtins: cfg.Builtins, args: cfg.Schemas.args,
+		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, amendsStored: len(custom) > 0, builtins: cfg.Builtins, args: cfg.Schemas.args, texts: cfg.Schemas.texts,
 		timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log,
 	}
 }
@@ -127,6 +128,9 @@ type Request struct {
 	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
 	IdempotencyKey string
 
+	// Release is called once, when the arguments are held no longer: when Invoke returns, or the call it began has ended.
+	Release func()
+
 	missing error  // why there is nothing to run, known beforehand: nothing is looked for
 	trail   *Trail // of a turn whose conversation the caller keeps
 }
@@ -151,6 +155,13 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	start := time.Now()
 	if req.CallID == "" {
 		req.CallID = registry.NewCallID()
+	}
+	if req.Release != nil {
+		defer func() {
+			if req.Release != nil { // else the call goes on
+				req.Release()
+			}
+		}()
 	}
 	out := Outcome{CallID: req.CallID}
 	err := i.invoke(ctx, &req, &out, start)
@@ -178,7 +189,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if len(req.Args) == 0 {
 		req.Args = json.RawMessage(`{}`)
 	}
-	if err := checkArgs(req.Args); err != nil {
+	if err := i.checkArgs(ctx, req, start); err != nil {
 		if req.Conversation == (registry.Key{}) && req.trail == nil || req.durable() {
 			return err
 		}
@@ -336,6 +347,26 @@ func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {
 		}
 	}
 	return i.maxTimeout
+}
+
+// Read waits until a text of n bytes may be read that asks for a call or a turn: few long ones are at a time. done says that
+// it has been.
+func (i *Invoker) Read(ctx context.Context, n int) (done func(), err error) {
+	if done, err = i.texts.read(ctx, time.Time{}, n); err != nil {
+		return nil, outOfTime(err)
+	}
+	return done, nil
+}
+
+func (i *Invoker) checkArgs(ctx context.Context, req *Request, start time.Time) error {
+	if len(req.Args) >= longText {
+		done, err := i.texts.read(ctx, start.Add(i.clamp(req.Timeout, 0)), len(req.Args))
+		if err != nil {
+			return outOfTime(err)
+		}
+		defer done()
+	}
+	return checkArgs(req.Args)
 }
 
 // checkArgs holds for every call, whatever its schema: arguments are one JSON object of bounded depth.

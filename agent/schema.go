@@ -34,6 +34,7 @@ type Schemas struct {
 	previous map[string]*schema.Schema
 	size     int // bytes that those in current take
 
+	texts     longTexts
 	args      argsMemory
 	compiling *semaphore.Weighted // one slot per core it may take
 	heavy     *semaphore.Weighted // likewise, for validations that take long
@@ -43,7 +44,7 @@ type Schemas struct {
 func NewSchemas() *Schemas {
 	cores := int64(min(max(1, runtime.GOMAXPROCS(0)/2), maxLong))
 	return &Schemas{
-		current: make(map[string]*schema.Schema), args: newArgsMemory(),
+		current: make(map[string]*schema.Schema), texts: newLongTexts(), args: newArgsMemory(),
 		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
 	}
 }
@@ -91,8 +92,11 @@ func (s *Schemas) Validate(ctx context.Context, spec registry.ToolSpec, args []b
 	}
 }
 
-// outOfTime says why a call was given up before its tool ran: err is that of a context.
+// outOfTime says why a call was given up before its tool ran: err is that of a context, or says it already.
 func outOfTime(err error) *registry.Error {
+	if told := (*registry.Error)(nil); errors.As(err, &told) {
+		return told
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return registry.Errorf(registry.CodeTimeout,
 			"The time of the call was up before its arguments were validated. Send less, or allow more time.")
@@ -118,7 +122,12 @@ func (j *validationJob) run(spec registry.ToolSpec, args []byte) ([]registry.Vio
 		return nil, err
 	}
 	defer release()
+	done, err := j.schemas.texts.read(j.ctx, j.deadline, len(args))
+	if err != nil {
+		return nil, err
+	}
 	value, err := schema.Decode(args, MaxArgsDepth)
+	done()
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}

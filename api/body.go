@@ -16,33 +16,51 @@ import (
 // maxBodyDepth lets arguments of the allowed depth sit inside the request's own object.
 const maxBodyDepth = agent.MaxArgsDepth + 1
 
-// promptBody is up to how many bytes of an announced body memory is taken for before any of them has come.
-const promptBody = 64 << 10
+// smallBody is up to how long a body is read without asking for room. Memory is taken for as much before any of it has come.
+const smallBody = 16 << 10
 
 // readBody reads the body of a request to its end, which also lets net/http notice a caller that hangs up later. A
-// body longer than limit bytes is refused before any of it is looked at.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// body longer than limit bytes is refused before any of it is looked at. A long body has room held for it.
+func (b *bodies) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, held *heldBody, err error) {
 	if err := checkMediaType(r); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
+		return nil, nil, tooLarge(limit)
 	}
-	var body []byte
-	var err error
-	if r.ContentLength >= 0 && r.ContentLength <= promptBody { // net/http lets no more through than was announced
+	if r.ContentLength >= 0 && r.ContentLength <= smallBody { // net/http lets no more through than was announced
 		body = make([]byte, r.ContentLength)
 		_, err = io.ReadFull(r.Body, body)
-	} else {
-		body, err = io.ReadAll(http.MaxBytesReader(innermost(w), r.Body, limit))
+		return body, nil, readError(err, limit)
 	}
+	length := limit
+	if r.ContentLength > 0 {
+		length = r.ContentLength
+	}
+	if held, err = b.reserve(r.Context(), w, length); err != nil {
+		return nil, nil, err
+	}
+	body, err = held.read(http.MaxBytesReader(innermost(w), r.Body, limit))
+	if err != nil {
+		held.release()
+		return nil, nil, readError(err, limit)
+	}
+	return body, held, nil
+}
+
+// readError says why a body was not read.
+func readError(err error, limit int64) error {
+	var told *registry.Error
 	switch big := (*http.MaxBytesError)(nil); {
+	case err == nil:
+		return nil
+	case errors.As(err, &told):
+		return told
 	case errors.As(err, &big):
-		return nil, tooLarge(limit)
-	case err != nil:
-		return nil, registry.Errorf(registry.CodeInvalidRequest, "The body could not be read to its end.")
+		return tooLarge(limit)
+	default:
+		return registry.Errorf(registry.CodeInvalidRequest, "The body could not be read to its end.")
 	}
-	return body, nil
 }
 
 // innermost returns the writer net/http made: only with that one can MaxBytesReader have the connection closed.

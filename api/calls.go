@@ -76,6 +76,7 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	case req.Timeout > 0: // otherwise it may take as long as limitWriting has set
 		finishWritingBy(c, time.Now().Add(min(req.Timeout, h.MaxCallTimeout)+writeMargin))
 	}
+	req.Release = takeBody(c)
 	out, err := h.Invoker.Invoke(c.Request.Context(), req)
 	if out.Replayed && registry.AsError(err).Code != registry.CodeIdempotency {
 		c.Header(headerReplayed, "true")
@@ -142,11 +143,11 @@ func (h *handler) accept(c *gin.Context, out agent.Outcome) {
 
 // readCall turns a request into one for the Invoker.
 func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
-	body, err := readBody(c.Writer, c.Request, h.MaxBody)
+	body, err := h.readBody(c)
 	if err != nil {
 		return agent.Request{}, err
 	}
-	r, err := parseCall(body)
+	r, err := parse(c, h.Invoker, body, parseCall)
 	if err != nil {
 		return agent.Request{}, err
 	}

@@ -98,14 +98,14 @@ func (h *handler) completions(c *gin.Context, _ params) {
 }
 
 func (h *handler) readCompletion(c *gin.Context) (r completionRequest, err error) {
-	body, err := readBody(c.Writer, c.Request, h.MaxBody)
+	body, err := h.readBody(c)
 	if err != nil {
 		return r, err
 	}
 	if h.Draining() { // a turn is long, and would not get far
 		return r, draining()
 	}
-	return parseCompletion(body)
+	return parse(c, h.Invoker, body, parseCompletion)
 }
 
 // answerCompletion runs a turn to its end.

@@ -25,6 +25,7 @@ const (
 
 	DefaultMaxCallerStreams = 250
 	DefaultMaxResponseBytes = 64 << 20 // of all answers that are made or received at a time
+	DefaultMaxRequestBytes  = 64 << 20 // of all longer bodies that are held at a time
 )
 
 // Kicker ends a session wherever its socket is. *registry.Presence is one.
@@ -96,6 +97,7 @@ type Config struct {
 	Sources          guard.Sources // says where a request comes from
 
 	MaxResponseBytes int64 // of the longer answers that are made or received at a time; default DefaultMaxResponseBytes
+	MaxRequestBytes  int64 // of the longer bodies that are held at a time; default DefaultMaxRequestBytes
 }
 
 func (cfg Config) withDefaults() (Config, error) {
@@ -141,6 +143,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.MaxResponseBytes <= 0 {
 		cfg.MaxResponseBytes = DefaultMaxResponseBytes
+	}
+	if cfg.MaxRequestBytes <= 0 {
+		cfg.MaxRequestBytes = DefaultMaxRequestBytes
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

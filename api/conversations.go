@@ -110,7 +110,7 @@ func (h *handler) renameSession(c *gin.Context, _ params) {
 
 // readName reads the body of a renaming.
 func (h *handler) readName(c *gin.Context) (string, error) {
-	body, err := readBody(c.Writer, c.Request, h.MaxBody)
+	body, err := h.readBody(c)
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +188,7 @@ type aborted struct {
 // abortSession ends the turn that is under way, wherever it runs. It answers when that has ended, so that what was said is
 // there to be read; a session nobody talks to has nothing to end, which is no error.
 func (h *handler) abortSession(c *gin.Context, _ params) {
-	body, err := readBody(c.Writer, c.Request, h.MaxBody)
+	body, err := h.readBody(c)
 	if err == nil {
 		_, err = readMembers(body)
 	}

@@ -23,6 +23,7 @@ type handler struct {
 	catchingUp   chan struct{} // slots of streams that read a feed for themselves
 	drains       *drainWatch
 	responses    *responses
+	bodies       *bodies
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -48,6 +49,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 		streams: newStreamSlots(cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
 		catchingUp: make(chan struct{}, catchUps), drains: &drainWatch{draining: cfg.Draining},
 		responses:  newResponses(cfg.MaxResponseBytes),
+		bodies:     newBodies(cfg.MaxRequestBytes),
 		namesUsers: guard.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	})

@@ -96,11 +96,11 @@ func readBool(text json.RawMessage, at string) (bool, error) {
 // readMessage reads a request to say something, and whether its answer is to be streamed: as the body says, else if the
 // caller accepts events.
 func (h *handler) readMessage(c *gin.Context) (r messageRequest, streamed bool, err error) {
-	body, err := readBody(c.Writer, c.Request, h.MaxBody)
+	body, err := h.readBody(c)
 	if err != nil {
 		return r, false, err
 	}
-	if r, err = parseMessage(body); err != nil {
+	if r, err = parse(c, h.Invoker, body, parseMessage); err != nil {
 		return r, false, err
 	}
 	if r.stream != nil {

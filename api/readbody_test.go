@@ -28,11 +28,14 @@ func TestAnnouncedBytesTakeNoMemory(t *testing.T) {
 		body := &offered{Reader: bytes.NewReader(make([]byte, sent))}
 		r := httptest.NewRequest(http.MethodPost, "/", body)
 		r.ContentLength = limit
-		got, err := readBody(httptest.NewRecorder(), r, limit)
+		got, held, err := newBodies(limit).readBody(httptest.NewRecorder(), r, limit)
 		if err != nil || len(got) != sent {
 			t.Errorf("read %d of %d bytes, %v", len(got), sent, err)
 		}
-		if body.room > promptBody {
+		if held == nil || held.bytes != limit {
+			t.Error("no room is held for the body")
+		}
+		if body.room > smallBody {
 			t.Errorf("there was room for %d bytes before any came", body.room)
 		}
 	}

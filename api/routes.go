@@ -75,9 +75,13 @@ func (h *handler) routes() []route {
 // not silently list everything. OpenAI's clients add parameters of their own, which mean nothing here.
 func (h *handler) serve(r route) gin.HandlerFunc {
 	if !strings.HasPrefix(r.path, prefixAPI) {
-		return func(c *gin.Context) { r.handle(c, nil) }
+		return func(c *gin.Context) {
+			defer releaseBody(c)
+			r.handle(c, nil)
+		}
 	}
 	return func(c *gin.Context) {
+		defer releaseBody(c)
 		q, err := parseQuery(c.Request.URL.RawQuery, r.query)
 		if err != nil {
 			h.fail(c, err)

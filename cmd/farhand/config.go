@@ -45,6 +45,7 @@ type Config struct {
 	MaxOutput      ByteSize      `env:"MAX_OUTPUT" envDefault:"4MiB" doc:"Largest output of a tool. A device's message that has it may be twice as long, as JSON escapes. If only FARHAND_MAX_FRAME is set, that."`
 	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
 	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
+	MaxRequests    ByteSize      `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until their calls or turns have ended. When they are used up, callers that stopped sending are cut off, and further ones are told to come back (429)."`
 	MaxStreams     int           `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod."`
 	CallerStreams  int           `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity from one source address."`
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
@@ -119,11 +120,12 @@ func (c Config) validate() error {
 		check(d >= minDuration, name, "must be at least "+minDuration.String())
 	}
 	for name, size := range map[string]ByteSize{
-		"MAX_FRAME": c.MaxFrame, "MAX_OUTPUT": c.MaxOutput, "MAX_BODY": c.MaxBody, "MAX_RESPONSE_BYTES": c.MaxResponses, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
+		"MAX_FRAME": c.MaxFrame, "MAX_OUTPUT": c.MaxOutput, "MAX_BODY": c.MaxBody, "MAX_RESPONSE_BYTES": c.MaxResponses, "MAX_REQUEST_BYTES": c.MaxRequests, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
 		"ACTIVITY_BYTES": c.ActivityBytes, "CALL_LOG": c.CallLog,
 	} {
 		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")
 	}
+	check(c.MaxRequests >= c.MaxBody, "MAX_REQUEST_BYTES", "must be at least FARHAND_MAX_BODY")
 	check(c.CallLog <= registry.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
 	for name, size := range map[string]ByteSize{"CALL_BYTES": c.CallBytes, "NEW_TOOL_BYTES": c.NewToolBytes} {
 		check(size >= 1<<20, name, "must be at least 1MiB")

@@ -183,7 +183,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
 		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		Agent: talk, Conversations: store, Turns: g.pod.Turns, Builtins: toolbox, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
-		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,
+		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,
 		Draining: g.draining.Load, Device: g.devices, Version: version(), Log: g.log,
 	})
 }
