@@ -84,6 +84,7 @@ type conn struct {
 	wantsDrain  bool          // the device declared the capability drain
 	announced   bool          // the device was told that this pod is stopping
 	asking      []func()      // who wait for a sign of life
+	askedAt     time.Duration // when the device was last pinged for them, on the server's clock
 	pongAt      time.Duration // when the last one came, on the server's clock; zero: none yet
 	stopped     bool          // nothing more is read
 }

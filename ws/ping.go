@@ -23,16 +23,22 @@ const (
 // Ping implements registry.Conn.
 func (c *conn) Ping(answered func()) {
 	c.mu.Lock()
-	known := len(c.asking) >= maxAsking || c.pongAt != 0 && c.server.now()-c.pongAt < aliveFor
+	now := c.server.now()
+	known := len(c.asking) >= maxAsking || c.pongAt != 0 && now-c.pongAt < aliveFor
+	asked := len(c.asking) > 0 && now-c.askedAt < aliveFor
 	if !known {
 		c.asking = append(c.asking, answered)
+		if !asked {
+			c.askedAt = now
+		}
 	}
 	c.mu.Unlock()
-	if known {
+	switch {
+	case known:
 		answered()
-		return
+	case !asked: // else a ping is on its way
+		c.out.ping()
 	}
-	c.out.ping()
 }
 
 // answered tells who asked that the device gave a sign of life.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,4 +200,68 @@ func TestAttackMassKick(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// TestAttackAskingForTheHolder: claims by the thousand do not have a device pinged more than it has to answer, nor take its
+// session by their number.
+func TestAttackAskingForTheHolder(t *testing.T) {
+	a := startAttacked(t, 2)
+	header := http.Header{"Authorization": {"Bearer " + fleetToken}}
+	dial := func(url string) (*websocket.Conn, error) {
+		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id=asked", header)
+		return conn, err
+	}
+	holder, err := dial(a.pods[0].url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pings, claims atomic.Int64
+	pong := holder.PingHandler()
+	holder.SetPingHandler(func(data string) error { pings.Add(1); return pong(data) })
+	registered, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			var f struct{ Type string }
+			if err := holder.ReadJSON(&f); err != nil {
+				ended <- err
+				return
+			}
+			if f.Type == "tools_registered" {
+				close(registered)
+			}
+		}
+	}()
+	_ = holder.WriteMessage(websocket.TextMessage, []byte(`{"type":"connect","device_id":"d","capabilities":["resume"]}`))
+	_ = holder.WriteMessage(websocket.TextMessage, []byte(`{"type":"register_tools","tools":[{"name":"x"}]}`))
+	<-registered
+	const length = 5 * time.Second
+	a.under(t, time.Minute, func(context.Context) {
+		var all sync.WaitGroup
+		end := time.Now().Add(length)
+		for w := range 12 {
+			all.Go(func() {
+				for i := 0; time.Now().Before(end); i++ {
+					if conn, err := dial(a.pods[(w+i)%2].url); err == nil { // refused when there are too many
+						claims.Add(1)
+						_ = conn.WriteMessage(websocket.TextMessage, []byte(`{"type":"connect","device_id":"evil"}`))
+						_, _, _ = conn.ReadMessage()
+						_ = conn.Close()
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+	select {
+	case err := <-ended:
+		t.Errorf("the holder has lost its session: %v", err)
+	default:
+		_ = holder.Close()
+		<-ended
+	}
+	t.Logf("%d claims, %d pings", claims.Load(), pings.Load())
+	if most := int64(10 * length / time.Second); claims.Load() > 10*most && pings.Load() > most {
+		t.Errorf("%d pings because of %d claims, want at most %d", pings.Load(), claims.Load(), most)
+	}
+	a.peakBelow(t, 200)
 }
