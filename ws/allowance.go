@@ -18,8 +18,14 @@ const (
 	unitsPerLabel = 10      // for each label that is put or taken away, which is written to the store
 	unitsPerStray = 10      // for an answer to a call that is not open, which is looked for in the store
 
-	workBurst   = 2  // times the burst of frames
-	sourceTimes = 40 // what a source may spend is this many times what a session may
+	// What a session may spend at once: times the burst of frames, and times the largest message, of which it has one a
+	// second, too. A message is paid for before it is known what it is.
+	workBurst    = 2
+	largestBurst = 4
+
+	// What a source may spend, in times of the frames a session may send.
+	sourceRate  = 16
+	sourceBurst = 16
 
 	// What each session may spend whatever others of its source do.
 	floorRate  = 10
@@ -40,10 +46,11 @@ type limits struct {
 }
 
 func newLimits(cfg *Config) limits {
+	largest := float64(max(cfg.MaxFrame, cfg.maxAnswer())) / bytesPerUnit
 	definitions := registerBurst * float64(cfg.Admission.MaxToolBytes())
 	return limits{
 		frames:      guard.Limit{Rate: cfg.MaxFramesPerSecond, Burst: cfg.FrameBurst},
-		work:        guard.Limit{Rate: cfg.MaxFramesPerSecond, Burst: workBurst * cfg.FrameBurst},
+		work:        guard.Limit{Rate: cfg.MaxFramesPerSecond + largest, Burst: workBurst*cfg.FrameBurst + largestBurst*largest},
 		floor:       guard.Limit{Rate: floorRate, Burst: floorBurst},
 		definitions: guard.Limit{Rate: registerRate, Burst: definitions},
 		labels:      guard.Limit{Rate: labelRate, Burst: labelBurst},
@@ -144,8 +151,11 @@ func (a *allowance) refund(frames int, units float64) {
 	a.mu.Lock()
 	a.frames.Refund(float64(frames))
 	a.work.Refund(units)
+	rest := a.floor.Refund(units) // so whoever does nothing but answer never needs what a source shares
 	a.mu.Unlock()
-	a.owner.sources.Refund(a.device.source, units)
+	if rest > 0 {
+		a.owner.sources.Refund(a.device.source, rest)
+	}
 }
 
 // maxIdle bounds the allowances that are remembered of devices that are gone.
@@ -173,7 +183,7 @@ type idleAllowance struct {
 func newAllowances(l limits) *allowances {
 	return &allowances{
 		limits: l, started: time.Now(), seed: maphash.MakeSeed(), by: make(map[device]*allowance),
-		sources: guard.NewBuckets[netip.Prefix](guard.Limit{Rate: sourceTimes * l.work.Rate, Burst: sourceTimes * l.work.Burst}),
+		sources: guard.NewBuckets[netip.Prefix](guard.Limit{Rate: sourceRate * l.frames.Rate, Burst: sourceBurst * l.frames.Burst}),
 	}
 }
 

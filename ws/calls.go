@@ -120,12 +120,11 @@ const answerFrames = 2
 // acknowledgement may come from another goroutine, and after the connection has ended.
 func (c *conn) settle(id string, r registry.Result) {
 	c.answering.Add(1)
-	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit
+	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + unitsPerStray
+	c.allowance.spend(unitsPerStray) // what is read next waits for it, unless the call turns out to be open
 	c.local.Settle(id, r, func(ignored bool) {
 		defer c.answering.Add(-1)
-		if ignored {
-			c.allowance.spend(unitsPerStray) // what is read next waits for it
-		} else {
+		if !ignored {
 			c.allowance.refund(answerFrames, units)
 		}
 		if err := c.sendLazily(resultAcknowledgedFrame(id, ignored)); err != nil {

@@ -33,15 +33,22 @@ func (b *Bucket) Take(l Limit, now time.Duration, n float64) bool {
 	return true
 }
 
+// longestDebt is how long a debt takes to be paid, at most: what was overspent long ago is forgotten.
+const longestDebt = 2 // seconds
+
 // Spend spends n in any case and returns how long it takes until the debt, if there is one, is paid.
 func (b *Bucket) Spend(l Limit, now time.Duration, n float64) time.Duration {
 	b.fill(l, now)
-	b.spent += n
+	b.spent = min(b.spent+n, l.Burst+longestDebt*l.Rate)
 	return time.Duration(max(0, b.spent-l.Burst) / l.Rate * float64(time.Second))
 }
 
-// Refund gives n back.
-func (b *Bucket) Refund(n float64) { b.spent = max(0, b.spent-n) }
+// Refund gives n back, and returns how much of it there was no room for.
+func (b *Bucket) Refund(n float64) (rest float64) {
+	back := min(n, b.spent)
+	b.spent -= back
+	return n - back
+}
 
 // maxBuckets bounds the keys that are remembered. Buckets that are full again are forgotten before any other.
 const maxBuckets = 1 << 16
