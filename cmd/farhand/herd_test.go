@@ -45,7 +45,10 @@ func TestHerd(t *testing.T) {
 	for i := range 20 {
 		startRawDevice(t, fmt.Sprintf("other-%d", i), []string{pods[1+i%2].url}, echoWork)
 	}
-	eventually(t, patience, "the others are connected", func() bool { return sessionCount(t, pods[1].url, "other-19") })
+	eventually(t, patience, "the others can be called", func() bool {
+		_, raw := request(t, http.MethodGet, pods[1].url+"/api/tools?name=work&view=grouped", "")
+		return strings.Contains(string(raw), `"sessions":20`)
+	})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	var callers sync.WaitGroup
@@ -81,21 +84,13 @@ func TestHerd(t *testing.T) {
 	slices.Sort(took2)
 	t.Logf("%d calls to the others meanwhile: p50 %v, p99 %v, failed %v", len(took2),
 		took2[len(took2)/2].Round(time.Millisecond), took2[len(took2)*99/100].Round(time.Millisecond), failed)
-	total := 0
-	for _, n := range failed {
-		total += n
-	}
-	if total > len(took2)/20 {
+	// Nothing these calls need was killed, and the herd takes no connection to Redis from them.
+	if len(failed) > 0 {
 		t.Errorf("calls to the others failed: %v of %d", failed, len(took2))
 	}
 	if most > 3*(64+16+32+8) {
 		t.Errorf("%d connections to Redis", most)
 	}
-}
-
-func sessionCount(t *testing.T, url, session string) bool {
-	status, _ := request(t, http.MethodGet, url+"/api/sessions/"+session, "")
-	return status == http.StatusOK
 }
 
 func redisClients(t *testing.T, s *redistest.Server) int {
