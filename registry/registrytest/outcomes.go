@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -264,6 +265,28 @@ var outcomeTests = []subtest{
 			if i%3 != 0 && got != "accepted delivered running . . . succeeded" || i%3 == 0 && !strings.HasSuffix(got, "running . . . succeeded") {
 				f.Errorf("%s: %s", id, got)
 			}
+		}
+	}},
+	{name: "the pods a session has left are remembered, the last one first, and not without end", run: func(f *fixture) {
+		var want []string // in the order of their claims, the last one first
+		for i := range registry.MaxFormers + 3 {
+			pod := f.pod(fmt.Sprintf("p%d", i))
+			s := registry.Session{Key: f.key("s1"), Pod: pod, Generation: registry.AnyHolder}
+			for range 2 { // a device that comes back to the same pod has not left it
+				claim, err := f.store.Claim(f.ctx, s)
+				if err != nil {
+					f.Fatal(err)
+				}
+				if got := claim.Formers; !slices.Equal(got, want[:min(len(want), registry.MaxFormers)]) {
+					f.Errorf("claim %d: formers %v, want %v", i, got, want)
+				}
+				if i%2 == 0 {
+					if _, err := f.store.Release(f.ctx, claim.Session); err != nil {
+						f.Fatal(err)
+					}
+				}
+			}
+			want = slices.Insert(want, 0, pod)
 		}
 	}},
 }
