@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strings"
@@ -31,10 +33,17 @@ type hostile struct {
 	cut    bool // to fit
 }
 
+// picture is encoded data, in which nothing repeats.
+var picture = func() string {
+	raw := make([]byte, longSize*3/4)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(raw)
+	return base64.StdEncoding.EncodeToString(raw)
+}()
+
 var hostiles = map[string]hostile{
 	"large":        {output: `"the head ` + strings.Repeat("and more ", hostileSize/9) + `the tail"`, want: []string{"the head", "the tail", "bytes left out"}, cut: true},
 	"large-object": {output: `{"rows":[` + strings.Repeat(`{"n":1},`, longSize/8) + `"the tail"]}`, want: []string{`{"rows":[`, `"the tail"]}`, "bytes left out"}, cut: true},
-	"base64":       {output: `"the head ` + strings.Repeat("iVBORw0KGgo+", longSize/12) + ` the tail"`, want: []string{"the head", "the tail", "of them base64"}, cut: true},
+	"base64":       {output: `"the head ` + picture + ` the tail"`, want: []string{"the head", "the tail", "of them base64"}, cut: true},
 	"surrogates":   {output: `"a\ud800b\udc00c\ud83d\ude00d\udfff\ud800e"`, want: []string{"a\uFFFDb\uFFFDc😀d\uFFFD\uFFFDe"}},
 	"controls":     {output: `"a\u0000b\u0008c\u000bd\u007fe\u0085f\r\ng\rh\ti"`, want: []string{"abcdef\ng\nh\ti"}},
 	"escapes": {
