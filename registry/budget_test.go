@@ -114,7 +114,7 @@ func TestKeptRecordsAreWithinTheBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(store.calls.records); n < 100 || n > 600 {
+	if n := len(store.calls.records); n < 20 || n > 150 {
 		t.Errorf("%d records of one session in a budget of 512 KiB for it", n)
 	}
 }

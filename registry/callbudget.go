@@ -11,7 +11,7 @@ import (
 
 // What a pod keeps of calls in its store when nothing else is configured.
 const (
-	DefaultCallBytes = 256 << 20 // of all calls of a tenant
+	DefaultCallBytes = 512 << 20 // of all calls of a tenant
 	DefaultCallLog   = 1 << 20   // of the log of one call
 )
 
@@ -26,8 +26,9 @@ const (
 	// beside the bytes it is given, it stays within MaxCallBytes.
 	maxKeptOutput = 4_500_000
 
-	// recordCost is about what the record of a call takes, keyCost what an idempotency key does.
-	recordCost = 1500
+	// recordCost is about what the record of a call takes with its log, for which Redis takes 4 KiB at once. keyCost is what
+	// an idempotency key takes.
+	recordCost = 6000
 	keyCost    = 300
 
 	// cutOutput is how much of an output is kept when there is no room for it. It is counted with the record.
