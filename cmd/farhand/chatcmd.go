@@ -77,7 +77,7 @@ func (a *application) chat(ctx context.Context, message string, o chatOptions) e
 
 // onlySession returns the one session that is connected.
 func onlySession(ctx context.Context, r remote) (string, error) {
-	raw, err := r.do(ctx, http.MethodGet, "/api/sessions", url.Values{"limit": {strconv.Itoa(maxChoices)}}, nil)
+	raw, err := r.do(ctx, http.MethodGet, "/api/sessions", url.Values{"limit": {strconv.Itoa(maxChoices)}, "connected": {"true"}}, nil)
 	if err != nil {
 		return "", err
 	}

@@ -19,6 +19,7 @@ import (
 type talker struct {
 	*httptest.Server
 	sessions []string
+	gone     []string // sessions of which only the conversation is left
 	answer   func(w http.ResponseWriter, r *http.Request, content string)
 	heard    chan map[string]any
 }
@@ -27,10 +28,15 @@ func newTalker(t *testing.T, sessions []string, answer func(http.ResponseWriter,
 	t.Helper()
 	g := &talker{sessions: sessions, answer: answer, heard: make(chan map[string]any, 16)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/sessions", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /api/sessions", func(w http.ResponseWriter, r *http.Request) {
 		rows := []map[string]any{}
 		for _, id := range g.sessions {
-			rows = append(rows, map[string]any{"session_id": id, "name": "the " + id + "\x1b[2J"})
+			rows = append(rows, map[string]any{"session_id": id, "name": "the " + id + "\x1b[2J", "connected": true, "pod": "pod-1"})
+		}
+		if r.URL.Query().Get("connected") != "true" {
+			for _, id := range g.gone {
+				rows = append(rows, map[string]any{"session_id": id, "connected": false})
+			}
 		}
 		_ = json.NewEncoder(w).Encode(map[string]any{"sessions": rows})
 	})
@@ -95,6 +101,30 @@ func TestChatShowsATurn(t *testing.T) {
 	}
 	if !strings.Contains(errOut, "a tool\n") {
 		t.Errorf("the reasoning is missing:\n%s", errOut)
+	}
+}
+
+// Conversations of devices that have gone stand in the gateway's list, too. Whom to talk to, and what is connected, is
+// chosen among those that are there.
+func TestCommandsMeanConnectedSessions(t *testing.T) {
+	t.Parallel()
+	g := newTalker(t, []string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) { tell(w, aTurn...) })
+	g.gone = []string{"phone"}
+	if code, _, errOut := command(t, g.environ(), "chat", "hi"); code != 0 {
+		t.Fatalf("chat: exit %d: %s", code, errOut)
+	}
+	if heard := <-g.heard; heard["session"] != "laptop" {
+		t.Errorf("talked to %v", heard["session"])
+	}
+	for _, args := range [][]string{{"sessions"}, {"sessions", "--json"}, {"__complete", "call", "--session", ""}} {
+		code, out, errOut := command(t, g.environ(), args...)
+		if code != 0 || !strings.Contains(out, "laptop") || strings.Contains(out, "phone") {
+			t.Errorf("%v: exit %d: %s%s", args, code, out, errOut)
+		}
+	}
+	g.sessions = nil
+	if code, _, errOut := command(t, g.environ(), "chat", "hi"); code != exitError || !strings.Contains(errOut, "no device is connected") {
+		t.Errorf("with nobody there: exit %d: %s", code, errOut)
 	}
 }
 

@@ -95,7 +95,7 @@ func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser
 	req.Header.Set("Accept", "text/event-stream")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", o.remote.server, errors.Unwrap(err))
+		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", o.remote.base(), errors.Unwrap(err))
 	}
 	if resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		return resp.Body, nil

@@ -22,10 +22,11 @@ func completeTools(r *remote) cobra.CompletionFunc {
 	}
 }
 
-// completeSessions offers the ids of the sessions there are.
+// completeSessions offers the ids of the sessions that are connected.
 func completeSessions(r *remote) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return names(cmd.Context(), r, "/api/sessions", "sessions", url.Values{}, "session_id"), cobra.ShellCompDirectiveNoFileComp
+		q := url.Values{"connected": {"true"}}
+		return names(cmd.Context(), r, "/api/sessions", "sessions", q, "session_id"), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -99,12 +99,13 @@ func (a *application) sessionsCommand() *cobra.Command {
 	} {
 		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
 	}
-	f.StringVar(&kick, "kick", "", "end the session with this id; the device is told not to come back")
+	f.StringVar(&kick, "kick", "", "end the session with this id and erase its conversation; the device is told not to come back")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (a *application) sessions(ctx context.Context, r remote, q url.Values, asJSON bool) error {
+	q.Set("connected", "true") // conversations of devices that have gone are sessions, too
 	rows, err := fetchAll(ctx, r, "/api/sessions", "sessions", q)
 	if err != nil {
 		return err
