@@ -40,34 +40,61 @@ type callProgress struct {
 // the call is cancelled.
 func (a *application) follow(ctx context.Context, r remote, id string) (json.RawMessage, error) {
 	path := "/api/calls/" + url.PathEscape(id)
-	err := a.showProgress(ctx, r, path+"/events")
+	record, err := a.untilEnded(ctx, r, path)
 	if ctx.Err() != nil {
 		cancelCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 		defer cancel()
 		_, cancelled := r.do(cancelCtx, http.MethodDelete, path, nil, nil)
 		return nil, errors.Join(fmt.Errorf("interrupted; call %s is being cancelled", id), cancelled)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return r.do(ctx, http.MethodGet, path, url.Values{"wait_ms": {"10000"}}, nil)
+	return record, err
 }
 
-// showProgress prints events until their stream ends.
-func (a *application) showProgress(ctx context.Context, r remote, path string) error {
+// untilEnded shows the progress of a call and returns its record once that is final. A stream may end before: that of a pod
+// that stops does.
+func (a *application) untilEnded(ctx context.Context, r remote, path string) (json.RawMessage, error) {
+	for last := ""; ; {
+		var err error
+		if last, err = a.showProgress(ctx, r, path+"/events", last); err != nil {
+			return nil, err
+		}
+		record, err := r.do(ctx, http.MethodGet, path, url.Values{"wait_ms": {"10000"}}, nil)
+		if err != nil {
+			return nil, err
+		}
+		var known struct {
+			Status string `json:"status"`
+		}
+		if err := json.Unmarshal(record, &known); err != nil {
+			return nil, fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		}
+		if known.Status != "pending" && known.Status != "executing" {
+			return record, nil
+		}
+	}
+}
+
+// showProgress prints the events behind the one with the id last until their stream ends, and returns the id of the last one.
+func (a *application) showProgress(ctx context.Context, r remote, path, last string) (string, error) {
 	req, err := r.request(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
-		return err
+		return last, err
 	}
 	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
 	resp, err := r.send(req)
 	if err != nil {
-		return err
+		return last, err
 	}
 	defer resp.Body.Close()
 	in := bufio.NewScanner(resp.Body)
 	in.Buffer(nil, maxCallEvent)
 	for in.Scan() {
+		if id, ok := bytes.CutPrefix(in.Bytes(), []byte("id: ")); ok {
+			last = string(id)
+		}
 		data, ok := bytes.CutPrefix(in.Bytes(), []byte("data: "))
 		var e callProgress
 		if !ok || json.Unmarshal(data, &e) != nil {
@@ -77,7 +104,7 @@ func (a *application) showProgress(ctx context.Context, r remote, path string) e
 			fmt.Fprintln(a.err, text)
 		}
 	}
-	return in.Err()
+	return last, in.Err()
 }
 
 // text is the line shown of an event.
