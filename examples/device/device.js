@@ -7,8 +7,8 @@
 //   device.start()
 //
 // It comes back with growing delays and its old session, proves with its resume_token that it is the same device, runs
-// each call once, keeps its answers until they are acknowledged, and stops for good when an operator ended the session
-// or the gateway does not take its token.
+// each call once, keeps its answers until they are acknowledged, and stops for good when an operator ended the session.
+// A browser is not told why a connection is refused: while its token is wrong it tries again, later and later.
 
 const CAPABILITIES = ['ack', 'progress', 'cancel', 'drain', 'resume', 'resume_token']
 const ANSWERS_KEPT = 256 // acknowledged ones, so that a call that is asked again is answered again and not run
