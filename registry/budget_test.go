@@ -217,3 +217,72 @@ func TestNewListsAreWithinABudget(t *testing.T) {
 		t.Errorf("%d lists were accepted", accepted)
 	}
 }
+
+// What is too long for any call is cut, and what is left of it is charged like every other output.
+func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
+	const budget = 80 << 20
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: budget})[0]
+	output, kept := strings.Repeat("\x01", 1<<20), 0 // six times as long as JSON
+	for range 40 {
+		rec := durableRecord("s1")
+		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+			t.Fatal(err)
+		}
+		moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, EventSucceed,
+			Change{Session: Key{"t", "s1"}, Result: &Result{Success: true, Output: output}})
+		if err != nil || !moved.Applied {
+			t.Fatalf("%+v, %v", moved, err)
+		}
+		kept += int(moved.Record.Result.keptSize())
+	}
+	if kept > budget/sessionShare {
+		t.Errorf("%d bytes kept of one session in a budget of %d", kept, budget/sessionShare)
+	}
+}
+
+// A forged answer gives back no more than it took: it must not fill a budget that others have spent.
+func TestForgedLongAnswersGiveNothingBack(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
+	calls, key := pod.cfg.calls, Key{"t", "s1"}
+	for calls.take(ctx, key, 64<<10) == 0 { // all of the session's
+	}
+	_, err := calls.MoveCall(ctx, "t", NewCallID(), EventSucceed,
+		Change{Session: key, Result: &Result{Success: true, Output: strings.Repeat("x", maxKeptOutput+1)}})
+	if !IsCallNotFound(err) {
+		t.Fatal(err)
+	}
+	if calls.take(ctx, key, 64<<10) == 0 {
+		t.Error("an answer to no call filled the budget again")
+	}
+}
+
+// A request that is repeated adds nothing, and so it costs nothing.
+func TestRepeatedRequestsAreNotCharged(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 1 << 20})[0]
+	for i := range 200 {
+		rec := durableRecord("s1")
+		rec.IdempotencyKey, rec.RequestDigest = "key", "digest"
+		if _, created, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil || created != (i == 0) {
+			t.Fatalf("request %d: %v, %v", i, created, err)
+		}
+	}
+	if _, _, err := pod.cfg.calls.CreateCall(ctx, durableRecord("s1")); err != nil {
+		t.Errorf("a new call: %v", err)
+	}
+}
+
+// A session pays nothing for tools that its tenant has no room for.
+func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
+	b := pod.Presence.offers
+	for b.allow.take(ctx, "t", tenantTools, 64<<10, b.tenant) == 0 {
+	}
+	for range 20 {
+		if b.admit(ctx, Key{"t", "s1"}, []ToolSpec{{Name: "a", Description: largeText[:60<<10]}}) == nil {
+			t.Fatal("accepted without room")
+		}
+	}
+	if wait := b.allow.spent("t", tenantTools+"/s1"); wait > 0 {
+		t.Errorf("the session's own part is spent for %v", wait)
+	}
+}

@@ -84,9 +84,14 @@ func (c *callBudget) CreateCall(ctx context.Context, r Record) (Record, bool, er
 	if r.IdempotencyKey != "" {
 		cost += keyCost
 	}
-	wait := c.take(ctx, Key{Tenant: r.Tenant, Session: r.SessionID}, cost)
+	key := Key{Tenant: r.Tenant, Session: r.SessionID}
+	wait := c.take(ctx, key, cost)
 	if wait == 0 {
-		return c.CallStore.CreateCall(ctx, r)
+		stored, created, err := c.CallStore.CreateCall(ctx, r)
+		if !created {
+			c.giveBack(key, cost)
+		}
+		return stored, created, err
 	}
 	if r.IdempotencyKey != "" {
 		if stored, err := c.CallByKey(ctx, r.Tenant, r.IdempotencyKey); !IsCallNotFound(err) {
@@ -131,16 +136,18 @@ func (c *callBudget) giveBack(key Key, n int64) {
 // fit returns what is kept of a result, and what was taken off the budgets for that.
 func (c *callBudget) fit(ctx context.Context, key Key, r *Result) (*Result, int64) {
 	r = r.compact()
-	size := r.keptSize()
+	kept, size := r, r.keptSize()
+	if size > maxKeptOutput {
+		kept = r.cut((maxKeptOutput-cutOutput)/6, "one call may keep no more") // an escaped character takes up to six bytes
+		size = kept.keptSize()
+	}
 	switch {
 	case size <= cutOutput:
-		return r, 0
-	case size > maxKeptOutput:
-		return r.cut((maxKeptOutput-cutOutput)/6, "one call may keep no more"), maxKeptOutput // an escaped character takes up to six bytes
+		return kept, 0
 	case c.take(ctx, key, size) > 0:
 		return r.cut(cutOutput, "the outputs of this tenant or session use up what FARHAND_CALL_BYTES allows"), 0
 	default:
-		return r, size
+		return kept, size
 	}
 }
 

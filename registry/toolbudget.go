@@ -45,7 +45,9 @@ func (b *toolBudget) admit(ctx context.Context, key Key, tools []ToolSpec) error
 	part := Budget{Bytes: b.tenant.Bytes / sessionShare, Over: b.tenant.Over}
 	wait := b.allow.take(ctx, key.Tenant, tenantTools+"/"+key.Session, cost, part)
 	if wait == 0 {
-		wait = b.allow.take(ctx, key.Tenant, tenantTools, cost, b.tenant)
+		if wait = b.allow.take(ctx, key.Tenant, tenantTools, cost, b.tenant); wait > 0 {
+			b.allow.giveBack(key.Tenant, tenantTools+"/"+key.Session, cost, part)
+		}
 	}
 	if wait > 0 {
 		e := Errorf(CodeRateLimited, "too many new tool definitions: a tenant may add %d bytes of them in %v, and one session an "+
