@@ -231,8 +231,8 @@ func (l *Local) cancel(callID, reason string) bool {
 
 // giveUp is Local.cancel wherever the flight is by now.
 func (f *flight) giveUp(reason string) {
-	f.remove()
 	f.cancel(f.home.Load().conn, reason)
+	f.remove()
 }
 
 func (f *flight) cancel(conn Conn, reason string) bool {

@@ -188,3 +188,32 @@ func TestFlightThatExpiresAtOnce(t *testing.T) {
 		runtime.Gosched()
 	}
 }
+
+// rejoining is a connection whose device is back, on another one, just while a call is given up.
+type rejoining struct {
+	deafConn
+	rejoin func()
+}
+
+func (c rejoining) Cancel(string, string) { c.rejoin() }
+
+// A call that is given up while it changes connections holds no slot at the next one.
+func TestGivenUpWhileItIsTakenOver(t *testing.T) {
+	pod := startPod(t, NewMemory(MemoryOptions{}), "a")
+	var second *Local
+	f := &flight{callID: "c1", reply: func(Reply) {}}
+	first := connect(t, pod, rejoining{rejoin: func() { second.rejoin([]*flight{f}) }}, canResume)
+	f.key = first.key
+	f.home.Store(first)
+	if err := first.board(f, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	f.sent.Store(true)
+	first.orphan()
+	pod.Presence.orphans.takeAll(first.key, nil)
+	second = connect(t, pod, deafConn{}, canResume)
+	f.giveUp("cancelled")
+	if n := second.InFlight(); n != 0 {
+		t.Errorf("%d calls in flight that nobody waits for", n)
+	}
+}
