@@ -224,3 +224,21 @@ func TestRejoinReplacesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Who leaves before it is decided who has a session does not get it: that would only throw the holder out.
+func TestWhoLeavesTheContestTakesNothing(t *testing.T) {
+	const token = "a token of the holder"
+	pod := startPod(t, NewMemory(MemoryOptions{}), "a")
+	holder := connect(t, pod, deafConn{}, func(s *Session) { s.DeviceID, s.Proofs = "phone", []string{Proof(token)} })
+	for range 100 { // both ends of the contest have come, and either may be seen first
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		said := make(chan Introduction, 1)
+		said <- Introduction{Token: token}
+		_, err := pod.Presence.Obtain(ctx, Session{Key: holder.key}, deafConn{},
+			&Held{Holder: holder.Session(), At: time.Now()}, said)
+		if err == nil || pod.Presence.Get(holder.key) != holder {
+			t.Fatalf("the holder lost its session to one that is gone: %v", err)
+		}
+	}
+}

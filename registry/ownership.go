@@ -181,7 +181,7 @@ func (p *Presence) Obtain(ctx context.Context, s Session, c Conn, held *Held, sa
 	var spoken *Introduction
 	for range maxContests {
 		verdict, gone := p.contest(ctx, held, &spoken, said)
-		if verdict != VerdictTake {
+		if verdict != VerdictTake || ctx.Err() != nil { // an answer may have come together with the end
 			return nil, ErrHeldByAnother
 		}
 		l, err := p.Replace(ctx, s, c, held.Holder, gone)
