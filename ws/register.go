@@ -43,6 +43,8 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 			}
 		case err != nil:
 			return err
+		default:
+			r.keepSizes()
 		}
 	}
 	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected))
@@ -91,14 +93,19 @@ func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
 		r.reject(def.Name, reasonOf(err))
 		return
 	}
-	compiled := r.conn.server.cfg.Admission.CompiledSize(ctx, spec)
-	r.offer(spec, compiled)
+	r.offer(spec, r.conn.server.cfg.Admission.CompiledSize(ctx, spec))
+	r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == spec.Name })
+	r.put = append(r.put, spec)
+}
+
+// keepSizes has the connection remember what the schemas take that are offered now.
+func (r *registration) keepSizes() {
 	if r.conn.compiled == nil {
 		r.conn.compiled = make(map[string]int)
 	}
-	r.conn.compiled[spec.Name] = compiled
-	r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == spec.Name })
-	r.put = append(r.put, spec)
+	for _, t := range r.put {
+		r.conn.compiled[t.Name] = r.offered[t.Name].compiled
+	}
 }
 
 // namesakes returns the names offered so far. Only a new name can look like one of them.
