@@ -20,12 +20,7 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 		return
 	}
 	c.messageBytes = len(data)
-	var frame any
-	var err error
-	big := s.tooBig(data)
-	if !big {
-		frame, err = decodeFrame(data)
-	}
+	frame, big, err := s.understand(data)
 	if !c.introduced {
 		admitted := false
 		c.aside(func() { admitted = c.introduce(frame) })
@@ -54,6 +49,23 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	if err != nil {
 		c.fail(err)
 	}
+}
+
+// longFrame is from how many bytes on few frames are decoded at a time, so that devices with long ones do not keep the others
+// waiting.
+const longFrame = 16 << 10
+
+// understand decodes a frame, unless it is too big.
+func (s *Server) understand(data []byte) (frame any, big bool, err error) {
+	if len(data) >= longFrame {
+		s.decoding <- struct{}{} // whoever is before this one only computes
+		defer func() { <-s.decoding }()
+	}
+	if s.tooBig(data) {
+		return nil, true, nil
+	}
+	frame, err = decodeFrame(data)
+	return frame, false, err
 }
 
 // tooBig reports whether a message is longer than it may be. One that answers a call may be longer than others.

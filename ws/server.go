@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"sync"
 	"time"
 
@@ -158,6 +159,7 @@ type Server struct {
 	openings   *guard.Buckets[netip.Prefix] // sessions, by source
 	allowances *allowances
 	intake     intake
+	decoding   chan struct{} // a slot for each core that may decode long frames
 
 	mu       sync.Mutex
 	conns    roll
@@ -173,6 +175,7 @@ func NewServer(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
+	s.decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 	s.writers.server = s
 	s.opens = newOpens()
 	s.openings = guard.NewBuckets[netip.Prefix](guard.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
