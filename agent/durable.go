@@ -117,6 +117,9 @@ func (i *Invoker) follow(
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if rec, err = i.ledger.Outcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
+			if registry.IsCallNotFound(err) { // it was there: the store was emptied
+				err = registry.StoreUnavailable("follow a call", err)
+			}
 			return registry.AsError(err).With(registry.DispatchedUnknown)
 		}
 	}

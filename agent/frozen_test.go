@@ -19,7 +19,8 @@ import (
 // as long as the asker does.
 type frozenStore struct {
 	*registry.Memory
-	frozen atomic.Bool
+	frozen  atomic.Bool
+	emptied atomic.Bool // of all calls
 }
 
 func (s *frozenStore) reach(ctx context.Context) error {
@@ -54,6 +55,9 @@ func (s *frozenStore) MoveCall(ctx context.Context, tenant, id string, e registr
 	if err := s.reach(ctx); err != nil {
 		return registry.Moved{}, err
 	}
+	if s.emptied.Load() {
+		return registry.Moved{}, registry.ErrNoCall
+	}
 	return s.Memory.MoveCall(ctx, tenant, id, e, c)
 }
 
@@ -61,7 +65,14 @@ func (s *frozenStore) WatchCall(ctx context.Context, tenant, id, pod string) (re
 	if err := s.reach(ctx); err != nil {
 		return registry.Record{}, err
 	}
+	if s.emptied.Load() {
+		return registry.Record{}, registry.ErrNoCall
+	}
 	return s.Memory.WatchCall(ctx, tenant, id, pod)
+}
+
+func (s *frozenStore) ReadCall(ctx context.Context, tenant, id string) (registry.Record, error) {
+	return s.WatchCall(ctx, tenant, id, "")
 }
 
 func (s *frozenStore) Entry(ctx context.Context, key registry.Key) (registry.Entry, error) {
@@ -86,19 +97,7 @@ const frozenSlack = 200 * time.Millisecond
 func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &frozenStore{Memory: registry.NewMemory(registry.MemoryOptions{})}
-		var pods []*registry.Pod
-		for _, id := range []string{"a", "b"} {
-			bus := store.NewBus()
-			pod, err := registry.NewPod(registry.PodConfig{ID: id, Store: store, Bus: bus})
-			if err == nil {
-				err = pod.Start(t.Context())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = errors.Join(pod.Close(context.Background()), bus.Close(context.Background())) }()
-			pods = append(pods, pod)
-		}
+		pods := twoPods(t, store)
 		var freezeLater atomic.Bool
 		device := registrytest.NewDevice(func(registry.DeviceCall) *registry.Result {
 			if freezeLater.Load() {
@@ -138,5 +137,51 @@ func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// twoPods starts two pods on a store.
+func twoPods(t *testing.T, store *frozenStore) (pods []*registry.Pod) {
+	t.Helper()
+	for _, id := range []string{"a", "b"} {
+		bus := store.NewBus()
+		pod, err := registry.NewPod(registry.PodConfig{ID: id, Store: store, Bus: bus})
+		if err == nil {
+			err = pod.Start(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = errors.Join(pod.Close(context.Background()), bus.Close(context.Background())) })
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// Who has joined a call whose record is lost hears that the store lost it, not that there is no such call.
+func TestJoinedCallWhoseRecordIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &frozenStore{Memory: registry.NewMemory(registry.MemoryOptions{})}
+		pods := twoPods(t, store)
+		registrytest.NewDevice(func(registry.DeviceCall) *registry.Result { return nil }).
+			Connect(t, pods[0], registry.Session{Key: registry.Key{Tenant: "default", Session: "s1"}}, spec("t", ""))
+		ended := make(chan error, 2)
+		for _, pod := range pods {
+			invoker := agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
+			go func() {
+				_, err := invoker.Invoke(t.Context(), agent.Request{
+					Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`),
+					Target: registry.Target{SessionID: "s1"}, Timeout: 5 * time.Second, IdempotencyKey: "k",
+				})
+				ended <- err
+			}()
+			time.Sleep(500 * time.Millisecond)
+		}
+		store.emptied.Store(true)
+		for range pods {
+			if e := registry.AsError(<-ended); e.Code != registry.CodeStoreUnavailable && e.Code != registry.CodeTimeout || e.Dispatched == registry.DispatchedNo {
+				t.Errorf("%+v", e)
+			}
+		}
 	})
 }

@@ -163,7 +163,8 @@ func (b *ledger) auditRecords(answered map[string][]ledgerAnswer, report reporte
 		was, ok := before[r.callID]
 		if ok && registry.State(was.state).Final() && (was.state != r.state || was.output != r.output) {
 			answeredLate := r.late && !registry.State(was.state).Answered() && registry.State(r.state).Answered()
-			if !answeredLate {
+			summary := was.state == r.state && r.output == "" && b.wiped(was.at, r.at) // the feed has no outputs
+			if !answeredLate && !summary {
 				report("record", r.callID, "", "was %s (%q), became %s (%q), late %v", was.state, was.output, r.state, r.output, r.late)
 			}
 		}

@@ -79,6 +79,16 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 			b.asked[0].heard = b.asked[0].asked.Add(1700 * time.Millisecond)
 			b.control[0].took = 60 * time.Millisecond
 		}},
+		"a summary after a wipe": {"", func(b *ledger) {
+			b.seen[0] = b.seen[1]
+			b.seen[0].last, b.seen[1].output = false, ""
+			b.faults = []ledgerFault{{from: b.seen[0].at.Add(-time.Second), to: b.seen[1].at.Add(time.Second), wipes: true}}
+			b.seen[1].at = b.seen[1].at.Add(time.Second)
+		}},
+		"an output that vanished": {"record", func(b *ledger) {
+			b.seen[0] = b.seen[1]
+			b.seen[0].last, b.seen[1].output = false, ""
+		}},
 		"a stopped pod": {"", func(b *ledger) {
 			b.asked[0].heard = b.asked[0].asked.Add(3 * time.Second)
 			b.faults = []ledgerFault{{from: b.asked[0].asked, to: b.asked[0].asked.Add(2 * time.Second), pod: "http://a"}}
