@@ -22,9 +22,6 @@ const (
 	// proofLimit is how many proofs a session remembers: who reconnects more often within a call loses its answer.
 	proofLimit = 4
 
-	// proofLen is the length of a proof. The scripts of the store know it.
-	proofLen = 22
-
 	// HeirTerm is how long the device that had a session before may take it back from another one.
 	HeirTerm = 5 * time.Minute
 
