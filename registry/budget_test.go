@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -225,7 +226,9 @@ func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 	output, kept := strings.Repeat("\x01", 1<<20), 0 // six times as long as JSON
 	for range 40 {
 		rec := durableRecord("s1")
-		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); errors.Is(err, CodeRateLimited) {
+			break // the session has spent what it may
+		} else if err != nil {
 			t.Fatal(err)
 		}
 		moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, EventSucceed,
@@ -235,7 +238,7 @@ func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 		}
 		kept += int(moved.Record.Result.keptSize())
 	}
-	if kept > budget/sessionShare {
+	if kept == 0 || kept > budget/sessionShare {
 		t.Errorf("%d bytes kept of one session in a budget of %d", kept, budget/sessionShare)
 	}
 }
