@@ -135,22 +135,24 @@ func (a *arena) peakBelow(t *testing.T, mib int) {
 	}
 }
 
-// calmWithin checks that every pod stops burning soon: within the limit there is a half second in which it took less
-// than a quarter of a core.
+// calmWithin checks that every pod stops burning soon: there comes a half second in which it takes less than a quarter of
+// a core, and until then it has not taken more processor time than two cores have within the limit. Time on the clock is
+// not judged: on a busy machine a pod waits for its processor.
 func (a *arena) calmWithin(t *testing.T, limit time.Duration) {
 	t.Helper()
 	const window = 500 * time.Millisecond
 	for i, p := range a.pods {
-		before := cpuTime(t, p)
-		took := eventually(t, limit+patience, fmt.Sprintf("pod %d is calm", i), func() bool {
+		began := cpuTime(t, p)
+		before := began
+		took := eventually(t, limit+3*patience, fmt.Sprintf("pod %d is calm", i), func() bool {
 			waitFor(t.Context(), window)
 			now := cpuTime(t, p)
 			used := now - before
 			before = now
 			return used < window/4
 		})
-		if took > limit+2*window {
-			t.Errorf("pod %d burned for %v after the attack, want at most %v", i, took, limit)
+		if burned := before - began; took > limit+2*window && burned > 2*limit {
+			t.Errorf("pod %d burned %v of processor time in %v after the attack, want at most %v", i, burned, took, 2*limit)
 		}
 	}
 }
