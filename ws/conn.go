@@ -87,6 +87,7 @@ type conn struct {
 	askedAt     time.Duration // when the device was last pinged for them, on the server's clock
 	pongAt      time.Duration // when the last one came, on the server's clock; zero: none yet
 	stopped     bool          // nothing more is read
+	woken       chan struct{} // closed when it is stopped; nil unless its reader pauses
 }
 
 var _ registry.Conn = (*conn)(nil)

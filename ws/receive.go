@@ -31,9 +31,31 @@ func (c *conn) received(p []byte) error {
 	}
 	pause := c.allowance.spend(units)
 	if pause > 0 {
-		time.Sleep(min(pause, maxPause))
+		c.pause(min(pause, maxPause))
 	}
 	return nil
+}
+
+// pause holds up the reader, until the connection is stopped at the latest: what it has read of a message that was given
+// up is no longer counted and must not lie about.
+func (c *conn) pause(d time.Duration) {
+	wake := make(chan struct{})
+	c.mu.Lock()
+	if c.stopped {
+		c.mu.Unlock()
+		return
+	}
+	c.woken = wake
+	c.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.woken = nil
 }
 
 // handled notes that everything that was read has been handled, but for the message that is not complete.
@@ -53,6 +75,9 @@ func (c *conn) stop(why Close) {
 		return
 	}
 	c.stopped = true
+	if c.woken != nil {
+		close(c.woken)
+	}
 	if c.closing != closeNone {
 		_ = c.wire.Conn.Close()
 		return
