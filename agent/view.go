@@ -247,19 +247,16 @@ func (v *View) others(ctx context.Context, user string) ([]viewed, error) {
 	if !v.cfg.OtherSessions || user == "" || v.sc.Kind != "" && v.sc.Kind != ContextMain {
 		return nil, nil
 	}
-	var tools []viewed
+	var found []registry.Entry
 	q := registry.Query{Tenant: v.sc.Key.Tenant, Target: registry.Target{UserID: user}, Limit: maxOtherSessions}
 	for range maxOtherPages {
 		entries, next, err := v.cfg.Directory.List(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		slices.SortStableFunc(entries, func(a, b registry.Entry) int { // the plain name is the eldest's
-			return a.Session.Seniority().Compare(b.Session.Seniority())
-		})
 		for _, e := range entries {
 			if e.Session.Key.Session != v.sc.Key.Session {
-				tools = append(tools, v.of(e)...)
+				found = append(found, e)
 				q.Limit--
 			}
 		}
@@ -267,6 +264,13 @@ func (v *View) others(ctx context.Context, user string) ([]viewed, error) {
 			break
 		}
 		q.After = *next
+	}
+	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the plain name is the eldest's
+		return a.Session.Seniority().Compare(b.Session.Seniority())
+	})
+	var tools []viewed
+	for _, e := range found {
+		tools = append(tools, v.of(e)...)
 	}
 	slices.SortStableFunc(tools, func(a, b viewed) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	return tools, nil

@@ -122,7 +122,8 @@ func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]regist
 
 // distinctOfAll does the same without reading the whole fleet: only where definitions differ it asks which is the eldest.
 func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
-	specs, differ := make(map[string]registry.ToolSpec), make(map[string]bool)
+	specs := make(map[string]registry.ToolSpec)
+	differ := make(map[string]map[string]registry.ToolSpec) // by name and hash
 	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, Limit: maxLimit}
 	for pages := 0; ; pages++ {
 		if pages == maxPages {
@@ -134,42 +135,32 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 			return nil, err
 		}
 		for _, g := range groups {
-			if _, ok := specs[g.Spec.Name]; ok {
-				differ[g.Spec.Name] = true
+			name := g.Spec.Name
+			first, known := specs[name]
+			switch {
+			case !known:
+				specs[name] = g.Spec
+				continue
+			case differ[name] == nil:
+				differ[name] = map[string]registry.ToolSpec{first.Hash(): first}
 			}
-			specs[g.Spec.Name] = g.Spec
+			differ[name][g.Spec.Hash()] = g.Spec
 		}
 		if next == "" {
 			break
 		}
 		q.After = next
 	}
-	for name := range differ {
-		t, ok, err := h.eldest(ctx, tq.who.Tenant, name)
+	for name, defined := range differ {
+		eldest, err := h.Directory.Definitions(ctx, tq.who.Tenant, name)
 		if err != nil {
 			return nil, err
 		}
-		if ok { // otherwise its last session has just gone, and any definition is as good
-			specs[name] = t
+		for _, hash := range slices.Backward(eldest) { // if none is of a known age, the first one stays
+			if spec, ok := defined[hash]; ok {
+				specs[name] = spec
+			}
 		}
 	}
 	return specs, nil
-}
-
-// eldestOf is how many sessions that offer a tool, in order of connecting, are looked at for the eldest: one that has connected
-// again is not among the first.
-const eldestOf = 20
-
-// eldest returns the tool of that name as the session defines it whose device has had it for longest.
-func (h *handler) eldest(ctx context.Context, tenant, name string) (found registry.ToolSpec, ok bool, err error) {
-	var since time.Time
-	_, err = h.walk(ctx, registry.Query{Tenant: tenant, Tool: name, Limit: eldestOf}, func(e registry.Entry) bool {
-		for _, t := range e.Tools {
-			if t.Name == name && (!ok || e.Session.Seniority().Before(since)) {
-				found, ok, since = t, true, e.Session.Seniority()
-			}
-		}
-		return true
-	})
-	return found, ok, err
 }

@@ -63,7 +63,7 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 // readTools returns up to limit distinct tools behind the query's cursor, each with all of its sets, and whether there
 // are more.
 func (s *Store) readTools(ctx context.Context, q registry.GroupQuery, limit int) (tools []distinctTool, more bool, err error) {
-	low, high := offersRange(q.Name)
+	low, high := offersRange(q.Name, "")
 	if q.After != "" {
 		after := strings.Replace(q.After, groupCursorSeparator, offerSeparator, 1) + behindSeparator
 		if q.Name == "" || after > q.Name+offerSeparator {

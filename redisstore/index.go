@@ -13,6 +13,7 @@ type placement struct {
 	session registry.Session
 	add     []string // indexes to stand in
 	offers  []any    // members of the tenant's offers index to add
+	offered toolSet  // the set they are of
 	keep    []string // indexes it stands in already
 	remove  []string // indexes to leave; those also in add or keep are kept
 	upTo    int64    // highest generation to remove
@@ -23,7 +24,7 @@ type placement struct {
 func (p *placement) addSet(set toolSet) {
 	if set.hash != "" {
 		p.add = append(p.add, membersIndex(p.session.Tenant, set.hash))
-		p.offers = append(p.offers, anys(set.members())...)
+		p.offers, p.offered = anys(set.members()), set
 	}
 }
 
@@ -51,6 +52,9 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	b.then()
 	if len(p.offers) > 0 { // after the index of the set: what counts nobody is removed
 		b.eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, append([]any{s.indexTTL, 0}, p.offers...)...)
+		aged := make(ages)
+		aged.add(ref, p.offered)
+		aged.into(b, s.indexTTL)
 	}
 	b.then() // whoever does not find the session under its old set any more can find the new one
 	gone := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {

@@ -69,7 +69,14 @@ func labelIndex(tenant, key, value string) string {
 func labelsPrefix(tenant string) string { return "fh:{" + escape(tenant) + ":labels}:" }
 
 func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
-func versionKey(tenant string) string  { return tenantKey(tenant, "version") }
+
+// definitionsIndex has since when a tool is offered by which definition. Those of all tools of a tenant are in one slot, so that
+// a device with many tools costs one script.
+func definitionsIndex(tenant, tool string) string {
+	return "fh:{" + escape(tenant) + ":definitions}:" + escape(tool)
+}
+
+func versionKey(tenant string) string { return tenantKey(tenant, "version") }
 
 func setKey(tenant, set string) string       { return tenantKey(tenant, "set:"+escape(set)) }
 func membersIndex(tenant, set string) string { return tenantKey(tenant, "members:"+escape(set)) }

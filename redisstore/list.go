@@ -81,7 +81,7 @@ func (f found) matches(q registry.Query) bool {
 	if !f.exists || !q.Matches(f.session) {
 		return false
 	}
-	return q.Tool == "" || f.set.offers(q.Tool)
+	return q.Tool == "" || f.set.offers(q.Tool, q.Spec)
 }
 
 // resolve returns the entries at the given places that match the query, and removes places that lead nowhere.

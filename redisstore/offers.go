@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"math"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // behindSeparator sorts right behind offerSeparator: what starts with a name and the separator sorts before the name
@@ -14,10 +16,14 @@ type offer struct{ name, hash, set string }
 
 func (o offer) member() string { return offerMember(o.name, o.hash, o.set) }
 
-// offersRange returns the bounds of a name's entries, of all entries when it is empty.
-func offersRange(name string) (low, high string) {
+// offersRange returns the bounds of a name's entries, only those of one specification if that is named, and of all entries
+// when the name is empty.
+func offersRange(name, hash string) (low, high string) {
 	if name == "" {
 		return "-", "+"
+	}
+	if hash != "" {
+		name += offerSeparator + hash
 	}
 	return "[" + name + offerSeparator, "(" + name + behindSeparator
 }
@@ -84,13 +90,13 @@ const maxMerge = 64
 
 // toolSource says where the sessions offering a tool are found, and how many there are. ok is false when too many
 // different sets have the tool.
-func (s *Store) toolSource(ctx context.Context, tenant, tool string) (from source, sessions int64, ok bool, err error) {
-	low, high := offersRange(tool)
-	offers, _, err := s.readOffers(ctx, tenant, low, high, maxMerge+1)
+func (s *Store) toolSource(ctx context.Context, q registry.Query) (from source, sessions int64, ok bool, err error) {
+	low, high := offersRange(q.Tool, q.Spec)
+	offers, _, err := s.readOffers(ctx, q.Tenant, low, high, maxMerge+1)
 	if err != nil || len(offers) > maxMerge {
 		return source{}, math.MaxInt64, false, err
 	}
-	from = source{tenant: tenant, tool: tool, indexes: setIndexes(tenant, offers)}
+	from = source{tenant: q.Tenant, tool: q.Tool, spec: q.Spec, indexes: setIndexes(q.Tenant, offers)}
 	b := s.conn.batch()
 	sizes := make([]*call, len(from.indexes))
 	for i, index := range from.indexes {

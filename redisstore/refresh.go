@@ -47,12 +47,15 @@ func (s *Store) refreshChunk(ctx context.Context, entries []registry.Entry) (mis
 	sessions := make([]*call, len(entries))
 	indexes := make(map[string]*indexCheck)
 	kept := contents{store: s, batch: b, calls: make(map[string]*call), texts: make(map[string]any)}
+	aged := make(ages)
 	for i, e := range entries {
 		set := newToolSet(e.Tools)
 		sessions[i] = s.refreshOne(b, e, set)
 		expectIndexes(indexes, i, e, set)
 		kept.keep(e, set)
+		aged.add(e.Session, set)
 	}
+	aged.into(b, s.indexTTL)
 	for index, check := range indexes {
 		b.do("PEXPIRE", index, s.indexTTL)
 		check.call = b.do(check.command...)

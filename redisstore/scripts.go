@@ -31,16 +31,19 @@ var (
 	scriptIndexAdd  = mustScript("index_add")
 	scriptLabelsAdd = mustScript("labels_add")
 	scriptLabelsRem = mustScript("labels_rem")
-	scriptZRemIf    = mustScript("zrem_if")
-	scriptPage      = mustScript("page")
-	scriptBeat      = mustScript("beat")
-	scriptLeases    = mustScript("leases")
-	scriptBury      = mustScript("bury")
-	scriptPush      = mustScript("push")
-	scriptFeed      = mustScript("feed_append")
-	scriptSpend     = mustScript("spend")
-	scriptSetIf     = mustScript("set_if")
-	scriptDelIf     = mustScript("del_if")
+
+	scriptDefinitionsAdd = mustScript("definitions_add")
+
+	scriptZRemIf = mustScript("zrem_if")
+	scriptPage   = mustScript("page")
+	scriptBeat   = mustScript("beat")
+	scriptLeases = mustScript("leases")
+	scriptBury   = mustScript("bury")
+	scriptPush   = mustScript("push")
+	scriptFeed   = mustScript("feed_append")
+	scriptSpend  = mustScript("spend")
+	scriptSetIf  = mustScript("set_if")
+	scriptDelIf  = mustScript("del_if")
 
 	scriptCallCreate = mustScript("call_base", "call_create")
 	scriptCallMove   = mustScript("call_base", "call_move")
@@ -74,7 +77,7 @@ var (
 func allScripts() []*script {
 	return []*script{
 		scriptClaim, scriptFormers, scriptRestore, scriptUpdate, scriptSetTools, scriptRefresh, scriptRelease, scriptEntry,
-		scriptIndexAdd, scriptLabelsAdd, scriptLabelsRem, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
+		scriptIndexAdd, scriptLabelsAdd, scriptLabelsRem, scriptDefinitionsAdd, scriptZRemIf, scriptPage, scriptBeat, scriptLeases, scriptBury, scriptPush,
 		scriptCallLog, scriptFeed, scriptSpend, scriptSetIf, scriptDelIf, scriptCallCreate, scriptCallMove, scriptCallRead, scriptCallKeep,
 		scriptChatBegin, scriptChatRenew, scriptChatEnd, scriptChatAppend, scriptChatDraft, scriptChatTruncate,
 		scriptChatTitle, scriptChatTrail, scriptChatRead, scriptChatOwner, scriptChatName, scriptChatErase, scriptChatInfo,

@@ -63,10 +63,10 @@ func parseToolSet(hash, text string) toolSet {
 // size is about what the set takes in memory.
 func (s toolSet) size() int { return len(s.tools) * 140 }
 
-// offers reports whether a tool of this name is in the set.
-func (s toolSet) offers(name string) bool {
-	_, ok := slices.BinarySearchFunc(s.tools, name, func(t setTool, n string) int { return strings.Compare(t.name, n) })
-	return ok
+// offers reports whether a tool of this name is in the set, and by this specification if one is named.
+func (s toolSet) offers(name, spec string) bool {
+	i, ok := slices.BinarySearchFunc(s.tools, name, func(t setTool, n string) int { return strings.Compare(t.name, n) })
+	return ok && (spec == "" || s.tools[i].hash == spec)
 }
 
 // members returns the set's entries in the offers index.

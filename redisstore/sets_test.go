@@ -22,7 +22,7 @@ func TestToolSetsAreOneForOneContent(t *testing.T) {
 	if read := parseToolSet(set.hash, set.text()); !slices.Equal(read.tools, set.tools) {
 		t.Errorf("read %v, want %v", read.tools, set.tools)
 	}
-	if twice := newToolSet([]registry.ToolSpec{b, a, a}); len(twice.tools) != 2 || !twice.offers("b") || twice.offers("c") {
+	if twice := newToolSet([]registry.ToolSpec{b, a, a}); len(twice.tools) != 2 || !twice.offers("b", "") || twice.offers("c", "") {
 		t.Errorf("tools %v", twice.tools)
 	}
 	if none := newToolSet(nil); none.hash != "" || len(none.members()) != 0 {
@@ -43,7 +43,7 @@ func TestToolsInManySets(t *testing.T) {
 		if n := i + 1; n != 5 && n != maxMerge && n != maxMerge+6 {
 			continue
 		}
-		if _, _, merged, err := s.toolSource(ctx, tenant, "common"); err != nil || merged != (i < maxMerge) {
+		if _, _, merged, err := s.toolSource(ctx, registry.Query{Tenant: tenant, Tool: "common"}); err != nil || merged != (i < maxMerge) {
 			t.Fatalf("%d sets: merged %v, %v", i+1, merged, err)
 		}
 		for _, limit := range []int{3, 100} {
@@ -69,7 +69,7 @@ func TestASetThatAppearsMeanwhileIsRead(t *testing.T) {
 	ctx := context.Background()
 	sess := claim(t, s, "s1", "a")
 	putTools(t, s, sess, spec(t, "camera", "x"))
-	from, _, _, err := s.toolSource(ctx, tenant, "camera")
+	from, _, _, err := s.toolSource(ctx, registry.Query{Tenant: tenant, Tool: "camera"})
 	if err != nil {
 		t.Fatal(err)
 	}

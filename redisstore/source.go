@@ -16,6 +16,7 @@ type source struct {
 	indexes []string
 
 	tenant, tool string // not empty when the indexes are those of sets
+	spec         string // the specification that is asked for, empty: any
 }
 
 // place is an entry of an index.
@@ -28,7 +29,7 @@ type place struct {
 func (s *Store) smallestSource(ctx context.Context, q registry.Query) (source, error) {
 	best, size := source{indexes: []string{sessionsIndex(q.Tenant)}}, int64(math.MaxInt64)
 	if q.Tool != "" {
-		from, sessions, ok, err := s.toolSource(ctx, q.Tenant, q.Tool)
+		from, sessions, ok, err := s.toolSource(ctx, q)
 		if err != nil {
 			return source{}, err
 		}
@@ -69,7 +70,7 @@ func (s *Store) readPlaces(ctx context.Context, from *source, after registry.Cur
 	if newest {
 		direction = "down"
 	}
-	low, high := offersRange(from.tool)
+	low, high := offersRange(from.tool, from.spec)
 	for try := 0; ; try++ {
 		b := s.conn.batch()
 		pages := make([]*call, len(from.indexes))

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,7 +71,7 @@ func (m *Memory) matchesLocked(stored *memorySession, q Query) bool {
 		return false
 	}
 	if q.Tool != "" {
-		if _, ok := stored.tools[q.Tool]; !ok {
+		if t, ok := stored.tools[q.Tool]; !ok || q.Spec != "" && t.Hash() != q.Spec {
 			return false
 		}
 	}
@@ -123,6 +124,33 @@ func (m *Memory) Groups(_ context.Context, q GroupQuery) ([]Group, string, error
 		page[i] = *groups[id]
 	}
 	return page, next, nil
+}
+
+// Definitions implements Directory.
+func (m *Memory) Definitions(_ context.Context, tenant, tool string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	eldest := make(map[string]Session) // by hash
+	for _, stored := range m.sessions {
+		if !m.matchesLocked(stored, Query{Tenant: tenant, Tool: tool}) || stored.session.Tenant != tenant {
+			continue
+		}
+		hash := stored.tools[tool].Hash()
+		if known, ok := eldest[hash]; !ok || stored.session.elderThan(known) {
+			eldest[hash] = stored.session
+		}
+	}
+	hashes := slices.SortedFunc(maps.Keys(eldest), func(a, b string) int {
+		switch {
+		case eldest[a].elderThan(eldest[b]):
+			return -1
+		case eldest[b].elderThan(eldest[a]):
+			return 1
+		default:
+			return strings.Compare(a, b)
+		}
+	})
+	return hashes[:min(len(hashes), MaxDefinitions)], nil
 }
 
 // Version implements Directory. Sessions that expire count as a change when they are swept.

@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// maxCandidates bounds how many sessions an ambiguous_target error lists.
-const maxCandidates = 20
+const (
+	maxCandidates = 20  // sessions an ambiguous_target error lists
+	maxOneDevice  = 200 // sessions that may name one device: among more, the eldest is not looked for
+)
 
 // Select says which session to take when several match.
 type Select string
@@ -55,7 +57,12 @@ func (f choice) route(target Target, err error) (Route, error) {
 // search looks at the sessions that offer a tool.
 func (r *Router) search(ctx context.Context, tenant, tool string, target Target, sel Select) (choice, error) {
 	q := Query{Tenant: tenant, Target: target, Tool: tool, Limit: maxCandidates}
-	if sel == SelectAny && target.DeviceID == "" {
+	switch {
+	case sel != SelectNone && target.DeviceID != "":
+		q.Limit = maxOneDevice
+	case sel == SelectNewest:
+		return r.newest(ctx, q)
+	case sel == SelectAny:
 		q.Limit = 1
 	}
 	ctx, cancel := inTime(ctx)
@@ -66,46 +73,55 @@ func (r *Router) search(ctx context.Context, tenant, tool string, target Target,
 		return choice{}, err
 	case len(matches) == 0:
 		return choice{}, r.nobodyOffers(ctx, tenant, tool, target)
-	case sel == SelectNone && (len(matches) > 1 || more):
+	case len(matches) > 1 && (sel == SelectNone || more && target.DeviceID != ""):
 		return choice{}, ambiguous(tool, matches)
 	}
-	first := Eldest(matches)
-	if sel == SelectNewest && target.DeviceID == "" && (len(matches) > 1 || more) {
-		return r.newestLike(ctx, q, first, tool)
-	}
-	return offered(first, tool)
+	return offered(eldest(matches), tool)
 }
 
-// newestLike chooses the newest of the sessions that define the tool as the eldest does: anybody may register a name that others
+// newest chooses the newest of the sessions that define the tool as the eldest does: anybody may register a name that others
 // have, and must not be preferred for having come later.
-func (r *Router) newestLike(ctx context.Context, q Query, eldest *Entry, tool string) (choice, error) {
-	f, err := offered(eldest, tool)
-	if err != nil {
-		return f, err
-	}
-	q.Newest = true
-	matches, _, err := r.firstMatches(ctx, q)
+func (r *Router) newest(ctx context.Context, q Query) (choice, error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	specs, err := r.dir.Definitions(ctx, q.Tenant, q.Tool)
 	if err != nil {
 		return choice{}, err
 	}
-	for i := range matches {
-		if newer, err := offered(&matches[i], tool); err == nil && newer.spec.Hash() == f.spec.Hash() {
-			return newer, nil
+	q.Newest, q.Limit = true, 1
+	for _, spec := range specs {
+		q.Spec = spec
+		matches, _, err := r.firstMatches(ctx, q)
+		if err != nil {
+			return choice{}, err
+		}
+		if len(matches) > 0 {
+			return offered(&matches[0], q.Tool)
 		}
 	}
-	return f, nil
+	q.Newest, q.Limit, q.Spec = false, maxCandidates, ""
+	matches, more, err := r.firstMatches(ctx, q)
+	switch {
+	case err != nil:
+		return choice{}, err
+	case len(matches) == 0:
+		return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
+	case len(matches) > 1 || more: // of unknown age: it is not guessed which is meant
+		return choice{}, ambiguous(q.Tool, matches)
+	}
+	return offered(&matches[0], q.Tool)
 }
 
-// Eldest returns the entry whose device has had its session for longest, nil if there are none. Of several that claim to be
-// one device, or to offer one tool, it is the one least likely to have copied another.
-func Eldest(entries []Entry) *Entry {
-	var eldest *Entry
+// eldest returns the entry whose device has had its session for longest. Of several that claim to be one device it is the
+// one least likely to have copied another.
+func eldest(entries []Entry) *Entry {
+	found := &entries[0]
 	for i := range entries {
-		if eldest == nil || entries[i].Session.elderThan(eldest.Session) {
-			eldest = &entries[i]
+		if entries[i].Session.elderThan(found.Session) {
+			found = &entries[i]
 		}
 	}
-	return eldest
+	return found
 }
 
 // firstMatches reads pages until it has q.Limit entries or there are no more.
@@ -219,7 +235,7 @@ func offered(e *Entry, tool string) (choice, error) {
 func ambiguous(tool string, found []Entry) *Error {
 	e := Errorf(CodeAmbiguousTarget,
 		"Several sessions offer %q. Name one in target, or set select to any or newest.", tool)
-	for _, f := range found {
+	for _, f := range found[:min(len(found), maxCandidates)] {
 		e.Candidates = append(e.Candidates, Candidate{
 			SessionID: f.Session.Key.Session, DeviceID: f.Session.DeviceID,
 			UserID: f.Session.UserID, Name: f.Session.Name,

@@ -58,6 +58,7 @@ type Query struct {
 	Tenant string
 	Target
 	Tool   string // sessions offering a tool of this name
+	Spec   string // of those, the ones that define it so: the hash of a specification
 	After  Cursor // start behind this place
 	Limit  int    // at most this many entries; zero means 100
 	Newest bool   // newest first instead of oldest first; the zero After is then the end
@@ -84,6 +85,9 @@ type GroupQuery struct {
 	Limit  int    // at most this many groups; zero means 100
 }
 
+// MaxDefinitions is how many different definitions of one tool are told apart by their age.
+const MaxDefinitions = 32
+
 // Directory answers who is connected and what they offer. Sessions whose pod's lease has lapsed are not listed.
 // All methods are safe for concurrent use; a failure of the store is an *Error with CodeStoreUnavailable.
 type Directory interface {
@@ -97,6 +101,10 @@ type Directory interface {
 
 	// Groups returns a page of the distinct tools, and the cursor of the next page, empty on the last.
 	Groups(ctx context.Context, q GroupQuery) ([]Group, string, error)
+
+	// Definitions returns under which specifications a tool is offered, as their hashes: first the one that is offered by the
+	// session whose device has had it for longest, at most MaxDefinitions. One whose last session has just gone may be among them.
+	Definitions(ctx context.Context, tenant, tool string) ([]string, error)
 
 	// Version returns a value that is another one whenever something that the methods above return of the tenant may
 	// have changed, and never an earlier one of other content. It is cheap, so that who asks again and again can ask for this. A

@@ -108,4 +108,49 @@ var takeoverTests = []subtest{
 			f.Errorf("chosen: %s, %v", route.Session.Key.Session, err)
 		}
 	}},
+	{name: "a crowd that came while the device was away is not preferred", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		key := registry.Session{Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("first")}}
+		NewDevice(nil).Connect(f, a, key, tool("camera", "real")).Close(f.ctx)
+		for i := range 30 {
+			fake := registry.Session{Key: f.key(fmt.Sprintf("fake-%d", i)), DeviceID: "phone"}
+			NewDevice(nil).Connect(f, b, fake, tool("camera", fmt.Sprintf("fake %d", i%3)))
+		}
+		key.Proofs = []string{registry.Proof("second")}
+		back := NewDevice(nil).Connect(f, a, key)
+		back.Introduce(registry.Introduction{DeviceID: "phone", Token: "first"})
+		if err := back.Update(f.ctx, func(*registry.Session) {}); err != nil {
+			f.Fatal(err)
+		}
+		if err := back.PutTools(f.ctx, []registry.ToolSpec{tool("camera", "real")}, nil); err != nil {
+			f.Fatal(err)
+		}
+		if specs, err := f.store.Definitions(f.ctx, f.tenant, "camera"); err != nil || len(specs) != 4 ||
+			specs[0] != tool("camera", "real").Hash() {
+			f.Errorf("definitions: %v, %v", specs, err)
+		}
+		for _, target := range []registry.Target{{}, {DeviceID: "phone"}} {
+			route, err := b.Router.Resolve(f.ctx, f.tenant, "camera", target, registry.SelectNewest)
+			if err != nil || route.Session.Key.Session != "real" {
+				f.Errorf("%+v: %s, %v", target, route.Session.Key.Session, err)
+			}
+		}
+
+		// Of more sessions than are compared, none is chosen as the one device that is meant.
+		for i := range 180 {
+			NewDevice(nil).Connect(f, b, registry.Session{Key: f.key(fmt.Sprintf("more-%d", i)), DeviceID: "phone"}, tool("camera", "fake 1"))
+		}
+		_, err := a.Router.Resolve(f.ctx, f.tenant, "camera", registry.Target{DeviceID: "phone"}, registry.SelectAny)
+		f.wantCode(err, registry.CodeAmbiguousTarget)
+
+		// What nobody offers any more is no definition.
+		back.Close(f.ctx)
+		if specs, err := f.store.Definitions(f.ctx, f.tenant, "camera"); err != nil || len(specs) != 3 {
+			f.Errorf("definitions of those who are left: %v, %v", specs, err)
+		}
+		route, err := b.Router.Resolve(f.ctx, f.tenant, "camera", registry.Target{}, registry.SelectNewest)
+		if err != nil || route.Spec.Hash() == tool("camera", "real").Hash() {
+			f.Errorf("of those who are left: %s, %v", route.Session.Key.Session, err)
+		}
+	}},
 }

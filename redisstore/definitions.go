@@ -1,0 +1,123 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// keptDefinitions is how many definitions of one tool Redis keeps the age of: more than are told, as some of the eldest may
+	// be offered by nobody any more.
+	keptDefinitions = 4 * registry.MaxDefinitions
+
+	// definitionKeys bounds how many keys one script gets, and so how long it blocks the server.
+	definitionKeys = 100
+)
+
+// Definitions implements registry.Directory. It forgets those it meets that nobody offers; one that is offered again at this
+// moment is noted again when its session is refreshed.
+func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string, error) {
+	for read := 0; ; read += registry.MaxDefinitions {
+		b := s.conn.batch()
+		aged := b.do("ZRANGE", definitionsIndex(tenant, tool), 0, registry.MaxDefinitions-1)
+		if err := b.run(ctx); err != nil {
+			return nil, unavailable("definitions", err)
+		}
+		hashes := toStrings(aged.cmd.Val())
+		if len(hashes) == 1 {
+			return hashes, nil // nothing it could be preferred to
+		}
+		offered, err := s.offeredDefinitions(ctx, tenant, tool, hashes)
+		if err != nil {
+			return nil, unavailable("definitions", err)
+		}
+		if len(offered) > 0 || len(hashes) == 0 || read >= keptDefinitions {
+			return offered, nil
+		}
+	}
+}
+
+// offeredDefinitions returns those that sessions offer, and forgets the others.
+func (s *Store) offeredDefinitions(ctx context.Context, tenant, tool string, hashes []string) ([]string, error) {
+	b := s.conn.batch()
+	offers := make([]*call, len(hashes))
+	for i, hash := range hashes {
+		low, high := offersRange(tool, hash)
+		offers[i] = b.do("ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, maxMerge)
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	tools := make([]distinctTool, len(hashes))
+	for i, hash := range hashes {
+		tools[i] = distinctTool{name: tool, hash: hash}
+		for _, o := range parseOffers(toStrings(offers[i].cmd.Val())) {
+			tools[i].sets = append(tools[i].sets, o.set)
+		}
+	}
+	if err := s.countTools(ctx, tenant, tools); err != nil {
+		return nil, err
+	}
+	var offered []string
+	forget := []any{"ZREM", definitionsIndex(tenant, tool)}
+	for _, t := range tools {
+		if t.sessions > 0 || len(t.sets) == maxMerge {
+			offered = append(offered, t.hash)
+		} else {
+			forget = append(forget, t.hash)
+		}
+	}
+	if len(forget) > 2 {
+		b = s.conn.batch()
+		b.do(forget...)
+		if err := b.run(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return offered, nil
+}
+
+// ages collects since when tools are offered by which definition.
+type ages map[string]map[definition]int64 // by tenant; ms
+
+type definition struct{ tool, hash string }
+
+// add notes what a session offers, as old as its device is there.
+func (a ages) add(sess registry.Session, set toolSet) {
+	since := sess.Seniority().UnixMilli()
+	for _, t := range set.tools {
+		known := a[sess.Tenant]
+		if known == nil {
+			known = make(map[definition]int64)
+			a[sess.Tenant] = known
+		}
+		d := definition{t.name, t.hash}
+		if before, ok := known[d]; !ok || since < before {
+			known[d] = since
+		}
+	}
+}
+
+// into adds to the batch what writes the ages.
+func (a ages) into(b *batch, ttl int64) {
+	for tenant, known := range a {
+		var keys []string
+		args := []any{ttl, keptDefinitions}
+		send := func() {
+			if len(keys) > 0 {
+				b.eval(scriptDefinitionsAdd, slices.Clone(keys), slices.Clone(args)...)
+			}
+			keys, args = keys[:0], args[:2]
+		}
+		for d, since := range known {
+			keys = append(keys, definitionsIndex(tenant, d.tool))
+			args = append(args, d.hash, since)
+			if len(keys) == definitionKeys {
+				send()
+			}
+		}
+		send()
+	}
+}
