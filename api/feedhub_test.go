@@ -195,10 +195,10 @@ func TestASlowStreamIsCutOff(t *testing.T) {
 }
 
 // One caller cannot take the places of others.
-func TestStreamSlotsOfACaller(t *testing.T) {
-	s := newStreamSlots(10, 4)
+func TestSlotsOfACaller(t *testing.T) {
+	s := newSlots("event streams", 10, 4)
 	var release []func()
-	take := func(by streamCaller, want bool) {
+	take := func(by slotCaller, want bool) {
 		t.Helper()
 		r, err := s.take(by)
 		if (err == nil) != want {
@@ -208,13 +208,13 @@ func TestStreamSlotsOfACaller(t *testing.T) {
 			release = append(release, r)
 		}
 	}
-	one, other := streamCaller{}, streamCaller{}
+	one, other := slotCaller{}, slotCaller{}
 	one.who.User, other.who.User = "one", "other"
 	for i := range 8 {
 		take(one, i < 4)
 	}
 	for range 6 {
-		take(streamCaller{}, true) // streamed turns
+		take(slotCaller{}, true) // streamed turns
 	}
 	take(other, false) // all are taken
 	release[0]()

@@ -18,7 +18,8 @@ type handler struct {
 	builtins     builtins
 	zip          gzipPool
 	answers      sync.Pool // *[]byte, of answers to calls
-	streams      *streamSlots
+	streams      *slots
+	waiting      *slots
 	hub          *feedHub
 	catchingUp   chan struct{} // slots of streams that read a feed for themselves
 	drains       *drainWatch
@@ -46,7 +47,8 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	}
 	return newEngine(&handler{
 		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
-		streams: newStreamSlots(cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
+		streams: newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
+		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
 		catchingUp: make(chan struct{}, catchUps), drains: &drainWatch{draining: cfg.Draining},
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),

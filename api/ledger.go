@@ -76,6 +76,14 @@ func (h *handler) getCall(c *gin.Context, q params) {
 		h.fail(c, err)
 		return
 	}
+	if wait > 0 {
+		release, err := h.reserveWait(c)
+		if err != nil {
+			h.fail(c, err)
+			return
+		}
+		defer release()
+	}
 	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
 	defer func() {
 		if room := reserved(c); room != nil {

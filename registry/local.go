@@ -27,14 +27,14 @@ type Local struct {
 	last    chan struct{} // closed when the last change that was queued for the store has been written
 	flights map[string]*flight
 	closed  bool
-	claimed time.Time
-	named   string   // the device it went by before, if it proved to be the same
-	before  *Session // the claim before this one, nil if none is remembered or the device has introduced itself
-	gone    bool     // the device of that claim was really gone
+	asked   time.Time // when the claim was sent to the store: not after ConnectedAt, by this pod's clock
+	named   string    // the device it went by before, if it proved to be the same
+	before  *Session  // the claim before this one, nil if none is remembered or the device has introduced itself
+	gone    bool      // the device of that claim was really gone
 }
 
-func newLocal(p *Presence, s Session, c Conn) *Local {
-	return &Local{presence: p, key: s.Key, conn: c, session: s, claimed: time.Now()}
+func newLocal(p *Presence, s Session, asked time.Time, c Conn) *Local {
+	return &Local{presence: p, key: s.Key, conn: c, session: s, asked: asked}
 }
 
 // Session returns the session as it is now. The caller must not change its map and slice.
@@ -120,7 +120,7 @@ func (l *Local) Update(ctx context.Context, change func(*Session)) error {
 	}
 	l.mu.Lock()
 	if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // it has been this device from now on only
-		elapsed := time.Since(l.claimed) + time.Millisecond // ConnectedAt is rounded down
+		elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
 		s.Since = l.session.ConnectedAt.Add(elapsed).Truncate(time.Millisecond)
 	}
 	s.Generation = l.session.Generation // a restore may have come in between

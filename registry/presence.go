@@ -101,11 +101,12 @@ func (p *Presence) open(ctx context.Context, s Session, c Conn, gone bool) (l *L
 		return nil, false, err
 	}
 	s.Pod = p.pod
+	asked := time.Now()
 	claim, err := p.store.Claim(ctx, s)
 	if err != nil {
 		return nil, false, err
 	}
-	l = newLocal(p, claim.Session, c)
+	l = newLocal(p, claim.Session, asked, c)
 	l.before, l.gone = claim.Before, gone || claim.Previous == nil
 	l.formers = newFormers(claim.Formers, p.pod)
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {

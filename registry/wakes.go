@@ -8,7 +8,7 @@ import (
 // wakes is the table of requests on this pod that wait for a record to become final. The zero value is ready.
 type wakes struct {
 	mu   sync.Mutex
-	byID map[string][]chan struct{}
+	byID map[string]map[chan struct{}]struct{}
 }
 
 // wait returns a channel that is closed by wake, and a function that ends the waiting.
@@ -17,32 +17,28 @@ func (w *wakes) wait(callID string) (woken <-chan struct{}, stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.byID == nil {
-		w.byID = make(map[string][]chan struct{})
+		w.byID = make(map[string]map[chan struct{}]struct{})
 	}
-	w.byID[callID] = append(w.byID[callID], c)
+	if w.byID[callID] == nil {
+		w.byID[callID] = make(map[chan struct{}]struct{})
+	}
+	w.byID[callID][c] = struct{}{}
 	return c, func() { w.forget(callID, c) }
 }
 
 func (w *wakes) forget(callID string, c chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	left := w.byID[callID][:0:0]
-	for _, other := range w.byID[callID] {
-		if other != c {
-			left = append(left, other)
-		}
-	}
-	if len(left) == 0 {
+	delete(w.byID[callID], c)
+	if len(w.byID[callID]) == 0 {
 		delete(w.byID, callID)
-	} else {
-		w.byID[callID] = left
 	}
 }
 
 func (w *wakes) wake(callID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range w.byID[callID] {
+	for c := range w.byID[callID] {
 		close(c)
 	}
 	delete(w.byID, callID)

@@ -137,16 +137,17 @@ func TestAttackUnreadAnswers(t *testing.T) {
 			"Content-Length: %d\r\n\r\n%s", fleetToken, len(body), body),
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Making 450 answers of 1 MB takes its time, whoever asks. So this looks at what they take besides.
-			a.idle = []int{residentPeak(t, a.pods[0], true)}
-			for range 150 {
-				conn, err := unreadRequest(t.Context(), url, text, 3)
-				if err != nil {
-					t.Fatal(err)
+			a.under(t, attackTime, func(ctx context.Context) {
+				for range 150 {
+					conn, err := unreadRequest(ctx, url, text, 3)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer conn.Close()
 				}
-				defer conn.Close()
-			}
-			waitFor(t.Context(), attackTime)
+				<-ctx.Done()
+			})
 			a.peakBelow(t, 250)
 			if status := read(t.Context(), url+"/api/calls/"+callID); status != http.StatusOK {
 				t.Errorf("who reads is answered with status %d", status)

@@ -169,6 +169,50 @@ func TestAttackManyConnects(t *testing.T) {
 	a.calmWithin(t, 10*time.Second)
 }
 
+// Devices that connect with 32 labels nobody has, one after the other, do not keep calls waiting.
+func TestAttackManyLabels(t *testing.T) {
+	a := startAttacked(t, 2)
+	var opened, refused atomic.Int64
+	const length = 8 * time.Second
+	a.under(t, length, func(ctx context.Context) {
+		var attackers sync.WaitGroup
+		for i := range 32 {
+			attackers.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					device := dialAttack(ctx, a.pods[i%2].url, fmt.Sprintf("labels-%d-%d", i, n))
+					if device == nil {
+						refused.Add(1)
+						waitFor(ctx, 10*time.Millisecond)
+						continue
+					}
+					var labels []string
+					for l := range 32 {
+						labels = append(labels, fmt.Sprintf(`"key-%d":"%d-%d"`, l, i, n))
+					}
+					_ = device.WriteMessage(1, []byte(`{"type":"connect","labels":{`+strings.Join(labels, ",")+`}}`))
+					_ = device.WriteMessage(1, []byte(`{"type":"register_tools","tools":[{"name":"x"}]}`))
+					_ = device.SetReadDeadline(time.Now().Add(patience))
+					for {
+						_, frame, err := device.ReadMessage()
+						if err == nil && !bytes.Contains(frame, []byte("tools_registered")) {
+							continue
+						}
+						if err == nil {
+							opened.Add(1)
+						}
+						break
+					}
+					device.Close()
+				}
+			})
+		}
+		attackers.Wait()
+	})
+	t.Logf("%d opened in %v, %d refused", opened.Load(), length, refused.Load())
+	a.peakBelow(t, 200)
+	a.calmWithin(t, 10*time.Second)
+}
+
 // A device that has moved from one pod to another and answers calls that nobody made changes nothing and wins nothing.
 func TestAttackForgedResults(t *testing.T) {
 	a := startAttacked(t, 2)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
-	"net/http"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +49,10 @@ func startAttacked(t *testing.T, n int, settings ...string) *arena {
 	}
 	a.control = startLimited(t, program)
 	for _, url := range []string{a.pods[0].url, a.control.url} {
-		connectDevice(t, url, "honest", echoTool())
+		device := start(t, []string{"FARHAND_TOKEN=" + fleetToken}, program, "device", "--server", url, "--session", "honest", "--tools", "echo")
+		eventually(t, patience, "the honest device is connected", func() bool {
+			return strings.Contains(device.out.String(), "session honest offers echo")
+		})
 	}
 	return a
 }
@@ -63,12 +68,14 @@ func startLimited(t *testing.T, program string, settings ...string) *pod {
 	return startProgram(t, limited, freeAddr(t), settings...)
 }
 
-// buildPlain builds the program once without the race detector, whose shadow memory fits in no limit. It lies beside
-// farhandBinary and is removed with it.
+// buildPlain builds the program and the honest caller once without the race detector, whose shadow memory fits in no limit. They
+// lie beside farhandBinary and are removed with it.
 var buildPlain = sync.OnceValues(func() (string, error) {
 	program := farhandBinary + "-plain"
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
+	for output, source := range map[string]string{program: ".", filepath.Join(filepath.Dir(program), "honest"): "./testdata/honest"} {
+		if out, err := exec.Command("go", "build", "-o", output, source).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
 	}
 	return program, nil
 })
@@ -93,19 +100,14 @@ func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	calm, stop := context.WithCancel(t.Context())
-	defer stop()
 	var urls []string
 	for _, p := range a.pods {
 		urls = append(urls, p.url)
 	}
-	honest, control := &honestCaller{urls: urls}, &honestCaller{urls: []string{a.control.url}}
-	var callers sync.WaitGroup
-	callers.Go(func() { honest.work(calm) })
-	callers.Go(func() { control.work(calm) })
+	honest, control := startHonest(t, urls...), startHonest(t, a.control.url)
 	attack(ctx)
-	stop()
-	callers.Wait()
+	honest.stop(t)
+	control.stop(t)
 	for i, p := range a.pods {
 		select {
 		case <-p.done:
@@ -113,11 +115,11 @@ func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context
 		default:
 		}
 	}
-	if len(honest.failed) > 0 {
-		t.Errorf("%d of %d honest calls failed, the first: %s", len(honest.failed), len(honest.took), honest.failed[0])
+	if len(honest.Failed) > 0 {
+		t.Errorf("%d of %d honest calls failed, the first: %s", len(honest.Failed), len(honest.Took), honest.Failed[0])
 	}
 	p99, reference := honest.p99(), control.p99()
-	t.Logf("honest calls: %d, p99 %v (%v at a pod nobody attacks)", len(honest.took), p99, reference)
+	t.Logf("honest calls: %d, p99 %v (%v at a pod nobody attacks)", len(honest.Took), p99, reference)
 	if p99 > max(honestP99, honestFactor*reference) {
 		t.Errorf("honest calls: p99 %v, and %v at a pod nobody attacks", p99, reference)
 	}
@@ -173,46 +175,59 @@ func (a *arena) redisBytes(t *testing.T) int {
 	return n
 }
 
-// honestCaller calls the honest device all the time and notes how it was served.
+// honestCaller is a program that calls the honest device all the time and notes how it was served.
 type honestCaller struct {
-	urls   []string
-	took   []time.Duration
-	failed []string
+	cmd    *exec.Cmd
+	input  io.Closer
+	output bytes.Buffer
+
+	Took   []time.Duration
+	Failed []string
 }
 
-func (h *honestCaller) work(ctx context.Context) {
-	c := http.Client{Timeout: patience, Transport: &http.Transport{}}
-	defer c.CloseIdleConnections()
-	for i := 0; ctx.Err() == nil; i++ {
-		began := time.Now()
-		req, err := http.NewRequest(http.MethodPost, h.urls[i%len(h.urls)]+"/api/sessions/honest/tools/echo/call",
-			strings.NewReader(`{"args":{"n":1}}`))
-		if err != nil {
-			panic(err)
+// startHonest starts a caller that uses the pods at these addresses in turn.
+func startHonest(t *testing.T, urls ...string) *honestCaller {
+	t.Helper()
+	program := filepath.Join(filepath.Dir(plainProgram(t)), "honest")
+	var args []string
+	for _, url := range urls {
+		args = append(args, url+"/api/sessions/honest/tools/echo/call")
+	}
+	h := &honestCaller{cmd: exec.Command(program, args...)}
+	h.cmd.Env = append(os.Environ(), "HONEST_TOKEN="+fleetToken)
+	h.cmd.Stdout, h.cmd.Stderr = &h.output, os.Stderr
+	input, err := h.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.input = input
+	if err := h.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after a test that failed in its attack
+		if h.cmd.ProcessState == nil {
+			_ = h.cmd.Process.Kill()
+			_ = h.cmd.Wait()
 		}
-		req.Header.Set("Authorization", "Bearer "+fleetToken)
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := c.Do(req)
-		h.took = append(h.took, time.Since(began))
-		switch {
-		case err != nil:
-			h.failed = append(h.failed, err.Error())
-		case resp.StatusCode != http.StatusOK:
-			h.failed = append(h.failed, resp.Status)
-		}
-		if err == nil {
-			resp.Body.Close()
-		}
-		waitFor(ctx, honestPause)
+	})
+	return h
+}
+
+// stop ends the caller and reads what it noted.
+func (h *honestCaller) stop(t *testing.T) {
+	t.Helper()
+	_ = h.input.Close()
+	if err := h.cmd.Wait(); err != nil {
+		t.Fatalf("honest caller: %v", err)
+	}
+	if err := json.Unmarshal(h.output.Bytes(), h); err != nil {
+		t.Fatalf("honest caller: %v", err)
 	}
 }
 
 func (h *honestCaller) p99() time.Duration {
-	if len(h.took) == 0 {
-		return 0
-	}
-	slices.Sort(h.took)
-	return h.took[len(h.took)*99/100].Round(time.Millisecond)
+	slices.Sort(h.Took)
+	return h.Took[len(h.Took)*99/100].Round(time.Millisecond)
 }
 
 // residentPeak returns the most KiB of memory the pod has had resident, since the last reset if there was one.

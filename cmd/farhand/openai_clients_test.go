@@ -38,7 +38,13 @@ type weather struct {
 // newWeather starts the fleet. Its model does as the last words of the user say.
 func newWeather(t *testing.T) *weather {
 	t.Helper()
+	return startWeather(t, false)
+}
+
+func startWeather(t *testing.T, obeys bool) *weather {
+	t.Helper()
 	w := &weather{
+		obeys:   obeys,
 		reading: fmt.Sprintf("%d °C", rand.Uint64()), begun: make(chan struct{}, 1), proceed: make(chan struct{}),
 	}
 	w.model = scripted.OpenAIFunc(t, w.script)

@@ -18,8 +18,7 @@ func TestOptionsOfOpenAIsPackage(t *testing.T) {
 	if err != nil {
 		t.Fatalf("this test needs Node.js 18 or later, then: %s (%v)", installOpenAI, err)
 	}
-	w := newWeather(t)
-	w.obeys = true
+	w := startWeather(t, true)
 	lines := w.client(t, node, "testdata/openai/options.js", w.asked.url+"/v1", fleetToken, "thermometer")
 	reading := fmt.Sprintf(`{"reading":%q}`, w.reading)
 	for _, want := range []string{

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/registry"
+)
+
+// slotRetry is when a client should try again that found too many requests open.
+const slotRetry = 5 * time.Second
+
+// How many requests may wait for the end of a call (wait_ms) at a time, of all callers and of one. Each costs the pod about 75 KiB,
+// most of it what any open connection with a request does.
+const (
+	maxWaiting       = 2000
+	maxCallerWaiting = 1000
+)
+
+// slots bounds the requests of a kind that this pod holds open, and those of one caller. It is safe for concurrent use.
+type slots struct {
+	what      string // they are, in the plural
+	all, each int    // how many there may be
+
+	mu       sync.Mutex
+	open     int
+	byCaller map[slotCaller]int
+}
+
+// slotCaller is who asks from where: many share a token.
+type slotCaller struct {
+	who    guard.Identity
+	source netip.Prefix
+}
+
+func newSlots(what string, all, each int) *slots {
+	return &slots{what: what, all: all, each: each, byCaller: make(map[slotCaller]int)}
+}
+
+// take counts one more request of a caller in, and returns how to count it out. The zero caller is not bounded by itself.
+func (s *slots) take(by slotCaller) (release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.open >= s.all:
+		return nil, tooMany("This pod holds as many " + s.what + " as it may. Retry after a moment.")
+	case s.byCaller[by] >= s.each && by != (slotCaller{}):
+		return nil, tooMany("Too many " + s.what + " are open from this address. Close some, or follow several things with one event stream.")
+	}
+	s.open++
+	s.byCaller[by]++
+	return func() { s.leave(by) }, nil
+}
+
+func (s *slots) leave(by slotCaller) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	if s.byCaller[by]--; s.byCaller[by] == 0 {
+		delete(s.byCaller, by)
+	}
+}
+
+func tooMany(message string) error {
+	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: slotRetry}
+}
+
+// reserveStream counts one more event stream in, and returns how to count it out. It fails when there are too many, or when
+// the pod is stopping.
+func (h *handler) reserveStream(c *gin.Context) (release func(), err error) {
+	return h.reserveSlot(slotCaller{caller(c), h.Sources.Of(c.Request)})
+}
+
+// reserveTurn counts a streamed turn in, as reserveStream does. The backend of an app holds those of all its users.
+func (h *handler) reserveTurn() (release func(), err error) { return h.reserveSlot(slotCaller{}) }
+
+func (h *handler) reserveSlot(by slotCaller) (release func(), err error) {
+	if h.Draining() {
+		return nil, draining()
+	}
+	return h.streams.take(by)
+}
+
+// reserveWait counts one more request that waits for the end of a call in, and returns how to count it out.
+func (h *handler) reserveWait(c *gin.Context) (release func(), err error) {
+	return h.waiting.take(slotCaller{caller(c), h.Sources.Of(c.Request)})
+}
