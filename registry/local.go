@@ -17,14 +17,12 @@ type Local struct {
 	conn     Conn
 	formers  formers
 
-	// write serialises what is written to the store, so that two changes cannot overtake one another.
-	write sync.Mutex
-	stale bool // a write failed: the store lacks something; guarded by write
+	stale bool // a write failed: the store lacks something; of whoever writes (see takeTurn)
 
 	mu      sync.Mutex
 	session Session
 	tools   []ToolSpec    // ordered by name; replaced, never changed in place
-	last    chan struct{} // closed when the last change that was queued for the store has been written
+	last    chan struct{} // closed when the last write to the store that was queued has ended; nil if there is none
 	flights map[string]*flight
 	closed  bool
 	asked   time.Time // when the claim was sent to the store: not after ConnectedAt, by this pod's clock
@@ -161,17 +159,18 @@ func (l *Local) stored(ctx context.Context, write func(context.Context) error) e
 	written, done := make(chan error, 1), make(chan struct{})
 	l.mu.Lock()
 	before := l.last
-	l.last = done
-	l.mu.Unlock()
 	queued := l.presence.tasks.run(func(ctx context.Context) {
-		defer l.settled(done)
+		defer l.endTurn(done)
 		if before != nil {
 			<-before // changes are written in the order they were made
 		}
 		written <- l.writeNow(ctx, write)
 	})
+	if queued {
+		l.last = done
+	}
+	l.mu.Unlock()
 	if !queued {
-		l.settled(done)
 		return nil // the next refresh finds out
 	}
 	patience := time.NewTimer(storeWait)
@@ -185,8 +184,22 @@ func (l *Local) stored(ctx context.Context, write func(context.Context) error) e
 	return nil
 }
 
-// settled lets the change after the one that done belongs to be written. An idle session keeps nothing of it.
-func (l *Local) settled(done chan struct{}) {
+// takeTurn waits until all writes to the store that were queued before have ended, and returns what ends its own. Two writes
+// of one session never overtake each other. The wait is bounded, because each write is.
+func (l *Local) takeTurn() (end func()) {
+	done := make(chan struct{})
+	l.mu.Lock()
+	before := l.last
+	l.last = done
+	l.mu.Unlock()
+	if before != nil {
+		<-before
+	}
+	return func() { l.endTurn(done) }
+}
+
+// endTurn lets the write after the one that done belongs to begin. An idle session keeps nothing of it.
+func (l *Local) endTurn(done chan struct{}) {
 	close(done)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,13 +208,11 @@ func (l *Local) settled(done chan struct{}) {
 	}
 }
 
-// writeNow writes a change, or everything if an earlier change did not get through.
+// writeNow writes a change, or everything if an earlier change did not get through. The turn must be its own.
 func (l *Local) writeNow(ctx context.Context, write func(context.Context) error) error {
-	l.write.Lock()
-	defer l.write.Unlock()
 	var err error
 	if l.stale {
-		err = l.restoreLocked(ctx)
+		err = l.restoreNow(ctx)
 	} else {
 		err = write(ctx)
 	}
@@ -221,13 +232,12 @@ func (l *Local) writeNow(ctx context.Context, write func(context.Context) error)
 
 // restore writes the session to the store again after the store lost it.
 func (l *Local) restore(ctx context.Context) error {
-	l.write.Lock()
-	defer l.write.Unlock()
-	return l.restoreLocked(ctx)
+	defer l.takeTurn()()
+	return l.restoreNow(ctx)
 }
 
-// restoreLocked needs the lock write.
-func (l *Local) restoreLocked(ctx context.Context) error {
+// restoreNow is restore for whoever has the turn.
+func (l *Local) restoreNow(ctx context.Context) error {
 	l.mu.Lock()
 	e, closed := Entry{Session: l.session, Tools: l.tools}, l.closed
 	l.mu.Unlock()
@@ -270,8 +280,7 @@ func (l *Local) Close(ctx context.Context) {
 	l.presence.rec.activity(Activity{
 		Tenant: s.Tenant, Type: ActivityDisconnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
 	})
-	l.write.Lock()
-	defer l.write.Unlock()
+	defer l.takeTurn()()
 	if _, err := l.presence.store.Release(ctx, l.Session()); err != nil {
 		l.presence.log.Warn("session not released; its keys expire by themselves",
 			"session", l.key.Session, "error", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -34,7 +35,8 @@ type PodConfig struct {
 	CallLog      int64         // kept of what a device reports of one call; default DefaultCallLog
 	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
 
-	calls *callBudget // Store within CallBytes
+	calls  *callBudget                       // Store within CallBytes
+	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
 }
 
 // NewPodID returns the host name and a random part: a process that restarts is another pod.
@@ -82,6 +84,9 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.jitter == nil {
+		cfg.jitter = rand.N[time.Duration]
 	}
 	cfg.setBudgets()
 	allow := newAllowances(cfg.Store, cfg.Log)

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -91,7 +90,7 @@ func (p *Pod) sweep(ctx context.Context) {
 func (p *Pod) refreshLoop(ctx context.Context) {
 	for {
 		pause := p.cfg.SessionTTL / 3
-		pause -= rand.N(pause/10 + 1) // pods that started together drift apart
+		pause -= p.cfg.jitter(pause/10 + 1) // pods that started together drift apart
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
