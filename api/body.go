@@ -9,12 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
-
-// maxBodyDepth lets arguments of the allowed depth sit inside the request's own object.
-const maxBodyDepth = agent.MaxArgsDepth + 1
 
 // smallBody is up to how long a body is read without asking for room. Memory is taken for as much before any of it has come.
 const smallBody = 16 << 10
@@ -40,7 +37,7 @@ func (b *bodies) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	if held, err = b.reserve(r.Context(), w, length); err != nil {
 		return nil, nil, err
 	}
-	body, err = held.read(http.MaxBytesReader(innermost(w), r.Body, limit))
+	body, err = held.read(http.MaxBytesReader(sse.Innermost(w), r.Body, limit))
 	if err != nil {
 		held.release()
 		return nil, nil, readError(err, limit)
@@ -60,17 +57,6 @@ func readError(err error, limit int64) error {
 		return tooLarge(limit)
 	default:
 		return registry.Errorf(registry.CodeInvalidRequest, "The body could not be read to its end.")
-	}
-}
-
-// innermost returns the writer net/http made: only with that one can MaxBytesReader have the connection closed.
-func innermost(w http.ResponseWriter) http.ResponseWriter {
-	for {
-		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return w
-		}
-		w = wrapper.Unwrap()
 	}
 }
 
@@ -98,34 +84,7 @@ func checkMediaType(r *http.Request) error {
 	return nil
 }
 
-// checkJSON refuses what two parsers could understand differently: text that is not UTF-8, data behind the value,
-// keys that appear twice in one object, and nesting that exhausts a stack.
-func checkJSON(text []byte) error {
-	switch fault, path := registry.CheckJSON(text, maxBodyDepth); fault {
-	case 0:
-		return nil
-	case registry.JSONNotUTF8:
-		return registry.Errorf(registry.CodeInvalidRequest, "The body is not valid UTF-8.")
-	case registry.JSONTooDeep:
-		return registry.Errorf(registry.CodeInvalidRequest, "The body nests deeper than %d levels.", maxBodyDepth)
-	case registry.JSONKeyTwice:
-		return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", path)
-	default:
-		var value json.RawMessage
-		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.",
-			syntaxProblem(json.Unmarshal(text, &value)))
-	}
-}
-
-func syntaxProblem(err error) string {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		return syntax.Error() + " at byte " + itoa(syntax.Offset)
-	}
-	return err.Error()
-}
-
-// readObject splits an object that checkJSON has seen into its fields. Names must match exactly; a name that is not in
+// readObject splits an object of a body that was checked into its fields. Names must match exactly; a name that is not in
 // known is an error. at is the path of the object, for messages.
 func readObject(text []byte, at string, known ...string) (memberList, error) {
 	fields := members(text)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -129,7 +130,7 @@ func (f *follower) begin(ctx context.Context) error {
 func (f *follower) tells(e registry.CallEvent) bool { return e.State == f.rec.State }
 
 // run writes events until the call has ended.
-func (f *follower) run(ctx context.Context, s *stream) error {
+func (f *follower) run(ctx context.Context, s *sse.Stream) error {
 	var ended time.Time // when the record was first seen to be final
 	idle := 0           // looks since something happened
 	for {
@@ -166,13 +167,13 @@ func (f *follower) run(ctx context.Context, s *stream) error {
 }
 
 // write writes the events that were read.
-func (f *follower) write(s *stream) error {
+func (f *follower) write(s *sse.Stream) error {
 	for _, e := range f.events {
-		if err := s.put(e.ID, e.Type, callEventOf(e)); err != nil {
+		if err := s.Put(e.ID, e.Type, callEventOf(e)); err != nil {
 			return err
 		}
 		f.after, f.told = e.ID, f.told || f.rec.State.Final() && f.tells(e)
-		if s.buffer.Len() < smallResponse {
+		if s.Buffered() < smallResponse {
 			continue
 		}
 		if err := f.flush(s); err != nil {
@@ -186,11 +187,11 @@ func (f *follower) write(s *stream) error {
 }
 
 // flush writes what was put. Who does not read makes room for others.
-func (f *follower) flush(s *stream) error {
-	if f.room != nil && !f.room.begin(s.control) {
+func (f *follower) flush(s *sse.Stream) error {
+	if f.room != nil && !f.room.begin(s.Controller()) {
 		return errTooSlow
 	}
-	return s.flush()
+	return s.Flush()
 }
 
 // leave gives up the room for events.
@@ -205,7 +206,7 @@ func (f *follower) leave() {
 func (f *follower) neverLogged() bool { return f.after == "" && f.rec.Deadline.IsZero() }
 
 // finish tells how the call ended, if its log does not.
-func (f *follower) finish(s *stream) error {
+func (f *follower) finish(s *sse.Stream) error {
 	if f.told {
 		return nil
 	}
@@ -217,8 +218,8 @@ func (f *follower) finish(s *stream) error {
 	if n := len(f.rec.Timeline); n > 0 {
 		e.At = f.rec.Timeline[n-1].At
 	}
-	if err := s.put(id, e.Type, callEventOf(e)); err != nil {
+	if err := s.Put(id, e.Type, callEventOf(e)); err != nil {
 		return err
 	}
-	return s.flush()
+	return s.Flush()
 }

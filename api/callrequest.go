@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -28,7 +29,7 @@ func parseCall(body []byte) (callRequest, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return r, nil
 	}
-	if err := checkJSON(body); err != nil {
+	if err := jsonbody.Check(body); err != nil {
 		return r, err
 	}
 	fields, err := readObject(body, "", "args", "target", "timeout_ms", "mode", "idempotency_key", "select")

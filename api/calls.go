@@ -124,21 +124,16 @@ func (h *handler) answer(c *gin.Context, out *agent.Outcome) {
 		})
 		return
 	}
-	h.writeJSON(c, http.StatusOK, body)
+	h.writeBody(c, http.StatusOK, body)
 }
 
 // accept says where an asynchronous call can be followed.
 func (h *handler) accept(c *gin.Context, out agent.Outcome) {
-	body, err := encode(callAccepted{
+	c.Header("Location", pathCalls+"/"+out.CallID)
+	h.writeJSON(c, http.StatusAccepted, callAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
 		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID,
 	})
-	if err != nil {
-		h.fail(c, err)
-		return
-	}
-	c.Header("Location", pathCalls+"/"+out.CallID)
-	h.writeJSON(c, http.StatusAccepted, body)
 }
 
 // readCall turns a request into one for the Invoker.

@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -46,7 +47,7 @@ func (k known) talked() bool {
 // known returns what the caller may know of the session the path names. What is another user's does not exist.
 func (h *handler) known(ctx context.Context, c *gin.Context) (known, error) {
 	k, who := known{key: sessionKey(c)}, caller(c)
-	e, sessionErr := h.session(ctx, c)
+	e, sessionErr := h.session(ctx, k.key)
 	switch {
 	case sessionErr == nil && isForeign(who, e.Session):
 		k.foreign = true
@@ -137,7 +138,7 @@ func readMembers(body []byte, names ...string) (memberList, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
 	}
-	if err := checkJSON(body); err != nil {
+	if err := jsonbody.Check(body); err != nil {
 		return nil, err
 	}
 	return readObject(body, "", names...)

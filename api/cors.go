@@ -4,13 +4,15 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/api/openai"
 )
 
 // What scripts of an allowed web origin may send and read.
 const (
 	corsMethods = "GET, HEAD, POST, PUT, DELETE"
-	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + headerSession
-	corsExposed = headerPod + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed, " + headerRetry
+	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + openai.HeaderSession
+	corsExposed = headerPod + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed, " + openai.HeaderRetry
 	corsMaxAge  = "600" // seconds a browser may remember the answer to a preflight
 )
 

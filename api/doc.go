@@ -1,7 +1,10 @@
-// Package api is the HTTP door of the gateway: it decodes, authenticates, calls agent.Invoker or the directory, and
-// encodes. It decides nothing itself.
+// Package api is the HTTP API of the gateway. It decodes and authenticates requests, calls agent.Invoker, chat.Agent or
+// the directory, and encodes answers. It decides nothing itself.
 //
 //	request ─▶ pod header, log, recovery ─▶ origin ─▶ bearer token ─▶ route ─▶ strict reading ─▶ operation
 //
-// routes.go lists every route, agent/guard every error code with its status, openapi/ what is promised about both.
+// Start with routes.go, which lists every route, and handler.go. agent/guard has every error code with its status.
+// openapi/ describes both to clients. Package api/openai serves /v1 and shares with this package what openai.Host names.
+//
+// The package imports agent and registry, and neither ws nor a store.
 package api

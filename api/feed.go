@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -82,7 +83,7 @@ func (h *handler) events(c *gin.Context, q params) {
 			return
 		}
 	}
-	h.serveStream(c, func(ctx context.Context, s *stream) error {
+	h.serveStream(c, func(ctx context.Context, s *sse.Stream) error {
 		reader, leave := h.hub.follow(tenant)
 		defer leave()
 		f := &feedFollower{handler: h, reader: reader, tenant: tenant, after: after, out: s, types: types}
@@ -102,7 +103,7 @@ type feedFollower struct {
 	reader *feedReader
 	tenant string
 	after  string // the last entry that was written, or left out
-	out    *stream
+	out    *sse.Stream
 	types  []string // that are wanted; empty: all
 }
 
@@ -117,8 +118,8 @@ func (f *feedFollower) run(ctx context.Context) error {
 		case ok:
 			return f.follow(ctx, at)
 		case grown != nil:
-			await(ctx, grown, max(f.out.silence(), time.Millisecond))
-			err = f.out.flush()
+			await(ctx, grown, max(f.out.UntilHeartbeat(), time.Millisecond))
+			err = f.out.Flush()
 		default:
 			err = f.catchUp(ctx)
 		}
@@ -138,15 +139,15 @@ func (f *feedFollower) follow(ctx context.Context, at int64) error {
 		}
 		for _, e := range entries {
 			if f.wants(e.kind) {
-				f.out.buffer.Write(e.text)
+				f.out.PutEncoded(e.text)
 			}
 		}
 		at += int64(len(entries))
-		if err := f.out.flush(); err != nil {
+		if err := f.out.Flush(); err != nil {
 			return err
 		}
 		if len(entries) == 0 {
-			await(ctx, grown, max(f.out.silence(), time.Millisecond))
+			await(ctx, grown, max(f.out.UntilHeartbeat(), time.Millisecond))
 		}
 	}
 	return nil
@@ -159,8 +160,8 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 		defer func() { <-f.catchingUp }()
 	case <-ctx.Done():
 		return nil
-	case <-time.After(max(f.out.silence(), time.Millisecond)):
-		return f.out.flush()
+	case <-time.After(max(f.out.UntilHeartbeat(), time.Millisecond)):
+		return f.out.Flush()
 	}
 	base := f.reader.start()
 	entries, err := f.Calls.Feed(ctx, f.tenant, f.after, feedPage, 0)
@@ -175,12 +176,12 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 	}
 	for _, a := range entries {
 		if f.after = a.ID; f.wants(a.Type) {
-			if err := f.out.put(a.ID, a.Type, activityOf(a)); err != nil {
+			if err := f.out.Put(a.ID, a.Type, activityOf(a)); err != nil {
 				return err
 			}
 		}
 	}
-	return f.out.flush()
+	return f.out.Flush()
 }
 
 func (f *feedFollower) wants(kind string) bool {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -133,7 +134,7 @@ func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 	fresh := make([]feedEntry, 0, len(entries))
 	for _, a := range entries {
 		var b bytes.Buffer
-		if err := appendEvent(&b, a.ID, a.Type, activityOf(a)); err != nil { // cannot happen: nothing in it is raw
+		if err := sse.Append(&b, a.ID, a.Type, activityOf(a)); err != nil { // cannot happen: nothing in it is raw
 			log.Error("entry of the feed not encoded", "id", a.ID, "error", err)
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -95,13 +96,13 @@ func hubHandler(calls Calls) *handler {
 
 // followed begins to follow the feed behind an entry; it ends with ctx. What it has written is complete then.
 func followed(ctx context.Context, t *testing.T, h *handler, after string) (written func() string) {
-	w := &clock{ResponseRecorder: httptest.NewRecorder()}
+	w := httptest.NewRecorder()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		reader, leave := h.hub.follow("t")
 		defer leave()
-		f := &feedFollower{handler: h, reader: reader, tenant: "t", after: after, out: newStream(w, time.Now())}
+		f := &feedFollower{handler: h, reader: reader, tenant: "t", after: after, out: sse.New(w)}
 		if err := f.run(ctx); err != nil {
 			t.Error(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api/openai"
 )
 
 // handler holds what every route needs. It is immutable but for its pools and its counter, and safe for concurrent use.
@@ -16,6 +17,7 @@ type handler struct {
 	policyDigest string
 	namesUsers   bool // credentials may name users
 	builtins     builtins
+	v1           *openai.API
 	zip          gzipPool
 	answers      sync.Pool // *[]byte, of answers to calls
 	streams      *slots
@@ -45,7 +47,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(&handler{
+	h := &handler{
 		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
 		streams: newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
@@ -54,7 +56,9 @@ func NewHandler(cfg Config) (http.Handler, error) {
 		bodies:     newBodies(cfg.MaxRequestBytes),
 		namesUsers: guard.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
-	})
+	}
+	h.v1 = openai.New(v1Host{h})
+	return newEngine(h)
 }
 
 func newEngine(h *handler) (*gin.Engine, error) {

@@ -28,7 +28,7 @@ func (l memberList) get(name string) (json.RawMessage, bool) {
 // usualMembers is how many fields most bodies have at most.
 const usualMembers = 4
 
-// members returns the fields of an object that checkJSON has seen, nil if text is no object.
+// members returns the fields of an object of a body that was checked, nil if text is no object.
 func members(text []byte) memberList {
 	if bytes.TrimLeft(text, " \t\r\n")[0] != '{' {
 		return nil

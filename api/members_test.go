@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/farhand/farhand/api/internal/jsonbody"
 )
 
 // FuzzMembers: of every text that is let in, the fields are those encoding/json finds, byte for byte.
@@ -14,7 +16,7 @@ func FuzzMembers(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if checkJSON(text) != nil {
+		if jsonbody.Check(text) != nil {
 			return
 		}
 		var want map[string]json.RawMessage

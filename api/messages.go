@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
-
-// turnGrace is how much longer than a turn may wait and take the door waits for it: the agent ends it first, and says why.
-const turnGrace = 5 * time.Second
 
 // turnAnswer is the answer to a message, once the turn has ended.
 type turnAnswer struct {
@@ -52,17 +49,10 @@ func (h *handler) postMessage(c *gin.Context, _ params) {
 	ctx, cancel := h.turnContext(c)
 	defer cancel()
 	if streamed {
-		h.streamTurn(ctx, c, func(ctx context.Context, t *turnStream) ending { return relay(ctx, talker, ask, t) })
+		h.streamTurn(ctx, c, func(ctx context.Context, t *sse.TurnStream) sse.Ending { return relay(ctx, talker, ask, t) })
 		return
 	}
 	h.answerTurn(ctx, c, talker, ask)
-}
-
-// turnContext bounds a turn, and gives its client time to receive what comes of it.
-func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFunc) {
-	longest := h.TurnWait + h.MaxTurn // its time counts from when its conversation is free
-	finishWritingBy(c, time.Now().Add(longest+writeMargin))
-	return context.WithTimeout(c.Request.Context(), longest+turnGrace)
 }
 
 // conversation returns whom the path names, if there is a device to talk to or something was said before, and whose the
@@ -92,15 +82,6 @@ func (h *handler) conversation(c *gin.Context, talker chat.Agent) (registry.Key,
 	return k.key, owner, err
 }
 
-func sessionKey(c *gin.Context) registry.Key {
-	return registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}
-}
-
-// isAbsent reports whether an error says that a session is not there, and nothing worse.
-func isAbsent(err error) bool {
-	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
-}
-
 // answerTurn runs a turn to its end.
 func (h *handler) answerTurn(ctx context.Context, c *gin.Context, talker chat.Agent, ask chat.Ask) {
 	aborted := false
@@ -113,37 +94,32 @@ func (h *handler) answerTurn(ctx context.Context, c *gin.Context, talker chat.Ag
 	for i := range calls {
 		calls[i].Args = shownArgs(calls[i].Args)
 	}
-	body, err := encode(turnAnswer{
+	h.writeJSON(c, http.StatusOK, turnAnswer{
 		Turn: reply.Turn, SessionID: ask.Key.Session, FullResponse: reply.FullResponse, ToolCalls: calls, Stop: reply.Stop,
 		Usage: reply.Usage, MessageCount: reply.MessageCount, Title: reply.Title, DurationMS: reply.Duration.Milliseconds(),
 	})
-	if err != nil {
-		h.fail(c, err)
-		return
-	}
-	h.writeJSON(c, http.StatusOK, body)
 }
 
 // relay runs a turn and passes its events on. The last one waits for the turn's reply, which says more.
-func relay(ctx context.Context, talker chat.Agent, ask chat.Ask, t *turnStream) ending {
+func relay(ctx context.Context, talker chat.Agent, ask chat.Ask, t *sse.TurnStream) sse.Ending {
 	var last chat.Event
 	reply, err := talker.Ask(ctx, ask, func(e chat.Event) {
 		switch e.Type {
 		case chat.EventDone, chat.EventAborted, chat.EventError:
 			last = e
 		default:
-			t.send(string(e.Type), turnEvent(e))
+			t.Send(string(e.Type), turnEvent(e))
 		}
 	})
 	switch {
 	case err == nil:
-		return ending{tell: func(t *turnStream) { t.send(string(chat.EventDone), doneOf(reply)) }}
+		return sse.Ending{Tell: func(t *sse.TurnStream) { t.Send(string(chat.EventDone), doneOf(reply)) }}
 	case last.Type == chat.EventAborted && ctx.Err() == nil:
-		return ending{tell: func(t *turnStream) { t.send(string(last.Type), turnEvent(last)) }}
+		return sse.Ending{Tell: func(t *sse.TurnStream) { t.Send(string(last.Type), turnEvent(last)) }}
 	}
 	failure := turnError(ctx, err, false)
-	return ending{failure: failure, tell: func(t *turnStream) {
-		t.send(string(chat.EventError), turnEvent(failureEvent(err, failure)))
+	return sse.Ending{Failure: failure, Tell: func(t *sse.TurnStream) {
+		t.Send(string(chat.EventError), turnEvent(failureEvent(err, failure)))
 	}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -101,7 +102,7 @@ func finishWritingBy(c *gin.Context, deadline time.Time) {
 // token too.
 func (h *handler) authenticate(c *gin.Context) {
 	path := c.Request.URL.Path
-	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, prefixV1) {
+	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, openai.Prefix) {
 		return
 	}
 	token := guard.BearerHeader(c.Request)

@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -99,7 +100,7 @@ func errorResponses() object {
 		"description": "An error in OpenAI's format.",
 		"headers": object{
 			headerPod: refHeader("Pod"), "WWW-Authenticate": refHeader("Authenticate"), "Allow": refHeader("Allow"),
-			"Retry-After": refHeader("RetryAfter"), headerRetry: refHeader("ShouldRetry"),
+			"Retry-After": refHeader("RetryAfter"), openai.HeaderRetry: refHeader("ShouldRetry"),
 		},
 		"content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/OpenAIError"}}},
 	}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -33,11 +35,14 @@ func (h *handler) fail(c *gin.Context, err error) {
 	h.logCause(c, p.Code, &e)
 	c.Abort()
 	if isOpenAI(c.Request.URL.Path) {
-		writeOpenAIError(c, err)
+		openai.WriteError(c.Writer, err)
 		return
 	}
 	_ = guard.WriteProblem(c.Writer, p) // the client is gone if this fails
 }
+
+// isOpenAI reports whether a path is one whose clients expect OpenAI's answers.
+func isOpenAI(path string) bool { return strings.HasPrefix(path, openai.Prefix) }
 
 // logCause logs what a client is not told.
 func (h *handler) logCause(c *gin.Context, code registry.Code, e *registry.Error) {

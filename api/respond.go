@@ -23,9 +23,9 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writeJSON writes a whole answer. A long one takes its part of the bytes that this pod may be sending: what was reserved for it
+// writeBody writes a whole answer. A long one takes its part of the bytes that this pod may be sending: what was reserved for it
 // while it was made, or now.
-func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
+func (h *handler) writeBody(c *gin.Context, status int, body []byte) {
 	room := reserved(c)
 	if room == nil && len(body) > smallResponse {
 		var err error
@@ -49,6 +49,16 @@ func (h *handler) writeJSON(c *gin.Context, status int, body []byte) {
 		return
 	}
 	room.write(c.Writer, body)
+}
+
+// writeJSON writes v as a whole answer.
+func (h *handler) writeJSON(c *gin.Context, status int, v any) {
+	body, err := encode(v)
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	h.writeBody(c, status, body)
 }
 
 // keyRoom is where the context of a request keeps the room that is reserved for its answer.
@@ -103,7 +113,7 @@ func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress 
 		c.Writer.Header().Set("Content-Encoding", "gzip")
 		body = h.zip.compress(body)
 	}
-	h.writeJSON(c, http.StatusOK, body)
+	h.writeBody(c, http.StatusOK, body)
 }
 
 // respond encodes v and writes it as writeCacheable does.
@@ -133,5 +143,3 @@ func matchesTag(values []string, tag string) bool {
 	}
 	return false
 }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

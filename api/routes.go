@@ -12,7 +12,6 @@ import (
 // Paths that something else in this package refers to.
 const (
 	prefixAPI          = "/api/" // everything below needs a token
-	prefixV1           = "/v1/"  // what OpenAI's clients ask for; it needs a token too
 	pathHealth         = "/healthz"
 	pathHealthClawSeed = "/health" // as ClawSeed's apps ask
 	pathReady          = "/readyz"
@@ -57,9 +56,9 @@ func (h *handler) routes() []route {
 		{http.MethodDelete, pathCalls + "/:id", nil, h.cancelCall},
 		{http.MethodGet, pathCalls + "/:id/events", []string{"last_event_id"}, h.callEvents},
 		{http.MethodGet, "/api/events", []string{"type", "last_event_id"}, h.events},
-		{http.MethodPost, "/v1/chat/completions", nil, h.completions},
-		{http.MethodGet, "/v1/models", nil, h.listModels},
-		{http.MethodGet, "/v1/models/*model", nil, h.getModel},
+		{http.MethodPost, "/v1/chat/completions", nil, withoutQuery(h.v1.Complete)},
+		{http.MethodGet, "/v1/models", nil, withoutQuery(h.v1.ListModels)},
+		{http.MethodGet, "/v1/models/*model", nil, withoutQuery(h.v1.GetModel)},
 		{http.MethodGet, pathHealth, nil, h.health},
 		{http.MethodGet, pathHealthClawSeed, nil, h.health},
 		{http.MethodGet, pathReady, nil, h.ready},
@@ -89,6 +88,11 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 		}
 		r.handle(c, q)
 	}
+}
+
+// withoutQuery makes a route of a handler that reads no query string.
+func withoutQuery(handle gin.HandlerFunc) func(*gin.Context, params) {
+	return func(c *gin.Context, _ params) { handle(c) }
 }
 
 func (h *handler) device(c *gin.Context, _ params) { h.Device.ServeHTTP(c.Writer, c.Request) }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -238,7 +239,7 @@ func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
 func (h *handler) getSession(c *gin.Context, q params) {
 	h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
 		who := caller(c)
-		e, sessionErr := h.session(ctx, c)
+		e, sessionErr := h.session(ctx, sessionKey(c))
 		if sessionErr != nil && !isAbsent(sessionErr) {
 			return nil, sessionErr
 		}
@@ -263,11 +264,30 @@ func (h *handler) getSession(c *gin.Context, q params) {
 	})
 }
 
-// session reads the session the path names, if the caller may see it.
-func (h *handler) session(ctx context.Context, c *gin.Context) (registry.Entry, error) {
-	key := registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}
+// session reads a connected session.
+func (h *handler) session(ctx context.Context, key registry.Key) (registry.Entry, error) {
 	if key.Validate() != nil { // an impossible id is an unknown one; it never reaches the store
 		return registry.Entry{}, unknownSession()
 	}
 	return h.Directory.Entry(ctx, key)
+}
+
+// sessionKey returns the key of the session that the path names.
+func sessionKey(c *gin.Context) registry.Key {
+	return registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}
+}
+
+// isAbsent reports whether an error says that a session is not there, and nothing worse.
+func isAbsent(err error) bool {
+	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
+}
+
+// isForeign reports whether a session belongs to another user than the caller. A caller whose user is not known may talk
+// to every session.
+func isForeign(who guard.Identity, s registry.Session) bool {
+	return who.User != "" && s.UserID != "" && who.User != s.UserID
+}
+
+func unknownSession() error {
+	return registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
 }

@@ -73,12 +73,10 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 		return chat.Transcript{}, err
 	}
 	key := sessionKey(c)
-	if key.Validate() != nil {
-		_, err := h.session(ctx, c)
-		return chat.Transcript{}, err
-	}
-	e, sessionErr := h.session(ctx, c)
+	e, sessionErr := h.session(ctx, key)
 	switch {
+	case key.Validate() != nil:
+		return chat.Transcript{}, sessionErr
 	case sessionErr == nil && isForeign(caller(c), e.Session):
 		return chat.Transcript{}, unknownSession()
 	case sessionErr != nil && !isAbsent(sessionErr): // nobody knows whose it is

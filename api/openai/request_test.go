@@ -1,4 +1,4 @@
-package api
+package openai
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 
 // What official clients send is understood, and what they send besides does no harm.
 func TestCompletionRequest(t *testing.T) {
-	r, err := parseCompletion([]byte(`{
+	r, err := parseRequest([]byte(`{
 		"model":"m","stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},"max_tokens":5,"max_completion_tokens":7,
 		"temperature":0,"stop":["a","b"],"user":"anna","n":1,"response_format":{"type":"text"},"tool_choice":"auto",
 		"parallel_tool_calls":true,"store":false,"metadata":{},"seed":null,"top_p":1,
@@ -57,7 +57,7 @@ func TestCompletionRequest(t *testing.T) {
 		!reflect.DeepEqual(c.Stop, []string{"a", "b"}) || r.user != "anna" || !r.stream || !r.includeUsage || r.noTools() {
 		t.Errorf("read %+v", r)
 	}
-	none, err := parseCompletion([]byte(`{"model":"m","stop":"x","tool_choice":"none","messages":[{"role":"user","content":""}],
+	none, err := parseRequest([]byte(`{"model":"m","stop":"x","tool_choice":"none","messages":[{"role":"user","content":""}],
 		"tools":[{"type":"function","function":{"name":"book"}}]}`))
 	if err != nil || !none.noTools() || len(none.completion.Tools) != 0 || !reflect.DeepEqual(none.completion.Stop, []string{"x"}) {
 		t.Errorf("%v, %+v", err, none)
@@ -155,12 +155,12 @@ func TestCompletionMistakes(t *testing.T) {
 		`{"model":"m","model":"n","messages":[` + user + `]}`: "",
 		`{"model":`: "",
 	} {
-		_, err := parseCompletion([]byte(body))
+		_, err := parseRequest([]byte(body))
 		if code := registry.AsError(err).Code; err == nil || code != registry.CodeInvalidRequest {
 			t.Errorf("%s: %v", body, err)
 			continue
 		}
-		var fault *openAIFault
+		var fault *paramError
 		got := ""
 		if errors.As(err, &fault) {
 			got = fault.param
@@ -185,12 +185,12 @@ func FuzzCompletionBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		r, err := parseCompletion(body)
+		r, err := parseRequest(body)
 		if err != nil {
 			if code := registry.AsError(err).Code; code != registry.CodeInvalidRequest {
 				t.Fatalf("refused with %v", err)
 			}
-			if status, told := openAIErrorOf(err); status != 400 || told.Error.Message == "" {
+			if status, told := errorBodyOf(err); status != 400 || told.Error.Message == "" {
 				t.Fatalf("told as %d %+v", status, told)
 			}
 			return
@@ -224,25 +224,6 @@ func FuzzCompletionBody(f *testing.F) {
 		}
 		if len(open) > 0 {
 			t.Fatalf("calls without results: %+v", c.Messages)
-		}
-	})
-}
-
-// FuzzMessageBody: nothing panics, every refusal is a coded error, and what is accepted says exactly one thing.
-func FuzzMessageBody(f *testing.F) {
-	for _, seed := range []string{"", "{}", `{"content":"hi"}`, `{"regenerate":true}`, `{"content":"a","stream":false,"debug":true,"results":"plain"}`, `{"content":"\ud800"}`, "null"} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		r, err := parseMessage(body)
-		if err != nil {
-			if code := registry.AsError(err).Code; code != registry.CodeInvalidRequest {
-				t.Fatalf("refused with %v", err)
-			}
-			return
-		}
-		if (r.content == "") != r.regenerate {
-			t.Fatalf("accepted %+v", r)
 		}
 	})
 }

@@ -16,46 +16,6 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// A model that thinks for long does not look like a dead gateway: the answer begins, and then comments come.
-func TestTurnStreamBeats(t *testing.T) {
-	w := &clock{ResponseRecorder: httptest.NewRecorder()}
-	opened, stopped := 0, 0
-	s := &turnStream{
-		open: func() (*stream, error) { opened++; return newStream(w, time.Now()), nil },
-		stop: func() { stopped++ },
-	}
-	if wait := s.beat(); opened != 1 || w.Body.String() != ":\n\n" || wait < heartbeat-time.Second {
-		t.Fatalf("first: opened %d times, %q, next in %v", opened, w.Body, wait)
-	}
-	s.out.last = time.Now().Add(-heartbeat)
-	if wait := s.beat(); w.Body.String() != ":\n\n:\n\n" || wait < heartbeat-time.Second {
-		t.Fatalf("after silence: %q, next in %v", w.Body, wait)
-	}
-	s.send("chunk", textEvent{chat.EventChunk, "a"})
-	s.beat()
-	if want := ":\n\n:\n\nevent: chunk\ndata: {\"type\":\"chunk\",\"content\":\"a\"}\n\n"; w.Body.String() != want || opened != 1 {
-		t.Fatalf("opened %d times, written %q", opened, w.Body)
-	}
-	w.err = errors.New("i/o timeout") // a client that takes too long
-	for range 2 {
-		s.send("chunk", textEvent{chat.EventChunk, "b"})
-	}
-	if s.sendText("x"); stopped != 1 || s.err == nil || s.beat() != heartbeat {
-		t.Errorf("the turn was stopped %d times", stopped)
-	}
-}
-
-// A client that is gone before anything was said stops the turn.
-func TestTurnStreamCannotOpen(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	s := &turnStream{open: func() (*stream, error) { return nil, http.ErrHandlerTimeout }, stop: stop}
-	s.send("chunk", 1)
-	s.beat()
-	if ctx.Err() == nil || s.out != nil {
-		t.Error("the turn goes on")
-	}
-}
-
 func TestTurnError(t *testing.T) {
 	stopped := &chat.Error{Code: chat.CodeAgent, Message: "stopped"}
 	gone, hangUp := context.WithCancel(t.Context())

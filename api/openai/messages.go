@@ -1,4 +1,4 @@
-package api
+package openai
 
 import (
 	"encoding/json"
@@ -7,8 +7,9 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// readMessages reads the conversation. What the system or a developer says, wherever it stands, goes before all else.
-func (r *completionRequest) readMessages(f fields) error {
+// readMessages reads the conversation. The messages of the system and of developers become the system prompt, wherever
+// they stand.
+func (r *request) readMessages(f fields) error {
 	all, err := f.list("messages", "messages")
 	if err != nil {
 		return err
@@ -20,7 +21,7 @@ func (r *completionRequest) readMessages(f fields) error {
 	open := openCalls{}
 	for i, text := range all {
 		at := index("messages", i)
-		m, err := readCompletionMessage(text, at)
+		m, err := readMessage(text, at)
 		if err != nil {
 			return err
 		}
@@ -43,7 +44,7 @@ func (r *completionRequest) readMessages(f fields) error {
 	return nil
 }
 
-func readCompletionMessage(text json.RawMessage, at string) (m provider.Message, err error) {
+func readMessage(text json.RawMessage, at string) (m provider.Message, err error) {
 	f, err := readFields(text, at)
 	if err != nil {
 		return m, err
@@ -61,12 +62,12 @@ func readCompletionMessage(text json.RawMessage, at string) (m provider.Message,
 		m.Role = provider.RoleSystem
 	case "user":
 	case "assistant":
-		if m.ToolCalls, err = readAskedCalls(f, at); err != nil {
+		if m.ToolCalls, err = readToolCalls(f, at); err != nil {
 			return m, err
 		}
 		if refusal, err := f.str("refusal", at+".refusal"); err != nil {
 			return m, err
-		} else if m.Content == "" && refusal != "" { // what a client was told comes back so
+		} else if m.Content == "" && refusal != "" { // clients send a refusal back like this
 			m.Content, said = refusal, true
 		}
 		said = said || len(m.ToolCalls) > 0
@@ -83,8 +84,8 @@ func readCompletionMessage(text json.RawMessage, at string) (m provider.Message,
 	return m, nil
 }
 
-// readContent reads what is said, written as one string or as parts. Where images may be among them, they are returned as parts
-// if there are any.
+// readContent reads the content of a message: one string, or parts. It returns the parts only if an image is among
+// them, which is an error unless images is true.
 func readContent(text json.RawMessage, at string, images bool) (string, []provider.Part, error) {
 	if len(text) == 0 {
 		return "", nil, nil
@@ -153,8 +154,8 @@ func readImage(text json.RawMessage, at string) (*provider.Image, error) {
 	return &image, err
 }
 
-// readAskedCalls reads the calls an assistant asked for.
-func readAskedCalls(f fields, at string) ([]provider.ToolCall, error) {
+// readToolCalls reads the calls that an assistant asked for.
+func readToolCalls(f fields, at string) ([]provider.ToolCall, error) {
 	all, err := f.list("tool_calls", at+".tool_calls")
 	if err != nil {
 		return nil, err
@@ -191,13 +192,14 @@ func readAskedCalls(f fields, at string) ([]provider.ToolCall, error) {
 // openCalls are the calls of the last assistant message that have no result yet, by id.
 type openCalls map[string]string
 
-// follow checks that a message may come next: models refuse calls without results and results without calls. It tells
-// a result the name of its tool.
+// follow checks that a message may come next: models refuse calls without results and results without calls. It fills
+// in the name of a result's tool.
 func (o openCalls) follow(m *provider.Message, at string) error {
 	if m.Role == provider.RoleTool {
 		name, ok := o[m.ToolCallID]
 		if !ok {
-			return badParam(at+".tool_call_id", "A message of the role \"tool\" must answer a call of the assistant's message before it.")
+			return badParam(at+".tool_call_id",
+				"A message of the role \"tool\" must answer a call of the assistant's message before it.")
 		}
 		m.ToolName = name
 		delete(o, m.ToolCallID)
@@ -217,7 +219,8 @@ func (o openCalls) follow(m *provider.Message, at string) error {
 
 func (o openCalls) settled(at string) error {
 	if len(o) > 0 {
-		return badParam(at, "Each call of an assistant must be followed by a message of the role \"tool\" with its result.")
+		return badParam(at,
+			"Each call of an assistant must be followed by a message of the role \"tool\" with its result.")
 	}
 	return nil
 }

@@ -1,10 +1,11 @@
-package api
+package openai
 
 import (
 	"encoding/json"
 	"strings"
 
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -13,22 +14,22 @@ const (
 	maxTemperature = 2
 )
 
-// completionRequest is the body of a request for a completion. What a client asks for is done, passed on to the model, or
-// refused by its name; nothing is ignored.
-type completionRequest struct {
+// request is the body of a request for a completion. Each field is obeyed, passed on to the model, or refused by its
+// name. None is ignored.
+type request struct {
 	completion   chat.Completion // without Key, Caller and Turn; Model as it was sent
 	user         string
 	stream       bool
 	includeUsage bool
 }
 
-// parseCompletion reads the body of a request for a completion.
-func parseCompletion(body []byte) (completionRequest, error) {
-	var r completionRequest
+// parseRequest reads the body of a request for a completion.
+func parseRequest(body []byte) (request, error) {
+	var r request
 	if strings.TrimSpace(string(body)) == "" {
 		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty.")
 	}
-	if err := checkJSON(body); err != nil {
+	if err := jsonbody.Check(body); err != nil {
 		return r, err
 	}
 	f, err := readFields(body, "")
@@ -36,8 +37,8 @@ func parseCompletion(body []byte) (completionRequest, error) {
 		return r, err
 	}
 	for _, read := range []func(fields) error{
-		refuseUnoffered, r.readModel, r.readMessages, r.readTools, r.readToolChoice, r.readSampling, r.readStop, r.readOptions,
-		r.readFormat, r.readStreaming,
+		refuseUnoffered, r.readModel, r.readMessages, r.readTools, r.readToolChoice, r.readSampling, r.readStop,
+		r.readOptions, r.readFormat, r.readStreaming,
 	} {
 		if err := read(f); err != nil {
 			return r, err
@@ -46,18 +47,19 @@ func parseCompletion(body []byte) (completionRequest, error) {
 	return r, nil
 }
 
-func (r *completionRequest) readModel(f fields) (err error) {
+func (r *request) readModel(f fields) (err error) {
 	if r.completion.Model, err = f.str("model", "model"); err != nil {
 		return err
 	}
 	if r.completion.Model == "" {
-		return badParam("model", "You must provide a model parameter: a name of GET /v1/models, or %q for the default.", modelDefault)
+		return badParam("model",
+			"You must provide a model parameter: a name of GET /v1/models, or %q for the default.", defaultModel)
 	}
 	r.user, err = f.str("user", "user")
 	return err
 }
 
-func (r *completionRequest) readStreaming(f fields) (err error) {
+func (r *request) readStreaming(f fields) (err error) {
 	if r.stream, err = f.flag("stream", "stream"); err != nil {
 		return err
 	}
@@ -79,7 +81,7 @@ func (r *completionRequest) readStreaming(f fields) (err error) {
 	return err
 }
 
-func (r *completionRequest) readSampling(f fields) (err error) {
+func (r *request) readSampling(f fields) (err error) {
 	c := &r.completion
 	if c.MaxTokens, err = f.count("max_tokens", "max_tokens"); err != nil {
 		return err
@@ -96,7 +98,7 @@ func (r *completionRequest) readSampling(f fields) (err error) {
 }
 
 // readStop reads one sequence or several.
-func (r *completionRequest) readStop(f fields) error {
+func (r *request) readStop(f fields) error {
 	text, ok := f["stop"]
 	if !ok {
 		return nil

@@ -3,10 +3,17 @@ package api
 import (
 	"context"
 	"errors"
+	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
+
+// turnGrace is how much longer than a turn may wait and take the door waits for it: the agent ends it first, and says why.
+const turnGrace = 5 * time.Second
 
 // agent returns who holds conversations, or an error that says what to configure.
 func (h *handler) agent() (chat.Agent, error) {
@@ -15,6 +22,33 @@ func (h *handler) agent() (chat.Agent, error) {
 			"This gateway has no language model. Set FARHAND_MODEL and its provider's key, and start it again.")
 	}
 	return h.Agent, nil
+}
+
+// turnContext bounds a turn, and gives its client time to receive what comes of it.
+func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFunc) {
+	longest := h.TurnWait + h.MaxTurn // its time counts from when its conversation is free
+	finishWritingBy(c, time.Now().Add(longest+writeMargin))
+	return context.WithTimeout(c.Request.Context(), longest+turnGrace)
+}
+
+// streamTurn answers with the events of a turn, which run writes. A client that leaves, or does not read, ends the
+// context that run gets.
+func (h *handler) streamTurn(
+	ctx context.Context, c *gin.Context, run func(context.Context, *sse.TurnStream) sse.Ending,
+) {
+	release, err := h.reserveTurn()
+	if err != nil {
+		h.fail(c, err)
+		return
+	}
+	defer release()
+	failure, cutOff := sse.ServeTurn(ctx, c, h.StreamGrace, run)
+	if failure != nil {
+		h.fail(c, failure)
+	}
+	if cutOff != nil {
+		h.Log.Debug("turn cut off", "route", c.FullPath(), "error", cutOff)
+	}
 }
 
 // turnCodes says as what a failure of a turn is told over HTTP. AGENT_ERROR is no fault of the gateway's own, which

@@ -1,4 +1,4 @@
-package api
+package openai
 
 import (
 	"encoding/json"
@@ -7,16 +7,16 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// maxCallerTools is how many tools a caller may bring, as at OpenAI.
+// maxCallerTools bounds the tools of a caller, as OpenAI does.
 const maxCallerTools = 128
 
-// anyParameters are those of a tool that says nothing about them.
+// anyParameters is the schema of a tool that gives none.
 const anyParameters = `{"type":"object","properties":{}}`
 
 var modelToolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// readTools reads the tools the caller runs itself.
-func (r *completionRequest) readTools(f fields) error {
+// readTools reads the tools that the caller runs itself.
+func (r *request) readTools(f fields) error {
 	all, err := f.list("tools", "tools")
 	if err != nil {
 		return err
@@ -75,8 +75,8 @@ func readTool(text json.RawMessage, at string) (t provider.Tool, err error) {
 	return t, nil
 }
 
-// readToolChoice reads whether tools are to be called. None holds for the device's tools too.
-func (r *completionRequest) readToolChoice(f fields) error {
+// readToolChoice reads whether tools are to be called. The choice "none" holds for the device's tools too.
+func (r *request) readToolChoice(f fields) error {
 	text, ok := f["tool_choice"]
 	if !ok {
 		return nil

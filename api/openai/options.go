@@ -1,4 +1,4 @@
-package api
+package openai
 
 import (
 	"encoding/json"
@@ -7,15 +7,16 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// completionFields are the fields of a completion that are read, and those that are refused unless they ask for nothing.
-var completionFields = []string{
-	"model", "messages", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "stop",
-	"user", "response_format", "parallel_tool_calls", "top_p", "presence_penalty", "frequency_penalty", "seed", "logit_bias",
+// requestFields are the fields that are read, and those that are refused unless they ask for nothing.
+var requestFields = []string{
+	"model", "messages", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "max_completion_tokens",
+	"temperature", "stop", "user", "response_format", "parallel_tool_calls", "top_p", "presence_penalty",
+	"frequency_penalty", "seed", "logit_bias",
 	"reasoning_effort", "verbosity", "service_tier", "safety_identifier", "prompt_cache_key", "metadata",
 	"n", "functions", "function_call", "logprobs", "top_logprobs", "store", "modalities",
 }
 
-// refuseUnoffered refuses what a client would miss in the answer.
+// refuseUnoffered refuses fields that Farhand does not offer, and whose effect a client would miss.
 func refuseUnoffered(f fields) error {
 	for _, name := range []string{"functions", "function_call"} {
 		if _, ok := f[name]; ok {
@@ -32,14 +33,14 @@ func refuseUnoffered(f fields) error {
 	if _, ok := f["messages"]; !ok { // which says more than an unknown field
 		return nil
 	}
-	return f.only("", completionFields...)
+	return f.only("", requestFields...)
 }
 
-// noTools reports whether no tool is to run, the device's neither.
-func (r *completionRequest) noTools() bool { return r.completion.Choice.Mode == provider.ChoiceNone }
+// noTools reports whether no tool is to run. That includes the device's tools.
+func (r *request) noTools() bool { return r.completion.Choice.Mode == provider.ChoiceNone }
 
-// readOptions reads what is passed on to the model as it is.
-func (r *completionRequest) readOptions(f fields) (err error) {
+// readOptions reads the options that are passed on to the model as they are.
+func (r *request) readOptions(f fields) (err error) {
 	o := &r.completion.Options
 	o.User = r.user
 	for _, n := range []struct {
@@ -47,7 +48,9 @@ func (r *completionRequest) readOptions(f fields) (err error) {
 		least, most float64
 		to          **float64
 	}{
-		{"top_p", 0, 1, &o.TopP}, {"presence_penalty", -2, 2, &o.PresencePenalty}, {"frequency_penalty", -2, 2, &o.FrequencyPenalty},
+		{"top_p", 0, 1, &o.TopP},
+		{"presence_penalty", -2, 2, &o.PresencePenalty},
+		{"frequency_penalty", -2, 2, &o.FrequencyPenalty},
 	} {
 		if *n.to, err = f.number(n.name, n.least, n.most); err != nil {
 			return err
@@ -78,8 +81,8 @@ func (r *completionRequest) readOptions(f fields) (err error) {
 
 var formatName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// readFormat reads what the answer must look like.
-func (r *completionRequest) readFormat(f fields) error {
+// readFormat reads the format of the answer.
+func (r *request) readFormat(f fields) error {
 	text, ok := f["response_format"]
 	if !ok {
 		return nil
@@ -98,7 +101,8 @@ func (r *completionRequest) readFormat(f fields) error {
 		r.completion.Options.Format = &provider.Format{}
 		return nil
 	case kind != "json_schema":
-		return badParam("response_format.type", "The type of \"response_format\" must be text, json_object or json_schema.")
+		return badParam("response_format.type",
+			"The type of \"response_format\" must be text, json_object or json_schema.")
 	}
 	r.completion.Options.Format, err = readSchema(format["json_schema"], "response_format.json_schema")
 	return err

@@ -1,4 +1,4 @@
-package api
+package openai
 
 import (
 	"encoding/json"
@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// fields is a JSON object of a request that may have more in it than is looked at. Names match exactly. What is null
-// is absent, as clients write out what they leave to the server.
+// fields are the members of a JSON object, which may have more of them than are read. Names match exactly. A field that
+// is null counts as absent, because clients write out what they leave to the server.
 type fields map[string]json.RawMessage
 
-// readFields splits an object that checkJSON has seen. at is its path, for messages.
+// readFields splits an object of a body that was checked. at is its path, for messages.
 func readFields(text []byte, at string) (fields, error) {
 	var all fields
 	if err := json.Unmarshal(text, &all); err != nil || all == nil {
@@ -25,7 +25,7 @@ func readFields(text []byte, at string) (fields, error) {
 	return all, nil
 }
 
-// named returns how a message calls the value at a path.
+// named returns the name of the value at a path, for messages.
 func named(at string) string {
 	if at == "" {
 		return "The body"
@@ -51,11 +51,14 @@ func (f fields) flag(name, at string) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	on, err := readBool(text, at)
-	if err != nil {
+	switch string(text) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
 		return false, badParam(at, "%s must be true or false.", named(at))
 	}
-	return on, nil
 }
 
 // optionalFlag returns a flag, nil when it is absent.
@@ -84,8 +87,10 @@ func (f fields) number(name string, least, most float64) (*float64, error) {
 func (f fields) only(at string, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		if !slices.Contains(known, name) {
-			at := join(at, name)
-			return badParam(at, "The field %.120q is not offered.", at)
+			if at != "" {
+				name = at + "." + name
+			}
+			return badParam(name, "The field %.120q is not offered.", name)
 		}
 	}
 	return nil

@@ -1,0 +1,43 @@
+// Package jsonbody says what the JSON of a request must be, for the API and for the endpoints of /v1.
+//
+// It imports agent and registry. Check is all of it.
+package jsonbody
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// maxDepth lets arguments of the allowed depth stand inside the request's own object.
+const maxDepth = agent.MaxArgsDepth + 1
+
+// Check refuses what two parsers could understand differently: text that is not UTF-8, data behind the value, keys that
+// appear twice in one object, and nesting that exhausts a stack. The error has the code invalid_request.
+func Check(text []byte) error {
+	switch fault, path := registry.CheckJSON(text, maxDepth); fault {
+	case 0:
+		return nil
+	case registry.JSONNotUTF8:
+		return registry.Errorf(registry.CodeInvalidRequest, "The body is not valid UTF-8.")
+	case registry.JSONTooDeep:
+		return registry.Errorf(registry.CodeInvalidRequest, "The body nests deeper than %d levels.", maxDepth)
+	case registry.JSONKeyTwice:
+		return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", path)
+	default:
+		var value json.RawMessage
+		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.",
+			syntaxProblem(json.Unmarshal(text, &value)))
+	}
+}
+
+func syntaxProblem(err error) string {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Sprintf("%v at byte %d", syntax, syntax.Offset)
+	}
+	return err.Error()
+}

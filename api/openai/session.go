@@ -1,0 +1,80 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// maxCandidates bounds how many sessions an error lists when a user has several.
+	maxCandidates = 20
+
+	// lookupTimeout bounds the search for the session of a completion.
+	lookupTimeout = 10 * time.Second
+)
+
+// session returns the session whose tools join in a completion: the one the header names, otherwise the one of the user
+// in the body. The key has no session if there is none, or if no tools are wanted. A caller whose credentials name a
+// user speaks for that user only.
+func (a *API) session(c *gin.Context, r request) (registry.Key, error) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), lookupTimeout)
+	defer cancel()
+	caller := a.host.Caller(c)
+	none := registry.Key{Tenant: caller.Tenant}
+	switch id := c.GetHeader(HeaderSession); {
+	case id != "":
+		e, err := a.host.Connected(ctx, caller, id)
+		if err != nil || r.noTools() {
+			return none, err
+		}
+		return e.Session.Key, nil
+	case r.user == "" || r.noTools():
+		return none, nil
+	case caller.User != "" && caller.User != r.user:
+		return none, &paramError{param: "user", err: registry.Errorf(registry.CodeForbidden,
+			"The token is another user's. Leave \"user\" out, or name the user of the token.")}
+	}
+	found, err := a.sessionsOf(ctx, caller.Tenant, r.user)
+	switch {
+	case err != nil:
+		return none, err
+	case len(found) == 1:
+		return registry.Key{Tenant: caller.Tenant, Session: found[0].SessionID}, nil
+	case len(found) > 1:
+		return none, &paramError{param: "user", err: &registry.Error{
+			Code: registry.CodeAmbiguousTarget, Candidates: found,
+			Message: "Several sessions of this user are connected. Name one in the header " + HeaderSession + ".",
+		}}
+	}
+	e, err := a.host.Connected(ctx, caller, r.user)
+	switch {
+	case errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected):
+		return none, nil
+	case err != nil:
+		return none, err
+	case e.Session.UserID != "" && e.Session.UserID != r.user: // any device may choose an id that is a user's name
+		return none, nil
+	}
+	return e.Session.Key, nil
+}
+
+// sessionsOf returns the connected sessions of a user, at most maxCandidates. It looks at a bounded number of sessions:
+// in a very large fleet callers need the header.
+func (a *API) sessionsOf(ctx context.Context, tenant, user string) ([]registry.Candidate, error) {
+	q := registry.Query{Tenant: tenant, Target: registry.Target{UserID: user}}
+	var found []registry.Candidate
+	err := a.host.EachSession(ctx, q, func(e registry.Entry) {
+		if len(found) < maxCandidates {
+			found = append(found, registry.Candidate{
+				SessionID: e.Session.Key.Session, DeviceID: e.Session.DeviceID, UserID: e.Session.UserID,
+				Name: e.Session.Name,
+			})
+		}
+	})
+	return found, err
+}

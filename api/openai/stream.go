@@ -1,0 +1,123 @@
+package openai
+
+import (
+	"context"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/internal/sse"
+)
+
+// chunk is a piece of an answer, as OpenAI's API streams it.
+type chunk struct {
+	ID      string        `json:"id"`
+	Object  string        `json:"object"`
+	Created int64         `json:"created"`
+	Model   string        `json:"model"`
+	Choices []chunkChoice `json:"choices"`
+}
+
+// countedChunk is a chunk for a caller that wants the usage. It is null in all chunks but the last.
+type countedChunk struct {
+	chunk
+	Usage *usage `json:"usage"`
+}
+
+type chunkChoice struct {
+	Index        int       `json:"index"`
+	Delta        delta     `json:"delta"`
+	LogProbs     *struct{} `json:"logprobs"` // always null
+	FinishReason *string   `json:"finish_reason"`
+}
+
+type delta struct {
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content,omitempty"`
+	Refusal   *string    `json:"refusal,omitempty"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+// stream writes one completion while its turn runs.
+type stream struct {
+	*sse.TurnStream
+	host    Turns
+	ask     chat.Completion
+	created int64
+	usage   bool // the caller wants the usage
+	begun   bool // the role has been sent
+}
+
+// run runs the turn. Text and thinking of all its iterations are sent at once. The calls of the caller's own tools are
+// complete only at the end.
+func (s *stream) run(ctx context.Context, agent chat.Agent) sse.Ending {
+	aborted := false
+	reply, calls, err := agent.Complete(ctx, s.ask, func(e chat.Event) {
+		switch e.Type {
+		case chat.EventChunk:
+			if e.Refusal {
+				s.sendDelta(delta{Refusal: &e.Content})
+				return
+			}
+			s.sendDelta(delta{Content: &e.Content})
+		case chat.EventThinking:
+			s.sendDelta(delta{Reasoning: e.Content})
+		case chat.EventToolCall, chat.EventToolResult: // a device's tool, which OpenAI's API does not show
+			s.KeepAlive()
+		case chat.EventAborted:
+			aborted = true
+		}
+	})
+	if err != nil {
+		failure := turnFailure(s.host.TurnError(ctx, err, aborted), reply)
+		return sse.Ending{Failure: failure, Tell: func(t *sse.TurnStream) {
+			_, body := errorBodyOf(failure)
+			t.Send("", body) // without [DONE], which would say that the answer is whole
+		}}
+	}
+	return sse.Ending{Tell: func(*sse.TurnStream) { s.finish(reply, calls) }}
+}
+
+// finish sends what is known only at the end.
+func (s *stream) finish(reply chat.Reply, calls []provider.ToolCall) {
+	for i, call := range calls {
+		shown := toolCallOf(call)
+		shown.Index = &i
+		s.sendDelta(delta{ToolCalls: []toolCall{shown}})
+	}
+	reason := finishReason(reply, calls)
+	s.sendRole()
+	s.sendChunk(nil, chunkChoice{FinishReason: &reason})
+	if s.usage {
+		counted := usageOf(reply.Usage)
+		s.sendChunk(&counted)
+	}
+	s.SendText("[DONE]")
+}
+
+func (s *stream) sendDelta(d delta) {
+	s.sendRole()
+	s.sendChunk(nil, chunkChoice{Delta: d})
+}
+
+// sendRole says who speaks, before the first words.
+func (s *stream) sendRole() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	nothing := ""
+	s.sendChunk(nil, chunkChoice{Delta: delta{Role: "assistant", Content: &nothing}})
+}
+
+func (s *stream) sendChunk(counted *usage, choices ...chunkChoice) {
+	piece := chunk{
+		ID: idPrefix + s.ask.Turn, Object: "chat.completion.chunk", Created: s.created, Model: s.ask.Model,
+		Choices: append([]chunkChoice{}, choices...),
+	}
+	if s.usage {
+		s.Send("", countedChunk{piece, counted})
+		return
+	}
+	s.Send("", piece)
+}
