@@ -173,8 +173,16 @@ func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.R
 	return s.WatchCall(ctx, tenant, callID, "")
 }
 
+// maxReads is how many records are read at a time. Hundreds that ask for a record of a megabyte would otherwise take both cores
+// and a megabyte each; with this, calls that need no record wait for a few of them at most.
+const maxReads = 8
+
 // WatchCall implements registry.CallStore.
 func (s *Store) WatchCall(ctx context.Context, tenant, callID, pod string) (registry.Record, error) {
+	if err := s.reads.Acquire(ctx, 1); err != nil {
+		return registry.Record{}, unavailable("read call", err)
+	}
+	defer s.reads.Release(1)
 	args := append([]any{s.retention, registry.OverdueGrace.Milliseconds(), pod}, overdueTable...)
 	b := s.conn.batch()
 	c := b.eval(scriptCallRead, callKeys(tenant, callID), args...)

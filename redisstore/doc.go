@@ -28,6 +28,7 @@
 //	fh:{T:labels}:<k>=<v>    the same, per label; all in one slot
 //	fh:T:members:<set>       the same, per tool set
 //	fh:T:offers              sorted set: (tool name, specification, set) in order of name
+//	fh:{T:definitions}:<tool> sorted set: hash of a definition → since when it is offered, in ms
 //	fh:T:version             another value after every change of these   life: twice the session TTL
 //	fh:T:{call:<id>}         hash: the record of a call          life: retention since the last change, but not
 //	                                                             before its deadline; see record_codec.go
@@ -35,7 +36,7 @@
 //	fh:T:idem:<sha256>       id of the call with that key        life: idempotency TTL
 //	fh:T:activity            stream: the feed, capped            life: a day since the last entry
 //	fh:{pod:<pod>}:sessions  sorted set: T/S → generation, what to clean up when the pod dies
-//	fh:emptied               a mark: Redis was emptied, and pods announce their sessions again; life: a lease
+//	fh:{fh:pods}:emptied     a mark: Redis was emptied, and pods announce their sessions again; life: a lease
 //	fh:pods                  sorted set: pod → expiry of its lease in ms of Redis time
 //	fh:{pod:<pod>}:replies   list: answers for callers waiting on the pod, with a TTL
 //	fh:pod:<pod>             channel: calls and evictions for the pod

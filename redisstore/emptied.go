@@ -19,13 +19,11 @@ type ownLease struct {
 	until time.Time // when the lease lapses by itself, about
 }
 
-// renewed notes a renewal. It reports whether the lease should have been there and was not.
-func (l *ownLease) renewed(pod string, known bool, asked time.Time, life time.Duration) (lost bool) {
+// renewed notes a renewal that was asked for at a time.
+func (l *ownLease) renewed(pod string, asked time.Time, life time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lost = !known && l.pod == pod && asked.Before(l.until)
 	l.pod, l.until = pod, asked.Add(life)
-	return lost
 }
 
 // left notes that the pod gives its lease up.
@@ -45,14 +43,6 @@ func (l *ownLease) expected() string {
 		return ""
 	}
 	return l.pod
-}
-
-// markEmptied has all pods know that sessions are missing. The mark stays as long as a lease: the others find out within a
-// tenth of that.
-func (s *Store) markEmptied(ctx context.Context) error {
-	b := s.conn.batch()
-	b.do("SET", emptiedKey, "1", "PX", s.lease)
-	return b.run(ctx)
 }
 
 // Whole implements registry.PodStore.

@@ -13,7 +13,7 @@ const (
 	podsKey = "fh:pods"
 	pingKey = "fh:ping"
 
-	emptiedKey = "fh:emptied" // is there while sessions may be missing that pods have not announced again
+	emptiedKey = "fh:{fh:pods}:emptied" // in the slot of podsKey; is there while sessions may be missing that pods have not announced again
 )
 
 // offerSeparator stands between the parts of a member of the offers index. It sorts before every character a

@@ -44,7 +44,7 @@ func TestKeys(t *testing.T) {
 		{podMember(registry.Key{Tenant: "default", Session: "phone.1"}), "phone.1"},
 		{podsKey, "fh:pods"},
 		{pingKey, "fh:ping"},
-		{emptiedKey, "fh:emptied"},
+		{emptiedKey, "fh:{fh:pods}:emptied"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

@@ -13,16 +13,12 @@ const liveSetAge = 250 * time.Millisecond
 func (s *Store) Beat(ctx context.Context, pod string) (known bool, err error) {
 	asked := time.Now()
 	b := s.conn.batch()
-	c := b.eval(scriptBeat, []string{podsKey}, pod, s.lease, s.podsTTL)
+	c := b.eval(scriptBeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, flag(s.own.expected() == pod))
 	if err := b.run(ctx); err != nil {
 		return false, unavailable("beat", err)
 	}
 	known = c.int() == 1
-	if s.own.renewed(pod, known, asked, time.Duration(s.lease)*time.Millisecond) {
-		if err := s.markEmptied(ctx); err != nil {
-			return known, unavailable("beat", err)
-		}
-	}
+	s.own.renewed(pod, asked, time.Duration(s.lease)*time.Millisecond)
 	return known, nil
 }
 

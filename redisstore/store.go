@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/farhand/farhand/registry"
 )
 
@@ -33,6 +35,7 @@ type Store struct {
 	specs *cache[registry.ToolSpec]
 	sets  *cache[toolSet]
 	live  *liveSet
+	reads *semaphore.Weighted // records that are read at a time
 	own   ownLease
 	scrub throttle
 }
@@ -60,7 +63,7 @@ func (c *Conn) Store() *Store {
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
 		specs: newCache[registry.ToolSpec](cacheBytes), sets: newCache[toolSet](cacheBytes),
-		scrub: throttle{every: scrubInterval},
+		scrub: throttle{every: scrubInterval}, reads: semaphore.NewWeighted(maxReads),
 	}
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s

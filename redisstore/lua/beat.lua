@@ -1,7 +1,8 @@
--- Takes or renews the lease of a pod.
+-- Takes or renews the lease of a pod. If the lease must be there and is not, Redis was emptied: all pods find the mark of that as
+-- soon as they could find the lease.
 --
--- KEYS 1 leases (sorted set: pod, expiry in ms of Redis time)
--- ARGV 1 pod, 2 life of the lease in ms, 3 TTL of the key in ms
+-- KEYS 1 leases (sorted set: pod, expiry in ms of Redis time), 2 mark (string), both in one slot
+-- ARGV 1 pod, 2 life of the lease and of the mark in ms, 3 TTL of the leases in ms, 4 whether the lease must be there: 1 or empty
 -- Returns 1 when the pod still had an unlapsed lease, else 0.
 
 local time = redis.call('TIME')
@@ -11,5 +12,8 @@ redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 if expiry and tonumber(expiry) > now then
   return 1
+end
+if ARGV[4] == '1' then
+  redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
 end
 return 0
