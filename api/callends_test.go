@@ -142,12 +142,45 @@ func TestManyCallsOnOneConnection(t *testing.T) {
 
 // The door keeps serving while its pod drains; only readiness says no.
 func TestCallsWhileDraining(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Draining = func() bool { return true } }})
+	drained, drain := context.WithCancel(t.Context())
+	drain()
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Draining = drained }})
 	f.connect(0, session("s1"), echo, tools("t")...)
 	decode[answer](f.post("/api/tools/t/call", ""), 200)
 	r := f.get("/readyz")
 	wantProblem(r, 503, registry.CodeDraining)
 	if r.header.Get("Retry-After") != "2" {
 		t.Errorf("Retry-After %q", r.header.Get("Retry-After"))
+	}
+}
+
+// noticed is a log of calls that says when somebody begins to wait for one.
+type noticed struct {
+	api.Calls
+	waits chan struct{}
+}
+
+func (n noticed) Wait(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
+	n.waits <- struct{}{}
+	return n.Calls.Wait(ctx, tenant, id, wait)
+}
+
+// A request that waits for a call is answered when its pod begins to stop, with what is known by then.
+func TestWaitsEndWhenThePodDrains(t *testing.T) {
+	draining, drain := context.WithCancel(t.Context())
+	waits := make(chan struct{}, 64)
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Draining, c.Calls = draining, noticed{c.Calls, waits} }})
+	f.connect(0, session("s1"), silent, tools("t")...)
+	a, _ := f.start(0, `{"mode":"async"}`)
+	answered := make(chan reply, 1)
+	go func() {
+		r, _ := f.try(request{path: "/api/calls/" + a.CallID + "?wait_ms=60000"})
+		answered <- r
+	}()
+	await(t, "the request to wait", waits)
+	drain()
+	r := await(t, "the answer", answered)
+	if rec := decode[record](r, 200); rec.State.Final() {
+		t.Errorf("answered with %s", r.body)
 	}
 }

@@ -81,7 +81,7 @@ type Config struct {
 	Builtins Builtins // listed beside the devices' tools; nil: none
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
-	Draining func() bool                     // this pod is stopping, new traffic should go elsewhere; default: never
+	Draining context.Context                 // ends when this pod begins to stop; default: never
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
 
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
@@ -118,7 +118,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.Ready = func(context.Context) error { return nil }
 	}
 	if cfg.Draining == nil {
-		cfg.Draining = func() bool { return false }
+		cfg.Draining = context.Background()
 	}
 	if cfg.MaxBody <= 0 {
 		cfg.MaxBody = DefaultMaxBody

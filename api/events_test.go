@@ -1,8 +1,8 @@
 package api_test
 
 import (
+	"context"
 	"net/http"
-	"sync/atomic"
 	"testing"
 
 	"github.com/farhand/farhand/api"
@@ -215,12 +215,12 @@ func TestStreamLimit(t *testing.T) {
 }
 
 func TestStreamsEndWhenThePodDrains(t *testing.T) {
-	var stopping atomic.Bool
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Draining = stopping.Load }})
+	draining, drain := context.WithCancel(t.Context())
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Draining = draining }})
 	f.connect(0, session("s1"), silent, tools("t")...)
 	a, _ := f.start(0, `{"mode":"async","timeout_ms":500}`)
 	feed, call := f.follow(0, "/api/events", ""), f.follow(0, "/api/calls/"+a.CallID+"/events", "")
-	stopping.Store(true)
+	drain()
 	for _, s := range []*following{feed, call} {
 		for e := range s.events { // ends by itself
 			_ = e

@@ -24,7 +24,6 @@ type handler struct {
 	waiting      *slots
 	hub          *feedHub
 	catchingUp   chan struct{} // slots of streams that read a feed for themselves
-	drains       *drainWatch
 	responses    *responses
 	bodies       *bodies
 
@@ -51,7 +50,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
 		streams: newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
-		catchingUp: make(chan struct{}, catchUps), drains: &drainWatch{draining: cfg.Draining},
+		catchingUp: make(chan struct{}, catchUps),
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),
 		namesUsers: guard.NamesUsers(cfg.Auth),

@@ -11,13 +11,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-const (
-	// readyTimeout bounds the check of readiness; load balancers give up after a few seconds.
-	readyTimeout = 2 * time.Second
-
-	// drainingRetry is when a client that was turned away should ask again: another pod answers by then.
-	drainingRetry = 2 * time.Second
-)
+// readyTimeout bounds the check of readiness. Load balancers give up after a few seconds.
+const readyTimeout = 2 * time.Second
 
 // health answers as long as the process serves requests at all.
 func (h *handler) health(c *gin.Context, _ params) {
@@ -30,7 +25,7 @@ func (h *handler) health(c *gin.Context, _ params) {
 
 // ready says whether new traffic should come here. Calls are still served while it says no.
 func (h *handler) ready(c *gin.Context, _ params) {
-	if h.Draining() {
+	if h.isDraining() {
 		h.fail(c, draining())
 		return
 	}
@@ -43,12 +38,6 @@ func (h *handler) ready(c *gin.Context, _ params) {
 	h.writeStatus(c, struct {
 		Status string `json:"status"`
 	}{"ready"})
-}
-
-func draining() *registry.Error {
-	return &registry.Error{
-		Code: registry.CodeDraining, Message: "This pod is stopping. Ask another.", RetryAfter: drainingRetry,
-	}
 }
 
 // notReady returns why a pod cannot serve, as far as that is anybody's business.

@@ -153,16 +153,13 @@ func callID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// waitSlice is how long a waiting request does not look whether its pod is stopping.
-const waitSlice = 500 * time.Millisecond
-
-// waitFor waits for the end of a call, or of this pod: whoever waits can go on waiting at another one.
+// waitFor waits for the end of a call. It returns early when the pod begins to stop: its caller can wait at another pod.
 func (h *handler) waitFor(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
-	for {
-		slice := min(wait, waitSlice)
-		rec, err := h.Calls.Wait(ctx, tenant, id, slice)
-		if wait -= slice; err != nil || rec.State.Final() || wait <= 0 || h.Draining() || ctx.Err() != nil {
-			return rec, err
-		}
+	waiting, stop := h.untilDraining(ctx)
+	defer stop()
+	rec, err := h.Calls.Wait(waiting, tenant, id, wait)
+	if waiting.Err() != nil { // the store may have been asked in vain
+		return h.Calls.Wait(ctx, tenant, id, 0)
 	}
+	return rec, err
 }

@@ -58,7 +58,7 @@ func (h *handler) postMessage(c *gin.Context, _ params) {
 // conversation returns whom the path names, if there is a device to talk to or something was said before, and whose the
 // conversation is if it begins now.
 func (h *handler) conversation(c *gin.Context, talker chat.Agent) (registry.Key, registry.Owner, error) {
-	if h.Draining() { // a turn is long, and would not get far
+	if h.isDraining() { // a turn is long, and would not get far
 		return registry.Key{}, registry.Owner{}, draining()
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)

@@ -31,7 +31,7 @@ const writeTimeout = 30 * time.Second
 func (h *handler) identify(c *gin.Context) {
 	header := c.Writer.Header()
 	header[headerPod], header["X-Content-Type-Options"] = h.podHeader, h.nosniff
-	if h.Draining() { // a connection that is used again while this pod closes it costs its request
+	if h.isDraining() { // a connection that is used again while this pod closes it costs its request
 		c.Header("Connection", "close")
 	}
 }

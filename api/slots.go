@@ -79,7 +79,7 @@ func (h *handler) reserveStream(c *gin.Context) (release func(), err error) {
 func (h *handler) reserveTurn() (release func(), err error) { return h.reserveSlot(slotCaller{}) }
 
 func (h *handler) reserveSlot(by slotCaller) (release func(), err error) {
-	if h.Draining() {
+	if h.isDraining() {
 		return nil, draining()
 	}
 	return h.streams.take(by)

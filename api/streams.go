@@ -19,7 +19,7 @@ func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *sse.St
 		return
 	}
 	defer s.Close()
-	ctx, stop := h.drains.until(c.Request.Context())
+	ctx, stop := h.untilDraining(c.Request.Context())
 	defer stop()
 	if err := fill(ctx, s); err != nil && ctx.Err() == nil {
 		h.Log.Debug("event stream cut off", "route", c.FullPath(), "error", err)

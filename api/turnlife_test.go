@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/farhand/farhand/api"
@@ -70,11 +69,11 @@ func TestHangingUpInTheMiddle(t *testing.T) {
 
 // A pod that stops begins nothing that is long.
 func TestTurnsWhileDraining(t *testing.T) {
-	var stopping atomic.Bool
+	draining, drain := context.WithCancel(t.Context())
 	a := oneTurn()
-	f := newFleet(t, setup{change: func(c *api.Config) { a.join(c); c.Draining = stopping.Load }})
+	f := newFleet(t, setup{change: func(c *api.Config) { a.join(c); c.Draining = draining }})
 	f.connect(0, session("s1"), echo)
-	stopping.Store(true)
+	drain()
 	wantProblem(f.post(messagesOfS1, `{"content":"hi"}`), 503, registry.CodeDraining)
 	wantProblem(f.post(messagesOfS1, `{"content":"hi","stream":true}`), 503, registry.CodeDraining)
 	r := f.post(completionsPath, `{"model":"farhand","messages":[{"role":"user","content":"hi"}]}`)

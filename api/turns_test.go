@@ -57,7 +57,7 @@ func TestTurnWriteDeadline(t *testing.T) {
 	talker := &idle{}
 	h := &handler{Config: Config{
 		Agent: talker, Directory: registry.NewMemory(registry.MemoryOptions{}), Policy: policy, Auth: guard.Anonymous{}, MaxBody: 1 << 10, Conversations: noConversations{},
-		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: func() bool { return false }, Origins: &guard.Origins{}, Log: slog.New(slog.DiscardHandler),
+		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &guard.Origins{}, Log: slog.New(slog.DiscardHandler),
 	}}
 	engine, err := newEngine(h)
 	if err != nil {

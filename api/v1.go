@@ -22,7 +22,7 @@ func (h v1Host) ReadTurn(c *gin.Context, parseBody func([]byte) error) error {
 	if err != nil {
 		return err
 	}
-	if h.Draining() { // a turn is long, and would not get far
+	if h.isDraining() { // a turn is long, and would not get far
 		return draining()
 	}
 	_, err = parse(c, h.Invoker, body, func(body []byte) (struct{}, error) { return struct{}{}, parseBody(body) })

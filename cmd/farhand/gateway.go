@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -41,8 +40,10 @@ type Gateway struct {
 	devices  *ws.Server
 	server   *http.Server
 	listener net.Listener
-	draining atomic.Bool
-	clients  atomic.Int64 // open HTTP connections
+	clients  clientCount
+
+	draining   context.Context    // ends when the gateway begins to stop
+	beginDrain context.CancelFunc // ends it
 
 	endRequests context.CancelCauseFunc // tells the requests that are left when stopping must come to an end
 	serveErr    chan error
@@ -53,6 +54,7 @@ func NewGateway(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, er
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	g := &Gateway{cfg: cfg, log: log, serveErr: make(chan error, 1)}
+	g.draining, g.beginDrain = context.WithCancel(context.Background())
 	if err := g.start(ctx); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 		defer cancel()
@@ -96,7 +98,7 @@ func (g *Gateway) start(ctx context.Context) error {
 	base, g.endRequests = context.WithCancelCause(context.Background())
 	g.server = &http.Server{
 		BaseContext: func(net.Listener) context.Context { return base },
-		ConnState:   g.countClients,
+		ConnState:   g.clients.note,
 		Handler:     handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
@@ -184,7 +186,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		Agent: talk, Conversations: store, Turns: g.pod.Turns, Builtins: toolbox, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,
-		Draining: g.draining.Load, Device: g.devices, Version: version(), Log: g.log,
+		Draining: g.draining, Device: g.devices, Version: version(), Log: g.log,
 	})
 }
 
@@ -252,7 +254,7 @@ const releaseReserve = 0.2
 // sessions are released and the lease is given up; the bus delivers what is queued; Redis last. It is safe on a gateway
 // that did not start completely. The errors tell what had to be cut short.
 func (g *Gateway) Close(ctx context.Context) error {
-	g.draining.Store(true)
+	g.beginDrain()
 	var errs []error
 	gentle, cancel := context.WithDeadline(ctx, reserved(ctx))
 	defer cancel()
@@ -287,16 +289,6 @@ func (g *Gateway) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// countClients keeps the number of open HTTP connections. Sockets are not among them.
-func (g *Gateway) countClients(_ net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		g.clients.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		g.clients.Add(-1)
-	}
-}
-
 // turnAwayTime is how long callers have to learn, from the answer to their next request, that they should connect anew.
 const turnAwayTime = 500 * time.Millisecond
 
@@ -305,14 +297,9 @@ const turnAwayTime = 500 * time.Millisecond
 func (g *Gateway) turnAway(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, turnAwayTime)
 	defer cancel()
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for g.clients.Load() > 0 {
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
+	select {
+	case <-g.clients.none():
+	case <-ctx.Done():
 	}
 }
 
