@@ -66,9 +66,9 @@ func (a *await) run(ctx context.Context, cancel func(reason string)) (Result, er
 		case stopped:
 			return a.stopped(ctx, cancel)
 		case expired && a.mayBeLost:
-			return a.giveUp(lost().With(DispatchedUnknown))
+			return a.giveUp(Lost().With(DispatchedUnknown))
 		case expired:
-			return a.giveUp(timedOut(a.timeout, a.dispatched))
+			return a.giveUp(TimedOut(a.timeout, a.dispatched))
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (a *await) stopped(ctx context.Context, cancel func(reason string)) (Result
 		return a.unpack(final)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return Result{}, timedOut(a.timeout, a.dispatched)
+		return Result{}, TimedOut(a.timeout, a.dispatched)
 	}
 	if errors.Is(causeOf(ctx), ErrDraining) {
 		e := Errorf(CodeDraining, "The gateway stopped before the device answered.")
@@ -237,7 +237,7 @@ func (a *await) unpack(r *Reply) (Result, error) {
 	case r.Result != nil:
 		return *r.Result, nil
 	default:
-		return Result{}, Errorf(CodeInternal, unknownErrorMessage).With(DispatchedUnknown)
+		return Result{}, Internal(nil).With(DispatchedUnknown)
 	}
 }
 
@@ -247,12 +247,4 @@ func causeOf(ctx context.Context) error {
 		return c.Cause()
 	}
 	return context.Cause(ctx)
-}
-
-func timedOut(after time.Duration, d Dispatched) *Error {
-	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
-}
-
-func lost() *Error {
-	return Errorf(CodeLost, "The pod that holds the device's connection went silent; whether the tool ran is not known.")
 }

@@ -49,7 +49,7 @@ func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*waiter){
 		"left":     func(w *waiter) { w.leave() },
 		"removed":  func(w *waiter) { ws.remove(w) },
-		"answered": func(w *waiter) { w.take(Reply{CallID: "c1", Err: lost()}) },
+		"answered": func(w *waiter) { w.take(Reply{CallID: "c1", Err: Lost()}) },
 	} {
 		w := ws.add(&Call{ID: "c1", Record: &Record{}}, "b")
 		end(w) // after it was found in the table, before it is handed the answer
@@ -67,8 +67,8 @@ func TestABellIsSilentOnceItsCallerHasLeft(t *testing.T) {
 	w.timer.Reset(0)
 	ws.remove(w)
 	w.abandon()
-	w.Sent(lost())
-	w.take(Reply{CallID: "c1", Err: lost()})
+	w.Sent(Lost())
+	w.take(Reply{CallID: "c1", Err: Lost()})
 	w.take(Reply{CallID: "c1", Delivered: true})
 	select {
 	case <-w.news:

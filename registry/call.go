@@ -2,10 +2,11 @@ package registry
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"time"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 )
 
 // Call is one invocation of one tool of one session.
@@ -31,22 +32,7 @@ func (r *Record) note(e Event, c Change, at time.Time) {
 }
 
 // NewCallID returns a random id, a UUID of version 4, never reused and not guessable.
-func NewCallID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	var id [36]byte
-	at := 0
-	for i, v := range b {
-		if i == 4 || i == 6 || i == 8 || i == 10 {
-			id[at] = '-'
-			at++
-		}
-		id[at], id[at+1] = hexDigits[v>>4], hexDigits[v&15]
-		at += 2
-	}
-	return string(id[:])
-}
+func NewCallID() string { return uuid.NewString() }
 
 // Route is where a call goes: the session that was chosen, as it was known then, and the tool as it was specified.
 type Route struct {

@@ -123,6 +123,26 @@ func StoreUnavailable(op string, cause error) *Error {
 	}
 }
 
+// Internal is the error for a fault of the gateway itself. cause may be nil; it is for the log and never shown.
+func Internal(cause error) *Error {
+	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: cause}
+}
+
+// NotConnected is the error for a device that has no socket.
+func NotConnected() *Error {
+	return Errorf(CodeNotConnected, "The device is not connected. Retry when it is back.").With(DispatchedNo)
+}
+
+// TimedOut is the error for a device that did not answer in time. d says whether it may have run the tool.
+func TimedOut(after time.Duration, d Dispatched) *Error {
+	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
+}
+
+// Lost is the error for a pod that went silent while it held a call.
+func Lost() *Error {
+	return Errorf(CodeLost, "The pod that holds the device's connection went silent; whether the tool ran is not known.")
+}
+
 // Error returns code, message and cause, for logs.
 func (e *Error) Error() string {
 	if e.Cause != nil {
@@ -157,5 +177,5 @@ func AsError(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: err}
+	return Internal(err)
 }

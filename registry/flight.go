@@ -116,7 +116,7 @@ func (f *flight) hand(conn Conn, c DeviceCall) error {
 	defer f.handing.Unlock()
 	switch {
 	case f.cut:
-		return notConnected()
+		return NotConnected()
 	case f.done.Load(): // while it was claimed
 		return Errorf(CodeCancelled, "The call was cancelled.").With(DispatchedNo)
 	}
@@ -160,9 +160,9 @@ func (l *Local) board(f *flight, timeout time.Duration) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
-		return notConnected()
+		return NotConnected()
 	case l.flights[f.callID] != nil:
-		return Errorf(CodeInternal, unknownErrorMessage).With(DispatchedUnknown)
+		return Internal(nil).With(DispatchedUnknown)
 	case len(l.flights) >= l.presence.maxInFlight:
 		e := Errorf(CodeBusy, "The device already has %d calls in flight. Wait for some to finish.", l.presence.maxInFlight)
 		e.RetryAfter = time.Second
@@ -283,8 +283,4 @@ func (p *Presence) noteAnswer(f *flight) {
 	default:
 		p.answered.first(f.callID, 0)
 	}
-}
-
-func notConnected() *Error {
-	return Errorf(CodeNotConnected, "The device is not connected. Retry when it is back.").With(DispatchedNo)
 }

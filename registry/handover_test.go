@@ -17,7 +17,7 @@ func (c leavingConn) Deliver(DeviceCall) error {
 	if c.leave != nil {
 		c.leave()
 	}
-	return notConnected()
+	return NotConnected()
 }
 
 // askedConn notes what it is asked.

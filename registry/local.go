@@ -256,7 +256,7 @@ func (l *Local) restoreNow(ctx context.Context) error {
 }
 
 // Close ends the session's stay on this pod: its calls in flight fail with connection_lost, at once or, if the device
-// can resume, after resumeWait; and the store forgets it unless a newer connection has claimed it. It is idempotent.
+// can resume, after ResumeWait; and the store forgets it unless a newer connection has claimed it. It is idempotent.
 // ctx bounds the store's part.
 func (l *Local) Close(ctx context.Context) {
 	l.mu.Lock()

@@ -105,7 +105,7 @@ func NewMemory(o MemoryOptions) *Memory {
 	return &Memory{
 		opts: o, sessions: make(map[Key]*memorySession), gone: make(map[Key]memoryGone), formers: make(map[Key][]memoryFormer), pods: make(map[string]time.Time),
 		boot: rand.Text(), calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
-		budgets:       memoryBudgets{all: make(map[allowanceKey]memoryBudget)},
+		budgets:       memoryBudgets{all: make(map[memoryBudgetKey]memoryBudget)},
 		conversations: memoryConversations{all: make(map[Key]*memoryConversation)},
 	}
 }
@@ -122,7 +122,7 @@ func (m *Memory) Claim(_ context.Context, s Session) (Claim, error) {
 	former := ""
 	if old := m.liveLocked(s.Key); old != nil {
 		previous := old.session.Clone()
-		if previous.askFirst() && s.Generation != previous.Generation && s.Generation != AnyHolder {
+		if previous.AskFirst() && s.Generation != previous.Generation && s.Generation != AnyHolder {
 			return Claim{}, &Held{Holder: previous, At: now}
 		}
 		claim.Previous, claim.Before, former = &previous, &previous, previous.Pod

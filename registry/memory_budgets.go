@@ -9,9 +9,11 @@ import (
 // memoryBudgets are the budgets that are not full.
 type memoryBudgets struct {
 	mu     sync.Mutex
-	all    map[allowanceKey]memoryBudget
+	all    map[memoryBudgetKey]memoryBudget
 	purged time.Time
 }
+
+type memoryBudgetKey struct{ tenant, name string }
 
 type memoryBudget struct {
 	tokens float64
@@ -24,7 +26,7 @@ func (m *Memory) Spend(_ context.Context, tenant, name string, n int64, b Budget
 	s := &m.budgets
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, key := m.opts.Now(), allowanceKey{tenant, name}
+	now, key := m.opts.Now(), memoryBudgetKey{tenant, name}
 	if now.Sub(s.purged) >= time.Minute {
 		s.purgeLocked(now)
 	}

@@ -18,12 +18,12 @@ func (m *Memory) Entry(_ context.Context, key Key) (Entry, error) {
 	defer m.mu.Unlock()
 	if stored := m.liveLocked(key); stored != nil {
 		if !m.podLiveLocked(stored.session.Pod) {
-			return Entry{}, notConnected()
+			return Entry{}, NotConnected()
 		}
 		return stored.entry(), nil
 	}
 	if gone, ok := m.gone[key]; ok && m.opts.Now().Before(gone.until) {
-		return Entry{}, notConnected()
+		return Entry{}, NotConnected()
 	}
 	return Entry{}, Errorf(CodeSessionNotFound, "No session has this id.")
 }

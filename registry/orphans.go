@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// resumeWait is how long the calls of a device that can resume wait for it to come back.
-const resumeWait = 10 * time.Second
-
 // orphans are calls in flight whose device lost its connection but said that it keeps its results and sends them
 // again. They fail like others if it does not. The zero value is ready.
 type orphans struct {
@@ -22,7 +19,7 @@ func (o *orphans) add(f *flight) {
 		o.byID = make(map[string]*flight)
 	}
 	o.byID[f.callID] = f
-	f.resume = time.AfterFunc(resumeWait, func() {
+	f.resume = time.AfterFunc(ResumeWait, func() {
 		if o.leave(f) {
 			f.loseConnection()
 		}

@@ -24,9 +24,6 @@ const (
 
 	// HeirTerm is how long the device that had a session before may take it back from another one.
 	HeirTerm = 5 * time.Minute
-
-	// answerWait is how long the device that has a session may take to answer a ping.
-	answerWait = 2 * time.Second
 )
 
 // AnyHolder as the generation of a session to be claimed says that its holder was asked, whoever it is.
@@ -97,14 +94,11 @@ func (h *Held) proven(token string) bool {
 	return slices.Contains(h.Holder.Proofs, proof) || slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
 }
 
-// askFirst reports whether a claim must ask before it takes the session from a connection that has it: because another
+// AskFirst reports whether a claim must ask before it takes the session from a connection that has it: because another
 // device must not get it, or because calls wait for its answers, and it matters whether it is really gone.
-func (s *Session) askFirst() bool {
+func (s *Session) AskFirst() bool {
 	return s.DeviceID != "" || s.Can(CapabilityResumeToken) || s.Can(CapabilityResume)
 }
-
-// AskFirst is askFirst for stores.
-func AskFirst(s Session) bool { return s.askFirst() }
 
 // inherit returns the session with what its device has proven: whose calls it may answer, and who may take it back. former
 // is the claim before this one, nil if none is remembered; gone reports that its device was really gone.
@@ -146,7 +140,7 @@ func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
 	switch {
 	case len(former.Heirs) > 0 && now.Before(former.HeirsUntil):
 		return former.Heirs, former.HeirsUntil
-	case former.askFirst() && len(former.Proofs) > 0:
+	case former.AskFirst() && len(former.Proofs) > 0:
 		return former.Proofs, now.Add(HeirTerm)
 	default:
 		return nil, time.Time{}
@@ -165,6 +159,9 @@ func (s *Session) owner() string {
 func ownedBy(owner string, proofs []string) bool {
 	return owner == "" || slices.Contains(proofs, owner)
 }
+
+// answerWait is how long the device that has a session may take to answer a ping.
+const answerWait = 2 * time.Second
 
 // ErrHeldByAnother is the error of a claim whose holder keeps the session.
 var ErrHeldByAnother = errors.New("registry: another device has the session")

@@ -7,17 +7,8 @@ import (
 	"time"
 )
 
-const (
-	// FormerTerm is how long after a session has left a pod its calls may still wait there for the device's answers. It is
-	// longer than the calls do, so that what is remembered is enough.
-	FormerTerm = resumeWait + 5*time.Second
-
-	// MaxFormers is how many of the pods a session has left last are remembered.
-	MaxFormers = 8
-
-	// formerPatience is how long such a pod may take to say what it knows of a call.
-	formerPatience = time.Second
-)
+// formerPatience is how long a former pod may take to say what it knows of a call.
+const formerPatience = time.Second
 
 // What a pod says about an answer that was passed on to it.
 const (

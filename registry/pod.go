@@ -13,12 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Defaults of PodConfig.
-const (
-	DefaultSessionTTL  = 60 * time.Second
-	DefaultPodLease    = 10 * time.Second
-	DefaultMaxInFlight = 64
-)
+// DefaultMaxInFlight is how many calls one session may have in flight when nothing else is configured.
+const DefaultMaxInFlight = 64
 
 // PodConfig configures a Pod. Store and Bus are required.
 type PodConfig struct {

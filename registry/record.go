@@ -166,13 +166,13 @@ func (r Record) Outcome() (Result, error) {
 	case StateExpired:
 		return Result{}, Errorf(CodeTimeout, "No device took the call before its deadline.").With(DispatchedNo)
 	case StateTimedOut:
-		return Result{}, timedOut(time.Duration(r.TimeoutMS)*time.Millisecond, r.Dispatched)
+		return Result{}, TimedOut(time.Duration(r.TimeoutMS)*time.Millisecond, r.Dispatched)
 	case StateCancelled:
 		return Result{}, Errorf(CodeCancelled, "The call was cancelled.").With(r.Dispatched)
 	case StateLost:
-		return Result{}, lost().With(r.Dispatched)
+		return Result{}, Lost().With(r.Dispatched)
 	default:
-		return Result{}, Errorf(CodeInternal, unknownErrorMessage).With(r.Dispatched)
+		return Result{}, Internal(nil).With(r.Dispatched)
 	}
 }
 

@@ -18,9 +18,6 @@ const (
 
 	recorderAgain = time.Second // after which records that could not be written are tried again
 	recorderKept  = 1 << 12     // records that are tried again; of more, the oldest are dropped and counted
-
-	// promptDigest is how long arguments must be for their digest to be made before they wait, so that they need not.
-	promptDigest = 4 << 10
 )
 
 // recorder writes what happened to the store, in batches and off every critical path. Lines of the feed and of logs that it

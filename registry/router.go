@@ -53,7 +53,7 @@ func (r *Router) Call(ctx context.Context, c Call) (Result, error) {
 	}
 	res, err = r.attempt(ctx, &owner, &c, deadline)
 	if movedAway(err) {
-		return Result{}, notConnected()
+		return Result{}, NotConnected()
 	}
 	return res, err
 }
@@ -99,7 +99,7 @@ func (r *Router) relocate(ctx context.Context, tried Route, deadline time.Time) 
 	case !tried.Target.Matches(e.Session):
 		return Session{}, noMatch()
 	case e.Session.Pod == tried.Session.Pod && e.Session.Generation == tried.Session.Generation:
-		return Session{}, notConnected()
+		return Session{}, NotConnected()
 	}
 	return e.Session, nil
 }
@@ -269,7 +269,7 @@ func (r *Router) failDeadPods(live []string, asked time.Time) {
 	for _, pod := range live {
 		alive[pod] = true
 	}
-	r.waiters.failExcept(alive, asked, lost())
+	r.waiters.failExcept(alive, asked, Lost())
 }
 
 // Waiting returns how many calls are waiting for their answer on this pod.

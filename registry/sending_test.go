@@ -336,7 +336,7 @@ func TestDeadPodThatReceivedNothing(t *testing.T) {
 		w := asking.Router.waiters.get("c1")
 		w.mu.Lock()
 		w.sent, w.unsent = time.Now(), ErrNoReceiver
-		w.final, w.answered = Reply{CallID: "c1", Err: lost()}, true
+		w.final, w.answered = Reply{CallID: "c1", Err: Lost()}, true
 		w.wakeLocked()
 		w.mu.Unlock()
 		for range 2 { // the router asks once more where the session is

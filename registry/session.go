@@ -190,6 +190,18 @@ func validateAttribute(field, value string) error {
 // isSeen reports whether a character is printable, or part of how others are written: legible.Line has let it pass.
 func isSeen(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) }
 
+const (
+	// ResumeWait is how long the calls of a device that can resume wait for it to come back.
+	ResumeWait = 10 * time.Second
+
+	// FormerTerm is how long after a session has left a pod its calls may still wait there for the device's answers. It is
+	// longer than the calls do, so that what is remembered is enough.
+	FormerTerm = ResumeWait + 5*time.Second
+
+	// MaxFormers is how many of the pods a session has left last are remembered.
+	MaxFormers = 8
+)
+
 // Target says which of the sessions offering a tool is meant. Empty fields do not restrict.
 type Target struct {
 	SessionID string

@@ -1,6 +1,9 @@
 package registry
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Entry is a session with the tools it offers, ordered by name.
 type Entry struct {
@@ -31,7 +34,7 @@ type Claim struct {
 type SessionStore interface {
 	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
 	// previous claim are gone afterwards: the new connection registers its own. A claim that has to be asked first (see
-	// AskFirst) is replaced only if s.Generation is its generation, or AnyHolder; else the error is a *Held, and nothing has changed.
+	// Session.AskFirst) is replaced only if s.Generation is its generation, or AnyHolder; else the error is a *Held, and nothing has changed.
 	Claim(ctx context.Context, s Session) (Claim, error)
 
 	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools,
@@ -133,6 +136,12 @@ type PodStore interface {
 	// Leave gives up the lease of a pod whose sessions have been released.
 	Leave(ctx context.Context, pod string) error
 }
+
+// What stores and pods use when nothing else is configured.
+const (
+	DefaultSessionTTL = 60 * time.Second // life of a session's keys between refreshes
+	DefaultPodLease   = 10 * time.Second // how soon a dead pod is noticed
+)
 
 // Store is everything a fleet shares. Memory implements it for one machine, package redisstore for many.
 type Store interface {

@@ -27,6 +27,9 @@ func (r *Record) weight() int {
 	return sum
 }
 
+// promptDigest is how long arguments must be for their digest to be made before they wait, so that they need not.
+const promptDigest = 4 << 10
+
 // digestLarge digests arguments that are too long to wait in memory until the record is written.
 func (r *Record) digestLarge() {
 	if r != nil && len(r.args) > promptDigest {
