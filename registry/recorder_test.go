@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -52,12 +53,12 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 	pod.rec.keepRunning(&slow)
 	pod.Calls.Finish(&slow, answer, nil)
 	waiting := pod.rec.queue[0]
-	if rec := waiting.records; len(rec) != 2 || rec[1].Result.Output != largeText || rec[1].args != nil || rec[1].ArgsDigest != want.ArgsDigest {
+	if rec := waiting.records; len(rec) != 2 || rec[1].Result.Output != largeText || holdsArgs(rec[1]) || rec[1].ArgsDigest != want.ArgsDigest {
 		t.Errorf("the slow call's record does not have its answer and digest")
 	}
 	for _, a := range waiting.activities {
 		c := a.Call
-		if c.ArgsDigest != want.ArgsDigest || c.args != nil || !c.Result.Success || c.Result.Output != "" || c.Result.Structured != nil {
+		if c.ArgsDigest != want.ArgsDigest || holdsArgs(*c) || !c.Result.Success || c.Result.Output != "" || c.Result.Structured != nil {
 			t.Errorf("%s waits with its arguments or output, or without its digest", c.CallID)
 		}
 	}
@@ -67,6 +68,9 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 		t.Error("a short digest is not made off the critical path")
 	}
 }
+
+// holdsArgs reports whether a record has arguments in memory that wait to be digested.
+func holdsArgs(r Record) bool { return !reflect.ValueOf(r).FieldByName("args").IsNil() }
 
 // The queue is bounded in bytes, too, and what was dropped is counted. Room comes back as it is written.
 func TestTheQueueIsBoundedInBytes(t *testing.T) {
