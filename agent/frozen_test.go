@@ -12,13 +12,15 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // frozenStore is a store that answers nothing while it is frozen: what is asked of it takes as long as its client waits, or
 // as long as the asker does.
 type frozenStore struct {
-	*registry.Memory
+	*memory.Store
 	frozen  atomic.Bool
 	emptied atomic.Bool // of all calls
 }
@@ -41,14 +43,14 @@ func (s *frozenStore) CreateCall(ctx context.Context, r registry.Record) (regist
 	if err := s.reach(ctx); err != nil {
 		return registry.Record{}, false, err
 	}
-	return s.Memory.CreateCall(ctx, r)
+	return s.Store.CreateCall(ctx, r)
 }
 
 func (s *frozenStore) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
 	if err := s.reach(ctx); err != nil {
 		return registry.Record{}, err
 	}
-	return s.Memory.CallByKey(ctx, tenant, key)
+	return s.Store.CallByKey(ctx, tenant, key)
 }
 
 func (s *frozenStore) MoveCall(ctx context.Context, tenant, id string, e registry.Event, c registry.Change) (registry.Moved, error) {
@@ -58,7 +60,7 @@ func (s *frozenStore) MoveCall(ctx context.Context, tenant, id string, e registr
 	if s.emptied.Load() {
 		return registry.Moved{}, registry.ErrNoCall
 	}
-	return s.Memory.MoveCall(ctx, tenant, id, e, c)
+	return s.Store.MoveCall(ctx, tenant, id, e, c)
 }
 
 func (s *frozenStore) WatchCall(ctx context.Context, tenant, id, pod string) (registry.Record, error) {
@@ -68,7 +70,7 @@ func (s *frozenStore) WatchCall(ctx context.Context, tenant, id, pod string) (re
 	if s.emptied.Load() {
 		return registry.Record{}, registry.ErrNoCall
 	}
-	return s.Memory.WatchCall(ctx, tenant, id, pod)
+	return s.Store.WatchCall(ctx, tenant, id, pod)
 }
 
 func (s *frozenStore) ReadCall(ctx context.Context, tenant, id string) (registry.Record, error) {
@@ -79,14 +81,14 @@ func (s *frozenStore) Entry(ctx context.Context, key registry.Key) (registry.Ent
 	if err := s.reach(ctx); err != nil {
 		return registry.Entry{}, err
 	}
-	return s.Memory.Entry(ctx, key)
+	return s.Store.Entry(ctx, key)
 }
 
 func (s *frozenStore) List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
 	if err := s.reach(ctx); err != nil {
 		return nil, nil, err
 	}
-	return s.Memory.List(ctx, q)
+	return s.Store.List(ctx, q)
 }
 
 // frozenSlack is how much longer than its time a call may take when the store does not answer.
@@ -96,10 +98,10 @@ const frozenSlack = 200 * time.Millisecond
 // when the device's answer is to be stored, and when the record is waited for.
 func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &frozenStore{Memory: registry.NewMemory(registry.MemoryOptions{})}
+		store := &frozenStore{Store: memory.New(memory.Options{})}
 		pods := twoPods(t, store)
 		var freezeLater atomic.Bool
-		device := registrytest.NewDevice(func(registry.DeviceCall) *registry.Result {
+		device := registrytest.NewDevice(func(routing.DeviceCall) *registry.Result {
 			if freezeLater.Load() {
 				store.frozen.Store(true)
 			}
@@ -141,11 +143,11 @@ func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 }
 
 // twoPods starts two pods on a store.
-func twoPods(t *testing.T, store *frozenStore) (pods []*registry.Pod) {
+func twoPods(t *testing.T, store *frozenStore) (pods []*routing.Pod) {
 	t.Helper()
 	for _, id := range []string{"a", "b"} {
 		bus := store.NewBus()
-		pod, err := registry.NewPod(registry.PodConfig{ID: id, Store: store, Bus: bus})
+		pod, err := routing.NewPod(routing.PodConfig{ID: id, Store: store, Bus: bus})
 		if err == nil {
 			err = pod.Start(t.Context())
 		}
@@ -161,9 +163,9 @@ func twoPods(t *testing.T, store *frozenStore) (pods []*registry.Pod) {
 // Who has joined a call whose record is lost hears that the store lost it, not that there is no such call.
 func TestJoinedCallWhoseRecordIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &frozenStore{Memory: registry.NewMemory(registry.MemoryOptions{})}
+		store := &frozenStore{Store: memory.New(memory.Options{})}
 		pods := twoPods(t, store)
-		registrytest.NewDevice(func(registry.DeviceCall) *registry.Result { return nil }).
+		registrytest.NewDevice(func(routing.DeviceCall) *registry.Result { return nil }).
 			Connect(t, pods[0], registry.Session{Key: registry.Key{Tenant: "default", Session: "s1"}}, spec("t", ""))
 		ended := make(chan error, 2)
 		for _, pod := range pods {

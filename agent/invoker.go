@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -21,14 +22,14 @@ const (
 // MaxArgsDepth is how deep the arguments of a call may nest.
 const MaxArgsDepth = 64
 
-// Router is the part of registry.Router the Invoker needs.
+// Router is the part of routing.Router the Invoker needs.
 type Router interface {
 	Caller
 	Resolve(ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select) (registry.Route, error)
 	Refresh(ctx context.Context, remembered registry.Route) (registry.Route, error)
 }
 
-// Ledger is the part of registry.Calls the Invoker needs.
+// Ledger is the part of routing.Calls the Invoker needs.
 type Ledger interface {
 	Finish(rec *registry.Record, res registry.Result, err error) // which keeps rec
 	Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error)
@@ -372,7 +373,7 @@ func (i *Invoker) checkArgs(ctx context.Context, req *Request, start time.Time) 
 // checkArgs holds for every call, whatever its schema: arguments are one JSON object of bounded depth.
 func checkArgs(args json.RawMessage) error {
 	trimmed := bytes.TrimSpace(args)
-	if len(trimmed) == 0 || trimmed[0] != '{' || !registry.ValidJSON(trimmed) {
+	if len(trimmed) == 0 || trimmed[0] != '{' || !strictjson.Valid(trimmed) {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")
 	}
 	if registry.Depth(trimmed) > MaxArgsDepth {

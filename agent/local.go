@@ -19,7 +19,7 @@ const MaxLocalOutput = 1 << 20
 const cutMark = "\n[cut: the output was longer than 1 MiB]"
 
 // hereRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every pod.
-// *registry.Router is one.
+// *routing.Router is one.
 type hereRunner interface {
 	RunHere(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error)
 }

@@ -11,24 +11,26 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // stuckFeed is a store whose feed takes nothing until it is told to.
 type stuckFeed struct {
-	*registry.Memory
+	*memory.Store
 	proceed chan struct{}
 }
 
 func (s stuckFeed) AppendActivity(ctx context.Context, all []registry.Activity) error {
 	<-s.proceed
-	return s.Memory.AppendActivity(ctx, all)
+	return s.Store.AppendActivity(ctx, all)
 }
 
 // Not parallel: it looks at the heap. The records of calls that were refused wait for the store without what was asked.
 func TestRefusedCallsKeepNoArguments(t *testing.T) {
-	store := stuckFeed{registry.NewMemory(registry.MemoryOptions{}), make(chan struct{})}
+	store := stuckFeed{memory.New(memory.Options{}), make(chan struct{})}
 	bus := store.NewBus()
-	pod, err := registry.NewPod(registry.PodConfig{ID: "a", Store: store, Bus: bus})
+	pod, err := routing.NewPod(routing.PodConfig{ID: "a", Store: store, Bus: bus})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ type Tool interface {
 	Execute(ctx context.Context, args json.RawMessage) (registry.Result, error)
 }
 
-// Caller is the part of registry.Router a remote tool needs.
+// Caller is the part of routing.Router a remote tool needs.
 type Caller interface {
 	Call(ctx context.Context, c registry.Call) (registry.Result, error)
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 const patience = 10 * time.Second
@@ -21,18 +23,18 @@ const patience = 10 * time.Second
 // house is a pod on a store of its own, with an invoker in front.
 type house struct {
 	*testing.T
-	store   *registry.Memory
-	pod     *registry.Pod
+	store   *memory.Store
+	pod     *routing.Pod
 	policy  *agent.Policy
 	invoker *agent.Invoker
 }
 
 func newHouse(t *testing.T, rules agent.PolicyRules, change ...func(*agent.Config)) *house {
 	t.Helper()
-	h := &house{T: t, store: registry.NewMemory(registry.MemoryOptions{}), policy: newPolicy(t, rules)}
+	h := &house{T: t, store: memory.New(memory.Options{}), policy: newPolicy(t, rules)}
 	bus := h.store.NewBus()
 	var err error
-	if h.pod, err = registry.NewPod(registry.PodConfig{Store: h.store, Bus: bus}); err != nil {
+	if h.pod, err = routing.NewPod(routing.PodConfig{Store: h.store, Bus: bus}); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.pod.Start(t.Context()); err != nil {
@@ -54,13 +56,13 @@ func newHouse(t *testing.T, rules agent.PolicyRules, change ...func(*agent.Confi
 }
 
 // connect opens a session of a user whose tools answer with the session's id.
-func (h *house) connect(session, user string, tools ...string) *registry.Local {
+func (h *house) connect(session, user string, tools ...string) *routing.Local {
 	h.Helper()
 	var specs []registry.ToolSpec
 	for _, name := range tools {
 		specs = append(specs, spec(name, ""))
 	}
-	device := registrytest.NewDevice(func(registry.DeviceCall) *registry.Result {
+	device := registrytest.NewDevice(func(routing.DeviceCall) *registry.Result {
 		return &registry.Result{Success: true, Output: "from " + session}
 	})
 	return device.Connect(h, h.pod, registry.Session{Key: registry.Key{Tenant: "default", Session: session}, UserID: user}, specs...)

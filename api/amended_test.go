@@ -10,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // secret is what a device says and nobody may read.
@@ -34,7 +35,7 @@ func (redactor) Amend(_ context.Context, inv agent.Invocation, out agent.Outcome
 }
 
 // telltale answers with the secret in every place there is, and says it while it works.
-func telltale(registry.DeviceCall) (registry.Result, bool) {
+func telltale(routing.DeviceCall) (registry.Result, bool) {
 	return registry.NewResult(true, []byte(`{"password":"`+secret+`"}`), "said "+secret), true
 }
 
@@ -88,7 +89,7 @@ func TestAmendedResultsAreReadByAll(t *testing.T) {
 func TestJoinedCallsReadTheAmendedResult(t *testing.T) {
 	onEachStore(t, setup{hooks: []agent.Hook{redactor{}}}, func(f *fleet) {
 		opened := make(chan struct{})
-		d := f.connect(1, session("s1"), func(c registry.DeviceCall) (registry.Result, bool) {
+		d := f.connect(1, session("s1"), func(c routing.DeviceCall) (registry.Result, bool) {
 			<-opened
 			return telltale(c)
 		}, tools("t")...)
@@ -137,7 +138,7 @@ func TestLateAnswersAreAmended(t *testing.T) {
 // What a hook withholds altogether is withheld from a keyed caller as it is from a plain one.
 func TestWithheldResultsAreWithheldFromAll(t *testing.T) {
 	onEachStore(t, setup{hooks: []agent.Hook{redactor{}}}, func(f *fleet) {
-		f.connect(1, session("s1"), func(registry.DeviceCall) (registry.Result, bool) {
+		f.connect(1, session("s1"), func(routing.DeviceCall) (registry.Result, bool) {
 			return registry.Result{Success: true, Output: "all of it: " + secret}, true
 		}, tools("t")...)
 		for _, body := range []string{`{}`, `{"idempotency_key":"k"}`, `{"idempotency_key":"k"}`} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // record is a call's record as a client reads it.
@@ -48,9 +49,9 @@ func (r record) states() []registry.State {
 }
 
 // gate is a device that answers when it is told to.
-func gate() (answer func(registry.DeviceCall) (registry.Result, bool), open func()) {
+func gate() (answer func(routing.DeviceCall) (registry.Result, bool), open func()) {
 	opened := make(chan struct{})
-	return func(c registry.DeviceCall) (registry.Result, bool) {
+	return func(c routing.DeviceCall) (registry.Result, bool) {
 		<-opened
 		return echo(c)
 	}, func() { close(opened) }

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 func TestTimeoutAtTheAskedTime(t *testing.T) {
@@ -44,7 +45,7 @@ func TestAbsurdTimeoutIsClamped(t *testing.T) {
 func TestBusy(t *testing.T) {
 	f := newFleet(t, setup{maxInFlight: 1})
 	release := make(chan struct{})
-	d := f.connect(0, session("s1"), func(c registry.DeviceCall) (registry.Result, bool) {
+	d := f.connect(0, session("s1"), func(c routing.DeviceCall) (registry.Result, bool) {
 		<-release
 		return echo(c)
 	}, tools("t")...)

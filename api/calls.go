@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,24 +32,24 @@ const keptAnswer = 4 << 10
 // for byte; ok is false if that is not JSON.
 func appendAnswer(b []byte, out *agent.Outcome) (body []byte, ok bool) {
 	r := &out.Result
-	b = registry.AppendJSONString(append(b, `{"call_id":`...), out.CallID)
-	b = registry.AppendJSONString(append(b, `,"state":`...), string(r.State()))
+	b = strictjson.AppendString(append(b, `{"call_id":`...), out.CallID)
+	b = strictjson.AppendString(append(b, `,"state":`...), string(r.State()))
 	b = strconv.AppendBool(append(b, `,"success":`...), r.Success)
-	b = registry.AppendJSONString(append(b, `,"output":`...), r.Output)
+	b = strictjson.AppendString(append(b, `,"output":`...), r.Output)
 	if len(r.Structured) > 0 {
-		if !registry.ValidJSON(r.Structured) {
+		if !strictjson.Valid(r.Structured) {
 			return b, false
 		}
 		b = append(append(b, `,"structured":`...), r.Structured...)
 	}
 	if r.Error != "" {
-		b = registry.AppendJSONString(append(b, `,"error":`...), r.Error)
+		b = strictjson.AppendString(append(b, `,"error":`...), r.Error)
 	}
 	if out.Session.Key.Session != "" { // a built-in tool has none
-		b = registry.AppendJSONString(append(b, `,"session_id":`...), out.Session.Key.Session)
+		b = strictjson.AppendString(append(b, `,"session_id":`...), out.Session.Key.Session)
 	}
 	if out.Session.DeviceID != "" {
-		b = registry.AppendJSONString(append(b, `,"device_id":`...), out.Session.DeviceID)
+		b = strictjson.AppendString(append(b, `,"device_id":`...), out.Session.DeviceID)
 	}
 	b = strconv.AppendInt(append(b, `,"duration_ms":`...), out.Duration.Milliseconds(), 10)
 	return append(b, "}\n"...), true

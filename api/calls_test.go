@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 func TestCallByNameAndBySession(t *testing.T) {
@@ -52,7 +53,7 @@ func TestCallWithEmptyBody(t *testing.T) {
 // A tool that ran and failed is an answer, not an error of the gateway.
 func TestToolThatFailed(t *testing.T) {
 	f := newFleet(t, setup{})
-	f.connect(0, session("s1"), func(registry.DeviceCall) (registry.Result, bool) {
+	f.connect(0, session("s1"), func(routing.DeviceCall) (registry.Result, bool) {
 		return registry.NewResult(false, nil, "no film <left>"), true
 	}, tools("t")...)
 	r := f.post("/api/tools/t/call", "")
@@ -67,7 +68,7 @@ func TestToolThatFailed(t *testing.T) {
 
 func TestResultThatIsNotJSON(t *testing.T) {
 	f := newFleet(t, setup{})
-	f.connect(0, session("s1"), func(registry.DeviceCall) (registry.Result, bool) {
+	f.connect(0, session("s1"), func(routing.DeviceCall) (registry.Result, bool) {
 		return registry.Result{Success: true, Structured: json.RawMessage(`{"a":`)}, true
 	}, tools("t")...)
 	p := wantProblem(f.post("/api/tools/t/call", ""), 502, registry.CodeInvalidResult)

@@ -28,19 +28,19 @@ const (
 	DefaultMaxRequestBytes  = 64 << 20 // of all longer bodies that are held at a time
 )
 
-// Kicker ends a session wherever its socket is. *registry.Presence is one.
+// Kicker ends a session wherever its socket is. *routing.Presence is one.
 type Kicker interface {
 	// Kick fails with registry.CodeNotConnected if no socket was there to close.
 	Kick(ctx context.Context, s registry.Session) error
 }
 
-// Turns ends turns of conversations on whatever pod they run. *registry.Turns is one.
+// Turns ends turns of conversations on whatever pod they run. *routing.Turns is one.
 type Turns interface {
 	// Abort asks for the end of a turn, and does not wait for it.
 	Abort(ctx context.Context, key registry.Key) error
 }
 
-// Calls is what can be asked of calls once they are made, from any pod. *registry.Calls is one. What a tenant may not
+// Calls is what can be asked of calls once they are made, from any pod. *routing.Calls is one. What a tenant may not
 // see does not exist for it: registry.CodeCallNotFound.
 type Calls interface {
 	Get(ctx context.Context, tenant, callID string) (registry.Record, error)

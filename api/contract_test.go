@@ -17,7 +17,8 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api"
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 type object = map[string]any
@@ -43,9 +44,9 @@ const contractURL = "farhand:openapi"
 func loadContract() *contract {
 	policy, _ := agent.NewPolicy(agent.PolicyRules{})
 	origins, _ := guard.NewOrigins(nil, false)
-	store := registry.NewMemory(registry.MemoryOptions{})
+	store := memory.New(memory.Options{})
 	handler, err := api.NewHandler(api.Config{
-		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*registry.Calls)(nil), Directory: store, Kicker: (*registry.Presence)(nil),
+		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store, Kicker: (*routing.Presence)(nil),
 		Policy: policy, Auth: guard.Anonymous{}, Origins: origins,
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // kept is a fleet whose conversations a test writes itself.
@@ -172,7 +173,7 @@ func TestDeletingErasesWhatWasSaid(t *testing.T) {
 			t.Errorf("%s: %d %s", id, r.status, r.body)
 		}
 	}
-	if cause := await(t, "the device to be closed", phone.closed); cause != registry.CloseKicked {
+	if cause := await(t, "the device to be closed", phone.closed); cause != routing.CloseKicked {
 		t.Errorf("closed as %s", cause)
 	}
 	for _, id := range []string{"phone", "gone", "busy"} {

@@ -9,7 +9,8 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // deadlines is a response writer that remembers the last deadline it was given.
@@ -33,8 +34,8 @@ func TestWriteDeadlines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := registry.NewMemory(registry.MemoryOptions{})
-	pod, err := registry.NewPod(registry.PodConfig{Store: store, Bus: store.NewBus()})
+	store := memory.New(memory.Options{})
+	pod, err := routing.NewPod(routing.PodConfig{Store: store, Bus: store.NewBus()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api"
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // nobody receives an answer and keeps nothing of it.
@@ -27,9 +28,9 @@ func (n *nobody) Write(p []byte) (int, error) { return len(p), nil }
 
 // BenchmarkCallDoor is what a call costs here, all but net/http, the way to a device, and back: the tool is the gateway's own.
 func BenchmarkCallDoor(b *testing.B) {
-	store := registry.NewMemory(registry.MemoryOptions{})
+	store := memory.New(memory.Options{})
 	bus := store.NewBus()
-	pod, err := registry.NewPod(registry.PodConfig{ID: "pod", Store: store, Bus: bus})
+	pod, err := routing.NewPod(routing.PodConfig{ID: "pod", Store: store, Bus: bus})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func BenchmarkCallDoor(b *testing.B) {
 	}
 }
 
-func benchDoor(b *testing.B, pod *registry.Pod, store *registry.Memory) http.Handler {
+func benchDoor(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler {
 	b.Helper()
 	box, err := agent.NewToolbox(agent.Registration{
 		Names: []string{"clock"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{}} },

@@ -9,34 +9,35 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // device is a session with a socket that is only a channel.
 type device struct {
 	f      *fleet
-	local  *registry.Local
-	answer func(registry.DeviceCall) (registry.Result, bool) // false: stay silent
-	calls  chan registry.DeviceCall
+	local  *routing.Local
+	answer func(routing.DeviceCall) (registry.Result, bool) // false: stay silent
+	calls  chan routing.DeviceCall
 	told   chan string // ids of calls nobody waits for any more
-	closed chan registry.CloseCause
+	closed chan routing.CloseCause
 	work   sync.WaitGroup
 }
 
 // echo answers with the arguments it was sent.
-func echo(c registry.DeviceCall) (registry.Result, bool) {
+func echo(c routing.DeviceCall) (registry.Result, bool) {
 	return registry.NewResult(true, c.Args, ""), true
 }
 
 // silent never answers.
-func silent(registry.DeviceCall) (registry.Result, bool) { return registry.Result{}, false }
+func silent(routing.DeviceCall) (registry.Result, bool) { return registry.Result{}, false }
 
 // connect opens a session on a pod. The device answers calls with answer.
-func (f *fleet) connect(pod int, s registry.Session, answer func(registry.DeviceCall) (registry.Result, bool), tools ...registry.ToolSpec) *device {
+func (f *fleet) connect(pod int, s registry.Session, answer func(routing.DeviceCall) (registry.Result, bool), tools ...registry.ToolSpec) *device {
 	f.Helper()
 	s.Tenant = registry.DefaultTenant
 	d := &device{
-		f: f, answer: answer, calls: make(chan registry.DeviceCall, 64), told: make(chan string, 64),
-		closed: make(chan registry.CloseCause, 4),
+		f: f, answer: answer, calls: make(chan routing.DeviceCall, 64), told: make(chan string, 64),
+		closed: make(chan routing.CloseCause, 4),
 	}
 	local, _, err := f.pods[pod].Presence.Open(f.Context(), s, d)
 	f.must(err)
@@ -58,9 +59,9 @@ func (d *device) gone() {
 
 func (*device) Ping(answered func()) { answered() }
 
-// Deliver implements registry.Conn. What it starts is counted before anybody can learn that there is something to
+// Deliver implements routing.Conn. What it starts is counted before anybody can learn that there is something to
 // wait for.
-func (d *device) Deliver(c registry.DeviceCall) error {
+func (d *device) Deliver(c routing.DeviceCall) error {
 	d.work.Add(1)
 	d.calls <- c
 	go func() {
@@ -79,7 +80,7 @@ func (d *device) settle(callID string, r registry.Result) bool {
 	return !<-ignored
 }
 
-// Cancel implements registry.Conn.
+// Cancel implements routing.Conn.
 func (d *device) Cancel(callID, _ string) { d.told <- callID }
 
 // cancelled waits until the device is told that nobody waits for a call any more.
@@ -100,8 +101,8 @@ func await[T any](t *testing.T, what string, from <-chan T) T {
 	}
 }
 
-// Close implements registry.Conn.
-func (d *device) Close(cause registry.CloseCause) {
+// Close implements routing.Conn.
+func (d *device) Close(cause routing.CloseCause) {
 	d.work.Add(1)
 	d.closed <- cause
 	go func() {
@@ -111,7 +112,7 @@ func (d *device) Close(cause registry.CloseCause) {
 }
 
 // delivered waits for the next call to reach the device.
-func (d *device) delivered() registry.DeviceCall {
+func (d *device) delivered() routing.DeviceCall {
 	d.f.Helper()
 	return await(d.f.T, "a call to reach the device", d.calls)
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +39,7 @@ type fleet struct {
 }
 
 type pod struct {
-	*registry.Pod
+	*routing.Pod
 	server *httptest.Server
 	log    *logBuffer
 }
@@ -56,7 +58,7 @@ type setup struct {
 func newFleet(t *testing.T, s setup) *fleet {
 	t.Helper()
 	f := &fleet{T: t}
-	memory := registry.NewMemory(registry.MemoryOptions{})
+	memory := memory.New(memory.Options{})
 	for i := range max(1, s.pods) {
 		var store registry.Store = memory
 		var bus interface {
@@ -69,7 +71,7 @@ func newFleet(t *testing.T, s setup) *fleet {
 			t.Cleanup(func() { f.must(conn.Close()) })
 			store, bus = conn.Store(), conn.Bus()
 		}
-		p, err := registry.NewPod(registry.PodConfig{
+		p, err := routing.NewPod(routing.PodConfig{
 			ID: fmt.Sprintf("pod-%d", i), Store: store, Bus: bus, MaxInFlight: s.maxInFlight,
 		})
 		f.must(err)
@@ -85,7 +87,7 @@ func newFleet(t *testing.T, s setup) *fleet {
 	return f
 }
 
-func (f *fleet) open(p *registry.Pod, store registry.Store, s setup) *pod {
+func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	f.Helper()
 	policy, err := agent.NewPolicy(s.policy)
 	f.must(err)

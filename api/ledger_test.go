@@ -10,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 func TestCallList(t *testing.T) {
@@ -17,7 +18,7 @@ func TestCallList(t *testing.T) {
 	phone := session("s1")
 	phone.DeviceID = "phone-1"
 	f.connect(1, phone, echo, tools("t", "u")...)
-	f.connect(0, session("s2"), func(registry.DeviceCall) (registry.Result, bool) {
+	f.connect(0, session("s2"), func(routing.DeviceCall) (registry.Result, bool) {
 		return registry.NewResult(false, nil, "no film"), true
 	}, tools("t")...)
 	var want []string // newest first

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // member is one field of an object: its name as it is meant, its value as it was sent.
@@ -34,7 +34,7 @@ func members(text []byte) memberList {
 		return nil
 	}
 	fields := make(memberList, 0, usualMembers)
-	for name, value := range registry.JSONMembers(text) {
+	for name, value := range strictjson.Members(text) {
 		fields = append(fields, member{name, value})
 	}
 	return fields

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 type sessionRow struct {
@@ -116,7 +117,7 @@ func TestKick(t *testing.T) {
 		}
 		select {
 		case cause := <-d.closed:
-			if cause != registry.CloseKicked {
+			if cause != routing.CloseKicked {
 				t.Errorf("closed because %s", cause)
 			}
 		case <-time.After(patience):

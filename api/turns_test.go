@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 func TestTurnError(t *testing.T) {
@@ -56,7 +57,7 @@ func TestTurnWriteDeadline(t *testing.T) {
 	}
 	talker := &idle{}
 	h := &handler{Config: Config{
-		Agent: talker, Directory: registry.NewMemory(registry.MemoryOptions{}), Policy: policy, Auth: guard.Anonymous{}, MaxBody: 1 << 10, Conversations: noConversations{},
+		Agent: talker, Directory: memory.New(memory.Options{}), Policy: policy, Auth: guard.Anonymous{}, MaxBody: 1 << 10, Conversations: noConversations{},
 		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &guard.Origins{}, Log: slog.New(slog.DiscardHandler),
 	}}
 	engine, err := newEngine(h)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -65,26 +66,26 @@ func isWord(s registry.State) bool {
 
 // appendCall appends a line about an ordinary call: not what its tool returned.
 func appendCall(b []byte, a *registry.Activity) []byte {
-	b = registry.AppendJSONString(append(b, `{"type":`...), a.Type)
+	b = strictjson.AppendString(append(b, `{"type":`...), a.Type)
 	b = append(b, `,"at":"`...)
 	b = append(a.At.AppendFormat(b, time.RFC3339Nano), '"')
-	b = registry.AppendJSONString(append(b, `,"pod":`...), a.Pod)
+	b = strictjson.AppendString(append(b, `,"pod":`...), a.Pod)
 	b = appendOptional(b, `,"session_id":`, a.SessionID)
 	b = appendOptional(b, `,"device_id":`, a.DeviceID)
 	b = appendOptional(b, `,"reason":`, a.Reason)
 	r := a.Call
-	b = registry.AppendJSONString(append(b, `,"call":{"call_id":`...), r.CallID)
-	b = registry.AppendJSONString(append(b, `,"tool":`...), r.Tool)
+	b = strictjson.AppendString(append(b, `,"call":{"call_id":`...), r.CallID)
+	b = strictjson.AppendString(append(b, `,"tool":`...), r.Tool)
 	b = appendOptional(b, `,"user_id":`, r.UserID)
 	b = appendOptional(b, `,"args_digest":`, r.ArgsDigest)
 	b = appendOptional(b, `,"source":`, r.Source)
 	b = appendOptional(b, `,"turn_id":`, r.Turn)
 	if r.Mode != registry.ModeSync {
-		b = registry.AppendJSONString(append(b, `,"mode":`...), r.Mode)
+		b = strictjson.AppendString(append(b, `,"mode":`...), r.Mode)
 	}
 	b = appendOptional(b, `,"owner":`, r.Owner)
-	b = registry.AppendJSONString(append(b, `,"state":`...), string(r.State))
-	b = registry.AppendJSONString(append(b, `,"dispatched":`...), string(r.Dispatched))
+	b = strictjson.AppendString(append(b, `,"state":`...), string(r.State))
+	b = strictjson.AppendString(append(b, `,"dispatched":`...), string(r.Dispatched))
 	if r.Late {
 		b = append(b, `,"late":true`...)
 	}
@@ -101,7 +102,7 @@ func appendOptional(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
-	return registry.AppendJSONString(append(b, name...), value)
+	return strictjson.AppendString(append(b, name...), value)
 }
 
 // appendSteps appends a timeline, whose states are words.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,7 +25,7 @@ var errNotJSON = errors.New("not valid JSON")
 
 // encodeCall encodes an envelope of kind call.
 func encodeCall(e registry.Envelope) ([]byte, error) {
-	if !registry.ValidJSON(e.Args) {
+	if !strictjson.Valid(e.Args) {
 		return nil, errNotJSON
 	}
 	b := make([]byte, 0, 64+len(e.Args)+len(e.CallID)+len(e.Session)+len(e.Tool)+len(e.ReplyTo))
@@ -61,7 +62,7 @@ func decodeCall(text string) (*registry.Envelope, error) {
 	if len(text) > spareText { // what is kept while the device works must not keep the arguments
 		e.CallID, e.ReplyTo = strings.Clone(e.CallID), strings.Clone(e.ReplyTo)
 	}
-	if !r.finished() || !registry.ValidJSON(e.Args) {
+	if !r.finished() || !strictjson.Valid(e.Args) {
 		return nil, &badMessage{callID: e.CallID, replyTo: e.ReplyTo, cause: errors.New("call that is cut short or garbled")}
 	}
 	return &e, nil
@@ -70,7 +71,7 @@ func decodeCall(text string) (*registry.Envelope, error) {
 // encodeAnswer encodes a reply that is a result.
 func encodeAnswer(r registry.Reply) ([]byte, error) {
 	res := r.Result
-	if res.Structured != nil && !registry.ValidJSON(res.Structured) {
+	if res.Structured != nil && !strictjson.Valid(res.Structured) {
 		return nil, errNotJSON
 	}
 	b := make([]byte, 0, 64+len(r.CallID)+len(r.Session)+len(res.Output)+len(res.Structured)+len(res.Error))
@@ -93,7 +94,7 @@ func decodeAnswer(text string) (*registry.Reply, error) {
 	if flagged&flagStructured != 0 {
 		res.Structured = json.RawMessage(structured)
 	}
-	if !f.finished() || r.CallID == "" || res.Structured != nil && !registry.ValidJSON(res.Structured) {
+	if !f.finished() || r.CallID == "" || res.Structured != nil && !strictjson.Valid(res.Structured) {
 		return nil, &badMessage{cause: errors.New("answer that is cut short or garbled")}
 	}
 	r.Result = &res

@@ -11,17 +11,18 @@ import (
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/registrytest"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // Whoever asks for a session that a pod holds, just after Redis was emptied, never hears that there is none: the store says
 // that it cannot say, until the session has been announced again. What nobody has is not found, soon afterwards.
 func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 	server := redistest.Start(t)
-	var pods []*registry.Pod
+	var pods []*routing.Pod
 	for range 2 {
 		conn := must[*Conn](t)(Dial(t.Context(), Options{URL: server.URL(), PodLease: 3 * time.Second}))
 		bus := conn.Bus()
-		pod := must[*registry.Pod](t)(registry.NewPod(registry.PodConfig{Store: conn.Store(), Bus: bus, PodLease: 3 * time.Second}))
+		pod := must[*routing.Pod](t)(routing.NewPod(routing.PodConfig{Store: conn.Store(), Bus: bus, PodLease: 3 * time.Second}))
 		if err := pod.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // attributes sets what the i-th session says about itself.
@@ -88,7 +89,7 @@ func BenchmarkSessionMemory(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
 				s := storeOn(b, Options{SessionTTL: longTTL})
-				pod := registry.NewPodID()
+				pod := routing.NewPodID()
 				beat(b, s, pod)
 				specs := distinctSpecs(b, 5)
 				before := usedMemory(b, s)

@@ -2,11 +2,14 @@ package registry
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // Call is one invocation of one tool of one session.
@@ -22,13 +25,6 @@ type Call struct {
 
 	// Record is kept up to date on the way, if it is set. It belongs to the goroutine that calls.
 	Record *Record
-}
-
-// note moves the record of a call on, if the call has one.
-func (r *Record) note(e Event, c Change, at time.Time) {
-	if r != nil {
-		r.Apply(e, c, at.UTC())
-	}
 }
 
 // NewCallID returns a random id, a UUID of version 4, never reused and not guessable.
@@ -63,8 +59,8 @@ func NewResult(success bool, output json.RawMessage, message string) Result {
 	output = bytes.TrimSpace(output)
 	switch {
 	case len(output) == 0 || bytes.Equal(output, []byte("null")):
-	case output[0] == '"' && utf8.Valid(output) && ValidJSON(output):
-		r.Output = JSONText(output)
+	case output[0] == '"' && utf8.Valid(output) && strictjson.Valid(output):
+		r.Output = strictjson.Text(output)
 	case output[0] == '"' && json.Unmarshal(output, &r.Output) == nil: // with what is not UTF-8 replaced
 	default:
 		r.Output, r.Structured = string(output), output
@@ -82,3 +78,6 @@ func (r Result) State() State {
 	}
 	return StateFailed
 }
+
+// Amend returns what of a result is to be read. The record is that of its call, before the result is part of it.
+type Amend func(ctx context.Context, rec Record, res Result) Result

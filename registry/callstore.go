@@ -69,7 +69,7 @@ type CallEvent struct {
 	Chunk    string    `json:"chunk,omitempty"`
 	At       time.Time `json:"at"`
 
-	session string // whose budget it is charged to
+	Session string // whose budget it is charged to
 }
 
 // Rank orders the events of one call: a log takes none of a lower rank than its last, and one of the same only if the rank is
@@ -126,21 +126,21 @@ type TurnNote struct {
 func (r Record) Summary() Record {
 	r.Proof = ""
 	if r.Result != nil {
-		r.Result = &Result{Success: r.Result.Success, Error: cutText(r.Result.Error, maxToldError)}
+		r.Result = &Result{Success: r.Result.Success, Error: CutText(r.Result.Error, MaxErrorText)}
 	}
-	if e := r.Err; e != nil && (len(e.Message) > maxToldError || len(e.Violations)+len(e.Candidates) > 0) {
+	if e := r.Err; e != nil && (len(e.Message) > MaxErrorText || len(e.Violations)+len(e.Candidates) > 0) {
 		told := *e
-		told.Message, told.Violations, told.Candidates = cutText(e.Message, maxToldError), nil, nil
+		told.Message, told.Violations, told.Candidates = CutText(e.Message, MaxErrorText), nil, nil
 		r.Err = &told
 	}
 	return r
 }
 
-// maxToldError is how many bytes of an error the feed keeps.
-const maxToldError = 1 << 10
+// MaxErrorText is how many bytes of an error the feed keeps.
+const MaxErrorText = 1 << 10
 
-// cutText returns at most limit bytes of s, whole characters only, and says so at their end if that is not all.
-func cutText(s string, limit int) string {
+// CutText returns at most limit bytes of s, whole characters only, and says so at their end if that is not all.
+func CutText(s string, limit int) string {
 	const mark = "…"
 	if len(s) <= limit {
 		return s
@@ -187,4 +187,18 @@ type ActivityStore interface {
 	// FindCall returns what the feed tells of a call that has ended, as long as it does: CodeCallNotFound otherwise. Both
 	// are cheap.
 	FindCall(ctx context.Context, tenant, callID string) (Record, error)
+}
+
+// EventPage is how many events of a call are read at once: each may be as long as a chunk of its output.
+const EventPage = 16
+
+// CallQuery selects calls. Empty fields do not restrict.
+type CallQuery struct {
+	Tenant    string
+	Tool      string
+	SessionID string
+	DeviceID  string
+	State     State
+	Before    string // the cursor a page before returned
+	Limit     int
 }

@@ -1,14 +1,15 @@
-// Package registry is the domain of Farhand: sessions, the tools they offer, the calls made to them, and the
-// contracts a store and a bus must keep. It imports no transport and no storage.
+// Package registry is the domain of Farhand: sessions, the tools they offer, the calls made to them, and the contracts
+// a store and a bus must keep. It holds types, tables and interfaces; nothing in it runs by itself.
 //
-// The life of a session, as the types of this package see it:
+// The packages below it do the work:
 //
-//	device dials ──▶ Presence.Open   claims the session in the Store; the claim's generation is its fencing token
-//	register     ──▶ Local.PutTools  fenced by that generation
-//	call         ──▶ Router.Call     local socket first; otherwise the Bus carries it to the pod that owns the session
-//	answer       ──▶ Local.Settle    matched by call id, handed to the local waiter or sent back over the Bus
-//	device goes  ──▶ Local.Close     release-if-mine: a late close can never remove a successor
+//	registry/routing       routes calls, waits for answers, keeps the leases of this pod's sessions
+//	registry/memory        the store and the bus of a single process
+//	registry/registrytest  what every store and every bus must pass
+//	registry/legible       text that people and models may be shown
 //
-// A Pod ties the pieces together and owns their goroutines: its lease, the refreshing of its sessions, and the
-// cleaning up after pods that died.
+// Start with session.go (who a device is), call.go (what is asked of it), state.go (how a call moves on) and store.go
+// (what the fleet shares). bus.go has the messages between pods.
+//
+// Imports: only internal packages and registry/legible. No transport and no storage.
 package registry

@@ -41,9 +41,9 @@ const (
 	CodeNotFound           Code = "not_found"
 	CodeMethodNotAllowed   Code = "method_not_allowed"
 	CodeUnsupportedMedia   Code = "unsupported_media_type"
-	codeNotOwner           Code = "not_owner" // between pods only: the asked pod holds no socket of that session
+	CodeNotOwner           Code = "not_owner" // between pods only: the asked pod holds no socket of that session
 	unknownErrorMessage         = "Something went wrong inside the gateway; the details are in its log."
-	storeUnavailableAdvice      = "The gateway cannot reach its store. Retry after a moment."
+	StoreUnavailableAdvice      = "The gateway cannot reach its store. Retry after a moment."
 )
 
 // Codes returns every code a client may see, for tests and documents that must cover all of them.
@@ -65,7 +65,7 @@ func (c Code) Error() string { return string(c) }
 func (c Code) transient() bool {
 	switch c {
 	case CodeNotConnected, CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeStoreUnavailable,
-		CodeDraining, CodeTimeout, codeNotOwner:
+		CodeDraining, CodeTimeout, CodeNotOwner:
 		return true
 	default:
 		return false
@@ -118,7 +118,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 // StoreUnavailable wraps a failure of the store or the bus. Nothing about the store shows in its message.
 func StoreUnavailable(op string, cause error) *Error {
 	return &Error{
-		Code: CodeStoreUnavailable, Message: storeUnavailableAdvice, RetryAfter: time.Second,
+		Code: CodeStoreUnavailable, Message: StoreUnavailableAdvice, RetryAfter: time.Second,
 		Cause: fmt.Errorf("%s: %w", op, cause),
 	}
 }
@@ -179,3 +179,12 @@ func AsError(err error) *Error {
 	}
 	return Internal(err)
 }
+
+// ErrHeldByAnother is the error of a claim whose holder keeps the session.
+var ErrHeldByAnother = errors.New("registry: another device has the session")
+
+// ErrAbandoned is the cause of a context whose call goes on without its caller: the device is not told to stop.
+var ErrAbandoned = errors.New("registry: the call goes on without its caller")
+
+// ErrDraining is the cause of a context that ends because its pod stops: the device goes on, its caller is told so.
+var ErrDraining = errors.New("registry: the pod is stopping")

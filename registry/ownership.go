@@ -1,17 +1,11 @@
 package registry
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // Who may have a session that somebody has already. Nobody's identity is bound to a session, so three things decide: the
@@ -100,9 +94,9 @@ func (s *Session) AskFirst() bool {
 	return s.DeviceID != "" || s.Can(CapabilityResumeToken) || s.Can(CapabilityResume)
 }
 
-// inherit returns the session with what its device has proven: whose calls it may answer, and who may take it back. former
+// Inherit returns the session with what its device has proven: whose calls it may answer, and who may take it back. former
 // is the claim before this one, nil if none is remembered; gone reports that its device was really gone.
-func (s Session) inherit(said Introduction, former *Session, gone bool) Session {
+func (s Session) Inherit(said Introduction, former *Session, gone bool) Session {
 	var proofs []string
 	if said.Token != "" {
 		proofs = append(proofs, Proof(said.Token))
@@ -147,130 +141,15 @@ func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
 	}
 }
 
-// owner is the proof that calls given to the connection now belong to.
-func (s *Session) owner() string {
+// OwnerProof is the proof that calls given to the connection now belong to.
+func (s *Session) OwnerProof() string {
 	if len(s.Proofs) == 0 {
 		return ""
 	}
 	return s.Proofs[0]
 }
 
-// ownedBy reports whether a device with these proofs may answer a call that was given to owner.
-func ownedBy(owner string, proofs []string) bool {
+// MayAnswer reports whether a device with these proofs may answer a call that was given to owner.
+func MayAnswer(owner string, proofs []string) bool {
 	return owner == "" || slices.Contains(proofs, owner)
-}
-
-// answerWait is how long the device that has a session may take to answer a ping.
-const answerWait = 2 * time.Second
-
-// ErrHeldByAnother is the error of a claim whose holder keeps the session.
-var ErrHeldByAnother = errors.New("registry: another device has the session")
-
-// maxContests bounds how many holders one after the other are asked for one claim.
-const maxContests = 4
-
-// Obtain claims a session that another connection has, unless that keeps it: then it fails with ErrHeldByAnother, and so it
-// does when ctx ends first. said brings what the claimer says of itself, once. The caller goes on as after Open.
-func (p *Presence) Obtain(ctx context.Context, s Session, c Conn, held *Held, said <-chan Introduction) (*Local, error) {
-	var spoken *Introduction
-	for range maxContests {
-		verdict, gone := p.contest(ctx, held, &spoken, said)
-		if verdict != VerdictTake || ctx.Err() != nil { // an answer may have come together with the end
-			return nil, ErrHeldByAnother
-		}
-		l, err := p.Replace(ctx, s, c, held.Holder, gone)
-		if !errors.As(err, &held) {
-			return l, err
-		}
-	}
-	return nil, ErrHeldByAnother
-}
-
-// contest finds out who is to have the session. gone reports that the holder did not answer.
-func (p *Presence) contest(ctx context.Context, held *Held, spoken **Introduction, said <-chan Introduction) (v Verdict, gone bool) {
-	answers := make(chan bool, 1)
-	var asking sync.WaitGroup
-	asked, stop := context.WithCancel(ctx)
-	asking.Go(func() { answers <- p.Answers(asked, held.Holder) })
-	defer asking.Wait()
-	defer stop()
-	var known *bool
-	for {
-		if v := held.Decide(*spoken, known); v != VerdictWait {
-			return v, known != nil && !*known
-		}
-		select {
-		case in := <-said:
-			*spoken, said = &in, nil
-		case alive := <-answers:
-			known = &alive
-		case <-ctx.Done():
-			return VerdictRefuse, false
-		}
-	}
-}
-
-// probePrefix begins the ids under which pods ask each other whether a device answers.
-const probePrefix = "ping-"
-
-// Answers asks the device that has a session for a sign of life, on whichever pod its socket is. It takes no longer than
-// answerWait. A device cannot be asked while the store is away: then it counts as there.
-func (p *Presence) Answers(ctx context.Context, holder Session) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerWait)
-	defer cancel()
-	id := probePrefix + uuid.NewString()
-	answer, stop := p.signs.wait(id)
-	defer stop()
-	if holder.Pod == p.pod {
-		if !p.pingHere(holder, func() { p.signs.give(id, true) }) {
-			return false
-		}
-	} else {
-		err := p.bus.Send(ctx, holder.Pod, Envelope{
-			V: EnvelopeVersion, Kind: EnvelopePing, Tenant: holder.Tenant, Session: holder.Key.Session,
-			Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
-		})
-		if err != nil {
-			return AsError(err).Code != CodeNotConnected // nobody listens there
-		}
-	}
-	select {
-	case alive := <-answer:
-		return alive
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// pingHere pings the device of a claim, or of a later one, at a socket of this pod. It reports false if there is none.
-func (p *Presence) pingHere(holder Session, answered func()) bool {
-	l := p.Get(holder.Key)
-	if l == nil || l.generation() < holder.Generation {
-		return false
-	}
-	l.conn.Ping(answered)
-	return true
-}
-
-// handlePing pings a device for another pod.
-func (p *Presence) handlePing(e Envelope) {
-	reply := func(r Reply) {
-		r.V, r.CallID = EnvelopeVersion, e.CallID
-		if err := p.bus.Reply(e.ReplyTo, r); err != nil {
-			p.log.Debug("sign of life not sent", "session", e.Session, "pod", e.ReplyTo, "error", err)
-		}
-	}
-	holder := Session{Key: e.Key(), Generation: e.Generation}
-	if !p.pingHere(holder, func() { reply(Reply{Delivered: true}) }) {
-		reply(Reply{Err: ErrNotOwner.With(DispatchedNo)})
-	}
-}
-
-// handleSign takes another pod's answer to a ping. It reports false if the reply is about something else.
-func (p *Presence) handleSign(r Reply) bool {
-	if !strings.HasPrefix(r.CallID, probePrefix) {
-		return false
-	}
-	p.signs.give(r.CallID, r.Delivered)
-	return true
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -47,8 +48,8 @@ type Record struct {
 	Result     *Result    `json:"result,omitempty"`
 	Err        *Error     `json:"error,omitempty"`
 
-	args json.RawMessage // what ArgsDigest is made of, off the critical path
-	kept bool            // the store was given this record while its call ran, so it must be told of the end, too
+	args   json.RawMessage // what ArgsDigest is made of, off the critical path
+	Stored bool            // the store was given this record while its call ran, so it must be told of the end, too
 
 	// IdempotencyKey and RequestDigest are set for calls that carry a key; the digest tells whether two requests with
 	// one key are the same.
@@ -69,8 +70,8 @@ func NewRecord(callID, tenant, tool string, args json.RawMessage) Record {
 	}
 }
 
-// digest fills in ArgsDigest, of the arguments as they were sent. Arguments themselves are never recorded.
-func (r *Record) digest() {
+// DigestArgs fills in ArgsDigest, of the arguments as they were sent. Arguments themselves are never recorded.
+func (r *Record) DigestArgs() {
 	if r == nil || r.ArgsDigest != "" || r.args == nil {
 		return
 	}
@@ -176,18 +177,18 @@ func (r Record) Outcome() (Result, error) {
 	}
 }
 
-// endOf returns the event the end of the record's call is. Nothing of a tool that runs here can come after its end, so
+// EndEvent returns the event the end of the record's call is. Nothing of a tool that runs here can come after its end, so
 // what would be lost of a device's call has failed.
-func (r *Record) endOf(res Result, err error) Event {
-	e := eventOf(res, err)
+func (r *Record) EndEvent(res Result, err error) Event {
+	e := EndEvent(res, err)
 	if e == EventLose && r.Source == SourceBuiltin {
 		return EventFail
 	}
 	return e
 }
 
-// eventOf returns the event a call's end is.
-func eventOf(res Result, err error) Event {
+// EndEvent returns the event a call's end is.
+func EndEvent(res Result, err error) Event {
 	if err == nil {
 		if res.Success {
 			return EventSucceed
@@ -237,3 +238,14 @@ var ErrNoCall = Errorf(CodeCallNotFound, "No call has this id, or its record has
 
 // IsCallNotFound reports whether err says so.
 func IsCallNotFound(err error) bool { return errors.Is(err, CodeCallNotFound) }
+
+// Clone returns a copy that shares nothing with r that anybody changes, without what only the pod knows that runs it.
+func (r Record) Clone() Record {
+	r.Timeline, r.args, r.Stored = slices.Clone(r.Timeline), nil, false
+	if r.Result != nil {
+		res := *r.Result
+		res.Structured = bytes.Clone(res.Structured)
+		r.Result = &res
+	}
+	return r
+}

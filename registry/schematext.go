@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry/legible"
 )
 
@@ -76,7 +77,7 @@ func (c *schemaCleaner) value(part schemaPart, keyword string) error {
 			return Errorf(CodeInvalidRequest, "parameters: a value of %s has a control or invisible character (%+.40q); "+
 				"it is compared with arguments, so it is not cleaned", keyword, v)
 		}
-		c.out = AppendJSONString(c.out, v)
+		c.out = strictjson.AppendString(c.out, v)
 	case json.Number:
 		c.out = append(c.out, v...)
 	case bool:
@@ -105,7 +106,7 @@ func (c *schemaCleaner) object(part schemaPart, keyword string) error {
 		if legible.Line(key) != key {
 			return Errorf(CodeInvalidRequest, "parameters: the name %+.40q has a control or invisible character", key)
 		}
-		c.out = append(AppendJSONString(c.out, key), ':')
+		c.out = append(strictjson.AppendString(c.out, key), ':')
 		of, near := partLiteral, keyword
 		switch part {
 		case partSchema, partFreeText:

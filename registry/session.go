@@ -42,9 +42,9 @@ const (
 	tenantPattern    = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 )
 
-// isName reports whether s starts with a letter or digit, goes on with those or the bytes of more, and is no longer than
+// IsName reports whether s starts with a letter or digit, goes on with those or the bytes of more, and is no longer than
 // limit bytes.
-func isName(s string, limit int, more string) bool {
+func IsName(s string, limit int, more string) bool {
 	if s == "" || len(s) > limit || strings.IndexByte(more, s[0]) >= 0 {
 		return false
 	}
@@ -70,10 +70,10 @@ type Key struct {
 
 // Validate reports whether both halves are well-formed.
 func (k Key) Validate() error {
-	if !isName(k.Tenant, 64, "_-") {
+	if !IsName(k.Tenant, 64, "_-") {
 		return Errorf(CodeInvalidRequest, "The tenant must match %s.", tenantPattern)
 	}
-	if !isName(k.Session, 128, sessionIDMarks) {
+	if !IsName(k.Session, 128, sessionIDMarks) {
 		return Errorf(CodeInvalidRequest, "session_id must match %s.", sessionIDPattern)
 	}
 	return nil
@@ -119,10 +119,10 @@ func (s Session) Seniority() time.Time {
 	return s.Since
 }
 
-// elderThan reports whether this session's device had it before the device of the other one had its own. Times are in
+// ElderThan reports whether this session's device had it before the device of the other one had its own. Times are in
 // milliseconds: of two that are equal, the one that has come back since was there first as likely as not, and has proven
 // that it is the same device.
-func (s Session) elderThan(other Session) bool {
+func (s Session) ElderThan(other Session) bool {
 	mine, theirs := s.Seniority().UnixMilli(), other.Seniority().UnixMilli()
 	return mine < theirs || mine == theirs && !s.Since.IsZero() && other.Since.IsZero()
 }
@@ -215,8 +215,8 @@ func (t Target) IsZero() bool {
 	return t.SessionID == "" && t.DeviceID == "" && t.UserID == "" && len(t.Labels) == 0
 }
 
-// asksMore reports whether more than its id decides whether a session is meant.
-func (t Target) asksMore() bool { return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 }
+// AsksMore reports whether more than its id decides whether a session is meant.
+func (t Target) AsksMore() bool { return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 }
 
 // Matches reports whether the session is one the target means.
 func (t Target) Matches(s Session) bool {
@@ -232,3 +232,13 @@ func (t Target) Matches(s Session) bool {
 	}
 	return true
 }
+
+// Select says which session to take when several match.
+type Select string
+
+// The choices. SelectNone refuses to guess a device.
+const (
+	SelectNone   Select = ""
+	SelectAny    Select = "any"
+	SelectNewest Select = "newest" // of those that define the tool as the eldest does; of one device, the eldest
+)

@@ -159,4 +159,4 @@ type Store interface {
 }
 
 // ErrNotOwner is returned by fenced writes of a claim that is no longer the current one.
-var ErrNotOwner = Errorf(codeNotOwner, "The session belongs to a newer connection.")
+var ErrNotOwner = Errorf(CodeNotOwner, "The session belongs to a newer connection.")

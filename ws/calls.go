@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // Bounds of what a device says about a call on its way.
@@ -15,8 +16,8 @@ const (
 	maxProgressChunk   = 64 << 10 // bytes
 )
 
-// Deliver implements registry.Conn.
-func (c *conn) Deliver(call registry.DeviceCall) error {
+// Deliver implements routing.Conn.
+func (c *conn) Deliver(call routing.DeviceCall) error {
 	c.gate.Lock()
 	err := errOutboxClosed
 	if !c.hushed && c.ending() == closeNone {
@@ -38,7 +39,7 @@ func (c *conn) Deliver(call registry.DeviceCall) error {
 	}
 }
 
-// Cancel implements registry.Conn. A cancellation is a courtesy: where there is no room for it, the device finishes
+// Cancel implements routing.Conn. A cancellation is a courtesy: where there is no room for it, the device finishes
 // its work in vain.
 func (c *conn) Cancel(callID, reason string) {
 	c.mu.Lock()

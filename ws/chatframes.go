@@ -7,7 +7,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // What abort_ack says in status.
@@ -73,7 +73,7 @@ func pieceFrame(typ chat.EventType, content string) []byte {
 	b = append(b, `{"type":"`...)
 	b = append(b, typ...)
 	b = append(b, `","content":`...)
-	b = registry.AppendJSONString(b, content)
+	b = strictjson.AppendString(b, content)
 	return append(b, '}')
 }
 

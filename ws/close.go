@@ -5,7 +5,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // Close is one entry of the catalogue of reasons for which the server ends a connection. It is an error: a handler
@@ -73,13 +73,13 @@ func (c Close) Error() string { return fmt.Sprintf("closed with %d %s", c.Code()
 func (c Close) payload() []byte { return websocket.FormatCloseMessage(c.Code(), c.Reason()) }
 
 // closeFor maps the registry's causes to the catalogue.
-func closeFor(cause registry.CloseCause) Close {
+func closeFor(cause routing.CloseCause) Close {
 	switch cause {
-	case registry.CloseReplaced:
+	case routing.CloseReplaced:
 		return CloseReplaced
-	case registry.CloseKicked:
+	case routing.CloseKicked:
 		return CloseEnded
-	case registry.CloseDraining:
+	case routing.CloseDraining:
 		return CloseRestart
 	default:
 		return CloseInternal

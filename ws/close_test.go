@@ -3,7 +3,7 @@ package ws
 import (
 	"testing"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 func TestCatalogue(t *testing.T) {
@@ -16,8 +16,8 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("%v: reconnect %v contradicts what clients do", c, c.Reconnect())
 		}
 	}
-	for cause, want := range map[registry.CloseCause]Close{
-		registry.CloseReplaced: CloseReplaced, registry.CloseKicked: CloseEnded, registry.CloseDraining: CloseRestart,
+	for cause, want := range map[routing.CloseCause]Close{
+		routing.CloseReplaced: CloseReplaced, routing.CloseKicked: CloseEnded, routing.CloseDraining: CloseRestart,
 	} {
 		if got := closeFor(cause); got != want {
 			t.Errorf("%s: %v, want %v", cause, got, want)

@@ -14,6 +14,7 @@ import (
 	"github.com/olahol/melody"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 )
 
 // conn is one device's connection: one reader (melody's read loop, in a goroutine of its own), one writer at a time (see
-// writers), while there is something to write, and one teardown (HandleDisconnect). It implements registry.Conn.
+// writers), while there is something to write, and one teardown (HandleDisconnect). It implements routing.Conn.
 type conn struct {
 	server  *Server
 	session *melody.Session
@@ -61,7 +62,7 @@ type conn struct {
 
 	// local is nil until the session is claimed, and if that failed. It is written by the reader under mu; others than
 	// the reader, and what the reader starts, read it under mu.
-	local *registry.Local
+	local *routing.Local
 
 	allowance *allowance
 	intake    intakePlace
@@ -90,7 +91,7 @@ type conn struct {
 	woken       chan struct{} // closed when it is stopped; nil unless its reader pauses
 }
 
-var _ registry.Conn = (*conn)(nil)
+var _ routing.Conn = (*conn)(nil)
 
 func (s *Server) newConn(begin opening) *conn {
 	c := &conn{server: s, plain: begin.plain, opening: true}
@@ -217,8 +218,8 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
 }
 
-// Close implements registry.Conn.
-func (c *conn) Close(cause registry.CloseCause) { c.end(closeFor(cause)) }
+// Close implements routing.Conn.
+func (c *conn) Close(cause routing.CloseCause) { c.end(closeFor(cause)) }
 
 // end starts to close the connection and returns at once. Only the first call counts. From here on nothing that is
 // read has an effect and nothing more is queued; a turn that is under way is stopped.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // introductionWait is how long it may take to decide who has a session, silence of the device included.
@@ -78,7 +79,7 @@ func (c *conn) failOpen(s registry.Session, err error) {
 	}
 }
 
-func (c *conn) setLocal(l *registry.Local) {
+func (c *conn) setLocal(l *routing.Local) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.local = l

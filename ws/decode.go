@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -33,7 +34,7 @@ func decodeFrame(data []byte) (any, error) {
 	if registry.Depth(data) > maxFrameDepth {
 		return nil, &frameError{codeInvalidJSON, fmt.Sprintf("The frame nests deeper than %d levels.", maxFrameDepth)}
 	}
-	if !registry.ValidJSON(data) {
+	if !strictjson.Valid(data) {
 		return nil, &frameError{codeInvalidJSON, "The frame is not valid JSON."}
 	}
 	var room [fewFields]field
@@ -60,7 +61,7 @@ func decodeFrame(data []byte) (any, error) {
 // answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is; empty if it
 // is no answer.
 func answeredCall(data []byte) string {
-	if !registry.ValidJSON(data) {
+	if !strictjson.Valid(data) {
 		return ""
 	}
 	members, _, ok := splitObject(data, true)

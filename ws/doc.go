@@ -1,5 +1,5 @@
 // Package ws is the door devices come in through: it upgrades GET /ws/chat, speaks the JSON protocol of the device
-// over one WebSocket per session, and gives the registry a registry.Conn for each.
+// over one WebSocket per session, and gives the registry a routing.Conn for each.
 //
 // One connection lives like this. ServeHTTP checks origin, token and attributes and refuses with an HTTP error while
 // that is still possible. After the upgrade the session is claimed; session_start is the first frame, and only from

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -53,7 +54,7 @@ func (f *fields) text(key string) string {
 		f.fail(key, "must be a string")
 		return ""
 	}
-	return registry.JSONText(v)
+	return strictjson.Text(v)
 }
 
 // id returns the member id, which must not be empty.
@@ -137,7 +138,7 @@ func (f *fields) texts(key string) []string {
 			f.fail(fmt.Sprintf("%s[%d]", key, i), "must be a string")
 			return nil
 		}
-		texts[i] = registry.JSONText(item)
+		texts[i] = strictjson.Text(item)
 	}
 	return texts
 }
@@ -166,7 +167,7 @@ func (f *fields) labels(key string) map[string]string {
 			f.fail(key+"."+short(string(m.key)), "must be a string")
 			return nil
 		}
-		labels[string(m.key)] = registry.JSONText(m.value)
+		labels[string(m.key)] = strictjson.Text(m.value)
 	}
 	return labels
 }

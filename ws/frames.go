@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // protocolVersion is what both opening frames say in v.
@@ -196,16 +198,16 @@ func registeredToolsFrame(tools []registry.ToolSpec) []byte {
 
 // toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked at the door they came in
 // through, and encoding them again could only change them.
-func toolCallRequestFrame(c registry.DeviceCall) []byte {
+func toolCallRequestFrame(c routing.DeviceCall) []byte {
 	args := c.Args
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
 	b := make([]byte, 0, 128+len(c.ID)+len(c.Tool)+len(args))
 	b = append(b, `{"type":"`+typeToolCallRequest+`","id":`...)
-	b = registry.AppendJSONString(b, c.ID)
+	b = strictjson.AppendString(b, c.ID)
 	b = append(b, `,"name":`...)
-	b = registry.AppendJSONString(b, c.Tool)
+	b = strictjson.AppendString(b, c.Tool)
 	b = append(b, `,"args":`...)
 	b = append(b, args...)
 	b = append(b, `,"deadline_ms":`...)
@@ -224,7 +226,7 @@ func toolCallCancelFrame(id, reason string) []byte {
 func resultAcknowledgedFrame(id string, ignored bool) []byte {
 	b := make([]byte, 0, 64+len(id))
 	b = append(b, `{"type":"`+typeResultAcknowledged+`","id":`...)
-	b = registry.AppendJSONString(b, id)
+	b = strictjson.AppendString(b, id)
 	if ignored {
 		b = append(b, `,"ignored":true`...)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // benchSizes are payloads as they are called in the names of benchmarks.
@@ -43,7 +43,7 @@ func BenchmarkFrameDecode(b *testing.B) {
 // BenchmarkFrameEncode encodes what a device is sent for a call.
 func BenchmarkFrameEncode(b *testing.B) {
 	for _, s := range benchSizes {
-		call := registry.DeviceCall{
+		call := routing.DeviceCall{
 			ID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", Tool: "echo", Timeout: 30 * time.Second,
 			Args: json.RawMessage(`{"text":"` + strings.Repeat("x", s.n) + `"}`),
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -67,7 +69,7 @@ func (s *spyStore) Release(ctx context.Context, v registry.Session) (bool, error
 // gateway is a pod with its WebSocket door on a real listener.
 type gateway struct {
 	t      *testing.T
-	pod    *registry.Pod
+	pod    *routing.Pod
 	store  *spyStore
 	server *ws.Server
 	http   *httptest.Server
@@ -75,16 +77,16 @@ type gateway struct {
 
 func newGateway(t *testing.T, changes ...func(*ws.Config)) *gateway {
 	t.Helper()
-	return newGatewayOn(t, registry.NewMemory(registry.MemoryOptions{}), changes...)
+	return newGatewayOn(t, memory.New(memory.Options{}), changes...)
 }
 
 // newGatewayOn is newGateway for a pod of a fleet that shares a store.
-func newGatewayOn(t *testing.T, memory *registry.Memory, changes ...func(*ws.Config)) *gateway {
+func newGatewayOn(t *testing.T, memory *memory.Store, changes ...func(*ws.Config)) *gateway {
 	t.Helper()
 	g := &gateway{t: t, store: &spyStore{Store: memory, released: make(chan registry.Session, 4096)}}
 	bus := memory.NewBus()
 	var err error
-	g.pod, err = registry.NewPod(registry.PodConfig{Store: g.store, Bus: bus})
+	g.pod, err = routing.NewPod(routing.PodConfig{Store: g.store, Bus: bus})
 	must(t, err)
 	must(t, g.pod.Start(t.Context()))
 	origins, err := guard.NewOrigins([]string{"https://console.example.com"}, false)

@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -54,7 +55,7 @@ func TestKickedSessionIsToldNotToComeBack(t *testing.T) {
 	g.waitReleased()
 }
 
-func (g *gateway) session(id string) *registry.Local {
+func (g *gateway) session(id string) *routing.Local {
 	g.t.Helper()
 	l := g.pod.Presence.Get(registry.Key{Tenant: registry.DefaultTenant, Session: id})
 	if l == nil {

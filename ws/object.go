@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // maxFields bounds the members of one JSON object that is read strictly, so that looking for duplicates stays cheap.
@@ -31,7 +31,7 @@ func appendMembers(members []field, data []byte, foldCase bool) (_ []field, reas
 	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) == 0 || first[0] != '{' {
 		return nil, "must be a JSON object", false
 	}
-	for key, value := range registry.JSONMembers(data) {
+	for key, value := range strictjson.Members(data) {
 		for _, m := range members {
 			if bytes.Equal(m.key, key) || foldCase && bytes.EqualFold(m.key, key) {
 				return nil, "the field " + quoteShort(string(key)) + " is there twice", false
@@ -48,7 +48,7 @@ func appendMembers(members []field, data []byte, foldCase bool) (_ []field, reas
 // splitArray returns the elements of a JSON array, as they were sent. data must be valid JSON.
 func splitArray(data []byte) []json.RawMessage {
 	items := []json.RawMessage{}
-	for item := range registry.JSONItems(data) {
+	for item := range strictjson.Items(data) {
 		items = append(items, item)
 	}
 	return items

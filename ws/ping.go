@@ -20,7 +20,7 @@ const (
 	maxAsking = 256
 )
 
-// Ping implements registry.Conn.
+// Ping implements routing.Conn.
 func (c *conn) Ping(answered func()) {
 	c.mu.Lock()
 	now := c.server.now()

@@ -8,13 +8,15 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // What a refused definition would take is not counted: the session does not offer it. A device could also have the pod
 // remember one name after the other.
 func TestRefusedToolsAreNotCounted(t *testing.T) {
-	store := registry.NewMemory(registry.MemoryOptions{})
-	pod, err := registry.NewPod(registry.PodConfig{ID: "a", Store: store, Bus: store.NewBus(), NewToolBytes: 64 << 10})
+	store := memory.New(memory.Options{})
+	pod, err := routing.NewPod(routing.PodConfig{ID: "a", Store: store, Bus: store.NewBus(), NewToolBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

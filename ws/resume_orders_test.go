@@ -3,13 +3,13 @@ package ws_test
 import (
 	"testing"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws/client"
 )
 
 func TestResumeAfterThePodNoticed(t *testing.T) {
 	t.Parallel()
-	memory := registry.NewMemory(registry.MemoryOptions{})
+	memory := memory.New(memory.Options{})
 	a, b := newGatewayOn(t, memory), newGatewayOn(t, memory)
 	r := newRelay(t, a)
 	tool, entered, release := slowTool()
@@ -32,7 +32,7 @@ func TestResumeAfterThePodNoticed(t *testing.T) {
 
 func TestResumeBeforeThePodNoticed(t *testing.T) {
 	t.Parallel()
-	memory := registry.NewMemory(registry.MemoryOptions{})
+	memory := memory.New(memory.Options{})
 	a, b := newGatewayOn(t, memory), newGatewayOn(t, memory)
 	r := newRelay(t, a)
 	tool, entered, release := slowTool()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -43,7 +44,7 @@ func TestAnswerIsSentAgainToTheSamePod(t *testing.T) {
 // way its pod does not notice, and the device comes back to the other pod.
 func TestAnswerIsSentAgainToAnotherPod(t *testing.T) {
 	t.Parallel()
-	memory := registry.NewMemory(registry.MemoryOptions{})
+	memory := memory.New(memory.Options{})
 	a, b := newGatewayOn(t, memory), newGatewayOn(t, memory)
 	r := newRelay(t, a)
 	tool, entered, release := slowTool()

@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/guard"
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // Defaults of Config.
@@ -49,7 +49,7 @@ const (
 
 // Config configures a Server. Pod, Admission, Auth and Origins are required.
 type Config struct {
-	Pod       *registry.Pod // started; its Presence gets the sessions
+	Pod       *routing.Pod // started; its Presence gets the sessions
 	Admission *agent.Admission
 	Auth      guard.Authenticator
 	Origins   *guard.Origins

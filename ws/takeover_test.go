@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -120,7 +121,7 @@ func oneAndTwoPods(t *testing.T, test func(t *testing.T, holders, claimers *gate
 	})
 	t.Run("two pods", func(t *testing.T) {
 		t.Parallel()
-		memory := registry.NewMemory(registry.MemoryOptions{})
+		memory := memory.New(memory.Options{})
 		test(t, newGatewayOn(t, memory), newGatewayOn(t, memory))
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // bench makes built-in tools for a caller.
 type bench struct {
 	*testing.T
-	store *registry.Memory
+	store *memory.Store
 	box   *agent.Toolbox
 }
 
@@ -35,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := registry.NewMemory(registry.MemoryOptions{})
+	store := memory.New(memory.Options{})
 	if _, err := store.Beat(t.Context(), "pod"); err != nil {
 		t.Fatal(err)
 	}

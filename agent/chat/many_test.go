@@ -10,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 // echo is a model that asks for a tool with what the user said last, and answers with what the tool returned. It fails
@@ -40,7 +41,7 @@ func (echo) Generate(_ context.Context, r provider.Request, emit func(provider.D
 
 // TestManyConversations has 200 of them at once on two pods that share a store, each with a nonce that no other may see.
 func TestManyConversations(t *testing.T) {
-	store := registry.NewMemory(registry.MemoryOptions{})
+	store := memory.New(memory.Options{})
 	var pods []*Engine
 	for range 2 {
 		e, err := NewEngine(Config{Models: []provider.Model{echo{}}, Store: store, OpenTools: func(s agent.SessionContext) Tools {

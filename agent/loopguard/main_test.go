@@ -17,7 +17,9 @@ import (
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +31,7 @@ type stores [2]loopguard.Store
 func onEachStore(t *testing.T, test func(t *testing.T, s stores)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
-		m := registry.NewMemory(registry.MemoryOptions{})
+		m := memory.New(memory.Options{})
 		test(t, stores{m, m})
 	})
 	t.Run("redis", func(t *testing.T) {
@@ -69,16 +71,16 @@ var anna = guard.Identity{Tenant: "default", User: "anna"}
 func newTalk(t *testing.T, s stores, cfg loopguard.Config, custom ...agent.Hook) *talk {
 	t.Helper()
 	k := &talk{T: t, key: registry.Key{Tenant: "default", Session: rand.Text()}, outputs: make(map[string]string)}
-	store := registry.NewMemory(registry.MemoryOptions{})
+	store := memory.New(memory.Options{})
 	k.store, k.directory = s[0], store
 	policy, err := agent.NewPolicy(agent.PolicyRules{CallDeny: []string{"denied"}})
 	k.must(err)
 	k.policy = policy
-	var pods []*registry.Pod
+	var pods []*routing.Pod
 	for i := range s {
 		cfg.Store = s[i]
 		bus := store.NewBus()
-		pod, err := registry.NewPod(registry.PodConfig{Store: store, Bus: bus})
+		pod, err := routing.NewPod(routing.PodConfig{Store: store, Bus: bus})
 		k.must(err)
 		k.must(pod.Start(t.Context()))
 		t.Cleanup(func() {
@@ -109,7 +111,7 @@ func (k *talk) must(err error) {
 	}
 }
 
-func (k *talk) answer(c registry.DeviceCall) *registry.Result {
+func (k *talk) answer(c routing.DeviceCall) *registry.Result {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if said, ok := k.outputs[c.Tool]; ok {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // object is a JSON object whose members keep their order, which models read.
@@ -116,7 +116,7 @@ func appendOrdered(b []byte, v any) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(registry.AppendJSONString(b, m.name), ':')
+			b = append(strictjson.AppendString(b, m.name), ':')
 			b = appendOrdered(b, m.value)
 		}
 		return append(b, '}')
@@ -130,7 +130,7 @@ func appendOrdered(b []byte, v any) []byte {
 		}
 		return append(b, ']')
 	case string:
-		return registry.AppendJSONString(b, v)
+		return strictjson.AppendString(b, v)
 	case json.Number:
 		return append(b, v...)
 	case bool:

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -175,7 +176,7 @@ func (e InputError) Unwrap() error { return e.error }
 // Decode decodes a JSON text as Validate wants it. What is out of the ordinary, as a key that stands there twice, is read as
 // encoding/json reads it.
 func Decode(text []byte, maxDepth int) (any, error) {
-	if value, _, ok := registry.DecodeJSON(text, maxDepth); ok {
+	if value, _, ok := strictjson.Decode(text, maxDepth); ok {
 		return value, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(text))

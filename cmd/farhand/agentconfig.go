@@ -10,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // Providers of models.
@@ -135,7 +136,7 @@ func (c AgentConfig) limits() chat.Limits {
 }
 
 // turnNotes writes the turns of conversations to the feed. It implements chat.Activity.
-type turnNotes struct{ calls *registry.Calls }
+type turnNotes struct{ calls *routing.Calls }
 
 // TurnStarted implements chat.Activity.
 func (n turnNotes) TurnStarted(t chat.TurnInfo) {

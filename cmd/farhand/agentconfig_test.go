@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 func TestBuiltinsThatAreEnabled(t *testing.T) {
@@ -33,7 +33,7 @@ func TestBuiltinsThatAreEnabled(t *testing.T) {
 			continue
 		}
 		g := Gateway{cfg: cfg}
-		enabled, err := g.toolbox(registry.NewMemory(registry.MemoryOptions{}), nil)
+		enabled, err := g.toolbox(memory.New(memory.Options{}), nil)
 		if err != nil {
 			t.Errorf("%q: %v", c.value, err)
 		} else if !slices.Equal(enabled.Names(), c.want) {

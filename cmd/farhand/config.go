@@ -19,6 +19,7 @@ import (
 	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -126,7 +127,7 @@ func (c Config) validate() error {
 		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")
 	}
 	check(c.MaxRequests >= c.MaxBody, "MAX_REQUEST_BYTES", "must be at least FARHAND_MAX_BODY")
-	check(c.CallLog <= registry.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
+	check(c.CallLog <= routing.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
 	for name, size := range map[string]ByteSize{"CALL_BYTES": c.CallBytes, "NEW_TOOL_BYTES": c.NewToolBytes} {
 		check(size >= 1<<20, name, "must be at least 1MiB")
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -33,7 +35,7 @@ const (
 type Gateway struct {
 	cfg      Config
 	log      *slog.Logger
-	pod      *registry.Pod
+	pod      *routing.Pod
 	talk     *chat.Engine // nil without a model
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
@@ -78,7 +80,7 @@ func (g *Gateway) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.pod, err = registry.NewPod(registry.PodConfig{
+	g.pod, err = routing.NewPod(routing.PodConfig{
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes), CallLog: int64(g.cfg.CallLog),
 		NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
@@ -108,7 +110,7 @@ func (g *Gateway) start(ctx context.Context) error {
 
 func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	if g.cfg.RedisURL == "" {
-		memory := registry.NewMemory(registry.MemoryOptions{
+		memory := memory.New(memory.Options{
 			SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
 			IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes),
 			HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,

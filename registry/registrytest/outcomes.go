@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // ended is what a call came to for its caller.
@@ -18,7 +19,7 @@ type ended struct {
 }
 
 // light makes a call without a record of its own, as a plain request does, and records how it ended.
-func (f *fixture) light(pod *registry.Pod, s registry.Session, id string, timeout time.Duration) <-chan ended {
+func (f *fixture) light(pod *routing.Pod, s registry.Session, id string, timeout time.Duration) <-chan ended {
 	f.Helper()
 	rec := registry.NewRecord(id, f.tenant, "tool", json.RawMessage(`{}`))
 	rec.SessionID, rec.TimeoutMS = s.Key.Session, timeout.Milliseconds()
@@ -47,7 +48,7 @@ func (f *fixture) settled(id string, want registry.State) registry.Record {
 }
 
 // durable makes a call with a record of its own, as a keyed request does. Its record tells how it ended.
-func (f *fixture) durable(pod *registry.Pod, s registry.Session, id string) {
+func (f *fixture) durable(pod *routing.Pod, s registry.Session, id string) {
 	f.Helper()
 	rec := registry.NewRecord(id, f.tenant, "tool", json.RawMessage(`{}`))
 	rec.SessionID, rec.TimeoutMS, rec.Mode = s.Key.Session, patience.Milliseconds(), registry.ModeAsync
@@ -63,7 +64,7 @@ func (f *fixture) durable(pod *registry.Pod, s registry.Session, id string) {
 }
 
 // answer answers a call and returns a channel that tells whether the answer was ignored.
-func (f *fixture) answer(l *registry.Local, id, text string) <-chan bool {
+func (f *fixture) answer(l *routing.Local, id, text string) <-chan bool {
 	ignored := make(chan bool, 1)
 	l.Settle(id, registry.Result{Success: true, Output: text}, func(i bool) { ignored <- i })
 	return ignored
@@ -75,12 +76,12 @@ func (f *fixture) resuming() registry.Session {
 }
 
 // moveTo opens the session anew on a pod, as a device does that has lost its connection and comes back there.
-func (f *fixture) moveTo(pod *registry.Pod) *registry.Local {
+func (f *fixture) moveTo(pod *routing.Pod) *routing.Local {
 	f.Helper()
 	return silent().Connect(f, pod, f.resuming(), tool("tool", "x"))
 }
 
-func silent() *Device { return NewDevice(func(registry.DeviceCall) *registry.Result { return nil }) }
+func silent() *Device { return NewDevice(func(routing.DeviceCall) *registry.Result { return nil }) }
 
 // asked waits until the device has a call.
 func (f *fixture) asked(d *Device, id string) {
@@ -97,14 +98,14 @@ const slowly = 400 * time.Millisecond
 var outcomeTests = []subtest{
 	{name: "the record of a slow call says what its caller was told", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		d := NewDevice(func(c registry.DeviceCall) *registry.Result {
+		d := NewDevice(func(c routing.DeviceCall) *registry.Result {
 			pause := time.NewTimer(slowly)
 			defer pause.Stop()
 			<-pause.C
 			return &registry.Result{Success: true, Output: "done " + c.ID}
 		})
 		local := d.Connect(f, a, registry.Session{Key: f.key("s1")}, tool("tool", "x"))
-		for name, pod := range map[string]*registry.Pod{"local": a, "remote": b} {
+		for name, pod := range map[string]*routing.Pod{"local": a, "remote": b} {
 			end := f.light(pod, local.Session(), name, patience)
 			if got := receive(f, "the answer", end); got.err != nil || got.res.Output != "done "+name {
 				f.Fatalf("%s: %+v", name, got)
@@ -125,7 +126,7 @@ var outcomeTests = []subtest{
 		local := d.Connect(f, a, f.resuming(), tool("tool", "x"))
 		for i := range 20 {
 			id := fmt.Sprintf("c%d", i)
-			f.durable([]*registry.Pod{a, b}[i%2], local.Session(), id)
+			f.durable([]*routing.Pod{a, b}[i%2], local.Session(), id)
 			f.asked(d, id)
 			first, second := f.answer(local, id, "first"), f.answer(local, id, "second")
 			if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
@@ -194,11 +195,11 @@ var outcomeTests = []subtest{
 		}
 	}},
 	{name: "who still waits hears the answer of a device that moved twice", run: func(f *fixture) {
-		pods := map[string]*registry.Pod{"a": f.startPod("a"), "b": f.startPod("b"), "c": f.startPod("c")}
+		pods := map[string]*routing.Pod{"a": f.startPod("a"), "b": f.startPod("b"), "c": f.startPod("c")}
 		asking := f.startPod("d")
 		for _, path := range []string{"abc", "abb", "aba", "abac", "abcbc"} {
 			for _, drained := range []bool{false, true} {
-				for name, pod := range map[string]*registry.Pod{"owner": pods["a"], "other": asking} {
+				for name, pod := range map[string]*routing.Pod{"owner": pods["a"], "other": asking} {
 					id := fmt.Sprintf("%s-%s-%v", path, name, drained)
 					d := silent()
 					local := d.Connect(f, pods["a"], f.resuming(), tool("tool", "x"))
@@ -244,7 +245,7 @@ var outcomeTests = []subtest{
 		d := silent()
 		local := d.Connect(f, a, f.resuming(), tool("tool", "x"))
 		for i := range 30 {
-			id, pod := fmt.Sprintf("c%d", i), []*registry.Pod{a, b}[i%2]
+			id, pod := fmt.Sprintf("c%d", i), []*routing.Pod{a, b}[i%2]
 			var end <-chan ended
 			if i%3 == 0 {
 				end = f.light(pod, local.Session(), id, patience)

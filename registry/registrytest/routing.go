@@ -10,32 +10,33 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
-// Device is a registry.Conn that answers by itself. Tests of other packages use it too.
+// Device is a routing.Conn that answers by itself. Tests of other packages use it too.
 type Device struct {
 	// Answer runs once per call, in a goroutine of its own. A nil result leaves the call unanswered.
-	Answer func(registry.DeviceCall) *registry.Result
+	Answer func(routing.DeviceCall) *registry.Result
 
 	mu        sync.Mutex
-	local     *registry.Local
-	calls     []registry.DeviceCall
-	closed    chan registry.CloseCause
+	local     *routing.Local
+	calls     []routing.DeviceCall
+	closed    chan routing.CloseCause
 	cancelled chan string
 }
 
 // NewDevice returns a device; a nil answer echoes the arguments.
-func NewDevice(answer func(registry.DeviceCall) *registry.Result) *Device {
+func NewDevice(answer func(routing.DeviceCall) *registry.Result) *Device {
 	if answer == nil {
-		answer = func(c registry.DeviceCall) *registry.Result {
+		answer = func(c routing.DeviceCall) *registry.Result {
 			return &registry.Result{Success: true, Output: string(c.Args)}
 		}
 	}
-	return &Device{Answer: answer, closed: make(chan registry.CloseCause, 16), cancelled: make(chan string, 64)}
+	return &Device{Answer: answer, closed: make(chan routing.CloseCause, 16), cancelled: make(chan string, 64)}
 }
 
 // Connect opens a session for the device on a pod, closes it when the test ends, and registers tools.
-func (d *Device) Connect(t testing.TB, pod *registry.Pod, s registry.Session, tools ...registry.ToolSpec) *registry.Local {
+func (d *Device) Connect(t testing.TB, pod *routing.Pod, s registry.Session, tools ...registry.ToolSpec) *routing.Local {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -60,11 +61,11 @@ func (d *Device) Connect(t testing.TB, pod *registry.Pod, s registry.Session, to
 	return l
 }
 
-// Ping implements registry.Conn: the device is there.
+// Ping implements routing.Conn: the device is there.
 func (*Device) Ping(answered func()) { answered() }
 
-// Deliver implements registry.Conn.
-func (d *Device) Deliver(c registry.DeviceCall) error {
+// Deliver implements routing.Conn.
+func (d *Device) Deliver(c routing.DeviceCall) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, c)
@@ -77,7 +78,7 @@ func (d *Device) Deliver(c registry.DeviceCall) error {
 	return nil
 }
 
-// Cancel implements registry.Conn.
+// Cancel implements routing.Conn.
 func (d *Device) Cancel(callID, _ string) {
 	select {
 	case d.cancelled <- callID:
@@ -88,8 +89,8 @@ func (d *Device) Cancel(callID, _ string) {
 // Cancelled delivers the ids of calls the device was told to give up.
 func (d *Device) Cancelled() <-chan string { return d.cancelled }
 
-// Close implements registry.Conn.
-func (d *Device) Close(cause registry.CloseCause) {
+// Close implements routing.Conn.
+func (d *Device) Close(cause routing.CloseCause) {
 	select {
 	case d.closed <- cause:
 	default:
@@ -97,20 +98,20 @@ func (d *Device) Close(cause registry.CloseCause) {
 }
 
 // Closed delivers the causes the device was told to close for.
-func (d *Device) Closed() <-chan registry.CloseCause { return d.closed }
+func (d *Device) Closed() <-chan routing.CloseCause { return d.closed }
 
 // Calls returns what the device was asked so far.
-func (d *Device) Calls() []registry.DeviceCall {
+func (d *Device) Calls() []routing.DeviceCall {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]registry.DeviceCall(nil), d.calls...)
+	return append([]routing.DeviceCall(nil), d.calls...)
 }
 
 // startPod starts a whole pod on the fixture's store.
-func (f *fixture) startPod(name string) *registry.Pod {
+func (f *fixture) startPod(name string) *routing.Pod {
 	f.Helper()
 	bus := f.newBus()
-	pod, err := registry.NewPod(registry.PodConfig{
+	pod, err := routing.NewPod(routing.PodConfig{
 		ID: name + "-" + f.id, Store: f.store, Bus: bus, SessionTTL: time.Minute, PodLease: time.Minute,
 	})
 	if err != nil {
@@ -130,7 +131,7 @@ func (f *fixture) startPod(name string) *registry.Pod {
 }
 
 // call resolves and calls a tool through a pod.
-func (f *fixture) call(pod *registry.Pod, session, name, args string, timeout time.Duration) (registry.Result, error) {
+func (f *fixture) call(pod *routing.Pod, session, name, args string, timeout time.Duration) (registry.Result, error) {
 	route, err := pod.Router.Resolve(f.ctx, f.tenant, name, registry.Target{SessionID: session}, registry.SelectNone)
 	if err != nil {
 		return registry.Result{}, err
@@ -149,7 +150,7 @@ func (f *fixture) wantDispatched(err error, d registry.Dispatched) {
 
 var routingTests = []subtest{
 	{name: "every pod reaches every device, each answer its own question", run: func(f *fixture) {
-		pods := []*registry.Pod{f.startPod("a"), f.startPod("b"), f.startPod("c")}
+		pods := []*routing.Pod{f.startPod("a"), f.startPod("b"), f.startPod("c")}
 		for i, pod := range pods {
 			NewDevice(nil).Connect(f, pod, registry.Session{Key: f.key(fmt.Sprintf("s%d", i))}, tool("echo", "x"))
 		}
@@ -172,11 +173,11 @@ var routingTests = []subtest{
 	}},
 	{name: "a failure of the tool is a result, not an error", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		NewDevice(func(registry.DeviceCall) *registry.Result {
+		NewDevice(func(routing.DeviceCall) *registry.Result {
 			r := registry.NewResult(false, nil, "Camera permission denied")
 			return &r
 		}).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("camera", "x"))
-		for _, pod := range []*registry.Pod{a, b} {
+		for _, pod := range []*routing.Pod{a, b} {
 			res, err := f.call(pod, "s1", "camera", `{}`, patience)
 			if err != nil || res.Success || res.Error != "Camera permission denied" || res.Output != res.Error {
 				f.Errorf("%+v, %v", res, err)
@@ -185,9 +186,9 @@ var routingTests = []subtest{
 	}},
 	{name: "a silent device times out when asked to", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		NewDevice(func(registry.DeviceCall) *registry.Result { return nil }).
+		NewDevice(func(routing.DeviceCall) *registry.Result { return nil }).
 			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("sleep", "x"))
-		for name, pod := range map[string]*registry.Pod{"remote": a, "local": b} {
+		for name, pod := range map[string]*routing.Pod{"remote": a, "local": b} {
 			start := time.Now()
 			_, err := f.call(pod, "s1", "sleep", `{}`, 600*time.Millisecond)
 			f.wantCode(err, registry.CodeTimeout)
@@ -200,7 +201,7 @@ var routingTests = []subtest{
 	{name: "a slow device past the loss limit is waited for", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		release := make(chan struct{})
-		NewDevice(func(c registry.DeviceCall) *registry.Result {
+		NewDevice(func(c routing.DeviceCall) *registry.Result {
 			<-release
 			return &registry.Result{Success: true, Output: "late"}
 		}).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("slow", "x"))
@@ -234,10 +235,10 @@ var routingTests = []subtest{
 	{name: "calls in flight fail when the device goes", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		asked := make(chan struct{}, 2)
-		l := NewDevice(func(registry.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
+		l := NewDevice(func(routing.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
 			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
 		failed := make(chan error, 2)
-		for _, pod := range []*registry.Pod{a, b} {
+		for _, pod := range []*routing.Pod{a, b} {
 			go func() {
 				_, err := f.call(pod, "s1", "hang", `{}`, time.Minute)
 				failed <- err
@@ -262,7 +263,7 @@ var routingTests = []subtest{
 		}
 		moved := NewDevice(nil)
 		moved.Connect(f, c, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
-		if cause := receive(f, "the eviction", old.Closed()); cause != registry.CloseReplaced {
+		if cause := receive(f, "the eviction", old.Closed()); cause != routing.CloseReplaced {
 			f.Errorf("closed because %s", cause)
 		}
 		oldLocal.Close(f.ctx) // late, as a half-open socket's would be
@@ -293,14 +294,14 @@ var routingTests = []subtest{
 	}},
 	{name: "a session takes so many calls at once and no more", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		asked := make(chan struct{}, registry.DefaultMaxInFlight)
-		l := NewDevice(func(registry.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
+		asked := make(chan struct{}, routing.DefaultMaxInFlight)
+		l := NewDevice(func(routing.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
 			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
 		var wg sync.WaitGroup
-		for range registry.DefaultMaxInFlight {
+		for range routing.DefaultMaxInFlight {
 			wg.Go(func() { _, _ = f.call(a, "s1", "hang", `{}`, time.Minute) })
 		}
-		for range registry.DefaultMaxInFlight {
+		for range routing.DefaultMaxInFlight {
 			receive(f, "a call", asked)
 		}
 		_, err := f.call(a, "s1", "hang", `{}`, time.Minute)
@@ -312,7 +313,7 @@ var routingTests = []subtest{
 	{name: "a caller that stops waiting leaves nothing behind", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		asked := make(chan struct{}, 1)
-		NewDevice(func(registry.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
+		NewDevice(func(routing.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
 			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
 		route, err := a.Router.Resolve(f.ctx, f.tenant, "hang", registry.Target{}, registry.SelectNone)
 		if err != nil {

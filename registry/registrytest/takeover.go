@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // takeoverTests are about who may have a session, and whose answers count.
@@ -59,7 +60,7 @@ var takeoverTests = []subtest{
 			return registry.Session{Key: f.key(session), DeviceID: "phone", Proofs: []string{registry.Proof(session)}}
 		}
 		real := NewDevice(nil).Connect(f, a, phone("real"), tool("camera", "real"))
-		clock := func(after *registry.Local) { // seniority counts in milliseconds
+		clock := func(after *routing.Local) { // seniority counts in milliseconds
 			f.eventually("the store's clock has moved on", func() bool {
 				return f.claim("probe", f.pod("c")).ConnectedAt.After(after.Session().Seniority())
 			})
@@ -68,7 +69,7 @@ var takeoverTests = []subtest{
 		NewDevice(nil).Connect(f, b, phone("fake"), tool("camera", "fake"), tool("own", "fake"))
 		resolve := func(want string, target registry.Target, sel registry.Select) {
 			f.Helper()
-			for _, pod := range []*registry.Pod{a, b} {
+			for _, pod := range []*routing.Pod{a, b} {
 				route, err := pod.Router.Resolve(f.ctx, f.tenant, "camera", target, sel)
 				if err != nil || route.Session.Key.Session != want {
 					f.Errorf("%+v, %q: %s, %v, want %s", target, sel, route.Session.Key.Session, err, want)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,14 +19,14 @@ const maxDepth = agent.MaxArgsDepth + 1
 // Check refuses what two parsers could understand differently: text that is not UTF-8, data behind the value, keys that
 // appear twice in one object, and nesting that exhausts a stack. The error has the code invalid_request.
 func Check(text []byte) error {
-	switch fault, path := registry.CheckJSON(text, maxDepth); fault {
+	switch fault, path := strictjson.Check(text, maxDepth); fault {
 	case 0:
 		return nil
-	case registry.JSONNotUTF8:
+	case strictjson.NotUTF8:
 		return registry.Errorf(registry.CodeInvalidRequest, "The body is not valid UTF-8.")
-	case registry.JSONTooDeep:
+	case strictjson.TooDeep:
 		return registry.Errorf(registry.CodeInvalidRequest, "The body nests deeper than %d levels.", maxDepth)
-	case registry.JSONKeyTwice:
+	case strictjson.KeyTwice:
 		return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", path)
 	default:
 		var value json.RawMessage

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // routerSessions is how many sessions the callers of the router shape share.
@@ -19,7 +20,7 @@ const routerSessions = 64
 // answer at once, within Deliver.
 type routerShape struct {
 	asking, owning *inProcessPod
-	locals         []*registry.Local
+	locals         []*routing.Local
 	resolve        bool
 }
 
@@ -64,7 +65,7 @@ func (s *routerShape) close() {
 
 // routerCaller calls one session over and over.
 type routerCaller struct {
-	router  *registry.Router
+	router  *routing.Router
 	resolve bool
 	session registry.Session
 	spec    registry.ToolSpec
@@ -102,7 +103,7 @@ type inProcessPod struct {
 	conn  *redisstore.Conn
 	store *redisstore.Store
 	bus   *redisstore.Bus
-	pod   *registry.Pod
+	pod   *routing.Pod
 }
 
 func startInProcessPod(ctx context.Context, url string, o redisstore.Options) (*inProcessPod, error) {
@@ -112,7 +113,7 @@ func startInProcessPod(ctx context.Context, url string, o redisstore.Options) (*
 		return nil, err
 	}
 	p := &inProcessPod{conn: conn, store: conn.Store(), bus: conn.Bus()}
-	p.pod, err = registry.NewPod(registry.PodConfig{
+	p.pod, err = routing.NewPod(routing.PodConfig{
 		Store: p.store, Bus: p.bus, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
 		MaxInFlight: 1 << 16, // what is measured is the router, not its limits
 	})
@@ -127,7 +128,7 @@ func startInProcessPod(ctx context.Context, url string, o redisstore.Options) (*
 }
 
 // connect opens a session with tools whose device answers at once.
-func (p *inProcessPod) connect(ctx context.Context, session string, tools ...registry.ToolSpec) (*registry.Local, error) {
+func (p *inProcessPod) connect(ctx context.Context, session string, tools ...registry.ToolSpec) (*routing.Local, error) {
 	d := &instantDevice{}
 	l, _, err := p.pod.Presence.Open(ctx, registry.Session{
 		Key: registry.Key{Tenant: registry.DefaultTenant, Session: session},
@@ -145,23 +146,23 @@ func (p *inProcessPod) close() {
 	_ = errors.Join(p.pod.Close(ctx), p.bus.Close(ctx), p.conn.Close())
 }
 
-// instantDevice is a registry.Conn that answers with the arguments before Deliver returns.
-type instantDevice struct{ local *registry.Local }
+// instantDevice is a routing.Conn that answers with the arguments before Deliver returns.
+type instantDevice struct{ local *routing.Local }
 
-// Ping implements registry.Conn: the device is there.
+// Ping implements routing.Conn: the device is there.
 func (*instantDevice) Ping(answered func()) { answered() }
 
-// Deliver implements registry.Conn.
-func (d *instantDevice) Deliver(c registry.DeviceCall) error {
+// Deliver implements routing.Conn.
+func (d *instantDevice) Deliver(c routing.DeviceCall) error {
 	d.local.Settle(c.ID, registry.Result{Success: true, Output: string(c.Args)}, func(bool) {})
 	return nil
 }
 
-// Cancel implements registry.Conn.
+// Cancel implements routing.Conn.
 func (*instantDevice) Cancel(string, string) {}
 
-// Close implements registry.Conn.
-func (*instantDevice) Close(registry.CloseCause) {}
+// Close implements routing.Conn.
+func (*instantDevice) Close(routing.CloseCause) {}
 
 // echoSpec is the specification of the echo tool.
 func echoSpec() registry.ToolSpec {

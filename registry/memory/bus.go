@@ -1,0 +1,132 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// memoryInbox bounds what waits for one pod's handler.
+const memoryInbox = 4096
+
+// Bus is the bus of one pod on a Store.
+type Bus struct {
+	memory *Store
+
+	mu     sync.Mutex
+	pod    string
+	inbox  chan func(registry.BusHandler)
+	closed bool
+	done   chan struct{}
+}
+
+var _ registry.Bus = (*Bus)(nil)
+
+// NewBus returns a bus for one pod of the store.
+func (m *Store) NewBus() *Bus { return &Bus{memory: m} }
+
+// Listen implements Bus.
+func (b *Bus) Listen(_ context.Context, pod string, h registry.BusHandler) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inbox != nil {
+		return errors.New("registry: the bus is already listening")
+	}
+	if _, taken := b.memory.buses.LoadOrStore(pod, b); taken {
+		return errors.New("registry: another bus listens for pod " + pod)
+	}
+	inbox, done := make(chan func(registry.BusHandler), memoryInbox), make(chan struct{})
+	b.pod, b.inbox, b.done = pod, inbox, done
+	go func() {
+		defer close(done)
+		for deliver := range inbox {
+			deliver(h)
+		}
+	}()
+	return nil
+}
+
+// post queues a delivery, or reports why it cannot.
+func (b *Bus) post(deliver func(registry.BusHandler)) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.inbox == nil {
+		return registry.ErrNoReceiver
+	}
+	select {
+	case b.inbox <- deliver:
+		return nil
+	default:
+		return registry.StoreUnavailable("memory bus", errors.New("inbox full")).With(registry.DispatchedNo)
+	}
+}
+
+func (b *Bus) peer(pod string) (*Bus, error) {
+	peer, ok := b.memory.buses.Load(pod)
+	if !ok {
+		return nil, registry.ErrNoReceiver
+	}
+	return peer.(*Bus), nil
+}
+
+// Send implements Bus.
+func (b *Bus) Send(_ context.Context, pod string, e registry.Envelope) error {
+	peer, err := b.peer(pod)
+	if err != nil {
+		return err
+	}
+	return peer.post(func(h registry.BusHandler) { h.HandleEnvelope(e) })
+}
+
+// Post implements Bus.
+func (b *Bus) Post(ctx context.Context, pod string, e registry.Envelope, s registry.Sender) (registry.Posted, error) {
+	s.Sent(b.Send(ctx, pod, e))
+	return gone{}, nil
+}
+
+// gone is an envelope that has left.
+type gone struct{}
+
+// Withdraw implements Posted.
+func (gone) Withdraw() bool { return false }
+
+// Reply implements Bus.
+func (b *Bus) Reply(pod string, r registry.Reply) error {
+	peer, err := b.peer(pod)
+	if err != nil {
+		return err
+	}
+	return peer.post(func(h registry.BusHandler) { h.HandleReply(r) })
+}
+
+// Healthy implements Bus.
+func (b *Bus) Healthy() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.inbox == nil {
+		return errors.New("the bus is not listening")
+	}
+	return nil
+}
+
+// Close implements Bus.
+func (b *Bus) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if b.closed || b.inbox == nil {
+		b.closed = true
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	close(b.inbox)
+	b.mu.Unlock()
+	b.memory.buses.Delete(b.pod)
+	select {
+	case <-b.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,184 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// DescribeConversations implements ConversationIndex.
+func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	infos := make([]registry.ConversationInfo, len(keys))
+	for i, key := range keys {
+		infos[i] = registry.ConversationInfo{Key: key}
+		if c := m.conversationLocked(key, now); c != nil {
+			infos[i] = c.info(key, now)
+		}
+	}
+	return infos, nil
+}
+
+// ListConversations implements ConversationIndex. It looks at all conversations, and keeps few of them at a time.
+func (m *Store) ListConversations(_ context.Context, q registry.ConversationQuery) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
+	limit := q.Limit
+	if limit <= 0 {
+		limit = defaultPage
+	}
+	found := m.newestConversations(q, limit+1)
+	var next *registry.ConversationCursor
+	if len(found) > limit {
+		found = found[:limit]
+		at := cursorOf(found[limit-1])
+		next = &at
+	}
+	if !q.Offline {
+		return found, next, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(found, func(c registry.ConversationInfo) bool {
+		stored := m.liveLocked(c.Key)
+		return stored != nil && m.podLiveLocked(stored.session.Pod)
+	}), next, nil
+}
+
+// newestConversations returns up to limit conversations that come behind the cursor of a query. It keeps places of few of them
+// while it looks at all, and once it has enough it passes over those that come behind what it has.
+func (m *Store) newestConversations(q registry.ConversationQuery, limit int) []registry.ConversationInfo {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	var places []registry.ConversationCursor
+	var last registry.ConversationCursor // of those that are kept, once they are enough
+	for key, c := range m.conversations.all {
+		if key.Tenant != q.Tenant || len(c.messages) == 0 || !now.Before(c.expires) {
+			continue
+		}
+		at := registry.ConversationCursor{Active: c.active.UnixMilli(), Session: key.Session}
+		if q.After != (registry.ConversationCursor{}) && compareConversations(at, q.After) <= 0 ||
+			last != (registry.ConversationCursor{}) && compareConversations(at, last) > 0 {
+			continue
+		}
+		if places = append(places, at); len(places) >= 4*limit {
+			places = newestOf(places, limit)
+			last = places[limit-1]
+		}
+	}
+	places = newestOf(places, limit)
+	found := make([]registry.ConversationInfo, len(places))
+	for i, at := range places {
+		key := registry.Key{Tenant: q.Tenant, Session: at.Session}
+		found[i] = m.conversations.all[key].info(key, now)
+	}
+	return found
+}
+
+func newestOf(places []registry.ConversationCursor, limit int) []registry.ConversationCursor {
+	slices.SortFunc(places, compareConversations)
+	return places[:min(limit, len(places))]
+}
+
+// compareConversations orders the last used first.
+func compareConversations(a, b registry.ConversationCursor) int {
+	return cmp.Or(cmp.Compare(b.Active, a.Active), strings.Compare(b.Session, a.Session))
+}
+
+func cursorOf(c registry.ConversationInfo) registry.ConversationCursor {
+	return registry.ConversationCursor{Active: c.Active.UnixMilli(), Session: c.Key.Session}
+}
+
+// RunningConversations implements ConversationIndex.
+func (m *Store) RunningConversations(_ context.Context, tenant string, limit int) ([]registry.ConversationInfo, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	var running []registry.ConversationInfo
+	for key, c := range m.conversations.all {
+		if key.Tenant == tenant && now.Before(c.until) && len(c.messages) > 0 {
+			running = append(running, c.info(key, now))
+		}
+	}
+	slices.SortFunc(running, func(a, b registry.ConversationInfo) int { return a.Turn.Compare(b.Turn) })
+	return running[:min(limit, len(running))], nil
+}
+
+// ConversationsVersion implements ConversationIndex. Conversations that expire count as a change when they are removed.
+func (m *Store) ConversationsVersion(_ context.Context, tenant string) (string, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	for key := range m.conversations.all {
+		if key.Tenant == tenant {
+			return fmt.Sprintf("%s %d", m.boot, m.conversations.changes), nil
+		}
+	}
+	return "", nil
+}
+
+// NameConversation implements ConversationIndex.
+func (m *Store) NameConversation(_ context.Context, key registry.Key, title string) error {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	c, err := m.openLocked(key, now)
+	if err != nil {
+		return err
+	}
+	c.title, c.named = title, true
+	m.conversations.changes++
+	m.keepLocked(c, now)
+	return nil
+}
+
+// EraseConversation implements ConversationIndex.
+func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	c := m.conversationLocked(key, m.opts.Now())
+	delete(m.conversations.all, key)
+	m.conversations.changes++
+	return c != nil, nil
+}
+
+// touchLocked notes that messages changed.
+func (s *memoryConversations) touchLocked(c *memoryConversation, now time.Time) {
+	if c.created.IsZero() {
+		c.created = now
+	}
+	c.active = now
+	s.changes++
+}
+
+// info describes a conversation, with times as exact as a shared store keeps them.
+func (c *memoryConversation) info(key registry.Key, now time.Time) registry.ConversationInfo {
+	info := registry.ConversationInfo{
+		Key: key, Owner: c.ownerOrNobody(), Title: c.title, Named: c.named, Messages: len(c.messages),
+		Created: inMillis(c.created), Active: inMillis(c.active),
+	}
+	if now.Before(c.until) {
+		info.Turn = time.UnixMicro(c.holder).UTC()
+	}
+	return info
+}
+
+func (c *memoryConversation) ownerOrNobody() registry.Owner {
+	if c.owner == nil {
+		return registry.Owner{}
+	}
+	return *c.owner
+}
+
+// inMillis returns a time in whole milliseconds; the zero time stays what it is.
+func inMillis(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Truncate(time.Millisecond)
+}

@@ -1,0 +1,273 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxMemoryConversations  = 100_000 // a store that is full refuses new ones
+	conversationsPurgeEvery = 16      // times per history TTL that what has expired is removed
+)
+
+// memoryConversations are the conversations of all tenants.
+type memoryConversations struct {
+	mu     sync.Mutex
+	all    map[registry.Key]*memoryConversation
+	fence  int64 // of the last turn of any of them
+	purged time.Time
+
+	changes int64 // made so far to what lists show
+}
+
+type memoryConversation struct {
+	messages []json.RawMessage
+	appended []json.RawMessage // what the turn appended last; nil: nothing since it began, or since a truncation
+	draft    json.RawMessage
+	title    string
+	named    bool // title is a person's
+	owner    *registry.Owner
+	created  time.Time // of the first message
+	active   time.Time // when messages changed last
+	trail    []string
+	holder   int64     // fence of the current turn; zero once it has ended
+	until    time.Time // its lease
+	expires  time.Time
+}
+
+var _ registry.ConversationStore = (*Store)(nil)
+
+// BeginTurn implements ConversationStore.
+func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Duration) (registry.Turn, error) {
+	s := &m.conversations
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.opts.Now()
+	c, err := m.openLocked(key, now)
+	if err != nil {
+		return registry.Turn{}, err
+	}
+	if left := c.until.Sub(now); left > 0 {
+		return registry.Turn{}, registry.ErrTurnTaken(left)
+	}
+	s.fence = max(s.fence+1, now.UnixMicro())
+	c.holder, c.until, c.appended = s.fence, now.Add(lease), nil
+	m.keepLocked(c, now)
+	return registry.Turn{Key: key, Fence: c.holder}, nil
+}
+
+// RenewTurn implements ConversationStore.
+func (m *Store) RenewTurn(_ context.Context, t registry.Turn, lease time.Duration) error {
+	return m.change(t, func(c *memoryConversation, now time.Time) { c.until = now.Add(lease) })
+}
+
+// EndTurn implements ConversationStore.
+func (m *Store) EndTurn(_ context.Context, t registry.Turn) error {
+	return m.change(t, func(c *memoryConversation, _ time.Time) { c.holder, c.until, c.appended = 0, time.Time{}, nil })
+}
+
+// AppendMessages implements ConversationStore.
+func (m *Store) AppendMessages(_ context.Context, t registry.Turn, messages ...json.RawMessage) (count int, err error) {
+	err = m.change(t, func(c *memoryConversation, now time.Time) {
+		if len(messages) == 0 || !slices.EqualFunc(c.appended, messages, sameMessage) {
+			c.appended = cloneMessages(messages)
+			c.messages = append(c.messages, c.appended...)
+			c.forgetOldest(m.opts.HistoryCap)
+			if len(messages) > 0 {
+				m.conversations.touchLocked(c, now)
+			}
+		}
+		c.draft, count = nil, len(c.messages)
+	})
+	return count, err
+}
+
+// SaveDraft implements ConversationStore.
+func (m *Store) SaveDraft(_ context.Context, t registry.Turn, draft json.RawMessage) error {
+	return m.change(t, func(c *memoryConversation, _ time.Time) {
+		if c.draft = nil; len(draft) > 0 {
+			c.draft = bytes.Clone(draft)
+		}
+	})
+}
+
+// TruncateMessages implements ConversationStore.
+func (m *Store) TruncateMessages(_ context.Context, t registry.Turn, n int) error {
+	return m.change(t, func(c *memoryConversation, now time.Time) {
+		m.conversations.touchLocked(c, now)
+		c.messages = slices.Delete(c.messages, min(max(n, 0), len(c.messages)), len(c.messages))
+		c.draft, c.appended = nil, nil
+	})
+}
+
+// SetTitle implements ConversationStore.
+func (m *Store) SetTitle(_ context.Context, t registry.Turn, title string) error {
+	return m.change(t, func(c *memoryConversation, _ time.Time) {
+		if !c.named {
+			c.title = title
+			m.conversations.changes++
+		}
+	})
+}
+
+// SetOwner implements ConversationStore.
+func (m *Store) SetOwner(_ context.Context, t registry.Turn, o registry.Owner) error {
+	return m.change(t, func(c *memoryConversation, _ time.Time) {
+		if c.owner == nil {
+			c.owner = &o
+			m.conversations.changes++
+		}
+	})
+}
+
+// Conversation implements ConversationStore.
+func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conversation, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	c := m.conversationLocked(key, now)
+	if c == nil {
+		return registry.Conversation{}, nil
+	}
+	return registry.Conversation{
+		Messages: cloneMessages(c.messages), Draft: bytes.Clone(c.draft), Title: c.title, Owner: c.ownerOrNobody(),
+		Busy: now.Before(c.until),
+	}, nil
+}
+
+// CountMessages implements ConversationStore.
+func (m *Store) CountMessages(_ context.Context, key registry.Key) (int, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	if c := m.conversationLocked(key, m.opts.Now()); c != nil {
+		return len(c.messages), nil
+	}
+	return 0, nil
+}
+
+// AppendTrail implements ConversationStore.
+func (m *Store) AppendTrail(_ context.Context, key registry.Key, entry string, limit int) ([]string, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	c, err := m.openLocked(key, now)
+	if err != nil {
+		return nil, err
+	}
+	c.trail = lastOf(append(c.trail, entry), min(max(limit, 1), registry.MaxTrail))
+	m.keepLocked(c, now)
+	return slices.Clone(c.trail), nil
+}
+
+// Trail implements ConversationStore.
+func (m *Store) Trail(_ context.Context, key registry.Key, limit int) ([]string, error) {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	c := m.conversationLocked(key, m.opts.Now())
+	if c == nil || limit <= 0 {
+		return nil, nil
+	}
+	return slices.Clone(c.trail[max(0, len(c.trail)-limit):]), nil
+}
+
+// change runs f on the conversation of a turn, if that is the current one.
+func (m *Store) change(t registry.Turn, f func(c *memoryConversation, now time.Time)) error {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	now := m.opts.Now()
+	c := m.conversationLocked(t.Key, now)
+	if c == nil || c.holder == 0 || c.holder != t.Fence {
+		return registry.ErrTurnLost
+	}
+	f(c, now)
+	m.keepLocked(c, now)
+	return nil
+}
+
+// conversationLocked returns a conversation, nil when there is none or it has expired.
+func (m *Store) conversationLocked(key registry.Key, now time.Time) *memoryConversation {
+	if c := m.conversations.all[key]; c != nil && now.Before(c.expires) {
+		return c
+	}
+	return nil
+}
+
+// openLocked returns a conversation, a new one when there is none. The caller writes to it and keeps it.
+func (m *Store) openLocked(key registry.Key, now time.Time) (*memoryConversation, error) {
+	if c := m.conversationLocked(key, now); c != nil {
+		return c, nil
+	}
+	s := &m.conversations
+	if now.Sub(s.purged) >= m.opts.HistoryTTL/conversationsPurgeEvery {
+		m.purgeConversationsLocked(now)
+	}
+	if len(s.all) >= maxMemoryConversations {
+		return nil, registry.StoreUnavailable("store a conversation", fmt.Errorf("%d are kept already", len(s.all)))
+	}
+	c := &memoryConversation{}
+	s.all[key] = c
+	return c, nil
+}
+
+// keepLocked has a conversation live for one more TTL, but not shorter than its turn: a lease must not be forgotten
+// while it runs.
+func (m *Store) keepLocked(c *memoryConversation, now time.Time) {
+	c.expires = now.Add(m.opts.HistoryTTL)
+	if c.until.After(c.expires) {
+		c.expires = c.until
+	}
+}
+
+func (m *Store) purgeConversations() {
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	m.purgeConversationsLocked(m.opts.Now())
+}
+
+func (m *Store) purgeConversationsLocked(now time.Time) {
+	s := &m.conversations
+	s.purged = now
+	before := len(s.all)
+	maps.DeleteFunc(s.all, func(_ registry.Key, c *memoryConversation) bool { return !now.Before(c.expires) })
+	if len(s.all) < before {
+		s.changes++
+	}
+}
+
+// forgetOldest removes messages until there are no more than limit, and no more bytes than MaxHistoryBytes.
+func (c *memoryConversation) forgetOldest(limit int) {
+	kept, size := 0, 0
+	for _, message := range slices.Backward(c.messages) {
+		size += len(message)
+		if kept == limit || kept > 0 && size > registry.MaxHistoryBytes {
+			break
+		}
+		kept++
+	}
+	c.messages = lastOf(c.messages, kept)
+}
+
+// lastOf removes all but the last n elements.
+func lastOf[S ~[]E, E any](s S, n int) S { return slices.Delete(s, 0, max(0, len(s)-n)) }
+
+func sameMessage(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
+
+// cloneMessages returns a copy that shares no bytes; nil when there are none.
+func cloneMessages(messages []json.RawMessage) []json.RawMessage {
+	if len(messages) == 0 {
+		return nil
+	}
+	clones := make([]json.RawMessage, len(messages))
+	for i, message := range messages {
+		clones[i] = bytes.Clone(message)
+	}
+	return clones
+}

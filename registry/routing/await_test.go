@@ -1,0 +1,168 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// An answer that is there when the waiting ends is the answer, whichever the caller was woken by.
+func TestAnAnswerThatIsThereCounts(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *await) (registry.Result, error){
+		"time is over": func(t *testing.T, a *await) (registry.Result, error) { return a.run(t.Context(), nil) },
+		"the other pod seems lost": func(t *testing.T, a *await) (registry.Result, error) {
+			a.deadline, a.mayBeLost = time.Now().Add(time.Minute), true
+			return a.run(t.Context(), nil)
+		},
+		"the caller has gone": func(t *testing.T, a *await) (registry.Result, error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			a.deadline = time.Now().Add(time.Minute)
+			return a.run(ctx, func(string) { t.Error("the device is told to stop") })
+		},
+		"the call was cancelled": func(_ *testing.T, a *await) (registry.Result, error) { return a.afterCancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ws := newWaiters()
+				rec := registry.NewRecord("c1", "t", "tool", nil)
+				w := ws.add(&registry.Call{ID: "c1", Record: &rec}, "b")
+				if !ws.resolve(registry.Reply{CallID: "c1", Result: &registry.Result{Success: true, Output: "done"}}) {
+					t.Fatal("nobody was waiting")
+				}
+				<-w.news // so what wakes it is the end
+				a := await{record: &rec, timeout: time.Second, waiter: w, since: w.since, deadline: time.Now()}
+				if res, err := end(t, &a); err != nil || res.Output != "done" {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+		})
+	}
+}
+
+// Of an answer that comes too late to be heard its sender is told so, and nothing is lost between.
+func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
+	ws := newWaiters()
+	answer := registry.Reply{CallID: "c1", Result: &registry.Result{Success: true}}
+	for name, end := range map[string]func(*waiter){
+		"left":     func(w *waiter) { w.leave() },
+		"removed":  func(w *waiter) { ws.remove(w) },
+		"answered": func(w *waiter) { w.take(registry.Reply{CallID: "c1", Err: registry.Lost()}) },
+	} {
+		w := ws.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
+		end(w) // after it was found in the table, before it is handed the answer
+		if w.take(answer) {
+			t.Errorf("%s: the answer is said to be heard", name)
+		}
+	}
+}
+
+// What a caller waited with may be another's by the time somebody who found it before wakes it.
+func TestABellIsSilentOnceItsCallerHasLeft(t *testing.T) {
+	ws := newWaiters()
+	w := ws.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
+	w.abandon()
+	w.timer.Reset(0)
+	ws.remove(w)
+	w.abandon()
+	w.Sent(registry.Lost())
+	w.take(registry.Reply{CallID: "c1", Err: registry.Lost()})
+	w.take(registry.Reply{CallID: "c1", Delivered: true})
+	select {
+	case <-w.news:
+		t.Error("the next caller would be woken")
+	case <-w.timer.C:
+		t.Error("the next caller's time would be over")
+	default:
+	}
+	if n := ws.len(); n != 0 {
+		t.Errorf("%d callers wait", n)
+	}
+}
+
+// Who leaves takes nobody along that waits under the same id.
+func TestLeavingTakesNobodyAlong(t *testing.T) {
+	ws := newWaiters()
+	first, second := ws.add(&registry.Call{ID: "c1"}, "b"), ws.add(&registry.Call{ID: "c1"}, "b")
+	ws.remove(first)
+	if !ws.resolve(registry.Reply{CallID: "c1", Result: &registry.Result{}}) {
+		t.Error("nobody waits any more")
+	}
+	ws.remove(second)
+}
+
+// An answer that crosses the end of the waiting goes into the record, although that is still on its way to the store.
+func TestCrossingAnswerIsKept(t *testing.T) {
+	for name, owner := range map[string]string{"local": "a", "remote": "b"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New(memory.Options{})
+				pods := map[string]*Pod{"a": startPod(t, store, "a"), "b": startPod(t, store, "b")}
+				l := connect(t, pods[owner], deafConn{}, nil)
+				const timeout = receiptAfter / 2 // so there is no record before the end
+				ended := begin(t, pods["a"], l.Session(), "c1", timeout)
+				time.Sleep(timeout - time.Millisecond)
+				pods["a"].Router.waiters.get("c1").leave() // as it does when time is over
+				told := make(chan bool, 1)
+				l.Settle("c1", registry.Result{Success: true, Output: "done"}, func(ignored bool) { told <- ignored })
+				if got := <-ended; !errors.Is(got.err, registry.CodeTimeout) {
+					t.Errorf("%+v", got)
+				}
+				if <-told {
+					t.Error("the device was told that its answer does not count")
+				}
+				time.Sleep(time.Second)
+				rec, err := store.ReadCall(t.Context(), "t", "c1")
+				if err != nil || rec.State != registry.StateSucceeded || !rec.Late || rec.Result.Output != "done" {
+					t.Errorf("%+v, %v", rec, err)
+				}
+			})
+		})
+	}
+}
+
+// Answers to calls that nobody knows leave room for everything else the pod has to do.
+func TestUnknownAnswersDoNotFillThePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, memory.New(memory.Options{}), "a")
+		l := connect(t, pod, deafConn{}, nil)
+		acknowledged := make(chan bool, 2*maxTasks)
+		for range cap(acknowledged) {
+			l.Settle(registry.NewCallID(), registry.Result{Success: true}, func(ignored bool) { acknowledged <- ignored })
+			synctest.Wait()
+		}
+		if n := len(pod.tasks.slots); n != 0 {
+			t.Errorf("%d slots are taken", n)
+		}
+		time.Sleep(time.Second)
+		if len(acknowledged) != cap(acknowledged) {
+			t.Errorf("%d of %d acknowledged", len(acknowledged), cap(acknowledged))
+		}
+	})
+}
+
+// Who cancels a call reads of its record only what its caller does not write meanwhile.
+func TestCancelledReadsWhatNeverChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, memory.New(memory.Options{}), "a")
+		rec := registry.NewRecord("c1", "t", "tool", nil)
+		rec.SessionID, rec.UserID, rec.TimeoutMS = "s", "u", 60_000
+		w := pod.Router.waiters.add(&registry.Call{ID: "c1", Record: &rec}, "b")
+		defer pod.Router.waiters.remove(w)
+		go func() { // the caller; nothing orders it and what follows
+			time.Sleep(cancelWait + watchPause)
+			rec.Apply(registry.EventDeliver, registry.Change{Owner: "b"}, time.Now())
+		}()
+		got, err := pod.Calls.cancelled(t.Context(), w)
+		if err != nil || got.State != registry.StateCancelled || got.Owner != "" || got.Tool != "tool" || got.SessionID != "s" ||
+			got.UserID != "u" || got.TimeoutMS != 60_000 || got.Pod != "a" || len(got.Timeline) != 2 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,301 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// budgetPods returns pods on one store, as the store of a fleet.
+func budgetPods(t *testing.T, n int, cfg PodConfig) []*Pod {
+	t.Helper()
+	store := memory.New(memory.Options{})
+	var pods []*Pod
+	for i := range n {
+		cfg.ID, cfg.Store, cfg.Bus = fmt.Sprint("pod", i), store, &memory.Bus{}
+		p, err := NewPod(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+func durableRecord(session string) registry.Record {
+	r := registry.NewRecord(registry.NewCallID(), "t", "tool", nil)
+	r.SessionID, r.TimeoutMS = session, 60_000
+	return r
+}
+
+// Outputs beyond the budget are cut, and say so; then calls are refused before they run, also those of another pod and a new
+// connection. What is small, and what is there already, is not affected.
+func TestOutputsAreKeptWithinABudget(t *testing.T) {
+	const budget = 80 << 20
+	ctx, pods := context.Background(), budgetPods(t, 2, PodConfig{CallBytes: budget})
+	output := strings.Repeat("x", 1<<20)
+	kept, cut := 0, 0
+	first := durableRecord("s1")
+	first.IdempotencyKey, first.RequestDigest = "key", "digest"
+	var refused *registry.Error
+	for i := 0; i < 200 && refused == nil; i++ {
+		calls, rec := pods[i%2].cfg.calls, durableRecord("s1")
+		if i == 0 {
+			rec = first
+		}
+		if _, _, err := calls.CreateCall(ctx, rec); err != nil {
+			refused = registry.AsError(err)
+			break
+		}
+		moved, err := calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: output}})
+		switch {
+		case err != nil || !moved.Applied:
+			t.Fatalf("answer %d: %+v, %v", i, moved, err)
+		case moved.Record.Result.Output == output:
+			kept += len(output)
+		case strings.HasPrefix(moved.Record.Result.Output, "xxx") && len(moved.Record.Result.Output) < 1000 &&
+			strings.Contains(moved.Record.Result.Output, "[1048576 bytes of output were not kept") && moved.Record.State == registry.StateSucceeded:
+			cut++
+		default:
+			t.Fatalf("answer %d: %.200q", i, moved.Record.Result.Output)
+		}
+	}
+	if kept < budget/32 || kept > budget/16 || cut == 0 {
+		t.Errorf("%d bytes kept of one session, %d outputs cut", kept, cut)
+	}
+	if refused == nil || refused.Code != registry.CodeRateLimited || refused.Dispatched != registry.DispatchedNo || refused.RetryAfter < time.Second {
+		t.Fatalf("no call was refused: %+v", refused)
+	}
+	again := durableRecord("s1")
+	again.IdempotencyKey, again.RequestDigest = "key", "digest"
+	if stored, created, err := pods[0].cfg.calls.CreateCall(ctx, again); err != nil || created || stored.CallID != first.CallID {
+		t.Errorf("the first request repeated: %+v, %v, %v", stored, created, err)
+	}
+	if _, _, err := pods[1].cfg.calls.CreateCall(ctx, durableRecord("s2")); err != nil {
+		t.Errorf("a call of another session: %v", err)
+	}
+}
+
+// An answer that the store does not take costs nothing: a device could use the budget up with answers to calls nobody made.
+func TestForgedAnswersAreNotCharged(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
+	for range 100 {
+		_, err := pod.cfg.calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
+			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: largeText}})
+		if !registry.IsCallNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+	rec := durableRecord("s1")
+	if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+		registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: largeText}})
+	if err != nil || moved.Record.Result.Output != largeText {
+		t.Errorf("a real answer: %.100v, %v", moved.Record.Result, err)
+	}
+}
+
+// Records of light calls that are kept, because they were slow or failed, are bounded by the same budget.
+func TestKeptRecordsAreWithinTheBudget(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 8 << 20})[0]
+	var ids []string
+	for range 100 {
+		var batch []registry.Record
+		for range 50 {
+			batch = append(batch, durableRecord("s1"))
+			ids = append(ids, batch[len(batch)-1].CallID)
+		}
+		if err := pod.cfg.calls.KeepCalls(ctx, batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for _, id := range ids {
+		if _, err := pod.cfg.Store.ReadCall(ctx, "t", id); err == nil {
+			n++
+		}
+	}
+	if n < 20 || n > 150 {
+		t.Errorf("%d records of one session in a budget of 512 KiB for it", n)
+	}
+}
+
+// No output, however it is written, makes a call take more of the store than one may.
+func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 2 << 30})[0]
+	for name, r := range map[string]registry.Result{
+		"text":       {Output: strings.Repeat("x", 20<<20)},
+		"escapes":    {Output: strings.Repeat("\x01", 4<<20)},
+		"error":      {Error: strings.Repeat("e", 20<<20)},
+		"structured": registry.NewResult(true, json.RawMessage(`[`+strings.Repeat(`"x" , `, 1<<20)+`1]`), ""),
+	} {
+		rec := durableRecord("s1")
+		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+			t.Fatal(err)
+		}
+		moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed, registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(moved.Record.Result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "structured" { // stores keep such text once
+			if r := moved.Record.Result; r.Output != string(r.Structured) || strings.Contains(r.Output, " ") {
+				t.Errorf("%s: text and structured output differ", name)
+			}
+			text = moved.Record.Result.Structured
+		}
+		if len(text) > maxKeptOutput {
+			t.Errorf("%s: %d bytes are kept", name, len(text))
+		}
+	}
+}
+
+// New definitions are charged once, to whoever brings them, over whatever connection and pod. Known ones are free.
+func TestNewDefinitionsAreWithinABudget(t *testing.T) {
+	ctx, pods := context.Background(), budgetPods(t, 2, PodConfig{NewToolBytes: 8 << 20})
+	list := func(n int) []registry.ToolSpec {
+		var tools []registry.ToolSpec
+		for i := range 10 {
+			tools = append(tools, registry.ToolSpec{Name: fmt.Sprint("tool", i), Description: fmt.Sprint(n, largeText[:10<<10])})
+		}
+		return tools
+	}
+	accepted := 0
+	var refused *registry.Error
+	for i := range 100 {
+		if err := pods[i%2].Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("s", i)}, list(i)); err != nil {
+			refused = registry.AsError(err)
+			break
+		}
+		accepted++
+	}
+	if accepted < 30 || accepted > 45 {
+		t.Errorf("%d lists of 100 KB were accepted, half of 8 MiB may be at once", accepted)
+	}
+	if refused == nil || refused.Code != registry.CodeRateLimited || refused.RetryAfter <= 0 {
+		t.Fatalf("nothing was refused: %+v", refused)
+	}
+	for i := range 500 {
+		if err := pods[0].Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("fleet", i)}, list(0)); err != nil {
+			t.Fatalf("device %d of a fleet that offers what is known: %v", i, err)
+		}
+	}
+
+	one := budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
+	accepted = 0
+	for i := range 20 {
+		if one.Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, list(i)) == nil {
+			accepted++
+		}
+	}
+	if accepted < 3 || accepted > 6 {
+		t.Errorf("%d lists of 100 KB were accepted of one session, half of 1 MiB may be at once", accepted)
+	}
+	if err := one.Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s2"}, list(50)); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// Lists of known definitions are new lists: a device that offers another part of its tools each time fills the indexes.
+func TestNewListsAreWithinABudget(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{NewToolBytes: 2 << 20})[0]
+	var tools []registry.ToolSpec
+	for i := range 60 {
+		tools = append(tools, registry.ToolSpec{Name: fmt.Sprint("tool", i)})
+	}
+	accepted := 0
+	for i := range 60 {
+		for j := range i {
+			if pod.Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, tools[j:i]) == nil {
+				accepted++
+			}
+		}
+	}
+	if accepted > 100 {
+		t.Errorf("%d lists were accepted", accepted)
+	}
+}
+
+// What is too long for any call is cut, and what is left of it is charged like every other output.
+func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
+	const budget = 80 << 20
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: budget})[0]
+	output, kept := strings.Repeat("\x01", 1<<20), 0 // six times as long as JSON
+	for range 40 {
+		rec := durableRecord("s1")
+		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); errors.Is(err, registry.CodeRateLimited) {
+			break // the session has spent what it may
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: output}})
+		if err != nil || !moved.Applied {
+			t.Fatalf("%+v, %v", moved, err)
+		}
+		kept += int(resultSize(moved.Record.Result))
+	}
+	if kept == 0 || kept > budget/sessionShare {
+		t.Errorf("%d bytes kept of one session in a budget of %d", kept, budget/sessionShare)
+	}
+}
+
+// A forged answer gives back no more than it took: it must not fill a budget that others have spent.
+func TestForgedLongAnswersGiveNothingBack(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
+	calls, key := pod.cfg.calls, registry.Key{Tenant: "t", Session: "s1"}
+	for calls.take(ctx, key, 64<<10) == 0 { // all of the session's
+	}
+	_, err := calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
+		registry.Change{Session: key, Result: &registry.Result{Success: true, Output: strings.Repeat("x", maxKeptOutput+1)}})
+	if !registry.IsCallNotFound(err) {
+		t.Fatal(err)
+	}
+	if calls.take(ctx, key, 64<<10) == 0 {
+		t.Error("an answer to no call filled the budget again")
+	}
+}
+
+// A request that is repeated adds nothing, and so it costs nothing.
+func TestRepeatedRequestsAreNotCharged(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 1 << 20})[0]
+	for i := range 200 {
+		rec := durableRecord("s1")
+		rec.IdempotencyKey, rec.RequestDigest = "key", "digest"
+		if _, created, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil || created != (i == 0) {
+			t.Fatalf("request %d: %v, %v", i, created, err)
+		}
+	}
+	if _, _, err := pod.cfg.calls.CreateCall(ctx, durableRecord("s1")); err != nil {
+		t.Errorf("a new call: %v", err)
+	}
+}
+
+// A session pays nothing for tools that its tenant has no room for.
+func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
+	b := pod.Presence.offers
+	for b.allow.take(ctx, "t", tenantTools, 64<<10, b.tenant) == 0 {
+	}
+	for range 20 {
+		if b.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, []registry.ToolSpec{{Name: "a", Description: largeText[:60<<10]}}) == nil {
+			t.Fatal("accepted without room")
+		}
+	}
+	if wait := b.allow.spent("t", tenantTools+"/s1"); wait > 0 {
+		t.Errorf("the session's own part is spent for %v", wait)
+	}
+}

@@ -1,0 +1,125 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// answerWait is how long the device that has a session may take to answer a ping.
+const answerWait = 2 * time.Second
+
+// maxContests bounds how many holders one after the other are asked for one claim.
+const maxContests = 4
+
+// Obtain claims a session that another connection has, unless that keeps it: then it fails with ErrHeldByAnother, and so it
+// does when ctx ends first. said brings what the claimer says of itself, once. The caller goes on as after Open.
+func (p *Presence) Obtain(ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction) (*Local, error) {
+	var spoken *registry.Introduction
+	for range maxContests {
+		verdict, gone := p.contest(ctx, held, &spoken, said)
+		if verdict != registry.VerdictTake || ctx.Err() != nil { // an answer may have come together with the end
+			return nil, registry.ErrHeldByAnother
+		}
+		l, err := p.Replace(ctx, s, c, held.Holder, gone)
+		if !errors.As(err, &held) {
+			return l, err
+		}
+	}
+	return nil, registry.ErrHeldByAnother
+}
+
+// contest finds out who is to have the session. gone reports that the holder did not answer.
+func (p *Presence) contest(ctx context.Context, held *registry.Held, spoken **registry.Introduction, said <-chan registry.Introduction) (v registry.Verdict, gone bool) {
+	answers := make(chan bool, 1)
+	var asking sync.WaitGroup
+	asked, stop := context.WithCancel(ctx)
+	asking.Go(func() { answers <- p.Answers(asked, held.Holder) })
+	defer asking.Wait()
+	defer stop()
+	var known *bool
+	for {
+		if v := held.Decide(*spoken, known); v != registry.VerdictWait {
+			return v, known != nil && !*known
+		}
+		select {
+		case in := <-said:
+			*spoken, said = &in, nil
+		case alive := <-answers:
+			known = &alive
+		case <-ctx.Done():
+			return registry.VerdictRefuse, false
+		}
+	}
+}
+
+// probePrefix begins the ids under which pods ask each other whether a device answers.
+const probePrefix = "ping-"
+
+// Answers asks the device that has a session for a sign of life, on whichever pod its socket is. It takes no longer than
+// answerWait. A device cannot be asked while the store is away: then it counts as there.
+func (p *Presence) Answers(ctx context.Context, holder registry.Session) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	id := probePrefix + uuid.NewString()
+	answer, stop := p.signs.wait(id)
+	defer stop()
+	if holder.Pod == p.pod {
+		if !p.pingHere(holder, func() { p.signs.give(id, true) }) {
+			return false
+		}
+	} else {
+		err := p.bus.Send(ctx, holder.Pod, registry.Envelope{
+			V: registry.EnvelopeVersion, Kind: registry.EnvelopePing, Tenant: holder.Tenant, Session: holder.Key.Session,
+			Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
+		})
+		if err != nil {
+			return registry.AsError(err).Code != registry.CodeNotConnected // nobody listens there
+		}
+	}
+	select {
+	case alive := <-answer:
+		return alive
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pingHere pings the device of a claim, or of a later one, at a socket of this pod. It reports false if there is none.
+func (p *Presence) pingHere(holder registry.Session, answered func()) bool {
+	l := p.Get(holder.Key)
+	if l == nil || l.generation() < holder.Generation {
+		return false
+	}
+	l.conn.Ping(answered)
+	return true
+}
+
+// handlePing pings a device for another pod.
+func (p *Presence) handlePing(e registry.Envelope) {
+	reply := func(r registry.Reply) {
+		r.V, r.CallID = registry.EnvelopeVersion, e.CallID
+		if err := p.bus.Reply(e.ReplyTo, r); err != nil {
+			p.log.Debug("sign of life not sent", "session", e.Session, "pod", e.ReplyTo, "error", err)
+		}
+	}
+	holder := registry.Session{Key: e.Key(), Generation: e.Generation}
+	if !p.pingHere(holder, func() { reply(registry.Reply{Delivered: true}) }) {
+		reply(registry.Reply{Err: registry.ErrNotOwner.With(registry.DispatchedNo)})
+	}
+}
+
+// handleSign takes another pod's answer to a ping. It reports false if the reply is about something else.
+func (p *Presence) handleSign(r registry.Reply) bool {
+	if !strings.HasPrefix(r.CallID, probePrefix) {
+		return false
+	}
+	p.signs.give(r.CallID, r.Delivered)
+	return true
+}

@@ -1,0 +1,222 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// slowClaims is a store that claims durable calls only when told to.
+type slowClaims struct {
+	*memory.Store
+	asked   chan struct{}
+	proceed chan struct{}
+}
+
+func (s slowClaims) MoveCall(ctx context.Context, tenant, callID string, e registry.Event, c registry.Change) (registry.Moved, error) {
+	if e == registry.EventDeliver {
+		s.asked <- struct{}{}
+		<-s.proceed
+	}
+	return s.Store.MoveCall(ctx, tenant, callID, e, c)
+}
+
+type deafConn struct{}
+
+func (deafConn) Ping(answered func()) { answered() }
+
+func (deafConn) Deliver(DeviceCall) error { return nil }
+func (deafConn) Cancel(string, string)    {}
+func (deafConn) Close(CloseCause)         {}
+
+// A connection that ends while a durable call is being claimed has not seen it: its caller hears that nothing ran, and
+// the claim is given back.
+func TestConnectionEndsDuringClaim(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	store := slowClaims{memory.New(memory.Options{}), make(chan struct{}), make(chan struct{})}
+	bus := store.NewBus()
+	pod, err := NewPod(PodConfig{Store: store, Bus: bus})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = pod.Close(ctx)
+		_ = bus.Close(ctx)
+	}()
+	l, _, err := pod.Presence.Open(ctx, registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}, deafConn{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := registry.ToolSpec{Name: "tool"}.Normalize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.PutTools(ctx, []registry.ToolSpec{spec}, nil); err != nil {
+		t.Fatal(err)
+	}
+	rec := registry.NewRecord("c1", "t", "tool", nil)
+	rec.SessionID, rec.TimeoutMS = "s", 5000
+	if _, created, err := store.CreateCall(ctx, rec); err != nil || !created {
+		t.Fatalf("%v, %v", created, err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		route := registry.Route{Session: l.Session(), Spec: spec}
+		_, err := pod.Router.Call(ctx, registry.Call{ID: "c1", Route: route, Args: []byte(`{}`), Timeout: 5 * time.Second, Durable: true})
+		failed <- err
+	}()
+	<-store.asked
+	l.Close(ctx)
+	close(store.proceed)
+	if e := registry.AsError(<-failed); e.Code != registry.CodeNotConnected || e.Dispatched != registry.DispatchedNo {
+		t.Errorf("%+v", e)
+	}
+	if r, err := store.ReadCall(ctx, "t", "c1"); err != nil || r.State != registry.StateAccepted || r.Dispatched != registry.DispatchedNo {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func canResume(s *registry.Session) { s.Capabilities = []string{registry.CapabilityResume} }
+
+// A call whose time ends while its device is away is over: the device that comes back does not get it again, to be in
+// flight for ever.
+func TestCallExpiresWhileItsDeviceIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, memory.New(memory.Options{}), "a")
+		l := connect(t, pod, deafConn{}, canResume)
+		ended := begin(t, pod, l.Session(), "c1", time.Second)
+		synctest.Wait()
+		l.Close(t.Context())
+		if got := <-ended; !errors.Is(got.err, registry.CodeTimeout) {
+			t.Fatalf("%+v", got)
+		}
+		time.Sleep(2 * time.Second) // past the expiry of the flight, and before the end of waiting for the device
+		if left := pod.Presence.orphans.takeAll(l.key, nil); len(left) != 0 {
+			t.Errorf("%d calls still wait for their device", len(left))
+		}
+		if n := connect(t, pod, deafConn{}, canResume).InFlight(); n != 0 {
+			t.Errorf("%d calls in flight that nobody waits for", n)
+		}
+	})
+}
+
+// The same, when the call ends just as the next connection takes it over.
+func TestRejoinLeavesWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := startPod(t, memory.New(memory.Options{}), "a")
+		first := connect(t, pod, deafConn{}, canResume)
+		f := &flight{key: first.key, callID: "c1", reply: func(registry.Reply) {}}
+		f.home.Store(first)
+		if err := first.board(f, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		first.orphan()
+		taken := pod.Presence.orphans.takeAll(first.key, nil)
+		time.Sleep(2 * time.Second) // it expires between being taken and coming aboard
+		second := connect(t, pod, deafConn{}, canResume)
+		second.rejoin(taken)
+		if n := second.InFlight(); len(taken) != 1 || n != 0 {
+			t.Errorf("%d of %d calls in flight", n, len(taken))
+		}
+	})
+}
+
+// hungClaims is a store whose claims of durable calls take until they are told to go on.
+func hungClaims() slowClaims {
+	return slowClaims{memory.New(memory.Options{}), make(chan struct{}, 1), make(chan struct{})}
+}
+
+// While a durable call is being claimed its device has not seen it, so no receipt may say that it has; and the silence
+// meanwhile does not mean that the other pod is gone.
+func TestNoReceiptBeforeTheSocketHasTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hungClaims()
+		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
+		l := connect(t, owning, deafConn{}, nil)
+		rec := registry.NewRecord("c1", "t", "tool", nil)
+		rec.SessionID, rec.TimeoutMS = "s", 60_000
+		if _, _, err := store.CreateCall(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		durable := func(c *registry.Call) { c.Durable = true }
+		ended := begin(t, asking, l.Session(), "c1", time.Minute, durable)
+		<-store.asked
+		time.Sleep(lostAfter + 500*time.Millisecond)
+		w := asking.Router.waiters.get("c1")
+		if w == nil {
+			t.Fatalf("the caller gave up: %+v", <-ended)
+		}
+		if wasDelivered(w) {
+			t.Error("a receipt tells of a call that the device has not seen")
+		}
+		close(store.proceed)
+		time.Sleep(receiptAfter + time.Millisecond)
+		if !wasDelivered(w) {
+			t.Error("no receipt although the device has the call")
+		}
+		l.Settle("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
+		if got := <-ended; got.err != nil || got.res.Output != "done" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func wasDelivered(w *waiter) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.delivered
+}
+
+// A call that has hardly any time expires with its first timer, which may fire before it is noted. The race detector sees it.
+func TestFlightThatExpiresAtOnce(t *testing.T) {
+	store := memory.New(memory.Options{})
+	asking := startPod(t, store, "a")
+	l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+	for range 5 {
+		if got := <-begin(t, asking, l.Session(), registry.NewCallID(), 5*time.Millisecond); got.err == nil {
+			t.Error("a device that says nothing answered")
+		}
+	}
+	for l.InFlight() > 0 {
+		runtime.Gosched()
+	}
+}
+
+// rejoining is a connection whose device is back, on another one, just while a call is given up.
+type rejoining struct {
+	deafConn
+	rejoin func()
+}
+
+func (c rejoining) Cancel(string, string) { c.rejoin() }
+
+// A call that is given up while it changes connections holds no slot at the next one.
+func TestGivenUpWhileItIsTakenOver(t *testing.T) {
+	pod := startPod(t, memory.New(memory.Options{}), "a")
+	var second *Local
+	f := &flight{callID: "c1", reply: func(registry.Reply) {}}
+	first := connect(t, pod, rejoining{rejoin: func() { second.rejoin([]*flight{f}) }}, canResume)
+	f.key = first.key
+	f.home.Store(first)
+	if err := first.board(f, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	f.sent.Store(true)
+	first.orphan()
+	pod.Presence.orphans.takeAll(first.key, nil)
+	second = connect(t, pod, deafConn{}, canResume)
+	f.giveUp("cancelled")
+	if n := second.InFlight(); n != 0 {
+		t.Errorf("%d calls in flight that nobody waits for", n)
+	}
+}

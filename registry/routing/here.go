@@ -1,0 +1,75 @@
+package routing
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// RunHere carries out a call that needs no device: run does the work, on the calling goroutine. Beside that it is a call
+// like any other: once it takes its time it can be looked up from every pod and cancelled, which ends run's context. The
+// tenant is that of c.Record, which is required.
+func (r *Router) RunHere(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error) {
+	w := r.waiters.add(&c, "")
+	defer r.waiters.remove(w)
+	if c.Durable {
+		if err := r.beginHere(ctx, c); err != nil {
+			return registry.Result{}, err
+		}
+	} else {
+		c.Record.Pod = r.pod
+		c.Record.Apply(registry.EventDeliver, registry.Change{Owner: r.pod}, time.Now().UTC())
+	}
+	running := *c.Record // what others may see of it while it runs
+	running.Timeline = slices.Clone(running.Timeline)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { r.watchHere(w, cancel, done, &running, c.Durable) })
+	defer func() {
+		close(done)
+		watching.Wait()
+		c.Record.State, c.Record.Timeline, c.Record.Stored = running.State, running.Timeline, running.Stored
+	}()
+	return run(ctx)
+}
+
+// beginHere notes in the store that a durable call runs, unless somebody has cancelled it.
+func (r *Router) beginHere(ctx context.Context, c registry.Call) error {
+	moved, err := r.presence.calls.MoveCall(ctx, c.Record.Tenant, c.ID, registry.EventRun, registry.Change{Owner: r.pod})
+	switch {
+	case err != nil:
+		return registry.AsError(err).With(registry.DispatchedNo)
+	case !moved.Applied:
+		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+	}
+	r.presence.afterMove(moved)
+	return nil
+}
+
+// watchHere waits for the end of a call that runs here, for somebody who cancels it, and for the moment from which it is
+// to be seen. rec is its own until it returns.
+func (r *Router) watchHere(w *waiter, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool) {
+	seen := time.NewTimer(receiptAfter)
+	defer seen.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-w.news:
+			if _, _, _, abandoned := w.heard(); abandoned {
+				cancel()
+			}
+		case <-seen.C:
+			if durable {
+				continue // it has a record
+			}
+			rec.Apply(registry.EventRun, registry.Change{}, time.Now().UTC())
+			r.rec.keepRunning(rec)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package routing_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
+)
+
+// herePods returns two pods of one fleet.
+func herePods(t *testing.T) (a, b *routing.Pod) {
+	t.Helper()
+	store := memory.New(memory.Options{})
+	open := func() *routing.Pod {
+		bus := store.NewBus()
+		p, err := routing.NewPod(routing.PodConfig{Store: store, Bus: bus})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := errors.Join(p.Close(ctx), bus.Close(ctx)); err != nil {
+				t.Error(err)
+			}
+		})
+		return p
+	}
+	return open(), open()
+}
+
+// localCall returns a call that needs no device, with its record.
+func localCall() registry.Call {
+	rec := registry.NewRecord(registry.NewCallID(), "t", "clock", []byte(`{}`))
+	rec.Source = registry.SourceBuiltin
+	return registry.Call{ID: rec.CallID, Record: &rec, Timeout: time.Minute}
+}
+
+func TestRunHere(t *testing.T) {
+	pod, _ := herePods(t)
+	c := localCall()
+	res, err := pod.Router.RunHere(t.Context(), c, func(context.Context) (registry.Result, error) {
+		if pod.Router.Waiting() != 1 {
+			t.Error("nobody would find the call")
+		}
+		return registry.Result{Success: true, Output: "noon"}, nil
+	})
+	if err != nil || res.Output != "noon" || pod.Router.Waiting() != 0 {
+		t.Fatalf("%+v, %v, %d calls left", res, err, pod.Router.Waiting())
+	}
+	if c.Record.State != registry.StateDelivered || c.Record.Dispatched != registry.DispatchedYes || c.Record.Owner != pod.ID() {
+		t.Errorf("record %+v", c.Record)
+	}
+}
+
+// A call that takes its time is seen from another pod as running, and cancelled from there.
+func TestRunHereIsSeenAndCancelled(t *testing.T) {
+	pod, other := herePods(t)
+	c := localCall()
+	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := pod.Router.RunHere(limit, c, func(ctx context.Context) (registry.Result, error) {
+		for { // the record is written in batches
+			rec, err := other.Calls.Wait(limit, "t", c.ID, 0)
+			if err == nil && rec.State == registry.StateRunning {
+				break
+			}
+			if limit.Err() != nil {
+				t.Errorf("never seen: %+v, %v", rec, err)
+				return registry.Result{}, limit.Err()
+			}
+		}
+		if _, err := other.Calls.Cancel(limit, "t", c.ID); err != nil {
+			t.Error(err)
+		}
+		<-ctx.Done()
+		return registry.Result{}, ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) || limit.Err() != nil {
+		t.Fatal(err)
+	}
+	pod.Calls.Finish(c.Record, registry.Result{}, registry.Errorf(registry.CodeCancelled, "stopped").With(registry.DispatchedYes))
+	if rec, err := other.Calls.Wait(limit, "t", c.ID, 10*time.Second); err != nil || rec.State != registry.StateCancelled {
+		t.Errorf("%+v, %v", rec, err)
+	}
+}
+
+// A durable call is running in the store before its tool runs, and is not begun once it was cancelled.
+func TestRunHereDurable(t *testing.T) {
+	pod, _ := herePods(t)
+	for _, cancelled := range []bool{false, true} {
+		c := localCall()
+		c.Durable, c.Record.Mode = true, registry.ModeAsync
+		c.Record.TimeoutMS = time.Minute.Milliseconds()
+		ran, ended := false, make(chan error, 1)
+		_, _, err := pod.Calls.Start(t.Context(), *c.Record, func(ctx context.Context) (registry.Result, error) {
+			if cancelled {
+				if _, err := pod.Calls.Cancel(ctx, "t", c.ID); err != nil {
+					t.Error(err)
+				}
+			}
+			res, err := pod.Router.RunHere(ctx, c, func(ctx context.Context) (registry.Result, error) {
+				rec, err := pod.Calls.Get(ctx, "t", c.ID)
+				if ran = true; err != nil || rec.State != registry.StateRunning {
+					t.Errorf("while it runs: %+v, %v", rec, err)
+				}
+				return registry.Result{Success: true}, nil
+			})
+			ended <- err
+			return res, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; ran == cancelled || cancelled != errors.Is(err, registry.CodeCancelled) {
+			t.Errorf("cancelled %v: ran %v, %v", cancelled, ran, err)
+		}
+	}
+}

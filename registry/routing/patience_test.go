@@ -1,0 +1,68 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// stuckClaims is a store that hangs when a call is claimed.
+type stuckClaims struct{ *memory.Store }
+
+func (s stuckClaims) MoveCall(ctx context.Context, tenant, callID string, e registry.Event, c registry.Change) (registry.Moved, error) {
+	if e != registry.EventDeliver {
+		return s.Store.MoveCall(ctx, tenant, callID, e, c)
+	}
+	<-ctx.Done()
+	return registry.Moved{}, registry.StoreUnavailable("move", ctx.Err())
+}
+
+// stuckBus is a bus that hands over and does not send.
+type stuckBus struct{ registry.Bus }
+
+func (stuckBus) Post(context.Context, string, registry.Envelope, registry.Sender) (registry.Posted, error) {
+	return waiting{}, nil
+}
+
+// waiting is an envelope that has not left.
+type waiting struct{}
+
+func (waiting) Withdraw() bool { return true }
+
+// A caller hears in its own time that the store does not answer, although nothing but the call itself bounds its context.
+func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		owner   string
+		durable bool
+		timeout time.Duration
+		within  time.Duration
+	}{
+		"claim of a short call": {"a", true, time.Second, time.Second},
+		"claim of a long call":  {"a", true, time.Hour, taskTimeout},
+		"sending a short call":  {"b", false, sendPatience / 2, sendPatience / 2},
+		"sending a long call":   {"b", false, time.Hour, sendPatience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := stuckClaims{memory.New(memory.Options{})}
+				pods := map[string]*Pod{"b": startPod(t, store, "b")}
+				pods["a"] = startPod(t, store, "a", func(c *PodConfig) {
+					if tt.owner != "a" {
+						c.Bus = stuckBus{c.Bus}
+					}
+				})
+				l := connect(t, pods[tt.owner], deafConn{}, nil)
+				start := time.Now()
+				got := <-begin(t, pods["a"], l.Session(), "c1", tt.timeout, func(c *registry.Call) { c.Durable = tt.durable })
+				if took := time.Since(start); !errors.Is(got.err, registry.CodeStoreUnavailable) || registry.AsError(got.err).Dispatched != registry.DispatchedNo || took > tt.within {
+					t.Errorf("%+v after %v", got, took)
+				}
+			})
+		})
+	}
+}

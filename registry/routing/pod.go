@@ -1,0 +1,221 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// DefaultMaxInFlight is how many calls one session may have in flight when nothing else is configured.
+const DefaultMaxInFlight = 64
+
+// PodConfig configures a Pod. Store and Bus are required.
+type PodConfig struct {
+	ID          string         // new at every start, never reused; default NewPodID()
+	Store       registry.Store // shared by the fleet
+	Bus         registry.Bus   // shared by the fleet; the Pod listens on it but does not close it
+	SessionTTL  time.Duration  // life of a session's keys between refreshes; default 60 s
+	PodLease    time.Duration  // how soon a dead pod is noticed; default 10 s
+	MaxInFlight int            // calls in flight per session; default 64
+	Log         *slog.Logger   // default: discard
+
+	Retention    time.Duration // of calls' records in the store; default DefaultRetention
+	CallBytes    int64         // kept of all calls of a tenant, by all pods; default DefaultCallBytes
+	CallLog      int64         // kept of what a device reports of one call; default DefaultCallLog
+	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
+
+	calls  *callBudget                       // Store within CallBytes
+	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
+}
+
+// NewPodID returns the host name and a random part: a process that restarts is another pod.
+func NewPodID() string {
+	host, err := os.Hostname()
+	if err != nil || !registry.IsName(host, 128, "._-") {
+		host = "pod"
+	}
+	return fmt.Sprintf("%.40s-%s", host, uuid.NewString()[:8])
+}
+
+// Pod is one running process of the fleet: the sessions whose sockets it holds, the calls it routes, and the
+// background work that keeps both true in the store.
+type Pod struct {
+	Presence *Presence
+	Router   *Router
+	Calls    *Calls
+	Turns    *Turns
+
+	cfg     PodConfig
+	rec     *recorder
+	tasks   *tasks
+	refresh chan struct{} // capacity 1: refresh now
+	sweeps  chan struct{} // capacity 1: the lease is fresh, clean up after others
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+}
+
+// NewPod returns a pod that has not started.
+func NewPod(cfg PodConfig) (*Pod, error) {
+	if cfg.Store == nil || cfg.Bus == nil {
+		return nil, errors.New("registry: a pod needs a store and a bus")
+	}
+	if cfg.ID == "" {
+		cfg.ID = NewPodID()
+	}
+	if cfg.SessionTTL <= 0 {
+		cfg.SessionTTL = registry.DefaultSessionTTL
+	}
+	if cfg.PodLease <= 0 {
+		cfg.PodLease = registry.DefaultPodLease
+	}
+	if cfg.MaxInFlight <= 0 {
+		cfg.MaxInFlight = DefaultMaxInFlight
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.jitter == nil {
+		cfg.jitter = rand.N[time.Duration]
+	}
+	cfg.setBudgets()
+	allow := newAllowances(cfg.Store, cfg.Log)
+	cfg.calls = newCallBudget(cfg, allow)
+	p := &Pod{
+		cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(maxTasks, cfg.Log),
+		refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
+	}
+	p.Presence = newPresence(cfg, p.rec, p.tasks)
+	p.Presence.offers = newToolBudget(cfg, allow)
+	p.Router = newRouter(cfg, p.Presence)
+	p.Calls = newCalls(cfg, p.Router)
+	p.Turns = newTurns(cfg)
+	return p, nil
+}
+
+func (cfg *PodConfig) setBudgets() {
+	if cfg.Retention <= 0 {
+		cfg.Retention = registry.DefaultRetention
+	}
+	if cfg.CallBytes <= 0 {
+		cfg.CallBytes = DefaultCallBytes
+	}
+	if cfg.CallLog <= 0 {
+		cfg.CallLog = DefaultCallLog
+	}
+	cfg.CallLog = min(cfg.CallLog, MaxCallLog)
+	if cfg.NewToolBytes <= 0 {
+		cfg.NewToolBytes = DefaultNewToolBytes
+	}
+}
+
+// ID returns the pod's id.
+func (p *Pod) ID() string { return p.cfg.ID }
+
+// Start takes the lease, begins to receive, and starts the background work. When it returns nil, sessions may be
+// opened and calls routed. ctx bounds the starting only.
+func (p *Pod) Start(ctx context.Context) error {
+	if _, err := p.cfg.Store.Beat(ctx, p.cfg.ID); err != nil {
+		return fmt.Errorf("take the pod's lease: %w", err)
+	}
+	if err := p.cfg.Bus.Listen(ctx, p.cfg.ID, p); err != nil {
+		return fmt.Errorf("listen on the bus: %w", err)
+	}
+	run, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.done.Go(func() { p.beatLoop(run) })
+	p.done.Go(func() { p.sweepLoop(run) })
+	p.done.Go(func() { p.refreshLoop(run) })
+	p.done.Go(func() { p.rec.run(run) })
+	return nil
+}
+
+// Drain waits for the calls this pod runs for nobody in particular. Those still running when ctx ends are abandoned:
+// their devices go on, and their answers are kept.
+func (p *Pod) Drain(ctx context.Context) { p.Calls.close(ctx) }
+
+// Close releases what sessions are left, stops the background work and gives up the lease, in this order. Sockets should
+// be closed, and the pod drained, before. ctx bounds it.
+func (p *Pod) Close(ctx context.Context) error {
+	if p.cancel == nil {
+		return nil
+	}
+	p.Drain(ctx)
+	for _, l := range p.Presence.All() {
+		l.Close(ctx)
+	}
+	p.Presence.orphans.fail()
+	p.tasks.wait()
+	p.Presence.late.wait()
+	p.cancel()
+	p.done.Wait()
+	return p.cfg.Store.Leave(ctx, p.cfg.ID)
+}
+
+// Ready returns nil while this pod can serve calls for the whole fleet, and the reason otherwise.
+func (p *Pod) Ready(ctx context.Context) error {
+	if err := p.cfg.Store.Ping(ctx); err != nil {
+		return err
+	}
+	if err := p.cfg.Bus.Healthy(); err != nil {
+		e := registry.StoreUnavailable("receive", err)
+		e.Message = "Messages from other pods do not arrive at this one."
+		return e
+	}
+	return nil
+}
+
+// HandleEnvelope implements BusHandler.
+func (p *Pod) HandleEnvelope(e registry.Envelope) {
+	switch e.Kind {
+	case registry.EnvelopeCall:
+		p.Router.handleCall(e)
+	case registry.EnvelopeCancel:
+		p.Router.handleCancel(e)
+	case registry.EnvelopeAnswer:
+		p.Presence.handleAnswer(e)
+	case registry.EnvelopeEvict:
+		p.Presence.handleEvict(e)
+	case registry.EnvelopePing:
+		p.Presence.handlePing(e)
+	case registry.EnvelopeAbort:
+		p.Turns.handleAbort(e)
+	default:
+		p.cfg.Log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
+	}
+}
+
+// HandleReply implements BusHandler.
+func (p *Pod) HandleReply(r registry.Reply) {
+	if p.Presence.handleSign(r) {
+		return
+	}
+	if r.Answer != "" {
+		p.Presence.inquiries.tell(r.CallID, r.Answer)
+		return
+	}
+	if r.Wake {
+		p.Calls.wakes.wake(r.CallID)
+		return
+	}
+	p.Router.handleReply(r)
+}
+
+// HandleGap implements BusHandler: an eviction may be among what was missed.
+func (p *Pod) HandleGap() { p.refreshNow() }
+
+// refreshNow has the sessions of this pod compared with the store at once.
+func (p *Pod) refreshNow() {
+	select {
+	case p.refresh <- struct{}{}:
+	default: // already asked for
+	}
+}

@@ -1,0 +1,213 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Conn is a device's socket, as far as the registry needs it. Its methods return at once and are safe for
+// concurrent use.
+type Conn interface {
+	// Deliver queues a call for the device. An error means the device will not see the call.
+	Deliver(DeviceCall) error
+
+	// Cancel tells the device, if it understands that, that nobody waits for a call any more.
+	Cancel(callID, reason string)
+
+	// Ping calls answered once if the device gives a sign of life from now on, or has just done so. It may be called after
+	// whoever asked has stopped to listen.
+	Ping(answered func())
+
+	// Close ends the socket. The connection calls Local.Close when it is gone, as after any other end.
+	Close(CloseCause)
+}
+
+// DeviceCall is a call as the device sees it: no server capability travels with it.
+type DeviceCall struct {
+	ID      string
+	Tool    string
+	Args    json.RawMessage
+	Timeout time.Duration // what is left when the call is written
+}
+
+// CloseCause says why the registry ends a socket. Package ws maps it to a close code.
+type CloseCause string
+
+// The causes.
+const (
+	CloseReplaced CloseCause = "replaced" // a newer connection claimed the session: do not come back
+	CloseKicked   CloseCause = "kicked"   // an operator ended the session: do not come back
+	CloseDraining CloseCause = "draining" // this pod is stopping: connect again, elsewhere
+)
+
+// Presence holds the sessions whose sockets are on this pod. It is safe for concurrent use.
+type Presence struct {
+	pod         string
+	store       registry.SessionStore
+	owners      owners
+	bus         registry.Bus
+	maxInFlight int
+	calls       *callBudget
+	rec         *recorder
+	tasks       *tasks
+	late        *tasks // those that wait for a record
+	lists       *toolLists
+	offers      *toolBudget
+	callLog     int64 // bytes of the log of one call
+	log         *slog.Logger
+
+	mu    sync.RWMutex
+	local map[registry.Key]*Local
+
+	orphans   orphans
+	settling  settling
+	answered  *seenCalls // calls without a record of their own that have their answers
+	inquiries inquiries
+	signs     signs
+}
+
+func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
+	return &Presence{
+		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.calls, rec: rec, tasks: t,
+		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), callLog: cfg.CallLog, log: cfg.Log, local: make(map[registry.Key]*Local),
+		answered: newSeenCalls(),
+	}
+}
+
+// Open claims the session for a new socket. Whoever held it before, on this pod or another, is told to close.
+// resumed reports that there was somebody. A holder that must be asked first makes it fail with a *Held. The caller must call
+// Local.Introduce once it knows what the device says of itself, and Local.Close once the socket is gone.
+func (p *Presence) Open(ctx context.Context, s registry.Session, c Conn) (l *Local, resumed bool, err error) {
+	s.Generation = 0
+	return p.open(ctx, s, c, false)
+}
+
+// Replace claims a session from a holder that was asked first; gone reports that its device did not answer. It fails with a
+// *Held if somebody else was faster.
+func (p *Presence) Replace(ctx context.Context, s registry.Session, c Conn, holder registry.Session, gone bool) (*Local, error) {
+	s.Generation = holder.Generation
+	l, _, err := p.open(ctx, s, c, gone)
+	return l, err
+}
+
+func (p *Presence) open(ctx context.Context, s registry.Session, c Conn, gone bool) (l *Local, resumed bool, err error) {
+	if err := s.Validate(); err != nil {
+		return nil, false, err
+	}
+	if err := p.CheckOwner(ctx, s); err != nil {
+		return nil, false, err
+	}
+	s.Pod = p.pod
+	asked := time.Now()
+	claim, err := p.store.Claim(ctx, s)
+	if err != nil {
+		return nil, false, err
+	}
+	l = newLocal(p, claim.Session, asked, c)
+	l.before, l.gone = claim.Before, gone || claim.Previous == nil
+	l.formers = newFormers(claim.Formers, p.pod)
+	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {
+		p.evictRemote(ctx, *prev)
+	}
+	old := p.adopt(l)
+	if old != nil {
+		old.replaced()
+	}
+	if len(s.Proofs) == 0 { // its device has nothing to prove, so nothing needs to be waited for
+		l.Introduce(registry.Introduction{DeviceID: s.DeviceID})
+	}
+	p.rec.activity(registry.Activity{Tenant: s.Tenant, Type: registry.ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID})
+	return l, claim.Previous != nil, nil
+}
+
+// adopt puts l into the table unless a newer claim of the same session is already there, in which case l itself is
+// the one to go. It returns the socket that lost, if any.
+func (p *Presence) adopt(l *Local) *Local {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.local[l.key]
+	if old != nil && old.generation() > l.generation() {
+		return l
+	}
+	p.local[l.key] = l
+	return old
+}
+
+// evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod finds out
+// when it refreshes the session.
+func (p *Presence) evictRemote(ctx context.Context, prev registry.Session) {
+	err := p.bus.Send(ctx, prev.Pod, registry.Envelope{
+		V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Tenant: prev.Tenant, Session: prev.Key.Session,
+		Generation: prev.Generation, Reason: string(CloseReplaced),
+	})
+	if err != nil {
+		p.log.Debug("eviction not delivered", "session", prev.Key.Session, "pod", prev.Pod, "error", err)
+	}
+}
+
+// Kick ends a session wherever its socket is, without inviting the device back.
+func (p *Presence) Kick(ctx context.Context, s registry.Session) error {
+	if s.Pod != p.pod {
+		return p.bus.Send(ctx, s.Pod, registry.Envelope{
+			V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Tenant: s.Tenant, Session: s.Key.Session,
+			Generation: s.Generation, Reason: string(CloseKicked),
+		})
+	}
+	l := p.Get(s.Key)
+	if l == nil {
+		return registry.ErrNoReceiver
+	}
+	l.kicked()
+	return nil
+}
+
+// Get returns the session if its socket is on this pod, else nil.
+func (p *Presence) Get(key registry.Key) *Local {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.local[key]
+}
+
+// All returns the sessions on this pod at this moment, in no order.
+func (p *Presence) All() []*Local {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	all := make([]*Local, 0, len(p.local))
+	for _, l := range p.local {
+		all = append(all, l)
+	}
+	return all
+}
+
+// Len returns how many sessions are on this pod.
+func (p *Presence) Len() int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return len(p.local)
+}
+
+// handleEvict closes the socket an eviction is about, unless a newer one has taken its place meanwhile.
+func (p *Presence) handleEvict(e registry.Envelope) {
+	l := p.Get(e.Key())
+	switch {
+	case l == nil:
+	case e.Reason == string(CloseKicked): // the session is meant, whichever connection has it by now
+		l.kicked()
+	case l.generation() <= e.Generation:
+		l.replaced()
+	}
+}
+
+// remove takes l out of the table if it is still the one there.
+func (p *Presence) remove(l *Local) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.local[l.key] == l {
+		delete(p.local, l.key)
+	}
+}

@@ -1,0 +1,245 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxCandidates = 20  // sessions an ambiguous_target error lists
+	maxOneDevice  = 200 // sessions that may name one device: among more, the eldest is not looked for
+)
+
+// Resolve chooses the session a call goes to. A target with a session id means that session; otherwise the sessions
+// that offer the tool and match the target are looked at: one is the answer, several are ambiguous unless sel says
+// that the caller does not care. All errors carry DispatchedNo.
+func (r *Router) Resolve(ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select) (registry.Route, error) {
+	if target.SessionID != "" {
+		f, err := r.resolveSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, tool, target)
+		return f.route(target, err)
+	}
+	f, err := r.search(ctx, tenant, tool, target, sel)
+	return f.route(target, err)
+}
+
+// Refresh returns a route that was remembered as it is now. All errors carry DispatchedNo.
+func (r *Router) Refresh(ctx context.Context, old registry.Route) (registry.Route, error) {
+	f, err := r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target)
+	return f.route(old.Target, err)
+}
+
+// choice is a session that was chosen, with its tool. Nobody changes either.
+type choice struct {
+	entry      *registry.Entry
+	spec       *registry.ToolSpec
+	remembered bool
+}
+
+// route is the route to what was found, unless that failed.
+func (f choice) route(target registry.Target, err error) (registry.Route, error) {
+	if err != nil {
+		return registry.Route{}, registry.AsError(err).With(registry.DispatchedNo)
+	}
+	return registry.Route{Session: f.entry.Session, Spec: *f.spec, Target: target, Remembered: f.remembered}, nil
+}
+
+// search looks at the sessions that offer a tool.
+func (r *Router) search(ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select) (choice, error) {
+	q := registry.Query{Tenant: tenant, Target: target, Tool: tool, Limit: maxCandidates}
+	switch {
+	case sel != registry.SelectNone && target.DeviceID != "":
+		q.Limit = maxOneDevice
+	case sel == registry.SelectNewest:
+		return r.newest(ctx, q)
+	case sel == registry.SelectAny:
+		q.Limit = 1
+	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	matches, more, err := r.firstMatches(ctx, q)
+	switch {
+	case err != nil:
+		return choice{}, err
+	case len(matches) == 0:
+		return choice{}, r.nobodyOffers(ctx, tenant, tool, target)
+	case len(matches) > 1 && (sel == registry.SelectNone || more && target.DeviceID != ""):
+		return choice{}, ambiguous(tool, matches)
+	}
+	return offered(eldest(matches), tool)
+}
+
+// newest chooses the newest of the sessions that define the tool as the eldest does: anybody may register a name that others
+// have, and must not be preferred for having come later.
+func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	specs, err := r.dir.Definitions(ctx, q.Tenant, q.Tool)
+	if err != nil {
+		return choice{}, err
+	}
+	q.Newest, q.Limit = true, 1
+	for _, spec := range specs {
+		q.Spec = spec
+		matches, _, err := r.firstMatches(ctx, q)
+		if err != nil {
+			return choice{}, err
+		}
+		if len(matches) > 0 {
+			return offered(&matches[0], q.Tool)
+		}
+	}
+	q.Newest, q.Limit, q.Spec = false, maxCandidates, ""
+	matches, more, err := r.firstMatches(ctx, q)
+	switch {
+	case err != nil:
+		return choice{}, err
+	case len(matches) == 0:
+		return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
+	case len(matches) > 1 || more: // of unknown age: it is not guessed which is meant
+		return choice{}, ambiguous(q.Tool, matches)
+	}
+	return offered(&matches[0], q.Tool)
+}
+
+// eldest returns the entry whose device has had its session for longest. Of several that claim to be one device it is the
+// one least likely to have copied another.
+func eldest(entries []registry.Entry) *registry.Entry {
+	found := &entries[0]
+	for i := range entries {
+		if entries[i].Session.ElderThan(found.Session) {
+			found = &entries[i]
+		}
+	}
+	return found
+}
+
+// firstMatches reads pages until it has q.Limit entries or there are no more.
+func (r *Router) firstMatches(ctx context.Context, q registry.Query) (found []registry.Entry, more bool, err error) {
+	limit := q.Limit
+	for {
+		q.Limit = limit - len(found)
+		page, next, err := r.dir.List(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(found, page...)
+		if next == nil || len(found) >= limit {
+			return found, next != nil && len(found) > 1, nil
+		}
+		q.After = *next
+	}
+}
+
+func (r *Router) resolveSession(ctx context.Context, key registry.Key, tool string, target registry.Target) (choice, error) {
+	if err := key.Validate(); err != nil {
+		return choice{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
+	}
+	if !target.AsksMore() && r.presence.Get(key) == nil { // another user's device may have the session by now
+		e, renew := r.routes.get(key)
+		if renew > 0 {
+			f, err := r.renew(ctx, renew, key, tool, target)
+			if !errors.Is(err, registry.CodeStoreUnavailable) {
+				return f, err
+			}
+			r.routes.notRenewed(key) // what is remembered held until now
+		}
+		if e != nil {
+			if f, err := offered(e, tool); err == nil {
+				f.remembered = true
+				return f, nil
+			} // what is missing may have come since
+		}
+	}
+	return r.readSession(ctx, key, tool, target)
+}
+
+// renew is readSession for as long as what is remembered holds: a store that does not answer must not cost the caller its
+// patience twice.
+func (r *Router) renew(ctx context.Context, limit time.Duration, key registry.Key, tool string, target registry.Target) (choice, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.readSession(ctx, key, tool, target)
+}
+
+// readSession is resolveSession from what is known now.
+func (r *Router) readSession(ctx context.Context, key registry.Key, tool string, target registry.Target) (choice, error) {
+	if l := r.presence.Get(key); l != nil {
+		e := l.entry()
+		return offeredWithin(&e, tool, target)
+	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	e, err := r.dir.Entry(ctx, key)
+	if err != nil {
+		if !errors.Is(err, registry.CodeStoreUnavailable) {
+			r.routes.drop(key)
+		}
+		return choice{}, err
+	}
+	r.routes.put(e)
+	return offeredWithin(&e, tool, target)
+}
+
+// offeredWithin finds the tool of a session that must match the whole target.
+func offeredWithin(e *registry.Entry, tool string, target registry.Target) (choice, error) {
+	if !target.Matches(e.Session) {
+		return choice{}, noMatch()
+	}
+	return offered(e, tool)
+}
+
+func noMatch() *registry.Error {
+	return registry.Errorf(registry.CodeSessionNotFound, "The session does not match the rest of the target.").With(registry.DispatchedNo)
+}
+
+// nobodyOffers finds out whether it is the tool or the device that is missing.
+func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target registry.Target) error {
+	if err := r.pods.Whole(ctx); err != nil {
+		return err
+	}
+	if !target.IsZero() {
+		found, _, err := r.firstMatches(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return registry.Errorf(registry.CodeSessionNotFound, "No connected session matches the target.")
+		}
+	}
+	return registry.Errorf(registry.CodeToolNotFound, "No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
+}
+
+// offered finds the tool among those of a session.
+func offered(e *registry.Entry, tool string) (choice, error) {
+	for i := range e.Tools {
+		if e.Tools[i].Name == tool {
+			return choice{entry: e, spec: &e.Tools[i]}, nil
+		}
+	}
+	return choice{}, registry.Errorf(registry.CodeToolNotFound,
+		"The session %s does not offer the tool %q. GET /api/sessions/%s lists what it does.",
+		e.Session.Key.Session, tool, e.Session.Key.Session)
+}
+
+func ambiguous(tool string, found []registry.Entry) *registry.Error {
+	e := registry.Errorf(registry.CodeAmbiguousTarget,
+		"Several sessions offer %q. Name one in target, or set select to any or newest.", tool)
+	for _, f := range found[:min(len(found), maxCandidates)] {
+		e.Candidates = append(e.Candidates, registry.Candidate{
+			SessionID: f.Session.Key.Session, DeviceID: f.Session.DeviceID,
+			UserID: f.Session.UserID, Name: f.Session.Name,
+		})
+	}
+	return e
+}
+
+// inTime returns a context that ends at the deadline of ctx, also if ctx only tells it: most calls need no store, and no timer.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(ctx, deadline)
+	}
+	return ctx, func() {}
+}

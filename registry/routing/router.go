@@ -1,0 +1,278 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Router carries calls to the socket that can answer them: one on this pod directly, any other over the Bus. It is
+// safe for concurrent use.
+type Router struct {
+	pod      string
+	presence *Presence
+	dir      registry.Directory
+	pods     registry.PodStore
+	bus      registry.Bus
+	waiters  *waiters
+	seen     *seenCalls
+	routes   *routeCache
+	rec      *recorder
+	tasks    *tasks
+	log      *slog.Logger
+}
+
+func newRouter(cfg PodConfig, p *Presence) *Router {
+	return &Router{
+		pod: cfg.ID, presence: p, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
+		waiters: newWaiters(), seen: newSeenCalls(), routes: newRouteCache(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
+	}
+}
+
+// Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx stops the waiting, and tells the device
+// unless the cause is ErrAbandoned. Every error is an *Error whose Dispatched says whether the device can have run the
+// tool. Farhand never re-sends a call that may have reached a device: only when it certainly did not is the owner
+// looked up once more. A call reaches no device whose session its target does not match any more.
+func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
+	deadline := time.Now().Add(c.Timeout)
+	res, err := r.attempt(ctx, &c.Route.Session, &c, deadline)
+	if err == nil {
+		return res, nil
+	}
+	gone := c.Route.Remembered && errors.Is(err, registry.CodeToolNotFound)
+	if !movedAway(err) && !gone {
+		return res, err
+	}
+	owner, failure := r.relocate(ctx, c.Route, deadline)
+	switch {
+	case failure != nil && gone:
+		return res, err // who held the session said so
+	case failure != nil:
+		return registry.Result{}, failure
+	}
+	res, err = r.attempt(ctx, &owner, &c, deadline)
+	if movedAway(err) {
+		return registry.Result{}, registry.NotConnected()
+	}
+	return res, err
+}
+
+// attempt tries the socket on this pod, or the pod that is said to own the session.
+func (r *Router) attempt(ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time) (registry.Result, error) {
+	if l := r.presence.Get(owner.Key); l != nil {
+		if l.generation() >= owner.Generation {
+			if c.Route.Target.AsksMore() && !c.Route.Target.Matches(l.Session()) {
+				return registry.Result{}, noMatch()
+			}
+			return r.callLocal(ctx, l, c, deadline)
+		}
+		if owner.Pod != r.pod {
+			l.replaced() // the eviction was lost on its way
+		}
+	}
+	if owner.Pod == r.pod || owner.Pod == "" { // what the caller knew is old: the socket has moved, or gone
+		return registry.Result{}, registry.ErrNotOwner.With(registry.DispatchedNo)
+	}
+	return r.callRemote(ctx, owner, c, deadline)
+}
+
+// movedAway reports whether err means that the session's socket is not where the call went, so that nothing was
+// dispatched and it is worth looking where it is now.
+func movedAway(err error) bool {
+	var e *registry.Error
+	return errors.As(err, &e) && e.Dispatched == registry.DispatchedNo && (e.Code == registry.CodeNotOwner || e.Code == registry.CodeNotConnected)
+}
+
+// relocate asks the directory who owns the session now. It fails with not_connected if that is still the claim already
+// tried, and with session_not_found if it is not what the caller asked for any more.
+func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	r.routes.drop(tried.Session.Key)
+	e, err := r.dir.Entry(ctx, tried.Session.Key)
+	if err != nil {
+		return registry.Session{}, registry.AsError(err).With(registry.DispatchedNo)
+	}
+	r.routes.put(e)
+	switch {
+	case !tried.Target.Matches(e.Session):
+		return registry.Session{}, noMatch()
+	case e.Session.Pod == tried.Session.Pod && e.Session.Generation == tried.Session.Generation:
+		return registry.Session{}, registry.NotConnected()
+	}
+	return e.Session, nil
+}
+
+func (r *Router) callLocal(ctx context.Context, l *Local, c *registry.Call, deadline time.Time) (registry.Result, error) {
+	w := r.waiters.add(c, "")
+	defer r.waiters.remove(w)
+	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
+	reply := func(reply registry.Reply) {
+		if !w.take(reply) {
+			r.keepUnheard(reply)
+		}
+	}
+	f, err := l.deliver(ctx, request, c.Durable, reply)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	defer f.abandon()
+	note(c.Record, registry.EventDeliver, registry.Change{Owner: r.pod, Proof: l.owner()}, time.Now())
+	wait := r.awaiting(c, w, deadline)
+	wait.dispatched = registry.DispatchedYes
+	return wait.run(ctx, f.giveUp)
+}
+
+func (r *Router) callRemote(ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time) (registry.Result, error) {
+	if c.Record != nil && !c.Durable { // whose pod writes its own
+		c.Record.Proof = owner.OwnerProof()
+	}
+	w := r.waiters.add(c, owner.Pod) // before sending, or a fast answer would find nobody
+	defer r.waiters.remove(w)
+	left := deadline.Sub(w.since)
+	envelope := registry.Envelope{
+		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
+		Generation: owner.Generation, Exact: c.Route.Target.AsksMore(), CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args,
+		Durable: c.Durable, TimeoutMS: left.Milliseconds(), ReplyTo: r.pod,
+	}
+	sending := ctx
+	if left < sendPatience { // the bus bounds itself, but not to what a short call has left
+		var cancel context.CancelFunc
+		sending, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	posted, err := r.bus.Post(sending, owner.Pod, envelope, w)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	wait := r.awaiting(c, w, deadline)
+	wait.posted, wait.dispatched, wait.mayBeLost = posted, registry.DispatchedUnknown, true
+	res, err := wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
+	if _, _, _, abandoned := w.heard(); abandoned && err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo { // or it would be sent elsewhere
+		return registry.Result{}, registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+	}
+	return res, err
+}
+
+// awaiting begins the waiting for an answer. It holds nothing of the call by reference, so that calls need not be on the heap.
+func (r *Router) awaiting(c *registry.Call, w *waiter, deadline time.Time) await {
+	return await{
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, waiter: w, since: w.since, deadline: deadline,
+	}
+}
+
+// sendPatience is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck. It is as long
+// as the bus takes at most for one batch.
+const sendPatience = 800 * time.Millisecond
+
+// cancelRemote tells the owning pod, soon, that nobody waits any more.
+func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
+	r.tasks.run(func(ctx context.Context) {
+		err := r.bus.Send(ctx, pod, registry.Envelope{
+			V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: key.Tenant, Session: key.Session,
+			CallID: callID, Reason: reason,
+		})
+		if err != nil {
+			r.log.Debug("cancellation not delivered", "call", callID, "error", err)
+		}
+	})
+}
+
+// handleCall is called by the bus with a call for a socket of this pod.
+func (r *Router) handleCall(e registry.Envelope) {
+	// The asking pod sends a call once per claim of the session, and again only when it knows of a newer claim.
+	if !r.seen.first(e.CallID, e.Generation) {
+		r.log.Warn("call received twice, delivered once", "call", e.CallID)
+		return
+	}
+	if e.V != registry.EnvelopeVersion {
+		r.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeInternal,
+			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
+		return
+	}
+	l := r.presence.Get(e.Key())
+	if l == nil || !holds(l.generation(), e) {
+		r.refuse(e.ReplyTo, e.CallID, registry.ErrNotOwner.With(registry.DispatchedNo))
+		return
+	}
+	request := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: time.Duration(e.TimeoutMS) * time.Millisecond}
+	if !e.Durable {
+		r.deliverFor(context.Background(), e.ReplyTo, l, request, false) // touches no store, so it does not wait
+	} else if !r.deliverSoon(e.ReplyTo, l, request) {
+		r.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeBusy, "The pod that holds the device is too busy.").With(registry.DispatchedNo))
+	}
+}
+
+// deliverSoon is deliverFor of a durable call, as a task. It reports false if there are too many.
+func (r *Router) deliverSoon(pod string, l *Local, c DeviceCall) bool {
+	return r.tasks.run(func(ctx context.Context) { r.deliverFor(ctx, pod, l, c, true) })
+}
+
+// deliverFor delivers a call that pod waits for.
+func (r *Router) deliverFor(ctx context.Context, pod string, l *Local, c DeviceCall, durable bool) {
+	if _, err := l.deliver(ctx, c, durable, func(reply registry.Reply) { r.answer(pod, reply) }); err != nil {
+		r.refuse(pod, c.ID, err)
+	}
+}
+
+// refuse tells the pod that waits for a call that its device has not seen it.
+func (r *Router) refuse(pod, callID string, err error) {
+	r.answer(pod, registry.Reply{V: registry.EnvelopeVersion, CallID: callID, Err: registry.AsError(err)})
+}
+
+// answer sends a reply to the pod that waits for it.
+func (r *Router) answer(pod string, reply registry.Reply) {
+	if err := r.bus.Reply(pod, reply); err != nil {
+		r.log.Error("answer not sent; its caller will time out", "call", reply.CallID, "pod", pod, "error", err)
+	}
+}
+
+// holds reports whether the claim of that generation may take a call. An older one is about to be replaced by the claim
+// the caller knows; a newer one may be another user's, which matters to callers that asked for more than the session's id.
+func holds(generation int64, e registry.Envelope) bool {
+	return generation == e.Generation || generation > e.Generation && !e.Exact
+}
+
+// handleCancel gives a call up that this pod waits for, or that was delivered by it.
+func (r *Router) handleCancel(e registry.Envelope) {
+	if r.waiters.abandon(e.Tenant, e.CallID) != nil {
+		return
+	}
+	if l := r.presence.Get(e.Key()); l != nil {
+		l.cancel(e.CallID, e.Reason)
+	}
+}
+
+// handleReply is called by the bus with what other pods answer.
+func (r *Router) handleReply(reply registry.Reply) {
+	if !r.waiters.resolve(reply) {
+		r.keepUnheard(reply)
+	}
+}
+
+// keepUnheard records an answer that crossed the end of the waiting: the device was told that it counts. One to a durable
+// call is in the record already, and does not say whose it is.
+func (r *Router) keepUnheard(reply registry.Reply) {
+	if reply.Result == nil || reply.Tenant == "" {
+		return
+	}
+	key := registry.Key{Tenant: reply.Tenant, Session: reply.Session}
+	r.tasks.run(func(ctx context.Context) {
+		r.presence.keepLate(ctx, key, nil, reply.CallID, *reply.Result, func(context.Context, registry.Moved, error) {})
+	})
+}
+
+// failDeadPods answers the calls that wait for a pod whose lease had lapsed at the time asked.
+func (r *Router) failDeadPods(live []string, asked time.Time) {
+	alive := make(map[string]bool, len(live))
+	for _, pod := range live {
+		alive[pod] = true
+	}
+	r.waiters.failExcept(alive, asked, registry.Lost())
+}
+
+// Waiting returns how many calls are waiting for their answer on this pod.
+func (r *Router) Waiting() int { return r.waiters.len() }

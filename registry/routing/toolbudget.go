@@ -1,0 +1,100 @@
+package routing
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// DefaultNewToolBytes is how many bytes of definitions of tools that are new to a pod a tenant may register over the time
+// they are kept for, when nothing else is configured.
+const DefaultNewToolBytes = 64 << 20
+
+const (
+	tenantTools  = "tools" // names the budget
+	listedTool   = 250     // bytes that a tool takes in the indexes for each list it is in, about
+	maxKnownSets = 1 << 15
+)
+
+// toolBudget bounds what devices add to the store by offering tools that nobody offers: definitions, and lists of them, stay
+// there for a while after the last session that has them. What this pod has seen lately is free, however many devices offer it.
+// It is safe for concurrent use.
+type toolBudget struct {
+	allow  *allowances
+	tenant registry.Budget
+
+	mu         sync.Mutex
+	known, old map[string]bool // by tenant and hash
+	turned     time.Time
+}
+
+func newToolBudget(cfg PodConfig, allow *allowances) *toolBudget {
+	return &toolBudget{
+		allow: allow, tenant: registry.Budget{Bytes: cfg.NewToolBytes, Over: 2 * cfg.SessionTTL}, known: make(map[string]bool),
+		turned: time.Now(),
+	}
+}
+
+// admit spends what the store has to take for these tools to be offered. The error says when to try again.
+func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []registry.ToolSpec) error {
+	cost, fresh := b.cost(key.Tenant, tools)
+	if cost == 0 {
+		return nil
+	}
+	part := registry.Budget{Bytes: b.tenant.Bytes / sessionShare, Over: b.tenant.Over}
+	wait := b.allow.take(ctx, key.Tenant, tenantTools+"/"+key.Session, cost, part)
+	if wait == 0 {
+		if wait = b.allow.take(ctx, key.Tenant, tenantTools, cost, b.tenant); wait > 0 {
+			b.allow.giveBack(key.Tenant, tenantTools+"/"+key.Session, cost, part)
+		}
+	}
+	if wait > 0 {
+		e := registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: a tenant may add %d bytes of them in %v, and one session an "+
+			"eighth of that; register them again in %v", b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
+		e.RetryAfter = wait
+		return e
+	}
+	b.learn(fresh)
+	return nil
+}
+
+// cost returns how many bytes of a list are new, and what to learn once they are paid for.
+func (b *toolBudget) cost(tenant string, tools []registry.ToolSpec) (cost int64, fresh []string) {
+	if len(tools) == 0 {
+		return 0, nil
+	}
+	hashes, list := make([]string, len(tools)), sha256.New()
+	for i, t := range tools {
+		hashes[i] = t.Hash()
+		list.Write([]byte(hashes[i]))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); now.Sub(b.turned) >= b.tenant.Over/4 || len(b.known) > maxKnownSets {
+		b.old, b.known, b.turned = b.known, make(map[string]bool), now
+	}
+	name := tenant + "/" + string(list.Sum(nil))
+	if b.known[name] || b.old[name] {
+		return 0, nil
+	}
+	fresh = append(fresh, name)
+	for i, t := range tools {
+		cost += listedTool
+		if name := tenant + "/" + hashes[i]; !b.known[name] && !b.old[name] {
+			cost += int64(t.Size())
+			fresh = append(fresh, name)
+		}
+	}
+	return cost, fresh
+}
+
+func (b *toolBudget) learn(names []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, name := range names {
+		b.known[name] = true
+	}
+}

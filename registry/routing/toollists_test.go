@@ -1,0 +1,71 @@
+package routing
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/registry"
+)
+
+func TestEqualToolListsAreShared(t *testing.T) {
+	list := func(name string) []registry.ToolSpec {
+		spec, err := registry.ToolSpec{Name: name, Description: "d"}.Normalize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []registry.ToolSpec{spec}
+	}
+	l := newToolLists()
+	first := l.share(list("a"))
+	if again := l.share(list("a")); &again[0] != &first[0] {
+		t.Error("equal lists are two")
+	}
+	if other := l.share(list("b")); other[0].Name != "b" {
+		t.Errorf("another list became %v", other)
+	}
+	// Lists nobody asks for any more are forgotten in the end; those in use are not.
+	for i := range 2 * toolListBytes / 64 {
+		l.share(list(fmt.Sprintf("t%d", i)))
+		if i%1000 == 0 {
+			if again := l.share(list("a")); &again[0] != &first[0] {
+				t.Fatal("a list in use was forgotten")
+			}
+		}
+	}
+	if n := len(l.current) + len(l.previous); n > 2*toolListBytes/64 {
+		t.Errorf("%d lists are kept", n)
+	}
+}
+
+// What counts is what the lists keep in memory: the definitions, not only the keys they are found by.
+func TestSharedToolListsAreBoundedInBytes(t *testing.T) {
+	l := newToolLists()
+	const large = 60 << 10
+	schema := func(i, size int) registry.ToolSpec {
+		spec := registry.ToolSpec{Name: "tool", Parameters: json.RawMessage(fmt.Sprintf(`{"title":"%d %s"}`, i, strings.Repeat("x", size)))}
+		spec, err := spec.NormalizeWithin(registry.ToolLimits{SchemaBytes: 2 * toolListBytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spec
+	}
+	for i := range 4 * toolListBytes / large {
+		l.share([]registry.ToolSpec{schema(i, large)})
+	}
+	held := 0
+	for _, lists := range []map[string][]registry.ToolSpec{l.current, l.previous} {
+		for _, tools := range lists {
+			held += tools[0].Size()
+		}
+	}
+	if held > 2*toolListBytes || held < toolListBytes/2 {
+		t.Errorf("%d bytes are held", held)
+	}
+	before := len(l.current) + len(l.previous)
+	huge := []registry.ToolSpec{schema(0, toolListBytes)}
+	if got := l.share(huge); &got[0] != &huge[0] || len(l.current)+len(l.previous) != before {
+		t.Error("a list that is larger than all may be together is kept, or makes others be forgotten")
+	}
+}

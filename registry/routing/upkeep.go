@@ -1,0 +1,188 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	refreshBatch = 256             // sessions refreshed with one call to the store
+	storeTimeout = 5 * time.Second // for one step of the upkeep
+
+	restoresAtOnce = 16          // sessions that are written to the store again at the same time
+	restorePause   = time.Second // before those that failed are tried again
+)
+
+// beatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do no harm,
+// and a dead pod is noticed a tenth of the lease after its own has lapsed.
+const beatsPerLease = 10
+
+// beatLoop renews the lease, answers callers that wait for dead pods, and has the pod clean up after those.
+func (p *Pod) beatLoop(ctx context.Context) {
+	ticker := time.NewTicker(p.cfg.PodLease / beatsPerLease)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			p.beat(ctx)
+		}
+	}
+}
+
+// sweepLoop cleans up after dead pods. That may take longer than a short lease lasts, so it does not hold up the beats;
+// but it begins after one, or a pod that stood still could take itself for dead.
+func (p *Pod) sweepLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.sweeps:
+			p.sweep(ctx)
+		}
+	}
+}
+
+func (p *Pod) beat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	known, err := p.cfg.Store.Beat(ctx, p.cfg.ID)
+	if err != nil {
+		p.logStore(ctx, "lease not renewed", err)
+		return
+	}
+	if !known {
+		p.cfg.Log.Warn("the store had lost this pod's lease; announcing its sessions again")
+		p.refreshNow()
+	}
+	asked := time.Now()
+	live, err := p.cfg.Store.Live(ctx)
+	if err != nil {
+		p.logStore(ctx, "live pods not read", err)
+		return
+	}
+	p.Router.failDeadPods(live, asked)
+	select {
+	case p.sweeps <- struct{}{}:
+	default: // the last one has not ended
+	}
+}
+
+func (p *Pod) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	dead, err := p.cfg.Store.Sweep(ctx)
+	if err != nil {
+		p.logStore(ctx, "dead pods not swept", err)
+	}
+	for _, pod := range dead {
+		p.cfg.Log.Warn("pod is dead; its sessions were removed", "dead_pod", pod)
+		p.rec.activity(registry.Activity{Tenant: registry.DefaultTenant, Type: registry.ActivityPodDied, Reason: pod})
+	}
+}
+
+// refreshLoop extends the life of the sessions on this pod three times per TTL, and at once when asked to.
+func (p *Pod) refreshLoop(ctx context.Context) {
+	for {
+		pause := p.cfg.SessionTTL / 3
+		pause -= p.cfg.jitter(pause/10 + 1) // pods that started together drift apart
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-p.refresh:
+			timer.Stop()
+		case <-timer.C:
+		}
+		p.refreshAll(ctx)
+	}
+}
+
+func (p *Pod) refreshAll(ctx context.Context) {
+	locals := p.Presence.All()
+	for start := 0; start < len(locals); start += refreshBatch {
+		p.refreshSome(ctx, locals[start:min(start+refreshBatch, len(locals))])
+	}
+}
+
+func (p *Pod) refreshSome(run context.Context, locals []*Local) {
+	ctx, cancel := context.WithTimeout(run, storeTimeout)
+	defer cancel()
+	entries := make([]registry.Entry, len(locals))
+	for i, l := range locals {
+		entries[i] = l.entry()
+	}
+	missing, lost, err := p.cfg.Store.Refresh(ctx, entries)
+	if err != nil {
+		p.logStore(ctx, "sessions not refreshed", err)
+		return
+	}
+	p.restoreAll(run, missing)
+	for _, key := range lost {
+		i := slices.IndexFunc(locals, func(l *Local) bool { return l.key == key })
+		// A generation that changed since the question was asked makes the answer void.
+		if i >= 0 && locals[i].generation() == entries[i].Session.Generation {
+			locals[i].replaced()
+		}
+	}
+}
+
+// restoreAll writes sessions again that the store has lost, some at a time, each in its own time: after the store was
+// emptied these are all of them. What could not be written is tried again soon, not only with the next refresh.
+func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
+	var all sync.WaitGroup
+	var failed atomic.Bool
+	slots := make(chan struct{}, restoresAtOnce)
+	for _, key := range missing {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+			defer cancel()
+			if !p.restore(ctx, key) {
+				failed.Store(true)
+			}
+		})
+	}
+	all.Wait()
+	if failed.Load() {
+		p.refreshNow()
+		pause := time.NewTimer(restorePause)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// restore writes one session again. It reports false if that must be tried again.
+func (p *Pod) restore(ctx context.Context, key registry.Key) bool {
+	l := p.Presence.Get(key)
+	if l == nil {
+		return true
+	}
+	switch err := l.restore(ctx); {
+	case errors.Is(err, registry.ErrNotOwner):
+		l.replaced()
+	case err != nil:
+		p.logStore(ctx, "session not restored", err)
+		return false
+	}
+	return true
+}
+
+// logStore logs a failure of the store, except those that only mean that the pod is closing.
+func (p *Pod) logStore(ctx context.Context, msg string, err error) {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		p.cfg.Log.Warn(msg, "error", err)
+	}
+}

@@ -1,0 +1,56 @@
+package routing
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// wakes is the table of requests on this pod that wait for a record to become final. The zero value is ready.
+type wakes struct {
+	mu   sync.Mutex
+	byID map[string]map[chan struct{}]struct{}
+}
+
+// wait returns a channel that is closed by wake, and a function that ends the waiting.
+func (w *wakes) wait(callID string) (woken <-chan struct{}, stop func()) {
+	c := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byID == nil {
+		w.byID = make(map[string]map[chan struct{}]struct{})
+	}
+	if w.byID[callID] == nil {
+		w.byID[callID] = make(map[chan struct{}]struct{})
+	}
+	w.byID[callID][c] = struct{}{}
+	return c, func() { w.forget(callID, c) }
+}
+
+func (w *wakes) forget(callID string, c chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byID[callID], c)
+	if len(w.byID[callID]) == 0 {
+		delete(w.byID, callID)
+	}
+}
+
+func (w *wakes) wake(callID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.byID[callID] {
+		close(c)
+	}
+	delete(w.byID, callID)
+}
+
+// wakeAll tells the pods that watch a call that it is final. One that does not hear it looks again by itself.
+func wakeAll(bus registry.Bus, log *slog.Logger, m registry.Moved) {
+	for _, pod := range m.Watchers {
+		if err := bus.Reply(pod, registry.Reply{V: registry.EnvelopeVersion, CallID: m.Record.CallID, Wake: true}); err != nil {
+			log.Debug("watcher not woken", "call", m.Record.CallID, "pod", pod, "error", err)
+		}
+	}
+}
