@@ -35,7 +35,7 @@ func TestCloseWaitsForLastWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	base, end := context.WithCancelCause(context.Background())
-	g := &Gateway{listener: listener, endRequests: end, serveErr: make(chan error, 1), server: &http.Server{
+	g := &Gateway{listener: listener, endRequests: end, beginDrain: func() {}, serveErr: make(chan error, 1), server: &http.Server{
 		Handler: http.HandlerFunc(handler), BaseContext: func(net.Listener) context.Context { return base },
 	}}
 	go func() { g.serveErr <- g.server.Serve(listener) }()
