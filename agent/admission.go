@@ -15,7 +15,7 @@ const (
 )
 
 // maxCompiledBytes bounds what the compiled schemas of one session take. It is as much as one generation of the cache holds.
-const maxCompiledBytes = schemaCacheBytes
+const maxCompiledBytes = schema.CacheBytes
 
 // AdmissionLimits bounds what one session may offer. Zero fields mean the defaults.
 type AdmissionLimits struct {
@@ -36,7 +36,7 @@ type Offered struct {
 // Admission decides which tools a device may register. It is safe for concurrent use.
 type Admission struct {
 	policy  *Policy
-	schemas *Schemas
+	schemas *schema.Validator
 	limits  AdmissionLimits
 	taken   map[string]bool // names of the gateway's own tools
 	alike   Namesakes       // of those
@@ -44,8 +44,8 @@ type Admission struct {
 }
 
 // NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are enabled
-// (Toolbox.Names), nor one that looks like it.
-func NewAdmission(policy *Policy, schemas *Schemas, limits AdmissionLimits, reserved ...string) *Admission {
+// (LocalTools.Names), nor one that looks like it.
+func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLimits, reserved ...string) *Admission {
 	if limits.MaxTools <= 0 {
 		limits.MaxTools = DefaultMaxTools
 	}
@@ -71,7 +71,7 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	if err != nil {
 		return spec, err
 	}
-	if a.schemas.cached(spec.Parameters) == nil { // else it is as it should be
+	if !a.schemas.Known(spec.Parameters) { // else it is as it should be
 		spec.Parameters = schema.Modernize(spec.Parameters)
 	}
 	if a.taken[spec.Name] {

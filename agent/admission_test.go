@@ -2,16 +2,18 @@ package agent_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
 func TestAdmission(t *testing.T) {
 	policy := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec", "sys.*"}})
-	a := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{MaxTools: 2})
+	a := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{MaxTools: 2})
 	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c", Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.Offered{Tools: 1})
 	if err != nil || got.Description != "abc" || string(got.Parameters) != `{"type":"object"}` {
 		t.Errorf("admitted %+v, %v", got, err)
@@ -30,7 +32,7 @@ func TestAdmission(t *testing.T) {
 		"too many":   {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
 		"bad schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"type":1}`)}, 0, registry.CodeInvalidRequest},
 		"no schema":  {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`[]`)}, 0, registry.CodeInvalidRequest},
-		"laughs":     {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(laughs(40))}, 0, registry.CodeInvalidRequest},
+		"laughs":     {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(manyReferences(40))}, 0, registry.CodeInvalidRequest},
 		"huge":       {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"description":"` + strings.Repeat("x", registry.MaxSchemaBytes) + `"}`)}, 0, registry.CodeInvalidRequest},
 		"deep": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(
 			strings.Repeat(`{"not":`, 40) + `{}` + strings.Repeat(`}`, 40))}, 0, registry.CodeInvalidRequest},
@@ -42,14 +44,14 @@ func TestAdmission(t *testing.T) {
 			wantCode(t, err, tt.code)
 		}
 	}
-	if _, err := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{}).Admit(t.Context(), registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1, Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
+	if _, err := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}).Admit(t.Context(), registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1, Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
 		t.Errorf("the default limit: %v", err)
 	}
 }
 
 // The name of a built-in tool means that tool, whatever devices would like it to mean.
 func TestAdmissionOfReservedNames(t *testing.T) {
-	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{}, "time", "sessions")
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{}, "time", "sessions")
 	_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "sessions"}, agent.Offered{})
 	if e := wantCode(t, err, registry.CodePolicyDenied); !strings.Contains(e.Message, `"sessions"`) {
 		t.Errorf("the reason does not name it: %s", e.Message)
@@ -61,7 +63,7 @@ func TestAdmissionOfReservedNames(t *testing.T) {
 
 func TestAdmissionBytes(t *testing.T) {
 	policy := newPolicy(t, agent.PolicyRules{})
-	a := agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{
+	a := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{
 		MaxToolBytes: 1000, Tool: registry.ToolLimits{SchemaBytes: 200, SchemaDepth: 3, Description: 4},
 	})
 	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "äöüßx"}, agent.Offered{})
@@ -87,7 +89,7 @@ func TestAdmissionBytes(t *testing.T) {
 }
 
 func TestEqualDefinitionsShareOneCopy(t *testing.T) {
-	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{})
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{})
 	admit := func(description string) registry.ToolSpec {
 		spec, err := a.Admit(t.Context(), registry.ToolSpec{
 			Name: "t", Description: strings.Clone(description), Parameters: json.RawMessage(`{ "type" : "object" }`),
@@ -104,4 +106,14 @@ func TestEqualDefinitionsShareOneCopy(t *testing.T) {
 	if other.Description != "other" || two.Description != "same" {
 		t.Errorf("%+v, %+v", two, other)
 	}
+}
+
+// manyReferences is a schema of n steps, each of which refers twice to the one before: 2^n visits without a guard.
+func manyReferences(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"$defs":{"l0":{"type":"object"}`)
+	for i := range n {
+		fmt.Fprintf(&b, `,"l%d":{"allOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%d"}]}`, i+1, i, i)
+	}
+	return b.String() + fmt.Sprintf(`},"$ref":"#/$defs/l%d"}`, n)
 }

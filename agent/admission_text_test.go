@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -40,7 +41,7 @@ var unseen = map[string]string{
 
 func admit(t *testing.T, spec registry.ToolSpec, reserved ...string) (registry.ToolSpec, error) {
 	t.Helper()
-	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{}, reserved...)
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{}, reserved...)
 	return a.Admit(t.Context(), spec, agent.Offered{})
 }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -40,7 +40,7 @@ func (p pipeline) amends() pipeline {
 func (p pipeline) stored(ctx context.Context, log *slog.Logger, rec registry.Record, res registry.Result) registry.Result {
 	session := registry.Session{Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID}
 	inv := Invocation{
-		CallID: rec.CallID, Caller: guard.Identity{Tenant: rec.Tenant, User: rec.UserID}, Session: session,
+		CallID: rec.CallID, Caller: auth.Identity{Tenant: rec.Tenant, User: rec.UserID}, Session: session,
 		Spec: registry.ToolSpec{Name: rec.Tool}, Timeout: time.Duration(rec.TimeoutMS) * time.Millisecond,
 		Turn: rec.Turn, Source: rec.Source,
 	}

@@ -67,7 +67,7 @@ func TestWithheldResult(t *testing.T) {
 		if e := registry.AsError(err); err == nil || e.Dispatched != registry.DispatchedYes || out.Result.Output != "" {
 			t.Errorf("%s: %+v, %v", name, out, err)
 		}
-		if end := d.ledger.ends()[0]; end.err != nil || !end.res.Success || end.res.Output != "" {
+		if end := d.callLog.ends()[0]; end.err != nil || !end.res.Success || end.res.Output != "" {
 			t.Errorf("%s: recorded %+v", name, end)
 		}
 	}
@@ -88,7 +88,7 @@ func TestReplacedFailure(t *testing.T) {
 	if err != nil || out.Result.Output != "the weather is fine" {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if end := d.ledger.ends()[0]; registry.AsError(end.err).Code != registry.CodeToolNotFound {
+	if end := d.callLog.ends()[0]; registry.AsError(end.err).Code != registry.CodeToolNotFound {
 		t.Errorf("recorded %+v", end)
 	}
 	// A durable call that was refused stays refused.

@@ -36,7 +36,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		return i.refuseDurable(ctx, req, d, out)
 	}
 	release := req.Release
-	stored, created, err := i.ledger.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, func(run context.Context) (registry.Result, error) {
+	stored, created, err := i.callLog.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, func(run context.Context) (registry.Result, error) {
 		if release != nil {
 			defer release()
 		}
@@ -57,7 +57,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
 	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
 	if i.amendsStored && err == nil {
-		rec, failure := i.ledger.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
+		rec, failure := i.callLog.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
 		if failure == nil && rec.Result != nil { // it was amended as it was stored
 			out.Result, err = rec.Outcome()
 			i.hooks.after(ctx, i.log, &d.inv, out, err)
@@ -78,7 +78,7 @@ func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result
 // refuseDurable answers a call that must not run, unless it repeats one that did.
 func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	if req.IdempotencyKey != "" {
-		stored, err := i.ledger.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant, req.IdempotencyKey)
+		stored, err := i.callLog.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant, req.IdempotencyKey)
 		if err == nil {
 			return i.follow(ctx, req, stored, d.rec.RequestDigest, true, d.start, out)
 		}
@@ -91,7 +91,7 @@ func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, ou
 		refused = d.refused
 	}
 	rec := d.rec // alone: what is kept until it is written must not keep the whole call
-	i.ledger.Finish(&rec, registry.Result{}, refused)
+	i.callLog.Finish(&rec, registry.Result{}, refused)
 	return refused
 }
 
@@ -116,7 +116,7 @@ func (i *Invoker) follow(
 		wait := time.Until(asked.Add(time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace))
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		if rec, err = i.ledger.Outcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
+		if rec, err = i.callLog.Outcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
 			if registry.IsCallNotFound(err) { // it was there: the store was emptied
 				err = registry.StoreUnavailable("follow a call", err)
 			}
@@ -142,14 +142,14 @@ func (i *Invoker) follow(
 
 // digest is requestDigest, with the memory that takes.
 func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) (string, error) {
-	release, err := i.args.reserve(ctx, deadline, req.Args)
+	release, err := i.schemas.ReserveArgs(ctx, deadline, req.Args)
 	if err != nil {
-		return "", outOfTime(err)
+		return "", err
 	}
 	defer release()
-	done, err := i.texts.read(ctx, deadline, len(req.Args))
+	done, err := i.schemas.ReadText(ctx, deadline, len(req.Args))
 	if err != nil {
-		return "", outOfTime(err)
+		return "", err
 	}
 	defer done()
 	return requestDigest(req)

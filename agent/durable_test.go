@@ -9,34 +9,34 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
 // desk is an invoker with what it stands on.
 type desk struct {
 	*agent.Invoker
-	router *fakeRouter
-	ledger *fakeLedger
+	router  *fakeRouter
+	callLog *fakeCallLog
 }
 
 func newDesk(t *testing.T, hooks ...agent.Hook) desk {
 	t.Helper()
-	d := desk{router: &fakeRouter{spec: spec("t", ""), result: registry.Result{Success: true, Output: "done"}}, ledger: newLedger(t)}
+	d := desk{router: &fakeRouter{spec: spec("t", ""), result: registry.Result{Success: true, Output: "done"}}, callLog: newCallLog(t)}
 	d.Invoker = agent.NewInvoker(agent.Config{
-		Router: d.router, Ledger: d.ledger, Policy: newPolicy(t, agent.PolicyRules{CallDeny: []string{"denied"}}), Hooks: hooks,
+		Router: d.router, CallLog: d.callLog, Policy: newPolicy(t, agent.PolicyRules{CallDeny: []string{"denied"}}), Hooks: hooks,
 	})
 	return d
 }
 
 func keyed(key, args string) agent.Request {
 	return agent.Request{
-		Caller: guard.Identity{Tenant: "default", User: "anna"}, Tool: "t", Args: json.RawMessage(args),
+		Caller: auth.Identity{Tenant: "default", User: "anna"}, Tool: "t", Args: json.RawMessage(args),
 		Target: registry.Target{SessionID: "s1"}, IdempotencyKey: key,
 	}
 }
 
-// A plain call is told to the ledger once it has ended, whichever way.
+// A plain call is told to the callLog once it has ended, whichever way.
 func TestLedgerHearsOfEveryCall(t *testing.T) {
 	d := newDesk(t)
 	out, err := d.Invoke(t.Context(), keyed("", `{"a":1}`))
@@ -46,7 +46,7 @@ func TestLedgerHearsOfEveryCall(t *testing.T) {
 	d.router.resolveErr = registry.Errorf(registry.CodeToolNotFound, "no")
 	refused, err := d.Invoke(t.Context(), keyed("", `{}`))
 	wantCode(t, err, registry.CodeToolNotFound)
-	ends := d.ledger.ends()
+	ends := d.callLog.ends()
 	if len(ends) != 2 {
 		t.Fatalf("told of %d calls", len(ends))
 	}
@@ -131,7 +131,7 @@ func TestReplayOfWhatIsRefusedNow(t *testing.T) {
 	}
 	_, err = d.Invoke(t.Context(), keyed("other", `{}`))
 	wantCode(t, err, registry.CodeNotConnected)
-	if ends := d.ledger.ends(); len(ends) != 1 {
+	if ends := d.callLog.ends(); len(ends) != 1 {
 		t.Errorf("told of %d refusals", len(ends))
 	}
 }
@@ -161,11 +161,11 @@ func (e *endings) After(context.Context, agent.Invocation, agent.Outcome, error)
 
 func TestAsyncReturnsAtOnce(t *testing.T) {
 	d := newDesk(t)
-	out, err := d.Invoke(t.Context(), agent.Request{Caller: guard.Identity{Tenant: "default"}, Tool: "t", Async: true})
+	out, err := d.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t", Async: true})
 	if err != nil || out.State != registry.StateAccepted || out.Replayed {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	rec, err := d.ledger.Wait(t.Context(), "default", out.CallID, time.Minute)
+	rec, err := d.callLog.Wait(t.Context(), "default", out.CallID, time.Minute)
 	if err != nil || rec.State != registry.StateSucceeded || rec.Mode != registry.ModeAsync {
 		t.Fatalf("%+v, %v", rec, err)
 	}
@@ -174,7 +174,7 @@ func TestAsyncReturnsAtOnce(t *testing.T) {
 // Without a record a durable call is not made: its promise could not be kept.
 func TestNoRecordNoCall(t *testing.T) {
 	d := newDesk(t)
-	d.ledger.startErr = registry.StoreUnavailable("create", context.DeadlineExceeded)
+	d.callLog.startErr = registry.StoreUnavailable("create", context.DeadlineExceeded)
 	_, err := d.Invoke(t.Context(), keyed("k", `{}`))
 	if e := wantCode(t, err, registry.CodeStoreUnavailable); e.Dispatched != registry.DispatchedNo || len(d.router.called()) != 0 {
 		t.Errorf("%+v, %d calls", e, len(d.router.called()))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
@@ -122,14 +122,14 @@ func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 			"looked for":                {pod: 1},
 		} {
 			invoker := agent.NewInvoker(agent.Config{
-				Router: pods[c.pod].Router, Ledger: pods[c.pod].Calls, Policy: newPolicy(t, agent.PolicyRules{}),
+				Router: pods[c.pod].Router, CallLog: pods[c.pod].Calls, Policy: newPolicy(t, agent.PolicyRules{}),
 			})
 			time.Sleep(5 * time.Second) // what is remembered of the session is forgotten
 			freezeLater.Store(c.later)
 			store.frozen.Store(!c.later)
 			start := time.Now()
 			_, err := invoker.Invoke(t.Context(), agent.Request{
-				Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`), Target: c.target,
+				Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`), Target: c.target,
 				Timeout: 250 * time.Millisecond, IdempotencyKey: c.key,
 			})
 			took := time.Since(start)
@@ -169,10 +169,10 @@ func TestJoinedCallWhoseRecordIsLost(t *testing.T) {
 			Connect(t, pods[0], registry.Session{Key: registry.Key{Tenant: "default", Session: "s1"}}, spec("t", ""))
 		ended := make(chan error, 2)
 		for _, pod := range pods {
-			invoker := agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
+			invoker := agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
 			go func() {
 				_, err := invoker.Invoke(t.Context(), agent.Request{
-					Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`),
+					Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`),
 					Target: registry.Target{SessionID: "s1"}, Timeout: 5 * time.Second, IdempotencyKey: "k",
 				})
 				ended <- err

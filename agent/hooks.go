@@ -8,14 +8,14 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
 // Invocation is a call on its way through the hooks.
 type Invocation struct {
 	CallID  string
-	Caller  guard.Identity
+	Caller  auth.Identity
 	Session registry.Session  // where the call goes; empty but for the tenant for a local tool
 	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found
 	Args    json.RawMessage   // a JSON object
@@ -27,8 +27,8 @@ type Invocation struct {
 
 	Conversation registry.Key // zero outside of any that the gateway keeps
 	Turn         string
-	Trail        *Trail // what guards note of a turn whose conversation the caller keeps; nil otherwise
-	Source       string // registry.SourceBuiltin, "remote:" and the session, or empty if no tool was found
+	CallHistory  *CallHistory // what guards note of a turn whose conversation the caller keeps; nil otherwise
+	Source       string       // registry.SourceBuiltin, "remote:" and the session, or empty if no tool was found
 }
 
 // Decision is what a hook says before a call. The zero value lets it pass.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -40,7 +41,7 @@ var benchArgs = map[string]string{
 
 // BenchmarkSchemaValidate checks arguments against schemas that are compiled already.
 func BenchmarkSchemaValidate(b *testing.B) {
-	schemas := NewSchemas()
+	schemas := schema.NewValidator()
 	for name, spec := range benchSpecs(b) {
 		args := []byte(benchArgs[name])
 		b.Run(name, func(b *testing.B) {
@@ -72,7 +73,7 @@ func BenchmarkSchemaCompile(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := NewSchemas().Compile(b.Context(), spec); err != nil {
+				if _, err := schema.NewValidator().Compile(b.Context(), spec); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -100,7 +101,7 @@ func BenchmarkHooks(b *testing.B) {
 		for range custom {
 			hooks = append(hooks, benchHook{})
 		}
-		hooks = append(hooks, validation{NewSchemas()})
+		hooks = append(hooks, validation{schema.NewValidator()})
 		spec, log := benchSpecs(b)["flat"], slog.New(slog.DiscardHandler)
 		b.Run(fmt.Sprintf("custom_%d", custom), func(b *testing.B) {
 			ctx := context.Background()

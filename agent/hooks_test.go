@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -43,9 +43,9 @@ func (h hook) After(_ context.Context, inv agent.Invocation, out agent.Outcome, 
 // invoke runs one call of the tool "t" through the hooks.
 func invoke(t *testing.T, r *fakeRouter, rules agent.PolicyRules, args string, hooks ...agent.Hook) (agent.Outcome, error) {
 	t.Helper()
-	i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, rules), Hooks: hooks})
+	i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, rules), Hooks: hooks})
 	return i.Invoke(t.Context(), agent.Request{
-		Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(args),
+		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(args),
 		Target: registry.Target{SessionID: "s1"},
 	})
 }
@@ -190,11 +190,11 @@ func TestBrokenHooksLeaveALine(t *testing.T) {
 		var log bytes.Buffer
 		var trace []string
 		i := agent.NewInvoker(agent.Config{
-			Router: &fakeRouter{spec: spec("t", "")}, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{}),
+			Router: &fakeRouter{spec: spec("t", "")}, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}),
 			Hooks: []agent.Hook{hook{name: "scanner", trace: &trace, before: before}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		_, err := i.Invoke(t.Context(), agent.Request{
-			Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{"diary":"private"}`),
+			Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{"diary":"private"}`),
 			Target: registry.Target{SessionID: "s1"},
 		})
 		line := log.String()

@@ -8,7 +8,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 // MaxArgsDepth is how deep the arguments of a call may nest.
-const MaxArgsDepth = 64
+const MaxArgsDepth = schema.MaxDepth
 
 // Router is the part of routing.Router the Invoker needs.
 type Router interface {
@@ -29,8 +30,8 @@ type Router interface {
 	Refresh(ctx context.Context, remembered registry.Route) (registry.Route, error)
 }
 
-// Ledger is the part of routing.Calls the Invoker needs.
-type Ledger interface {
+// CallLog is the part of routing.Calls the Invoker needs.
+type CallLog interface {
 	Finish(rec *registry.Record, res registry.Result, err error) // which keeps rec
 	Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error)
 	ByKey(ctx context.Context, tenant, key string) (registry.Record, error)
@@ -39,29 +40,28 @@ type Ledger interface {
 	AmendWith(amend registry.Amend)
 }
 
-// Config configures an Invoker. Router, Ledger and Policy are required.
+// Config configures an Invoker. Router, CallLog and Policy are required.
 type Config struct {
 	Router     Router
-	Ledger     Ledger
+	CallLog    CallLog
 	Policy     *Policy
-	Schemas    *Schemas      // default: NewSchemas()
-	Guards     []Hook        // the gateway's own hooks, as the loop guard; run after the policy
-	Hooks      []Hook        // custom hooks, run after the guards and before the validation of the arguments
-	Builtins   *Toolbox      // tools that may be called by name alone; nil: none
-	Timeout    time.Duration // of a call that names none, as does its tool; default 30 s
-	MaxTimeout time.Duration // what any wish is clamped to; default 5 min
-	Log        *slog.Logger  // default: discard
+	Schemas    *schema.Validator // default: schema.NewValidator()
+	Guards     []Hook            // the gateway's own hooks, as the loop guard; run after the policy
+	Hooks      []Hook            // custom hooks, run after the guards and before the validation of the arguments
+	Builtins   *LocalTools       // tools that may be called by name alone; nil: none
+	Timeout    time.Duration     // of a call that names none, as does its tool; default 30 s
+	MaxTimeout time.Duration     // what any wish is clamped to; default 5 min
+	Log        *slog.Logger      // default: discard
 }
 
-// Invoker is the one operation behind every door. It is safe for concurrent use.
+// Invoker is the one operation behind every API. It is safe for concurrent use.
 type Invoker struct {
 	router       Router
-	ledger       Ledger
+	callLog      CallLog
 	hooks        pipeline
 	amendsStored bool // results are amended before they are stored
-	builtins     *Toolbox
-	args         argsMemory
-	texts        longTexts
+	builtins     *LocalTools
+	schemas      *schema.Validator
 	timeout      time.Duration
 	maxTimeout   time.Duration
 	log          *slog.Logger
@@ -77,7 +77,7 @@ type Invoker struct {
 // are no JSON object, has no before: it has ended already.
 func NewInvoker(cfg Config) *Invoker {
 	if cfg.Schemas == nil {
-		cfg.Schemas = NewSchemas()
+		cfg.Schemas = schema.NewValidator()
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = DefaultCallTimeout
@@ -95,12 +95,12 @@ func NewInvoker(cfg Config) *Invoker {
 	// Guards amend what a conversation reads, and the calls of one are amended before they have a record.
 	custom := pipeline(cfg.Hooks).amends()
 	if len(custom) > 0 {
-		cfg.Ledger.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
+		cfg.CallLog.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
 			return custom.stored(ctx, cfg.Log, rec, res)
 		})
 	}
 	return &Invoker{
-		router: cfg.Router, ledger: cfg.Ledger, hooks: hooks, amendsStored: len(custom) > 0, builtins: cfg.Builtins, args: cfg.Schemas.args, texts: cfg.Schemas.texts,
+		router: cfg.Router, callLog: cfg.CallLog, hooks: hooks, amendsStored: len(custom) > 0, builtins: cfg.Builtins, schemas: cfg.Schemas,
 		timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log,
 	}
 }
@@ -108,7 +108,7 @@ func NewInvoker(cfg Config) *Invoker {
 // Request asks for one call.
 type Request struct {
 	CallID  string // default: a new one
-	Caller  guard.Identity
+	Caller  auth.Identity
 	Tool    string
 	Args    json.RawMessage // a JSON object; empty means {}
 	Target  registry.Target
@@ -132,8 +132,8 @@ type Request struct {
 	// Release is called once, when the arguments are held no longer: when Invoke returns, or the call it began has ended.
 	Release func()
 
-	missing error  // why there is nothing to run, known beforehand: nothing is looked for
-	trail   *Trail // of a turn whose conversation the caller keeps
+	missing error        // why there is nothing to run, known beforehand: nothing is looked for
+	history *CallHistory // of a turn whose conversation the caller keeps
 }
 
 // durable reports whether the call outlives its request.
@@ -191,7 +191,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		req.Args = json.RawMessage(`{}`)
 	}
 	if err := i.checkArgs(ctx, req, start); err != nil {
-		if req.Conversation == (registry.Key{}) && req.trail == nil || req.durable() {
+		if req.Conversation == (registry.Key{}) && req.history == nil || req.durable() {
 			return err
 		}
 		req.missing = err // in a turn every call a model asks for counts, and is on record
@@ -218,11 +218,11 @@ func (i *Invoker) finish(ctx context.Context, inv *Invocation, rec *registry.Rec
 	res, err := i.hooks.end(ctx, i.log, inv, *out, ended)
 	switch {
 	case ended == nil && err != nil:
-		i.ledger.Finish(rec, withoutOutput(out.Result, err), nil)
+		i.callLog.Finish(rec, withoutOutput(out.Result, err), nil)
 	case ended != nil && err == nil:
-		i.ledger.Finish(rec, registry.Result{}, ended)
+		i.callLog.Finish(rec, registry.Result{}, ended)
 	default:
-		i.ledger.Finish(rec, res, err)
+		i.callLog.Finish(rec, res, err)
 	}
 	out.Result, out.State = res, res.State()
 	return err
@@ -248,7 +248,7 @@ type prepared struct {
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
 	*p = prepared{local: req.Local, start: p.start, inv: Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args, Asked: req.Args,
-		Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn, Trail: req.trail,
+		Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn, CallHistory: req.history,
 	}}
 	if req.missing != nil {
 		return req.missing
@@ -353,20 +353,15 @@ func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {
 // Read waits until a text of n bytes may be read that asks for a call or a turn: few long ones are at a time. done says that
 // it has been.
 func (i *Invoker) Read(ctx context.Context, n int) (done func(), err error) {
-	if done, err = i.texts.read(ctx, time.Time{}, n); err != nil {
-		return nil, outOfTime(err)
-	}
-	return done, nil
+	return i.schemas.ReadText(ctx, time.Time{}, n)
 }
 
 func (i *Invoker) checkArgs(ctx context.Context, req *Request, start time.Time) error {
-	if len(req.Args) >= longText {
-		done, err := i.texts.read(ctx, start.Add(i.clamp(req.Timeout, 0)), len(req.Args))
-		if err != nil {
-			return outOfTime(err)
-		}
-		defer done()
+	done, err := i.schemas.ReadText(ctx, start.Add(i.clamp(req.Timeout, 0)), len(req.Args))
+	if err != nil {
+		return err
 	}
+	defer done()
 	return checkArgs(req.Args)
 }
 

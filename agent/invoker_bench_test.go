@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -25,10 +25,10 @@ func (r *benchRouter) Call(context.Context, registry.Call) (registry.Result, err
 	return registry.Result{Success: true, Output: "83"}, nil
 }
 
-// benchLedger forgets what it is told.
-type benchLedger struct{ Ledger }
+// benchCallLog forgets what it is told.
+type benchCallLog struct{ CallLog }
 
-func (benchLedger) Finish(*registry.Record, registry.Result, error) {}
+func (benchCallLog) Finish(*registry.Record, registry.Result, error) {}
 
 // BenchmarkInvoke is what a light call costs beside resolving, delivering and recording it.
 func BenchmarkInvoke(b *testing.B) {
@@ -41,9 +41,9 @@ func BenchmarkInvoke(b *testing.B) {
 		route.Session = registry.Session{
 			Key: registry.Key{Tenant: "t", Session: "phone-1"}, Pod: "pod-2", DeviceID: "device-1", ConnectedAt: time.Now(),
 		}
-		invoker := NewInvoker(Config{Router: &benchRouter{route}, Ledger: benchLedger{}, Policy: policy})
+		invoker := NewInvoker(Config{Router: &benchRouter{route}, CallLog: benchCallLog{}, Policy: policy})
 		req := Request{
-			CallID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", Caller: guard.Identity{Tenant: "t"}, Tool: route.Spec.Name,
+			CallID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", Caller: auth.Identity{Tenant: "t"}, Tool: route.Spec.Name,
 			Args: json.RawMessage(benchArgs[schema]), Target: registry.Target{SessionID: "phone-1"},
 		}
 		b.Run(schema, func(b *testing.B) {

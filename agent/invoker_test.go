@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -34,7 +34,7 @@ func TestTimeoutIsClamped(t *testing.T) {
 		s.TimeoutMS = tt.tools.Milliseconds()
 		r := &fakeRouter{spec: s}
 		i := agent.NewInvoker(agent.Config{
-			Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{}), Timeout: tt.fallback, MaxTimeout: tt.most,
+			Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}), Timeout: tt.fallback, MaxTimeout: tt.most,
 		})
 		if _, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Timeout: tt.asked}); err != nil {
 			t.Fatal(err)
@@ -51,7 +51,7 @@ type secretKey struct{}
 // A remote tool sees a deadline and nothing else of the server.
 func TestContextCarriesNoValues(t *testing.T) {
 	r := &fakeRouter{spec: spec("t", "")}
-	i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{})})
+	i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), secretKey{}, "workspace"))
 	defer cancel()
 	if _, err := i.Invoke(ctx, agent.Request{Tool: "t"}); err != nil {
@@ -80,7 +80,7 @@ func TestContextsOfAToolEnd(t *testing.T) {
 				t.Error("the context does not end")
 			}
 		}}
-		i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
 		if _, err := i.Invoke(t.Context(), agent.Request{Tool: "t"}); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestArgsMustBeAnObject(t *testing.T) {
 		deep(agent.MaxArgsDepth + 1): false, strings.Repeat("{", 100_000): false,
 	} {
 		r := &fakeRouter{spec: spec("t", "")}
-		i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
 		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Args: json.RawMessage(args)})
 		if ok != (err == nil) {
 			t.Errorf("%.40q: %v", args, err)
@@ -122,8 +122,8 @@ func TestErrorsAreComplete(t *testing.T) {
 		"store is away": {registry.StoreUnavailable("list", errors.New("x")), nil, registry.CodeStoreUnavailable, registry.DispatchedNo},
 	} {
 		r := &fakeRouter{spec: spec("t", ""), resolveErr: tt.resolve, callErr: tt.call}
-		i := agent.NewInvoker(agent.Config{Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{})})
-		out, err := i.Invoke(t.Context(), agent.Request{Caller: guard.Identity{Tenant: "default"}, Tool: "t"})
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		out, err := i.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t"})
 		e := wantCode(t, err, tt.code)
 		if e.Dispatched != tt.dispatched || e.CallID == "" || e.CallID != out.CallID {
 			t.Errorf("%s: %+v, outcome %+v", name, e, out)
@@ -172,7 +172,7 @@ func TestRememberedDefinitionIsReadAgainBeforeItRefuses(t *testing.T) {
 		r := &fakeRouter{spec: tt.now, remembered: tt.remembered, refreshErr: tt.refreshErr}
 		hook := new(replacing)
 		i := agent.NewInvoker(agent.Config{
-			Router: r, Ledger: newLedger(t), Policy: newPolicy(t, agent.PolicyRules{}), Hooks: []agent.Hook{hook},
+			Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}), Hooks: []agent.Hook{hook},
 		})
 		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Args: json.RawMessage(tt.args)})
 		if tt.code != "" {

@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
 // call runs a local tool.
-func (h *house) call(ctx context.Context, t agent.Tool, change ...func(*agent.Request)) (agent.Outcome, error) {
-	req := agent.Request{Caller: guard.Identity{Tenant: "default", User: "anna"}, Tool: t.Spec().Name, Local: t, Turn: "t1"}
+func (h *fixture) call(ctx context.Context, t agent.Tool, change ...func(*agent.Request)) (agent.Outcome, error) {
+	req := agent.Request{Caller: auth.Identity{Tenant: "default", User: "anna"}, Tool: t.Spec().Name, Local: t, Turn: "t1"}
 	for _, c := range change {
 		c(&req)
 	}
@@ -26,7 +26,7 @@ func (h *house) call(ctx context.Context, t agent.Tool, change ...func(*agent.Re
 func TestLocalToolIsACallLikeAnyOther(t *testing.T) {
 	var trace []string
 	var seen agent.Invocation
-	h := newHouse(t, agent.PolicyRules{CallDeny: []string{"denied"}}, func(c *agent.Config) {
+	h := newFixture(t, agent.PolicyRules{CallDeny: []string{"denied"}}, func(c *agent.Config) {
 		c.Hooks = []agent.Hook{hook{name: "one", trace: &trace, before: func(inv agent.Invocation) (agent.Decision, error) {
 			seen = inv
 			return agent.Modify(json.RawMessage(`{"a":2}`)), nil
@@ -58,7 +58,7 @@ func TestLocalToolIsACallLikeAnyOther(t *testing.T) {
 }
 
 func TestLocalToolFails(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{}, func(c *agent.Config) { c.Timeout = 50 * time.Millisecond })
+	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) { c.Timeout = 50 * time.Millisecond })
 	waits := func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
 		<-ctx.Done()
 		return registry.Result{}, ctx.Err()
@@ -97,7 +97,7 @@ func TestLocalToolFails(t *testing.T) {
 }
 
 func TestLocalResultIsBounded(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{})
+	h := newFixture(t, agent.PolicyRules{})
 	big := strings.Repeat("ü", agent.MaxLocalOutput)
 	out, err := h.call(t.Context(), localTool{spec("t", ""), func(context.Context, json.RawMessage) (registry.Result, error) {
 		return registry.Result{Success: true, Output: big, Structured: json.RawMessage(`"` + big + `"`)}, nil
@@ -110,7 +110,7 @@ func TestLocalResultIsBounded(t *testing.T) {
 
 // A local tool outlives its caller as any durable call does.
 func TestLocalToolDurable(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{})
+	h := newFixture(t, agent.PolicyRules{})
 	key := func(r *agent.Request) { r.IdempotencyKey = "k" }
 	first, err := h.call(t.Context(), says("t", "once"), key)
 	if err != nil || first.Result.Output != "once" {
@@ -132,13 +132,13 @@ func TestLocalToolDurable(t *testing.T) {
 // By name alone a built-in tool is meant, with any target the tool of a device.
 func TestBuiltinByName(t *testing.T) {
 	var asked agent.SessionContext
-	box := toolbox(t, agent.Registration{Names: []string{"time"}, Make: func(sc agent.SessionContext) []agent.Tool {
+	box := localTools(t, agent.Registration{Names: []string{"time"}, Make: func(sc agent.SessionContext) []agent.Tool {
 		asked = sc
 		return []agent.Tool{says("time", "noon")}
 	}})
-	h := newHouse(t, agent.PolicyRules{}, func(c *agent.Config) { c.Builtins = box })
+	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) { c.Builtins = box })
 	h.connect("phone", "anna", "time")
-	anna := guard.Identity{Tenant: "default", User: "anna"}
+	anna := auth.Identity{Tenant: "default", User: "anna"}
 	for want, req := range map[string]agent.Request{
 		"noon":       {Caller: anna, Tool: "time"},
 		"from phone": {Caller: anna, Tool: "time", Target: registry.Target{SessionID: "phone"}},

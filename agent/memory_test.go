@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -48,14 +48,14 @@ func TestRefusedCallsKeepNoArguments(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	invoker := agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
+	invoker := agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
 	const calls, size = 50, 1 << 20
 	for _, async := range []bool{false, true} {
 		before := heapInUse()
 		for range calls {
 			args := json.RawMessage(`{"x":"` + strings.Repeat("x", size) + `"}`)
 			if _, err := invoker.Invoke(t.Context(), agent.Request{
-				Caller: guard.Identity{Tenant: "t"}, Tool: "none", Args: args, Async: async,
+				Caller: auth.Identity{Tenant: "t"}, Tool: "none", Args: args, Async: async,
 			}); err == nil {
 				t.Fatal("a tool that is not there ran")
 			}

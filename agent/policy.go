@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
@@ -78,11 +78,11 @@ func (p *Policy) MayCall(name string) bool {
 }
 
 // MayUse reports whether somebody may call a tool: its name is allowed, and so is its security level.
-func (p *Policy) MayUse(who guard.Identity, spec registry.ToolSpec) bool {
+func (p *Policy) MayUse(who auth.Identity, spec registry.ToolSpec) bool {
 	return p.MayCall(spec.Name) && mayUseLevel(who, spec)
 }
 
-func mayUseLevel(who guard.Identity, spec registry.ToolSpec) bool {
+func mayUseLevel(who auth.Identity, spec registry.ToolSpec) bool {
 	return who.Admin || spec.SecurityLevel != registry.SecurityAdminOnly
 }
 

@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
 
 // oneAdmin knows the admin by the common token, and takes everybody else for anna.
-type oneAdmin struct{ admin guard.Authenticator }
+type oneAdmin struct{ admin auth.Authenticator }
 
-func (o oneAdmin) Authenticate(given string) (guard.Identity, error) {
+func (o oneAdmin) Authenticate(given string) (auth.Identity, error) {
 	if given == "anna" {
-		return guard.Identity{Tenant: registry.DefaultTenant, User: "anna"}, nil
+		return auth.Identity{Tenant: registry.DefaultTenant, User: "anna"}, nil
 	}
 	return o.admin.Authenticate(given)
 }

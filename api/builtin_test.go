@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
@@ -21,7 +21,7 @@ func (clock) Execute(context.Context, json.RawMessage) (registry.Result, error) 
 }
 
 func TestBuiltinTool(t *testing.T) {
-	box, err := agent.NewToolbox(agent.Registration{
+	box, err := agent.NewLocalTools(agent.Registration{
 		Names: []string{"clock"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{}} },
 	})
 	if err != nil {
@@ -49,7 +49,7 @@ func TestCallOfATurn(t *testing.T) {
 	id := registry.NewCallID()
 	go func() {
 		_, err := invoker.Invoke(t.Context(), agent.Request{
-			CallID: id, Caller: guard.Identity{Tenant: registry.DefaultTenant}, Tool: "t", Target: registry.Target{SessionID: "s1"}, Turn: "turn-1",
+			CallID: id, Caller: auth.Identity{Tenant: registry.DefaultTenant}, Tool: "t", Target: registry.Target{SessionID: "s1"}, Turn: "turn-1",
 		})
 		done <- err
 	}()

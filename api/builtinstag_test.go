@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -21,7 +21,7 @@ func TestETagFollowsTheBuiltins(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := &handler{builtins: b}
-		return h.listTag("1", guard.Identity{Tenant: registry.DefaultTenant}, "/api/tools", nil, false)
+		return h.listTag("1", auth.Identity{Tenant: registry.DefaultTenant}, "/api/tools", nil, false)
 	}
 	two := specs{{Name: "time"}, {Name: "zone"}}
 	turned := slices.Clone(two)

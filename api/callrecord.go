@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -71,7 +71,7 @@ func summaryOf(r registry.Record) callRecord {
 		shown.Success, shown.Error = &r.Result.Success, r.Result.Error
 	case r.State.Final():
 		_, err := r.Outcome()
-		p := guard.ProblemOf(registry.AsError(err))
+		p := auth.ProblemOf(registry.AsError(err))
 		shown.Retryable, shown.Problem = p.Retryable, &recordProblem{Code: p.Code, Detail: p.Detail}
 	}
 	return shown

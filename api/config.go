@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -68,9 +68,9 @@ type Config struct {
 	Directory registry.Directory
 	Kicker    Kicker
 	Policy    *agent.Policy // says which of the listed tools are enabled
-	Auth      guard.Authenticator
-	Origins   *guard.Origins
-	Refusals  *guard.Refusals // notes who was refused; default: in Log
+	Auth      auth.Authenticator
+	Origins   *auth.Origins
+	Refusals  *auth.Refusals // notes who was refused; default: in Log
 
 	Agent chat.Agent // holds conversations; nil: no model is configured, and the routes that need one say so
 	Turns Turns      // aborts turns; nil: there are none
@@ -93,8 +93,8 @@ type Config struct {
 	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
 
-	MaxCallerStreams int           // event streams of one identity from one address; default DefaultMaxCallerStreams
-	Sources          guard.Sources // says where a request comes from
+	MaxCallerStreams int          // event streams of one identity from one address; default DefaultMaxCallerStreams
+	Sources          auth.Sources // says where a request comes from
 
 	MaxResponseBytes int64 // of the longer answers that are made or received at a time; default DefaultMaxResponseBytes
 	MaxRequestBytes  int64 // of the longer bodies that are held at a time; default DefaultMaxRequestBytes
@@ -151,7 +151,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Refusals == nil {
-		cfg.Refusals = guard.NewRefusals(guard.Sources{}, cfg.Log)
+		cfg.Refusals = auth.NewRefusals(auth.Sources{}, cfg.Log)
 	}
 	return cfg, nil
 }

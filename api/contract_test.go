@@ -15,7 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -43,11 +43,11 @@ const contractURL = "farhand:openapi"
 
 func loadContract() *contract {
 	policy, _ := agent.NewPolicy(agent.PolicyRules{})
-	origins, _ := guard.NewOrigins(nil, false)
+	origins, _ := auth.NewOrigins(nil, false)
 	store := memory.New(memory.Options{})
 	handler, err := api.NewHandler(api.Config{
 		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store, Kicker: (*routing.Presence)(nil),
-		Policy: policy, Auth: guard.Anonymous{}, Origins: origins,
+		Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
 	})
 	if err != nil {
 		panic(err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/registry"
 )
@@ -300,7 +300,7 @@ func (h *handler) runningSessions(c *gin.Context, _ params) {
 }
 
 // ownerOf says whose a conversation is that begins with a device, or with nobody's.
-func ownerOf(who guard.Identity, s *registry.Session) registry.Owner {
+func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 	if s == nil {
 		return registry.Owner{UserID: who.User}
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -22,7 +22,7 @@ type kept struct {
 	store registry.ConversationStore
 }
 
-func newKept(t *testing.T, pods int, auth guard.Authenticator) kept {
+func newKept(t *testing.T, pods int, auth auth.Authenticator) kept {
 	k := kept{}
 	k.fleet = newFleet(t, setup{pods: pods, change: func(c *api.Config) {
 		k.store = c.Conversations.(registry.ConversationStore)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -30,7 +30,7 @@ func TestWriteDeadlines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	origins, err := guard.NewOrigins(nil, false)
+	origins, err := auth.NewOrigins(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +40,9 @@ func TestWriteDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler, err := NewHandler(Config{
-		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: policy}),
+		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy}),
 		Calls:   pod.Calls, Directory: store,
-		Kicker: pod.Presence, Policy: policy, Auth: guard.Anonymous{}, Origins: origins, MaxCallTimeout: 10 * time.Minute,
+		Kicker: pod.Presence, Policy: policy, Auth: auth.Anonymous{}, Origins: origins, MaxCallTimeout: 10 * time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

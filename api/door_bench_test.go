@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -65,7 +65,7 @@ func BenchmarkCallDoor(b *testing.B) {
 
 func benchDoor(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler {
 	b.Helper()
-	box, err := agent.NewToolbox(agent.Registration{
+	box, err := agent.NewLocalTools(agent.Registration{
 		Names: []string{"clock"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{}} },
 	})
 	if err != nil {
@@ -75,14 +75,14 @@ func benchDoor(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler
 	if err != nil {
 		b.Fatal(err)
 	}
-	origins, err := guard.NewOrigins(nil, false)
+	origins, err := auth.NewOrigins(nil, false)
 	if err != nil {
 		b.Fatal(err)
 	}
 	door, err := api.NewHandler(api.Config{
 		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Kicker: pod.Presence, Policy: policy, Origins: origins,
-		Auth: guard.NewStaticToken(token), MaxCallTimeout: time.Minute,
-		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, Ledger: pod.Calls, Policy: policy, Builtins: box}),
+		Auth: auth.NewStaticToken(token), MaxCallTimeout: time.Minute,
+		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy, Builtins: box}),
 	})
 	if err != nil {
 		b.Fatal(err)

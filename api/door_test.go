@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
@@ -84,11 +84,11 @@ func TestForeignOrigins(t *testing.T) {
 
 func TestDNSRebinding(t *testing.T) {
 	f := newFleet(t, setup{change: func(c *api.Config) {
-		origins, err := guard.NewOrigins(nil, true)
+		origins, err := auth.NewOrigins(nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Origins, c.Auth = origins, guard.Anonymous{}
+		c.Origins, c.Auth = origins, auth.Anonymous{}
 	}})
 	for host, status := range map[string]int{"evil.example:8080": 403, "localhost:8080": 200, "127.0.0.1": 200, "[::1]:80": 200} {
 		if r := f.send(request{path: "/api/tools", header: http.Header{"Host": {host}, "Authorization": nil}}); r.status != status {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
@@ -45,7 +45,7 @@ func TestEveryFailedCallHasAnID(t *testing.T) {
 
 type panickingAuth struct{}
 
-func (panickingAuth) Authenticate(string) (guard.Identity, error) { panic("out of luck") }
+func (panickingAuth) Authenticate(string) (auth.Identity, error) { panic("out of luck") }
 
 // After a panic nobody knows how far the call had come. What is no call says nothing about one.
 func TestPanic(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/openai"
 )
 
@@ -53,7 +53,7 @@ func NewHandler(cfg Config) (http.Handler, error) {
 		catchingUp: make(chan struct{}, catchUps),
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),
-		namesUsers: guard.NamesUsers(cfg.Auth),
+		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
 	h.v1 = openai.New(v1Host{h})

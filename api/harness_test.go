@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -50,7 +50,7 @@ type setup struct {
 	maxInFlight int
 	policy      agent.PolicyRules
 	hooks       []agent.Hook
-	builtins    *agent.Toolbox
+	builtins    *agent.LocalTools
 	change      func(*api.Config)
 	redis       string // URL of the common store; empty: in memory
 }
@@ -91,15 +91,15 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	f.Helper()
 	policy, err := agent.NewPolicy(s.policy)
 	f.must(err)
-	origins, err := guard.NewOrigins([]string{"https://console.example.com"}, false)
+	origins, err := auth.NewOrigins([]string{"https://console.example.com"}, false)
 	f.must(err)
 	log := &logBuffer{}
 	cfg := api.Config{
 		Pod: p.ID(), Version: "1.2.3",
 		Invoker: agent.NewInvoker(agent.Config{
-			Router: p.Router, Ledger: p.Calls, Policy: policy, Hooks: s.hooks, Builtins: s.builtins, MaxTimeout: time.Minute,
+			Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, Builtins: s.builtins, MaxTimeout: time.Minute,
 		}),
-		Calls: p.Calls, Directory: store, Kicker: p.Presence, Policy: policy, Auth: guard.NewStaticToken(token), Origins: origins,
+		Calls: p.Calls, Directory: store, Kicker: p.Presence, Policy: policy, Auth: auth.NewStaticToken(token), Origins: origins,
 		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute,
 		StreamGrace: patience, // a busy machine changes no status
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -87,8 +87,8 @@ func idsOf(records []record) []string {
 // byToken takes the token for the name of the tenant.
 type byToken struct{}
 
-func (byToken) Authenticate(token string) (guard.Identity, error) {
-	return guard.Identity{Tenant: token}, nil
+func (byToken) Authenticate(token string) (auth.Identity, error) {
+	return auth.Identity{Tenant: token}, nil
 }
 
 // What belongs to one tenant does not exist for another.

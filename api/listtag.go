@@ -10,7 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 )
 
 // respondListed answers with what build makes of the directory, or 304 when the client has it already. The tag says
@@ -59,7 +59,7 @@ func (h *handler) respondVersioned(
 }
 
 // listTag is a strong validator: of equal version, program, policy, built-in tools, caller, request and encoding come equal bytes.
-func (h *handler) listTag(version string, who guard.Identity, path string, q params, compress bool) string {
+func (h *handler) listTag(version string, who auth.Identity, path string, q params, compress bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %q %q",
 		version, h.Version, h.policyDigest, h.builtins.digest, who.Tenant, who.User, who.Admin, path, url.Values(q).Encode()))
 	return quoteTag(sum, compress)

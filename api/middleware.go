@@ -10,7 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
@@ -105,7 +105,7 @@ func (h *handler) authenticate(c *gin.Context) {
 	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, openai.Prefix) {
 		return
 	}
-	token := guard.BearerHeader(c.Request)
+	token := auth.BearerHeader(c.Request)
 	caller, err := h.Auth.Authenticate(token)
 	if err != nil {
 		h.fail(c, h.Refusals.Token(c.Request, token, err))
@@ -115,4 +115,4 @@ func (h *handler) authenticate(c *gin.Context) {
 }
 
 // caller returns who asked. It is only for routes below /api and /v1.
-func caller(c *gin.Context) guard.Identity { return c.MustGet(keyCaller).(guard.Identity) }
+func caller(c *gin.Context) auth.Identity { return c.MustGet(keyCaller).(auth.Identity) }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
@@ -67,7 +67,7 @@ func openAPI(version string) ([]byte, error) {
 func problemResponses() object {
 	codes := make(map[int][]string)
 	for _, code := range registry.Codes() {
-		status := guard.ProblemOf(&registry.Error{Code: code}).Status
+		status := auth.ProblemOf(&registry.Error{Code: code}).Status
 		codes[status] = append(codes[status], "`"+string(code)+"`")
 	}
 	responses := make(object)

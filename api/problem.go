@@ -8,7 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
@@ -31,14 +31,14 @@ func (h *handler) fail(c *gin.Context, err error) {
 	} else {
 		e.CallID, e.Dispatched = "", ""
 	}
-	p := guard.ProblemOf(&e)
+	p := auth.ProblemOf(&e)
 	h.logCause(c, p.Code, &e)
 	c.Abort()
 	if isOpenAI(c.Request.URL.Path) {
 		openai.WriteError(c.Writer, err)
 		return
 	}
-	_ = guard.WriteProblem(c.Writer, p) // the client is gone if this fails
+	_ = auth.WriteProblem(c.Writer, p) // the client is gone if this fails
 }
 
 // isOpenAI reports whether a path is one whose clients expect OpenAI's answers.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -63,7 +63,7 @@ func BenchmarkGroupedPage(b *testing.B) {
 	h := &handler{}
 	b.ReportAllocs()
 	for b.Loop() {
-		h.listTag("version", guard.Identity{Tenant: "default"}, "/api/tools", nil, false)
+		h.listTag("version", auth.Identity{Tenant: "default"}, "/api/tools", nil, false)
 		if _, err := encode(page{Tools: rows}); err != nil {
 			b.Fatal(err)
 		}

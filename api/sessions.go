@@ -8,7 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -91,7 +91,7 @@ func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, e
 
 // sessionPage lists the sessions that are connected, in the order of connecting, and then those of which a conversation is
 // kept, the last used first.
-func (h *handler) sessionPage(ctx context.Context, who guard.Identity, q params) (sessionPage, error) {
+func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) (sessionPage, error) {
 	answer := sessionPage{Sessions: []sessionRow{}}
 	query, from, err := sessionQuery(who.Tenant, q)
 	if err != nil {
@@ -135,7 +135,7 @@ func (h *handler) sessionPage(ctx context.Context, who guard.Identity, q params)
 }
 
 // describeRows adds to rows of connected sessions what is known of their conversations.
-func (h *handler) describeRows(ctx context.Context, who guard.Identity, rows []sessionRow) error {
+func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []sessionRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (h *handler) describeRows(ctx context.Context, who guard.Identity, rows []s
 // addOffline fills a page with sessions of which only the conversation is left. When the page is full, it looks whether there
 // is one more.
 func (h *handler) addOffline(
-	ctx context.Context, who guard.Identity, target registry.Target, from cursor, limit int, page *sessionPage,
+	ctx context.Context, who auth.Identity, target registry.Target, from cursor, limit int, page *sessionPage,
 ) error {
 	q := registry.ConversationQuery{
 		Tenant: who.Tenant, Offline: true, After: registry.ConversationCursor{Active: from.Generation, Session: from.Session},
@@ -284,7 +284,7 @@ func isAbsent(err error) bool {
 
 // isForeign reports whether a session belongs to another user than the caller. A caller whose user is not known may talk
 // to every session.
-func isForeign(who guard.Identity, s registry.Session) bool {
+func isForeign(who auth.Identity, s registry.Session) bool {
 	return who.User != "" && s.UserID != "" && who.User != s.UserID
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -33,7 +33,7 @@ type slots struct {
 
 // slotCaller is who asks from where: many share a token.
 type slotCaller struct {
-	who    guard.Identity
+	who    auth.Identity
 	source netip.Prefix
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,7 +18,7 @@ type groupRow struct {
 	Sessions   int    `json:"sessions"`
 }
 
-func (h *handler) groupRowOf(who guard.Identity, t registry.ToolSpec, source string, sessions int) groupRow {
+func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, source string, sessions int) groupRow {
 	return groupRow{toolInfo: h.toolInfoOf(who, t), SourceType: source, Sessions: sessions}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -29,7 +29,7 @@ type toolInfo struct {
 	SchemaHash    string                 `json:"schema_hash"`
 }
 
-func (h *handler) toolInfoOf(who guard.Identity, t registry.ToolSpec) toolInfo {
+func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec) toolInfo {
 	return toolInfo{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: h.Policy.MayUse(who, t),
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
@@ -51,7 +51,7 @@ type toolRow struct {
 
 // toolQuery is what the tool list was asked for.
 type toolQuery struct {
-	who    guard.Identity
+	who    auth.Identity
 	target registry.Target
 	name   string
 	text   string // lower case
@@ -59,7 +59,7 @@ type toolQuery struct {
 	limit  int
 }
 
-func parseToolQuery(who guard.Identity, q params) (toolQuery, error) {
+func parseToolQuery(who auth.Identity, q params) (toolQuery, error) {
 	tq := toolQuery{who: who, text: strings.ToLower(q.get("q"))}
 	var err error
 	if tq.source, err = q.oneOf("source_type", sourceBuiltin, "mcp", sourceRemote); err != nil {
@@ -100,7 +100,7 @@ func (h *handler) listTools(c *gin.Context, q params) {
 	h.respondListed(c, q, func(ctx context.Context) (any, error) { return h.toolPage(ctx, caller(c), q) })
 }
 
-func (h *handler) toolPage(ctx context.Context, who guard.Identity, q params) (page, error) {
+func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params) (page, error) {
 	tq, err := parseToolQuery(who, q)
 	if err != nil {
 		return page{}, err
@@ -188,7 +188,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 	return page{Tools: rows, NextCursor: next.String()}, nil
 }
 
-func (h *handler) toolRowOf(who guard.Identity, s registry.Session, t registry.ToolSpec) toolRow {
+func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) toolRow {
 	return toolRow{
 		toolInfo: h.toolInfoOf(who, t), SourceType: sourceRemote, Source: s.Key.Session, SessionID: s.Key.Session,
 		DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID, Labels: s.Labels, Pod: s.Pod,

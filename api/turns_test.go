@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -57,8 +57,8 @@ func TestTurnWriteDeadline(t *testing.T) {
 	}
 	talker := &idle{}
 	h := &handler{Config: Config{
-		Agent: talker, Directory: memory.New(memory.Options{}), Policy: policy, Auth: guard.Anonymous{}, MaxBody: 1 << 10, Conversations: noConversations{},
-		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &guard.Origins{}, Log: slog.New(slog.DiscardHandler),
+		Agent: talker, Directory: memory.New(memory.Options{}), Policy: policy, Auth: auth.Anonymous{}, MaxBody: 1 << 10, Conversations: noConversations{},
+		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &auth.Origins{}, Log: slog.New(slog.DiscardHandler),
 	}}
 	engine, err := newEngine(h)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
@@ -15,8 +15,8 @@ import (
 // oneUser is an authenticator whose token is one user's.
 type oneUser string
 
-func (u oneUser) Authenticate(string) (guard.Identity, error) {
-	return guard.Identity{Tenant: registry.DefaultTenant, User: string(u)}, nil
+func (u oneUser) Authenticate(string) (auth.Identity, error) {
+	return auth.Identity{Tenant: registry.DefaultTenant, User: string(u)}, nil
 }
 
 // fleetOf is a fleet of anna, whose agent is a, with sessions of anna, of ben, and of nobody.

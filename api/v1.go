@@ -6,8 +6,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
@@ -15,7 +15,7 @@ import (
 // v1Host is what the handler shares with the endpoints of /v1. It implements openai.Host.
 type v1Host struct{ *handler }
 
-func (h v1Host) Caller(c *gin.Context) guard.Identity { return caller(c) }
+func (h v1Host) Caller(c *gin.Context) auth.Identity { return caller(c) }
 
 func (h v1Host) ReadTurn(c *gin.Context, parseBody func([]byte) error) error {
 	body, err := h.readBody(c)
@@ -51,7 +51,7 @@ func (h v1Host) TurnError(ctx context.Context, err error, aborted bool) error {
 	return turnError(ctx, err, aborted)
 }
 
-func (h v1Host) Connected(ctx context.Context, who guard.Identity, id string) (registry.Entry, error) {
+func (h v1Host) Connected(ctx context.Context, who auth.Identity, id string) (registry.Entry, error) {
 	e, err := h.session(ctx, registry.Key{Tenant: who.Tenant, Session: id})
 	if err == nil && isForeign(who, e.Session) {
 		return registry.Entry{}, unknownSession()

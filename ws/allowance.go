@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -42,18 +42,18 @@ const (
 
 // limits are the limits of all allowances.
 type limits struct {
-	frames, work, floor, definitions, labels guard.Limit
+	frames, work, floor, definitions, labels auth.Limit
 }
 
 func newLimits(cfg *Config) limits {
 	largest := float64(max(cfg.MaxFrame, cfg.maxAnswer())) / bytesPerUnit
 	definitions := registerBurst * float64(cfg.Admission.MaxToolBytes())
 	return limits{
-		frames:      guard.Limit{Rate: cfg.MaxFramesPerSecond, Burst: cfg.FrameBurst},
-		work:        guard.Limit{Rate: cfg.MaxFramesPerSecond + largest, Burst: workBurst*cfg.FrameBurst + largestBurst*largest},
-		floor:       guard.Limit{Rate: floorRate, Burst: floorBurst},
-		definitions: guard.Limit{Rate: registerRate, Burst: definitions},
-		labels:      guard.Limit{Rate: labelRate, Burst: labelBurst},
+		frames:      auth.Limit{Rate: cfg.MaxFramesPerSecond, Burst: cfg.FrameBurst},
+		work:        auth.Limit{Rate: cfg.MaxFramesPerSecond + largest, Burst: workBurst*cfg.FrameBurst + largestBurst*largest},
+		floor:       auth.Limit{Rate: floorRate, Burst: floorBurst},
+		definitions: auth.Limit{Rate: registerRate, Burst: definitions},
+		labels:      auth.Limit{Rate: labelRate, Burst: labelBurst},
 	}
 }
 
@@ -76,7 +76,7 @@ type allowance struct {
 	queued bool          // it is among the idle ones
 
 	mu                                       sync.Mutex
-	frames, work, floor, definitions, labels guard.Bucket
+	frames, work, floor, definitions, labels auth.Bucket
 	had                                      map[uint64]struct{} // the labels of last time, by their hashes
 }
 
@@ -167,7 +167,7 @@ type allowances struct {
 	limits  limits
 	started time.Time
 	seed    maphash.Seed
-	sources *guard.Buckets[netip.Prefix]
+	sources *auth.Buckets[netip.Prefix]
 
 	mu   sync.Mutex
 	by   map[device]*allowance
@@ -183,7 +183,7 @@ type idleAllowance struct {
 func newAllowances(l limits) *allowances {
 	return &allowances{
 		limits: l, started: time.Now(), seed: maphash.MakeSeed(), by: make(map[device]*allowance),
-		sources: guard.NewBuckets[netip.Prefix](guard.Limit{Rate: sourceRate * l.frames.Rate, Burst: sourceBurst * l.frames.Burst}),
+		sources: auth.NewBuckets[netip.Prefix](auth.Limit{Rate: sourceRate * l.frames.Rate, Burst: sourceBurst * l.frames.Burst}),
 	}
 }
 

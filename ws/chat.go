@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -56,7 +56,7 @@ func (c *conn) ask(a chat.Ask) error {
 	s := c.local.Session()
 	a.Key = s.Key
 	a.Debug = a.Debug && !c.server.cfg.IgnoreDebug
-	a.Caller = guard.Identity{Tenant: s.Key.Tenant, User: s.UserID} // as authenticated: a device cannot change them
+	a.Caller = auth.Identity{Tenant: s.Key.Tenant, User: s.UserID} // as authenticated: a device cannot change them
 	a.Owner = registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID}
 	a.Format = chat.FormatMarkdown
 	if c.plain {

@@ -14,7 +14,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -89,11 +90,11 @@ func newGatewayOn(t *testing.T, memory *memory.Store, changes ...func(*ws.Config
 	g.pod, err = routing.NewPod(routing.PodConfig{Store: g.store, Bus: bus})
 	must(t, err)
 	must(t, g.pod.Start(t.Context()))
-	origins, err := guard.NewOrigins([]string{"https://console.example.com"}, false)
+	origins, err := auth.NewOrigins([]string{"https://console.example.com"}, false)
 	must(t, err)
 	cfg := ws.Config{
 		Pod: g.pod, Admission: newAdmission(t, agent.AdmissionLimits{}),
-		Auth: guard.NewStaticToken(testToken), Origins: origins,
+		Auth: auth.NewStaticToken(testToken), Origins: origins,
 	}
 	for _, change := range changes {
 		change(&cfg)
@@ -118,7 +119,7 @@ func newAdmission(t *testing.T, limits agent.AdmissionLimits) *agent.Admission {
 	t.Helper()
 	policy, err := agent.NewPolicy(agent.PolicyRules{RegisterDeny: []string{"forbidden_*"}})
 	must(t, err)
-	return agent.NewAdmission(policy, agent.NewSchemas(), limits)
+	return agent.NewAdmission(policy, schema.NewValidator(), limits)
 }
 
 func (g *gateway) url(query string) string {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -64,7 +64,7 @@ func (s *Server) mayOpen(r *http.Request, key registry.Key, source netip.Prefix)
 	if s.allowances.spent(device{key, source}) {
 		e := registry.Errorf(registry.CodeRateLimited, "This session sent too many frames a moment ago. Connect again in a moment.")
 		e.RetryAfter = backIn()
-		s.cfg.Refusals.Note(r, guard.RefusedRate, e)
+		s.cfg.Refusals.Note(r, auth.RefusedRate, e)
 		return e
 	}
 	if s.openings.Take(source, 1) {
@@ -72,7 +72,7 @@ func (s *Server) mayOpen(r *http.Request, key registry.Key, source netip.Prefix)
 	}
 	e := registry.Errorf(registry.CodeRateLimited, "Too many sessions are opened from this address. Connect again in a moment.")
 	e.RetryAfter = backIn()
-	s.cfg.Refusals.Note(r, guard.RefusedRate, e)
+	s.cfg.Refusals.Note(r, auth.RefusedRate, e)
 	return e
 }
 

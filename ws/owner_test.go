@@ -8,7 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
 )
@@ -16,8 +16,8 @@ import (
 // namedAuth takes every token for the name of its user.
 type namedAuth struct{}
 
-func (namedAuth) Authenticate(token string) (guard.Identity, error) {
-	return guard.Identity{Tenant: registry.DefaultTenant, User: token}, nil
+func (namedAuth) Authenticate(token string) (auth.Identity, error) {
+	return auth.Identity{Tenant: registry.DefaultTenant, User: token}, nil
 }
 
 // dialAs is dial with a token of one's own.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -16,7 +16,7 @@ import (
 // here.
 func (s *Server) refuse(w http.ResponseWriter, e *registry.Error) {
 	w.Header().Del("Sec-Websocket-Protocol")
-	if err := guard.WriteProblem(w, guard.ProblemOf(e)); err != nil {
+	if err := auth.WriteProblem(w, auth.ProblemOf(e)); err != nil {
 		s.log.Debug("refusal not written", "error", err) // whoever hung up does not read why
 	}
 }
@@ -37,7 +37,7 @@ func (s *Server) refuseHandshake(w http.ResponseWriter, r *http.Request, status 
 		code = registry.CodeForbidden
 	}
 	w.Header().Set("Sec-Websocket-Version", "13")
-	s.cfg.Refusals.Note(r, guard.RefusedHandshake, reason)
+	s.cfg.Refusals.Note(r, auth.RefusedHandshake, reason)
 	s.refuse(w, registry.Errorf(code, "This address speaks WebSocket: %s.",
 		strings.TrimPrefix(reason.Error(), "websocket: ")))
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -25,8 +26,8 @@ func TestRefusedToolsAreNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := NewServer(Config{
-		Pod: pod, Admission: agent.NewAdmission(policy, agent.NewSchemas(), agent.AdmissionLimits{}),
-		Auth: guard.NewStaticToken("a token that nobody shows"), Origins: &guard.Origins{},
+		Pod: pod, Admission: agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}),
+		Auth: auth.NewStaticToken("a token that nobody shows"), Origins: &auth.Origins{},
 	})
 	if err != nil {
 		t.Fatal(err)

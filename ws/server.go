@@ -14,8 +14,8 @@ import (
 	"github.com/olahol/melody"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -51,8 +51,8 @@ const (
 type Config struct {
 	Pod       *routing.Pod // started; its Presence gets the sessions
 	Admission *agent.Admission
-	Auth      guard.Authenticator
-	Origins   *guard.Origins
+	Auth      auth.Authenticator
+	Origins   *auth.Origins
 
 	// Agent talks with the people at the devices. Nil: there is none; tools can be registered and called all the same.
 	Agent chat.Agent
@@ -80,8 +80,8 @@ type Config struct {
 	MaxOpensPerSecond float64
 	OpensBurst        float64
 
-	Sources  guard.Sources   // where requests come from; default: their peers
-	Refusals *guard.Refusals // notes who was refused; default: in Log
+	Sources  auth.Sources   // where requests come from; default: their peers
+	Refusals *auth.Refusals // notes who was refused; default: in Log
 
 	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default; the price is that
 	// proxies on the way may log it.
@@ -124,7 +124,7 @@ func (c *Config) fill() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Refusals == nil {
-		c.Refusals = guard.NewRefusals(c.Sources, c.Log)
+		c.Refusals = auth.NewRefusals(c.Sources, c.Log)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ type Server struct {
 	gatherers gatherers
 
 	opens      *opens
-	openings   *guard.Buckets[netip.Prefix] // sessions, by source
+	openings   *auth.Buckets[netip.Prefix] // sessions, by source
 	allowances *allowances
 	intake     intake
 	decoding   chan struct{} // a slot for each core that may decode long frames
@@ -178,7 +178,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 	s.writers.server = s
 	s.opens = newOpens()
-	s.openings = guard.NewBuckets[netip.Prefix](guard.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
+	s.openings = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
 	s.allowances = newAllowances(newLimits(&cfg))
 	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout
 	s.melody = melody.New()

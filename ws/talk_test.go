@@ -12,8 +12,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
@@ -27,7 +27,7 @@ func TestTurnOnTheSocket(t *testing.T) {
 	turn := agent.next(t)
 	want := chat.Ask{
 		Key:    registry.Key{Tenant: registry.DefaultTenant, Session: "talker"},
-		Caller: guard.Identity{Tenant: registry.DefaultTenant}, Content: "how warm is it?", Format: chat.FormatPlain,
+		Caller: auth.Identity{Tenant: registry.DefaultTenant}, Content: "how warm is it?", Format: chat.FormatPlain,
 	}
 	if turn.Ask != want {
 		t.Fatalf("asked %+v, want %+v", turn.Ask, want)
@@ -89,7 +89,7 @@ func TestWhatAMessageCarries(t *testing.T) {
 		d.send(frame)
 		turn := agent.next(t)
 		want.Key = registry.Key{Tenant: "acme", Session: "s"}
-		want.Caller = guard.Identity{Tenant: "acme", User: "ada"}
+		want.Caller = auth.Identity{Tenant: "acme", User: "ada"}
 		want.Format = chat.FormatMarkdown
 		want.Owner = registry.Owner{UserID: "ada"}
 		if turn.Ask != want {
@@ -130,8 +130,8 @@ func TestDebugCanBeSwitchedOff(t *testing.T) {
 // userAuth knows one user.
 type userAuth struct{}
 
-func (userAuth) Authenticate(string) (guard.Identity, error) {
-	return guard.Identity{Tenant: "acme", User: "ada"}, nil
+func (userAuth) Authenticate(string) (auth.Identity, error) {
+	return auth.Identity{Tenant: "acme", User: "ada"}, nil
 }
 
 // callHere calls a tool of the conversation's own session, as an agent does.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -112,7 +112,7 @@ func plainResults(format string) (plain bool, err error) {
 
 // token returns the first token there is: header, subprotocol, query.
 func (s *Server) token(r *http.Request, offer subprotocols, query url.Values) string {
-	if t := guard.BearerHeader(r); t != "" {
+	if t := auth.BearerHeader(r); t != "" {
 		return t
 	}
 	if offer.token != "" {

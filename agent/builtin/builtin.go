@@ -22,7 +22,7 @@ type Deps struct {
 	Now       func() time.Time // default: time.Now
 }
 
-// Registrations returns everything this package has, for agent.NewToolbox.
+// Registrations returns everything this package has, for agent.NewLocalTools.
 func Registrations(d Deps) []agent.Registration {
 	if d.Now == nil {
 		d.Now = time.Now

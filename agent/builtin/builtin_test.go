@@ -13,8 +13,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/builtin"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type bench struct {
 	*testing.T
 	store *memory.Store
-	box   *agent.Toolbox
+	box   *agent.LocalTools
 }
 
 var noon = time.Date(2026, 7, 1, 10, 30, 0, 0, time.UTC)
@@ -40,7 +41,7 @@ func newBench(t *testing.T) *bench {
 	if _, err := store.Beat(t.Context(), "pod"); err != nil {
 		t.Fatal(err)
 	}
-	box, err := agent.NewToolbox(builtin.Registrations(builtin.Deps{
+	box, err := agent.NewLocalTools(builtin.Registrations(builtin.Deps{
 		Directory: store, Policy: policy, Now: func() time.Time { return noon },
 	})...)
 	if err != nil {
@@ -50,7 +51,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // run executes a tool as a caller, after checking the arguments as the invoker does.
-func (b *bench) run(name string, caller guard.Identity, args string) (registry.Result, error) {
+func (b *bench) run(name string, caller auth.Identity, args string) (registry.Result, error) {
 	b.Helper()
 	return b.runIn(agent.SessionContext{Caller: caller}, name, args)
 }
@@ -63,7 +64,7 @@ func (b *bench) runIn(sc agent.SessionContext, name, args string) (registry.Resu
 		b.Fatal(err)
 	}
 	i := slices.IndexFunc(tools, func(t agent.Tool) bool { return t.Spec().Name == name })
-	if err := agent.NewSchemas().Validate(b.Context(), tools[i].Spec(), []byte(args), time.Time{}); err != nil {
+	if err := schema.NewValidator().Validate(b.Context(), tools[i].Spec(), []byte(args), time.Time{}); err != nil {
 		return registry.Result{}, err
 	}
 	res, err := tools[i].Execute(b.Context(), json.RawMessage(args))
@@ -105,7 +106,7 @@ func TestTime(t *testing.T) {
 		`{"timezone":"Europe/Vienna"}`: "2026-07-01T12:30:00+02:00, Wednesday (Europe/Vienna, CEST), unix 1782901800",
 		`{"timezone":"Asia/Kolkata"}`:  "2026-07-01T16:00:00+05:30, Wednesday (Asia/Kolkata, IST), unix 1782901800",
 	} {
-		res, err := b.run("time", guard.Identity{}, args)
+		res, err := b.run("time", auth.Identity{}, args)
 		if err != nil || !res.Success || res.Output != want {
 			t.Errorf("%s: %+v, %v", args, res, err)
 		}
@@ -121,13 +122,13 @@ func TestTime(t *testing.T) {
 		}
 	}
 	for _, zone := range []string{"Local", "Mars/Olympus", "../../etc/passwd", "/etc/localtime", "CET-1"} {
-		res, err := b.run("time", guard.Identity{}, fmt.Sprintf(`{"timezone":%q}`, zone))
+		res, err := b.run("time", auth.Identity{}, fmt.Sprintf(`{"timezone":%q}`, zone))
 		if err != nil || res.Success || !strings.Contains(res.Output, "IANA") {
 			t.Errorf("%s: %+v, %v", zone, res, err)
 		}
 	}
 	for _, args := range []string{`{"timezone":""}`, `{"timezone":1}`, `{"zone":"UTC"}`} {
-		if _, err := b.run("time", guard.Identity{}, args); !errors.Is(err, registry.CodeInvalidArguments) {
+		if _, err := b.run("time", auth.Identity{}, args); !errors.Is(err, registry.CodeInvalidArguments) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
@@ -161,18 +162,18 @@ func TestSessionsAreTheCallers(t *testing.T) {
 	b.connect(at("default", "desk", "bob"), "torch")
 	b.connect(at("elsewhere", "far", "anna"), "torch")
 	for name, tt := range map[string]struct {
-		caller guard.Identity
+		caller auth.Identity
 		args   string
 		want   []string
 	}{
-		"a user":        {guard.Identity{Tenant: "default", User: "anna"}, `{}`, []string{"phone camera.snap,torch"}},
-		"nobody":        {guard.Identity{Tenant: "default"}, `{}`, []string{"desk torch", "phone camera.snap,torch"}},
-		"by tool":       {guard.Identity{Tenant: "default"}, `{"tool":"camera.snap"}`, []string{"phone camera.snap,torch"}},
-		"denied tool":   {guard.Identity{Tenant: "default"}, `{"tool":"secret_diary"}`, nil},
-		"no such tool":  {guard.Identity{Tenant: "default"}, `{"tool":"nothing"}`, nil},
-		"no name":       {guard.Identity{Tenant: "default"}, `{"tool":"1 2"}`, nil},
-		"another user":  {guard.Identity{Tenant: "default", User: "carl"}, `{}`, nil},
-		"other tenants": {guard.Identity{Tenant: "elsewhere", User: "anna"}, `{}`, []string{"far torch"}},
+		"a user":        {auth.Identity{Tenant: "default", User: "anna"}, `{}`, []string{"phone camera.snap,torch"}},
+		"nobody":        {auth.Identity{Tenant: "default"}, `{}`, []string{"desk torch", "phone camera.snap,torch"}},
+		"by tool":       {auth.Identity{Tenant: "default"}, `{"tool":"camera.snap"}`, []string{"phone camera.snap,torch"}},
+		"denied tool":   {auth.Identity{Tenant: "default"}, `{"tool":"secret_diary"}`, nil},
+		"no such tool":  {auth.Identity{Tenant: "default"}, `{"tool":"nothing"}`, nil},
+		"no name":       {auth.Identity{Tenant: "default"}, `{"tool":"1 2"}`, nil},
+		"another user":  {auth.Identity{Tenant: "default", User: "carl"}, `{}`, nil},
+		"other tenants": {auth.Identity{Tenant: "elsewhere", User: "anna"}, `{}`, []string{"far torch"}},
 	} {
 		res, err := b.run("sessions", tt.caller, tt.args)
 		if err != nil {
@@ -185,7 +186,7 @@ func TestSessionsAreTheCallers(t *testing.T) {
 			t.Errorf("%s: %s", name, res.Output)
 		}
 	}
-	res, err := b.run("sessions", guard.Identity{Tenant: "default", User: "anna"}, `{}`)
+	res, err := b.run("sessions", auth.Identity{Tenant: "default", User: "anna"}, `{}`)
 	if want := `- session phone "Anna's \"phone\"" on "android": camera.snap, torch`; err != nil || res.Output != want {
 		t.Errorf("%q, %v", res.Output, err)
 	}
@@ -211,7 +212,7 @@ func TestSessionsOfAConversation(t *testing.T) {
 		"another's user": {"bob", "phone", `{}`, []string{"desk torch"}},
 	} {
 		res, err := b.runIn(agent.SessionContext{
-			Key: registry.Key{Tenant: "default", Session: tt.session}, Caller: guard.Identity{Tenant: "default", User: tt.user},
+			Key: registry.Key{Tenant: "default", Session: tt.session}, Caller: auth.Identity{Tenant: "default", User: tt.user},
 		}, "sessions", tt.args)
 		if err != nil {
 			t.Fatal(err)
@@ -231,7 +232,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	for i := range 60 {
 		b.connect(at("default", fmt.Sprintf("s%02d", i), ""), names...)
 	}
-	res, err := b.run("sessions", guard.Identity{Tenant: "default"}, `{}`)
+	res, err := b.run("sessions", auth.Identity{Tenant: "default"}, `{}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,13 +257,13 @@ func TestSessionsOfABrokenStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.box, err = agent.NewToolbox(builtin.Registrations(builtin.Deps{Directory: brokenDirectory{}, Policy: policy})...); err != nil {
+	if b.box, err = agent.NewLocalTools(builtin.Registrations(builtin.Deps{Directory: brokenDirectory{}, Policy: policy})...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.run("sessions", guard.Identity{Tenant: "default"}, `{}`); !errors.Is(err, registry.CodeStoreUnavailable) {
+	if _, err := b.run("sessions", auth.Identity{Tenant: "default"}, `{}`); !errors.Is(err, registry.CodeStoreUnavailable) {
 		t.Error(err)
 	}
-	if res, err := b.run("time", guard.Identity{}, `{}`); err != nil || !res.Success { // by the real clock
+	if res, err := b.run("time", auth.Identity{}, `{}`); err != nil || !res.Success { // by the real clock
 		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,7 +24,7 @@ type sessions struct {
 	directory Directory
 	policy    *agent.Policy
 	scope     registry.Query // which sessions may be shown
-	caller    guard.Identity
+	caller    auth.Identity
 }
 
 // scopeOf returns which sessions an agent session may know of, all of them of its caller's tenant: those of the user its

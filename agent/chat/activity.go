@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -20,7 +20,7 @@ type Activity interface {
 type TurnInfo struct {
 	Turn    string
 	Key     registry.Key // Session is empty for a completion without one
-	Caller  guard.Identity
+	Caller  auth.Identity
 	Channel string // ChannelChat or ChannelCompletion
 	Model   string
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -84,7 +84,7 @@ const (
 // Ask starts a turn.
 type Ask struct {
 	Key        registry.Key // the conversation, and the session whose tools join in
-	Caller     guard.Identity
+	Caller     auth.Identity
 	Content    string            // what the user says; ignored with Regenerate
 	Regenerate bool              // answer the last user message again
 	Debug      bool              // emit debug_prompt before each request to the model
@@ -142,7 +142,7 @@ func (e *Error) RetryAfter() time.Duration {
 	return 0
 }
 
-// Agent is what the doors see.
+// Agent is what the APIs see.
 type Agent interface {
 	// Ask runs one turn and returns when it has ended. emit is called with every event, by one goroutine at a time; the
 	// last one is done, aborted or error. Cancelling ctx stops the turn: with the cause ErrAborted because its user wants
@@ -166,7 +166,7 @@ type Agent interface {
 // Completion is a turn without memory: all of the conversation comes with it, as in OpenAI's chat completions.
 type Completion struct {
 	Key         registry.Key // the session whose tools join in; an empty Session: none
-	Caller      guard.Identity
+	Caller      auth.Identity
 	Turn        string // id of the turn, which a streamed answer names before it ends; empty: one is made up
 	Model       string // empty: the default
 	System      string

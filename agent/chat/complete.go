@@ -26,11 +26,11 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	out, began := newEmitter(emit), time.Now()
 	model, err := e.model(c.Model)
 	if err != nil {
-		return Reply{}, nil, out.conclude("", err)
+		return Reply{}, nil, out.complete("", err)
 	}
 	leave, err := e.admit()
 	if err != nil {
-		return Reply{}, nil, out.conclude("", err)
+		return Reply{}, nil, out.complete("", err)
 	}
 	defer leave()
 	ctx, cancel := e.within(ctx)
@@ -43,11 +43,11 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 		limit: e.limits.ContextTokens * bytesPerToken, log: e.log,
 	}
 	if c.Messages, err = kept.restore(ctx, c.Messages); err != nil {
-		return Reply{}, nil, out.conclude("", failure(ctx, e.limits, err))
+		return Reply{}, nil, out.complete("", failure(ctx, e.limits, err))
 	}
 	l, err := e.newCompletion(c, model, scope, out)
 	if err != nil {
-		return Reply{}, nil, out.conclude("", err)
+		return Reply{}, nil, out.complete("", err)
 	}
 	l.handouts = kept
 	info := TurnInfo{Turn: l.turn, Key: scope.Key, Caller: c.Caller, Channel: scope.Channel, Model: model.Name()}
@@ -60,7 +60,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	reply.MessageCount = len(c.Messages)
 	reply.Duration = time.Since(began)
 	e.activity.TurnFinished(info, endOf(reply, err))
-	return reply, l.handed, out.conclude(reply.FullResponse, err)
+	return reply, l.handed, out.complete(reply.FullResponse, err)
 }
 
 // model returns the model of that name.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -103,7 +103,7 @@ func TestCompletionsAreStateless(t *testing.T) {
 		r := newRig(t, Limits{}, text("a"), text("b"), text("c"))
 		var scopes []agent.SessionContext
 		r.engine.openTools = func(s agent.SessionContext) Tools { scopes = append(scopes, s); return nil }
-		caller := guard.Identity{Tenant: "acme", User: "ann"}
+		caller := auth.Identity{Tenant: "acme", User: "ann"}
 		for range 2 {
 			if _, _, _, err := r.complete(Completion{Caller: caller, Messages: []provider.Message{user("hi")}}); err != nil {
 				t.Fatal(err)

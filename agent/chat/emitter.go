@@ -41,8 +41,8 @@ func (o *emitter) last(events ...Event) {
 	}
 }
 
-// conclude tells how the turn ended and returns err.
-func (o *emitter) conclude(full string, err error) error {
+// complete tells how the turn ended and returns err.
+func (o *emitter) complete(full string, err error) error {
 	var e *Error
 	switch {
 	case err == nil:

@@ -38,14 +38,14 @@ type Store interface {
 // each step is stored before the next begins, and what a former turn left open is closed before anything is added.
 // It is safe for concurrent use.
 type Engine struct {
-	models    []provider.Model
-	store     Store
-	openTools func(agent.SessionContext) Tools
-	activity  Activity
-	system    string
-	limits    Limits
-	log       *slog.Logger
-	gates     gates
+	models     []provider.Model
+	store      Store
+	openTools  func(agent.SessionContext) Tools
+	activity   Activity
+	system     string
+	limits     Limits
+	log        *slog.Logger
+	turnQueues turnQueues
 
 	closing chan struct{}           // closed by Close: nothing new
 	ctx     context.Context         // of what runs
@@ -79,7 +79,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 	e := &Engine{
 		models: append([]provider.Model(nil), cfg.Models...), store: cfg.Store, openTools: cfg.OpenTools,
 		activity: cfg.Activity, system: cfg.System, limits: limits, log: cfg.Log,
-		closing: make(chan struct{}), gates: gates{waiting: limits.Waiting}, aborts: make(map[registry.Key]context.CancelCauseFunc),
+		closing: make(chan struct{}), turnQueues: turnQueues{waiting: limits.Waiting}, aborts: make(map[registry.Key]context.CancelCauseFunc),
 	}
 	if e.activity == nil {
 		e.activity = silent{}

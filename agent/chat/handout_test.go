@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -98,16 +98,16 @@ func TestHandedOutCallsMayComeBackOneByOne(t *testing.T) {
 // What is not kept any more, or is somebody else's, is not made up for by silence: the model is told that tools ran.
 func TestAModelIsToldWhatIsNotKeptAnyMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		ann, ben := guard.Identity{Tenant: "default", User: "ann"}, guard.Identity{Tenant: "default", User: "ben"}
+		ann, ben := auth.Identity{Tenant: "default", User: "ann"}, auth.Identity{Tenant: "default", User: "ben"}
 		for name, tt := range map[string]struct {
 			wait time.Duration
-			by   guard.Identity
+			by   auth.Identity
 			want bool // that it is known
 		}{
 			"in time":       {time.Minute - time.Second, ann, true},
 			"too late":      {time.Minute, ann, false},
 			"somebody else": {0, ben, false},
-			"other tenant":  {0, guard.Identity{Tenant: "acme", User: "ann"}, false},
+			"other tenant":  {0, auth.Identity{Tenant: "acme", User: "ann"}, false},
 		} {
 			r := newRig(t, Limits{Handout: time.Minute}, use(tool("a", "look", "{}")), use(tool("b", "mine", "{}")), text("Fine."))
 			r.tools.set("look", returns("secret"))

@@ -224,8 +224,8 @@ func TestAnswerIsStoredAfterTheLastNote(t *testing.T) {
 func TestNothingFollowsTheLastEvent(t *testing.T) {
 	ev := &events{}
 	out := newEmitter(ev.emit)
-	_ = out.conclude("all", nil)
+	_ = out.complete("all", nil)
 	out.send(Event{Type: EventChunk})
-	_ = out.conclude("", ErrAborted)
+	_ = out.complete("", ErrAborted)
 	wantTypes(t, ev, EventChunkReset, EventDone)
 }

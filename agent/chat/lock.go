@@ -32,15 +32,15 @@ func storing(ctx context.Context) (context.Context, context.CancelFunc) {
 // lock is a conversation that is this turn's alone.
 type lock struct {
 	registry.Turn
-	visitor *visitor
-	since   time.Time // not after the lease began
+	ticket *ticket
+	since  time.Time // not after the lease began
 }
 
 // acquire waits for the conversation. It fails with an *Error or with the cause of ctx; then nothing is held.
 func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.limits.Wait, errWaited)
 	defer cancel()
-	v, err := e.gates.enter(ctx, key, e.closing)
+	v, err := e.turnQueues.enter(ctx, key, e.closing)
 	if err != nil {
 		return nil, failure(ctx, e.limits, err)
 	}
@@ -54,12 +54,12 @@ func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
 }
 
 // begin takes the turn in the store. While another pod has it, it asks again and again: an end is not announced.
-func (e *Engine) begin(ctx context.Context, v *visitor) (*lock, error) {
+func (e *Engine) begin(ctx context.Context, v *ticket) (*lock, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		since := time.Now()
 		turn, err := e.tryBegin(ctx, v.key)
 		if err == nil {
-			return &lock{Turn: turn, visitor: v, since: since}, nil
+			return &lock{Turn: turn, ticket: v, since: since}, nil
 		}
 		if !errors.Is(err, registry.CodeBusy) {
 			return nil, err

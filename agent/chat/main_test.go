@@ -216,7 +216,7 @@ func (r *rig) pod(limits Limits) *Engine {
 		if err := e.Close(ctx); err != nil {
 			r.t.Errorf("close: %v", err)
 		}
-		if n := len(e.gates.byKey); n != 0 || e.running != 0 {
+		if n := len(e.turnQueues.byKey); n != 0 || e.running != 0 {
 			r.t.Errorf("%d gates and %d turns are left", n, e.running)
 		}
 	})

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -14,7 +14,7 @@ func TestOwnersGoOnWithTheirConversations(t *testing.T) {
 		r := newRig(t, Limits{}, text("hello ann"), text("again"), text("anybody"))
 		of := func(user string) error {
 			_, err := r.engine.Ask(t.Context(), Ask{
-				Key: key, Caller: guard.Identity{Tenant: "default", User: user}, Content: "hi",
+				Key: key, Caller: auth.Identity{Tenant: "default", User: user}, Content: "hi",
 				Owner: registry.Owner{UserID: user, DeviceID: "phone of " + user},
 			}, nil)
 			return err

@@ -31,24 +31,24 @@ func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error
 	out, began := newEmitter(emit), time.Now()
 	a.Content = strings.ToValidUTF8(a.Content, "\uFFFD")
 	if err := a.check(); err != nil {
-		return Reply{}, out.conclude("", err)
+		return Reply{}, out.complete("", err)
 	}
 	leave, err := e.admit()
 	if err != nil {
-		return Reply{}, out.conclude("", err)
+		return Reply{}, out.complete("", err)
 	}
 	defer leave()
 	ctx, cancel := e.within(ctx)
 	defer cancel(nil)
 	l, err := e.acquire(ctx, a.Key)
 	if err != nil {
-		return Reply{}, out.conclude("", err)
+		return Reply{}, out.complete("", err)
 	}
-	defer l.visitor.leave() // after the last event: no other turn of this conversation speaks before it
+	defer l.ticket.leave() // after the last event: no other turn of this conversation speaks before it
 	defer e.abortable(a.Key, cancel)()
 	reply, err := e.answer(ctx, cancel, a, l, out)
 	reply.Duration = time.Since(began)
-	return reply, out.conclude(reply.FullResponse, err)
+	return reply, out.complete(reply.FullResponse, err)
 }
 
 func (a Ask) check() error {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -243,7 +243,7 @@ func TestActivity(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "look", "{}")), text("ok"))
 		r.tools.set("look", returns("x"))
 		r.engine.activity = h
-		caller := guard.Identity{Tenant: "default", User: "ann"}
+		caller := auth.Identity{Tenant: "default", User: "ann"}
 		if _, err := r.engine.Ask(t.Context(), Ask{Key: key, Caller: caller, Content: "hi"}, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,7 @@ type Guard struct {
 	warn         int
 	block        int
 	unknownLimit int
-	window       int // entries of the trail that are looked at
+	window       int // entries of the history that are looked at
 	log          *slog.Logger
 }
 
@@ -107,7 +107,7 @@ func (g *Guard) Before(ctx context.Context, inv agent.Invocation) (agent.Decisio
 // Amend implements agent.AmendHook: it notes how the call ended, and warns or says no.
 func (g *Guard) Amend(ctx context.Context, inv agent.Invocation, out agent.Outcome, err error) (registry.Result, error) {
 	if !counts(inv) || errors.Is(err, ErrBlocked) {
-		return out.Result, err // what was stopped stays open in the trail, and so prolongs the run
+		return out.Result, err // what was stopped stays open in the history, and so prolongs the run
 	}
 	e := entry{kind: kindEnd, id: hash(inv.CallID), call: callHash(inv), turn: hash(inv.Turn), outcome: outcomeHash(out.Result, err)}
 	unknown := inv.Source == "" && errors.Is(err, registry.CodeToolNotFound)
@@ -132,21 +132,21 @@ func (g *Guard) Amend(ctx context.Context, inv agent.Invocation, out agent.Outco
 
 // counts reports whether a call is part of a conversation.
 func counts(inv agent.Invocation) bool {
-	return inv.Trail != nil || inv.Conversation != (registry.Key{})
+	return inv.CallHistory != nil || inv.Conversation != (registry.Key{})
 }
 
-// note adds an entry to the trail and returns the run that its call ends.
+// note adds an entry to the history and returns the run that its call ends.
 func (g *Guard) note(ctx context.Context, inv agent.Invocation, e entry) (run, error) {
-	if inv.Trail != nil {
-		return runOf(parseTrail(inv.Trail.Append(e.String(), g.window)), e.id), nil
+	if inv.CallHistory != nil {
+		return runOf(parseHistory(inv.CallHistory.Append(e.String(), g.window)), e.id), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	trail, err := g.store.AppendTrail(ctx, inv.Conversation, e.String(), g.window)
+	history, err := g.store.AppendTrail(ctx, inv.Conversation, e.String(), g.window)
 	if err != nil {
 		return run{}, err
 	}
-	return runOf(parseTrail(trail), e.id), nil
+	return runOf(parseHistory(history), e.id), nil
 }
 
 func (g *Guard) letPass(inv agent.Invocation, err error) {

@@ -53,7 +53,7 @@ func expect(n int) string {
 
 func TestIdenticalCalls(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{})
+		k := newConversation(t, s, loopguard.Config{})
 		args := []string{`{"n":1,"m":"a"}`, ` {"m":"a", "n":1}`} // the same
 		k.say("x", "nothing new")
 		for n := 1; n <= 25; n++ {
@@ -83,15 +83,15 @@ func TestIdenticalCalls(t *testing.T) {
 
 func TestWhatBreaksARun(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		for name, between := range map[string]func(k *talk){
-			"another outcome":  func(k *talk) { k.say("x", "news") },
-			"failing":          func(k *talk) { k.say("x", "fails") },
-			"another call":     func(k *talk) { _, _ = k.call("y", `{}`) },
-			"other arguments":  func(k *talk) { _, _ = k.call("x", `{"n":2}`) },
-			"an unknown tool":  func(k *talk) { _, _ = k.call("nothing", `{}`) },
-			"a malformed call": func(k *talk) { _, _ = k.call("x", `{"n":`) },
+		for name, between := range map[string]func(k *conversation){
+			"another outcome":  func(k *conversation) { k.say("x", "news") },
+			"failing":          func(k *conversation) { k.say("x", "fails") },
+			"another call":     func(k *conversation) { _, _ = k.call("y", `{}`) },
+			"other arguments":  func(k *conversation) { _, _ = k.call("x", `{"n":2}`) },
+			"an unknown tool":  func(k *conversation) { _, _ = k.call("nothing", `{}`) },
+			"a malformed call": func(k *conversation) { _, _ = k.call("x", `{"n":`) },
 		} {
-			k := newTalk(t, s, loopguard.Config{})
+			k := newConversation(t, s, loopguard.Config{})
 			k.say("x", "same")
 			for range 9 {
 				_, _ = k.call("x", `{"n":1}`)
@@ -109,7 +109,7 @@ func TestWhatBreaksARun(t *testing.T) {
 
 func TestPingPong(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{})
+		k := newConversation(t, s, loopguard.Config{})
 		for n := 1; n <= 24; n++ {
 			out, err := k.call([]string{"x", "y"}[n%2], `{"n":1}`)
 			if got := verdict(t, out, err); got != expect(n) {
@@ -120,11 +120,11 @@ func TestPingPong(t *testing.T) {
 			}
 		}
 		// A third call ends it, and so does news from one of the two.
-		for name, between := range map[string]func(k *talk){
-			"a third call": func(k *talk) { _, _ = k.call("z", `{}`) },
-			"news":         func(k *talk) { k.say("y", "news") },
+		for name, between := range map[string]func(k *conversation){
+			"a third call": func(k *conversation) { _, _ = k.call("z", `{}`) },
+			"news":         func(k *conversation) { k.say("y", "news") },
 		} {
-			k := newTalk(t, s, loopguard.Config{})
+			k := newConversation(t, s, loopguard.Config{})
 			for n := 1; n <= 8; n++ {
 				_, _ = k.call([]string{"y", "x"}[n%2], `{"n":1}`)
 			}
@@ -142,7 +142,7 @@ func TestPingPong(t *testing.T) {
 // One call with two outcomes in turn is no loop: something changes each time.
 func TestOneCallWithChangingOutcomes(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{})
+		k := newConversation(t, s, loopguard.Config{})
 		for n := range 40 {
 			k.say("x", strconv.Itoa(n%2))
 			if out, err := k.call("x", `{}`); verdict(t, out, err) != passes {
@@ -154,7 +154,7 @@ func TestOneCallWithChangingOutcomes(t *testing.T) {
 
 func TestUnknownTool(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{})
+		k := newConversation(t, s, loopguard.Config{})
 		for n := 1; n <= 12; n++ {
 			out, err := k.call("nothing", fmt.Sprintf(`{"n":%d}`, n)) // what it is asked does not matter
 			got, want := verdict(t, out, err), passes
@@ -173,12 +173,12 @@ func TestUnknownTool(t *testing.T) {
 // Failures count like results, also those that stop a call before the guard is asked.
 func TestFailingCalls(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		for name, call := range map[string]func(k *talk) (agent.Outcome, error){
-			"denied":            func(k *talk) (agent.Outcome, error) { return k.call("denied", `{}`) },
-			"invalid arguments": func(k *talk) (agent.Outcome, error) { return k.call("x", `{"n":"one"}`) },
-			"no JSON":           func(k *talk) (agent.Outcome, error) { return k.call("x", `{"n":`) },
+		for name, call := range map[string]func(k *conversation) (agent.Outcome, error){
+			"denied":            func(k *conversation) (agent.Outcome, error) { return k.call("denied", `{}`) },
+			"invalid arguments": func(k *conversation) (agent.Outcome, error) { return k.call("x", `{"n":"one"}`) },
+			"no JSON":           func(k *conversation) (agent.Outcome, error) { return k.call("x", `{"n":`) },
 		} {
-			k := newTalk(t, s, loopguard.Config{})
+			k := newConversation(t, s, loopguard.Config{})
 			for n := 1; n <= 22; n++ {
 				out, err := call(k)
 				if got := verdict(t, out, err); err == nil || got != expect(n) {
@@ -192,7 +192,7 @@ func TestFailingCalls(t *testing.T) {
 // Parallel calls count although none has ended, and pods count together.
 func TestParallelCallsOfTwoPods(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{})
+		k := newConversation(t, s, loopguard.Config{})
 		k.say("x", "same")
 		var blocked atomic.Int64
 		var all sync.WaitGroup
@@ -217,7 +217,7 @@ func TestParallelCallsOfTwoPods(t *testing.T) {
 
 func TestLocalToolsCount(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{Warn: 2, Block: 3})
+		k := newConversation(t, s, loopguard.Config{Warn: 2, Block: 3})
 		local := func(r *agent.Request) { r.Local, r.Target = silent{}, registry.Target{} }
 		for n, want := range []string{passes, warns, blocks} {
 			out, err := k.call("silent", `{}`, local)
@@ -240,7 +240,7 @@ func (silent) Execute(context.Context, json.RawMessage) (registry.Result, error)
 // A custom hook that makes every call a little different does not hide that they are the same.
 func TestArgumentsCountAsAsked(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{Warn: 2, Block: 3}, &stamp{})
+		k := newConversation(t, s, loopguard.Config{Warn: 2, Block: 3}, &stamp{})
 		k.say("x", "same")
 		for n, want := range []string{passes, warns, blocks} {
 			out, err := k.call("x", `{}`)
@@ -262,7 +262,7 @@ func (s *stamp) Before(context.Context, agent.Invocation) (agent.Decision, error
 
 func TestOnlyConversationsCount(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{Warn: 2, Block: 3})
+		k := newConversation(t, s, loopguard.Config{Warn: 2, Block: 3})
 		for range 5 {
 			out, err := k.call("x", `{}`, func(r *agent.Request) { r.Conversation = registry.Key{} })
 			if verdict(t, out, err) != passes || err != nil {
@@ -281,7 +281,7 @@ func TestOnlyConversationsCount(t *testing.T) {
 
 // The guard saves money; a store that is away does not stop anybody from working.
 func TestBrokenStore(t *testing.T) {
-	k := newTalk(t, stores{away{}, away{}}, loopguard.Config{Warn: 2, Block: 3})
+	k := newConversation(t, stores{away{}, away{}}, loopguard.Config{Warn: 2, Block: 3})
 	for range 5 {
 		if out, err := k.call("x", `{}`); verdict(t, out, err) != passes || err != nil {
 			t.Fatalf("%+v, %v", out, err)

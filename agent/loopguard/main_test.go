@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/loopguard"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/redistest"
@@ -50,15 +50,15 @@ func dial(t *testing.T, url string) loopguard.Store {
 	return conn.Store()
 }
 
-// talk is a conversation with a device, guarded.
-type talk struct {
+// conversation is a conversation with a device, guarded.
+type conversation struct {
 	*testing.T
-	invokers []*agent.Invoker // of pods that share the trail
+	invokers []*agent.Invoker // of pods that share the history
 	device   *registrytest.Device
-	key      registry.Key // of the conversation, which is no other talk's
+	key      registry.Key // of the conversation, which is no other conversation's
 	store    loopguard.Store
 
-	directory agent.ViewDirectory
+	directory agent.SessionDirectory
 	policy    *agent.Policy
 	made      int // calls
 
@@ -66,11 +66,11 @@ type talk struct {
 	outputs map[string]string // what a tool of the device says; else its arguments
 }
 
-var anna = guard.Identity{Tenant: "default", User: "anna"}
+var anna = auth.Identity{Tenant: "default", User: "anna"}
 
-func newTalk(t *testing.T, s stores, cfg loopguard.Config, custom ...agent.Hook) *talk {
+func newConversation(t *testing.T, s stores, cfg loopguard.Config, custom ...agent.Hook) *conversation {
 	t.Helper()
-	k := &talk{T: t, key: registry.Key{Tenant: "default", Session: rand.Text()}, outputs: make(map[string]string)}
+	k := &conversation{T: t, key: registry.Key{Tenant: "default", Session: rand.Text()}, outputs: make(map[string]string)}
 	store := memory.New(memory.Options{})
 	k.store, k.directory = s[0], store
 	policy, err := agent.NewPolicy(agent.PolicyRules{CallDeny: []string{"denied"}})
@@ -90,7 +90,7 @@ func newTalk(t *testing.T, s stores, cfg loopguard.Config, custom ...agent.Hook)
 		})
 		pods = append(pods, pod)
 		k.invokers = append(k.invokers, agent.NewInvoker(agent.Config{
-			Router: pod.Router, Ledger: pod.Calls, Policy: policy, Guards: []agent.Hook{loopguard.New(cfg)}, Hooks: custom,
+			Router: pod.Router, CallLog: pod.Calls, Policy: policy, Guards: []agent.Hook{loopguard.New(cfg)}, Hooks: custom,
 		}))
 	}
 	k.device = registrytest.NewDevice(k.answer)
@@ -104,14 +104,14 @@ func newTalk(t *testing.T, s stores, cfg loopguard.Config, custom ...agent.Hook)
 	return k
 }
 
-func (k *talk) must(err error) {
+func (k *conversation) must(err error) {
 	k.Helper()
 	if err != nil {
 		k.Fatal(err)
 	}
 }
 
-func (k *talk) answer(c routing.DeviceCall) *registry.Result {
+func (k *conversation) answer(c routing.DeviceCall) *registry.Result {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if said, ok := k.outputs[c.Tool]; ok {
@@ -121,14 +121,14 @@ func (k *talk) answer(c routing.DeviceCall) *registry.Result {
 }
 
 // say has a tool answer with the text from now on.
-func (k *talk) say(tool, text string) {
+func (k *conversation) say(tool, text string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.outputs[tool] = text
 }
 
 // call makes one call of the conversation, at one pod and the other in turn.
-func (k *talk) call(tool, args string, change ...func(*agent.Request)) (agent.Outcome, error) {
+func (k *conversation) call(tool, args string, change ...func(*agent.Request)) (agent.Outcome, error) {
 	req := agent.Request{
 		Caller: anna, Tool: tool, Args: json.RawMessage(args), Target: registry.Target{SessionID: k.key.Session}, Conversation: k.key, Turn: "t",
 	}

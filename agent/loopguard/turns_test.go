@@ -24,7 +24,7 @@ func TestFirstCallOfATurnIsNeverStopped(t *testing.T) {
 			"denied, never asked":  {"denied"},
 			"a tool there is none": {"nothing"},
 		} {
-			k := newTalk(t, s, loopguard.Config{})
+			k := newConversation(t, s, loopguard.Config{})
 			k.say("x", "same")
 			k.say("y", "same")
 			for n := range 30 {
@@ -54,11 +54,11 @@ func TestFirstCallOfATurnIsNeverStopped(t *testing.T) {
 // A conversation that its caller keeps is counted turn by turn, and leaves nothing in the store.
 func TestStatelessTurnsCountForThemselves(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
-		k := newTalk(t, s, loopguard.Config{})
+		k := newConversation(t, s, loopguard.Config{})
 		k.say("x", "same")
-		views := agent.NewViews(agent.ViewsConfig{Invoker: k.invokers[0], Directory: k.directory, Policy: k.policy})
+		toolSets := agent.NewToolSets(agent.ToolSetsConfig{Invoker: k.invokers[0], Directory: k.directory, Policy: k.policy})
 		for turn := range 2 {
-			v := views.Open(agent.SessionContext{Key: k.key, Stateless: true, Caller: anna})
+			v := toolSets.Open(agent.SessionContext{Key: k.key, Stateless: true, Caller: anna})
 			for n := 1; n <= 22; n++ {
 				out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "x", Args: json.RawMessage(`{}`), Turn: fmt.Sprint(turn)})
 				if got := verdict(t, out, err); got != expect(n) {
@@ -73,11 +73,11 @@ func TestStatelessTurnsCountForThemselves(t *testing.T) {
 				}
 			}
 		}
-		if trail, err := k.store.AppendTrail(t.Context(), k.key, "only this", 10); err != nil || len(trail) != 1 {
-			t.Errorf("trail %q, %v", trail, err)
+		if history, err := k.store.AppendTrail(t.Context(), k.key, "only this", 10); err != nil || len(history) != 1 {
+			t.Errorf("history %q, %v", history, err)
 		}
 		// Without a session too.
-		v := views.Open(agent.SessionContext{Key: registry.Key{Tenant: "default"}, Stateless: true, Caller: anna})
+		v := toolSets.Open(agent.SessionContext{Key: registry.Key{Tenant: "default"}, Stateless: true, Caller: anna})
 		var err error
 		for range 10 {
 			_, err = v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "x", Turn: "t"})

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -88,7 +88,7 @@ func unknownModel(name string) error {
 
 // errorBodyOf returns an error in OpenAI's format, and its status.
 func errorBodyOf(err error) (int, errorBody) {
-	p := guard.ProblemOf(registry.AsError(err))
+	p := auth.ProblemOf(registry.AsError(err))
 	e := errorDetail{Message: p.Detail, Type: typeBadRequest, Code: string(p.Code)}
 	switch {
 	case p.Status == http.StatusTooManyRequests:

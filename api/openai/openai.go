@@ -5,8 +5,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
@@ -25,7 +25,7 @@ const (
 // Requests reads requests and answers them, within the bounds that hold for the whole pod.
 type Requests interface {
 	// Caller returns who sent the request.
-	Caller(c *gin.Context) guard.Identity
+	Caller(c *gin.Context) auth.Identity
 	// ReadTurn reads the body of a request for a turn, and has parse understand it: long bodies one after another. It
 	// fails with registry.CodeDraining when the pod is stopping.
 	ReadTurn(c *gin.Context, parse func(body []byte) error) error
@@ -53,7 +53,7 @@ type Turns interface {
 type Sessions interface {
 	// Connected returns a session that the caller may talk to. It fails with registry.CodeSessionNotFound or
 	// registry.CodeNotConnected.
-	Connected(ctx context.Context, caller guard.Identity, id string) (registry.Entry, error)
+	Connected(ctx context.Context, caller auth.Identity, id string) (registry.Entry, error)
 	// EachSession visits the sessions that match q. It fails if they are too many for one answer.
 	EachSession(ctx context.Context, q registry.Query, visit func(registry.Entry)) error
 }

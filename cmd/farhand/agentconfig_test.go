@@ -33,7 +33,7 @@ func TestBuiltinsThatAreEnabled(t *testing.T) {
 			continue
 		}
 		g := Gateway{cfg: cfg}
-		enabled, err := g.toolbox(memory.New(memory.Options{}), nil)
+		enabled, err := g.localTools(memory.New(memory.Options{}), nil)
 		if err != nil {
 			t.Errorf("%q: %v", c.value, err)
 		} else if !slices.Equal(enabled.Names(), c.want) {

@@ -16,7 +16,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -154,10 +154,10 @@ func (c Config) validate() error {
 	if c.PodID != "" {
 		check(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID", "may hold letters, digits, '.', '_' and '-'")
 	}
-	if _, err := guard.NewOrigins(c.AllowedOrigins, false); err != nil {
+	if _, err := auth.NewOrigins(c.AllowedOrigins, false); err != nil {
 		check(false, "ALLOWED_ORIGINS", registry.AsError(err).Message)
 	}
-	if _, err := guard.NewSources(c.TrustedProxies); err != nil {
+	if _, err := auth.NewSources(c.TrustedProxies); err != nil {
 		check(false, "TRUSTED_PROXIES", err.Error())
 	}
 	if _, err := agent.NewPolicy(c.policyRules()); err != nil {

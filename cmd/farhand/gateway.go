@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/guard"
 	"github.com/farhand/farhand/agent/loopguard"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -144,35 +145,35 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	origins, err := guard.NewOrigins(g.cfg.AllowedOrigins, g.cfg.Token == "")
+	origins, err := auth.NewOrigins(g.cfg.AllowedOrigins, g.cfg.Token == "")
 	if err != nil {
 		return nil, err
 	}
-	var auth guard.Authenticator = guard.Anonymous{}
+	var authenticator auth.Authenticator = auth.Anonymous{}
 	if g.cfg.Token != "" {
-		auth = guard.NewStaticToken(string(g.cfg.Token))
+		authenticator = auth.NewStaticToken(string(g.cfg.Token))
 	}
-	sources, err := guard.NewSources(g.cfg.TrustedProxies)
+	sources, err := auth.NewSources(g.cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
 	}
-	refusals := guard.NewRefusals(sources, g.log)
-	toolbox, err := g.toolbox(store, policy)
+	refusals := auth.NewRefusals(sources, g.log)
+	localTools, err := g.localTools(store, policy)
 	if err != nil {
 		return nil, err
 	}
-	schemas := agent.NewSchemas()
+	schemas := schema.NewValidator()
 	invoker := agent.NewInvoker(agent.Config{
-		Router: g.pod.Router, Ledger: g.pod.Calls, Policy: policy, Schemas: schemas, Builtins: toolbox,
+		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, Builtins: localTools,
 		Guards:  []agent.Hook{loopguard.New(loopguard.Config{Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log})},
 		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
 	})
-	talk, err := g.openAgent(store, invoker, policy, toolbox)
+	talk, err := g.openAgent(store, invoker, policy, localTools)
 	if err != nil {
 		return nil, err
 	}
 	g.devices, err = ws.NewServer(ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), toolbox.Names()...), Auth: auth, Origins: origins,
+		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), localTools.Names()...), Auth: authenticator, Origins: origins,
 		Agent: talk, Conversations: store, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
 		MessageTimeout: g.cfg.MessageTimeout, MaxUnfinished: int64(g.cfg.MaxUnfinished),
 		MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst, Sources: sources, Refusals: refusals,
@@ -184,19 +185,19 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	return api.NewHandler(api.Config{
-		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: auth,
+		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: authenticator,
 		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
-		Agent: talk, Conversations: store, Turns: g.pod.Turns, Builtins: toolbox, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
+		Agent: talk, Conversations: store, Turns: g.pod.Turns, Builtins: localTools, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,
 		Draining: g.draining, Device: g.devices, Version: version(), Log: g.log,
 	})
 }
 
-// toolbox returns the tools of the gateway itself. They are there for its agent: without a model there are none.
-func (g *Gateway) toolbox(store registry.Store, policy *agent.Policy) (*agent.Toolbox, error) {
-	all, err := agent.NewToolbox(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})...)
+// localTools returns the tools of the gateway itself. They are there for its agent: without a model there are none.
+func (g *Gateway) localTools(store registry.Store, policy *agent.Policy) (*agent.LocalTools, error) {
+	all, err := agent.NewLocalTools(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})...)
 	if err != nil || len(g.cfg.Models) == 0 {
-		return &agent.Toolbox{}, err
+		return &agent.LocalTools{}, err
 	}
 	enabled, err := all.Select(g.cfg.builtins()...)
 	if err != nil {
@@ -206,12 +207,12 @@ func (g *Gateway) toolbox(store registry.Store, policy *agent.Policy) (*agent.To
 }
 
 // openAgent returns what holds conversations, nil without a model.
-func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy *agent.Policy, toolbox *agent.Toolbox) (chat.Agent, error) {
+func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy *agent.Policy, localTools *agent.LocalTools) (chat.Agent, error) {
 	if len(g.cfg.Models) == 0 {
 		return nil, nil
 	}
-	views := agent.NewViews(agent.ViewsConfig{
-		Invoker: invoker, Directory: store, Policy: policy, Toolbox: toolbox, OtherSessions: g.cfg.OtherSessions,
+	views := agent.NewToolSets(agent.ToolSetsConfig{
+		Invoker: invoker, Directory: store, Policy: policy, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
 		Unconfirmed: g.cfg.Unconfirmed, Log: g.log,
 	})
 	var err error

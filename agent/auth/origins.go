@@ -1,10 +1,6 @@
-// Package guard is what every door checks before it lets a request in: who is asking, and from which web page. It is
-// shared by the HTTP and the WebSocket door, which know nothing of each other.
-package guard
+package auth
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,66 +10,6 @@ import (
 
 	"github.com/farhand/farhand/registry"
 )
-
-// Identity is who is asking, taken from verified credentials only.
-type Identity struct {
-	Tenant string
-	User   string // empty when the credentials name nobody in particular
-	Admin  bool   // may call tools whose security level is registry.SecurityAdminOnly
-}
-
-// Authenticator verifies a bearer token. It returns an *registry.Error with CodeUnauthenticated for a wrong or
-// missing one. It is safe for concurrent use.
-type Authenticator interface {
-	Authenticate(token string) (Identity, error)
-}
-
-// NamesUsers reports whether identities of an authenticator may name users. One that cannot says so with a method
-// NamesUsers() bool: then nothing belongs to anybody in particular.
-func NamesUsers(a Authenticator) bool {
-	says, ok := a.(interface{ NamesUsers() bool })
-	return !ok || says.NamesUsers()
-}
-
-// StaticToken accepts one token, shared by all devices and callers: until there are others, who has it is the admin.
-type StaticToken struct{ digest [sha256.Size]byte }
-
-// NewStaticToken returns an authenticator for the token, which must not be empty.
-func NewStaticToken(token string) StaticToken {
-	return StaticToken{digest: sha256.Sum256([]byte(token))}
-}
-
-// Authenticate implements Authenticator. It takes the same time for every wrong token.
-func (s StaticToken) Authenticate(token string) (Identity, error) {
-	digest := sha256.Sum256([]byte(token))
-	if token == "" || subtle.ConstantTimeCompare(digest[:], s.digest[:]) != 1 {
-		return Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A valid bearer token is required.")
-	}
-	return Identity{Tenant: registry.DefaultTenant, Admin: true}, nil
-}
-
-// NamesUsers returns false.
-func (StaticToken) NamesUsers() bool { return false }
-
-// Anonymous accepts everybody. It is for a server that only this machine can reach, whose user is its admin.
-type Anonymous struct{}
-
-// Authenticate implements Authenticator.
-func (Anonymous) Authenticate(string) (Identity, error) {
-	return Identity{Tenant: registry.DefaultTenant, Admin: true}, nil
-}
-
-// NamesUsers returns false.
-func (Anonymous) NamesUsers() bool { return false }
-
-// BearerHeader returns the token of an Authorization header, empty if there is none.
-func BearerHeader(r *http.Request) string {
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
 
 // Origins decides which web pages may talk to the gateway. Requests without an Origin header do not come from a
 // page's script and pass; a page served by the gateway's own host passes; others must be listed.

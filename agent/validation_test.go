@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -26,7 +27,7 @@ func TestTimeoutCoversValidation(t *testing.T) {
 	tool, args := endlessly()
 	d.router.spec = tool
 	_, err := d.Invoke(t.Context(), agent.Request{
-		Caller: guard.Identity{Tenant: "default"}, Tool: "t", Args: args, Timeout: 20 * time.Millisecond,
+		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: args, Timeout: 20 * time.Millisecond,
 	})
 	if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != registry.DispatchedNo {
 		t.Errorf("%+v", e)
@@ -49,13 +50,13 @@ func (h slowHook) Before(context.Context, agent.Invocation) (agent.Decision, err
 // What comes before the tool takes of its time.
 func TestToolGetsWhatIsLeft(t *testing.T) {
 	d := newDesk(t, slowHook{50 * time.Millisecond})
-	if _, err := d.Invoke(t.Context(), agent.Request{Caller: guard.Identity{Tenant: "default"}, Tool: "t", Timeout: time.Minute}); err != nil {
+	if _, err := d.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t", Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if c := d.router.called(); len(c) != 1 || c[0].Timeout > time.Minute-50*time.Millisecond || c[0].Timeout < time.Second {
 		t.Errorf("%+v", c)
 	}
-	_, err := d.Invoke(t.Context(), agent.Request{Caller: guard.Identity{Tenant: "default"}, Tool: "t", Timeout: 10 * time.Millisecond})
+	_, err := d.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t", Timeout: 10 * time.Millisecond})
 	if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != registry.DispatchedNo || len(d.router.called()) != 1 {
 		t.Errorf("%+v, %d calls", e, len(d.router.called()))
 	}
@@ -63,7 +64,7 @@ func TestToolGetsWhatIsLeft(t *testing.T) {
 
 // A caller that hangs up ends the validation of its arguments.
 func TestHangUpEndsValidation(t *testing.T) {
-	schemas := agent.NewSchemas()
+	schemas := schema.NewValidator()
 	tool, args := endlessly()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -73,7 +74,7 @@ func TestHangUpEndsValidation(t *testing.T) {
 // However many validate at a time, those of ordinary arguments do not wait for those that take long, and who has to wait
 // does so no longer than its own time.
 func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
-	schemas := agent.NewSchemas()
+	schemas := schema.NewValidator()
 	tool, args := endlessly()
 	ctx, cancel := context.WithCancel(t.Context())
 	var attackers sync.WaitGroup
@@ -108,7 +109,7 @@ func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
 
 // What many sessions register is not kept compiled without bound, and one session gets only a part of what there is.
 func TestCompiledSchemasOfASessionAreBounded(t *testing.T) {
-	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), agent.NewSchemas(), agent.AdmissionLimits{})
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{})
 	var offered agent.Offered
 	var refused error
 	for i := range agent.DefaultMaxTools {

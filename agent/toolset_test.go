@@ -11,17 +11,17 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
 	"github.com/farhand/farhand/registry/routing"
 )
 
-const patience = 10 * time.Second
+const testTimeout = 10 * time.Second
 
-// house is a pod on a store of its own, with an invoker in front.
-type house struct {
+// fixture is a pod on a store of its own, with an invoker in front.
+type fixture struct {
 	*testing.T
 	store   *memory.Store
 	pod     *routing.Pod
@@ -29,9 +29,9 @@ type house struct {
 	invoker *agent.Invoker
 }
 
-func newHouse(t *testing.T, rules agent.PolicyRules, change ...func(*agent.Config)) *house {
+func newFixture(t *testing.T, rules agent.PolicyRules, change ...func(*agent.Config)) *fixture {
 	t.Helper()
-	h := &house{T: t, store: memory.New(memory.Options{}), policy: newPolicy(t, rules)}
+	h := &fixture{T: t, store: memory.New(memory.Options{}), policy: newPolicy(t, rules)}
 	bus := h.store.NewBus()
 	var err error
 	if h.pod, err = routing.NewPod(routing.PodConfig{Store: h.store, Bus: bus}); err != nil {
@@ -41,13 +41,13 @@ func newHouse(t *testing.T, rules agent.PolicyRules, change ...func(*agent.Confi
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := errors.Join(h.pod.Close(ctx), bus.Close(ctx)); err != nil {
 			t.Error(err)
 		}
 	})
-	cfg := agent.Config{Router: h.pod.Router, Ledger: h.pod.Calls, Policy: h.policy}
+	cfg := agent.Config{Router: h.pod.Router, CallLog: h.pod.Calls, Policy: h.policy}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -56,7 +56,7 @@ func newHouse(t *testing.T, rules agent.PolicyRules, change ...func(*agent.Confi
 }
 
 // connect opens a session of a user whose tools answer with the session's id.
-func (h *house) connect(session, user string, tools ...string) *routing.Local {
+func (h *fixture) connect(session, user string, tools ...string) *routing.Local {
 	h.Helper()
 	var specs []registry.ToolSpec
 	for _, name := range tools {
@@ -69,9 +69,9 @@ func (h *house) connect(session, user string, tools ...string) *routing.Local {
 }
 
 // wait returns the record of a call once it is final.
-func (h *house) wait(id string) registry.Record {
+func (h *fixture) wait(id string) registry.Record {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(h.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.Context(), testTimeout)
 	defer cancel()
 	for {
 		rec, err := h.pod.Calls.Get(ctx, "default", id)
@@ -115,9 +115,9 @@ func registration(tools ...agent.Tool) agent.Registration {
 	return r
 }
 
-func toolbox(t *testing.T, regs ...agent.Registration) *agent.Toolbox {
+func localTools(t *testing.T, regs ...agent.Registration) *agent.LocalTools {
 	t.Helper()
-	box, err := agent.NewToolbox(regs...)
+	box, err := agent.NewLocalTools(regs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func toolbox(t *testing.T, regs ...agent.Registration) *agent.Toolbox {
 }
 
 // see returns what a view shows, as "model name=tool@source".
-func see(t *testing.T, v *agent.View) []string {
+func see(t *testing.T, v *agent.ToolSet) []string {
 	t.Helper()
 	tools, err := v.Tools(t.Context())
 	if err != nil {
@@ -140,17 +140,17 @@ func see(t *testing.T, v *agent.View) []string {
 
 func of(session string) agent.SessionContext {
 	return agent.SessionContext{
-		Key: registry.Key{Tenant: "default", Session: session}, Caller: guard.Identity{Tenant: "default", User: "anna"},
+		Key: registry.Key{Tenant: "default", Session: session}, Caller: auth.Identity{Tenant: "default", User: "anna"},
 	}
 }
 
 func TestViewFollowsItsSession(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{CallDeny: []string{"secret*"}})
-	views := agent.NewViews(agent.ViewsConfig{
+	h := newFixture(t, agent.PolicyRules{CallDeny: []string{"secret*"}})
+	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
 		Invoker: h.invoker, Directory: h.store, Policy: h.policy,
-		Toolbox: toolbox(t, registration(says("zeit", "noon"), says("secret_clock", "never"), says("alpha", "a"))),
+		LocalTools: localTools(t, registration(says("zeit", "noon"), says("secret_clock", "never"), says("alpha", "a"))),
 	})
-	v := views.Open(of("phone"))
+	v := toolSets.Open(of("phone"))
 	local := []string{"alpha=alpha@builtin", "zeit=zeit@builtin"}
 	if got := see(t, v); !slices.Equal(got, local) {
 		t.Errorf("without a device: %v", got)
@@ -184,20 +184,20 @@ func TestViewFollowsItsSession(t *testing.T) {
 	if got := see(t, v); !slices.Equal(got, local) {
 		t.Errorf("after the device has gone: %v", got)
 	}
-	if got := see(t, views.Open(of(""))); !slices.Equal(got, local) {
+	if got := see(t, toolSets.Open(of(""))); !slices.Equal(got, local) {
 		t.Errorf("without a session: %v", got)
 	}
 }
 
 func TestViewOfOtherSessions(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{})
+	h := newFixture(t, agent.PolicyRules{})
 	h.connect("phone", "anna", "camera.snap", "time")
 	h.connect("tablet", "anna", "camera.snap", "camera_snap", "draw")
 	h.connect("stranger", "bob", "listen")
-	views := agent.NewViews(agent.ViewsConfig{
-		Invoker: h.invoker, Directory: h.store, Policy: h.policy, OtherSessions: true, Toolbox: toolbox(t, registration(says("time", "noon"))),
+	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
+		Invoker: h.invoker, Directory: h.store, Policy: h.policy, OtherSessions: true, LocalTools: localTools(t, registration(says("time", "noon"))),
 	})
-	v := views.Open(of("phone"))
+	v := toolSets.Open(of("phone"))
 	got := see(t, v)
 	if len(got) != 6 || got[0] != "time=time@builtin" || got[1] != "camera_snap=camera.snap@remote:phone" ||
 		got[5] != "draw=draw@remote:tablet" {
@@ -217,22 +217,22 @@ func TestViewOfOtherSessions(t *testing.T) {
 	}
 	group := of("phone")
 	group.Kind = agent.ContextGroup
-	if got := see(t, views.Open(group)); len(got) != 3 {
+	if got := see(t, toolSets.Open(group)); len(got) != 3 {
 		t.Errorf("a group sees %v", got)
 	}
 	// Without a name in the credentials, the user is whom the device names.
 	anonymous := of("phone")
 	anonymous.Caller.User = ""
-	if got := see(t, views.Open(anonymous)); len(got) != 6 {
+	if got := see(t, toolSets.Open(anonymous)); len(got) != 6 {
 		t.Errorf("anonymous sees %v", got)
 	}
 }
 
 // A tool that comes while a model answers does not take over the name of the one the model was told of.
 func TestNamesMeanWhatWasShown(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{})
+	h := newFixture(t, agent.PolicyRules{})
 	l := h.connect("phone", "anna", "camera.snap")
-	v := agent.NewViews(agent.ViewsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy}).Open(of("phone"))
+	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy}).Open(of("phone"))
 	see(t, v)
 	if err := l.PutTools(t.Context(), []registry.ToolSpec{spec("camera_snap", ""), spec("torch", "")}, nil); err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestNamesMeanWhatWasShown(t *testing.T) {
 func TestUnknownToolIsOnRecord(t *testing.T) {
 	var trace []string
 	var seen agent.Invocation
-	h := newHouse(t, agent.PolicyRules{}, func(c *agent.Config) {
+	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) {
 		c.Hooks = []agent.Hook{hook{name: "see", trace: &trace, after: func(inv agent.Invocation, _ agent.Outcome, _ error) { seen = inv }}}
 	})
 	h.connect("other", "bob", "listen") // of the same tenant, but no tool of this view
@@ -260,7 +260,7 @@ func TestUnknownToolIsOnRecord(t *testing.T) {
 		names = append(names, fmt.Sprintf("tool_%03d_with_a_long_name", i))
 	}
 	h.connect("phone", "anna", names[:100]...)
-	v := agent.NewViews(agent.ViewsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy}).Open(of("phone"))
+	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy}).Open(of("phone"))
 	for _, name := range []string{"listen", strings.Repeat("ü", 5000), "", "\xff"} {
 		out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: name, Args: json.RawMessage(`{"a":1}`)})
 		e := wantCode(t, err, registry.CodeToolNotFound)
@@ -290,8 +290,8 @@ func (brokenDirectory) Entry(context.Context, registry.Key) (registry.Entry, err
 }
 
 func TestViewOfABrokenStore(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{})
-	v := agent.NewViews(agent.ViewsConfig{Invoker: h.invoker, Directory: brokenDirectory{}, Policy: h.policy}).Open(of("phone"))
+	h := newFixture(t, agent.PolicyRules{})
+	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: brokenDirectory{}, Policy: h.policy}).Open(of("phone"))
 	_, err := v.Tools(t.Context())
 	wantCode(t, err, registry.CodeStoreUnavailable)
 	_, err = v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "torch"})

@@ -5,7 +5,7 @@ import "strconv"
 // nameAll gives every tool the name a model is told: its own, made acceptable. Where that is taken by an earlier tool, a part
 // of a hash of name and source tells the two apart, so that a tool keeps its name as long as the other is there. Tools of
 // other sessions never take a name from the tools that are nearer.
-func nameAll(near, others []viewed) []viewed {
+func nameAll(near, others []boundTool) []boundTool {
 	distinct, names := make(map[string]bool), make([]string, len(near))
 	for i, t := range near {
 		names[i] = freeName(t.Spec.Name, t, distinct)
@@ -24,7 +24,7 @@ func nameAll(near, others []viewed) []viewed {
 }
 
 // freeName returns name, or one made of it that is not taken.
-func freeName(name string, t viewed, taken map[string]bool) string {
+func freeName(name string, t boundTool, taken map[string]bool) string {
 	free := name
 	for try := 0; taken[free]; try++ { // ends: every try is another name
 		free = withHash(name, hashSeparator, t.Source+" "+t.Spec.Name+" "+strconv.Itoa(try))

@@ -1,4 +1,4 @@
-package guard
+package auth
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ type problemKind struct {
 	title  string
 }
 
-// problemKinds is the one table from code to HTTP status, for every door. A code that is not in it is internal to the
+// problemKinds is the one table from code to HTTP status, for every API. A code that is not in it is internal to the
 // gateway. It is never changed.
 var problemKinds = map[registry.Code]problemKind{
 	registry.CodeInvalidRequest:   {http.StatusBadRequest, "Invalid request"},

@@ -9,17 +9,17 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// ToolsOf opens views as the tools of turns.
-func ToolsOf(views *agent.Views) func(agent.SessionContext) Tools {
-	return func(sc agent.SessionContext) Tools { return viewed{views.Open(sc)} }
+// ToolsOf opens tool sets as the tools of turns.
+func ToolsOf(toolSets *agent.ToolSets) func(agent.SessionContext) Tools {
+	return func(sc agent.SessionContext) Tools { return toolSet{toolSets.Open(sc)} }
 }
 
-// viewed is a view as the tools of a turn.
-type viewed struct{ view *agent.View }
+// toolSet is a ToolSet as the tools of a turn.
+type toolSet struct{ set *agent.ToolSet }
 
 // List implements Tools.
-func (v viewed) List(ctx context.Context) ([]ListedTool, error) {
-	found, err := v.view.Tools(ctx)
+func (t toolSet) List(ctx context.Context) ([]ListedTool, error) {
+	found, err := t.set.Tools(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (v viewed) List(ctx context.Context) ([]ListedTool, error) {
 }
 
 // Call implements Tools.
-func (v viewed) Call(ctx context.Context, r ToolRequest) (ToolOutcome, error) {
-	out, err := v.view.Invoke(ctx, agent.InvokeRequest{CallID: r.ID, ModelName: r.Name, Args: r.Args, Turn: r.Turn})
+func (t toolSet) Call(ctx context.Context, r ToolRequest) (ToolOutcome, error) {
+	out, err := t.set.Invoke(ctx, agent.InvokeRequest{CallID: r.ID, ModelName: r.Name, Args: r.Args, Turn: r.Turn})
 	return ToolOutcome{Result: out.Result, Blocked: errors.Is(err, loopguard.ErrBlocked)}, err
 }

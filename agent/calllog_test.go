@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// fakeLedger keeps records in memory and remembers what else it was told.
-type fakeLedger struct {
+// fakeCallLog keeps records in memory and remembers what else it was told.
+type fakeCallLog struct {
 	mu       sync.Mutex
 	byID     map[string]*entry
 	byKey    map[string]*entry
@@ -31,21 +31,21 @@ type finish struct {
 	err error
 }
 
-func newLedger(t *testing.T) *fakeLedger {
-	l := &fakeLedger{byID: make(map[string]*entry), byKey: make(map[string]*entry)}
+func newCallLog(t *testing.T) *fakeCallLog {
+	l := &fakeCallLog{byID: make(map[string]*entry), byKey: make(map[string]*entry)}
 	t.Cleanup(l.running.Wait)
 	return l
 }
 
-func (*fakeLedger) AmendWith(registry.Amend) {} // no other pod stores anything here
+func (*fakeCallLog) AmendWith(registry.Amend) {} // no other pod stores anything here
 
-func (l *fakeLedger) Finish(rec *registry.Record, res registry.Result, err error) {
+func (l *fakeCallLog) Finish(rec *registry.Record, res registry.Result, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.finished = append(l.finished, finish{*rec, res, err})
 }
 
-func (l *fakeLedger) Start(
+func (l *fakeCallLog) Start(
 	_ context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
 ) (registry.Record, bool, error) {
 	l.mu.Lock()
@@ -68,7 +68,7 @@ func (l *fakeLedger) Start(
 	return rec, true, nil
 }
 
-func (l *fakeLedger) conclude(e *entry, res registry.Result, err error) {
+func (l *fakeCallLog) conclude(e *entry, res registry.Result, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -83,7 +83,7 @@ func (l *fakeLedger) conclude(e *entry, res registry.Result, err error) {
 	close(e.done)
 }
 
-func (l *fakeLedger) ByKey(_ context.Context, _, key string) (registry.Record, error) {
+func (l *fakeCallLog) ByKey(_ context.Context, _, key string) (registry.Record, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.byKey[key]; e != nil {
@@ -92,11 +92,11 @@ func (l *fakeLedger) ByKey(_ context.Context, _, key string) (registry.Record, e
 	return registry.Record{}, registry.ErrNoCall
 }
 
-func (l *fakeLedger) Outcome(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
+func (l *fakeCallLog) Outcome(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
 	return l.Wait(ctx, tenant, id, wait)
 }
 
-func (l *fakeLedger) Wait(ctx context.Context, _, id string, wait time.Duration) (registry.Record, error) {
+func (l *fakeCallLog) Wait(ctx context.Context, _, id string, wait time.Duration) (registry.Record, error) {
 	l.mu.Lock()
 	e := l.byID[id]
 	l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *fakeLedger) Wait(ctx context.Context, _, id string, wait time.Duration)
 	return e.rec, nil
 }
 
-func (l *fakeLedger) ends() []finish {
+func (l *fakeCallLog) ends() []finish {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.finished

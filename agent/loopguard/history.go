@@ -18,7 +18,7 @@ const (
 	kindEnd   = "e"
 )
 
-// entry is one line of the trail: what happened, to which call, what that call asks for, and how it ended. All but the kind
+// entry is one line of the history: what happened, to which call, what that call asks for, and how it ended. All but the kind
 // are hashes, so that nothing of arguments and results is kept.
 type entry struct {
 	kind    string
@@ -51,7 +51,7 @@ func parseEntry(text string) (entry, bool) {
 	}
 }
 
-// made is a call as the trail tells it.
+// made is a call as the history tells it.
 type made struct {
 	id      string
 	call    string
@@ -60,11 +60,11 @@ type made struct {
 	unasked bool   // it never started
 }
 
-// parseTrail returns the calls of a trail in the order in which they began.
-func parseTrail(trail []string) []made {
+// parseHistory returns the calls of a history in the order in which they began.
+func parseHistory(history []string) []made {
 	var calls []made
 	place := make(map[string]int)
-	for _, text := range trail {
+	for _, text := range history {
 		e, ok := parseEntry(text)
 		if !ok {
 			continue

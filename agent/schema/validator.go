@@ -1,4 +1,4 @@
-package agent
+package schema
 
 import (
 	"context"
@@ -9,13 +9,15 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
+// MaxDepth is how deep arguments may nest.
+const MaxDepth = 64
+
 const (
-	// schemaCacheBytes bounds what the schemas kept compiled take, per generation of the cache, of which there are two.
-	schemaCacheBytes = 32 << 20
+	// CacheBytes bounds what the schemas that are kept compiled take, in bytes, per generation of the cache, of which there are two.
+	CacheBytes = 32 << 20
 
 	// maxLong bounds how many schemas are compiled, and how many long validations run, at one time, on however many cores:
 	// each may take tens of megabytes.
@@ -25,13 +27,13 @@ const (
 	heavyWait = time.Second
 )
 
-// Schemas compiles the JSON Schemas of tools and keeps them compiled: once per content, however many devices register it.
+// Validator compiles the JSON Validator of tools and keeps them compiled: once per content, however many devices register it.
 // What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded arguments, and the cores
 // that compile, or validate at length. It is safe for concurrent use.
-type Schemas struct {
+type Validator struct {
 	mu       sync.Mutex
-	current  map[string]*schema.Schema // by source text
-	previous map[string]*schema.Schema
+	current  map[string]*Schema // by source text
+	previous map[string]*Schema
 	size     int // bytes that those in current take
 
 	texts     longTexts
@@ -40,11 +42,11 @@ type Schemas struct {
 	heavy     *semaphore.Weighted // likewise, for validations that take long
 }
 
-// NewSchemas returns an empty cache.
-func NewSchemas() *Schemas {
+// NewValidator returns an empty cache.
+func NewValidator() *Validator {
 	cores := int64(min(max(1, runtime.GOMAXPROCS(0)/2), maxLong))
-	return &Schemas{
-		current: make(map[string]*schema.Schema), texts: newLongTexts(), args: newArgsMemory(),
+	return &Validator{
+		current: make(map[string]*Schema), texts: newLongTexts(), args: newArgsMemory(),
 		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
 	}
 }
@@ -52,7 +54,7 @@ func NewSchemas() *Schemas {
 // Compile checks that the parameters of a normalized spec are a usable schema: it refers to nothing outside itself, its
 // patterns are RE2, and it is not too large. It returns how many bytes the compiled schema takes. The error's message is a
 // reason for the device.
-func (s *Schemas) Compile(ctx context.Context, spec registry.ToolSpec) (size int, err error) {
+func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size int, err error) {
 	compiled, err := s.get(ctx, spec)
 	if err != nil {
 		return 0, err
@@ -64,11 +66,11 @@ func (s *Schemas) Compile(ctx context.Context, spec registry.ToolSpec) (size int
 // CodeInvalidArguments with the broken rules, CodeInvalidRequest if the schema is unusable or the arguments would take too
 // long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was known, CodeBusy if too many
 // validations take long already.
-func (s *Schemas) Validate(ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time) error {
+func (s *Validator) Validate(ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time) error {
 	job := validationJob{schemas: s, ctx: ctx, deadline: deadline}
 	defer job.done()
 	violations, err := job.run(spec, args)
-	var input schema.InputError
+	var input InputError
 	var told *registry.Error
 	switch {
 	case err == nil && len(violations) == 0:
@@ -80,7 +82,7 @@ func (s *Schemas) Validate(ctx context.Context, spec registry.ToolSpec, args []b
 		return e
 	case errors.As(err, &told):
 		return told
-	case errors.Is(err, schema.ErrTooExpensive):
+	case errors.Is(err, ErrTooExpensive):
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"args are too large, or nested too deep, to be validated against the schema of this tool.")
 	case errors.As(err, &input):
@@ -90,6 +92,24 @@ func (s *Schemas) Validate(ctx context.Context, spec registry.ToolSpec, args []b
 	default:
 		return registry.AsError(err)
 	}
+}
+
+// ReserveArgs waits until the pod has memory for decoded arguments, at most until the deadline; zero is none. release
+// gives it back. The error is an *registry.Error, as that of Validate.
+func (s *Validator) ReserveArgs(ctx context.Context, deadline time.Time, args []byte) (release func(), err error) {
+	if release, err = s.args.reserve(ctx, deadline, args); err != nil {
+		return nil, outOfTime(err)
+	}
+	return release, nil
+}
+
+// ReadText waits until a text of n bytes may be read: only few long ones are read at a time. The caller calls done when it
+// has read the text. The error is an *registry.Error, as that of Validate.
+func (s *Validator) ReadText(ctx context.Context, deadline time.Time, n int) (done func(), err error) {
+	if done, err = s.texts.read(ctx, deadline, n); err != nil {
+		return nil, outOfTime(err)
+	}
+	return done, nil
 }
 
 // outOfTime says why a call was given up before its tool ran: err is that of a context, or says it already.
@@ -106,7 +126,7 @@ func outOfTime(err error) *registry.Error {
 
 // validationJob is one validation, with what it holds of the pod.
 type validationJob struct {
-	schemas  *Schemas
+	schemas  *Validator
 	ctx      context.Context
 	deadline time.Time
 	heavy    bool // a slot of heavy is held
@@ -126,16 +146,16 @@ func (j *validationJob) run(spec registry.ToolSpec, args []byte) ([]registry.Vio
 	if err != nil {
 		return nil, err
 	}
-	value, err := schema.Decode(args, MaxArgsDepth)
+	value, err := Decode(args, MaxDepth)
 	done()
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}
-	return compiled.Validate(j.ctx, value, schema.Work{Deadline: j.deadline, Heavy: j.becomeHeavy})
+	return compiled.Validate(j.ctx, value, Work{Deadline: j.deadline, Heavy: j.becomeHeavy})
 }
 
 // compiled returns the schema of a tool, which was compiled when it was registered, here or on another pod.
-func (j *validationJob) compiled(spec registry.ToolSpec) (*schema.Schema, error) {
+func (j *validationJob) compiled(spec registry.ToolSpec) (*Schema, error) {
 	if known := j.schemas.cached(spec.Parameters); known != nil {
 		return known, nil
 	}
@@ -167,7 +187,7 @@ func (j *validationJob) done() {
 	}
 }
 
-func (s *Schemas) get(ctx context.Context, spec registry.ToolSpec) (*schema.Schema, error) {
+func (s *Validator) get(ctx context.Context, spec registry.ToolSpec) (*Schema, error) {
 	if known := s.cached(spec.Parameters); known != nil {
 		return known, nil
 	}
@@ -178,7 +198,7 @@ func (s *Schemas) get(ctx context.Context, spec registry.ToolSpec) (*schema.Sche
 	if known := s.cached(spec.Parameters); known != nil { // thousands of devices with one app may come at once
 		return known, nil
 	}
-	compiled, err := schema.Compile(spec.Parameters)
+	compiled, err := Compile(spec.Parameters)
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "parameters: %s", err)
 	}
@@ -186,7 +206,7 @@ func (s *Schemas) get(ctx context.Context, spec registry.ToolSpec) (*schema.Sche
 	return compiled, nil
 }
 
-func (s *Schemas) cached(source []byte) *schema.Schema {
+func (s *Validator) cached(source []byte) *Schema {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known := s.current[string(source)]; known != nil {
@@ -199,7 +219,10 @@ func (s *Schemas) cached(source []byte) *schema.Schema {
 	return known
 }
 
-func (s *Schemas) keep(source string, compiled *schema.Schema) {
+// Known reports whether a schema is kept compiled, and so needs no checking.
+func (s *Validator) Known(source []byte) bool { return s.cached(source) != nil }
+
+func (s *Validator) keep(source string, compiled *Schema) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keepLocked(source, compiled)
@@ -207,22 +230,11 @@ func (s *Schemas) keep(source string, compiled *schema.Schema) {
 
 // keepLocked adds to the current generation; when that is full it becomes the previous one, and what was only in the
 // one before is forgotten.
-func (s *Schemas) keepLocked(source string, compiled *schema.Schema) {
+func (s *Validator) keepLocked(source string, compiled *Schema) {
 	size := len(source) + compiled.Size()
-	if s.size+size > schemaCacheBytes {
-		s.previous, s.current, s.size = s.current, make(map[string]*schema.Schema), 0
+	if s.size+size > CacheBytes {
+		s.previous, s.current, s.size = s.current, make(map[string]*Schema), 0
 	}
 	s.current[source] = compiled
 	s.size += size
-}
-
-// validation is the hook that checks the arguments, the last one before a tool runs.
-type validation struct{ schemas *Schemas }
-
-// Name implements Hook.
-func (validation) Name() string { return "validation" }
-
-// Before implements BeforeHook.
-func (v validation) Before(ctx context.Context, inv Invocation) (Decision, error) {
-	return Pass(), v.schemas.Validate(ctx, inv.Spec, inv.Args, inv.Deadline)
 }

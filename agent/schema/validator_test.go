@@ -1,6 +1,7 @@
-package agent_test
+package schema_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,13 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
 
-func compile(t *testing.T, schemas *agent.Schemas, schema string) error {
+func spec(name, parameters string) registry.ToolSpec {
+	return registry.ToolSpec{Name: name, Parameters: json.RawMessage(parameters)}
+}
+
+func compile(t *testing.T, schemas *schema.Validator, parameters string) error {
 	t.Helper()
-	_, err := schemas.Compile(t.Context(), spec("t", schema))
+	_, err := schemas.Compile(t.Context(), spec("t", parameters))
 	return err
 }
 
@@ -40,7 +45,7 @@ func TestValidate(t *testing.T) {
 		"local reference":      {`{"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"}}}`, `{"a":1}`, []string{"/a"}},
 		"anchor":               {`{"$defs":{"s":{"$anchor":"str","type":"string"}},"properties":{"a":{"$ref":"#str"}}}`, `{"a":1}`, []string{"/a"}},
 	} {
-		err := agent.NewSchemas().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
+		err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
 		if tt.pointers == nil {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -64,14 +69,14 @@ func TestValidate(t *testing.T) {
 
 func TestViolationsAreBounded(t *testing.T) {
 	args := `{"a":[` + strings.TrimSuffix(strings.Repeat(`1,`, 1000), ",") + `]}`
-	err := agent.NewSchemas().Validate(t.Context(), spec("t", `{"properties":{"a":{"items":{"type":"string"}}}}`), []byte(args), time.Time{})
+	err := schema.NewValidator().Validate(t.Context(), spec("t", `{"properties":{"a":{"items":{"type":"string"}}}}`), []byte(args), time.Time{})
 	if n := len(wantCode(t, err, registry.CodeInvalidArguments).Violations); n == 0 || n > 20 {
 		t.Errorf("%d violations", n)
 	}
 }
 
 func TestUnusableSchemas(t *testing.T) {
-	for name, schema := range map[string]string{
+	for name, text := range map[string]string{
 		"unknown type":           `{"type":"strin"}`,
 		"type of a keyword":      `{"required":"a"}`,
 		"bad pattern":            `{"properties":{"a":{"pattern":"("}}}`,
@@ -81,12 +86,12 @@ func TestUnusableSchemas(t *testing.T) {
 		"dangling anchor":        `{"$ref":"#absent"}`,
 		"unknown draft":          `{"$schema":"https://example.com/draft"}`,
 	} {
-		schemas := agent.NewSchemas()
-		e := wantCode(t, compile(t, schemas, schema), registry.CodeInvalidRequest)
+		schemas := schema.NewValidator()
+		e := wantCode(t, compile(t, schemas, text), registry.CodeInvalidRequest)
 		if !strings.HasPrefix(e.Message, "parameters: ") || strings.Contains(e.Message, "\n") || strings.Contains(e.Message, "farhand:") {
 			t.Errorf("%s: the reason is no line for its author: %q", name, e.Message)
 		}
-		wantCode(t, schemas.Validate(t.Context(), spec("t", schema), []byte(`{}`), time.Time{}), registry.CodeInvalidRequest)
+		wantCode(t, schemas.Validate(t.Context(), spec("t", text), []byte(`{}`), time.Time{}), registry.CodeInvalidRequest)
 	}
 }
 
@@ -98,15 +103,15 @@ func TestRemoteReferencesAreRefused(t *testing.T) {
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	defer server.Close()
-	for _, schema := range []string{
+	for _, text := range []string{
 		`{"$ref":"` + server.URL + `/s.json"}`,
 		`{"properties":{"a":{"$dynamicRef":"` + server.URL + `/s.json"}}}`,
 		`{"$id":"` + server.URL + `/base/","properties":{"a":{"$ref":"other.json"}}}`,
 		`{"$schema":"` + server.URL + `/meta"}`,
 		`{"$ref":"other.json"}`, `{"$ref":"file:///etc/passwd"}`, `{"$ref":"urn:example:s"}`,
 	} {
-		if err := compile(t, agent.NewSchemas(), schema); err == nil {
-			t.Errorf("%s was accepted", schema)
+		if err := compile(t, schema.NewValidator(), text); err == nil {
+			t.Errorf("%s was accepted", text)
 		}
 	}
 	if n := fetched.Load(); n != 0 {
@@ -126,14 +131,14 @@ func laughs(n int) string {
 
 func TestBillionLaughsAreRefusedFast(t *testing.T) {
 	start := time.Now()
-	e := wantCode(t, compile(t, agent.NewSchemas(), laughs(60)), registry.CodeInvalidRequest)
+	e := wantCode(t, compile(t, schema.NewValidator(), laughs(60)), registry.CodeInvalidRequest)
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("it took %v", took)
 	}
 	if !strings.Contains(e.Message, "expand") {
 		t.Errorf("reason %q", e.Message)
 	}
-	if err := compile(t, agent.NewSchemas(), laughs(5)); err != nil {
+	if err := compile(t, schema.NewValidator(), laughs(5)); err != nil {
 		t.Errorf("a harmless one: %v", err)
 	}
 }
@@ -167,7 +172,7 @@ func TestExpensiveSchemasAreRefusedFast(t *testing.T) {
 		"exponents in it":      {`{"properties":{"n":{"maximum":1e1000000}}}`, `{"n":1}`},
 	} {
 		start := time.Now()
-		err := agent.NewSchemas().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
+		err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("%s took %v", name, took)
 		}
@@ -188,7 +193,7 @@ func TestRecursionOfRealToolsIsAllowed(t *testing.T) {
 		"long list": {`{"properties":{"n":{"type":"array","items":{"type":"integer","minimum":0}}}}`,
 			`{"n":[` + strings.Repeat(`1,`, 100_000) + `1]}`},
 	} {
-		if err := agent.NewSchemas().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{}); err != nil {
+		if err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -197,7 +202,7 @@ func TestRecursionOfRealToolsIsAllowed(t *testing.T) {
 func TestRecursiveSchema(t *testing.T) {
 	tree := spec("t", `{"$defs":{"node":{"type":"object","required":["v"],"properties":{"v":{"type":"integer"},
 		"children":{"type":"array","items":{"$ref":"#/$defs/node"}}}}},"$ref":"#/$defs/node"}`)
-	schemas := agent.NewSchemas()
+	schemas := schema.NewValidator()
 	if err := schemas.Validate(t.Context(), tree, []byte(`{"v":1,"children":[{"v":2,"children":[]},{"v":3}]}`), time.Time{}); err != nil {
 		t.Error(err)
 	}
@@ -213,7 +218,7 @@ func TestRecursiveSchema(t *testing.T) {
 
 // The cache is shared by all sockets.
 func TestSchemasConcurrently(t *testing.T) {
-	schemas := agent.NewSchemas()
+	schemas := schema.NewValidator()
 	var work sync.WaitGroup
 	for i := range 8 {
 		work.Go(func() {
@@ -229,4 +234,13 @@ func TestSchemasConcurrently(t *testing.T) {
 		})
 	}
 	work.Wait()
+}
+
+func wantCode(t *testing.T, err error, code registry.Code) *registry.Error {
+	t.Helper()
+	e := registry.AsError(err)
+	if err == nil || e.Code != code {
+		t.Fatalf("error %v, want %s", err, code)
+	}
+	return e
 }

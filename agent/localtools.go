@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -23,11 +23,11 @@ const (
 
 // SessionContext is what a tool may know of the agent session it is made for. Any field may be empty.
 type SessionContext struct {
-	Key       registry.Key   // the conversation, and the session of the device it is held with, if there is one
-	Stateless bool           // the caller keeps the conversation: Key is only the session whose tools join in
-	Caller    guard.Identity // who is asking
+	Key       registry.Key  // the conversation, and the session of the device it is held with, if there is one
+	Stateless bool          // the caller keeps the conversation: Key is only the session whose tools join in
+	Caller    auth.Identity // who is asking
 	AgentID   string
-	Channel   string // the door the messages come through
+	Channel   string // the API the messages come through
 	Workspace string // directory of the session's files
 	Kind      ContextKind
 }
@@ -43,16 +43,16 @@ type Registration struct {
 	Optional bool // making fewer tools than announced is nothing to be told of
 }
 
-// Toolbox is the local tools there may be. It is immutable, and safe for concurrent use.
-type Toolbox struct {
+// LocalTools is the local tools there may be. It is immutable, and safe for concurrent use.
+type LocalTools struct {
 	makers []Registration
 	maker  map[string]int // by name of a tool
 }
 
-// NewToolbox returns a toolbox of all that is registered. A name that is malformed or registered twice is an error, as is a
+// NewLocalTools returns a localTools of all that is registered. A name that is malformed or registered twice is an error, as is a
 // registration without names or factory.
-func NewToolbox(regs ...Registration) (*Toolbox, error) {
-	t := &Toolbox{maker: make(map[string]int)}
+func NewLocalTools(regs ...Registration) (*LocalTools, error) {
+	t := &LocalTools{maker: make(map[string]int)}
 	for _, r := range regs {
 		if r.Make == nil || len(r.Names) == 0 {
 			return nil, errors.New("agent: a registration needs names and a factory")
@@ -72,8 +72,8 @@ func NewToolbox(regs ...Registration) (*Toolbox, error) {
 	return t, nil
 }
 
-// Select returns a toolbox with the named tools only: tools are enabled by name. An unknown name is an error.
-func (t *Toolbox) Select(names ...string) (*Toolbox, error) {
+// Select returns a localTools with the named tools only: tools are enabled by name. An unknown name is an error.
+func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 	enabled := make(map[string]int, len(names))
 	for _, name := range names {
 		maker, ok := t.maker[name]
@@ -82,20 +82,20 @@ func (t *Toolbox) Select(names ...string) (*Toolbox, error) {
 		}
 		enabled[name] = maker
 	}
-	return &Toolbox{makers: t.makers, maker: enabled}, nil
+	return &LocalTools{makers: t.makers, maker: enabled}, nil
 }
 
 // Has reports whether a tool of this name may be made.
-func (t *Toolbox) Has(name string) bool {
+func (t *LocalTools) Has(name string) bool {
 	_, ok := t.maker[name]
 	return ok
 }
 
 // Names returns the names of all tools that may be made, in order.
-func (t *Toolbox) Names() []string { return slices.Sorted(maps.Keys(t.maker)) }
+func (t *LocalTools) Names() []string { return slices.Sorted(maps.Keys(t.maker)) }
 
 // Specs returns the tools a session gets of which nothing is known, in order of name: what listings of the whole gateway show.
-func (t *Toolbox) Specs() []registry.ToolSpec {
+func (t *LocalTools) Specs() []registry.ToolSpec {
 	tools, _ := t.For(SessionContext{}) // what is wrong with a factory is told where its tools are to be used
 	specs := make([]registry.ToolSpec, len(tools))
 	for i, tool := range tools {
@@ -106,7 +106,7 @@ func (t *Toolbox) Specs() []registry.ToolSpec {
 
 // For makes the tools of an agent session, in order of name. What is wrong (a factory that panics, makes a tool it did not
 // announce, or, unless it is optional, fewer than it announced) is left out and told by the error; the others are good.
-func (t *Toolbox) For(sc SessionContext) ([]Tool, error) {
+func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	var made []Tool
 	var errs []error
 	for i := range t.makers {
@@ -118,7 +118,7 @@ func (t *Toolbox) For(sc SessionContext) ([]Tool, error) {
 }
 
 // find makes the one tool of that name, nil if the session has none. The error is for the log.
-func (t *Toolbox) find(sc SessionContext, name string) (Tool, error) {
+func (t *LocalTools) find(sc SessionContext, name string) (Tool, error) {
 	i, ok := t.maker[name]
 	if !ok {
 		return nil, nil
@@ -133,7 +133,7 @@ func (t *Toolbox) find(sc SessionContext, name string) (Tool, error) {
 }
 
 // make has one registration make its tools, and keeps those that are announced and enabled.
-func (t *Toolbox) make(i int, sc SessionContext) (kept []Tool, err error) {
+func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	r := t.makers[i]
 	if !slices.ContainsFunc(r.Names, t.Has) {
 		return nil, nil

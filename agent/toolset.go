@@ -22,18 +22,18 @@ const (
 	sourceRemote     = "remote:" // and the session
 )
 
-// ViewDirectory is the part of registry.Directory that views need.
-type ViewDirectory interface {
+// SessionDirectory is the part of registry.Directory that tool sets need.
+type SessionDirectory interface {
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
 }
 
-// ViewsConfig configures Views. Invoker, Directory and Policy are required.
-type ViewsConfig struct {
-	Invoker   *Invoker
-	Directory ViewDirectory
-	Policy    *Policy
-	Toolbox   *Toolbox // local tools; nil: none
+// ToolSetsConfig configures ToolSets. Invoker, Directory and Policy are required.
+type ToolSetsConfig struct {
+	Invoker    *Invoker
+	Directory  SessionDirectory
+	Policy     *Policy
+	LocalTools *LocalTools // tools of the gateway itself; nil: none
 
 	// OtherSessions lets an agent session with one trusted person (ContextMain) also use the tools of the same user's other
 	// sessions. The user is the one the caller's credentials name or, if they name nobody, the one the device names.
@@ -46,63 +46,63 @@ type ViewsConfig struct {
 	Log *slog.Logger // default: discard
 }
 
-// Views opens the view each agent session has of the tools there are. It is safe for concurrent use.
-type Views struct{ cfg ViewsConfig }
+// ToolSets opens the set of tools each agent session may call. It is safe for concurrent use.
+type ToolSets struct{ cfg ToolSetsConfig }
 
-// NewViews returns Views.
-func NewViews(cfg ViewsConfig) *Views {
+// NewToolSets returns ToolSets.
+func NewToolSets(cfg ToolSetsConfig) *ToolSets {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Views{cfg: cfg}
+	return &ToolSets{cfg: cfg}
 }
 
-// View is what one agent session may call: the local tools made for it, and the tools of its device at this moment. It
+// ToolSet is what one agent session may call: the local tools made for it, and the tools of its device at this moment. It
 // holds nothing that needs closing, and is safe for concurrent use.
-type View struct {
-	cfg   ViewsConfig
-	sc    SessionContext
-	local []Tool // by name
-	trail *Trail // of a stateless session
+type ToolSet struct {
+	cfg     ToolSetsConfig
+	sc      SessionContext
+	local   []Tool       // by name
+	history *CallHistory // of a stateless session
 
 	mu    sync.Mutex
-	shown map[string]viewed // by the name the model was last told
+	shown map[string]boundTool // by the name the model was last told
 }
 
-// viewed is a tool as it was shown to a model.
-type viewed struct {
-	ViewTool
+// boundTool is a tool as it was shown to a model, and where it runs.
+type boundTool struct {
+	ShownTool
 	local   Tool // nil for a remote tool
 	session string
 }
 
-// ViewTool is one tool of a view.
-type ViewTool struct {
-	ModelName string            // unique in the view, and accepted by every model: ^[A-Za-z0-9_-]{1,64}$
+// ShownTool is one tool of a ToolSet.
+type ShownTool struct {
+	ModelName string            // unique in the set, and accepted by every model: ^[A-Za-z0-9_-]{1,64}$
 	Spec      registry.ToolSpec // with the name its source knows it by
 	Source    string            // registry.SourceBuiltin, or "remote:" and the session
 }
 
 // Open makes the local tools of an agent session. The tenant is the caller's, whatever sc.Key says.
-func (v *Views) Open(sc SessionContext) *View {
+func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 	sc.Key.Tenant = sc.Caller.Tenant
-	view := &View{cfg: v.cfg, sc: sc}
+	set := &ToolSet{cfg: s.cfg, sc: sc}
 	if sc.Stateless {
-		view.trail = new(Trail)
+		set.history = new(CallHistory)
 	}
-	if v.cfg.Toolbox == nil {
-		return view
+	if s.cfg.LocalTools == nil {
+		return set
 	}
-	tools, err := v.cfg.Toolbox.For(sc)
+	tools, err := s.cfg.LocalTools.For(sc)
 	if err != nil {
-		v.cfg.Log.Warn("local tools not made as announced", "tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
+		s.cfg.Log.Warn("local tools not made as announced", "tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
-	view.local = slices.DeleteFunc(tools, func(t Tool) bool { return !v.cfg.offers(t.Spec()) })
-	return view
+	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !s.cfg.offers(t.Spec()) })
+	return set
 }
 
 // offers reports whether a model may be told of a tool, and so may call it.
-func (c ViewsConfig) offers(spec registry.ToolSpec) bool {
+func (c ToolSetsConfig) offers(spec registry.ToolSpec) bool {
 	switch spec.SecurityLevel {
 	case registry.SecurityAdminOnly:
 		return false
@@ -116,18 +116,18 @@ func (c ViewsConfig) offers(spec registry.ToolSpec) bool {
 // Tools returns what may be called now: the local tools, those of the own session, and then those of other sessions, each
 // in order of name. It is read anew every time, so tools come and go with their devices. A device that is not connected has
 // no tools, and neither has one whose user is another than the caller's; that the store cannot be read is an error.
-func (v *View) Tools(ctx context.Context) ([]ViewTool, error) {
-	tools, err := v.read(ctx)
+func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
+	tools, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	shown, list := make(map[string]viewed, len(tools)), make([]ViewTool, len(tools))
+	shown, list := make(map[string]boundTool, len(tools)), make([]ShownTool, len(tools))
 	for i, t := range tools {
-		shown[t.ModelName], list[i] = t, t.ViewTool
+		shown[t.ModelName], list[i] = t, t.ShownTool
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.shown = shown
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown = shown
 	return list, nil
 }
 
@@ -143,32 +143,32 @@ type InvokeRequest struct {
 // in the meantime is never mistaken for another one; whether that tool is still there is found out by calling it. A name that
 // was not shown is an error with registry.CodeToolNotFound that lists what there is. It goes the way of every call, so that
 // hooks count it and a record exists.
-func (v *View) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
-	req := Request{CallID: r.CallID, Caller: v.sc.Caller, Args: r.Args, Turn: r.Turn, trail: v.trail}
-	if v.sc.Key.Session != "" && !v.sc.Stateless { // without one there is no conversation that anything could be kept of
-		req.Conversation = v.sc.Key
+func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
+	req := Request{CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history}
+	if s.sc.Key.Session != "" && !s.sc.Stateless { // without one there is no conversation that anything could be kept of
+		req.Conversation = s.sc.Key
 	}
-	t, err := v.lookUp(ctx, r.ModelName)
+	t, err := s.lookUp(ctx, r.ModelName)
 	if err != nil {
 		req.Tool, req.missing = askedName(r.ModelName), err
 	} else {
 		req.Tool, req.Local, req.Target.SessionID = t.Spec.Name, t.local, t.session
 	}
-	return v.cfg.Invoker.Invoke(ctx, req)
+	return s.cfg.Invoker.Invoke(ctx, req)
 }
 
 // lookUp returns the tool a name means. If the name was not shown, it looks whether the tool has come since; what the other
 // names mean stays as it was shown.
-func (v *View) lookUp(ctx context.Context, name string) (viewed, error) {
-	v.mu.Lock()
-	t, known := v.shown[name]
-	v.mu.Unlock()
+func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
+	s.mu.Lock()
+	t, known := s.shown[name]
+	s.mu.Unlock()
 	if known {
 		return t, nil
 	}
-	tools, err := v.read(ctx)
+	tools, err := s.read(ctx)
 	if err != nil {
-		return viewed{}, err
+		return boundTool{}, err
 	}
 	names := make([]string, len(tools))
 	for i, t := range tools {
@@ -176,7 +176,7 @@ func (v *View) lookUp(ctx context.Context, name string) (viewed, error) {
 			return t, nil
 		}
 	}
-	return viewed{}, unknownTool(name, names)
+	return boundTool{}, unknownTool(name, names)
 }
 
 // askedName is what is recorded of the name of a tool that does not exist.
@@ -203,18 +203,18 @@ func unknownTool(name string, names []string) error {
 }
 
 // read returns the tools there are now, with the names models are told.
-func (v *View) read(ctx context.Context) ([]viewed, error) {
-	var near []viewed
-	for _, t := range v.local {
-		near = append(near, viewed{ViewTool: ViewTool{Spec: t.Spec(), Source: registry.SourceBuiltin}, local: t})
+func (s *ToolSet) read(ctx context.Context) ([]boundTool, error) {
+	var near []boundTool
+	for _, t := range s.local {
+		near = append(near, boundTool{ShownTool: ShownTool{Spec: t.Spec(), Source: registry.SourceBuiltin}, local: t})
 	}
-	user := v.sc.Caller.User
-	if v.sc.Key.Session != "" {
-		e, err := v.cfg.Directory.Entry(ctx, v.sc.Key)
+	user := s.sc.Caller.User
+	if s.sc.Key.Session != "" {
+		e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
 		switch {
 		case err == nil && user != "" && e.Session.UserID != "" && user != e.Session.UserID: // somebody else's device
 		case err == nil:
-			near = append(near, v.of(e)...)
+			near = append(near, s.of(e)...)
 			if user == "" {
 				user = e.Session.UserID
 			}
@@ -222,7 +222,7 @@ func (v *View) read(ctx context.Context) ([]viewed, error) {
 			return nil, err
 		}
 	}
-	others, err := v.others(ctx, user)
+	others, err := s.others(ctx, user)
 	if err != nil {
 		return nil, err
 	}
@@ -230,12 +230,12 @@ func (v *View) read(ctx context.Context) ([]viewed, error) {
 }
 
 // of returns the tools of a session that may be called, in order of name.
-func (v *View) of(e registry.Entry) []viewed {
-	var tools []viewed
+func (s *ToolSet) of(e registry.Entry) []boundTool {
+	var tools []boundTool
 	for _, spec := range e.Tools {
-		if v.cfg.offers(spec) {
-			tools = append(tools, viewed{
-				ViewTool: ViewTool{Spec: spec, Source: sourceOf(e.Session.Key)}, session: e.Session.Key.Session,
+		if s.cfg.offers(spec) {
+			tools = append(tools, boundTool{
+				ShownTool: ShownTool{Spec: spec, Source: sourceOf(e.Session.Key)}, session: e.Session.Key.Session,
 			})
 		}
 	}
@@ -243,19 +243,19 @@ func (v *View) of(e registry.Entry) []viewed {
 }
 
 // others returns the tools of the user's other sessions, in order of name and then of seniority.
-func (v *View) others(ctx context.Context, user string) ([]viewed, error) {
-	if !v.cfg.OtherSessions || user == "" || v.sc.Kind != "" && v.sc.Kind != ContextMain {
+func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) {
+	if !s.cfg.OtherSessions || user == "" || s.sc.Kind != "" && s.sc.Kind != ContextMain {
 		return nil, nil
 	}
 	var found []registry.Entry
-	q := registry.Query{Tenant: v.sc.Key.Tenant, Target: registry.Target{UserID: user}, Limit: maxOtherSessions}
+	q := registry.Query{Tenant: s.sc.Key.Tenant, Target: registry.Target{UserID: user}, Limit: maxOtherSessions}
 	for range maxOtherPages {
-		entries, next, err := v.cfg.Directory.List(ctx, q)
+		entries, next, err := s.cfg.Directory.List(ctx, q)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range entries {
-			if e.Session.Key.Session != v.sc.Key.Session {
+			if e.Session.Key.Session != s.sc.Key.Session {
 				found = append(found, e)
 				q.Limit--
 			}
@@ -268,10 +268,10 @@ func (v *View) others(ctx context.Context, user string) ([]viewed, error) {
 	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the plain name is the eldest's
 		return a.Session.Seniority().Compare(b.Session.Seniority())
 	})
-	var tools []viewed
+	var tools []boundTool
 	for _, e := range found {
-		tools = append(tools, v.of(e)...)
+		tools = append(tools, s.of(e)...)
 	}
-	slices.SortStableFunc(tools, func(a, b viewed) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
+	slices.SortStableFunc(tools, func(a, b boundTool) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	return tools, nil
 }

@@ -1,12 +1,10 @@
-package agent
+package schema
 
 import (
 	"context"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/farhand/farhand/agent/schema"
 )
 
 // Arguments take memory while they are decoded, up to a hundred times their text. Those of up to tinyArgs bytes of text do not
@@ -30,7 +28,7 @@ func (m argsMemory) reserve(ctx context.Context, deadline time.Time, args []byte
 	if len(args) <= tinyArgs {
 		return func() {}, nil
 	}
-	pool, weight := m.small, int64(schema.Weight(args))
+	pool, weight := m.small, int64(Weight(args))
 	if weight > smallArgs {
 		pool, weight = m.large, min(weight, largeArgsBytes)
 	}

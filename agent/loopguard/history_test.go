@@ -57,7 +57,7 @@ func TestRunOf(t *testing.T) {
 
 // Calls count in the order in which they began, whatever the order in which they end.
 func TestParseTrail(t *testing.T) {
-	calls := parseTrail([]string{
+	calls := parseHistory([]string{
 		"s 1 a t", "s 2 b t", "", "s", "x 3 c", "e 2 b t o2", "e  b t o", "e 1 a t o1", "e 4 c u o4", "s 5 a u", "s 5 a u more", "s 6 a", "e 6 a o",
 	})
 	want := []made{
@@ -87,7 +87,7 @@ func FuzzTrail(f *testing.F) {
 				t.Errorf("%q became %q", line, e.String())
 			}
 		}
-		calls := parseTrail(lines)
+		calls := parseHistory(lines)
 		if r := runOf(calls, id); len(calls) > len(lines) || r.length > len(calls) || r.length < 0 {
 			t.Errorf("%d lines, %d calls, run %+v", len(lines), len(calls), r)
 		}

@@ -30,14 +30,14 @@ func TestToolboxRefuses(t *testing.T) {
 		"no name":             {[]agent.Registration{{Make: good.Make}}, "needs names"},
 		"no factory":          {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
 	} {
-		if _, err := agent.NewToolbox(tt.regs...); err == nil || !strings.Contains(err.Error(), tt.says) {
+		if _, err := agent.NewLocalTools(tt.regs...); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func TestToolboxSelects(t *testing.T) {
-	all := toolbox(t, registration(says("b", ""), says("a", "")), registration(says("c", "")))
+	all := localTools(t, registration(says("b", ""), says("a", "")), registration(says("c", "")))
 	if got := all.Names(); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("names %v", got)
 	}
@@ -80,7 +80,7 @@ func TestToolboxSurvivesFactories(t *testing.T) {
 		"makes none, may":   {agent.Registration{Names: []string{"x", "y"}, Make: makes(says("x", "")), Optional: true}, []string{"x"}, ""},
 		"makes none at all": {agent.Registration{Names: []string{"x"}, Make: makes(), Optional: true}, nil, ""},
 	} {
-		tools, err := toolbox(t, tt.reg, registration(says("good", ""))).For(agent.SessionContext{})
+		tools, err := localTools(t, tt.reg, registration(says("good", ""))).For(agent.SessionContext{})
 		want := append([]string{"good"}, tt.want...)
 		if got := names(tools); !slices.Equal(got, want) {
 			t.Errorf("%s: made %v, want %v", name, got, want)

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
 // What needs a person's consent, or an administrator's, is no model's to call.
 func TestViewLeavesOutWhatNeedsConsent(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{CallDeny: []string{"secret"}})
+	h := newFixture(t, agent.PolicyRules{CallDeny: []string{"secret"}})
 	confirm, admin, secret := spec("pay", ""), spec("wipe", ""), spec("secret", "")
 	confirm.SecurityLevel, admin.SecurityLevel, secret.SecurityLevel = registry.SecurityUserConfirm, registry.SecurityAdminOnly, registry.SecurityUserConfirm
 	l := h.connect("phone", "anna", "torch")
@@ -20,8 +20,8 @@ func TestViewLeavesOutWhatNeedsConsent(t *testing.T) {
 	}
 	local := says("gate", "open")
 	local.SecurityLevel = registry.SecurityUserConfirm
-	cfg := agent.ViewsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy, Toolbox: toolbox(t, registration(local))}
-	v := agent.NewViews(cfg).Open(of("phone"))
+	cfg := agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy, LocalTools: localTools(t, registration(local))}
+	v := agent.NewToolSets(cfg).Open(of("phone"))
 	if got, want := see(t, v), []string{"torch=torch@remote:phone"}; !slices.Equal(got, want) {
 		t.Errorf("a model sees %v", got)
 	}
@@ -30,13 +30,13 @@ func TestViewLeavesOutWhatNeedsConsent(t *testing.T) {
 		wantCode(t, err, registry.CodeToolNotFound)
 	}
 	cfg.Unconfirmed = true
-	v = agent.NewViews(cfg).Open(of("phone"))
+	v = agent.NewToolSets(cfg).Open(of("phone"))
 	if got, want := see(t, v), []string{"gate=gate@builtin", "pay=pay@remote:phone", "torch=torch@remote:phone"}; !slices.Equal(got, want) {
 		t.Errorf("unconfirmed, a model sees %v", got)
 	}
 	for tool, admin := range map[string]bool{"pay": false, "wipe": true} { // a program of a person's may
 		_, err := h.invoker.Invoke(t.Context(), agent.Request{
-			Caller: guard.Identity{Tenant: "default", Admin: admin}, Tool: tool, Target: registry.Target{SessionID: "phone"},
+			Caller: auth.Identity{Tenant: "default", Admin: admin}, Tool: tool, Target: registry.Target{SessionID: "phone"},
 		})
 		if err != nil {
 			t.Errorf("%s over HTTP: %v", tool, err)
@@ -45,7 +45,7 @@ func TestViewLeavesOutWhatNeedsConsent(t *testing.T) {
 }
 
 func TestViewOfSomebodyElsesDevice(t *testing.T) {
-	h := newHouse(t, agent.PolicyRules{})
+	h := newFixture(t, agent.PolicyRules{})
 	h.connect("phone", "bob", "torch")
 	h.connect("anybodys", "", "lamp")
 	h.connect("tablet", "anna", "draw")
@@ -60,7 +60,7 @@ func TestViewOfSomebodyElsesDevice(t *testing.T) {
 		"nobody asks":            {"", "phone", false, []string{"torch=torch@remote:phone"}},
 		"the own":                {"bob", "phone", false, []string{"torch=torch@remote:phone"}},
 	} {
-		v := agent.NewViews(agent.ViewsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy, OtherSessions: tt.others})
+		v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy, OtherSessions: tt.others})
 		sc := of(tt.session)
 		sc.Caller.User = tt.caller
 		if got := see(t, v.Open(sc)); !slices.Equal(got, tt.want) {

@@ -1,4 +1,4 @@
-package guard_test
+package auth_test
 
 import (
 	"errors"
@@ -8,14 +8,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/farhand/farhand/agent/guard"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // check asks an Origins about a request to host from these origins.
-func check(t *testing.T, o *guard.Origins, host string, origins ...string) bool {
+func check(t *testing.T, o *auth.Origins, host string, origins ...string) bool {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "http://placeholder/ws/chat", nil)
 	r.Host = host
@@ -29,9 +29,9 @@ func check(t *testing.T, o *guard.Origins, host string, origins ...string) bool 
 	return err == nil
 }
 
-func newOrigins(t *testing.T, loopbackOnly bool, allowed ...string) *guard.Origins {
+func newOrigins(t *testing.T, loopbackOnly bool, allowed ...string) *auth.Origins {
 	t.Helper()
-	o, err := guard.NewOrigins(allowed, loopbackOnly)
+	o, err := auth.NewOrigins(allowed, loopbackOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestMalformedOrigins(t *testing.T) {
 	for _, origin := range []string{
 		"", "console.example.com", "https://", "https://a/path", "https://a/", "https://a?q", "https://u@a", "null", "://a", "%zz",
 	} {
-		if _, err := guard.NewOrigins([]string{"https://ok.example", origin}, false); err == nil {
+		if _, err := auth.NewOrigins([]string{"https://ok.example", origin}, false); err == nil {
 			t.Errorf("%q was accepted", origin)
 		} else if !errors.Is(err, registry.CodeInvalidRequest) {
 			t.Errorf("%q: %v", origin, err)
@@ -145,28 +145,28 @@ func TestBearerHeader(t *testing.T) {
 		if value != "" {
 			r.Header.Set("Authorization", value)
 		}
-		if got := guard.BearerHeader(r); got != want {
+		if got := auth.BearerHeader(r); got != want {
 			t.Errorf("%q: token %q, want %q", value, got, want)
 		}
 	}
 }
 
 func TestStaticToken(t *testing.T) {
-	auth := guard.NewStaticToken("s3cret")
-	id, err := auth.Authenticate("s3cret")
+	a := auth.NewStaticToken("s3cret")
+	id, err := a.Authenticate("s3cret")
 	if err != nil || id.Tenant != registry.DefaultTenant || id.User != "" {
 		t.Errorf("identity %+v, %v", id, err)
 	}
 	for _, wrong := range []string{"", "s3cre", "s3cret ", "S3CRET", "s3crets", "s3cret\x00"} {
-		if id, err := auth.Authenticate(wrong); !errors.Is(err, registry.CodeUnauthenticated) || id != (guard.Identity{}) {
+		if id, err := a.Authenticate(wrong); !errors.Is(err, registry.CodeUnauthenticated) || id != (auth.Identity{}) {
 			t.Errorf("%q: %+v, %v", wrong, id, err)
 		}
 	}
 	// A gateway configured wrongly with an empty token lets nobody in, rather than everybody.
-	if _, err := guard.NewStaticToken("").Authenticate(""); err == nil {
-		t.Error("an empty token opens the door")
+	if _, err := auth.NewStaticToken("").Authenticate(""); err == nil {
+		t.Error("an empty token is accepted")
 	}
-	if id, err := (guard.Anonymous{}).Authenticate(""); err != nil || id.Tenant != registry.DefaultTenant {
+	if id, err := (auth.Anonymous{}).Authenticate(""); err != nil || id.Tenant != registry.DefaultTenant {
 		t.Errorf("anonymous: %+v, %v", id, err)
 	}
 }

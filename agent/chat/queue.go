@@ -1,0 +1,114 @@
+package chat
+
+import (
+	"context"
+	"sync"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// turnQueues is a queue for each conversation: turns of one conversation that arrive at this pod run one by one, in the order
+// they came. Only the first of them asks the store, so a queue costs the store no more than one waiting turn does, and what a
+// turn emits is sent before the next one of the same socket emits anything.
+type turnQueues struct {
+	waiting int // how many may wait in one queue
+
+	mu    sync.Mutex
+	byKey map[registry.Key]*turnQueue
+}
+
+// turnQueue is the queue of one conversation. slot holds one token while a turn runs.
+type turnQueue struct {
+	slot    chan struct{}
+	users   int
+	waiting int
+}
+
+// ticket is the place of one turn in its queue.
+type ticket struct {
+	all   *turnQueues
+	queue *turnQueue
+	key   registry.Key
+
+	running, waits bool
+}
+
+// enter returns once the turns before it have left. It fails when too many wait, when ctx ends or when
+// closing is closed; then there is nothing to leave.
+func (q *turnQueues) enter(ctx context.Context, key registry.Key, closing <-chan struct{}) (*ticket, error) {
+	t := q.ticketFor(key)
+	select {
+	case t.queue.slot <- struct{}{}:
+		t.running = true
+		return t, nil
+	default:
+	}
+	if err := t.wait(); err != nil {
+		t.leave()
+		return nil, err
+	}
+	select {
+	case t.queue.slot <- struct{}{}:
+		t.running = true
+		return t, nil
+	case <-closing:
+		t.leave()
+		return nil, draining()
+	case <-ctx.Done():
+		t.leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (q *turnQueues) ticketFor(key registry.Key) *ticket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue := q.byKey[key]
+	if queue == nil {
+		if q.byKey == nil {
+			q.byKey = make(map[registry.Key]*turnQueue)
+		}
+		queue = &turnQueue{slot: make(chan struct{}, 1)}
+		q.byKey[key] = queue
+	}
+	queue.users++
+	return &ticket{all: q, queue: queue, key: key}
+}
+
+// wait counts the turn among those that wait, once. It fails when there are enough of them.
+func (t *ticket) wait() error {
+	t.all.mu.Lock()
+	defer t.all.mu.Unlock()
+	if t.waits {
+		return nil
+	}
+	if t.queue.waiting >= t.all.waiting {
+		return busy(nil)
+	}
+	t.waits = true
+	t.queue.waiting++
+	return nil
+}
+
+// waited ends the counting of a turn among those that wait.
+func (t *ticket) waited() {
+	t.all.mu.Lock()
+	defer t.all.mu.Unlock()
+	if t.waits {
+		t.waits = false
+		t.queue.waiting--
+	}
+}
+
+// leave lets the next turn run. It is called once.
+func (t *ticket) leave() {
+	t.waited()
+	if t.running {
+		<-t.queue.slot
+	}
+	t.all.mu.Lock()
+	defer t.all.mu.Unlock()
+	if t.queue.users--; t.queue.users == 0 {
+		delete(t.all.byKey, t.key)
+	}
+}
