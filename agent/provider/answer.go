@@ -1,7 +1,9 @@
 package provider
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -109,7 +111,8 @@ func (a *answer) addArgs(c *call, s string) error {
 func (a *answer) partial() Answer {
 	m := Message{Role: RoleAssistant, Content: a.text.String()}
 	for _, t := range a.thoughts {
-		m.Thinking = append(m.Thinking, Thought{Text: t.text.String(), Signature: t.signature.String(), Redacted: t.redacted})
+		said := Thought{Text: t.text.String(), Signature: t.signature.String(), Redacted: t.redacted}
+		m.Thinking = append(m.Thinking, said)
 	}
 	return Answer{Message: m, Stop: a.stop, Usage: a.usage}
 }
@@ -126,4 +129,19 @@ func (a *answer) whole() Answer {
 		out.Stop = StopEnd
 	}
 	return out
+}
+
+// ended says what the end of a stream means; nil: the answer is whole. What breaks behind the stop reason takes
+// nothing from the answer, unless the server says that it does.
+func (a *answer) ended(err error) error {
+	_, reported := errors.AsType[*failure](err)
+	switch {
+	case reported || isTooLong(err):
+		return err
+	case a.stop != "":
+		return nil
+	case errors.Is(err, io.EOF):
+		return errCutOff
+	}
+	return err
 }

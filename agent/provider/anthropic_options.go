@@ -1,20 +1,18 @@
 package provider
 
 import (
-	"encoding/json"
+	"cmp"
 	"slices"
 	"strings"
-
-	"github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
 )
 
-// addAnthropicOptions translates what Anthropic's messages have a word for, and names what they have not. What asks for
+// addOptions translates what Anthropic's messages have a word for, and names what they have not. What asks for
 // nothing (a penalty of zero, the default tier) is taken.
-func addAnthropicOptions(p *anthropic.MessageNewParams, r Request) error {
+func (b *anthropicBody) addOptions(r Request) error {
 	o := r.Options
 	for name, asked := range map[string]bool{
-		"seed": o.Seed != nil, "logit_bias": len(o.LogitBias) > 0, "verbosity": o.Verbosity != "", "metadata": len(o.Metadata) > 0,
+		"seed": o.Seed != nil, "logit_bias": len(o.LogitBias) > 0, "verbosity": o.Verbosity != "",
+		"metadata":          len(o.Metadata) > 0,
 		"prompt_cache_key":  o.CacheKey != "",
 		"presence_penalty":  o.PresencePenalty != nil && *o.PresencePenalty != 0,
 		"frequency_penalty": o.FrequencyPenalty != nil && *o.FrequencyPenalty != 0,
@@ -25,25 +23,20 @@ func addAnthropicOptions(p *anthropic.MessageNewParams, r Request) error {
 		}
 	}
 	if o.TopP != nil && *o.TopP != 1 {
-		p.TopP = anthropic.Float(*o.TopP)
+		b.TopP = o.TopP
 	}
-	if user := o.User; user != "" || o.SafetyIdentifier != "" {
-		if o.SafetyIdentifier != "" {
-			user = o.SafetyIdentifier
-		}
-		p.Metadata.UserID = anthropic.String(user)
-	}
-	if err := addOutput(p, o); err != nil {
+	b.Metadata.UserID = cmp.Or(o.SafetyIdentifier, o.User)
+	if err := b.addOutput(o); err != nil {
 		return err
 	}
-	addChoice(p, r)
+	b.addChoice(r)
 	return nil
 }
 
-func addOutput(p *anthropic.MessageNewParams, o Options) error {
+func (b *anthropicBody) addOutput(o Options) error {
 	switch o.Effort {
 	case "", "low", "medium", "high", "xhigh":
-		p.OutputConfig.Effort = anthropic.OutputConfigEffort(o.Effort)
+		b.OutputConfig.Effort = o.Effort
 	default:
 		return unoffered{"reasoning_effort", "must be low, medium, high or xhigh for its provider"}
 	}
@@ -52,43 +45,41 @@ func addOutput(p *anthropic.MessageNewParams, o Options) error {
 	case o.Format.Schema == nil:
 		return unoffered{"response_format", "must be of the type json_schema for its provider"}
 	default:
-		p.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](struct {
-			Type   string          `json:"type"`
-			Schema json.RawMessage `json:"schema"`
-		}{"json_schema", o.Format.Schema})
+		b.OutputConfig.Format = &anthropicFormat{Type: "json_schema", Schema: o.Format.Schema}
 	}
 	return nil
 }
 
 // addChoice says whether tools are to be called, and how many at once.
-func addChoice(p *anthropic.MessageNewParams, r Request) {
+func (b *anthropicBody) addChoice(r Request) {
 	if len(r.Tools) == 0 {
 		return
 	}
-	var one param.Opt[bool]
+	var one *bool
 	if r.Options.Parallel != nil {
-		one = anthropic.Bool(!*r.Options.Parallel)
+		disabled := !*r.Options.Parallel
+		one = &disabled
 	}
 	switch r.Choice.Mode {
 	case ChoiceNone:
-		p.ToolChoice.OfNone = &anthropic.ToolChoiceNoneParam{}
+		b.ToolChoice = &anthropicChoice{Type: "none"}
 	case ChoiceRequired:
-		p.ToolChoice.OfAny = &anthropic.ToolChoiceAnyParam{DisableParallelToolUse: one}
+		b.ToolChoice = &anthropicChoice{Type: "any", DisableParallel: one}
 	case ChoiceTool:
-		p.ToolChoice.OfTool = &anthropic.ToolChoiceToolParam{Name: r.Choice.Name, DisableParallelToolUse: one}
+		b.ToolChoice = &anthropicChoice{Type: "tool", Name: r.Choice.Name, DisableParallel: one}
 	default:
-		if one.Valid() {
-			p.ToolChoice.OfAuto = &anthropic.ToolChoiceAutoParam{DisableParallelToolUse: one}
+		if one != nil {
+			b.ToolChoice = &anthropicChoice{Type: "auto", DisableParallel: one}
 		}
 	}
 }
 
 // userBlocks translates what a user says.
-func userBlocks(m Message) ([]anthropic.ContentBlockParamUnion, error) {
+func userBlocks(m Message) ([]anthropicBlock, error) {
 	if len(m.Parts) == 0 {
 		return textBlocks(m.Content), nil
 	}
-	var blocks []anthropic.ContentBlockParamUnion
+	var blocks []anthropicBlock
 	for _, p := range m.Parts {
 		switch {
 		case p.Image == nil:
@@ -100,9 +91,11 @@ func userBlocks(m Message) ([]anthropic.ContentBlockParamUnion, error) {
 			if !ok {
 				return nil, unoffered{"image_url.url", "must be an address, or data in base64, for its provider"}
 			}
-			blocks = append(blocks, anthropic.NewImageBlockBase64(kind, data))
+			source := &anthropicSource{Type: "base64", MediaType: &kind, Data: &data}
+			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
 		default:
-			blocks = append(blocks, anthropic.NewImageBlock(anthropic.URLImageSourceParam{URL: p.Image.URL}))
+			source := &anthropicSource{Type: "url", URL: p.Image.URL}
+			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
 		}
 	}
 	return blocks, nil

@@ -58,14 +58,14 @@ var dialects = []struct {
 	{"openai", delta(`{"content":"word "}`), ": ping\n\n", strings.Replace(toolCallsEnd, "tool_calls", "stop", 1),
 		func(rt roundTripper, o options) provider.Model {
 			return provider.NewOpenAI(provider.OpenAIConfig{
-				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry,
+				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry, MaxBytes: o.maxBytes,
 			})
 		}},
 	{"anthropic", event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"word "}}`),
 		event("ping", `{"type":"ping"}`), event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`),
 		func(rt roundTripper, o options) provider.Model {
 			return provider.NewAnthropic(provider.AnthropicConfig{
-				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry,
+				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry, MaxBytes: o.maxBytes,
 			})
 		}},
 }

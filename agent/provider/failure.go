@@ -42,7 +42,8 @@ func (c *caller) refused(status int, text string, advice time.Duration) *failure
 	kind, sentence := KindFailure, "The provider of %q failed (%d). Try again later."
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		kind, sentence = KindAuth, "The provider of %q does not accept this gateway's key (%d). Ask the operator to check it."
+		kind = KindAuth
+		sentence = "The provider of %q does not accept this gateway's key (%d). Ask the operator to check it."
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		kind, sentence = KindRequest, "The model %q does not take the request (%d)."
 	case http.StatusTooManyRequests:
@@ -52,7 +53,8 @@ func (c *caller) refused(status int, text string, advice time.Duration) *failure
 	switch text = c.presentable(text); {
 	case text == "":
 	case kind == KindAuth, kind == KindLimit, status == http.StatusPaymentRequired:
-		// It is about the key or the account, which is the operator's business and not that of those who talk to a model.
+		// It is about the key or the account, which is the operator's business and not that of those who talk to a
+		// model.
 		e.Cause = told(text)
 	default:
 		e.Message += " It says: " + text
@@ -80,7 +82,8 @@ func (c *caller) presentable(text string) string {
 		text = strings.ReplaceAll(text, c.key, "[key]")
 	}
 	text = strings.ToValidUTF8(text, "�")
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	blank := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	text = strings.Join(strings.FieldsFunc(text, blank), " ")
 	if runes := []rune(text); len(runes) > maxServerText {
 		text = string(runes[:maxServerText-1]) + "…"
 	}
@@ -111,6 +114,12 @@ func statusOf(name string) (int, bool) {
 	}
 	n, err := strconv.Atoi(name)
 	return n, err == nil && n >= 400 && n < 600
+}
+
+// reportedIn returns the failure that an event reports.
+func (c *caller) reportedIn(event []byte) *failure {
+	status, text := reported(event)
+	return c.refused(status, text, 0)
 }
 
 // reported reads the error a server puts into a body or a stream: {"error":{"message","type","code"}} of the vendors,
@@ -173,7 +182,8 @@ func adviceOf(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// seconds bounds what a server may say to a day: more is the same to everybody, and a Duration holds no more than 292 years.
+// seconds bounds what a server may say to a day: more is the same to everybody, and a Duration holds no more than 292
+// years.
 func seconds(s float64) time.Duration {
 	if !(s > 0) { // not a number, too
 		return 0

@@ -5,65 +5,83 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/shared"
 )
 
 // reasoningFields are the names under which servers send reasoning, in the order of preference.
 var reasoningFields = [...]string{"reasoning_content", "reasoning"}
 
-// params translates a request.
-func (m *OpenAI) params(r Request) (openai.ChatCompletionNewParams, error) {
-	p := openai.ChatCompletionNewParams{
-		Model:         m.model,
-		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
+// body translates a request.
+func (m *OpenAI) body(r Request) ([]byte, error) {
+	b := openAIBody{
+		Model: m.model, Stream: true, StreamOptions: openAIStreaming{IncludeUsage: true},
+		Temperature: r.Temperature, Stop: r.Stop,
 	}
 	if r.System != "" {
-		p.Messages = append(p.Messages, openai.SystemMessage(r.System))
+		b.Messages = append(b.Messages, openAIMessage{Role: RoleSystem, Content: &r.System})
 	}
-	if err := m.addMessages(&p, r.Messages); err != nil {
-		return p, err
+	if err := m.addMessages(&b, r.Messages); err != nil {
+		return nil, err
 	}
 	for _, t := range r.Tools {
-		tool, err := openAITool(t)
+		schema, err := schemaOf(t)
 		if err != nil {
-			return p, err
+			return nil, err
 		}
-		p.Tools = append(p.Tools, tool)
+		f := openAIFunction{Name: t.Name, Description: t.Description, Parameters: schema, Strict: t.Strict}
+		b.Tools = append(b.Tools, openAITool{Type: "function", Function: f})
 	}
 	if r.MaxTokens == 0 {
 		r.MaxTokens = m.maxTokens
 	}
-	switch {
-	case r.MaxTokens == 0:
-	case m.newLimit:
-		p.MaxCompletionTokens = openai.Int(int64(r.MaxTokens))
-	default:
-		p.MaxTokens = openai.Int(int64(r.MaxTokens))
+	if m.newLimit {
+		b.MaxCompletion = r.MaxTokens
+	} else {
+		b.MaxTokens = r.MaxTokens
 	}
-	if r.Temperature != nil {
-		p.Temperature = openai.Float(*r.Temperature)
-	}
-	if len(r.Stop) > 0 {
-		p.Stop = openai.ChatCompletionNewParamsStopUnion{OfStringArray: r.Stop}
-	}
-	addOptions(&p, r)
-	return p, nil
+	b.addOptions(r)
+	return json.Marshal(b)
 }
 
-func (m *OpenAI) addMessages(p *openai.ChatCompletionNewParams, messages []Message) error {
+// addOptions passes on what a caller asks of the answer. Chat completions know all of it; a server that does not know
+// a field says so, or it is not one of chat completions.
+func (b *openAIBody) addOptions(r Request) {
+	o := r.Options
+	b.TopP, b.Presence, b.Frequency, b.Seed = o.TopP, o.PresencePenalty, o.FrequencyPenalty, o.Seed
+	b.LogitBias, b.Metadata = o.LogitBias, o.Metadata
+	b.Effort, b.Verbosity, b.ServiceTier = o.Effort, o.Verbosity, o.ServiceTier
+	b.User, b.SafetyID, b.CacheKey = o.User, o.SafetyIdentifier, o.CacheKey
+	switch f := o.Format; {
+	case f == nil:
+	case f.Schema == nil:
+		b.Format = &openAIFormat{Type: "json_object"}
+	default:
+		schema := openAIJSONSchema{Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict}
+		b.Format = &openAIFormat{Type: "json_schema", Schema: &schema}
+	}
+	if len(r.Tools) == 0 { // the server refuses what is about tools where there are none
+		return
+	}
+	b.Parallel = o.Parallel
+	switch r.Choice.Mode {
+	case ChoiceTool:
+		b.ToolChoice = openAITool{Type: "function", Function: openAIFunction{Name: r.Choice.Name}}
+	case ChoiceRequired, ChoiceNone:
+		b.ToolChoice = r.Choice.Mode
+	}
+}
+
+func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
 	turn := 1 + lastUser(messages)
 	for i, msg := range messages {
 		switch msg.Role {
 		case RoleUser:
-			p.Messages = append(p.Messages, openAIUser(msg))
+			b.Messages = append(b.Messages, openAIMessage{Role: RoleUser, Content: openAIContent(msg)})
 		case RoleTool:
-			p.Messages = append(p.Messages, openai.ToolMessage(msg.Content, msg.ToolCallID))
+			result := openAIMessage{Role: RoleTool, Content: &msg.Content, ToolCallID: &msg.ToolCallID}
+			b.Messages = append(b.Messages, result)
 		case RoleAssistant:
 			if msg.Content != "" || len(msg.ToolCalls) > 0 { // what was cut off before anything was said
-				p.Messages = append(p.Messages, m.assistant(msg, i >= turn))
+				b.Messages = append(b.Messages, m.assistant(msg, i >= turn))
 			}
 		default:
 			return fmt.Errorf("a message of the role %q", msg.Role)
@@ -82,29 +100,44 @@ func lastUser(messages []Message) int {
 	return -1
 }
 
+// openAIContent translates what a user says.
+func openAIContent(m Message) any {
+	if len(m.Parts) == 0 {
+		return &m.Content
+	}
+	parts := make([]openAIPart, len(m.Parts))
+	for i, p := range m.Parts {
+		if p.Image != nil {
+			parts[i] = openAIPart{Type: "image_url", Image: p.Image}
+		} else {
+			parts[i] = openAIPart{Type: "text", Text: &p.Text}
+		}
+	}
+	return parts
+}
+
 // assistant translates what a model said. Its reasoning is sent back within the turn it belongs to: DeepSeek refuses a
 // result whose call comes without it, and wants none of the turns before. OpenAI has no such field.
-func (m *OpenAI) assistant(msg Message, current bool) openai.ChatCompletionMessageParamUnion {
-	out := &openai.ChatCompletionAssistantMessageParam{}
+func (m *OpenAI) assistant(msg Message, current bool) openAIMessage {
+	out := openAIMessage{Role: RoleAssistant}
 	if msg.Content != "" {
-		out.Content.OfString = openai.String(msg.Content)
+		out.Content = &msg.Content
 	}
 	for _, c := range msg.ToolCalls {
-		out.ToolCalls = append(out.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
-			OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-				ID: c.ID,
-				Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{
-					Name: cleanName(c.Name), Arguments: string(objectArgs(c.Args)),
-				},
-			},
+		out.ToolCalls = append(out.ToolCalls, openAIToolCall{
+			ID: c.ID, Type: "function",
+			Function: openAICallFunction{Name: cleanName(c.Name), Arguments: string(objectArgs(c.Args))},
 		})
 	}
 	if current && !m.official {
-		if field, text := reasoningOf(msg.Thinking); text != "" {
-			out.SetExtraFields(map[string]any{field: text})
+		switch field, text := reasoningOf(msg.Thinking); field {
+		case reasoningFields[0]:
+			out.ReasoningContent = text
+		case reasoningFields[1]:
+			out.Reasoning = text
 		}
 	}
-	return openai.ChatCompletionMessageParamUnion{OfAssistant: out}
+	return out
 }
 
 // reasoningOf returns the reasoning that came from a server of this kind, and the name of its field.
@@ -121,18 +154,3 @@ func reasoningOf(thoughts []Thought) (field, text string) {
 
 // isReasoning tells reasoning of chat completions from thoughts that a vendor signed.
 func isReasoning(t Thought) bool { return slices.Contains(reasoningFields[:], t.Signature) }
-
-func openAITool(t Tool) (openai.ChatCompletionToolUnionParam, error) {
-	schema, err := schemaOf(t)
-	if err != nil {
-		return openai.ChatCompletionToolUnionParam{}, err
-	}
-	// The SDK's own type would take the schema apart into a map, and lose the order in which it was written.
-	f := param.Override[shared.FunctionDefinitionParam](struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
-		Parameters  json.RawMessage `json:"parameters"`
-		Strict      *bool           `json:"strict,omitempty"`
-	}{t.Name, t.Description, schema, t.Strict})
-	return openai.ChatCompletionFunctionTool(f), nil
-}

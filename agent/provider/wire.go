@@ -2,17 +2,20 @@ package provider
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/farhand/farhand/internal/sse"
 )
 
 // maxErrorBody bounds what is read of a refusal, in bytes.
 const maxErrorBody = 64 << 10
 
-// wire stands between an SDK and the network for one attempt. It gives up on a server that falls silent, turns every
-// refusal into a failure before the SDK reads it whole, and bounds the single event of a stream, which the SDKs do not.
+// wire carries one attempt. It gives up on a server that falls silent, and turns every refusal into a failure.
 type wire struct {
 	c     *caller
 	timer *time.Timer
@@ -25,30 +28,30 @@ func newWire(c *caller, silent func()) *wire {
 
 func (w *wire) stop() { w.timer.Stop() }
 
-// do is a middleware of both SDKs.
-func (w *wire) do(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
-	res, err := next(req)
+// ask makes a request and has the events of its answer read.
+func (w *wire) ask(ctx context.Context, body []byte, read func(*sse.Reader) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.c.url, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return err
 	}
+	req.Header = w.c.header.Clone()
+	res, err := w.c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
 	w.stop()
-	// Escaping makes up to six bytes of one, mostly it makes one of one.
-	raw := &body{ReadCloser: res.Body, wire: w, limit: 2*w.c.limit + maxErrorBody}
-	buffered := bufio.NewReader(raw)
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{buffered, raw}
-	if res.StatusCode != http.StatusOK || isDocument(buffered) {
-		defer func() { _ = res.Body.Close() }()
-		return nil, w.refusal(res)
+	in := bufio.NewReader(watched{res.Body, w})
+	if res.StatusCode != http.StatusOK || isDocument(in) {
+		return w.refusal(res, in)
 	}
-	return res, nil
+	// Escaping makes up to six bytes of one, mostly it makes one of one.
+	return read(sse.NewReader(in, 2*w.c.limit+maxErrorBody))
 }
 
 // refusal reads as much of a response as is worth showing.
-func (w *wire) refusal(res *http.Response) error {
-	data, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
+func (w *wire) refusal(res *http.Response, body io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(body, maxErrorBody))
 	if err != nil && len(data) == 0 {
 		data = []byte(http.StatusText(res.StatusCode)) // the status alone says enough
 	}
@@ -73,39 +76,14 @@ func isDocument(r *bufio.Reader) bool {
 	return err == nil && (first[0] == '{' || first[0] == '<') // what cannot be read is left to who reads it
 }
 
-// body is the stream as it arrives. The time its reader takes between two reads does not count as silence.
-type body struct {
-	io.ReadCloser
-	wire  *wire
-	limit int // of an event
-	event int // bytes since the last empty line
-	line  int // bytes since the last end of line
+// watched is a stream as it arrives. The time its reader takes between two reads does not count as silence.
+type watched struct {
+	io.Reader
+	wire *wire
 }
 
-func (b *body) Read(p []byte) (int, error) {
-	b.wire.timer.Reset(b.wire.c.idle)
-	n, err := b.ReadCloser.Read(p)
-	b.wire.stop()
-	if b.measure(p[:n]) > b.limit {
-		return 0, tooLong{fmt.Sprintf("%d bytes in one event", b.limit)}
-	}
-	return n, err
-}
-
-// measure returns the length of the longest event seen in p, with what came of it before.
-func (b *body) measure(p []byte) int {
-	longest := 0
-	for _, c := range p {
-		b.event++
-		longest = max(longest, b.event)
-		switch {
-		case c == '\n' && b.line == 0:
-			b.event = 0
-		case c == '\n':
-			b.line = 0
-		case c != '\r':
-			b.line++
-		}
-	}
-	return longest
+func (w watched) Read(p []byte) (int, error) {
+	w.wire.timer.Reset(w.wire.c.idle)
+	defer w.wire.stop()
+	return w.Reader.Read(p)
 }

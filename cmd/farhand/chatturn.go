@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,13 +9,16 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/farhand/farhand/internal/sse"
 )
 
 const (
 	// maxChatEvent bounds one event of an answer, in bytes.
 	maxChatEvent = 16 << 20
 
-	// shownArgs, shownOutput and shownPrompt are how much of a call and of a request to the model is shown, in characters.
+	// shownArgs, shownOutput and shownPrompt are how much of a call and of a request to the model is shown, in
+	// characters.
 	shownArgs   = 80
 	shownOutput = 120
 	shownPrompt = 200
@@ -59,43 +60,46 @@ func (a *application) chatTurn(ctx context.Context, message string, o chatOption
 	}
 	defer events.Close()
 	show := chatScreen{out: a.out, err: a.err, options: o, called: make(map[string]bool)}
-	in := bufio.NewScanner(events)
-	in.Buffer(nil, maxChatEvent)
-	for in.Scan() {
-		data, ok := bytes.CutPrefix(in.Bytes(), []byte("data: "))
-		if !ok {
-			continue // its name, which the data has too, or a sign of life
+	for in := sse.NewReader(events, maxChatEvent); ; {
+		event, err := in.Next()
+		if err != nil {
+			show.newLine()
+			return brokenOff(ctx, err)
 		}
 		var e chatEvent
-		if err := json.Unmarshal(data, &e); err != nil {
+		if err := json.Unmarshal(event.Data, &e); err != nil {
 			return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
 		}
 		if last, err := show.event(e); last {
 			return err
 		}
 	}
-	show.newLine()
+}
+
+// brokenOff tells why a turn's events ended before the turn did.
+func brokenOff(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return errAborted
-	case errors.Is(in.Err(), bufio.ErrTooLong):
+	case errors.Is(err, sse.ErrTooLong):
 		return fmt.Errorf("the answer has an event of more than %d bytes", maxChatEvent)
-	default:
-		return errBrokenOff
 	}
+	return errBrokenOff
 }
 
 // openTurn starts a turn and returns its events.
 func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser, error) {
 	body := map[string]any{"content": message, "debug": o.debug, "stream": true, "results": "plain"}
-	req, err := o.remote.request(ctx, http.MethodPost, "/api/sessions/"+url.PathEscape(o.session)+"/messages", nil, body)
+	path := "/api/sessions/" + url.PathEscape(o.session) + "/messages"
+	req, err := o.remote.request(ctx, http.MethodPost, path, nil, body)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "text/event-stream")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", o.remote.base(), errors.Unwrap(err))
+		const format = "no answer from the gateway at %s (is it running? see --server): %w"
+		return nil, fmt.Errorf(format, o.remote.base(), errors.Unwrap(err))
 	}
 	if resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		return resp.Body, nil

@@ -1,16 +1,18 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/farhand/farhand/internal/sse"
 )
 
 const (
@@ -50,8 +52,8 @@ func (a *application) follow(ctx context.Context, r remote, id string) (json.Raw
 	return record, err
 }
 
-// untilEnded shows the progress of a call and returns its record once that is final. A stream may end before: that of a pod
-// that stops does.
+// untilEnded shows the progress of a call and returns its record once that is final. A stream may end before: that of
+// a pod that stops does.
 func (a *application) untilEnded(ctx context.Context, r remote, path string) (json.RawMessage, error) {
 	for last := ""; ; {
 		var err error
@@ -74,7 +76,8 @@ func (a *application) untilEnded(ctx context.Context, r remote, path string) (js
 	}
 }
 
-// showProgress prints the events behind the one with the id last until their stream ends, and returns the id of the last one.
+// showProgress prints the events behind the one with the id last until their stream ends, and returns the id of the
+// last one.
 func (a *application) showProgress(ctx context.Context, r remote, path, last string) (string, error) {
 	req, err := r.request(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -89,22 +92,23 @@ func (a *application) showProgress(ctx context.Context, r remote, path, last str
 		return last, err
 	}
 	defer resp.Body.Close()
-	in := bufio.NewScanner(resp.Body)
-	in.Buffer(nil, maxCallEvent)
-	for in.Scan() {
-		if id, ok := bytes.CutPrefix(in.Bytes(), []byte("id: ")); ok {
-			last = string(id)
+	for events := sse.NewReader(resp.Body, maxCallEvent); ; {
+		event, err := events.Next()
+		if errors.Is(err, io.EOF) {
+			return last, nil
 		}
-		data, ok := bytes.CutPrefix(in.Bytes(), []byte("data: "))
+		if err != nil {
+			return last, err
+		}
+		last = cmp.Or(event.ID, last)
 		var e callProgress
-		if !ok || json.Unmarshal(data, &e) != nil {
+		if json.Unmarshal(event.Data, &e) != nil {
 			continue
 		}
 		if text := e.text(); text != "" {
 			fmt.Fprintln(a.err, text)
 		}
 	}
-	return last, in.Err()
 }
 
 // text is the line shown of an event.
