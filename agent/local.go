@@ -18,10 +18,10 @@ const MaxLocalOutput = 1 << 20
 // cutMark ends output that was cut.
 const cutMark = "\n[cut: the output was longer than 1 MiB]"
 
-// hereRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every pod.
+// localRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every pod.
 // *routing.Router is one.
-type hereRunner interface {
-	RunHere(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error)
+type localRunner interface {
+	RunLocal(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error)
 }
 
 // runLocal runs a tool of the gateway itself, on the calling goroutine: a tool that does not heed its context keeps its
@@ -36,8 +36,8 @@ func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record
 		}
 		return bounded(res), nil
 	}
-	if r, ok := i.router.(hereRunner); ok {
-		return r.RunHere(ctx, registry.Call{
+	if r, ok := i.router.(localRunner); ok {
+		return r.RunLocal(ctx, registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.left, Durable: durable, Record: rec,
 		}, run)
 	}

@@ -56,7 +56,7 @@ func newFixture(t *testing.T, rules agent.PolicyRules, change ...func(*agent.Con
 }
 
 // connect opens a session of a user whose tools answer with the session's id.
-func (h *fixture) connect(session, user string, tools ...string) *routing.Local {
+func (h *fixture) connect(session, user string, tools ...string) *routing.LocalSession {
 	h.Helper()
 	var specs []registry.ToolSpec
 	for _, name := range tools {

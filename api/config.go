@@ -28,7 +28,7 @@ const (
 	DefaultMaxRequestBytes  = 64 << 20 // of all longer bodies that are held at a time
 )
 
-// Kicker ends a session wherever its socket is. *routing.Presence is one.
+// Kicker ends a session wherever its socket is. *routing.Hub is one.
 type Kicker interface {
 	// Kick fails with registry.CodeNotConnected if no socket was there to close.
 	Kick(ctx context.Context, s registry.Session) error

@@ -46,7 +46,7 @@ func loadContract() *contract {
 	origins, _ := auth.NewOrigins(nil, false)
 	store := memory.New(memory.Options{})
 	handler, err := api.NewHandler(api.Config{
-		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store, Kicker: (*routing.Presence)(nil),
+		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store, Kicker: (*routing.Hub)(nil),
 		Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ func benchDoor(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler
 		b.Fatal(err)
 	}
 	door, err := api.NewHandler(api.Config{
-		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Kicker: pod.Presence, Policy: policy, Origins: origins,
+		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Kicker: pod.Hub, Policy: policy, Origins: origins,
 		Auth: auth.NewStaticToken(token), MaxCallTimeout: time.Minute,
 		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy, Builtins: box}),
 	})

@@ -15,7 +15,7 @@ import (
 // device is a session with a socket that is only a channel.
 type device struct {
 	f      *fleet
-	local  *routing.Local
+	local  *routing.LocalSession
 	answer func(routing.DeviceCall) (registry.Result, bool) // false: stay silent
 	calls  chan routing.DeviceCall
 	told   chan string // ids of calls nobody waits for any more
@@ -39,7 +39,7 @@ func (f *fleet) connect(pod int, s registry.Session, answer func(routing.DeviceC
 		f: f, answer: answer, calls: make(chan routing.DeviceCall, 64), told: make(chan string, 64),
 		closed: make(chan routing.CloseCause, 4),
 	}
-	local, _, err := f.pods[pod].Presence.Open(f.Context(), s, d)
+	local, _, err := f.pods[pod].Hub.Open(f.Context(), s, d)
 	f.must(err)
 	d.local = local
 	f.must(local.PutTools(f.Context(), tools, nil))
@@ -76,7 +76,7 @@ func (d *device) Deliver(c routing.DeviceCall) error {
 // settle sends an answer and waits until the pod has acknowledged it. It reports whether it changed anything.
 func (d *device) settle(callID string, r registry.Result) bool {
 	ignored := make(chan bool, 1)
-	d.local.Settle(callID, r, func(i bool) { ignored <- i })
+	d.local.Complete(callID, r, func(i bool) { ignored <- i })
 	return !<-ignored
 }
 

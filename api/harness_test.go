@@ -99,7 +99,7 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 		Invoker: agent.NewInvoker(agent.Config{
 			Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, Builtins: s.builtins, MaxTimeout: time.Minute,
 		}),
-		Calls: p.Calls, Directory: store, Kicker: p.Presence, Policy: policy, Auth: auth.NewStaticToken(token), Origins: origins,
+		Calls: p.Calls, Directory: store, Kicker: p.Hub, Policy: policy, Auth: auth.NewStaticToken(token), Origins: origins,
 		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute,
 		StreamGrace: patience, // a busy machine changes no status
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),

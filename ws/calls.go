@@ -123,7 +123,7 @@ func (c *conn) settle(id string, r registry.Result) {
 	c.answering.Add(1)
 	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + unitsPerStray
 	c.allowance.spend(unitsPerStray) // what is read next waits for it, unless the call turns out to be open
-	c.local.Settle(id, r, func(ignored bool) {
+	c.local.Complete(id, r, func(ignored bool) {
 		defer c.answering.Add(-1)
 		if !ignored {
 			c.allowance.refund(answerFrames, units)

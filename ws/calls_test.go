@@ -161,7 +161,7 @@ func TestConnectUpdatesTheSession(t *testing.T) {
 	// What a second connect does not mention stays.
 	d.send(`{"type":"connect","platform":"ios"}`)
 	d.expect("connected")
-	if s := g.pod.Presence.Get(key).Session(); s.Platform != "ios" || s.DeviceName != "Pixel 8" {
+	if s := g.pod.Hub.Get(key).Session(); s.Platform != "ios" || s.DeviceName != "Pixel 8" {
 		t.Fatalf("session: %+v", s)
 	}
 }

@@ -62,7 +62,7 @@ type conn struct {
 
 	// local is nil until the session is claimed, and if that failed. It is written by the reader under mu; others than
 	// the reader, and what the reader starts, read it under mu.
-	local *routing.Local
+	local *routing.LocalSession
 
 	allowance *allowance
 	intake    intakePlace
@@ -140,7 +140,7 @@ func (c *conn) open(begin opening) {
 	defer cancel()
 	token, proof := newResumeToken()
 	begin.session.Proofs = []string{proof}
-	local, resumed, err := s.cfg.Pod.Presence.Open(ctx, begin.session, c)
+	local, resumed, err := s.cfg.Pod.Hub.Open(ctx, begin.session, c)
 	held := (*registry.Held)(nil)
 	switch {
 	case errors.As(err, &held):

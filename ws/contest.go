@@ -38,7 +38,7 @@ func (c *conn) contend(s registry.Session, held *registry.Held) {
 		defer close(f.over)
 		defer stop()
 		defer c.recoverPanic()
-		local, err := c.server.cfg.Pod.Presence.Obtain(ctx, s, c, held, f.said)
+		local, err := c.server.cfg.Pod.Hub.Obtain(ctx, s, c, held, f.said)
 		if err != nil {
 			c.failOpen(s, err)
 			return
@@ -79,7 +79,7 @@ func (c *conn) failOpen(s registry.Session, err error) {
 	}
 }
 
-func (c *conn) setLocal(l *routing.Local) {
+func (c *conn) setLocal(l *routing.LocalSession) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.local = l
@@ -129,7 +129,7 @@ func (c *conn) move(ctx context.Context, id string, said registry.Introduction) 
 		c.fail(err)
 		return false
 	}
-	presence := c.server.cfg.Pod.Presence
+	presence := c.server.cfg.Pod.Hub
 	local, resumed, err := presence.Open(ctx, s, c)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
 		spoken := make(chan registry.Introduction, 1)

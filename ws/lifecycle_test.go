@@ -41,8 +41,8 @@ func TestReplacedSocketDoesNotRemoveItsSuccessor(t *testing.T) {
 	if o := await(t, done); o.err != nil || o.result.Output != "here" {
 		t.Fatalf("call of the new socket: %+v", o)
 	}
-	if g.pod.Presence.Len() != 1 {
-		t.Fatalf("%d sessions", g.pod.Presence.Len())
+	if g.pod.Hub.Len() != 1 {
+		t.Fatalf("%d sessions", g.pod.Hub.Len())
 	}
 }
 
@@ -50,14 +50,14 @@ func TestKickedSessionIsToldNotToComeBack(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	d := g.connect("kicked")
-	must(t, g.pod.Presence.Kick(context.Background(), g.session("kicked").Session()))
+	must(t, g.pod.Hub.Kick(context.Background(), g.session("kicked").Session()))
 	d.expectClose(ws.CloseEnded)
 	g.waitReleased()
 }
 
-func (g *gateway) session(id string) *routing.Local {
+func (g *gateway) session(id string) *routing.LocalSession {
 	g.t.Helper()
-	l := g.pod.Presence.Get(registry.Key{Tenant: registry.DefaultTenant, Session: id})
+	l := g.pod.Hub.Get(registry.Key{Tenant: registry.DefaultTenant, Session: id})
 	if l == nil {
 		g.t.Fatalf("session %s is not here", id)
 	}
@@ -153,8 +153,8 @@ func TestClosePoliteAndFinal(t *testing.T) {
 	if status != http.StatusServiceUnavailable || problem["code"] != "draining" || header.Get("Retry-After") == "" {
 		t.Fatalf("refused with %d %v", status, problem)
 	}
-	if g.server.Len() != 0 || g.pod.Presence.Len() != 0 {
-		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Presence.Len())
+	if g.server.Len() != 0 || g.pod.Hub.Len() != 0 {
+		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Hub.Len())
 	}
 	must(t, g.server.Close(context.Background())) // again
 }
@@ -209,7 +209,7 @@ func TestUnansweredCloseFrame(t *testing.T) {
 	g := newGateway(t)
 	d := g.connectWithTools("rude", "echo")
 	d.conn.SetCloseHandler(func(int, string) error { return nil }) // gorilla would answer
-	must(t, g.pod.Presence.Kick(context.Background(), g.session("rude").Session()))
+	must(t, g.pod.Hub.Kick(context.Background(), g.session("rude").Session()))
 	raw := d.conn.NetConn()
 	_, err := raw.Write([]byte("\x81\x80\x00\x00\x00\x00")) // an empty text frame, as if nothing had been said
 	must(t, err)
@@ -294,8 +294,8 @@ func TestConnectFloodThenClose(t *testing.T) {
 	defer cancel()
 	must(t, g.server.Close(ctx))
 	flood.Wait()
-	if g.server.Len() != 0 || g.pod.Presence.Len() != 0 {
-		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Presence.Len())
+	if g.server.Len() != 0 || g.pod.Hub.Len() != 0 {
+		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Hub.Len())
 	}
 }
 
@@ -365,7 +365,7 @@ func TestStuckWriterIsCut(t *testing.T) {
 	g := newGateway(t, func(c *ws.Config) { c.MaxOutbound, c.WriteTimeout = 64<<20, time.Minute })
 	g.deafDevice("stuck")
 	calls := g.swamp("stuck", 40) // more than the kernel takes
-	must(t, g.pod.Presence.Kick(context.Background(), g.session("stuck").Session()))
+	must(t, g.pod.Hub.Kick(context.Background(), g.session("stuck").Session()))
 	g.expectLost(calls, 4*time.Second) // neither the frames nor the close frame can be written
 }
 

@@ -132,8 +132,8 @@ func TestNodeDevice(t *testing.T) {
 	if s := g.waitReleased(); s.Key.Session != "node-1" {
 		t.Fatalf("released %s", s.Key.Session)
 	}
-	if g.pod.Presence.Len() != 0 {
-		t.Fatalf("%d sessions left", g.pod.Presence.Len())
+	if g.pod.Hub.Len() != 0 {
+		t.Fatalf("%d sessions left", g.pod.Hub.Len())
 	}
 	for range lines { // until the process has ended by itself
 		t.Error("device.js saw more than it should")

@@ -34,7 +34,7 @@ func TestRefusedToolsAreNotCounted(t *testing.T) {
 	}
 	session := registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}
 	c := s.newConn(opening{session: session})
-	if c.local, _, err = pod.Presence.Open(t.Context(), session, c); err != nil {
+	if c.local, _, err = pod.Hub.Open(t.Context(), session, c); err != nil {
 		t.Fatal(err)
 	}
 	register := func(name, description string) {

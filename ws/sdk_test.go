@@ -158,7 +158,7 @@ func TestTwoSDKsOfOneSession(t *testing.T) {
 	if o := await(t, g.call("one", "echo", `{}`)); o.err != nil {
 		t.Fatalf("call: %+v", o)
 	}
-	must(t, g.pod.Presence.Kick(context.Background(), g.session("one").Session()))
+	must(t, g.pod.Hub.Kick(context.Background(), g.session("one").Session()))
 	if err := receive(t, first); !errors.Is(err, client.ErrEnded) {
 		t.Fatalf("Run returned %v", err)
 	}

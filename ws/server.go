@@ -49,7 +49,7 @@ const (
 
 // Config configures a Server. Pod, Admission, Auth and Origins are required.
 type Config struct {
-	Pod       *routing.Pod // started; its Presence gets the sessions
+	Pod       *routing.Pod // started; its Hub gets the sessions
 	Admission *agent.Admission
 	Auth      auth.Authenticator
 	Origins   *auth.Origins

@@ -90,7 +90,7 @@ func (s *Server) takeTurn(ctx context.Context, o opening) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	err := s.cfg.Pod.Presence.CheckOwner(ctx, o.session)
+	err := s.cfg.Pod.Hub.CheckOwner(ctx, o.session)
 	if err != nil {
 		s.opens.leave()
 	}

@@ -44,7 +44,7 @@ func TestStuckDevicesHoldUpNobody(t *testing.T) {
 		}
 	}
 	for _, s := range stuck {
-		must(t, g.pod.Presence.Kick(context.Background(), g.session(s).Session()))
+		must(t, g.pod.Hub.Kick(context.Background(), g.session(s).Session()))
 	}
 	for _, done := range calls {
 		if o := await(t, done); o.err == nil {

@@ -185,7 +185,7 @@ func (g *Gateway) openDoors(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	return api.NewHandler(api.Config{
-		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Presence, Ready: g.ready, Auth: authenticator,
+		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Hub, Ready: g.ready, Auth: authenticator,
 		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		Agent: talk, Conversations: store, Turns: g.pod.Turns, Builtins: localTools, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,

@@ -64,9 +64,9 @@ func (f *fixture) durable(pod *routing.Pod, s registry.Session, id string) {
 }
 
 // answer answers a call and returns a channel that tells whether the answer was ignored.
-func (f *fixture) answer(l *routing.Local, id, text string) <-chan bool {
+func (f *fixture) answer(l *routing.LocalSession, id, text string) <-chan bool {
 	ignored := make(chan bool, 1)
-	l.Settle(id, registry.Result{Success: true, Output: text}, func(i bool) { ignored <- i })
+	l.Complete(id, registry.Result{Success: true, Output: text}, func(i bool) { ignored <- i })
 	return ignored
 }
 
@@ -76,7 +76,7 @@ func (f *fixture) resuming() registry.Session {
 }
 
 // moveTo opens the session anew on a pod, as a device does that has lost its connection and comes back there.
-func (f *fixture) moveTo(pod *routing.Pod) *routing.Local {
+func (f *fixture) moveTo(pod *routing.Pod) *routing.LocalSession {
 	f.Helper()
 	return silent().Connect(f, pod, f.resuming(), tool("tool", "x"))
 }

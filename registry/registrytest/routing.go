@@ -19,7 +19,7 @@ type Device struct {
 	Answer func(routing.DeviceCall) *registry.Result
 
 	mu        sync.Mutex
-	local     *routing.Local
+	local     *routing.LocalSession
 	calls     []routing.DeviceCall
 	closed    chan routing.CloseCause
 	cancelled chan string
@@ -36,13 +36,13 @@ func NewDevice(answer func(routing.DeviceCall) *registry.Result) *Device {
 }
 
 // Connect opens a session for the device on a pod, closes it when the test ends, and registers tools.
-func (d *Device) Connect(t testing.TB, pod *routing.Pod, s registry.Session, tools ...registry.ToolSpec) *routing.Local {
+func (d *Device) Connect(t testing.TB, pod *routing.Pod, s registry.Session, tools ...registry.ToolSpec) *routing.LocalSession {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	l, _, err := pod.Presence.Open(ctx, s, d)
+	l, _, err := pod.Hub.Open(ctx, s, d)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
-		l, err = pod.Presence.Replace(ctx, s, d, held.Holder, true)
+		l, err = pod.Hub.Replace(ctx, s, d, held.Holder, true)
 	}
 	if err != nil {
 		t.Fatalf("open session: %v", err)
@@ -72,7 +72,7 @@ func (d *Device) Deliver(c routing.DeviceCall) error {
 	l := d.local
 	go func() {
 		if r := d.Answer(c); r != nil {
-			l.Settle(c.ID, *r, func(bool) {})
+			l.Complete(c.ID, *r, func(bool) {})
 		}
 	}()
 	return nil
@@ -166,7 +166,7 @@ var routingTests = []subtest{
 		}
 		wg.Wait()
 		for _, pod := range pods {
-			if n := pod.Router.Waiting(); n != 0 {
+			if n := pod.Router.Pending(); n != 0 {
 				f.Errorf("%d waiters left", n)
 			}
 		}
@@ -280,14 +280,14 @@ var routingTests = []subtest{
 		d := NewDevice(nil)
 		l := d.Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
 		ignored := make(chan bool, 1)
-		l.Settle("never", registry.Result{Success: true}, func(i bool) { ignored <- i })
+		l.Complete("never", registry.Result{Success: true}, func(i bool) { ignored <- i })
 		if !receive(f, "the acknowledgement", ignored) {
 			f.Error("an unknown call was settled")
 		}
 		if _, err := f.call(a, "s1", "echo", `{}`, patience); err != nil {
 			f.Fatal(err)
 		}
-		l.Settle(d.Calls()[0].ID, registry.Result{Success: true}, func(i bool) { ignored <- i })
+		l.Complete(d.Calls()[0].ID, registry.Result{Success: true}, func(i bool) { ignored <- i })
 		if !receive(f, "the acknowledgement", ignored) {
 			f.Error("a call was settled twice")
 		}
@@ -328,7 +328,7 @@ var routingTests = []subtest{
 		receive(f, "the call", asked)
 		cancel()
 		f.wantCode(receive(f, "the end", failed), registry.CodeCancelled)
-		if n := a.Router.Waiting(); n != 0 {
+		if n := a.Router.Pending(); n != 0 {
 			f.Errorf("%d waiters left", n)
 		}
 	}},

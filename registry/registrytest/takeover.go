@@ -60,7 +60,7 @@ var takeoverTests = []subtest{
 			return registry.Session{Key: f.key(session), DeviceID: "phone", Proofs: []string{registry.Proof(session)}}
 		}
 		real := NewDevice(nil).Connect(f, a, phone("real"), tool("camera", "real"))
-		clock := func(after *routing.Local) { // seniority counts in milliseconds
+		clock := func(after *routing.LocalSession) { // seniority counts in milliseconds
 			f.eventually("the store's clock has moved on", func() bool {
 				return f.claim("probe", f.pod("c")).ConnectedAt.After(after.Session().Seniority())
 			})

@@ -73,7 +73,7 @@ var twiceTests = []subtest{
 				}
 			}
 		}
-		if n := a.Router.Waiting(); n != 0 {
+		if n := a.Router.Pending(); n != 0 {
 			f.Errorf("%d waiters left", n)
 		}
 		for id, want := range map[string]string{

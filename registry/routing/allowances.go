@@ -43,11 +43,11 @@ func newAllowances(store registry.BudgetStore, log *slog.Logger) *allowances {
 	return &allowances{store: store, log: log, all: make(map[allowanceKey]*allowance)}
 }
 
-// take spends n bytes, all or none. It returns how long to wait if they are not there, else zero.
-func (a *allowances) take(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
+// spend spends n bytes, all or none. It returns how long to wait if they are not there, else zero.
+func (a *allowances) spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
 	key := allowanceKey{tenant, name}
 	n = min(n, b.Burst())
-	if wait, known := a.takeKnown(key, n); known {
+	if wait, known := a.spendKnown(key, n); known {
 		return wait
 	}
 	part := max(n, b.Burst()/allowanceParts)
@@ -72,8 +72,8 @@ func (a *allowances) take(ctx context.Context, tenant, name string, n int64, b r
 	return 0
 }
 
-// takeKnown spends what this pod has. It reports false if the store has to be asked.
-func (a *allowances) takeKnown(key allowanceKey, n int64) (wait time.Duration, known bool) {
+// spendKnown spends what this pod has. It reports false if the store has to be asked.
+func (a *allowances) spendKnown(key allowanceKey, n int64) (wait time.Duration, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.getLocked(key)

@@ -19,7 +19,7 @@ type await struct {
 	record     *registry.Record // of the call, nil if it has none
 	durable    bool             // the call is
 	timeout    time.Duration    // of the call
-	waiter     *waiter
+	call       *pendingCall
 	posted     registry.Posted // the call on its way to another pod; nil once it is known to have left, or if there is none
 	since      time.Time       // when the call was handed over, or left if that is known
 	deadline   time.Time
@@ -29,18 +29,18 @@ type await struct {
 
 // run waits. cancel tells the device that nobody waits any more.
 func (a *await) run(ctx context.Context, cancel func(reason string)) (registry.Result, error) {
-	timer := a.waiter.timer
+	timer := a.call.timer
 	timer.Reset(time.Until(a.due()))
 	for {
 		expired, stopped := false, false
 		select {
-		case <-a.waiter.news:
+		case <-a.call.ready:
 		case <-timer.C:
 			expired = true
 		case <-ctx.Done():
 			stopped = true
 		}
-		final, receipt, running, abandoned := a.waiter.heard() // what has come counts, whatever woke this one
+		final, receipt, running, abandoned := a.call.progress() // what has come counts, whatever woke this one
 		if a.posted != nil {
 			if err := a.left(ctx, final, receipt, abandoned, expired || stopped); err != nil {
 				return a.unsent(err)
@@ -79,7 +79,7 @@ func (a *await) due() time.Time {
 	if a.mayBeLost = a.mayBeLost && due.Before(a.deadline); !a.mayBeLost {
 		due = a.deadline
 	}
-	if leave := a.since.Add(sendPatience); a.posted != nil && leave.Before(due) {
+	if leave := a.since.Add(sendTimeout); a.posted != nil && leave.Before(due) {
 		due = leave
 	}
 	return due
@@ -90,7 +90,7 @@ func (a *await) due() time.Time {
 func (a *await) isOver() bool {
 	left := time.Until(a.due())
 	if left > 0 {
-		a.waiter.timer.Reset(left)
+		a.call.timer.Reset(left)
 	}
 	return left <= 0
 }
@@ -99,7 +99,7 @@ func (a *await) isOver() bool {
 // call that is cancelled, or whose waiting is over, before it left is taken back; so is one whose pod was found dead
 // meanwhile, which this pod answers itself.
 func (a *await) left(ctx context.Context, final *registry.Reply, receipt, abandoned, over bool) error {
-	sent, failure := a.waiter.sending()
+	sent, failure := a.call.sendResult()
 	arrived := final != nil || receipt
 	switch {
 	case !sent.IsZero():
@@ -111,7 +111,7 @@ func (a *await) left(ctx context.Context, final *registry.Reply, receipt, abando
 	case over && a.posted.Withdraw():
 		return registry.StoreUnavailable("send", whyOver(ctx)).With(registry.DispatchedNo)
 	case over:
-		if sent, failure = a.waiter.sending(); sent.IsZero() {
+		if sent, failure = a.call.sendResult(); sent.IsZero() {
 			failure = registry.StoreUnavailable("send", whyOver(ctx)).With(registry.DispatchedUnknown)
 		}
 	case !abandoned:
@@ -135,7 +135,7 @@ func (a *await) left(ctx context.Context, final *registry.Reply, receipt, abando
 // unsent ends the waiting because the call has not left, or may not have. Only if it may have, an answer can be one.
 func (a *await) unsent(err error) (registry.Result, error) {
 	e := registry.AsError(err)
-	if final := a.waiter.leave(); final != nil && e.Dispatched != registry.DispatchedNo {
+	if final := a.call.close(); final != nil && e.Dispatched != registry.DispatchedNo {
 		return a.unpack(final)
 	}
 	return registry.Result{}, e
@@ -151,7 +151,7 @@ func whyOver(ctx context.Context) error {
 
 // stopped ends the waiting because ctx has ended.
 func (a *await) stopped(ctx context.Context, cancel func(reason string)) (registry.Result, error) {
-	if final := a.waiter.leave(); final != nil {
+	if final := a.call.close(); final != nil {
 		return a.unpack(final)
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -170,7 +170,7 @@ func (a *await) stopped(ctx context.Context, cancel func(reason string)) (regist
 
 // giveUp ends the waiting with e, unless the answer has come after all. One that comes later is told that nobody waits.
 func (a *await) giveUp(e *registry.Error) (registry.Result, error) {
-	if final := a.waiter.leave(); final != nil {
+	if final := a.call.close(); final != nil {
 		return a.unpack(final)
 	}
 	return registry.Result{}, e
@@ -181,21 +181,21 @@ const cancelWait = 500 * time.Millisecond
 
 // afterCancel finds out how a cancelled call stands.
 func (a *await) afterCancel() (registry.Result, error) {
-	a.waiter.timer.Reset(cancelWait)
+	a.call.timer.Reset(cancelWait)
 	for {
 		select {
-		case <-a.waiter.news:
-			final, receipt, _, _ := a.waiter.heard()
+		case <-a.call.ready:
+			final, receipt, _, _ := a.call.progress()
 			if final != nil {
 				return a.unpack(final)
 			}
 			if receipt {
 				a.dispatched = registry.DispatchedYes
 			}
-			if _, failure := a.waiter.sending(); failure != nil && registry.AsError(failure).Dispatched == registry.DispatchedNo {
+			if _, failure := a.call.sendResult(); failure != nil && registry.AsError(failure).Dispatched == registry.DispatchedNo {
 				return a.giveUp(registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo))
 			}
-		case <-a.waiter.timer.C:
+		case <-a.call.timer.C:
 			return a.giveUp(registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(a.dispatched))
 		}
 	}
@@ -209,7 +209,7 @@ func (a *await) noteReceipt(running bool) {
 	if running {
 		event = registry.EventRun
 	}
-	owner := a.waiter.pod
+	owner := a.call.pod
 	if owner == "" {
 		owner = a.router.pod
 	}

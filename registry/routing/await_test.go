@@ -29,14 +29,14 @@ func TestAnAnswerThatIsThereCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ws := newWaiters()
+				ws := newPendingCalls()
 				rec := registry.NewRecord("c1", "t", "tool", nil)
 				w := ws.add(&registry.Call{ID: "c1", Record: &rec}, "b")
-				if !ws.resolve(registry.Reply{CallID: "c1", Result: &registry.Result{Success: true, Output: "done"}}) {
+				if !ws.deliver(registry.Reply{CallID: "c1", Result: &registry.Result{Success: true, Output: "done"}}) {
 					t.Fatal("nobody was waiting")
 				}
-				<-w.news // so what wakes it is the end
-				a := await{record: &rec, timeout: time.Second, waiter: w, since: w.since, deadline: time.Now()}
+				<-w.ready // so what wakes it is the end
+				a := await{record: &rec, timeout: time.Second, call: w, since: w.since, deadline: time.Now()}
 				if res, err := end(t, &a); err != nil || res.Output != "done" {
 					t.Errorf("%+v, %v", res, err)
 				}
@@ -47,16 +47,16 @@ func TestAnAnswerThatIsThereCounts(t *testing.T) {
 
 // Of an answer that comes too late to be heard its sender is told so, and nothing is lost between.
 func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
-	ws := newWaiters()
+	ws := newPendingCalls()
 	answer := registry.Reply{CallID: "c1", Result: &registry.Result{Success: true}}
-	for name, end := range map[string]func(*waiter){
-		"left":     func(w *waiter) { w.leave() },
-		"removed":  func(w *waiter) { ws.remove(w) },
-		"answered": func(w *waiter) { w.take(registry.Reply{CallID: "c1", Err: registry.Lost()}) },
+	for name, end := range map[string]func(*pendingCall){
+		"left":     func(w *pendingCall) { w.close() },
+		"removed":  func(w *pendingCall) { ws.remove(w) },
+		"answered": func(w *pendingCall) { w.deliver(registry.Reply{CallID: "c1", Err: registry.Lost()}) },
 	} {
 		w := ws.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
 		end(w) // after it was found in the table, before it is handed the answer
-		if w.take(answer) {
+		if w.deliver(answer) {
 			t.Errorf("%s: the answer is said to be heard", name)
 		}
 	}
@@ -64,17 +64,17 @@ func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
 
 // What a caller waited with may be another's by the time somebody who found it before wakes it.
 func TestABellIsSilentOnceItsCallerHasLeft(t *testing.T) {
-	ws := newWaiters()
+	ws := newPendingCalls()
 	w := ws.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
-	w.abandon()
+	w.cancel()
 	w.timer.Reset(0)
 	ws.remove(w)
-	w.abandon()
+	w.cancel()
 	w.Sent(registry.Lost())
-	w.take(registry.Reply{CallID: "c1", Err: registry.Lost()})
-	w.take(registry.Reply{CallID: "c1", Delivered: true})
+	w.deliver(registry.Reply{CallID: "c1", Err: registry.Lost()})
+	w.deliver(registry.Reply{CallID: "c1", Delivered: true})
 	select {
-	case <-w.news:
+	case <-w.ready:
 		t.Error("the next caller would be woken")
 	case <-w.timer.C:
 		t.Error("the next caller's time would be over")
@@ -87,10 +87,10 @@ func TestABellIsSilentOnceItsCallerHasLeft(t *testing.T) {
 
 // Who leaves takes nobody along that waits under the same id.
 func TestLeavingTakesNobodyAlong(t *testing.T) {
-	ws := newWaiters()
+	ws := newPendingCalls()
 	first, second := ws.add(&registry.Call{ID: "c1"}, "b"), ws.add(&registry.Call{ID: "c1"}, "b")
 	ws.remove(first)
-	if !ws.resolve(registry.Reply{CallID: "c1", Result: &registry.Result{}}) {
+	if !ws.deliver(registry.Reply{CallID: "c1", Result: &registry.Result{}}) {
 		t.Error("nobody waits any more")
 	}
 	ws.remove(second)
@@ -107,9 +107,9 @@ func TestCrossingAnswerIsKept(t *testing.T) {
 				const timeout = receiptAfter / 2 // so there is no record before the end
 				ended := begin(t, pods["a"], l.Session(), "c1", timeout)
 				time.Sleep(timeout - time.Millisecond)
-				pods["a"].Router.waiters.get("c1").leave() // as it does when time is over
+				pods["a"].Router.pending.get("c1").close() // as it does when time is over
 				told := make(chan bool, 1)
-				l.Settle("c1", registry.Result{Success: true, Output: "done"}, func(ignored bool) { told <- ignored })
+				l.Complete("c1", registry.Result{Success: true, Output: "done"}, func(ignored bool) { told <- ignored })
 				if got := <-ended; !errors.Is(got.err, registry.CodeTimeout) {
 					t.Errorf("%+v", got)
 				}
@@ -133,7 +133,7 @@ func TestUnknownAnswersDoNotFillThePod(t *testing.T) {
 		l := connect(t, pod, deafConn{}, nil)
 		acknowledged := make(chan bool, 2*maxTasks)
 		for range cap(acknowledged) {
-			l.Settle(registry.NewCallID(), registry.Result{Success: true}, func(ignored bool) { acknowledged <- ignored })
+			l.Complete(registry.NewCallID(), registry.Result{Success: true}, func(ignored bool) { acknowledged <- ignored })
 			synctest.Wait()
 		}
 		if n := len(pod.tasks.slots); n != 0 {
@@ -152,13 +152,13 @@ func TestCancelledReadsWhatNeverChanges(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
 		rec := registry.NewRecord("c1", "t", "tool", nil)
 		rec.SessionID, rec.UserID, rec.TimeoutMS = "s", "u", 60_000
-		w := pod.Router.waiters.add(&registry.Call{ID: "c1", Record: &rec}, "b")
-		defer pod.Router.waiters.remove(w)
+		w := pod.Router.pending.add(&registry.Call{ID: "c1", Record: &rec}, "b")
+		defer pod.Router.pending.remove(w)
 		go func() { // the caller; nothing orders it and what follows
 			time.Sleep(cancelWait + watchPause)
 			rec.Apply(registry.EventDeliver, registry.Change{Owner: "b"}, time.Now())
 		}()
-		got, err := pod.Calls.cancelled(t.Context(), w)
+		got, err := pod.Calls.awaitCancelled(t.Context(), w)
 		if err != nil || got.State != registry.StateCancelled || got.Owner != "" || got.Tool != "tool" || got.SessionID != "s" ||
 			got.UserID != "u" || got.TimeoutMS != 60_000 || got.Pod != "a" || len(got.Timeline) != 2 {
 			t.Errorf("%+v, %v", got, err)

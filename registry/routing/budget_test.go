@@ -176,7 +176,7 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 	accepted := 0
 	var refused *registry.Error
 	for i := range 100 {
-		if err := pods[i%2].Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("s", i)}, list(i)); err != nil {
+		if err := pods[i%2].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("s", i)}, list(i)); err != nil {
 			refused = registry.AsError(err)
 			break
 		}
@@ -189,7 +189,7 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 		t.Fatalf("nothing was refused: %+v", refused)
 	}
 	for i := range 500 {
-		if err := pods[0].Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("fleet", i)}, list(0)); err != nil {
+		if err := pods[0].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("fleet", i)}, list(0)); err != nil {
 			t.Fatalf("device %d of a fleet that offers what is known: %v", i, err)
 		}
 	}
@@ -197,14 +197,14 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 	one := budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
 	accepted = 0
 	for i := range 20 {
-		if one.Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, list(i)) == nil {
+		if one.Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, list(i)) == nil {
 			accepted++
 		}
 	}
 	if accepted < 3 || accepted > 6 {
 		t.Errorf("%d lists of 100 KB were accepted of one session, half of 1 MiB may be at once", accepted)
 	}
-	if err := one.Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s2"}, list(50)); err != nil {
+	if err := one.Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s2"}, list(50)); err != nil {
 		t.Errorf("another session: %v", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestNewListsAreWithinABudget(t *testing.T) {
 	accepted := 0
 	for i := range 60 {
 		for j := range i {
-			if pod.Presence.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, tools[j:i]) == nil {
+			if pod.Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, tools[j:i]) == nil {
 				accepted++
 			}
 		}
@@ -257,14 +257,14 @@ func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 func TestForgedLongAnswersGiveNothingBack(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
 	calls, key := pod.cfg.calls, registry.Key{Tenant: "t", Session: "s1"}
-	for calls.take(ctx, key, 64<<10) == 0 { // all of the session's
+	for calls.spend(ctx, key, 64<<10) == 0 { // all of the session's
 	}
 	_, err := calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
 		registry.Change{Session: key, Result: &registry.Result{Success: true, Output: strings.Repeat("x", maxKeptOutput+1)}})
 	if !registry.IsCallNotFound(err) {
 		t.Fatal(err)
 	}
-	if calls.take(ctx, key, 64<<10) == 0 {
+	if calls.spend(ctx, key, 64<<10) == 0 {
 		t.Error("an answer to no call filled the budget again")
 	}
 }
@@ -287,8 +287,8 @@ func TestRepeatedRequestsAreNotCharged(t *testing.T) {
 // A session pays nothing for tools that its tenant has no room for.
 func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
-	b := pod.Presence.offers
-	for b.allow.take(ctx, "t", tenantTools, 64<<10, b.tenant) == 0 {
+	b := pod.Hub.offers
+	for b.allow.spend(ctx, "t", tenantTools, 64<<10, b.tenant) == 0 {
 	}
 	for range 20 {
 		if b.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, []registry.ToolSpec{{Name: "a", Description: largeText[:60<<10]}}) == nil {

@@ -55,15 +55,15 @@ func newCallBudget(cfg PodConfig, allow *allowances) *callBudget {
 	return &callBudget{CallStore: cfg.Store, allow: allow, tenant: registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}, log: cfg.Log}
 }
 
-// take spends n bytes of the session's part and of the tenant's budget. It returns how long to wait if they are not there.
-func (c *callBudget) take(ctx context.Context, key registry.Key, n int64) time.Duration {
+// spend spends n bytes of the session's part and of the tenant's budget. It returns how long to wait if they are not there.
+func (c *callBudget) spend(ctx context.Context, key registry.Key, n int64) time.Duration {
 	part := registry.Budget{Bytes: c.tenant.Bytes / sessionShare, Over: c.tenant.Over}
 	if key.Session != "" {
-		if wait := c.allow.take(ctx, key.Tenant, sessionCalls(key.Session), n, part); wait > 0 {
+		if wait := c.allow.spend(ctx, key.Tenant, sessionCalls(key.Session), n, part); wait > 0 {
 			return wait
 		}
 	}
-	wait := c.allow.take(ctx, key.Tenant, tenantCalls, n, c.tenant)
+	wait := c.allow.spend(ctx, key.Tenant, tenantCalls, n, c.tenant)
 	if wait > 0 && key.Session != "" {
 		c.allow.giveBack(key.Tenant, sessionCalls(key.Session), n, part)
 	}
@@ -87,7 +87,7 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 		cost += keyCost
 	}
 	key := registry.Key{Tenant: r.Tenant, Session: r.SessionID}
-	wait := c.take(ctx, key, cost)
+	wait := c.spend(ctx, key, cost)
 	if wait == 0 {
 		stored, created, err := c.CallStore.CreateCall(ctx, r)
 		if !created {
@@ -146,7 +146,7 @@ func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Resu
 	switch {
 	case size <= cutOutput:
 		return kept, 0
-	case c.take(ctx, key, size) > 0:
+	case c.spend(ctx, key, size) > 0:
 		return cut(r, cutOutput, "the outputs of this tenant or session use up what FARHAND_CALL_BYTES allows"), 0
 	default:
 		return kept, size
@@ -158,7 +158,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 	kept, left := make([]registry.Record, 0, len(records)), 0
 	for _, r := range records {
 		key := registry.Key{Tenant: r.Tenant, Session: r.SessionID}
-		if c.take(ctx, key, recordCost) > 0 && !(r.Stored && r.State.Final()) { // the store has it already, as one that runs
+		if c.spend(ctx, key, recordCost) > 0 && !(r.Stored && r.State.Final()) { // the store has it already, as one that runs
 			left++ // the feed tells how it ended
 			continue
 		}
@@ -180,7 +180,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	kept := make([]registry.CallEvent, 0, len(events))
 	for _, e := range events {
-		if e.Type != registry.CallEventTruncated && c.take(ctx, registry.Key{Tenant: e.Tenant, Session: e.Session}, eventSize(&e)) > 0 {
+		if e.Type != registry.CallEventTruncated && c.spend(ctx, registry.Key{Tenant: e.Tenant, Session: e.Session}, eventSize(&e)) > 0 {
 			continue
 		}
 		kept = append(kept, e)

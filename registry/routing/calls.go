@@ -37,12 +37,12 @@ type Calls struct {
 	store    *callBudget
 	feed     registry.ActivityStore
 	router   *Router
-	presence *Presence
+	hub      *Hub
 	bus      registry.Bus
 	rec      *recorder
 	log      *slog.Logger
-	wakes    wakes
-	untold   untold
+	watchers watchers
+	unstored unstoredOutcomes
 	active   sync.Map // ids of the durable calls that run on this pod
 
 	slots   chan struct{}
@@ -54,7 +54,7 @@ type Calls struct {
 func newCalls(cfg PodConfig, r *Router) *Calls {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Calls{
-		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, presence: r.presence, bus: cfg.Bus, rec: r.rec,
+		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, hub: r.hub, bus: cfg.Bus, rec: r.rec,
 		log: cfg.Log, slots: make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
 	}
 }
@@ -114,40 +114,40 @@ func (c *Calls) Start(ctx context.Context, rec registry.Record, run func(context
 		if errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) {
 			return // whoever reads the record brings it to its end
 		}
-		c.conclude(stored, res, err)
+		c.complete(stored, res, err)
 	})
 	return stored, true, nil
 }
 
-// conclude brings a durable call to its end in the store. Answers are there already: the pod that delivered the call
+// complete brings a durable call to its end in the store. Answers are there already: the pod that delivered the call
 // stored them before it replied. A store that is away is told later; who waits at this pod hears it at once.
-func (c *Calls) conclude(rec registry.Record, res registry.Result, runErr error) {
+func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error) {
 	change := registry.Change{Err: errorOrNil(runErr), Here: rec.Source == registry.SourceBuiltin}
 	if runErr == nil {
 		change.Result, change.Session = &res, registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}
 	}
 	event := rec.EndEvent(res, runErr)
-	final, err := c.end(rec, event, change)
+	final, err := c.storeEnd(rec, event, change)
 	if err != nil {
 		c.log.Warn("end of a call not stored; it is tried again", "call", rec.CallID, "error", err)
 		told := rec
 		told.Timeline = slices.Clone(rec.Timeline)
 		told.Apply(event, change, time.Now().UTC())
-		c.untold.put(told)
-		c.wakes.wake(rec.CallID)
+		c.unstored.put(told)
+		c.watchers.notify(rec.CallID)
 		change.Told = true
-		if final, err = c.endLater(rec, event, change); err != nil {
+		if final, err = c.retryStoreEnd(rec, event, change); err != nil {
 			c.log.Warn("end of a call not stored", "call", rec.CallID, "error", err)
 			return
 		}
 	}
-	c.wakes.wake(rec.CallID)
+	c.watchers.notify(rec.CallID)
 	final = final.Summary()
 	c.rec.activity(registry.Activity{Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID, Call: &final})
 }
 
-// end applies the end of a call to its record, and gives its idempotency key up if nothing ran.
-func (c *Calls) end(rec registry.Record, event registry.Event, change registry.Change) (registry.Record, error) {
+// storeEnd applies the end of a call to its record, and gives its idempotency key up if nothing ran.
+func (c *Calls) storeEnd(rec registry.Record, event registry.Event, change registry.Change) (registry.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
@@ -155,7 +155,7 @@ func (c *Calls) end(rec registry.Record, event registry.Event, change registry.C
 		return registry.Record{}, err
 	}
 	if moved.Applied {
-		c.presence.afterMove(moved)
+		c.hub.notifyWatchers(moved)
 	}
 	if moved.Record.Dispatched == registry.DispatchedNo && rec.IdempotencyKey != "" {
 		if err := c.store.FreeKey(ctx, rec.Tenant, rec.IdempotencyKey, rec.CallID); err != nil {
@@ -165,9 +165,9 @@ func (c *Calls) end(rec registry.Record, event registry.Event, change registry.C
 	return moved.Record, nil
 }
 
-// endLater is end, again and again until the store has heard, for about as long as it may be away without anybody noticing more
+// retryStoreEnd is end, again and again until the store has heard, for about as long as it may be away without anybody noticing more
 // than that. A record that is gone is not waited for.
-func (c *Calls) endLater(rec registry.Record, event registry.Event, change registry.Change) (registry.Record, error) {
+func (c *Calls) retryStoreEnd(rec registry.Record, event registry.Event, change registry.Change) (registry.Record, error) {
 	pause := time.NewTimer(endPause)
 	defer pause.Stop()
 	for tries := 1; ; tries++ {
@@ -176,7 +176,7 @@ func (c *Calls) endLater(rec registry.Record, event registry.Event, change regis
 		case <-c.ctx.Done():
 			return registry.Record{}, c.ctx.Err()
 		}
-		final, err := c.end(rec, event, change)
+		final, err := c.storeEnd(rec, event, change)
 		if err == nil || registry.IsCallNotFound(err) || tries == endTries {
 			return final, err
 		}
@@ -202,22 +202,22 @@ func (c *Calls) Get(ctx context.Context, tenant, callID string) (registry.Record
 
 // Wait returns the record as soon as it is final, or as it is when wait has passed.
 func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) {
-	return c.wait(ctx, tenant, callID, wait, false)
+	return c.waitFor(ctx, tenant, callID, wait, false)
 }
 
 // Outcome is Wait for the caller of a call. If the store could not be told how the call ended, it says so all the same: the
 // record will agree, as soon as there is one. Others hear that the store is away.
 func (c *Calls) Outcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) {
-	return c.wait(ctx, tenant, callID, wait, true)
+	return c.waitFor(ctx, tenant, callID, wait, true)
 }
 
-func (c *Calls) wait(ctx context.Context, tenant, callID string, wait time.Duration, caller bool) (registry.Record, error) {
+func (c *Calls) waitFor(ctx context.Context, tenant, callID string, wait time.Duration, caller bool) (registry.Record, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
-		woken, stop := c.wakes.wait(callID) // before looking, or the wake-up could fall in between
+		woken, stop := c.watchers.watch(callID) // before looking, or the wake-up could fall in between
 		rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
-		if known, ok := c.untold.get(tenant, callID); ok && err != nil && (caller || known.State.Answered() || registry.IsCallNotFound(err)) {
+		if known, ok := c.unstored.get(tenant, callID); ok && err != nil && (caller || known.State.Answered() || registry.IsCallNotFound(err)) {
 			rec, err = known, nil
 		}
 		if _, ours := c.active.Load(callID); ours && err != nil && wait > 0 {
@@ -250,8 +250,8 @@ func (c *Calls) wait(ctx context.Context, tenant, callID string, wait time.Durat
 
 // Cancel gives a call up, wherever it runs, and returns its record. Cancelling what is final changes nothing.
 func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Record, error) {
-	if w := c.router.waiters.abandon(tenant, callID); w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
-		return c.cancelled(ctx, w)
+	if w := c.router.pending.cancel(tenant, callID); w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
+		return c.awaitCancelled(ctx, w)
 	}
 	rec, err := c.store.ReadCall(ctx, tenant, callID)
 	if err != nil {
@@ -270,15 +270,15 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Rec
 		return registry.Record{}, err
 	}
 	if moved.Applied {
-		c.presence.afterMove(moved)
+		c.hub.notifyWatchers(moved)
 	}
-	c.spread(ctx, moved.Record)
+	c.broadcastCancel(ctx, moved.Record)
 	return moved.Record, nil
 }
 
-// cancelled returns the record of a light call that was just cancelled here, as soon as its caller has recorded how it
+// awaitCancelled returns the record of a light call that was just cancelled here, as soon as its caller has recorded how it
 // stands: whether the device had seen it, or even answered, is not known before.
-func (c *Calls) cancelled(ctx context.Context, w *waiter) (registry.Record, error) {
+func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall) (registry.Record, error) {
 	look := time.NewTicker(recorderPause / 2)
 	defer look.Stop()
 	limit := time.NewTimer(cancelWait + watchPause)
@@ -290,7 +290,7 @@ func (c *Calls) cancelled(ctx context.Context, w *waiter) (registry.Record, erro
 				return rec, nil
 			}
 		case <-limit.C:
-			rec := w.recorded()
+			rec := w.publicRecord()
 			rec.Pod = c.pod
 			rec.Apply(registry.EventCancel, registry.Change{Err: registry.Errorf(registry.CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
 			return rec, nil
@@ -300,9 +300,9 @@ func (c *Calls) cancelled(ctx context.Context, w *waiter) (registry.Record, erro
 	}
 }
 
-// spread tells the pods that have to do with a cancelled call: the one that waits for it and the one whose socket it
+// broadcastCancel tells the pods that have to do with a cancelled call: the one that waits for it and the one whose socket it
 // was written to.
-func (c *Calls) spread(ctx context.Context, rec registry.Record) {
+func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 	e := registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID, CallID: rec.CallID,
 		Reason: "cancelled",

@@ -20,7 +20,7 @@ const maxContests = 4
 
 // Obtain claims a session that another connection has, unless that keeps it: then it fails with ErrHeldByAnother, and so it
 // does when ctx ends first. said brings what the claimer says of itself, once. The caller goes on as after Open.
-func (p *Presence) Obtain(ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction) (*Local, error) {
+func (p *Hub) Obtain(ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction) (*LocalSession, error) {
 	var spoken *registry.Introduction
 	for range maxContests {
 		verdict, gone := p.contest(ctx, held, &spoken, said)
@@ -36,7 +36,7 @@ func (p *Presence) Obtain(ctx context.Context, s registry.Session, c Conn, held 
 }
 
 // contest finds out who is to have the session. gone reports that the holder did not answer.
-func (p *Presence) contest(ctx context.Context, held *registry.Held, spoken **registry.Introduction, said <-chan registry.Introduction) (v registry.Verdict, gone bool) {
+func (p *Hub) contest(ctx context.Context, held *registry.Held, spoken **registry.Introduction, said <-chan registry.Introduction) (v registry.Verdict, gone bool) {
 	answers := make(chan bool, 1)
 	var asking sync.WaitGroup
 	asked, stop := context.WithCancel(ctx)
@@ -64,14 +64,14 @@ const probePrefix = "ping-"
 
 // Answers asks the device that has a session for a sign of life, on whichever pod its socket is. It takes no longer than
 // answerWait. A device cannot be asked while the store is away: then it counts as there.
-func (p *Presence) Answers(ctx context.Context, holder registry.Session) bool {
+func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	id := probePrefix + uuid.NewString()
-	answer, stop := p.signs.wait(id)
+	answer, stop := p.pings.add(id)
 	defer stop()
 	if holder.Pod == p.pod {
-		if !p.pingHere(holder, func() { p.signs.give(id, true) }) {
+		if !p.pingHere(holder, func() { p.pings.answer(id, true) }) {
 			return false
 		}
 	} else {
@@ -92,7 +92,7 @@ func (p *Presence) Answers(ctx context.Context, holder registry.Session) bool {
 }
 
 // pingHere pings the device of a claim, or of a later one, at a socket of this pod. It reports false if there is none.
-func (p *Presence) pingHere(holder registry.Session, answered func()) bool {
+func (p *Hub) pingHere(holder registry.Session, answered func()) bool {
 	l := p.Get(holder.Key)
 	if l == nil || l.generation() < holder.Generation {
 		return false
@@ -102,7 +102,7 @@ func (p *Presence) pingHere(holder registry.Session, answered func()) bool {
 }
 
 // handlePing pings a device for another pod.
-func (p *Presence) handlePing(e registry.Envelope) {
+func (p *Hub) handlePing(e registry.Envelope) {
 	reply := func(r registry.Reply) {
 		r.V, r.CallID = registry.EnvelopeVersion, e.CallID
 		if err := p.bus.Reply(e.ReplyTo, r); err != nil {
@@ -115,11 +115,11 @@ func (p *Presence) handlePing(e registry.Envelope) {
 	}
 }
 
-// handleSign takes another pod's answer to a ping. It reports false if the reply is about something else.
-func (p *Presence) handleSign(r registry.Reply) bool {
+// handlePong takes another pod's answer to a ping. It reports false if the reply is about something else.
+func (p *Hub) handlePong(r registry.Reply) bool {
 	if !strings.HasPrefix(r.CallID, probePrefix) {
 		return false
 	}
-	p.signs.give(r.CallID, r.Delivered)
+	p.pings.answer(r.CallID, r.Delivered)
 	return true
 }

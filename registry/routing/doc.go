@@ -3,13 +3,13 @@
 //
 // The life of a session, as this package sees it:
 //
-//	device dials ──▶ Presence.Open   claims the session in the store; the claim's generation is its fencing token
-//	register     ──▶ Local.PutTools  fenced by that generation
+//	device dials ──▶ Hub.Open   claims the session in the store; the claim's generation is its fencing token
+//	register     ──▶ LocalSession.PutTools  fenced by that generation
 //	call         ──▶ Router.Call     local socket first; otherwise the bus carries it to the pod that owns the session
-//	answer       ──▶ Local.Settle    matched by call id, handed to the local waiter or sent back over the bus
-//	device goes  ──▶ Local.Close     release-if-mine: a late close can never remove a successor
+//	answer       ──▶ LocalSession.Complete    matched by call id, handed to the local pending call or sent back over the bus
+//	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
 //
-// Start with router.go: Router.Call is the whole way of a call. waiters.go and await.go are the waiting, flight.go is
+// Start with router.go: Router.Call is the whole way of a call. pending calls.go and await.go are the waiting, in-flight call.go is
 // the other side, upkeep.go the background work. A Pod ties the pieces together and owns their goroutines.
 //
 // Imports: registry and internal packages. It never learns which store or which bus it works with.

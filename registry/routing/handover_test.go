@@ -56,11 +56,11 @@ func TestReconnectWhileACallIsHandedOver(t *testing.T) {
 		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
 		for name, pod := range map[string]*Pod{"local": owning, "remote": asking} {
 			next := newAskedConn()
-			var second *Local
+			var second *LocalSession
 			first := connect(t, owning, leavingConn{leave: func() { second = connect(t, owning, next, canResume) }}, canResume)
 			ended := begin(t, pod, first.Session(), name, 5*time.Second)
 			next.wantCall(t, name)
-			second.Settle(name, registry.Result{Success: true, Output: "done"}, func(ignored bool) {
+			second.Complete(name, registry.Result{Success: true, Output: "done"}, func(ignored bool) {
 				if ignored {
 					t.Errorf("%s: the answer was ignored", name)
 				}
@@ -68,8 +68,8 @@ func TestReconnectWhileACallIsHandedOver(t *testing.T) {
 			if got := <-ended; got.err != nil || got.res.Output != "done" {
 				t.Errorf("%s: %+v", name, got)
 			}
-			if n := second.InFlight(); n != 0 || len(owning.Presence.orphans.byID) != 0 {
-				t.Errorf("%s: %d calls in flight, %d waiting for their device", name, n, len(owning.Presence.orphans.byID))
+			if n := second.InFlight(); n != 0 || len(owning.Hub.detached.byID) != 0 {
+				t.Errorf("%s: %d calls in flight, %d waiting for their device", name, n, len(owning.Hub.detached.byID))
 			}
 			second.Close(t.Context())
 		}
@@ -105,7 +105,7 @@ func TestReconnectWhileACallIsClaimed(t *testing.T) {
 			wantClaim(t, store)
 			store.proceed <- struct{}{} // the second
 			next.wantCall(t, name)
-			second.Settle(name, registry.Result{Success: true, Output: "done"}, func(bool) {})
+			second.Complete(name, registry.Result{Success: true, Output: "done"}, func(bool) {})
 			if got := <-ended; got.err != nil || got.res.Output != "done" {
 				t.Errorf("%s: %+v", name, got)
 			}
@@ -121,11 +121,11 @@ func TestReconnectWhileACallIsClaimed(t *testing.T) {
 func TestEndWhileTheSocketIsGivenTheCall(t *testing.T) {
 	store := memory.New(memory.Options{})
 	asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
-	for name, end := range map[string]func(*Local){
-		"closed":    func(l *Local) { l.Close(context.Background()) },
-		"cancelled": func(l *Local) { l.cancel("cancelled", "test") },
+	for name, end := range map[string]func(*LocalSession){
+		"closed":    func(l *LocalSession) { l.Close(context.Background()) },
+		"cancelled": func(l *LocalSession) { l.cancel("cancelled", "test") },
 	} {
-		var l *Local
+		var l *LocalSession
 		ended := make(chan struct{})
 		l = connect(t, owning, leavingConn{leave: func() {
 			go func() {
@@ -160,9 +160,9 @@ func TestClaimThatLosesTakesNoCalls(t *testing.T) {
 		first.Close(t.Context())
 
 		store.hold = true
-		opened := make(chan *Local)
+		opened := make(chan *LocalSession)
 		go func() {
-			l, _, err := pod.Presence.Open(t.Context(), registry.Session{Key: first.key, Capabilities: []string{registry.CapabilityResume}}, deafConn{})
+			l, _, err := pod.Hub.Open(t.Context(), registry.Session{Key: first.key, Capabilities: []string{registry.CapabilityResume}}, deafConn{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -174,11 +174,11 @@ func TestClaimThatLosesTakesNoCalls(t *testing.T) {
 		if winner.InFlight() != 1 {
 			t.Fatalf("%d calls in flight", winner.InFlight())
 		}
-		winner.orphan() // as if it were on its way out just then
+		winner.detach() // as if it were on its way out just then
 		close(store.proceed)
 		loser := <-opened
 		defer loser.Close(t.Context())
-		winner.Settle("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
+		winner.Complete("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
 		if got := <-ended; got.err != nil || got.res.Output != "done" {
 			t.Errorf("%+v", got)
 		}
@@ -205,19 +205,19 @@ func TestRejoinReplacesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
 		first := connect(t, pod, deafConn{}, canResume)
-		old := &flight{key: first.key, callID: "c1", reply: func(registry.Reply) {}}
-		old.home.Store(first)
-		if err := first.board(old, time.Second); err != nil {
+		old := &inFlightCall{key: first.key, callID: "c1", reply: func(registry.Reply) {}}
+		old.session.Store(first)
+		if err := first.track(old, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		first.orphan()
-		taken := pod.Presence.orphans.takeAll(first.key, nil)
+		first.detach()
+		taken := pod.Hub.detached.takeAll(first.key, nil)
 		old.drop() // its attempt has failed, and the call is made anew
 		second := connect(t, pod, deafConn{}, canResume)
 		ended := begin(t, pod, second.Session(), "c1", 5*time.Second)
 		synctest.Wait()
 		second.rejoin(taken)
-		second.Settle("c1", registry.Result{Success: true, Output: "done"}, func(ignored bool) {
+		second.Complete("c1", registry.Result{Success: true, Output: "done"}, func(ignored bool) {
 			if ignored {
 				t.Error("the answer was ignored")
 			}
@@ -238,9 +238,9 @@ func TestWhoLeavesTheContestTakesNothing(t *testing.T) {
 		leave()
 		said := make(chan registry.Introduction, 1)
 		said <- registry.Introduction{Token: token}
-		_, err := pod.Presence.Obtain(ctx, registry.Session{Key: holder.key}, deafConn{},
+		_, err := pod.Hub.Obtain(ctx, registry.Session{Key: holder.key}, deafConn{},
 			&registry.Held{Holder: holder.Session(), At: time.Now()}, said)
-		if err == nil || pod.Presence.Get(holder.key) != holder {
+		if err == nil || pod.Hub.Get(holder.key) != holder {
 			t.Fatalf("the holder lost its session to one that is gone: %v", err)
 		}
 	}

@@ -49,10 +49,10 @@ func NewPodID() string {
 // Pod is one running process of the fleet: the sessions whose sockets it holds, the calls it routes, and the
 // background work that keeps both true in the store.
 type Pod struct {
-	Presence *Presence
-	Router   *Router
-	Calls    *Calls
-	Turns    *Turns
+	Hub    *Hub
+	Router *Router
+	Calls  *Calls
+	Turns  *Turns
 
 	cfg     PodConfig
 	rec     *recorder
@@ -93,9 +93,9 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 		cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(maxTasks, cfg.Log),
 		refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
 	}
-	p.Presence = newPresence(cfg, p.rec, p.tasks)
-	p.Presence.offers = newToolBudget(cfg, allow)
-	p.Router = newRouter(cfg, p.Presence)
+	p.Hub = newHub(cfg, p.rec, p.tasks)
+	p.Hub.offers = newToolBudget(cfg, allow)
+	p.Router = newRouter(cfg, p.Hub)
 	p.Calls = newCalls(cfg, p.Router)
 	p.Turns = newTurns(cfg)
 	return p, nil
@@ -131,7 +131,7 @@ func (p *Pod) Start(ctx context.Context) error {
 	}
 	run, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	p.done.Go(func() { p.beatLoop(run) })
+	p.done.Go(func() { p.heartbeatLoop(run) })
 	p.done.Go(func() { p.sweepLoop(run) })
 	p.done.Go(func() { p.refreshLoop(run) })
 	p.done.Go(func() { p.rec.run(run) })
@@ -149,12 +149,12 @@ func (p *Pod) Close(ctx context.Context) error {
 		return nil
 	}
 	p.Drain(ctx)
-	for _, l := range p.Presence.All() {
+	for _, l := range p.Hub.All() {
 		l.Close(ctx)
 	}
-	p.Presence.orphans.fail()
+	p.Hub.detached.fail()
 	p.tasks.wait()
-	p.Presence.late.wait()
+	p.Hub.late.wait()
 	p.cancel()
 	p.done.Wait()
 	return p.cfg.Store.Leave(ctx, p.cfg.ID)
@@ -181,11 +181,11 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 	case registry.EnvelopeCancel:
 		p.Router.handleCancel(e)
 	case registry.EnvelopeAnswer:
-		p.Presence.handleAnswer(e)
+		p.Hub.handleAnswer(e)
 	case registry.EnvelopeEvict:
-		p.Presence.handleEvict(e)
+		p.Hub.handleEvict(e)
 	case registry.EnvelopePing:
-		p.Presence.handlePing(e)
+		p.Hub.handlePing(e)
 	case registry.EnvelopeAbort:
 		p.Turns.handleAbort(e)
 	default:
@@ -195,15 +195,15 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 
 // HandleReply implements BusHandler.
 func (p *Pod) HandleReply(r registry.Reply) {
-	if p.Presence.handleSign(r) {
+	if p.Hub.handlePong(r) {
 		return
 	}
 	if r.Answer != "" {
-		p.Presence.inquiries.tell(r.CallID, r.Answer)
+		p.Hub.forwarded.tell(r.CallID, r.Answer)
 		return
 	}
 	if r.Wake {
-		p.Calls.wakes.wake(r.CallID)
+		p.Calls.watchers.notify(r.CallID)
 		return
 	}
 	p.Router.handleReply(r)

@@ -18,7 +18,7 @@ const (
 	recorderSpare = 4        // written batches that are kept for lines to come
 	recorderPause = 50 * time.Millisecond
 
-	recorderAgain = time.Second // after which records that could not be written are tried again
+	recorderRetry = time.Second // after which records that could not be written are tried again
 	recorderKept  = 1 << 12     // records that are tried again; of more, the oldest are dropped and counted
 )
 
@@ -33,19 +33,19 @@ type recorder struct {
 	now        func() time.Time
 	dropped    atomic.Int64
 
-	mu      sync.Mutex
-	queue   []*recorded   // to be written, in order; the last one still grows
-	spare   []*recorded   // empty
-	waiting int           // lines in queue
-	held    int           // bytes of what waits or is being written
-	wake    chan struct{} // capacity 1: something is waiting
-	hurry   chan struct{} // capacity 1: somebody waits for what is waiting
-	taken   int64         // lines ever accepted
-	done    int64         // lines ever written, or lost
-	flushed chan struct{} // closed, and replaced, when done has grown
+	mu        sync.Mutex
+	queue     []*recorded   // to be written, in order; the last one still grows
+	spare     []*recorded   // empty
+	waiting   int           // lines in queue
+	held      int           // bytes of what waits or is being written
+	wake      chan struct{} // capacity 1: something is waiting
+	flushSoon chan struct{} // capacity 1: somebody waits for what is waiting
+	taken     int64         // lines ever accepted
+	done      int64         // lines ever written, or lost
+	flushed   chan struct{} // closed, and replaced, when done has grown
 
-	again     []registry.Record // that could not be written, of run only; what the store has of these calls may be wrong without them
-	againSize int
+	unwritten     []registry.Record // that could not be written, of run only; what the store has of these calls may be wrong without them
+	unwrittenSize int
 }
 
 // recorded is a batch.
@@ -61,7 +61,7 @@ func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r
 func newRecorder(cfg PodConfig) *recorder {
 	return &recorder{
 		pod: cfg.ID, calls: cfg.calls, activities: cfg.Store, log: cfg.Log, now: time.Now, wake: make(chan struct{}, 1),
-		hurry: make(chan struct{}, 1), flushed: make(chan struct{}),
+		flushSoon: make(chan struct{}, 1), flushed: make(chan struct{}),
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *recorder) waitFor(ctx context.Context, line int64) {
 			return
 		}
 		select {
-		case r.hurry <- struct{}{}:
+		case r.flushSoon <- struct{}{}:
 		default: // it does
 		}
 		select {
@@ -174,8 +174,8 @@ func (r *recorder) run(ctx context.Context) {
 	defer pause.Stop()
 	for {
 		var again <-chan time.Time
-		if len(r.again) > 0 {
-			again = time.After(recorderAgain)
+		if len(r.unwritten) > 0 {
+			again = time.After(recorderRetry)
 		}
 		select {
 		case <-ctx.Done():
@@ -195,7 +195,7 @@ func (r *recorder) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
-		case <-r.hurry:
+		case <-r.flushSoon:
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (r *recorder) run(ctx context.Context) {
 // kept any of it from being written.
 func (r *recorder) flush() (more bool, failure error) {
 	batch := r.take()
-	if batch == nil && len(r.again) == 0 {
+	if batch == nil && len(r.unwritten) == 0 {
 		return false, nil
 	}
 	if more = batch != nil; !more {
@@ -221,7 +221,7 @@ func (r *recorder) flush() (more bool, failure error) {
 		batch.records[i].DigestArgs()
 	}
 	if err := r.keepCalls(ctx, batch.records); err != nil {
-		r.log.Warn("records not written; they are tried again", "records", len(r.again), "error", err)
+		r.log.Warn("records not written; they are tried again", "records", len(r.unwritten), "error", err)
 		failure = err
 	}
 	for _, part := range []struct {
@@ -244,8 +244,8 @@ func (r *recorder) flush() (more bool, failure error) {
 // keepCalls stores records, those first that could not be written before. If that fails again, the newest of each call waits
 // for the next time, as far as there is room.
 func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) error {
-	if len(r.again) > 0 {
-		records = slices.Concat(r.again, records)
+	if len(r.unwritten) > 0 {
+		records = slices.Concat(r.unwritten, records)
 	}
 	err := r.calls.KeepCalls(ctx, records)
 	var again []registry.Record
@@ -255,7 +255,7 @@ func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) err
 		for _, rec := range slices.Backward(records) {
 			if id := [2]string{rec.Tenant, rec.CallID}; !known[id] {
 				known[id] = true
-				if weight := rec.MemorySize(); len(again) >= recorderKept || !r.hold(weight-r.againSize, size) {
+				if weight := rec.MemorySize(); len(again) >= recorderKept || !r.hold(weight-r.unwrittenSize, size) {
 					r.dropped.Add(1)
 				} else {
 					again, size = append(again, rec), size+weight
@@ -266,8 +266,8 @@ func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held += size - r.againSize
-	r.again, r.againSize = again, size
+	r.held += size - r.unwrittenSize
+	r.unwritten, r.unwrittenSize = again, size
 	return err
 }
 

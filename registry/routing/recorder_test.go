@@ -170,7 +170,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 	if more, err := pod.rec.flush(); !more || err == nil {
 		t.Fatalf("flushed: %v, %v", more, err)
 	}
-	if lost, again := pod.rec.dropped.Load(), len(pod.rec.again); lost != 7 || again != 3 {
+	if lost, again := pod.rec.dropped.Load(), len(pod.rec.unwritten); lost != 7 || again != 3 {
 		t.Errorf("%d lines counted as lost, want 7, and %d records to be tried again, want 3", lost, again)
 	}
 }
@@ -198,7 +198,7 @@ func TestEndsOfCallsAreRecordedAfterTheStoreWasAway(t *testing.T) {
 			ended := begin(t, pod, l.Session(), id, 5*time.Second)
 			time.Sleep(400 * time.Millisecond)
 			store.away.Store(true)
-			l.Settle(id, registry.Result{Success: true, Output: "done"}, func(bool) {})
+			l.Complete(id, registry.Result{Success: true, Output: "done"}, func(bool) {})
 			if got := <-ended; got.err != nil {
 				t.Fatal(got.err)
 			}
@@ -236,8 +236,8 @@ func TestRecordsThatWaitAreBounded(t *testing.T) {
 	for more := true; more; {
 		more, _ = pod.rec.flush()
 	}
-	if held, _ := load(pod.rec); held > recorderBytes || len(pod.rec.again) > recorderKept || len(pod.rec.again) == 0 || pod.rec.dropped.Load() == 0 {
-		t.Errorf("%d records wait, %d bytes held, %d dropped", len(pod.rec.again), held, pod.rec.dropped.Load())
+	if held, _ := load(pod.rec); held > recorderBytes || len(pod.rec.unwritten) > recorderKept || len(pod.rec.unwritten) == 0 || pod.rec.dropped.Load() == 0 {
+		t.Errorf("%d records wait, %d bytes held, %d dropped", len(pod.rec.unwritten), held, pod.rec.dropped.Load())
 	}
 	store.away.Store(false)
 	if _, err := pod.rec.flush(); err != nil {

@@ -165,7 +165,7 @@ func TestRememberedPodWithoutTheTool(t *testing.T) {
 		device := newNotedConn()
 		connect(t, now, device, nil)
 		synctest.Wait()
-		before.Presence.adopt(old) // as if the eviction were still on its way
+		before.Hub.adopt(old) // as if the eviction were still on its way
 		<-begin(t, asking, route, "c2", time.Second, remembered)
 		if len(device.calls) != 1 {
 			t.Errorf("%d calls reached the device", len(device.calls))

@@ -12,23 +12,23 @@ import (
 // Router carries calls to the socket that can answer them: one on this pod directly, any other over the Bus. It is
 // safe for concurrent use.
 type Router struct {
-	pod      string
-	presence *Presence
-	dir      registry.Directory
-	pods     registry.PodStore
-	bus      registry.Bus
-	waiters  *waiters
-	seen     *seenCalls
-	routes   *routeCache
-	rec      *recorder
-	tasks    *tasks
-	log      *slog.Logger
+	pod     string
+	hub     *Hub
+	dir     registry.Directory
+	pods    registry.PodStore
+	bus     registry.Bus
+	pending *pendingCalls
+	seen    *seenCalls
+	routes  *routeCache
+	rec     *recorder
+	tasks   *tasks
+	log     *slog.Logger
 }
 
-func newRouter(cfg PodConfig, p *Presence) *Router {
+func newRouter(cfg PodConfig, p *Hub) *Router {
 	return &Router{
-		pod: cfg.ID, presence: p, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
-		waiters: newWaiters(), seen: newSeenCalls(), routes: newRouteCache(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
+		pod: cfg.ID, hub: p, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
+		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
 	}
 }
 
@@ -62,7 +62,7 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 
 // attempt tries the socket on this pod, or the pod that is said to own the session.
 func (r *Router) attempt(ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time) (registry.Result, error) {
-	if l := r.presence.Get(owner.Key); l != nil {
+	if l := r.hub.Get(owner.Key); l != nil {
 		if l.generation() >= owner.Generation {
 			if c.Route.Target.AsksMore() && !c.Route.Target.Matches(l.Session()) {
 				return registry.Result{}, noMatch()
@@ -106,12 +106,12 @@ func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline ti
 	return e.Session, nil
 }
 
-func (r *Router) callLocal(ctx context.Context, l *Local, c *registry.Call, deadline time.Time) (registry.Result, error) {
-	w := r.waiters.add(c, "")
-	defer r.waiters.remove(w)
+func (r *Router) callLocal(ctx context.Context, l *LocalSession, c *registry.Call, deadline time.Time) (registry.Result, error) {
+	w := r.pending.add(c, "")
+	defer r.pending.remove(w)
 	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
 	reply := func(reply registry.Reply) {
-		if !w.take(reply) {
+		if !w.deliver(reply) {
 			r.keepUnheard(reply)
 		}
 	}
@@ -123,15 +123,15 @@ func (r *Router) callLocal(ctx context.Context, l *Local, c *registry.Call, dead
 	note(c.Record, registry.EventDeliver, registry.Change{Owner: r.pod, Proof: l.owner()}, time.Now())
 	wait := r.awaiting(c, w, deadline)
 	wait.dispatched = registry.DispatchedYes
-	return wait.run(ctx, f.giveUp)
+	return wait.run(ctx, f.cancel)
 }
 
 func (r *Router) callRemote(ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time) (registry.Result, error) {
 	if c.Record != nil && !c.Durable { // whose pod writes its own
 		c.Record.Proof = owner.OwnerProof()
 	}
-	w := r.waiters.add(c, owner.Pod) // before sending, or a fast answer would find nobody
-	defer r.waiters.remove(w)
+	w := r.pending.add(c, owner.Pod) // before sending, or a fast answer would find nobody
+	defer r.pending.remove(w)
 	left := deadline.Sub(w.since)
 	envelope := registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
@@ -139,7 +139,7 @@ func (r *Router) callRemote(ctx context.Context, owner *registry.Session, c *reg
 		Durable: c.Durable, TimeoutMS: left.Milliseconds(), ReplyTo: r.pod,
 	}
 	sending := ctx
-	if left < sendPatience { // the bus bounds itself, but not to what a short call has left
+	if left < sendTimeout { // the bus bounds itself, but not to what a short call has left
 		var cancel context.CancelFunc
 		sending, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
@@ -151,22 +151,22 @@ func (r *Router) callRemote(ctx context.Context, owner *registry.Session, c *reg
 	wait := r.awaiting(c, w, deadline)
 	wait.posted, wait.dispatched, wait.mayBeLost = posted, registry.DispatchedUnknown, true
 	res, err := wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
-	if _, _, _, abandoned := w.heard(); abandoned && err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo { // or it would be sent elsewhere
+	if _, _, _, abandoned := w.progress(); abandoned && err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo { // or it would be sent elsewhere
 		return registry.Result{}, registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
 	}
 	return res, err
 }
 
 // awaiting begins the waiting for an answer. It holds nothing of the call by reference, so that calls need not be on the heap.
-func (r *Router) awaiting(c *registry.Call, w *waiter, deadline time.Time) await {
+func (r *Router) awaiting(c *registry.Call, w *pendingCall, deadline time.Time) await {
 	return await{
-		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, waiter: w, since: w.since, deadline: deadline,
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, call: w, since: w.since, deadline: deadline,
 	}
 }
 
-// sendPatience is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck. It is as long
+// sendTimeout is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck. It is as long
 // as the bus takes at most for one batch.
-const sendPatience = 800 * time.Millisecond
+const sendTimeout = 800 * time.Millisecond
 
 // cancelRemote tells the owning pod, soon, that nobody waits any more.
 func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
@@ -184,7 +184,7 @@ func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason strin
 // handleCall is called by the bus with a call for a socket of this pod.
 func (r *Router) handleCall(e registry.Envelope) {
 	// The asking pod sends a call once per claim of the session, and again only when it knows of a newer claim.
-	if !r.seen.first(e.CallID, e.Generation) {
+	if !r.seen.add(e.CallID, e.Generation) {
 		r.log.Warn("call received twice, delivered once", "call", e.CallID)
 		return
 	}
@@ -193,7 +193,7 @@ func (r *Router) handleCall(e registry.Envelope) {
 			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
 		return
 	}
-	l := r.presence.Get(e.Key())
+	l := r.hub.Get(e.Key())
 	if l == nil || !holds(l.generation(), e) {
 		r.refuse(e.ReplyTo, e.CallID, registry.ErrNotOwner.With(registry.DispatchedNo))
 		return
@@ -207,12 +207,12 @@ func (r *Router) handleCall(e registry.Envelope) {
 }
 
 // deliverSoon is deliverFor of a durable call, as a task. It reports false if there are too many.
-func (r *Router) deliverSoon(pod string, l *Local, c DeviceCall) bool {
+func (r *Router) deliverSoon(pod string, l *LocalSession, c DeviceCall) bool {
 	return r.tasks.run(func(ctx context.Context) { r.deliverFor(ctx, pod, l, c, true) })
 }
 
 // deliverFor delivers a call that pod waits for.
-func (r *Router) deliverFor(ctx context.Context, pod string, l *Local, c DeviceCall, durable bool) {
+func (r *Router) deliverFor(ctx context.Context, pod string, l *LocalSession, c DeviceCall, durable bool) {
 	if _, err := l.deliver(ctx, c, durable, func(reply registry.Reply) { r.answer(pod, reply) }); err != nil {
 		r.refuse(pod, c.ID, err)
 	}
@@ -238,17 +238,17 @@ func holds(generation int64, e registry.Envelope) bool {
 
 // handleCancel gives a call up that this pod waits for, or that was delivered by it.
 func (r *Router) handleCancel(e registry.Envelope) {
-	if r.waiters.abandon(e.Tenant, e.CallID) != nil {
+	if r.pending.cancel(e.Tenant, e.CallID) != nil {
 		return
 	}
-	if l := r.presence.Get(e.Key()); l != nil {
+	if l := r.hub.Get(e.Key()); l != nil {
 		l.cancel(e.CallID, e.Reason)
 	}
 }
 
 // handleReply is called by the bus with what other pods answer.
 func (r *Router) handleReply(reply registry.Reply) {
-	if !r.waiters.resolve(reply) {
+	if !r.pending.deliver(reply) {
 		r.keepUnheard(reply)
 	}
 }
@@ -261,7 +261,7 @@ func (r *Router) keepUnheard(reply registry.Reply) {
 	}
 	key := registry.Key{Tenant: reply.Tenant, Session: reply.Session}
 	r.tasks.run(func(ctx context.Context) {
-		r.presence.keepLate(ctx, key, nil, reply.CallID, *reply.Result, func(context.Context, registry.Moved, error) {})
+		r.hub.keepLate(ctx, key, nil, reply.CallID, *reply.Result, func(context.Context, registry.Moved, error) {})
 	})
 }
 
@@ -271,8 +271,8 @@ func (r *Router) failDeadPods(live []string, asked time.Time) {
 	for _, pod := range live {
 		alive[pod] = true
 	}
-	r.waiters.failExcept(alive, asked, registry.Lost())
+	r.pending.failExcept(alive, asked, registry.Lost())
 }
 
-// Waiting returns how many calls are waiting for their answer on this pod.
-func (r *Router) Waiting() int { return r.waiters.len() }
+// Pending returns how many calls are waiting for their answer on this pod.
+func (r *Router) Pending() int { return r.pending.len() }

@@ -43,8 +43,8 @@ func (s *seenCalls) call(id string, generation int64) seenCall {
 	return seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, generation}
 }
 
-// first reports whether the call is new to that generation, and remembers it.
-func (s *seenCalls) first(id string, generation int64) bool {
+// add reports whether the call is new to that generation, and remembers it.
+func (s *seenCalls) add(id string, generation int64) bool {
 	c := s.call(id, generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ func TestCallerGivesUpWhileSending(t *testing.T) {
 	}
 	asking, owning := open(cutBus{store.NewBus(), giveUp}), open(store.NewBus())
 	conn := hearingConn{cancelled: make(chan string, 1)}
-	l, _, err := owning.Presence.Open(ctx, registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}, conn)
+	l, _, err := owning.Hub.Open(ctx, registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}, conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 	refused := registry.StoreUnavailable("send", errors.New("refused")).With(registry.DispatchedNo)
 	for name, tt := range map[string]struct {
 		timeout    time.Duration
-		meanwhile  func(ctx context.Context, h *handed, asking *Pod, l *Local)
+		meanwhile  func(ctx context.Context, h *handed, asking *Pod, l *LocalSession)
 		after      time.Duration
 		code       registry.Code // empty for an answer
 		dispatched registry.Dispatched
@@ -131,16 +131,16 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 		timeline   []registry.State
 	}{
 		"it never leaves": {
-			timeout: long, after: sendPatience, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedNo, withdrawn: true,
+			timeout: long, after: sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedNo, withdrawn: true,
 			timeline: []registry.State{registry.StateAccepted, registry.StateRejected},
 		},
 		"it is leaving for ever": {
-			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) { h.gone.Store(true) },
-			after: sendPatience, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedUnknown,
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.gone.Store(true) },
+			after: sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedUnknown,
 			timeline: []registry.State{registry.StateAccepted, registry.StateLost},
 		},
 		"sending fails": {
-			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) {
 				time.Sleep(100 * time.Millisecond)
 				h.Sent(refused)
 			},
@@ -148,15 +148,15 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 			timeline: []registry.State{registry.StateAccepted, registry.StateRejected},
 		},
 		"it is cancelled before it leaves": {
-			timeout: long, meanwhile: func(_ context.Context, h *handed, asking *Pod, _ *Local) {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, asking *Pod, _ *LocalSession) {
 				time.Sleep(100 * time.Millisecond)
-				asking.Router.waiters.abandon("t", "c1")
+				asking.Router.pending.cancel("t", "c1")
 			},
 			after: 100 * time.Millisecond, code: registry.CodeCancelled, dispatched: registry.DispatchedNo, withdrawn: true,
 			timeline: []registry.State{registry.StateAccepted, registry.StateCancelled},
 		},
 		"it leaves and nobody answers": {
-			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) {
 				time.Sleep(500 * time.Millisecond)
 				h.Sent(nil) // and it was lost
 			},
@@ -164,24 +164,24 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateLost},
 		},
 		"it leaves and is answered late": {
-			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *Local) {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *LocalSession) {
 				h.Sent(h.send())
 				time.Sleep(10 * time.Second)
-				l.Settle("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
+				l.Complete("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
 			},
 			after: 10 * time.Second, timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateDelivered, registry.StateSucceeded},
 		},
 		"it is answered before it is known to have left": {
-			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *Local) {
+			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *LocalSession) {
 				_ = h.send()
 				synctest.Wait()
-				l.Settle("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
+				l.Complete("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
 			},
 			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateSucceeded},
 		},
 		"its time is over": {
-			timeout: sendPatience / 2, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *Local) { h.Sent(h.send()) },
-			after: sendPatience / 2, code: registry.CodeTimeout, dispatched: registry.DispatchedYes,
+			timeout: sendTimeout / 2, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.Sent(h.send()) },
+			after: sendTimeout / 2, code: registry.CodeTimeout, dispatched: registry.DispatchedYes,
 			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateDelivered, registry.StateTimedOut},
 		},
 	} {
@@ -277,7 +277,7 @@ func TestCancelledCallThatReachedNobody(t *testing.T) {
 		ended := begin(t, asking, l.Session(), "c1", time.Minute)
 		h := <-posted
 		h.gone.Store(true) // it is leaving
-		asking.Router.waiters.abandon("t", "c1")
+		asking.Router.pending.cancel("t", "c1")
 		time.Sleep(10 * time.Millisecond)
 		h.Sent(registry.ErrNoReceiver)
 		got := <-ended
@@ -289,22 +289,22 @@ func TestCancelledCallThatReachedNobody(t *testing.T) {
 
 // However a call is found not to have reached its pod, one that was cancelled is not sent to the next.
 func TestCancelledCallIsNotSentElsewhere(t *testing.T) {
-	for name, learn := range map[string]func(w *waiter, asking *Pod, h *handed){
-		"the pod does not own the session": func(_ *waiter, asking *Pod, _ *handed) {
-			asking.Router.waiters.abandon("t", "c1")
+	for name, learn := range map[string]func(w *pendingCall, asking *Pod, h *handed){
+		"the pod does not own the session": func(_ *pendingCall, asking *Pod, _ *handed) {
+			asking.Router.pending.cancel("t", "c1")
 			synctest.Wait()
 			asking.Router.handleReply(registry.Reply{V: registry.EnvelopeVersion, CallID: "c1", Err: registry.ErrNotOwner.With(registry.DispatchedNo)})
 		},
-		"nobody is there": func(_ *waiter, asking *Pod, h *handed) {
-			asking.Router.waiters.abandon("t", "c1")
+		"nobody is there": func(_ *pendingCall, asking *Pod, h *handed) {
+			asking.Router.pending.cancel("t", "c1")
 			synctest.Wait()
 			h.Sent(registry.ErrNoReceiver)
 		},
-		"both at once": func(w *waiter, _ *Pod, _ *handed) {
+		"both at once": func(w *pendingCall, _ *Pod, _ *handed) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.abandoned, w.sent, w.unsent = true, time.Now(), registry.ErrNoReceiver
-			w.wakeLocked()
+			w.cancelled, w.sentAt, w.sendErr = true, time.Now(), registry.ErrNoReceiver
+			w.notifyLocked()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestCancelledCallIsNotSentElsewhere(t *testing.T) {
 				h.gone.Store(true)
 				connect(t, startPod(t, store, "c"), deafConn{}, nil) // the device has moved
 				synctest.Wait()
-				learn(asking.Router.waiters.get("c1"), asking, h)
+				learn(asking.Router.pending.get("c1"), asking, h)
 				got := <-ended
 				if len(posted) != 0 || !errors.Is(got.err, registry.CodeCancelled) || registry.AsError(got.err).Dispatched != registry.DispatchedNo {
 					t.Errorf("sent again: %d; %+v", len(posted), got)
@@ -336,11 +336,11 @@ func TestDeadPodThatReceivedNothing(t *testing.T) {
 		ended := begin(t, asking, l.Session(), "c1", time.Minute)
 		h := <-posted
 		h.gone.Store(true)
-		w := asking.Router.waiters.get("c1")
+		w := asking.Router.pending.get("c1")
 		w.mu.Lock()
-		w.sent, w.unsent = time.Now(), registry.ErrNoReceiver
+		w.sentAt, w.sendErr = time.Now(), registry.ErrNoReceiver
 		w.final, w.answered = registry.Reply{CallID: "c1", Err: registry.Lost()}, true
-		w.wakeLocked()
+		w.notifyLocked()
 		w.mu.Unlock()
 		for range 2 { // the router asks once more where the session is
 			select {

@@ -52,15 +52,15 @@ func testTool(t *testing.T, name string) registry.ToolSpec {
 }
 
 // connect opens session s of tenant t with the tools "tool" and more.
-func connect(t *testing.T, pod *Pod, c Conn, change func(*registry.Session), more ...registry.ToolSpec) *Local {
+func connect(t *testing.T, pod *Pod, c Conn, change func(*registry.Session), more ...registry.ToolSpec) *LocalSession {
 	t.Helper()
 	s := registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}
 	if change != nil {
 		change(&s)
 	}
-	l, _, err := pod.Presence.Open(t.Context(), s, c)
+	l, _, err := pod.Hub.Open(t.Context(), s, c)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
-		l, err = pod.Presence.Replace(t.Context(), s, c, held.Holder, true)
+		l, err = pod.Hub.Replace(t.Context(), s, c, held.Holder, true)
 	}
 	if err == nil {
 		err = l.PutTools(t.Context(), append(more, testTool(t, "tool")), nil)

@@ -45,9 +45,9 @@ func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []regist
 		return nil
 	}
 	part := registry.Budget{Bytes: b.tenant.Bytes / sessionShare, Over: b.tenant.Over}
-	wait := b.allow.take(ctx, key.Tenant, tenantTools+"/"+key.Session, cost, part)
+	wait := b.allow.spend(ctx, key.Tenant, tenantTools+"/"+key.Session, cost, part)
 	if wait == 0 {
-		if wait = b.allow.take(ctx, key.Tenant, tenantTools, cost, b.tenant); wait > 0 {
+		if wait = b.allow.spend(ctx, key.Tenant, tenantTools, cost, b.tenant); wait > 0 {
 			b.allow.giveBack(key.Tenant, tenantTools+"/"+key.Session, cost, part)
 		}
 	}

@@ -33,7 +33,7 @@ func TestSecondAnswerToACallThatWasGivenUp(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		acks := make(chan bool, 2)
 		for _, text := range []string{"first", "second"} {
-			l.Settle("c1", registry.Result{Success: true, Output: text}, func(i bool) { acks <- i })
+			l.Complete("c1", registry.Result{Success: true, Output: text}, func(i bool) { acks <- i })
 			time.Sleep(200 * time.Millisecond)
 		}
 		if got := <-ended; got.err == nil {

@@ -19,20 +19,20 @@ const (
 	restorePause   = time.Second // before those that failed are tried again
 )
 
-// beatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do no harm,
+// heartbeatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do no harm,
 // and a dead pod is noticed a tenth of the lease after its own has lapsed.
-const beatsPerLease = 10
+const heartbeatsPerLease = 10
 
-// beatLoop renews the lease, answers callers that wait for dead pods, and has the pod clean up after those.
-func (p *Pod) beatLoop(ctx context.Context) {
-	ticker := time.NewTicker(p.cfg.PodLease / beatsPerLease)
+// heartbeatLoop renews the lease, answers callers that wait for dead pods, and has the pod clean up after those.
+func (p *Pod) heartbeatLoop(ctx context.Context) {
+	ticker := time.NewTicker(p.cfg.PodLease / heartbeatsPerLease)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			p.beat(ctx)
+			p.heartbeat(ctx)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func (p *Pod) sweepLoop(ctx context.Context) {
 	}
 }
 
-func (p *Pod) beat(ctx context.Context) {
+func (p *Pod) heartbeat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	known, err := p.cfg.Store.Beat(ctx, p.cfg.ID)
@@ -107,13 +107,13 @@ func (p *Pod) refreshLoop(ctx context.Context) {
 }
 
 func (p *Pod) refreshAll(ctx context.Context) {
-	locals := p.Presence.All()
+	locals := p.Hub.All()
 	for start := 0; start < len(locals); start += refreshBatch {
 		p.refreshSome(ctx, locals[start:min(start+refreshBatch, len(locals))])
 	}
 }
 
-func (p *Pod) refreshSome(run context.Context, locals []*Local) {
+func (p *Pod) refreshSome(run context.Context, locals []*LocalSession) {
 	ctx, cancel := context.WithTimeout(run, storeTimeout)
 	defer cancel()
 	entries := make([]registry.Entry, len(locals))
@@ -127,7 +127,7 @@ func (p *Pod) refreshSome(run context.Context, locals []*Local) {
 	}
 	p.restoreAll(run, missing)
 	for _, key := range lost {
-		i := slices.IndexFunc(locals, func(l *Local) bool { return l.key == key })
+		i := slices.IndexFunc(locals, func(l *LocalSession) bool { return l.key == key })
 		// A generation that changed since the question was asked makes the answer void.
 		if i >= 0 && locals[i].generation() == entries[i].Session.Generation {
 			locals[i].replaced()
@@ -166,7 +166,7 @@ func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
 
 // restore writes one session again. It reports false if that must be tried again.
 func (p *Pod) restore(ctx context.Context, key registry.Key) bool {
-	l := p.Presence.Get(key)
+	l := p.Hub.Get(key)
 	if l == nil {
 		return true
 	}

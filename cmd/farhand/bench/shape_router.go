@@ -20,7 +20,7 @@ const routerSessions = 64
 // answer at once, within Deliver.
 type routerShape struct {
 	asking, owning *inProcessPod
-	locals         []*routing.Local
+	locals         []*routing.LocalSession
 	resolve        bool
 }
 
@@ -128,9 +128,9 @@ func startInProcessPod(ctx context.Context, url string, o redisstore.Options) (*
 }
 
 // connect opens a session with tools whose device answers at once.
-func (p *inProcessPod) connect(ctx context.Context, session string, tools ...registry.ToolSpec) (*routing.Local, error) {
+func (p *inProcessPod) connect(ctx context.Context, session string, tools ...registry.ToolSpec) (*routing.LocalSession, error) {
 	d := &instantDevice{}
-	l, _, err := p.pod.Presence.Open(ctx, registry.Session{
+	l, _, err := p.pod.Hub.Open(ctx, registry.Session{
 		Key: registry.Key{Tenant: registry.DefaultTenant, Session: session},
 	}, d)
 	if err != nil {
@@ -147,14 +147,14 @@ func (p *inProcessPod) close() {
 }
 
 // instantDevice is a routing.Conn that answers with the arguments before Deliver returns.
-type instantDevice struct{ local *routing.Local }
+type instantDevice struct{ local *routing.LocalSession }
 
 // Ping implements routing.Conn: the device is there.
 func (*instantDevice) Ping(answered func()) { answered() }
 
 // Deliver implements routing.Conn.
 func (d *instantDevice) Deliver(c routing.DeviceCall) error {
-	d.local.Settle(c.ID, registry.Result{Success: true, Output: string(c.Args)}, func(bool) {})
+	d.local.Complete(c.ID, registry.Result{Success: true, Output: string(c.Args)}, func(bool) {})
 	return nil
 }
 

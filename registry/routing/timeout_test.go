@@ -44,8 +44,8 @@ func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
 	}{
 		"claim of a short call": {"a", true, time.Second, time.Second},
 		"claim of a long call":  {"a", true, time.Hour, taskTimeout},
-		"sending a short call":  {"b", false, sendPatience / 2, sendPatience / 2},
-		"sending a long call":   {"b", false, time.Hour, sendPatience},
+		"sending a short call":  {"b", false, sendTimeout / 2, sendTimeout / 2},
+		"sending a long call":   {"b", false, time.Hour, sendTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// formerPatience is how long a former pod may take to say what it knows of a call.
-const formerPatience = time.Second
+// formerTimeout is how long a former pod may take to say what it knows of a call.
+const formerTimeout = time.Second
 
 // What a pod says about an answer that was passed on to it.
 const (
@@ -19,33 +19,33 @@ const (
 	answerUnknown = "unknown" // no such call waits there
 )
 
-// formers are the pods a session has left lately, which may still have callers that wait for its device.
-type formers struct {
+// formerPods are the pods a session has left lately, which may still have callers that wait for its device.
+type formerPods struct {
 	pods  []string
 	until time.Time
 }
 
-// newFormers returns those of a session that is on pod now.
-func newFormers(pods []string, pod string) formers {
+// newFormerPods returns those of a session that is on pod now.
+func newFormerPods(pods []string, pod string) formerPods {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p string) bool { return p == pod })
-	return formers{pods: pods, until: time.Now().Add(registry.FormerTerm)}
+	return formerPods{pods: pods, until: time.Now().Add(registry.FormerTerm)}
 }
 
-func (f formers) now() []string {
+func (f formerPods) current() []string {
 	if len(f.pods) == 0 || time.Now().After(f.until) {
 		return nil
 	}
 	return f.pods
 }
 
-// passOn offers an answer to the pods that had the session before this one, where its caller may still be waiting. The pod
+// forwardAnswer offers an answer to the pods that had the session before this one, where its caller may still be waiting. The pod
 // that has the call decides; what it says is returned.
-func (p *Presence) passOn(ctx context.Context, l *Local, callID string, r registry.Result) string {
-	pods := l.formers.now()
+func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string, r registry.Result) string {
+	pods := l.formerPods.current()
 	if len(pods) == 0 {
 		return answerUnknown
 	}
-	heard, end := p.inquiries.begin(callID, len(pods))
+	heard, end := p.forwarded.begin(callID, len(pods))
 	defer end()
 	asked := 0
 	for _, pod := range pods {
@@ -57,7 +57,7 @@ func (p *Presence) passOn(ctx context.Context, l *Local, callID string, r regist
 			asked++
 		}
 	}
-	limit := time.NewTimer(formerPatience)
+	limit := time.NewTimer(formerTimeout)
 	defer limit.Stop()
 	for range asked {
 		select {
@@ -75,7 +75,7 @@ func (p *Presence) passOn(ctx context.Context, l *Local, callID string, r regist
 }
 
 // handleAnswer takes the answer of a device that has moved to another pod, if its call waits here, and tells that pod.
-func (p *Presence) handleAnswer(e registry.Envelope) {
+func (p *Hub) handleAnswer(e registry.Envelope) {
 	if e.Result == nil {
 		return
 	}
@@ -90,17 +90,17 @@ func (p *Presence) handleAnswer(e registry.Envelope) {
 			p.log.Debug("verdict on an answer not sent", "call", e.CallID, "pod", e.ReplyTo, "error", err)
 		}
 	}
-	f := p.orphans.takeAnswered(e.Key(), e.CallID, e.Proofs, p.noteAnswer)
+	f := p.detached.takeAnswered(e.Key(), e.CallID, e.Proofs, p.noteAnswer)
 	if f == nil {
 		// One that waits for another device than this changes nothing either.
-		if p.settling.is(e.CallID) || p.answered.has(e.CallID, 0) || p.orphans.has(e.Key(), e.CallID) {
+		if p.completing.is(e.CallID) || p.answered.has(e.CallID, 0) || p.detached.has(e.Key(), e.CallID) {
 			tell(answerKnown)
 		} else {
 			tell(answerUnknown)
 		}
 		return
 	}
-	p.settleFlight(f, *e.Result, func(ignored bool) {
+	p.complete(f, *e.Result, func(ignored bool) {
 		if ignored {
 			tell(answerKnown)
 		} else {
@@ -109,14 +109,14 @@ func (p *Presence) handleAnswer(e registry.Envelope) {
 	})
 }
 
-// inquiries are the answers that were passed on and are not decided. The zero value is ready.
-type inquiries struct {
+// forwardedAnswers are the answers that were passed on and are not decided. The zero value is ready.
+type forwardedAnswers struct {
 	mu   sync.Mutex
 	byID map[string]chan string
 }
 
 // begin returns a channel for what is said about a call, with room for so much, and what ends the listening.
-func (i *inquiries) begin(callID string, room int) (<-chan string, func()) {
+func (i *forwardedAnswers) begin(callID string, room int) (<-chan string, func()) {
 	c := make(chan string, room)
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -133,7 +133,7 @@ func (i *inquiries) begin(callID string, room int) (<-chan string, func()) {
 	}
 }
 
-func (i *inquiries) tell(callID, said string) {
+func (i *forwardedAnswers) tell(callID, said string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	select {
@@ -142,14 +142,14 @@ func (i *inquiries) tell(callID, said string) {
 	}
 }
 
-// settling are the ids of calls whose answer is being stored: the answers after it come too late. The zero value is ready.
-type settling struct {
+// completingCalls are the ids of calls whose answer is being stored: the answers after it come too late. The zero value is ready.
+type completingCalls struct {
 	mu  sync.Mutex
 	ids map[string]int
 }
 
 // begin reports whether no other answer to the call is being stored.
-func (s *settling) begin(callID string) bool {
+func (s *completingCalls) begin(callID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids == nil {
@@ -159,7 +159,7 @@ func (s *settling) begin(callID string) bool {
 	return s.ids[callID] == 1
 }
 
-func (s *settling) end(callID string) {
+func (s *completingCalls) end(callID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids[callID]--; s.ids[callID] <= 0 {
@@ -167,7 +167,7 @@ func (s *settling) end(callID string) {
 	}
 }
 
-func (s *settling) is(callID string) bool {
+func (s *completingCalls) is(callID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ids[callID] > 0

@@ -9,14 +9,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// RunHere carries out a call that needs no device: run does the work, on the calling goroutine. Beside that it is a call
+// RunLocal carries out a call that needs no device: run does the work, on the calling goroutine. Beside that it is a call
 // like any other: once it takes its time it can be looked up from every pod and cancelled, which ends run's context. The
 // tenant is that of c.Record, which is required.
-func (r *Router) RunHere(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error) {
-	w := r.waiters.add(&c, "")
-	defer r.waiters.remove(w)
+func (r *Router) RunLocal(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error) {
+	w := r.pending.add(&c, "")
+	defer r.pending.remove(w)
 	if c.Durable {
-		if err := r.beginHere(ctx, c); err != nil {
+		if err := r.beginLocal(ctx, c); err != nil {
 			return registry.Result{}, err
 		}
 	} else {
@@ -29,7 +29,7 @@ func (r *Router) RunHere(ctx context.Context, c registry.Call, run func(context.
 	defer cancel()
 	done := make(chan struct{})
 	var watching sync.WaitGroup
-	watching.Go(func() { r.watchHere(w, cancel, done, &running, c.Durable) })
+	watching.Go(func() { r.watchLocal(w, cancel, done, &running, c.Durable) })
 	defer func() {
 		close(done)
 		watching.Wait()
@@ -38,30 +38,30 @@ func (r *Router) RunHere(ctx context.Context, c registry.Call, run func(context.
 	return run(ctx)
 }
 
-// beginHere notes in the store that a durable call runs, unless somebody has cancelled it.
-func (r *Router) beginHere(ctx context.Context, c registry.Call) error {
-	moved, err := r.presence.calls.MoveCall(ctx, c.Record.Tenant, c.ID, registry.EventRun, registry.Change{Owner: r.pod})
+// beginLocal notes in the store that a durable call runs, unless somebody has cancelled it.
+func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
+	moved, err := r.hub.calls.MoveCall(ctx, c.Record.Tenant, c.ID, registry.EventRun, registry.Change{Owner: r.pod})
 	switch {
 	case err != nil:
 		return registry.AsError(err).With(registry.DispatchedNo)
 	case !moved.Applied:
 		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
 	}
-	r.presence.afterMove(moved)
+	r.hub.notifyWatchers(moved)
 	return nil
 }
 
-// watchHere waits for the end of a call that runs here, for somebody who cancels it, and for the moment from which it is
+// watchLocal waits for the end of a call that runs here, for somebody who cancels it, and for the moment from which it is
 // to be seen. rec is its own until it returns.
-func (r *Router) watchHere(w *waiter, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool) {
+func (r *Router) watchLocal(w *pendingCall, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool) {
 	seen := time.NewTimer(receiptAfter)
 	defer seen.Stop()
 	for {
 		select {
 		case <-done:
 			return
-		case <-w.news:
-			if _, _, _, abandoned := w.heard(); abandoned {
+		case <-w.ready:
+			if _, _, _, abandoned := w.progress(); abandoned {
 				cancel()
 			}
 		case <-seen.C:

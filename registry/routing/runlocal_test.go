@@ -46,14 +46,14 @@ func localCall() registry.Call {
 func TestRunHere(t *testing.T) {
 	pod, _ := herePods(t)
 	c := localCall()
-	res, err := pod.Router.RunHere(t.Context(), c, func(context.Context) (registry.Result, error) {
-		if pod.Router.Waiting() != 1 {
+	res, err := pod.Router.RunLocal(t.Context(), c, func(context.Context) (registry.Result, error) {
+		if pod.Router.Pending() != 1 {
 			t.Error("nobody would find the call")
 		}
 		return registry.Result{Success: true, Output: "noon"}, nil
 	})
-	if err != nil || res.Output != "noon" || pod.Router.Waiting() != 0 {
-		t.Fatalf("%+v, %v, %d calls left", res, err, pod.Router.Waiting())
+	if err != nil || res.Output != "noon" || pod.Router.Pending() != 0 {
+		t.Fatalf("%+v, %v, %d calls left", res, err, pod.Router.Pending())
 	}
 	if c.Record.State != registry.StateDelivered || c.Record.Dispatched != registry.DispatchedYes || c.Record.Owner != pod.ID() {
 		t.Errorf("record %+v", c.Record)
@@ -66,7 +66,7 @@ func TestRunHereIsSeenAndCancelled(t *testing.T) {
 	c := localCall()
 	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err := pod.Router.RunHere(limit, c, func(ctx context.Context) (registry.Result, error) {
+	_, err := pod.Router.RunLocal(limit, c, func(ctx context.Context) (registry.Result, error) {
 		for { // the record is written in batches
 			rec, err := other.Calls.Wait(limit, "t", c.ID, 0)
 			if err == nil && rec.State == registry.StateRunning {
@@ -106,7 +106,7 @@ func TestRunHereDurable(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			res, err := pod.Router.RunHere(ctx, c, func(ctx context.Context) (registry.Result, error) {
+			res, err := pod.Router.RunLocal(ctx, c, func(ctx context.Context) (registry.Result, error) {
 				rec, err := pod.Calls.Get(ctx, "t", c.ID)
 				if ran = true; err != nil || rec.State != registry.StateRunning {
 					t.Errorf("while it runs: %+v, %v", rec, err)

@@ -2,14 +2,14 @@ package routing
 
 import "sync"
 
-// signs are the signs of life that this pod waits for. The zero value is ready.
-type signs struct {
+// pendingPings are the signs of life that this pod waits for. The zero value is ready.
+type pendingPings struct {
 	mu   sync.Mutex
 	byID map[string]chan bool
 }
 
-// wait returns where the answer will be, and a function that ends the waiting.
-func (s *signs) wait(id string) (answer <-chan bool, stop func()) {
+// add returns where the answer will be, and a function that ends the waiting.
+func (s *pendingPings) add(id string) (answer <-chan bool, stop func()) {
 	c := make(chan bool, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,8 +24,8 @@ func (s *signs) wait(id string) (answer <-chan bool, stop func()) {
 	}
 }
 
-// give hands over an answer. Only the first counts.
-func (s *signs) give(id string, alive bool) {
+// answer hands over an answer. Only the first counts.
+func (s *pendingPings) answer(id string, alive bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {

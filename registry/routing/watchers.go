@@ -7,14 +7,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// wakes is the table of requests on this pod that wait for a record to become final. The zero value is ready.
-type wakes struct {
+// watchers is the table of requests on this pod that wait for a record to become final. The zero value is ready.
+type watchers struct {
 	mu   sync.Mutex
 	byID map[string]map[chan struct{}]struct{}
 }
 
-// wait returns a channel that is closed by wake, and a function that ends the waiting.
-func (w *wakes) wait(callID string) (woken <-chan struct{}, stop func()) {
+// watch returns a channel that is closed by wake, and a function that ends the waiting.
+func (w *watchers) watch(callID string) (woken <-chan struct{}, stop func()) {
 	c := make(chan struct{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -28,7 +28,7 @@ func (w *wakes) wait(callID string) (woken <-chan struct{}, stop func()) {
 	return c, func() { w.forget(callID, c) }
 }
 
-func (w *wakes) forget(callID string, c chan struct{}) {
+func (w *watchers) forget(callID string, c chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.byID[callID], c)
@@ -37,7 +37,7 @@ func (w *wakes) forget(callID string, c chan struct{}) {
 	}
 }
 
-func (w *wakes) wake(callID string) {
+func (w *watchers) notify(callID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.byID[callID] {
@@ -46,8 +46,8 @@ func (w *wakes) wake(callID string) {
 	delete(w.byID, callID)
 }
 
-// wakeAll tells the pods that watch a call that it is final. One that does not hear it looks again by itself.
-func wakeAll(bus registry.Bus, log *slog.Logger, m registry.Moved) {
+// notifyWatchers tells the pods that watch a call that it is final. One that does not hear it looks again by itself.
+func notifyWatchers(bus registry.Bus, log *slog.Logger, m registry.Moved) {
 	for _, pod := range m.Watchers {
 		if err := bus.Reply(pod, registry.Reply{V: registry.EnvelopeVersion, CallID: m.Record.CallID, Wake: true}); err != nil {
 			log.Debug("watcher not woken", "call", m.Record.CallID, "pod", pod, "error", err)

@@ -13,7 +13,7 @@ import (
 func BenchmarkWaiters(b *testing.B) {
 	for _, others := range []int{0, 1024} {
 		b.Run("waiting_"+strconv.Itoa(others), func(b *testing.B) {
-			w := newWaiters()
+			w := newPendingCalls()
 			for i := range others {
 				w.add(&registry.Call{ID: "other-" + strconv.Itoa(i), Record: &registry.Record{}}, "pod-b")
 			}
@@ -25,10 +25,10 @@ func BenchmarkWaiters(b *testing.B) {
 				for pb.Next() {
 					id := strconv.FormatInt(next.Add(1), 36)
 					wt := w.add(&registry.Call{ID: id, Record: record}, "pod-b")
-					if !w.resolve(registry.Reply{CallID: id, Result: result}) {
+					if !w.deliver(registry.Reply{CallID: id, Result: result}) {
 						b.Error("nobody was waiting")
 					}
-					<-wt.news
+					<-wt.ready
 					w.remove(wt)
 				}
 			})

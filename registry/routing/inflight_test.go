@@ -53,7 +53,7 @@ func TestConnectionEndsDuringClaim(t *testing.T) {
 		_ = pod.Close(ctx)
 		_ = bus.Close(ctx)
 	}()
-	l, _, err := pod.Presence.Open(ctx, registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}, deafConn{})
+	l, _, err := pod.Hub.Open(ctx, registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}, deafConn{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestConnectionEndsDuringClaim(t *testing.T) {
 func canResume(s *registry.Session) { s.Capabilities = []string{registry.CapabilityResume} }
 
 // A call whose time ends while its device is away is over: the device that comes back does not get it again, to be in
-// flight for ever.
+// in-flight call for ever.
 func TestCallExpiresWhileItsDeviceIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
@@ -100,8 +100,8 @@ func TestCallExpiresWhileItsDeviceIsAway(t *testing.T) {
 		if got := <-ended; !errors.Is(got.err, registry.CodeTimeout) {
 			t.Fatalf("%+v", got)
 		}
-		time.Sleep(2 * time.Second) // past the expiry of the flight, and before the end of waiting for the device
-		if left := pod.Presence.orphans.takeAll(l.key, nil); len(left) != 0 {
+		time.Sleep(2 * time.Second) // past the expiry of the in-flight call, and before the end of waiting for the device
+		if left := pod.Hub.detached.takeAll(l.key, nil); len(left) != 0 {
 			t.Errorf("%d calls still wait for their device", len(left))
 		}
 		if n := connect(t, pod, deafConn{}, canResume).InFlight(); n != 0 {
@@ -115,13 +115,13 @@ func TestRejoinLeavesWhatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
 		first := connect(t, pod, deafConn{}, canResume)
-		f := &flight{key: first.key, callID: "c1", reply: func(registry.Reply) {}}
-		f.home.Store(first)
-		if err := first.board(f, time.Second); err != nil {
+		f := &inFlightCall{key: first.key, callID: "c1", reply: func(registry.Reply) {}}
+		f.session.Store(first)
+		if err := first.track(f, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		first.orphan()
-		taken := pod.Presence.orphans.takeAll(first.key, nil)
+		first.detach()
+		taken := pod.Hub.detached.takeAll(first.key, nil)
 		time.Sleep(2 * time.Second) // it expires between being taken and coming aboard
 		second := connect(t, pod, deafConn{}, canResume)
 		second.rejoin(taken)
@@ -152,7 +152,7 @@ func TestNoReceiptBeforeTheSocketHasTheCall(t *testing.T) {
 		ended := begin(t, asking, l.Session(), "c1", time.Minute, durable)
 		<-store.asked
 		time.Sleep(lostAfter + 500*time.Millisecond)
-		w := asking.Router.waiters.get("c1")
+		w := asking.Router.pending.get("c1")
 		if w == nil {
 			t.Fatalf("the caller gave up: %+v", <-ended)
 		}
@@ -164,14 +164,14 @@ func TestNoReceiptBeforeTheSocketHasTheCall(t *testing.T) {
 		if !wasDelivered(w) {
 			t.Error("no receipt although the device has the call")
 		}
-		l.Settle("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
+		l.Complete("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
 		if got := <-ended; got.err != nil || got.res.Output != "done" {
 			t.Errorf("%+v", got)
 		}
 	})
 }
 
-func wasDelivered(w *waiter) bool {
+func wasDelivered(w *pendingCall) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.delivered
@@ -203,19 +203,19 @@ func (c rejoining) Cancel(string, string) { c.rejoin() }
 // A call that is given up while it changes connections holds no slot at the next one.
 func TestGivenUpWhileItIsTakenOver(t *testing.T) {
 	pod := startPod(t, memory.New(memory.Options{}), "a")
-	var second *Local
-	f := &flight{callID: "c1", reply: func(registry.Reply) {}}
-	first := connect(t, pod, rejoining{rejoin: func() { second.rejoin([]*flight{f}) }}, canResume)
+	var second *LocalSession
+	f := &inFlightCall{callID: "c1", reply: func(registry.Reply) {}}
+	first := connect(t, pod, rejoining{rejoin: func() { second.rejoin([]*inFlightCall{f}) }}, canResume)
 	f.key = first.key
-	f.home.Store(first)
-	if err := first.board(f, time.Minute); err != nil {
+	f.session.Store(first)
+	if err := first.track(f, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	f.sent.Store(true)
-	first.orphan()
-	pod.Presence.orphans.takeAll(first.key, nil)
+	first.detach()
+	pod.Hub.detached.takeAll(first.key, nil)
 	second = connect(t, pod, deafConn{}, canResume)
-	f.giveUp("cancelled")
+	f.cancel("cancelled")
 	if n := second.InFlight(); n != 0 {
 		t.Errorf("%d calls in flight that nobody waits for", n)
 	}

@@ -23,7 +23,7 @@ type Conn interface {
 	// whoever asked has stopped to listen.
 	Ping(answered func())
 
-	// Close ends the socket. The connection calls Local.Close when it is gone, as after any other end.
+	// Close ends the socket. The connection calls LocalSession.Close when it is gone, as after any other end.
 	Close(CloseCause)
 }
 
@@ -45,8 +45,8 @@ const (
 	CloseDraining CloseCause = "draining" // this pod is stopping: connect again, elsewhere
 )
 
-// Presence holds the sessions whose sockets are on this pod. It is safe for concurrent use.
-type Presence struct {
+// Hub holds the sessions whose sockets are on this pod. It is safe for concurrent use.
+type Hub struct {
 	pod         string
 	store       registry.SessionStore
 	owners      owners
@@ -61,41 +61,41 @@ type Presence struct {
 	callLog     int64 // bytes of the log of one call
 	log         *slog.Logger
 
-	mu    sync.RWMutex
-	local map[registry.Key]*Local
+	mu       sync.RWMutex
+	sessions map[registry.Key]*LocalSession
 
-	orphans   orphans
-	settling  settling
-	answered  *seenCalls // calls without a record of their own that have their answers
-	inquiries inquiries
-	signs     signs
+	detached   detachedCalls
+	completing completingCalls
+	answered   *seenCalls // calls without a record of their own that have their answers
+	forwarded  forwardedAnswers
+	pings      pendingPings
 }
 
-func newPresence(cfg PodConfig, rec *recorder, t *tasks) *Presence {
-	return &Presence{
+func newHub(cfg PodConfig, rec *recorder, t *tasks) *Hub {
+	return &Hub{
 		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.calls, rec: rec, tasks: t,
-		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), callLog: cfg.CallLog, log: cfg.Log, local: make(map[registry.Key]*Local),
+		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), callLog: cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession),
 		answered: newSeenCalls(),
 	}
 }
 
 // Open claims the session for a new socket. Whoever held it before, on this pod or another, is told to close.
 // resumed reports that there was somebody. A holder that must be asked first makes it fail with a *Held. The caller must call
-// Local.Introduce once it knows what the device says of itself, and Local.Close once the socket is gone.
-func (p *Presence) Open(ctx context.Context, s registry.Session, c Conn) (l *Local, resumed bool, err error) {
+// LocalSession.Introduce once it knows what the device says of itself, and LocalSession.Close once the socket is gone.
+func (p *Hub) Open(ctx context.Context, s registry.Session, c Conn) (l *LocalSession, resumed bool, err error) {
 	s.Generation = 0
 	return p.open(ctx, s, c, false)
 }
 
 // Replace claims a session from a holder that was asked first; gone reports that its device did not answer. It fails with a
 // *Held if somebody else was faster.
-func (p *Presence) Replace(ctx context.Context, s registry.Session, c Conn, holder registry.Session, gone bool) (*Local, error) {
+func (p *Hub) Replace(ctx context.Context, s registry.Session, c Conn, holder registry.Session, gone bool) (*LocalSession, error) {
 	s.Generation = holder.Generation
 	l, _, err := p.open(ctx, s, c, gone)
 	return l, err
 }
 
-func (p *Presence) open(ctx context.Context, s registry.Session, c Conn, gone bool) (l *Local, resumed bool, err error) {
+func (p *Hub) open(ctx context.Context, s registry.Session, c Conn, gone bool) (l *LocalSession, resumed bool, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, false, err
 	}
@@ -108,9 +108,9 @@ func (p *Presence) open(ctx context.Context, s registry.Session, c Conn, gone bo
 	if err != nil {
 		return nil, false, err
 	}
-	l = newLocal(p, claim.Session, asked, c)
+	l = newLocalSession(p, claim.Session, asked, c)
 	l.before, l.gone = claim.Before, gone || claim.Previous == nil
-	l.formers = newFormers(claim.Formers, p.pod)
+	l.formerPods = newFormerPods(claim.Formers, p.pod)
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {
 		p.evictRemote(ctx, *prev)
 	}
@@ -127,20 +127,20 @@ func (p *Presence) open(ctx context.Context, s registry.Session, c Conn, gone bo
 
 // adopt puts l into the table unless a newer claim of the same session is already there, in which case l itself is
 // the one to go. It returns the socket that lost, if any.
-func (p *Presence) adopt(l *Local) *Local {
+func (p *Hub) adopt(l *LocalSession) *LocalSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := p.local[l.key]
+	old := p.sessions[l.key]
 	if old != nil && old.generation() > l.generation() {
 		return l
 	}
-	p.local[l.key] = l
+	p.sessions[l.key] = l
 	return old
 }
 
 // evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod finds out
 // when it refreshes the session.
-func (p *Presence) evictRemote(ctx context.Context, prev registry.Session) {
+func (p *Hub) evictRemote(ctx context.Context, prev registry.Session) {
 	err := p.bus.Send(ctx, prev.Pod, registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Tenant: prev.Tenant, Session: prev.Key.Session,
 		Generation: prev.Generation, Reason: string(CloseReplaced),
@@ -151,7 +151,7 @@ func (p *Presence) evictRemote(ctx context.Context, prev registry.Session) {
 }
 
 // Kick ends a session wherever its socket is, without inviting the device back.
-func (p *Presence) Kick(ctx context.Context, s registry.Session) error {
+func (p *Hub) Kick(ctx context.Context, s registry.Session) error {
 	if s.Pod != p.pod {
 		return p.bus.Send(ctx, s.Pod, registry.Envelope{
 			V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Tenant: s.Tenant, Session: s.Key.Session,
@@ -167,32 +167,32 @@ func (p *Presence) Kick(ctx context.Context, s registry.Session) error {
 }
 
 // Get returns the session if its socket is on this pod, else nil.
-func (p *Presence) Get(key registry.Key) *Local {
+func (p *Hub) Get(key registry.Key) *LocalSession {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.local[key]
+	return p.sessions[key]
 }
 
 // All returns the sessions on this pod at this moment, in no order.
-func (p *Presence) All() []*Local {
+func (p *Hub) All() []*LocalSession {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	all := make([]*Local, 0, len(p.local))
-	for _, l := range p.local {
+	all := make([]*LocalSession, 0, len(p.sessions))
+	for _, l := range p.sessions {
 		all = append(all, l)
 	}
 	return all
 }
 
 // Len returns how many sessions are on this pod.
-func (p *Presence) Len() int {
+func (p *Hub) Len() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return len(p.local)
+	return len(p.sessions)
 }
 
 // handleEvict closes the socket an eviction is about, unless a newer one has taken its place meanwhile.
-func (p *Presence) handleEvict(e registry.Envelope) {
+func (p *Hub) handleEvict(e registry.Envelope) {
 	l := p.Get(e.Key())
 	switch {
 	case l == nil:
@@ -204,10 +204,10 @@ func (p *Presence) handleEvict(e registry.Envelope) {
 }
 
 // remove takes l out of the table if it is still the one there.
-func (p *Presence) remove(l *Local) {
+func (p *Hub) remove(l *LocalSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.local[l.key] == l {
-		delete(p.local, l.key)
+	if p.sessions[l.key] == l {
+		delete(p.sessions, l.key)
 	}
 }
