@@ -36,19 +36,22 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		return i.refuseDurable(ctx, req, d, out)
 	}
 	release := req.Release
+	counted := Request{Endpoint: req.Endpoint, where: req.where}
 	stored, created, err := i.callLog.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, func(run context.Context) (registry.Result, error) {
 		if release != nil {
 			defer release()
 		}
 		rec := d.rec
 		res, err := i.run(run, &d.prepared, &rec, true)
-		return i.endDurable(run, d, res, err)
+		res, err = i.endDurable(run, d, res, err)
+		i.count(&counted, time.Since(d.start), res.Success, err)
+		return res, err
 	})
 	if err != nil {
 		return err
 	}
 	if created {
-		req.Release = nil
+		req.Release, req.counted = nil, true // when it has ended
 	}
 	return i.follow(ctx, req, stored, digest, !created, d.start, out)
 }
@@ -103,6 +106,9 @@ func (i *Invoker) follow(
 	if rec.RequestDigest != digest {
 		return registry.Errorf(registry.CodeIdempotency,
 			"This idempotency key belongs to another request. Use a new key for a new request.")
+	}
+	if earlier && !req.counted {
+		i.countReplay(req)
 	}
 	out.CallID, out.State, out.Replayed = rec.CallID, rec.State, earlier && rec.State.Final()
 	out.Session = registry.Session{

@@ -51,6 +51,8 @@ type Config struct {
 	Builtins   *LocalTools       // tools that may be called by name alone; nil: none
 	Timeout    time.Duration     // of a call that names none, as does its tool; default 30 s
 	MaxTimeout time.Duration     // what any wish is clamped to; default 5 min
+	Pod        string            // id of this pod: tells the Meter which sessions are here
+	Meter      Meter             // hears how calls end; default: nobody
 	Log        *slog.Logger      // default: discard
 }
 
@@ -64,6 +66,8 @@ type Invoker struct {
 	schemas      *schema.Validator
 	timeout      time.Duration
 	maxTimeout   time.Duration
+	pod          string
+	meter        Meter // nil: nobody hears
 	log          *slog.Logger
 }
 
@@ -101,7 +105,7 @@ func NewInvoker(cfg Config) *Invoker {
 	}
 	return &Invoker{
 		router: cfg.Router, callLog: cfg.CallLog, hooks: hooks, amendsStored: len(custom) > 0, builtins: cfg.Builtins, schemas: cfg.Schemas,
-		timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, log: cfg.Log,
+		timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, pod: cfg.Pod, meter: cfg.Meter, log: cfg.Log,
 	}
 }
 
@@ -114,6 +118,8 @@ type Request struct {
 	Target  registry.Target
 	Select  registry.Select
 	Timeout time.Duration // zero: the tool's own, else the configured default
+
+	Endpoint Endpoint // where the call came in, for the Meter
 
 	// Local is the tool to run, here, whose name Tool is then. Nil: the tool is looked for, among the built-in tools if
 	// neither Target nor Conversation say where, else on devices.
@@ -134,6 +140,9 @@ type Request struct {
 
 	missing error        // why there is nothing to run, known beforehand: nothing is looked for
 	history *CallHistory // of a turn whose conversation the caller keeps
+
+	where   CallRoute // for the Meter
+	counted bool      // the Meter hears of this call elsewhere, or has
 }
 
 // durable reports whether the call outlives its request.
@@ -169,6 +178,9 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	if out.Duration == 0 {
 		out.Duration = time.Since(start)
 	}
+	if !req.counted {
+		i.count(&req, out.Duration, out.Result.Success, err)
+	}
 	if err == nil {
 		return out, nil
 	}
@@ -201,6 +213,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if err != nil {
 		err = undispatched(err)
 	}
+	req.where = i.routeOf(&p)
 	rec := recordOf(req, &p, &out.Session)
 	if req.durable() {
 		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)

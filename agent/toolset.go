@@ -144,7 +144,12 @@ type InvokeRequest struct {
 // was not shown is an error with registry.CodeToolNotFound that lists what there is. It goes the way of every call, so that
 // hooks count it and a record exists.
 func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
-	req := Request{CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history}
+	req := Request{
+		CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history, Endpoint: EndpointChat,
+	}
+	if s.sc.Stateless {
+		req.Endpoint = EndpointV1
+	}
 	if s.sc.Key.Session != "" && !s.sc.Stateless { // without one there is no conversation that anything could be kept of
 		req.Conversation = s.sc.Key
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -30,8 +31,9 @@ const (
 // or the calls they began, have not ended. Small ones do not count, so that they never wait for long ones. It is safe for
 // concurrent use.
 type bodies struct {
-	limit int64
-	room  *semaphore.Weighted
+	limit   int64
+	room    *semaphore.Weighted
+	refused atomic.Int64 // requests there was no room for
 
 	mu       sync.Mutex
 	arriving map[*heldBody]time.Time // since when no part has come
@@ -63,6 +65,7 @@ func (b *bodies) reserve(ctx context.Context, w http.ResponseWriter, n int64) (*
 			break
 		}
 		if ctx.Err() != nil {
+			b.refused.Add(1)
 			return nil, busyWithBodies()
 		}
 	}

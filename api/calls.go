@@ -165,7 +165,8 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 		return agent.Request{}, registry.Errorf(registry.CodeToolNotFound, "No tool can have the name %.80q.", tool)
 	}
 	return agent.Request{
-		CallID: notedCall(c), Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel,
+		Endpoint: agent.EndpointAPI,
+		CallID:   notedCall(c), Caller: caller(c), Tool: tool, Args: r.args, Target: r.target, Select: r.sel,
 		Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key,
 	}, nil
 }

@@ -82,6 +82,8 @@ type Config struct {
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Draining context.Context                 // ends when this pod begins to stop; default: never
+	Metrics  http.Handler                    // for an operator's monitoring, mounted at GET /metrics for admins; nil: not mounted
+	Meter    Meter                           // hears of every request; default: nobody
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
 
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
@@ -92,6 +94,7 @@ type Config struct {
 	MaxStreams     int           // event streams open at once, streamed turns among them; default DefaultMaxStreams
 	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
+	AccessLog      AccessLog     // which requests have a line in Log; default AccessLogSampled
 
 	MaxCallerStreams int          // event streams of one identity from one address; default DefaultMaxCallerStreams
 	Sources          auth.Sources // says where a request comes from
@@ -149,6 +152,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.AccessLog == "" {
+		cfg.AccessLog = AccessLogSampled
 	}
 	if cfg.Refusals == nil {
 		cfg.Refusals = auth.NewRefusals(auth.Sources{}, cfg.Log)

@@ -11,9 +11,11 @@ import (
 // What scripts of an allowed web origin may send and read.
 const (
 	corsMethods = "GET, HEAD, POST, PUT, DELETE"
-	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + openai.HeaderSession
-	corsExposed = headerPod + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed, " + openai.HeaderRetry
-	corsMaxAge  = "600" // seconds a browser may remember the answer to a preflight
+	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + headerRequest +
+		", " + openai.HeaderSession
+	corsExposed = headerPod + ", " + headerRequest + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed, " +
+		openai.HeaderRetry
+	corsMaxAge = "600" // seconds a browser may remember the answer to a preflight
 )
 
 // checkOrigin keeps foreign web pages out of everything but the probes, which are asked by address and tell nothing,

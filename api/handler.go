@@ -26,6 +26,7 @@ type handler struct {
 	catchingUp   chan struct{} // slots of streams that read a feed for themselves
 	responses    *responses
 	bodies       *bodies
+	access       *accessLog
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -33,7 +34,7 @@ type handler struct {
 // NewHandler returns the whole HTTP surface of a pod. It sets deadlines for writing itself, so that its server needs
 // a read timeout but no write timeout. It switches gin to release mode, which is a setting of the whole process: in
 // any other mode gin prints to standard output.
-func NewHandler(cfg Config) (http.Handler, error) {
+func NewHandler(cfg Config) (*Handler, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -53,12 +54,26 @@ func NewHandler(cfg Config) (http.Handler, error) {
 		catchingUp: make(chan struct{}, catchUps),
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),
+		access:     newAccessLog(cfg.AccessLog, cfg.Log),
 		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
 	h.v1 = openai.New(v1Host{h})
-	return newEngine(h)
+	engine, err := newEngine(h)
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{engine, h}, nil
 }
+
+// Handler is the HTTP surface of a pod. It is safe for concurrent use.
+type Handler struct {
+	engine http.Handler
+	h      *handler
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.engine.ServeHTTP(w, r) }
 
 func newEngine(h *handler) (*gin.Engine, error) {
 	gin.SetMode(gin.ReleaseMode)
@@ -69,7 +84,7 @@ func newEngine(h *handler) (*gin.Engine, error) {
 	if err := engine.SetTrustedProxies(nil); err != nil {
 		return nil, err
 	}
-	engine.Use(h.identify, h.nameCall, h.logAccess, h.recover, h.limitWriting, h.checkOrigin, h.authenticate)
+	engine.Use(h.identify, h.nameCall, h.nameRequest, h.observe, h.recover, h.limitWriting, h.checkOrigin, h.authenticate)
 	engine.NoRoute(h.notFound)
 	engine.NoMethod(h.methodNotAllowed)
 	for _, r := range h.routes() {

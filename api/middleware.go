@@ -2,7 +2,6 @@ package api
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -34,32 +33,6 @@ func (h *handler) identify(c *gin.Context) {
 	if h.isDraining() { // a connection that is used again while this pod closes it costs its request
 		c.Header("Connection", "close")
 	}
-}
-
-// logAccess writes one line for each finished request: never its query string, headers or body, which hold tokens
-// and arguments. Sockets and probes are left out.
-func (h *handler) logAccess(c *gin.Context) {
-	start := time.Now()
-	c.Next()
-	switch c.FullPath() {
-	case pathDevice, pathHealth, pathHealthClawSeed, pathReady:
-		return
-	}
-	level := slog.LevelDebug // a busy pod answers tens of thousands a second
-	if c.Writer.Status() == http.StatusInternalServerError {
-		level = slog.LevelError
-	}
-	if !h.Log.Enabled(c.Request.Context(), level) {
-		return
-	}
-	attrs := []slog.Attr{
-		slog.String("method", c.Request.Method), slog.String("route", c.FullPath()),
-		slog.Int("status", c.Writer.Status()), slog.Int64("ms", time.Since(start).Milliseconds()),
-	}
-	if id := notedCall(c); id != "" {
-		attrs = append(attrs, slog.String("call_id", id))
-	}
-	h.Log.LogAttrs(c.Request.Context(), level, "request", attrs...)
 }
 
 // recover answers a panic with the fixed internal error, unless an answer has begun.
@@ -102,7 +75,7 @@ func finishWritingBy(c *gin.Context, deadline time.Time) {
 // token too.
 func (h *handler) authenticate(c *gin.Context) {
 	path := c.Request.URL.Path
-	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, openai.Prefix) {
+	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, openai.Prefix) && path != pathMetrics {
 		return
 	}
 	token := auth.BearerHeader(c.Request)
@@ -114,5 +87,5 @@ func (h *handler) authenticate(c *gin.Context) {
 	c.Set(keyCaller, caller)
 }
 
-// caller returns who asked. It is only for routes below /api and /v1.
+// caller returns who asked. It is only for /metrics and routes below /api and /v1.
 func caller(c *gin.Context) auth.Identity { return c.MustGet(keyCaller).(auth.Identity) }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 
@@ -32,7 +31,9 @@ func (h *handler) fail(c *gin.Context, err error) {
 		e.CallID, e.Dispatched = "", ""
 	}
 	p := auth.ProblemOf(&e)
-	h.logCause(c, p.Code, &e)
+	failure := e
+	failure.Code = p.Code // one that clients may see
+	noteFailure(c, &failure)
 	c.Abort()
 	if isOpenAI(c.Request.URL.Path) {
 		openai.WriteError(c.Writer, err)
@@ -43,19 +44,6 @@ func (h *handler) fail(c *gin.Context, err error) {
 
 // isOpenAI reports whether a path is one whose clients expect OpenAI's answers.
 func isOpenAI(path string) bool { return strings.HasPrefix(path, openai.Prefix) }
-
-// logCause logs what a client is not told.
-func (h *handler) logCause(c *gin.Context, code registry.Code, e *registry.Error) {
-	level := slog.LevelWarn
-	switch {
-	case code == registry.CodeInternal:
-		level = slog.LevelError
-	case e.Cause == nil || isModels(e.Cause):
-		return
-	}
-	h.Log.Log(c.Request.Context(), level, "request failed", "method", c.Request.Method, "route", c.FullPath(),
-		"code", code, "call_id", e.CallID, "error", e)
-}
 
 // isModels reports whether an error is a model's. Its turn has left a line, without what the model was asked, which an
 // error of a provider may repeat.

@@ -48,6 +48,8 @@ type responses struct {
 	room  *semaphore.Weighted
 	made  atomic.Int64 // bytes of answers that are made and wait for room
 
+	refused atomic.Int64 // answers there was no room for
+
 	mu      sync.Mutex
 	writing map[*response]time.Time // since when nothing of it has been received
 }
@@ -77,6 +79,7 @@ func (r *responses) reserve(ctx context.Context, n int64) (*response, error) {
 			break
 		}
 		if ctx.Err() != nil {
+			r.refused.Add(1)
 			return nil, noRoom()
 		}
 	}
@@ -87,6 +90,7 @@ func (r *responses) reserve(ctx context.Context, n int64) (*response, error) {
 func (r *responses) reserveMade(ctx context.Context, n int64) (*response, error) {
 	defer r.made.Add(-n)
 	if r.made.Add(n) > r.limit {
+		r.refused.Add(1)
 		return nil, noRoom()
 	}
 	return r.reserve(ctx, n)

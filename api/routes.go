@@ -15,6 +15,7 @@ const (
 	pathHealth         = "/healthz"
 	pathHealthClawSeed = "/health" // as ClawSeed's apps ask
 	pathReady          = "/readyz"
+	pathMetrics        = "/metrics" // for admins
 	pathDevice         = "/ws/chat"
 
 	pathCall        = "/api/tools/:name/call"
@@ -63,6 +64,9 @@ func (h *handler) routes() []route {
 		{http.MethodGet, pathHealthClawSeed, nil, h.health},
 		{http.MethodGet, pathReady, nil, h.ready},
 		{http.MethodGet, "/openapi.json", nil, h.openAPI},
+	}
+	if h.Metrics != nil {
+		table = append(table, route{http.MethodGet, pathMetrics, nil, h.metrics})
 	}
 	if h.Device != nil {
 		table = append(table, route{http.MethodGet, pathDevice, nil, h.device})

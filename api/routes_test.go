@@ -47,7 +47,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 			documented[strings.ToUpper(method)+" "+path] = query
 		}
 	}
-	h := &handler{Config: Config{Device: http.NotFoundHandler()}}
+	h := &handler{Config: Config{Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler()}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {
 		name := r.method + " " + braces.ReplaceAllString(r.path, "{$1}")

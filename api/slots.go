@@ -28,6 +28,7 @@ type slots struct {
 
 	mu       sync.Mutex
 	open     int
+	refused  int64
 	byCaller map[slotCaller]int
 }
 
@@ -47,13 +48,22 @@ func (s *slots) take(by slotCaller) (release func(), err error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.open >= s.all:
+		s.refused++
 		return nil, tooMany("This pod holds as many " + s.what + " as it may. Retry after a moment.")
 	case s.byCaller[by] >= s.each && by != (slotCaller{}):
+		s.refused++
 		return nil, tooMany("Too many " + s.what + " are open from this address. Close some, or follow several things with one event stream.")
 	}
 	s.open++
 	s.byCaller[by]++
 	return func() { s.leave(by) }, nil
+}
+
+// count returns how many requests are open, and how many were refused.
+func (s *slots) count() (open, refused int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.open), s.refused
 }
 
 func (s *slots) leave(by slotCaller) {

@@ -60,6 +60,7 @@ func TestTurnWriteDeadline(t *testing.T) {
 		Agent: talker, Directory: memory.New(memory.Options{}), Policy: policy, Auth: auth.Anonymous{}, MaxBody: 1 << 10, Conversations: noConversations{},
 		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &auth.Origins{}, Log: slog.New(slog.DiscardHandler),
 	}}
+	h.access = newAccessLog(AccessLogOff, h.Log)
 	engine, err := newEngine(h)
 	if err != nil {
 		t.Fatal(err)

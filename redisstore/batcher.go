@@ -94,6 +94,13 @@ func (b *batcher[T]) requeue(item T) bool {
 	return true
 }
 
+// waiting returns how many items are queued, and their bytes.
+func (b *batcher[T]) waiting() (items, bytes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue), b.bytes
+}
+
 // roomLocked reports whether an item of this size may be queued. One that is alone always may.
 func (b *batcher[T]) roomLocked(size int) bool {
 	return len(b.queue) == 0 || len(b.queue) < b.limits.queueItems && b.bytes+size <= b.limits.queueBytes

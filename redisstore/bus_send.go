@@ -14,7 +14,7 @@ const (
 	repliesTTL  = 60 * time.Second       // of a reply list; its pod reads at once or never
 )
 
-// BusStats counts what a bus had to put up with since it was made.
+// BusStats says what waits in a bus, and counts what it had to put up with since it was made.
 type BusStats struct {
 	RepliesRefused   int64 // not queued: too much was waiting
 	RepliesPublished int64 // the list did not take them, so they went over the channel
@@ -23,17 +23,29 @@ type BusStats struct {
 	Malformed        int64 // messages that were not understood
 	Resubscribed     int64 // times the subscription was rebuilt
 	Panics           int64 // of the handler
+	CallsRefused     int64 // envelopes not queued: too much was waiting
+
+	CallsQueued, CallBytesQueued     int64 // wait to be sent now
+	RepliesQueued, ReplyBytesQueued  int64 // wait to be sent now
+	RepliesPutOff, PutOffBytesQueued int64 // failed, and wait to be tried again
 }
 
 type busCounts struct {
-	refused, published, repeated, lost, malformed, panics atomic.Int64
+	refused, published, repeated, lost, malformed, panics, unsent atomic.Int64
 }
 
 // Stats returns the counters.
 func (b *Bus) Stats() BusStats {
 	s := BusStats{
 		RepliesRefused: b.counts.refused.Load(), RepliesPublished: b.counts.published.Load(),
-		RepliesRepeated: b.counts.repeated.Load(), RepliesLost: b.counts.lost.Load(), Malformed: b.counts.malformed.Load(), Panics: b.counts.panics.Load(),
+		CallsRefused: b.counts.unsent.Load(), RepliesRepeated: b.counts.repeated.Load(), RepliesLost: b.counts.lost.Load(), Malformed: b.counts.malformed.Load(), Panics: b.counts.panics.Load(),
+	}
+	for _, out := range b.outbox {
+		addWaiting(out, &s.CallsQueued, &s.CallBytesQueued)
+	}
+	for _, lane := range b.replies {
+		addWaiting(lane.fresh, &s.RepliesQueued, &s.ReplyBytesQueued)
+		addWaiting(lane.again, &s.RepliesPutOff, &s.PutOffBytesQueued)
 	}
 	b.mu.Lock()
 	inbox := b.inbox
@@ -42,6 +54,11 @@ func (b *Bus) Stats() BusStats {
 		s.Resubscribed = inbox.rebuilt.Load()
 	}
 	return s
+}
+
+func addWaiting[T comparable](b *batcher[T], items, bytes *int64) {
+	n, size := b.waiting()
+	*items, *bytes = *items+int64(n), *bytes+int64(size)
 }
 
 // Send implements registry.Bus.
@@ -66,6 +83,7 @@ func (b *Bus) Post(ctx context.Context, pod string, e registry.Envelope, s regis
 	out := shareOf(b.outbox, pod)
 	p := &publication{ctx: ctx, sender: s, out: out, pod: pod, payload: payload}
 	if !out.submit(p, true) {
+		b.counts.unsent.Add(1)
 		return nil, registry.StoreUnavailable("send", errRefused).With(registry.DispatchedNo)
 	}
 	return p, nil

@@ -33,6 +33,7 @@ type Options struct {
 	SessionTTL    time.Duration // life of a session between refreshes; default 60 s
 	PodLease      time.Duration // how soon the tools of a dead pod are out of the listing; default 10 s
 	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
+	Meter         Meter         // hears of every round trip; default: nobody
 	Log           *slog.Logger  // default: discard
 
 	Retention      time.Duration // life of a call's record after its last change; default 15 min
@@ -107,6 +108,11 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	}
 	redis.SetLogger(clientLog{o.Log})
 	c := &Conn{opts: o, addr: addr, client: newClient(addr, roleCommands), sessions: newClient(addr, roleSessions), follow: newFollower(addr)}
+	if o.Meter != nil {
+		hook := newMeterHook(o.Meter)
+		c.client.AddHook(hook)
+		c.sessions.AddHook(hook)
+	}
 	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.sessions.Close(), c.follow.close()) })
 	if err := errors.Join(c.check(ctx), ctx.Err()); err != nil {
 		_ = c.Close()

@@ -14,6 +14,7 @@ var scriptFiles embed.FS
 
 // script is an embedded file, or several in a row; each is headed by its KEYS, its ARGV and what it returns.
 type script struct {
+	name   string // of the file, or the last of them
 	source string
 	sha    string
 }
@@ -97,7 +98,7 @@ func mustScript(names ...string) *script {
 		source = append(source, part...)
 	}
 	sum := sha1.Sum(source)
-	return &script{source: string(source), sha: hex.EncodeToString(sum[:])}
+	return &script{name: names[len(names)-1], source: string(source), sha: hex.EncodeToString(sum[:])}
 }
 
 // loadScripts puts all scripts into the servers' caches. A server that restarts forgets them; batch.run then sends

@@ -114,6 +114,7 @@ func (s *Server) onConnect(ms *melody.Session) {
 	c.session = ms
 	ms.Request = nil // melody has no more use for it, and it would live as long as the socket
 	c.wire.framed = true
+	s.counters.opened.Add(1)
 	begin := c.entry.begin
 	c.entry = nil
 	defer c.opened()
@@ -200,6 +201,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	}
 	why, talk, gone := c.closing, c.talk, c.gone
 	c.mu.Unlock()
+	s.counters.closed[why].Add(1)
 	if gone != nil {
 		close(gone)
 	}

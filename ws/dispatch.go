@@ -21,6 +21,7 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	}
 	c.messageBytes = len(data)
 	frame, big, err := s.understand(data)
+	s.counters.frameReceived(frame)
 	if !c.introduced {
 		admitted := false
 		c.aside(func() { admitted = c.introduce(frame) })
@@ -100,6 +101,7 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	if c.ending() != closeNone {
 		return
 	}
+	s.counters.frameReceived(nil)
 	if int64(len(data)) > s.cfg.MaxFrame {
 		c.tooBig(nil)
 		return
@@ -111,12 +113,14 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 func (s *Server) onPong(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
+	s.counters.received[countedPong].Add(1)
 	c.answered()
 }
 
 // onPing answers a ping.
 func (c *conn) onPing(data string) error {
 	defer c.recoverPanic()
+	c.server.counters.received[countedPing].Add(1)
 	if c.ending() != closeNone {
 		return nil
 	}

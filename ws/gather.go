@@ -65,7 +65,9 @@ func (g *gatherer) Write(p []byte) (int, error) {
 		g.set = g.deadline
 	}
 	if g.kept == nil {
-		return g.Conn.Write(p)
+		n, err := g.Conn.Write(p)
+		g.owner.server.counters.bytesOut.Add(int64(n))
+		return n, err
 	}
 	return g.writeKept(p)
 }
@@ -95,6 +97,7 @@ func (g *gatherer) writeKept(p []byte) (n int, err error) {
 		written, err = both.WriteTo(g.Conn)
 		n = int(written)
 	}
+	g.owner.server.counters.bytesOut.Add(int64(n))
 	kept := g.kept
 	g.kept = nil // an idle connection keeps no buffer
 	g.owner.server.gatherers.put(kept)

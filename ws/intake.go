@@ -46,6 +46,13 @@ func (in *intake) note(c *conn, bytes int64, unfinished, restart bool) {
 	}
 }
 
+// held returns how many bytes are not handled.
+func (in *intake) held() int64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.bytes
+}
+
 // leave forgets a connection that has ended.
 func (in *intake) leave(c *conn) {
 	in.mu.Lock()

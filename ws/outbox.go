@@ -172,6 +172,13 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	return out, true
 }
 
+// waiting returns how many frames wait, and what they and the one under way cost in bytes.
+func (o *outbox) waiting() (frames, size int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue), o.size
+}
+
 // seal refuses all further frames. The returned channel is closed when those taken before were written; it stays
 // open if the connection dies first.
 func (o *outbox) seal() <-chan struct{} {

@@ -16,7 +16,9 @@ import (
 // here.
 func (s *Server) refuse(w http.ResponseWriter, e *registry.Error) {
 	w.Header().Del("Sec-Websocket-Protocol")
-	if err := auth.WriteProblem(w, auth.ProblemOf(e)); err != nil {
+	p := auth.ProblemOf(e)
+	s.counters.connectionRefused(p.Code)
+	if err := auth.WriteProblem(w, p); err != nil {
 		s.log.Debug("refusal not written", "error", err) // whoever hung up does not read why
 	}
 }

@@ -11,6 +11,7 @@ var errStopped = errors.New("ws: the connection is being closed")
 // received counts what was just read, before the WebSocket library sees it. It runs in the reader, and holds it up when
 // the device has cost too much.
 func (c *conn) received(p []byte) error {
+	c.server.counters.bytesIn.Add(int64(len(p)))
 	frames, boundary := c.scanner.scan(p)
 	if frames > 0 && !c.allowance.takeFrames(frames) {
 		c.stop(CloseRate)

@@ -159,6 +159,7 @@ type Server struct {
 	openings   *auth.Buckets[netip.Prefix] // sessions, by source
 	allowances *allowances
 	intake     intake
+	counters   counters
 	decoding   chan struct{} // a slot for each core that may decode long frames
 
 	mu       sync.Mutex
@@ -175,6 +176,7 @@ func NewServer(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
+	s.counters.init()
 	s.decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 	s.writers.server = s
 	s.opens = newOpens()

@@ -12,7 +12,8 @@ import (
 // onSent ends melody's writer once it has written the first frame; all others are written here. A goroutine that waits for the
 // next frame, with its stack, its ticker and what it waits with, is a third of what an idle device costs. Melody has no
 // more use for it: nothing else is ever given to its session to write, and pings are sent by ping.
-func (s *Server) onSent(ms *melody.Session, _ []byte) {
+func (s *Server) onSent(ms *melody.Session, first []byte) {
+	s.counters.frameSent(first)
 	connOf(ms).out.written()
 	runtime.Goexit()
 }
@@ -40,6 +41,7 @@ func (c *conn) write(out outgoing) error {
 	socket := c.session.WebsocketConnection()
 	_ = socket.SetWriteDeadline(c.writeDeadline()) // never fails
 	c.wire.more.Store(out.more)
+	c.server.counters.frameSent(out.frame)
 	if out.frame == nil {
 		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
 		return nil

@@ -6,17 +6,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/farhand/farhand/registry"
 )
 
-// What may be refused before it is told more briefly.
-var (
-	wrongTokens  = Limit{Rate: 2, Burst: 100}  // of one source; then they are told to wait
-	refusalLines = Limit{Rate: 0.5, Burst: 10} // in the log, of one kind
-)
+// wrongTokens is how many wrong tokens are refused as such.
+var wrongTokens = Limit{Rate: 2, Burst: 100} // of one source; then they are told to wait
 
 // Kinds of refusals, which have lines in the log of their own: one kind must not crowd out another.
 const (
@@ -26,6 +22,11 @@ const (
 	RefusedRate      = "rate"
 )
 
+// RefusalKinds returns all kinds.
+func RefusalKinds() []string {
+	return []string{RefusedOrigin, RefusedToken, RefusedHandshake, RefusedRate}
+}
+
 // Refusals notes who was refused: in the log, so that an operator sees why somebody cannot connect, and by source, so that
 // whoever guesses tokens is told to stop. It is safe for concurrent use.
 type Refusals struct {
@@ -33,22 +34,28 @@ type Refusals struct {
 	log     *slog.Logger
 	wrong   *Buckets[netip.Prefix]
 
-	mu      sync.Mutex
-	started time.Time
-	lines   map[string]*refusalLine // by kind
-}
-
-type refusalLine struct {
-	bucket  Bucket
-	omitted int // since the last line
+	lines  *Lines[string]           // by kind
+	counts map[string]*atomic.Int64 // by kind; the map never changes
 }
 
 // NewRefusals returns what notes refusals in log.
 func NewRefusals(sources Sources, log *slog.Logger) *Refusals {
-	return &Refusals{
-		sources: sources, log: log, wrong: NewBuckets[netip.Prefix](wrongTokens),
-		started: time.Now(), lines: make(map[string]*refusalLine),
+	f := &Refusals{
+		sources: sources, log: log, wrong: NewBuckets[netip.Prefix](wrongTokens), lines: NewLines[string](),
+		counts: make(map[string]*atomic.Int64),
 	}
+	for _, kind := range RefusalKinds() {
+		f.counts[kind] = new(atomic.Int64)
+	}
+	return f
+}
+
+// Count returns how many refusals of a kind there were.
+func (f *Refusals) Count(kind string) int64 {
+	if n := f.counts[kind]; n != nil {
+		return n.Load()
+	}
+	return 0
 }
 
 // Origin notes that a web page was refused, and returns why.
@@ -77,7 +84,10 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 // Note writes a line about a refusal, unless there were many of its kind a moment ago. The next line says how many were
 // left out. Nothing secret is in it: neither the query nor a header but those given.
 func (f *Refusals) Note(r *http.Request, kind string, err error, attrs ...slog.Attr) {
-	omitted, ok := f.mayWrite(kind)
+	if n := f.counts[kind]; n != nil {
+		n.Add(1)
+	}
+	omitted, ok := f.lines.May(kind)
 	if !ok {
 		return
 	}
@@ -89,22 +99,6 @@ func (f *Refusals) Note(r *http.Request, kind string, err error, attrs ...slog.A
 		all = append(all, slog.Int("not_logged_before", omitted))
 	}
 	f.log.LogAttrs(context.Background(), slog.LevelWarn, "request refused", all...)
-}
-
-func (f *Refusals) mayWrite(kind string) (omitted int, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	line := f.lines[kind]
-	if line == nil {
-		line = &refusalLine{}
-		f.lines[kind] = line
-	}
-	if !line.bucket.Take(refusalLines, time.Since(f.started), 1) {
-		line.omitted++
-		return 0, false
-	}
-	omitted, line.omitted = line.omitted, 0
-	return omitted, true
 }
 
 // cutShort returns as much of what a client wrote as a line in a log needs.

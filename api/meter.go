@@ -1,0 +1,56 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Meter counts requests. Its method returns at once and is safe for concurrent use.
+type Meter interface {
+	// Requested hears of every request that has ended. route is one of Routes, or empty; method is whatever the client wrote.
+	// code is empty unless the request failed here. A socket's request ends when the socket is open.
+	Requested(method, route string, status int, code registry.Code, took time.Duration)
+}
+
+// Route is one address that is served.
+type Route struct{ Method, Path string }
+
+// Routes returns everything that may be served, whatever is configured. GET routes answer HEAD too.
+func Routes() []Route {
+	h := &handler{Config: Config{Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler()}}
+	var all []Route
+	for _, r := range h.routes() {
+		all = append(all, Route{r.method, r.path})
+	}
+	return all
+}
+
+// Stats says how full the API of a pod is. Refused ones are counted since the start.
+type Stats struct {
+	Streams, StreamsRefused int64 // event streams and streamed turns that are open
+	Waiting, WaitingRefused int64 // requests that wait for the end of a call
+	AnswersRefused          int64 // there was no room for an answer
+	BodiesRefused           int64 // there was no room for the body of a request
+}
+
+// Stats returns how full the API is now.
+func (h *Handler) Stats() Stats {
+	var s Stats
+	s.Streams, s.StreamsRefused = h.h.streams.count()
+	s.Waiting, s.WaitingRefused = h.h.waiting.count()
+	s.AnswersRefused, s.BodiesRefused = h.h.responses.refused.Load(), h.h.bodies.refused.Load()
+	return s
+}
+
+// metrics serves what an operator's monitoring reads, to admins only: it tells how much everybody uses the gateway.
+func (h *handler) metrics(c *gin.Context, _ params) {
+	if !caller(c).Admin {
+		h.fail(c, registry.Errorf(registry.CodeForbidden, "Metrics are for admins only."))
+		return
+	}
+	h.Metrics.ServeHTTP(c.Writer, c.Request)
+}

@@ -1,0 +1,202 @@
+package ws
+
+import (
+	"bytes"
+	"sync/atomic"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/registry"
+)
+
+// What frames are counted as that have no type of their own in the protocol.
+const (
+	countedOther = "other" // whatever is not understood
+	countedPing  = "ping"
+	countedPong  = "pong"
+)
+
+// receivedTypes and sentTypes are what frames are counted as. Both are read only.
+var (
+	receivedTypes = []string{
+		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools, typeToolCallAccepted, typeToolProgress,
+		typeToolResult, typeToolError, typeMessage, typeAbort, typeRegenerate, countedPing, countedPong, countedOther,
+	}
+	sentTypes = []string{
+		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools, typeToolCallRequest, typeToolCallCancel,
+		typeResultAcknowledged, typeServerDraining, typeAbortAck, typeError, string(chat.EventChunk),
+		string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult), string(chat.EventChunkReset),
+		string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle), string(chat.EventDebugPrompt),
+		countedPing, countedOther,
+	}
+)
+
+// ReceivedTypes returns what frames of devices are counted as.
+func ReceivedTypes() []string { return copyOf(receivedTypes) }
+
+// SentTypes returns what frames to devices are counted as.
+func SentTypes() []string { return copyOf(sentTypes) }
+
+func copyOf(types []string) []string { return append([]string(nil), types...) }
+
+// CloseReasons returns the reasons for which connections are counted as closed. The last one means that the device went.
+func CloseReasons() []string {
+	reasons := make([]string, 0, len(catalogue))
+	for c := range catalogue {
+		if Close(c) != closeNone {
+			reasons = append(reasons, Close(c).counted())
+		}
+	}
+	return reasons
+}
+
+// counted is what a connection that ended this way is counted as.
+func (c Close) counted() string {
+	if c == closeGone {
+		return "gone"
+	}
+	return c.Reason()
+}
+
+// counters count what a server did since it was made. They are safe for concurrent use.
+type counters struct {
+	opened   atomic.Int64
+	closed   [len(catalogue)]atomic.Int64
+	refused  map[registry.Code]*atomic.Int64 // never changes
+	received map[string]*atomic.Int64        // never changes
+	sent     map[string]*atomic.Int64        // never changes
+	bytesIn  atomic.Int64
+	bytesOut atomic.Int64
+
+	results, requests, acknowledgements *atomic.Int64 // those of most frames, so that nobody looks them up
+}
+
+func (c *counters) init() {
+	c.received, c.sent, c.refused = countersOf(receivedTypes), countersOf(sentTypes), countersOf(registry.Codes())
+	c.results, c.requests = c.received[typeToolResult], c.sent[typeToolCallRequest]
+	c.acknowledgements = c.sent[typeResultAcknowledged]
+}
+
+func countersOf[K comparable](keys []K) map[K]*atomic.Int64 {
+	m := make(map[K]*atomic.Int64, len(keys))
+	for _, k := range keys {
+		m[k] = new(atomic.Int64)
+	}
+	return m
+}
+
+// frameReceived counts a decoded frame; nil is one that was not understood.
+func (c *counters) frameReceived(frame any) {
+	typ := countedOther
+	switch frame.(type) {
+	case *toolResultFrame:
+		c.results.Add(1)
+		return
+	case *connectFrame:
+		typ = typeConnect
+	case *registerToolsFrame:
+		typ = typeRegisterTools
+	case *unregisterToolsFrame:
+		typ = typeUnregisterTools
+	case *getRegisteredToolsFrame:
+		typ = typeGetRegisteredTools
+	case *toolCallAcceptedFrame:
+		typ = typeToolCallAccepted
+	case *toolProgressFrame:
+		typ = typeToolProgress
+	case *toolErrorFrame:
+		typ = typeToolError
+	case *messageFrame:
+		typ = typeMessage
+	case *abortFrame:
+		typ = typeAbort
+	case *regenerateFrame:
+		typ = typeRegenerate
+	}
+	c.received[typ].Add(1)
+}
+
+// Frames of the gateway begin with their type.
+var (
+	typePrefix      = []byte(`{"type":"`)
+	requestPrefix   = []byte(`{"type":"` + typeToolCallRequest + `"`)
+	acknowledgement = []byte(`{"type":"` + typeResultAcknowledged + `"`)
+)
+
+// frameSent counts a frame that was written; nil is a ping.
+func (c *counters) frameSent(frame []byte) {
+	switch {
+	case bytes.HasPrefix(frame, requestPrefix):
+		c.requests.Add(1)
+		return
+	case bytes.HasPrefix(frame, acknowledgement):
+		c.acknowledgements.Add(1)
+		return
+	case frame == nil:
+		c.sent[countedPing].Add(1)
+		return
+	}
+	if rest, ok := bytes.CutPrefix(frame, typePrefix); ok {
+		typ, _, _ := bytes.Cut(rest, []byte{'"'})
+		if n := c.sent[string(typ)]; n != nil {
+			n.Add(1)
+			return
+		}
+	}
+	c.sent[countedOther].Add(1)
+}
+
+// connectionRefused counts a request that did not become a connection.
+func (c *counters) connectionRefused(code registry.Code) {
+	n := c.refused[code]
+	if n == nil {
+		n = c.refused[registry.CodeInternal]
+	}
+	n.Add(1)
+}
+
+// Stats says what a server holds now, and what it did since it was made.
+type Stats struct {
+	Open    int64 // connections
+	Opening int64 // sessions that are being opened
+	Queued  int64 // requests that wait to open a session
+
+	OutboxFrames, OutboxBytes int64 // wait to be written, to all devices together
+	FullestOutbox             int64 // bytes that wait for one device, at most
+	UnhandledBytes            int64 // received, of messages that are not complete or not handled yet
+
+	Opened            int64
+	Closed            map[string]int64        // by reason
+	Refused           map[registry.Code]int64 // before the upgrade
+	Received, Sent    map[string]int64        // frames, by type
+	BytesIn, BytesOut int64                   // on sockets after the upgrade, before TLS
+}
+
+// Stats looks at every connection. It is meant to be called every few seconds.
+func (s *Server) Stats() Stats {
+	n := &s.counters
+	st := Stats{
+		Opening: int64(len(s.opens.slots)), Queued: s.opens.waiting.Load(), Opened: n.opened.Load(),
+		Closed: make(map[string]int64), Refused: loaded(n.refused), Received: loaded(n.received), Sent: loaded(n.sent),
+		BytesIn: n.bytesIn.Load(), BytesOut: n.bytesOut.Load(), UnhandledBytes: s.intake.held(),
+	}
+	for c := range catalogue {
+		if Close(c) != closeNone {
+			st.Closed[Close(c).counted()] = n.closed[c].Load()
+		}
+	}
+	for _, c := range s.snapshot() {
+		st.Open++
+		frames, size := c.out.waiting()
+		st.OutboxFrames, st.OutboxBytes = st.OutboxFrames+int64(frames), st.OutboxBytes+int64(size)
+		st.FullestOutbox = max(st.FullestOutbox, int64(size))
+	}
+	return st
+}
+
+func loaded[K comparable](counts map[K]*atomic.Int64) map[K]int64 {
+	m := make(map[K]int64, len(counts))
+	for k, n := range counts {
+		m[k] = n.Load()
+	}
+	return m
+}
