@@ -29,6 +29,7 @@ type volatile struct {
 
 // volatiles are applied in this order.
 var volatiles = []volatile{
+	{regexp.MustCompile(`(?m)^< X-Request-Id: (\S+)$`), "request", false}, // before ids: a call names its request
 	{regexp.MustCompile(`"resume_token":"([^"]+)"`), "resume-token", true},
 	{regexp.MustCompile(`"version":"([^"]+)"`), "version", false},
 	{regexp.MustCompile(`\b([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b`), "id", true},
