@@ -1,140 +1,90 @@
 package api
 
 import (
-	"context"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/api/internal/sse"
 )
 
 const (
-	// bodyWait is how long a request waits for room for its body, and bodyPart how many bytes of it must come within
-	// stallGrace when others wait.
-	bodyWait = 5 * time.Second
+	// smallBody is the length up to which a body needs no room. The memory for it is taken before any of it has come.
+	smallBody = 16 << 10
+
+	// bodyPart is how many bytes of a longer body must come within stallGrace when others wait for room.
 	bodyPart = 64 << 10
 
-	// keyBody is where the context of a request keeps the room of its body.
+	// keyBody names the room of the body in the context of a request.
 	keyBody = "farhand.body"
 )
 
-// bodies bounds the bytes of longer request bodies that this pod holds: those that are arriving, and those whose requests,
-// or the calls they began, have not ended. Small ones do not count, so that they never wait for long ones. It is safe for
-// concurrent use.
-type bodies struct {
-	limit   int64
-	room    *semaphore.Weighted
-	refused atomic.Int64 // requests there was no room for
-
-	mu       sync.Mutex
-	arriving map[*heldBody]time.Time // since when no part has come
-}
-
-func newBodies(limit int64) *bodies {
-	return &bodies{limit: limit, room: semaphore.NewWeighted(limit), arriving: make(map[*heldBody]time.Time)}
-}
-
-// heldBody is the room that one body takes.
-type heldBody struct {
-	owner   *bodies
-	bytes   int64
-	control *http.ResponseController
-	release func() // gives the room up; once
-}
-
-// reserve waits for room for n bytes. Callers that stopped sending make room for those that send.
-func (b *bodies) reserve(ctx context.Context, w http.ResponseWriter, n int64) (*heldBody, error) {
-	ctx, cancel := context.WithTimeout(ctx, bodyWait)
-	defer cancel()
-	p := &heldBody{owner: b, bytes: min(n, b.limit), control: http.NewResponseController(w)}
-	for !b.room.TryAcquire(p.bytes) {
-		b.cutStalled(p.bytes)
-		look, stop := context.WithTimeout(ctx, roomLook)
-		err := b.room.Acquire(look, p.bytes)
-		stop()
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			b.refused.Add(1)
-			return nil, busyWithBodies()
-		}
-	}
-	p.release = sync.OnceFunc(func() { b.room.Release(p.bytes) })
-	return p, nil
-}
-
-func busyWithBodies() error {
-	return &registry.Error{
-		Code: registry.CodeBusy, RetryAfter: roomRetry,
-		Message: "This pod holds as many long requests as it may. Retry after a moment, or send less at once.",
+// newBodies returns the room for longer bodies: those that are arriving, and those of requests or calls that have not
+// ended. Small bodies take none, so that they never wait for long ones.
+func newBodies(limit int64) *room {
+	return &room{
+		limit: limit, free: semaphore.NewWeighted(limit), moving: make(map[*hold]time.Time),
+		deadline: (*http.ResponseController).SetReadDeadline,
+		full:     "This pod holds as many long requests as it may. Retry after a moment, or send less at once.",
 	}
 }
 
-// cutStalled ends requests of whose bodies nothing has come for long, the slowest first, until there will be room for n bytes.
-func (b *bodies) cutStalled(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range slices.SortedFunc(maps.Keys(b.arriving), func(x, y *heldBody) int { return b.arriving[x].Compare(b.arriving[y]) }) {
-		if n <= 0 || time.Since(b.arriving[p]) < stallGrace {
-			return
-		}
-		n -= p.bytes
-		delete(b.arriving, p)
-		_ = p.control.SetReadDeadline(time.Unix(1, 0)) // the read under way fails, and with it the request
+// readBody reads the body of a request to its end, so that net/http notices a caller that hangs up later. A body longer
+// than limit is refused before any of it is read. A long body takes room, which its caller must release.
+func (r *room) readBody(w http.ResponseWriter, req *http.Request, limit int64) (body []byte, held *hold, err error) {
+	if err := checkMediaType(req); err != nil {
+		return nil, nil, err
 	}
-}
-
-// begin notes that another part is expected. It reports false if the request was ended.
-func (p *heldBody) begin(first bool) bool {
-	p.owner.mu.Lock()
-	defer p.owner.mu.Unlock()
-	if _, ok := p.owner.arriving[p]; !ok && !first {
-		return false
+	if req.ContentLength > limit {
+		return nil, nil, tooLarge(limit)
 	}
-	p.owner.arriving[p] = time.Now()
-	return true
+	if req.ContentLength >= 0 && req.ContentLength <= smallBody { // net/http lets no more through than was announced
+		body = make([]byte, req.ContentLength)
+		_, err = io.ReadFull(req.Body, body)
+		return body, nil, readError(err, limit)
+	}
+	length := limit
+	if req.ContentLength > 0 {
+		length = req.ContentLength
+	}
+	if held, err = r.reserve(req.Context(), length); err != nil {
+		return nil, nil, err
+	}
+	body, err = held.readParts(http.NewResponseController(w), http.MaxBytesReader(sse.Innermost(w), req.Body, limit))
+	if err != nil {
+		held.release()
+		return nil, nil, readError(err, limit)
+	}
+	return body, held, nil
 }
 
-// end notes that no more is expected. It reports false if the request was ended.
-func (p *heldBody) end() bool {
-	p.owner.mu.Lock()
-	defer p.owner.mu.Unlock()
-	_, ok := p.owner.arriving[p]
-	delete(p.owner.arriving, p)
-	return ok
-}
-
-// read reads a body of at most p.bytes. Memory is taken for what has come, not for what was announced.
-func (p *heldBody) read(r io.Reader) ([]byte, error) {
-	defer p.end()
+// readParts reads a body of at most h.bytes, one part at a time. It takes memory for what has come, not for what was
+// announced.
+func (h *hold) readParts(control *http.ResponseController, from io.Reader) ([]byte, error) {
+	defer h.endTransfer()
 	body := make([]byte, 0, smallBody)
-	for first := true; ; first = false {
-		if !p.begin(first) {
-			return nil, busyWithBodies()
+	for {
+		if !h.nextPart(control) {
+			return nil, h.room.busy()
 		}
-		left := int(p.bytes) - len(body)
-		if want := max(min(smallBody, left), 1); cap(body)-len(body) < want { // the end may yet have to be read
-			body = slices.Grow(body, max(min(cap(body), left), want))
+		rest := int(h.bytes) - len(body)
+		if want := max(min(smallBody, rest), 1); cap(body)-len(body) < want { // the end may yet have to be read
+			body = slices.Grow(body, max(min(cap(body), rest), want))
 		}
 		until := len(body) + min(bodyPart, cap(body)-len(body))
 		for len(body) < until {
-			n, err := r.Read(body[len(body):until])
+			n, err := from.Read(body[len(body):until])
 			body = body[:len(body)+n]
 			switch {
 			case err == io.EOF:
 				return body, nil
-			case err != nil && !p.end():
-				return nil, busyWithBodies()
+			case err != nil && !h.endTransfer():
+				return nil, h.room.busy()
 			case err != nil:
 				return nil, err
 			}
@@ -142,8 +92,7 @@ func (p *heldBody) read(r io.Reader) ([]byte, error) {
 	}
 }
 
-// readBody reads the body of a request, and has the room it takes given up when the request ends, or by who takes the room
-// over with takeBody.
+// readBody reads the body of a request. Its room is given up when the request ends, unless takeBody takes it over.
 func (h *handler) readBody(c *gin.Context) ([]byte, error) {
 	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.MaxBody)
 	if held != nil {
@@ -152,11 +101,12 @@ func (h *handler) readBody(c *gin.Context) ([]byte, error) {
 	return body, err
 }
 
-// takeBody returns what gives up the room of the body of a request, and whose business that is from now on; nil if it takes none.
+// takeBody returns the function that gives up the room of a request's body. Its caller must call it. It is nil if the
+// body takes no room.
 func takeBody(c *gin.Context) (release func()) {
 	if held, ok := c.Get(keyBody); ok {
 		c.Set(keyBody, nil)
-		if p, _ := held.(*heldBody); p != nil {
+		if p, _ := held.(*hold); p != nil {
 			return p.release
 		}
 	}
@@ -170,7 +120,7 @@ func releaseBody(c *gin.Context) {
 	}
 }
 
-// parse runs what understands a body, long ones after each other.
+// parse has a function understand a body. Long bodies are parsed one after another.
 func parse[T any](c *gin.Context, i *agent.Invoker, body []byte, by func([]byte) (T, error)) (parsed T, err error) {
 	if len(body) <= smallBody {
 		return by(body)

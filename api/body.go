@@ -3,56 +3,22 @@ package api
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
 
-// smallBody is up to how long a body is read without asking for room. Memory is taken for as much before any of it has come.
-const smallBody = 16 << 10
-
-// readBody reads the body of a request to its end, which also lets net/http notice a caller that hangs up later. A
-// body longer than limit bytes is refused before any of it is looked at. A long body has room held for it.
-func (b *bodies) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, held *heldBody, err error) {
-	if err := checkMediaType(r); err != nil {
-		return nil, nil, err
-	}
-	if r.ContentLength > limit {
-		return nil, nil, tooLarge(limit)
-	}
-	if r.ContentLength >= 0 && r.ContentLength <= smallBody { // net/http lets no more through than was announced
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(r.Body, body)
-		return body, nil, readError(err, limit)
-	}
-	length := limit
-	if r.ContentLength > 0 {
-		length = r.ContentLength
-	}
-	if held, err = b.reserve(r.Context(), w, length); err != nil {
-		return nil, nil, err
-	}
-	body, err = held.read(http.MaxBytesReader(sse.Innermost(w), r.Body, limit))
-	if err != nil {
-		held.release()
-		return nil, nil, readError(err, limit)
-	}
-	return body, held, nil
-}
-
-// readError says why a body was not read.
+// readError returns why a body was not read.
 func readError(err error, limit int64) error {
-	var told *registry.Error
+	var coded *registry.Error
 	switch big := (*http.MaxBytesError)(nil); {
 	case err == nil:
 		return nil
-	case errors.As(err, &told):
-		return told
+	case errors.As(err, &coded):
+		return coded
 	case errors.As(err, &big):
 		return tooLarge(limit)
 	default:

@@ -52,8 +52,8 @@ type follower struct {
 	id     string
 	after  string // the last event the client has
 
-	rooms  *responses
-	room   *response            // of the events; nil if there are none
+	room   *room
+	held   *hold                // room for the events; nil if there are none
 	events []registry.CallEvent // behind after
 	rec    registry.Record
 	told   bool // the client knows the state rec is in
@@ -62,7 +62,7 @@ type follower struct {
 // callEvents streams what happens to one call, from the beginning or from where the client was, until the call has
 // ended.
 func (h *handler) callEvents(c *gin.Context, q params) {
-	f := &follower{calls: h.Calls, rooms: h.responses, tenant: caller(c).Tenant}
+	f := &follower{calls: h.Calls, room: h.responses, tenant: caller(c).Tenant}
 	defer f.leave()
 	var err error
 	if f.id, err = callID(c); err == nil {
@@ -94,7 +94,7 @@ func (h *handler) callEvents(c *gin.Context, q params) {
 func (f *follower) look(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if f.room, err = f.rooms.reserve(ctx, logCost); err != nil {
+	if f.held, err = f.room.reserve(ctx, logCost); err != nil {
 		return err
 	}
 	defer func() {
@@ -188,7 +188,7 @@ func (f *follower) write(s *sse.Stream) error {
 
 // flush writes what was put. Who does not read makes room for others.
 func (f *follower) flush(s *sse.Stream) error {
-	if f.room != nil && !f.room.begin(s.Controller()) {
+	if f.held != nil && !f.held.nextPart(s.Controller()) {
 		return errTooSlow
 	}
 	return s.Flush()
@@ -196,9 +196,9 @@ func (f *follower) flush(s *sse.Stream) error {
 
 // leave gives up the room for events.
 func (f *follower) leave() {
-	if f.room != nil {
-		f.room.release()
-		f.room = nil
+	if f.held != nil {
+		f.held.release()
+		f.held = nil
 	}
 }
 

@@ -31,7 +31,7 @@ func TestEndMissingInTheLog(t *testing.T) {
 		events: []registry.CallEvent{{ID: "5-1", CallID: "c", Type: registry.CallEventState, State: registry.StateAccepted}},
 		rec:    registry.Record{CallID: "c", State: registry.StateLost, Deadline: time.Now()},
 	}
-	f := &follower{calls: ledger, rooms: newResponses(DefaultMaxResponseBytes), id: "c"}
+	f := &follower{calls: ledger, room: newResponses(DefaultMaxResponseBytes), id: "c"}
 	if err := f.begin(t.Context()); err != nil || f.told {
 		t.Fatalf("begin: %v, told %v", err, f.told)
 	}
@@ -49,7 +49,7 @@ func TestEndMissingInTheLog(t *testing.T) {
 // A call whose record expires while it is followed has no more to tell.
 func TestRecordExpiresWhileFollowed(t *testing.T) {
 	ledger := &slowLog{rec: registry.Record{CallID: "c", State: registry.StateRunning, Deadline: time.Now()}}
-	f := &follower{calls: ledger, rooms: newResponses(DefaultMaxResponseBytes), id: "c"}
+	f := &follower{calls: ledger, room: newResponses(DefaultMaxResponseBytes), id: "c"}
 	if err := f.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

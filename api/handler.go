@@ -24,8 +24,8 @@ type handler struct {
 	waiting      *slots
 	hub          *feedHub
 	catchingUp   chan struct{} // slots of streams that read a feed for themselves
-	responses    *responses
-	bodies       *bodies
+	responses    *room
+	bodies       *room
 	access       *accessLog
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers

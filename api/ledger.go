@@ -86,8 +86,8 @@ func (h *handler) getCall(c *gin.Context, q params) {
 	}
 	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
 	defer func() {
-		if room := reserved(c); room != nil {
-			room.release()
+		if held := reserved(c); held != nil {
+			held.release()
 		}
 	}()
 	h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
@@ -97,11 +97,11 @@ func (h *handler) getCall(c *gin.Context, q params) {
 				return rec, err
 			}
 		}
-		room, err := h.responses.reserve(ctx, recordCost)
+		held, err := h.responses.reserve(ctx, recordCost)
 		if err != nil {
 			return registry.Record{}, err
 		}
-		c.Set(keyRoom, room)
+		c.Set(keyRoom, held)
 		return h.Calls.Get(ctx, tenant, id)
 	})
 }

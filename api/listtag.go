@@ -38,13 +38,13 @@ func (h *handler) respondVersioned(
 		h.notModified(c, tag)
 		return
 	}
-	room, err := h.responses.reserve(ctx, pageCost)
+	held, err := h.responses.reserve(ctx, pageCost)
 	if err != nil {
 		h.fail(c, err)
 		return
 	}
-	defer room.release()
-	c.Set(keyRoom, room)
+	defer held.release()
+	c.Set(keyRoom, held)
 	v, err := build(ctx)
 	if err != nil {
 		h.fail(c, err)

@@ -23,32 +23,31 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writeBody writes a whole answer. A long one takes its part of the bytes that this pod may be sending: what was reserved for it
-// while it was made, or now.
+// writeBody writes a whole answer. A long one needs room: what was reserved while it was made, or what it gets now.
 func (h *handler) writeBody(c *gin.Context, status int, body []byte) {
-	room := reserved(c)
-	if room == nil && len(body) > smallResponse {
+	held := reserved(c)
+	if held == nil && len(body) > smallResponse {
 		var err error
-		if room, err = h.responses.reserveMade(c.Request.Context(), int64(len(body))); err != nil {
+		if held, err = h.responses.reserveMade(c.Request.Context(), int64(len(body))); err != nil {
 			if isCall(c) { // its tool has run
 				err = registry.AsError(err).With(registry.DispatchedYes)
 			}
 			h.fail(c, err)
 			return
 		}
-		defer room.release()
+		defer held.release()
 	}
 	header := c.Writer.Header()
 	header["Content-Type"], header["Content-Length"] = h.json, []string{strconv.Itoa(len(body))}
 	c.Status(status)
-	if room != nil {
-		room.shrink(len(body))
+	if held != nil {
+		held.shrink(len(body))
 	}
-	if room == nil || len(body) <= smallResponse {
+	if held == nil || len(body) <= smallResponse {
 		_, _ = c.Writer.Write(body) // the client is gone if this fails
 		return
 	}
-	room.write(c.Writer, body)
+	held.writeParts(c.Writer, body)
 }
 
 // writeJSON writes v as a whole answer.
@@ -61,38 +60,38 @@ func (h *handler) writeJSON(c *gin.Context, status int, v any) {
 	h.writeBody(c, status, body)
 }
 
-// keyRoom is where the context of a request keeps the room that is reserved for its answer.
+// keyRoom names the room for the answer in the context of a request.
 const keyRoom = "farhand.room"
 
 // reserved returns the room that is reserved for the answer, nil if there is none.
-func reserved(c *gin.Context) *response {
-	room, _ := c.Get(keyRoom)
-	p, _ := room.(*response)
+func reserved(c *gin.Context) *hold {
+	held, _ := c.Get(keyRoom)
+	p, _ := held.(*hold)
 	return p
 }
 
-// reserving has handle make an answer that may be long, once there is room for it.
+// reserving returns a handler that waits for room and then has handle make an answer that may be long.
 func (h *handler) reserving(cost int64, handle func(*gin.Context, params)) func(*gin.Context, params) {
 	return func(c *gin.Context, q params) {
-		room, err := h.responses.reserve(c.Request.Context(), cost)
+		held, err := h.responses.reserve(c.Request.Context(), cost)
 		if err != nil {
 			h.fail(c, err)
 			return
 		}
-		defer room.release()
-		c.Set(keyRoom, room)
+		defer held.release()
+		c.Set(keyRoom, held)
 		handle(c, q)
 	}
 }
 
-// pageRoom is what a page of a list still takes. A row that does not fit any more may be the last one.
-type pageRoom struct{ rows, bytes int }
+// pageBudget is what still fits on a page of a list. The last row may exceed it.
+type pageBudget struct{ rows, bytes int }
 
-func newPageRoom(rows int) pageRoom { return pageRoom{rows, pageBytes} }
+func newPageBudget(rows int) pageBudget { return pageBudget{rows, pageBytes} }
 
-func (r *pageRoom) full() bool { return r.rows <= 0 || r.bytes <= 0 }
+func (b *pageBudget) spent() bool { return b.rows <= 0 || b.bytes <= 0 }
 
-func (r *pageRoom) take(bytes int) { r.rows, r.bytes = r.rows-1, r.bytes-bytes }
+func (b *pageBudget) addRow(bytes int) { b.rows, b.bytes = b.rows-1, b.bytes-bytes }
 
 // writeCacheable answers 200 with an ETag made of the content, or 304 when the client has exactly this already. Answers
 // worth compressing are compressed for clients that can read that. The compressed form is another representation, so it

@@ -59,7 +59,7 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 			}
 			writing.Go(func() {
 				defer room.release()
-				room.write(c, body)
+				room.writeParts(c, body)
 			})
 			time.Sleep(time.Second)
 		}

@@ -104,7 +104,7 @@ func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) 
 	limit := query.Limit
 	if !from.Offline && which != "false" {
 		query.After = from.sessionsAfter()
-		room := newPageRoom(limit)
+		budget := newPageBudget(limit)
 		next, err := h.walk(ctx, query, func(e registry.Entry) bool {
 			row, names := sessionRowOf(e.Session), make([]string, len(e.Tools))
 			for i, t := range e.Tools {
@@ -112,8 +112,8 @@ func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) 
 			}
 			row.Tools = names
 			answer.Sessions = append(answer.Sessions, row)
-			room.take(sessionSize(e.Session) + namesSize(names))
-			return !room.full()
+			budget.addRow(sessionSize(e.Session) + namesSize(names))
+			return !budget.spent()
 		})
 		if err == nil {
 			err = h.describeRows(ctx, who, answer.Sessions)

@@ -65,12 +65,12 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 		safe := agent.ModelNames(names)
 		shown = func(name string) string { return safe[name] }
 	}
-	answer, rows, room := page{}, []any{}, newPageRoom(tq.limit)
+	answer, rows, budget := page{}, []any{}, newPageBudget(tq.limit)
 	for i, name := range names {
 		if name <= from.Name {
 			continue
 		}
-		if room.full() {
+		if budget.spent() {
 			answer.NextCursor = cursor{Kind: cursorNames, Name: names[i-1]}.String()
 			break
 		}
@@ -80,7 +80,7 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 			}
 			answer.Names[shown(name)] = name
 		}
-		room.take(specs[name].Size() + rowOverhead)
+		budget.addRow(specs[name].Size() + rowOverhead)
 		rows = append(rows, formatTool(specs[name], shown(name), format))
 	}
 	answer.Tools = rows

@@ -30,31 +30,31 @@ const (
 
 // groupedAll groups the tools of all sessions. The directory counts them, so that the cost does not grow with the fleet.
 func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (page, error) {
-	rows, last, room := []groupRow{}, from, newPageRoom(tq.limit)
+	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.builtins.matching(tq, from) {
-		if room.full() {
+		if budget.spent() {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
-		room.take(t.Size() + rowOverhead)
+		budget.addRow(t.Size() + rowOverhead)
 		rows = append(rows, h.groupRowOf(tq.who, t, sourceBuiltin, 0))
 		last = cursor{Kind: cursorGroups, Name: t.Name, Builtin: true}
 	}
 	switch {
 	case !tq.from(sourceRemote):
 		return page{Tools: rows}, nil
-	case room.full():
+	case budget.spent():
 		return page{Tools: rows, NextCursor: last.String()}, nil
 	}
 	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
 	for range maxGroupPages {
-		q.Limit = min(room.rows, groupChunk) // a page ends with one of the directory, which says where the next one begins
+		q.Limit = min(budget.rows, groupChunk) // a page ends with one of the directory, which says where the next one begins
 		groups, next, err := h.Directory.Groups(ctx, q)
 		if err != nil {
 			return page{}, err
 		}
 		for _, g := range groups {
 			if tq.matches(g.Spec) {
-				room.take(g.Spec.Size() + rowOverhead)
+				budget.addRow(g.Spec.Size() + rowOverhead)
 				rows = append(rows, h.groupRowOf(tq.who, g.Spec, sourceRemote, g.Sessions))
 			}
 		}
@@ -62,7 +62,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 			return page{Tools: rows}, nil
 		}
 		q.After = next
-		if room.full() {
+		if budget.spent() {
 			break
 		}
 	}
@@ -94,16 +94,16 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 	if err != nil {
 		return page{}, err
 	}
-	rows, room := []groupRow{}, newPageRoom(tq.limit)
+	rows, budget := []groupRow{}, newPageBudget(tq.limit)
 	for _, at := range slices.SortedFunc(maps.Keys(groups), compare) {
 		if compare(at, place{from.Name, from.Hash}) <= 0 {
 			continue
 		}
-		if room.full() {
+		if budget.spent() {
 			last := rows[len(rows)-1]
 			return page{Tools: rows, NextCursor: cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}.String()}, nil
 		}
-		room.take(groups[at].Spec.Size() + rowOverhead)
+		budget.addRow(groups[at].Spec.Size() + rowOverhead)
 		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, sourceRemote, groups[at].Sessions))
 	}
 	return page{Tools: rows}, nil

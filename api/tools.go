@@ -143,12 +143,12 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params) (pa
 // flat lists every tool of every session in the order of connecting, then of name. That order does not change for a
 // session while it is connected, so tools that come and go elsewhere neither hide nor repeat a row.
 func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, error) {
-	rows, last, room := []toolRow{}, from, newPageRoom(tq.limit)
+	rows, last, budget := []toolRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.builtins.matching(tq, from) {
-		if room.full() {
+		if budget.spent() {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
-		room.take(t.Size() + rowOverhead)
+		budget.addRow(t.Size() + rowOverhead)
 		rows = append(rows, toolRow{toolInfo: h.toolInfoOf(tq.who, t), SourceType: sourceBuiltin, Source: sourceBuiltin})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
@@ -168,10 +168,10 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 				if from.covers(e.Session, t.Name) || !tq.matches(t) {
 					continue
 				}
-				if room.full() {
+				if budget.spent() {
 					return page{Tools: rows, NextCursor: last.String()}, nil
 				}
-				room.take(t.Size() + sessionSize(e.Session))
+				budget.addRow(t.Size() + sessionSize(e.Session))
 				rows = append(rows, h.toolRowOf(tq.who, e.Session, t))
 				last = cursor{Kind: cursorTools, Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name}
 			}
@@ -180,7 +180,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 			return page{Tools: rows}, nil
 		}
 		q.After = *next
-		if room.full() {
+		if budget.spent() {
 			break
 		}
 	}
