@@ -34,10 +34,15 @@ type sessionRow struct {
 	Pod          string            `json:"pod,omitempty"`
 	Generation   int64             `json:"generation,omitempty"`
 	Connected    bool              `json:"connected"`
-	CreatedAt    string            `json:"created_at"`
-	LastActivity string            `json:"last_activity"`
-	MessageCount int               `json:"message_count"`
-	Tools        any               `json:"tools"` // []string in a list, []toolInfo alone
+	conversationRow
+	Tools any `json:"tools"` // []string in a list, []toolInfo alone
+}
+
+// conversationRow is what lists show of a conversation.
+type conversationRow struct {
+	CreatedAt    string `json:"created_at"`
+	LastActivity string `json:"last_activity"`
+	MessageCount int    `json:"message_count"`
 }
 
 func sessionRowOf(s registry.Session) sessionRow {
@@ -46,7 +51,7 @@ func sessionRowOf(s registry.Session) sessionRow {
 		SessionID: s.Key.Session, Name: s.Name, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
 		Platform: s.Platform, Labels: s.Labels, Capabilities: s.Capabilities,
 		ConnectedAt: connectedAt, Pod: s.Pod, Generation: s.Generation, Connected: true,
-		CreatedAt: connectedAt, LastActivity: connectedAt, // until there is a conversation
+		conversationRow: conversationRow{CreatedAt: connectedAt, LastActivity: connectedAt}, // until it begins
 	}
 }
 
