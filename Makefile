@@ -39,14 +39,17 @@ docs: ## rewrite what is generated from code
 	$(GO) test ./cmd/farhand -run TestDocsAreGenerated -update
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# gin without MessagePack, which nothing here speaks: docs/decisions/0020-weight.md
+TAGS ?= nomsgpack
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-X main.release=$(VERSION)" -o bin/farhand ./cmd/farhand
+	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags "-X main.release=$(VERSION)" -o bin/farhand ./cmd/farhand
 
 image: ## the container image, which says its version
 	docker build --build-arg VERSION=$(VERSION) -t farhand:$(VERSION) .
 
 demo:
-	$(GO) run ./cmd/farhand demo
+	@echo "Building Farhand. The first time that takes about a minute, and nothing is printed until then."
+	$(GO) run -tags $(TAGS) ./cmd/farhand demo
 
 BENCHFLAGS ?=
 bench: build ## every row of the target table, beside the references; BENCHFLAGS="--only listing" or "--quick" for less

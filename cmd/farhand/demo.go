@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -70,6 +71,22 @@ func (a *application) demo(ctx context.Context, addr string, once bool) error {
 	return errors.Join(err, g.Close(closeCtx))
 }
 
+// awaitDevice waits until the device is connected, and says so where that takes long.
+func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) error {
+	long := time.NewTimer(time.Second)
+	defer long.Stop()
+	for {
+		select {
+		case <-ready:
+			return nil
+		case err := <-failed:
+			return fmt.Errorf("the device did not connect: %w", err)
+		case <-long.C:
+			fmt.Fprintln(a.err, "   Waiting for this machine to dial in as a device…")
+		}
+	}
+}
+
 // showDemo connects the device, calls it, and tells what happens.
 func (a *application) showDemo(ctx context.Context, g *Gateway, running *sync.WaitGroup, log *slog.Logger) error {
 	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", g.URL())
@@ -81,10 +98,8 @@ func (a *application) showDemo(ctx context.Context, g *Gateway, running *sync.Wa
 	}
 	failed := make(chan error, 1)
 	running.Go(func() { failed <- c.Run(ctx) })
-	select {
-	case <-c.Ready():
-	case err := <-failed:
-		return fmt.Errorf("the device did not connect: %w", err)
+	if err := a.awaitDevice(c.Ready(), failed); err != nil {
+		return err
 	}
 	fmt.Fprintf(a.out, "2. This machine dialled in over WebSocket as session %q and registered %s.\n", demoSession, handNames(all))
 	fmt.Fprintf(a.out, "3. A caller asks over HTTP:\n\n   POST %s/api/tools/device_info/call {\"args\":{}}\n\n", g.URL())
