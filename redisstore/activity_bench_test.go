@@ -24,7 +24,8 @@ func benchActivity() registry.Activity {
 	}
 }
 
-// BenchmarkAppendActivity writes batches of a busy pod to a feed that is full. It is per line, also what Redis is busy with.
+// BenchmarkAppendActivity writes batches of a busy pod to a feed that is full. It is per line, also what Redis is busy
+// with.
 func BenchmarkAppendActivity(b *testing.B) {
 	s, ctx := storeOn(b, Options{}), context.Background()
 	batch := make([]registry.Activity, 512)
@@ -54,7 +55,7 @@ func BenchmarkAppendActivity(b *testing.B) {
 // redisBusy returns how much processor time the server has used.
 func redisBusy(b *testing.B, s *Store) (sum time.Duration) {
 	b.Helper()
-	for line := range strings.Lines(must[string](b)(s.conn.client.Info(context.Background(), "cpu").Result())) {
+	for line := range strings.Lines(must[string](b)(s.conn.Client().Info(context.Background(), "cpu").Result())) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if name == "used_cpu_sys" || name == "used_cpu_user" {
 			sum += time.Duration(must[float64](b)(strconv.ParseFloat(value, 64)) * float64(time.Second))

@@ -12,10 +12,10 @@ import (
 )
 
 // Every call leaves a line in the feed, so the lines about ordinary calls are written without reflection, and what the
-// reader of a line knows already, or what is so of nearly every call, is left out: tenant, session, device, pod and mode
-// of the call, and a deadline it does not have. The timeline is one text under keySteps, which is what such a line is
-// known by. Other lines are the JSON of registry.Activity, as all of them were once: those are read as ever, and who knows
-// that JSON alone reads of a short line what is in it.
+// reader of a line knows already, or what is so of nearly every call, is left out: tenant, session, device, pod and
+// mode of the call, and a deadline it does not have. The timeline is one text under keySteps, which is what such a line
+// is known by. Other lines are the JSON of registry.Activity, as all of them were once: those are read as ever, and who
+// knows that JSON alone reads of a short line what is in it.
 const keySteps = "steps"
 
 // storedActivity is a line as it is read.

@@ -79,7 +79,8 @@ func writtenActivity(t *testing.T) (registry.Activity, map[string]*registry.Reco
 	return a, calls
 }
 
-// Every field there is must be read again as encoding/json would have kept it: one that is added and forgotten fails here.
+// Every field there is must be read again as encoding/json would have kept it: one that is added and forgotten fails
+// here.
 func TestActivityIsReadAsItWasWritten(t *testing.T) {
 	a, calls := writtenActivity(t)
 	for name, call := range calls {

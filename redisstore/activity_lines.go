@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"sync"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -37,9 +38,9 @@ type feedLines struct {
 	bytes int
 }
 
-// AppendActivity implements registry.ActivityStore. The first lines of a feed are appended by a script, which sees to it
-// that the stream expires; a busy pod's many others follow as plain commands, for which Redis needs two thirds of the time
-// (it hashes every byte a script is given), and only to a stream that is there.
+// AppendActivity implements registry.ActivityStore. The first lines of a feed are appended by a script, which sees to
+// it that the stream expires; a busy pod's many others follow as plain commands, for which Redis needs two thirds of
+// the time (it hashes every byte a script is given), and only to a stream that is there.
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
 	buf := s.lines.take()
 	defer s.lines.put(buf) // the batches have run by then, and nothing else refers to the lines
@@ -47,7 +48,7 @@ func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) err
 	if err != nil {
 		return registry.AsError(err)
 	}
-	head, rest, more := s.conn.batch(), s.conn.batch(), make(map[string][]*call)
+	head, rest, more := s.conn.Pipeline(), s.conn.Pipeline(), make(map[string][]*redisconn.Command)
 	for tenant, feed := range feeds {
 		n := min(feedHead, len(feed.texts))
 		s.appendLines(head, tenant, feed.bytes, feed.texts[:n], feed.marks[:n])
@@ -55,17 +56,17 @@ func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) err
 			more[tenant] = appendRest(rest, activityKey(tenant), feed.texts[n:])
 		}
 	}
-	err = head.run(ctx)
+	err = head.Exec(ctx)
 	if err == nil && len(more) > 0 {
-		if err = rest.run(ctx); err == nil {
+		if err = rest.Exec(ctx); err == nil {
 			err = s.finishRest(ctx, feeds, more)
 		}
 	}
-	return unavailable("append activity", err)
+	return redisconn.Unavailable("append activity", err)
 }
 
 // appendLines adds lines, their bytes and their calls to a feed, a bounded number at a time.
-func (s *Store) appendLines(b *batch, tenant string, bytes int, texts []any, marks []string) {
+func (s *Store) appendLines(pipe *redisconn.Pipeline, tenant string, bytes int, texts []any, marks []string) {
 	for start := 0; start == 0 || start < len(texts); start += appendChunk {
 		end := min(start+appendChunk, len(texts))
 		args := make([]any, 0, 4+2*(end-start))
@@ -73,34 +74,36 @@ func (s *Store) appendLines(b *batch, tenant string, bytes int, texts []any, mar
 		for i := start; i < end; i++ {
 			args = append(args, texts[i], marks[i])
 		}
-		b.eval(scriptFeed, feedKeys(tenant), args...)
+		pipe.Eval(scriptFeed, feedKeys(tenant), args...)
 		bytes = 0 // they are counted
 	}
 }
 
 // appendRest adds lines to a feed that has just been written to. A stream that is gone answers with nothing.
-func appendRest(b *batch, key string, texts []any) []*call {
-	calls := make([]*call, len(texts))
+func appendRest(pipe *redisconn.Pipeline, key string, texts []any) []*redisconn.Command {
+	calls := make([]*redisconn.Command, len(texts))
 	command := []any{"XADD", key, "NOMKSTREAM", "*", streamField, nil}
 	args := make([]any, 0, len(texts)*len(command)) // of all of them
 	for i, text := range texts {
 		args = append(args, command...)
 		args[len(args)-1] = text
-		calls[i] = b.do(args[len(args)-len(command) : len(args) : len(args)]...)
+		calls[i] = pipe.Do(args[len(args)-len(command) : len(args) : len(args)]...)
 	}
 	return calls
 }
 
-// finishRest adds to the index what appendRest has appended, has the feed trimmed, and appends with the script what had no
-// stream any more to be appended to: Redis was emptied in between.
-func (s *Store) finishRest(ctx context.Context, feeds map[string]*feedLines, appended map[string][]*call) error {
-	b := s.conn.batch()
+// finishRest adds to the index what appendRest has appended, has the feed trimmed, and appends with the script what had
+// no stream any more to be appended to: Redis was emptied in between.
+func (s *Store) finishRest(
+	ctx context.Context, feeds map[string]*feedLines, appended map[string][]*redisconn.Command,
+) error {
+	pipe := s.conn.Pipeline()
 	for tenant, calls := range appended {
 		feed, index := feeds[tenant], []any{"HSET", feedIndex(tenant)}
 		var texts []any
 		var marks []string
 		for i, c := range calls {
-			id, ok := c.text()
+			id, ok := c.Text()
 			switch mark := feed.marks[feedHead+i]; {
 			case !ok:
 				texts, marks = append(texts, feed.texts[feedHead+i]), append(marks, mark)
@@ -109,12 +112,12 @@ func (s *Store) finishRest(ctx context.Context, feeds map[string]*feedLines, app
 			}
 		}
 		if len(index) > 2 {
-			b.do(index...)
+			pipe.Do(index...)
 		}
-		b.then()
-		s.appendLines(b, tenant, 0, texts, marks)
+		pipe.Then()
+		s.appendLines(pipe, tenant, 0, texts, marks)
 	}
-	return b.run(ctx)
+	return pipe.Exec(ctx)
 }
 
 // callMark is what a call is known by in the index of a feed. The line it leads to says which call it is of.

@@ -14,7 +14,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Large batches of several tenants keep their order, expire and are capped, also when the server has forgotten the scripts.
+// Large batches of several tenants keep their order, expire and are capped, also when the server has forgotten the
+// scripts.
 func TestALargeBatchOfActivity(t *testing.T) {
 	const lines, limit = 500, 200
 	s, ctx := storeOn(t, Options{ActivityCap: limit, ActivityTTL: time.Hour}), context.Background()
@@ -45,19 +46,19 @@ func TestALargeBatchOfActivity(t *testing.T) {
 					t.Fatalf("line %d from the end is %+v", i, a)
 				}
 			}
-			if left := must[time.Duration](t)(s.conn.client.PTTL(ctx, activityKey(name)).Result()); left < 59*time.Minute || left > time.Hour {
+			if left := must[time.Duration](t)(s.conn.Client().PTTL(ctx, activityKey(name)).Result()); left < 59*time.Minute || left > time.Hour {
 				t.Errorf("the feed expires in %v", left)
 			}
 		}
 	}
 	for _, n := range []int{1, feedHead, feedHead + 1, 2 * feedHead, lines} {
-		if err := s.conn.client.ScriptFlush(ctx).Err(); err != nil {
+		if err := s.conn.Client().ScriptFlush(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
 		write(n)
 		check()
 	}
-	if err := s.conn.client.FlushAll(ctx).Err(); err != nil {
+	if err := s.conn.Client().FlushAll(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
 	write(2 * feedHead)
@@ -85,8 +86,8 @@ func (e emptying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func TestServerEmptiedWithinABatchOfActivity(t *testing.T) {
 	const lines = 100
 	s, ctx := storeOn(t, Options{ActivityTTL: time.Hour}), context.Background()
-	s.conn.client.AddHook(emptying{sync.OnceFunc(func() {
-		if err := s.conn.client.FlushAll(ctx).Err(); err != nil {
+	s.conn.Client().AddHook(emptying{sync.OnceFunc(func() {
+		if err := s.conn.Client().FlushAll(ctx).Err(); err != nil {
 			t.Error(err)
 		}
 	})})
@@ -101,12 +102,13 @@ func TestServerEmptiedWithinABatchOfActivity(t *testing.T) {
 	if len(found) != lines-feedHead || found[0].Reason != fmt.Sprint(lines-1) {
 		t.Errorf("%d lines", len(found))
 	}
-	if left := must[time.Duration](t)(s.conn.client.PTTL(ctx, activityKey(tenant)).Result()); left <= 0 {
+	if left := must[time.Duration](t)(s.conn.Client().PTTL(ctx, activityKey(tenant)).Result()); left <= 0 {
 		t.Error("the feed has no expiry")
 	}
 }
 
-// A line that cannot be read, of another release or another program, hides neither what is before nor what is behind it.
+// A line that cannot be read, of another release or another program, hides neither what is before nor what is behind
+// it.
 func TestUnreadableLinesOfAFeed(t *testing.T) {
 	s, ctx := storeOn(t, Options{}), context.Background()
 	add := func(reason string) {
@@ -118,7 +120,7 @@ func TestUnreadableLinesOfAFeed(t *testing.T) {
 	spoil := func(key string, n int) {
 		t.Helper()
 		for range n {
-			if err := s.conn.client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{streamField, "{"}}).Err(); err != nil {
+			if err := s.conn.Client().XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{streamField, "{"}}).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -163,7 +165,7 @@ func TestUnreadableLinesOfAFeed(t *testing.T) {
 // commandsOf returns how many commands the server has run.
 func commandsOf(t testing.TB, s *Store) int64 {
 	t.Helper()
-	for line := range strings.Lines(must[string](t)(s.conn.client.Info(context.Background(), "stats").Result())) {
+	for line := range strings.Lines(must[string](t)(s.conn.Client().Info(context.Background(), "stats").Result())) {
 		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "total_commands_processed:"); ok {
 			return must[int64](t)(strconv.ParseInt(n, 10, 64))
 		}
@@ -182,7 +184,7 @@ func TestFindingACallIsCheap(t *testing.T) {
 	if err := s.AppendActivity(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.conn.client.ConfigResetStat(ctx).Err(); err != nil {
+	if err := s.conn.Client().ConfigResetStat(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range batch[:100] {

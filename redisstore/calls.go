@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,12 +19,12 @@ const (
 func (s *Store) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
 	stored, created, err := s.writeCall(ctx, r)
 	if err != nil || !created || r.IdempotencyKey == "" {
-		return stored, created, unavailable("create call", err)
+		return stored, created, redisconn.Unavailable("create call", err)
 	}
 	winner, err := s.holdKey(ctx, stored)
 	if err != nil || winner.CallID != stored.CallID {
 		s.undoCall(ctx, stored)
-		return winner, false, unavailable("take idempotency key", err)
+		return winner, false, redisconn.Unavailable("take idempotency key", err)
 	}
 	return stored, true, nil
 }
@@ -41,31 +42,31 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 	}
 	args := append([]any{s.retention, r.TimeoutMS, string(registry.StateAccepted)}, event...)
 	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched))
-	b := s.conn.batch()
-	c := b.eval(scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
-	if err := b.run(ctx); err != nil {
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
+	if err := pipe.Exec(ctx); err != nil {
 		return registry.Record{}, false, err
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) != 2 {
-		return registry.Record{}, false, errShape(c)
+		return registry.Record{}, false, c.ErrShape()
 	}
-	stored, err = parseRecord(toMap(answer[1]))
-	return stored, toInt(answer[0]) == 1, err
+	stored, err = parseRecord(redisconn.Map(answer[1]))
+	return stored, redisconn.Int(answer[0]) == 1, err
 }
 
 // holdKey takes the idempotency key of a call whose record has been written, and returns the record of the call that
 // has the key then.
 func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Record, error) {
 	key := idemKey(own.Tenant, own.IdempotencyKey)
-	b := s.conn.batch()
+	pipe := s.conn.Pipeline()
 	life := s.keyLife(own)
-	c := b.do("SET", key, own.CallID, "NX", "GET", "PX", life)
+	c := pipe.Do("SET", key, own.CallID, "NX", "GET", "PX", life)
 	for range maxTakeovers {
-		if err := b.run(ctx); err != nil {
+		if err := pipe.Exec(ctx); err != nil {
 			return registry.Record{}, err
 		}
-		holder, taken := c.text()
+		holder, taken := c.Text()
 		if !taken || holder == own.CallID {
 			return own, nil
 		}
@@ -75,26 +76,26 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 		}
 		// Keys outlive records: nobody can say any more what became of that call, so the key is free. It is also if its
 		// call is known never to have run, because then it is to be asked again.
-		b = s.conn.batch()
-		c = b.eval(scriptSetIf, []string{key}, holder, own.CallID, life)
+		pipe = s.conn.Pipeline()
+		c = pipe.Eval(scriptSetIf, []string{key}, holder, own.CallID, life)
 	}
 	return registry.Record{}, errors.New("the idempotency key changes hands too often")
 }
 
-// keyLife returns how long the key of a call means something, in ms: as long as its record can be there. That of a call which is
-// answered late, at the last moment, lives two retention times from its deadline.
+// keyLife returns how long the key of a call means something, in ms: as long as its record can be there. That of a call
+// which is answered late, at the last moment, lives two retention times from its deadline.
 func (s *Store) keyLife(r registry.Record) int64 {
 	return min(s.idemTTL, r.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
 }
 
 // CallByKey implements registry.CallStore.
 func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
-	b := s.conn.batch()
-	c := b.do("GET", idemKey(tenant, key))
-	if err := b.run(ctx); err != nil {
-		return registry.Record{}, unavailable("read idempotency key", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Do("GET", idemKey(tenant, key))
+	if err := pipe.Exec(ctx); err != nil {
+		return registry.Record{}, redisconn.Unavailable("read idempotency key", err)
 	}
-	holder, taken := c.text()
+	holder, taken := c.Text()
 	if !taken {
 		return registry.Record{}, registry.ErrNoCall
 	}
@@ -105,18 +106,19 @@ func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Rec
 	return r, err
 }
 
-// undoCall removes what was written for a call that will not run. If it cannot, the record ends as expired by itself, as does
-// that of a call whose time is up: its caller must not wait longer.
+// undoCall removes what was written for a call that will not run. If it cannot, the record ends as expired by itself,
+// as does that of a call whose time is up: its caller must not wait longer.
 func (s *Store) undoCall(ctx context.Context, r registry.Record) {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	b := s.conn.batch()
-	b.eval(scriptDelIf, []string{idemKey(r.Tenant, r.IdempotencyKey)}, r.CallID) // it may be ours although taking it failed
-	b.do("UNLINK", callKey(r.Tenant, r.CallID))
-	if err := b.run(ctx); err != nil {
+	pipe := s.conn.Pipeline()
+	// The key may be ours although taking it failed.
+	pipe.Eval(scriptDelIf, []string{idemKey(r.Tenant, r.IdempotencyKey)}, r.CallID)
+	pipe.Do("UNLINK", callKey(r.Tenant, r.CallID))
+	if err := pipe.Exec(ctx); err != nil {
 		s.log.Debug("record of a call that will not run not removed", "call", r.CallID, "error", err)
 	}
 }
@@ -138,7 +140,8 @@ func (s *Store) MoveCall(
 	if err != nil {
 		return registry.Moved{}, registry.AsError(err)
 	}
-	event, err := stateEvent(tenant, callID, registry.State(table[1].(string))) // an event leads to one state, wherever from
+	state := registry.State(table[1].(string)) // an event leads to one state, whichever it starts from
+	event, err := stateEvent(tenant, callID, state)
 	if err != nil {
 		return registry.Moved{}, registry.AsError(err)
 	}
@@ -148,19 +151,19 @@ func (s *Store) MoveCall(
 	}
 	args := append([]any{s.retention, session, proofs, answers}, event...)
 	args = append(append(args, len(table)), table...)
-	b := s.conn.batch()
-	c := b.eval(scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
-	if err := b.run(ctx); err != nil {
-		return registry.Moved{}, unavailable("move call", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
+	if err := pipe.Exec(ctx); err != nil {
+		return registry.Moved{}, redisconn.Unavailable("move call", err)
 	}
-	said := c.list()
+	said := c.List()
 	if len(said) != 2 {
 		return registry.Moved{}, registry.ErrNoCall
 	}
-	hash := toMap(said[1])
-	moved := registry.Moved{Applied: toInt(said[0]) == 1}
+	hash := redisconn.Map(said[1])
+	moved := registry.Moved{Applied: redisconn.Int(said[0]) == 1}
 	if moved.Record, err = parseRecord(hash); err != nil {
-		return registry.Moved{}, unavailable("move call", err)
+		return registry.Moved{}, redisconn.Unavailable("move call", err)
 	}
 	if moved.Applied && moved.Record.State.Final() {
 		moved.Watchers = parseWatchers(hash)
@@ -180,26 +183,26 @@ const maxReads = 8
 // WatchCall implements registry.CallStore.
 func (s *Store) WatchCall(ctx context.Context, tenant, callID, pod string) (registry.Record, error) {
 	if err := s.reads.Acquire(ctx, 1); err != nil {
-		return registry.Record{}, unavailable("read call", err)
+		return registry.Record{}, redisconn.Unavailable("read call", err)
 	}
 	defer s.reads.Release(1)
 	args := append([]any{s.retention, registry.OverdueGrace.Milliseconds(), pod}, overdueTable...)
-	b := s.conn.batch()
-	c := b.eval(scriptCallRead, callKeys(tenant, callID), args...)
-	if err := b.run(ctx); err != nil {
-		return registry.Record{}, unavailable("read call", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(scriptCallRead, callKeys(tenant, callID), args...)
+	if err := pipe.Exec(ctx); err != nil {
+		return registry.Record{}, redisconn.Unavailable("read call", err)
 	}
-	hash := toMap(c.cmd.Val())
+	hash := c.Map()
 	if len(hash) == 0 {
 		return registry.Record{}, registry.ErrNoCall
 	}
 	r, err := parseRecord(hash)
-	return r, unavailable("read call", err)
+	return r, redisconn.Unavailable("read call", err)
 }
 
 // KeepCalls implements registry.CallStore.
 func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error {
-	b := s.conn.batch()
+	pipe := s.conn.Pipeline()
 	for _, r := range records {
 		constant, err := constantJSON(r)
 		if err != nil {
@@ -219,14 +222,14 @@ func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error 
 		args = append(append(args, ways...), len(identity))
 		args = append(append(args, identity...), progressFields(r)...)
 		args = append(append(args, outcome...), fieldRest, constant)
-		b.eval(scriptCallKeep, callKeys(r.Tenant, r.CallID), args...)
+		pipe.Eval(scriptCallKeep, callKeys(r.Tenant, r.CallID), args...)
 	}
-	return unavailable("keep calls", b.run(ctx))
+	return redisconn.Unavailable("keep calls", pipe.Exec(ctx))
 }
 
 // FreeKey implements registry.CallStore.
 func (s *Store) FreeKey(ctx context.Context, tenant, key, callID string) error {
-	b := s.conn.batch()
-	b.eval(scriptDelIf, []string{idemKey(tenant, key)}, callID)
-	return unavailable("free idempotency key", b.run(ctx))
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptDelIf, []string{idemKey(tenant, key)}, callID)
+	return redisconn.Unavailable("free idempotency key", pipe.Exec(ctx))
 }

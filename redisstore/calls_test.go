@@ -54,7 +54,7 @@ func busyCalls(t *testing.T, s *Store) {
 		_, _ = s.ReadCall(ctx, tenant, id)
 		_, _ = s.WatchCall(ctx, tenant, id, "a")
 		_, _ = s.MoveCall(ctx, tenant, id, registry.EventCancel, registry.Change{})
-		if n := s.conn.client.Exists(ctx, callKey(tenant, id)).Val(); n != 0 {
+		if n := s.conn.Client().Exists(ctx, callKey(tenant, id)).Val(); n != 0 {
 			t.Errorf("%s is back", id)
 		}
 	}
@@ -68,7 +68,7 @@ func TestEventsLiveAsLongAsTheirCall(t *testing.T) {
 	r := newCall("c1")
 	r.TimeoutMS = time.Hour.Milliseconds()
 	must[bool](t)(second(s.CreateCall(ctx, r)))
-	life := func(key string) time.Duration { return s.conn.client.PTTL(ctx, key).Val() }
+	life := func(key string) time.Duration { return s.conn.Client().PTTL(ctx, key).Val() }
 	record, events := callKey(tenant, "c1"), callEventsKey(tenant, "c1")
 	note := func() {
 		t.Helper()
@@ -110,13 +110,13 @@ func TestACallThatCannotGetItsKeyLeavesNothing(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
 	r := newCall("c1")
-	if err := s.conn.client.HSet(ctx, idemKey(tenant, r.IdempotencyKey), "not", "a string").Err(); err != nil {
+	if err := s.conn.Client().HSet(ctx, idemKey(tenant, r.IdempotencyKey), "not", "a string").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, created, err := s.CreateCall(ctx, r); created || err == nil {
 		t.Errorf("created %v, %v", created, err)
 	}
-	if n := s.conn.client.Exists(ctx, callKey(tenant, "c1")).Val(); n != 0 {
+	if n := s.conn.Client().Exists(ctx, callKey(tenant, "c1")).Val(); n != 0 {
 		t.Error("the record of a call that will not run is there")
 	}
 }
@@ -141,8 +141,8 @@ func TestAKeyNeverLeadsNowhere(t *testing.T) {
 				created = true
 			default:
 			}
-			id, err := s.conn.client.Get(ctx, idemKey(tenant, r.IdempotencyKey)).Result()
-			if err == nil && s.conn.client.Exists(ctx, callKey(tenant, id)).Val() != 1 {
+			id, err := s.conn.Client().Get(ctx, idemKey(tenant, r.IdempotencyKey)).Result()
+			if err == nil && s.conn.Client().Exists(ctx, callKey(tenant, id)).Val() != 1 {
 				t.Fatalf("the key of %s leads nowhere", id)
 			}
 		}
@@ -157,7 +157,7 @@ func TestAHangingRedisEndsTheWaiting(t *testing.T) {
 		_, err := s.ReadActivity(context.Background(), tenant, "", 10, time.Hour)
 		ended <- err
 	}()
-	eventually(t, "somebody waits", func() bool {
+	redistest.Eventually(t, "somebody waits", func() bool {
 		out, err := server.Command("info", "clients")
 		return err == nil && strings.Contains(out, "blocked_clients:1")
 	})
@@ -168,7 +168,7 @@ func TestAHangingRedisEndsTheWaiting(t *testing.T) {
 		if !strings.Contains(fmt.Sprint(err), string(registry.CodeStoreUnavailable)) {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("still waiting for a Redis that hangs")
 	}
 }
@@ -179,12 +179,12 @@ func TestKeysAreTakenOverFromTheExpectedHolderOnly(t *testing.T) {
 	const key = "k"
 	setIf := func(expected, value string) string {
 		t.Helper()
-		b := s.conn.batch()
-		c := b.eval(scriptSetIf, []string{key}, expected, value, 60_000)
-		if err := b.run(ctx); err != nil {
+		pipe := s.conn.Pipeline()
+		c := pipe.Eval(scriptSetIf, []string{key}, expected, value, 60_000)
+		if err := pipe.Exec(ctx); err != nil {
 			t.Fatal(err)
 		}
-		holder, _ := c.text()
+		holder, _ := c.Text()
 		return holder
 	}
 	for i, step := range []struct{ expected, value, refusedFor, after string }{
@@ -195,10 +195,10 @@ func TestKeysAreTakenOverFromTheExpectedHolderOnly(t *testing.T) {
 		if got := setIf(step.expected, step.value); got != step.refusedFor {
 			t.Errorf("step %d: refused for %q, want %q", i, got, step.refusedFor)
 		}
-		if got := s.conn.client.Get(ctx, key).Val(); got != step.after {
+		if got := s.conn.Client().Get(ctx, key).Val(); got != step.after {
 			t.Errorf("step %d: held by %q, want %q", i, got, step.after)
 		}
-		if ttl := s.conn.client.PTTL(ctx, key).Val(); ttl <= 0 || ttl > time.Minute {
+		if ttl := s.conn.Client().PTTL(ctx, key).Val(); ttl <= 0 || ttl > time.Minute {
 			t.Errorf("step %d: lives %v", i, ttl)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -13,37 +14,39 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 	if err := sess.Validate(); err != nil {
 		return registry.Claim{}, err
 	}
-	b := s.conn.sessionBatch()
-	formers := b.eval(scriptFormers, append(sessionKeys(sess.Key), formersKey(sess.Key)),
-		sess.Pod, registry.FormerTerm.Milliseconds(), registry.MaxFormers) // in the same part: a claim must not be repeated
+	pipe := s.conn.SessionPipeline()
+	// Both scripts are in one part, as a part may be sent again and a claim must not be made twice.
+	formers := pipe.Eval(scriptFormers, append(sessionKeys(sess.Key), formersKey(sess.Key)),
+		sess.Pod, registry.FormerTerm.Milliseconds(), registry.MaxFormers)
 	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
-	args := append([]any{s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds()}, attributeFields(sess)...)
-	c := b.eval(scriptClaim, sessionKeys(sess.Key), args...)
-	if err := b.run(ctx); err != nil {
-		return registry.Claim{}, unavailable("claim", err)
+	args := []any{s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds()}
+	args = append(args, attributeFields(sess)...)
+	c := pipe.Eval(scriptClaim, sessionKeys(sess.Key), args...)
+	if err := pipe.Exec(ctx); err != nil {
+		return registry.Claim{}, redisconn.Unavailable("claim", err)
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) != 5 {
-		return registry.Claim{}, unavailable("claim", errShape(c))
+		return registry.Claim{}, redisconn.Unavailable("claim", c.ErrShape())
 	}
 	at, _ := answer[1].(string)
 	gone, _ := answer[3].(string)
 	heirs, _ := answer[4].(string)
-	if toInt(answer[0]) == 0 {
-		holder, err := parseSession(sess.Key, toMap(answer[2]))
+	if redisconn.Int(answer[0]) == 0 {
+		holder, err := parseSession(sess.Key, redisconn.Map(answer[2]))
 		if err != nil {
-			return registry.Claim{}, unavailable("claim", err)
+			return registry.Claim{}, redisconn.Unavailable("claim", err)
 		}
 		return registry.Claim{}, &registry.Held{Holder: holder, At: fromMillis(at)}
 	}
 	stored := sess.Clone()
-	stored.Generation, stored.ConnectedAt = toInt(answer[0]), fromMillis(at)
+	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), fromMillis(at)
 	stored.Heirs, stored.HeirsUntil = parseHeirs(heirs)
 
-	claim := registry.Claim{Session: stored, Formers: toStrings(formers.cmd.Val())}
+	claim := registry.Claim{Session: stored, Formers: formers.Strings()}
 	_, claim.Before = parseGone(sess.Key, gone)
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation - 1}
-	if before := toMap(answer[2]); len(before) > 0 {
+	if before := redisconn.Map(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
 		if err != nil {
 			s.log.Warn("previous claim not readable; its index entries go as they are read",
@@ -53,7 +56,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		claim.Previous, claim.Before = &previous, &previous
 	}
 	if err := s.place(ctx, p); err != nil {
-		return registry.Claim{}, unavailable("claim", err)
+		return registry.Claim{}, redisconn.Unavailable("claim", err)
 	}
 	return claim, nil
 }
@@ -79,25 +82,25 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	if set.hash != "" {
 		args = append(args, fieldSet, set.hash)
 	}
-	b := s.conn.sessionBatch()
-	if err := s.putSet(b, sess.Tenant, set, e.Tools); err != nil {
+	pipe := s.conn.SessionPipeline()
+	if err := s.putSet(pipe, sess.Tenant, set, e.Tools); err != nil {
 		return registry.Session{}, err
 	}
-	b.then()
-	c := b.eval(scriptRestore, sessionKeys(sess.Key), args...)
-	if err := b.run(ctx); err != nil {
-		return registry.Session{}, unavailable("restore", err)
+	pipe.Then()
+	c := pipe.Eval(scriptRestore, sessionKeys(sess.Key), args...)
+	if err := pipe.Exec(ctx); err != nil {
+		return registry.Session{}, redisconn.Unavailable("restore", err)
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) != 3 {
 		return registry.Session{}, registry.ErrNotOwner
 	}
 	at, _ := answer[1].(string)
 	stored := sess.Clone()
-	stored.Generation, stored.ConnectedAt = toInt(answer[0]), fromMillis(at)
+	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), fromMillis(at)
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation}
 	p.addSet(set)
-	if before := toMap(answer[2]); len(before) > 0 {
+	if before := redisconn.Map(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
 		if err != nil {
 			s.log.Warn("what was left of the session is not readable", "session", sess.Key.Session, "error", err)
@@ -105,29 +108,29 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 		p.replace(previous, before[fieldSet])
 	}
 	if err := s.place(ctx, p); err != nil {
-		return registry.Session{}, unavailable("restore", err)
+		return registry.Session{}, redisconn.Unavailable("restore", err)
 	}
 	return stored, nil
 }
 
 // Update implements registry.SessionStore.
 func (s *Store) Update(ctx context.Context, sess registry.Session) error {
-	b := s.conn.sessionBatch()
+	pipe := s.conn.SessionPipeline()
 	args := append([]any{s.sessionTTL, sess.Pod, decimal(sess.Generation)}, attributeFields(sess)...)
-	c := b.eval(scriptUpdate, sessionKeys(sess.Key), args...)
-	if err := b.run(ctx); err != nil {
-		return unavailable("update", err)
+	c := pipe.Eval(scriptUpdate, sessionKeys(sess.Key), args...)
+	if err := pipe.Exec(ctx); err != nil {
+		return redisconn.Unavailable("update", err)
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) == 0 {
-		return unavailable("update", errShape(c))
+		return redisconn.Unavailable("update", c.ErrShape())
 	}
-	if err := fenced("update", toInt(answer[0])); err != nil {
+	if err := fenced("update", redisconn.Int(answer[0])); err != nil {
 		return err
 	}
-	previous, err := parseSession(sess.Key, toMap(answer[1]))
+	previous, err := parseSession(sess.Key, redisconn.Map(answer[1]))
 	if err != nil {
-		return unavailable("update", err)
+		return redisconn.Unavailable("update", err)
 	}
 	before, now := attributeIndexes(previous), attributeIndexes(sess)
 	p := placement{session: sess, keep: now, remove: before, upTo: sess.Generation}
@@ -136,26 +139,26 @@ func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 			p.add = append(p.add, index)
 		}
 	}
-	return unavailable("update", s.place(ctx, p))
+	return redisconn.Unavailable("update", s.place(ctx, p))
 }
 
 // SetTools implements registry.SessionStore.
 func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []registry.ToolSpec) error {
 	set := newToolSet(tools)
-	b := s.conn.sessionBatch()
-	if err := s.putSet(b, sess.Tenant, set, tools); err != nil {
+	pipe := s.conn.SessionPipeline()
+	if err := s.putSet(pipe, sess.Tenant, set, tools); err != nil {
 		return err
 	}
-	b.then() // a set is only ever named once it can be read
-	c := b.eval(scriptSetTools, sessionKeys(sess.Key), s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash)
-	if err := b.run(ctx); err != nil {
-		return unavailable("set tools", err)
+	pipe.Then() // a set is only ever named once it can be read
+	c := pipe.Eval(scriptSetTools, sessionKeys(sess.Key), s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash)
+	if err := pipe.Exec(ctx); err != nil {
+		return redisconn.Unavailable("set tools", err)
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) == 0 {
-		return unavailable("set tools", errShape(c))
+		return redisconn.Unavailable("set tools", c.ErrShape())
 	}
-	if err := fenced("set tools", toInt(answer[0])); err != nil {
+	if err := fenced("set tools", redisconn.Int(answer[0])); err != nil {
 		return err
 	}
 	p := placement{session: sess, upTo: sess.Generation}
@@ -163,5 +166,5 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 	if before, _ := answer[1].(string); before != "" {
 		p.removeSet(before)
 	}
-	return unavailable("set tools", s.place(ctx, p))
+	return redisconn.Unavailable("set tools", s.place(ctx, p))
 }

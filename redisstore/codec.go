@@ -41,7 +41,8 @@ func attributeFields(s registry.Session) []any {
 		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
 		{fieldUserID, s.UserID}, {fieldPlatform, s.Platform},
 		{fieldLabels, jsonText(s.Labels, len(s.Labels))}, {fieldCaps, jsonText(s.Capabilities, len(s.Capabilities))},
-		{fieldAsk, flag(s.AskFirst())}, {fieldProofs, strings.Join(s.Proofs, " ")}, {fieldSince, timeMillis(s.Since)}, {fieldHeirs, heirsText(s)},
+		{fieldAsk, flag(s.AskFirst())}, {fieldProofs, strings.Join(s.Proofs, " ")},
+		{fieldSince, timeMillis(s.Since)}, {fieldHeirs, heirsText(s)},
 	}
 	fields := make([]any, 2, 2+2*len(pairs))
 	digest := sha256.New()

@@ -4,22 +4,27 @@ import (
 	"context"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
 // KeepContinuation implements registry.ContinuationStore.
-func (s *Store) KeepContinuation(ctx context.Context, o registry.Holder, id string, data []byte, ttl time.Duration) error {
+func (s *Store) KeepContinuation(
+	ctx context.Context, o registry.Holder, id string, data []byte, ttl time.Duration,
+) error {
 	if len(data) > registry.MaxContinuation {
 		return registry.ErrContinuationTooLarge
 	}
-	b := s.conn.batch()
-	b.eval(scriptContinuationKeep, continuationKeys(o), id, data, millis(ttl), registry.MaxHeldContinuations,
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptContinuationKeep, continuationKeys(o), id, data, millis(ttl), registry.MaxHeldContinuations,
 		registry.ContinuationOverhead)
-	return unavailable("keep continuation", b.run(ctx))
+	return redisconn.Unavailable("keep continuation", pipe.Exec(ctx))
 }
 
 // Continuations implements registry.ContinuationStore.
-func (s *Store) Continuations(ctx context.Context, o registry.Holder, limit int, ids ...string) (map[string][]byte, error) {
+func (s *Store) Continuations(
+	ctx context.Context, o registry.Holder, limit int, ids ...string,
+) (map[string][]byte, error) {
 	found := make(map[string][]byte)
 	if len(ids) == 0 {
 		return found, nil
@@ -29,12 +34,12 @@ func (s *Store) Continuations(ctx context.Context, o registry.Holder, limit int,
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	b := s.conn.batch()
-	c := b.eval(scriptContinuationRead, continuationKeys(o), args...)
-	if err := b.run(ctx); err != nil {
-		return nil, unavailable("read continuations", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(scriptContinuationRead, continuationKeys(o), args...)
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("read continuations", err)
 	}
-	answer := toStrings(c.cmd.Val())
+	answer := c.Strings()
 	for i := 0; i+1 < len(answer); i += 2 {
 		found[answer[i]] = []byte(answer[i+1])
 	}

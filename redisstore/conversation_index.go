@@ -5,36 +5,38 @@ import (
 	"crypto/rand"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
-// maxRunningReads bounds how often the running conversations are read again because some of them had ended without saying so.
+// maxRunningReads bounds how often the running conversations are read again because some of them had ended without
+// saying so.
 const maxRunningReads = 5
 
 // DescribeConversations implements registry.ConversationIndex.
 func (s *Store) DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
 	infos, err := s.describe(ctx, keys)
-	return infos, unavailable("describe conversations", err)
+	return infos, redisconn.Unavailable("describe conversations", err)
 }
 
 func (s *Store) describe(ctx context.Context, keys []registry.Key) ([]registry.ConversationInfo, error) {
-	b := s.conn.batch()
-	calls := make([]*call, len(keys))
+	pipe := s.conn.Pipeline()
+	calls := make([]*redisconn.Command, len(keys))
 	for i, key := range keys {
-		calls[i] = b.eval(scriptChatInfo, chatKeys(key), s.historyTTL)
+		calls[i] = pipe.Eval(scriptChatInfo, chatKeys(key), s.historyTTL)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	infos := make([]registry.ConversationInfo, len(keys))
 	for i, c := range calls {
-		answer := c.list()
+		answer := c.List()
 		if len(answer) != 8 {
-			return nil, errShape(c)
+			return nil, c.ErrShape()
 		}
-		text := toStrings(c.cmd.Val())
+		text := c.Strings()
 		infos[i] = registry.ConversationInfo{
-			Key: keys[i], Messages: int(toInt(answer[0])), Title: text[1], Named: text[2] == "1",
+			Key: keys[i], Messages: int(redisconn.Int(answer[0])), Title: text[1], Named: text[2] == "1",
 			Created: timeOf(text[3], time.UnixMilli), Active: timeOf(text[4], time.UnixMilli),
 			Owner: registry.Owner{UserID: text[5], DeviceID: text[6]}, Turn: timeOf(text[7], time.UnixMicro),
 		}
@@ -44,7 +46,7 @@ func (s *Store) describe(ctx context.Context, keys []registry.Key) ([]registry.C
 
 // timeOf reads a clock reading, the zero time if there is none.
 func timeOf(text string, unit func(int64) time.Time) time.Time {
-	if n := toInt(text); n > 0 {
+	if n := redisconn.Int(text); n > 0 {
 		return unit(n).UTC()
 	}
 	return time.Time{}
@@ -60,13 +62,13 @@ func (s *Store) ListConversations(
 		want := min(limit-len(found), listChunk)
 		places, err := s.conversationPlaces(ctx, q.Tenant, at, want+1)
 		if err != nil {
-			return nil, nil, unavailable("list conversations", err)
+			return nil, nil, redisconn.Unavailable("list conversations", err)
 		}
 		more := len(places) > want
 		places = places[:min(want, len(places))]
 		infos, err := s.resolveConversations(ctx, q, places)
 		if err != nil {
-			return nil, nil, unavailable("list conversations", err)
+			return nil, nil, redisconn.Unavailable("list conversations", err)
 		}
 		found = append(found, infos...)
 		if !more {
@@ -86,13 +88,13 @@ func (s *Store) conversationPlaces(
 	ctx context.Context, tenant string, after registry.ConversationCursor, limit int,
 ) ([]place, error) {
 	index := chatsIndex(tenant)
-	b := s.conn.batch()
-	b.eval(scriptChatsPrune, chatsKeys(tenant), s.historyTTL)
-	c := b.eval(scriptPage, []string{index}, "down", decimal(after.Active), after.Session, limit)
-	if err := b.run(ctx); err != nil {
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptChatsPrune, chatsKeys(tenant), s.historyTTL)
+	c := pipe.Eval(scriptPage, []string{index}, "down", decimal(after.Active), after.Session, limit)
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
-	return merge([]string{index}, []*call{c}, limit, true), nil
+	return merge([]string{index}, []*redisconn.Command{c}, limit, true), nil
 }
 
 // resolveConversations describes what is at the given places, and removes places that lead nowhere.
@@ -134,26 +136,26 @@ func (s *Store) removeStale(ctx context.Context, tenant string, stale removals) 
 	if len(stale) == 0 {
 		return
 	}
-	b := s.conn.batch()
-	stale.into(b)
-	if err := b.run(ctx); err != nil {
+	pipe := s.conn.Pipeline()
+	stale.into(pipe)
+	if err := pipe.Exec(ctx); err != nil {
 		s.log.Debug("stale entries of conversations not removed", "tenant", tenant, "error", err)
 	}
 }
 
 // connected reports of each session whether it is connected. The keys are of one tenant.
 func (s *Store) connected(ctx context.Context, keys []registry.Key) ([]bool, error) {
-	b := s.conn.batch()
-	owners := make([]*call, len(keys))
+	pipe := s.conn.Pipeline()
+	owners := make([]*redisconn.Command, len(keys))
 	for i, key := range keys {
-		owners[i] = b.do("HGET", sessionKey(key), fieldPod)
+		owners[i] = pipe.Do("HGET", sessionKey(key), fieldPod)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	var pods []string
 	for _, c := range owners {
-		if pod, ok := c.text(); ok {
+		if pod, ok := c.Text(); ok {
 			pods = append(pods, pod)
 		}
 	}
@@ -166,30 +168,32 @@ func (s *Store) connected(ctx context.Context, keys []registry.Key) ([]bool, err
 		return nil, err
 	}
 	for i, c := range owners {
-		pod, ok := c.text()
+		pod, ok := c.Text()
 		connected[i] = ok && live[pod]
 	}
 	return connected, nil
 }
 
 // RunningConversations implements registry.ConversationIndex.
-func (s *Store) RunningConversations(ctx context.Context, tenant string, limit int) ([]registry.ConversationInfo, error) {
+func (s *Store) RunningConversations(
+	ctx context.Context, tenant string, limit int,
+) ([]registry.ConversationInfo, error) {
 	index := runningIndex(tenant)
 	var running []registry.ConversationInfo
 	for range maxRunningReads {
-		b := s.conn.batch()
-		c := b.eval(scriptPage, []string{index}, "up", 0, "", pageSize(limit))
-		if err := b.run(ctx); err != nil {
-			return nil, unavailable("list running conversations", err)
+		pipe := s.conn.Pipeline()
+		c := pipe.Eval(scriptPage, []string{index}, "up", 0, "", pageSize(limit))
+		if err := pipe.Exec(ctx); err != nil {
+			return nil, redisconn.Unavailable("list running conversations", err)
 		}
-		places := merge([]string{index}, []*call{c}, limit, false)
+		places := merge([]string{index}, []*redisconn.Command{c}, limit, false)
 		keys := make([]registry.Key, len(places))
 		for i, p := range places {
 			keys[i] = registry.Key{Tenant: tenant, Session: p.Session}
 		}
 		infos, err := s.describe(ctx, keys)
 		if err != nil {
-			return nil, unavailable("list running conversations", err)
+			return nil, redisconn.Unavailable("list running conversations", err)
 		}
 		stale := make(removals)
 		running = infos[:0]
@@ -210,20 +214,20 @@ func (s *Store) RunningConversations(ctx context.Context, tenant string, limit i
 
 // ConversationsVersion implements registry.ConversationIndex.
 func (s *Store) ConversationsVersion(ctx context.Context, tenant string) (string, error) {
-	b := s.conn.batch()
-	c := b.eval(scriptChatsVersion, chatsKeys(tenant), s.historyTTL, rand.Text())
-	if err := b.run(ctx); err != nil {
-		return "", unavailable("version of conversations", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(scriptChatsVersion, chatsKeys(tenant), s.historyTTL, rand.Text())
+	if err := pipe.Exec(ctx); err != nil {
+		return "", redisconn.Unavailable("version of conversations", err)
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) != 2 {
-		return "", unavailable("version of conversations", errShape(c))
+		return "", redisconn.Unavailable("version of conversations", c.ErrShape())
 	}
 	version, _ := answer[0].(string)
 	if version == "" {
 		return "", nil
 	}
-	return version + " " + decimal(toInt(answer[1])), nil
+	return version + " " + decimal(redisconn.Int(answer[1])), nil
 }
 
 // NameConversation implements registry.ConversationIndex.
@@ -231,9 +235,9 @@ func (s *Store) NameConversation(ctx context.Context, key registry.Key, title st
 	if _, err := s.chat(ctx, "name conversation", scriptChatName, key, title); err != nil {
 		return err
 	}
-	b := s.conn.batch()
-	b.do("SET", chatsKeys(key.Tenant)[1], rand.Text(), "PX", s.historyTTL)
-	return unavailable("name conversation", b.run(ctx))
+	pipe := s.conn.Pipeline()
+	pipe.Do("SET", chatsKeys(key.Tenant)[1], rand.Text(), "PX", s.historyTTL)
+	return redisconn.Unavailable("name conversation", pipe.Exec(ctx))
 }
 
 // EraseConversation implements registry.ConversationIndex.
@@ -242,15 +246,15 @@ func (s *Store) EraseConversation(ctx context.Context, key registry.Key) (bool, 
 	if err != nil {
 		return false, err
 	}
-	b := s.conn.batch()
-	b.eval(scriptChatsForget, chatsKeys(key.Tenant), s.historyTTL, key.Session, rand.Text())
-	return c.int() > 0, unavailable("erase conversation", b.run(ctx))
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptChatsForget, chatsKeys(key.Tenant), s.historyTTL, key.Session, rand.Text())
+	return c.Int() > 0, redisconn.Unavailable("erase conversation", pipe.Exec(ctx))
 }
 
-// touch has the lists show what a turn changed. It is another trip: what a lost turn writes must leave no trace, and the
-// conversation and the lists are in different slots.
+// touch has the lists show what a turn changed. It is another trip: what a lost turn writes must leave no trace, and
+// the conversation and the lists are in different slots.
 func (s *Store) touch(ctx context.Context, t registry.Turn) error {
-	b := s.conn.batch()
-	b.eval(scriptChatsTouch, chatsKeys(t.Key.Tenant), s.historyTTL, t.Key.Session, decimal(t.Fence), rand.Text())
-	return unavailable("list a conversation", b.run(ctx))
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptChatsTouch, chatsKeys(t.Key.Tenant), s.historyTTL, t.Key.Session, decimal(t.Fence), rand.Text())
+	return redisconn.Unavailable("list a conversation", pipe.Exec(ctx))
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,14 +19,14 @@ func (s *Store) BeginTurn(ctx context.Context, key registry.Key, lease time.Dura
 	if err != nil {
 		return registry.Turn{}, err
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) != 2 {
-		return registry.Turn{}, unavailable("begin turn", errShape(c))
+		return registry.Turn{}, redisconn.Unavailable("begin turn", c.ErrShape())
 	}
-	if toInt(answer[0]) != 1 {
-		return registry.Turn{}, registry.ErrTurnTaken(time.Duration(toInt(answer[1])) * time.Millisecond)
+	if redisconn.Int(answer[0]) != 1 {
+		return registry.Turn{}, registry.ErrTurnTaken(time.Duration(redisconn.Int(answer[1])) * time.Millisecond)
 	}
-	return registry.Turn{Key: key, Fence: toInt(answer[1])}, nil
+	return registry.Turn{Key: key, Fence: redisconn.Int(answer[1])}, nil
 }
 
 // RenewTurn implements registry.ConversationStore.
@@ -39,9 +40,9 @@ func (s *Store) EndTurn(ctx context.Context, t registry.Turn) error {
 	if _, err := s.turn(ctx, "end turn", scriptChatEnd, t); err != nil {
 		return err
 	}
-	b := s.conn.batch()
-	b.eval(scriptZRemIf, []string{runningIndex(t.Key.Tenant)}, t.Key.Session, decimal(t.Fence))
-	if err := b.run(ctx); err != nil { // who reads the index finds out
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptZRemIf, []string{runningIndex(t.Key.Tenant)}, t.Key.Session, decimal(t.Fence))
+	if err := pipe.Exec(ctx); err != nil { // who reads the index finds out
 		s.log.Debug("turn not removed from those that run", "session", t.Key.Session, "error", err)
 	}
 	return nil
@@ -79,7 +80,8 @@ func (s *Store) SaveDraft(ctx context.Context, t registry.Turn, draft json.RawMe
 
 // TruncateMessages implements registry.ConversationStore.
 func (s *Store) TruncateMessages(ctx context.Context, t registry.Turn, n int) error {
-	_, err := s.turn(ctx, "truncate messages", scriptChatTruncate, t, min(max(n, 0), math.MaxInt32)) // which Lua prints in full
+	n = min(max(n, 0), math.MaxInt32) // which Lua prints in full
+	_, err := s.turn(ctx, "truncate messages", scriptChatTruncate, t, n)
 	if err != nil {
 		return err
 	}
@@ -109,19 +111,19 @@ func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Co
 	if err != nil {
 		return registry.Conversation{}, err
 	}
-	answer := c.list()
+	answer := c.List()
 	if len(answer) != 6 {
-		return registry.Conversation{}, unavailable("read conversation", errShape(c))
+		return registry.Conversation{}, redisconn.Unavailable("read conversation", c.ErrShape())
 	}
 	var found registry.Conversation
-	for _, message := range toStrings(answer[0]) {
+	for _, message := range redisconn.Strings(answer[0]) {
 		found.Messages = append(found.Messages, json.RawMessage(message))
 	}
 	if draft, _ := answer[1].(string); draft != "" {
 		found.Draft = json.RawMessage(draft)
 	}
 	found.Title, _ = answer[2].(string)
-	found.Busy = toInt(answer[3]) == 1
+	found.Busy = redisconn.Int(answer[3]) == 1
 	found.Owner.UserID, _ = answer[4].(string)
 	found.Owner.DeviceID, _ = answer[5].(string)
 	return found, nil
@@ -129,10 +131,10 @@ func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Co
 
 // CountMessages implements registry.ConversationStore.
 func (s *Store) CountMessages(ctx context.Context, key registry.Key) (int, error) {
-	b := s.conn.batch()
-	c := b.do("LLEN", messagesKey(key))
-	err := b.run(ctx)
-	return int(c.int()), unavailable("count messages", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Do("LLEN", messagesKey(key))
+	err := pipe.Exec(ctx)
+	return int(c.Int()), redisconn.Unavailable("count messages", err)
 }
 
 // AppendTrail implements registry.ConversationStore.
@@ -141,7 +143,7 @@ func (s *Store) AppendTrail(ctx context.Context, key registry.Key, entry string,
 	if err != nil {
 		return nil, err
 	}
-	return toStrings(c.cmd.Val()), nil
+	return c.Strings(), nil
 }
 
 // Trail implements registry.ConversationStore.
@@ -149,19 +151,19 @@ func (s *Store) Trail(ctx context.Context, key registry.Key, limit int) ([]strin
 	if limit <= 0 {
 		return nil, nil
 	}
-	b := s.conn.batch()
-	c := b.do("LRANGE", trailKey(key), -limit, -1)
-	err := b.run(ctx)
-	return toStrings(c.cmd.Val()), unavailable("read trail", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Do("LRANGE", trailKey(key), -limit, -1)
+	err := pipe.Exec(ctx)
+	return c.Strings(), redisconn.Unavailable("read trail", err)
 }
 
 // turn runs a script that writes in the name of a turn, and returns what it answers.
-func (s *Store) turn(ctx context.Context, op string, sc *script, t registry.Turn, args ...any) (int, error) {
+func (s *Store) turn(ctx context.Context, op string, sc *redisconn.Script, t registry.Turn, args ...any) (int, error) {
 	c, err := s.chat(ctx, op, sc, t.Key, append([]any{decimal(t.Fence)}, args...)...)
 	if err != nil {
 		return 0, err
 	}
-	n := int(c.int())
+	n := int(c.Int())
 	if n < 0 {
 		return 0, registry.ErrTurnLost
 	}
@@ -169,8 +171,10 @@ func (s *Store) turn(ctx context.Context, op string, sc *script, t registry.Turn
 }
 
 // chat runs a script on a conversation.
-func (s *Store) chat(ctx context.Context, op string, sc *script, key registry.Key, args ...any) (*call, error) {
-	b := s.conn.batch()
-	c := b.eval(sc, chatKeys(key), append([]any{s.historyTTL}, args...)...)
-	return c, unavailable(op, b.run(ctx))
+func (s *Store) chat(
+	ctx context.Context, op string, sc *redisconn.Script, key registry.Key, args ...any,
+) (*redisconn.Command, error) {
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(sc, chatKeys(key), append([]any{s.historyTTL}, args...)...)
+	return c, redisconn.Unavailable(op, pipe.Exec(ctx))
 }

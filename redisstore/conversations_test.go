@@ -73,7 +73,7 @@ func TestEveryWriteExtendsAllOfAConversation(t *testing.T) {
 			t.Helper()
 			there := 0
 			for _, k := range chatKeys(key) {
-				if s.conn.client.PExpire(ctx, k, time.Minute).Val() {
+				if s.conn.Client().PExpire(ctx, k, time.Minute).Val() {
 					there++
 				}
 			}
@@ -84,7 +84,7 @@ func TestEveryWriteExtendsAllOfAConversation(t *testing.T) {
 				t.Fatal(what, err)
 			}
 			for _, k := range chatKeys(key) {
-				ttl := s.conn.client.PTTL(ctx, k).Val()
+				ttl := s.conn.Client().PTTL(ctx, k).Val()
 				if gone := ttl == -2; !gone && (ttl <= 59*time.Minute || ttl > time.Hour) || gone && !strings.HasSuffix(k, ":draft") {
 					t.Errorf("after %s %s lives %v", what, k, ttl)
 				}
@@ -109,14 +109,14 @@ func TestBeginningExtendsAllOfAConversation(t *testing.T) {
 		}
 	}
 	for _, k := range chatKeys(chatKey) {
-		s.conn.client.PExpire(ctx, k, time.Minute)
+		s.conn.Client().PExpire(ctx, k, time.Minute)
 	}
-	eventually(t, "another turn begins", func() bool {
+	redistest.Eventually(t, "another turn begins", func() bool {
 		_, err := s.BeginTurn(ctx, chatKey, 3*time.Hour)
 		return err == nil
 	})
 	for _, k := range chatKeys(chatKey) { // a turn longer than the TTL keeps all of it
-		if ttl := s.conn.client.PTTL(ctx, k).Val(); ttl <= 179*time.Minute || ttl > 3*time.Hour {
+		if ttl := s.conn.Client().PTTL(ctx, k).Val(); ttl <= 179*time.Minute || ttl > 3*time.Hour {
 			t.Errorf("%s lives %v", k, ttl)
 		}
 	}
@@ -128,7 +128,7 @@ func TestStaleTurnsChangeNothing(t *testing.T) {
 	ctx := context.Background()
 	old := begin(t, s, chatKey, time.Millisecond)
 	var current registry.Turn
-	eventually(t, "another turn begins", func() bool {
+	redistest.Eventually(t, "another turn begins", func() bool {
 		var err error
 		current, err = s.BeginTurn(ctx, chatKey, time.Minute)
 		return err == nil
@@ -165,7 +165,7 @@ func TestFencesGrowThroughClockTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	const ahead = 1 << 52 // as if the clock had been far ahead when the last turn began
-	if err := s.conn.client.HSet(ctx, chatKeys(chatKey)[1], "fence", ahead).Err(); err != nil {
+	if err := s.conn.Client().HSet(ctx, chatKeys(chatKey)[1], "fence", ahead).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if turn := begin(t, s, chatKey, time.Minute); turn.Fence != ahead+1 {
@@ -182,7 +182,7 @@ func TestFencesGrowOverAnEmptiedRedis(t *testing.T) {
 			t.Fatalf("fence %d after %d", turn.Fence, last)
 		}
 		last = turn.Fence
-		s.conn.client.FlushAll(context.Background())
+		s.conn.Client().FlushAll(context.Background())
 	}
 }
 
@@ -231,7 +231,7 @@ func TestAConversationIsOneRoundTrip(t *testing.T) {
 		return err
 	}
 	var sent counter
-	s.conn.client.AddHook(&sent)
+	s.conn.Client().AddHook(&sent)
 	for op, run := range operations {
 		if op == "end" {
 			continue // would end the turn of the others

@@ -4,34 +4,35 @@ import (
 	"context"
 	"slices"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
 const (
-	// keptDefinitions is how many definitions of one tool Redis keeps the age of: more than are told, as some of the eldest may
-	// be offered by nobody any more.
+	// keptDefinitions is how many definitions of one tool Redis keeps the age of: more than are told, as some of the
+	// eldest may be offered by nobody any more.
 	keptDefinitions = 4 * registry.MaxDefinitions
 
 	// definitionKeys bounds how many keys one script gets, and so how long it blocks the server.
 	definitionKeys = 100
 )
 
-// Definitions implements registry.Directory. It forgets those it meets that nobody offers; one that is offered again at this
-// moment is noted again when its session is refreshed.
+// Definitions implements registry.Directory. It forgets those it meets that nobody offers; one that is offered again at
+// this moment is noted again when its session is refreshed.
 func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string, error) {
 	for read := 0; ; read += registry.MaxDefinitions {
-		b := s.conn.batch()
-		aged := b.do("ZRANGE", definitionsIndex(tenant, tool), 0, registry.MaxDefinitions-1)
-		if err := b.run(ctx); err != nil {
-			return nil, unavailable("definitions", err)
+		pipe := s.conn.Pipeline()
+		aged := pipe.Do("ZRANGE", definitionsIndex(tenant, tool), 0, registry.MaxDefinitions-1)
+		if err := pipe.Exec(ctx); err != nil {
+			return nil, redisconn.Unavailable("definitions", err)
 		}
-		hashes := toStrings(aged.cmd.Val())
+		hashes := aged.Strings()
 		if len(hashes) == 1 {
 			return hashes, nil // nothing it could be preferred to
 		}
 		offered, err := s.offeredDefinitions(ctx, tenant, tool, hashes)
 		if err != nil {
-			return nil, unavailable("definitions", err)
+			return nil, redisconn.Unavailable("definitions", err)
 		}
 		if len(offered) > 0 || len(hashes) == 0 || read >= keptDefinitions {
 			return offered, nil
@@ -41,19 +42,19 @@ func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string,
 
 // offeredDefinitions returns those that sessions offer, and forgets the others.
 func (s *Store) offeredDefinitions(ctx context.Context, tenant, tool string, hashes []string) ([]string, error) {
-	b := s.conn.batch()
-	offers := make([]*call, len(hashes))
+	pipe := s.conn.Pipeline()
+	offers := make([]*redisconn.Command, len(hashes))
 	for i, hash := range hashes {
 		low, high := offersRange(tool, hash)
-		offers[i] = b.do("ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, maxMerge)
+		offers[i] = pipe.Do("ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, maxMerge)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	tools := make([]distinctTool, len(hashes))
 	for i, hash := range hashes {
 		tools[i] = distinctTool{name: tool, hash: hash}
-		for _, o := range parseOffers(toStrings(offers[i].cmd.Val())) {
+		for _, o := range parseOffers(offers[i].Strings()) {
 			tools[i].sets = append(tools[i].sets, o.set)
 		}
 	}
@@ -70,9 +71,9 @@ func (s *Store) offeredDefinitions(ctx context.Context, tenant, tool string, has
 		}
 	}
 	if len(forget) > 2 {
-		b = s.conn.batch()
-		b.do(forget...)
-		if err := b.run(ctx); err != nil {
+		pipe = s.conn.Pipeline()
+		pipe.Do(forget...)
+		if err := pipe.Exec(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -101,13 +102,13 @@ func (a ages) add(sess registry.Session, set toolSet) {
 }
 
 // into adds to the batch what writes the ages.
-func (a ages) into(b *batch, ttl int64) {
+func (a ages) into(pipe *redisconn.Pipeline, ttl int64) {
 	for tenant, known := range a {
 		var keys []string
 		args := []any{ttl, keptDefinitions}
 		send := func() {
 			if len(keys) > 0 {
-				b.eval(scriptDefinitionsAdd, slices.Clone(keys), slices.Clone(args)...)
+				pipe.Eval(scriptDefinitionsAdd, slices.Clone(keys), slices.Clone(args)...)
 			}
 			keys, args = keys[:0], args[:2]
 		}

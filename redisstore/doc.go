@@ -64,8 +64,8 @@
 // # Conversations
 //
 // One turn at a time writes to a conversation. Its lease is judged by the clock of Redis alone, and every script that
-// writes compares the fence of its turn with the current one before it does anything: a pod that was paused cannot write
-// behind its successor. Fences are clock readings in microseconds, like generations, so they keep growing when a
+// writes compares the fence of its turn with the current one before it does anything: a pod that was paused cannot
+// write behind its successor. Fences are clock readings in microseconds, like generations, so they keep growing when a
 // conversation was forgotten.
 //
 // # What keeps it true

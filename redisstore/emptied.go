@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -48,21 +49,21 @@ func (l *ownLease) expected() string {
 // Whole implements registry.PodStore.
 func (s *Store) Whole(ctx context.Context) error {
 	pod := s.own.expected()
-	b := s.conn.batch()
-	mark := b.do("EXISTS", emptiedKey)
-	var lease *call
+	pipe := s.conn.Pipeline()
+	mark := pipe.Do("EXISTS", emptiedKey)
+	var lease *redisconn.Command
 	if pod != "" {
-		lease = b.do("ZSCORE", podsKey, pod)
+		lease = pipe.Do("ZSCORE", podsKey, pod)
 	}
-	if err := b.run(ctx); err != nil {
-		return unavailable("look whether the store is whole", err)
+	if err := pipe.Exec(ctx); err != nil {
+		return redisconn.Unavailable("look whether the store is whole", err)
 	}
 	missing := false
 	if lease != nil {
-		_, known := lease.text()
+		_, known := lease.Text()
 		missing = !known
 	}
-	if missing || mark.int() == 1 {
+	if missing || mark.Int() == 1 {
 		return registry.StoreUnavailable("look for a session", errEmptied)
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Whoever asks for a session that a pod holds, just after Redis was emptied, never hears that there is none: the store says
-// that it cannot say, until the session has been announced again. What nobody has is not found, soon afterwards.
+// Whoever asks for a session that a pod holds, just after Redis was emptied, never hears that there is none: the store
+// says that it cannot say, until the session has been announced again. What nobody has is not found, soon afterwards.
 func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 	server := redistest.Start(t)
 	var pods []*routing.Pod

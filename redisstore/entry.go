@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,7 +20,7 @@ type found struct {
 func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, error) {
 	list, err := s.read(ctx, []registry.Key{key})
 	if err != nil {
-		return registry.Entry{}, unavailable("entry", err)
+		return registry.Entry{}, redisconn.Unavailable("entry", err)
 	}
 	f := list[0]
 	if !f.exists && !f.gone {
@@ -31,7 +32,7 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 	}
 	entries, err := s.entries(ctx, key.Tenant, list)
 	if err != nil {
-		return registry.Entry{}, unavailable("entry", err)
+		return registry.Entry{}, redisconn.Unavailable("entry", err)
 	}
 	if len(entries) == 0 {
 		return registry.Entry{}, registry.Errorf(registry.CodeNotConnected,
@@ -42,23 +43,23 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 
 // read reads sessions with their tool sets, in the order of the keys, which are of one tenant.
 func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) {
-	b := s.conn.batch()
-	calls := make([]*call, len(keys))
+	pipe := s.conn.Pipeline()
+	calls := make([]*redisconn.Command, len(keys))
 	for i, key := range keys {
-		calls[i] = b.eval(scriptEntry, sessionKeys(key))
+		calls[i] = pipe.Eval(scriptEntry, sessionKeys(key))
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	list, sets := make([]found, len(keys)), make(map[string]bool)
 	for i, c := range calls {
-		answer := c.list()
+		answer := c.List()
 		if len(answer) != 2 {
-			return nil, errShape(c)
+			return nil, c.ErrShape()
 		}
-		hash := toMap(answer[0])
+		hash := redisconn.Map(answer[0])
 		if len(hash) == 0 {
-			list[i].gone = toInt(answer[1]) == 1
+			list[i].gone = redisconn.Int(answer[1]) == 1
 			continue
 		}
 		session, err := parseSession(keys[i], hash)

@@ -81,21 +81,21 @@ func TestLateIndexWritesYield(t *testing.T) {
 func TestRemovalsStopAtTheirGeneration(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	b := s.conn.batch()
-	b.eval(scriptIndexAdd, []string{"index"}, 60000, "100", "m")
-	b.eval(scriptIndexAdd, []string{"index"}, 60000, "50", "m") // late: does not lower it
-	score := b.do("ZSCORE", "index", "m")
-	if err := b.run(ctx); err != nil || score.int() != 100 {
-		t.Fatalf("score %d, %v", score.int(), err)
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptIndexAdd, []string{"index"}, 60000, "100", "m")
+	pipe.Eval(scriptIndexAdd, []string{"index"}, 60000, "50", "m") // late: does not lower it
+	score := pipe.Do("ZSCORE", "index", "m")
+	if err := pipe.Exec(ctx); err != nil || score.Int() != 100 {
+		t.Fatalf("score %d, %v", score.Int(), err)
 	}
 	for _, c := range []struct {
 		upTo    int64
 		removed int64
 	}{{99, 0}, {100, 1}, {100, 0}} {
-		b := s.conn.batch()
-		n := b.eval(scriptZRemIf, []string{"index"}, "m", decimal(c.upTo), "absent", "100")
-		if err := b.run(ctx); err != nil || n.int() != c.removed {
-			t.Errorf("up to %d: removed %d, %v", c.upTo, n.int(), err)
+		pipe := s.conn.Pipeline()
+		n := pipe.Eval(scriptZRemIf, []string{"index"}, "m", decimal(c.upTo), "absent", "100")
+		if err := pipe.Exec(ctx); err != nil || n.Int() != c.removed {
+			t.Errorf("up to %d: removed %d, %v", c.upTo, n.Int(), err)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestGenerationsGrowThroughClockTrouble(t *testing.T) {
 	ctx := context.Background()
 	sess := claim(t, s, "s1", "a")
 	const ahead = 1 << 52 // as if the clock had been far ahead when this claim was made
-	if err := s.conn.client.HSet(ctx, sessionKey(sess.Key), fieldGeneration, ahead).Err(); err != nil {
+	if err := s.conn.Client().HSet(ctx, sessionKey(sess.Key), fieldGeneration, ahead).Err(); err != nil {
 		t.Fatal(err)
 	}
 	second := claim(t, s, "s1", "a")
@@ -127,7 +127,7 @@ func TestRestoreRules(t *testing.T) {
 	newer := claim(t, s, "s1", "b")
 
 	t.Run("of two pods, the newer claim wins whoever comes first", func(t *testing.T) {
-		s.conn.client.FlushAll(ctx)
+		s.conn.Client().FlushAll(ctx)
 		beat(t, s, "a", "b")
 		first := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: older}))
 		second := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
@@ -142,7 +142,7 @@ func TestRestoreRules(t *testing.T) {
 		}
 	})
 	t.Run("a restore whose answer was lost may be repeated", func(t *testing.T) {
-		s.conn.client.FlushAll(ctx)
+		s.conn.Client().FlushAll(ctx)
 		first := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
 		missing, lost, err := s.Refresh(ctx, []registry.Entry{{Session: newer}})
 		if err != nil || len(missing) != 1 || len(lost) != 0 {
@@ -154,7 +154,7 @@ func TestRestoreRules(t *testing.T) {
 		}
 	})
 	t.Run("not after a newer connection has come and gone", func(t *testing.T) {
-		s.conn.client.FlushAll(ctx)
+		s.conn.Client().FlushAll(ctx)
 		restored := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
 		must[bool](t)(s.Release(ctx, restored))
 		if _, err := s.Restore(ctx, registry.Entry{Session: older}); !errors.Is(err, registry.ErrNotOwner) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -29,7 +30,7 @@ func (t distinctTool) cursor() string { return t.name + groupCursorSeparator + t
 func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.Group, string, error) {
 	tools, more, err := s.readTools(ctx, q, pageSize(q.Limit))
 	if err != nil {
-		return nil, "", unavailable("groups", err)
+		return nil, "", redisconn.Unavailable("groups", err)
 	}
 	next := ""
 	if more {
@@ -39,7 +40,7 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 		s.scrubSets(ctx, q.Tenant, tools)
 	}
 	if err := s.countTools(ctx, q.Tenant, tools); err != nil {
-		return nil, "", unavailable("groups", err)
+		return nil, "", redisconn.Unavailable("groups", err)
 	}
 	wanted := make(map[string]bool)
 	for _, t := range tools {
@@ -49,7 +50,7 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 	}
 	specs, err := s.fetchSpecs(ctx, q.Tenant, wanted)
 	if err != nil {
-		return nil, "", unavailable("groups", err)
+		return nil, "", redisconn.Unavailable("groups", err)
 	}
 	groups := make([]registry.Group, 0, len(wanted))
 	for _, t := range tools {
@@ -62,7 +63,9 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 
 // readTools returns up to limit distinct tools behind the query's cursor, each with all of its sets, and whether there
 // are more.
-func (s *Store) readTools(ctx context.Context, q registry.GroupQuery, limit int) (tools []distinctTool, more bool, err error) {
+func (s *Store) readTools(
+	ctx context.Context, q registry.GroupQuery, limit int,
+) (tools []distinctTool, more bool, err error) {
 	low, high := offersRange(q.Name, "")
 	if q.After != "" {
 		after := strings.Replace(q.After, groupCursorSeparator, offerSeparator, 1) + behindSeparator
@@ -98,22 +101,22 @@ func (s *Store) readTools(ctx context.Context, q registry.GroupQuery, limit int)
 
 // countTools fills in how many sessions offer each tool, and removes entries of sets that nobody has.
 func (s *Store) countTools(ctx context.Context, tenant string, tools []distinctTool) error {
-	b := s.conn.batch()
-	sizes := make(map[string]*call)
+	pipe := s.conn.Pipeline()
+	sizes := make(map[string]*redisconn.Command)
 	for _, t := range tools {
 		for _, set := range t.sets {
 			if sizes[set] == nil {
-				sizes[set] = b.do("ZCARD", membersIndex(tenant, set))
+				sizes[set] = pipe.Do("ZCARD", membersIndex(tenant, set))
 			}
 		}
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
 	var unused []offer
 	for i, t := range tools {
 		for _, set := range t.sets {
-			n := int(sizes[set].int())
+			n := int(sizes[set].Int())
 			tools[i].sessions += n
 			if n == 0 {
 				unused = append(unused, offer{name: t.name, hash: t.hash, set: set})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,7 +25,10 @@ type placement struct {
 func (p *placement) addSet(set toolSet) {
 	if set.hash != "" {
 		p.add = append(p.add, membersIndex(p.session.Tenant, set.hash))
-		p.offers, p.offered = anys(set.members()), set
+		p.offers, p.offered = nil, set
+		for _, member := range set.members() {
+			p.offers = append(p.offers, member)
+		}
 	}
 }
 
@@ -39,37 +43,37 @@ func (p *placement) removeSet(hash string) {
 // ran before this check, which then fails; or it ran after, and whoever ran it saw in the hashes what had been added.
 func (s *Store) place(ctx context.Context, p placement) error {
 	ref, gen := p.session, decimal(p.session.Generation)
-	b := s.conn.sessionBatch()
-	b.eval(scriptIndexAdd, []string{podSessionsKey(ref.Pod)}, s.indexTTL, gen, podMember(ref.Key))
-	b.then() // from here on, whoever cleans up after this pod finds the session
+	pipe := s.conn.SessionPipeline()
+	pipe.Eval(scriptIndexAdd, []string{podSessionsKey(ref.Pod)}, s.indexTTL, gen, podMember(ref.Key))
+	pipe.Then() // from here on, whoever cleans up after this pod finds the session
 	labels, others := splitLabels(ref.Tenant, p.add)
 	for _, key := range others {
-		b.eval(scriptIndexAdd, []string{key}, s.indexTTL, gen, ref.Key.Session)
+		pipe.Eval(scriptIndexAdd, []string{key}, s.indexTTL, gen, ref.Key.Session)
 	}
 	if len(labels) > 0 {
-		b.eval(scriptLabelsAdd, labels, s.indexTTL, gen, ref.Key.Session)
+		pipe.Eval(scriptLabelsAdd, labels, s.indexTTL, gen, ref.Key.Session)
 	}
-	b.then()
+	pipe.Then()
 	if len(p.offers) > 0 { // after the index of the set: what counts nobody is removed
-		b.eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, append([]any{s.indexTTL, 0}, p.offers...)...)
+		pipe.Eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, append([]any{s.indexTTL, 0}, p.offers...)...)
 		aged := make(ages)
 		aged.add(ref, p.offered)
-		aged.into(b, s.indexTTL)
+		aged.into(pipe, s.indexTTL)
 	}
-	b.then() // whoever does not find the session under its old set any more can find the new one
+	pipe.Then() // whoever does not find the session under its old set any more can find the new one
 	gone := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {
 		return slices.Contains(p.add, key) || slices.Contains(p.keep, key)
 	})
-	s.leaveIndexes(b, p.session.Key, gone, p.upTo)
+	s.leaveIndexes(pipe, p.session.Key, gone, p.upTo)
 	if p.leave != "" && p.leave != ref.Pod {
-		b.eval(scriptZRemIf, []string{podSessionsKey(p.leave)}, podMember(ref.Key), decimal(p.upTo))
+		pipe.Eval(scriptZRemIf, []string{podSessionsKey(p.leave)}, podMember(ref.Key), decimal(p.upTo))
 	}
-	s.changed(b, ref.Tenant)
-	owner := b.do("HMGET", sessionKey(ref.Key), fieldPod, fieldGeneration)
-	if err := b.run(ctx); err != nil {
+	s.changed(pipe, ref.Tenant)
+	owner := pipe.Do("HMGET", sessionKey(ref.Key), fieldPod, fieldGeneration)
+	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	if current := toStrings(owner.cmd.Val()); len(current) == 2 && current[0] == ref.Pod && current[1] == gen {
+	if current := owner.Strings(); len(current) == 2 && current[0] == ref.Pod && current[1] == gen {
 		return nil
 	}
 	return s.takeBack(ctx, p)
@@ -79,21 +83,21 @@ func (s *Store) place(ctx context.Context, p placement) error {
 // name no session, and whoever reads one that counts none removes it.
 func (s *Store) takeBack(ctx context.Context, p placement) error {
 	gen := decimal(p.session.Generation)
-	b := s.conn.sessionBatch()
-	s.leaveIndexes(b, p.session.Key, p.add, p.session.Generation)
-	b.eval(scriptZRemIf, []string{podSessionsKey(p.session.Pod)}, podMember(p.session.Key), gen)
-	s.changed(b, p.session.Tenant)
-	return b.run(ctx)
+	pipe := s.conn.SessionPipeline()
+	s.leaveIndexes(pipe, p.session.Key, p.add, p.session.Generation)
+	pipe.Eval(scriptZRemIf, []string{podSessionsKey(p.session.Pod)}, podMember(p.session.Key), gen)
+	s.changed(pipe, p.session.Tenant)
+	return pipe.Exec(ctx)
 }
 
 // leaveIndexes adds to the batch what takes a session out of indexes.
-func (s *Store) leaveIndexes(b *batch, key registry.Key, indexes []string, upTo int64) {
+func (s *Store) leaveIndexes(pipe *redisconn.Pipeline, key registry.Key, indexes []string, upTo int64) {
 	labels, others := splitLabels(key.Tenant, indexes)
 	for _, index := range others {
-		b.eval(scriptZRemIf, []string{index}, key.Session, decimal(upTo))
+		pipe.Eval(scriptZRemIf, []string{index}, key.Session, decimal(upTo))
 	}
 	if len(labels) > 0 {
-		b.eval(scriptLabelsRem, labels, key.Session, decimal(upTo))
+		pipe.Eval(scriptLabelsRem, labels, key.Session, decimal(upTo))
 	}
 }
 
@@ -121,10 +125,10 @@ func (r removals) add(index, member string, upTo int64) {
 const removalArgs = 400
 
 // into adds to the batch what removes the members from their indexes.
-func (r removals) into(b *batch) {
+func (r removals) into(pipe *redisconn.Pipeline) {
 	for index, args := range r {
 		for part := range slices.Chunk(args, removalArgs) {
-			b.eval(scriptZRemIf, []string{index}, part...)
+			pipe.Eval(scriptZRemIf, []string{index}, part...)
 		}
 	}
 }

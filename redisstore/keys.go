@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -39,7 +40,7 @@ func chatsKeys(tenant string) []string {
 	return []string{index, index + ":version", runningIndex(tenant)}
 }
 
-func chatsIndex(tenant string) string   { return "fh:{" + escape(tenant) + ":chats}" }
+func chatsIndex(tenant string) string   { return "fh:{" + redisconn.Escape(tenant) + ":chats}" }
 func runningIndex(tenant string) string { return chatsIndex(tenant) + ":running" }
 
 func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat" }
@@ -47,48 +48,52 @@ func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail
 
 // continuationKeys are the keys the scripts on the continuations of a holder take, both in one slot.
 func continuationKeys(h registry.Holder) []string {
-	key := tenantKey(h.Tenant, "{kept:"+escape(h.Tenant)+"/"+escape(h.User)+"}")
+	key := tenantKey(h.Tenant, "{kept:"+redisconn.Escape(h.Tenant)+"/"+redisconn.Escape(h.User)+"}")
 	return []string{key, key + ":expiry"}
 }
 
 func sessionTag(k registry.Key) string {
-	return "{" + escape(k.Tenant) + "/" + escape(k.Session) + "}"
+	return "{" + redisconn.Escape(k.Tenant) + "/" + redisconn.Escape(k.Session) + "}"
 }
 
-func specKey(tenant, hash string) string { return tenantKey(tenant, "spec:"+escape(hash)) }
+func specKey(tenant, hash string) string { return tenantKey(tenant, "spec:"+redisconn.Escape(hash)) }
 
 func sessionsIndex(tenant string) string   { return tenantKey(tenant, "sessions") }
-func deviceIndex(tenant, id string) string { return tenantKey(tenant, "device:"+escape(id)) }
-func userIndex(tenant, id string) string   { return tenantKey(tenant, "user:"+escape(id)) }
+func deviceIndex(tenant, id string) string { return tenantKey(tenant, "device:"+redisconn.Escape(id)) }
+func userIndex(tenant, id string) string   { return tenantKey(tenant, "user:"+redisconn.Escape(id)) }
 func labelIndex(tenant, key, value string) string {
-	return labelsPrefix(tenant) + escape(key) + "=" + escape(value)
+	return labelsPrefix(tenant) + redisconn.Escape(key) + "=" + redisconn.Escape(value)
 }
 
-// labelsPrefix is what the indexes of labels of a tenant begin with. They are all in one slot, as that of all sessions is, so
-// that a device with many labels costs one script.
-func labelsPrefix(tenant string) string { return "fh:{" + escape(tenant) + ":labels}:" }
+// labelsPrefix is what the indexes of labels of a tenant begin with. They are all in one slot, as that of all sessions
+// is, so that a device with many labels costs one script.
+func labelsPrefix(tenant string) string { return "fh:{" + redisconn.Escape(tenant) + ":labels}:" }
 
 func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
 
-// definitionsIndex has since when a tool is offered by which definition. Those of all tools of a tenant are in one slot, so that
-// a device with many tools costs one script.
+// definitionsIndex has since when a tool is offered by which definition. Those of all tools of a tenant are in one
+// slot, so that a device with many tools costs one script.
 func definitionsIndex(tenant, tool string) string {
-	return "fh:{" + escape(tenant) + ":definitions}:" + escape(tool)
+	return "fh:{" + redisconn.Escape(tenant) + ":definitions}:" + redisconn.Escape(tool)
 }
 
 func versionKey(tenant string) string { return tenantKey(tenant, "version") }
 
-func setKey(tenant, set string) string       { return tenantKey(tenant, "set:"+escape(set)) }
-func membersIndex(tenant, set string) string { return tenantKey(tenant, "members:"+escape(set)) }
+func setKey(tenant, set string) string { return tenantKey(tenant, "set:"+redisconn.Escape(set)) }
+func membersIndex(tenant, set string) string {
+	return tenantKey(tenant, "members:"+redisconn.Escape(set))
+}
 
-func tenantKey(tenant, rest string) string { return "fh:" + escape(tenant) + ":" + rest }
+func tenantKey(tenant, rest string) string { return "fh:" + redisconn.Escape(tenant) + ":" + rest }
 
 // callKeys are the keys the scripts on records of calls take, both in one slot.
 func callKeys(tenant, callID string) []string {
 	return []string{callKey(tenant, callID), callEventsKey(tenant, callID)}
 }
 
-func callKey(tenant, callID string) string { return tenantKey(tenant, "{call:"+escape(callID)+"}") }
+func callKey(tenant, callID string) string {
+	return tenantKey(tenant, "{call:"+redisconn.Escape(callID)+"}")
+}
 
 func callEventsKey(tenant, callID string) string { return callKey(tenant, callID) + ":events" }
 
@@ -98,11 +103,14 @@ func idemKey(tenant, key string) string {
 	return tenantKey(tenant, "idem:"+hex.EncodeToString(digest[:]))
 }
 
-func budgetKey(tenant, name string) string { return tenantKey(tenant, "budget:"+escape(name)) }
+func budgetKey(tenant, name string) string {
+	return tenantKey(tenant, "budget:"+redisconn.Escape(name))
+}
 
 func activityKey(tenant string) string { return tenantKey(tenant, "activity") }
 
-// feedKeys are the keys the script on a feed takes, all in the slot of the feed, whose name is the hash tag of the others.
+// feedKeys are the keys the script on a feed takes, all in the slot of the feed, whose name is the hash tag of the
+// others.
 func feedKeys(tenant string) []string {
 	key := activityKey(tenant)
 	return []string{key, "fh:{" + key + "}:bytes", feedIndex(tenant), feedIndex(tenant) + ":before"}
@@ -110,9 +118,7 @@ func feedKeys(tenant string) []string {
 
 func feedIndex(tenant string) string { return "fh:{" + activityKey(tenant) + "}:calls" }
 
-func podSessionsKey(pod string) string { return "fh:{pod:" + escape(pod) + "}:sessions" }
-func podRepliesKey(pod string) string  { return "fh:{pod:" + escape(pod) + "}:replies" }
-func podChannel(pod string) string     { return "fh:pod:" + escape(pod) }
+func podSessionsKey(pod string) string { return "fh:{pod:" + redisconn.Escape(pod) + "}:sessions" }
 
 // podMember names a session in podSessionsKey. The default tenant goes without saying: every byte is there once for
 // each session of the fleet.
@@ -157,32 +163,4 @@ func attributeIndexes(s registry.Session) []string {
 		keys = append(keys, labelIndex(s.Tenant, k, v))
 	}
 	return keys
-}
-
-// escape keeps letters, digits, '.', '_' and '-' and percent-encodes every other byte: nothing a device or a caller
-// says can end a hash tag, reach another key, or look like a separator.
-func escape(s string) string {
-	plain := true
-	for i := 0; i < len(s) && plain; i++ {
-		plain = isPlain(s[i])
-	}
-	if plain {
-		return s
-	}
-	const hexDigits = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; isPlain(c) {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('%')
-			b.WriteByte(hexDigits[c>>4])
-			b.WriteByte(hexDigits[c&15])
-		}
-	}
-	return b.String()
-}
-
-func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
 }

@@ -38,8 +38,6 @@ func TestKeys(t *testing.T) {
 		{strings.Join(continuationKeys(registry.Holder{Tenant: "acme", User: "a}b"}), " "),
 			"fh:acme:{kept:acme/a%7Db} fh:acme:{kept:acme/a%7Db}:expiry"},
 		{podSessionsKey("host-1"), "fh:{pod:host-1}:sessions"},
-		{podRepliesKey("host-1"), "fh:{pod:host-1}:replies"},
-		{podChannel("host-1"), "fh:pod:host-1"},
 		{podMember(k), "acme/phone.1"},
 		{podMember(registry.Key{Tenant: "default", Session: "phone.1"}), "phone.1"},
 		{podsKey, "fh:pods"},

@@ -57,7 +57,8 @@ func TestLabelsCostFewCommands(t *testing.T) {
 	}
 }
 
-// sentCommands counts the scripts and other commands that clients sent, INFO aside. What scripts call is not among them.
+// sentCommands counts the scripts and other commands that clients sent, INFO aside. What scripts call is not among
+// them.
 func sentCommands(t *testing.T, server *redistest.Server) (n int) {
 	t.Helper()
 	info, err := server.Command("INFO", "commandstats")

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -25,11 +26,11 @@ func pageSize(limit int) int {
 func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
 	if q.SessionID != "" {
 		entries, err := s.listOne(ctx, q)
-		return entries, nil, unavailable("list", err)
+		return entries, nil, redisconn.Unavailable("list", err)
 	}
 	from, err := s.smallestSource(ctx, q)
 	if err != nil {
-		return nil, nil, unavailable("list", err)
+		return nil, nil, redisconn.Unavailable("list", err)
 	}
 	limit := pageSize(q.Limit)
 	var entries []registry.Entry
@@ -37,13 +38,13 @@ func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *
 		want := min(limit-len(entries), listChunk)
 		page, err := s.readPlaces(ctx, &from, at, want+1, q.Newest)
 		if err != nil {
-			return nil, nil, unavailable("list", err)
+			return nil, nil, redisconn.Unavailable("list", err)
 		}
 		more := len(page) > want
 		page = page[:min(want, len(page))]
 		matches, err := s.resolve(ctx, page, q)
 		if err != nil {
-			return nil, nil, unavailable("list", err)
+			return nil, nil, redisconn.Unavailable("list", err)
 		}
 		entries = append(entries, matches...)
 		if !more {
@@ -111,10 +112,10 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	if len(stale) == 0 {
 		return s.entries(ctx, q.Tenant, matches)
 	}
-	b := s.conn.batch()
-	stale.into(b)
-	s.changed(b, q.Tenant) // what expired was no change anybody made
-	if err := b.run(ctx); err != nil {
+	pipe := s.conn.Pipeline()
+	stale.into(pipe)
+	s.changed(pipe, q.Tenant) // what expired was no change anybody made
+	if err := pipe.Exec(ctx); err != nil {
 		s.log.Debug("stale index entries not removed", "tenant", q.Tenant, "error", err)
 	}
 	return s.entries(ctx, q.Tenant, matches)

@@ -28,7 +28,7 @@ func TestIndexPagesAreExact(t *testing.T) {
 		return b.String()
 	}
 	for range 200 {
-		s.conn.client.Del(ctx, "index0", "index1", "index2")
+		s.conn.Client().Del(ctx, "index0", "index1", "index2")
 		indexes := []string{"index0", "index1", "index2"}[:1+random.IntN(3)]
 		scores := make(map[string]int64)
 		for range random.IntN(40) {
@@ -37,9 +37,9 @@ func TestIndexPagesAreExact(t *testing.T) {
 		var all []registry.Cursor
 		for member, score := range scores {
 			all = append(all, registry.Cursor{Generation: score, Session: member})
-			s.conn.client.ZAdd(ctx, indexes[random.IntN(len(indexes))], redis.Z{Score: float64(score), Member: member})
+			s.conn.Client().ZAdd(ctx, indexes[random.IntN(len(indexes))], redis.Z{Score: float64(score), Member: member})
 			if random.IntN(8) == 0 { // a session that is changing its set is in two
-				s.conn.client.ZAdd(ctx, indexes[0], redis.Z{Score: float64(score), Member: member})
+				s.conn.Client().ZAdd(ctx, indexes[0], redis.Z{Score: float64(score), Member: member})
 			}
 		}
 		sortCursors(all)
@@ -90,11 +90,11 @@ func TestListingRemovesWhatLeadsNowhere(t *testing.T) {
 		putTools(t, s, claim(t, s, name, "a"), spec(t, "camera", "x"))
 	}
 	delKeys(t, s, sessionKey(registry.Key{Tenant: tenant, Session: "s1"}))
-	s.conn.client.ZIncrBy(ctx, sessionsIndex(tenant), -5, "s3") // as if an older claim had left it
+	s.conn.Client().ZIncrBy(ctx, sessionsIndex(tenant), -5, "s3") // as if an older claim had left it
 	if got := listed(t, s, registry.Query{}); got != "s2" {
 		t.Errorf("listed %q", got)
 	}
-	if n := s.conn.client.ZCard(ctx, sessionsIndex(tenant)).Val(); n != 1 {
+	if n := s.conn.Client().ZCard(ctx, sessionsIndex(tenant)).Val(); n != 1 {
 		t.Errorf("%d entries left in the index, want 1", n)
 	}
 	if got := listed(t, s, registry.Query{Tool: "camera"}); got != "s2 s3" {
@@ -106,7 +106,7 @@ func TestOneListingLooksAtABoundedPart(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
 	beat(t, s, "a")
-	pipe := s.conn.client.Pipeline()
+	pipe := s.conn.Client().Pipeline()
 	for i := range maxScan + 500 { // entries of sessions that are gone
 		pipe.ZAdd(ctx, sessionsIndex(tenant), redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("ghost%d", i)})
 	}
@@ -134,7 +134,7 @@ func TestGroupsForgetStaleEntries(t *testing.T) {
 	beat(t, s, "a")
 	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	index := membersIndex(tenant, newToolSet(e.Tools).hash)
-	s.conn.client.ZAdd(ctx, index, redis.Z{Score: 5, Member: "ghost"})
+	s.conn.Client().ZAdd(ctx, index, redis.Z{Score: 5, Member: "ghost"})
 	if got := grouped(t, s); got != "camera:1" {
 		t.Errorf("groups %q", got)
 	}
@@ -142,7 +142,7 @@ func TestGroupsForgetStaleEntries(t *testing.T) {
 	if got := grouped(t, s); got != "" {
 		t.Errorf("groups after release: %q", got)
 	}
-	if n := s.conn.client.ZCard(ctx, offersIndex(tenant)).Val(); n != 0 {
+	if n := s.conn.Client().ZCard(ctx, offersIndex(tenant)).Val(); n != 0 {
 		t.Errorf("%d tools left in the index", n)
 	}
 }

@@ -16,7 +16,7 @@ const longTTL = 30 * time.Minute // nobody refreshes what a benchmark wrote
 // slowlog makes the server note commands that take longer, and returns a function that says which there were.
 func slowlog(b *testing.B, s *Store, longer time.Duration) func() []string {
 	b.Helper()
-	ctx, client := context.Background(), s.conn.client
+	ctx, client := context.Background(), s.conn.Client()
 	for _, err := range []error{
 		client.ConfigSet(ctx, "slowlog-log-slower-than", fmt.Sprint(longer.Microseconds())).Err(),
 		client.Do(ctx, "SLOWLOG", "RESET").Err(),
@@ -81,7 +81,7 @@ func BenchmarkSweep(b *testing.B) {
 		pod := fmt.Sprintf("dead-%d", n)
 		beat(b, s, pod)
 		fill(b, s, pod, sessions, ofOneDevice, func(int) []registry.ToolSpec { return specs })
-		if err := s.conn.client.ZAdd(context.Background(), podsKey, redis.Z{Score: 1, Member: pod}).Err(); err != nil {
+		if err := s.conn.Client().ZAdd(context.Background(), podsKey, redis.Z{Score: 1, Member: pod}).Err(); err != nil {
 			b.Fatal(err)
 		}
 		slow := slowlog(b, s, 5*time.Millisecond)

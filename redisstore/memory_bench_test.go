@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -69,10 +70,10 @@ func distinctSpecs(t testing.TB, n int) []registry.ToolSpec {
 
 func usedMemory(t testing.TB, s *Store) int64 {
 	t.Helper()
-	info := must[string](t)(s.conn.client.Info(context.Background(), "memory").Result())
+	info := must[string](t)(s.conn.Client().Info(context.Background(), "memory").Result())
 	for line := range strings.Lines(info) {
 		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
-			return toInt(strings.TrimSpace(text))
+			return redisconn.Int(strings.TrimSpace(text))
 		}
 	}
 	t.Fatal("no used_memory")

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/farhand/farhand/redisstore/bus"
 )
 
 // Group is a kind of commands that are sent together.
@@ -69,8 +72,8 @@ var _ redis.Hook = meterHook{}
 
 func newMeterHook(m Meter) meterHook {
 	h := meterHook{meter: m, groups: make(map[string]Group)}
-	for _, s := range allScripts() {
-		h.groups[s.sha] = groupOfScript(s.name)
+	for _, s := range slices.Concat(scripts.All(), bus.Scripts().All()) {
+		h.groups[s.SHA()] = groupOfScript(s.Name())
 	}
 	return h
 }
@@ -183,9 +186,9 @@ type PoolStats struct {
 
 // Pools returns the pools of the connection by name: commands, and sessions for what devices that come and go cost.
 func (c *Conn) Pools() map[string]PoolStats {
+	commands, sessions := c.conn.Pools()
 	pools := make(map[string]PoolStats, 2)
-	for name, client := range map[string]redis.UniversalClient{PoolCommands: c.client, PoolSessions: c.sessions} {
-		s := client.PoolStats()
+	for name, s := range map[string]*redis.PoolStats{PoolCommands: commands, PoolSessions: sessions} {
 		pools[name] = PoolStats{
 			Open: int64(s.TotalConns), Idle: int64(s.IdleConns), Waits: int64(s.WaitCount),
 			Waited: time.Duration(s.WaitDurationNs), Timeouts: int64(s.Timeouts),

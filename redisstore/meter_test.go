@@ -2,10 +2,12 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
@@ -80,9 +82,9 @@ func TestMeterHearsOfRoundTrips(t *testing.T) {
 
 // TestEveryScriptHasAGroup: what somebody adds is not hidden among the others.
 func TestEveryScriptHasAGroup(t *testing.T) {
-	for _, s := range allScripts() {
-		if groupOfScript(s.name) == GroupOther {
-			t.Errorf("script %s has no group", s.name)
+	for _, s := range slices.Concat(scripts.All(), bus.Scripts().All()) {
+		if groupOfScript(s.Name()) == GroupOther {
+			t.Errorf("script %s has no group", s.Name())
 		}
 	}
 }

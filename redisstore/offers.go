@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -16,8 +17,8 @@ type offer struct{ name, hash, set string }
 
 func (o offer) member() string { return offerMember(o.name, o.hash, o.set) }
 
-// offersRange returns the bounds of a name's entries, only those of one specification if that is named, and of all entries
-// when the name is empty.
+// offersRange returns the bounds of a name's entries, only those of one specification if that is named, and of all
+// entries when the name is empty.
 func offersRange(name, hash string) (low, high string) {
 	if name == "" {
 		return "-", "+"
@@ -29,13 +30,15 @@ func offersRange(name, hash string) (low, high string) {
 }
 
 // readOffers returns up to limit entries within bounds, and the last of them when there may be more.
-func (s *Store) readOffers(ctx context.Context, tenant, low, high string, limit int) (offers []offer, last string, err error) {
-	b := s.conn.batch()
-	c := b.do("ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, limit)
-	if err := b.run(ctx); err != nil {
+func (s *Store) readOffers(
+	ctx context.Context, tenant, low, high string, limit int,
+) (offers []offer, last string, err error) {
+	pipe := s.conn.Pipeline()
+	c := pipe.Do("ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, limit)
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, "", err
 	}
-	members := toStrings(c.cmd.Val())
+	members := c.Strings()
 	if len(members) == limit {
 		last = members[limit-1]
 	}
@@ -58,31 +61,31 @@ func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer)
 	if len(offers) == 0 {
 		return nil
 	}
-	offers = offers[:min(len(offers), maxPipeline/2)] // the rest goes with the next listing
-	b := s.conn.batch()
+	offers = offers[:min(len(offers), redisconn.MaxPipeline/2)] // the rest goes with the next listing
+	pipe := s.conn.Pipeline()
 	for _, o := range offers {
-		b.do("ZREM", offersIndex(tenant), o.member())
+		pipe.Do("ZREM", offersIndex(tenant), o.member())
 	}
-	b.then()
-	sizes := make([]*call, len(offers))
+	pipe.Then()
+	sizes := make([]*redisconn.Command, len(offers))
 	for i, o := range offers {
-		sizes[i] = b.do("ZCARD", membersIndex(tenant, o.set))
+		sizes[i] = pipe.Do("ZCARD", membersIndex(tenant, o.set))
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	b = s.conn.batch()
+	pipe = s.conn.Pipeline()
 	again := []any{s.indexTTL, 0}
 	for i, o := range offers {
-		if sizes[i].int() > 0 {
+		if sizes[i].Int() > 0 {
 			again = append(again, o.member())
 		}
 	}
 	if len(again) == 2 {
 		return nil
 	}
-	b.eval(scriptIndexAdd, []string{offersIndex(tenant)}, again...)
-	return b.run(ctx)
+	pipe.Eval(scriptIndexAdd, []string{offersIndex(tenant)}, again...)
+	return pipe.Exec(ctx)
 }
 
 // maxMerge is how many sets may offer a tool for its sessions to be found by merging the indexes of those sets.
@@ -97,16 +100,16 @@ func (s *Store) toolSource(ctx context.Context, q registry.Query) (from source, 
 		return source{}, math.MaxInt64, false, err
 	}
 	from = source{tenant: q.Tenant, tool: q.Tool, spec: q.Spec, indexes: setIndexes(q.Tenant, offers)}
-	b := s.conn.batch()
-	sizes := make([]*call, len(from.indexes))
+	pipe := s.conn.Pipeline()
+	sizes := make([]*redisconn.Command, len(from.indexes))
 	for i, index := range from.indexes {
-		sizes[i] = b.do("ZCARD", index)
+		sizes[i] = pipe.Do("ZCARD", index)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return source{}, 0, false, err
 	}
 	for _, size := range sizes {
-		sessions += size.int()
+		sessions += size.Int()
 	}
 	return from, sessions, true, nil
 }

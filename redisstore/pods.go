@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/farhand/farhand/redisstore/bus"
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 )
 
 // liveSetAge is how old the pods known to be live may be, at most, when a reader uses them.
@@ -12,12 +15,12 @@ const liveSetAge = 250 * time.Millisecond
 // Beat implements registry.PodStore.
 func (s *Store) Beat(ctx context.Context, pod string) (known bool, err error) {
 	asked := time.Now()
-	b := s.conn.batch()
-	c := b.eval(scriptBeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, flag(s.own.expected() == pod))
-	if err := b.run(ctx); err != nil {
-		return false, unavailable("beat", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(scriptBeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, flag(s.own.expected() == pod))
+	if err := pipe.Exec(ctx); err != nil {
+		return false, redisconn.Unavailable("beat", err)
 	}
-	known = c.int() == 1
+	known = c.Int() == 1
 	s.own.renewed(pod, asked, time.Duration(s.lease)*time.Millisecond)
 	return known, nil
 }
@@ -28,33 +31,33 @@ func (s *Store) Live(ctx context.Context) ([]string, error) {
 }
 
 func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
-	b := s.conn.batch()
-	c := b.eval(scriptLeases, []string{podsKey}, which)
-	if err := b.run(ctx); err != nil {
-		return nil, unavailable("read leases", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Eval(scriptLeases, []string{podsKey}, which)
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("read leases", err)
 	}
-	return toStrings(c.cmd.Val()), nil
+	return c.Strings(), nil
 }
 
 // Leave implements registry.PodStore. A pod that could not release all of its sessions leaves a lapsed lease
 // behind instead of none, so that another pod cleans up.
 func (s *Store) Leave(ctx context.Context, pod string) error {
 	s.own.left(pod)
-	b := s.conn.batch()
-	left := b.do("ZCARD", podSessionsKey(pod))
-	if err := b.run(ctx); err != nil {
-		return unavailable("leave", err)
+	pipe := s.conn.Pipeline()
+	left := pipe.Do("ZCARD", podSessionsKey(pod))
+	if err := pipe.Exec(ctx); err != nil {
+		return redisconn.Unavailable("leave", err)
 	}
-	b = s.conn.batch()
-	if left.int() > 0 {
-		b.do("ZADD", podsKey, "XX", "0", pod)
+	pipe = s.conn.Pipeline()
+	if left.Int() > 0 {
+		pipe.Do("ZADD", podsKey, "XX", "0", pod)
 	} else {
-		b.do("ZREM", podsKey, pod)
+		pipe.Do("ZREM", podsKey, pod)
 	}
-	b.do("UNLINK", podRepliesKey(pod))
-	err := b.run(ctx)
+	bus.Forget(pipe, pod)
+	err := pipe.Exec(ctx)
 	s.live.forget()
-	return unavailable("leave", err)
+	return redisconn.Unavailable("leave", err)
 }
 
 // liveSet remembers which pods are live for a moment, so that reading sessions does not ask every time. A pod that

@@ -10,15 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/bus"
+	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
 
 // lapse ends the lease of a pod now.
 func lapse(t *testing.T, s *Store, pod string) {
 	t.Helper()
-	b := s.conn.batch()
-	b.do("ZADD", podsKey, "XX", "1", pod)
-	if err := b.run(context.Background()); err != nil {
+	pipe := s.conn.Pipeline()
+	pipe.Do("ZADD", podsKey, "XX", "1", pod)
+	if err := pipe.Exec(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	s.live.forget()
@@ -40,11 +42,11 @@ func TestSweepOfADeadPod(t *testing.T) {
 	wg.Wait()
 	moved := claim(t, s, "s000", "alive")
 	putTools(t, s, moved, spec(t, "camera", "x"))
-	if err := s.conn.Bus().Reply("dead", registry.Reply{CallID: "c", Delivered: true}); err != nil {
+	if err := bus.New(s.conn, bus.Options{}).Reply("dead", registry.Reply{CallID: "c", Delivered: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an answer waits for the dead pod", func() bool {
-		return s.conn.client.Exists(ctx, podRepliesKey("dead")).Val() == 1
+	redistest.Eventually(t, "an answer waits for the dead pod", func() bool {
+		return s.conn.Client().Exists(ctx, "fh:{pod:dead}:replies").Val() == 1
 	})
 
 	lapse(t, s, "dead")
@@ -60,13 +62,13 @@ func TestSweepOfADeadPod(t *testing.T) {
 		t.Errorf("groups %q", got)
 	}
 	content, _ := keyspace(t, s.conn)
-	for _, key := range []string{podSessionsKey("dead"), podRepliesKey("dead"), deviceIndex(tenant, "device-s001")} {
+	for _, key := range []string{podSessionsKey("dead"), "fh:{pod:dead}:replies", deviceIndex(tenant, "device-s001")} {
 		if _, ok := content[key]; ok {
 			t.Errorf("%s is left", key)
 		}
 	}
 	for index, want := range map[string]int64{sessionsIndex(tenant): 1, userIndex(tenant, "user"): 1, offersIndex(tenant): 1} {
-		if got := s.conn.client.ZCard(ctx, index).Val(); got != want {
+		if got := s.conn.Client().ZCard(ctx, index).Val(); got != want {
 			t.Errorf("%s has %d entries, want %d", index, got, want)
 		}
 	}
@@ -95,13 +97,13 @@ func TestLeaveLeavesNoOneUncared(t *testing.T) {
 	if got := must[[]string](t)(s.Sweep(ctx)); !slices.Equal(got, []string{"hasty"}) {
 		t.Errorf("swept %v, want the one that left sessions behind", got)
 	}
-	if n := s.conn.client.ZCard(ctx, sessionsIndex(tenant)).Val(); n != 0 {
+	if n := s.conn.Client().ZCard(ctx, sessionsIndex(tenant)).Val(); n != 0 {
 		t.Errorf("%d sessions left", n)
 	}
 }
 
 func TestALivePodIsSeenAtOnce(t *testing.T) {
-	url := storeOn(t, Options{}).conn.opts.URL
+	url := redistest.Single(t)
 	reader, writer := storeOn(t, Options{URL: url}), storeOn(t, Options{URL: url})
 	beat(t, writer, "old")
 	claim(t, writer, "s1", "old")
@@ -131,7 +133,7 @@ func TestLiveSetSharesQuestions(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "somebody asks", func() bool { return asked.Load() == 1 })
+	redistest.Eventually(t, "somebody asks", func() bool { return asked.Load() == 1 })
 	close(release)
 	wg.Wait()
 	if n := asked.Load(); n != 1 {

@@ -120,7 +120,8 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 	if err := json.Unmarshal([]byte(h[fieldRest]), &r); err != nil {
 		return r, fmt.Errorf("call hash: %w", err)
 	}
-	r.State, r.Late, r.Dispatched = registry.State(h[fieldState]), h[fieldLate] != "", registry.Dispatched(h[fieldDispatched])
+	r.State, r.Late = registry.State(h[fieldState]), h[fieldLate] != ""
+	r.Dispatched = registry.Dispatched(h[fieldDispatched])
 	r.SessionID, r.DeviceID, r.Owner, r.Proof = h[fieldSession], h[fieldDevice], h[fieldOwner], h[fieldProof]
 	r.Deadline = fromMillis(h[fieldDeadline])
 	var err error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -16,7 +17,7 @@ func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing,
 	for chunk := range slices.Chunk(entries, refreshChunk) {
 		m, l, err := s.refreshChunk(ctx, chunk)
 		if err != nil {
-			return nil, nil, unavailable("refresh", err)
+			return nil, nil, redisconn.Unavailable("refresh", err)
 		}
 		missing, lost = append(missing, m...), append(lost, l...)
 	}
@@ -28,7 +29,7 @@ type indexCheck struct {
 	command []any          // ZMSCORE, the index, the members
 	place   map[string]int // of a member among the members
 	entries [][]int        // who needs the member, by place
-	call    *call
+	call    *redisconn.Command
 }
 
 func (c *indexCheck) expect(member string, entry int) {
@@ -43,29 +44,29 @@ func (c *indexCheck) expect(member string, entry int) {
 }
 
 func (s *Store) refreshChunk(ctx context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
-	b := s.conn.batch()
-	sessions := make([]*call, len(entries))
+	pipe := s.conn.Pipeline()
+	sessions := make([]*redisconn.Command, len(entries))
 	indexes := make(map[string]*indexCheck)
-	kept := contents{store: s, batch: b, calls: make(map[string]*call), texts: make(map[string]any)}
+	kept := contents{store: s, batch: pipe, calls: make(map[string]*redisconn.Command), texts: make(map[string]any)}
 	aged := make(ages)
 	for i, e := range entries {
 		set := newToolSet(e.Tools)
-		sessions[i] = s.refreshOne(b, e, set)
+		sessions[i] = s.refreshOne(pipe, e, set)
 		expectIndexes(indexes, i, e, set)
 		kept.keep(e, set)
 		aged.add(e.Session, set)
 	}
-	aged.into(b, s.indexTTL)
+	aged.into(pipe, s.indexTTL)
 	for index, check := range indexes {
-		b.do("PEXPIRE", index, s.indexTTL)
-		check.call = b.do(check.command...)
+		pipe.Do("PEXPIRE", index, s.indexTTL)
+		check.call = pipe.Do(check.command...)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, nil, err
 	}
 	absent := absentFromIndexes(indexes, entries)
 	for i, c := range sessions {
-		switch verdict := c.int(); {
+		switch verdict := c.Int(); {
 		case verdict == 0:
 			lost = append(lost, entries[i].Session.Key)
 		case verdict < 0 || absent[i]:
@@ -75,9 +76,9 @@ func (s *Store) refreshChunk(ctx context.Context, entries []registry.Entry) (mis
 	return missing, lost, kept.putLost(ctx)
 }
 
-func (s *Store) refreshOne(b *batch, e registry.Entry, set toolSet) *call {
+func (s *Store) refreshOne(pipe *redisconn.Pipeline, e registry.Entry, set toolSet) *redisconn.Command {
 	sess := e.Session
-	return b.eval(scriptRefresh, []string{sessionKey(sess.Key)}, s.sessionTTL, sess.Pod,
+	return pipe.Eval(scriptRefresh, []string{sessionKey(sess.Key)}, s.sessionTTL, sess.Pod,
 		decimal(sess.Generation), decimal(sess.Generation+1), attributeDigest(sess), set.hash)
 }
 
@@ -106,14 +107,14 @@ func expectIndexes(indexes map[string]*indexCheck, i int, e registry.Entry, set 
 func absentFromIndexes(indexes map[string]*indexCheck, entries []registry.Entry) map[int]bool {
 	absent := make(map[int]bool)
 	for index, check := range indexes {
-		scores := check.call.list()
+		scores := check.call.List()
 		for n, needed := range check.entries {
 			for _, i := range needed {
 				sess := entries[i].Session
 				switch {
 				case n >= len(scores) || scores[n] == nil:
 					absent[i] = true
-				case index != offersIndex(sess.Tenant) && toInt(scores[n]) < sess.Generation:
+				case index != offersIndex(sess.Tenant) && redisconn.Int(scores[n]) < sess.Generation:
 					absent[i] = true
 				}
 			}
@@ -125,9 +126,9 @@ func absentFromIndexes(indexes map[string]*indexCheck, entries []registry.Entry)
 // contents keeps sets and specifications alive, each once however many sessions of a chunk need it.
 type contents struct {
 	store *Store
-	batch *batch
-	calls map[string]*call // by key
-	texts map[string]any   // by key: the text of a set, or a specification
+	batch *redisconn.Pipeline
+	calls map[string]*redisconn.Command // by key
+	texts map[string]any                // by key: the text of a set, or a specification
 }
 
 // keep adds to the batch what extends the life of an entry's set and its specifications.
@@ -145,16 +146,16 @@ func (c *contents) keep(e registry.Entry, set toolSet) {
 }
 
 func (c *contents) extend(key string, text any) {
-	c.calls[key] = c.batch.do("PEXPIRE", key, c.store.indexTTL)
+	c.calls[key] = c.batch.Do("PEXPIRE", key, c.store.indexTTL)
 	c.texts[key] = text
 }
 
 // putLost writes again what Redis no longer had when the batch ran.
 func (c *contents) putLost(ctx context.Context) error {
-	b := c.store.conn.batch()
+	pipe := c.store.conn.Pipeline()
 	any := false
 	for key, kept := range c.calls {
-		if kept.int() == 1 {
+		if kept.Int() == 1 {
 			continue
 		}
 		text := c.texts[key]
@@ -166,10 +167,10 @@ func (c *contents) putLost(ctx context.Context) error {
 			text = encoded
 		}
 		any = true
-		b.do("SET", key, text, "PX", c.store.indexTTL)
+		pipe.Do("SET", key, text, "PX", c.store.indexTTL)
 	}
 	if !any {
 		return nil
 	}
-	return b.run(ctx)
+	return pipe.Exec(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -17,7 +18,7 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 			delKeys(t, s, sessionKey(e.Session.Key))
 		},
 		"the tools": func(t *testing.T, s *Store, e registry.Entry) {
-			s.conn.client.HDel(ctx, sessionKey(e.Session.Key), fieldSet)
+			s.conn.Client().HDel(ctx, sessionKey(e.Session.Key), fieldSet)
 		},
 		"a change of the tools": func(t *testing.T, s *Store, e registry.Entry) {
 			putTools(t, s, e.Session, spec(t, "camera", "previous"), spec(t, "mic", "x"))
@@ -37,7 +38,7 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 			delKeys(t, s, deviceIndex(tenant, "device-s1"))
 		},
 		"an index entry": func(t *testing.T, s *Store, e registry.Entry) {
-			s.conn.client.ZRem(ctx, sessionsIndex(tenant), e.Session.Key.Session)
+			s.conn.Client().ZRem(ctx, sessionsIndex(tenant), e.Session.Key.Session)
 		},
 		"a place among the tools": func(t *testing.T, s *Store, e registry.Entry) {
 			delKeys(t, s, offersIndex(tenant))
@@ -45,7 +46,7 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 		"the pod's list": func(t *testing.T, s *Store, e registry.Entry) {
 			delKeys(t, s, podSessionsKey("a"))
 		},
-		"everything": func(t *testing.T, s *Store, _ registry.Entry) { s.conn.client.FlushAll(ctx) },
+		"everything": func(t *testing.T, s *Store, _ registry.Entry) { s.conn.Client().FlushAll(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +77,7 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 }
 
 func TestRefreshWritesLostSetsAgain(t *testing.T) {
-	url := storeOn(t, Options{}).conn.opts.URL
+	url := redistest.Single(t)
 	s := storeOn(t, Options{URL: url})
 	ctx := context.Background()
 	beat(t, s, "a")
@@ -116,7 +117,7 @@ func TestWritesToALostSessionArePutOff(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
 	sess := claim(t, s, "s1", "a")
-	s.conn.client.FlushAll(ctx)
+	s.conn.Client().FlushAll(ctx)
 	for what, err := range map[string]error{
 		"update": s.Update(ctx, sess), "set tools": s.SetTools(ctx, sess, []registry.ToolSpec{spec(t, "x", "x")}),
 	} {

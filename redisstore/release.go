@@ -3,45 +3,46 @@ package redisstore
 import (
 	"context"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
 // Release implements registry.SessionStore. Once the claim is gone, index entries that could not be removed are no
 // failure: nobody finds the session through them, and readers remove them.
 func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error) {
-	b := s.conn.sessionBatch()
-	c := s.release(b, sess.Ref(), sess.Pod)
-	if err := b.run(ctx); err != nil {
-		return false, unavailable("release", err)
+	pipe := s.conn.SessionPipeline()
+	c := s.release(pipe, sess.Ref(), sess.Pod)
+	if err := pipe.Exec(ctx); err != nil {
+		return false, redisconn.Unavailable("release", err)
 	}
 	hash, current := releasedHash(c)
-	b = s.conn.sessionBatch()
-	b.eval(scriptZRemIf, []string{podSessionsKey(sess.Pod)}, podMember(sess.Key), decimal(sess.Generation))
+	pipe = s.conn.SessionPipeline()
+	pipe.Eval(scriptZRemIf, []string{podSessionsKey(sess.Pod)}, podMember(sess.Key), decimal(sess.Generation))
 	if current {
 		indexes, upTo := s.indexesOf(sess.Key, hash)
-		s.leaveIndexes(b, sess.Key, indexes, upTo)
+		s.leaveIndexes(pipe, sess.Key, indexes, upTo)
 	}
 	if current {
-		s.changed(b, sess.Tenant)
+		s.changed(pipe, sess.Tenant)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		s.log.Warn("session released, some index entries left to be removed by readers",
 			"session", sess.Key.Session, "error", err)
 	}
 	return current, nil
 }
 
-func (s *Store) release(b *batch, ref registry.Ref, pod string) *call {
-	return b.eval(scriptRelease, sessionKeys(ref.Key), s.sessionTTL, pod, decimal(ref.Generation))
+func (s *Store) release(pipe *redisconn.Pipeline, ref registry.Ref, pod string) *redisconn.Command {
+	return pipe.Eval(scriptRelease, sessionKeys(ref.Key), s.sessionTTL, pod, decimal(ref.Generation))
 }
 
 // releasedHash returns the hash of a released session, and whether the claim was current.
-func releasedHash(released *call) (hash map[string]string, current bool) {
-	answer := released.list()
-	if len(answer) != 2 || toInt(answer[0]) != 1 {
+func releasedHash(released *redisconn.Command) (hash map[string]string, current bool) {
+	answer := released.List()
+	if len(answer) != 2 || redisconn.Int(answer[0]) != 1 {
 		return nil, false
 	}
-	return toMap(answer[1]), true
+	return redisconn.Map(answer[1]), true
 }
 
 // traces puts the index entries of a session with this hash on the list to remove.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -22,7 +23,7 @@ type sample struct {
 	set   string
 	key   registry.Key
 	gen   string
-	owner *call // the session's generation and set
+	owner *redisconn.Command // the session's generation and set
 }
 
 // scrubSets looks at samples of the indexes of the tools' sets and removes entries whose session has another set.
@@ -55,20 +56,21 @@ func someSets(tools []distinctTool) []string {
 }
 
 func (s *Store) staleSamples(ctx context.Context, tenant string, sets []string) ([]*sample, error) {
-	b := s.conn.batch()
-	members := make([]*call, len(sets))
+	pipe := s.conn.Pipeline()
+	members := make([]*redisconn.Command, len(sets))
 	for i, set := range sets {
-		members[i] = b.do("ZRANDMEMBER", membersIndex(tenant, set), scrubSample, "WITHSCORES")
+		members[i] = pipe.Do("ZRANDMEMBER", membersIndex(tenant, set), scrubSample, "WITHSCORES")
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	var samples []*sample
 	for i, c := range members {
-		flat := toStrings(c.cmd.Val())
+		flat := c.Strings()
 		for n := 0; n+1 < len(flat); n += 2 {
 			samples = append(samples, &sample{
-				set: sets[i], gen: decimal(toInt(flat[n+1])), key: registry.Key{Tenant: tenant, Session: flat[n]},
+				set: sets[i], gen: decimal(redisconn.Int(flat[n+1])),
+				key: registry.Key{Tenant: tenant, Session: flat[n]},
 			})
 		}
 	}
@@ -86,16 +88,16 @@ func (s *Store) staleSamples(ctx context.Context, tenant string, sets []string) 
 
 // lookUp reads what the sessions of the samples say now.
 func (s *Store) lookUp(ctx context.Context, samples []*sample) error {
-	b := s.conn.batch()
+	pipe := s.conn.Pipeline()
 	for _, x := range samples {
-		x.owner = b.do("HMGET", sessionKey(x.key), fieldGeneration, fieldSet)
+		x.owner = pipe.Do("HMGET", sessionKey(x.key), fieldGeneration, fieldSet)
 	}
-	return b.run(ctx)
+	return pipe.Exec(ctx)
 }
 
 // holds reports whether the session, under the generation of the entry, has the set.
 func (x *sample) holds() bool {
-	now := toStrings(x.owner.cmd.Val())
+	now := x.owner.Strings()
 	return len(now) == 2 && now[0] == x.gen && now[1] == x.set
 }
 
@@ -104,24 +106,24 @@ func (x *sample) holds() bool {
 func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sample) error {
 	left := make(removals)
 	for _, x := range stale {
-		left.add(membersIndex(tenant, x.set), x.key.Session, toInt(x.gen))
+		left.add(membersIndex(tenant, x.set), x.key.Session, redisconn.Int(x.gen))
 	}
-	b := s.conn.batch()
-	left.into(b)
-	s.changed(b, tenant)
-	if err := b.run(ctx); err != nil {
+	pipe := s.conn.Pipeline()
+	left.into(pipe)
+	s.changed(pipe, tenant)
+	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
 	if err := s.lookUp(ctx, stale); err != nil {
 		return err
 	}
-	b = s.conn.batch()
+	pipe = s.conn.Pipeline()
 	for _, x := range stale {
 		if x.holds() {
-			b.eval(scriptIndexAdd, []string{membersIndex(tenant, x.set)}, s.indexTTL, x.gen, x.key.Session)
+			pipe.Eval(scriptIndexAdd, []string{membersIndex(tenant, x.set)}, s.indexTTL, x.gen, x.key.Session)
 		}
 	}
-	return b.run(ctx)
+	return pipe.Exec(ctx)
 }
 
 // throttle says yes at most once per interval. It is safe for concurrent use.

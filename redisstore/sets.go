@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -79,35 +80,35 @@ func (s toolSet) members() []string {
 }
 
 // putSet adds the writes of a set and its specifications to the batch.
-func (s *Store) putSet(b *batch, tenant string, set toolSet, tools []registry.ToolSpec) error {
+func (s *Store) putSet(pipe *redisconn.Pipeline, tenant string, set toolSet, tools []registry.ToolSpec) error {
 	if set.hash == "" {
 		return nil
 	}
-	b.do("SET", setKey(tenant, set.hash), set.text(), "PX", s.indexTTL)
-	return s.putSpecs(b, tenant, tools)
+	pipe.Do("SET", setKey(tenant, set.hash), set.text(), "PX", s.indexTTL)
+	return s.putSpecs(pipe, tenant, tools)
 }
 
 // fetchSets returns sets by their hash. One that is not there is left out: its pod writes it again when it refreshes
 // its sessions.
 func (s *Store) fetchSets(ctx context.Context, tenant string, hashes map[string]bool) (map[string]toolSet, error) {
 	found := make(map[string]toolSet, len(hashes))
-	missing := make(map[string]*call)
-	b := s.conn.batch()
+	missing := make(map[string]*redisconn.Command)
+	pipe := s.conn.Pipeline()
 	for hash := range hashes {
 		if set, ok := s.sets.get(hash); ok {
 			found[hash] = set
 			continue
 		}
-		missing[hash] = b.do("GET", setKey(tenant, hash))
+		missing[hash] = pipe.Do("GET", setKey(tenant, hash))
 	}
 	if len(missing) == 0 {
 		return found, nil
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	for hash, c := range missing {
-		if text, ok := c.text(); ok {
+		if text, ok := c.Text(); ok {
 			set := parseToolSet(hash, text)
 			s.sets.put(hash, set, set.size())
 			found[hash] = set

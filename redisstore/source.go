@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -43,17 +44,17 @@ func (s *Store) smallestSource(ctx context.Context, q registry.Query) (source, e
 	if len(candidates) == 1 && q.Tool == "" {
 		return source{indexes: candidates}, nil
 	}
-	b := s.conn.batch()
-	sizes := make([]*call, len(candidates))
+	pipe := s.conn.Pipeline()
+	sizes := make([]*redisconn.Command, len(candidates))
 	for i, index := range candidates {
-		sizes[i] = b.do("ZCARD", index)
+		sizes[i] = pipe.Do("ZCARD", index)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return source{}, err
 	}
 	for i, c := range sizes {
-		if c.int() < size {
-			best, size = source{indexes: candidates[i : i+1]}, c.int()
+		if c.Int() < size {
+			best, size = source{indexes: candidates[i : i+1]}, c.Int()
 		}
 	}
 	return best, nil
@@ -65,27 +66,30 @@ const maxRereads = 3
 // readPlaces returns up to limit places behind the cursor, in order. A session that changes its set while this looks
 // is in the index of the new one, and the new set among the offers, before it leaves the old one's: so when the offers
 // name another set after the indexes were read, they are read again with that one.
-func (s *Store) readPlaces(ctx context.Context, from *source, after registry.Cursor, limit int, newest bool) ([]place, error) {
+func (s *Store) readPlaces(
+	ctx context.Context, from *source, after registry.Cursor, limit int, newest bool,
+) ([]place, error) {
 	direction := "up"
 	if newest {
 		direction = "down"
 	}
 	low, high := offersRange(from.tool, from.spec)
 	for try := 0; ; try++ {
-		b := s.conn.batch()
-		pages := make([]*call, len(from.indexes))
+		pipe := s.conn.Pipeline()
+		pages := make([]*redisconn.Command, len(from.indexes))
 		for i, index := range from.indexes {
-			pages[i] = b.eval(scriptPage, []string{index}, direction, decimal(after.Generation), after.Session, limit)
+			pages[i] = pipe.Eval(scriptPage, []string{index},
+				direction, decimal(after.Generation), after.Session, limit)
 		}
-		var again *call
+		var again *redisconn.Command
 		if from.tool != "" {
-			b.then()
-			again = b.do("ZRANGEBYLEX", offersIndex(from.tenant), low, high, "LIMIT", 0, maxMerge)
+			pipe.Then()
+			again = pipe.Do("ZRANGEBYLEX", offersIndex(from.tenant), low, high, "LIMIT", 0, maxMerge)
 		}
-		if err := b.run(ctx); err != nil {
+		if err := pipe.Exec(ctx); err != nil {
 			return nil, err
 		}
-		if again != nil && try < maxRereads && from.widen(parseOffers(toStrings(again.cmd.Val()))) {
+		if again != nil && try < maxRereads && from.widen(parseOffers(again.Strings())) {
 			continue
 		}
 		return merge(from.indexes, pages, limit, newest), nil
@@ -104,12 +108,12 @@ func (f *source) widen(offers []offer) bool {
 }
 
 // merge makes one page of the pages of several indexes.
-func merge(indexes []string, pages []*call, limit int, newest bool) []place {
+func merge(indexes []string, pages []*redisconn.Command, limit int, newest bool) []place {
 	var places []place
 	for n, page := range pages {
-		flat := toStrings(page.cmd.Val())
+		flat := page.Strings()
 		for i := 0; i+1 < len(flat); i += 2 {
-			at := registry.Cursor{Generation: toInt(flat[i+1]), Session: flat[i]}
+			at := registry.Cursor{Generation: redisconn.Int(flat[i+1]), Session: flat[i]}
 			places = append(places, place{at, indexes[n]})
 		}
 	}

@@ -9,13 +9,15 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
 // Store is a registry.Store on Redis. It is safe for concurrent use.
 type Store struct {
-	conn *Conn
-	log  *slog.Logger
+	conn   *redisconn.Conn
+	follow *follower
+	log    *slog.Logger
 
 	sessionTTL int64 // all TTLs in ms
 	indexTTL   int64 // of indexes and specifications: outlives a session by a whole TTL
@@ -50,7 +52,7 @@ var (
 // Store returns a store on the connection. Each has caches of its own.
 func (c *Conn) Store() *Store {
 	s := &Store{
-		conn: c, log: c.opts.Log,
+		conn: c.conn, follow: c.follow, log: c.opts.Log,
 		activityTTL: millis(c.opts.ActivityTTL),
 		sessionTTL:  millis(c.opts.SessionTTL),
 		indexTTL:    millis(2 * c.opts.SessionTTL),
@@ -73,21 +75,9 @@ func millis(d time.Duration) int64 { return max(1, d.Milliseconds()) }
 
 // Ping implements registry.Store. It writes: a Redis that is out of memory still answers reads.
 func (s *Store) Ping(ctx context.Context) error {
-	b := s.conn.batch()
-	b.do("SET", pingKey, "1", "PX", s.sessionTTL)
-	return unavailable("ping", b.run(ctx))
-}
-
-// unavailable translates every error of the client library at the edge of the package.
-func unavailable(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var known *registry.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return registry.StoreUnavailable(op, err)
+	pipe := s.conn.Pipeline()
+	pipe.Do("SET", pingKey, "1", "PX", s.sessionTTL)
+	return redisconn.Unavailable("ping", pipe.Exec(ctx))
 }
 
 // errMissing is the cause when a fenced write finds that the store lost the session and nobody else has it: the

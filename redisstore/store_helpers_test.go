@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
@@ -104,11 +105,11 @@ func grouped(t testing.TB, s *Store) string {
 }
 
 // keyspace returns the content of every key and, separately, how long each still lives.
-func keyspace(t testing.TB, c *Conn) (content map[string]string, life map[string]time.Duration) {
+func keyspace(t testing.TB, c *redisconn.Conn) (content map[string]string, life map[string]time.Duration) {
 	t.Helper()
 	content, life = make(map[string]string), make(map[string]time.Duration)
 	var mu sync.Mutex
-	err := eachMaster(context.Background(), c.client, func(ctx context.Context, server redis.Cmdable) error {
+	err := c.EachMaster(context.Background(), func(ctx context.Context, server redis.Cmdable) error {
 		iter := server.Scan(ctx, 0, "*", 1000).Iterator()
 		for iter.Next(ctx) {
 			key := iter.Val()
@@ -136,7 +137,7 @@ func keyspace(t testing.TB, c *Conn) (content map[string]string, life map[string
 }
 
 // unchanged runs a write and fails when any key was added, removed or altered by it.
-func unchanged(t *testing.T, c *Conn, what string, write func()) {
+func unchanged(t *testing.T, c *redisconn.Conn, what string, write func()) {
 	t.Helper()
 	before, _ := keyspace(t, c)
 	write()
@@ -163,7 +164,7 @@ func unchanged(t *testing.T, c *Conn, what string, write func()) {
 func delKeys(t testing.TB, s *Store, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
-		if n := must[int64](t)(s.conn.client.Del(context.Background(), key).Result()); n != 1 {
+		if n := must[int64](t)(s.conn.Client().Del(context.Background(), key).Result()); n != 1 {
 			t.Fatalf("there was no key %s", key)
 		}
 	}

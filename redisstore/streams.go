@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,6 +19,8 @@ const (
 	appendChunk = 100         // entries appended by one script: it holds up the server
 	feedHead    = 16          // lines of a batch appended to a feed by a script
 	followBlock = time.Second // how long one read waits: it cannot be called off
+
+	followerPool = 32 // connections for waiting, per server
 )
 
 // AppendCallEvents implements registry.CallStore.
@@ -32,13 +35,13 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 		c := call{e.Tenant, e.CallID}
 		logs[c] = append(logs[c], e.Rank(), text)
 	}
-	b := s.conn.batch()
+	pipe := s.conn.Pipeline()
 	for c, pairs := range logs {
 		for pairs := range slices.Chunk(pairs, 2*appendChunk) {
-			b.eval(scriptCallLog, callKeys(c.tenant, c.id), append([]any{s.retention}, pairs...)...)
+			pipe.Eval(scriptCallLog, callKeys(c.tenant, c.id), append([]any{s.retention}, pairs...)...)
 		}
 	}
-	return unavailable("append call events", b.run(ctx))
+	return redisconn.Unavailable("append call events", pipe.Exec(ctx))
 }
 
 // stateEvent is what tells in the log of a call that it is in that state: a rank and a text.
@@ -55,10 +58,10 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string, li
 		return nil, err
 	}
 	for {
-		b := s.conn.batch()
-		c := b.do("XRANGE", callEventsKey(tenant, callID), start, "+", "COUNT", pageSize(limit))
-		if err := b.run(ctx); err != nil {
-			return nil, unavailable("read call events", err)
+		pipe := s.conn.Pipeline()
+		c := pipe.Do("XRANGE", callEventsKey(tenant, callID), start, "+", "COUNT", pageSize(limit))
+		if err := pipe.Exec(ctx); err != nil {
+			return nil, redisconn.Unavailable("read call events", err)
 		}
 		events, last := parseEntries(s, c, func(text []byte, id string) (registry.CallEvent, error) {
 			e := registry.CallEvent{ID: id, Tenant: tenant}
@@ -89,8 +92,8 @@ func (s *Store) ReadActivity(
 		if err != nil || len(found) > 0 || left <= 0 {
 			return found, err
 		}
-		if err := s.conn.follow.wait(ctx, activityKey(tenant), after, min(left, followBlock)); err != nil {
-			return nil, unavailable("wait for activity", err)
+		if err := s.follow.wait(ctx, activityKey(tenant), after, min(left, followBlock)); err != nil {
+			return nil, redisconn.Unavailable("wait for activity", err)
 		}
 	}
 }
@@ -108,13 +111,13 @@ func (s *Store) LastActivity(ctx context.Context, tenant, before string, limit i
 // FindCall implements registry.ActivityStore.
 func (s *Store) FindCall(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	keys, mark := feedKeys(tenant), callMark(callID)
-	b := s.conn.batch()
-	places := []*call{b.do("HGET", keys[2], mark), b.do("HGET", keys[3], mark)}
-	if err := b.run(ctx); err != nil {
-		return registry.Record{}, unavailable("find call", err)
+	pipe := s.conn.Pipeline()
+	places := []*redisconn.Command{pipe.Do("HGET", keys[2], mark), pipe.Do("HGET", keys[3], mark)}
+	if err := pipe.Exec(ctx); err != nil {
+		return registry.Record{}, redisconn.Unavailable("find call", err)
 	}
 	for _, place := range places {
-		id, ok := place.text()
+		id, ok := place.Text()
 		if !ok {
 			continue
 		}
@@ -129,16 +132,16 @@ func (s *Store) FindCall(ctx context.Context, tenant, callID string) (registry.R
 	return registry.Record{}, registry.ErrNoCall
 }
 
-// activity reads a page of a feed, and returns the id of the last line it has looked at, empty if there was none. Lines that
-// cannot be read are left out; a page of nothing else is no end of the feed.
+// activity reads a page of a feed, and returns the id of the last line it has looked at, empty if there was none. Lines
+// that cannot be read are left out; a page of nothing else is no end of the feed.
 func (s *Store) activity(
 	ctx context.Context, tenant string, limit int, command, from, to string,
 ) (found []registry.Activity, last string, err error) {
 	for {
-		b := s.conn.batch()
-		c := b.do(command, activityKey(tenant), from, to, "COUNT", pageSize(limit))
-		if err := b.run(ctx); err != nil {
-			return nil, "", unavailable("read activity", err)
+		pipe := s.conn.Pipeline()
+		c := pipe.Do(command, activityKey(tenant), from, to, "COUNT", pageSize(limit))
+		if err := pipe.Exec(ctx); err != nil {
+			return nil, "", redisconn.Unavailable("read activity", err)
 		}
 		var end string
 		found, end = parseEntries(s, c, func(text []byte, id string) (registry.Activity, error) {
@@ -165,20 +168,23 @@ func beyond(id, all string) (string, error) {
 	return "(" + id, nil
 }
 
-// parseEntries reads a range of a stream, and returns the id of its last entry; parse reads the text of one entry. Entries that
-// cannot be read are left out: one of them must not hide all others. They come from another release, or another program.
-func parseEntries[T any](s *Store, c *call, parse func(text []byte, id string) (T, error)) (entries []T, last string) {
-	list := c.list()
+// parseEntries reads a range of a stream, and returns the id of its last entry; parse reads the text of one entry.
+// Entries that cannot be read are left out: one of them must not hide all others. They come from another release, or
+// another program.
+func parseEntries[T any](
+	s *Store, c *redisconn.Command, parse func(text []byte, id string) (T, error),
+) (entries []T, last string) {
+	list := c.List()
 	entries = make([]T, 0, len(list))
 	var failure error
 	for _, raw := range list {
 		entry, _ := raw.([]any)
 		if len(entry) != 2 {
-			failure = errShape(c)
+			failure = c.ErrShape()
 			continue
 		}
 		last, _ = entry[0].(string)
-		parsed, err := parse([]byte(toMap(entry[1])[streamField]), last)
+		parsed, err := parse([]byte(redisconn.Map(entry[1])[streamField]), last)
 		if err != nil {
 			failure = fmt.Errorf("entry %s: %w", last, err)
 			continue
@@ -198,8 +204,8 @@ type follower struct {
 	slots  chan struct{}
 }
 
-func newFollower(a address) *follower {
-	return &follower{client: newClient(a, roleFollower), slots: make(chan struct{}, followerPool)}
+func newFollower(conn *redisconn.Conn) *follower {
+	return &follower{client: conn.NewBlockingClient(followerPool), slots: make(chan struct{}, followerPool)}
 }
 
 func (f *follower) close() error { return f.client.Close() }
@@ -219,7 +225,7 @@ func (f *follower) wait(ctx context.Context, key, after string, atMost time.Dura
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	bounded, cancel := context.WithTimeout(ctx, atMost+ioTimeout) // a Redis that hangs is noticed
+	bounded, cancel := context.WithTimeout(ctx, atMost+redisconn.IOTimeout) // a Redis that hangs is noticed
 	defer cancel()
 	err := f.client.XRead(bounded, &redis.XReadArgs{
 		Streams: []string{key, after}, Count: 1, Block: max(atMost, time.Millisecond), // zero would be forever

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/farhand/farhand/redisstore/bus"
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -21,7 +23,7 @@ func (s *Store) Sweep(ctx context.Context) ([]string, error) {
 	}
 	for i, pod := range lapsed {
 		if err := s.sweepPod(ctx, pod); err != nil {
-			return lapsed[:i], unavailable("sweep", err)
+			return lapsed[:i], redisconn.Unavailable("sweep", err)
 		}
 	}
 	return lapsed, nil
@@ -42,42 +44,42 @@ func (s *Store) sweepPod(ctx context.Context, pod string) error {
 			return err
 		}
 	}
-	b := s.conn.batch()
-	buried := b.eval(scriptBury, []string{podsKey}, pod)
-	if err := b.run(ctx); err != nil || buried.int() == 0 {
+	pipe := s.conn.Pipeline()
+	buried := pipe.Eval(scriptBury, []string{podsKey}, pod)
+	if err := pipe.Exec(ctx); err != nil || buried.Int() == 0 {
 		return err
 	}
-	b = s.conn.batch()
-	b.do("UNLINK", podRepliesKey(pod))
-	return b.run(ctx)
+	pipe = s.conn.Pipeline()
+	bus.Forget(pipe, pod)
+	return pipe.Exec(ctx)
 }
 
 // sweepable returns some of the sessions of a pod, as pairs of member and generation. All pods of a fleet notice a
 // dead one at the same moment, so each starts at a place of its own.
 func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
 	key := podSessionsKey(pod)
-	b := s.conn.batch()
-	size := b.do("ZCARD", key)
-	if err := b.run(ctx); err != nil {
+	pipe := s.conn.Pipeline()
+	size := pipe.Do("ZCARD", key)
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	start := int64(0)
-	if rest := size.int() - sweepChunk; rest > 0 {
+	if rest := size.Int() - sweepChunk; rest > 0 {
 		start = rand.Int64N(rest + 1)
 	}
-	b = s.conn.batch()
-	some := b.do("ZRANGE", key, start, start+sweepChunk-1, "WITHSCORES")
-	if err := b.run(ctx); err != nil {
+	pipe = s.conn.Pipeline()
+	some := pipe.Do("ZRANGE", key, start, start+sweepChunk-1, "WITHSCORES")
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
-	members := toStrings(some.cmd.Val())
+	members := some.Strings()
 	if len(members) == 0 && start > 0 { // somebody else was faster: from the beginning
-		b = s.conn.batch()
-		some = b.do("ZRANGE", key, 0, sweepChunk-1, "WITHSCORES")
-		if err := b.run(ctx); err != nil {
+		pipe = s.conn.Pipeline()
+		some = pipe.Do("ZRANGE", key, 0, sweepChunk-1, "WITHSCORES")
+		if err := pipe.Exec(ctx); err != nil {
 			return nil, err
 		}
-		members = toStrings(some.cmd.Val())
+		members = some.Strings()
 	}
 	return members, nil
 }
@@ -88,7 +90,7 @@ func (s *Store) sweepSome(ctx context.Context, pod string, members []string) err
 	own := make(removals)
 	claims := make([]registry.Ref, 0, len(members)/2)
 	for i := 0; i+1 < len(members); i += 2 {
-		gen := toInt(members[i+1])
+		gen := redisconn.Int(members[i+1])
 		own.add(podSessionsKey(pod), members[i], gen)
 		claims = append(claims, registry.Ref{Key: parsePodMember(members[i]), Generation: gen})
 	}
@@ -106,9 +108,9 @@ func (s *Store) sweepSome(ctx context.Context, pod string, members []string) err
 	if err := s.removeTraces(ctx, late); err != nil {
 		return err
 	}
-	b := s.conn.batch()
-	own.into(b)
-	return b.run(ctx)
+	pipe := s.conn.Pipeline()
+	own.into(pipe)
+	return pipe.Exec(ctx)
 }
 
 // hashes are what Redis has of sessions.
@@ -116,17 +118,17 @@ type hashes map[registry.Key]map[string]string
 
 // readClaims returns the hashes of those claims that are still current.
 func (s *Store) readClaims(ctx context.Context, pod string, claims []registry.Ref) (hashes, error) {
-	b := s.conn.batch()
-	reads := make([]*call, len(claims))
+	pipe := s.conn.Pipeline()
+	reads := make([]*redisconn.Command, len(claims))
 	for i, ref := range claims {
-		reads[i] = b.do("HGETALL", sessionKey(ref.Key))
+		reads[i] = pipe.Do("HGETALL", sessionKey(ref.Key))
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	current := make(hashes, len(claims))
 	for i, ref := range claims {
-		hash := toMap(reads[i].cmd.Val())
+		hash := reads[i].Map()
 		if hash[fieldPod] == pod && hash[fieldGeneration] == decimal(ref.Generation) {
 			current[ref.Key] = hash
 		}
@@ -136,13 +138,15 @@ func (s *Store) readClaims(ctx context.Context, pod string, claims []registry.Re
 
 // releaseClaims ends the claims that are still current. It returns the hashes of those that are not any more as they
 // were read before: their pod is only late, and wrote in between.
-func (s *Store) releaseClaims(ctx context.Context, pod string, claims []registry.Ref, before hashes) (late hashes, err error) {
-	b := s.conn.batch()
-	released := make([]*call, len(claims))
+func (s *Store) releaseClaims(
+	ctx context.Context, pod string, claims []registry.Ref, before hashes,
+) (late hashes, err error) {
+	pipe := s.conn.Pipeline()
+	released := make([]*redisconn.Command, len(claims))
 	for i, ref := range claims {
-		released[i] = s.release(b, ref, pod)
+		released[i] = s.release(pipe, ref, pod)
 	}
-	if err := b.run(ctx); err != nil {
+	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	late = make(hashes)
@@ -164,8 +168,8 @@ func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 		s.traces(key, hash, left)
 		tenants[key.Tenant] = true
 	}
-	b := s.conn.batch()
-	left.into(b)
-	s.changed(b, slices.Collect(maps.Keys(tenants))...)
-	return b.run(ctx)
+	pipe := s.conn.Pipeline()
+	left.into(pipe)
+	s.changed(pipe, slices.Collect(maps.Keys(tenants))...)
+	return pipe.Exec(ctx)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -40,10 +41,10 @@ func (c *crash) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // TestASweepThatBreaksOffIsRepeated breaks a sweep off after each of its round trips in turn. The next one leaves no
 // index with an entry of the dead pod.
 func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
-	s := storeOn(t, Options{})
-	ctx := context.Background()
-	dying, c := storeOn(t, Options{URL: s.conn.opts.URL}), &crash{}
-	dying.conn.client.AddHook(c)
+	url, ctx := redistest.Single(t), context.Background()
+	s := storeOn(t, Options{URL: url})
+	dying, c := storeOn(t, Options{URL: url}), &crash{}
+	dying.conn.Client().AddHook(c)
 	for trips := int64(0); ; trips++ {
 		if trips > 50 {
 			t.Fatal("a sweep of a few sessions takes more than fifty round trips")
@@ -56,7 +57,7 @@ func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
 		c.left.Store(trips)
 		_, broken := dying.Sweep(ctx)
 		must[[]string](t)(s.Sweep(ctx))
-		for _, key := range must[[]string](t)(s.conn.client.Keys(ctx, "*").Result()) {
+		for _, key := range must[[]string](t)(s.conn.Client().Keys(ctx, "*").Result()) {
 			for _, index := range []string{"members:", "device:", "user:", "labels}:", "sessions"} {
 				if strings.Contains(key, ":"+index) {
 					t.Errorf("broken off after %d round trips: %s is left", trips, key)
@@ -77,20 +78,20 @@ func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
 
 // TestASweepSeesWhatALatePodWrote: the pod was only late, and gives a session other tools while it is being swept.
 func TestASweepSeesWhatALatePodWrote(t *testing.T) {
-	s := storeOn(t, Options{})
-	ctx := context.Background()
+	url, ctx := redistest.Single(t), context.Background()
+	s := storeOn(t, Options{URL: url})
 	beat(t, s, "late")
 	sess := claim(t, s, "s1", "late")
 	putTools(t, s, sess, spec(t, "camera", "x"))
 	lapse(t, s, "late")
-	sweeper, h := storeOn(t, Options{URL: s.conn.opts.URL}), &meanwhile{sha: scriptRelease.sha}
+	sweeper, h := storeOn(t, Options{URL: url}), &meanwhile{sha: scriptRelease.SHA()}
 	h.do = func() { putTools(t, s, sess, spec(t, "mic", "x")) }
-	sweeper.conn.client.AddHook(h)
+	sweeper.conn.Client().AddHook(h)
 	must[[]string](t)(sweeper.Sweep(ctx))
 	if h.do != nil {
 		t.Fatal("nothing was released")
 	}
-	for _, key := range must[[]string](t)(s.conn.client.Keys(ctx, "*:members:*").Result()) {
+	for _, key := range must[[]string](t)(s.conn.Client().Keys(ctx, "*:members:*").Result()) {
 		t.Errorf("%s is left", key)
 	}
 }

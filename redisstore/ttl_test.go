@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
@@ -43,13 +44,13 @@ func busy(t *testing.T, s *Store) {
 		})
 	}
 	wg.Wait()
-	bus := s.conn.Bus()
-	defer bus.Close(ctx)
-	if err := bus.Reply("nobody", registry.Reply{CallID: "c", Delivered: true}); err != nil {
+	b := bus.New(s.conn, bus.Options{})
+	defer b.Close(ctx)
+	if err := b.Reply("nobody", registry.Reply{CallID: "c", Delivered: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the reply is pushed", func() bool {
-		return s.conn.client.Exists(ctx, podRepliesKey("nobody")).Val() == 1
+	redistest.Eventually(t, "the reply is pushed", func() bool {
+		return s.conn.Client().Exists(ctx, "fh:{pod:nobody}:replies").Val() == 1
 	})
 }
 
@@ -145,7 +146,7 @@ func TestNothingRemainsOfADeadFleet(t *testing.T) {
 			t.Fatal(op, err)
 		}
 	}
-	eventually(t, "every key has expired", func() bool {
+	redistest.Eventually(t, "every key has expired", func() bool {
 		_, life := keyspace(t, s.conn)
 		return len(life) == 0
 	})

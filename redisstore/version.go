@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 )
 
 // Version implements registry.Directory. Whoever changes what listings show writes a new value behind the change; the
@@ -15,22 +17,22 @@ import (
 func (s *Store) Version(ctx context.Context, tenant string) (string, error) {
 	live, err := s.live.since(ctx, time.Now().Add(-s.live.age))
 	if err != nil {
-		return "", unavailable("version", err)
+		return "", redisconn.Unavailable("version", err)
 	}
-	b := s.conn.batch()
-	c := b.do("GET", versionKey(tenant))
-	if err := b.run(ctx); err != nil {
-		return "", unavailable("version", err)
+	pipe := s.conn.Pipeline()
+	c := pipe.Do("GET", versionKey(tenant))
+	if err := pipe.Exec(ctx); err != nil {
+		return "", redisconn.Unavailable("version", err)
 	}
-	value, ok := c.text()
+	value, ok := c.Text()
 	if !ok {
 		made := rand.Text()
-		b = s.conn.batch()
-		c = b.do("SET", versionKey(tenant), made, "NX", "GET", "PX", s.indexTTL)
-		if err := b.run(ctx); err != nil {
-			return "", unavailable("version", err)
+		pipe = s.conn.Pipeline()
+		c = pipe.Do("SET", versionKey(tenant), made, "NX", "GET", "PX", s.indexTTL)
+		if err := pipe.Exec(ctx); err != nil {
+			return "", redisconn.Unavailable("version", err)
 		}
-		if value, ok = c.text(); !ok {
+		if value, ok = c.Text(); !ok {
 			value = made
 		}
 	}
@@ -38,9 +40,9 @@ func (s *Store) Version(ctx context.Context, tenant string) (string, error) {
 }
 
 // changed adds to the batch, as its last part, that listings of the tenants may look different from now on.
-func (s *Store) changed(b *batch, tenants ...string) {
-	b.then()
+func (s *Store) changed(pipe *redisconn.Pipeline, tenants ...string) {
+	pipe.Then()
 	for _, tenant := range tenants {
-		b.do("SET", versionKey(tenant), rand.Text(), "PX", s.indexTTL)
+		pipe.Do("SET", versionKey(tenant), rand.Text(), "PX", s.indexTTL)
 	}
 }

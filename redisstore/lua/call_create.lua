@@ -1,7 +1,8 @@
 -- Writes the record of a new call.
 --
 -- KEYS 1 record (hash), 2 events (stream)
--- ARGV 1 retention in ms, 2 timeout in ms, 3 first state, 4 rank and 5 text of the event that tells of it, 6... field and value pairs
+-- ARGV 1 retention in ms, 2 timeout in ms, 3 first state, 4 rank and 5 text of the event that tells of it, 6... field
+-- and value pairs
 -- Returns {1, the record}, or {0, the record} when there is one already; hashes are flat lists.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then

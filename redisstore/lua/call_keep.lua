@@ -1,10 +1,10 @@
 -- Stores a record of a call that ran without one, as it is now.
 --
 -- KEYS 1 record (hash), 2 events (stream)
--- ARGV 1 retention in ms, 2 rank and 3 text of the event that tells of its state, 4 how many ms the call still has (0: it is final), 5 its
---      timeline, 6 how many of the following say what becomes of a record that is there, 7... its state and one of replace, fill, late
---      and answer, then, 8 how many of the following may be filled in, 9... field and value pairs (8 and 9 count from the end
---      of the pairs before)
+-- ARGV 1 retention in ms, 2 rank and 3 text of the event that tells of its state, 4 how many ms the call still has
+--      (0: it is final), 5 its timeline, 6 how many of the following say what becomes of a record that is there, 7...
+--      its state and one of replace, fill, late and answer, then, 8 how many of the following may be filled in, 9...
+--      field and value pairs (8 and 9 count from the end of the pairs before)
 -- Returns 1.
 
 local first = 7 + tonumber(ARGV[6]) -- the number of what may be filled in

@@ -1,5 +1,5 @@
--- Adds messages, unless they are what the turn added last, and forgets the draft. The oldest messages go while there are
--- too many, or too many bytes of them.
+-- Adds messages, unless they are what the turn added last, and forgets the draft. The oldest messages go while there
+-- are too many, or too many bytes of them.
 --
 -- KEYS 1 messages (list), 2 meta (hash), 3 draft (string), 4 trail (list)
 -- ARGV 1 TTL in ms, 2 fence of the turn, 3 cap, 4 bytes all messages may have, 5 digest of the messages, 6... messages

@@ -3,11 +3,11 @@
 -- KEYS 1 messages (list), 2 meta (hash), 3 draft (string), 4 trail (list)
 -- ARGV 1 TTL in ms
 --
--- Fields of the meta hash: 'fence' of the last turn that was given, 'holder' the fence of the current one (absent once it
--- has ended), 'until' the end of its lease in ms of Redis time, 'title', 'bytes' of all messages, 'appended'
--- the fence of a turn and the digest of what it appended last (absent after a truncation), 'created' when the first message
--- came and 'active' when messages changed last, both in ms, 'named' 1 when the title is a person's, 'owned' 1 when 'user' and
--- 'device' say whose it is.
+-- Fields of the meta hash: 'fence' of the last turn that was given, 'holder' the fence of the current one (absent once
+-- it has ended), 'until' the end of its lease in ms of Redis time, 'title', 'bytes' of all messages, 'appended' the
+-- fence of a turn and the digest of what it appended last (absent after a truncation), 'created' when the first message
+-- came and 'active' when messages changed last, both in ms, 'named' 1 when the title is a person's, 'owned' 1 when
+-- 'user' and 'device' say whose it is.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) -- ms

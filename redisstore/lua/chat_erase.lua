@@ -1,4 +1,5 @@
--- Forgets a conversation, and with it the turn that may be under way. It needs no memory, so it works in a full Redis too.
+-- Forgets a conversation, and with it the turn that may be under way. It needs no memory, so it works in a full Redis
+-- too.
 --
 -- KEYS 1 messages (list), 2 meta (hash), 3 draft (string), 4 trail (list)
 -- ARGV 1 TTL in ms

@@ -2,7 +2,8 @@
 --
 -- KEYS 1 messages (list), 2 meta (hash), 3 draft (string), 4 trail (list)
 -- ARGV 1 TTL in ms
--- Returns {how many messages, title, named, created, active, user, device, fence of the turn under way}, empty where unknown.
+-- Returns {how many messages, title, named, created, active, user, device, fence of the turn under way}, empty where
+-- unknown.
 
 local meta = redis.call('HMGET', KEYS[2], 'title', 'named', 'created', 'active', 'user', 'device', 'holder')
 for i = 1, 7 do

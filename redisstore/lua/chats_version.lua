@@ -1,4 +1,5 @@
--- Reads the version of the lists, and how many conversations they have: those whose time has come leave without a new version.
+-- Reads the version of the lists, and how many conversations they have: those whose time has come leave without a new
+-- version.
 --
 -- KEYS 1 index (sorted set), 2 version (string), 3 running (sorted set)
 -- ARGV 1 TTL in ms, 2 a version for lists that have none

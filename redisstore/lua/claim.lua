@@ -1,13 +1,14 @@
 -- Makes a pod the owner of a session under a new, higher generation. It starts without tools.
 --
 -- KEYS 1 session hash, 2 gone string
--- ARGV 1 session TTL in ms, 2 pod, 3 the generation that may be replaced without asking (0: none, -1: any), 4 for how many ms the device
---      that had the session may take it back, 5... field and value pairs of the attributes
--- Returns {generation, the time in ms, the previous session hash, the gone string, heirs}; the hash is a flat list, empty when
--- there was none. The generation is 0, and nothing has changed, when the holder must be asked first.
+-- ARGV 1 session TTL in ms, 2 pod, 3 the generation that may be replaced without asking (0: none, -1: any), 4 for
+--      how many ms the device that had the session may take it back, 5... field and value pairs of the attributes
+-- Returns {generation, the time in ms, the previous session hash, the gone string, heirs}; the hash is a flat list,
+-- empty when there was none. The generation is 0, and nothing has changed, when the holder must be asked first.
 
--- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session: whether it
--- had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its device has it.
+-- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:
+-- whether it had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its
+-- device has it.
 local gone = redis.call('GET', KEYS[2]) or '0'
 local goneGen = tonumber(string.match(gone, '^%d+'))
 

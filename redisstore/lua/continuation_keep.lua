@@ -18,7 +18,8 @@ local function drop(id)
   return bytes
 end
 
--- What is kept comes first: a full Redis refuses a script at its first write or not at all, and would not refuse a removal.
+-- What is kept comes first: a full Redis refuses a script at its first write or not at all, and would not refuse a
+-- removal.
 local known = redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1
 local size = redis.call('HSTRLEN', KEYS[1], ARGV[1])
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])

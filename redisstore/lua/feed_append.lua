@@ -1,13 +1,14 @@
 -- Adds lines to the feed of a tenant, which is capped and expires, and to the index of the calls it tells the end of.
 --
--- KEYS 1 feed (stream), 2 how many bytes its lines have, about (string), 3 index (hash: mark of a call, id of its line),
+-- KEYS 1 feed (stream), 2 how many bytes its lines have, about (string), 3 index (hash: mark of a call, id of its
+-- line),
 --      4 the index before it
 -- ARGV 1 TTL in ms, 2 lines and 3 bytes the feed may have, 4 bytes of the lines added, also of those added before this
 --      script, 5... pairs of a line and the mark of its call (empty: none); there may be no pairs
 -- Returns 1.
 --
--- The bytes are about right: lines that go are taken to be as long as all lines are on average. An index is begun anew when
--- it has as many calls as the feed may have lines, so two of them have every call of the feed.
+-- The bytes are about right: lines that go are taken to be as long as all lines are on average. An index is begun anew
+-- when it has as many calls as the feed may have lines, so two of them have every call of the feed.
 
 local call = redis.call
 for i = 5, #ARGV, 2 do

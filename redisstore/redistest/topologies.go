@@ -29,7 +29,8 @@ func Cluster(t testing.TB) *Servers {
 	var c Servers
 	var addrs []string
 	for range 3 {
-		s := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
+		s := Start(t, "--cluster-enabled", "yes",
+			"--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
 		c.Masters = append(c.Masters, s)
 		addrs = append(addrs, s.Addr())
 	}

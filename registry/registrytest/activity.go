@@ -123,7 +123,7 @@ var activityTests = []subtest{
 			ended <- err
 		}()
 		cancel()
-		if err := receive(f, "the end of the waiting", ended); err == nil {
+		if err := Receive(f, "the end of the waiting", ended); err == nil {
 			f.Error("no error although the context ended")
 		}
 	}},

@@ -8,24 +8,9 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/farhand/farhand/registry"
 )
-
-// inbox records what a bus delivers.
-type inbox struct {
-	envelopes chan registry.Envelope
-	replies   chan registry.Reply
-}
-
-func newInbox() *inbox {
-	return &inbox{envelopes: make(chan registry.Envelope, 4096), replies: make(chan registry.Reply, 4096)}
-}
-
-func (i *inbox) HandleEnvelope(e registry.Envelope) { i.envelopes <- e }
-func (i *inbox) HandleReply(r registry.Reply)       { i.replies <- r }
-func (i *inbox) HandleGap()                         {}
 
 // outcomes is a registry.Sender that passes on what it is told.
 type outcomes chan error
@@ -48,21 +33,10 @@ func (f *fixture) listen(pod string, h registry.BusHandler) registry.Bus {
 	return bus
 }
 
-func receive[T any](f *fixture, what string, c <-chan T) T {
-	f.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		f.Fatalf("%s did not arrive", what)
-		panic("unreachable")
-	}
-}
-
 var busTests = []subtest{
 	{name: "an envelope and its reply arrive whole", run: func(f *fixture) {
 		a, b := f.pod("a"), f.pod("b")
-		inA, inB := newInbox(), newInbox()
+		inA, inB := NewInbox(), NewInbox()
 		busA, busB := f.listen(a, inA), f.listen(b, inB)
 		if err := errors.Join(busA.Healthy(), busB.Healthy()); err != nil {
 			f.Fatalf("not healthy after Listen: %v", err)
@@ -77,7 +51,7 @@ var busTests = []subtest{
 			if err := busA.Send(f.ctx, b, sent); err != nil {
 				f.Fatal(err)
 			}
-			if got := receive(f, "the envelope", inB.envelopes); !reflect.DeepEqual(got, sent) {
+			if got := Receive(f, "the envelope", inB.Envelopes); !reflect.DeepEqual(got, sent) {
 				f.Errorf("envelope %+v\nwant     %+v", got, sent)
 			}
 		}
@@ -91,13 +65,13 @@ var busTests = []subtest{
 			if err := busB.Reply(a, r); err != nil {
 				f.Fatal(err)
 			}
-			if got := receive(f, "the reply", inA.replies); !reflect.DeepEqual(got, r) {
+			if got := Receive(f, "the reply", inA.Replies); !reflect.DeepEqual(got, r) {
 				f.Errorf("reply %+v\nwant  %+v", got, r)
 			}
 		}
 	}},
 	{name: "sending to nobody says so", run: func(f *fixture) {
-		bus := f.listen(f.pod("a"), newInbox())
+		bus := f.listen(f.pod("a"), NewInbox())
 		err := bus.Send(f.ctx, "nobody-"+f.id, registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: "c"})
 		if !errors.Is(err, registry.ErrNoReceiver) {
 			f.Errorf("got %v", err)
@@ -108,8 +82,8 @@ var busTests = []subtest{
 	}},
 	{name: "who posts is told once, as a sender would be", run: func(f *fixture) {
 		a, b := f.pod("a"), f.pod("b")
-		in := newInbox()
-		bus, _ := f.listen(a, newInbox()), f.listen(b, in)
+		in := NewInbox()
+		bus, _ := f.listen(a, NewInbox()), f.listen(b, in)
 		told := make(outcomes, 10)
 		for i, pod := range []string{b, "nobody-" + f.id, b} {
 			e := registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: json.RawMessage(`{}`)}
@@ -117,7 +91,7 @@ var busTests = []subtest{
 			if err != nil {
 				f.Fatal(err)
 			}
-			if err := receive[error](f, "the outcome", told); errors.Is(err, registry.ErrNoReceiver) != (pod != b) || pod == b && err != nil {
+			if err := Receive[error](f, "the outcome", told); errors.Is(err, registry.ErrNoReceiver) != (pod != b) || pod == b && err != nil {
 				f.Errorf("posted to %s: %v", pod, err)
 			}
 			if posted.Withdraw() {
@@ -125,7 +99,7 @@ var busTests = []subtest{
 			}
 		}
 		for _, want := range []string{"0", "2"} {
-			if got := receive(f, "the envelope", in.envelopes).CallID; got != want {
+			if got := Receive(f, "the envelope", in.Envelopes).CallID; got != want {
 				f.Errorf("received %s, want %s", got, want)
 			}
 		}
@@ -134,19 +108,19 @@ var busTests = []subtest{
 		}
 	}},
 	{name: "a pod can send to itself", run: func(f *fixture) {
-		a, in := f.pod("a"), newInbox()
+		a, in := f.pod("a"), NewInbox()
 		bus := f.listen(a, in)
 		if err := bus.Send(f.ctx, a, registry.Envelope{V: 1, Kind: registry.EnvelopeEvict, Session: "s"}); err != nil {
 			f.Fatal(err)
 		}
-		if got := receive(f, "the envelope", in.envelopes); got.Session != "s" {
+		if got := Receive(f, "the envelope", in.Envelopes); got.Session != "s" {
 			f.Errorf("got %+v", got)
 		}
 	}},
 	{name: "many at once arrive exactly once each", run: func(f *fixture) {
 		const senders, each = 8, 100
 		a, b := f.pod("a"), f.pod("b")
-		inA, inB := newInbox(), newInbox()
+		inA, inB := NewInbox(), NewInbox()
 		busA, busB := f.listen(a, inA), f.listen(b, inB)
 		var wg sync.WaitGroup
 		for s := range senders {
@@ -164,8 +138,8 @@ var busTests = []subtest{
 		}
 		calls, answers := make(map[string]int), make(map[string]int)
 		for range senders * each {
-			calls[receive(f, "an envelope", inB.envelopes).CallID]++
-			answers[receive(f, "a reply", inA.replies).CallID]++
+			calls[Receive(f, "an envelope", inB.Envelopes).CallID]++
+			answers[Receive(f, "a reply", inA.Replies).CallID]++
 		}
 		wg.Wait()
 		if len(calls) != senders*each || len(answers) != senders*each {
@@ -174,8 +148,8 @@ var busTests = []subtest{
 	}},
 	{name: "a closed bus receives nothing and refuses", run: func(f *fixture) {
 		a, b := f.pod("a"), f.pod("b")
-		busA := f.listen(a, newInbox())
-		busB := f.listen(b, newInbox())
+		busA := f.listen(a, NewInbox())
+		busB := f.listen(b, NewInbox())
 		if err := busB.Close(f.ctx); err != nil {
 			f.Fatal(err)
 		}

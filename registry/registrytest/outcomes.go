@@ -107,7 +107,7 @@ var outcomeTests = []subtest{
 		local := d.Connect(f, a, registry.Session{Key: f.key("s1")}, tool("tool", "x"))
 		for name, pod := range map[string]*routing.Pod{"local": a, "remote": b} {
 			end := f.light(pod, local.Session(), name, patience)
-			if got := receive(f, "the answer", end); got.err != nil || got.res.Output != "done "+name {
+			if got := Receive(f, "the answer", end); got.err != nil || got.res.Output != "done "+name {
 				f.Fatalf("%s: %+v", name, got)
 			}
 			r := f.settled(name, registry.StateSucceeded)
@@ -129,7 +129,7 @@ var outcomeTests = []subtest{
 			f.durable([]*routing.Pod{a, b}[i%2], local.Session(), id)
 			f.asked(d, id)
 			first, second := f.answer(local, id, "first"), f.answer(local, id, "second")
-			if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+			if Receive(f, "an acknowledgement", first) || !Receive(f, "an acknowledgement", second) {
 				f.Errorf("%s: the first answer was ignored, or the second was not", id)
 			}
 			if r := f.settled(id, registry.StateSucceeded); r.Result.Output != "first" || r.Late {
@@ -140,10 +140,10 @@ var outcomeTests = []subtest{
 		end := f.light(b, local.Session(), "light", patience)
 		f.settled("light", registry.StateDelivered)
 		first, second := f.answer(local, "light", "first"), f.answer(local, "light", "second")
-		if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+		if Receive(f, "an acknowledgement", first) || !Receive(f, "an acknowledgement", second) {
 			f.Error("light: the first answer was ignored, or the second was not")
 		}
-		if got := receive(f, "the end", end); got.res.Output != "first" {
+		if got := Receive(f, "the end", end); got.res.Output != "first" {
 			f.Errorf("light: %+v", got)
 		}
 		if r := f.settled("light", registry.StateSucceeded); r.Result.Output != "first" || r.Late {
@@ -159,10 +159,10 @@ var outcomeTests = []subtest{
 		first := f.answer(local, "before", "first")
 		local = f.moveTo(b)
 		second := f.answer(local, "before", "second")
-		if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+		if Receive(f, "an acknowledgement", first) || !Receive(f, "an acknowledgement", second) {
 			f.Error("answered before the move: the first answer was ignored, or the second was not")
 		}
-		if got := receive(f, "the end", end); got.res.Output != "first" {
+		if got := Receive(f, "the end", end); got.res.Output != "first" {
 			f.Errorf("%+v", got)
 		}
 		for _, durable := range []bool{false, true} {
@@ -178,18 +178,18 @@ var outcomeTests = []subtest{
 			}
 			local = f.moveTo(b)
 			first, second := f.answer(local, id, "first"), f.answer(local, id, "second")
-			if receive(f, "an acknowledgement", first) || !receive(f, "an acknowledgement", second) {
+			if Receive(f, "an acknowledgement", first) || !Receive(f, "an acknowledgement", second) {
 				f.Errorf("%s: the first answer was ignored, or the second was not", id)
 			}
 			if r := f.settled(id, registry.StateSucceeded); r.Result.Output != "first" || r.Late {
 				f.Errorf("%s: %+v", id, r)
 			}
 			if !durable {
-				if got := receive(f, "the end", end); got.res.Output != "first" {
+				if got := Receive(f, "the end", end); got.res.Output != "first" {
 					f.Errorf("%+v", got)
 				}
 			}
-			if !receive(f, "an acknowledgement", f.answer(local, id, "third")) || !receive(f, "an acknowledgement", f.answer(local, "never", "x")) {
+			if !Receive(f, "an acknowledgement", f.answer(local, id, "third")) || !Receive(f, "an acknowledgement", f.answer(local, "never", "x")) {
 				f.Errorf("%s: an answer that changes nothing was not ignored", id)
 			}
 		}
@@ -211,10 +211,10 @@ var outcomeTests = []subtest{
 						}
 						local = f.moveTo(pods[string(next)])
 					}
-					if receive(f, "the acknowledgement", f.answer(local, id, "done")) {
+					if Receive(f, "the acknowledgement", f.answer(local, id, "done")) {
 						f.Errorf("%s: the answer was ignored", id)
 					}
-					if got := receive(f, "the end", end); got.err != nil || got.res.Output != "done" {
+					if got := Receive(f, "the end", end); got.err != nil || got.res.Output != "done" {
 						f.Errorf("%s: %+v", id, got)
 					}
 				}
@@ -229,11 +229,11 @@ var outcomeTests = []subtest{
 		end := f.light(asking, first.Session(), "c1", patience)
 		f.settled("c1", registry.StateDelivered)
 		second := silent().Connect(f, b, session, tool("tool", "x"))
-		if receive(f, "the acknowledgement", f.answer(second, "c1", "done")) {
+		if Receive(f, "the acknowledgement", f.answer(second, "c1", "done")) {
 			f.Error("the answer was ignored")
 		}
 		first.Close(f.ctx)
-		got := receive(f, "the end", end)
+		got := Receive(f, "the end", end)
 		f.wantCode(got.err, registry.CodeConnectionLost)
 		f.eventually("the record tells that the answer was late", func() bool {
 			r := f.read("c1")
@@ -259,7 +259,7 @@ var outcomeTests = []subtest{
 			}
 			f.answer(local, id, "done")
 			if end != nil {
-				receive(f, "the end", end)
+				Receive(f, "the end", end)
 			}
 			f.eventually("the log has its end", func() bool { return strings.HasSuffix(f.told(id), "succeeded") })
 			got := f.told(id)

@@ -244,11 +244,11 @@ var routingTests = []subtest{
 				failed <- err
 			}()
 		}
-		receive(f, "the first call", asked)
-		receive(f, "the second call", asked)
+		Receive(f, "the first call", asked)
+		Receive(f, "the second call", asked)
 		l.Close(f.ctx)
 		for range 2 {
-			err := receive(f, "the failure", failed)
+			err := Receive(f, "the failure", failed)
 			f.wantCode(err, registry.CodeConnectionLost)
 			f.wantDispatched(err, registry.DispatchedYes)
 		}
@@ -263,7 +263,7 @@ var routingTests = []subtest{
 		}
 		moved := NewDevice(nil)
 		moved.Connect(f, c, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
-		if cause := receive(f, "the eviction", old.Closed()); cause != routing.CloseReplaced {
+		if cause := Receive(f, "the eviction", old.Closed()); cause != routing.CloseReplaced {
 			f.Errorf("closed because %s", cause)
 		}
 		oldLocal.Close(f.ctx) // late, as a half-open socket's would be
@@ -281,14 +281,14 @@ var routingTests = []subtest{
 		l := d.Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
 		ignored := make(chan bool, 1)
 		l.Complete("never", registry.Result{Success: true}, func(i bool) { ignored <- i })
-		if !receive(f, "the acknowledgement", ignored) {
+		if !Receive(f, "the acknowledgement", ignored) {
 			f.Error("an unknown call was settled")
 		}
 		if _, err := f.call(a, "s1", "echo", `{}`, patience); err != nil {
 			f.Fatal(err)
 		}
 		l.Complete(d.Calls()[0].ID, registry.Result{Success: true}, func(i bool) { ignored <- i })
-		if !receive(f, "the acknowledgement", ignored) {
+		if !Receive(f, "the acknowledgement", ignored) {
 			f.Error("a call was settled twice")
 		}
 	}},
@@ -302,7 +302,7 @@ var routingTests = []subtest{
 			wg.Go(func() { _, _ = f.call(a, "s1", "hang", `{}`, time.Minute) })
 		}
 		for range routing.DefaultMaxInFlight {
-			receive(f, "a call", asked)
+			Receive(f, "a call", asked)
 		}
 		_, err := f.call(a, "s1", "hang", `{}`, time.Minute)
 		f.wantCode(err, registry.CodeBusy)
@@ -325,9 +325,9 @@ var routingTests = []subtest{
 			_, err := a.Router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: time.Minute})
 			failed <- err
 		}()
-		receive(f, "the call", asked)
+		Receive(f, "the call", asked)
 		cancel()
-		f.wantCode(receive(f, "the end", failed), registry.CodeCancelled)
+		f.wantCode(Receive(f, "the end", failed), registry.CodeCancelled)
 		if n := a.Router.Pending(); n != 0 {
 			f.Errorf("%d waiters left", n)
 		}

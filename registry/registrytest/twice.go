@@ -64,11 +64,11 @@ var twiceTests = []subtest{
 				f.moved(id, registry.EventSucceed, registry.Change{Session: f.key("s1"), Result: &res})
 			}
 			// The second may have found the caller still there. The third does not.
-			if err := receive(f, "the repetition", again)(); err != nil {
+			if err := Receive(f, "the repetition", again)(); err != nil {
 				f.Fatal(err)
 			}
 			for answers := 0; answers < 3; {
-				if r := receive(f, "the answer", handled); r.CallID == id && r.Result != nil {
+				if r := Receive(f, "the answer", handled); r.CallID == id && r.Result != nil {
 					answers++
 				}
 			}

@@ -102,7 +102,7 @@ func (*routerCaller) close() {}
 type inProcessPod struct {
 	conn  *redisstore.Conn
 	store *redisstore.Store
-	bus   *redisstore.Bus
+	bus   registry.Bus
 	pod   *routing.Pod
 }
 

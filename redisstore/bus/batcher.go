@@ -1,0 +1,195 @@
+package bus
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// batcher hands items to a flush function in batches: what is submitted while one batch is under way leaves together
+// in the next. A single submitter never waits and, when it flushes inline, needs no other goroutine; many at once share
+// round trips. flush is never called by two goroutines at a time, and gets items in the order they were submitted. A
+// batcher is safe for concurrent use.
+//
+// There is no threshold between sending directly and batching, and so none to tune: the round trip under way is the
+// threshold. Measured end to end against "direct while few calls are in flight, above that go-redis's auto-pipelining",
+// this was level at 1 and 8 callers, 17 % faster at 64 and 5 % at 512. Messages to one pod that leave together are also
+// one packet (packet.go). In process, at 1,024 callers, the router on top of both, with everything a call needs beside
+// it, is faster than a bare auto-pipelined exchange of single messages.
+type batcher[T comparable] struct {
+	flush  func([]T)
+	size   func(T) int // bytes an item occupies
+	limits batchLimits
+
+	mu      sync.Mutex
+	queue   []T
+	bytes   int           // of the queue
+	running bool          // a flush is under way, or about to be
+	closed  bool          // submit refuses
+	stopped bool          // requeue refuses, too
+	idle    chan struct{} // made by close; closed when nothing is under way any more
+}
+
+// batchLimits bound what waits and what leaves at once. An item larger than flushBytes leaves alone.
+type batchLimits struct {
+	queueItems, queueBytes int
+	flushItems, flushBytes int
+}
+
+// submit queues an item, or refuses it because too much is waiting or the batcher is closed. When nothing is under way
+// and inline is set, it flushes the item itself before it returns.
+func (b *batcher[T]) submit(item T, inline bool) bool {
+	b.mu.Lock()
+	size := b.size(item)
+	if b.closed || !b.roomLocked(size) {
+		b.mu.Unlock()
+		return false
+	}
+	if b.running {
+		b.queue, b.bytes = append(b.queue, item), b.bytes+size
+		b.mu.Unlock()
+		return true
+	}
+	b.running = true
+	if !inline {
+		b.queue, b.bytes = append(b.queue, item), b.bytes+size
+		b.mu.Unlock()
+		go b.drain()
+		return true
+	}
+	b.mu.Unlock()
+	b.flushInline(item)
+	return true
+}
+
+// flushInline flushes one item in the goroutine of its submitter, and leaves what was queued meanwhile to another
+// goroutine, also if flush panics: the submitter may recover, and sending must go on.
+func (b *batcher[T]) flushInline(item T) {
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.queue) > 0 {
+			go b.drain() // its own item is flushed: the submitter need not wait
+		} else {
+			b.stopLocked()
+		}
+	}()
+	b.flush([]T{item})
+}
+
+// requeue queues an item that a flush could not send. Unlike submit it works while close waits for the queue, until
+// close stops waiting, and it never flushes inline.
+func (b *batcher[T]) requeue(item T) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	size := b.size(item)
+	if b.stopped || !b.roomLocked(size) {
+		return false
+	}
+	b.queue, b.bytes = append(b.queue, item), b.bytes+size
+	if !b.running {
+		b.running = true
+		go b.drain()
+	}
+	return true
+}
+
+// waiting returns how many items are queued, and their bytes.
+func (b *batcher[T]) waiting() (items, bytes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue), b.bytes
+}
+
+// roomLocked reports whether an item of this size may be queued. An item that is alone always may.
+func (b *batcher[T]) roomLocked(size int) bool {
+	return len(b.queue) == 0 || len(b.queue) < b.limits.queueItems && b.bytes+size <= b.limits.queueBytes
+}
+
+// drain flushes until nothing is queued.
+func (b *batcher[T]) drain() {
+	for {
+		b.mu.Lock()
+		batch := b.nextLocked()
+		if len(batch) == 0 {
+			b.stopLocked()
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		b.flush(batch)
+	}
+}
+
+// nextLocked takes the next batch off the queue.
+func (b *batcher[T]) nextLocked() []T {
+	n, bytes := 0, 0
+	for n < len(b.queue) && n < b.limits.flushItems {
+		size := b.size(b.queue[n])
+		if n > 0 && bytes+size > b.limits.flushBytes {
+			break
+		}
+		n, bytes = n+1, bytes+size
+	}
+	batch := b.queue[:n:n]
+	b.queue, b.bytes = b.queue[n:], b.bytes-bytes
+	if len(b.queue) == 0 {
+		b.queue = nil // or the flushed items would stay reachable
+	}
+	return batch
+}
+
+func (b *batcher[T]) stopLocked() {
+	b.running = false
+	if b.idle != nil {
+		b.stopped = true
+		close(b.idle)
+		b.idle = nil
+	}
+}
+
+// cancel removes an item from the queue. It reports whether the item was there, not sent yet.
+func (b *batcher[T]) cancel(item T) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue, item)
+	if i < 0 {
+		return false
+	}
+	b.bytes -= b.size(item)
+	if i > 0 {
+		b.queue = slices.Delete(b.queue, i, i+1) // in place: no batch that was cut off uses this part of the array
+		return true
+	}
+	var none T
+	b.queue[0] = none // the oldest, whose sender gives up first: nothing has to move
+	b.queue = b.queue[1:]
+	return true
+}
+
+// close refuses further items and waits until those that are queued have been flushed. After ctx has ended it waits
+// only for the batch under way, and returns what was not flushed. It is called once.
+func (b *batcher[T]) close(ctx context.Context) []T {
+	b.mu.Lock()
+	b.closed = true
+	if !b.running {
+		b.stopped = true
+		b.mu.Unlock()
+		return nil
+	}
+	idle := make(chan struct{})
+	b.idle = idle
+	b.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	b.stopped = true
+	remaining := b.queue
+	b.queue, b.bytes = nil, 0
+	b.mu.Unlock()
+	<-idle
+	return remaining
+}

@@ -1,0 +1,235 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+// Options configures a Bus.
+type Options struct {
+	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
+	Log           *slog.Logger  // default: discard
+}
+
+// Bus is a registry.Bus on Redis, for one pod. It is safe for concurrent use.
+type Bus struct {
+	conn *redisconn.Conn
+	opts Options
+
+	// Both are chosen by the pod a message goes to, so that a Cluster member that hangs holds up only its share.
+	envelopes []*batcher[*pendingEnvelope]
+	replies   []*replyQueue
+
+	retryFor     time.Duration   // how long a reply that could not be pushed is pushed again
+	retrying     context.Context // ends when Close has no time left for that
+	stopRetrying context.CancelFunc
+	counts       counters
+
+	mu           sync.Mutex
+	listening    bool
+	closed       bool
+	subscription *subscription
+	reader       *replyReader
+}
+
+var _ registry.Bus = (*Bus)(nil)
+
+// clusterShares is how many batches of envelopes, and of replies, can be under way on a Cluster.
+const clusterShares = 8
+
+// New returns a bus on a connection, for one pod. The connection must outlive it.
+func New(conn *redisconn.Conn, o Options) *Bus {
+	if o.ProbeInterval <= 0 {
+		o.ProbeInterval = 2 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	b := &Bus{conn: conn, opts: o, retryFor: defaultRetryFor}
+	b.retrying, b.stopRetrying = context.WithCancel(context.Background())
+	n := 1
+	if conn.IsCluster() {
+		n = clusterShares
+	}
+	for range n {
+		b.envelopes = append(b.envelopes, &batcher[*pendingEnvelope]{
+			flush: b.publish, size: func(p *pendingEnvelope) int { return len(p.payload) },
+			limits: batchLimits{queueItems: 1 << 16, queueBytes: 256 << 20, flushItems: 512, flushBytes: 4 << 20},
+		})
+		b.replies = append(b.replies, newReplyQueue(b))
+	}
+	return b
+}
+
+// The causes when a bus is used in an order it does not allow.
+var (
+	errClosed    = errors.New("the bus is closed")
+	errListening = errors.New("the bus is already listening")
+	errNoListen  = errors.New("the bus is not listening")
+)
+
+// Listen implements registry.Bus.
+func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) error {
+	b.mu.Lock()
+	switch {
+	case b.closed:
+		b.mu.Unlock()
+		return redisconn.Unavailable("listen", errClosed)
+	case b.listening:
+		b.mu.Unlock()
+		return redisconn.Unavailable("listen", errListening)
+	}
+	b.listening = true
+	b.mu.Unlock()
+
+	r := &receiver{bus: b, handler: h}
+	subscription := newSubscription(b.conn, podChannel(pod), b.opts, r.receive, h.HandleGap)
+	if err := subscription.open(ctx); err != nil {
+		_ = subscription.close()
+		b.mu.Lock()
+		b.listening = false
+		b.mu.Unlock()
+		return redisconn.Unavailable("listen", err)
+	}
+	reader := newReplyReader(b.conn, podRepliesKey(pod), b.opts.Log, r.receive)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		_ = subscription.close()
+		_ = reader.close()
+		return redisconn.Unavailable("listen", errClosed)
+	}
+	b.subscription, b.reader = subscription, reader
+	subscription.start()
+	reader.start()
+	return nil
+}
+
+// shareOf returns the one of several that a pod belongs to.
+func shareOf[T any](shares []T, pod string) T {
+	if len(shares) == 1 {
+		return shares[0]
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(pod))
+	return shares[h.Sum32()%uint32(len(shares))]
+}
+
+// Healthy implements registry.Bus.
+func (b *Bus) Healthy() error {
+	b.mu.Lock()
+	subscription, reader, closed := b.subscription, b.reader, b.closed
+	b.mu.Unlock()
+	switch {
+	case closed:
+		return errClosed
+	case subscription == nil:
+		return errNoListen
+	}
+	return errors.Join(subscription.healthy(), reader.healthy())
+}
+
+// Close implements registry.Bus. What is still being sent keeps its own time limits; what ctx leaves no time for is
+// dropped, logged and counted.
+func (b *Bus) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	subscription, reader := b.subscription, b.reader
+	b.mu.Unlock()
+
+	var err error
+	if subscription != nil {
+		err = errors.Join(subscription.close(), reader.close())
+	}
+	stop := context.AfterFunc(ctx, b.stopRetrying)
+	for _, queue := range b.replies {
+		queue.close(ctx)
+	}
+	stop()
+	b.stopRetrying()
+	for _, queue := range b.envelopes {
+		for _, p := range queue.close(ctx) {
+			p.sender.Sent(registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedNo))
+		}
+	}
+	return redisconn.Unavailable("close", err)
+}
+
+// receiver unpacks and decodes what arrives, and hands it to the handler of a bus.
+type receiver struct {
+	bus     *Bus
+	handler registry.BusHandler
+}
+
+// receive handles a packet.
+func (r *receiver) receive(payload string) {
+	if err := unpack(payload, r.handle); err != nil {
+		r.refuse(&badMessage{cause: err})
+	}
+}
+
+// handle handles one message. Whatever it contains and whatever the handler does, receiving goes on.
+func (r *receiver) handle(text string) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.bus.counts.panics.Add(1)
+			r.bus.opts.Log.Error("message handler panicked", "panic", cause)
+		}
+	}()
+	m, err := decodeMessage(text)
+	if err != nil {
+		var bad *badMessage
+		if errors.As(err, &bad) {
+			r.refuse(bad)
+		}
+		return
+	}
+	switch {
+	case m.envelope != nil:
+		r.handler.HandleEnvelope(*m.envelope)
+	case m.reply != nil:
+		r.handler.HandleReply(*m.reply)
+	}
+}
+
+func (r *receiver) refuse(bad *badMessage) {
+	r.bus.counts.malformed.Add(1)
+	r.bus.opts.Log.Warn("message not understood", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
+	if reply := bad.refusal(); reply != nil {
+		if err := r.bus.Reply(bad.replyTo, *reply); err != nil {
+			r.bus.opts.Log.Warn("refusal not sent", "call", bad.callID, "error", err)
+		}
+	}
+}
+
+// backoff waits longer with every failure in a row. It reports whether to go on.
+func backoff(ctx context.Context, failures int) bool { return pause(ctx, backoffAfter(failures)) }
+
+// backoffAfter is 100 ms, doubled with every failure before, at most 2 s.
+func backoffAfter(failures int) time.Duration {
+	return min(100*time.Millisecond<<min(failures, 5), 2*time.Second)
+}
+
+// pause waits. It reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

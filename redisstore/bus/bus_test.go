@@ -1,0 +1,219 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
+)
+
+func call1(id string) registry.Envelope {
+	return registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: id, ReplyTo: "a", Args: json.RawMessage(`{}`)}
+}
+
+func wantDispatched(t *testing.T, err error, want registry.Dispatched) {
+	t.Helper()
+	if e := registry.AsError(err); e.Code != registry.CodeStoreUnavailable || e.Dispatched != want {
+		t.Errorf("error %v, dispatched %q; want %q", err, e.Dispatched, want)
+	}
+}
+
+// TestReceiverCountOnCluster shows that the count of the sharded publish is to be relied on, wherever pod and
+// channel are.
+func TestReceiverCountOnCluster(t *testing.T) {
+	url := redistest.Cluster(t).URL
+	sender := New(dial(t, url), Options{})
+	for i := range 12 {
+		pod, inbox := fmt.Sprintf("pod%d", i), registrytest.NewInbox()
+		if err := sender.Send(context.Background(), pod, call1("early")); !errors.Is(err, registry.ErrNoReceiver) {
+			t.Fatalf("%s before it listens: %v", pod, err)
+		}
+		listen(t, dial(t, url), pod, inbox)
+		if err := sender.Send(context.Background(), pod, call1(pod)); err != nil {
+			t.Fatalf("%s: %v", pod, err)
+		}
+		if got := receive(t, inbox.Envelopes).CallID; got != pod {
+			t.Errorf("%s heard %s", pod, got)
+		}
+	}
+}
+
+func TestMessagesNobodyUnderstands(t *testing.T) {
+	conn := dial(t, redistest.Single(t))
+	caller, inbox := registrytest.NewInbox(), registrytest.NewInbox()
+	listen(t, conn, "a", caller)
+	b := listen(t, conn, "b", inbox)
+	ctx := context.Background()
+	for _, text := range []string{"", "nonsense", "E{", "E\x63\x00\x06future\x01a"} {
+		if err := conn.Client().Publish(ctx, podChannel("b"), text).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := receive(t, caller.Replies); got.CallID != "future" || !errors.Is(got.Err, registry.CodeInvalidRequest) {
+		t.Errorf("answered %+v", got)
+	}
+	if err := b.Send(ctx, "b", call1("fine")); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, inbox.Envelopes).CallID; got != "fine" {
+		t.Errorf("heard %s", got)
+	}
+	if n := b.Stats().Malformed; n != 4 {
+		t.Errorf("%d malformed, want 4", n)
+	}
+}
+
+// panicky panics on the first call.
+type panicky struct{ *registrytest.Inbox }
+
+func (p panicky) HandleEnvelope(e registry.Envelope) {
+	if e.CallID == "boom" {
+		panic("boom")
+	}
+	p.Inbox.HandleEnvelope(e)
+}
+
+func TestAPanickingHandlerIsSurvived(t *testing.T) {
+	inbox := registrytest.NewInbox()
+	b := listen(t, dial(t, redistest.Single(t)), "a", panicky{inbox})
+	for _, id := range []string{"boom", "fine"} {
+		if err := b.Send(context.Background(), "a", call1(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := receive(t, inbox.Envelopes).CallID; got != "fine" || b.Stats().Panics != 1 {
+		t.Errorf("heard %s, %d panics", got, b.Stats().Panics)
+	}
+}
+
+func TestSendRefusals(t *testing.T) {
+	conn := dial(t, redistest.Single(t))
+	b := New(conn, Options{})
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	wantDispatched(t, b.Send(ended, "a", call1("c")), registry.DispatchedNo)
+	broken := call1("c")
+	broken.Args = json.RawMessage(`{`)
+	if err := b.Send(context.Background(), "a", broken); !errors.Is(err, registry.CodeInvalidRequest) {
+		t.Errorf("broken arguments: %v", err)
+	}
+	if b.Healthy() == nil {
+		t.Error("healthy without listening")
+	}
+	if err := b.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	wantDispatched(t, b.Send(context.Background(), "a", call1("c")), registry.DispatchedNo)
+	if err := b.Reply("a", registry.Reply{CallID: "c", Delivered: true}); err == nil {
+		t.Error("a closed bus took a reply")
+	}
+	if err := b.Listen(context.Background(), "a", registrytest.NewInbox()); err == nil {
+		t.Error("a closed bus listens")
+	}
+	if err := b.Close(context.Background()); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+}
+
+// TestASendThatLeftIsNotReportedAsUnknown: the answer and the end of the waiting come together.
+func TestASendThatLeftIsNotReportedAsUnknown(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	posted := &pendingEnvelope{queue: &batcher[*pendingEnvelope]{size: func(*pendingEnvelope) int { return 0 }}}
+	for range 200 { // which of the two is seen first is left to chance
+		s := &outcome{done: make(chan struct{})}
+		s.Sent(nil)
+		if err := s.await(ended, posted); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestListenOnce(t *testing.T) {
+	conn := dial(t, redistest.Single(t))
+	b := listen(t, conn, "a", registrytest.NewInbox())
+	if err := b.Listen(context.Background(), "a", registrytest.NewInbox()); err == nil {
+		t.Error("listened twice")
+	}
+}
+
+func TestReplyQueueIsBounded(t *testing.T) {
+	server := redistest.Start(t)
+	b := New(dial(t, server.URL()), Options{})
+	server.Pause()
+	big := registry.Reply{CallID: "c", Result: &registry.Result{Output: strings.Repeat("x", 8<<20)}}
+	var refused error
+	for range 20 {
+		start := time.Now()
+		if err := b.Reply("a", big); err != nil {
+			refused = err
+			break
+		}
+		if took := time.Since(start); took > 5*time.Second { // encoding megabytes with the race detector takes its time, too
+			t.Fatalf("Reply blocked for %v", took)
+		}
+	}
+	if !errors.Is(refused, registry.CodeStoreUnavailable) || b.Stats().RepliesRefused != 1 {
+		t.Errorf("refused with %v, counted %d", refused, b.Stats().RepliesRefused)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := b.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if b.Stats().RepliesLost == 0 {
+		t.Error("dropped answers are not counted")
+	}
+}
+
+func TestCloseDeliversWhatIsQueued(t *testing.T) {
+	conn := dial(t, redistest.Single(t))
+	inbox := registrytest.NewInbox()
+	listen(t, conn, "a", inbox)
+	b := New(conn, Options{})
+	const n = 500
+	for i := range n {
+		if err := b.Reply("a", registry.Reply{CallID: fmt.Sprint(i), Delivered: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if got := receive(t, inbox.Replies).CallID; got != fmt.Sprint(i) {
+			t.Fatalf("answer %d is %s", i, got)
+		}
+	}
+}
+
+func TestDispatched(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want registry.Dispatched
+	}{
+		{redis.ErrPoolTimeout, registry.DispatchedNo},
+		{redis.ErrClosed, registry.DispatchedNo},
+		{fmt.Errorf("wrapped: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}), registry.DispatchedNo},
+		{redis.ErrNoScript, registry.DispatchedNo},
+		{&net.OpError{Op: "read", Err: errors.New("reset")}, registry.DispatchedUnknown},
+		{&net.OpError{Op: "write", Err: errors.New("broken pipe")}, registry.DispatchedUnknown},
+		{io.EOF, registry.DispatchedUnknown},
+		{context.DeadlineExceeded, registry.DispatchedUnknown},
+	} {
+		if got := dispatched(c.err); got != c.want {
+			t.Errorf("%v: %s, want %s", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package bus
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// Messages to one pod that leave at the same moment travel as one packet: a batch is a message that holds others, each
+// with its length in front. Redis, and the client library at both ends, then handle one instead of hundreds, and that
+// was most of what a call under load cost Redis. A batch holds no batches.
+const (
+	maxBatched = 8 << 10  // bytes; a longer message travels alone: copying it would cost what a batch saves
+	maxBatch   = 64 << 10 // bytes; so that many batches can be read at once
+)
+
+// outgoing is a message on its way to a pod.
+type outgoing interface {
+	to() string      // the pod
+	message() []byte // encoded
+}
+
+// byPod sorts messages by where they go. What goes to one pod stays in order.
+func byPod[T outgoing](all []T) map[string][]T {
+	sorted := make(map[string][]T)
+	first := all[0].to()
+	if !slices.ContainsFunc(all, func(o T) bool { return o.to() != first }) {
+		sorted[first] = all
+		return sorted
+	}
+	for _, o := range all {
+		sorted[o.to()] = append(sorted[o.to()], o)
+	}
+	return sorted
+}
+
+// packet is what travels as one: a message, or a batch of them.
+type packet[T outgoing] struct {
+	items   []T
+	payload []byte
+}
+
+// packets packs what goes to one pod, in order.
+func packets[T outgoing](items []T) []packet[T] {
+	var packed []packet[T]
+	for len(items) > 0 {
+		n, size := 1, len(items[0].message())
+		if size <= maxBatched {
+			for _, o := range items[1:] {
+				next := len(o.message())
+				if next > maxBatched || size+next > maxBatch {
+					break
+				}
+				n, size = n+1, size+next
+			}
+		}
+		packed = append(packed, pack(items[:n], size))
+		items = items[n:]
+	}
+	return packed
+}
+
+func pack[T outgoing](items []T, size int) packet[T] {
+	if len(items) == 1 {
+		return packet[T]{items: items, payload: items[0].message()}
+	}
+	b := make([]byte, 1, 1+size+len(items)*binary.MaxVarintLen16)
+	b[0] = messageBatch
+	for _, o := range items {
+		b = appendField(b, o.message())
+	}
+	return packet[T]{items: items, payload: b}
+}
+
+var errBatch = errors.New("batch that is cut short or garbled")
+
+// unpack calls each with every message of a packet. Messages before the place where a batch is broken count. Each is a
+// copy of its own: a call that takes long must not keep its neighbours in memory.
+func unpack(payload string, each func(string)) error {
+	if payload == "" || payload[0] != messageBatch {
+		each(payload)
+		return nil
+	}
+	r := fieldReader{text: payload[1:]}
+	for r.text != "" {
+		m := r.field()
+		if r.broken {
+			return errBatch
+		}
+		each(strings.Clone(m))
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package bus
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
+)
+
+// answerOf is the answer to a call.
+func answerOf(id string) registry.Reply {
+	return registry.Reply{V: 1, CallID: id, Result: &registry.Result{Success: true, Output: id}}
+}
+
+// refusalOf says that a call did not reach its device.
+func refusalOf(id string) registry.Reply {
+	return registry.Reply{V: 1, CallID: id, Err: registry.ErrNotOwner.With(registry.DispatchedNo)}
+}
+
+// stubborn returns a server and a bus on it, not listening, that does not give an answer up before the test ends.
+func stubborn(t *testing.T) (*redistest.Server, *Bus) {
+	t.Helper()
+	server := redistest.Start(t)
+	b := New(dial(t, server.URL()), Options{})
+	b.retryFor = time.Hour
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = b.Close(ended)
+	})
+	return server, b
+}
+
+// TestAnswersOutliveARestart: the server is gone when the answer is pushed, and is back, empty, a moment later.
+func TestAnswersOutliveARestart(t *testing.T) {
+	server, b := stubborn(t)
+	server.Kill()
+	for _, r := range []registry.Reply{answerOf("answer"), {V: 1, CallID: "receipt", Delivered: true}} {
+		if err := b.Reply("a", r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redistest.Eventually(t, "both were tried", func() bool { return b.Stats().RepliesRetried >= 2 })
+	server.Restart()
+	inbox := registrytest.NewInbox()
+	listen(t, dial(t, server.URL()), "a", inbox)
+	got := map[string]bool{}
+	for len(got) < 2 { // one may come twice
+		got[receive(t, inbox.Replies).CallID] = true
+	}
+	if n := b.Stats().RepliesLost; n != 0 {
+		t.Errorf("%d lost", n)
+	}
+}
+
+// TestAnswersOutliveAHang: whether the server took the answer is not known, so it may arrive twice.
+func TestAnswersOutliveAHang(t *testing.T) {
+	server, b := stubborn(t)
+	server.Pause()
+	if err := b.Reply("a", answerOf("c")); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it was tried", func() bool { return b.Stats().RepliesRetried >= 1 })
+	server.Resume()
+	inbox := registrytest.NewInbox()
+	listen(t, dial(t, server.URL()), "a", inbox)
+	if got := receive(t, inbox.Replies); got.CallID != "c" {
+		t.Errorf("heard %+v", got)
+	}
+}
+
+// TestARefusalIsNotRepeatedBlindly: its caller may have asked again, and would take the second one for the answer to
+// that, although the device may be running the tool.
+func TestARefusalIsNotRepeatedBlindly(t *testing.T) {
+	server, b := stubborn(t)
+	server.Pause()
+	if err := b.Reply("a", refusalOf("c")); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it is given up", func() bool { return b.Stats().RepliesLost == 1 })
+	if n := b.Stats().RepliesRetried; n != 0 {
+		t.Errorf("tried %d times again", n)
+	}
+	server.Kill() // now it surely was not taken
+	redistest.Eventually(t, "connections are refused", func() bool {
+		if err := b.Reply("a", refusalOf("d")); err != nil {
+			t.Fatal(err)
+		}
+		return b.Stats().RepliesRetried > 0
+	})
+}
+
+func TestAnswersAreGivenUpAfterAWhile(t *testing.T) {
+	server, b := stubborn(t)
+	b.retryFor = 300 * time.Millisecond
+	server.Kill()
+	if err := b.Reply("a", answerOf("c")); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "it is given up", func() bool { return b.Stats().RepliesLost == 1 })
+	if n := b.Stats().RepliesRetried; n == 0 {
+		t.Error("it was not tried again before")
+	}
+}
+
+func TestAnswersToPushAgainAreBounded(t *testing.T) {
+	server, b := stubborn(t)
+	b.replies[0].retries.limits.queueItems = 3
+	server.Kill()
+	for range 10 {
+		if err := b.Reply("a", answerOf("c")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redistest.Eventually(t, "what is too much is dropped and counted", func() bool { return b.Stats().RepliesLost > 0 })
+}
+
+func TestCloseDoesNotWaitForFurtherTries(t *testing.T) {
+	server, b := stubborn(t)
+	server.Kill()
+	if err := b.Reply("a", answerOf("c")); err != nil {
+		t.Fatal(err)
+	}
+	// From the fifth failure on it waits for seconds, and with this patience for ever.
+	redistest.Eventually(t, "it was tried", func() bool { return b.Stats().RepliesRetried >= 5 })
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		_ = b.Close(ctx)
+		close(closed)
+	}()
+	receive(t, closed)
+	if n := b.Stats().RepliesLost; n != 1 {
+		t.Errorf("%d answers counted as lost", n)
+	}
+}
+
+// TestAHangingMemberHoldsUpItsShareOnly: on a Cluster, the answers for some pods cannot be pushed.
+func TestAHangingMemberHoldsUpItsShareOnly(t *testing.T) {
+	conn := dial(t, redistest.Cluster(t).URL)
+	inbox := registrytest.NewInbox()
+	listen(t, conn, "healthy", inbox)
+	b := New(conn, Options{})
+	hung, proceed := shareOf(b.replies, "hung"), make(chan struct{})
+	if hung == shareOf(b.replies, "healthy") {
+		t.Fatal("both pods have the same share; choose other names")
+	}
+	hung.first.flush = func([]*pendingReply) { <-proceed }
+	for _, pod := range []string{"hung", "healthy"} {
+		if err := b.Reply(pod, answerOf(pod)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := receive(t, inbox.Replies); got.CallID != "healthy" {
+		t.Errorf("heard %+v", got)
+	}
+	close(proceed)
+	if err := b.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,166 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	sendTimeout = 800 * time.Millisecond // for one batch to be sent: one connection from the pool, one round trip
+	repliesTTL  = 60 * time.Second       // of a list of replies; its pod reads at once or never
+)
+
+// Send implements registry.Bus.
+func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
+	o := &outcome{done: make(chan struct{})}
+	pending, err := b.Post(ctx, pod, e, o)
+	if err != nil {
+		return err
+	}
+	return o.await(ctx, pending)
+}
+
+// Post implements registry.Bus.
+func (b *Bus) Post(ctx context.Context, pod string, e registry.Envelope, s registry.Sender) (registry.Posted, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
+	}
+	payload, err := encodeEnvelope(e)
+	if err != nil {
+		refusal := registry.Errorf(registry.CodeInvalidRequest, "The arguments are not valid JSON.")
+		return nil, refusal.With(registry.DispatchedNo)
+	}
+	queue := shareOf(b.envelopes, pod)
+	p := &pendingEnvelope{ctx: ctx, sender: s, queue: queue, pod: pod, payload: payload}
+	if !queue.submit(p, true) {
+		b.counts.unsent.Add(1)
+		return nil, registry.StoreUnavailable("send", errRefused).With(registry.DispatchedNo)
+	}
+	return p, nil
+}
+
+// outcome is what becomes of an envelope, for Send to wait for.
+type outcome struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// Sent implements registry.Sender.
+func (o *outcome) Sent(err error) {
+	o.err = err
+	close(o.done)
+}
+
+// await waits until an envelope has been sent with its batch. The wait for the batch before counts: a caller must be
+// notified soon that Redis does not answer.
+func (o *outcome) await(ctx context.Context, pending registry.Posted) error {
+	timer := time.NewTimer(sendTimeout)
+	defer timer.Stop()
+	cause := context.DeadlineExceeded
+	select {
+	case <-o.done:
+		return o.err
+	case <-timer.C:
+	case <-ctx.Done():
+		cause = ctx.Err()
+	}
+	if pending.Withdraw() {
+		return registry.StoreUnavailable("send", cause).With(registry.DispatchedNo)
+	}
+	select {
+	case <-o.done: // at the same moment, or before it could be cancelled
+		return o.err
+	default:
+		return registry.StoreUnavailable("send", cause).With(registry.DispatchedUnknown)
+	}
+}
+
+// errRefused is the cause when more waits to be sent than the queue may hold, or the bus is closed.
+var errRefused = errors.New("too much is waiting to be sent, or the bus is closed")
+
+// pendingEnvelope is an envelope that is queued or being sent.
+type pendingEnvelope struct {
+	ctx     context.Context // of the sender
+	sender  registry.Sender
+	queue   *batcher[*pendingEnvelope]
+	pod     string
+	payload []byte
+}
+
+// Withdraw implements registry.Posted.
+func (p *pendingEnvelope) Withdraw() bool { return p.queue.cancel(p) }
+
+func (p *pendingEnvelope) to() string      { return p.pod }
+func (p *pendingEnvelope) message() []byte { return p.payload }
+
+// publishError returns what the sender of an envelope is notified of.
+func publishError(receivers int64, err error) error {
+	switch {
+	case err != nil:
+		return registry.StoreUnavailable("send", err).With(dispatched(err))
+	case receivers == 0:
+		return registry.ErrNoReceiver
+	default:
+		return nil
+	}
+}
+
+// publishCommand is the command that reaches a channel. On a Cluster the channels are sharded: publisher and
+// subscriber meet at the member that owns the channel's slot, so the number of receivers is true there too.
+func publishCommand(conn *redisconn.Conn) string {
+	if conn.IsCluster() {
+		return "SPUBLISH"
+	}
+	return "PUBLISH"
+}
+
+// publish sends envelopes. A single one is bound by its sender's context, several by a timeout of their own.
+func (b *Bus) publish(batch []*pendingEnvelope) {
+	parent := context.Background()
+	if len(batch) == 1 {
+		parent = batch[0].ctx
+	}
+	ctx, cancel := context.WithTimeout(parent, sendTimeout)
+	defer cancel()
+	publish := publishCommand(b.conn)
+	pipe := b.conn.Pipeline()
+	var sent []packet[*pendingEnvelope]
+	var commands []*redisconn.Command
+	for pod, envelopes := range byPod(batch) {
+		channel := podChannel(pod)
+		for _, p := range packets(envelopes) {
+			sent, commands = append(sent, p), append(commands, pipe.Do(publish, channel, p.payload))
+		}
+	}
+	_ = pipe.Exec(ctx) // every command has its own error
+	for i, c := range commands {
+		err := publishError(c.Int(), c.Err())
+		for _, p := range sent[i].items {
+			p.sender.Sent(err)
+		}
+	}
+}
+
+// Reply implements registry.Bus.
+func (b *Bus) Reply(pod string, r registry.Reply) error {
+	payload, err := encodeReply(r)
+	if err != nil {
+		return registry.Errorf(registry.CodeInvalidResult, "The result is not valid JSON.")
+	}
+	reply := &pendingReply{pod: pod, callID: r.CallID, payload: payload, once: atMostOnce(r)}
+	if !shareOf(b.replies, pod).first.submit(reply, false) {
+		b.counts.refused.Add(1)
+		return registry.StoreUnavailable("reply", errRefused)
+	}
+	return nil
+}
+
+func (b *Bus) lostReplies(replies []*pendingReply, cause error) {
+	b.counts.lost.Add(int64(len(replies)))
+	b.opts.Log.Error("answers not delivered; their callers will time out",
+		"answers", len(replies), "first_call", replies[0].callID, "error", cause)
+}

@@ -1,0 +1,228 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+)
+
+// maxSilence is how many probe intervals without any message make a subscription count as dead.
+const maxSilence = 3
+
+// subscription keeps one channel subscribed. A connection can be dead without any sign: writes are swallowed, and Redis
+// goes on counting the subscriber. So whenever the channel is silent, a probe is published to it, and if nothing comes
+// back the subscription is built anew.
+type subscription struct {
+	conn    *redisconn.Conn
+	log     *slog.Logger
+	client  redis.UniversalClient // of its own: closing it ends whatever is blocked
+	channel string
+	every   time.Duration // probe interval
+	deliver func(string)
+	onGap   func() // called after every rebuilding: messages may have been missed
+	rebuilt atomic.Int64
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	current *redis.PubSub // nil while there is none
+	arrived time.Time     // when something last arrived
+	failure error         // why current is nil
+}
+
+func newSubscription(
+	conn *redisconn.Conn, channel string, o Options, deliver func(string), onGap func(),
+) *subscription {
+	s := &subscription{
+		conn: conn, log: o.Log, client: conn.NewBlockingClient(listenerPool), channel: channel, every: o.ProbeInterval,
+		deliver: deliver, onGap: onGap, failure: errNoListen,
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// open subscribes and waits for the confirmation.
+func (s *subscription) open(ctx context.Context) error {
+	var ps *redis.PubSub
+	if s.conn.IsCluster() {
+		ps = s.client.SSubscribe(ctx, s.channel)
+	} else {
+		ps = s.client.Subscribe(ctx, s.channel)
+	}
+	if err := s.confirm(ctx, ps); err != nil {
+		_ = ps.Close()
+		s.mu.Lock()
+		s.failure = err
+		s.mu.Unlock()
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil { // close has looked for current already
+		_ = ps.Close()
+		return errClosed
+	}
+	s.current, s.arrived, s.failure = ps, time.Now(), nil
+	return nil
+}
+
+// confirm waits for the server's confirmation. The subscribe call itself reports nothing.
+func (s *subscription) confirm(ctx context.Context, ps *redis.PubSub) error {
+	ctx, cancel := context.WithTimeout(ctx, redisconn.DialTimeout+redisconn.IOTimeout)
+	defer cancel()
+	for {
+		m, err := ps.ReceiveTimeout(ctx, redisconn.IOTimeout)
+		if err != nil {
+			return err
+		}
+		if c, ok := m.(*redis.Subscription); ok && c.Channel == s.channel {
+			return nil
+		}
+	}
+}
+
+func (s *subscription) start() {
+	s.done.Go(s.deliverAll)
+	s.done.Go(s.probeSilence)
+}
+
+// deliverAll delivers messages until the subscription is closed, and subscribes again whenever it breaks.
+func (s *subscription) deliverAll() {
+	for {
+		s.mu.Lock()
+		ps := s.current
+		s.mu.Unlock()
+		if ps != nil {
+			s.drop(ps, s.deliverFrom(ps))
+		}
+		if !s.reopen() {
+			return
+		}
+	}
+}
+
+// deliverFrom delivers messages until the connection fails or is closed. There is no read deadline: one that passed in
+// the middle of a message would leave the rest of it to be read as the next. The probe closes what stays silent.
+func (s *subscription) deliverFrom(ps *redis.PubSub) error {
+	for {
+		m, err := ps.Receive(s.ctx)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.arrived = time.Now()
+		s.mu.Unlock()
+		switch m := m.(type) {
+		case *redis.Message:
+			s.deliver(m.Payload)
+		case *redis.Subscription:
+			// Either the client library has connected again by itself, or the slot has moved to another member.
+			return fmt.Errorf("subscription changed: %s", m.Kind)
+		}
+	}
+}
+
+// drop ends a subscription. If it was dropped before, the earlier reason stays.
+func (s *subscription) drop(ps *redis.PubSub, reason error) {
+	s.mu.Lock()
+	if s.current == ps {
+		s.current, s.failure = nil, reason
+	}
+	s.mu.Unlock()
+	_ = ps.Close()
+}
+
+// reopen subscribes again, however long it takes. It returns false when the subscription is closed.
+func (s *subscription) reopen() bool {
+	for failures := 0; ; failures++ {
+		if s.ctx.Err() != nil {
+			return false
+		}
+		if cluster, ok := s.client.(*redis.ClusterClient); ok {
+			cluster.ReloadState(s.ctx) // the channel's slot may have moved
+		}
+		err := s.open(s.ctx)
+		if err == nil {
+			s.rebuilt.Add(1)
+			s.onGap()
+			s.log.Info("subscription rebuilt; calls sent meanwhile may be lost", "attempts", failures+1)
+			return true
+		}
+		if failures == 0 {
+			s.log.Warn("subscription broken", "error", err)
+		}
+		if !backoff(s.ctx, failures) {
+			return false
+		}
+	}
+}
+
+// probeSilence publishes to the channel while it is silent, and ends a subscription on which nothing comes back.
+func (s *subscription) probeSilence() {
+	ticker := time.NewTicker(max(s.every/4, time.Millisecond))
+	defer ticker.Stop()
+	var probed time.Time
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		s.mu.Lock()
+		ps, silence := s.current, time.Since(s.arrived)
+		s.mu.Unlock()
+		switch {
+		case ps == nil || silence < s.every:
+		case silence >= maxSilence*s.every:
+			s.drop(ps, fmt.Errorf("nothing was heard for %v, not even our own probe", silence.Round(time.Millisecond)))
+		case time.Since(probed) >= s.every:
+			probed = time.Now()
+			s.publishProbe()
+		}
+	}
+}
+
+func (s *subscription) publishProbe() {
+	ctx, cancel := context.WithTimeout(s.ctx, redisconn.IOTimeout)
+	defer cancel()
+	pipe := s.conn.Pipeline()
+	pipe.Do(publishCommand(s.conn), s.channel, string(messageProbe))
+	if err := pipe.Exec(ctx); err != nil && s.ctx.Err() == nil {
+		s.log.Debug("probe not published", "error", err)
+	}
+}
+
+func (s *subscription) healthy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch silence := time.Since(s.arrived); {
+	case s.current == nil:
+		return fmt.Errorf("calls do not arrive: %w", s.failure)
+	case silence >= maxSilence*s.every:
+		return fmt.Errorf("calls do not arrive: silence for %v", silence.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// close ends the subscription and waits for its goroutines.
+func (s *subscription) close() error {
+	s.cancel()
+	s.mu.Lock()
+	ps := s.current
+	s.mu.Unlock()
+	if ps != nil {
+		s.drop(ps, errClosed)
+	}
+	err := s.client.Close()
+	s.done.Wait()
+	return err
+}

@@ -1,0 +1,67 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Timeouts of all clients. They bound what a caller waits for a Redis that does not answer.
+const (
+	DialTimeout = 800 * time.Millisecond
+	IOTimeout   = 800 * time.Millisecond // of one read and of one write
+	poolTimeout = 800 * time.Millisecond // for a connection of the pool
+)
+
+// pool is how many connections a client has per server, how long a command waits for one, and how large their buffers
+// are. Commands, sessions, and whatever blocks a connection never share a pool: a blocked connection would be missing
+// for commands, and devices that come in great numbers would keep calls waiting.
+type pool struct {
+	size   int
+	wait   time.Duration
+	buffer int // bytes; 0: the default of the client library
+}
+
+// The pools of a Conn: for commands, and for opening, changing and releasing sessions. Many devices may come and go at
+// once, and wait longer.
+var (
+	commandPool = pool{size: 64, wait: poolTimeout}
+	sessionPool = pool{size: 16, wait: 3 * time.Second}
+)
+
+// blockingPool is for connections that mostly wait, and need no large buffers.
+func blockingPool(size int) pool { return pool{size: size, wait: poolTimeout, buffer: 8 << 10} }
+
+// newClient builds a client for the servers at a. Nothing is dialled yet. No command is ever sent a second time by the
+// client library: it might be carried out twice.
+func newClient(a address, p pool) redis.UniversalClient {
+	var config *tls.Config
+	if a.tls {
+		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.roots}
+	}
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: a.hosts, IsClusterMode: a.topology == topologyCluster, MasterName: a.master, DB: a.db,
+		Username: a.username, Password: a.password, Dialer: newDialer(config),
+		Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialTimeout: DialTimeout, DialerRetries: 1, ReadTimeout: IOTimeout, WriteTimeout: IOTimeout,
+		PoolSize: p.size, PoolTimeout: p.wait, PipelinePoolSize: -1,
+		ReadBufferSize: p.buffer, WriteBufferSize: p.buffer,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// clientLog routes what the client library prints about itself to our log. It is detail: whatever matters also
+// comes back as an error.
+type clientLog struct{ log *slog.Logger }
+
+// Printf implements the library's logging interface.
+func (l clientLog) Printf(ctx context.Context, format string, v ...any) {
+	if l.log.Enabled(ctx, slog.LevelDebug) {
+		l.log.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, v...))
+	}
+}

@@ -1,0 +1,64 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"io/fs"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Script is a Lua script. Each file is headed by its KEYS, its ARGV and what it returns.
+type Script struct {
+	name   string // of the file, or the last of them
+	source string
+	sha    string
+}
+
+// SHA is what the server knows the script by.
+func (s *Script) SHA() string { return s.sha }
+
+// Name is the name of the script's file, or of the last of them, without .lua.
+func (s *Script) Name() string { return s.name }
+
+// Scripts are the scripts of a package. They are read when the program starts and never change.
+type Scripts struct {
+	files fs.FS
+	all   []*Script
+}
+
+// NewScripts returns the scripts of the embedded files lua/*.lua, none of them read yet.
+func NewScripts(files fs.FS) *Scripts { return &Scripts{files: files} }
+
+// All returns the scripts that were read.
+func (s *Scripts) All() []*Script { return s.all }
+
+// Must reads embedded files, which together are one script. A file that is missing is a mistake in the program.
+func (s *Scripts) Must(names ...string) *Script {
+	var source []byte
+	for _, name := range names {
+		part, err := fs.ReadFile(s.files, "lua/"+name+".lua")
+		if err != nil {
+			panic(err)
+		}
+		source = append(source, part...)
+	}
+	sum := sha1.Sum(source)
+	script := &Script{name: names[len(names)-1], source: string(source), sha: hex.EncodeToString(sum[:])}
+	s.all = append(s.all, script)
+	return script
+}
+
+// load puts all scripts into the caches of the servers. A server that restarts forgets them; Pipeline.Exec then sends
+// the source.
+func (s *Scripts) load(ctx context.Context, c *Conn) error {
+	return c.EachMaster(ctx, func(ctx context.Context, server redis.Cmdable) error {
+		for _, script := range s.all {
+			if err := server.ScriptLoad(ctx, script.source).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
