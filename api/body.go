@@ -59,8 +59,8 @@ func readObject(text []byte, at string, known ...string) (memberList, error) {
 	}
 	var unknown []string
 	for _, f := range fields {
-		if !isOneOf(f.name, known) {
-			unknown = append(unknown, string(f.name))
+		if !isOneOf(f.Name, known) {
+			unknown = append(unknown, string(f.Name))
 		}
 	}
 	if len(unknown) == 0 {

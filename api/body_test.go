@@ -30,7 +30,8 @@ func TestBadBodies(t *testing.T) {
 		"duplicate in target":      {`{"target":{"user_id":"a","user_id":"b"}}`, `"target.user_id"`},
 		"duplicate label":          {`{"target":{"labels":{"a":"1","a":"2"}}}`, `"target.labels.a"`},
 		"duplicate in args":        {`{"args":{"x":{"y":1,"y":2}}}`, `"args.x.y"`},
-		"duplicate in array":       {`{"args":{"x":[{"y":1,"y":2}]}}`, `"args.x.y"`},
+		"duplicate in array":       {`{"args":{"x":[{"y":1,"y":2}]}}`, `"args.x.0.y"`},
+		"half a character":         {`{"args":{"x":"\ud800"}}`, `surrogate`},
 		"args array":               {`{"args":[]}`, `"args"`},
 		"args null":                {`{"args":null}`, `"args"`},
 		"args string":              {`{"args":"{}"}`, `"args"`},
@@ -84,7 +85,7 @@ func TestArgumentsReachTheDeviceAsSent(t *testing.T) {
 	f := newFleet(t, setup{})
 	d := f.connect(0, session("s1"), echo, tools("t")...)
 	for _, args := range []string{
-		`{"n":1e999,"m":-0.0,"big":123456789012345678901234567890}`, `{ "spaces" :  1 }`, `{"a":"\u0041\ud800"}`,
+		`{"n":1e999,"m":-0.0,"big":123456789012345678901234567890}`, `{ "spaces" :  1 }`, `{"a":"\u0041\ud83d\ude00"}`,
 		`{"A":1,"a":2}`, `{"html":"<b>&</b>"}`, `{"null":null}`,
 		strings.Repeat(`{"a":`, 64) + `1` + strings.Repeat(`}`, 64),
 	} {

@@ -37,7 +37,7 @@ func parseCall(body []byte) (callRequest, error) {
 		return r, err
 	}
 	for _, f := range fields {
-		if err := r.read(string(f.name), f.value); err != nil {
+		if err := r.read(string(f.Name), f.Value); err != nil {
 			return r, err
 		}
 	}

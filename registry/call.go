@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -52,16 +51,15 @@ type Result struct {
 	Notice     string          `json:"-"`                  // of a hook, for a model that reads the result; no device wrote any of it
 }
 
-// NewResult builds a result from the output a device sent: a JSON string is taken as text, any other JSON is kept
-// as it is and its text becomes the output.
+// NewResult builds a result from the output a device sent, which must be valid JSON: a string is taken as text, any other value
+// is kept as it is and its text becomes the output.
 func NewResult(success bool, output json.RawMessage, message string) Result {
 	r := Result{Success: success, Error: message}
 	output = bytes.TrimSpace(output)
 	switch {
 	case len(output) == 0 || bytes.Equal(output, []byte("null")):
-	case output[0] == '"' && utf8.Valid(output) && strictjson.Valid(output):
+	case output[0] == '"':
 		r.Output = strictjson.Text(output)
-	case output[0] == '"' && json.Unmarshal(output, &r.Output) == nil: // with what is not UTF-8 replaced
 	default:
 		r.Output, r.Structured = string(output), output
 	}

@@ -49,7 +49,7 @@ func BadFrames() []BadFrame {
 		{"connect capability", `{"type":"connect","capabilities":["ack",1]}`, "INVALID_MESSAGE", "capabilities[1]"},
 		{"connect labels", `{"type":"connect","labels":[]}`, "INVALID_MESSAGE", "labels"},
 		{"connect label value", `{"type":"connect","labels":{"room":1}}`, "INVALID_MESSAGE", "labels.room"},
-		{"connect label twice", `{"type":"connect","labels":{"room":"a","room":"b"}}`, "INVALID_MESSAGE", "labels"},
+		{"connect label twice", `{"type":"connect","labels":{"room":"a","room":"b"}}`, "INVALID_JSON", "labels.room"},
 		{"connect label key", `{"type":"connect","labels":{"a b":"x"}}`, "INVALID_MESSAGE", "labels"},
 		{"connect name too long", `{"type":"connect","device_name":"` + strings.Repeat("x", 257) + `"}`, "INVALID_MESSAGE", "device_name"},
 		{"connect invisible name", "{\"type\":\"connect\",\"device_name\":\"a\u202eb\"}", "INVALID_MESSAGE", "device_name"},

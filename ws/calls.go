@@ -96,14 +96,7 @@ func cut(s string, n int) string {
 }
 
 // toolResult settles a call with what the tool answered.
-func (c *conn) toolResult(f *toolResultFrame) {
-	success := f.Success == nil || *f.Success
-	message := ""
-	if f.Error != nil {
-		message = *f.Error
-	}
-	c.settle(f.ID, registry.NewResult(success, f.Output, message))
-}
+func (c *conn) toolResult(f *toolResultFrame) { c.settle(f.ID, f.result) }
 
 // toolError settles a call with a failure of the tool. The text is the output too, so that a model can read why.
 func (c *conn) toolError(f *toolErrorFrame) {

@@ -31,16 +31,19 @@ func decodeFrame(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, CloseInvalidUTF8
 	}
-	if registry.Depth(data) > maxFrameDepth {
+	if strictjson.Depth(data) > maxFrameDepth {
 		return nil, &frameError{codeInvalidJSON, fmt.Sprintf("The frame nests deeper than %d levels.", maxFrameDepth)}
 	}
-	if !strictjson.Valid(data) {
-		return nil, &frameError{codeInvalidJSON, "The frame is not valid JSON."}
+	var room [fewFields]strictjson.Member
+	members, reason, ok := appendMembers(room[:0], data)
+	if ok {
+		reason = foldedTwice(members)
 	}
-	var room [fewFields]field
-	members, reason, ok := appendMembers(room[:0], data, true)
-	if !ok {
+	switch {
+	case reason != "":
 		return nil, &frameError{codeInvalidJSON, "The frame: " + reason + "."}
+	case !ok:
+		return nil, &frameError{codeInvalidJSON, "The frame is not valid JSON."}
 	}
 	var bad *frameError
 	f := fields{members, &bad}
@@ -61,11 +64,8 @@ func decodeFrame(data []byte) (any, error) {
 // answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is; empty if it
 // is no answer.
 func answeredCall(data []byte) string {
-	if !strictjson.Valid(data) {
-		return ""
-	}
-	members, _, ok := splitObject(data, true)
-	if !ok {
+	members, err := strictjson.LenientMembers(data, maxFields)
+	if err != nil || foldedTwice(members) != "" {
 		return ""
 	}
 	var bad *frameError
@@ -101,10 +101,7 @@ func (f *fields) frame(typ string) any {
 			Message: f.optionalText("message"), Chunk: f.value("chunk"),
 		}
 	case typeToolResult:
-		return &toolResultFrame{
-			Type: typ, ID: f.id(), Output: f.value("output"), Success: f.optionalBool("success"),
-			Error: f.optionalText("error"),
-		}
+		return f.toolResult()
 	case typeToolError:
 		return &toolErrorFrame{Type: typ, ID: f.id(), Error: f.optionalText("error")}
 	case typeMessage:
@@ -118,11 +115,27 @@ func (f *fields) frame(typ string) any {
 	}
 }
 
+func (f *fields) toolResult() *toolResultFrame {
+	frame := &toolResultFrame{
+		Type: typeToolResult, ID: f.id(), Output: f.value("output"), Success: f.optionalBool("success"),
+		Error: f.optionalText("error"),
+	}
+	message := ""
+	if frame.Error != nil {
+		message = *frame.Error
+	}
+	frame.result = registry.NewResult(frame.Success == nil || *frame.Success, frame.Output, message)
+	return frame
+}
+
 // decodeTool reads one element of register_tools. The name is returned as far as it could be read, also with an
 // error, so that the rejection can carry it.
 func decodeTool(data json.RawMessage) (toolDefinition, error) {
-	members, reason, ok := splitObject(data, true)
-	if !ok {
+	members, reason, ok := splitObject(data)
+	if ok {
+		reason = foldedTwice(members)
+	}
+	if reason != "" {
 		return toolDefinition{}, invalidMessage("tool: %s", reason)
 	}
 	var bad *frameError

@@ -78,7 +78,7 @@ func (s *Server) tooBig(data []byte) bool {
 // outputTooBig reports whether a frame has a longer output than a tool may have.
 func (s *Server) outputTooBig(frame any) bool {
 	f, ok := frame.(*toolResultFrame)
-	return ok && s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(registry.NewResult(true, f.Output, "").Output)) > s.cfg.MaxOutput
+	return ok && s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput
 }
 
 // tooBig announces the limit a message went over, and ends the connection: what the device has to say it cannot say.

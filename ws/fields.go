@@ -13,7 +13,7 @@ import (
 // fields reads the members of one object. The first that is missing or of the wrong type is noted at err, which is not kept
 // in here: so the members can be in their reader's stack, though the error is returned.
 type fields struct {
-	members []field
+	members []strictjson.Member
 	err     **frameError
 }
 
@@ -26,11 +26,11 @@ func (f *fields) fail(key, must string) {
 // value returns a member as it was sent, nil if it is absent or null.
 func (f *fields) value(key string) json.RawMessage {
 	for _, m := range f.members {
-		if string(m.key) == key {
-			if string(m.value) == "null" {
+		if string(m.Name) == key {
+			if string(m.Value) == "null" {
 				return nil
 			}
-			return m.value
+			return m.Value
 		}
 	}
 	return nil
@@ -127,7 +127,11 @@ func (f *fields) array(key string) []json.RawMessage {
 		f.fail(key, "must be an array")
 		return nil
 	}
-	return splitArray(v)
+	items, err := strictjson.Items(v)
+	if err != nil {
+		f.fail(key, err.Error())
+	}
+	return items
 }
 
 func (f *fields) texts(key string) []string {
@@ -156,18 +160,18 @@ func (f *fields) labels(key string) map[string]string {
 	if v == nil {
 		return nil
 	}
-	members, reason, ok := splitObject(v, false)
+	members, reason, ok := splitObject(v)
 	if !ok {
 		f.fail(key, reason)
 		return nil
 	}
 	labels := make(map[string]string, len(members))
 	for _, m := range members {
-		if m.value[0] != '"' {
-			f.fail(key+"."+short(string(m.key)), "must be a string")
+		if m.Value[0] != '"' {
+			f.fail(key+"."+short(string(m.Name)), "must be a string")
 			return nil
 		}
-		labels[string(m.key)] = strictjson.Text(m.value)
+		labels[string(m.Name)] = strictjson.Text(m.Value)
 	}
 	return labels
 }
@@ -178,8 +182,11 @@ func (f *fields) annotations(key string) *registry.Annotations {
 	if v == nil {
 		return nil
 	}
-	members, reason, ok := splitObject(v, true)
-	if !ok {
+	members, reason, ok := splitObject(v)
+	if ok {
+		reason = foldedTwice(members)
+	}
+	if reason != "" {
 		f.fail(key, reason)
 		return nil
 	}

@@ -99,6 +99,8 @@ type (
 		Output  json.RawMessage `json:"output,omitempty"`
 		Success *bool           `json:"success,omitempty"` // absent means true
 		Error   *string         `json:"error,omitempty"`
+
+		result registry.Result // what all of it says
 	}
 	toolErrorFrame struct {
 		Type  string  `json:"type"`

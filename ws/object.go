@@ -2,54 +2,50 @@ package ws
 
 import (
 	"bytes"
-	"encoding/json"
+	"errors"
 
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// maxFields bounds the members of one JSON object that is read strictly, so that looking for duplicates stays cheap.
+// maxFields bounds the members of one JSON object, so that looking for duplicates stays cheap.
 const maxFields = 64
 
 // fewFields is more members than most objects have.
 const fewFields = 8
 
-// field is one member of a JSON object.
-type field struct {
-	key   []byte          // decoded; most often a part of what was sent
-	value json.RawMessage // as it was sent
-}
-
-// splitObject returns the members of a JSON object in order. data must be valid JSON. Two members of the same name
-// are an error, because two readers of such an object can disagree about what it says; with foldCase names that
-// differ in case only count as the same. The returned text is the reason when ok is false.
-func splitObject(data []byte, foldCase bool) (members []field, reason string, ok bool) {
-	return appendMembers(make([]field, 0, fewFields), data, foldCase)
+// splitObject returns the members of a JSON object in order. The returned text is the reason when ok is false.
+func splitObject(data []byte) (members []strictjson.Member, reason string, ok bool) {
+	return appendMembers(make([]strictjson.Member, 0, fewFields), data)
 }
 
 // appendMembers is splitObject into room the caller has.
-func appendMembers(members []field, data []byte, foldCase bool) (_ []field, reason string, ok bool) {
-	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) == 0 || first[0] != '{' {
-		return nil, "must be a JSON object", false
+func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
+	members, err := strictjson.Members(into, data, maxFields)
+	switch {
+	case err == nil:
+		return members, "", true
+	case errors.Is(err, strictjson.ErrTooMany):
+		return nil, "more than 64 fields", false
+	case errors.Is(err, strictjson.ErrNotObject):
+		return nil, err.Error(), false
 	}
-	for key, value := range strictjson.Members(data) {
-		for _, m := range members {
-			if bytes.Equal(m.key, key) || foldCase && bytes.EqualFold(m.key, key) {
-				return nil, "the field " + quoteShort(string(key)) + " is there twice", false
-			}
-		}
-		if len(members) == maxFields {
-			return nil, "more than 64 fields", false
-		}
-		members = append(members, field{key: key, value: value})
+	if p := strictjson.Explain(err); p.Fault == strictjson.NameTwice {
+		return nil, twice(p.Path), false
 	}
-	return members, "", true
+	return nil, "", false
 }
 
-// splitArray returns the elements of a JSON array, as they were sent. data must be valid JSON.
-func splitArray(data []byte) []json.RawMessage {
-	items := []json.RawMessage{}
-	for item := range strictjson.Items(data) {
-		items = append(items, item)
+// foldedTwice returns why an object is refused in which two names differ in case only, because two readers of it can disagree about
+// what it says; empty if there are none.
+func foldedTwice(members []strictjson.Member) (reason string) {
+	for i, m := range members {
+		for _, earlier := range members[:i] {
+			if bytes.EqualFold(earlier.Name, m.Name) {
+				return twice(string(m.Name))
+			}
+		}
 	}
-	return items
+	return ""
 }
+
+func twice(name string) string { return "the field " + quoteShort(name) + " is there twice" }

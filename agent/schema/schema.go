@@ -170,7 +170,7 @@ func (e InputError) Unwrap() error { return e.error }
 // Decode decodes a JSON text as Validate wants it. What is out of the ordinary, as a key that stands there twice, is read as
 // encoding/json reads it.
 func Decode(text []byte, maxDepth int) (any, error) {
-	if value, _, ok := strictjson.Decode(text, maxDepth); ok {
+	if value, ok := strictjson.Decode(text, maxDepth); ok {
 		return value, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -3,46 +3,95 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
-	"iter"
-	"strings"
+	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Members returns the fields of a JSON object in order: names decoded, values as they were sent. text must be valid JSON and
-// an object. What it yields are parts of text, but for names with escapes.
-func Members(text []byte) iter.Seq2[[]byte, json.RawMessage] {
-	return func(yield func([]byte, json.RawMessage) bool) {
-		for i := afterSpace(text, afterSpace(text, 0)+1); text[i] != '}'; i = afterSpace(text, i) {
-			if text[i] == ',' {
-				i++
-				continue
-			}
-			end := stringEnd(text, i)
-			name := unquoted(text[i:end])
-			i = afterSpace(text, afterSpace(text, end)+1) // over the colon, to the value
-			end = valueEnd(text, i)
-			if !yield(name, text[i:end:end]) {
-				return
-			}
-			i = end
-		}
-	}
+// Member is one member of an object.
+type Member struct {
+	Name  []byte          // decoded; a part of the text unless it has escapes
+	Value json.RawMessage // as it was sent, a part of the text
 }
 
-// Items returns the elements of a JSON array in order, as they were sent. text must be valid JSON and an array.
-func Items(text []byte) iter.Seq[json.RawMessage] {
-	return func(yield func(json.RawMessage) bool) {
-		for i := afterSpace(text, afterSpace(text, 0)+1); text[i] != ']'; i = afterSpace(text, i) {
-			if text[i] == ',' {
-				i++
-				continue
-			}
-			end := valueEnd(text, i)
-			if !yield(text[i:end:end]) {
-				return
-			}
-			i = end
-		}
+// Errors of Members and Items, besides those of the parser.
+var (
+	ErrNotObject = errors.New("must be a JSON object")
+	ErrNotArray  = errors.New("must be a JSON array")
+	ErrTooMany   = errors.New("too many members")
+)
+
+// Members appends the members of a JSON object in order, at most limit. It checks the whole text while it does: of an object
+// that was not checked before, the members it returns without an error are without a fault.
+func Members(into []Member, text []byte, limit int) ([]Member, error) {
+	return readMembers(into, text, limit)
+}
+
+// LenientMembers is Members for a text that was found to be faulty: it also takes names twice, and characters that are none. It
+// serves to tell whom an answer that cannot be taken was meant for.
+func LenientMembers(text []byte, limit int) ([]Member, error) {
+	return readMembers(nil, text, limit, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+func readMembers(into []Member, text []byte, limit int, options ...jsontext.Options) ([]Member, error) {
+	r := newReader(text, options...)
+	defer r.free()
+	if r.PeekKind() != '{' {
+		return nil, first(r.value, ErrNotObject)
 	}
+	if _, err := r.ReadToken(); err != nil {
+		return nil, err
+	}
+	for n := 0; r.PeekKind() == '"'; n++ {
+		if n == limit {
+			return nil, ErrTooMany
+		}
+		name, err := r.value()
+		if err != nil {
+			return nil, err
+		}
+		value, err := r.value()
+		if err != nil {
+			return nil, err
+		}
+		into = append(into, Member{unquoted(name), value})
+	}
+	if _, err := r.ReadToken(); err != nil {
+		return nil, err
+	}
+	return into, r.end()
+}
+
+// Items returns the elements of a JSON array in order, each a part of the text.
+func Items(text []byte) ([]json.RawMessage, error) {
+	r := newReader(text)
+	defer r.free()
+	if r.PeekKind() != '[' {
+		return nil, first(r.value, ErrNotArray)
+	}
+	if _, err := r.ReadToken(); err != nil {
+		return nil, err
+	}
+	items := []json.RawMessage{}
+	for more(r.PeekKind()) {
+		item, err := r.value()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	if _, err := r.ReadToken(); err != nil {
+		return nil, err
+	}
+	return items, r.end()
+}
+
+// first returns the error of reading the value, or the other one if there is none.
+func first(value func() ([]byte, error), other error) error {
+	if _, err := value(); err != nil {
+		return err
+	}
+	return other
 }
 
 // Text decodes a valid JSON string.
@@ -53,50 +102,6 @@ func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]
 	}
-	var s string
-	_ = json.Unmarshal(quoted, &s) // cannot fail: it is valid
-	return []byte(s)
-}
-
-func afterSpace(text []byte, i int) int {
-	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// stringEnd returns the index behind the string that starts at i.
-func stringEnd(text []byte, i int) int {
-	for i++; text[i] != '"'; i++ {
-		if text[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-// valueEnd returns the index behind the value that starts at i.
-func valueEnd(text []byte, i int) int {
-	switch text[i] {
-	case '"':
-		return stringEnd(text, i)
-	case '{', '[':
-		for depth := 0; ; i++ {
-			switch text[i] {
-			case '"':
-				i = stringEnd(text, i) - 1
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
-		}
-	default:
-		for i < len(text) && strings.IndexByte(",]} \t\r\n", text[i]) < 0 {
-			i++
-		}
-		return i
-	}
+	text, _ := jsontext.AppendUnquote(nil, quoted) // what is no character becomes U+FFFD
+	return text
 }

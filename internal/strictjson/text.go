@@ -5,7 +5,8 @@ import "unicode/utf8"
 const hexDigits = "0123456789abcdef"
 
 // AppendString appends s as a JSON string, as encoding/json writes it without escaping for HTML: what is not UTF-8
-// becomes U+FFFD. Answers and frames are built with it where reflection would be most of the work.
+// becomes U+FFFD. Answers and frames are built with it where reflection would be most of the work. jsontext.AppendQuote takes 80 ns
+// for an id where this takes 33, and writes U+2028 in another way than answers did before.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0 // of what can be copied as it is

@@ -19,19 +19,22 @@ const maxDepth = agent.MaxArgsDepth + 1
 // Check refuses what two parsers could understand differently: text that is not UTF-8, data behind the value, keys that
 // appear twice in one object, and nesting that exhausts a stack. The error has the code invalid_request.
 func Check(text []byte) error {
-	switch fault, path := strictjson.Check(text, maxDepth); fault {
+	switch p := strictjson.Check(text, maxDepth); p.Fault {
 	case 0:
 		return nil
 	case strictjson.NotUTF8:
 		return registry.Errorf(registry.CodeInvalidRequest, "The body is not valid UTF-8.")
 	case strictjson.TooDeep:
 		return registry.Errorf(registry.CodeInvalidRequest, "The body nests deeper than %d levels.", maxDepth)
-	case strictjson.KeyTwice:
-		return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", path)
+	case strictjson.NameTwice:
+		return registry.Errorf(registry.CodeInvalidRequest, "The field %.120q appears twice.", p.Path)
 	default:
 		var value json.RawMessage
-		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.",
-			syntaxProblem(json.Unmarshal(text, &value)))
+		err := json.Unmarshal(text, &value)
+		if err == nil { // encoding/json takes half a surrogate pair
+			err = p.Err
+		}
+		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.", syntaxProblem(err))
 	}
 }
 

@@ -1,0 +1,148 @@
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Fault is why a text is not taken. The zero value is none.
+type Fault int
+
+// The faults.
+const (
+	Malformed Fault = iota + 1
+	NotUTF8
+	TooDeep
+	NameTwice // an object has a name twice
+)
+
+// Problem is a fault and where it is.
+type Problem struct {
+	Fault Fault
+	Path  string // of the name that is there twice, with dots between its parts
+	Err   error  // what the parser said, nil if it was not asked
+}
+
+// Valid reports whether text is one JSON value without a fault.
+func Valid(text []byte) bool { return jsontext.Value(text).IsValid() }
+
+// Check returns the first fault of a text that must be one JSON value, at most maxDepth levels of objects and arrays deep.
+func Check(text []byte, maxDepth int) Problem {
+	if p := precheck(text, maxDepth); p.Fault != 0 || Valid(text) {
+		return p
+	}
+	r := newReader(text)
+	defer r.free()
+	_, err := r.ReadValue()
+	if err == nil {
+		err = r.end()
+	}
+	return Explain(err)
+}
+
+// precheck finds the faults that need no parser.
+func precheck(text []byte, maxDepth int) Problem {
+	switch {
+	case !utf8.Valid(text):
+		return Problem{Fault: NotUTF8}
+	case Depth(text) > maxDepth:
+		return Problem{Fault: TooDeep}
+	default:
+		return Problem{}
+	}
+}
+
+// Explain says which fault an error of this package is.
+func Explain(err error) Problem {
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName) {
+		var path []string
+		for token := range syntax.JSONPointer.Tokens() {
+			path = append(path, token)
+		}
+		return Problem{Fault: NameTwice, Path: strings.Join(path, "."), Err: err}
+	}
+	return Problem{Fault: Malformed, Err: err}
+}
+
+// Depth returns how deep objects and arrays nest in a text, without parsing it. Brackets in strings do not count. Of a text that
+// is no JSON the answer is an upper bound of what a parser meets.
+func Depth(text []byte) int {
+	depth, deepest := 0, 0
+	inString, escaped := false, false
+	for _, b := range text {
+		switch {
+		case escaped:
+			escaped = false
+		case inString && b == '\\':
+			escaped = true
+		case b == '"':
+			inString = !inString
+		case inString:
+		case b == '{' || b == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case b == '}' || b == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// reader is a parser over a text.
+type reader struct {
+	*jsontext.Decoder
+	text   []byte
+	source bytes.Buffer
+}
+
+var readers = sync.Pool{New: func() any { return &reader{Decoder: new(jsontext.Decoder)} }}
+
+// newReader returns a parser, which must be freed. It reads the text where it is.
+func newReader(text []byte, options ...jsontext.Options) *reader {
+	r := readers.Get().(*reader)
+	r.text, r.source = text, *bytes.NewBuffer(text)
+	r.Reset(&r.source, options...)
+	return r
+}
+
+// keptText is the longest text whose parser is used again: what it has grown to stays with it.
+const keptText = 64 << 10
+
+func (r *reader) free() {
+	if len(r.text) > keptText {
+		return
+	}
+	r.text, r.source = nil, bytes.Buffer{}
+	r.Reset(&r.source)
+	readers.Put(r)
+}
+
+// value returns the next value as the part of the text it is: what the decoder returns is its own.
+func (r *reader) value() ([]byte, error) {
+	v, err := r.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	end := int(r.InputOffset())
+	return r.text[end-len(v) : end : end], nil
+}
+
+// end returns an error unless the text is at its end.
+func (r *reader) end() error {
+	_, err := r.ReadToken()
+	switch {
+	case err == io.EOF:
+		return nil
+	case err == nil:
+		return errors.New("something follows the value")
+	default:
+		return err
+	}
+}
