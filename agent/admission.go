@@ -40,7 +40,7 @@ type Admission struct {
 	limits  AdmissionLimits
 	taken   map[string]bool // names of the gateway's own tools
 	alike   Namesakes       // of those
-	shared  *sharedSpecs
+	shared  sharedSpecs
 }
 
 // NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are enabled

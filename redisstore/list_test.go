@@ -179,21 +179,3 @@ func TestGroupPages(t *testing.T) {
 		}
 	}
 }
-
-func TestCacheIsBounded(t *testing.T) {
-	c := newCache[string](10_000)
-	for i := range 1000 {
-		hash := fmt.Sprint(i)
-		c.put(hash, strings.Repeat("d", 100), 100)
-		c.get("0") // in use: stays
-		if _, ok := c.get(hash); !ok {
-			t.Fatal("what was just put is not there")
-		}
-	}
-	if _, ok := c.get("0"); !ok {
-		t.Error("what is in use was dropped")
-	}
-	if n := len(c.young) + len(c.old); n > 30 {
-		t.Errorf("%d entries in a cache for about 25", n)
-	}
-}

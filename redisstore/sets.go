@@ -95,7 +95,7 @@ func (s *Store) fetchSets(ctx context.Context, tenant string, hashes map[string]
 	missing := make(map[string]*redisconn.Command)
 	pipe := s.conn.Pipeline()
 	for hash := range hashes {
-		if set, ok := s.sets.get(hash); ok {
+		if set, ok := s.sets.Get(hash); ok {
 			found[hash] = set
 			continue
 		}
@@ -110,7 +110,7 @@ func (s *Store) fetchSets(ctx context.Context, tenant string, hashes map[string]
 	for hash, c := range missing {
 		if text, ok := c.Text(); ok {
 			set := parseToolSet(hash, text)
-			s.sets.put(hash, set, set.size())
+			s.sets.Put(hash, set, set.size()+cacheOverhead)
 			found[hash] = set
 		}
 	}

@@ -34,7 +34,7 @@ func (s *Store) fetchSpecs(
 	missing := make(map[string]*redisconn.Command)
 	pipe := s.conn.Pipeline()
 	for hash := range hashes {
-		if t, ok := s.specs.get(hash); ok {
+		if t, ok := s.specs.Get(hash); ok {
 			found[hash] = t
 			continue
 		}
@@ -57,7 +57,7 @@ func (s *Store) fetchSpecs(
 				"tenant", tenant, "hash", hash, "error", err)
 			continue
 		}
-		s.specs.put(hash, t, t.Size())
+		s.specs.Put(hash, t, t.Size()+cacheOverhead)
 		found[hash] = t
 	}
 	return found, nil

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -34,8 +35,8 @@ type Store struct {
 	historyTTL int64
 	historyCap int // messages of a conversation
 
-	specs *cache[registry.ToolSpec]
-	sets  *cache[toolSet]
+	specs *cache.Cache[string, registry.ToolSpec]
+	sets  *cache.Cache[string, toolSet]
 	live  *liveSet
 	reads *semaphore.Weighted // records that are read at a time
 	own   ownLease
@@ -64,7 +65,7 @@ func (c *Conn) Store() *Store {
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
-		specs: newCache[registry.ToolSpec](cacheBytes), sets: newCache[toolSet](cacheBytes),
+		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
 		scrub: throttle{every: scrubInterval}, reads: semaphore.NewWeighted(maxReads),
 	}
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,10 +31,7 @@ const (
 // What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded arguments, and the cores
 // that compile, or validate at length. It is safe for concurrent use.
 type Validator struct {
-	mu       sync.Mutex
-	current  map[string]*Schema // by source text
-	previous map[string]*Schema
-	size     int // bytes that those in current take
+	compiled *cache.Cache[string, *Schema] // by source text
 
 	texts     longTexts
 	args      argsMemory
@@ -46,7 +43,7 @@ type Validator struct {
 func NewValidator() *Validator {
 	cores := int64(min(max(1, runtime.GOMAXPROCS(0)/2), maxLong))
 	return &Validator{
-		current: make(map[string]*Schema), texts: newLongTexts(), args: newArgsMemory(),
+		compiled: cache.New[string, *Schema](CacheBytes, 0), texts: newLongTexts(), args: newArgsMemory(),
 		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
 	}
 }
@@ -202,39 +199,14 @@ func (s *Validator) get(ctx context.Context, spec registry.ToolSpec) (*Schema, e
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "parameters: %s", err)
 	}
-	s.keep(string(spec.Parameters), compiled)
+	s.compiled.Put(string(spec.Parameters), compiled, len(spec.Parameters)+compiled.Size())
 	return compiled, nil
 }
 
 func (s *Validator) cached(source []byte) *Schema {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known := s.current[string(source)]; known != nil {
-		return known
-	}
-	known := s.previous[string(source)]
-	if known != nil {
-		s.keepLocked(string(source), known)
-	}
+	known, _ := s.compiled.Get(string(source))
 	return known
 }
 
 // Known reports whether a schema is kept compiled, and so needs no checking.
 func (s *Validator) Known(source []byte) bool { return s.cached(source) != nil }
-
-func (s *Validator) keep(source string, compiled *Schema) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keepLocked(source, compiled)
-}
-
-// keepLocked adds to the current generation; when that is full it becomes the previous one, and what was only in the
-// one before is forgotten.
-func (s *Validator) keepLocked(source string, compiled *Schema) {
-	size := len(source) + compiled.Size()
-	if s.size+size > CacheBytes {
-		s.previous, s.current, s.size = s.current, make(map[string]*Schema), 0
-	}
-	s.current[source] = compiled
-	s.size += size
-}

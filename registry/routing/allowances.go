@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,9 +28,8 @@ type allowances struct {
 	store registry.BudgetStore
 	log   *slog.Logger
 
-	mu   sync.Mutex
-	all  map[allowanceKey]*allowance
-	idle map[allowanceKey]*allowance // not used since they were last sorted out
+	mu  sync.Mutex // of what is in each allowance
+	all *cache.Cache[allowanceKey, *allowance]
 }
 
 type allowanceKey struct{ tenant, name string }
@@ -40,7 +40,7 @@ type allowance struct {
 }
 
 func newAllowances(store registry.BudgetStore, log *slog.Logger) *allowances {
-	return &allowances{store: store, log: log, all: make(map[allowanceKey]*allowance)}
+	return &allowances{store: store, log: log, all: cache.New[allowanceKey, *allowance](maxAllowances/2, 0)}
 }
 
 // spend spends n bytes, all or none. It returns how long to wait if they are not there, else zero.
@@ -100,16 +100,10 @@ func (a *allowances) spent(tenant, name string) time.Duration {
 }
 
 func (a *allowances) getLocked(key allowanceKey) *allowance {
-	if x, ok := a.all[key]; ok {
-		return x
-	}
-	x, ok := a.idle[key]
+	x, ok := a.all.Get(key)
 	if !ok {
 		x = new(allowance)
+		a.all.Put(key, x, 1)
 	}
-	if len(a.all) >= maxAllowances/2 {
-		a.idle, a.all = a.all, make(map[allowanceKey]*allowance)
-	}
-	a.all[key] = x
 	return x
 }

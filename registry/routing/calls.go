@@ -55,7 +55,7 @@ func newCalls(cfg PodConfig, r *Router) *Calls {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Calls{
 		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, hub: r.hub, bus: cfg.Bus, rec: r.rec,
-		log: cfg.Log, slots: make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
+		log: cfg.Log, unstored: newUnstoredOutcomes(), slots: make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
 	}
 }
 

@@ -56,7 +56,7 @@ type Hub struct {
 	rec         *recorder
 	tasks       *tasks
 	late        *tasks // those that wait for a record
-	lists       *toolLists
+	lists       toolLists
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call
 	log         *slog.Logger

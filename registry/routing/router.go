@@ -19,7 +19,7 @@ type Router struct {
 	bus     registry.Bus
 	pending *pendingCalls
 	seen    *seenCalls
-	routes  *routeCache
+	routes  routeCache
 	rec     *recorder
 	tasks   *tasks
 	log     *slog.Logger

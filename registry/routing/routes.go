@@ -1,9 +1,10 @@
 package routing
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,81 +20,56 @@ const (
 	// session would read it at the moment it is forgotten.
 	routeAhead = routeLife / 5
 
-	// routeLimit bounds each of the two generations of what is remembered.
+	// routeLimit is how many sessions are remembered at least.
 	routeLimit = 1 << 14
 )
 
 // routeCache remembers for a short time where sessions are and what they offer, so that a busy caller asks the store
-// once a second and not once a call.
+// once a second and not once a call. It is safe for concurrent use.
 type routeCache struct {
-	now func() time.Time
-
-	mu       sync.Mutex
-	current  map[registry.Key]*cachedEntry
-	previous map[registry.Key]*cachedEntry
-	since    time.Time // when current was begun
+	bySession *cache.Cache[registry.Key, *cachedEntry]
 }
 
 type cachedEntry struct {
 	entry    registry.Entry
 	until    time.Time
-	renewing bool // somebody has been sent to read it again
+	renewing atomic.Bool // a caller has been sent to read it again
 }
 
-func newRouteCache() *routeCache {
-	return &routeCache{now: time.Now, current: make(map[registry.Key]*cachedEntry), since: time.Now()}
+func newRouteCache() routeCache {
+	return routeCache{cache.New[registry.Key, *cachedEntry](routeLimit, routeLife)}
 }
 
-// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it. One caller is told to read
-// the session again, within the time renew, which is how long what is remembered still holds; it says with notRenewed if
-// that failed. The others get zero.
-func (r *routeCache) get(key registry.Key) (e *registry.Entry, renew time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, ok := r.current[key]
-	if !ok {
-		c, ok = r.previous[key]
-	}
+// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it. One caller is told
+// to read the session again, within the time renew, which is how long what is remembered still holds; it says with
+// notRenewed if that failed. The others get zero.
+func (r routeCache) get(key registry.Key) (e *registry.Entry, renew time.Duration) {
+	c, ok := r.bySession.Get(key)
 	if !ok {
 		return nil, 0
 	}
-	left := c.until.Sub(r.now())
-	if left < 0 {
+	left := time.Until(c.until)
+	switch {
+	case left < 0:
 		return nil, 0
-	}
-	if left >= routeAhead || c.renewing {
+	case left >= routeAhead || !c.renewing.CompareAndSwap(false, true):
 		return &c.entry, 0
+	default:
+		return &c.entry, left
 	}
-	c.renewing = true
-	return &c.entry, left
 }
 
 // notRenewed has another caller read the session again.
-func (r *routeCache) notRenewed(key registry.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, generation := range []map[registry.Key]*cachedEntry{r.current, r.previous} {
-		if c := generation[key]; c != nil {
-			c.renewing = false
-		}
+func (r routeCache) notRenewed(key registry.Key) {
+	if c, ok := r.bySession.Get(key); ok {
+		c.renewing.Store(false)
 	}
 }
 
-// put remembers a session. What was remembered more than two lives ago is let go with it.
-func (r *routeCache) put(e registry.Entry) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.now()
-	if len(r.current) >= routeLimit || now.Sub(r.since) > routeLife {
-		r.previous, r.current, r.since = r.current, make(map[registry.Key]*cachedEntry), now
-	}
-	r.current[e.Session.Key] = &cachedEntry{entry: e, until: now.Add(routeLife)}
+// put remembers a session.
+func (r routeCache) put(e registry.Entry) {
+	r.bySession.Put(e.Session.Key, &cachedEntry{entry: e, until: time.Now().Add(routeLife)}, 1)
 }
 
 // drop forgets a session that turned out to be elsewhere, or to offer something else.
-func (r *routeCache) drop(key registry.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.current, key)
-	delete(r.previous, key)
-}
+func (r routeCache) drop(key registry.Key) { r.bySession.Delete(key) }

@@ -3,7 +3,6 @@ package routing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,68 +12,54 @@ import (
 )
 
 func TestRouteCacheForgets(t *testing.T) {
-	now := time.Now()
-	r := newRouteCache()
-	r.now = func() time.Time { return now }
-	entry := func(i int) registry.Entry {
-		return registry.Entry{Session: registry.Session{Key: registry.Key{Tenant: "t", Session: fmt.Sprint(i)}, Generation: int64(i)}}
-	}
-	r.put(entry(1))
-	if e, _ := r.get(entry(1).Session.Key); e == nil || e.Session.Generation != 1 {
-		t.Errorf("remembered %+v", e)
-	}
-	now = now.Add(routeLife + 1)
-	if e, _ := r.get(entry(1).Session.Key); e != nil {
-		t.Error("an old entry is still believed")
-	}
-	r.put(entry(2))
-	r.drop(entry(2).Session.Key)
-	if e, _ := r.get(entry(2).Session.Key); e != nil {
-		t.Error("a dropped entry is still there")
-	}
-	for i := range 3 * routeLimit {
-		r.put(entry(i))
-	}
-	if n := len(r.current) + len(r.previous); n > 2*routeLimit {
-		t.Errorf("%d entries are kept", n)
-	}
-	for range 2 { // the few that are asked for later let the many go
-		now = now.Add(routeLife + 1)
-		r.put(entry(1))
-	}
-	if n := len(r.current) + len(r.previous); n > 2 {
-		t.Errorf("%d entries are kept that are too old to be used", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRouteCache()
+		e := registry.Entry{Session: registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}, Generation: 1}}
+		r.put(e)
+		if e, _ := r.get(e.Session.Key); e == nil || e.Session.Generation != 1 {
+			t.Errorf("remembered %+v", e)
+		}
+		time.Sleep(routeLife + 1)
+		if e, _ := r.get(e.Session.Key); e != nil {
+			t.Error("an old entry is still believed")
+		}
+		r.put(e)
+		r.drop(e.Session.Key)
+		if e, _ := r.get(e.Session.Key); e != nil {
+			t.Error("a dropped entry is still there")
+		}
+	})
 }
 
 // Before a busy session is forgotten one of its callers reads it again; the others go on with what is remembered, if they
 // have to until its life ends, and no longer.
 func TestOneCallerReadsABusySessionAgain(t *testing.T) {
-	now := time.Now()
-	r := newRouteCache()
-	r.now = func() time.Time { return now }
-	e := registry.Entry{Session: registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}}
-	sent := func(callers int) (n int) {
-		for range callers {
-			if known, renew := r.get(e.Session.Key); known == nil || renew > 0 {
-				n++
+	synctest.Test(t, func(t *testing.T) {
+		r := newRouteCache()
+		e := registry.Entry{Session: registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}}
+		sent := func(callers int) (n int) {
+			for range callers {
+				if known, renew := r.get(e.Session.Key); known == nil || renew > 0 {
+					n++
+				}
+			}
+			return n
+		}
+		r.put(e)
+		for i, at := range []struct {
+			after time.Duration
+			want  int
+		}{{routeLife - routeAhead, 0}, {1, 1}, {routeAhead - 1, 0}, {1, 10}} {
+			time.Sleep(at.after)
+			if n := sent(10); n != at.want {
+				t.Errorf("step %d: %d of 10 callers were sent to read it, not %d", i, n, at.want)
 			}
 		}
-		return n
-	}
-	r.put(e)
-	for _, at := range []struct {
-		after time.Duration
-		want  int
-	}{{routeLife - routeAhead, 0}, {1, 1}, {routeAhead - 1, 0}, {1, 10}} {
-		if now = now.Add(at.after); sent(10) != at.want {
-			t.Errorf("%v before the end: not %d of 10 callers were sent to read it", r.current[e.Session.Key].until.Sub(now), at.want)
+		r.put(e)
+		if n := sent(10); n != 0 {
+			t.Errorf("%d callers were sent to read what has just been read", n)
 		}
-	}
-	r.put(e)
-	if n := sent(10); n != 0 {
-		t.Errorf("%d callers were sent to read what has just been read", n)
-	}
+	})
 }
 
 // flakyDirectory cannot be read while it is out of reach, and knows no session that is gone.

@@ -3,9 +3,9 @@ package routing
 import (
 	"context"
 	"crypto/sha256"
-	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -26,15 +26,13 @@ type toolBudget struct {
 	allow  *allowances
 	tenant registry.Budget
 
-	mu         sync.Mutex
-	known, old map[string]bool // by tenant and hash
-	turned     time.Time
+	known *cache.Cache[string, struct{}] // what is paid for, by tenant and hash; being seen again does not keep it
 }
 
 func newToolBudget(cfg PodConfig, allow *allowances) *toolBudget {
 	return &toolBudget{
-		allow: allow, tenant: registry.Budget{Bytes: cfg.NewToolBytes, Over: 2 * cfg.SessionTTL}, known: make(map[string]bool),
-		turned: time.Now(),
+		allow: allow, tenant: registry.Budget{Bytes: cfg.NewToolBytes, Over: 2 * cfg.SessionTTL},
+		known: cache.New[string, struct{}](maxKnownSets, cfg.SessionTTL/2),
 	}
 }
 
@@ -71,19 +69,14 @@ func (b *toolBudget) cost(tenant string, tools []registry.ToolSpec) (cost int64,
 		hashes[i] = t.Hash()
 		list.Write([]byte(hashes[i]))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if now := time.Now(); now.Sub(b.turned) >= b.tenant.Over/4 || len(b.known) > maxKnownSets {
-		b.old, b.known, b.turned = b.known, make(map[string]bool), now
-	}
 	name := tenant + "/" + string(list.Sum(nil))
-	if b.known[name] || b.old[name] {
+	if b.known.Has(name) {
 		return 0, nil
 	}
 	fresh = append(fresh, name)
 	for i, t := range tools {
 		cost += listedTool
-		if name := tenant + "/" + hashes[i]; !b.known[name] && !b.old[name] {
+		if name := tenant + "/" + hashes[i]; !b.known.Has(name) {
 			cost += int64(t.Size())
 			fresh = append(fresh, name)
 		}
@@ -92,9 +85,7 @@ func (b *toolBudget) cost(tenant string, tools []registry.ToolSpec) (cost int64,
 }
 
 func (b *toolBudget) learn(names []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for _, name := range names {
-		b.known[name] = true
+		b.known.Put(name, struct{}{}, 1)
 	}
 }

@@ -1,0 +1,120 @@
+// Package cache has one bounded cache for everything that Farhand remembers because it is asked for again and again.
+// It imports nothing of ours.
+package cache
+
+import (
+	"sync"
+	"time"
+)
+
+// Cache remembers values in two generations. When the newer one is full it becomes the older one, and what was in the
+// older one and was not asked for since is forgotten. So a value in use stays, one that nobody wants goes, and adding
+// costs the same however much is remembered. It is safe for concurrent use.
+type Cache[K comparable, V any] struct {
+	limit  int
+	maxAge time.Duration
+
+	mu    sync.Mutex
+	newer map[K]entry[V]
+	older map[K]entry[V]
+	size  int       // of newer
+	began time.Time // when newer was
+}
+
+type entry[V any] struct {
+	value V
+	size  int
+}
+
+// New returns a cache whose generations hold values of together limit each, in whatever unit Put is given sizes. A
+// generation that has been the newer one for longer than maxAge is full, too; zero means that age does not matter.
+func New[K comparable, V any](limit int, maxAge time.Duration) *Cache[K, V] {
+	return &Cache[K, V]{limit: limit, maxAge: maxAge, newer: make(map[K]entry[V]), began: time.Now()}
+}
+
+// Get returns what is remembered under a key. The value is in use from now on.
+func (c *Cache[K, V]) Get(key K) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.getLocked(key)
+}
+
+// Has reports whether something is remembered under a key. It does not put the value in use.
+func (c *Cache[K, V]) Has(key K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ageLocked()
+	_, newer := c.newer[key]
+	_, older := c.older[key]
+	return newer || older
+}
+
+// Put remembers a value in place of the one before. One that is larger than a generation is not remembered.
+func (c *Cache[K, V]) Put(key K, value V, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.putLocked(key, entry[V]{value, size})
+}
+
+// GetOrPut returns what is remembered under a key, and remembers value if that is nothing. known reports whether it
+// was something.
+func (c *Cache[K, V]) GetOrPut(key K, value V, size int) (kept V, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if kept, known = c.getLocked(key); known {
+		return kept, true
+	}
+	c.putLocked(key, entry[V]{value, size})
+	return value, false
+}
+
+// Delete forgets what is remembered under a key.
+func (c *Cache[K, V]) Delete(key K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deleteLocked(key)
+}
+
+func (c *Cache[K, V]) getLocked(key K) (V, bool) {
+	c.ageLocked()
+	e, ok := c.newer[key]
+	if !ok {
+		if e, ok = c.older[key]; ok {
+			c.putLocked(key, e)
+		}
+	}
+	return e.value, ok
+}
+
+func (c *Cache[K, V]) putLocked(key K, e entry[V]) {
+	c.ageLocked()
+	c.deleteLocked(key)
+	if e.size > c.limit {
+		return
+	}
+	if c.size+e.size > c.limit {
+		c.turnLocked()
+	}
+	c.newer[key] = e
+	c.size += e.size
+}
+
+func (c *Cache[K, V]) deleteLocked(key K) {
+	c.size -= c.newer[key].size
+	delete(c.newer, key)
+	delete(c.older, key)
+}
+
+// ageLocked has the newer generation become the older one when its time has come.
+func (c *Cache[K, V]) ageLocked() {
+	if c.maxAge > 0 && time.Since(c.began) > c.maxAge {
+		c.turnLocked()
+	}
+}
+
+func (c *Cache[K, V]) turnLocked() {
+	c.older, c.newer, c.size = c.newer, make(map[K]entry[V]), 0
+	if c.maxAge > 0 {
+		c.began = time.Now()
+	}
+}
