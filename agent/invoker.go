@@ -308,6 +308,11 @@ func (i *Invoker) admit(ctx context.Context, req *Request, p *prepared, out *Out
 	if err := i.hooks.before(ctx, i.log, &p.inv); err != nil {
 		return err
 	}
+	if p.local != nil {
+		if err := i.checkLocal(ctx, p.local, &p.inv); err != nil {
+			return err
+		}
+	}
 	// What took no time to speak of is the tool's.
 	if p.left = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.left <= 0 {
 		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")

@@ -44,6 +44,51 @@ func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record
 	return run(ctx)
 }
 
+// checkLocal asks a tool of the gateway itself whether its caller may call it, and what it says of the arguments.
+func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err error) {
+	if made, ok := t.(madeTool); ok {
+		t = made.Tool
+	}
+	authorizer, authorizes := t.(CallAuthorizer)
+	validator, validates := t.(ArgsValidator)
+	if !authorizes && !validates {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			i.log.Error("panic in a tool", "tool", inv.Spec.Name, "call", inv.CallID, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
+		}
+	}()
+	ctx, cancel := context.WithDeadline(deadlineOnly{ctx}, inv.Deadline)
+	defer cancel()
+	if authorizes {
+		if err := authorizer.Authorize(ctx, inv.Caller, inv.Args); err != nil {
+			return refusal(ctx, err, registry.CodeForbidden)
+		}
+	}
+	if validates {
+		if err := validator.Validate(ctx, inv.Args); err != nil {
+			return refusal(ctx, err, registry.CodeInvalidArguments)
+		}
+	}
+	return nil
+}
+
+// refusal gives the error of a tool that refuses a call its code.
+func refusal(ctx context.Context, err error, code registry.Code) error {
+	if e, ok := errors.AsType[*registry.Error](err); ok {
+		return e
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")
+	case ctx.Err() != nil:
+		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+	}
+	return registry.Errorf(code, "%s", err.Error())
+}
+
 // executeLocal turns a panic of a tool into an error.
 func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv *Invocation) (res registry.Result, err error) {
 	defer func() {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -16,6 +17,20 @@ type Tool interface {
 	// Execute runs it. args is a JSON object that satisfies the spec; ctx carries the deadline. A tool that ran and
 	// failed returns a Result with Success false and no error.
 	Execute(ctx context.Context, args json.RawMessage) (registry.Result, error)
+}
+
+// ArgsValidator is what a local Tool may be besides, for rules that no schema can say. Validate is called before Execute, with
+// arguments that satisfy the schema. Its error ends the call: an *registry.Error as it is, any other with
+// registry.CodeInvalidArguments and its text, which the caller reads.
+type ArgsValidator interface {
+	Validate(ctx context.Context, args json.RawMessage) error
+}
+
+// CallAuthorizer is what a local Tool may be besides, if not everybody may call it. Authorize is called before Validate and
+// Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and its text, which
+// the caller reads.
+type CallAuthorizer interface {
+	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
 }
 
 // Caller is the part of routing.Router a remote tool needs.

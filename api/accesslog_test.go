@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -143,7 +144,7 @@ func TestRequestID(t *testing.T) {
 // adminToken and userToken are good for an admin and for somebody else.
 type adminAndUser struct{}
 
-func (adminAndUser) Authenticate(token string) (auth.Identity, error) {
+func (adminAndUser) Authenticate(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
 	if token == "" {
 		return auth.Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A token is required.")
 	}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,11 +14,11 @@ import (
 // oneAdmin knows the admin by the common token, and takes everybody else for anna.
 type oneAdmin struct{ admin auth.Authenticator }
 
-func (o oneAdmin) Authenticate(given string) (auth.Identity, error) {
+func (o oneAdmin) Authenticate(ctx context.Context, r *http.Request, given string) (auth.Identity, error) {
 	if given == "anna" {
 		return auth.Identity{Tenant: registry.DefaultTenant, User: "anna"}, nil
 	}
-	return o.admin.Authenticate(given)
+	return o.admin.Authenticate(ctx, r, given)
 }
 
 var asAnna = http.Header{"Authorization": {"Bearer anna"}}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -45,7 +46,9 @@ func TestEveryFailedCallHasAnID(t *testing.T) {
 
 type panickingAuth struct{}
 
-func (panickingAuth) Authenticate(string) (auth.Identity, error) { panic("out of luck") }
+func (panickingAuth) Authenticate(context.Context, *http.Request, string) (auth.Identity, error) {
+	panic("out of luck")
+}
 
 // After a panic nobody knows how far the call had come. What is no call says nothing about one.
 func TestPanic(t *testing.T) {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"slices"
@@ -87,7 +88,7 @@ func idsOf(records []record) []string {
 // byToken takes the token for the name of the tenant.
 type byToken struct{}
 
-func (byToken) Authenticate(token string) (auth.Identity, error) {
+func (byToken) Authenticate(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
 	return auth.Identity{Tenant: token}, nil
 }
 

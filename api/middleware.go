@@ -79,7 +79,7 @@ func (h *handler) authenticate(c *gin.Context) {
 		return
 	}
 	token := auth.BearerHeader(c.Request)
-	caller, err := h.Auth.Authenticate(token)
+	caller, err := h.Auth.Authenticate(c.Request.Context(), c.Request, token)
 	if err != nil {
 		h.fail(c, h.Refusals.Token(c.Request, token, err))
 		return

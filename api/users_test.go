@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 // oneUser is an authenticator whose token is one user's.
 type oneUser string
 
-func (u oneUser) Authenticate(string) (auth.Identity, error) {
+func (u oneUser) Authenticate(context.Context, *http.Request, string) (auth.Identity, error) {
 	return auth.Identity{Tenant: registry.DefaultTenant, User: string(u)}, nil
 }
 

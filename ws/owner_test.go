@@ -1,6 +1,7 @@
 package ws_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // namedAuth takes every token for the name of its user.
 type namedAuth struct{}
 
-func (namedAuth) Authenticate(token string) (auth.Identity, error) {
+func (namedAuth) Authenticate(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
 	return auth.Identity{Tenant: registry.DefaultTenant, User: token}, nil
 }
 

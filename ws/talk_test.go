@@ -130,7 +130,7 @@ func TestDebugCanBeSwitchedOff(t *testing.T) {
 // userAuth knows one user.
 type userAuth struct{}
 
-func (userAuth) Authenticate(string) (auth.Identity, error) {
+func (userAuth) Authenticate(context.Context, *http.Request, string) (auth.Identity, error) {
 	return auth.Identity{Tenant: "acme", User: "ada"}, nil
 }
 

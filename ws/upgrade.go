@@ -57,7 +57,7 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	}
 	query := r.URL.Query()
 	token := s.token(r, offer, query)
-	identity, err := s.cfg.Auth.Authenticate(token)
+	identity, err := s.cfg.Auth.Authenticate(r.Context(), r, token)
 	if err != nil {
 		return opening{}, s.cfg.Refusals.Token(r, token, err)
 	}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
@@ -16,10 +17,25 @@ type Identity struct {
 	Admin  bool   // may call tools whose security level is registry.SecurityAdminOnly
 }
 
-// Authenticator verifies a bearer token. It returns an *registry.Error with CodeUnauthenticated for a wrong or
-// missing one. It is safe for concurrent use.
+// Authenticator says who sends a request. It is safe for concurrent use.
 type Authenticator interface {
-	Authenticate(token string) (Identity, error)
+	// Authenticate returns the identity behind a request. token is the bearer token of the request, from wherever its client
+	// may put one; empty: there is none. It must not keep r or read its body. ctx ends when the client is gone. The error
+	// for a wrong or missing credential is an *registry.Error with CodeUnauthenticated; any other error lets nobody in,
+	// and its text is not told to the client.
+	Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error)
+}
+
+// AuthenticatorFunc is a function that authenticates. An identity without a tenant belongs to registry.DefaultTenant.
+type AuthenticatorFunc func(ctx context.Context, r *http.Request, token string) (Identity, error)
+
+// Authenticate implements Authenticator.
+func (f AuthenticatorFunc) Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error) {
+	id, err := f(ctx, r, token)
+	if err == nil && id.Tenant == "" {
+		id.Tenant = registry.DefaultTenant
+	}
+	return id, err
 }
 
 // NamesUsers reports whether identities of an authenticator may name users. One that cannot says so with a method
@@ -38,7 +54,7 @@ func NewStaticToken(token string) StaticToken {
 }
 
 // Authenticate implements Authenticator. It takes the same time for every wrong token.
-func (s StaticToken) Authenticate(token string) (Identity, error) {
+func (s StaticToken) Authenticate(_ context.Context, _ *http.Request, token string) (Identity, error) {
 	digest := sha256.Sum256([]byte(token))
 	if token == "" || subtle.ConstantTimeCompare(digest[:], s.digest[:]) != 1 {
 		return Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A valid bearer token is required.")
@@ -53,7 +69,7 @@ func (StaticToken) NamesUsers() bool { return false }
 type Anonymous struct{}
 
 // Authenticate implements Authenticator.
-func (Anonymous) Authenticate(string) (Identity, error) {
+func (Anonymous) Authenticate(context.Context, *http.Request, string) (Identity, error) {
 	return Identity{Tenant: registry.DefaultTenant, Admin: true}, nil
 }
 

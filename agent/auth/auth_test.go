@@ -153,20 +153,20 @@ func TestBearerHeader(t *testing.T) {
 
 func TestStaticToken(t *testing.T) {
 	a := auth.NewStaticToken("s3cret")
-	id, err := a.Authenticate("s3cret")
+	id, err := a.Authenticate(t.Context(), nil, "s3cret")
 	if err != nil || id.Tenant != registry.DefaultTenant || id.User != "" {
 		t.Errorf("identity %+v, %v", id, err)
 	}
 	for _, wrong := range []string{"", "s3cre", "s3cret ", "S3CRET", "s3crets", "s3cret\x00"} {
-		if id, err := a.Authenticate(wrong); !errors.Is(err, registry.CodeUnauthenticated) || id != (auth.Identity{}) {
+		if id, err := a.Authenticate(t.Context(), nil, wrong); !errors.Is(err, registry.CodeUnauthenticated) || id != (auth.Identity{}) {
 			t.Errorf("%q: %+v, %v", wrong, id, err)
 		}
 	}
 	// A gateway configured wrongly with an empty token lets nobody in, rather than everybody.
-	if _, err := auth.NewStaticToken("").Authenticate(""); err == nil {
+	if _, err := auth.NewStaticToken("").Authenticate(t.Context(), nil, ""); err == nil {
 		t.Error("an empty token is accepted")
 	}
-	if id, err := (auth.Anonymous{}).Authenticate(""); err != nil || id.Tenant != registry.DefaultTenant {
+	if id, err := (auth.Anonymous{}).Authenticate(t.Context(), nil, ""); err != nil || id.Tenant != registry.DefaultTenant {
 		t.Errorf("anonymous: %+v, %v", id, err)
 	}
 }

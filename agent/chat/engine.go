@@ -20,8 +20,13 @@ type Config struct {
 	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: none
 	Activity  Activity                         // default: nobody hears
 	System    string                           // what the model is told before every conversation the gateway keeps
-	Limits    Limits
-	Log       *slog.Logger // default: discard
+
+	// SystemFor makes the system prompt of one conversation, once for each of its turns, in place of System. Its error ends the
+	// turn, and its text is not told. It is called by several goroutines at once. Nil: System.
+	SystemFor func(context.Context, agent.SessionContext) (string, error)
+
+	Limits Limits
+	Log    *slog.Logger // default: discard
 }
 
 // Store is what engines share.
@@ -42,7 +47,7 @@ type Engine struct {
 	store      Store
 	openTools  func(agent.SessionContext) Tools
 	activity   Activity
-	system     string
+	system     func(context.Context, agent.SessionContext) (string, error)
 	limits     Limits
 	log        *slog.Logger
 	turnQueues turnQueues
@@ -78,8 +83,11 @@ func NewEngine(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		models: append([]provider.Model(nil), cfg.Models...), store: cfg.Store, openTools: cfg.OpenTools,
-		activity: cfg.Activity, system: cfg.System, limits: limits, log: cfg.Log,
+		activity: cfg.Activity, system: cfg.SystemFor, limits: limits, log: cfg.Log,
 		closing: make(chan struct{}), turnQueues: turnQueues{waiting: limits.Waiting}, aborts: make(map[registry.Key]context.CancelCauseFunc),
+	}
+	if e.system == nil {
+		e.system = func(context.Context, agent.SessionContext) (string, error) { return cfg.System, nil }
 	}
 	if e.activity == nil {
 		e.activity = silent{}

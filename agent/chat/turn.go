@@ -89,13 +89,22 @@ func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
 	j := &storeJournal{store: e.store, turn: l.Turn}
 	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
 		limits: e.limits, log: e.log, model: e.models[0], out: out, journal: j, turn: uuid.NewString(),
-		format: a.Format, debug: a.Debug, base: provider.Request{System: e.system},
-		tools: e.open(agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}),
+		format: a.Format, debug: a.Debug, tools: e.open(scopeOf(a)),
 	}}
+}
+
+// scopeOf says for whom tools and system prompt of a turn are made.
+func scopeOf(a Ask) agent.SessionContext {
+	return agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}
 }
 
 // run is the turn from the user's message to the title.
 func (t *turn) run(ctx context.Context) error {
+	system, err := t.engine.system(ctx, scopeOf(t.ask))
+	if err != nil {
+		return fmt.Errorf("make the system prompt: %w", err)
+	}
+	t.loop.base = provider.Request{System: system}
 	c, err := t.engine.store.Conversation(ctx, t.ask.Key)
 	if err != nil {
 		return fmt.Errorf("read the conversation: %w", err)

@@ -9,7 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/provider/scripted"
+)
+
+// The vendors whose model servers are played.
+const (
+	providerOpenAI    = farhand.ProviderOpenAI
+	providerAnthropic = farhand.ProviderAnthropic
 )
 
 // modelName is the model of the pods with an agent.

@@ -10,6 +10,7 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
+	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
@@ -93,12 +94,12 @@ func (a *application) benchPodCommand() *cobra.Command {
 
 // serveChild is serve without its words about the surroundings.
 func (a *application) serveChild(ctx context.Context, ready func()) error {
-	cfg, err := loadConfig(a.environ)
+	cfg, err := farhand.LoadConfig(a.environ)
 	if err != nil {
 		return err
 	}
 	log := newLogger(a.err, max(cfg.LogLevel, slog.LevelWarn), cfg.LogFormat)
-	g, err := NewGateway(ctx, cfg, log)
+	g, _, err := openGateway(ctx, cfg, log)
 	if err != nil {
 		return err
 	}

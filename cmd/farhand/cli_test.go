@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand"
 )
 
 func unmarshal(raw []byte, v any) error { return json.Unmarshal(raw, v) }
@@ -181,8 +183,8 @@ func TestConfigCommandHidesSecrets(t *testing.T) {
 	t.Parallel()
 	const marker = "geheim0123456789"
 	var environ []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
-		if f.Type == reflect.TypeFor[Secret]() {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[farhand.Config]()) {
+		if f.Type == reflect.TypeFor[farhand.Secret]() {
 			environ = append(environ, envPrefix+f.Tag.Get("env")+"="+marker)
 		}
 	}
@@ -192,7 +194,7 @@ func TestConfigCommandHidesSecrets(t *testing.T) {
 	environ = append(environ, "FARHAND_URL=https://me:"+marker+"@gateway.example.com")
 	for _, args := range [][]string{{"config"}, {"config", "--json"}} {
 		_, out, errOut := command(t, environ, args...)
-		if strings.Contains(out+errOut, marker) || strings.Count(out, masked) != len(environ) {
+		if strings.Contains(out+errOut, marker) || strings.Count(out, farhand.Masked) != len(environ) {
 			t.Errorf("%v:\n%s%s", args, out, errOut)
 		}
 	}
@@ -200,7 +202,7 @@ func TestConfigCommandHidesSecrets(t *testing.T) {
 
 func TestConfigIsReadWhole(t *testing.T) {
 	t.Parallel()
-	cfg, err := loadConfig([]string{
+	cfg, err := farhand.LoadConfig([]string{
 		"FARHAND_TOKEN=0123456789abcdef0", "FARHAND_ADDR=0.0.0.0:9000", "FARHAND_MAX_FRAME=2MiB", "FARHAND_MAX_BODY=4096",
 		"FARHAND_CALL_TIMEOUT=10s", "FARHAND_REGISTER_DENY=exec,admin_*", "FARHAND_LOG_LEVEL=debug",
 	})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand"
 )
 
 func (a *application) configCommand() *cobra.Command {
@@ -40,7 +42,7 @@ type configReport struct {
 }
 
 func (a *application) checkConfig(out io.Writer, asJSON bool) error {
-	cfg, err := loadConfig(a.environ)
+	cfg, err := farhand.LoadConfig(a.environ)
 	report := configReport{
 		Variables: withValues(variables(), env.ToMap(a.environ)),
 		Errors:    splitErrors(err), Insecure: []string{},
@@ -48,7 +50,7 @@ func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	unknown, meant := unknownVariables(a.environ)
 	report.Unknown = unknown
 	if err == nil {
-		report.Insecure = append(report.Insecure, cfg.insecurities()...)
+		report.Insecure = append(report.Insecure, cfg.Insecurities()...)
 	}
 	if report.Unknown == nil {
 		report.Unknown = []string{}
@@ -119,7 +121,7 @@ func withValues(all []variable, environ map[string]string) []variable {
 		switch {
 		case !ok || value == v.Default:
 		case v.secret:
-			all[i].Value = Secret(value).String()
+			all[i].Value = farhand.Secret(value).String()
 		default:
 			all[i].Value = maskUserinfo(value)
 		}
@@ -134,7 +136,7 @@ func maskUserinfo(value string) string {
 	if !isURL || at < 0 {
 		return value
 	}
-	return scheme + "://" + masked + rest[at:]
+	return scheme + "://" + farhand.Masked + rest[at:]
 }
 
 // splitErrors flattens joined and aggregate errors into one line each.

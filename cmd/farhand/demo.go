@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/cmd/farhand/hands"
 )
 
@@ -36,16 +37,16 @@ func (a *application) demoCommand() *cobra.Command {
 }
 
 func (a *application) demo(ctx context.Context, addr string, once bool) error {
-	cfg, err := loadConfig([]string{envPrefix + "ADDR=" + addr})
+	cfg, err := farhand.LoadConfig([]string{envPrefix + "ADDR=" + addr})
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	g, err := NewGateway(ctx, cfg, log)
+	g, at, err := openGateway(ctx, cfg, log)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		host, _, _ := net.SplitHostPort(addr) // loadConfig has checked it
+		host, _, _ := net.SplitHostPort(addr) // LoadConfig has checked it
 		cfg.Addr = net.JoinHostPort(host, "0")
-		if g, err = NewGateway(ctx, cfg, log); err == nil {
+		if g, at, err = openGateway(ctx, cfg, log); err == nil {
 			fmt.Fprintf(a.out, "%s is taken, so a free port is used; the commands below name it.\n", addr)
 		}
 	}
@@ -53,19 +54,22 @@ func (a *application) demo(ctx context.Context, addr string, once bool) error {
 		return err
 	}
 	runCtx, stop := context.WithCancel(ctx)
-	var device sync.WaitGroup
-	err = a.showDemo(runCtx, g, &device, log)
+	var running sync.WaitGroup
+	served := make(chan error, 1)
+	running.Go(func() { served <- g.Run(runCtx) })
+	url := "http://" + at
+	err = a.showDemo(runCtx, url, &running, log)
 	if err == nil && !once {
 		program := cmp.Or(a.program, "farhand")
 		fmt.Fprintf(a.out, "\nThe gateway keeps running; Ctrl-C stops it. Try, in another terminal:\n\n"+
 			"  export FARHAND_URL=%[1]s\n"+
 			"  %[2]s tools\n"+
 			"  %[2]s call sensors '{\"type\":\"load\"}'\n"+
-			"  curl -s %[1]s/api/sessions\n\n", g.URL(), program)
-		err = g.Run(ctx)
+			"  curl -s %[1]s/api/sessions\n\n", url, program)
+		err = <-served
 	}
 	stop()
-	device.Wait()
+	running.Wait()
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
 	return errors.Join(err, g.Close(closeCtx))
@@ -88,10 +92,10 @@ func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) er
 }
 
 // showDemo connects the device, calls it, and tells what happens.
-func (a *application) showDemo(ctx context.Context, g *Gateway, running *sync.WaitGroup, log *slog.Logger) error {
-	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", g.URL())
+func (a *application) showDemo(ctx context.Context, url string, running *sync.WaitGroup, log *slog.Logger) error {
+	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", url)
 	all := hands.Basic()
-	o := deviceOptions{remote: remote{server: g.URL()}, session: demoSession, name: "demo device"}
+	o := deviceOptions{remote: remote{server: url}, session: demoSession, name: "demo device"}
 	c, err := newDevice(o, all, log)
 	if err != nil {
 		return err
@@ -102,7 +106,7 @@ func (a *application) showDemo(ctx context.Context, g *Gateway, running *sync.Wa
 		return err
 	}
 	fmt.Fprintf(a.out, "2. This machine dialled in over WebSocket as session %q and registered %s.\n", demoSession, handNames(all))
-	fmt.Fprintf(a.out, "3. A caller asks over HTTP:\n\n   POST %s/api/tools/device_info/call {\"args\":{}}\n\n", g.URL())
+	fmt.Fprintf(a.out, "3. A caller asks over HTTP:\n\n   POST %s/api/tools/device_info/call {\"args\":{}}\n\n", url)
 	raw, err := o.remote.do(ctx, "POST", "/api/tools/device_info/call", nil, map[string]any{"args": map[string]any{}})
 	if err != nil {
 		return err

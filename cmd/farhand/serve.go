@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand"
 )
 
 func (a *application) serveCommand() *cobra.Command {
@@ -20,7 +22,7 @@ func (a *application) serveCommand() *cobra.Command {
 }
 
 func (a *application) serve(ctx context.Context) error {
-	cfg, err := loadConfig(a.environ)
+	cfg, err := farhand.LoadConfig(a.environ)
 	if err != nil {
 		return err
 	}
@@ -33,19 +35,30 @@ func (a *application) serve(ctx context.Context) error {
 	for _, name := range unknown {
 		log.Warn("unknown variable ignored; is it misspelt?", "variable", name, "did_you_mean", meant[name])
 	}
-	for _, finding := range cfg.insecurities() {
+	for _, finding := range cfg.Insecurities() {
 		log.Warn("insecure setting", "finding", finding)
 	}
-	g, err := NewGateway(ctx, cfg, log)
+	g, addr, err := openGateway(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "addr", g.Addr().String(), "pod", g.Pod(), "version", version(), "store", storeName(cfg))
+	log.Info("serving", "addr", addr, "pod", g.Pod(), "version", version(), "store", storeName(cfg))
 	return a.runAndClose(ctx, g, cfg, log)
 }
 
+// openGateway returns a gateway and the address it is going to listen on. Listening comes first: an address in use is the most
+// likely thing to be wrong.
+func openGateway(ctx context.Context, cfg farhand.Config, log *slog.Logger) (g *farhand.Gateway, addr string, err error) {
+	l, err := farhand.Listen(ctx, cfg.Addr)
+	if err != nil {
+		return nil, "", err
+	}
+	g, err = farhand.New(ctx, cfg, farhand.WithListener(l), farhand.WithLogger(log), farhand.WithVersion(version()))
+	return g, l.Addr().String(), err
+}
+
 // runAndClose serves until ctx ends, then stops within the drain timeout.
-func (a *application) runAndClose(ctx context.Context, g *Gateway, cfg Config, log *slog.Logger) error {
+func (a *application) runAndClose(ctx context.Context, g *farhand.Gateway, cfg farhand.Config, log *slog.Logger) error {
 	defer raiseHeapFloor(a.environ)()
 	runErr := g.Run(ctx)
 	log.Info("stopping", "limit", cfg.DrainTimeout.String())
@@ -69,7 +82,7 @@ func inContainer() bool {
 	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 }
 
-func storeName(cfg Config) string {
+func storeName(cfg farhand.Config) string {
 	if cfg.RedisURL == "" {
 		return "memory"
 	}

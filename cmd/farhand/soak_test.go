@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
@@ -43,22 +44,29 @@ func TestSoak(t *testing.T) {
 // startGateway starts a gateway in this process, where its goroutines and memory can be counted, and returns its URL.
 func startGateway(t *testing.T, settings ...string) string {
 	t.Helper()
-	cfg, err := loadConfig(append([]string{"FARHAND_ADDR=127.0.0.1:0", "FARHAND_TOKEN=" + fleetToken}, settings...))
+	cfg, err := farhand.LoadConfig(append([]string{"FARHAND_ADDR=127.0.0.1:0", "FARHAND_TOKEN=" + fleetToken}, settings...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := NewGateway(context.Background(), cfg, slog.New(slog.DiscardHandler))
+	g, addr, err := openGateway(context.Background(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := g.Run(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Cleanup(func() {
+		defer running.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return g.URL()
+	return "http://" + addr
 }
 
 // settled returns what is there once what is on its way out has gone.

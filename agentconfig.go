@@ -1,4 +1,4 @@
-package main
+package farhand
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Providers of models.
+// Providers of models: values of AgentConfig.ModelProvider.
 const (
-	providerOpenAI    = "openai"
-	providerAnthropic = "anthropic"
+	ProviderOpenAI    = "openai"
+	ProviderAnthropic = "anthropic"
 )
 
 // noBuiltins stands for no built-in tool at all: an empty variable has its default.
@@ -51,9 +51,9 @@ type AgentConfig struct {
 	LoopBlock      int           `env:"LOOP_BLOCK" envDefault:"20" doc:"From this identical call in a row on, calls are stopped and the turn ends; the first such call of a turn is only warned."`
 }
 
-// check reports what is wrong with the configuration.
-func (c AgentConfig) check(wrong func(ok bool, variable, message string)) {
-	wrong(slices.Contains([]string{providerOpenAI, providerAnthropic}, c.ModelProvider), "MODEL_PROVIDER", "must be openai or anthropic")
+// check reports what is wrong with the configuration. Callers may be users by name only if the program brings an authenticator.
+func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesUsers bool) {
+	wrong(slices.Contains([]string{ProviderOpenAI, ProviderAnthropic}, c.ModelProvider), "MODEL_PROVIDER", "must be openai or anthropic")
 	seen := make(map[string]bool)
 	for _, m := range c.Models {
 		wrong(m != "" && !seen[m], "MODEL", fmt.Sprintf("names %q twice, or nothing", m))
@@ -80,7 +80,7 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string)) {
 	wrong(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
 	wrong(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS", "must be 0, -1, or at least 1024")
 	wrong(c.MaxResult >= 1<<10 && c.MaxResult <= 1<<30, "MAX_RESULT", "must be between 1KiB and 1GiB")
-	wrong(!c.OtherSessions, "OTHER_SESSIONS", "cannot work yet: credentials of this release name no users, so no session has another one "+
+	wrong(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work yet: credentials of this release name no users, so no session has another one "+
 		"of the same user. Remove it")
 	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
 }
@@ -88,7 +88,7 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string)) {
 // fallBack fills in what the providers' own tools read from the environment, so that a machine that is set up for them needs
 // nothing else.
 func (c *AgentConfig) fallBack(environment map[string]string) {
-	prefix := map[string]string{providerOpenAI: "OPENAI_", providerAnthropic: "ANTHROPIC_"}[c.ModelProvider]
+	prefix := map[string]string{ProviderOpenAI: "OPENAI_", ProviderAnthropic: "ANTHROPIC_"}[c.ModelProvider]
 	if prefix == "" {
 		return
 	}
@@ -113,7 +113,7 @@ func (c AgentConfig) builtins() []string {
 func (c AgentConfig) models(log *slog.Logger) []provider.Model {
 	var made []provider.Model
 	for _, name := range c.Models {
-		if c.ModelProvider == providerAnthropic {
+		if c.ModelProvider == ProviderAnthropic {
 			made = append(made, provider.NewAnthropic(provider.AnthropicConfig{
 				Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens, Timeout: c.TurnTimeout,
 				Idle: c.ModelIdle, ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0, Log: log,

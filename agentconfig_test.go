@@ -1,4 +1,4 @@
-package main
+package farhand
 
 import (
 	"slices"
@@ -21,7 +21,7 @@ func TestBuiltinsThatAreEnabled(t *testing.T) {
 		{"none,time", nil, "FARHAND_BUILTIN_TOOLS"},
 		{"time,none", nil, "FARHAND_BUILTIN_TOOLS"},
 	} {
-		cfg, err := loadConfig([]string{"FARHAND_MODEL=m", "FARHAND_BUILTIN_TOOLS=" + c.value})
+		cfg, err := LoadConfig([]string{"FARHAND_MODEL=m", "FARHAND_BUILTIN_TOOLS=" + c.value})
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%q: %v", c.value, err)
@@ -44,11 +44,11 @@ func TestBuiltinsThatAreEnabled(t *testing.T) {
 
 func TestSwitchesOfTheAgent(t *testing.T) {
 	t.Parallel()
-	cfg, err := loadConfig(nil)
+	cfg, err := LoadConfig(nil)
 	if err != nil || cfg.Unconfirmed || !cfg.AllowDebug {
 		t.Errorf("by default: %+v, %v", cfg.AgentConfig, err)
 	}
-	cfg, err = loadConfig([]string{"FARHAND_AGENT_UNCONFIRMED=true", "FARHAND_ALLOW_DEBUG=false"})
+	cfg, err = LoadConfig([]string{"FARHAND_AGENT_UNCONFIRMED=true", "FARHAND_ALLOW_DEBUG=false"})
 	if err != nil || !cfg.Unconfirmed || cfg.AllowDebug {
 		t.Errorf("switched over: %+v, %v", cfg.AgentConfig, err)
 	}
@@ -57,11 +57,11 @@ func TestSwitchesOfTheAgent(t *testing.T) {
 // No shipped credential names a user, so the tools of a user's other sessions are refused at start rather than never offered.
 func TestOtherSessionsAreRefused(t *testing.T) {
 	t.Parallel()
-	if _, err := loadConfig([]string{"FARHAND_OTHER_SESSIONS=true"}); err == nil ||
+	if _, err := LoadConfig([]string{"FARHAND_OTHER_SESSIONS=true"}); err == nil ||
 		!strings.Contains(err.Error(), "FARHAND_OTHER_SESSIONS") || !strings.Contains(err.Error(), "name no users") {
 		t.Errorf("%v", err)
 	}
-	if _, err := loadConfig([]string{"FARHAND_OTHER_SESSIONS=false"}); err != nil {
+	if _, err := LoadConfig([]string{"FARHAND_OTHER_SESSIONS=false"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,12 +1,9 @@
-package main
+package farhand
 
-import (
-	"net/http"
-	"testing"
-)
+import "testing"
 
-func TestClientCount(t *testing.T) {
-	var n clientCount
+func TestGauge(t *testing.T) {
+	var n gauge
 	closed := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -19,15 +16,14 @@ func TestClientCount(t *testing.T) {
 		t.Error("clients before any came")
 	}
 	for range 2 {
-		n.note(nil, http.StateNew)
-		n.note(nil, http.StateNew)
-		n.note(nil, http.StateActive)
+		n.add(1)
+		n.add(1)
 		first, second := n.none(), n.none()
-		n.note(nil, http.StateClosed)
+		n.add(-1)
 		if closed(first) || closed(second) {
 			t.Fatal("a client is left")
 		}
-		n.note(nil, http.StateHijacked)
+		n.add(-1)
 		if !closed(first) || !closed(second) || !closed(n.none()) {
 			t.Fatal("the last client has gone unnoticed")
 		}

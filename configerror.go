@@ -1,4 +1,4 @@
-package main
+package farhand
 
 import (
 	"cmp"
@@ -41,7 +41,7 @@ func explainParseErrors(err error, environ map[string]string) error {
 			errs = append(errs, e)
 			continue
 		}
-		name := envPrefix + field.Tag.Get("env")
+		name := EnvPrefix + field.Tag.Get("env")
 		example := cmp.Or(field.Tag.Get("envDefault"), kind.example)
 		errs = append(errs, fmt.Errorf("%s: %q is not %s; for example %s=%s", name, environ[name], kind.what, name, example))
 	}

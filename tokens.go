@@ -1,4 +1,4 @@
-package main
+package farhand
 
 // Least of what a token must be that strangers may try to guess.
 const (

@@ -1,0 +1,107 @@
+package farhand
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// releaseReserve is the part of the drain limit that is kept for what comes after the devices: releasing sessions,
+// delivering what is queued, leaving the fleet.
+const releaseReserve = 0.2
+
+// Close stops the gateway, all of it within ctx; without a deadline, within Config.DrainTimeout. Devices learn where to go and
+// callers why their request ended, in this order:
+//
+//  1. Readiness turns red, and new devices are refused.
+//  2. Devices are sent away, each once its calls in flight and its turn have ended.
+//  3. Requests in flight end, and nothing new is accepted. Those that do not end are ended, and tell their callers so.
+//  4. Sessions are released and the lease is given up.
+//  5. The bus delivers what is queued, and the connections to Redis are closed.
+//
+// A server of the program's own is to be shut down after Close: it ends what it serves through Handler. The errors tell what
+// had to be cut short. Close is safe on a gateway that did not start completely, and is called once.
+func (g *Gateway) Close(ctx context.Context) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, g.cfg.DrainTimeout)
+		defer cancel()
+	}
+	g.beginDrain()
+	var errs []error
+	gentle, cancel := context.WithDeadline(ctx, reserved(ctx))
+	defer cancel()
+	if g.devices != nil {
+		errs = append(errs, g.devices.Close(gentle))
+	}
+	g.turnAway(gentle)
+	last := time.AfterFunc(time.Until(reserved(gentle)), func() { g.endRequests(registry.ErrDraining) })
+	errs = append(errs, g.closeServer(gentle))
+	last.Stop()
+	g.endRequests(registry.ErrDraining)
+	if g.chat != nil { // its callers are gone, so what still runs ends soon
+		errs = append(errs, g.chat.Close(gentle))
+	}
+	errs = append(errs, g.closeServer(ctx)) // requests that had to be ended still tell their callers why
+	if g.pod != nil {
+		g.pod.Drain(gentle)
+		errs = append(errs, g.pod.Close(ctx))
+	}
+	if g.bus != nil {
+		errs = append(errs, g.bus.Close(ctx))
+	}
+	if g.redis != nil {
+		errs = append(errs, g.redis.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeServer waits for the requests in flight, of the gateway's own server and through Handler.
+func (g *Gateway) closeServer(ctx context.Context) error {
+	var errs []error
+	if g.listener != nil && !g.serving.Load() {
+		errs = append(errs, ignoreClosed(g.listener.Close()))
+	}
+	errs = append(errs, g.server.Shutdown(ctx))
+	select {
+	case <-g.requests.none():
+	case <-ctx.Done():
+		errs = append(errs, ctx.Err())
+	}
+	return errors.Join(errs...)
+}
+
+// ignoreClosed returns nil for what was closed before.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// turnAwayTime is how long callers have to learn, from the answer to their next request, that they should connect anew.
+const turnAwayTime = 500 * time.Millisecond
+
+// turnAway gives callers that keep their connection open time to leave it. Closing it under a request that is just
+// being sent would leave its caller without an answer.
+func (g *Gateway) turnAway(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, turnAwayTime)
+	defer cancel()
+	select {
+	case <-g.clients.none():
+	case <-ctx.Done():
+	}
+}
+
+// reserved returns when the gentle part of stopping must be over.
+func reserved(ctx context.Context) time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return time.Now().Add(startTimeout)
+	}
+	left := time.Until(deadline)
+	return deadline.Add(-time.Duration(float64(left) * releaseReserve))
+}

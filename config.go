@@ -1,0 +1,107 @@
+package farhand
+
+import (
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// EnvPrefix starts the name of every variable LoadConfig reads.
+const EnvPrefix = "FARHAND_"
+
+// Config is every setting of a gateway. The tags are the documentation: `farhand config` and docs/configuration.md are
+// generated from them. LoadConfig reads it from the environment; a program may as well fill it in.
+type Config struct {
+	Addr           string        `env:"ADDR" envDefault:"127.0.0.1:8080" doc:"Address to listen on, host:port. Without FARHAND_TOKEN it must be a loopback address."`
+	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis://, rediss:// (TLS), several host:port separated by commas for a Cluster, redis+sentinel://host:port,host:port/master. Empty: this process runs alone on an in-memory store."`
+	RedisCA        string        `env:"REDIS_CA" doc:"PEM file with the authorities that may have signed the certificate of Redis, for rediss://. Empty: those the system trusts."`
+	Token          Secret        `env:"TOKEN" doc:"Bearer token that devices and callers must present: at least 16 characters, for example from openssl rand -base64 32. Whoever has it may do everything. Empty: no identity, loopback only."`
+	AllowWeakToken bool          `env:"ALLOW_WEAK_TOKEN" envDefault:"false" doc:"Serve other machines although FARHAND_TOKEN is short or repeats itself."`
+	AllowedOrigins []string      `env:"ALLOWED_ORIGINS" doc:"Web origins that may connect, comma-separated (https://console.example.com), or * for all. Requests without an Origin header and pages of the same host always may."`
+	AllowQuery     bool          `env:"ALLOW_QUERY_TOKEN" envDefault:"true" doc:"Accept ?token= on the WebSocket, for clients that can set neither header nor subprotocol. URLs end up in logs of proxies; switch it off when no client needs it."`
+	CallTimeout    time.Duration `env:"CALL_TIMEOUT" envDefault:"30s" doc:"How long a call waits for the device when neither the call nor the tool says."`
+	MaxCallTimeout time.Duration `env:"MAX_CALL_TIMEOUT" envDefault:"5m" doc:"The longest a call may wait, whatever it asks for."`
+	SessionTTL     time.Duration `env:"SESSION_TTL" envDefault:"60s" doc:"Life of a session's keys in the store between refreshes; a third of it is the refresh interval."`
+	PodLease       time.Duration `env:"POD_LEASE" envDefault:"10s" doc:"A pod that died is noticed, and its tools are gone from every listing, within this time."`
+	PodID          string        `env:"POD_ID" doc:"Name of this process in the fleet. Must differ at every start. Empty: host name and a random part."`
+	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" envDefault:"30s" doc:"How long stopping may take: calls in flight finish, devices move to other pods."`
+	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message a device may send, unless it answers a call."`
+	MaxOutput      ByteSize      `env:"MAX_OUTPUT" envDefault:"4MiB" doc:"Largest output of a tool. A device's message that has it may be twice as long, as JSON escapes. If only FARHAND_MAX_FRAME is set, that."`
+	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
+	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
+	MaxRequests    ByteSize      `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until their calls or turns have ended. When they are used up, callers that stopped sending are cut off, and further ones are told to come back (429)."`
+	MaxStreams     int           `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod."`
+	CallerStreams  int           `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity from one source address."`
+	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
+	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools one session may offer."`
+	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session; more are refused as busy."`
+	MaxToolBytes   ByteSize      `env:"MAX_TOOL_BYTES" envDefault:"1MiB" doc:"Size of all tool definitions of one session together."`
+	MaxSchema      ByteSize      `env:"MAX_SCHEMA" envDefault:"64KiB" doc:"Size of one tool's parameters schema."`
+	MaxSchemaDepth int           `env:"MAX_SCHEMA_DEPTH" envDefault:"32" doc:"How deep one tool's parameters schema may nest."`
+	MaxDescription int           `env:"MAX_DESCRIPTION" envDefault:"1024" doc:"Characters of a tool's description that are kept."`
+	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames a second one device may send, every piece of a message, ping and pong among them; answers to open calls are free. Connecting again gives no new ones."`
+	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket frames one device may send at once."`
+	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"How long one WebSocket message may take from its first byte to its last."`
+	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed. At least four times the longest message."`
+	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions a second that one source address may open on this pod; more are told to come back (429)."`
+	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions one source address may open at once."`
+	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers, comma-separated (10.0.0.0/8), whose X-Forwarded-For says where a request comes from. Empty: none, and what is limited by source counts for all that comes through a balancer together."`
+	Retention      time.Duration `env:"RETENTION" envDefault:"15m" doc:"How long the record of a call is kept after its last change."`
+	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" envDefault:"24h" doc:"How long an idempotency key is remembered, at most: it means something as long as the record of its call is kept."`
+	ActivityTTL    time.Duration `env:"ACTIVITY_TTL" envDefault:"24h" doc:"How long the activity feed is kept while nothing is added to it."`
+	ActivityCap    int           `env:"ACTIVITY_CAP" envDefault:"10000" doc:"Lines of the activity feed that are kept, about."`
+	ActivityBytes  ByteSize      `env:"ACTIVITY_BYTES" envDefault:"16MiB" doc:"Bytes of those lines that are kept, about, for each tenant."`
+	CallBytes      ByteSize      `env:"CALL_BYTES" envDefault:"512MiB" doc:"Bytes of calls' records, logs and outputs that are kept for one tenant, by all pods together; an eighth of them for one session. Half may be added at once, the other half over FARHAND_RETENTION. Beyond that calls that need a record are refused (429), and outputs of calls that ran are cut, and say so."`
+	CallLog        ByteSize      `env:"CALL_LOG" envDefault:"1MiB" doc:"Bytes that are kept of what a device reports of one call on its way; at most 3MiB. With its output a call never adds more than 8 MB to the store."`
+	NewToolBytes   ByteSize      `env:"NEW_TOOL_BYTES" envDefault:"64MiB" doc:"Bytes of tool definitions nobody offers yet that one tenant may register over twice FARHAND_SESSION_TTL, half of them at once; an eighth of them by one session. What is offered already is free."`
+	PingInterval   time.Duration `env:"PING_INTERVAL" envDefault:"20s" doc:"How often a device is pinged. Keep it well under the idle limit of the load balancer."`
+	PongTimeout    time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that has not answered a ping for this long is gone."`
+	RegisterAllow  []string      `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register, comma-separated. Empty: all."`
+	RegisterDeny   []string      `env:"REGISTER_DENY" doc:"Globs of tool names devices may not register. Deny wins."`
+	CallAllow      []string      `env:"CALL_ALLOW" doc:"Globs of tool names that may be called. Empty: all."`
+	CallDeny       []string      `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`
+	LogLevel       slog.Level    `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	LogFormat      string        `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
+
+	AgentConfig
+}
+
+// DefaultConfig returns the settings of an empty environment.
+func DefaultConfig() Config {
+	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: EnvPrefix, Environment: map[string]string{}})
+	if err != nil {
+		panic(err) // a tag of this package is wrong
+	}
+	return cfg
+}
+
+// LoadConfig reads the settings from an environment, such as os.Environ() returns. The error lists everything that is wrong,
+// not only the first.
+func LoadConfig(environ []string) (Config, error) {
+	environment := env.ToMap(environ)
+	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: EnvPrefix, Environment: environment})
+	if err != nil {
+		return cfg, explainParseErrors(err, environment)
+	}
+	cfg.fallBack(environment)
+	if environment[EnvPrefix+"MAX_OUTPUT"] == "" && environment[EnvPrefix+"MAX_FRAME"] != "" {
+		cfg.MaxOutput = cfg.MaxFrame
+	}
+	return cfg, cfg.validate(nil)
+}
+
+// withDefaults fills in the fields that are zero, but for those that are true or false.
+func (c Config) withDefaults() Config {
+	if c.MaxOutput == 0 {
+		c.MaxOutput = c.MaxFrame
+	}
+	own, defaults := reflect.ValueOf(&c).Elem(), reflect.ValueOf(DefaultConfig())
+	for _, f := range reflect.VisibleFields(own.Type()) {
+		if field := own.FieldByIndex(f.Index); !f.Anonymous && field.IsZero() && field.Kind() != reflect.Bool {
+			field.Set(defaults.FieldByIndex(f.Index))
+		}
+	}
+	return c
+}

@@ -1,0 +1,175 @@
+package farhand
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws"
+)
+
+// minDuration is the least any duration may be: below it the upkeep would do nothing else.
+const minDuration = 100 * time.Millisecond
+
+// validate reports everything that is wrong. a is what says who is asking if the program brings that; nil: the token does.
+func (c Config) validate(a auth.Authenticator) error {
+	var errs []error
+	check := func(ok bool, variable, message string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s%s: %s", EnvPrefix, variable, message))
+		}
+	}
+	for name, d := range map[string]time.Duration{
+		"CALL_TIMEOUT": c.CallTimeout, "MAX_CALL_TIMEOUT": c.MaxCallTimeout, "SESSION_TTL": c.SessionTTL,
+		"POD_LEASE": c.PodLease, "DRAIN_TIMEOUT": c.DrainTimeout, "PING_INTERVAL": c.PingInterval,
+		"PONG_TIMEOUT": c.PongTimeout, "RETENTION": c.Retention, "IDEMPOTENCY_TTL": c.IdempotencyTTL, "ACTIVITY_TTL": c.ActivityTTL,
+		"MESSAGE_TIMEOUT": c.MessageTimeout,
+	} {
+		check(d >= minDuration, name, "must be at least "+minDuration.String())
+	}
+	for name, size := range map[string]ByteSize{
+		"MAX_FRAME": c.MaxFrame, "MAX_OUTPUT": c.MaxOutput, "MAX_BODY": c.MaxBody, "MAX_RESPONSE_BYTES": c.MaxResponses, "MAX_REQUEST_BYTES": c.MaxRequests, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
+		"ACTIVITY_BYTES": c.ActivityBytes, "CALL_LOG": c.CallLog,
+	} {
+		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")
+	}
+	check(c.MaxRequests >= c.MaxBody, "MAX_REQUEST_BYTES", "must be at least FARHAND_MAX_BODY")
+	check(c.CallLog <= routing.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
+	for name, size := range map[string]ByteSize{"CALL_BYTES": c.CallBytes, "NEW_TOOL_BYTES": c.NewToolBytes} {
+		check(size >= 1<<20, name, "must be at least 1MiB")
+	}
+	for name, n := range map[string]int{
+		"MAX_TOOLS": c.MaxTools, "MAX_CALLS_PER_SESSION": c.MaxCalls, "MAX_SCHEMA_DEPTH": c.MaxSchemaDepth,
+		"MAX_DESCRIPTION": c.MaxDescription, "ACTIVITY_CAP": c.ActivityCap,
+		"MAX_STREAMS": c.MaxStreams, "MAX_STREAMS_PER_CALLER": c.CallerStreams,
+	} {
+		check(n > 0, name, "must be greater than zero")
+	}
+	check(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
+	check(c.OpenRate > 0 && c.OpenBurst >= 1, "OPEN_RATE, OPEN_BURST", "must be greater than zero")
+	check(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")
+	check(c.PongTimeout > c.PingInterval, "PONG_TIMEOUT", "must be longer than FARHAND_PING_INTERVAL")
+	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
+		fmt.Sprintf("must be at least %d bytes, and at least FARHAND_MAX_FRAME", ws.MinOutbound))
+	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")
+	c.AgentConfig.check(check, a != nil && auth.NamesUsers(a))
+	if c.RedisURL != "" {
+		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
+			check(false, "REDIS_URL", err.Error())
+		}
+	}
+	if c.PodID != "" {
+		check(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID", "may hold letters, digits, '.', '_' and '-'")
+	}
+	if _, err := auth.NewOrigins(c.AllowedOrigins, false); err != nil {
+		check(false, "ALLOWED_ORIGINS", registry.AsError(err).Message)
+	}
+	if _, err := auth.NewSources(c.TrustedProxies); err != nil {
+		check(false, "TRUSTED_PROXIES", err.Error())
+	}
+	if _, err := agent.NewPolicy(c.policyRules()); err != nil {
+		check(false, "REGISTER_ALLOW, REGISTER_DENY, CALL_ALLOW, CALL_DENY", registry.AsError(err).Message)
+	}
+	if err := c.checkExposure(a != nil); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) policyRules() agent.PolicyRules {
+	return agent.PolicyRules{
+		RegisterAllow: c.RegisterAllow, RegisterDeny: c.RegisterDeny, CallAllow: c.CallAllow, CallDeny: c.CallDeny,
+	}
+}
+
+func (c Config) admissionLimits() agent.AdmissionLimits {
+	return agent.AdmissionLimits{
+		MaxTools: c.MaxTools, MaxToolBytes: int(c.MaxToolBytes),
+		Tool: registry.ToolLimits{
+			SchemaBytes: int(c.MaxSchema), SchemaDepth: c.MaxSchemaDepth, Description: c.MaxDescription,
+		},
+	}
+}
+
+// checkExposure refuses to serve strangers who are not asked for anything.
+func (c Config) checkExposure(authenticated bool) error {
+	host, port, err := net.SplitHostPort(c.Addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%sADDR: must be host:port, for example 127.0.0.1:8080", EnvPrefix)
+	}
+	if authenticated {
+		return nil
+	}
+	if c.Token == "" && !isLoopback(host) {
+		return fmt.Errorf("%sADDR %s is reachable from other machines, and without a token anybody there could call "+
+			"tools on your devices: set %sTOKEN to a long random secret, or listen on 127.0.0.1", EnvPrefix, c.Addr, EnvPrefix)
+	}
+	if c.Token != "" && weakToken(string(c.Token)) && !isLoopback(host) && !c.AllowWeakToken {
+		return fmt.Errorf("%sTOKEN is short or repeats itself, so whoever reaches %s could guess it: make another one with "+
+			"`openssl rand -base64 32`, or set %sALLOW_WEAK_TOKEN=true if nobody but you can reach the address", EnvPrefix, c.Addr, EnvPrefix)
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+// Insecurities names the settings an operator should know the price of.
+func (c Config) Insecurities() []string {
+	var found []string
+	if c.Token == "" {
+		found = append(found, "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
+	} else {
+		found = append(found, "FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
+		if weakToken(string(c.Token)) {
+			found = append(found, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")
+		}
+	}
+	if slices.Contains(c.AllowedOrigins, "*") {
+		found = append(found, "FARHAND_ALLOWED_ORIGINS is *: any web page a user visits may talk to the gateway.")
+	}
+	if c.Token != "" && c.AllowQuery {
+		found = append(found, "FARHAND_ALLOW_QUERY_TOKEN is on: tokens in URLs end up in the logs of proxies.")
+	}
+	if url := string(c.RedisURL); strings.HasPrefix(url, "redis") && !strings.HasPrefix(url, "rediss") && !redisIsLocal(url) {
+		found = append(found, "FARHAND_REDIS_URL has no TLS (rediss://) and does not point to this machine.")
+	}
+	return found
+}
+
+// redisIsLocal reports whether every address of a Redis URL is a loopback one.
+func redisIsLocal(url string) bool {
+	_, rest, _ := strings.Cut(url, "://")
+	rest, _, _ = strings.Cut(rest, "/")
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		rest = rest[i+1:]
+	}
+	for addr := range strings.SplitSeq(rest, ",") {
+		host := addr
+		if h, _, err := net.SplitHostPort(addr); err == nil {
+			host = h
+		}
+		if !isLoopback(host) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,177 @@
+package farhand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws"
+)
+
+// Limits of the HTTP server. There is no write timeout: calls and streams set their own deadlines.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 15 * time.Second
+	idleTimeout       = 60 * time.Second
+	maxHeaderBytes    = 16 << 10
+	startTimeout      = 10 * time.Second
+)
+
+// Gateway is one pod: the store and bus it shares, the APIs it serves, and the order in which all of it stops. Its methods are
+// safe for concurrent use.
+type Gateway struct {
+	cfg      Config
+	parts    parts
+	log      *slog.Logger
+	pod      *routing.Pod
+	chat     *chat.Engine // nil without a model
+	bus      registry.Bus
+	redis    *redisstore.Conn // nil without Redis
+	devices  *ws.Server
+	handler  http.Handler
+	server   *http.Server // which Run serves with
+	listener net.Listener // that the program brought; nil: Run opens one
+	serving  atomic.Bool  // the listener is the server's
+	clients  gauge        // connections of server
+	requests gauge        // requests through Handler
+
+	draining   context.Context    // ends when the gateway begins to stop
+	beginDrain context.CancelFunc // ends it
+
+	base        context.Context         // of all requests
+	endRequests context.CancelCauseFunc // ends base: requests that are left when stopping must come to an end
+}
+
+// New connects to the store and joins the fleet. Zero fields of cfg mean their defaults, except that AllowQuery and AllowDebug
+// are off: DefaultConfig and LoadConfig switch them on. ctx bounds the start, which takes at most ten seconds; it does not end
+// the gateway. The error says everything that is wrong with cfg. Nothing is left open with an error, also not a listener that
+// was given.
+//
+// A gateway serves once Run is called, or with a server of the program's own through Handler. It must be closed.
+func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	g := &Gateway{cfg: cfg.withDefaults()}
+	g.draining, g.beginDrain = context.WithCancel(context.Background())
+	g.base, g.endRequests = context.WithCancelCause(context.Background())
+	g.server = &http.Server{ConnState: g.noteClient}
+	if err := g.start(ctx, opts); err != nil {
+		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+		defer cancel()
+		return nil, errors.Join(err, g.Close(closeCtx))
+	}
+	return g, nil
+}
+
+func (g *Gateway) start(ctx context.Context, opts []Option) error {
+	var err error
+	g.parts, err = partsOf(opts)
+	g.log, g.listener = g.parts.log, g.parts.listener
+	if err != nil {
+		return err
+	}
+	if err := g.cfg.validate(g.parts.authenticator); err != nil {
+		return err
+	}
+	store, err := g.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	g.pod, err = routing.NewPod(routing.PodConfig{
+		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
+		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes), CallLog: int64(g.cfg.CallLog),
+		NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
+	})
+	if err != nil {
+		return err
+	}
+	g.log = g.log.With("pod", g.pod.ID())
+	if err := g.pod.Start(ctx); err != nil {
+		return err
+	}
+	if g.handler, err = g.openAPIs(store); err != nil {
+		return err
+	}
+	g.server = &http.Server{
+		BaseContext: func(net.Listener) context.Context { return g.base },
+		ConnState:   g.noteClient,
+		Handler:     g.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+	}
+	return nil
+}
+
+// Listen opens a listener as Run does: for WithListener, where a program must know that the address is free, or which port was
+// chosen, before it makes a gateway.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	config := net.ListenConfig{
+		// Sockets are probed by WebSocket pings. TCP keep-alive on top of them would probe thousands of sockets that
+		// were accepted together in one burst.
+		KeepAlive: -1,
+	}
+	l, err := config.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// Run listens on Config.Addr, unless WithListener brought a listener, and serves until ctx ends, which is no error, or
+// serving fails. It is called once. It does not close the gateway: what it serves is served until Close.
+func (g *Gateway) Run(ctx context.Context) error {
+	listener := g.listener
+	if listener == nil {
+		var err error
+		if listener, err = Listen(ctx, g.cfg.Addr); err != nil {
+			return err
+		}
+	}
+	g.serving.Store(true)
+	failed := make(chan error, 1)
+	go func() { failed <- g.server.Serve(listener) }() // ends with Close, which shuts the server down
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serve: %w", err)
+	}
+}
+
+// Handler returns everything Run serves, for a server of the program's own: the HTTP API below /api and /v1, the devices'
+// WebSockets at /ws/chat, /healthz and /readyz. Paths are absolute. The server should have a read timeout, but no write
+// timeout; WebSockets need HTTP/1.1.
+func (g *Gateway) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.requests.add(1)
+		defer g.requests.add(-1)
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(g.base, func() { cancel(context.Cause(g.base)) })()
+		g.handler.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// noteClient counts the connections of the server. Sockets are not among them.
+func (g *Gateway) noteClient(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		g.clients.add(1)
+	case http.StateClosed, http.StateHijacked:
+		g.clients.add(-1)
+	}
+}
+
+// Pod returns the id of the pod, which every answer names.
+func (g *Gateway) Pod() string { return g.pod.ID() }

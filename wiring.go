@@ -1,0 +1,170 @@
+package farhand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/builtin"
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/loopguard"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/ws"
+)
+
+// openStore connects to the store all pods share, and returns it: what the program brings, Redis, or memory.
+func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
+	if g.parts.store != nil {
+		g.bus = g.parts.bus
+		return g.parts.store, nil
+	}
+	if g.cfg.RedisURL == "" {
+		memory := memory.New(memory.Options{
+			SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
+			IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes),
+			HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
+		})
+		g.bus = memory.NewBus()
+		return memory, nil
+	}
+	conn, err := redisstore.Dial(ctx, redisstore.Options{
+		URL: string(g.cfg.RedisURL), CAFile: g.cfg.RedisCA, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
+		Retention: g.cfg.Retention, IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL,
+		ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
+	})
+	if err != nil {
+		if network := net.Error(nil); errors.As(err, &network) {
+			return nil, fmt.Errorf("FARHAND_REDIS_URL: no Redis answers there: %w\n"+
+				"  start one: redis-server, or docker run -p 6379:6379 redis:7\n"+
+				"  or unset FARHAND_REDIS_URL: one process alone needs none", err)
+		}
+		return nil, fmt.Errorf("FARHAND_REDIS_URL: %w", err)
+	}
+	for _, warning := range conn.Warnings() {
+		g.log.Warn("redis is configured unsafely", "warning", warning)
+	}
+	g.redis, g.bus = conn, conn.Bus()
+	return conn.Store(), nil
+}
+
+// openAPIs builds the operation and the two APIs in front of it.
+func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
+	policy, err := agent.NewPolicy(g.cfg.policyRules())
+	if err != nil {
+		return nil, err
+	}
+	origins, err := auth.NewOrigins(g.cfg.AllowedOrigins, g.cfg.Token == "" && g.parts.authenticator == nil)
+	if err != nil {
+		return nil, err
+	}
+	authenticator := g.authenticator()
+	sources, err := auth.NewSources(g.cfg.TrustedProxies)
+	if err != nil {
+		return nil, err
+	}
+	refusals := auth.NewRefusals(sources, g.log)
+	localTools, err := g.localTools(store, policy)
+	if err != nil {
+		return nil, err
+	}
+	schemas := schema.NewValidator()
+	invoker := agent.NewInvoker(agent.Config{
+		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, Builtins: localTools,
+		Guards:  []agent.Hook{loopguard.New(loopguard.Config{Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log})},
+		Hooks:   g.parts.hooks,
+		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
+	})
+	conversations, err := g.openAgent(store, invoker, policy, localTools)
+	if err != nil {
+		return nil, err
+	}
+	g.devices, err = ws.NewServer(ws.Config{
+		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), localTools.Names()...), Auth: authenticator, Origins: origins,
+		Agent: conversations, Conversations: store, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
+		MessageTimeout: g.cfg.MessageTimeout, MaxUnfinished: int64(g.cfg.MaxUnfinished),
+		MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst, Sources: sources, Refusals: refusals,
+		MaxFrame: int64(g.cfg.MaxFrame), MaxOutput: int64(g.cfg.MaxOutput), MaxOutbound: int(g.cfg.MaxOutbound),
+		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
+		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return api.NewHandler(api.Config{
+		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Hub, Ready: g.pod.Ready, Auth: authenticator,
+		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
+		Agent: conversations, Conversations: store, Turns: g.pod.Turns, Builtins: localTools, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
+		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,
+		Draining: g.draining, Device: g.devices, Version: g.parts.version, Log: g.log,
+	})
+}
+
+// authenticator returns what says who is asking.
+func (g *Gateway) authenticator() auth.Authenticator {
+	switch {
+	case g.parts.authenticator != nil:
+		return g.parts.authenticator
+	case g.cfg.Token != "":
+		return auth.NewStaticToken(string(g.cfg.Token))
+	default:
+		return auth.Anonymous{}
+	}
+}
+
+// localTools returns the tools that run in this process: the built-in ones, which are there for the gateway's agent (without a
+// model there are none), and those the program brings.
+func (g *Gateway) localTools(store registry.Store, policy *agent.Policy) (*agent.LocalTools, error) {
+	builtins, err := agent.NewLocalTools(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})...)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	if g.hasModel() {
+		names = g.cfg.builtins()
+	}
+	if _, err := builtins.Select(names...); err != nil {
+		return nil, fmt.Errorf("FARHAND_BUILTIN_TOOLS: %w", err)
+	}
+	for _, r := range g.parts.tools {
+		names = append(names, r.Names...)
+	}
+	all, err := agent.NewLocalTools(append(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy}), g.parts.tools...)...)
+	if err != nil {
+		return nil, err
+	}
+	return all.Select(names...)
+}
+
+// hasModel reports whether the gateway holds conversations.
+func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.parts.models) > 0 }
+
+// openAgent returns what holds conversations, nil without a model.
+func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy *agent.Policy, localTools *agent.LocalTools) (chat.Agent, error) {
+	if !g.hasModel() {
+		return nil, nil
+	}
+	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
+		Invoker: invoker, Directory: store, Policy: policy, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
+		Unconfirmed: g.cfg.Unconfirmed, Log: g.log,
+	})
+	models := append([]provider.Model(nil), g.parts.models...)
+	var err error
+	g.chat, err = chat.NewEngine(chat.Config{
+		Models: append(models, g.cfg.models(g.log)...), Store: store, OpenTools: chat.ToolsOf(toolSets), Activity: turnNotes{g.pod.Calls},
+		System: g.cfg.SystemPrompt, SystemFor: g.parts.system, Limits: g.cfg.limits(), Log: g.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.pod.Turns.Serve(g.chat.Abort)
+	return g.chat, nil
+}
