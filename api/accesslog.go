@@ -34,16 +34,16 @@ const (
 // keyFailure is where the context of a request keeps why it failed.
 const keyFailure = "farhand.failure"
 
-// lineKindOf is what failures in the log have in common: a flood of one kind is told briefly. There are as many as routes and
-// codes.
+// lineKindOf is what failures in the log have in common: a flood of one kind is told briefly. There are as many as
+// routes and codes.
 type lineKindOf struct {
 	route  string
 	status int
 	code   registry.Code
 }
 
-// accessLog writes one line about a request that has ended: never its query string, headers or body, which hold tokens and
-// arguments.
+// accessLog writes one line about a request that has ended: never its query string, headers or body, which hold tokens
+// and arguments.
 type accessLog struct {
 	mode   AccessLog
 	log    *slog.Logger
@@ -90,8 +90,8 @@ func (a *accessLog) success(c *gin.Context, status int, start time.Time, took ti
 	}
 }
 
-// sampled reports whether a request that began at a time is among those that have a line. Which ones are need not be exact
-// when many end at the turn of a second.
+// sampled reports whether a request that began at a time is among those that have a line. Which ones are need not be
+// exact when many end at the turn of a second.
 func (a *accessLog) sampled(start time.Time) bool {
 	if now := start.Unix(); a.second.Load() != now {
 		a.second.Store(now)

@@ -86,8 +86,8 @@ func TestAccessLogIsOff(t *testing.T) {
 	}
 }
 
-// TestAFloodOfFailuresIsToldBriefly: a pod without its store refuses every request, and does not write a line for each. One of
-// another kind still has its line.
+// TestAFloodOfFailuresIsToldBriefly: a pod without its store refuses every request, and does not write a line for each.
+// One of another kind still has its line.
 func TestAFloodOfFailuresIsToldBriefly(t *testing.T) {
 	f := newFleet(t, setup{change: func(c *api.Config) { c.Directory = brokenDirectory{} }})
 	const asked = 300

@@ -98,7 +98,8 @@ func TestToolsForAdminsAreEnabledForThem(t *testing.T) {
 	}
 }
 
-// A gateway whose credentials name no users says so to who asks for one, under the code of everything that is not there.
+// A gateway whose credentials name no users says so to who asks for one, under the code of everything that is not
+// there.
 func TestUsersThatNoCredentialsName(t *testing.T) {
 	f := newFleet(t, setup{})
 	f.connect(0, session("phone"), echo, tools("look")...)

@@ -111,8 +111,8 @@ var madeUp = regexp.MustCompile(`"created":[1-9]\d*|chatcmpl-[0-9a-f-]{36}`)
 
 var comments = regexp.MustCompile(`(?m)^:\n\n`)
 
-// golden compares a body with what it must be. Moments and ids that are made up are written as 0 and ID, and signs of life
-// do not count.
+// golden compares a body with what it must be. Moments and ids that are made up are written as 0 and ID, and signs of
+// life do not count.
 func golden(t *testing.T, what string, got []byte, want string) {
 	t.Helper()
 	got = madeUp.ReplaceAllFunc(comments.ReplaceAll(got, nil), func(m []byte) []byte {

@@ -59,7 +59,8 @@ func sealed(t *testing.T, what string, body []byte) {
 	}
 }
 
-// What a hook takes out of a result is read nowhere: not with the answer, not with a replay, not in the record, and on no pod.
+// What a hook takes out of a result is read nowhere: not with the answer, not with a replay, not in the record, and on
+// no pod.
 func TestAmendedResultsAreReadByAll(t *testing.T) {
 	onEachStore(t, setup{hooks: []agent.Hook{redactor{}}}, func(f *fleet) {
 		f.connect(1, session("s1"), telltale, tools("t")...)
@@ -155,7 +156,8 @@ func TestWithheldResultsAreWithheldFromAll(t *testing.T) {
 	})
 }
 
-// Parts of a result that are reported before its end, which no hook sees, are withheld where there is a hook that amends.
+// Parts of a result that are reported before its end, which no hook sees, are withheld where there is a hook that
+// amends.
 func TestProgressIsNoWayAround(t *testing.T) {
 	onEachStore(t, setup{hooks: []agent.Hook{redactor{}}}, func(f *fleet) {
 		answers, open := gate()

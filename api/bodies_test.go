@@ -20,8 +20,8 @@ func long(mode string, bytes int) request {
 	}
 }
 
-// The room of a long body is taken as long as its call lasts, also one that outlives its request, and given up then. Small
-// calls need none.
+// The room of a long body is taken as long as its call lasts, also one that outlives its request, and given up then.
+// Small calls need none.
 func TestLongBodiesAreHeld(t *testing.T) {
 	for _, mode := range []string{"sync", "async"} {
 		t.Run(mode, func(t *testing.T) {

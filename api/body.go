@@ -30,15 +30,15 @@ func tooLarge(limit int64) error {
 	return registry.Errorf(registry.CodePayloadTooLarge, "The body is larger than the limit of %d bytes.", limit)
 }
 
-// checkMediaType accepts JSON and requests that do not say what they send. A form post of a foreign web page, which a
-// browser sends without asking, is none of these.
+// checkMediaType accepts JSON, and requests without a media type. It refuses the form posts that a foreign web page can
+// have a browser send.
 func checkMediaType(r *http.Request) error {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return registry.Errorf(registry.CodeUnsupportedMedia,
 			"Compressed bodies are not read. Send it without Content-Encoding.")
 	}
 	value := r.Header.Get("Content-Type")
-	if value == "" || value == "application/json" { // what nearly everybody sends
+	if value == "" || value == "application/json" { // nearly every request
 		return nil
 	}
 	media, options, err := mime.ParseMediaType(value)
@@ -50,8 +50,8 @@ func checkMediaType(r *http.Request) error {
 	return nil
 }
 
-// readObject splits an object of a body that was checked into its fields. Names must match exactly; a name that is not in
-// known is an error. at is the path of the object, for messages.
+// readObject splits an object of a body that was checked into its fields. Names must match exactly. A name that is not
+// in known is an error. at is the path of the object, for messages.
 func readObject(text []byte, at string, known ...string) (memberList, error) {
 	fields := members(text)
 	if fields == nil {
@@ -86,14 +86,15 @@ func isOneOf(name []byte, known []string) bool {
 	return false
 }
 
-// readString reads a field that must be a string, and not an empty one: an empty filter would restrict nothing.
+// readString reads a string. It must not be empty, because an empty filter would restrict nothing.
 func readString(text []byte, at string) (string, error) {
 	var s string
 	if text[0] != '"' || json.Unmarshal(text, &s) != nil {
 		return "", wrongType(at, "a string")
 	}
 	if s == "" {
-		return "", registry.Errorf(registry.CodeInvalidRequest, "The field %.120q must not be empty. Leave it out instead.", at)
+		return "", registry.Errorf(registry.CodeInvalidRequest,
+			"The field %.120q must not be empty. Leave it out instead.", at)
 	}
 	return s, nil
 }

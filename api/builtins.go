@@ -13,7 +13,7 @@ import (
 // builtins are the tools of the gateway itself, in order of name. They are the same as long as the process runs.
 type builtins struct {
 	specs  []registry.ToolSpec
-	digest string // of all they say about themselves
+	digest string // of all the definitions
 }
 
 func newBuiltins(from Builtins) (builtins, error) {
@@ -36,8 +36,8 @@ func newBuiltins(from Builtins) (builtins, error) {
 	return builtins{specs: specs, digest: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// matching returns the built-in tools that a list goes on with. They belong to no session, so whoever filters sessions
-// does not mean them.
+// matching returns the built-in tools with which a list continues. They belong to no session, so a query that filters
+// sessions does not mean them.
 func (b builtins) matching(tq toolQuery, from cursor) []registry.ToolSpec {
 	after, some := from.builtinsAfter()
 	if !some || !tq.target.IsZero() || !tq.from(sourceBuiltin) {

@@ -59,7 +59,8 @@ func TestETagFollowsTheContent(t *testing.T) {
 	}
 }
 
-// A poll that finds nothing new costs one question, and a listing that fails is never taken for one that has not changed.
+// A poll that finds nothing new costs one question, and a listing that fails is never taken for one that has not
+// changed.
 func TestPollsAreCheap(t *testing.T) {
 	var asked directoryCounter
 	f := newFleet(t, setup{change: func(c *api.Config) { asked.Directory = c.Directory; c.Directory = &asked }})

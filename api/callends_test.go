@@ -141,7 +141,7 @@ func TestManyCallsOnOneConnection(t *testing.T) {
 	}
 }
 
-// The door keeps serving while its pod drains; only readiness says no.
+// Calls are served while the pod drains. Only readiness answers no.
 func TestCallsWhileDraining(t *testing.T) {
 	drained, drain := context.WithCancel(t.Context())
 	drain()

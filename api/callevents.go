@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// followPause is how long after one look at a call's log the next follows. It grows up to idlePause while nothing happens.
-	// endPause is that for a call that has ended, whose log lags a moment behind its record. When endPatience has passed the
-	// log is not waited for any more.
+	// followPause is the pause between two reads of a call's log. It grows up to idlePause while nothing happens.
 	followPause = 250 * time.Millisecond
 	idlePause   = time.Second
-	idleLooks   = 2
-	endPause    = 50 * time.Millisecond
-	endPatience = time.Second
+	idleReads   = 2
+
+	// endPause is the pause for a call that has ended, whose log lags a moment behind its record. After endTimeout the
+	// stream ends without the rest of the log.
+	endPause   = 50 * time.Millisecond
+	endTimeout = time.Second
 
 	// onlyEventID is the id of the one event of a call that has ended without a log.
 	onlyEventID = "0-1"
@@ -50,20 +51,19 @@ type follower struct {
 	calls  Calls
 	tenant string
 	id     string
-	after  string // the last event the client has
+	after  string // the last event that the client has
 
 	room   *room
 	held   *hold                // room for the events; nil if there are none
 	events []registry.CallEvent // behind after
 	rec    registry.Record
-	told   bool // the client knows the state rec is in
+	sent   bool // the client has the event of rec's state
 }
 
-// callEvents streams what happens to one call, from the beginning or from where the client was, until the call has
-// ended.
+// callEvents streams the events of one call until it has ended. A client that comes back continues where it was.
 func (h *handler) callEvents(c *gin.Context, q params) {
 	f := &follower{calls: h.Calls, room: h.responses, tenant: caller(c).Tenant}
-	defer f.leave()
+	defer f.releaseRoom()
 	var err error
 	if f.id, err = callID(c); err == nil {
 		f.after, err = lastEventID(c, q)
@@ -82,16 +82,16 @@ func (h *handler) callEvents(c *gin.Context, q params) {
 		h.fail(c, err)
 		return
 	}
-	if f.told { // there will never be more, and 204 is what keeps an EventSource from asking again and again
+	if f.sent { // there will never be more, and only 204 keeps an EventSource from asking again
 		c.Status(http.StatusNoContent)
 		return
 	}
 	h.serveStream(c, f.run)
 }
 
-// look reads what has happened. The log is read before the record, so the record is never older. There must be room for what it
-// reads until that is written.
-func (f *follower) look(ctx context.Context) (err error) {
+// readLog reads the next events and the record. The log comes first, so the record is never older. The events take room
+// until they are written.
+func (f *follower) readLog(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if f.held, err = f.room.reserve(ctx, logCost); err != nil {
@@ -99,16 +99,16 @@ func (f *follower) look(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if len(f.events) == 0 {
-			f.leave()
+			f.releaseRoom()
 		}
 	}()
 	f.events, f.rec, err = f.calls.Events(ctx, f.tenant, f.id, f.after)
 	return err
 }
 
-// begin looks for the first time, and finds out whether a client that comes back has seen the end already.
+// begin reads for the first time, and finds out whether a client that comes back has seen the end already.
 func (f *follower) begin(ctx context.Context) error {
-	if err := f.look(ctx); err != nil {
+	if err := f.readLog(ctx); err != nil {
 		return err
 	}
 	if f.after == "" || len(f.events) > 0 || !f.rec.State.Final() {
@@ -118,21 +118,22 @@ func (f *follower) begin(ctx context.Context) error {
 	defer cancel()
 	for after := ""; ; {
 		page, _, err := f.calls.Events(ctx, f.tenant, f.id, after)
-		f.told = f.told || len(page) == 0 && after == "" && f.after == onlyEventID || slices.ContainsFunc(page, f.tells)
-		if err != nil || f.told || len(page) < registry.EventPage {
+		hadOnlyEvent := len(page) == 0 && after == "" && f.after == onlyEventID
+		f.sent = f.sent || hadOnlyEvent || slices.ContainsFunc(page, f.isOfState)
+		if err != nil || f.sent || len(page) < registry.EventPage {
 			return err
 		}
 		after = page[len(page)-1].ID
 	}
 }
 
-// tells reports whether an event says that the call is in the state its record has.
-func (f *follower) tells(e registry.CallEvent) bool { return e.State == f.rec.State }
+// isOfState reports whether an event is the one of the record's state.
+func (f *follower) isOfState(e registry.CallEvent) bool { return e.State == f.rec.State }
 
 // run writes events until the call has ended.
 func (f *follower) run(ctx context.Context, s *sse.Stream) error {
 	var ended time.Time // when the record was first seen to be final
-	idle := 0           // looks since something happened
+	idle := 0           // reads since something happened
 	for {
 		if len(f.events) > 0 {
 			idle = 0
@@ -142,12 +143,12 @@ func (f *follower) run(ctx context.Context, s *sse.Stream) error {
 			return err
 		}
 		wait := min(followPause<<idle, idlePause)
-		idle = min(idle+1, idleLooks)
+		idle = min(idle+1, idleReads)
 		if f.rec.State.Final() {
 			if ended.IsZero() {
 				ended = time.Now()
 			}
-			if f.told || f.neverLogged() || !more && time.Since(ended) >= endPatience {
+			if f.sent || f.neverLogged() || !more && time.Since(ended) >= endTimeout {
 				return f.finish(s)
 			}
 			wait = endPause
@@ -158,10 +159,10 @@ func (f *follower) run(ctx context.Context, s *sse.Stream) error {
 		if !pause(ctx, wait) {
 			return nil
 		}
-		if err := f.look(ctx); registry.IsCallNotFound(err) {
+		if err := f.readLog(ctx); registry.IsCallNotFound(err) {
 			return nil // its record has expired
 		} else if err != nil {
-			f.events = nil // the store will be back; until then the client is kept
+			f.events = nil // the client stays connected until the store is back
 		}
 	}
 }
@@ -172,7 +173,7 @@ func (f *follower) write(s *sse.Stream) error {
 		if err := s.Put(e.ID, e.Type, callEventOf(e)); err != nil {
 			return err
 		}
-		f.after, f.told = e.ID, f.told || f.rec.State.Final() && f.tells(e)
+		f.after, f.sent = e.ID, f.sent || f.rec.State.Final() && f.isOfState(e)
 		if s.Buffered() < smallResponse {
 			continue
 		}
@@ -182,11 +183,11 @@ func (f *follower) write(s *sse.Stream) error {
 	}
 	err := f.flush(s)
 	f.events = nil
-	f.leave()
+	f.releaseRoom()
 	return err
 }
 
-// flush writes what was put. Who does not read makes room for others.
+// flush writes what was put. It fails if the client did not read and was cut off to make room.
 func (f *follower) flush(s *sse.Stream) error {
 	if f.held != nil && !f.held.nextPart(s.Controller()) {
 		return errTooSlow
@@ -194,20 +195,20 @@ func (f *follower) flush(s *sse.Stream) error {
 	return s.Flush()
 }
 
-// leave gives up the room for events.
-func (f *follower) leave() {
+// releaseRoom gives up the room for events.
+func (f *follower) releaseRoom() {
 	if f.held != nil {
 		f.held.release()
 		f.held = nil
 	}
 }
 
-// neverLogged reports whether the call is one of the many that are too fast to have a log.
+// neverLogged reports whether the call was too fast to have a log, as most are.
 func (f *follower) neverLogged() bool { return f.after == "" && f.rec.Deadline.IsZero() }
 
-// finish tells how the call ended, if its log does not.
+// finish sends how the call ended, if its log did not.
 func (f *follower) finish(s *sse.Stream) error {
-	if f.told {
+	if f.sent {
 		return nil
 	}
 	id := ""

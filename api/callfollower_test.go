@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// slowLog is a ledger whose log never tells how the call ended.
+// slowLog is a log of calls that never tells how the call ended.
 type slowLog struct {
 	Calls
 	events []registry.CallEvent
@@ -27,13 +27,13 @@ func (s *slowLog) Events(_ context.Context, _, _, after string) ([]registry.Call
 
 // The end of a call is told even if its log lost it; such an event has no place in the log, so it has no id.
 func TestEndMissingInTheLog(t *testing.T) {
-	ledger := &slowLog{
+	calls := &slowLog{
 		events: []registry.CallEvent{{ID: "5-1", CallID: "c", Type: registry.CallEventState, State: registry.StateAccepted}},
 		rec:    registry.Record{CallID: "c", State: registry.StateLost, Deadline: time.Now()},
 	}
-	f := &follower{calls: ledger, room: newResponses(DefaultMaxResponseBytes), id: "c"}
-	if err := f.begin(t.Context()); err != nil || f.told {
-		t.Fatalf("begin: %v, told %v", err, f.told)
+	f := &follower{calls: calls, room: newResponses(DefaultMaxResponseBytes), id: "c"}
+	if err := f.begin(t.Context()); err != nil || f.sent {
+		t.Fatalf("begin: %v, sent %v", err, f.sent)
 	}
 	w := httptest.NewRecorder()
 	if err := f.run(t.Context(), sse.New(w)); err != nil {
@@ -48,12 +48,12 @@ func TestEndMissingInTheLog(t *testing.T) {
 
 // A call whose record expires while it is followed has no more to tell.
 func TestRecordExpiresWhileFollowed(t *testing.T) {
-	ledger := &slowLog{rec: registry.Record{CallID: "c", State: registry.StateRunning, Deadline: time.Now()}}
-	f := &follower{calls: ledger, room: newResponses(DefaultMaxResponseBytes), id: "c"}
+	calls := &slowLog{rec: registry.Record{CallID: "c", State: registry.StateRunning, Deadline: time.Now()}}
+	f := &follower{calls: calls, room: newResponses(DefaultMaxResponseBytes), id: "c"}
 	if err := f.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ledger.err = registry.ErrNoCall
+	calls.err = registry.ErrNoCall
 	w := httptest.NewRecorder()
 	if err := f.run(t.Context(), sse.New(w)); err != nil || w.Body.Len() != 0 {
 		t.Errorf("%v, written %q", err, w.Body)

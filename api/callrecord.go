@@ -8,8 +8,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// callRecord is what is known of a call, as clients see it. The members from success on are those of a call's answer;
-// they are there once the device has answered.
+// callRecord is the record of a call as clients see it. The members from success on are those of a call's answer. They
+// are absent until the device has answered.
 type callRecord struct {
 	CallID     string              `json:"call_id"`
 	Tool       string              `json:"tool"`
@@ -22,7 +22,7 @@ type callRecord struct {
 	State      registry.State      `json:"state"`
 	Status     registry.Status     `json:"status"`
 	Dispatched registry.Dispatched `json:"dispatched"`
-	Retryable  *bool               `json:"retryable,omitempty"` // as is problem: only of calls that ended without a result
+	Retryable  *bool               `json:"retryable,omitempty"` // like problem, only of calls without a result
 	Late       bool                `json:"late"`
 	Timeline   []timelineStep      `json:"timeline"`
 	TimeoutMS  int64               `json:"timeout_ms"`
@@ -47,7 +47,7 @@ type recordProblem struct {
 	Detail string        `json:"detail"`
 }
 
-// recordOf shows a record with all there is to it.
+// recordOf shows a whole record.
 func recordOf(r registry.Record) callRecord {
 	shown := summaryOf(r)
 	if r.Result != nil {
@@ -56,12 +56,13 @@ func recordOf(r registry.Record) callRecord {
 	return shown
 }
 
-// summaryOf shows a record without what the tool returned.
+// summaryOf shows a record without the output of its tool.
 func summaryOf(r registry.Record) callRecord {
 	shown := callRecord{
-		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID, Source: r.Source,
-		TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(), Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)),
-		TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner,
+		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
+		Source: r.Source, TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(),
+		Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)), TimeoutMS: r.TimeoutMS,
+		ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner,
 	}
 	for i, step := range r.Timeline {
 		shown.Timeline[i] = timelineStep{State: step.State, At: shownTime(step.At)}

@@ -59,7 +59,7 @@ func (r *callRequest) read(name string, text json.RawMessage) error {
 	case "select":
 		return r.readSelect(text)
 	}
-	return nil // readObject knows no others
+	return nil // readObject refuses all other names
 }
 
 func (r *callRequest) readArgs(text json.RawMessage) error {
@@ -102,12 +102,12 @@ func readLabels(text json.RawMessage) (map[string]string, error) {
 		if value[0] != '"' || json.Unmarshal(value, &s) != nil {
 			return nil, wrongType("target.labels."+key, "a string")
 		}
-		labels[key] = s // an empty value is a value: it matches a label that is there and empty
+		labels[key] = s // an empty value matches a label that is present and empty
 	}
 	return labels, nil
 }
 
-// readTimeout accepts any whole number above zero; one too large for a duration means as long as is allowed.
+// readTimeout accepts any whole number above zero. One that is too large for a duration means the longest allowed time.
 func (r *callRequest) readTimeout(text json.RawMessage) error {
 	ms, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil && !(errors.Is(err, strconv.ErrRange) && ms > 0) || ms <= 0 {
@@ -147,14 +147,15 @@ func (r *callRequest) readKey(text json.RawMessage) (err error) {
 	return err
 }
 
-// readKeyHeader takes the key from the header Idempotency-Key. Two keys that differ are a mistake nobody can resolve for
-// the caller: whichever is taken, a repetition could run the tool twice.
+// readKeyHeader takes the key from the header Idempotency-Key. Two keys that differ are refused: whichever is taken, a
+// repetition could run the tool twice.
 func (r *callRequest) readKeyHeader(values []string) error {
 	switch {
 	case len(values) == 0:
 		return nil
 	case len(values) > 1 || values[0] == "":
-		return registry.Errorf(registry.CodeInvalidRequest, "The header Idempotency-Key must be given once, and not be empty.")
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"The header Idempotency-Key must be given once, and not be empty.")
 	case r.key != "" && r.key != values[0]:
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"The header Idempotency-Key and the field \"idempotency_key\" differ. Send one, or the same twice.")

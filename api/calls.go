@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	// writeMargin is how long after a call's own deadline its answer may still take: a request that joins a call is
-	// answered a few seconds after that call's deadline at the latest, and then its caller has to receive it.
+	// writeMargin is how long after a call's deadline its answer may be written. A request that joins a call is
+	// answered a few seconds after that call's deadline at the latest, and then its caller has to receive the answer.
 	writeMargin = 10 * time.Second
 
 	headerReplayed = "Idempotent-Replayed"
 )
 
-// spareBody is how much longer than its arguments a body may be that stays in memory with them, until the call is recorded.
+// spareBody is how many bytes beside its arguments a body may keep in memory until the call is recorded. Arguments in a
+// longer body are copied.
 const spareBody = 4 << 10
 
-// keptAnswer is up to how many bytes the memory of an answer is kept for the next one.
+// keptAnswer bounds the memory of an answer that is kept for the next one, in bytes.
 const keptAnswer = 4 << 10
 
-// appendAnswer appends the answer to a call that ran, whether its tool succeeded or not. Structured output stands in it byte
-// for byte; ok is false if that is not JSON.
+// appendAnswer appends the answer to a call that ran, whether its tool succeeded or not. Structured output is copied
+// byte for byte. ok is false if it is not JSON.
 func appendAnswer(b []byte, out *agent.Outcome) (body []byte, ok bool) {
 	r := &out.Result
 	b = strictjson.AppendString(append(b, `{"call_id":`...), out.CallID)
@@ -64,7 +65,7 @@ type callAccepted struct {
 	DeviceID  string         `json:"device_id,omitempty"`
 }
 
-// callTool serves both call routes: the one that names a session in its path and the one that does not.
+// callTool serves both routes of calls: with a session in the path and without.
 func (h *handler) callTool(c *gin.Context, _ params) {
 	req, err := h.readCall(c)
 	if err != nil {
@@ -95,24 +96,25 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	}
 }
 
-// explainTarget says why nobody is a user, if the gateway's credentials cannot name any.
+// explainTarget adds to an unknown user that the gateway's credentials name no users, if that is so.
 func (h *handler) explainTarget(t registry.Target, err error) error {
 	if t.UserID == "" || h.namesUsers || !errors.Is(err, registry.CodeSessionNotFound) {
 		return err
 	}
 	e := *registry.AsError(err)
-	e.Message = "No session belongs to a user: the credentials of this gateway name no users. Leave user_id out of the target."
+	e.Message = "No session belongs to a user: the credentials of this gateway name no users. " +
+		"Leave user_id out of the target."
 	return &e
 }
 
-// answer writes how a call went.
+// answer writes the result of a call.
 func (h *handler) answer(c *gin.Context, out *agent.Outcome) {
 	kept, _ := h.answers.Get().(*[]byte)
 	if kept == nil {
 		kept = new([]byte)
 	}
 	body, ok := appendAnswer((*kept)[:0], out)
-	defer func() { // nobody has the bytes once they are written
+	defer func() { // nothing uses the bytes once they are written
 		if cap(body) <= keptAnswer {
 			*kept = body
 		}
@@ -128,7 +130,7 @@ func (h *handler) answer(c *gin.Context, out *agent.Outcome) {
 	h.writeBody(c, http.StatusOK, body)
 }
 
-// accept says where an asynchronous call can be followed.
+// accept answers an asynchronous call with the place of its record.
 func (h *handler) accept(c *gin.Context, out agent.Outcome) {
 	c.Header("Location", pathCalls+"/"+out.CallID)
 	h.writeJSON(c, http.StatusAccepted, callAccepted{

@@ -252,7 +252,7 @@ func TestModels(t *testing.T) {
 }
 
 // What guards /api guards /v1, and is told as OpenAI's clients expect.
-func TestOpenAIDoorIsGuarded(t *testing.T) {
+func TestV1IsGuarded(t *testing.T) {
 	a := answering()
 	f := talking(t, a)
 	for _, r := range []request{
@@ -287,7 +287,7 @@ func TestOpenAIDoorIsGuarded(t *testing.T) {
 }
 
 // A console on an allowed origin can use OpenAI's client library, which sends headers of its own.
-func TestOpenAIDoorFromABrowser(t *testing.T) {
+func TestV1FromABrowser(t *testing.T) {
 	f := talking(t, answering())
 	const console = "https://console.example.com"
 	for path, any := range map[string]bool{completionsPath: true, messagesOfS1: false} {

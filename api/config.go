@@ -13,13 +13,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// What holds when nothing else is configured.
+// Defaults of Config.
 const (
 	DefaultMaxBody    = 1 << 20 // bytes of a request body
 	DefaultMaxStreams = 1000    // event streams open at once
 	DefaultMaxTurn    = 10 * time.Minute
 
-	// DefaultStreamGrace is enough for what is refused at once, and too short to be taken for silence.
+	// DefaultStreamGrace is enough for requests that are refused at once, and too short to be taken for silence.
 	DefaultStreamGrace = 300 * time.Millisecond
 	DefaultTurnWait    = 30 * time.Second
 
@@ -40,8 +40,8 @@ type Turns interface {
 	Abort(ctx context.Context, key registry.Key) error
 }
 
-// Calls is what can be asked of calls once they are made, from any pod. *routing.Calls is one. What a tenant may not
-// see does not exist for it: registry.CodeCallNotFound.
+// Calls reads, awaits and cancels calls, from any pod. *routing.Calls is one. A call that a tenant may not see does not
+// exist for it: registry.CodeCallNotFound.
 type Calls interface {
 	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
@@ -57,8 +57,8 @@ type Builtins interface {
 	Specs() []registry.ToolSpec
 }
 
-// Config says what the HTTP door stands on. Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required.
-// What the functions and interfaces do must be safe for concurrent use.
+// Config has what the HTTP API needs. Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required. The
+// functions and interfaces must be safe for concurrent use.
 type Config struct {
 	Pod     string // id of this pod, sent as X-Farhand-Pod with every response
 	Version string // of the program, shown by /healthz and /openapi.json; default "dev"
@@ -72,7 +72,7 @@ type Config struct {
 	Origins   *auth.Origins
 	Refusals  *auth.Refusals // notes who was refused; default: in Log
 
-	Agent chat.Agent // holds conversations; nil: no model is configured, and the routes that need one say so
+	Agent chat.Agent // holds conversations; nil: no model is configured, and routes that need one answer so
 	Turns Turns      // aborts turns; nil: there are none
 
 	// Conversations finds those that are kept, also of devices that have gone. Nil: there are none.
@@ -88,9 +88,9 @@ type Config struct {
 
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
 	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
-	MaxTurn        time.Duration // the longest the Agent lets a turn take, once its conversation is free; default DefaultMaxTurn
-	TurnWait       time.Duration // the longest the Agent lets it wait for that; default DefaultTurnWait
-	StreamGrace    time.Duration // how long the head of a streamed turn waits for a failure that has a status of its own; default DefaultStreamGrace
+	MaxTurn        time.Duration // the Agent's limit of a turn once its conversation is free; default DefaultMaxTurn
+	TurnWait       time.Duration // the Agent's limit of the wait for that; default DefaultTurnWait
+	StreamGrace    time.Duration // the longest wait for a failure before a streamed turn begins; default DefaultStreamGrace
 	MaxStreams     int           // event streams open at once, streamed turns among them; default DefaultMaxStreams
 	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard

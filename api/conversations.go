@@ -14,22 +14,23 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// known is what there is of a session: its connection, its conversation, or both.
-type known struct {
+// knownSession is what exists of a session: its connection, its conversation, or both.
+type knownSession struct {
 	key     registry.Key
 	session *registry.Session // nil: not connected
 	info    registry.ConversationInfo
-	foreign bool // it is another user's
+	foreign bool // it belongs to another user
 }
 
-// talked reports whether anything is kept of the conversation.
-func (k known) talked() bool {
+// hasConversation reports whether anything is kept of the conversation.
+func (k knownSession) hasConversation() bool {
 	return k.info.Messages > 0 || k.info.Title != "" || !k.info.Turn.IsZero()
 }
 
-// known returns what the caller may know of the session the path names. What is another user's does not exist.
-func (h *handler) known(ctx context.Context, c *gin.Context) (known, error) {
-	k, who := known{key: sessionKey(c)}, caller(c)
+// findSession returns what the caller may know of the session that the path names. The session of another user does not
+// exist for the caller.
+func (h *handler) findSession(ctx context.Context, c *gin.Context) (knownSession, error) {
+	k, who := knownSession{key: sessionKey(c)}, caller(c)
 	e, sessionErr := h.session(ctx, k.key)
 	switch {
 	case sessionErr == nil && isForeign(who, e.Session):
@@ -48,13 +49,13 @@ func (h *handler) known(ctx context.Context, c *gin.Context) (known, error) {
 	case k.info.Owner.Foreign(who.User):
 		k.foreign = true
 		return k, unknownSession()
-	case k.session == nil && !k.talked():
+	case k.session == nil && !k.hasConversation():
 		return k, sessionErr
 	}
 	return k, nil
 }
 
-// describe returns what lists show of one conversation.
+// describe returns the listed attributes of one conversation.
 func (h *handler) describe(ctx context.Context, key registry.Key) (registry.ConversationInfo, error) {
 	if key.Validate() != nil {
 		return registry.ConversationInfo{Key: key}, nil
@@ -81,7 +82,7 @@ func (h *handler) renameSession(c *gin.Context, _ params) {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	k, err := h.known(ctx, c)
+	k, err := h.findSession(ctx, c)
 	if err == nil {
 		err = h.Conversations.NameConversation(ctx, k.key, name)
 	}
@@ -127,18 +128,19 @@ func readMembers(body []byte, names ...string) (memberList, error) {
 	return readObject(body, "", names...)
 }
 
-// deleteSession ends a session: its turn is aborted, its connection closed, its conversation erased. The device is told not to
-// come back, and may still do so, to an empty conversation.
+// deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close tells
+// the device not to come back. A device that comes back all the same begins an empty conversation.
 func (h *handler) deleteSession(c *gin.Context, _ params) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	k, err := h.known(ctx, c)
+	k, err := h.findSession(ctx, c)
 	if err == nil {
 		err = h.end(ctx, k)
 	}
 	switch {
 	case errors.Is(err, registry.CodeNotConnected):
-		h.fail(c, registry.Errorf(registry.CodeNotConnected, "The session is not connected, so there is nothing to end."))
+		h.fail(c, registry.Errorf(registry.CodeNotConnected,
+			"The session is not connected, so there is nothing to end."))
 	case err != nil:
 		h.fail(c, err)
 	default:
@@ -146,12 +148,12 @@ func (h *handler) deleteSession(c *gin.Context, _ params) {
 	}
 }
 
-// end ends what there is of a session. The connection goes first, so that it begins no further turn.
-func (h *handler) end(ctx context.Context, k known) error {
+// end ends what exists of a session. The connection is closed first, so that it begins no further turn.
+func (h *handler) end(ctx context.Context, k knownSession) error {
 	var kicked error
 	if k.session != nil {
 		kicked = h.Kicker.Kick(ctx, *k.session)
-		if kicked != nil && (!k.talked() || !errors.Is(kicked, registry.CodeNotConnected)) {
+		if kicked != nil && (!k.hasConversation() || !errors.Is(kicked, registry.CodeNotConnected)) {
 			return kicked
 		}
 	}
@@ -160,11 +162,11 @@ func (h *handler) end(ctx context.Context, k known) error {
 			return err
 		}
 	}
-	_, err := h.Conversations.EraseConversation(ctx, k.key) // also what came since: its turn is lost with it
+	_, err := h.Conversations.EraseConversation(ctx, k.key) // a turn that began since is lost with it
 	return err
 }
 
-// ownerOf says whose a conversation is that begins with a device, or with nobody's.
+// ownerOf returns the owner of a conversation that begins now: the device's, or the caller if no device is connected.
 func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 	if s == nil {
 		return registry.Owner{UserID: who.User}

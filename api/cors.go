@@ -18,9 +18,8 @@ const (
 	corsMaxAge = "600" // seconds a browser may remember the answer to a preflight
 )
 
-// checkOrigin keeps foreign web pages out of everything but the probes, which are asked by address and tell nothing,
-// and lets the scripts of allowed ones read the answers (CORS). Credentials in cookies do not exist here, so none are
-// allowed.
+// checkOrigin refuses foreign web pages, except at the probes, which reveal nothing. It lets the scripts of allowed
+// pages read the answers (CORS). It allows no credentials in cookies, because there are none.
 func (h *handler) checkOrigin(c *gin.Context) {
 	if path := c.Request.URL.Path; path == pathHealth || path == pathReady {
 		return
@@ -44,8 +43,8 @@ func (h *handler) checkOrigin(c *gin.Context) {
 	}
 }
 
-// allowedHeaders returns what a script may send. OpenAI's client library tells in headers of its own where it runs: they
-// are ignored, so any may come. The asterisk covers all but Authorization.
+// allowedHeaders returns the headers that a script may send. OpenAI's client library sends headers of its own, which
+// are ignored, so /v1 allows any. The asterisk covers all but Authorization.
 func allowedHeaders(path string) string {
 	if isOpenAI(path) {
 		return corsHeaders + ", *"

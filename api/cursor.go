@@ -29,7 +29,7 @@ type cursor struct {
 	Name       string     `json:"n,omitempty"`
 	Hash       string     `json:"h,omitempty"`
 	Builtin    bool       `json:"b,omitempty"` // Name is a built-in tool's; lists of tools begin with those
-	Offline    bool       `json:"o,omitempty"` // of sessions: Generation is when messages changed last; both may be missing
+	Offline    bool       `json:"o,omitempty"` // sessions: Generation is the last change; both may be missing
 }
 
 // String encodes the cursor for a client.
@@ -49,7 +49,8 @@ func (p params) cursor(kind cursorKind) (cursor, error) {
 	c, ok := parseCursor(p.get("cursor"), kind)
 	if !ok {
 		return cursor{}, registry.Errorf(registry.CodeInvalidRequest,
-			"The cursor is not one of this list. Use next_cursor of the page before as it is, with the same parameters.")
+			"The cursor is not one of this list. "+
+				"Use next_cursor of the page before as it is, with the same parameters.")
 	}
 	return c, nil
 }

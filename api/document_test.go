@@ -77,7 +77,7 @@ func TestDocumentIsConsistent(t *testing.T) {
 	}
 }
 
-// TestRequestSchemaAgrees holds the documented request against what the door takes and refuses.
+// TestRequestSchemaAgrees holds the documented request against what the API takes and refuses.
 func TestRequestSchemaAgrees(t *testing.T) {
 	schema, err := theContract().compile("#/components/schemas/CallRequest")
 	if err != nil {
@@ -178,7 +178,7 @@ func TestCompletionSchemaAgrees(t *testing.T) {
 	agrees(t, talking(t, answering()), "CompletionRequest", completionsPath, append(bodies, `{"messages":[`+user+`]}`, `[]`, `null`)...)
 }
 
-// agrees checks that a door takes of the bodies those its schema takes.
+// agrees checks that a route takes those of the bodies that its schema takes.
 func agrees(t *testing.T, f *fleet, schema, path string, bodies ...string) {
 	t.Helper()
 	compiled, err := theContract().compile("#/components/schemas/" + schema)

@@ -23,8 +23,9 @@ const (
 // activityTypes are the kinds of entries a feed has.
 func activityTypes() []string {
 	return []string{
-		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools, registry.ActivityCall,
-		registry.ActivityCallProgress, registry.ActivityTurnStarted, registry.ActivityTurnFinished, registry.ActivityPodDied,
+		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools,
+		registry.ActivityCall, registry.ActivityCallProgress, registry.ActivityTurnStarted,
+		registry.ActivityTurnFinished, registry.ActivityPodDied,
 	}
 }
 
@@ -58,7 +59,7 @@ func activityOf(a registry.Activity) activity {
 	return shown
 }
 
-// events streams what happens in the caller's tenant, from now on or from where the client was.
+// events streams the activity of the caller's tenant from now on. A client that comes back continues where it was.
 func (h *handler) events(c *gin.Context, q params) {
 	tenant := caller(c).Tenant
 	types, err := q.someOf("type", activityTypes()...)
@@ -102,14 +103,14 @@ type feedFollower struct {
 	*handler
 	reader *feedReader
 	tenant string
-	after  string // the last entry that was written, or left out
+	after  string // the last entry that was written or skipped
 	out    *sse.Stream
-	types  []string // that are wanted; empty: all
+	types  []string // the wanted ones; empty: all
 }
 
 var errTooSlow = errors.New("the client is too slow: entries it has not received are not kept any more")
 
-// run writes what stands in the feed behind the entry with id after, and what is added, until ctx ends.
+// run writes the entries after f.after, and those that are added, until ctx ends.
 func (f *feedFollower) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		at, ok, grown := f.reader.place(f.after)
@@ -130,12 +131,12 @@ func (f *feedFollower) run(ctx context.Context) error {
 	return nil
 }
 
-// follow writes what the reader has, from a place on.
+// follow writes the reader's entries from a place on.
 func (f *feedFollower) follow(ctx context.Context, at int64) error {
 	for ctx.Err() == nil {
 		entries, ok, grown := f.reader.from(at, feedWrite)
 		if !ok {
-			return errTooSlow // it comes back with the id of the last one, if it likes
+			return errTooSlow // the client can come back with the id of the last entry
 		}
 		for _, e := range entries {
 			if f.wants(e.kind) {
@@ -153,7 +154,8 @@ func (f *feedFollower) follow(ctx context.Context, at int64) error {
 	return nil
 }
 
-// catchUp writes a page of what a client missed that was away for longer than the reader keeps entries. Few may do so at a time.
+// catchUp writes a page of entries for a client that was away for longer than the reader keeps them. Few clients may
+// catch up at a time.
 func (f *feedFollower) catchUp(ctx context.Context) error {
 	select {
 	case f.catchingUp <- struct{}{}:
@@ -168,10 +170,10 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case err != nil: // the store will be back, and until then the client is kept: a browser that is refused once stays away for good
+	case err != nil: // the client stays connected: a browser that is refused once never comes back
 		f.Log.Debug("feed not read", "error", err)
 		pause(ctx, feedPause)
-	case len(entries) == 0: // what was there is gone
+	case len(entries) == 0: // the entries have been trimmed
 		f.after = base
 	}
 	for _, a := range entries {
@@ -188,7 +190,7 @@ func (f *feedFollower) wants(kind string) bool {
 	return len(f.types) == 0 || slices.Contains(f.types, kind)
 }
 
-// await waits for a channel to be closed, for that long, and not longer than ctx.
+// await waits until a channel is closed, atMost has passed, or ctx ends.
 func await(ctx context.Context, closed <-chan struct{}, atMost time.Duration) {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// hubRead is how many entries are read of a feed at once, hubPause how long the reader rests then: entries that come
-	// soon after one another are written to each stream together.
+	// hubRead is how many entries of a feed are read at once. The reader then pauses for hubPause, so that entries that
+	// come soon after one another are written to each stream together.
 	hubRead  = 500
 	hubPause = 100 * time.Millisecond
 
-	// hubBytes bounds the entries of one feed that are kept for streams that have not written them yet. A stream that falls
-	// behind them is cut off.
+	// hubBytes bounds the entries of one feed that are kept for its streams. A stream that falls behind them is cut
+	// off.
 	hubBytes = 2 << 20
 )
 
@@ -29,7 +29,7 @@ type feedHub struct {
 	log   *slog.Logger
 
 	mu      sync.Mutex
-	readers map[string]*feedReader // by tenant; those that are followed
+	readers map[string]*feedReader // by tenant
 }
 
 // feedReader reads one feed while it is followed, and keeps its newest entries.
@@ -40,11 +40,11 @@ type feedReader struct {
 
 	mu      sync.Mutex
 	started bool          // base is known
-	base    string        // the entry before the first one that is kept
-	dropped int64         // entries before that one: the place of the first
+	base    string        // the entry before the first of kept
+	dropped int64         // how many entries were dropped: the place of the first of kept
 	kept    []feedEntry   // in order
 	bytes   int           // of kept
-	grown   chan struct{} // closed, and replaced, when there is something new
+	grown   chan struct{} // closed and replaced when entries are added
 }
 
 // feedEntry is an entry of a feed as streams write it.
@@ -57,9 +57,9 @@ func newFeedHub(calls Calls, log *slog.Logger) *feedHub {
 	return &feedHub{calls: calls, log: log, readers: make(map[string]*feedReader)}
 }
 
-// follow returns the reader of a tenant's feed, and what must be called when it is followed no longer. The last one to go
-// waits until the reader has ended.
-func (h *feedHub) follow(tenant string) (*feedReader, func()) {
+// follow returns the reader of a tenant's feed. Its caller must call unfollow at the end. The last follower waits until
+// the reader has ended.
+func (h *feedHub) follow(tenant string) (_ *feedReader, unfollow func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.readers[tenant]
@@ -73,10 +73,10 @@ func (h *feedHub) follow(tenant string) (*feedReader, func()) {
 		}()
 	}
 	r.followers++
-	return r, func() { h.leave(tenant, r) }
+	return r, func() { h.unfollow(tenant, r) }
 }
 
-func (h *feedHub) leave(tenant string, r *feedReader) {
+func (h *feedHub) unfollow(tenant string, r *feedReader) {
 	h.mu.Lock()
 	r.followers--
 	last := r.followers == 0
@@ -104,7 +104,7 @@ func (r *feedReader) run(ctx context.Context, h *feedHub, tenant string) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil: // the store will be back, and until then the streams are kept
+		case err != nil: // the streams stay open until the store is back
 			h.log.Debug("feed not read", "error", err)
 			rest = feedPause
 		case !started:
@@ -121,7 +121,7 @@ func (r *feedReader) run(ctx context.Context, h *feedHub, tenant string) {
 	}
 }
 
-// begin says where the reader began.
+// begin notes the entry after which the reader begins.
 func (r *feedReader) begin(base string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func (r *feedReader) begin(base string) {
 	r.wakeLocked()
 }
 
-// add keeps entries, each encoded once for all, and forgets the oldest that are too many.
+// add keeps entries, each encoded once for all streams, and drops the oldest beyond hubBytes.
 func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 	fresh := make([]feedEntry, 0, len(entries))
 	for _, a := range entries {
@@ -150,12 +150,12 @@ func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 		r.bytes -= len(r.kept[drop].text)
 		r.base = r.kept[drop].id
 	}
-	clear(r.kept[:drop]) // the array lives on for a while; what is in it need not
+	clear(r.kept[:drop]) // frees the entries, though their array stays for a while
 	r.kept, r.dropped = r.kept[drop:], r.dropped+int64(drop)
 	r.wakeLocked()
 }
 
-// start returns the id of the entry before the first one that is kept.
+// start returns the id of the entry before the first of kept.
 func (r *feedReader) start() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,8 +167,8 @@ func (r *feedReader) wakeLocked() {
 	r.grown = make(chan struct{})
 }
 
-// place returns the place of the first entry behind the one with that id. ok is false if there may be entries between that one
-// and what is kept, or if it is not known yet where the reader begins; grown is closed once it is.
+// place returns the place of the first entry after the one with that id. ok is false if entries in between may have
+// been dropped, or if the reader has not begun. In the second case grown is closed when it has.
 func (r *feedReader) place(id string) (at int64, ok bool, grown <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,8 +182,8 @@ func (r *feedReader) place(id string) (at int64, ok bool, grown <-chan struct{})
 	return r.dropped + int64(n), r.started, r.grown
 }
 
-// from returns what is kept from a place on, about limit bytes of it at most, and a channel that is closed when there is more.
-// ok is false if what was at that place is not kept any more.
+// from returns the kept entries from a place on, up to about limit bytes, and a channel that is closed when entries are
+// added. ok is false if the entry at that place has been dropped.
 func (r *feedReader) from(at int64, limit int) (entries []feedEntry, ok bool, grown <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

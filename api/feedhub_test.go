@@ -129,8 +129,8 @@ func wantIDs(t *testing.T, text string, first, last int) {
 	}
 }
 
-// However many streams follow a feed, it is read once; each begins where its client was, and misses nothing, also when the
-// store is away for a while.
+// However many streams follow a feed, it is read once; each begins where its client was, and misses nothing, also when
+// the store is away for a while.
 func TestOneReaderForAllStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed := newTape(1000)

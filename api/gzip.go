@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// gzipMinimum is the length in bytes from which an answer is worth compressing: below, it fits one packet anyway.
+// gzipMinimum is the length of the shortest answer worth compressing, in bytes. A shorter one fits one packet anyway.
 const gzipMinimum = 1400
 
 // gzipPool keeps compressors, which are large, for reuse. The zero value is ready.
@@ -48,7 +48,7 @@ func acceptsGzip(values []string) bool {
 	return others > 0
 }
 
-// quality reads "q=0.5". Without a weight it is 1; one that makes no sense is 0, which never sends what was not asked.
+// quality reads a weight such as "q=0.5". A missing one is 1. One that makes no sense is 0, which refuses the coding.
 func quality(weight string) float64 {
 	weight = strings.TrimSpace(weight)
 	if weight == "" {

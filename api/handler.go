@@ -10,12 +10,12 @@ import (
 	"github.com/farhand/farhand/api/openai"
 )
 
-// handler holds what every route needs. It is immutable but for its pools and its counter, and safe for concurrent use.
+// handler has what the routes need. It is safe for concurrent use.
 type handler struct {
 	Config
 	document     []byte // the OpenAPI document
 	policyDigest string
-	namesUsers   bool // credentials may name users
+	namesUsers   bool // whether credentials may name users
 	builtins     builtins
 	v1           *openai.API
 	zip          gzipPool
@@ -79,7 +79,7 @@ func newEngine(h *handler) (*gin.Engine, error) {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
-	engine.RedirectTrailingSlash = false // one address for each thing; everything else is not_found
+	engine.RedirectTrailingSlash = false // each thing has one address; every other one is not_found
 	engine.RedirectFixedPath = false
 	if err := engine.SetTrustedProxies(nil); err != nil {
 		return nil, err

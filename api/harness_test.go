@@ -32,7 +32,7 @@ const (
 	patience = 10 * time.Second
 )
 
-// fleet is one or more pods on a common store, each with its HTTP door.
+// fleet is one or more pods on a common store, each with its HTTP API.
 type fleet struct {
 	*testing.T
 	pods []*pod

@@ -23,7 +23,7 @@ func (h *handler) health(c *gin.Context, _ params) {
 	}{"ok", h.Pod, h.Version})
 }
 
-// ready says whether new traffic should come here. Calls are still served while it says no.
+// ready answers whether new traffic should come here. Calls are still served while it answers no.
 func (h *handler) ready(c *gin.Context, _ params) {
 	if h.isDraining() {
 		h.fail(c, draining())
@@ -40,12 +40,12 @@ func (h *handler) ready(c *gin.Context, _ params) {
 	}{"ready"})
 }
 
-// notReady returns why a pod cannot serve, as far as that is anybody's business.
+// notReady returns why a pod cannot serve, as far as clients may know.
 func notReady(err error) error {
 	if e := (*registry.Error)(nil); errors.As(err, &e) && e.Code == registry.CodeStoreUnavailable {
 		return e
 	}
-	return registry.StoreUnavailable("readiness", err) // whatever it is, a probe must see 503
+	return registry.StoreUnavailable("readiness", err) // a probe must see 503, whatever the reason
 }
 
 func (h *handler) writeStatus(c *gin.Context, status any) {

@@ -13,16 +13,17 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 )
 
-// respondListed answers with what build makes of the directory, or 304 when the client has it already. The tag says
-// what the answer depends on, so a poll that finds nothing new asks for the directory's version and nothing else. That
-// is read before the listing: a tag can only be older than the answer it goes with, and an old tag matches nothing.
+// respondListed answers with what build makes of the directory, or 304 when the client has it already. The tag covers
+// all that the answer depends on, so a poll that finds nothing new reads the directory's version and nothing else. The
+// version is read before the listing: a tag can only be older than its answer, and an old tag matches nothing.
 func (h *handler) respondListed(c *gin.Context, q params, build func(context.Context) (any, error)) {
 	h.respondVersioned(c, q, h.Directory.Version, build)
 }
 
-// respondVersioned does so for an answer that depends on what a version of the tenant stands for.
+// respondVersioned does the same for an answer that depends on the version that read returns.
 func (h *handler) respondVersioned(
-	c *gin.Context, q params, read func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
+	c *gin.Context, q params,
+	read func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
 ) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -58,10 +59,12 @@ func (h *handler) respondVersioned(
 	h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
 }
 
-// listTag is a strong validator: of equal version, program, policy, built-in tools, caller, request and encoding come equal bytes.
+// listTag is a strong validator. Equal version, program, policy, built-in tools, caller, request and encoding make
+// equal bytes.
 func (h *handler) listTag(version string, who auth.Identity, path string, q params, compress bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %q %q",
-		version, h.Version, h.policyDigest, h.builtins.digest, who.Tenant, who.User, who.Admin, path, url.Values(q).Encode()))
+		version, h.Version, h.policyDigest, h.builtins.digest, who.Tenant, who.User, who.Admin, path,
+		url.Values(q).Encode()))
 	return quoteTag(sum, compress)
 }
 

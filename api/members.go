@@ -8,7 +8,7 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// memberList is the members of an object: few enough to look through.
+// memberList is the members of an object. They are few, so get searches them one by one.
 type memberList []strictjson.Member
 
 func (l memberList) get(name string) (json.RawMessage, bool) {
@@ -20,7 +20,7 @@ func (l memberList) get(name string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// usualMembers is how many members most bodies have at most.
+// usualMembers is the number of members that most bodies do not exceed.
 const usualMembers = 4
 
 // members returns the members of an object of a body that was checked, nil if text is no object.

@@ -94,8 +94,8 @@ func readBool(text json.RawMessage, at string) (bool, error) {
 	}
 }
 
-// readMessage reads a request to say something, and whether its answer is to be streamed: as the body says, else if the
-// caller accepts events.
+// readMessage reads a message, and whether its answer is to be streamed: as the body says, otherwise if the caller
+// accepts events.
 func (h *handler) readMessage(c *gin.Context) (r messageRequest, streamed bool, err error) {
 	body, err := h.readBody(c)
 	if err != nil {

@@ -26,54 +26,57 @@ type turnAnswer struct {
 	DurationMS   int64               `json:"duration_ms"`
 }
 
-// postMessage says something to a session and answers with what comes of it, at the end or while it happens.
+// postMessage sends a message to a session. It answers with the whole turn at its end, or with events while it runs.
 func (h *handler) postMessage(c *gin.Context, _ params) {
 	r, streamed, err := h.readMessage(c)
 	if err != nil {
 		h.fail(c, err)
 		return
 	}
-	talker, err := h.agent()
+	agent, err := h.agent()
 	if err != nil {
 		h.fail(c, err)
 		return
 	}
-	key, owner, err := h.conversation(c, talker)
+	key, owner, err := h.conversation(c, agent)
 	if err != nil {
 		h.fail(c, err)
 		return
 	}
 	ask := chat.Ask{
-		Key: key, Owner: owner, Caller: caller(c), Content: r.content, Regenerate: r.regenerate, Debug: r.debug && !h.IgnoreDebug, Format: r.format,
+		Key: key, Owner: owner, Caller: caller(c), Content: r.content, Regenerate: r.regenerate,
+		Debug: r.debug && !h.IgnoreDebug, Format: r.format,
 	}
 	ctx, cancel := h.turnContext(c)
 	defer cancel()
 	if streamed {
-		h.streamTurn(ctx, c, func(ctx context.Context, t *sse.TurnStream) sse.Ending { return relay(ctx, talker, ask, t) })
+		h.streamTurn(ctx, c, func(ctx context.Context, t *sse.TurnStream) sse.Ending {
+			return relay(ctx, agent, ask, t)
+		})
 		return
 	}
-	h.answerTurn(ctx, c, talker, ask)
+	h.answerTurn(ctx, c, agent, ask)
 }
 
-// conversation returns whom the path names, if there is a device to talk to or something was said before, and whose the
-// conversation is if it begins now.
-func (h *handler) conversation(c *gin.Context, talker chat.Agent) (registry.Key, registry.Owner, error) {
+// conversation returns the session that the path names, and the owner of its conversation if that begins now. It fails
+// if no device is connected and nothing was said before.
+func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, registry.Owner, error) {
 	if h.isDraining() { // a turn is long, and would not get far
 		return registry.Key{}, registry.Owner{}, draining()
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	k, err := h.known(ctx, c)
+	k, err := h.findSession(ctx, c)
 	owner := ownerOf(caller(c), k.session)
 	switch {
 	case err == nil && (k.session != nil || k.info.Messages > 0):
 		return k.key, owner, nil
 	case err == nil:
-		err = unknownSession() // it has a name, and nothing else
+		err = unknownSession() // it has a name and nothing else
 	case k.foreign || !isAbsent(err) || k.key.Validate() != nil:
 		return k.key, owner, err
 	}
-	switch n, countErr := talker.CountMessages(ctx, k.key); {
+	switch n, countErr := agent.CountMessages(ctx, k.key); {
 	case countErr != nil:
 		return k.key, owner, countErr
 	case n > 0:
@@ -83,9 +86,9 @@ func (h *handler) conversation(c *gin.Context, talker chat.Agent) (registry.Key,
 }
 
 // answerTurn runs a turn to its end.
-func (h *handler) answerTurn(ctx context.Context, c *gin.Context, talker chat.Agent, ask chat.Ask) {
+func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Agent, ask chat.Ask) {
 	aborted := false
-	reply, err := talker.Ask(ctx, ask, func(e chat.Event) { aborted = e.Type == chat.EventAborted })
+	reply, err := agent.Ask(ctx, ask, func(e chat.Event) { aborted = e.Type == chat.EventAborted })
 	if err != nil {
 		h.fail(c, turnError(ctx, err, aborted))
 		return
@@ -95,15 +98,16 @@ func (h *handler) answerTurn(ctx context.Context, c *gin.Context, talker chat.Ag
 		calls[i].Args = shownArgs(calls[i].Args)
 	}
 	h.writeJSON(c, http.StatusOK, turnAnswer{
-		Turn: reply.Turn, SessionID: ask.Key.Session, FullResponse: reply.FullResponse, ToolCalls: calls, Stop: reply.Stop,
-		Usage: reply.Usage, MessageCount: reply.MessageCount, Title: reply.Title, DurationMS: reply.Duration.Milliseconds(),
+		Turn: reply.Turn, SessionID: ask.Key.Session, FullResponse: reply.FullResponse, ToolCalls: calls,
+		Stop: reply.Stop, Usage: reply.Usage, MessageCount: reply.MessageCount, Title: reply.Title,
+		DurationMS: reply.Duration.Milliseconds(),
 	})
 }
 
-// relay runs a turn and passes its events on. The last one waits for the turn's reply, which says more.
-func relay(ctx context.Context, talker chat.Agent, ask chat.Ask, t *sse.TurnStream) sse.Ending {
+// relay runs a turn and sends its events. The last event waits for the turn's reply, which says more.
+func relay(ctx context.Context, agent chat.Agent, ask chat.Ask, t *sse.TurnStream) sse.Ending {
 	var last chat.Event
-	reply, err := talker.Ask(ctx, ask, func(e chat.Event) {
+	reply, err := agent.Ask(ctx, ask, func(e chat.Event) {
 		switch e.Type {
 		case chat.EventDone, chat.EventAborted, chat.EventError:
 			last = e
@@ -123,7 +127,7 @@ func relay(ctx context.Context, talker chat.Agent, ask chat.Ask, t *sse.TurnStre
 	}}
 }
 
-// failureEvent tells a failure in a stream that has begun: as the agent did, or else as it would be told over HTTP.
+// failureEvent is the event of a failure in a stream that has begun: as the agent has it, otherwise as a problem would.
 func failureEvent(err, failure error) chat.Event {
 	e := chat.Event{Type: chat.EventError, Code: chat.CodeAgent}
 	var failed *chat.Error

@@ -11,8 +11,8 @@ import (
 
 // Meter counts requests. Its method returns at once and is safe for concurrent use.
 type Meter interface {
-	// Requested hears of every request that has ended. route is one of Routes, or empty; method is whatever the client wrote.
-	// code is empty unless the request failed here. A socket's request ends when the socket is open.
+	// Requested hears of every request that has ended. route is one of Routes, or empty; method is whatever the client
+	// wrote. code is empty unless the request failed here. A socket's request ends when the socket is open.
 	Requested(method, route string, status int, code registry.Code, took time.Duration)
 }
 

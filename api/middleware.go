@@ -14,8 +14,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Names of what the middleware keeps in a request's context, and of the headers of our own. The id of a call is kept in the
-// header of its answer.
+// Names of what the middleware keeps in a request's context, and of the headers of our own. The id of a call is kept in
+// the header of its answer.
 const (
 	keyCaller = "farhand.caller"
 
@@ -56,8 +56,8 @@ func (h *handler) recover(c *gin.Context) {
 	c.Next()
 }
 
-// limitWriting bounds how long a slow reader can hold a request: that of a call as long as any call may take. Streams move
-// the deadline, a socket drops it.
+// limitWriting bounds how long a slow reader can hold a request. A call's bound is that of the longest call. Streams
+// move the deadline, and a socket drops it.
 func (h *handler) limitWriting(c *gin.Context) {
 	limit := writeTimeout
 	if isCall(c) {
@@ -71,7 +71,7 @@ func finishWritingBy(c *gin.Context, deadline time.Time) {
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(deadline)
 }
 
-// authenticate guards by path, not by route: what is added below /api and /v1 later, and what does not exist there, needs a
+// authenticate guards by path, not by route: later routes below /api and /v1, and paths that do not exist there, need a
 // token too.
 func (h *handler) authenticate(c *gin.Context) {
 	path := c.Request.URL.Path

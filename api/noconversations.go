@@ -6,10 +6,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// noConversations stands for a store that keeps none.
+// noConversations is the index, and the turns, of a gateway that keeps no conversations.
 type noConversations struct{}
 
-func (noConversations) DescribeConversations(_ context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
+func (noConversations) DescribeConversations(
+	_ context.Context, keys ...registry.Key,
+) ([]registry.ConversationInfo, error) {
 	infos := make([]registry.ConversationInfo, len(keys))
 	for i, key := range keys {
 		infos[i].Key = key

@@ -16,8 +16,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The document is written by hand in openapi/, one file for each part. What Go code already knows (version, error
-// codes and their statuses) is filled in here, so that it cannot be told differently in two places.
+// The document is written by hand in openapi/, one file for each part. The parts that Go code knows (version, error
+// codes and their statuses) are filled in here, so that they exist once.
 //
 //go:embed openapi/*.json
 var openAPIFiles embed.FS
@@ -56,7 +56,8 @@ func openAPI(version string) ([]byte, error) {
 			"headers":    responseHeaders(),
 			"securitySchemes": object{"bearer": object{
 				"type": "http", "scheme": "bearer",
-				"description": "FARHAND_TOKEN. A gateway without one answers only to its own machine, whatever the token.",
+				"description": "FARHAND_TOKEN. " +
+					"A gateway without one answers only to its own machine, whatever the token.",
 			}},
 		},
 		"security": []object{{"bearer": []string{}}},
@@ -87,13 +88,15 @@ func problemResponses() object {
 		responses[strconv.Itoa(status)] = object{
 			"description": http.StatusText(status) + ": " + strings.Join(names, ", ") + ".",
 			"headers":     headers,
-			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
+			"content": object{
+				"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}},
+			},
 		}
 	}
 	return responses
 }
 
-// errorResponses adds to the problems the one response that every error has for clients of OpenAI's API.
+// errorResponses adds to the problems the one response that all errors of /v1 share.
 func errorResponses() object {
 	responses := problemResponses()
 	responses["OpenAIError"] = object{
@@ -112,15 +115,19 @@ func responseHeaders() object {
 		return object{"description": description, "schema": object{"type": "string"}}
 	}
 	return object{
-		"Pod":          text("The pod that answered."),
-		"CallId":       text("The id of the call, also of one that failed."),
-		"Location":     text("Where the call's record is."),
-		"Replayed":     text("`true` when the answer, or the end, is that of an earlier request with the same idempotency key."),
-		"ETag":         text("Changes whenever the content does. Send it as If-None-Match to get 304 while it has not."),
+		"Pod":      text("The pod that answered."),
+		"CallId":   text("The id of the call, also of one that failed."),
+		"Location": text("Where the call's record is."),
+		"Replayed": text("`true` when the answer, or the end, is that of an earlier request with the same " +
+			"idempotency key."),
+		"ETag": text("Changes whenever the content does. " +
+			"Send it as If-None-Match to get 304 while it has not."),
 		"Authenticate": text("Always Bearer."),
 		"Allow":        text("The methods this path takes."),
 		"ShouldRetry":  text("`false`: do not ask again by yourself, as tools have run or nothing would come of it."),
-		"RetryAfter":   object{"description": "Seconds to wait, at least 1.", "schema": object{"type": "integer", "minimum": 1}},
+		"RetryAfter": object{
+			"description": "Seconds to wait, at least 1.", "schema": object{"type": "integer", "minimum": 1},
+		},
 	}
 }
 

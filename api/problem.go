@@ -13,10 +13,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// fail is the one place where an error becomes a response. It also ends the chain of handlers. A request to call a
-// tool always learns the id of its call and whether the device can have run it: an error that does not say so
-// happened before the call was dispatched. Other requests are no calls, whatever the error is about. Clients of OpenAI's
-// API are answered in its format.
+// fail is the one place where an error becomes a response. It also ends the chain of handlers. The response to a tool
+// call always has the call's id and whether the device can have run it: an error that does not say so happened before
+// the call was dispatched. Responses to other requests have neither. Below /v1 the response is in OpenAI's format.
 func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
 	if isCall(c) {
@@ -45,7 +44,7 @@ func (h *handler) fail(c *gin.Context, err error) {
 // isOpenAI reports whether a path is one whose clients expect OpenAI's answers.
 func isOpenAI(path string) bool { return strings.HasPrefix(path, openai.Prefix) }
 
-// isModels reports whether an error is a model's. Its turn has left a line, without what the model was asked, which an
+// isModels reports whether an error came from a model. Its turn has logged it already, without the prompt, which an
 // error of a provider may repeat.
 func isModels(err error) bool {
 	var failed *provider.Error
@@ -61,14 +60,14 @@ func isCall(c *gin.Context) bool {
 	return path == pathCall || path == pathSessionCall
 }
 
-// nameCall gives a call its id before anything can go wrong with it.
+// nameCall gives a call its id before anything can fail.
 func (h *handler) nameCall(c *gin.Context) {
 	if isCall(c) {
 		noteCall(c, registry.NewCallID())
 	}
 }
 
-// noteCall names the call a response is about, to the client and in the log.
+// noteCall names the call of a response, to the client and in the log.
 func noteCall(c *gin.Context, callID string) {
 	header := c.Writer.Header()
 	if noted := header[headerCallID]; len(noted) == 1 && noted[0] == callID {
@@ -77,5 +76,5 @@ func noteCall(c *gin.Context, callID string) {
 	header[headerCallID] = []string{callID}
 }
 
-// notedCall returns the call the response is about, empty if it is about none.
+// notedCall returns the id of the call of a response, empty if there is none.
 func notedCall(c *gin.Context) string { return c.Writer.Header().Get(headerCallID) }

@@ -16,12 +16,12 @@ const (
 	maxLimit     = 1000
 )
 
-// params is a query string that parseQuery let through: known names, one value each but for label and type, none empty but q.
-// It is nil when there is none.
+// params is a query string that parseQuery has accepted. Its names are known, only label and type have several values,
+// and only q may be empty. It is nil when there is none.
 type params map[string][]string
 
-// parseQuery reads a query string. Whatever could make a filter match more than its author meant is an error that
-// names the parameter.
+// parseQuery reads a query string. It refuses all that could make a filter match more than its author meant, and names
+// the parameter.
 func parseQuery(raw string, known []string) (params, error) {
 	if raw == "" {
 		return nil, nil
@@ -46,17 +46,19 @@ func parseQuery(raw string, known []string) (params, error) {
 func checkParam(name string, values, known []string) error {
 	if !slices.Contains(known, name) {
 		if len(known) == 0 {
-			return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %.80q is unknown. This path takes none.", name)
+			return registry.Errorf(registry.CodeInvalidRequest,
+				"The query parameter %.80q is unknown. This path takes none.", name)
 		}
-		return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %.80q is unknown. This path takes: %s.",
-			name, strings.Join(known, ", "))
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"The query parameter %.80q is unknown. This path takes: %s.", name, strings.Join(known, ", "))
 	}
 	if len(values) > 1 && name != "label" && name != "type" {
 		return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is given more than once.", name)
 	}
 	for _, v := range values {
 		if v == "" && name != "q" {
-			return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is empty. Leave it out instead.", name)
+			return registry.Errorf(registry.CodeInvalidRequest,
+				"The query parameter %q is empty. Leave it out instead.", name)
 		}
 		if !utf8.ValidString(v) {
 			return registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is not valid UTF-8.", name)
@@ -75,7 +77,7 @@ func (p params) get(name string) string {
 	return p[name][0]
 }
 
-// oneOf returns the value of a parameter that has few, empty when it is absent.
+// oneOf returns a parameter whose value must be one of choices, empty when it is absent.
 func (p params) oneOf(name string, choices ...string) (string, error) {
 	all, err := p.someOf(name, choices...)
 	if len(all) == 0 {
@@ -84,7 +86,7 @@ func (p params) oneOf(name string, choices ...string) (string, error) {
 	return all[0], nil
 }
 
-// someOf returns the values of a parameter that has few, none when it is absent.
+// someOf returns a parameter whose values must be among choices, none when it is absent.
 func (p params) someOf(name string, choices ...string) ([]string, error) {
 	for _, v := range p[name] {
 		if !slices.Contains(choices, v) {
@@ -126,7 +128,8 @@ func (p params) target() (registry.Target, error) {
 	for _, pair := range p["label"] {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
-			return t, registry.Errorf(registry.CodeInvalidRequest, "The query parameter \"label\" must look like key=value.")
+			return t, registry.Errorf(registry.CodeInvalidRequest,
+				"The query parameter \"label\" must look like key=value.")
 		}
 		if old, twice := t.Labels[key]; twice && old != value {
 			return t, registry.Errorf(registry.CodeInvalidRequest, "No session has two values of the label %.80q.", key)
@@ -143,7 +146,8 @@ func (p params) target() (registry.Target, error) {
 func (p params) toolName(name string) (string, error) {
 	v := p.get(name)
 	if v != "" && !registry.ValidToolName(v) {
-		return "", registry.Errorf(registry.CodeInvalidRequest, "The query parameter %q is not a possible name of a tool.", name)
+		return "", registry.Errorf(registry.CodeInvalidRequest,
+			"The query parameter %q is not a possible name of a tool.", name)
 	}
 	return v, nil
 }

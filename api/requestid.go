@@ -14,8 +14,8 @@ const headerRequest = "X-Request-Id"
 // maxRequestID is how many bytes of a caller's name for a request are taken.
 const maxRequestID = 128
 
-// nameRequest echoes the request's id with the answer. A caller, or a load balancer, may give one; else one is made. A call
-// that nobody named otherwise is named after itself.
+// nameRequest echoes the request's id with the answer. A caller, or a load balancer, may give one; else one is made. A
+// call that nobody named otherwise is named after itself.
 func (h *handler) nameRequest(c *gin.Context) {
 	header := c.Writer.Header()
 	if given := c.Request.Header[headerRequest]; len(given) == 1 && plainID(given[0]) {

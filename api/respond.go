@@ -93,15 +93,15 @@ func (b *pageBudget) spent() bool { return b.rows <= 0 || b.bytes <= 0 }
 
 func (b *pageBudget) addRow(bytes int) { b.rows, b.bytes = b.rows-1, b.bytes-bytes }
 
-// writeCacheable answers 200 with an ETag made of the content, or 304 when the client has exactly this already. Answers
-// worth compressing are compressed for clients that can read that. The compressed form is another representation, so it
-// has an ETag of its own, and Vary keeps caches from mixing the two up.
+// writeCacheable answers 200 with an ETag made of the content, or 304 when the client has exactly this already. An
+// answer that is worth it is compressed for clients that accept that. The compressed form is another representation, so
+// it has an ETag of its own, and Vary keeps caches from confusing the two.
 func (h *handler) writeCacheable(c *gin.Context, body []byte) {
 	compress := len(body) >= gzipMinimum && acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
 	h.writeTagged(c, body, quoteTag(sha256.Sum256(body), compress), compress)
 }
 
-// writeTagged does the same with an ETag made of something else.
+// writeTagged does the same with the given ETag.
 func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress bool) {
 	if noneMatch(c.Request.Header.Values("If-None-Match"), tag) {
 		h.notModified(c, tag)
@@ -125,17 +125,18 @@ func (h *handler) respond(c *gin.Context, v any) {
 	h.writeCacheable(c, body)
 }
 
-// noneMatch evaluates If-None-Match for an answer that exists: * matches whatever it is.
+// noneMatch evaluates If-None-Match for an answer that exists, which * matches.
 func noneMatch(values []string, tag string) bool {
 	return matchesTag(values, tag) || matchesTag(values, "*")
 }
 
-// matchesTag reports whether a tag is in a list, with the weak comparison RFC 9110 demands for If-None-Match. Our tags
-// contain no commas and no quotes, so a list can be split at commas: what that breaks up could not have matched.
+// matchesTag reports whether a tag is in a list, with the weak comparison that RFC 9110 demands for If-None-Match. Our
+// tags have no commas and no quotes, so the list can be split at commas: a tag with a comma could not have matched.
 func matchesTag(values []string, tag string) bool {
 	for _, value := range values {
 		for candidate := range strings.SplitSeq(value, ",") {
-			if candidate = strings.TrimSpace(candidate); candidate == tag || strings.TrimPrefix(candidate, "W/") == tag {
+			candidate = strings.TrimSpace(candidate)
+			if candidate == tag || strings.TrimPrefix(candidate, "W/") == tag {
 				return true
 			}
 		}

@@ -11,13 +11,13 @@ const (
 	// smallResponse is the length up to which an answer needs no room: the buffers of its connection take it at once.
 	smallResponse = 64 << 10
 
-	// pageBytes is about the longest page of a list. The page ends there, whatever its limit of rows. pageCost is the room
-	// it takes while it is made.
+	// pageBytes is about the longest page of a list. The page ends there, whatever its limit of rows. pageCost is the
+	// room it takes while it is made.
 	pageBytes = 1 << 20
 	pageCost  = 12 << 20
 
-	// logCost is the room for reading a part of a call's log, recordCost for the record of a call, and transcriptCost for
-	// a conversation.
+	// logCost is the room for reading a part of a call's log, recordCost for the record of a call, and transcriptCost
+	// for a conversation.
 	logCost        = 2 << 20
 	recordCost     = 8 << 20
 	transcriptCost = 12 << 20

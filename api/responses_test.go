@@ -44,8 +44,8 @@ func (s *stuck) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// Clients that do not read make room for the answers of others: first those that have not read for the longest time, and no
-// more of them than have to.
+// Clients that do not read make room for the answers of others: first those that have not read for the longest time,
+// and no more of them than have to.
 func TestStalledResponsesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newResponses(10 << 20)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// roomWait is how long a request waits for room. roomRetry is when a refused caller should try again. roomLook is how
-	// often a waiting request looks for a stalled client.
+	// roomWait is how long a request waits for room. roomRetry is when a refused caller should try again. roomLook is
+	// how often a waiting request looks for a stalled client.
 	roomWait  = 5 * time.Second
 	roomRetry = 2 * time.Second
 	roomLook  = 50 * time.Millisecond
@@ -31,8 +31,8 @@ type room struct {
 	limit int64
 	full  string // the message for a request that finds no room
 
-	// deadline sets when a transfer fails. A client that moves no part of it within partLimit is cut off, also if nobody
-	// waits; zero: the server sets that deadline.
+	// deadline sets when a transfer fails. A client that moves no part of it within partLimit is cut off, also if
+	// nobody waits; zero: the server sets that deadline.
 	deadline  func(*http.ResponseController, time.Time) error
 	partLimit time.Duration
 
@@ -104,7 +104,8 @@ func (r *room) cutStalled(n int64) {
 	}
 }
 
-// nextPart notes that all parts so far have moved and that another one begins. It reports false if the client was cut off.
+// nextPart notes that all parts so far have moved and that another one begins. It reports false if the client was cut
+// off.
 func (h *hold) nextPart(control *http.ResponseController) bool {
 	r := h.room
 	r.mu.Lock()

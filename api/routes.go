@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Paths that something else in this package refers to.
+// Paths that other files of this package refer to.
 const (
 	prefixAPI          = "/api/" // everything below needs a token
 	pathHealth         = "/healthz"
@@ -102,7 +102,8 @@ func withoutQuery(handle gin.HandlerFunc) func(*gin.Context, params) {
 func (h *handler) device(c *gin.Context, _ params) { h.Device.ServeHTTP(c.Writer, c.Request) }
 
 func (h *handler) notFound(c *gin.Context) {
-	h.fail(c, registry.Errorf(registry.CodeNotFound, "Nothing is served at this path. GET /openapi.json lists what is."))
+	h.fail(c, registry.Errorf(registry.CodeNotFound,
+		"Nothing is served at this path. GET /openapi.json lists what is."))
 }
 
 func (h *handler) methodNotAllowed(c *gin.Context) {

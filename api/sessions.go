@@ -20,7 +20,7 @@ const (
 	timeFormat = "2006-01-02T15:04:05.000Z"
 )
 
-// sessionRow is a session in a list, with the names of its tools: one that is connected, or one that has a conversation.
+// sessionRow is a session in a list, with its tools. The session is connected, or has a conversation.
 type sessionRow struct {
 	SessionID    string            `json:"session_id"`
 	Name         string            `json:"name,omitempty"`
@@ -55,15 +55,15 @@ func sessionRowOf(s registry.Session) sessionRow {
 	}
 }
 
-// offlineRowOf is the row of a session of which only the conversation is left.
+// offlineRowOf is the row of a session that is not connected and has a conversation.
 func offlineRowOf(c registry.ConversationInfo) sessionRow {
 	row := sessionRow{SessionID: c.Key.Session, DeviceID: c.Owner.DeviceID, UserID: c.Owner.UserID, Tools: []string{}}
 	row.describe(c)
 	return row
 }
 
-// describe adds what is known of the session's conversation. The name a person gave goes before the one in the device's URL,
-// and that before a title that was made up.
+// describe adds the session's conversation. The name that a person gave wins over the one in the device's URL, and that
+// one over a generated title.
 func (r *sessionRow) describe(c registry.ConversationInfo) {
 	if c.Named || r.Name == "" {
 		r.Name = c.Title
@@ -75,7 +75,9 @@ func (r *sessionRow) describe(c registry.ConversationInfo) {
 }
 
 func (h *handler) listSessions(c *gin.Context, q params) {
-	h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) { return h.sessionPage(ctx, caller(c), q) })
+	h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
+		return h.sessionPage(ctx, caller(c), q)
+	})
 }
 
 // sessionPage is an answer of the list of sessions.
@@ -84,7 +86,7 @@ type sessionPage struct {
 	NextCursor string       `json:"next_cursor,omitempty"`
 }
 
-// sessionsVersion is of all that rows of sessions show.
+// sessionsVersion covers all that rows of sessions show.
 func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, error) {
 	version, err := h.Directory.Version(ctx, tenant)
 	if err != nil {
@@ -94,8 +96,8 @@ func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, e
 	return fmt.Sprintf("%q %q", version, conversations), err
 }
 
-// sessionPage lists the sessions that are connected, in the order of connecting, and then those of which a conversation is
-// kept, the last used first.
+// sessionPage lists the connected sessions in the order of connecting, and then those that have only a conversation,
+// the last used first.
 func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) (sessionPage, error) {
 	answer := sessionPage{Sessions: []sessionRow{}}
 	query, from, err := sessionQuery(who.Tenant, q)
@@ -127,7 +129,8 @@ func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) 
 			return sessionPage{}, err
 		}
 		if next != nil {
-			answer.NextCursor = cursor{Kind: cursorSessions, Generation: next.Generation, Session: next.Session}.String()
+			at := cursor{Kind: cursorSessions, Generation: next.Generation, Session: next.Session}
+			answer.NextCursor = at.String()
 			return answer, nil
 		}
 		from = cursor{Kind: cursorSessions}
@@ -139,7 +142,7 @@ func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) 
 	return answer, h.addOffline(ctx, who, query.Target, from, limit, &answer)
 }
 
-// describeRows adds to rows of connected sessions what is known of their conversations.
+// describeRows adds their conversations to rows of connected sessions.
 func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []sessionRow) error {
 	if len(rows) == 0 {
 		return nil
@@ -164,13 +167,14 @@ func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []se
 	return nil
 }
 
-// addOffline fills a page with sessions of which only the conversation is left. When the page is full, it looks whether there
-// is one more.
+// addOffline fills a page with sessions that have only a conversation. When the page is full, it finds out whether
+// there is one more.
 func (h *handler) addOffline(
 	ctx context.Context, who auth.Identity, target registry.Target, from cursor, limit int, page *sessionPage,
 ) error {
 	q := registry.ConversationQuery{
-		Tenant: who.Tenant, Offline: true, After: registry.ConversationCursor{Active: from.Generation, Session: from.Session},
+		Tenant: who.Tenant, Offline: true,
+		After: registry.ConversationCursor{Active: from.Generation, Session: from.Session},
 	}
 	for range maxPages {
 		q.Limit = max(1, min(limit-len(page.Sessions), maxSessionPage))
@@ -204,12 +208,13 @@ func offlineCursor(at registry.ConversationCursor) string {
 	return cursor{Kind: cursorSessions, Generation: at.Active, Session: at.Session, Offline: true}.String()
 }
 
-// rowOverhead is about how many bytes a row has beside the texts that differ much in length.
+// rowOverhead is about how many bytes a row has beside the texts that vary in length.
 const rowOverhead = 500
 
 // sessionSize is about how many bytes a session has in a list, without its tools.
 func sessionSize(s registry.Session) int {
-	size := rowOverhead + len(s.Name) + len(s.DeviceID) + len(s.DeviceName) + len(s.UserID) + len(s.Platform) + namesSize(s.Capabilities)
+	size := rowOverhead + len(s.Name) + len(s.DeviceID) + len(s.DeviceName) + len(s.UserID) + len(s.Platform)
+	size += namesSize(s.Capabilities)
 	for k, v := range s.Labels {
 		size += len(k) + len(v) + 8
 	}
@@ -240,7 +245,7 @@ func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
 	return query, from, err
 }
 
-// getSession shows a session that is connected, else what its conversation says of it.
+// getSession shows a session: its connection, otherwise what its conversation says of it.
 func (h *handler) getSession(c *gin.Context, q params) {
 	h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
 		who := caller(c)
@@ -287,8 +292,8 @@ func isAbsent(err error) bool {
 	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
 }
 
-// isForeign reports whether a session belongs to another user than the caller. A caller whose user is not known may talk
-// to every session.
+// isForeign reports whether a session belongs to another user than the caller. A caller whose user is not known may
+// talk to every session.
 func isForeign(who auth.Identity, s registry.Session) bool {
 	return who.User != "" && s.UserID != "" && who.User != s.UserID
 }

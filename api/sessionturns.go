@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// abortWait is how long an abort waits for the end of the turn, and abortAgain how soon it asks for it again: a message
-	// between pods can be lost. A turn whose pod has died ends with its lease, later.
+	// abortWait is how long an abort waits for the end of the turn. abortAgain is when it is sent again, because a
+	// message between pods can be lost. A turn whose pod has died ends later, with that pod's lease.
 	abortWait  = 3 * time.Second
 	abortAgain = 500 * time.Millisecond
 	abortLook  = 20 * time.Millisecond
@@ -31,8 +31,8 @@ type aborted struct {
 	Status string `json:"status"`
 }
 
-// abortSession ends the turn that is under way, wherever it runs. It answers when that has ended, so that what was said is
-// there to be read; a session nobody talks to has nothing to end, which is no error.
+// abortSession ends the running turn, on whatever pod it runs. It answers when the turn has ended, so that a client can
+// read what was said. A session without a turn is no error.
 func (h *handler) abortSession(c *gin.Context, _ params) {
 	body, err := h.readBody(c)
 	if err == nil {
@@ -44,7 +44,7 @@ func (h *handler) abortSession(c *gin.Context, _ params) {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	k, err := h.known(ctx, c)
+	k, err := h.findSession(ctx, c)
 	switch {
 	case errors.Is(err, registry.CodeNotConnected):
 	case err != nil:
@@ -62,8 +62,8 @@ func (h *handler) abortSession(c *gin.Context, _ params) {
 	h.writeStatus(c, aborted{"aborted"})
 }
 
-// abort asks for the end of a turn until it has ended or abortWait has passed.
-func (h *handler) abort(ctx context.Context, k known) error {
+// abort sends aborts until the turn has ended or abortWait has passed.
+func (h *handler) abort(ctx context.Context, k knownSession) error {
 	deadline, again := time.Now().Add(abortWait), time.Time{}
 	look := time.NewTicker(abortLook)
 	defer look.Stop()
@@ -87,18 +87,18 @@ func (h *handler) abort(ctx context.Context, k known) error {
 	return nil
 }
 
-// stateAnswer says whether a turn of a session is under way.
+// stateAnswer is the state of a session, with the start of its running turn.
 type stateAnswer struct {
 	SessionID     string `json:"session_id"`
 	State         string `json:"state"`
 	TurnStartedAt string `json:"turn_started_at,omitempty"`
 }
 
-// sessionState says whether somebody is being answered.
+// sessionState answers whether a turn of a session is running.
 func (h *handler) sessionState(c *gin.Context, _ params) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	k, err := h.known(ctx, c)
+	k, err := h.findSession(ctx, c)
 	if err != nil {
 		h.fail(c, err)
 		return
@@ -110,7 +110,7 @@ func (h *handler) sessionState(c *gin.Context, _ params) {
 	h.respond(c, answer)
 }
 
-// runningRow is a session with a turn under way.
+// runningRow is a session with a running turn.
 type runningRow struct {
 	SessionID string `json:"session_id"`
 	Name      string `json:"name,omitempty"`
@@ -118,7 +118,7 @@ type runningRow struct {
 	TurnStartedAt string `json:"turn_started_at"`
 }
 
-// runningSessions lists the sessions with a turn under way, the longest running first.
+// runningSessions lists the sessions with a running turn, the longest running first.
 func (h *handler) runningSessions(c *gin.Context, _ params) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()

@@ -11,11 +11,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// slotRetry is when a client should try again that found too many requests open.
+// slotRetry is when a client that found too many requests open should try again.
 const slotRetry = 5 * time.Second
 
-// How many requests may wait for the end of a call (wait_ms) at a time, of all callers and of one. Each costs the pod about 75 KiB,
-// most of it what any open connection with a request does.
+// Limits of requests that wait for the end of a call (wait_ms): of all callers, and of one. Each costs the pod about
+// 75 KiB, most of it for its open connection.
 const (
 	maxWaiting       = 2000
 	maxCallerWaiting = 1000
@@ -23,7 +23,7 @@ const (
 
 // slots bounds the requests of a kind that this pod holds open, and those of one caller. It is safe for concurrent use.
 type slots struct {
-	what      string // they are, in the plural
+	what      string // the kind, in the plural
 	all, each int    // how many there may be
 
 	mu       sync.Mutex
@@ -32,7 +32,7 @@ type slots struct {
 	byCaller map[slotCaller]int
 }
 
-// slotCaller is who asks from where: many share a token.
+// slotCaller is an identity at an address, because many callers share a token.
 type slotCaller struct {
 	who    auth.Identity
 	source netip.Prefix
@@ -42,7 +42,8 @@ func newSlots(what string, all, each int) *slots {
 	return &slots{what: what, all: all, each: each, byCaller: make(map[slotCaller]int)}
 }
 
-// take counts one more request of a caller in, and returns how to count it out. The zero caller is not bounded by itself.
+// take counts one more request of a caller in, and returns how to count it out. The zero caller is not bounded by
+// itself.
 func (s *slots) take(by slotCaller) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +53,8 @@ func (s *slots) take(by slotCaller) (release func(), err error) {
 		return nil, tooMany("This pod holds as many " + s.what + " as it may. Retry after a moment.")
 	case s.byCaller[by] >= s.each && by != (slotCaller{}):
 		s.refused++
-		return nil, tooMany("Too many " + s.what + " are open from this address. Close some, or follow several things with one event stream.")
+		return nil, tooMany("Too many " + s.what + " are open from this address. " +
+			"Close some, or follow several things with one event stream.")
 	}
 	s.open++
 	s.byCaller[by]++
@@ -79,8 +81,8 @@ func tooMany(message string) error {
 	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: slotRetry}
 }
 
-// reserveStream counts one more event stream in, and returns how to count it out. It fails when there are too many, or when
-// the pod is stopping.
+// reserveStream counts one more event stream in, and returns how to count it out. It fails when there are too many, or
+// when the pod is stopping.
 func (h *handler) reserveStream(c *gin.Context) (release func(), err error) {
 	return h.reserveSlot(slotCaller{caller(c), h.Sources.Of(c.Request)})
 }

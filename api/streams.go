@@ -26,8 +26,8 @@ func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *sse.St
 	}
 }
 
-// lastEventID returns the id of the last event that a client has seen, empty for a new client. A browser that reconnects
-// sends the header beside the query string of its first request, so the header is newer.
+// lastEventID returns the id of the last event that a client has seen, empty for a new client. A browser that
+// reconnects sends the header beside the query string of its first request, so the header is newer.
 func lastEventID(c *gin.Context, q params) (string, error) {
 	id := c.GetHeader("Last-Event-ID")
 	if id == "" {

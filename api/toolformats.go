@@ -46,8 +46,8 @@ type mcpTool struct {
 }
 
 // formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools by name
-// alone, so of several definitions the eldest session's is shown: nobody gets a name that another device has by coming
-// later. Of a built-in tool it is always its own.
+// alone, so of several definitions it shows the eldest session's: a device that comes later cannot take over a name. A
+// built-in tool always keeps its own definition.
 func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, format string) (page, error) {
 	specs, err := h.distinct(ctx, tq)
 	if err != nil {
@@ -120,7 +120,8 @@ func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]regist
 	})
 }
 
-// distinctOfAll does the same without reading the whole fleet: only where definitions differ it asks which is the eldest.
+// distinctOfAll does the same without reading the whole fleet. It asks for the eldest definition only where they
+// differ.
 func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	specs := make(map[string]registry.ToolSpec)
 	differ := make(map[string]map[string]registry.ToolSpec) // by name and hash
@@ -156,7 +157,7 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 		if err != nil {
 			return nil, err
 		}
-		for _, hash := range slices.Backward(eldest) { // if none is of a known age, the first one stays
+		for _, hash := range slices.Backward(eldest) { // if no age is known, the first definition stays
 			if spec, ok := defined[hash]; ok {
 				specs[name] = spec
 			}

@@ -22,13 +22,14 @@ func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, source stri
 	return groupRow{toolInfo: h.toolInfoOf(who, t), SourceType: source, Sessions: sessions}
 }
 
-// groupChunk is how many groups are asked for at once, as a definition can be long, and maxGroupPages how often for one page.
+// groupChunk is how many groups are asked for at once, because a definition can be long. maxGroupPages bounds how often
+// that happens for one page.
 const (
 	groupChunk    = 64
 	maxGroupPages = 2 * maxLimit / groupChunk
 )
 
-// groupedAll groups the tools of all sessions. The directory counts them, so that the cost does not grow with the fleet.
+// groupedAll groups the tools of all sessions. The directory counts them, so the cost does not grow with the fleet.
 func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (page, error) {
 	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.builtins.matching(tq, from) {
@@ -47,7 +48,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 	}
 	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
 	for range maxGroupPages {
-		q.Limit = min(budget.rows, groupChunk) // a page ends with one of the directory, which says where the next one begins
+		q.Limit = min(budget.rows, groupChunk) // a page ends where one of the directory's does
 		groups, next, err := h.Directory.Groups(ctx, q)
 		if err != nil {
 			return page{}, err
@@ -101,7 +102,8 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 		}
 		if budget.spent() {
 			last := rows[len(rows)-1]
-			return page{Tools: rows, NextCursor: cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}.String()}, nil
+			next := cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}
+			return page{Tools: rows, NextCursor: next.String()}, nil
 		}
 		budget.addRow(groups[at].Spec.Size() + rowOverhead)
 		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, sourceRemote, groups[at].Sessions))

@@ -17,7 +17,7 @@ const (
 	sourceRemote  = "remote"  // a device
 )
 
-// toolInfo is what a tool says about itself, and whether it may be called.
+// toolInfo is the definition of a tool, and whether it may be called.
 type toolInfo struct {
 	Name          string                 `json:"name"`
 	Description   string                 `json:"description"`
@@ -49,7 +49,7 @@ type toolRow struct {
 	Pod        string            `json:"pod,omitempty"`
 }
 
-// toolQuery is what the tool list was asked for.
+// toolQuery is a query of the tool list.
 type toolQuery struct {
 	who    auth.Identity
 	target registry.Target
@@ -80,7 +80,8 @@ func (tq toolQuery) from(source string) bool { return tq.source == "" || tq.sour
 
 func (tq toolQuery) matches(t registry.ToolSpec) bool {
 	return (tq.name == "" || t.Name == tq.name) &&
-		(strings.Contains(strings.ToLower(t.Name), tq.text) || strings.Contains(strings.ToLower(t.Description), tq.text))
+		(strings.Contains(strings.ToLower(t.Name), tq.text) ||
+			strings.Contains(strings.ToLower(t.Description), tq.text))
 }
 
 // sessions selects the sessions that can have a matching tool.
@@ -140,8 +141,8 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params) (pa
 	}
 }
 
-// flat lists every tool of every session in the order of connecting, then of name. That order does not change for a
-// session while it is connected, so tools that come and go elsewhere neither hide nor repeat a row.
+// flat lists every tool of every session, in the order of connecting and then of name. A connected session keeps its
+// place, so tools that come and go elsewhere neither hide nor repeat a row.
 func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, error) {
 	rows, last, budget := []toolRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.builtins.matching(tq, from) {
@@ -149,7 +150,8 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
-		rows = append(rows, toolRow{toolInfo: h.toolInfoOf(tq.who, t), SourceType: sourceBuiltin, Source: sourceBuiltin})
+		info := h.toolInfoOf(tq.who, t)
+		rows = append(rows, toolRow{toolInfo: info, SourceType: sourceBuiltin, Source: sourceBuiltin})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
 	if !tq.from(sourceRemote) {
@@ -173,7 +175,9 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 				}
 				budget.addRow(t.Size() + sessionSize(e.Session))
 				rows = append(rows, h.toolRowOf(tq.who, e.Session, t))
-				last = cursor{Kind: cursorTools, Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name}
+				last = cursor{
+					Kind: cursorTools, Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name,
+				}
 			}
 		}
 		if next == nil {

@@ -42,7 +42,7 @@ type toolCallRecord struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// getMessages shows what was said, also while something is being said, and after the device has gone.
+// getMessages shows a conversation, also during a turn and after the device has gone.
 func (h *handler) getMessages(c *gin.Context, q params) {
 	limit, err := q.limit()
 	if err != nil {
@@ -58,7 +58,8 @@ func (h *handler) getMessages(c *gin.Context, q params) {
 	}
 	said := transcript.Messages
 	answer := transcriptAnswer{
-		SessionID: c.Param("id"), Title: transcript.Title, Busy: transcript.Busy, MessageCount: len(said), Messages: []messageRecord{},
+		SessionID: c.Param("id"), Title: transcript.Title, Busy: transcript.Busy, MessageCount: len(said),
+		Messages: []messageRecord{},
 	}
 	for _, m := range said[max(0, len(said)-limit):] {
 		answer.Messages = append(answer.Messages, messageRecordOf(m))
@@ -66,9 +67,9 @@ func (h *handler) getMessages(c *gin.Context, q params) {
 	h.respond(c, answer)
 }
 
-// transcript reads a conversation. One nobody has begun is empty if its session exists.
+// transcript reads a conversation. One that has not begun is empty if its session exists.
 func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcript, error) {
-	talker, err := h.agent()
+	agent, err := h.agent()
 	if err != nil {
 		return chat.Transcript{}, err
 	}
@@ -79,7 +80,7 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 		return chat.Transcript{}, sessionErr
 	case sessionErr == nil && isForeign(caller(c), e.Session):
 		return chat.Transcript{}, unknownSession()
-	case sessionErr != nil && !isAbsent(sessionErr): // nobody knows whose it is
+	case sessionErr != nil && !isAbsent(sessionErr): // its owner is unknown
 		return chat.Transcript{}, sessionErr
 	}
 	if info, err := h.describe(ctx, key); err != nil {
@@ -87,12 +88,12 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 	} else if info.Owner.Foreign(caller(c).User) {
 		return chat.Transcript{}, unknownSession()
 	}
-	transcript, err := talker.Transcript(ctx, key)
+	transcript, err := agent.Transcript(ctx, key)
 	if err != nil || len(transcript.Messages) > 0 || transcript.Busy {
 		return transcript, err
 	}
 	if errors.Is(sessionErr, registry.CodeNotConnected) {
-		return transcript, nil // known, and away
+		return transcript, nil // its device is known and away
 	}
 	return transcript, sessionErr
 }

@@ -56,7 +56,7 @@ type (
 	}
 )
 
-// turnEvent returns the data of an event that has all it needs; done, which needs the reply, is made by doneOf.
+// turnEvent returns the data of an event. doneOf makes that of done, which needs the reply.
 func turnEvent(e chat.Event) any {
 	switch e.Type {
 	case chat.EventChunk, chat.EventThinking:
@@ -83,7 +83,7 @@ func doneOf(r chat.Reply) doneEvent {
 	}
 }
 
-// shownArgs returns arguments as JSON. A model may write what is none; that is shown as the text it is.
+// shownArgs returns arguments as JSON. A model may write text that is not JSON, which is shown as a string.
 func shownArgs(args json.RawMessage) json.RawMessage {
 	switch {
 	case len(args) == 0:

@@ -12,10 +12,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// turnGrace is how much longer than a turn may wait and take the door waits for it: the agent ends it first, and says why.
+// turnGrace is how much longer than the agent a request waits for the end of a turn. The agent ends it first, and says
+// why.
 const turnGrace = 5 * time.Second
 
-// agent returns who holds conversations, or an error that says what to configure.
+// agent returns the agent, or an error that says what to configure.
 func (h *handler) agent() (chat.Agent, error) {
 	if h.Agent == nil || len(h.Agent.Models()) == 0 {
 		return nil, registry.Errorf(registry.CodeNotFound,
@@ -24,7 +25,7 @@ func (h *handler) agent() (chat.Agent, error) {
 	return h.Agent, nil
 }
 
-// turnContext bounds a turn, and gives its client time to receive what comes of it.
+// turnContext bounds a turn, and gives its client time to receive the answer.
 func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFunc) {
 	longest := h.TurnWait + h.MaxTurn // its time counts from when its conversation is free
 	finishWritingBy(c, time.Now().Add(longest+writeMargin))
@@ -51,9 +52,8 @@ func (h *handler) streamTurn(
 	}
 }
 
-// turnCodes says as what a failure of a turn is told over HTTP. AGENT_ERROR is no fault of the gateway's own, which
-// would be 500 and tell nothing: most often a limit of the turn was reached, so what is behind the gateway did not come
-// to an end, and asking again may go well.
+// turnCodes has the code of each failure of a turn over HTTP. AGENT_ERROR is not a fault of the gateway, which would be
+// a 500 without a reason: most often the turn reached one of its limits, and another attempt may succeed.
 var turnCodes = map[string]registry.Code{
 	chat.CodeEmptyContent:  registry.CodeInvalidRequest,
 	chat.CodeNoUserMessage: registry.CodeInvalidRequest,
@@ -64,7 +64,7 @@ var turnCodes = map[string]registry.Code{
 	chat.CodeAgentInit:     registry.CodeAgent,
 }
 
-// turnError returns why a turn has no answer. ctx is the turn's; aborted tells that somebody ended it on purpose.
+// turnError returns why a turn has no answer. ctx is the turn's. aborted says that somebody ended it on purpose.
 func turnError(ctx context.Context, err error, aborted bool) error {
 	var failed *chat.Error
 	switch {
@@ -72,7 +72,8 @@ func turnError(ctx context.Context, err error, aborted bool) error {
 		return draining()
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return &registry.Error{
-			Code: registry.CodeTimeout, Message: "The turn took longer than a turn may. What was said is kept.", Cause: err,
+			Code: registry.CodeTimeout, Cause: err,
+			Message: "The turn took longer than a turn may. What was said is kept.",
 		}
 	case ctx.Err() != nil:
 		return registry.Errorf(registry.CodeCancelled, "The turn was stopped because its caller hung up.")
@@ -85,14 +86,14 @@ func turnError(ctx context.Context, err error, aborted bool) error {
 	}
 }
 
-// codedTurnError keeps the code the chat protocol knows a failure by in what people read.
+// codedTurnError keeps the chat protocol's code of a failure in the message.
 func codedTurnError(failed *chat.Error) error {
 	var cause *registry.Error
 	coded := errors.As(failed.Cause, &cause)
 	code, known := turnCodes[failed.Code]
 	switch {
 	case coded && (code == registry.CodeAgent || !known) && cause.Code != registry.CodeInternal:
-		return cause // the store that is away, the pod that stops: the gateway has a better name for these
+		return cause // such as a store that is away: its own code says more
 	case !known:
 		return failed
 	}

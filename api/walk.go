@@ -17,13 +17,15 @@ const (
 	maxFold = 5000
 )
 
-// walk visits up to q.Limit sessions, or until visit returns false, and returns the place of the next page, nil when there is
-// none. The directory may return fewer than asked for and still have more, so pages are read until the limit is reached or
-// maxPages are.
-func (h *handler) walk(ctx context.Context, q registry.Query, visit func(registry.Entry) bool) (*registry.Cursor, error) {
-	left := q.Limit
+// walk visits up to q.Limit sessions, or until visit returns false. It returns the place of the next page, nil when
+// there is none. The directory may return fewer sessions than asked for and still have more, so walk reads up to
+// maxPages.
+func (h *handler) walk(
+	ctx context.Context, q registry.Query, visit func(registry.Entry) bool,
+) (*registry.Cursor, error) {
+	remaining := q.Limit
 	for range maxPages {
-		q.Limit = min(left, maxSessionPage)
+		q.Limit = min(remaining, maxSessionPage)
 		page, next, err := h.Directory.List(ctx, q)
 		if err != nil {
 			return nil, err
@@ -33,12 +35,12 @@ func (h *handler) walk(ctx context.Context, q registry.Query, visit func(registr
 				return &registry.Cursor{Generation: e.Session.Generation, Session: e.Session.Key.Session}, nil
 			}
 		}
-		left -= len(page)
+		remaining -= len(page)
 		if next == nil {
 			return nil, nil
 		}
 		q.After = *next
-		if left <= 0 {
+		if remaining <= 0 {
 			break
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxWait bounds how long one request waits for the end of a call. Who wants to wait longer asks again.
+// maxWait bounds how long one request waits for the end of a call. A caller that wants to wait longer asks again.
 const maxWait = time.Minute
 
 var callIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -69,7 +69,7 @@ func callQuery(tenant string, q params) (registry.CallQuery, error) {
 	return query, err
 }
 
-// getCall shows one call, at once or when it has ended or the wait has.
+// getCall shows one call: at once, or when the call or the wait has ended.
 func (h *handler) getCall(c *gin.Context, q params) {
 	wait, err := q.wait()
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *handler) getCall(c *gin.Context, q params) {
 		}
 	}()
 	h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
-		if wait > 0 { // who waits takes no room meanwhile, and keeps nothing long that it was told
+		if wait > 0 { // a waiting request takes no room, so it drops a long record and reads it again
 			rec, err := h.waitFor(ctx, tenant, id, wait)
 			if err != nil || rec.Result == nil || len(rec.Result.Output) <= smallResponse {
 				return rec, err
@@ -119,7 +119,7 @@ func (p params) wait() (time.Duration, error) {
 		"The query parameter \"wait_ms\" must be a whole number from 0 to %d.", maxWait.Milliseconds())
 }
 
-// cancelCall gives a call up, wherever it runs. What has ended stays as it is.
+// cancelCall cancels a call, on whatever pod it runs. A call that has ended stays as it is.
 func (h *handler) cancelCall(c *gin.Context, _ params) { h.showCall(c, storeTimeout, h.Calls.Cancel) }
 
 // showCall answers with the record that read returns for the call the path names.
@@ -138,7 +138,7 @@ func (h *handler) showCall(
 	case err != nil:
 		h.fail(c, err)
 	case c.Request.Method == http.MethodDelete:
-		h.writeStatus(c, recordOf(r)) // what a change led to is not for caches
+		h.writeStatus(c, recordOf(r)) // no cache may keep the answer to a change
 	default:
 		h.respond(c, recordOf(r))
 	}
@@ -153,7 +153,8 @@ func callID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// waitFor waits for the end of a call. It returns early when the pod begins to stop: its caller can wait at another pod.
+// waitFor waits for the end of a call. It returns early when the pod begins to stop, because its caller can go on
+// waiting at another pod.
 func (h *handler) waitFor(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
 	waiting, stop := h.untilDraining(ctx)
 	defer stop()

@@ -26,8 +26,9 @@ func (n *nobody) Header() http.Header         { return n.header }
 func (n *nobody) WriteHeader(status int)      { n.status = status }
 func (n *nobody) Write(p []byte) (int, error) { return len(p), nil }
 
-// BenchmarkCallDoor is what a call costs here, all but net/http, the way to a device, and back: the tool is the gateway's own.
-func BenchmarkCallDoor(b *testing.B) {
+// BenchmarkCallAPI is what a call costs here, all but net/http, the way to a device, and back: the tool is the
+// gateway's own.
+func BenchmarkCallAPI(b *testing.B) {
 	store := memory.New(memory.Options{})
 	bus := store.NewBus()
 	pod, err := routing.NewPod(routing.PodConfig{ID: "pod", Store: store, Bus: bus})
@@ -47,7 +48,7 @@ func BenchmarkCallDoor(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	door := benchDoor(b, pod, store)
+	surface := benchAPI(b, pod, store)
 	body := `{"args":{"text":"` + strings.Repeat("x", 80) + `"},"timeout_ms":3000}`
 	r := httptest.NewRequest(http.MethodPost, "/api/tools/clock/call", nil)
 	r.ContentLength = int64(len(body))
@@ -57,13 +58,13 @@ func BenchmarkCallDoor(b *testing.B) {
 	for b.Loop() {
 		w := &nobody{header: make(http.Header)}
 		r.Body = io.NopCloser(strings.NewReader(body))
-		if door.ServeHTTP(w, r); w.status != http.StatusOK {
+		if surface.ServeHTTP(w, r); w.status != http.StatusOK {
 			b.Fatal(w.status)
 		}
 	}
 }
 
-func benchDoor(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler {
+func benchAPI(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler {
 	b.Helper()
 	box, err := agent.NewLocalTools(agent.Registration{
 		Names: []string{"clock"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{}} },
@@ -79,7 +80,7 @@ func benchDoor(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler
 	if err != nil {
 		b.Fatal(err)
 	}
-	door, err := api.NewHandler(api.Config{
+	surface, err := api.NewHandler(api.Config{
 		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Kicker: pod.Hub, Policy: policy, Origins: origins,
 		Auth: auth.NewStaticToken(token), MaxCallTimeout: time.Minute,
 		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy, Builtins: box}),
@@ -87,5 +88,5 @@ func benchDoor(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler
 	if err != nil {
 		b.Fatal(err)
 	}
-	return door
+	return surface
 }
