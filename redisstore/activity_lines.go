@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"hash/fnv"
 	"sync"
 
@@ -15,18 +17,18 @@ const maxLineBuffer = 1 << 20
 // lineBuffers are the buffers in which the lines of a batch are written one behind the other.
 type lineBuffers struct{ pool sync.Pool }
 
-// take returns an empty buffer.
-func (l *lineBuffers) take() *[]byte {
-	if buf, ok := l.pool.Get().(*[]byte); ok {
+// get returns an empty buffer.
+func (l *lineBuffers) get() *bytes.Buffer {
+	if buf, ok := l.pool.Get().(*bytes.Buffer); ok {
 		return buf
 	}
-	return new([]byte)
+	return new(bytes.Buffer)
 }
 
-// put takes a buffer back that nobody refers to any more.
-func (l *lineBuffers) put(buf *[]byte) {
-	if cap(*buf) <= maxLineBuffer {
-		*buf = (*buf)[:0]
+// put takes a buffer back when nobody refers to its lines any more.
+func (l *lineBuffers) put(buf *bytes.Buffer) {
+	if buf.Cap() <= maxLineBuffer {
+		buf.Reset()
 		l.pool.Put(buf)
 	}
 }
@@ -42,7 +44,7 @@ type feedLines struct {
 // it that the stream expires; a busy pod's many others follow as plain commands, for which Redis needs two thirds of
 // the time (it hashes every byte a script is given), and only to a stream that is there.
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
-	buf := s.lines.take()
+	buf := s.lines.get()
 	defer s.lines.put(buf) // the batches have run by then, and nothing else refers to the lines
 	feeds, err := encodeFeeds(buf, all)
 	if err != nil {
@@ -128,19 +130,20 @@ func callMark(callID string) string {
 }
 
 // encodeFeeds writes lines into the buffer and returns them by tenant, in order.
-func encodeFeeds(buf *[]byte, all []registry.Activity) (map[string]*feedLines, error) {
+func encodeFeeds(buf *bytes.Buffer, all []registry.Activity) (map[string]*feedLines, error) {
 	counts := make(map[string]int)
 	for i := range all {
 		counts[all[i].Tenant]++
 	}
 	feeds := make(map[string]*feedLines, len(counts))
+	encoder := json.NewEncoder(buf)
+	encoder.SetEscapeHTML(false)
 	for i := range all {
-		start := len(*buf)
-		var err error
-		if *buf, err = appendActivity(*buf, &all[i]); err != nil {
+		start := buf.Len()
+		if err := encoder.Encode(activityLine(&all[i])); err != nil {
 			return nil, err
 		}
-		line, feed := (*buf)[start:], feeds[all[i].Tenant]
+		line, feed := buf.Bytes()[start:buf.Len()-1], feeds[all[i].Tenant] // without the line's end
 		if feed == nil {
 			n := counts[all[i].Tenant]
 			feed = &feedLines{texts: make([]any, 0, n), marks: make([]string, 0, n)}

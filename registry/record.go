@@ -49,7 +49,7 @@ type Record struct {
 	Err        *Error     `json:"error,omitempty"`
 
 	args   json.RawMessage // what ArgsDigest is made of, off the critical path
-	Stored bool            // the store was given this record while its call ran, so it must be told of the end, too
+	Stored bool            `json:"-"` // the store was given this record while its call ran, so it must be told of the end, too
 
 	// IdempotencyKey and RequestDigest are set for calls that carry a key; the digest tells whether two requests with
 	// one key are the same.
