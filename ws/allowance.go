@@ -190,7 +190,7 @@ func newAllowances(l limits) *allowances {
 func (s *allowances) now() time.Duration { return time.Since(s.started) }
 
 // enter returns the allowance of a device. leave must be called once.
-func (s *allowances) enter(d device) *allowance {
+func (s *allowances) acquire(d device) *allowance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked()
@@ -212,7 +212,7 @@ func (s *allowances) spent(d device) bool {
 }
 
 // leave ends the use of an allowance.
-func (s *allowances) leave(a *allowance) {
+func (s *allowances) release(a *allowance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.users--

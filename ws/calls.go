@@ -18,12 +18,12 @@ const (
 
 // Deliver implements routing.Conn.
 func (c *conn) Deliver(call routing.DeviceCall) error {
-	c.gate.Lock()
+	c.startMu.Lock()
 	err := errOutboxClosed
-	if !c.hushed && c.ending() == closeNone {
+	if !c.refusesNew && c.ending() == closeNone {
 		err = c.out.push(toolCallRequestFrame(call))
 	}
-	c.gate.Unlock()
+	c.startMu.Unlock()
 	switch {
 	case err == nil:
 		return nil
@@ -51,13 +51,13 @@ func (c *conn) Cancel(callID, reason string) {
 }
 
 // accepted notes that the device has begun with a call.
-func (c *conn) accepted(f *toolCallAcceptedFrame) {
+func (c *conn) callAccepted(f *toolCallAcceptedFrame) {
 	_ = c.local.Progress(f.ID, nil, nil, "", "") // there is nothing to refuse
 }
 
 // progress notes how far the device is with a call, or a part of its output. A chunk that is no string is kept as its
 // JSON, as an output is.
-func (c *conn) progress(f *toolProgressFrame) error {
+func (c *conn) callProgress(f *toolProgressFrame) error {
 	chunk := registry.NewResult(true, f.Chunk, "").Output
 	if len(chunk) > maxProgressChunk {
 		return invalidMessage("chunk: at most %d bytes are allowed", maxProgressChunk)
@@ -96,7 +96,7 @@ func cut(s string, n int) string {
 }
 
 // toolResult settles a call with what the tool answered.
-func (c *conn) toolResult(f *toolResultFrame) { c.settle(f.ID, f.result) }
+func (c *conn) toolResult(f *toolResultFrame) { c.completeCall(f.ID, f.result) }
 
 // toolError settles a call with a failure of the tool. The text is the output too, so that a model can read why.
 func (c *conn) toolError(f *toolErrorFrame) {
@@ -104,7 +104,7 @@ func (c *conn) toolError(f *toolErrorFrame) {
 	if f.Error != nil && *f.Error != "" {
 		message = *f.Error
 	}
-	c.settle(f.ID, registry.NewResult(false, nil, message))
+	c.completeCall(f.ID, registry.NewResult(false, nil, message))
 }
 
 // answerFrames is how many frames an answer to an open call is worth: itself and the acceptance before it.
@@ -112,12 +112,12 @@ const answerFrames = 2
 
 // settle acknowledges every answer, also one nobody waits for, so that the device stops repeating it. The
 // acknowledgement may come from another goroutine, and after the connection has ended.
-func (c *conn) settle(id string, r registry.Result) {
-	c.answering.Add(1)
+func (c *conn) completeCall(id string, r registry.Result) {
+	c.unacknowledged.Add(1)
 	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + unitsPerStray
 	c.allowance.spend(unitsPerStray) // what is read next waits for it, unless the call turns out to be open
 	c.local.Complete(id, r, func(ignored bool) {
-		defer c.answering.Add(-1)
+		defer c.unacknowledged.Add(-1)
 		if !ignored {
 			c.allowance.refund(answerFrames, units)
 		}

@@ -62,9 +62,9 @@ func (c *conn) ask(a chat.Ask) error {
 	if c.plain {
 		a.Format = chat.FormatPlain
 	}
-	c.gate.Lock()
-	defer c.gate.Unlock()
-	if c.hushed {
+	c.startMu.Lock()
+	defer c.startMu.Unlock()
+	if c.refusesNew {
 		return errStopping
 	}
 	c.mu.Lock()
@@ -72,13 +72,13 @@ func (c *conn) ask(a chat.Ask) error {
 	switch {
 	case c.closing != closeNone:
 		return nil
-	case c.talk == nil:
-		c.startTalkLocked(a)
+	case c.worker == nil:
+		c.startTurnsLocked(a)
 		return nil
-	case len(c.talk.waiting) == maxWaiting:
+	case len(c.worker.waiting) == maxWaiting:
 		return errTooMany
 	default:
-		c.talk.waiting = append(c.talk.waiting, a)
+		c.worker.waiting = append(c.worker.waiting, a)
 		return nil
 	}
 }
@@ -87,14 +87,14 @@ func (c *conn) ask(a chat.Ask) error {
 // last event. A client of version 1 takes the answer and that event for the same, so it gets the event alone.
 func (c *conn) abort() error {
 	c.mu.Lock()
-	t := c.talk
+	t := c.worker
 	if t == nil {
 		c.mu.Unlock()
 		return c.send(abortAckFrame(statusNoActive, 0))
 	}
 	dropped := len(t.waiting)
 	t.waiting = nil
-	stop, eventAlone := t.stop, c.version1
+	stop, eventAlone := t.cancel, c.version1
 	c.mu.Unlock()
 
 	t.order.Lock()

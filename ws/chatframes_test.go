@@ -12,11 +12,11 @@ import (
 )
 
 // CutOff does to all connections what a drain does when its time is over, with so much time for last words.
-func CutOff(s *Server, lastWords time.Duration) {
+func CutOff(s *Server, grace time.Duration) {
 	now := time.Now()
-	d := &drain{cutoff: now, lastWords: lastWords}
+	d := &drain{cutoff: now, grace: grace}
 	for _, c := range s.snapshot() {
-		d.left = append(d.left, departure{c, now})
+		d.waiting = append(d.waiting, departure{c, now})
 	}
 	d.step(now)
 }
@@ -27,8 +27,8 @@ func TestDrainHasTimeForLastWords(t *testing.T) {
 		now := time.Now()
 		ctx, cancel := context.WithDeadline(t.Context(), now.Add(left))
 		defer cancel()
-		if d := newDrain(ctx, nil, now); d.lastWords != want || d.cutoff != now.Add(left-2*want) {
-			t.Errorf("%v left: %v for last words from %v on", left, d.lastWords, d.cutoff.Sub(now))
+		if d := newDrain(ctx, nil, now); d.grace != want || d.cutoff != now.Add(left-2*want) {
+			t.Errorf("%v left: %v for last words from %v on", left, d.grace, d.cutoff.Sub(now))
 		}
 	}
 }
@@ -38,7 +38,7 @@ func Talking(s *Server) int {
 	n := 0
 	for _, c := range s.snapshot() {
 		c.mu.Lock()
-		if c.talk != nil {
+		if c.worker != nil {
 			n++
 		}
 		c.mu.Unlock()

@@ -36,24 +36,24 @@ const (
 // conn is one device's connection: one reader (melody's read loop, in a goroutine of its own), one writer at a time (see
 // writers), while there is something to write, and one teardown (HandleDisconnect). It implements routing.Conn.
 type conn struct {
-	server  *Server
-	session *melody.Session
-	wire    gatherer
-	out     outbox
-	until   time.Time // the deadline of the frames that are written now; of the writer
-	waiting *conn     // the next one that waits for a writer; of writers
+	server      *Server
+	session     *melody.Session
+	wire        corkedConn
+	out         outbox
+	writeUntil  time.Time // the deadline of the frames that are written now; of the writer
+	nextToWrite *conn     // the next one that waits for a writer; of writers
 
 	// Guarded by the server's lock.
-	before, after *conn
-	pingAt        time.Duration // on the server's clock
+	prev, next *conn
+	pingAt     time.Duration // on the server's clock
 
 	// Of the reader only.
-	entry        *detachingWriter // nil after onConnect
+	entry        *hijackWriter // nil after onConnect
 	scanner      frameScanner
 	unhandled    int64          // bytes of which the intake knows
 	unfinished   bool           // as the intake knows
 	messageBytes int            // bytes of the message that is being handled
-	opening      bool           // it has one of the slots for opening
+	hasOpenSlot  bool           // it has one of the slots for opening
 	contest      *contest       // nil unless another connection has the session, and the device has not said who it is
 	introduced   bool           // the first frame has come
 	fresh        bool           // the session's id was made here, and connect may name another
@@ -67,42 +67,42 @@ type conn struct {
 	allowance *allowance
 	intake    intakePlace
 
-	answering atomic.Int64 // answers that are not acknowledged yet
+	unacknowledged atomic.Int64 // answers that are not acknowledged yet
 
 	// gate is held while a call is put into the outbox or a turn begins, and while it is decided that nothing is under
 	// way: so nothing slips into a connection that is ended because it is idle. It is taken before mu.
-	gate   sync.Mutex
-	hushed bool // takes no more calls and turns
+	startMu    sync.Mutex
+	refusesNew bool // takes no more calls and turns
 
 	plain bool // people read results of tools as plain text; never changes
 
-	mu          sync.Mutex
-	talk        *talk         // nil while nobody talks
-	closing     Close         // closeNone while the connection is in use
-	gone        chan struct{} // closed by the teardown; nil unless somebody is closing the connection, and waits for it
-	version1    bool          // the device sent connect without capabilities: it knows no extensions
-	wantsCancel bool          // the device declared the capability cancel
-	wantsDrain  bool          // the device declared the capability drain
-	announced   bool          // the device was told that this pod is stopping
-	asking      []func()      // who wait for a sign of life
-	askedAt     time.Duration // when the device was last pinged for them, on the server's clock
-	pongAt      time.Duration // when the last one came, on the server's clock; zero: none yet
-	stopped     bool          // nothing more is read
-	woken       chan struct{} // closed when it is stopped; nil unless its reader pauses
+	mu           sync.Mutex
+	worker       *turnWorker   // nil while nobody talks
+	closing      Close         // closeNone while the connection is in use
+	gone         chan struct{} // closed by the teardown; nil unless somebody is closing the connection, and waits for it
+	version1     bool          // the device sent connect without capabilities: it knows no extensions
+	wantsCancel  bool          // the device declared the capability cancel
+	wantsDrain   bool          // the device declared the capability drain
+	announced    bool          // the device was told that this pod is stopping
+	awaitingPong []func()      // who wait for a sign of life
+	pingedAt     time.Duration // when the device was last pinged for them, on the server's clock
+	pongAt       time.Duration // when the last one came, on the server's clock; zero: none yet
+	stopped      bool          // nothing more is read
+	woken        chan struct{} // closed when it is stopped; nil unless its reader pauses
 }
 
 var _ routing.Conn = (*conn)(nil)
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, plain: begin.plain, opening: true}
+	c := &conn{server: s, plain: begin.plain, hasOpenSlot: true}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
-	c.allowance = s.allowances.enter(device{begin.session.Key, begin.source})
+	c.allowance = s.allowances.acquire(device{begin.session.Key, begin.source})
 	return c
 }
 
 // connOf returns the connection of a session. Melody's map of keys would be a third of a kilobyte for each of them.
-func connOf(ms *melody.Session) *conn { return ms.WebsocketConnection().NetConn().(*gatherer).owner }
+func connOf(ms *melody.Session) *conn { return ms.WebsocketConnection().NetConn().(*corkedConn).owner }
 
 func (s *Server) now() time.Duration { return time.Since(s.started) }
 
@@ -117,20 +117,20 @@ func (s *Server) onConnect(ms *melody.Session) {
 	s.counters.opened.Add(1)
 	begin := c.entry.begin
 	c.entry = nil
-	defer c.opened()
+	defer c.releaseOpenSlot()
 	if s.track(c) {
 		c.end(CloseRestart)
 		return
 	}
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
-	c.aside(func() { c.open(begin) })
+	c.runOnOwnStack(func() { c.open(begin) })
 }
 
 // opened gives the slot for opening back. It runs in the reader.
-func (c *conn) opened() {
-	if c.opening {
-		c.opening = false
-		c.server.opens.leave()
+func (c *conn) releaseOpenSlot() {
+	if c.hasOpenSlot {
+		c.hasOpenSlot = false
+		c.server.openSlots.release()
 	}
 }
 
@@ -146,7 +146,7 @@ func (c *conn) open(begin opening) {
 	switch {
 	case errors.As(err, &held):
 		c.greet(begin, token, true, false)
-		c.contend(begin.session, held)
+		c.startContest(begin.session, held)
 		return
 	case err != nil:
 		c.failOpen(begin.session, err)
@@ -177,9 +177,9 @@ func (c *conn) greet(begin opening, token string, resumed, sure bool) (messages 
 	return messages
 }
 
-// aside runs f in a goroutine of its own and waits for it. The reader's stack would stay as large as the deepest call it ever
+// runOnOwnStack runs f in a goroutine of its own and waits for it. The reader's stack would stay as large as the deepest call it ever
 // made for as long as the device is connected; opening a session and registering tools go deepest, and happen once.
-func (c *conn) aside(f func()) {
+func (c *conn) runOnOwnStack(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -199,22 +199,22 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	if c.closing == closeNone {
 		c.closing = closeGone // from here on nobody can start to close it
 	}
-	why, talk, gone := c.closing, c.talk, c.gone
+	why, worker, gone := c.closing, c.worker, c.gone
 	c.mu.Unlock()
 	s.counters.closed[why].Add(1)
 	if gone != nil {
 		close(gone)
 	}
 	c.out.discard()
-	c.hangUp(why)
-	c.silence()
+	c.cancelTurn(why)
+	c.endContest()
 	if c.local == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	c.local.Close(ctx)
-	if talk != nil && !talk.wait(turnStopWait) {
+	if worker != nil && !worker.wait(turnStopWait) {
 		c.log().Warn("a turn goes on after its connection has ended")
 	}
 	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
@@ -229,27 +229,27 @@ func (c *conn) end(why Close) { c.endAfter(why, 0) }
 
 // endAfter ends the connection as end does, but gives a turn that is under way so much time to end, and the device hears
 // how it did. Nobody waits for that here.
-func (c *conn) endAfter(why Close, lastWords time.Duration) {
+func (c *conn) endAfter(why Close, grace time.Duration) {
 	c.mu.Lock()
 	if c.closing != closeNone {
 		c.mu.Unlock()
 		return
 	}
 	c.closing, c.gone = why, make(chan struct{})
-	talk := c.talk
-	c.server.fork() // while the teardown, which needs the lock, has not let the server's count go
+	worker := c.worker
+	c.server.addTask() // while the teardown, which needs the lock, has not let the server's count go
 	c.mu.Unlock()
 	if why == CloseRestart {
 		c.announce(rand.N(comebackJitter)) // if nobody has yet
 	}
-	if talk == nil || lastWords <= 0 {
+	if worker == nil || grace <= 0 {
 		c.out.seal()
 	}
-	c.hangUp(why)
+	c.cancelTurn(why)
 	go func() {
-		defer c.server.leave()
-		if talk != nil && lastWords > 0 {
-			talk.wait(lastWords)
+		defer c.server.taskDone()
+		if worker != nil && grace > 0 {
+			worker.wait(grace)
 		}
 		c.finish(why, c.out.seal())
 	}()
@@ -304,7 +304,7 @@ func (s *Server) onError(ms *melody.Session, err error) {
 		c.linger(CloseTooBig)
 	case c.isStopped():
 		why := c.ending()
-		c.hangUp(why)
+		c.cancelTurn(why)
 		_ = ms.WebsocketConnection().WriteControl(websocket.CloseMessage, why.payload(), time.Now().Add(closeFrameWait))
 		c.linger(why)
 	}

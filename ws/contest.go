@@ -21,24 +21,24 @@ const (
 
 // contest is the claim of a connection whose session another one has.
 type contest struct {
-	said chan registry.Introduction // capacity 1: what the device says of itself
-	stop context.CancelFunc
-	over chan struct{} // closed when it is decided, and the connection has its session or is being closed
+	introductions chan registry.Introduction // capacity 1: what the device says of itself
+	stop          context.CancelFunc
+	done          chan struct{} // closed when it is decided, and the connection has its session or is being closed
 }
 
 // contend has it decided whether the connection gets a session that another one has. Meanwhile its reader reads what its device
 // says first.
-func (c *conn) contend(s registry.Session, held *registry.Held) {
+func (c *conn) startContest(s registry.Session, held *registry.Held) {
 	ctx, stop := context.WithTimeout(context.Background(), introductionWait)
-	f := &contest{said: make(chan registry.Introduction, 1), stop: stop, over: make(chan struct{})}
+	f := &contest{introductions: make(chan registry.Introduction, 1), stop: stop, done: make(chan struct{})}
 	c.contest = f
-	c.server.fork()
+	c.server.addTask()
 	go func() {
-		defer c.server.leave()
-		defer close(f.over)
+		defer c.server.taskDone()
+		defer close(f.done)
 		defer stop()
 		defer c.recoverPanic()
-		local, err := c.server.cfg.Pod.Hub.Obtain(ctx, s, c, held, f.said)
+		local, err := c.server.cfg.Pod.Hub.Obtain(ctx, s, c, held, f.introductions)
 		if err != nil {
 			c.failOpen(s, err)
 			return
@@ -49,11 +49,11 @@ func (c *conn) contend(s registry.Session, held *registry.Held) {
 }
 
 // silence ends the contest of a connection that is gone, and waits for that.
-func (c *conn) silence() {
+func (c *conn) endContest() {
 	if f := c.contest; f != nil {
 		c.contest = nil
 		f.stop()
-		<-f.over
+		<-f.done
 	}
 }
 
@@ -100,15 +100,15 @@ func (c *conn) introduce(frame any) bool {
 	}
 	if f := c.contest; f != nil {
 		c.contest = nil
-		f.said <- said
-		<-f.over
+		f.introductions <- said
+		<-f.done
 		if c.local == nil || c.ending() != closeNone {
 			return false
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
 	defer cancel()
-	if connect != nil && c.fresh && connect.SessionID != nil && *connect.SessionID != "" && !c.move(ctx, *connect.SessionID, said) {
+	if connect != nil && c.fresh && connect.SessionID != nil && *connect.SessionID != "" && !c.moveSession(ctx, *connect.SessionID, said) {
 		return false
 	}
 	if c.local.Introduce(said) && connect == nil { // what connect says is stored anyway
@@ -120,7 +120,7 @@ func (c *conn) introduce(frame any) bool {
 }
 
 // move gives the connection the session its connect names, in place of the one that was made for it.
-func (c *conn) move(ctx context.Context, id string, said registry.Introduction) bool {
+func (c *conn) moveSession(ctx context.Context, id string, said registry.Introduction) bool {
 	made := c.local.Session()
 	s := registry.Session{
 		Key: registry.Key{Tenant: made.Tenant, Session: id}, Name: made.Name, UserID: made.UserID, Proofs: made.Proofs,
@@ -132,10 +132,10 @@ func (c *conn) move(ctx context.Context, id string, said registry.Introduction) 
 	presence := c.server.cfg.Pod.Hub
 	local, resumed, err := presence.Open(ctx, s, c)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
-		spoken := make(chan registry.Introduction, 1)
-		spoken <- said
+		introductions := make(chan registry.Introduction, 1)
+		introductions <- said
 		resumed = true
-		local, err = presence.Obtain(ctx, s, c, held, spoken)
+		local, err = presence.Obtain(ctx, s, c, held, introductions)
 	}
 	if err != nil {
 		c.failOpen(s, err)

@@ -20,11 +20,11 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 		return
 	}
 	c.messageBytes = len(data)
-	frame, big, err := s.understand(data)
+	frame, big, err := s.decode(data)
 	s.counters.frameReceived(frame)
 	if !c.introduced {
 		admitted := false
-		c.aside(func() { admitted = c.introduce(frame) })
+		c.runOnOwnStack(func() { admitted = c.introduce(frame) })
 		if !admitted {
 			return
 		}
@@ -45,7 +45,7 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	case *toolResultFrame, *toolErrorFrame, *toolProgressFrame, *toolCallAcceptedFrame: // of every call, and soon done
 		err = c.handle(frame)
 	default:
-		c.aside(func() { err = c.handle(frame) })
+		c.runOnOwnStack(func() { err = c.handle(frame) })
 	}
 	if err != nil {
 		c.fail(err)
@@ -57,7 +57,7 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 const longFrame = 16 << 10
 
 // understand decodes a frame, unless it is too big.
-func (s *Server) understand(data []byte) (frame any, big bool, err error) {
+func (s *Server) decode(data []byte) (frame any, big bool, err error) {
 	if len(data) >= longFrame {
 		s.decoding <- struct{}{} // whoever is before this one only computes
 		defer func() { <-s.decoding }()
@@ -114,7 +114,7 @@ func (s *Server) onPong(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	s.counters.received[countedPong].Add(1)
-	c.answered()
+	c.notifyAlive()
 }
 
 // onPing answers a ping.
@@ -136,13 +136,13 @@ func (c *conn) onPing(data string) error {
 func (c *conn) handle(frame any) error {
 	switch f := frame.(type) {
 	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame:
-		return c.change(f)
+		return c.changeSession(f)
 	case *getRegisteredToolsFrame:
 		return c.send(registeredToolsFrame(c.local.Tools()))
 	case *toolCallAcceptedFrame:
-		c.accepted(f)
+		c.callAccepted(f)
 	case *toolProgressFrame:
-		return c.progress(f)
+		return c.callProgress(f)
 	case *toolResultFrame:
 		c.toolResult(f)
 	case *toolErrorFrame:
@@ -160,7 +160,7 @@ func (c *conn) handle(frame any) error {
 }
 
 // change handles what changes the session in the store.
-func (c *conn) change(frame any) error {
+func (c *conn) changeSession(frame any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	switch f := frame.(type) {
@@ -176,12 +176,12 @@ func (c *conn) change(frame any) error {
 }
 
 // send queues a frame. A device that does not read its frames is closed as slow.
-func (c *conn) send(frame []byte) error { return c.sent(c.out.push(frame)) }
+func (c *conn) send(frame []byte) error { return c.sendError(c.out.push(frame)) }
 
 // sendLazily queues a frame that nobody waits for: it leaves with the next one, or soon.
-func (c *conn) sendLazily(frame []byte) error { return c.sent(c.out.pushLazily(frame)) }
+func (c *conn) sendLazily(frame []byte) error { return c.sendError(c.out.pushLazily(frame)) }
 
-func (c *conn) sent(err error) error {
+func (c *conn) sendError(err error) error {
 	switch {
 	case errors.Is(err, errOutboxFull):
 		return CloseSlow

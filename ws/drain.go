@@ -17,10 +17,10 @@ const (
 	drainFew    = 20
 
 	// drainReserve is how long before the end of the time there is connections are closed whatever is under way, at
-	// most; a tenth, if that is less. drainHush is how long before that they take no more calls and messages: what is
+	// most; a tenth, if that is less. drainRefuse is how long before that they take no more calls and messages: what is
 	// under way may still end, and what comes is refused while nothing has run. At most; a quarter, if that is less.
 	drainReserve = time.Second
-	drainHush    = 5 * time.Second
+	drainRefuse  = 5 * time.Second
 
 	drainPoll      = 20 * time.Millisecond
 	comebackJitter = 250 * time.Millisecond
@@ -70,9 +70,9 @@ func (s *Server) closeMelody(err error) error {
 
 // drain is the plan by which connections end. Those that come later end by themselves: track tells them.
 type drain struct {
-	left         []departure
-	hush, cutoff time.Time     // zero when there is no hurry
-	lastWords    time.Duration // how long turns may take to end that are stopped at the cutoff
+	waiting          []departure
+	refuseAt, cutoff time.Time     // zero when there is no hurry
+	grace            time.Duration // how long turns may take to end that are stopped at the cutoff
 }
 
 // departure is when a connection may end.
@@ -89,8 +89,8 @@ func newDrain(ctx context.Context, conns []*conn, now time.Time) *drain {
 		left := max(deadline.Sub(now), 0)
 		spread = min(spread, left/2)
 		reserve := min(drainReserve, left/10)
-		d.cutoff, d.lastWords = deadline.Add(-reserve), reserve/2
-		d.hush = d.cutoff.Add(-min(drainHush, left/4))
+		d.cutoff, d.grace = deadline.Add(-reserve), reserve/2
+		d.refuseAt = d.cutoff.Add(-min(drainRefuse, left/4))
 	}
 	if len(conns) < drainFew {
 		spread = 0
@@ -98,26 +98,26 @@ func newDrain(ctx context.Context, conns []*conn, now time.Time) *drain {
 	for i, c := range conns {
 		turn := spread * time.Duration(i) / time.Duration(len(conns))
 		c.announce(turn + rand.N(comebackJitter))
-		d.left = append(d.left, departure{c, now.Add(turn)})
+		d.waiting = append(d.waiting, departure{c, now.Add(turn)})
 	}
 	return d
 }
 
 // step ends the connections whose turn it is.
 func (d *drain) step(now time.Time) {
-	hush := !d.hush.IsZero() && !now.Before(d.hush)
+	refuseNew := !d.refuseAt.IsZero() && !now.Before(d.refuseAt)
 	cutoff := !d.cutoff.IsZero() && !now.Before(d.cutoff)
-	busy := d.left[:0]
-	for _, dep := range d.left {
+	busy := d.waiting[:0]
+	for _, dep := range d.waiting {
 		switch {
 		case cutoff:
-			dep.conn.endAfter(CloseRestart, d.lastWords)
-		case now.Before(dep.at) || !dep.conn.endIdle(CloseRestart, hush):
+			dep.conn.endAfter(CloseRestart, d.grace)
+		case now.Before(dep.at) || !dep.conn.endIdle(CloseRestart, refuseNew):
 			busy = append(busy, dep)
 		}
 	}
-	clear(d.left[len(busy):])
-	d.left = busy
+	clear(d.waiting[len(busy):])
+	d.waiting = busy
 }
 
 // announce tells the device, once, that this pod is stopping, if it declared to understand that.
@@ -133,10 +133,10 @@ func (c *conn) announce(retryAfter time.Duration) {
 
 // endIdle ends the connection unless something is under way, and reports whether it is ending. With hush it takes no
 // more calls and messages in any case.
-func (c *conn) endIdle(why Close, hush bool) bool {
-	c.gate.Lock()
-	defer c.gate.Unlock()
-	c.hushed = c.hushed || hush
+func (c *conn) endIdle(why Close, refuseNew bool) bool {
+	c.startMu.Lock()
+	defer c.startMu.Unlock()
+	c.refusesNew = c.refusesNew || refuseNew
 	if c.busy() {
 		return false
 	}
@@ -147,7 +147,7 @@ func (c *conn) endIdle(why Close, hush bool) bool {
 // busy reports whether the device owes an answer, or is owed one: an acknowledgement, or the rest of a turn.
 func (c *conn) busy() bool {
 	c.mu.Lock()
-	ending, local, talking := c.closing != closeNone, c.local, c.talk != nil
+	ending, local, talking := c.closing != closeNone, c.local, c.worker != nil
 	c.mu.Unlock()
 	if ending || local == nil {
 		return false
@@ -156,5 +156,5 @@ func (c *conn) busy() bool {
 		return true
 	}
 	// In this order: an answer is counted before its call stops being in flight.
-	return local.InFlight() > 0 || c.answering.Load() > 0
+	return local.InFlight() > 0 || c.unacknowledged.Load() > 0
 }

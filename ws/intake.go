@@ -20,15 +20,15 @@ type intake struct {
 
 // intakePlace is a connection's part in the intake, guarded by its lock.
 type intakePlace struct {
-	before, after *conn
-	listed        bool
-	since         time.Time // when the message began
-	bytes         int64
+	prev, next *conn
+	listed     bool
+	since      time.Time // when the message began
+	bytes      int64
 }
 
 // note says how many bytes of a connection are not handled. With unfinished it is in the middle of a message; with
 // restart in that of another one than before.
-func (in *intake) note(c *conn, bytes int64, unfinished, restart bool) {
+func (in *intake) update(c *conn, bytes int64, unfinished, restart bool) {
 	in.mu.Lock()
 	p := &c.intake
 	in.bytes += bytes - p.bytes
@@ -54,7 +54,7 @@ func (in *intake) held() int64 {
 }
 
 // leave forgets a connection that has ended.
-func (in *intake) leave(c *conn) {
+func (in *intake) remove(c *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.bytes -= c.intake.bytes
@@ -92,29 +92,29 @@ func (in *intake) expire() {
 
 func (in *intake) addLocked(c *conn) {
 	p := &c.intake
-	p.before, p.after, p.listed, p.since = in.last, nil, true, time.Now()
+	p.prev, p.next, p.listed, p.since = in.last, nil, true, time.Now()
 	if in.last == nil {
 		in.first = c
 		in.armLocked()
 	} else {
-		in.last.intake.after = c
+		in.last.intake.next = c
 	}
 	in.last = c
 }
 
 func (in *intake) removeLocked(c *conn) {
 	p := &c.intake
-	if p.before == nil {
-		in.first = p.after
+	if p.prev == nil {
+		in.first = p.next
 	} else {
-		p.before.intake.after = p.after
+		p.prev.intake.next = p.next
 	}
-	if p.after == nil {
-		in.last = p.before
+	if p.next == nil {
+		in.last = p.prev
 	} else {
-		p.after.intake.before = p.before
+		p.next.intake.prev = p.prev
 	}
-	p.before, p.after, p.listed = nil, nil, false
+	p.prev, p.next, p.listed = nil, nil, false
 }
 
 // armLocked sets the timer for the oldest message. It may fire for one that has ended, and then does nothing but this.

@@ -9,9 +9,9 @@ import (
 // frameOverhead is what a waiting frame costs beside its bytes, so that a flood of tiny frames is bounded too.
 const frameOverhead = 64
 
-// patience is how long a frame nobody waits for may wait for company: two frames written together cost one system call
+// lazyDelay is how long a frame nobody waits for may wait for company: two frames written together cost one system call
 // here, and one at the device. An acknowledgement only frees what the device keeps.
-const patience = 20 * time.Millisecond
+const lazyDelay = 20 * time.Millisecond
 
 // Why an outbox does not take a frame.
 var (
@@ -82,7 +82,7 @@ func (o *outbox) push(frame []byte) error {
 	return nil
 }
 
-// pushLazily queues a frame that leaves with the next one, or after patience.
+// pushLazily queues a frame that leaves with the next one, or after lazyDelay.
 func (o *outbox) pushLazily(frame []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,9 +92,9 @@ func (o *outbox) pushLazily(frame []byte) error {
 	switch {
 	case o.awake || len(o.queue) > 1: // it is not the one to wait for
 	case o.lazy == nil:
-		o.lazy = time.AfterFunc(patience, o.flush)
+		o.lazy = time.AfterFunc(lazyDelay, o.flush)
 	default:
-		o.lazy.Reset(patience)
+		o.lazy.Reset(lazyDelay)
 	}
 	return nil
 }
@@ -141,8 +141,8 @@ func (o *outbox) wakeLocked() {
 
 // outgoing is what to write next.
 type outgoing struct {
-	frame []byte // nil: a ping
-	more  bool   // the next frame follows at once, so this one need not leave by itself
+	frame  []byte // nil: a ping
+	corked bool   // the next frame follows at once, so this one need not leave by itself
 }
 
 // next returns what to write now; what it returned before has been written. When it reports false there is nothing, and
@@ -164,8 +164,8 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	out.frame = o.queue[0]
 	o.queue[0] = nil
 	o.queue = o.queue[1:]
-	out.more = len(o.queue) > 0
-	if !out.more {
+	out.corked = len(o.queue) > 0
+	if !out.corked {
 		o.queue = nil // an idle connection keeps no buffer
 	}
 	o.busy = len(out.frame) + frameOverhead

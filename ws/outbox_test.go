@@ -25,7 +25,7 @@ func (r *recorder) next() bool {
 	case !ok:
 	case out.frame == nil:
 		r.frames = append(r.frames, "ping")
-	case out.more:
+	case out.corked:
 		r.frames = append(r.frames, string(out.frame)+"+")
 	default:
 		r.frames = append(r.frames, string(out.frame))

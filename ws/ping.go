@@ -16,20 +16,20 @@ const (
 	// aliveFor is how long a pong counts as a sign of life: who keeps asking must not have a device send more than its budget.
 	aliveFor = 250 * time.Millisecond
 
-	// maxAsking bounds who wait for a sign of life at a time. More are told that there is one: they must not win by their number.
-	maxAsking = 256
+	// maxAwaitingPong bounds who wait for a sign of life at a time. More are told that there is one: they must not win by their number.
+	maxAwaitingPong = 256
 )
 
 // Ping implements routing.Conn.
 func (c *conn) Ping(answered func()) {
 	c.mu.Lock()
 	now := c.server.now()
-	known := len(c.asking) >= maxAsking || c.pongAt != 0 && now-c.pongAt < aliveFor
-	asked := len(c.asking) > 0 && now-c.askedAt < aliveFor
+	known := len(c.awaitingPong) >= maxAwaitingPong || c.pongAt != 0 && now-c.pongAt < aliveFor
+	asked := len(c.awaitingPong) > 0 && now-c.pingedAt < aliveFor
 	if !known {
-		c.asking = append(c.asking, answered)
+		c.awaitingPong = append(c.awaitingPong, answered)
 		if !asked {
-			c.askedAt = now
+			c.pingedAt = now
 		}
 	}
 	c.mu.Unlock()
@@ -42,48 +42,48 @@ func (c *conn) Ping(answered func()) {
 }
 
 // answered tells who asked that the device gave a sign of life.
-func (c *conn) answered() {
+func (c *conn) notifyAlive() {
 	c.mu.Lock()
 	c.pongAt = c.server.now()
-	asking := c.asking
-	c.asking = nil
+	awaitingPong := c.awaitingPong
+	c.awaitingPong = nil
 	c.mu.Unlock()
-	for _, answered := range asking {
+	for _, answered := range awaitingPong {
 		answered()
 	}
 }
 
 // roll is the list of the connections, those to be pinged next first: all have the same interval, so who was pinged goes to
 // the end. They are linked with one another, which takes less than a map, and takes any of them out at once.
-type roll struct {
+type pingQueue struct {
 	first, last *conn
 	size        int
 }
 
-func (r *roll) add(c *conn) {
-	c.before, c.after = r.last, nil
-	if r.last == nil {
-		r.first = c
+func (q *pingQueue) add(c *conn) {
+	c.prev, c.next = q.last, nil
+	if q.last == nil {
+		q.first = c
 	} else {
-		r.last.after = c
+		q.last.next = c
 	}
-	r.last = c
-	r.size++
+	q.last = c
+	q.size++
 }
 
-func (r *roll) remove(c *conn) {
-	if c.before == nil {
-		r.first = c.after
+func (q *pingQueue) remove(c *conn) {
+	if c.prev == nil {
+		q.first = c.next
 	} else {
-		c.before.after = c.after
+		c.prev.next = c.next
 	}
-	if c.after == nil {
-		r.last = c.before
+	if c.next == nil {
+		q.last = c.prev
 	} else {
-		c.after.before = c.before
+		c.next.prev = c.prev
 	}
-	c.before, c.after = nil, nil
-	r.size--
+	c.prev, c.next = nil, nil
+	q.size--
 }
 
 // ping pings the devices whose time it is, and sets the timer for the next. The writers do the work. It runs in the timer's

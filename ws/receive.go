@@ -10,7 +10,7 @@ var errStopped = errors.New("ws: the connection is being closed")
 
 // received counts what was just read, before the WebSocket library sees it. It runs in the reader, and holds it up when
 // the device has cost too much.
-func (c *conn) received(p []byte) error {
+func (c *conn) countInput(p []byte) error {
 	c.server.counters.bytesIn.Add(int64(len(p)))
 	frames, boundary := c.scanner.scan(p)
 	if frames > 0 && !c.allowance.takeFrames(frames) {
@@ -24,7 +24,7 @@ func (c *conn) received(p []byte) error {
 	if unfinished || c.unfinished || c.unhandled > 0 || len(p) > readBuffer {
 		c.unhandled += int64(len(p))
 		c.unfinished = unfinished
-		c.server.intake.note(c, c.unhandled, unfinished, boundary)
+		c.server.intake.update(c, c.unhandled, unfinished, boundary)
 	}
 	units := float64(frames) + float64(len(p))/bytesPerUnit
 	if len(p) < readBuffer { // a long message is read in many looks, through no fault of its device
@@ -60,10 +60,10 @@ func (c *conn) pause(d time.Duration) {
 }
 
 // handled notes that everything that was read has been handled, but for the message that is not complete.
-func (c *conn) handled() {
+func (c *conn) countHandled() {
 	if held := int64(c.scanner.held); c.unhandled > held {
 		c.unhandled = held
-		c.server.intake.note(c, held, c.unfinished, false)
+		c.server.intake.update(c, held, c.unfinished, false)
 	}
 }
 

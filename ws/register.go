@@ -32,7 +32,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 		r.offer(t, c.compiled[t.Name])
 	}
 	for _, raw := range f.Tools {
-		r.judge(ctx, raw)
+		r.admitTool(ctx, raw)
 	}
 	if len(r.put) > 0 {
 		err := c.local.PutTools(ctx, r.put, nil)
@@ -66,7 +66,7 @@ type size struct {
 	compiled int // bytes of its schema, ready for use
 }
 
-func (r *registration) judge(ctx context.Context, raw json.RawMessage) {
+func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
 	def, err := decodeTool(raw)
 	if err != nil {
 		r.reject(def.Name, reasonOf(err))

@@ -31,10 +31,10 @@ func TestCancelReachesTheDevice(t *testing.T) {
 		told                  bool
 	}{{"understands", `"cancel"`, true}, {"does-not", `"drain"`, false}} {
 		d := g.declare(tc.session, tc.capabilities)
-		ctx, hangUp := context.WithCancel(context.Background())
+		ctx, disconnect := context.WithCancel(context.Background())
 		done := g.callContext(ctx, tc.session, registry.Call{ID: registry.NewCallID()}, "echo")
 		id := d.expect("tool_call_request")["id"]
-		hangUp()
+		disconnect()
 		if o := await(t, done); !errors.Is(o.err, registry.CodeCancelled) {
 			t.Fatalf("outcome: %+v", o)
 		}

@@ -151,21 +151,21 @@ type Server struct {
 	melody  *melody.Melody
 	started time.Time // the zero of the connections' clocks
 
-	writers writers
+	writers writerPool
 
-	gatherers gatherers
+	corkBuffers corkBuffers
 
-	opens      *opens
-	openings   *auth.Buckets[netip.Prefix] // sessions, by source
+	openSlots  *openSlots
+	openRates  *auth.Buckets[netip.Prefix] // sessions, by source
 	allowances *allowances
 	intake     intake
 	counters   counters
 	decoding   chan struct{} // a slot for each core that may decode long frames
 
 	mu       sync.Mutex
-	conns    roll
+	conns    pingQueue
 	pinger   *time.Timer   // nil until the first connection
-	running  int           // requests, connections and their closing goroutines
+	tasks    int           // requests, connections and their closing goroutines
 	draining bool          // no more upgrades
 	idle     chan struct{} // closed when draining and nothing runs
 }
@@ -179,8 +179,8 @@ func NewServer(cfg Config) (*Server, error) {
 	s.counters.init()
 	s.decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 	s.writers.server = s
-	s.opens = newOpens()
-	s.openings = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
+	s.openSlots = newOpenSlots()
+	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
 	s.allowances = newAllowances(newLimits(&cfg))
 	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout
 	s.melody = melody.New()
@@ -229,40 +229,40 @@ func (s *Server) snapshot() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]*conn, 0, s.conns.size)
-	for c := s.conns.first; c != nil; c = c.after {
+	for c := s.conns.first; c != nil; c = c.next {
 		all = append(all, c)
 	}
 	return all
 }
 
 // enter counts a request that may become a connection. It reports false once the server drains.
-func (s *Server) enter() bool {
+func (s *Server) tryAddTask() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return false
 	}
-	s.running++
+	s.tasks++
 	return true
 }
 
 // fork counts a goroutine of something that is counted already.
-func (s *Server) fork() {
+func (s *Server) addTask() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running++
+	s.tasks++
 }
 
 // leave is the end of what enter or fork counted.
-func (s *Server) leave() {
+func (s *Server) taskDone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running--
+	s.tasks--
 	s.signalIdleLocked()
 }
 
 func (s *Server) signalIdleLocked() {
-	if s.draining && s.running == 0 {
+	if s.draining && s.tasks == 0 {
 		select {
 		case <-s.idle:
 		default:

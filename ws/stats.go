@@ -175,7 +175,7 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	n := &s.counters
 	st := Stats{
-		Opening: int64(len(s.opens.slots)), Queued: s.opens.waiting.Load(), Opened: n.opened.Load(),
+		Opening: int64(len(s.openSlots.slots)), Queued: s.openSlots.waiting.Load(), Opened: n.opened.Load(),
 		Closed: make(map[string]int64), Refused: loaded(n.refused), Received: loaded(n.received), Sent: loaded(n.sent),
 		BytesIn: n.bytesIn.Load(), BytesOut: n.bytesOut.Load(), UnhandledBytes: s.intake.held(),
 	}

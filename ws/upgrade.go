@@ -21,25 +21,25 @@ const bearerProtocol = "bearer."
 // returns when the connection has been taken over; Close waits for its end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(podHeader, s.cfg.Pod.ID())
-	if !s.enter() {
+	if !s.tryAddTask() {
 		s.refuse(w, draining())
 		return
 	}
 	offer := readOffer(r)
 	begin, err := s.admit(r, offer)
 	if err == nil {
-		err = s.takeTurn(r.Context(), begin)
+		err = s.waitToOpen(r.Context(), begin)
 	}
 	if err != nil {
 		s.log.Debug("device refused", "error", err)
 		s.refuse(w, registry.AsError(err))
-		s.leave()
+		s.taskDone()
 		return
 	}
 	if offer.clawseed {
 		w.Header().Set("Sec-Websocket-Protocol", subprotocol)
 	}
-	s.detach(w, r, begin)
+	s.serveUpgrade(w, r, begin)
 }
 
 // opening is what a connection begins with.
@@ -79,20 +79,20 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := o.session.ValidateAttributes(); err != nil {
 		return opening{}, err
 	}
-	return o, s.mayOpen(r, o.session.Key, o.source)
+	return o, s.checkOpenRate(r, o.session.Key, o.source)
 }
 
 // takeTurn waits until the session may be opened, and then asks the store whose it is. If it returns nil, opens.leave must be
 // called.
-func (s *Server) takeTurn(ctx context.Context, o opening) error {
-	if err := s.opens.enter(ctx); err != nil || o.fresh {
+func (s *Server) waitToOpen(ctx context.Context, o opening) error {
+	if err := s.openSlots.acquire(ctx); err != nil || o.fresh {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	err := s.cfg.Pod.Hub.CheckOwner(ctx, o.session)
 	if err != nil {
-		s.opens.leave()
+		s.openSlots.release()
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func (s *Server) onSent(ms *melody.Session, first []byte) {
 func (c *conn) wake() { c.server.writers.add(c) }
 
 // drain writes what the outbox has. The outbox sees to it that it runs once at a time.
-func (c *conn) drain() {
+func (c *conn) writeQueued() {
 	defer c.recoverPanic()
 	for {
 		out, ok := c.out.next()
@@ -40,7 +40,7 @@ func (c *conn) drain() {
 func (c *conn) write(out outgoing) error {
 	socket := c.session.WebsocketConnection()
 	_ = socket.SetWriteDeadline(c.writeDeadline()) // never fails
-	c.wire.more.Store(out.more)
+	c.wire.corked.Store(out.corked)
 	c.server.counters.frameSent(out.frame)
 	if out.frame == nil {
 		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
@@ -56,59 +56,59 @@ const deadlineSlack = 8
 func (c *conn) writeDeadline() time.Time {
 	limit := c.server.cfg.WriteTimeout
 	now := time.Now()
-	if c.until.Sub(now) < limit {
-		c.until = now.Add(limit + limit/deadlineSlack)
+	if c.writeUntil.Sub(now) < limit {
+		c.writeUntil = now.Add(limit + limit/deadlineSlack)
 	}
-	return c.until
+	return c.writeUntil
 }
 
 // writers lends goroutines to connections that have something to write. There is none while there is nothing to write. A
 // writer that gets to work when more connections wait calls another one before it begins, because its own device may be
 // slow; if it is not, the first has done all the work by the time the second looks. So a burst to many devices costs the
 // goroutines it needs, and a stuck device holds up nobody else. There are never more writers than connections, and one.
-type writers struct {
+type writerPool struct {
 	server *Server // counts the goroutines
 
 	mu          sync.Mutex
-	first, last *conn // that wait for a writer; each at most once, linked by conn.waiting
-	called      bool  // a writer has been called that did not come yet
+	first, last *conn // that wait for a writer; each at most once, linked by conn.nextToWrite
+	starting    bool  // a writer has been called that did not come yet
 }
 
 // add has what the connection has to write written. It returns at once.
-func (w *writers) add(c *conn) {
+func (w *writerPool) add(c *conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.first == nil {
 		w.first = c
 	} else {
-		w.last.waiting = c
+		w.last.nextToWrite = c
 	}
 	w.last = c
-	w.callLocked()
+	w.startLocked()
 }
 
-// callLocked calls a writer if one is needed and none is on its way.
-func (w *writers) callLocked() {
-	if w.first == nil || w.called {
+// startLocked calls a writer if one is needed and none is on its way.
+func (w *writerPool) startLocked() {
+	if w.first == nil || w.starting {
 		return
 	}
-	w.called = true
-	w.server.fork() // the connection that waits is counted: its teardown needs the lock of its outbox, which add's caller holds
-	go w.run()
+	w.starting = true
+	w.server.addTask() // the connection that waits is counted: its teardown needs the lock of its outbox, which add's caller holds
+	go w.writeWaiting()
 }
 
 // run is one writer.
-func (w *writers) run() {
-	defer w.server.leave()
+func (w *writerPool) writeWaiting() {
+	defer w.server.taskDone()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.called = false
+	w.starting = false
 	for w.first != nil {
 		c := w.first
-		w.first, c.waiting = c.waiting, nil
-		w.callLocked()
+		w.first, c.nextToWrite = c.nextToWrite, nil
+		w.startLocked()
 		w.mu.Unlock()
-		c.drain()
+		c.writeQueued()
 		w.mu.Lock()
 	}
 }

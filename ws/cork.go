@@ -8,54 +8,54 @@ import (
 	"time"
 )
 
-// gatherLimit is how many bytes of frames are kept back for the next one. Larger ones gain nothing by company.
-const gatherLimit = 16 << 10
+// corkLimit is how many bytes of frames are kept back for the next one. Larger ones gain nothing by company.
+const corkLimit = 16 << 10
 
-// gatherer is a connection that writes frames which follow one another at once together. The WebSocket library writes every
+// corkedConn is a connection that writes frames which follow one another at once together. The WebSocket library writes every
 // frame by itself, and a system call costs more than everything else a small frame needs. Writes, and setting the deadline for
 // them, are never concurrent: the WebSocket library sees to that. Reads go through it, too, to be counted.
-type gatherer struct {
+type corkedConn struct {
 	net.Conn
 	owner  *conn       // whose connection it is
 	framed bool        // frames are written now; set after the handshake, before the first of them
-	more   atomic.Bool // the next frame follows the one that is about to be written
+	corked atomic.Bool // the next frame follows the one that is about to be written
 
-	kept *gathered // whole frames, and the beginning of one, that wait for what follows; nil while nothing waits
-	left int       // bytes of the frame being written that are still to come
-	hold bool      // it waits for the next frame
+	held      *corkBuffer // whole frames, and the beginning of one, that wait for what follows; nil while nothing waits
+	remaining int         // bytes of the frame being written that are still to come
+	holding   bool        // it waits for the next frame
 
 	deadline, set time.Time // for writing: what was asked for, and what the connection has
 }
 
-// gathered is a buffer that serves one connection after the other.
-type gathered struct{ bytes []byte }
+// corkBuffer is a buffer that serves one connection after the other.
+type corkBuffer struct{ bytes []byte }
 
-// gatherers keeps the buffers that serve none.
-type gatherers struct{ pool sync.Pool }
+// corkBuffers keeps the buffers that serve none.
+type corkBuffers struct{ pool sync.Pool }
 
-func (g *gatherers) get() *gathered {
-	if b, ok := g.pool.Get().(*gathered); ok {
+func (g *corkBuffers) get() *corkBuffer {
+	if b, ok := g.pool.Get().(*corkBuffer); ok {
 		return b
 	}
-	return &gathered{}
+	return &corkBuffer{}
 }
 
-func (g *gatherers) put(b *gathered) {
+func (g *corkBuffers) put(b *corkBuffer) {
 	b.bytes = b.bytes[:0]
 	g.pool.Put(b)
 }
 
 // Write implements net.Conn. What is kept back counts as written: if it cannot be written later, that write says so, and
 // the connection ends all the same.
-func (g *gatherer) Write(p []byte) (int, error) {
+func (g *corkedConn) Write(p []byte) (int, error) {
 	if !g.framed {
 		return g.Conn.Write(p)
 	}
-	if g.left == 0 {
-		g.left, g.hold = frameLength(p), g.more.Load() && p[0]&controlBit == 0
+	if g.remaining == 0 {
+		g.remaining, g.holding = frameLength(p), g.corked.Load() && p[0]&controlBit == 0
 	}
-	g.left = max(g.left-len(p), 0)
-	if (g.left > 0 || g.hold) && g.keep(p) {
+	g.remaining = max(g.remaining-len(p), 0)
+	if (g.remaining > 0 || g.holding) && g.holdBack(p) {
 		return len(p), nil
 	}
 	if g.deadline != g.set {
@@ -64,49 +64,49 @@ func (g *gatherer) Write(p []byte) (int, error) {
 		}
 		g.set = g.deadline
 	}
-	if g.kept == nil {
+	if g.held == nil {
 		n, err := g.Conn.Write(p)
 		g.owner.server.counters.bytesOut.Add(int64(n))
 		return n, err
 	}
-	return g.writeKept(p)
+	return g.writeHeld(p)
 }
 
 // keep keeps p back, unless that would be too much.
-func (g *gatherer) keep(p []byte) bool {
-	if g.kept == nil {
-		if len(p) > gatherLimit {
+func (g *corkedConn) holdBack(p []byte) bool {
+	if g.held == nil {
+		if len(p) > corkLimit {
 			return false
 		}
-		g.kept = g.owner.server.gatherers.get()
-	} else if len(g.kept.bytes)+len(p) > gatherLimit {
+		g.held = g.owner.server.corkBuffers.get()
+	} else if len(g.held.bytes)+len(p) > corkLimit {
 		return false
 	}
-	g.kept.bytes = append(g.kept.bytes, p...)
+	g.held.bytes = append(g.held.bytes, p...)
 	return true
 }
 
-// writeKept writes what is kept back, and p.
-func (g *gatherer) writeKept(p []byte) (n int, err error) {
-	before := len(g.kept.bytes)
-	if g.keep(p) {
-		n, err = g.Conn.Write(g.kept.bytes)
+// writeHeld writes what is kept back, and p.
+func (g *corkedConn) writeHeld(p []byte) (n int, err error) {
+	before := len(g.held.bytes)
+	if g.holdBack(p) {
+		n, err = g.Conn.Write(g.held.bytes)
 	} else {
-		both := net.Buffers{g.kept.bytes, p}
+		both := net.Buffers{g.held.bytes, p}
 		var written int64
 		written, err = both.WriteTo(g.Conn)
 		n = int(written)
 	}
 	g.owner.server.counters.bytesOut.Add(int64(n))
-	kept := g.kept
-	g.kept = nil // an idle connection keeps no buffer
-	g.owner.server.gatherers.put(kept)
+	kept := g.held
+	g.held = nil // an idle connection keeps no buffer
+	g.owner.server.corkBuffers.put(kept)
 	return max(n-before, 0), err
 }
 
 // SetWriteDeadline implements net.Conn. The library sets one for every frame; the connection is told when it is written to,
 // and only if it is another one.
-func (g *gatherer) SetWriteDeadline(t time.Time) error {
+func (g *corkedConn) SetWriteDeadline(t time.Time) error {
 	if !g.framed {
 		return g.Conn.SetWriteDeadline(t)
 	}
@@ -137,14 +137,14 @@ func frameLength(p []byte) int {
 }
 
 // Read implements net.Conn. Everything that is read is counted on its way.
-func (g *gatherer) Read(p []byte) (int, error) {
+func (g *corkedConn) Read(p []byte) (int, error) {
 	if !g.framed {
 		return g.Conn.Read(p)
 	}
-	g.owner.handled()
+	g.owner.countHandled()
 	n, err := g.Conn.Read(p)
 	if n > 0 {
-		if stop := g.owner.received(p[:n]); stop != nil {
+		if stop := g.owner.countInput(p[:n]); stop != nil {
 			return 0, stop
 		}
 	}
@@ -152,7 +152,7 @@ func (g *gatherer) Read(p []byte) (int, error) {
 }
 
 // SetReadDeadline implements net.Conn. A reader that was told to stop is not set going again by a pong.
-func (g *gatherer) SetReadDeadline(t time.Time) error {
+func (g *corkedConn) SetReadDeadline(t time.Time) error {
 	g.owner.mu.Lock()
 	defer g.owner.mu.Unlock()
 	if g.owner.stopped {
@@ -162,7 +162,7 @@ func (g *gatherer) SetReadDeadline(t time.Time) error {
 }
 
 // CloseWrite closes the sending half, where the connection can.
-func (g *gatherer) CloseWrite() error {
+func (g *corkedConn) CloseWrite() error {
 	if half, ok := g.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}

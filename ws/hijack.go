@@ -13,10 +13,10 @@ import (
 // headers, the router's context and the server's buffers alive all that time, which is half of what an idle device costs.
 //
 // The new goroutine also reads from the device for all that time, and its stack keeps the size of its deepest moment. So
-// what goes deep is left to goroutines that end: taking the connection is done here, the rest by conn.aside.
-func (s *Server) detach(w http.ResponseWriter, r *http.Request, begin opening) {
+// what goes deep is left to goroutines that end: taking the connection is done here, the rest by conn.runOnOwnStack.
+func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin opening) {
 	c := s.newConn(begin)
-	d := &detachingWriter{ResponseWriter: w, begin: begin,
+	d := &hijackWriter{ResponseWriter: w, begin: begin,
 		asked: make(chan struct{}), taken: make(chan hijacked, 1), ended: make(chan struct{})}
 	c.entry = d
 	go func() {
@@ -52,14 +52,14 @@ func (c *conn) endUpgrade() {
 	if c.entry != nil && c.entry.ended != nil {
 		close(c.entry.ended)
 	}
-	c.opened()
-	c.server.intake.leave(c)
-	c.server.allowances.leave(c.allowance)
-	c.server.leave()
+	c.releaseOpenSlot()
+	c.server.intake.remove(c)
+	c.server.allowances.release(c.allowance)
+	c.server.taskDone()
 }
 
-// detachingWriter lets the goroutine of the request take the connection.
-type detachingWriter struct {
+// hijackWriter lets the goroutine of the request take the connection.
+type hijackWriter struct {
 	http.ResponseWriter
 	begin opening
 	asked chan struct{} // closed when the connection is wanted
@@ -77,7 +77,7 @@ type hijacked struct {
 var errTwice = errors.New("ws: the connection has been taken already")
 
 // Hijack implements http.Hijacker.
-func (d *detachingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (d *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if d.ResponseWriter == nil {
 		return nil, nil, errTwice
 	}

@@ -25,13 +25,13 @@ const (
 
 // talk is what goes on in a connection while somebody talks: the turn that is under way and the messages that wait for
 // it, with one goroutine that takes them in order. It ends with its last turn; an idle connection has none.
-type talk struct {
+type turnWorker struct {
 	conn *conn
 	done chan struct{} // closed when the goroutine has ended
 
 	// Guarded by conn.mu.
 	waiting []chat.Ask
-	stop    context.CancelCauseFunc // of the turn that was begun last
+	cancel  context.CancelCauseFunc // of the turn that was begun last
 
 	// order is held while a turn's last event is queued, and while an abort is answered: so the answer comes before the
 	// last event of the turn it aborts, or there is nothing to abort. Nothing else is locked under it but the outbox.
@@ -44,23 +44,23 @@ type turn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ask    chat.Ask
-	told   map[string]bool // calls the device was told of, by id; nil while there are none
+	calls  map[string]bool // calls the device was told of, by id; nil while there are none
 	title  []byte          // the frame of the new title, which follows the turn's last event; nil: none
 }
 
-// startTalkLocked begins with a turn at once. It needs the locks gate and mu.
-func (c *conn) startTalkLocked(a chat.Ask) {
-	t := &talk{conn: c, done: make(chan struct{})}
-	c.talk = t
+// startTurnsLocked begins with a turn at once. It needs the locks gate and mu.
+func (c *conn) startTurnsLocked(a chat.Ask) {
+	t := &turnWorker{conn: c, done: make(chan struct{})}
+	c.worker = t
 	first := t.beginLocked(a)
-	c.server.fork() // the connection is counted, so the server still waits for something
-	go t.run(first)
+	c.server.addTask() // the connection is counted, so the server still waits for something
+	go t.runTurns(first)
 }
 
 // beginLocked needs the lock mu.
-func (t *talk) beginLocked(a chat.Ask) *turn {
+func (t *turnWorker) beginLocked(a chat.Ask) *turn {
 	ctx, cancel := context.WithCancelCause(context.Background()) // the agent bounds its time; its connection ends it
-	t.stop = cancel
+	t.cancel = cancel
 	t.order.Lock()
 	t.live = true
 	t.order.Unlock()
@@ -68,20 +68,20 @@ func (t *talk) beginLocked(a chat.Ask) *turn {
 }
 
 // run runs turns until none waits.
-func (t *talk) run(next *turn) {
-	defer t.conn.server.leave()
+func (t *turnWorker) runTurns(next *turn) {
+	defer t.conn.server.taskDone()
 	defer close(t.done)
 	defer t.conn.recoverPanic()
-	for ; next != nil; next = t.next() {
-		t.take(next)
+	for ; next != nil; next = t.nextTurn() {
+		t.runTurn(next)
 	}
 }
 
 // next returns the turn that has waited longest, nil if there is none: then the talk is over. Once the connection begins no
 // more turns, those that wait are refused.
-func (t *talk) next() *turn {
+func (t *turnWorker) nextTurn() *turn {
 	for {
-		next, refused := t.pop()
+		next, refused := t.takeWaiting()
 		for range refused {
 			t.conn.fail(errStopping)
 		}
@@ -91,14 +91,14 @@ func (t *talk) next() *turn {
 	}
 }
 
-func (t *talk) pop() (next *turn, refused int) {
+func (t *turnWorker) takeWaiting() (next *turn, refused int) {
 	c := t.conn
-	c.gate.Lock()
-	defer c.gate.Unlock()
+	c.startMu.Lock()
+	defer c.startMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing == closeNone && len(t.waiting) > 0 {
-		if c.hushed {
+		if c.refusesNew {
 			refused = len(t.waiting)
 			t.waiting = nil
 			return nil, refused
@@ -108,12 +108,12 @@ func (t *talk) pop() (next *turn, refused int) {
 		t.waiting = t.waiting[1:]
 		return t.beginLocked(a), 0
 	}
-	c.talk = nil
+	c.worker = nil
 	return nil, 0
 }
 
 // take has the agent take a turn. An agent that did not say how it ended is spoken for: the device waits for it.
-func (t *talk) take(now *turn) {
+func (t *turnWorker) runTurn(now *turn) {
 	defer now.cancel(nil)
 	reply, err := t.conn.server.cfg.Agent.Ask(now.ctx, now.ask, func(e chat.Event) { t.emit(now, e) })
 	t.order.Lock()
@@ -141,8 +141,8 @@ func lastEvent(reply chat.Reply, err error) chat.Event {
 }
 
 // emit sends an event to the device. It never waits for the device: one that does not read is closed as slow.
-func (t *talk) emit(now *turn, e chat.Event) {
-	if e.Type == chat.EventToolCall && now.again(e.ID) && !t.conn.local.Session().Can(capabilityCallStatus) {
+func (t *turnWorker) emit(now *turn, e chat.Event) {
+	if e.Type == chat.EventToolCall && now.calledBefore(e.ID) && !t.conn.local.Session().Can(capabilityCallStatus) {
 		return
 	}
 	frame := eventFrame(e)
@@ -172,7 +172,7 @@ func (t *talk) emit(now *turn, e chat.Event) {
 }
 
 // send queues the frame of an event; one that would never fit the outbox with its texts cut.
-func (t *talk) send(e chat.Event, frame []byte) error {
+func (t *turnWorker) send(e chat.Event, frame []byte) error {
 	err := t.conn.send(frame)
 	var tooBig *frameError
 	if errors.As(err, &tooBig) {
@@ -182,25 +182,25 @@ func (t *talk) send(e chat.Event, frame []byte) error {
 }
 
 // again notes that the device is told of a call, and reports whether it was before.
-func (now *turn) again(id string) bool {
-	if now.told[id] {
+func (now *turn) calledBefore(id string) bool {
+	if now.calls[id] {
 		return true
 	}
-	if now.told == nil {
-		now.told = make(map[string]bool)
+	if now.calls == nil {
+		now.calls = make(map[string]bool)
 	}
-	now.told[id] = true
+	now.calls[id] = true
 	return false
 }
 
-// hangUp stops the turn that is under way in a connection that is ending, and forgets the messages that wait. It does not
+// cancelTurn stops the turn that is under way in a connection that is ending, and forgets the messages that wait. It does not
 // wait for the turn: its goroutine may be the one that ends the connection.
-func (c *conn) hangUp(why Close) {
+func (c *conn) cancelTurn(why Close) {
 	c.mu.Lock()
-	t := c.talk
+	t := c.worker
 	var stop context.CancelCauseFunc
 	if t != nil {
-		t.waiting, stop = nil, t.stop
+		t.waiting, stop = nil, t.cancel
 	}
 	c.mu.Unlock()
 	if stop == nil {
@@ -214,13 +214,13 @@ func (c *conn) hangUp(why Close) {
 }
 
 // wait waits so long for the goroutine of the talk and reports whether it has ended.
-func (t *talk) wait(limit time.Duration) bool {
-	patience := time.NewTimer(limit)
-	defer patience.Stop()
+func (t *turnWorker) wait(limit time.Duration) bool {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
 	select {
 	case <-t.done:
 		return true
-	case <-patience.C:
+	case <-timeout.C:
 		return false
 	}
 }

@@ -17,19 +17,19 @@ const (
 	maxOpening      = 32              // sessions being opened
 	maxOpensWaiting = 8192            // requests that wait for that
 	openingWait     = 8 * time.Second // for each of them
-	comeBack        = 4 * time.Second // those refused are spread over that much
+	retrySpread     = 4 * time.Second // those refused are spread over that much
 )
 
 // opens bounds how many sessions are opened at once on this pod. Calls go on beside them however many devices come.
-type opens struct {
+type openSlots struct {
 	slots   chan struct{}
 	waiting atomic.Int64
 }
 
-func newOpens() *opens { return &opens{slots: make(chan struct{}, maxOpening)} }
+func newOpenSlots() *openSlots { return &openSlots{slots: make(chan struct{}, maxOpening)} }
 
 // enter waits for a slot. leave must be called if it returns nil.
-func (o *opens) enter(ctx context.Context) error {
+func (o *openSlots) acquire(ctx context.Context) error {
 	select {
 	case o.slots <- struct{}{}:
 		return nil
@@ -51,30 +51,30 @@ func (o *opens) enter(ctx context.Context) error {
 	}
 }
 
-func (o *opens) leave() { <-o.slots }
+func (o *openSlots) release() { <-o.slots }
 
 func tooManyOpening() *registry.Error {
 	e := registry.Errorf(registry.CodeBusy, "This pod has as many sessions to open as it can. Connect again in a moment.")
-	e.RetryAfter = backIn()
+	e.RetryAfter = retryAfter()
 	return e
 }
 
-// mayOpen refuses a source that opens sessions faster than it may, and a device that has sent too much a moment ago.
-func (s *Server) mayOpen(r *http.Request, key registry.Key, source netip.Prefix) error {
+// checkOpenRate refuses a source that opens sessions faster than it may, and a device that has sent too much a moment ago.
+func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.Prefix) error {
 	if s.allowances.spent(device{key, source}) {
 		e := registry.Errorf(registry.CodeRateLimited, "This session sent too many frames a moment ago. Connect again in a moment.")
-		e.RetryAfter = backIn()
+		e.RetryAfter = retryAfter()
 		s.cfg.Refusals.Note(r, auth.RefusedRate, e)
 		return e
 	}
-	if s.openings.Take(source, 1) {
+	if s.openRates.Take(source, 1) {
 		return nil
 	}
 	e := registry.Errorf(registry.CodeRateLimited, "Too many sessions are opened from this address. Connect again in a moment.")
-	e.RetryAfter = backIn()
+	e.RetryAfter = retryAfter()
 	s.cfg.Refusals.Note(r, auth.RefusedRate, e)
 	return e
 }
 
-// backIn returns another time for each, or those who were refused together would come back together.
-func backIn() time.Duration { return rand.N(comeBack) }
+// retryAfter returns another time for each, or those who were refused together would come back together.
+func retryAfter() time.Duration { return rand.N(retrySpread) }

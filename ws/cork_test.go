@@ -29,8 +29,8 @@ func (w *writes) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-func newGatherer(c net.Conn) *gatherer {
-	return &gatherer{Conn: c, owner: &conn{server: &Server{}}, framed: true}
+func newGatherer(c net.Conn) *corkedConn {
+	return &corkedConn{Conn: c, owner: &conn{server: &Server{}}, framed: true}
 }
 
 // serverFrame is a frame as a server writes it.
@@ -51,30 +51,30 @@ func TestGathererWritesFollowingFramesTogether(t *testing.T) {
 	small, large := serverFrame(websocket.TextMessage, 100), serverFrame(websocket.TextMessage, 2000)
 	ping := serverFrame(websocket.PingMessage, 4)
 	tests := map[string]struct {
-		do   func(g *gatherer)
+		do   func(g *corkedConn)
 		want []int // bytes of each write
 	}{
-		"handshake": {func(g *gatherer) { g.framed = false; g.more.Store(true); g.Write([]byte("HTTP/1.1 101")) }, []int{12}},
-		"alone":     {func(g *gatherer) { g.Write(small) }, []int{102}},
-		"two": {func(g *gatherer) {
-			g.more.Store(true)
+		"handshake": {func(g *corkedConn) { g.framed = false; g.corked.Store(true); g.Write([]byte("HTTP/1.1 101")) }, []int{12}},
+		"alone":     {func(g *corkedConn) { g.Write(small) }, []int{102}},
+		"two": {func(g *corkedConn) {
+			g.corked.Store(true)
 			g.Write(small)
 			if written := g.Conn.(*writes).all; len(written) > 0 {
 				t.Errorf("two: the first did not wait: %d writes", len(written))
 			}
-			g.more.Store(false)
+			g.corked.Store(false)
 			g.Write(small)
 		}, []int{204}},
-		"a large one in two writes": {func(g *gatherer) { g.Write(large[:1024]); g.Write(large[1024:]) }, []int{2004}},
-		"a ping takes what waits along": {func(g *gatherer) {
-			g.more.Store(true)
+		"a large one in two writes": {func(g *corkedConn) { g.Write(large[:1024]); g.Write(large[1024:]) }, []int{2004}},
+		"a ping takes what waits along": {func(g *corkedConn) {
+			g.corked.Store(true)
 			g.Write(small)
 			g.Write(ping)
 		}, []int{108}},
-		"too much to wait": {func(g *gatherer) {
-			g.more.Store(true)
-			g.Write(serverFrame(websocket.TextMessage, gatherLimit))
-		}, []int{gatherLimit + 4}},
+		"too much to wait": {func(g *corkedConn) {
+			g.corked.Store(true)
+			g.Write(serverFrame(websocket.TextMessage, corkLimit))
+		}, []int{corkLimit + 4}},
 	}
 	for name, tt := range tests {
 		w := &writes{}
@@ -84,8 +84,8 @@ func TestGathererWritesFollowingFramesTogether(t *testing.T) {
 		for _, p := range w.all {
 			got = append(got, len(p))
 		}
-		if len(got) != len(tt.want) || g.kept != nil {
-			t.Errorf("%s: writes of %v bytes, want %v; kept: %v", name, got, tt.want, g.kept)
+		if len(got) != len(tt.want) || g.held != nil {
+			t.Errorf("%s: writes of %v bytes, want %v; kept: %v", name, got, tt.want, g.held)
 			continue
 		}
 		for i := range got {
@@ -103,7 +103,7 @@ func TestGathererSetsADeadlineOnce(t *testing.T) {
 	write := func(until time.Time, more bool, want int) {
 		t.Helper()
 		_ = g.SetWriteDeadline(until)
-		g.more.Store(more)
+		g.corked.Store(more)
 		if _, err := g.Write(frame); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestGathererKeepsTheStreamWhole(t *testing.T) {
 			frame = serverFrame(websocket.PongMessage, random.IntN(125))
 		}
 		want = append(want, frame...)
-		g.more.Store(random.IntN(2) == 0)
+		g.corked.Store(random.IntN(2) == 0)
 		for _, part := range [][]byte{frame[:min(len(frame), 1024)], frame[min(len(frame), 1024):]} {
 			if len(part) == 0 {
 				continue
@@ -166,7 +166,7 @@ func TestGathererKeepsTheStreamWhole(t *testing.T) {
 			}
 		}
 	}
-	g.more.Store(false)
+	g.corked.Store(false)
 	last := serverFrame(websocket.CloseMessage, 2)
 	want = append(want, last...)
 	if _, err := g.Write(last); err != nil {
