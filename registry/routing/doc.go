@@ -6,7 +6,7 @@
 //	device dials ──▶ Hub.Open   claims the session in the store; the claim's generation is its fencing token
 //	register     ──▶ LocalSession.PutTools  fenced by that generation
 //	call         ──▶ Router.Call     local socket first; otherwise the bus carries it to the pod that owns the session
-//	answer       ──▶ LocalSession.Complete    matched by call id, handed to the local pending call or sent back over the bus
+//	answer       ──▶ LocalSession.Complete    matched by call id, handed to the pending call or sent back over the bus
 //	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
 //
 // Start with router.go: Router.Call is the whole way of a call. pending calls.go and await.go are the waiting, in-flight call.go is

@@ -120,7 +120,7 @@ func (f *inFlightCall) send(conn Conn, c DeviceCall) error {
 	case f.connectionEnded:
 		return registry.NotConnected()
 	case f.done.Load(): // while it was claimed
-		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+		return callCancelled(registry.DispatchedNo)
 	}
 	if err := conn.Deliver(c); err != nil {
 		f.abandon()

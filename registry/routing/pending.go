@@ -7,58 +7,68 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// pendingCall is one caller waiting on this pod for an answer. What there is to hear is kept until the caller looks: it is
-// told once that it should.
+// pendingCall is a call whose caller waits on this pod for its answer. What becomes of the call is collected here, and
+// the caller is notified once that it should look.
 type pendingCall struct {
 	id     string           // of the call
 	pod    string           // the pod that was asked; empty when it is this one
 	since  time.Time        // when it was asked
-	record *registry.Record // of the call, if it has one; only what never changes may be read by others than its caller
+	record *registry.Record // nil if it has none; others than its caller read only what never changes
 
 	*notifier
 
 	mu           sync.Mutex
-	final        registry.Reply // once answered: the first counts
-	answered     bool           // there is an answer
-	delivered    bool           // the call was written to the socket
-	running      bool           // the device has begun
-	receiptTaken bool           // the caller has heard of the two above
-	sentAt       time.Time      // when it left for another pod
-	sendErr      error          // why it did not, or may not have
-	cancelled    bool           // somebody cancelled the call
-	closed       bool           // the caller does not look any more
+	answer       registry.Reply // the first one; set once answered
+	answered     bool
+	delivered    bool      // the call was written to the socket
+	running      bool      // the device has begun
+	receiptTaken bool      // the caller has seen delivered and running as they are
+	sentAt       time.Time // when the bus was done with it; zero while that is not known
+	sendErr      error     // why the bus could not send it, or does not know
+	cancelled    bool      // somebody cancelled the call
+	closed       bool      // the caller does not look any more
 }
 
-// notifier is what a caller waits with. The next caller gets it when the pending call has left; who finds the pending call later leaves it
-// alone.
+// progress is what has become of a call up to now.
+type progress struct {
+	answer    *registry.Reply // nil while there is none; does not change any more
+	receipt   bool            // a receipt has come since the last look
+	running   bool            // the device has begun
+	cancelled bool            // somebody cancelled the call
+	sentAt    time.Time       // when the bus was done with it; zero while that is not known
+	sendErr   error           // why the bus could not send it, or does not know
+}
+
+// notifier is what a caller waits with. When its pending call is closed the next caller gets it, so nobody who finds a
+// closed call touches its notifier.
 type notifier struct {
 	ready chan struct{} // capacity 1: there is something new
 	timer *time.Timer   // stopped, unless its caller has set it
 }
 
 func newNotifier() *notifier {
-	b := &notifier{ready: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	b.timer.Stop()
-	return b
+	n := &notifier{ready: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	n.timer.Stop()
+	return n
 }
 
-// reset makes a bell as good as new.
-func (b *notifier) reset() {
-	b.timer.Stop()
+// reset makes a notifier as good as new.
+func (n *notifier) reset() {
+	n.timer.Stop()
 	select {
-	case <-b.ready:
+	case <-n.ready:
 	default:
 	}
 }
 
-// deliver hands the pending call a reply. Of final replies the first counts. It reports whether the reply will be heard.
+// deliver hands over a reply. Of several answers the first counts. It reports whether the caller will see the reply.
 func (w *pendingCall) deliver(r registry.Reply) (heard bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.closed:
 	case !r.Delivered && !w.answered:
-		w.final, w.answered, heard = r, true, true
+		w.answer, w.answered, heard = r, true, true
 	case r.Delivered && (!w.delivered || r.Running && !w.running):
 		w.delivered, w.running, w.receiptTaken, heard = true, w.running || r.Running, false, true
 	}
@@ -79,28 +89,29 @@ func (w *pendingCall) Sent(err error) {
 	}
 }
 
-// sendResult returns when the call left, the zero time if that is not known yet, and why it may not have.
-func (w *pendingCall) sendResult() (time.Time, error) {
+// sendResult returns p with what is known now about the sending.
+func (w *pendingCall) sendResult(p progress) progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.sentAt, w.sendErr
+	p.sentAt, p.sendErr = w.sentAt, w.sendErr
+	return p
 }
 
-// close ends the waiting: whatever comes from now on is told that nobody hears it. It returns the answer, if that has come
-// in the meantime.
+// close ends the wait: what comes from now on is told that nobody sees it. It returns the answer if that has come in the
+// meantime.
 func (w *pendingCall) close() *registry.Reply {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	return w.answer()
+	return w.answerLocked()
 }
 
-// answer returns the answer, which does not change any more, nil if there is none. It needs the lock.
-func (w *pendingCall) answer() *registry.Reply {
+// answerLocked returns the answer, which does not change any more, nil if there is none.
+func (w *pendingCall) answerLocked() *registry.Reply {
 	if !w.answered {
 		return nil
 	}
-	return &w.final
+	return &w.answer
 }
 
 // publicRecord returns what others than the caller may read of the call's record: what never changes. How far the call has
@@ -133,14 +144,16 @@ func (w *pendingCall) notifyLocked() {
 	}
 }
 
-// progress returns what is new: the answer if there is one, whether a receipt came since the last look, whether the device
-// has begun, and whether the call was cancelled.
-func (w *pendingCall) progress() (final *registry.Reply, receipt, running, abandoned bool) {
+// progress returns what has become of the call. A receipt is reported once.
+func (w *pendingCall) progress() progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	receipt = w.delivered && !w.receiptTaken
-	w.receiptTaken = w.receiptTaken || receipt
-	return w.answer(), receipt, w.running, w.cancelled
+	p := progress{
+		answer: w.answerLocked(), receipt: w.delivered && !w.receiptTaken, running: w.running, cancelled: w.cancelled,
+		sentAt: w.sentAt, sendErr: w.sendErr,
+	}
+	w.receiptTaken = w.receiptTaken || p.receipt
+	return p
 }
 
 // pendingCalls is the table of calls this pod waits for. An answer finds its pending call by call id.

@@ -121,8 +121,8 @@ func (r *Router) callLocal(ctx context.Context, l *LocalSession, c *registry.Cal
 	}
 	defer f.abandon()
 	note(c.Record, registry.EventDeliver, registry.Change{Owner: r.pod, Proof: l.owner()}, time.Now())
-	wait := r.awaiting(c, w, deadline)
-	wait.dispatched = registry.DispatchedYes
+	wait := r.newWait(c, w, deadline)
+	wait.phase = phaseDelivered
 	return wait.run(ctx, f.cancel)
 }
 
@@ -148,19 +148,19 @@ func (r *Router) callRemote(ctx context.Context, owner *registry.Session, c *reg
 	if err != nil {
 		return registry.Result{}, err
 	}
-	wait := r.awaiting(c, w, deadline)
-	wait.posted, wait.dispatched, wait.mayBeLost = posted, registry.DispatchedUnknown, true
+	wait := r.newWait(c, w, deadline)
+	wait.phase, wait.sending = phaseSending, posted
 	res, err := wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
-	if _, _, _, abandoned := w.progress(); abandoned && err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo { // or it would be sent elsewhere
-		return registry.Result{}, registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+	if w.progress().cancelled && err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo { // or it would be sent elsewhere
+		return registry.Result{}, callCancelled(registry.DispatchedNo)
 	}
 	return res, err
 }
 
-// awaiting begins the waiting for an answer. It holds nothing of the call by reference, so that calls need not be on the heap.
-func (r *Router) awaiting(c *registry.Call, w *pendingCall, deadline time.Time) await {
-	return await{
-		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, call: w, since: w.since, deadline: deadline,
+// newWait holds nothing of the call by reference, so that calls need not be on the heap.
+func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) wait {
+	return wait{
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, call: p, since: p.since, deadline: deadline,
 	}
 }
 

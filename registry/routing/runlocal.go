@@ -45,7 +45,7 @@ func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
 	case err != nil:
 		return registry.AsError(err).With(registry.DispatchedNo)
 	case !moved.Applied:
-		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+		return callCancelled(registry.DispatchedNo)
 	}
 	r.hub.notifyWatchers(moved)
 	return nil
@@ -61,7 +61,7 @@ func (r *Router) watchLocal(w *pendingCall, cancel context.CancelFunc, done <-ch
 		case <-done:
 			return
 		case <-w.ready:
-			if _, _, _, abandoned := w.progress(); abandoned {
+			if w.progress().cancelled {
 				cancel()
 			}
 		case <-seen.C:

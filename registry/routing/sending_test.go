@@ -339,7 +339,7 @@ func TestDeadPodThatReceivedNothing(t *testing.T) {
 		w := asking.Router.pending.get("c1")
 		w.mu.Lock()
 		w.sentAt, w.sendErr = time.Now(), registry.ErrNoReceiver
-		w.final, w.answered = registry.Reply{CallID: "c1", Err: registry.Lost()}, true
+		w.answer, w.answered = registry.Reply{CallID: "c1", Err: registry.Lost()}, true
 		w.notifyLocked()
 		w.mu.Unlock()
 		for range 2 { // the router asks once more where the session is

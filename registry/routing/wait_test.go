@@ -13,19 +13,19 @@ import (
 
 // An answer that is there when the waiting ends is the answer, whichever the caller was woken by.
 func TestAnAnswerThatIsThereCounts(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *await) (registry.Result, error){
-		"time is over": func(t *testing.T, a *await) (registry.Result, error) { return a.run(t.Context(), nil) },
-		"the other pod seems lost": func(t *testing.T, a *await) (registry.Result, error) {
-			a.deadline, a.mayBeLost = time.Now().Add(time.Minute), true
-			return a.run(t.Context(), nil)
+	for name, end := range map[string]func(*testing.T, *wait) (registry.Result, error){
+		"time is over": func(t *testing.T, w *wait) (registry.Result, error) { return w.run(t.Context(), nil) },
+		"the other pod seems lost": func(t *testing.T, w *wait) (registry.Result, error) {
+			w.deadline = time.Now().Add(time.Minute)
+			return w.run(t.Context(), nil)
 		},
-		"the caller has gone": func(t *testing.T, a *await) (registry.Result, error) {
+		"the caller has gone": func(t *testing.T, w *wait) (registry.Result, error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			a.deadline = time.Now().Add(time.Minute)
-			return a.run(ctx, func(string) { t.Error("the device is told to stop") })
+			w.deadline = time.Now().Add(time.Minute)
+			return w.run(ctx, func(string) { t.Error("the device is told to stop") })
 		},
-		"the call was cancelled": func(_ *testing.T, a *await) (registry.Result, error) { return a.afterCancel() },
+		"the call was cancelled": func(_ *testing.T, w *wait) (registry.Result, error) { return w.afterCancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAnAnswerThatIsThereCounts(t *testing.T) {
 					t.Fatal("nobody was waiting")
 				}
 				<-w.ready // so what wakes it is the end
-				a := await{record: &rec, timeout: time.Second, call: w, since: w.since, deadline: time.Now()}
+				a := wait{phase: phaseSent, record: &rec, timeout: time.Second, call: w, since: w.since, deadline: time.Now()}
 				if res, err := end(t, &a); err != nil || res.Output != "done" {
 					t.Errorf("%+v, %v", res, err)
 				}
