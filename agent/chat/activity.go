@@ -9,14 +9,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Activity hears when turns begin and end: for feeds, metrics and audit. Its methods return at once and are safe for
-// concurrent use.
+// Activity is notified when turns begin and end, for feeds, metrics and audit. Its methods return at once and are safe
+// for concurrent use.
 type Activity interface {
 	TurnStarted(TurnInfo)
 	TurnFinished(TurnInfo, TurnEnd)
 }
 
-// TurnInfo says which turn it is.
+// TurnInfo names a turn.
 type TurnInfo struct {
 	Turn    string
 	Key     registry.Key // Session is empty for a completion without one
@@ -35,7 +35,7 @@ const (
 	OutcomeError   Outcome = "error"
 )
 
-// TurnEnd says how a turn ended and what it took.
+// TurnEnd is the outcome of a turn and what it used.
 type TurnEnd struct {
 	Outcome  Outcome
 	Code     string // of the error; empty otherwise
@@ -53,7 +53,7 @@ func (silent) TurnStarted(TurnInfo) {}
 // TurnFinished implements Activity.
 func (silent) TurnFinished(TurnInfo, TurnEnd) {}
 
-// endOf says how a turn ended.
+// endOf returns the outcome of a turn.
 func endOf(r Reply, err error) TurnEnd {
 	end := TurnEnd{Outcome: OutcomeDone, Usage: r.Usage, Calls: len(r.Calls), Duration: r.Duration}
 	var e *Error

@@ -12,22 +12,22 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// call is one tool call of an answer on its way.
+// call is one tool call of an answer.
 type call struct {
 	asked   provider.ToolCall
 	id      string          // the gateway's, as in /api/calls
-	name    string          // as its source calls the tool
+	name    string          // the tool's name at its source
 	args    json.RawMessage // nil: what the model wrote is not a JSON object
-	problem string          // why, then
+	problem string          // why args is nil
 
 	text    string // the result, readable
-	notice  string // what the gateway says of it
+	notice  string // the gateway's note about it
 	failed  bool
 	blocked bool // by the loop guard
 }
 
-// prepare looks at what an answer asks for. A name nobody lists stays as it is: it is called all the same, so that it
-// is counted and recorded.
+// prepare makes the calls of an answer. A name that is not listed stays as it is and is called all the same, so that
+// the call is counted and recorded.
 func (l *loop) prepare(asked []provider.ToolCall, listed []ListedTool) []*call {
 	originals := make(map[string]string, len(listed))
 	for _, t := range listed {
@@ -45,7 +45,7 @@ func (l *loop) prepare(asked []provider.ToolCall, listed []ListedTool) []*call {
 	return calls
 }
 
-// parseArgs returns arguments as JSON. Models leave them empty for tools that take none.
+// parseArgs returns arguments as JSON. Models leave them empty for tools without parameters.
 func parseArgs(text string) (json.RawMessage, string) {
 	raw := bytes.TrimSpace([]byte(text))
 	if len(raw) == 0 {
@@ -61,8 +61,8 @@ func parseArgs(text string) (json.RawMessage, string) {
 	return raw, ""
 }
 
-// callAll runs the calls of one answer side by side, bounded, and keeps their results in the order they were asked for.
-// It fails when ctx has ended, when the guard wants the turn to end, or when the results could not be stored.
+// callAll runs the calls of one answer side by side, within a bound, and keeps their results in the order of the calls.
+// It fails when ctx has ended, when the loop guard ends the turn, or when the results could not be stored.
 func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []ListedTool) error {
 	calls := l.prepare(asked, listed)
 	for i, c := range calls {
@@ -84,7 +84,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 			l.finished(c)
 			continue
 		}
-		if i >= l.limits.ParallelCalls && c.args != nil { // it was told of as waiting
+		if i >= l.limits.ParallelCalls && c.args != nil { // it was announced as pending
 			l.announce(c, StatusExecuting)
 		}
 		running.Go(func() {
@@ -109,7 +109,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 	return nil
 }
 
-// decline answers calls that do not run because the turn ends, and returns why it does.
+// decline answers calls that do not run because the turn ends, and returns why it ends.
 func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []ListedTool, why *Error) error {
 	calls := l.prepare(asked, listed)
 	for _, c := range calls {
@@ -126,7 +126,8 @@ func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []
 // call runs one call.
 func (l *loop) call(ctx context.Context, c *call) {
 	if c.args == nil {
-		c.fail(readable("The call was not made: its arguments are not a JSON object ("+c.problem+"). Correct them and call again.",
+		c.fail(readable("The call was not made: its arguments are not a JSON object ("+c.problem+"). "+
+			"Correct them and call again.",
 			l.limits.MaxResult))
 		return
 	}
@@ -138,7 +139,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 		c.notice = readable(outcome.Result.Notice, l.limits.MaxResult)
 	case ctx.Err() != nil:
 		c.fail(noteUnknown)
-	case c.blocked: // no tool had a say in it
+	case c.blocked: // no tool has run
 		c.failed, c.notice = true, readable(explain(registry.AsError(err)), l.limits.MaxResult)
 	default:
 		e := registry.AsError(err)
@@ -147,7 +148,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 	}
 }
 
-// invoke turns a panic of a tool into an error: the model hears of a failure, and the process lives.
+// invoke makes an error of a panic of a tool: the model reads of a failure, and the process lives.
 func (l *loop) invoke(ctx context.Context, r ToolRequest) (out ToolOutcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -160,7 +161,7 @@ func (l *loop) invoke(ctx context.Context, r ToolRequest) (out ToolOutcome, err 
 
 func (c *call) fail(text string) { c.text, c.failed = text, true }
 
-// said is all there is to read of the call.
+// said is the text and the notice of the call.
 func (c *call) said() string { return withNotice(c.text, c.notice) }
 
 func (c *call) status() Status {
@@ -170,25 +171,27 @@ func (c *call) status() Status {
 	return StatusCompleted
 }
 
-// announce tells of a call: as executing if it begins at once, as pending if it waits for others or never will. One that
-// waited is told of again when it begins.
+// announce sends the event of a call. It is executing if it begins at once, and pending if it waits for others or never
+// runs. A call that waited is announced again when it begins.
 func (l *loop) announce(c *call, status Status) {
 	l.out.send(Event{Type: EventToolCall, ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: status})
 }
 
-// finished tells of a result.
+// finished sends the event of a result.
 func (l *loop) finished(c *call) {
-	l.out.send(Event{Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.said(), l.format), Status: c.status()})
+	l.out.send(Event{
+		Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.said(), l.format), Status: c.status(),
+	})
 }
 
-// shownArgs returns the arguments as JSON. What is not an object is shown as the text it is.
+// shownArgs returns the arguments as JSON. Text that is no object is shown as a string.
 func (l *loop) shownArgs(c *call) json.RawMessage {
 	if c.args != nil {
 		return c.args
 	}
 	quoted, err := json.Marshal(readable(c.asked.Args, l.limits.MaxResult))
 	if err != nil {
-		return json.RawMessage("null") // cannot be: it is a string
+		return json.RawMessage("null") // cannot happen: it is a string
 	}
 	return quoted
 }

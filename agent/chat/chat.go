@@ -14,16 +14,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// EventType says what an Event is. The values are the types of the frames of the device protocol.
+// EventType is the kind of an Event. The values are the types of the frames of the device protocol.
 type EventType string
 
-// What happens in a turn.
+// The events of a turn.
 const (
 	EventChunk       EventType = "chunk"         // Content: a piece of the answer
 	EventThinking    EventType = "thinking"      // Content: a piece of the model's reasoning
 	EventToolCall    EventType = "tool_call"     // ID, Name, Args, Status
 	EventToolResult  EventType = "tool_result"   // ID, Name, Output, Status
-	EventChunkReset  EventType = "chunk_reset"   // what was streamed is about to be given whole
+	EventChunkReset  EventType = "chunk_reset"   // the whole text follows, in place of its pieces
 	EventDone        EventType = "done"          // FullResponse: the text of all iterations
 	EventAborted     EventType = "aborted"       // the turn was aborted
 	EventTitle       EventType = "title_updated" // Title
@@ -31,7 +31,7 @@ const (
 	EventError       EventType = "error"         // Message, Code: the turn failed; nothing follows
 )
 
-// Status is how far a call of a turn is.
+// Status is the progress of a call of a turn.
 type Status string
 
 // The statuses.
@@ -93,7 +93,7 @@ type Ask struct {
 	Owner      registry.Owner    // whose the conversation is from now on, if this is its first turn
 }
 
-// Reply is how a turn ended.
+// Reply is the result of a turn.
 type Reply struct {
 	Turn         string // id of the turn
 	FullResponse string
@@ -131,7 +131,7 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// RetryAfter returns how long to wait before asking again, as the model's provider or the gateway advises; zero: no advice.
+// RetryAfter returns how long to wait before the next attempt, as the provider or the gateway advises. Zero: no advice.
 func (e *Error) RetryAfter() time.Duration {
 	if p, ok := errors.AsType[*provider.Error](e.Cause); ok {
 		return p.RetryAfter
@@ -142,28 +142,28 @@ func (e *Error) RetryAfter() time.Duration {
 	return 0
 }
 
-// Agent is what the APIs see.
+// Agent holds conversations, for the API and for devices.
 type Agent interface {
-	// Ask runs one turn and returns when it has ended. emit is called with every event, by one goroutine at a time; the
-	// last one is done, aborted or error. Cancelling ctx stops the turn: with the cause ErrAborted because its user wants
-	// that, otherwise because whoever asked is gone or the pod stops; calls under way are cancelled, and what was said is
-	// kept, marked as interrupted. The error is an *Error whose event was emitted, or ErrAborted.
+	// Ask runs one turn and returns when it has ended. emit is called with every event, by one goroutine at a time. The
+	// last event is done, aborted or error. Cancelling ctx stops the turn and cancels its running calls; the cause
+	// ErrAborted says that its user wants that. What was said is kept, marked as interrupted. The error is an *Error
+	// whose event was emitted, or ErrAborted.
 	Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error)
 
-	// Complete runs a turn of a conversation its caller keeps.
+	// Complete runs a turn of a conversation that its caller keeps.
 	Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error)
 
-	// Transcript returns a conversation. Busy tells whether a turn is under way.
+	// Transcript returns a conversation. Busy says whether a turn is running.
 	Transcript(ctx context.Context, key registry.Key) (Transcript, error)
 
 	// CountMessages returns how many messages a conversation has.
 	CountMessages(ctx context.Context, key registry.Key) (int, error)
 
-	// Models returns the names of the models there are, the default first.
+	// Models returns the names of the models, the default first.
 	Models() []string
 }
 
-// Completion is a turn without memory: all of the conversation comes with it, as in OpenAI's chat completions.
+// Completion asks for a turn without memory: it brings the whole conversation, as in OpenAI's chat completions.
 type Completion struct {
 	Key         registry.Key // the session whose tools join in; an empty Session: none
 	Caller      auth.Identity
@@ -171,7 +171,7 @@ type Completion struct {
 	Model       string // empty: the default
 	System      string
 	Messages    []provider.Message
-	Tools       []provider.Tool // of the caller, who runs them: a call of one ends the turn and is returned
+	Tools       []provider.Tool // run by the caller: a call of one ends the turn and is returned
 	MaxTokens   int
 	Temperature *float64
 	Stop        []string

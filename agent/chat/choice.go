@@ -9,12 +9,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// noteRefused is said for a model that refuses without a word.
+// noteRefused is the text of a model that refuses without a word.
 const noteRefused = "The model declined to answer."
 
-// choose says in a request whether the model is to call tools. An order counts until it has been carried out: one to call a tool
-// that the gateway runs for the first answer, or the turn would not end; one to call some tool, if the caller brought its own,
-// until one of those is called, because that is what the caller waits for.
+// choose sets in a request whether the model must call tools. An order to call one of the gateway's tools counts for
+// the first answer only, or the turn would not end. An order to call any tool, from a caller that brought its own,
+// counts until one of those is called, because the caller waits for that.
 func (l *loop) choose(r *provider.Request, listed []ListedTool) error {
 	switch l.choice.Mode {
 	case provider.ChoiceRequired:
@@ -26,7 +26,7 @@ func (l *loop) choose(r *provider.Request, listed []ListedTool) error {
 		}
 	case provider.ChoiceTool:
 		if !slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.Name == l.choice.Name }) {
-			if len(l.calls) > 0 { // it was there, and was called
+			if len(l.calls) > 0 { // it was called before
 				return nil
 			}
 			return badChoice(fmt.Sprintf("There is no tool %q now.", l.choice.Name))
@@ -38,15 +38,16 @@ func (l *loop) choose(r *provider.Request, listed []ListedTool) error {
 	return nil
 }
 
-// badChoice refuses a request whose order to call a tool cannot be carried out.
+// badChoice refuses an order to call a tool that cannot be carried out.
 func badChoice(message string) error {
 	return &Error{Code: CodeProvider, Message: message, Cause: &provider.Error{
 		Kind: provider.KindRequest, Message: message, Param: "tool_choice", Cause: registry.CodeInvalidRequest,
 	}}
 }
 
-// beginAnswer prepares for what an answer says. An answer that must be JSON is one text: what is said beside calls of the
-// gateway's tools is no part of it, so while there are such tools it is held back until it is known what it is.
+// beginAnswer prepares for the text of an answer. An answer that must be JSON is one text, and what a model says beside
+// calls of the gateway's tools is no part of it. So while there are such tools, text is held back until the answer is
+// known to have no calls.
 func (l *loop) beginAnswer(tools bool) {
 	l.held = nil
 	if l.base.Options.Format != nil && tools {
@@ -54,7 +55,7 @@ func (l *loop) beginAnswer(tools bool) {
 	}
 }
 
-// say passes on what an answer says, or holds it.
+// say streams a piece of an answer, or holds it back.
 func (l *loop) say(text string) {
 	switch {
 	case text == "":
@@ -66,7 +67,7 @@ func (l *loop) say(text string) {
 	}
 }
 
-// release passes on what was held, if it is the answer.
+// release streams what was held back, if it is the answer.
 func (l *loop) release(calls []provider.ToolCall) {
 	if l.held == nil {
 		return

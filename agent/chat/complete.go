@@ -14,14 +14,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Complete implements Agent. The turn is the same as that of Ask, limits and trimming included, without a lock and
-// without memory: what its tool calls returned is known to this one turn only. The system prompt is the caller's alone,
-// system messages among Messages included.
+// Complete implements Agent. The turn is that of Ask, with the same limits, but without a lock and without memory: only
+// this turn knows the results of its tool calls. The system prompt is the caller's alone, with the system messages
+// among Messages.
 //
-// A call of one of the caller's own tools ends the turn and is returned. If an answer asks for those and for tools of the
-// session side by side, the latter run before. What the session's tools were asked and said in the turn is kept for a
-// while, and put back where it belongs when the conversation comes with the results of the returned calls: nothing runs
-// twice. A tool of the caller's hides one of the session with the same name.
+// A call of one of the caller's own tools ends the turn and is returned. Calls of the session's tools in the same
+// answer run first. Their arguments and results are kept for a while, and put back when the conversation returns with
+// the results of the returned calls, so nothing runs twice. A tool of the caller hides one of the session with the same
+// name.
 func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error) {
 	out, began := newEmitter(emit), time.Now()
 	model, err := e.model(c.Model)
@@ -85,10 +85,13 @@ func (c Completion) scopeKey() registry.Key {
 	return key
 }
 
-func (e *Engine) newCompletion(c Completion, model provider.Model, scope agent.SessionContext, out *emitter) (*loop, error) {
+func (e *Engine) newCompletion(
+	c Completion, model provider.Model, scope agent.SessionContext, out *emitter,
+) (*loop, error) {
 	l := &loop{
-		limits: e.limits, log: e.log, model: model, out: out, journal: noJournal{}, turn: cmp.Or(c.Turn, uuid.NewString()),
-		own: make(map[string]bool, len(c.Tools)), base: provider.Request{
+		limits: e.limits, log: e.log, model: model, out: out, journal: noJournal{},
+		turn: cmp.Or(c.Turn, uuid.NewString()),
+		own:  make(map[string]bool, len(c.Tools)), base: provider.Request{
 			System: c.System, Tools: c.Tools, MaxTokens: c.MaxTokens, Temperature: c.Temperature, Stop: c.Stop,
 			Options: c.Options,
 		},

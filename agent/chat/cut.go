@@ -9,20 +9,20 @@ import (
 const (
 	cutRoom = 128 // for the note of a cut
 
-	// blobLeast is how many characters without a gap are taken for encoded data, and blobLine how long its lines are at
-	// least if it has several.
+	// blobLeast is how many characters without a gap count as encoded data. blobLine is the least length of its lines,
+	// if it has several.
 	blobLeast = 128
 	blobLine  = 60
 
-	// blobVariety is how many different characters encoded data has at least (those of hexadecimal digits), in the first
-	// blobSample.
+	// blobVariety is how many different characters encoded data has at least in its first blobSample: as many as there
+	// are hexadecimal digits.
 	blobVariety = 16
 	blobSample  = 4096
 )
 
-// cut returns s with at most limit bytes: two thirds of them its head, the rest its tail, and between them a note of how
-// much is missing. No character is divided, and no base64: a part of it is worth nothing to anybody, so all of it is
-// left out, and what room that leaves goes to the text around it. limit is at least 2*cutRoom.
+// cut returns s with at most limit bytes: two thirds from its head, the rest from its tail, and a note between them of
+// how much is missing. It divides no character. It divides no base64 either: a part of that is worthless, so cut leaves
+// out all of it and gives its room to the text around it. limit is at least 2*cutRoom.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -105,8 +105,8 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 	return a, b, a < i && i < b && b-a >= blobLeast && isVaried(s[a:b])
 }
 
-// isVaried reports whether characters are as mixed as encoded data is. A run of one letter, or of a word, has the alphabet of
-// base64, too, but every part of it is worth as much as the whole.
+// isVaried reports whether characters are as mixed as those of encoded data. A run of one letter or word has the
+// alphabet of base64, too, but each part of it is worth as much as the whole.
 func isVaried(s string) bool {
 	var seen [256]bool
 	different, upper, lower, digit := 0, false, false, false
@@ -117,7 +117,9 @@ func isVaried(s string) bool {
 		}
 		seen[c] = true
 		different++
-		upper, lower, digit = upper || c >= 'A' && c <= 'Z', lower || c >= 'a' && c <= 'z', digit || c >= '0' && c <= '9'
+		upper = upper || c >= 'A' && c <= 'Z'
+		lower = lower || c >= 'a' && c <= 'z'
+		digit = digit || c >= '0' && c <= '9'
 	}
 	return different >= blobVariety && (upper && lower || digit && (upper || lower))
 }
@@ -143,8 +145,8 @@ func isBase64(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("+/=-_", c) >= 0
 }
 
-// lineBreaks are what may stand between two lines of base64: a line feed, or one inside a JSON string, of which the letter
-// looks like the beginning of the next line.
+// lineBreaks are what may stand between two lines of base64: a line feed, or an escaped one in a JSON string, whose
+// letter looks like the beginning of the next line.
 var lineBreaks = []string{"\n", `\r\`, `\`}
 
 func breakBefore(s string) string {

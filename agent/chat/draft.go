@@ -15,9 +15,8 @@ const (
 	draftTime  = time.Second            // after which a note that the store does not take is dropped
 )
 
-// draft is an answer while it is being said. It is noted in the store now and then, so that a pod that dies takes
-// little of it along; the notes are written by a goroutine of their own, because a slow store must not slow down what
-// people read.
+// draft is an answer while the model writes it. It is saved in the store now and then, so that little of it is lost
+// when the pod dies. A goroutine of its own saves it, because a slow store must not slow down what people read.
 type draft struct {
 	turn  string
 	at    time.Time // when the model began; with turn, it tells which message a note belongs to
@@ -32,7 +31,7 @@ type draft struct {
 	thinking strings.Builder
 }
 
-// newDraft begins an answer. With save nil, nothing is noted. stop must be called.
+// newDraft begins an answer. With save nil, nothing is saved. Its caller must call stop.
 func newDraft(turn string, save func(context.Context, json.RawMessage) error) *draft {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &draft{turn: turn, at: time.Now().UTC(), save: save, dirty: make(chan struct{}, 1), cancel: cancel}
@@ -42,7 +41,7 @@ func newDraft(turn string, save func(context.Context, json.RawMessage) error) *d
 	return d
 }
 
-// add goes on with the answer. It never waits for the store.
+// add appends to the answer. It never waits for the store.
 func (d *draft) add(delta provider.Delta) {
 	if delta == (provider.Delta{}) {
 		return // nothing to note
@@ -58,14 +57,14 @@ func (d *draft) add(delta provider.Delta) {
 	}
 }
 
-// stop ends the notes. One that is under way is given up; should it arrive all the same, recovery knows it for what it
-// is by its time.
+// stop ends the saving. A save that is under way is abandoned. Should it arrive all the same, recovery recognizes it by
+// its time.
 func (d *draft) stop() {
 	d.cancel()
 	d.done.Wait()
 }
 
-// message returns what was said until now.
+// message returns the answer so far.
 func (d *draft) message() provider.Message {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,8 +75,8 @@ func (d *draft) message() provider.Message {
 	return m
 }
 
-// note saves what is being said until ctx ends: the first time when draftEvery has passed, so that short answers cost
-// the store nothing, then at most once in that time.
+// note saves the answer until ctx ends: first after draftEvery, so that short answers cost the store nothing, then at
+// most once in that time.
 func (d *draft) note(ctx context.Context) {
 	pause := time.NewTimer(draftEvery)
 	defer pause.Stop()
@@ -97,8 +96,8 @@ func (d *draft) note(ctx context.Context) {
 	}
 }
 
-// saveOnce notes what there is. A failure costs no more than this note: the turn goes on, and the next one is complete
-// again. That the turn itself was lost shows when it is renewed.
+// saveOnce saves the answer so far. A failure costs only this save: the turn continues, and the next save is complete.
+// A lost turn shows when it is renewed.
 func (d *draft) saveOnce(ctx context.Context) {
 	raw, err := json.Marshal(d.message())
 	if err != nil {

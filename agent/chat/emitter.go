@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// emitter passes events on, one at a time though calls end side by side, and none after the last.
+// emitter sends events, one at a time even when calls end side by side, and none after the last.
 type emitter struct {
 	mu    sync.Mutex
 	emit  func(Event)
@@ -19,7 +19,7 @@ func newEmitter(emit func(Event)) *emitter {
 	return &emitter{emit: emit}
 }
 
-// send passes an event on.
+// send sends an event.
 func (o *emitter) send(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -28,7 +28,7 @@ func (o *emitter) send(e Event) {
 	}
 }
 
-// last passes the events on that end a turn.
+// last sends the events that end a turn.
 func (o *emitter) last(events ...Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,7 +41,7 @@ func (o *emitter) last(events ...Event) {
 	}
 }
 
-// complete tells how the turn ended and returns err.
+// complete sends how the turn ended, and returns err.
 func (o *emitter) complete(full string, err error) error {
 	var e *Error
 	switch {

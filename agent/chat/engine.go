@@ -18,11 +18,11 @@ type Config struct {
 	Models    []provider.Model                 // the first is the default; no two of the same name
 	Store     Store                            // shared by the fleet
 	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: none
-	Activity  Activity                         // default: nobody hears
-	System    string                           // what the model is told before every conversation the gateway keeps
+	Activity  Activity                         // default: none
+	System    string                           // the prompt before every conversation that the gateway keeps
 
-	// SystemFor makes the system prompt of one conversation, once for each of its turns, in place of System. Its error ends the
-	// turn, and its text is not told. It is called by several goroutines at once. Nil: System.
+	// SystemFor makes the system prompt of a conversation, once for each of its turns, in place of System. Its error
+	// ends the turn, and people do not read its text. Several goroutines call it at once. Nil: System.
 	SystemFor func(context.Context, agent.SessionContext) (string, error)
 
 	Limits Limits
@@ -39,9 +39,8 @@ type Store interface {
 //
 //	lock ─▶ user message stored ─▶ model ─▶ answer stored ─▶ tool calls ─▶ results stored ─▶ model … ─▶ done
 //
-// Whatever ends a turn, and also a pod that is killed in the middle, leaves a conversation the next turn can go on with:
-// each step is stored before the next begins, and what a former turn left open is closed before anything is added.
-// It is safe for concurrent use.
+// However a turn ends, also with its pod, the next turn can continue the conversation: each step is stored before the
+// next begins, and the next turn first closes what the last one left open. Engine is safe for concurrent use.
 type Engine struct {
 	models     []provider.Model
 	store      Store
@@ -52,9 +51,9 @@ type Engine struct {
 	log        *slog.Logger
 	turnQueues turnQueues
 
-	closing chan struct{}           // closed by Close: nothing new
-	ctx     context.Context         // of what runs
-	stop    context.CancelCauseFunc // ends what runs
+	closing chan struct{}           // closed by Close: no new turn
+	ctx     context.Context         // of running turns
+	stop    context.CancelCauseFunc // ends running turns
 
 	mu      sync.Mutex
 	aborts  map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
@@ -65,7 +64,7 @@ type Engine struct {
 
 var _ Agent = (*Engine)(nil)
 
-// NewEngine returns an engine that is ready. Close must be called.
+// NewEngine returns an engine that is ready. Its owner must call Close.
 func NewEngine(cfg Config) (*Engine, error) {
 	if len(cfg.Models) == 0 || cfg.Store == nil {
 		return nil, errors.New("chat: an engine needs a model and a store")
@@ -84,7 +83,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 	e := &Engine{
 		models: append([]provider.Model(nil), cfg.Models...), store: cfg.Store, openTools: cfg.OpenTools,
 		activity: cfg.Activity, system: cfg.SystemFor, limits: limits, log: cfg.Log,
-		closing: make(chan struct{}), turnQueues: turnQueues{waiting: limits.Waiting}, aborts: make(map[registry.Key]context.CancelCauseFunc),
+		closing: make(chan struct{}), turnQueues: turnQueues{waiting: limits.Waiting},
+		aborts: make(map[registry.Key]context.CancelCauseFunc),
 	}
 	if e.system == nil {
 		e.system = func(context.Context, agent.SessionContext) (string, error) { return cfg.System, nil }
@@ -108,7 +108,7 @@ func (e *Engine) Models() []string {
 	return names
 }
 
-// admit lets a turn begin and returns what to call when it has ended.
+// admit lets a turn begin. Its caller must call the returned function when the turn has ended.
 func (e *Engine) admit() (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,7 +128,7 @@ func (e *Engine) admit() (leave func(), err error) {
 	}, nil
 }
 
-// within returns a context of a turn: it ends with its caller's and with the engine.
+// within returns the context of a turn. It ends with its caller's context and with the engine.
 func (e *Engine) within(caller context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(caller)
 	unhook := context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })
@@ -138,7 +138,7 @@ func (e *Engine) within(caller context.Context) (context.Context, context.Cancel
 	}
 }
 
-// abortable lets Abort end a turn until the function it returns is called. Of one conversation one turn at a time is.
+// abortable lets Abort end a turn until the returned function is called. A conversation has one such turn at a time.
 func (e *Engine) abortable(key registry.Key, cancel context.CancelCauseFunc) (done func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,8 +150,8 @@ func (e *Engine) abortable(key registry.Key, cancel context.CancelCauseFunc) (do
 	}
 }
 
-// Abort ends the turn of a conversation as its user would, and reports whether this engine runs one. Those that wait for
-// their turn stay. It does not wait for the end.
+// Abort ends the turn of a conversation as its user would, and reports whether this engine runs one. Waiting turns
+// stay. It does not wait for the end.
 func (e *Engine) Abort(key registry.Key) bool {
 	e.mu.Lock()
 	cancel := e.aborts[key]
@@ -173,12 +173,12 @@ func (e *Engine) open(scope agent.SessionContext) Tools {
 	return noTools{}
 }
 
-// closeReserve is the most of Close's time that is kept for turns that did not end by themselves, to store what
-// they said. If less than four times that is left, it is a quarter of it.
+// closeReserve is the most of Close's time that is kept for turns to store what they said, when they did not end by
+// themselves. If less than four times that remains, it is a quarter of the rest.
 const closeReserve = 2 * time.Second
 
-// Close refuses new turns, and those that still wait for their conversation, lets running ones end while ctx has time,
-// then ends them with the cause registry.ErrDraining, and waits for all of them. Those still store what they said; that
+// Close refuses new turns and those that wait for their conversation. It lets running turns end while ctx has time,
+// then ends them with the cause registry.ErrDraining, and waits for all of them. They still store what they said, which
 // may take up to 5 s beyond the end of ctx when the store is slow. After that Close returns an error.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()

@@ -14,7 +14,8 @@ import (
 // CodeModelNotFound is the code of an Error: there is no model of that name.
 const CodeModelNotFound = "MODEL_NOT_FOUND"
 
-// ErrAborted is the cause of a context whose turn its user wants to end, and what a turn that ended so returns.
+// ErrAborted is the cause of a context whose turn is to end because its user wants that, and the error of a turn that
+// ended so.
 var ErrAborted = errors.New("chat: the turn was aborted")
 
 // Causes of a turn's context that are this package's own.
@@ -24,8 +25,8 @@ var (
 	errLapsed   = errors.New("chat: the turn could not be renewed in time")
 )
 
-// failure says why a turn ended: as ErrAborted or as an *Error. A context that has ended explains what followed from
-// it, so its cause goes before err.
+// failure returns why a turn ended: ErrAborted or an *Error. The cause of a context that has ended wins over err, which
+// followed from it.
 func failure(ctx context.Context, limits Limits, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -44,7 +45,7 @@ func failure(ctx context.Context, limits Limits, err error) error {
 	return &Error{Code: CodeAgent, Message: registry.AsError(err).Message, Cause: err}
 }
 
-// stopped says why a turn was ended from outside.
+// stopped returns why a turn was ended from outside.
 func stopped(cause error, limits Limits) error {
 	fail := func(format string, args ...any) error {
 		return &Error{Code: CodeAgent, Message: fmt.Sprintf(format, args...), Cause: cause}
@@ -65,8 +66,8 @@ func stopped(cause error, limits Limits) error {
 	}
 }
 
-// noteFailure leaves a line about a turn that ended early: a warning, unless whoever asked wanted that or is gone. What was
-// said in it, by whomever, is no part of the line.
+// noteFailure logs a turn that ended early: as a warning, unless its caller wanted that or is gone. The line has no
+// text of the conversation.
 func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
 	level, code := slog.LevelInfo, "aborted"
 	attributes := []any{"turn", info.Turn, "session", info.Key.Session, "channel", info.Channel, "model", info.Model}
@@ -85,12 +86,13 @@ func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
 	e.log.Log(ctx, level, "a turn ended early", append(attributes, "code", code)...)
 }
 
-// providerFailure tells of a model that did not answer.
+// providerFailure returns the failure of a model that did not answer.
 func providerFailure(p *provider.Error) error {
 	if p.Kind == provider.KindAuth {
 		return &Error{
 			Code: CodeAuth, Cause: p,
-			Message: "The model's provider does not accept the gateway's key; its operator must set another. " + p.Message,
+			Message: "The model's provider does not accept the gateway's key; its operator must set another. " +
+				p.Message,
 		}
 	}
 	return &Error{Code: CodeProvider, Message: p.Message, Cause: p}
@@ -115,10 +117,10 @@ func draining() error {
 	}
 }
 
-// fullRetry is when to ask a pod again that is full: turns end all the time.
+// fullRetry is when a caller should ask a full pod again. Turns end all the time.
 const fullRetry = 2 * time.Second
 
-// full refuses a turn because the pod runs as many as it may.
+// full refuses a turn because the pod runs its maximum.
 func full() error {
 	return &Error{
 		Code: CodeSessionBusy, Message: "This pod runs as many turns as it can. Ask again after a moment.",

@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// generate asks the model once and streams what it says. An answer that breaks off is kept, marked as interrupted and
-// without its tool calls, of which none ran and the last may be half.
+// generate asks the model once and streams its answer. An answer that breaks off is kept, marked as interrupted and
+// without its tool calls: none of them ran, and the last may be incomplete.
 func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Message, error) {
 	request := l.request(listed)
 	if err := l.choose(&request, listed); err != nil {
@@ -51,7 +51,7 @@ func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Mess
 	return m, nil
 }
 
-// stream passes a piece of the answer on.
+// stream sends a piece of the answer.
 func (l *loop) stream(draft *draft, d provider.Delta) {
 	draft.add(d)
 	if d.Thinking != "" {
@@ -65,7 +65,7 @@ func (l *loop) stream(draft *draft, d provider.Delta) {
 	}
 }
 
-// count adds what an answer took. Of a provider that reports nothing the limit counts an estimate, or it would not hold.
+// count adds the tokens of an answer. If the provider reports none, it adds an estimate, or the limit would not hold.
 func (l *loop) count(r provider.Request, a provider.Answer, said provider.Message) {
 	l.usage.Input += a.Usage.Input
 	l.usage.Output += a.Usage.Output
@@ -77,10 +77,10 @@ func (l *loop) count(r provider.Request, a provider.Answer, said provider.Messag
 	l.tokens += tokens
 }
 
-// foreignName is what model names of tools are not made of.
+// foreignName matches the characters that names of tools do not have.
 var foreignName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// storable returns calls as a provider takes them back: with ids, no two the same, and names that are well-formed even
+// storable returns calls in the form that a provider accepts back: with distinct ids, and with well-formed names even
 // if the model made them up.
 func storable(calls []provider.ToolCall) []provider.ToolCall {
 	seen := make(map[string]bool, len(calls))

@@ -15,19 +15,20 @@ import (
 )
 
 const (
-	// handoutPrefix begins the ids of calls handed to a caller behind which the gateway keeps what it did. With it, what
-	// is missing is told from what never was. What follows is the id of the handout, and the number of the call.
+	// handoutPrefix begins the ids of returned calls for which the gateway keeps what ran before them. It tells a
+	// handout that was lost from a call that never had one. The id of the handout and the number of the call follow.
 	handoutPrefix = "call_fh_"
 
-	// maxHandouts is how many handouts of a conversation are looked up, the latest.
+	// maxHandouts is how many handouts of a conversation are looked up: the latest.
 	maxHandouts = 128
 
-	noteHandoutLost = "[Farhand: before this call tools of the device ran, and what they returned is not kept any more. " +
+	noteHandoutLost = "[Farhand: before this call tools of the device ran, " +
+		"and what they returned is not kept any more. " +
 		"They did run: do not run one again unless running it twice does no harm.]\n"
 )
 
-// handouts keeps what completions did before they handed calls to their caller, and puts it back when the caller has
-// returned with the results, which it does on whatever pod.
+// handouts keeps what completions did before they returned calls to their caller. It puts that back when the caller
+// comes with the results, on whatever pod.
 type handouts struct {
 	store  registry.ContinuationStore
 	holder registry.Holder
@@ -36,8 +37,8 @@ type handouts struct {
 	log    *slog.Logger
 }
 
-// handOut ends the turn with the calls of the caller's tools. The gateway's calls beside them run first: a model that
-// asked for both reads the results of both.
+// handOut ends the turn with the calls of the caller's tools. The gateway's calls beside them run first, because the
+// model reads the results of both.
 func (l *loop) handOut(ctx context.Context, n int, answer provider.Message, listed []ListedTool) error {
 	own := func(c provider.ToolCall) bool { return l.own[c.Name] }
 	gateways := slices.DeleteFunc(slices.Clone(answer.ToolCalls), own)
@@ -77,11 +78,12 @@ func (l *loop) handOut(ctx context.Context, n int, answer provider.Message, list
 	return nil
 }
 
-// keep keeps messages under the id of a handout. Of too many the oldest results are left out.
+// keep keeps messages under the id of a handout. If they are too long, it leaves out the oldest results.
 func (h handouts) keep(ctx context.Context, id string, messages []provider.Message) error {
 	data, err := json.Marshal(messages)
 	if err == nil && len(data) > registry.MaxContinuation {
-		data, err = json.Marshal(trim(messages, registry.MaxContinuation/2/bytesPerToken)) // JSON may take more than the text
+		// JSON may take more than the text.
+		data, err = json.Marshal(trim(messages, registry.MaxContinuation/2/bytesPerToken))
 	}
 	if err != nil {
 		return err
@@ -91,8 +93,8 @@ func (h handouts) keep(ctx context.Context, id string, messages []provider.Messa
 	return h.store.KeepContinuation(ctx, h.holder, id, data, h.ttl)
 }
 
-// restore returns the messages of a caller with what was kept behind the calls that were handed to it. Where that is
-// gone, the result of the call says so.
+// restore returns the messages of a caller with the kept messages before the calls that were returned to it. If those
+// are lost, the result of the call says so.
 func (h handouts) restore(ctx context.Context, messages []provider.Message) ([]provider.Message, error) {
 	var ids []string
 	for _, m := range slices.Backward(messages) {
@@ -134,8 +136,8 @@ func (h handouts) restore(ctx context.Context, messages []provider.Message) ([]p
 	return out, nil
 }
 
-// spliced returns what was kept, in place of the message a caller was shown of it. Calls the caller shows elsewhere are left
-// to that place.
+// spliced returns the kept messages in place of the message that the caller saw. It leaves calls that the caller shows
+// elsewhere to that place.
 func spliced(kept []provider.Message, id string, shown provider.Message) []provider.Message {
 	at := slices.IndexFunc(kept, func(m provider.Message) bool { return handoutOf(m) == id })
 	if at < 0 {
@@ -159,7 +161,7 @@ func spliced(kept []provider.Message, id string, shown provider.Message) []provi
 	return kept
 }
 
-// handoutOf returns the id of the handout that a message of the assistant is, empty if it is none.
+// handoutOf returns the id of the handout of an assistant's message, empty if it has none.
 func handoutOf(m provider.Message) string {
 	if m.Role != provider.RoleAssistant {
 		return ""
@@ -172,7 +174,7 @@ func handoutOf(m provider.Message) string {
 	return ""
 }
 
-// handoutID returns the id of the handout a call belongs to, empty if it belongs to none.
+// handoutID returns the id of the handout of a call, empty if it has none.
 func handoutID(call string) string {
 	rest, ok := strings.CutPrefix(call, handoutPrefix)
 	id, _, ok2 := strings.Cut(rest, "_")

@@ -10,14 +10,14 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// Notes in place of a result there is none of.
+// Notes that stand for a missing result.
 const (
 	noteUnknown = "interrupted; whether it ran is not known"
 	noteNotRun  = "interrupted; it was not run"
 )
 
-// decode reads stored messages. What cannot be read, because a later release wrote it, is left out: the rest of the
-// conversation is worth more than an error.
+// decode reads stored messages. It leaves out those that it cannot read because a later release wrote them: the rest of
+// the conversation is worth more than an error.
 func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
 	messages := make([]provider.Message, 0, len(raw))
 	for i, r := range raw {
@@ -32,7 +32,7 @@ func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
 }
 
 // mend returns what must be added to a conversation whose last turn did not end by itself, oldest first: a result for
-// each of the last tool calls that has none, and what was being said.
+// each of the last tool calls that has none, and the draft of the answer.
 func mend(messages []provider.Message, draft json.RawMessage) []provider.Message {
 	added := missingResults(messages)
 	if m, ok := draftOf(messages, draft); ok {
@@ -61,8 +61,7 @@ func missingResults(messages []provider.Message) []provider.Message {
 	return missing
 }
 
-// draftOf returns the message that was being said. A note that reached the store after the message it is a draft of
-// is none.
+// draftOf returns the message of a draft. A draft that reached the store after its message is ignored.
 func draftOf(messages []provider.Message, draft json.RawMessage) (provider.Message, bool) {
 	var m provider.Message
 	if len(draft) == 0 || json.Unmarshal(draft, &m) != nil || m.Role != provider.RoleAssistant {
@@ -84,11 +83,11 @@ func toolMessage(c provider.ToolCall, text string, failed bool, turn string) pro
 	}
 }
 
-// wellFormed returns messages that were stored as a model takes them.
+// wellFormed returns stored messages in a form that models accept.
 func wellFormed(messages []provider.Message) []provider.Message { return paired(sinceUser(messages)) }
 
-// sinceUser leaves out what comes before the first message of the user: a store that forgets the oldest messages may
-// have left the end of an answer.
+// sinceUser leaves out the messages before the first one of the user: a store that drops the oldest messages may have
+// kept the end of an answer.
 func sinceUser(messages []provider.Message) []provider.Message {
 	if i := slices.IndexFunc(messages, isUser); i >= 0 {
 		return messages[i:]
@@ -97,7 +96,7 @@ func sinceUser(messages []provider.Message) []provider.Message {
 }
 
 // paired returns messages with every tool call followed by its result and every result behind its call, and without
-// those that say nothing.
+// empty messages.
 func paired(messages []provider.Message) []provider.Message {
 	out := make([]provider.Message, 0, len(messages))
 	for i := 0; i < len(messages); {

@@ -11,12 +11,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// journal keeps what is said in a turn.
+// journal keeps the messages of a turn.
 type journal interface {
 	// add keeps messages, all or none, also after ctx has ended. It tries for storeTime.
 	add(ctx context.Context, messages ...provider.Message) error
 
-	// drafts returns what notes an answer that is being said; nil: nothing does.
+	// drafts returns the function that saves drafts of an answer. Nil: there is none.
 	drafts() func(context.Context, json.RawMessage) error
 }
 
@@ -47,8 +47,8 @@ func (j *storeJournal) add(ctx context.Context, messages ...provider.Message) er
 	return nil
 }
 
-// insist appends until that is done or ctx ends: a store that is away for a moment must not cost what was said. Asking
-// again adds nothing twice.
+// insist appends until that succeeds or ctx ends: a store that is away for a moment must not lose messages. A repeated
+// append adds nothing twice.
 func (j *storeJournal) insist(ctx context.Context, raw []json.RawMessage) (int, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		n, err := j.store.AppendMessages(ctx, j.turn, raw...)
@@ -70,7 +70,7 @@ func (j *storeJournal) drafts() func(context.Context, json.RawMessage) error {
 	return func(ctx context.Context, draft json.RawMessage) error { return j.store.SaveDraft(ctx, j.turn, draft) }
 }
 
-// noJournal is of conversations their caller keeps.
+// noJournal is the journal of conversations that their caller keeps.
 type noJournal struct{}
 
 // add implements journal.

@@ -13,15 +13,15 @@ type Limits struct {
 	Turn          time.Duration // how long one turn may take, from the moment its conversation is free; default 10 min
 	Tokens        int           // tokens of one turn, read and written, over all its requests; default 1,000,000
 	ParallelCalls int           // tool calls of one answer that run side by side; default 8
-	ContextTokens int           // estimated tokens of one request; older messages are left out above it; default 100,000
+	ContextTokens int           // estimated tokens of one request, without older messages if need be; default 100,000
 	MaxResult     int           // bytes of one tool result, as model and people read it; default 32 KiB, least 1 KiB
 	MaxTurns      int           // turns this pod runs, or lets wait, at once; default 1000
 	Waiting       int           // turns of one session that wait on this pod for their conversation; default 4
-	Handout       time.Duration // how long it is known what a completion did before it handed calls to its caller; default 15 min
+	Handout       time.Duration // how long what a completion did before it returned calls is kept; default 15 min
 	Wait          time.Duration // how long such a turn waits before it is refused; default 30 s
 }
 
-// leastResult is the smallest MaxResult: what is left beside the note of a cut must still say something.
+// leastResult is the smallest MaxResult. What remains beside the note of a cut must still be useful.
 const leastResult = 1 << 10
 
 // withDefaults returns the limits with defaults filled in.

@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	leaseTime  = 9 * time.Second // how long a pod that dies keeps its conversations from others: with a pause, a pod's lease
+	// leaseTime is how long a pod that dies keeps its conversations from others. With maxPause it is a pod's lease.
+	leaseTime  = 9 * time.Second
 	renewEvery = 3 * time.Second
 	renewAgain = time.Second // after the store failed
 
-	// How long a turn pauses before it looks again whether its conversation is free, or asks again a store that failed:
-	// first, and at most. The pause doubles in between.
+	// A turn that waits for its conversation, or for a store that failed, pauses between two attempts: first for
+	// firstPause, then for twice as long each time, up to maxPause.
 	firstPause = 50 * time.Millisecond
 	maxPause   = 500 * time.Millisecond
 
-	// storeTime bounds each write to the store, further tries included. What has been said is stored also when the turn
-	// was ended from outside, so writes do not end with the turn's context.
+	// storeTime bounds each write to the store, with its repetitions. What was said is stored also when the turn was
+	// ended from outside, so writes do not end with the turn's context.
 	storeTime = 5 * time.Second
 )
 
@@ -29,46 +30,47 @@ func storing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 }
 
-// lock is a conversation that is this turn's alone.
+// lock is a conversation that only this turn may change.
 type lock struct {
 	registry.Turn
 	ticket *ticket
 	since  time.Time // not after the lease began
 }
 
-// acquire waits for the conversation. It fails with an *Error or with the cause of ctx; then nothing is held.
+// acquire waits for the conversation. It fails with an *Error or with the cause of ctx, and then holds nothing.
 func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.limits.Wait, errWaited)
 	defer cancel()
-	v, err := e.turnQueues.enter(ctx, key, e.closing)
+	place, err := e.turnQueues.enter(ctx, key, e.closing)
 	if err != nil {
 		return nil, failure(ctx, e.limits, err)
 	}
-	l, err := e.begin(ctx, v)
+	l, err := e.begin(ctx, place)
 	if err != nil {
-		v.leave()
+		place.leave()
 		return nil, failure(ctx, e.limits, err)
 	}
-	v.waited()
+	place.waited()
 	return l, nil
 }
 
-// begin takes the turn in the store. While another pod has it, it asks again and again: an end is not announced.
-func (e *Engine) begin(ctx context.Context, v *ticket) (*lock, error) {
+// begin takes the turn in the store. It repeats the attempt while another pod has the turn, because the end of a turn
+// is not announced.
+func (e *Engine) begin(ctx context.Context, place *ticket) (*lock, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		since := time.Now()
-		turn, err := e.tryBegin(ctx, v.key)
+		turn, err := e.tryBegin(ctx, place.key)
 		if err == nil {
-			return &lock{Turn: turn, ticket: v, since: since}, nil
+			return &lock{Turn: turn, ticket: place, since: since}, nil
 		}
 		if !errors.Is(err, registry.CodeBusy) {
 			return nil, err
 		}
-		if err := v.wait(); err != nil {
+		if err := place.wait(); err != nil {
 			return nil, err
 		}
-		if left := registry.AsError(err).RetryAfter; left > 0 {
-			pause = min(pause, left)
+		if wait := registry.AsError(err).RetryAfter; wait > 0 {
+			pause = min(pause, wait)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -83,8 +85,8 @@ func (e *Engine) begin(ctx context.Context, v *ticket) (*lock, error) {
 	}
 }
 
-// tryBegin asks the store once. It is not interrupted: a turn that was begun without anybody knowing would keep the
-// conversation from everybody for the time of its lease.
+// tryBegin makes one attempt. It is not interrupted: a turn that the store began and nobody runs would block the
+// conversation for the time of its lease.
 func (e *Engine) tryBegin(ctx context.Context, key registry.Key) (registry.Turn, error) {
 	if ctx.Err() != nil {
 		return registry.Turn{}, context.Cause(ctx)
@@ -108,7 +110,7 @@ func (e *Engine) end(ctx context.Context, turn registry.Turn) {
 	}
 }
 
-// renew keeps the turn until stop is called, which waits for it. If the turn is lost, or could not be renewed before
+// renew renews the turn until stop is called, which waits for it. If the turn is lost, or could not be renewed before
 // its lease lapsed, it calls lost with the reason.
 func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -124,7 +126,7 @@ func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// keepRenewing returns nil when ctx has ended, and otherwise how the turn was lost.
+// keepRenewing returns nil when ctx has ended, and otherwise why the turn was lost.
 func (e *Engine) keepRenewing(ctx context.Context, l *lock) error {
 	lapses := l.since.Add(leaseTime)
 	timer := time.NewTimer(renewEvery)

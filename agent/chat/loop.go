@@ -10,8 +10,8 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// loop is what all turns have in common: model, tool calls, model again, until the model has nothing left to ask for.
-// Only its own goroutine touches it; calls that run side by side report to it.
+// loop is the part that all turns share: model, tool calls, model again, until the model asks for no more calls. One
+// goroutine owns it. Calls that run side by side report to that goroutine.
 type loop struct {
 	limits  Limits
 	log     *slog.Logger
@@ -26,15 +26,15 @@ type loop struct {
 	format  Format
 	debug   bool
 
-	leftOut bool // it has been logged that some tools are not told of
+	leftOut bool // the log says already that some tools are left out
 
 	history []provider.Message
-	given   int // how many of history came from a caller, whose text is sent as it is
+	given   int // how many of history came from a caller; their text is sent as it is
 
 	choice  provider.Choice
-	held    *strings.Builder // what an answer says that may be none; nil: it is streamed
+	held    *strings.Builder // text that may be no answer; nil: text is streamed
 	said    strings.Builder  // all that was streamed
-	refusal strings.Builder  // of it, why the model does not answer
+	refusal strings.Builder  // the part of it that says why the model refuses
 	calls   []CallReport
 	usage   provider.Usage
 	tokens  int // what counts against Limits.Tokens
@@ -44,8 +44,8 @@ type loop struct {
 	handed   []provider.ToolCall // calls of the caller's own tools: the turn ended with them
 }
 
-// run returns when the model has said its last word, or why it did not come to that. What was said is in the journal
-// by then, also if ctx has ended.
+// run returns when the model has finished, or why it did not. The journal has what was said by then, also if ctx has
+// ended.
 func (l *loop) run(ctx context.Context) error {
 	for n := 1; ; n++ {
 		listed, err := l.tools.List(ctx)
@@ -72,9 +72,10 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// keep adds messages to the conversation. A message that says nothing is none.
+// keep adds messages to the conversation, but not one that is empty.
 func (l *loop) keep(ctx context.Context, messages ...provider.Message) error {
-	if m := messages[0]; m.Role == provider.RoleAssistant && m.Content == "" && len(m.ToolCalls) == 0 && len(m.Thinking) == 0 {
+	m := messages[0]
+	if m.Role == provider.RoleAssistant && m.Content == "" && len(m.ToolCalls) == 0 && len(m.Thinking) == 0 {
 		return nil
 	}
 	if err := l.journal.add(ctx, messages...); err != nil {
@@ -84,17 +85,19 @@ func (l *loop) keep(ctx context.Context, messages ...provider.Message) error {
 	return nil
 }
 
-// exceeded reports the limit that keeps the calls of the n-th answer from running. A turn that must end anyway runs
-// none of them: nobody would read their results.
+// exceeded returns the limit that keeps the calls of the n-th answer from running. A turn that must end runs none of
+// them, because the model would not read their results.
 func (l *loop) exceeded(n, calls int) *Error {
 	fail := func(format string, args ...any) *Error {
-		return &Error{Code: CodeAgent, Message: fmt.Sprintf(format, args...) + " What was said until then is kept; ask again to go on."}
+		message := fmt.Sprintf(format, args...) + " What was said until then is kept; ask again to go on."
+		return &Error{Code: CodeAgent, Message: message}
 	}
 	switch {
 	case n >= l.limits.Iterations:
 		return fail("The turn was stopped: it took %d requests to the model, which is the limit of one turn.", n)
 	case len(l.calls)+calls > l.limits.ToolCalls:
-		return fail("The turn was stopped: it asked for more than %d tool calls, which is the limit of one turn.", l.limits.ToolCalls)
+		return fail("The turn was stopped: it asked for more than %d tool calls, which is the limit of one turn.",
+			l.limits.ToolCalls)
 	case l.tokens >= l.limits.Tokens:
 		return fail("The turn was stopped: it used %d tokens; the limit of one turn is %d.", l.tokens, l.limits.Tokens)
 	default:
@@ -102,7 +105,10 @@ func (l *loop) exceeded(n, calls int) *Error {
 	}
 }
 
-// reply tells how the turn went so far.
+// reply returns the state of the turn.
 func (l *loop) reply() Reply {
-	return Reply{Turn: l.turn, FullResponse: l.said.String(), Refusal: l.refusal.String(), Calls: l.calls, Usage: l.usage, Stop: l.stop}
+	return Reply{
+		Turn: l.turn, FullResponse: l.said.String(), Refusal: l.refusal.String(), Calls: l.calls,
+		Usage: l.usage, Stop: l.stop,
+	}
 }

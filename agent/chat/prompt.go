@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	maxTools = 126 // told to a model in one request; the vendors take 128
-	maxNamed = 20  // of those left out, in the log
+	maxTools = 126 // in one request; the vendors accept 128
+	maxNamed = 20  // of the left-out tools, in the log
 )
 
-// request returns what the model is asked next: the conversation as far as it fits, and the tools there are now. Of a
-// tool the caller runs and one of the same name that is listed, the caller's counts. The caller's own tools always go
-// along; of the others the first ones that fit.
+// request returns the next request to the model: the conversation as far as it fits, and the tools that exist now. A
+// caller's tool hides a listed one of the same name. The caller's own tools are always included, and of the others the
+// first ones that fit.
 func (l *loop) request(listed []ListedTool) provider.Request {
 	r := l.base
 	r.Tools = slices.Clone(l.base.Tools)
@@ -24,11 +24,11 @@ func (l *loop) request(listed []ListedTool) provider.Request {
 	marked := false
 	for i := range messages {
 		m := &messages[i]
-		// What a caller sent is sent as it is; what was restored between it has a turn.
+		// A caller's own messages are sent as they are. Those that were restored between them have a turn.
 		if m.Role == provider.RoleTool && (i >= l.given || m.Turn != "") {
 			m.Content, marked = l.mark.around(*m), true
 		}
-		m.Nonce, m.Notice = "", "" // no model's, nor of who is shown the prompt
+		m.Nonce, m.Notice = "", "" // neither for the model nor for people
 	}
 	if marked || len(r.Tools) > len(l.base.Tools) {
 		r.System = strings.TrimPrefix(r.System+"\n\n"+l.mark.note(), "\n\n")
@@ -42,8 +42,8 @@ func (l *loop) request(listed []ListedTool) provider.Request {
 	return r
 }
 
-// fitting returns the tools of listed that a model is told of beside the caller's own: the first ones, as far as they leave
-// half of the context to all else, and a quarter of it to messages. What is left out is in the log, once a turn.
+// fitting returns the listed tools that a request includes beside the caller's own: the first ones, as far as they
+// leave half of the context to all else and a quarter of it to messages. It logs what is left out, once in a turn.
 func (l *loop) fitting(listed []ListedTool, system int) []provider.Tool {
 	context := l.limits.ContextTokens * bytesPerToken
 	count, size := len(l.base.Tools), max(0, system-context/4)
@@ -70,7 +70,8 @@ func (l *loop) fitting(listed []ListedTool, system int) []provider.Tool {
 	return fit
 }
 
-// debugPrompt shows what is sent to the model, but not the nonce: who asks may be the device whose output it keeps apart.
+// debugPrompt shows the request to the model without the nonce: its reader may be the device whose output the nonce
+// marks.
 func (l *loop) debugPrompt(r provider.Request) Event {
 	messages := r.Messages
 	if r.System != "" {

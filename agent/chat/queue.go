@@ -7,9 +7,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// turnQueues is a queue for each conversation: turns of one conversation that arrive at this pod run one by one, in the order
-// they came. Only the first of them asks the store, so a queue costs the store no more than one waiting turn does, and what a
-// turn emits is sent before the next one of the same socket emits anything.
+// turnQueues has a queue for each conversation. The turns of one conversation on this pod run one by one, in order of
+// arrival. Only the first of them asks the store, so a queue costs the store no more than one waiting turn. All events
+// of a turn are sent before the first one of the next turn of the same socket.
 type turnQueues struct {
 	waiting int // how many may wait in one queue
 
@@ -33,8 +33,8 @@ type ticket struct {
 	running, waits bool
 }
 
-// enter returns once the turns before it have left. It fails when too many wait, when ctx ends or when
-// closing is closed; then there is nothing to leave.
+// enter returns when the turns before it have left. It fails when too many wait, when ctx ends or when closing is
+// closed. Then the caller must not call leave.
 func (q *turnQueues) enter(ctx context.Context, key registry.Key, closing <-chan struct{}) (*ticket, error) {
 	t := q.ticketFor(key)
 	select {
@@ -75,7 +75,7 @@ func (q *turnQueues) ticketFor(key registry.Key) *ticket {
 	return &ticket{all: q, queue: queue, key: key}
 }
 
-// wait counts the turn among those that wait, once. It fails when there are enough of them.
+// wait counts the turn as waiting, once. It fails when too many wait.
 func (t *ticket) wait() error {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *ticket) wait() error {
 	return nil
 }
 
-// waited ends the counting of a turn among those that wait.
+// waited counts the turn as waiting no longer.
 func (t *ticket) waited() {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()

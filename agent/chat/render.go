@@ -8,9 +8,9 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// readable returns what a tool said as model and people read it: clean, and at most limit bytes.
+// readable returns the output of a tool as model and people read it: clean, and at most limit bytes.
 func readable(said string, limit int) string {
-	return legible.Clean(cut(legible.Clean(said), limit)) // what stands at a cut may have belonged to what is gone
+	return legible.Clean(cut(legible.Clean(said), limit)) // the ends at a cut may be fragments
 }
 
 // show returns readable text as people see it. A fence is longer than any in the text, so nothing in it ends it.
@@ -31,7 +31,7 @@ func show(said string, format Format) string {
 	return fence + "\n" + strings.TrimSuffix(said, "\n") + "\n" + fence
 }
 
-// explain returns what a model reads of a call that failed.
+// explain returns the text that a model reads of a failed call.
 func explain(e *registry.Error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", e.Code, e.Message)

@@ -9,15 +9,16 @@ import (
 )
 
 const (
-	leastText = 512 // bytes a text keeps that is cut: enough for the marks around what a tool said
-	leastArgs = 128 // bytes of arguments that are not worth a note
+	leastText = 512 // bytes that a cut text keeps: enough for the marks around a tool's output
+	leastArgs = 128 // arguments up to this length are not replaced, in bytes
 
 	noteImage = "[an image, left out to make room]"
 )
 
-// shortenGroup makes one group of messages fit into about limit tokens, each step only if those before were not enough: what is
-// longer than half of the limit by itself is cut, the oldest results of tools are replaced by notes, then images,
-// thoughts and arguments, and at last all texts are cut to the same length. What does not fit even then cannot be sent.
+// shortenGroup makes one group of messages fit into about limit tokens. Each step is taken only if the ones before were
+// not enough: cut texts that exceed half of the limit by themselves, replace the oldest results of tools by notes, then
+// images, thoughts and arguments, and at last cut all texts to the same length. A group that does not fit even then
+// cannot be sent.
 func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 	messages = slices.Clone(messages)
 	total := estimateAll(messages)
@@ -44,7 +45,7 @@ func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 	return messages
 }
 
-// cutText leaves at most n bytes of what a message says.
+// cutText leaves at most n bytes of the text of a message.
 func cutText(m *provider.Message, n int) {
 	if len(m.Content) <= n {
 		return
@@ -53,7 +54,7 @@ func cutText(m *provider.Message, n int) {
 	m.Content, m.Parts = cut(m.Content, n), nil
 }
 
-// leaveOutResult replaces what a tool returned by a note of it.
+// leaveOutResult replaces the result of a tool by a note.
 func leaveOutResult(m *provider.Message) {
 	note := fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
 	if m.Role == provider.RoleTool && len(note) < len(m.Content) {
@@ -61,7 +62,7 @@ func leaveOutResult(m *provider.Message) {
 	}
 }
 
-// leaveOutImages replaces what a message shows by notes.
+// leaveOutImages replaces the images of a message by notes.
 func leaveOutImages(m *provider.Message) {
 	if images(*m) == 0 {
 		return
@@ -76,7 +77,7 @@ func leaveOutImages(m *provider.Message) {
 	m.Parts = nil
 }
 
-// leaveOutArgs replaces long arguments by a note, which is an object as arguments are.
+// leaveOutArgs replaces long arguments by a note, which is a JSON object as arguments are.
 func leaveOutArgs(m *provider.Message) {
 	m.ToolCalls = slices.Clone(m.ToolCalls)
 	for i := range m.ToolCalls {
@@ -86,7 +87,7 @@ func leaveOutArgs(m *provider.Message) {
 	}
 }
 
-// images returns how many images a message shows.
+// images returns the number of images in a message.
 func images(m provider.Message) int {
 	n := 0
 	for _, p := range m.Parts {
@@ -97,13 +98,14 @@ func images(m provider.Message) int {
 	return n
 }
 
-// tooLong refuses a request that is longer than one may be although all was left out that can be.
+// tooLong refuses a request that exceeds the limit after everything that can be left out was left out.
 func (l *loop) tooLong(r provider.Request) error {
 	fixed, tokens := estimateFixed(r), estimateFixed(r)+estimateAll(r.Messages)
 	if tokens <= l.limits.ContextTokens {
 		return nil
 	}
-	message := fmt.Sprintf("The conversation is too long: about %d tokens, %d of them instructions and tools; a request may have %d. "+
+	message := fmt.Sprintf("The conversation is too long: about %d tokens, %d of them instructions and tools; "+
+		"a request may have %d. "+
 		"Begin a new one, or bring fewer tools.", tokens, fixed, l.limits.ContextTokens)
 	return &Error{Code: CodeProvider, Message: message, Cause: &provider.Error{
 		Kind: provider.KindRequest, Message: message, Param: "messages", Cause: registry.CodeInvalidRequest,

@@ -11,8 +11,8 @@ import (
 
 const titleLimit = 60 // characters
 
-// titleOf makes a title of how the conversation began. Asking the model for one would cost a request, its tokens and its
-// time in every conversation, and could fail; what people recognise a conversation by is what they said first.
+// titleOf makes a title from the beginning of the conversation. Asking the model would cost a request, its tokens and
+// its time, and could fail. People recognize a conversation by their first words anyway.
 func titleOf(messages []provider.Message) string {
 	for _, m := range messages {
 		if m.Role == provider.RoleUser {
@@ -40,7 +40,7 @@ func shorten(words []string) string {
 	return string(runes[:titleLimit-1]) + "…" // the ellipsis is the last character
 }
 
-// name gives a conversation that has none a title. A failure costs the title only.
+// name gives a title to a conversation that has none. A failure costs only the title.
 func (t *turn) name(ctx context.Context) string {
 	title := titleOf(t.loop.history)
 	if title == "" {

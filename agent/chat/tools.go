@@ -8,22 +8,22 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Tools is what one turn may call. It is opened for the turn and safe for concurrent use.
+// Tools are the tools that one turn may call. They are opened for the turn and safe for concurrent use.
 type Tools interface {
-	// List returns what can be called now. It is asked before each request to the model, because tools come and go in
-	// the middle of a conversation. No two have the same Name.
+	// List returns the tools that can be called now. It is called before each request to the model, because tools come
+	// and go in the middle of a conversation. No two have the same Name.
 	List(ctx context.Context) ([]ListedTool, error)
 
-	// Call runs a tool and returns when it has ended, or soon after ctx has. A name that is not, or no longer, listed is
-	// an error like any other, so that it is counted and recorded too. The error is an *registry.Error; the outcome's
-	// Blocked means something with an error, too.
+	// Call runs a tool and returns when it has ended, or soon after ctx has. An unknown name, or one that is no longer
+	// listed, is an error like any other, so that the call is counted and recorded. The error is an *registry.Error.
+	// The outcome's Blocked is valid with an error, too.
 	Call(ctx context.Context, r ToolRequest) (ToolOutcome, error)
 }
 
-// ListedTool is a tool as the model is told of it, and where it comes from.
+// ListedTool is a tool as the model sees it, with its source.
 type ListedTool struct {
 	provider.Tool
-	Original string // its name at its source, which need not be one that models accept
+	Original string // its name at its source, which models may not accept
 	Source   string // as in /api/tools: "builtin", a server, a session
 }
 
@@ -55,5 +55,6 @@ func (noTools) List(context.Context) ([]ListedTool, error) { return nil, nil }
 
 // Call implements Tools.
 func (noTools) Call(_ context.Context, r ToolRequest) (ToolOutcome, error) {
-	return ToolOutcome{}, registry.Errorf(registry.CodeToolNotFound, "There is no tool %q here.", r.Name).With(registry.DispatchedNo)
+	err := registry.Errorf(registry.CodeToolNotFound, "There is no tool %q here.", r.Name)
+	return ToolOutcome{}, err.With(registry.DispatchedNo)
 }

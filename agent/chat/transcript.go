@@ -6,8 +6,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Transcript implements Agent. While a turn is under way its last message may be what is just being said. The error is an
-// *registry.Error.
+// Transcript implements Agent. During a turn its last message may be a draft. The error is an *registry.Error.
 func (e *Engine) Transcript(ctx context.Context, key registry.Key) (Transcript, error) {
 	if err := key.Validate(); err != nil {
 		return Transcript{}, err

@@ -12,8 +12,8 @@ const (
 	bytesPerToken = 4    // about
 )
 
-// estimate returns about how many tokens a message is. Four bytes a token is near enough for a limit that leaves room, and
-// the same for every model.
+// estimate returns about how many tokens a message is. Four bytes for a token is near enough for a limit that leaves
+// room, and the same for every model.
 func estimate(m provider.Message) int {
 	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName) + imageTokens*bytesPerToken*images(m)
 	for _, t := range m.Thinking {
@@ -46,11 +46,11 @@ func estimateFixed(r provider.Request) int {
 	return n / bytesPerToken
 }
 
-// toolSize returns how many bytes a tool is told in.
+// toolSize returns the size of a tool in a request, in bytes.
 func toolSize(t provider.Tool) int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
 
-// trim returns what fits of well-formed messages into about limit tokens. The oldest groups go first, each whole: what
-// the user said with all that followed. The newest group stays, shortened if it is still too long.
+// trim returns as many well-formed messages as fit into about limit tokens. It drops the oldest groups first, each as a
+// whole: a message of the user and all that followed. The newest group stays, and is shortened if it is still too long.
 func trim(messages []provider.Message, limit int) []provider.Message {
 	total := estimateAll(messages)
 	for total > limit {

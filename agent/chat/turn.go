@@ -14,7 +14,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// turn is one Ask that has its conversation.
+// turn is one Ask that holds the lock of its conversation.
 type turn struct {
 	engine  *Engine
 	ask     Ask
@@ -24,9 +24,9 @@ type turn struct {
 	title   string // of the conversation
 }
 
-// Ask implements Agent. The model is the first there is. A conversation that is not free is waited for; a turn is refused,
-// with nothing stored, when its conversation does not get free, when too many wait already, when the pod runs as many
-// turns as it may, and when it stops.
+// Ask implements Agent. The model is the first one. The turn waits for its conversation. It is refused, with nothing
+// stored, when its conversation does not get free in time, when too many turns wait already, when the pod runs its
+// maximum of turns, and when the pod stops.
 func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error) {
 	out, began := newEmitter(emit), time.Now()
 	a.Content = strings.ToValidUTF8(a.Content, "\uFFFD")
@@ -44,7 +44,7 @@ func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error
 	if err != nil {
 		return Reply{}, out.complete("", err)
 	}
-	defer l.ticket.leave() // after the last event: no other turn of this conversation speaks before it
+	defer l.ticket.leave() // after the last event, so that no other turn of this conversation sends one before
 	defer e.abortable(a.Key, cancel)()
 	reply, err := e.answer(ctx, cancel, a, l, out)
 	reply.Duration = time.Since(began)
@@ -61,9 +61,11 @@ func (a Ask) check() error {
 	return nil
 }
 
-// answer runs the turn whose lock is held, and gives the lock back before anybody hears that the turn has ended: whoever
-// hears it may ask again at once.
-func (e *Engine) answer(ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, out *emitter) (Reply, error) {
+// answer runs the turn whose lock is held. It releases the lock before it sends the end of the turn, because a client
+// that reads that may ask again at once.
+func (e *Engine) answer(
+	ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, out *emitter,
+) (Reply, error) {
 	defer e.end(ctx, l.Turn)
 	defer e.renew(l, cancel)()
 	ctx, stop := context.WithTimeoutCause(ctx, e.limits.Turn, errTurnTime)
@@ -93,7 +95,7 @@ func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
 	}}
 }
 
-// scopeOf says for whom tools and system prompt of a turn are made.
+// scopeOf returns the context for the tools and the system prompt of a turn.
 func scopeOf(a Ask) agent.SessionContext {
 	return agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}
 }
@@ -119,7 +121,8 @@ func (t *turn) run(ctx context.Context) error {
 		err = t.rewind(ctx, c)
 	} else {
 		said := provider.Message{
-			Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn, Nonce: t.loop.mark.nonce,
+			Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn,
+			Nonce: t.loop.mark.nonce,
 		}
 		err = t.loop.keep(ctx, append(mend(t.loop.history, c.Draft), said)...)
 	}
@@ -135,7 +138,7 @@ func (t *turn) run(ctx context.Context) error {
 	return nil
 }
 
-// own checks that the conversation is not another user's, and says whose it is when it begins.
+// own checks that the conversation does not belong to another user, and stores its owner when it begins.
 func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 	if c.Owner.Foreign(t.ask.Caller.User) {
 		cause := registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
@@ -152,7 +155,7 @@ func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 	return nil
 }
 
-// rewind forgets everything after the last user message.
+// rewind drops everything after the last message of the user.
 func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	keep := 0
 	for i := range c.Messages {
@@ -161,7 +164,10 @@ func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 		}
 	}
 	if keep == 0 {
-		return &Error{Code: CodeNoUserMessage, Message: "There is nothing to answer again: the conversation has no message of a user."}
+		return &Error{
+			Code:    CodeNoUserMessage,
+			Message: "There is nothing to answer again: the conversation has no message of a user.",
+		}
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
@@ -173,7 +179,7 @@ func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	return nil
 }
 
-// guarded turns a panic of a model, or of this package, into an error: the lock is given back and the process lives.
+// guarded makes an error of a panic of a model or of this package: the lock is released and the process lives.
 func guarded(l *loop, run func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
