@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -136,6 +137,8 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 		s.Heirs, s.HeirsUntil = registry.Succeed(*claim.Before, now)
 	}
 	claim.Formers = m.leaveLocked(s.Key, former, s.Pod)
+	m.generation = max(m.generation+1, now.UnixMicro())
+	s.Generation = m.generation
 	claim.Session = m.storeLocked(s, nil)
 	return claim, nil
 }
@@ -176,18 +179,51 @@ func (m *Store) formersLocked(key registry.Key, now time.Time) []memoryFormer {
 func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.fenceLocked(e.Session); errors.Is(err, registry.ErrNotOwner) {
-		return registry.Session{}, err
+	s := e.Session
+	live, gone := m.liveLocked(s.Key), m.gone[s.Key]
+	switch {
+	case live != nil && (live.isClaim(s) || live.isRestored(s)):
+		s.Generation = live.session.Generation
+	case live != nil && live.session.Generation > s.Generation,
+		gone.generation > s.Generation && m.opts.Now().Before(gone.until):
+		return registry.Session{}, registry.ErrNotOwner
+	default: // removals still under way for the claim that was lost cannot touch the next one
+		s.Generation++
 	}
-	return m.storeLocked(e.Session, e.Tools), nil
+	m.generation = max(m.generation, s.Generation)
+	return m.storeLocked(s, e.Tools), nil
 }
 
-// storeLocked writes a session under a new generation.
+// isClaim reports whether s is the claim that is stored.
+func (stored *memorySession) isClaim(s registry.Session) bool {
+	return stored.session.Pod == s.Pod && stored.session.Generation == s.Generation
+}
+
+// isRestored reports whether what is stored is s, which its pod has restored without hearing so.
+func (stored *memorySession) isRestored(s registry.Session) bool {
+	s.Generation++
+	return stored.isClaim(s)
+}
+
+// has reports whether all of an entry is stored. Heirs are not compared: claims write them.
+func (stored *memorySession) has(e registry.Entry) bool {
+	mine, its := stored.session, e.Session
+	mine.Heirs, mine.HeirsUntil, mine.ConnectedAt = its.Heirs, its.HeirsUntil, its.ConnectedAt
+	if !reflect.DeepEqual(mine, its) || len(stored.tools) != len(e.Tools) {
+		return false
+	}
+	for _, t := range e.Tools {
+		if known, ok := stored.tools[t.Name]; !ok || !reflect.DeepEqual(known, t) {
+			return false
+		}
+	}
+	return true
+}
+
+// storeLocked writes a session.
 func (m *Store) storeLocked(s registry.Session, tools []registry.ToolSpec) registry.Session {
 	now := m.opts.Now()
-	m.generation = max(m.generation+1, now.UnixMicro())
 	s = s.Clone()
-	s.Generation = m.generation
 	if s.ConnectedAt.IsZero() {
 		s.ConnectedAt = now.UTC().Truncate(time.Millisecond)
 	}
@@ -223,14 +259,14 @@ func (m *Store) SetTools(_ context.Context, s registry.Session, tools []registry
 	return nil
 }
 
-// Refresh implements SessionStore.
+// Refresh implements SessionStore. What lacks a write that failed, or was restored without its pod hearing so, is missing.
 func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	expires := m.opts.Now().Add(m.opts.SessionTTL)
 	for _, e := range entries {
 		switch stored := m.liveLocked(e.Session.Key); {
-		case stored == nil:
+		case stored == nil, stored.isRestored(e.Session), stored.isClaim(e.Session) && !stored.has(e):
 			missing = append(missing, e.Session.Key)
 		case m.ownedLocked(e.Session) == nil:
 			lost = append(lost, e.Session.Key)
@@ -272,7 +308,7 @@ func (m *Store) liveLocked(key registry.Key) *memorySession {
 // ownedLocked returns the session if s is its current claim.
 func (m *Store) ownedLocked(s registry.Session) *memorySession {
 	stored := m.liveLocked(s.Key)
-	if stored == nil || stored.session.Pod != s.Pod || stored.session.Generation != s.Generation {
+	if stored == nil || !stored.isClaim(s) {
 		return nil
 	}
 	return stored

@@ -229,6 +229,31 @@ var sessionTests = []subtest{
 				f.Errorf("listed %q", got)
 			}
 		}},
+	{name: "a write that failed, and a restore nobody heard of, are missing at the next refresh", run: func(f *fixture) {
+		s := f.claim("s1", f.pod("a"), device("d1"))
+		e := registry.Entry{Session: s, Tools: []registry.ToolSpec{tool("camera", "x")}}
+		missing, lost, err := f.store.Refresh(f.ctx, []registry.Entry{e}) // the tools have not been written
+		if err != nil || len(missing) != 1 || len(lost) != 0 {
+			f.Fatalf("missing %v, lost %v, %v", missing, lost, err)
+		}
+		for range 2 { // the first answer is lost
+			restored, err := f.store.Restore(f.ctx, e)
+			if err != nil || restored.Generation < s.Generation {
+				f.Fatalf("restored %d after %d, %v", restored.Generation, s.Generation, err)
+			}
+			e.Session.Generation = restored.Generation
+			if missing, lost, err := f.store.Refresh(f.ctx, []registry.Entry{e}); err != nil || len(missing)+len(lost) != 0 {
+				f.Errorf("after a restore: missing %v, lost %v, %v", missing, lost, err)
+			}
+			e.Session.Generation = s.Generation
+			if _, lost, err := f.store.Refresh(f.ctx, []registry.Entry{e}); err != nil || len(lost) != 0 {
+				f.Errorf("a pod that did not hear of its restore lost its session: %v, %v", lost, err)
+			}
+		}
+		if got := names(f.list(registry.Query{})); got != "s1(camera)" {
+			f.Errorf("listed %q", got)
+		}
+	}},
 	{name: "of many claims at once one wins and its writes alone count", run: func(f *fixture) {
 		const n = 16
 		claims := make([]registry.Session, n)
