@@ -151,6 +151,9 @@ func (c *Calls) storeEnd(rec registry.Record, event registry.Event, change regis
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
+	if err == nil && !moved.Applied && event == registry.EventReject && !moved.Record.State.Final() {
+		moved, err = c.rejectClaimed(ctx, rec, change)
+	}
 	if err != nil {
 		return registry.Record{}, err
 	}
@@ -163,6 +166,15 @@ func (c *Calls) storeEnd(rec registry.Record, event registry.Event, change regis
 		}
 	}
 	return moved.Record, nil
+}
+
+// rejectClaimed ends a call whose device certainly has not seen it, though its record says so: the pod that holds the device
+// claimed the call, did not hear that it had, and refused it. Nobody else can have claimed it.
+func (c *Calls) rejectClaimed(ctx context.Context, rec registry.Record, change registry.Change) (registry.Moved, error) {
+	if moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReturn, registry.Change{}); err != nil {
+		return moved, err
+	}
+	return c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReject, change)
 }
 
 // retryStoreEnd is end, again and again until the store has heard, for about as long as it may be away without anybody noticing more
@@ -227,7 +239,10 @@ func (c *Calls) waitFor(ctx context.Context, tenant, callID string, wait time.Du
 		if err != nil || rec.State.Final() || wait <= 0 {
 			stop()
 			if registry.IsCallNotFound(err) {
-				return c.Get(ctx, tenant, callID)
+				rec, err = c.Get(ctx, tenant, callID)
+				if err == nil && caller && rec.State.Answered() { // the feed does not tell what the tool returned
+					return registry.Record{}, registry.ErrNoCall
+				}
 			}
 			return rec, err
 		}
@@ -238,7 +253,9 @@ func (c *Calls) waitFor(ctx context.Context, tenant, callID string, wait time.Du
 		case <-deadline.C:
 			wait = 0 // look a last time
 		case <-ctx.Done():
-			wait = 0 // as above, but whoever asked is waiting for this now
+			wait = 0 // as above
+		}
+		if wait == 0 && endsWithin(ctx, lastLook) { // whoever asked is waiting for this now
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 			defer cancel()
 			ctx = last
@@ -246,6 +263,12 @@ func (c *Calls) waitFor(ctx context.Context, tenant, callID string, wait time.Du
 		pause.Stop()
 		stop()
 	}
+}
+
+// endsWithin reports whether ctx ends within d, or has ended.
+func endsWithin(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(deadline) < d
 }
 
 // Cancel gives a call up, wherever it runs, and returns its record. Cancelling what is final changes nothing.
@@ -283,17 +306,25 @@ func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall) (registry.Re
 	defer look.Stop()
 	limit := time.NewTimer(cancelWait + watchPause)
 	defer limit.Stop()
-	for {
+	for over := false; ; {
+		select {
+		case <-limit.C:
+			over = true
+		default:
+		}
+		if over {
+			rec := w.publicRecord()
+			rec.Pod = c.pod
+			rec.Apply(registry.EventCancel, registry.Change{Err: registry.Errorf(registry.CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
+			return rec, nil
+		}
 		select {
 		case <-look.C:
 			if rec, err := c.store.ReadCall(ctx, w.record.Tenant, w.record.CallID); err == nil && rec.State.Final() {
 				return rec, nil
 			}
 		case <-limit.C:
-			rec := w.publicRecord()
-			rec.Pod = c.pod
-			rec.Apply(registry.EventCancel, registry.Change{Err: registry.Errorf(registry.CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
-			return rec, nil
+			over = true
 		case <-ctx.Done():
 			return registry.Record{}, ctx.Err()
 		}

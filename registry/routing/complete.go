@@ -102,6 +102,9 @@ func (p *Hub) completeLate(ctx context.Context, l *LocalSession, callID string, 
 		if err != nil && !registry.IsCallNotFound(err) {
 			p.log.Warn("late answer not stored", "call", callID, "error", err)
 		}
+		if err == nil && moved.Applied { // its pod may be about to write how the call ended for its caller, as if there were none
+			p.answered.add(callID, 0)
+		}
 		acknowledge(err != nil || !moved.Applied)
 	})
 }
