@@ -29,7 +29,7 @@ type toolFunc[In any] struct {
 }
 
 // NewTool returns a tool that is a function. Its parameters are SchemaOf[In], so run gets arguments that satisfy it, and a ctx
-// that ends with the time of the call. What run returns is the output: a string as it is, anything else as JSON. An error of
+// that ends with the time of the call. What run returns is the output: a string as it is, nil as nothing, anything else as JSON. An error of
 // run says that the tool failed, and its text is the output; an *registry.Error keeps its code.
 func NewTool[In any](name, description string, run func(context.Context, In) (any, error)) (agent.Tool, error) {
 	parameters, err := SchemaOf[In]()
@@ -66,5 +66,5 @@ func (t toolFunc[In]) Execute(ctx context.Context, args json.RawMessage) (regist
 	if err != nil {
 		return registry.Result{}, fmt.Errorf("output of %q: %w", t.spec.Name, err)
 	}
-	return registry.Result{Success: true, Output: string(raw), Structured: raw}, nil
+	return registry.NewResult(true, raw, ""), nil
 }

@@ -69,6 +69,22 @@ type AfterHook interface {
 	After(ctx context.Context, inv Invocation, out Outcome, err error)
 }
 
+// BeforeFunc returns a hook that is a function: it decides before each call.
+func BeforeFunc(name string, decide func(context.Context, Invocation) (Decision, error)) BeforeHook {
+	return beforeFunc{name, decide}
+}
+
+type beforeFunc struct {
+	name   string
+	decide func(context.Context, Invocation) (Decision, error)
+}
+
+// Name implements Hook.
+func (f beforeFunc) Name() string { return f.name }
+
+// Before implements BeforeHook.
+func (f beforeFunc) Before(ctx context.Context, inv Invocation) (Decision, error) { return f.decide(ctx, inv) }
+
 // pipeline runs the hooks in order.
 type pipeline []Hook
 
