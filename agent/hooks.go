@@ -83,7 +83,9 @@ type beforeFunc struct {
 func (f beforeFunc) Name() string { return f.name }
 
 // Before implements BeforeHook.
-func (f beforeFunc) Before(ctx context.Context, inv Invocation) (Decision, error) { return f.decide(ctx, inv) }
+func (f beforeFunc) Before(ctx context.Context, inv Invocation) (Decision, error) {
+	return f.decide(ctx, inv)
+}
 
 // pipeline runs the hooks in order.
 type pipeline []Hook
