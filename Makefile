@@ -52,5 +52,6 @@ demo:
 	$(GO) run -tags $(TAGS) ./cmd/farhand demo
 
 BENCHFLAGS ?=
-bench: build ## every row of the target table, beside the references; BENCHFLAGS="--only listing" or "--quick" for less
-	bin/farhand bench --fleet 2 --reference --repeat 5 $(BENCHFLAGS)
+bench: build ## every row of the target table, beside the reference; BENCHFLAGS="--only listing" or "--quick" for less
+	$(GO) build -o bin/farhand-bench ./cmd/farhand-bench
+	bin/farhand-bench --repeat 5 $(BENCHFLAGS)

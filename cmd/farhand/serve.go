@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/heapfloor"
 )
 
 func (a *application) serveCommand() *cobra.Command {
@@ -59,7 +60,7 @@ func openGateway(ctx context.Context, cfg farhand.Config, log *slog.Logger) (g *
 
 // runAndClose serves until ctx ends, then stops within the drain timeout.
 func (a *application) runAndClose(ctx context.Context, g *farhand.Gateway, cfg farhand.Config, log *slog.Logger) error {
-	defer raiseHeapFloor(a.environ)()
+	defer heapfloor.Raise(a.environ)()
 	runErr := g.Run(ctx)
 	log.Info("stopping", "limit", cfg.DrainTimeout.String())
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)

@@ -14,6 +14,16 @@ import (
 	"strings"
 )
 
+// PodCommand is the hidden command of farhand that runs a pod as a child of a measurement.
+const PodCommand = "bench-pod"
+
+// Memory is what a child says about its own memory, after it has collected its garbage and given what is free back.
+type Memory struct {
+	Heap       uint64 `json:"heap"`   // bytes in use
+	Stacks     uint64 `json:"stacks"` // bytes in use
+	Goroutines int    `json:"goroutines"`
+}
+
 // RunChild runs serve as a child of a measurement: it says when it is serving, answers what it is asked on its
 // standard input, and ends when that ends. It can be asked for a CPU profile of the time between "profile" and "stop",
 // with what was allocated before and after: they are written to the directory profiles, under the name it is given.

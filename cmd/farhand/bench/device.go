@@ -32,11 +32,11 @@ const (
 	connectPause     = 200 * time.Millisecond // longer after every try
 )
 
-// echoTool is the tool callers ask for.
-const echoTool = "echo"
+// EchoTool is the tool callers ask for.
+const EchoTool = "echo"
 
-// swarm is many devices, each a bare TCP connection with one goroutine, so that one process bears tens of thousands.
-type swarm struct {
+// Swarm is many devices, each a bare TCP connection with one goroutine, so that one process bears tens of thousands.
+type Swarm struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -46,29 +46,29 @@ type swarm struct {
 
 	handshake time.Duration // for one
 
-	sessions   []string
+	sessions   []string // their ids
 	registered atomic.Int64
 	refused    atomic.Int64 // connections that ended before they were registered
 	lost       atomic.Int64 // connections that ended later, but before the swarm did
 	failure    atomic.Pointer[error]
 }
 
-// connectSwarm connects n devices with the given number of tools to a pod and waits until all are registered.
-func connectSwarm(ctx context.Context, base, token, prefix string, n, tools int) (*swarm, error) {
-	s := &swarm{
+// ConnectSwarm connects n devices with the given number of tools to a pod and waits until all are registered.
+func ConnectSwarm(ctx context.Context, base, token, prefix string, n, tools int) (*Swarm, error) {
+	s := &Swarm{
 		token: token, frame: maskedFrame(opText, []byte(registerTools(tools))), slots: make(chan struct{}, dialAtOnce),
 		handshake: handshakeTimeout,
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	if err := s.add(base, prefix, n); err != nil {
-		s.close()
+	if err := s.Add(base, prefix, n); err != nil {
+		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// add connects n more devices and waits until they are registered.
-func (s *swarm) add(base, prefix string, n int) error {
+// Add connects n more devices and waits until they are registered.
+func (s *Swarm) Add(base, prefix string, n int) error {
 	addr := strings.TrimPrefix(base, "http://")
 	want := s.registered.Load() + int64(n)
 	for i := range n {
@@ -94,15 +94,27 @@ func (s *swarm) add(base, prefix string, n int) error {
 	return nil
 }
 
-// close disconnects the devices and waits until their goroutines are gone.
-func (s *swarm) close() {
+// Close disconnects the devices and waits until their goroutines are gone.
+func (s *Swarm) Close() {
 	s.cancel()
 	s.work.Wait()
 }
 
+// Sessions returns the ids of the devices' sessions.
+func (s *Swarm) Sessions() []string { return s.sessions }
+
+// Lost returns an error if devices were cut off that were registered.
+func (s *Swarm) Lost() error {
+	lost := s.lost.Load()
+	if lost == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d devices were cut off: %w", lost, *s.failure.Load())
+}
+
 // live is the life of one device. One that a busy pod sends away before it is registered comes back, as any would; one
 // that is cut off later stays away: what is measured then is the pod's fault.
-func (s *swarm) live(addr, session string) {
+func (s *Swarm) live(addr, session string) {
 	for try := 1; ; try++ {
 		d := device{swarm: s}
 		err := d.run(addr, session)
@@ -127,7 +139,7 @@ func registerTools(n int) string {
 	var b strings.Builder
 	b.WriteString(`{"type":"register_tools","tools":[`)
 	for i := range max(n, 1) {
-		name := echoTool
+		name := EchoTool
 		if i > 0 {
 			b.WriteByte(',')
 			name = fmt.Sprintf("tool_%02d", i)
@@ -141,7 +153,7 @@ func registerTools(n int) string {
 
 // device is one connection. Its buffers grow with the calls it gets: an idle one keeps next to nothing.
 type device struct {
-	swarm  *swarm
+	swarm  *Swarm
 	conn   net.Conn
 	stop   func() bool // the end of the swarm no longer closes conn
 	reader *bufio.Reader

@@ -56,9 +56,9 @@ func TestASwarmDoesNotHangOnASilentServer(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		s, err := connectSwarm(ctx, "http://"+addr, "", "silent", 1, 1)
+		s, err := ConnectSwarm(ctx, "http://"+addr, "", "silent", 1, 1)
 		if err == nil {
-			s.close()
+			s.Close()
 		}
 		ended <- err
 	}()
@@ -71,7 +71,7 @@ func TestASwarmDoesNotHangOnASilentServer(t *testing.T) {
 
 func TestAHandshakeHasItsTime(t *testing.T) {
 	addr, _ := silentServer(t)
-	s := &swarm{ctx: t.Context(), slots: make(chan struct{}, 1), handshake: 50 * time.Millisecond}
+	s := &Swarm{ctx: t.Context(), slots: make(chan struct{}, 1), handshake: 50 * time.Millisecond}
 	ended := make(chan error, 1)
 	go func() { ended <- (&device{swarm: s}).run(addr, "silent") }()
 	if err := within(t, "the end", ended); !errors.Is(err, os.ErrDeadlineExceeded) {

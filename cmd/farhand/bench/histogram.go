@@ -13,39 +13,39 @@ const (
 	subMask    = uint64(1)<<subBits - 1 // position within a power
 )
 
-// histogram counts durations with a resolution of 1 %. It is not safe for concurrent use: every caller has its own.
-type histogram struct {
+// Histogram counts durations with a resolution of 1 %. It is not safe for concurrent use: every caller has its own.
+type Histogram struct {
 	counts [buckets]uint32
 	total  int64
-	max    time.Duration
+	Max    time.Duration
 }
 
-func (h *histogram) record(d time.Duration) {
+func (h *Histogram) Record(d time.Duration) {
 	h.counts[bucketOf(d)]++
 	h.total++
-	h.max = max(h.max, d)
+	h.Max = max(h.Max, d)
 }
 
-func (h *histogram) merge(o *histogram) {
+func (h *Histogram) merge(o *Histogram) {
 	for i, n := range o.counts {
 		h.counts[i] += n
 	}
 	h.total += o.total
-	h.max = max(h.max, o.max)
+	h.Max = max(h.Max, o.Max)
 }
 
-// quantile returns the duration that a share q of all durations does not exceed; zero when there are none.
-func (h *histogram) quantile(q float64) time.Duration {
+// Quantile returns the duration that a share q of all durations does not exceed; zero when there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0
 	}
 	rank := int64(q * float64(h.total-1))
 	for i, n := range h.counts {
 		if rank -= int64(n); rank < 0 {
-			return min(durationOf(i), h.max)
+			return min(durationOf(i), h.Max)
 		}
 	}
-	return h.max
+	return h.Max
 }
 
 func bucketOf(d time.Duration) int {

@@ -6,35 +6,35 @@ import (
 )
 
 func TestHistogramIsExactToOnePercent(t *testing.T) {
-	var h, other histogram
+	var h, other Histogram
 	for i := 1; i <= 10_000; i++ {
 		half := &h
 		if i%2 == 0 {
 			half = &other
 		}
-		half.record(time.Duration(i) * 10 * time.Microsecond)
+		half.Record(time.Duration(i) * 10 * time.Microsecond)
 	}
 	h.merge(&other)
 	for q, want := range map[float64]time.Duration{.5: 50 * time.Millisecond, .9: 90 * time.Millisecond, .99: 99 * time.Millisecond} {
-		if got := h.quantile(q); got < want*99/100 || got > want*101/100 {
+		if got := h.Quantile(q); got < want*99/100 || got > want*101/100 {
 			t.Errorf("quantile %v: %v, want %v", q, got, want)
 		}
 	}
-	if h.max != 100*time.Millisecond || h.total != 10_000 {
-		t.Errorf("max %v of %d", h.max, h.total)
+	if h.Max != 100*time.Millisecond || h.total != 10_000 {
+		t.Errorf("max %v of %d", h.Max, h.total)
 	}
 }
 
 func TestHistogramAtItsEnds(t *testing.T) {
-	var h histogram
-	if h.quantile(.5) != 0 {
+	var h Histogram
+	if h.Quantile(.5) != 0 {
 		t.Error("an empty histogram has no median")
 	}
-	h.record(-time.Second)
-	h.record(0)
-	h.record(time.Hour)
-	if h.quantile(0) > 2*time.Microsecond || h.quantile(1) < 100*time.Second {
-		t.Errorf("%v to %v", h.quantile(0), h.quantile(1))
+	h.Record(-time.Second)
+	h.Record(0)
+	h.Record(time.Hour)
+	if h.Quantile(0) > 2*time.Microsecond || h.Quantile(1) < 100*time.Second {
+		t.Errorf("%v to %v", h.Quantile(0), h.Quantile(1))
 	}
 }
 
@@ -44,7 +44,7 @@ func TestMedianOfFigures(t *testing.T) {
 		{PerSecond: 30, P50: 1, Max: 7, Calls: 1, Errors: map[string]int64{"busy": 2}},
 		{PerSecond: 20, P50: 2, Max: 8, Calls: 1},
 	}
-	f := medianFigures(runs)
+	f := MedianFigures(runs)
 	if f.PerSecond != 20 || f.P50 != 2 || f.Max != 9 || f.Calls != 3 || f.Errors["busy"] != 3 {
 		t.Errorf("%+v", f)
 	}

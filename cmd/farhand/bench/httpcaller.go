@@ -13,18 +13,20 @@ import (
 	"time"
 )
 
-const (
-	nonceLen    = 16               // hex digits in front of the payload
-	callTimeout = 40 * time.Second // longer than the gateway's own
-)
+// NonceLen is how many hexadecimal digits a nonce has.
+const NonceLen = 16
+
+// callTimeout is longer than the gateway's own.
+const callTimeout = 40 * time.Second
 
 // nonces are never used twice in a process, so that no answer can pass for another's.
 var nonces atomic.Uint64
 
-func putNonce(b []byte) {
+// PutNonce writes a new nonce over the beginning of b.
+func PutNonce(b []byte) {
 	const digits = "0123456789abcdef"
 	n := nonces.Add(1)
-	for i := nonceLen - 1; i >= 0; i-- {
+	for i := NonceLen - 1; i >= 0; i-- {
 		b[i] = digits[n&15]
 		n >>= 4
 	}
@@ -45,26 +47,27 @@ type httpCaller struct {
 func newHTTPCaller(base, token, session, tool string, payload int) *httpCaller {
 	addr := strings.TrimPrefix(base, "http://")
 	const before = `{"args":{"text":"`
-	body := before + strings.Repeat("0", nonceLen) + strings.Repeat("x", payload) + `"}}`
+	body := before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + `"}}`
 	head := fmt.Sprintf("POST /api/sessions/%s/tools/%s/call HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", session, tool, addr)
 	if token != "" {
 		head += "Authorization: Bearer " + token + "\r\n"
 	}
 	head += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
 	c := &httpCaller{addr: addr, request: []byte(head + body)}
-	c.nonce = c.request[len(head)+len(before):][:nonceLen]
+	c.nonce = c.request[len(head)+len(before):][:NonceLen]
 	return c
 }
 
-func (c *httpCaller) close() {
+// Close implements Caller.
+func (c *httpCaller) Close() {
 	if c.conn != nil {
 		_ = c.conn.Close()
 		c.conn = nil
 	}
 }
 
-// call implements caller. A connection that broke is replaced by the next call.
-func (c *httpCaller) call() string {
+// Call implements Caller. A connection that broke is replaced by the next call.
+func (c *httpCaller) Call() string {
 	if c.conn == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 5*time.Second)
 		if err != nil {
@@ -72,11 +75,11 @@ func (c *httpCaller) call() string {
 		}
 		c.conn, c.reader = conn, bufio.NewReaderSize(conn, 2048)
 	}
-	putNonce(c.nonce)
+	PutNonce(c.nonce)
 	status, err := c.exchange()
 	switch {
 	case err != nil:
-		c.close()
+		c.Close()
 		return "connection_broke"
 	case status != 200:
 		return errorCode(c.body, status)

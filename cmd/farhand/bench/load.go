@@ -24,18 +24,18 @@ type Figures struct {
 	Usage     []Usage          `json:"usage,omitempty"`  // of the processes watched meanwhile
 }
 
-// failed returns how many calls went wrong.
-func (f Figures) failed() (n int64) {
+// Failed returns how many calls went wrong.
+func (f Figures) Failed() (n int64) {
 	for _, count := range f.Errors {
 		n += count
 	}
 	return n
 }
 
-// caller makes one call after the other. call returns an empty code when the answer was the right one.
-type caller interface {
-	call() (code string)
-	close()
+// Caller makes one call after the other. Call returns an empty code when the answer was the right one.
+type Caller interface {
+	Call() (code string)
+	Close()
 }
 
 // plan is one run: callers that call for a while, of which the first part only warms up.
@@ -49,7 +49,7 @@ type plan struct {
 
 // tally is what one caller counted. The padding keeps the counters of two callers out of one cache line.
 type tally struct {
-	histogram histogram
+	histogram Histogram
 	done      atomic.Int64
 	errors    map[string]int64
 	_         [64]byte
@@ -59,11 +59,11 @@ type tally struct {
 // under way at either end. What is under way at the end is waited for all the same: a failure that takes longer than
 // the run, as a call that is lost does, must show. A run without a single success goes on until the first, for as long
 // as the plan's grace: a busy machine may not finish one call in a short run.
-func drive(ctx context.Context, p plan, open func(i int) (caller, error)) (Figures, error) {
-	callers := make([]caller, 0, p.callers)
+func drive(ctx context.Context, p plan, open func(i int) (Caller, error)) (Figures, error) {
+	callers := make([]Caller, 0, p.callers)
 	defer func() {
 		for _, c := range callers {
-			c.close()
+			c.Close()
 		}
 	}()
 	for i := range p.callers {
@@ -111,9 +111,9 @@ func (w *window) holds(ended time.Time) bool {
 	return !ended.After(w.until) || first && !ended.After(w.last)
 }
 
-func (t *tally) run(ctx context.Context, c caller, span *window) {
+func (t *tally) run(ctx context.Context, c Caller, span *window) {
 	for began := time.Now(); ctx.Err() == nil && span.open(began); {
-		code := c.call()
+		code := c.Call()
 		now := time.Now()
 		if now.After(span.from) {
 			t.count(code, now.Sub(began), code == "" && span.holds(now))
@@ -128,12 +128,12 @@ func (t *tally) run(ctx context.Context, c caller, span *window) {
 
 // count takes note of a call that has ended, within the measured time or after it.
 func (t *tally) count(code string, took time.Duration, inTime bool) {
-	t.histogram.max = max(t.histogram.max, took)
+	t.histogram.Max = max(t.histogram.Max, took)
 	switch {
 	case code != "":
 		t.errors[code]++
 	case inTime:
-		t.histogram.record(took)
+		t.histogram.Record(took)
 		t.done.Add(1)
 	}
 }
@@ -161,7 +161,7 @@ func watch(p plan, tallies []tally, from time.Time, stopped <-chan struct{}) {
 
 func collect(p plan, tallies []tally) Figures {
 	f := Figures{Callers: p.callers, Errors: make(map[string]int64)}
-	all := &histogram{}
+	all := &Histogram{}
 	for i := range tallies {
 		all.merge(&tallies[i].histogram)
 		for code, n := range tallies[i].errors {
@@ -169,7 +169,7 @@ func collect(p plan, tallies []tally) Figures {
 		}
 	}
 	f.Calls, f.PerSecond = all.total, float64(all.total)/p.duration.Seconds()
-	f.P50, f.P90, f.P99, f.Max = all.quantile(.5), all.quantile(.9), all.quantile(.99), all.max
+	f.P50, f.P90, f.P99, f.Max = all.Quantile(.5), all.Quantile(.9), all.Quantile(.99), all.Max
 	return f
 }
 
@@ -183,8 +183,8 @@ func (f Figures) check(what string) error {
 	return fmt.Errorf("%s: %w: %v", what, errNothing, f.Errors)
 }
 
-// medianFigures takes the median of each figure of several runs of one plan; maxima and errors add up.
-func medianFigures(runs []Figures) Figures {
+// MedianFigures takes the median of each figure of several runs of one plan; maxima and errors add up.
+func MedianFigures(runs []Figures) Figures {
 	f := runs[0]
 	f.Errors, f.Usage = make(map[string]int64), medianUsage(runs)
 	f.Calls, f.Max = 0, 0
@@ -195,15 +195,15 @@ func medianFigures(runs []Figures) Figures {
 			f.Errors[code] += n
 		}
 	}
-	f.PerSecond = medianOf(runs, func(r Figures) float64 { return r.PerSecond })
-	f.P50 = medianOf(runs, func(r Figures) time.Duration { return r.P50 })
-	f.P90 = medianOf(runs, func(r Figures) time.Duration { return r.P90 })
-	f.P99 = medianOf(runs, func(r Figures) time.Duration { return r.P99 })
+	f.PerSecond = MedianOf(runs, func(r Figures) float64 { return r.PerSecond })
+	f.P50 = MedianOf(runs, func(r Figures) time.Duration { return r.P50 })
+	f.P90 = MedianOf(runs, func(r Figures) time.Duration { return r.P90 })
+	f.P99 = MedianOf(runs, func(r Figures) time.Duration { return r.P99 })
 	return f
 }
 
-// medianOf returns the median of a figure; of an even number the upper of the two in the middle.
-func medianOf[R any, T int64 | float64 | time.Duration](runs []R, figure func(R) T) T {
+// MedianOf returns the median of a figure; of an even number the upper of the two in the middle.
+func MedianOf[R any, T int64 | float64 | time.Duration](runs []R, figure func(R) T) T {
 	values := make([]T, len(runs))
 	for i, r := range runs {
 		values[i] = figure(r)

@@ -11,18 +11,18 @@ type slowCaller struct {
 	code  string
 }
 
-func (c slowCaller) call() string {
+func (c slowCaller) Call() string {
 	time.Sleep(c.takes)
 	return c.code
 }
 
-func (slowCaller) close() {}
+func (slowCaller) Close() {}
 
 // TestWhatOutlastsTheRunIsNotHidden: the callers that fail slowest are those whose failure must not be missed.
 func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
 	p := plan{callers: 10, duration: 500 * time.Millisecond}
 	const takes = 600 * time.Millisecond
-	f, err := drive(t.Context(), p, func(i int) (caller, error) {
+	f, err := drive(t.Context(), p, func(i int) (Caller, error) {
 		if i < 8 {
 			return slowCaller{takes, "lost"}, nil
 		}
@@ -31,7 +31,7 @@ func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.failed() != 8 || f.Errors["lost"] != 8 {
+	if f.Failed() != 8 || f.Errors["lost"] != 8 {
 		t.Errorf("errors %v, want 8 lost", f.Errors)
 	}
 	if f.Max < takes {
@@ -46,7 +46,7 @@ func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
 // little then, but a run that only shows that everything works must not fail for it.
 func TestARunWaitsForItsFirstSuccess(t *testing.T) {
 	p := plan{callers: 4, duration: time.Millisecond, grace: time.Minute}
-	f, err := drive(t.Context(), p, func(i int) (caller, error) {
+	f, err := drive(t.Context(), p, func(i int) (Caller, error) {
 		if i > 0 {
 			return slowCaller{10 * time.Millisecond, "lost"}, nil
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 )
@@ -16,13 +15,12 @@ const (
 	RouteCross = "cross" // another does
 )
 
-// maxPayload leaves room in a frame of the default limit for what is around the payload.
-const maxPayload = 1_000_000
+// MaxPayload leaves room in a frame of the default limit for what is around the payload.
+const MaxPayload = 1_000_000
 
 // Options say what is measured and how. Zero fields get defaults by Fill.
 type Options struct {
 	Pods  []string // URLs: the first holds the devices, the second is asked on the route cross
-	Fleet int      // instead of Pods: start that many
 	Token string   // of Pods
 	Redis string   // URL; empty: Redis is not asked what it used
 	PIDs  []int    // of Pods, in their order
@@ -35,20 +33,15 @@ type Options struct {
 	Duration time.Duration // of one run, after Warmup; default 2 s
 	Warmup   time.Duration // default a fifth of Duration
 	Repeat   int           // runs of each, of which the median is taken; default 1
+	Grace    time.Duration // how much longer a run may take in which not a single call succeeded
 
-	Reference bool     // measure the references too, and print the target table
-	Only      []string // of the rows of the target table; empty: all
-	Quick     bool     // fractions of a second and small numbers: does it run, not how fast
-	Profiles  string   // directory for profiles of the pods, of calls at 512 callers and of idle sessions; empty: none
-
-	Program string    // this program, for children
-	Out     io.Writer // results
-	Err     io.Writer // progress
+	Out io.Writer // results
+	Err io.Writer // progress
 	// Terminal says that Err is read by a person: progress is then drawn on one line.
 	Terminal bool
 }
 
-// Fill sets defaults and checks the rest.
+// Fill sets defaults and checks the rest. How many pods there are is not checked.
 func (o *Options) Fill() error {
 	setDefault(&o.Devices, 128)
 	setDefault(&o.Tools, 5)
@@ -59,9 +52,6 @@ func (o *Options) Fill() error {
 	}
 	if len(o.Routes) == 0 {
 		o.Routes = []string{RouteLocal, RouteCross}
-	}
-	if o.Quick {
-		o.Duration, o.Devices, o.Repeat = 200*time.Millisecond, min(o.Devices, 16), 1
 	}
 	setDefault(&o.Warmup, o.Duration/5)
 	for i, pod := range o.Pods {
@@ -80,20 +70,8 @@ func (o *Options) Fill() error {
 			return fmt.Errorf("--route %s: must be local or cross", route)
 		}
 	}
-	for _, row := range o.Only {
-		if !slices.ContainsFunc(rows, func(r targetRow) bool { return r.name == row }) {
-			return fmt.Errorf("--only %s: there is no such row; there are %s", row, strings.Join(rowNames(), ", "))
-		}
-	}
-	switch {
-	case (len(o.Pods) == 0) == (o.Fleet == 0):
-		return errors.New("give either --pods, to measure pods that are running, or --fleet, to start some")
-	case max(len(o.Pods), o.Fleet) < 2 && slices.Contains(o.Routes, RouteCross):
-		return errors.New("the route cross needs two pods; add one, or choose --route local")
-	case o.Payload > maxPayload:
-		return fmt.Errorf("--payload: at most %d bytes fit a frame", maxPayload)
-	case o.Reference && o.Fleet == 0:
-		return errors.New("--reference starts servers of its own beside a fleet of its own: use --fleet")
+	if o.Payload > MaxPayload {
+		return fmt.Errorf("--payload: at most %d bytes fit a frame", MaxPayload)
 	}
 	return nil
 }
@@ -104,17 +82,17 @@ func setDefault[T int | time.Duration](v *T, def T) {
 	}
 }
 
-// note shows on a terminal what is going on; the next one replaces it.
-func (o *Options) note(format string, args ...any) {
+// Note shows on a terminal what is going on; the next one replaces it.
+func (o *Options) Note(format string, args ...any) {
 	if o.Terminal {
 		fmt.Fprintf(o.Err, "\r\033[K"+format, args...)
 	}
 }
 
-// step says what begins: on a line of its own where nobody watches.
-func (o *Options) step(format string, args ...any) {
+// Step says what begins: on a line of its own where nobody watches.
+func (o *Options) Step(format string, args ...any) {
 	if o.Terminal {
-		o.note(format, args...)
+		o.Note(format, args...)
 	} else {
 		fmt.Fprintf(o.Err, format+"\n", args...)
 	}
@@ -122,16 +100,12 @@ func (o *Options) step(format string, args ...any) {
 
 // plan returns one run of the given number of callers.
 func (o *Options) plan(what string, callers int) plan {
-	p := plan{
-		callers: callers, warmup: o.Warmup, duration: o.Duration,
+	return plan{
+		callers: callers, warmup: o.Warmup, duration: o.Duration, grace: o.Grace,
 		progress: func(elapsed time.Duration, calls int64) {
-			if elapsed > 0 {
-				o.note("%s, %d callers: %.1fs, %.0f calls/s", what, callers, elapsed.Seconds(), float64(calls)/elapsed.Seconds())
+			if seconds := elapsed.Seconds(); seconds > 0 {
+				o.Note("%s, %d callers: %.1fs, %.0f calls/s", what, callers, seconds, float64(calls)/seconds)
 			}
 		},
 	}
-	if o.Quick {
-		p.grace = 30 * time.Second
-	}
-	return p
 }

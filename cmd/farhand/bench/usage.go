@@ -18,6 +18,9 @@ type Usage struct {
 // clockTicks is how many ticks of /proc/PID/stat make a second, on every Linux there is.
 const clockTicks = 100
 
+// Watch is some processes whose use of the machine is of interest.
+type Watch []watched
+
 // watched is a process whose use of the machine is of interest.
 type watched struct {
 	name string
@@ -26,9 +29,9 @@ type watched struct {
 	at   time.Time
 }
 
-// watchPids starts to watch. Processes that cannot be read, or a machine without /proc, are left out.
-func watchPids(names []string, pids []int) []watched {
-	var all []watched
+// WatchPIDs starts to watch. Processes that cannot be read, or a machine without /proc, are left out.
+func WatchPIDs(names []string, pids []int) Watch {
+	var all Watch
 	for i, pid := range pids {
 		if cpu, err := cpuTime(pid); err == nil {
 			all = append(all, watched{name: names[i], pid: pid, cpu: cpu, at: time.Now()})
@@ -37,15 +40,15 @@ func watchPids(names []string, pids []int) []watched {
 	return all
 }
 
-// usage returns what the processes used since they are watched.
-func usage(all []watched) []Usage {
+// Usage returns what the processes used since they are watched.
+func (all Watch) Usage() []Usage {
 	var list []Usage
 	for _, w := range all {
 		cpu, err := cpuTime(w.pid)
 		if err != nil {
 			continue
 		}
-		rss, _ := residentBytes(w.pid)
+		rss, _ := ResidentBytes(w.pid)
 		list = append(list, Usage{Name: w.name, CPU: (cpu - w.cpu).Seconds() / time.Since(w.at).Seconds(), Memory: rss})
 	}
 	return list
@@ -59,8 +62,8 @@ func medianUsage(runs []Figures) []Usage {
 				return runs[0].Usage // a process came or went in between
 			}
 		}
-		u.CPU = medianOf(runs, func(r Figures) float64 { return r.Usage[i].CPU })
-		u.Memory = medianOf(runs, func(r Figures) int64 { return r.Usage[i].Memory })
+		u.CPU = MedianOf(runs, func(r Figures) float64 { return r.Usage[i].CPU })
+		u.Memory = MedianOf(runs, func(r Figures) int64 { return r.Usage[i].Memory })
 		list = append(list, u)
 	}
 	return list
@@ -83,8 +86,8 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * time.Second / clockTicks, nil
 }
 
-// residentBytes returns the memory of a process that is in RAM.
-func residentBytes(pid int) (int64, error) {
+// ResidentBytes returns the memory of a process that is in RAM.
+func ResidentBytes(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return 0, err

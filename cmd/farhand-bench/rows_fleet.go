@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/cmd/farhand/bench"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // rowPodDeath: a pod with many sessions stops to beat, and another cleans up. For Redis and for the other pods that is
 // all there is to see of a pod that was killed.
-func rowPodDeath(ctx context.Context, l *lab) ([]Verdict, error) {
+func rowPodDeath(ctx context.Context, l *lab) ([]verdict, error) {
 	sessions, lease := deathSessions, registry.DefaultPodLease
 	if l.Quick {
 		sessions, lease = 200, 2*time.Second
@@ -44,19 +45,19 @@ func rowPodDeath(ctx context.Context, l *lab) ([]Verdict, error) {
 		if long > longest {
 			longest, what = long, text
 		}
-		l.step("a pod of %d sessions died: out of the listing after %s, %d commands longer than %s", sessions, shortly(d), n, shortly(deathCommand))
+		l.Step("a pod of %d sessions died: out of the listing after %s, %d commands longer than %s", sessions, bench.Short(d), n, bench.Short(deathCommand))
 	}
-	median := medianOf(took, func(d time.Duration) time.Duration { return d })
-	a := Verdict{
-		What: fmt.Sprintf("a pod of %d sessions dies: out of the listing", sessions), Target: "≤ 10 s", Met: median <= deathLimit, Measured: shortly(median),
+	median := bench.MedianOf(took, func(d time.Duration) time.Duration { return d })
+	a := verdict{
+		What: fmt.Sprintf("a pod of %d sessions dies: out of the listing", sessions), Target: "≤ 10 s", Met: median <= deathLimit, Measured: bench.Short(median),
 		Detail: fmt.Sprintf("%d times: %v", len(took), took),
 	}
-	b := Verdict{What: "the same: longest command in Redis", Target: "≤ 5 ms", Met: slow == 0, Measured: "none longer"}
+	b := verdict{What: "the same: longest command in Redis", Target: "≤ 5 ms", Met: slow == 0, Measured: "none longer"}
 	if slow > 0 {
-		b.Measured = fmt.Sprintf("%d longer, up to %s", slow, shortly(longest))
+		b.Measured = fmt.Sprintf("%d longer, up to %s", slow, bench.Short(longest))
 		b.Detail = "longest command: " + what
 	}
-	return []Verdict{a, b}, nil
+	return []verdict{a, b}, nil
 }
 
 // oneDeath returns how long after the last beat of a pod that is full its sessions are out of both listings.
@@ -70,7 +71,7 @@ func (l *lab) oneDeath(ctx context.Context, f *fleet, id string, sessions int, l
 	if err != nil {
 		return 0, err
 	}
-	if err := p.fill(ctx, l.Options, sessions, specs); err != nil {
+	if err := p.fill(ctx, l.options, sessions, specs); err != nil {
 		return 0, err
 	}
 	if err := f.probe.slowerThan(ctx, deathCommand); err != nil {
@@ -92,7 +93,7 @@ func (l *lab) oneDeath(ctx context.Context, f *fleet, id string, sessions int, l
 		if time.Since(died) > 3*deathLimit {
 			return 0, fmt.Errorf("%d sessions of a dead pod are still listed after %v", n, 3*deathLimit)
 		}
-		l.note("waiting for the sessions of a dead pod to go: %d left after %.1fs", n, time.Since(died).Seconds())
+		l.Note("waiting for the sessions of a dead pod to go: %d left after %.1fs", n, time.Since(died).Seconds())
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -115,15 +116,15 @@ func (f *fleet) listed(ctx context.Context) (int, error) {
 	return strings.Count(string(body), `"session_id"`), nil
 }
 
-// Heartbeats are measured with sessions that live for a shorter time than usual, so that a window holds several refreshes,
-// but not so short that the pod cannot keep up: what expired and has to be restored would be counted too.
+// Heartbeats are measured with sessions that live for a shorter time than usual, so that a window holds several
+// refreshes, but not so short that the pod cannot keep up: what expired and has to be restored would be counted too.
 const (
 	beatTTL      = 12 * time.Second
 	quickBeatTTL = 3 * time.Second
 )
 
 // beatSettings make a pod refresh its sessions at the returned interval.
-func (o *Options) beatSettings() (interval time.Duration, setting string) {
+func (o *options) beatSettings() (interval time.Duration, setting string) {
 	ttl := beatTTL
 	if o.Quick {
 		ttl = quickBeatTTL
@@ -140,7 +141,7 @@ type heartbeat struct {
 }
 
 // rowHeartbeats: what Redis is asked for sessions that do nothing, at one size and at five times that.
-func rowHeartbeats(ctx context.Context, l *lab) ([]Verdict, error) {
+func rowHeartbeats(ctx context.Context, l *lab) ([]verdict, error) {
 	sizes, cycles := []int{0, 1000, 5000}, l.Repeat
 	if l.Quick {
 		sizes, cycles = []int{0, 50, 250}, 1
@@ -151,29 +152,29 @@ func rowHeartbeats(ctx context.Context, l *lab) ([]Verdict, error) {
 		return nil, err
 	}
 	defer f.close()
-	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "beat", 0, idleTools)
+	devices, err := bench.ConnectSwarm(ctx, f.pods[0].url, benchToken, "beat", 0, idleTools)
 	if err != nil {
 		return nil, err
 	}
-	defer devices.close()
+	defer devices.Close()
 	var beats []heartbeat
 	for _, n := range sizes {
-		if err := devices.add(f.pods[0].url, fmt.Sprintf("beat%d", n), n-len(devices.sessions)); err != nil {
+		if err := devices.Add(f.pods[0].url, fmt.Sprintf("beat%d", n), n-len(devices.Sessions())); err != nil {
 			return nil, err
 		}
-		l.note("watching the heartbeats of %d sessions", n)
+		l.Note("watching the heartbeats of %d sessions", n)
 		b, err := f.heartbeat(ctx, n, time.Duration(cycles)*interval)
 		if err != nil {
 			return nil, err
 		}
-		l.step("%d idle sessions: %.0f commands/s in %.1f reads/s, pod %.1f%% CPU", n, b.commands, b.reads, b.podCPU*100)
+		l.Step("%d idle sessions: %.0f commands/s in %.1f reads/s, pod %.1f%% CPU", n, b.commands, b.reads, b.podCPU*100)
 		beats = append(beats, b)
 	}
 	own := beats[0].commands // what a pod sends whatever it holds
 	few, many := beats[1].commands-own, beats[2].commands-own
 	growth := float64(sizes[2]) / float64(sizes[1])
 	perRefresh := many / (float64(sizes[2]) / interval.Seconds())
-	return []Verdict{{
+	return []verdict{{
 		What: "heartbeat commands grow with sessions/interval", Target: fmt.Sprintf("≤ 1.25 × %.0f", growth), Met: many <= 1.25*growth*max(few, 1),
 		Measured: fmt.Sprintf("%.0f × (%.0f at %d, %.0f commands/s at %d)", many/max(few, 1), few, sizes[1], many, sizes[2]),
 		Detail: fmt.Sprintf("refreshed every %v: %.2f commands for each session (those of scripts included), %.0f commands with each read from the socket; a pod without sessions: %.1f commands/s",
@@ -181,12 +182,12 @@ func rowHeartbeats(ctx context.Context, l *lab) ([]Verdict, error) {
 	}}, nil
 }
 
-// heartbeat watches for some intervals. The pod waits a little less than one in between, so the window is cut to what that
-// comes to on average.
+// heartbeat watches for some intervals. The pod waits a little less than one in between, so the window is cut to what
+// that comes to on average.
 func (f *fleet) heartbeat(ctx context.Context, sessions int, window time.Duration) (heartbeat, error) {
 	time.Sleep(f.settle)
-	watch := watchPids([]string{"pod"}, []int{f.pods[0].pid()})
-	before, err := f.probe.load(ctx)
+	watch := bench.WatchPIDs([]string{"pod"}, []int{f.pods[0].pid()})
+	before, err := f.probe.Load(ctx)
 	if err != nil {
 		return heartbeat{}, err
 	}
@@ -195,15 +196,15 @@ func (f *fleet) heartbeat(ctx context.Context, sessions int, window time.Duratio
 	case <-ctx.Done():
 		return heartbeat{}, ctx.Err()
 	}
-	after, err := f.probe.load(ctx)
+	after, err := f.probe.Load(ctx)
 	if err != nil {
 		return heartbeat{}, err
 	}
-	seconds := after.at.Sub(before.at).Seconds()
+	seconds := after.At.Sub(before.At).Seconds()
 	b := heartbeat{
-		sessions: sessions, commands: float64(after.commands-before.commands) / seconds, reads: float64(after.reads-before.reads) / seconds,
+		sessions: sessions, commands: float64(after.Commands-before.Commands) / seconds, reads: float64(after.Reads-before.Reads) / seconds,
 	}
-	for _, u := range usage(watch) {
+	for _, u := range watch.Usage() {
 		b.podCPU = u.CPU
 	}
 	return b, nil

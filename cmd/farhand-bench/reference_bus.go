@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type referenceReply struct {
 	Output string `json:"output"`
 }
 
-// referenceBus is the bare shape of ours: PUBLISH to the owning pod, one list of answers per asking pod, both batched by
-// themselves. Owners are looked up once and never again: the reference does not know that devices move.
+// referenceBus is the bare shape of ours: PUBLISH to the owning pod, one list of answers per asking pod, both batched
+// by themselves. Owners are looked up once and never again: the reference does not know that devices move.
 type referenceBus struct {
 	pod      string
 	client   *redis.Client

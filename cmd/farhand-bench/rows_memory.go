@@ -1,9 +1,11 @@
-package bench
+package main
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 // Bounds of what an idle session with five tools takes.
@@ -37,39 +39,39 @@ func (l *lab) idleMemory(ctx context.Context) (memoryFigures, error) {
 		if err != nil {
 			return f, err
 		}
-		l.step("%d idle sessions: %.1f KB resident (heap %.1f, stacks %.1f), %.0f bytes in Redis, each",
+		l.Step("%d idle sessions: %.1f KB resident (heap %.1f, stacks %.1f), %.0f bytes in Redis, each",
 			sessions, f.resident/1e3, f.heap/1e3, f.stacks/1e3, f.redis)
 		runs = append(runs, f)
 	}
 	return memoryFigures{
 		sessions:   sessions,
-		resident:   medianOf(runs, func(f memoryFigures) float64 { return f.resident }),
-		heap:       medianOf(runs, func(f memoryFigures) float64 { return f.heap }),
-		stacks:     medianOf(runs, func(f memoryFigures) float64 { return f.stacks }),
-		redis:      medianOf(runs, func(f memoryFigures) float64 { return f.redis }),
-		goroutines: medianOf(runs, func(f memoryFigures) float64 { return f.goroutines }),
+		resident:   bench.MedianOf(runs, func(f memoryFigures) float64 { return f.resident }),
+		heap:       bench.MedianOf(runs, func(f memoryFigures) float64 { return f.heap }),
+		stacks:     bench.MedianOf(runs, func(f memoryFigures) float64 { return f.stacks }),
+		redis:      bench.MedianOf(runs, func(f memoryFigures) float64 { return f.redis }),
+		goroutines: bench.MedianOf(runs, func(f memoryFigures) float64 { return f.goroutines }),
 	}, nil
 }
 
 // idleOnce connects some sessions first, so that what a pod needs once is there before it is weighed.
-func (o *Options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigures, error) {
+func (o *options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigures, error) {
 	m := memoryFigures{sessions: sessions}
 	f, err := o.startFleet(ctx, 1)
 	if err != nil {
 		return m, err
 	}
 	defer f.close()
-	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "first", max(sessions/2, 10), tools)
+	devices, err := bench.ConnectSwarm(ctx, f.pods[0].url, benchToken, "first", max(sessions/2, 10), tools)
 	if err != nil {
 		return m, err
 	}
-	defer devices.close()
+	defer devices.Close()
 	before, err := f.weigh(ctx)
 	if err != nil {
 		return m, err
 	}
-	o.note("connecting %d devices with %d tools", sessions, tools)
-	if err := devices.add(f.pods[0].url, "idle", sessions); err != nil {
+	o.Note("connecting %d devices with %d tools", sessions, tools)
+	if err := devices.Add(f.pods[0].url, "idle", sessions); err != nil {
 		return m, err
 	}
 	after, err := f.weigh(ctx)
@@ -80,15 +82,15 @@ func (o *Options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigu
 	m.resident, m.redis = each(before.resident, after.resident), each(before.redis, after.redis)
 	m.heap, m.stacks = each(int64(before.Heap), int64(after.Heap)), each(int64(before.Stacks), int64(after.Stacks))
 	m.goroutines = each(int64(before.Goroutines), int64(after.Goroutines))
-	if lost := devices.lost.Load(); lost > 0 {
-		return m, fmt.Errorf("%d devices were cut off: %w", lost, *devices.failure.Load())
+	if err := devices.Lost(); err != nil {
+		return m, err
 	}
 	return m, f.profile("idle", f.pods, func() error { return nil })
 }
 
 // weight is what a fleet of one pod holds in memory.
 type weight struct {
-	Memory
+	bench.Memory
 	resident int64
 	redis    int64
 }
@@ -99,7 +101,7 @@ func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
 	if w.Memory, err = f.pods[0].memory(); err != nil {
 		return w, err
 	}
-	if w.resident, err = residentBytes(f.pods[0].pid()); err != nil {
+	if w.resident, err = bench.ResidentBytes(f.pods[0].pid()); err != nil {
 		return w, err
 	}
 	w.redis, err = f.probe.memoryOfSessions(ctx)
@@ -107,12 +109,12 @@ func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
 }
 
 // rowPodMemory: what the process grows by with every idle session.
-func rowPodMemory(_ context.Context, l *lab) ([]Verdict, error) {
+func rowPodMemory(_ context.Context, l *lab) ([]verdict, error) {
 	m, err := l.memory()
 	if err != nil {
 		return nil, err
 	}
-	return []Verdict{{
+	return []verdict{{
 		What: "memory per idle session with five tools, in the pod", Target: "≤ 14 KB", Met: m.resident <= podSessionBytes,
 		Measured: fmt.Sprintf("%.1f KB", m.resident/1e3),
 		Detail: fmt.Sprintf("growth of the resident set (smaps_rollup) with %d sessions, after the pod collected its garbage and gave back what is free; "+
@@ -121,12 +123,12 @@ func rowPodMemory(_ context.Context, l *lab) ([]Verdict, error) {
 }
 
 // rowRedisMemory: what Redis grows by with every idle session.
-func rowRedisMemory(_ context.Context, l *lab) ([]Verdict, error) {
+func rowRedisMemory(_ context.Context, l *lab) ([]verdict, error) {
 	m, err := l.memory()
 	if err != nil {
 		return nil, err
 	}
-	return []Verdict{{
+	return []verdict{{
 		What: "the same, in Redis", Target: "≤ 1 KB", Met: m.redis <= redisSessionBytes, Measured: fmt.Sprintf("%.0f bytes", m.redis),
 		Detail: "growth of used_memory without clients' buffers and without the capped feed of activity",
 	}}, nil

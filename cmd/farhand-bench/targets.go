@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// Verdict is one line of the target table.
-type Verdict struct {
+// verdict is one line of the target table.
+type verdict struct {
 	Row      string `json:"row"`
 	What     string `json:"what"`
 	Target   string `json:"target"`
@@ -18,7 +20,7 @@ type Verdict struct {
 	Detail   string `json:"detail,omitempty"`
 }
 
-func (v Verdict) verdict() string {
+func (v verdict) text() string {
 	if v.Met {
 		return "ok"
 	}
@@ -28,7 +30,7 @@ func (v Verdict) verdict() string {
 // targetRow is one row of the target table: a name for --only and what measures it.
 type targetRow struct {
 	name    string
-	measure func(ctx context.Context, l *lab) ([]Verdict, error)
+	measure func(ctx context.Context, l *lab) ([]verdict, error)
 }
 
 // rows is the target table in the order it is printed.
@@ -57,16 +59,17 @@ func rowNames() []string {
 
 // lab is what the rows share: measurements that more than one of them needs are made once.
 type lab struct {
-	*Options
-	lines  func() ([]line, error)        // of the matrix with the reference beside it
+	*options
+	lines  func() ([]bench.Line, error)  // of the matrix with the reference beside it
 	memory func() (memoryFigures, error) // of idle sessions
 	redis  func() (*redisServer, error)  // for what runs in this process
 }
 
-// Targets measures every row of the target table, or those chosen, and prints them. It reports whether all were met.
-func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
-	l := &lab{Options: &o}
-	l.lines = sync.OnceValues(func() ([]line, error) { return l.sideBySide(ctx) })
+// measureTargets measures every row of the target table, or those chosen, and prints them. It reports whether all
+// were met.
+func measureTargets(ctx context.Context, o *options, asJSON bool) (bool, error) {
+	l := &lab{options: o}
+	l.lines = sync.OnceValues(func() ([]bench.Line, error) { return l.sideBySide(ctx) })
 	l.memory = sync.OnceValues(func() (memoryFigures, error) { return l.idleMemory(ctx) })
 	stopRedis := func() {}
 	l.redis = sync.OnceValues(func() (*redisServer, error) {
@@ -77,20 +80,20 @@ func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
 		return s, err
 	})
 	defer func() { stopRedis() }()
-	var verdicts []Verdict
+	var verdicts []verdict
 	met, needsLines := true, false
 	for _, r := range rows {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, r.name) {
 			continue
 		}
 		needsLines = needsLines || strings.HasPrefix(r.name, "call-")
-		o.step("measuring %s", r.name)
+		o.Step("measuring %s", r.name)
 		found, err := r.measure(ctx, l)
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
 		if err != nil { // the other rows took minutes and are worth printing all the same
-			found = []Verdict{{What: "could not be measured", Target: "-", Measured: "-", Detail: err.Error()}}
+			found = []verdict{{What: "could not be measured", Target: "-", Measured: "-", Detail: err.Error()}}
 		}
 		for i := range found {
 			found[i].Row = r.name
@@ -98,8 +101,8 @@ func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
 		}
 		verdicts = append(verdicts, found...)
 	}
-	o.note("")
-	var lines []line
+	o.Note("")
+	var lines []bench.Line
 	if needsLines {
 		lines, _ = l.lines() // an error is in the verdicts of its rows
 	}
@@ -107,16 +110,16 @@ func Targets(ctx context.Context, o Options, asJSON bool) (bool, error) {
 }
 
 // atLeast is the verdict on measured ≥ least × base.
-func atLeast(what string, measured, base, least float64, unit, of string) Verdict {
-	return Verdict{
+func atLeast(what string, measured, base, least float64, unit, of string) verdict {
+	return verdict{
 		What: what, Target: fmt.Sprintf("≥ %.2g × %s", least, of), Met: measured >= least*base,
 		Measured: fmt.Sprintf("%.2f × (%.0f against %.0f %s)", measured/base, measured, base, unit),
 	}
 }
 
 // atMost is the verdict on measured ≤ most × base.
-func atMost(what string, measured, base, most float64, unit, of string) Verdict {
-	return Verdict{
+func atMost(what string, measured, base, most float64, unit, of string) verdict {
+	return verdict{
 		What: what, Target: fmt.Sprintf("≤ %.2g × %s", most, of), Met: measured <= most*base,
 		Measured: fmt.Sprintf("%.2f × (%.0f against %.0f %s)", measured/base, measured, base, unit),
 	}

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"os"
@@ -47,7 +47,7 @@ func TestNoRedisIsStartedForNothing(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	o, _ := quick(t)
 	o.Only = []string{"no row has this name"}
-	if _, err := Targets(t.Context(), o, false); err != nil {
+	if _, err := measureTargets(t.Context(), o, false); err != nil {
 		t.Fatal(err)
 	}
 	if exists(started) {

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bufio"
@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 	stopTimeout  = 10 * time.Second
 )
 
-// child is a process of this program. It ends when its standard input does, so it never outlives who started it, however
+// child is a pod or a reference. It ends when its standard input does, so it never outlives who started it, however
 // that ended; and it answers a line "memory" with what its heap holds.
 type child struct {
 	cmd   *exec.Cmd
@@ -57,7 +59,7 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.b))
 }
 
-// startChild starts a hidden command of this program that serves HTTP on addr, and waits until it is ready.
+// startChild starts a hidden command of a program that serves HTTP on addr, and waits until it is ready.
 func startChild(ctx context.Context, program, addr string, settings []string, args ...string) (*child, error) {
 	c := &child{cmd: exec.Command(program, args...), url: "http://" + addr, log: &tail{}, done: make(chan struct{})}
 	for _, kv := range os.Environ() { // what the user has exported is not what is measured
@@ -143,16 +145,9 @@ func (c *child) kill() {
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// Memory is what a child says about its own memory, after it has collected its garbage and given what is free back.
-type Memory struct {
-	Heap       uint64 `json:"heap"`   // bytes in use
-	Stacks     uint64 `json:"stacks"` // bytes in use
-	Goroutines int    `json:"goroutines"`
-}
-
 // memory has the child collect its garbage.
-func (c *child) memory() (Memory, error) {
-	var m Memory
+func (c *child) memory() (bench.Memory, error) {
+	var m bench.Memory
 	if _, err := io.WriteString(c.stdin, "memory\n"); err != nil {
 		return m, err
 	}
@@ -186,7 +181,7 @@ type redisServer struct {
 // startRedis starts a redis-server that keeps nothing.
 func startRedis(ctx context.Context) (*redisServer, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, errors.New("redis-server is not on the PATH; install it, or measure running pods with --pods")
+		return nil, errors.New("redis-server is not on the PATH; install it, or measure running pods with `farhand bench`")
 	}
 	addr, err := freeAddr()
 	if err != nil {
@@ -227,11 +222,11 @@ func (s *redisServer) await(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer probe.close()
+	defer probe.Close()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		if err := probe.client.Ping(ctx).Err(); err == nil {
+		if err := probe.Client.Ping(ctx).Err(); err == nil {
 			return nil
 		} else if ctx.Err() != nil {
 			return err

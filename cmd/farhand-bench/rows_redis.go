@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/cmd/farhand/bench"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -57,7 +58,7 @@ const (
 )
 
 // rowListing: the grouped listing of a large fleet, asked for over and over, and polled with its ETag.
-func rowListing(ctx context.Context, l *lab) ([]Verdict, error) {
+func rowListing(ctx context.Context, l *lab) ([]verdict, error) {
 	sessions, requests := 100_000, 100*l.Repeat
 	if l.Quick {
 		sessions, requests = 1000, 10
@@ -77,7 +78,7 @@ func rowListing(ctx context.Context, l *lab) ([]Verdict, error) {
 		return nil, err
 	}
 	began := time.Now()
-	if err := p.fill(ctx, l.Options, sessions, specs); err != nil {
+	if err := p.fill(ctx, l.options, sessions, specs); err != nil {
 		return nil, err
 	}
 	filled := time.Since(began)
@@ -92,31 +93,31 @@ func rowListing(ctx context.Context, l *lab) ([]Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	p99 := fresh.quantile(.99)
-	a := Verdict{
-		What: fmt.Sprintf("grouped listing, %d sessions × 5 tools: p99", sessions), Target: "≤ 20 ms", Met: p99 <= listingLimit, Measured: shortly(p99),
+	p99 := fresh.Quantile(.99)
+	a := verdict{
+		What: fmt.Sprintf("grouped listing, %d sessions × 5 tools: p99", sessions), Target: "≤ 20 ms", Met: p99 <= listingLimit, Measured: bench.Short(p99),
 		Detail: fmt.Sprintf("%d requests: p50 %s, slowest %s; polls with an ETag: p50 %s, p99 %s; filled at %.0f sessions/s",
-			requests, shortly(fresh.quantile(.5)), shortly(fresh.max), shortly(polled.quantile(.5)), shortly(polled.quantile(.99)), float64(sessions)/filled.Seconds()),
+			requests, bench.Short(fresh.Quantile(.5)), bench.Short(fresh.Max), bench.Short(polled.Quantile(.5)), bench.Short(polled.Quantile(.99)), float64(sessions)/filled.Seconds()),
 	}
-	b := Verdict{What: "the same: longest command in Redis", Target: "≤ 1 ms", Met: n == 0, Measured: "none longer"}
+	b := verdict{What: "the same: longest command in Redis", Target: "≤ 1 ms", Met: n == 0, Measured: "none longer"}
 	if n > 0 {
-		b.Measured = fmt.Sprintf("%d longer, up to %s", n, shortly(longest))
+		b.Measured = fmt.Sprintf("%d longer, up to %s", n, bench.Short(longest))
 		b.Detail = "longest command: " + what
 	}
-	return []Verdict{a, b}, nil
+	return []verdict{a, b}, nil
 }
 
 // poll asks for the grouped listing over and over, each time without and with the ETag of the answer before.
-func (f *fleet) poll(ctx context.Context, requests, sessions int) (fresh, polled *histogram, err error) {
+func (f *fleet) poll(ctx context.Context, requests, sessions int) (fresh, polled *bench.Histogram, err error) {
 	url := f.pods[0].url + "/api/tools?view=grouped"
-	fresh, polled = &histogram{}, &histogram{}
+	fresh, polled = &bench.Histogram{}, &bench.Histogram{}
 	for i := range requests {
 		began := time.Now()
 		body, tag, err := get(ctx, url, "", http.StatusOK)
 		if err != nil {
 			return nil, nil, err
 		}
-		fresh.record(time.Since(began))
+		fresh.Record(time.Since(began))
 		if n, err := groupedSessions(body); err != nil {
 			return nil, nil, err
 		} else if n != sessions {
@@ -126,7 +127,7 @@ func (f *fleet) poll(ctx context.Context, requests, sessions int) (fresh, polled
 		if _, _, err = get(ctx, url, tag, http.StatusNotModified); err != nil {
 			return nil, nil, err
 		}
-		polled.record(time.Since(began))
+		polled.Record(time.Since(began))
 		if i%10 == 9 {
 			time.Sleep(50 * time.Millisecond) // over long enough for what is done once in a while
 		}
@@ -140,7 +141,7 @@ var offPath = []string{"activity", "call", "pods", "ping", "of a probe", "INFO",
 
 // rowCommands: what Redis is asked for each synchronous call to another pod, one after the other so that nothing is
 // shared but what the design shares.
-func rowCommands(ctx context.Context, l *lab) ([]Verdict, error) {
+func rowCommands(ctx context.Context, l *lab) ([]verdict, error) {
 	calls := 500
 	if l.Quick {
 		calls = 50
@@ -150,20 +151,20 @@ func rowCommands(ctx context.Context, l *lab) ([]Verdict, error) {
 		return nil, err
 	}
 	defer f.close()
-	s := &side{name: "farhand"}
-	s.use(f.pods)
-	o := *l.Options
+	s := &bench.Side{Name: "farhand"}
+	use(s, f.pods)
+	o := *l.options
 	o.Devices = 1
-	if err := s.connect(ctx, &o); err != nil {
+	if err := s.Connect(ctx, &o.Options); err != nil {
 		return nil, err
 	}
-	defer s.devices.close()
-	c, err := s.open(&o, RouteCross)(0)
+	defer s.Devices.Close()
+	c, err := s.Open(&o.Options, bench.RouteCross)(0)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	if code := c.call(); code != "" {
+	defer c.Close()
+	if code := c.Call(); code != "" {
 		return nil, fmt.Errorf("the first call failed: %s", code)
 	}
 	stop, err := f.probe.monitor()
@@ -171,7 +172,7 @@ func rowCommands(ctx context.Context, l *lab) ([]Verdict, error) {
 		return nil, err
 	}
 	for range calls {
-		if code := c.call(); code != "" {
+		if code := c.Call(); code != "" {
 			return nil, fmt.Errorf("a call failed: %s", code)
 		}
 	}
@@ -187,7 +188,7 @@ func rowCommands(ctx context.Context, l *lab) ([]Verdict, error) {
 		}
 	}
 	each := float64(total) / float64(calls)
-	return []Verdict{{
+	return []verdict{{
 		What: "Redis commands per synchronous cross-pod call, on its critical path", Target: "3", Met: each <= 3.05, Measured: fmt.Sprintf("%.2f", each),
 		Detail: fmt.Sprintf("%d calls one after the other, seen with MONITOR, per call: %s. Beside it, batched: %s",
 			calls, sortedKinds(on, calls), sortedKinds(off, calls)),

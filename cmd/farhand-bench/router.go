@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -8,26 +8,30 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/cmd/farhand/bench"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// routerSessions is how many sessions the callers of the router shape share.
+// routerSessions is how many sessions the callers share.
 const routerSessions = 64
 
-// routerShape is our own router between two whole pods in this process, with everything it does for a call. Its devices
+const (
+	answerPayload = 64          // bytes a call carries each way, beside its nonce
+	argsText      = `{"text":"` // what stands before the nonce in the arguments
+)
+
+// routerPair is our own router between two whole pods in this process, with everything it does for a call. Its devices
 // answer at once, within Deliver.
-type routerShape struct {
+type routerPair struct {
 	asking, owning *inProcessPod
 	locals         []*routing.LocalSession
-	resolve        bool
 }
 
-// newRouterShape starts two pods. With resolve every call also resolves its target, as every call through a door does:
-// once a second from the store, else from what the pod remembers. Without, the session is known.
-func newRouterShape(ctx context.Context, url string, resolve bool) (shape, error) {
-	s := &routerShape{resolve: resolve}
+// startRouterPair starts two pods and opens sessions at one of them.
+func startRouterPair(ctx context.Context, url string) (*routerPair, error) {
+	s := &routerPair{}
 	var err error
 	if s.asking, err = startInProcessPod(ctx, url, redisstore.Options{}); err != nil {
 		return nil, err
@@ -36,9 +40,8 @@ func newRouterShape(ctx context.Context, url string, resolve bool) (shape, error
 		s.close()
 		return nil, err
 	}
-	prefix := strings.ReplaceAll(unique("router"), ":", "-")
 	for i := range routerSessions {
-		l, err := s.owning.connect(ctx, fmt.Sprintf("%s-%d", prefix, i), echoSpec())
+		l, err := s.owning.connect(ctx, fmt.Sprintf("router-%d-%d", time.Now().UnixNano(), i), echoSpec())
 		if err != nil {
 			s.close()
 			return nil, err
@@ -48,15 +51,19 @@ func newRouterShape(ctx context.Context, url string, resolve bool) (shape, error
 	return s, nil
 }
 
-func (s *routerShape) open(i int) (caller, error) {
-	l := s.locals[i%len(s.locals)]
-	return &routerCaller{
-		router: s.asking.pod.Router, resolve: s.resolve, session: l.Session(), spec: l.Tools()[0],
-		args: newShapeBody(),
-	}, nil
+// open returns how callers are made. With resolve every call also resolves its target, as every call over HTTP does:
+// once a second from the store, else from what the pod remembers. Without, the session is known.
+func (s *routerPair) open(resolve bool) func(int) (bench.Caller, error) {
+	return func(i int) (bench.Caller, error) {
+		l := s.locals[i%len(s.locals)]
+		args := argsText + strings.Repeat("0", bench.NonceLen) + strings.Repeat("x", answerPayload) + `"}`
+		return &routerCaller{
+			router: s.asking.pod.Router, resolve: resolve, session: l.Session(), spec: l.Tools()[0], args: []byte(args),
+		}, nil
+	}
 }
 
-func (s *routerShape) close() {
+func (s *routerPair) close() {
 	s.asking.close()
 	if s.owning != nil {
 		s.owning.close()
@@ -72,11 +79,11 @@ type routerCaller struct {
 	args    []byte
 }
 
-// call implements caller.
-func (c *routerCaller) call() string {
+// Call implements bench.Caller.
+func (c *routerCaller) Call() string {
 	ctx := context.Background()
 	args := append(json.RawMessage(nil), c.args...)
-	putNonce(args[len(bodyText):])
+	bench.PutNonce(args[len(argsText):])
 	route := registry.Route{Session: c.session, Spec: c.spec}
 	if c.resolve {
 		var err error
@@ -96,7 +103,8 @@ func (c *routerCaller) call() string {
 	}
 }
 
-func (*routerCaller) close() {}
+// Close implements bench.Caller.
+func (*routerCaller) Close() {}
 
 // inProcessPod is a pod without doors.
 type inProcessPod struct {
@@ -167,7 +175,7 @@ func (*instantDevice) Close(routing.CloseCause) {}
 // echoSpec is the specification of the echo tool.
 func echoSpec() registry.ToolSpec {
 	spec, err := registry.ToolSpec{
-		Name: echoTool, Description: "Returns what it is given.", Parameters: json.RawMessage(`{"type":"object"}`),
+		Name: bench.EchoTool, Description: "Returns what it is given.", Parameters: json.RawMessage(`{"type":"object"}`),
 	}.Normalize()
 	if err != nil {
 		panic(err) // a constant

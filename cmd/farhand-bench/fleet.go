@@ -1,26 +1,25 @@
-package bench
+package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 // benchToken is what callers and devices of our own fleets present: identity stays on in what is measured.
 const benchToken = "bench-token-0123456789"
 
-// Names of the hidden commands of this program that children run.
-const (
-	PodCommand       = "bench-pod"
-	ReferenceCommand = "bench-reference"
-)
+// referenceCommand is the hidden command of this program that runs a reference.
+const referenceCommand = "reference"
 
 // fleet is a Redis with pods, all of our own.
 type fleet struct {
+	farhand  string // programs
 	program  string
 	redis    *redisServer
 	probe    *redisProbe
@@ -30,8 +29,8 @@ type fleet struct {
 }
 
 // startFleet starts a Redis and n pods. Settings are added to the environment of the pods.
-func (o *Options) startFleet(ctx context.Context, n int, settings ...string) (*fleet, error) {
-	f := &fleet{program: o.Program, profiles: o.Profiles, settle: idleSettle}
+func (o *options) startFleet(ctx context.Context, n int, settings ...string) (*fleet, error) {
+	f := &fleet{farhand: o.Farhand, program: o.Program, profiles: o.Profiles, settle: idleSettle}
 	if o.Quick {
 		f.settle = quickSettle
 	}
@@ -61,11 +60,11 @@ func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) 
 	env := append([]string{
 		"FARHAND_ADDR=" + addr, "FARHAND_REDIS_URL=" + f.redis.url, "FARHAND_TOKEN=" + benchToken, "FARHAND_LOG_LEVEL=warn",
 	}, settings...)
-	args := []string{PodCommand}
+	args := []string{bench.PodCommand}
 	if f.profiles != "" {
 		args = append(args, "--profiles", f.profiles)
 	}
-	pod, err := startChild(ctx, f.program, addr, env, args...)
+	pod, err := startChild(ctx, f.farhand, addr, env, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +80,7 @@ func (f *fleet) addReferences(ctx context.Context, n int) ([]*child, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, err := startChild(ctx, f.program, addr, nil, ReferenceCommand, "serve",
+		c, err := startChild(ctx, f.program, addr, nil, referenceCommand,
 			"--addr", addr, "--redis", f.redis.url, "--pod", "ref"+strconv.Itoa(i))
 		if err != nil {
 			return nil, err
@@ -120,7 +119,7 @@ func (f *fleet) close() {
 		p.stop()
 	}
 	if f.probe != nil {
-		f.probe.close()
+		f.probe.Close()
 	}
 	f.redis.stop()
 }
@@ -134,5 +133,10 @@ func urls(pods []*child) []string {
 	return list
 }
 
-// Program returns the path of this program, for its children.
-func Program() (string, error) { return os.Executable() }
+// use makes pods of our own those of the side.
+func use(s *bench.Side, pods []*child) {
+	s.Pods, s.Token, s.Names, s.PIDs = urls(pods), benchToken, nil, nil
+	for i, p := range pods {
+		s.Names, s.PIDs = append(s.Names, "pod"+strconv.Itoa(i)), append(s.PIDs, p.pid())
+	}
+}

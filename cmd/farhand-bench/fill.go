@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 }
 
 // fill opens sessions with the given specifications.
-func (p *phantom) fill(ctx context.Context, o *Options, sessions int, specs []registry.ToolSpec) error {
+func (p *phantom) fill(ctx context.Context, o *options, sessions int, specs []registry.ToolSpec) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -69,7 +69,7 @@ func (p *phantom) fill(ctx context.Context, o *Options, sessions int, specs []re
 					return
 				}
 				if i%1000 == 0 {
-					o.note("filling Redis: %d of %d sessions", i, sessions)
+					o.Note("filling Redis: %d of %d sessions", i, sessions)
 				}
 				if err := p.open(ctx, fmt.Sprintf("%s-%d", p.id, i), specs); err != nil {
 					cancel(err)

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -15,10 +15,11 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Reference is the featureless server our end-to-end figures are held against: net/http, gorilla/websocket and go-redis,
-// put together the straightforward way with the same Redis shape. It has no identity, policy, schemas, records,
-// receipts, limits or heartbeats, and speaks just enough of the protocol for the devices and callers of this package.
-type Reference struct {
+// reference is the featureless server our end-to-end figures are held against: net/http, gorilla/websocket and
+// go-redis, put together the straightforward way with the same Redis shape. It has no identity, policy, schemas,
+// records, receipts, limits or heartbeats, and speaks just enough of the protocol for the devices and callers of this
+// package.
+type reference struct {
 	pod      string
 	redis    *referenceBus
 	upgrader websocket.Upgrader
@@ -29,9 +30,9 @@ type Reference struct {
 	waiting map[string]chan string
 }
 
-// ServeReference serves until ctx ends.
-func ServeReference(ctx context.Context, addr, redisURL, pod string, ready func()) error {
-	s := &Reference{
+// serveReference serves until ctx ends.
+func serveReference(ctx context.Context, addr, redisURL, pod string, ready func()) error {
+	s := &reference{
 		pod: pod, devices: make(map[string]*referenceDevice), waiting: make(map[string]chan string),
 		upgrader: websocket.Upgrader{ReadBufferSize: 1024, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{}},
 	}
@@ -59,7 +60,7 @@ func ServeReference(ctx context.Context, addr, redisURL, pod string, ready func(
 }
 
 // call asks the device, wherever it is, and waits for its answer.
-func (s *Reference) call(w http.ResponseWriter, r *http.Request) {
+func (s *reference) call(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Args json.RawMessage `json:"args"`
 	}
@@ -103,7 +104,7 @@ func (s *Reference) call(w http.ResponseWriter, r *http.Request) {
 }
 
 // deliver writes a call of another pod to the device.
-func (s *Reference) deliver(e referenceEnvelope) {
+func (s *reference) deliver(e referenceEnvelope) {
 	s.mu.RLock()
 	d := s.devices[e.Session]
 	s.mu.RUnlock()
@@ -113,7 +114,7 @@ func (s *Reference) deliver(e referenceEnvelope) {
 }
 
 // resolve hands an answer to who waits for it.
-func (s *Reference) resolve(id, output string) {
+func (s *reference) resolve(id, output string) {
 	s.mu.RLock()
 	answer := s.waiting[id]
 	s.mu.RUnlock()
@@ -149,7 +150,7 @@ func (d *referenceDevice) request(e referenceEnvelope) {
 }
 
 // device serves one WebSocket. The reader is the goroutine of the request.
-func (s *Reference) device(w http.ResponseWriter, r *http.Request) {
+func (s *reference) device(w http.ResponseWriter, r *http.Request) {
 	conn, err := s.upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		return
@@ -195,7 +196,7 @@ func (s *Reference) device(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Reference) answer(d *referenceDevice, id, output string) {
+func (s *reference) answer(d *referenceDevice, id, output string) {
 	d.mu.Lock()
 	pod := d.asks[id]
 	delete(d.asks, id)

@@ -1,45 +1,43 @@
-package bench
+package main
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 // growthDevices are called where it is calls that are measured.
 const growthDevices = 128
 
-// Growth measures how cost grows with pods, sessions, tools and payload, each with everything else held still, and prints
-// Markdown tables.
-func Growth(ctx context.Context, o Options) error {
-	o.Fleet, o.Pods = 2, nil
-	if err := o.Fill(); err != nil {
-		return err
-	}
-	for _, table := range []func(context.Context, *Options) error{growthPods, growthSessions, growthTools, growthPayload} {
-		if err := table(ctx, &o); err != nil {
+// measureGrowth measures how cost grows with pods, sessions, tools and payload, each with everything else held still,
+// and prints Markdown tables.
+func measureGrowth(ctx context.Context, o *options) error {
+	for _, table := range []func(context.Context, *options) error{growthPods, growthSessions, growthTools, growthPayload} {
+		if err := table(ctx, o); err != nil {
 			return err
 		}
 	}
-	o.note("")
+	o.Note("")
 	return nil
 }
 
 // sizes returns the sizes of a table, or small ones for a quick run.
-func (o *Options) sizes(all, quick []int) []int {
+func (o *options) sizes(all, quick []int) []int {
 	if o.Quick {
 		return quick
 	}
 	return all
 }
 
-func (o *Options) markdown(title, header, rule string) {
-	o.note("")
+func (o *options) markdown(title, header, rule string) {
+	o.Note("")
 	fmt.Fprintf(o.Out, "\n%s\n\n%s\n%s\n", title, header, rule)
 }
 
 // growthPods: devices and callers spread over all pods, and every call to the next pod.
-func growthPods(ctx context.Context, o *Options) error {
+func growthPods(ctx context.Context, o *options) error {
 	o.markdown("Pods (calls to the next pod; one machine for everything, so the sum of the pods cannot grow)",
 		"| pods | callers | calls/s | p50 | p99 | errors | CPU of the pods | Redis CPU | CPU per call, pods | Redis |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, n := range o.sizes([]int{1, 2, 4}, []int{1, 2}) {
@@ -50,56 +48,53 @@ func growthPods(ctx context.Context, o *Options) error {
 	return nil
 }
 
-func (o *Options) growthPodsOf(ctx context.Context, n int) error {
+func (o *options) growthPodsOf(ctx context.Context, n int) error {
 	f, err := o.startFleet(ctx, n)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	var sides []*side
+	var sides []*bench.Side
 	for i := range f.pods {
-		s := &side{name: "farhand"}
-		s.use([]*child{f.pods[i], f.pods[(i+1)%n]})
+		s := &bench.Side{Name: "farhand"}
+		use(s, []*child{f.pods[i], f.pods[(i+1)%n]})
 		even := *o
 		even.Devices = max(o.Devices/n, 1)
-		if err := s.connect(ctx, &even); err != nil {
+		if err := s.Connect(ctx, &even.Options); err != nil {
 			return err
 		}
-		defer s.devices.close()
+		defer s.Devices.Close()
 		sides = append(sides, s)
 	}
-	all := &side{}
-	all.use(f.pods)
+	all := &bench.Side{}
+	use(all, f.pods)
 	for _, callers := range []int{64, 512} {
-		watch := watchPids(all.names, all.pids)
-		before, err := f.probe.load(ctx)
+		watch := bench.WatchPIDs(all.Names, all.PIDs)
+		before, err := f.probe.Load(ctx)
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		fig, err := drive(ctx, o.plan(fmt.Sprintf("%d pods", n), callers), func(i int) (caller, error) {
+		fig, err := o.Drive(ctx, fmt.Sprintf("%d pods", n), callers, func(i int) (bench.Caller, error) {
 			s := sides[i%n]
-			return s.open(o, RouteCross)(i / n)
+			return s.Open(&o.Options, bench.RouteCross)(i / n)
 		})
-		if err == nil {
-			err = fig.check("growth of pods")
-		}
 		if err != nil {
 			return err
 		}
-		after, err := f.probe.load(ctx)
+		after, err := f.probe.Load(ctx)
 		if err != nil {
 			return err
 		}
 		cpu := 0.0
-		for _, u := range usage(watch) {
+		for _, u := range watch.Usage() {
 			cpu += u.CPU
 		}
-		redis := before.usage(after).CPU
+		redis := before.Usage(after).CPU
 		calls := fig.PerSecond * time.Since(began).Seconds() // warm-up included, as in the CPU
 		perCall := func(share float64) float64 { return share * time.Since(began).Seconds() / calls * 1e6 }
 		fmt.Fprintf(o.Out, "| %d | %d | %.0f | %s | %s | %s | %.0f %% | %.0f %% | %.0f µs | %.0f µs |\n", n, callers, fig.PerSecond,
-			shortly(fig.P50), shortly(fig.P99), errorsText(fig.Errors), cpu*100, redis*100, perCall(cpu), perCall(redis))
+			bench.Short(fig.P50), bench.Short(fig.P99), bench.ErrorsText(fig.Errors), cpu*100, redis*100, perCall(cpu), perCall(redis))
 	}
 	return nil
 }
@@ -113,7 +108,7 @@ type idleCost struct {
 }
 
 // idle connects sessions to a fresh pod, weighs it, and watches its heartbeats.
-func (o *Options) idle(ctx context.Context, sessions, tools int) (before, after idleCost, err error) {
+func (o *options) idle(ctx context.Context, sessions, tools int) (before, after idleCost, err error) {
 	interval, setting := o.beatSettings()
 	after.interval = interval
 	f, err := o.startFleet(ctx, 1, setting)
@@ -122,17 +117,17 @@ func (o *Options) idle(ctx context.Context, sessions, tools int) (before, after 
 	}
 	defer f.close()
 	first := max(sessions/20, 10)
-	devices, err := connectSwarm(ctx, f.pods[0].url, benchToken, "first", first, tools)
+	devices, err := bench.ConnectSwarm(ctx, f.pods[0].url, benchToken, "first", first, tools)
 	if err != nil {
 		return before, after, err
 	}
-	defer devices.close()
+	defer devices.Close()
 	if before.weight, err = f.weigh(ctx); err != nil {
 		return before, after, err
 	}
-	o.note("connecting %d devices with %d tools", sessions, tools)
+	o.Note("connecting %d devices with %d tools", sessions, tools)
 	began := time.Now()
-	if err = devices.add(f.pods[0].url, "idle", sessions); err != nil {
+	if err = devices.Add(f.pods[0].url, "idle", sessions); err != nil {
 		return before, after, err
 	}
 	after.connect = time.Since(began)
@@ -160,7 +155,7 @@ func idleCells(sessions int, before, after idleCost) string {
 const idleHeader = " pod, resident, each | heap and stacks, each | Redis, each | commands per refresh of one | commands/s of all | reads/s by Redis | CPU of the idle pod |"
 
 // growthSessions: idle sessions of one pod.
-func growthSessions(ctx context.Context, o *Options) error {
+func growthSessions(ctx context.Context, o *options) error {
 	o.markdown("Sessions per pod (idle, five tools each; heartbeats at the default interval of 20 s, computed from one of 4 s)",
 		"| sessions | connected/s |"+idleHeader, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, n := range o.sizes([]int{1000, 5000, 15_000}, []int{50}) {
@@ -174,7 +169,7 @@ func growthSessions(ctx context.Context, o *Options) error {
 }
 
 // growthTools: more tools per session, idle and called.
-func growthTools(ctx context.Context, o *Options) error {
+func growthTools(ctx context.Context, o *options) error {
 	sessions := 1000
 	if o.Quick {
 		sessions = 20
@@ -192,43 +187,43 @@ func growthTools(ctx context.Context, o *Options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(o.Out, "| %d | %.0f | %s | %s | %s\n", n, fig.PerSecond, shortly(fig.P50), errorsText(fig.Errors), idleCells(sessions, before, after))
+		fmt.Fprintf(o.Out, "| %d | %.0f | %s | %s | %s\n", n, fig.PerSecond, bench.Short(fig.P50), bench.ErrorsText(fig.Errors), idleCells(sessions, before, after))
 	}
 	return nil
 }
 
 // growthPayload: what a call carries, each way.
-func growthPayload(ctx context.Context, o *Options) error {
+func growthPayload(ctx context.Context, o *options) error {
 	const callers = 16 // so that large payloads are no test of limits
 	o.markdown(fmt.Sprintf("Payload (each way; %d callers to another pod)", callers),
 		"| payload | calls/s | p50 | p99 | errors | MB/s each way | used |", "| --- | --- | --- | --- | --- | --- | --- |")
-	for _, n := range o.sizes([]int{100, 10_000, maxPayload}, []int{100, 10_000}) {
+	for _, n := range o.sizes([]int{100, 10_000, bench.MaxPayload}, []int{100, 10_000}) {
 		with := *o
 		with.Payload = n
 		fig, err := with.crossCalls(ctx, callers)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(o.Out, "| %d B | %.0f | %s | %s | %s | %.1f | %s |\n", n, fig.PerSecond, shortly(fig.P50), shortly(fig.P99), errorsText(fig.Errors),
-			fig.PerSecond*float64(n)/1e6, usageText(fig.Usage))
+		fmt.Fprintf(o.Out, "| %d B | %.0f | %s | %s | %s | %.1f | %s |\n", n, fig.PerSecond, bench.Short(fig.P50), bench.Short(fig.P99), bench.ErrorsText(fig.Errors),
+			fig.PerSecond*float64(n)/1e6, bench.UsageText(fig.Usage))
 	}
 	return nil
 }
 
 // crossCalls measures calls to another pod on a fresh fleet.
-func (o *Options) crossCalls(ctx context.Context, callers int) (Figures, error) {
+func (o *options) crossCalls(ctx context.Context, callers int) (bench.Figures, error) {
 	f, err := o.startFleet(ctx, 2)
 	if err != nil {
-		return Figures{}, err
+		return bench.Figures{}, err
 	}
 	defer f.close()
-	s := &side{name: "farhand"}
-	s.use(f.pods)
+	s := &bench.Side{Name: "farhand"}
+	use(s, f.pods)
 	with := *o
 	with.Devices = growthDevices
-	if err := s.connect(ctx, &with); err != nil {
-		return Figures{}, err
+	if err := s.Connect(ctx, &with.Options); err != nil {
+		return bench.Figures{}, err
 	}
-	defer s.devices.close()
-	return s.measure(ctx, &with, f.probe, RouteCross, callers)
+	defer s.Devices.Close()
+	return s.Measure(ctx, &with.Options, f.probe.RedisProbe, bench.RouteCross, callers)
 }

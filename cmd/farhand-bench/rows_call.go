@@ -1,10 +1,12 @@
-package bench
+package main
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 // manyCallers is where throughput must still be about what it is at fewCallers.
@@ -15,7 +17,7 @@ const (
 
 // crowds returns numbers of callers, smaller ones for a quick run: in a fraction of a second a thousand callers may not
 // get a single answer on a slow machine.
-func (o *Options) crowds(sizes ...int) []int {
+func (o *options) crowds(sizes ...int) []int {
 	if o.Quick {
 		for i := range sizes {
 			sizes[i] = max(1, sizes[i]/32)
@@ -28,24 +30,24 @@ func (o *Options) crowds(sizes ...int) []int {
 const profileTime = 8 * time.Second
 
 // sideBySide measures calls over HTTP, on both routes, on pods of ours and of the reference that share a Redis.
-func (l *lab) sideBySide(ctx context.Context) ([]line, error) {
+func (l *lab) sideBySide(ctx context.Context) ([]bench.Line, error) {
 	f, err := l.startFleet(ctx, max(l.Fleet, 2))
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	ours, reference := &side{name: "farhand"}, &side{name: "reference"}
-	ours.use(f.pods)
+	ours, reference := &bench.Side{Name: "farhand"}, &bench.Side{Name: "reference"}
+	use(ours, f.pods)
 	pods, err := f.addReferences(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
-	reference.use(pods)
-	for _, s := range []*side{ours, reference} {
-		if err := s.connect(ctx, l.Options); err != nil {
+	use(reference, pods)
+	for _, s := range []*bench.Side{ours, reference} {
+		if err := s.Connect(ctx, &l.Options); err != nil {
 			return nil, err
 		}
-		defer s.devices.close()
+		defer s.Devices.Close()
 	}
 	callers := slices.Clone(l.Callers)
 	for _, n := range l.crowds(1, fewCallers, 512, manyCallers) {
@@ -54,49 +56,49 @@ func (l *lab) sideBySide(ctx context.Context) ([]line, error) {
 		}
 	}
 	slices.Sort(callers)
-	lines, err := l.matrix(ctx, f.probe, []string{RouteCross}, callers, ours, reference)
+	lines, err := l.Compare(ctx, f.probe.RedisProbe, []string{bench.RouteCross}, callers, ours, reference)
 	if err != nil {
 		return nil, err
 	}
-	local, err := l.matrix(ctx, f.probe, []string{RouteLocal}, l.crowds(1, fewCallers, 512), ours, reference)
+	local, err := l.Compare(ctx, f.probe.RedisProbe, []string{bench.RouteLocal}, l.crowds(1, fewCallers, 512), ours, reference)
 	if err != nil {
 		return nil, err
 	}
 	err = f.profile("call", f.pods[:2], func() error {
-		o := *l.Options
+		o := *l.options
 		if !o.Quick {
 			o.Duration = max(o.Duration, profileTime)
 		}
-		_, err := ours.measure(ctx, &o, f.probe, RouteCross, 512)
+		_, err := ours.Measure(ctx, &o.Options, f.probe.RedisProbe, bench.RouteCross, 512)
 		return err
 	})
 	return append(lines, local...), err
 }
 
 // figures returns what both sides measured on the route cross.
-func (l *lab) figures(callers int) (ours, reference Figures, err error) {
+func (l *lab) figures(callers int) (ours, reference bench.Figures, err error) {
 	lines, err := l.lines()
 	if err != nil {
 		return ours, reference, err
 	}
 	for _, line := range lines {
-		if line.route == RouteCross && line.callers == callers {
-			return line.sides[0], line.sides[1], nil
+		if line.Route == bench.RouteCross && line.Callers == callers {
+			return line.Sides[0], line.Sides[1], nil
 		}
 	}
 	return ours, reference, fmt.Errorf("no figures for %d callers", callers)
 }
 
 // rowCallRate: HTTP call → other pod → device → HTTP answer, against the featureless reference.
-func rowCallRate(_ context.Context, l *lab) ([]Verdict, error) {
-	var list []Verdict
+func rowCallRate(_ context.Context, l *lab) ([]verdict, error) {
+	var list []verdict
 	for _, n := range l.crowds(fewCallers, 512) {
 		ours, reference, err := l.figures(n)
 		if err != nil {
 			return nil, err
 		}
 		v := atLeast(fmt.Sprintf("HTTP → other pod → device → HTTP, %d callers", n), ours.PerSecond, reference.PerSecond, 0.8, "calls/s", "featureless reference")
-		v.Met = v.Met && ours.failed() == 0
+		v.Met = v.Met && ours.Failed() == 0
 		v.Detail = noErrors(ours)
 		list = append(list, v)
 	}
@@ -104,8 +106,8 @@ func rowCallRate(_ context.Context, l *lab) ([]Verdict, error) {
 }
 
 // rowCallLatency: the same path, the median of its durations.
-func rowCallLatency(_ context.Context, l *lab) ([]Verdict, error) {
-	var list []Verdict
+func rowCallLatency(_ context.Context, l *lab) ([]verdict, error) {
+	var list []verdict
 	for _, n := range l.crowds(1, fewCallers, 512) {
 		ours, reference, err := l.figures(n)
 		if err != nil {
@@ -117,7 +119,7 @@ func rowCallLatency(_ context.Context, l *lab) ([]Verdict, error) {
 }
 
 // rowCallFlat: more callers do not make a pod slower.
-func rowCallFlat(_ context.Context, l *lab) ([]Verdict, error) {
+func rowCallFlat(_ context.Context, l *lab) ([]verdict, error) {
 	few, _, err := l.figures(l.crowds(fewCallers)[0])
 	if err != nil {
 		return nil, err
@@ -127,24 +129,24 @@ func rowCallFlat(_ context.Context, l *lab) ([]Verdict, error) {
 		return nil, err
 	}
 	v := atLeast("the same, 64 → 1,024 callers: calls/s", many.PerSecond, few.PerSecond, 0.85, "calls/s", "that of 64 callers")
-	v.Met = v.Met && many.failed() == 0
+	v.Met = v.Met && many.Failed() == 0
 	v.Detail = noErrors(many)
-	return []Verdict{v}, nil
+	return []verdict{v}, nil
 }
 
 // rowCallTail: the slowest calls are not far from the usual ones.
-func rowCallTail(_ context.Context, l *lab) ([]Verdict, error) {
+func rowCallTail(_ context.Context, l *lab) ([]verdict, error) {
 	f, _, err := l.figures(l.crowds(fewCallers)[0])
 	if err != nil {
 		return nil, err
 	}
-	return []Verdict{atMost("the same, 64 callers: p99", micros(f.P99), micros(f.P50), 5, "µs", "its p50")}, nil
+	return []verdict{atMost("the same, 64 callers: p99", micros(f.P99), micros(f.P50), 5, "µs", "its p50")}, nil
 }
 
 // noErrors is empty, or says what went wrong.
-func noErrors(f Figures) string {
-	if f.failed() == 0 {
+func noErrors(f bench.Figures) string {
+	if f.Failed() == 0 {
 		return ""
 	}
-	return "errors: " + errorsText(f.Errors)
+	return "errors: " + bench.ErrorsText(f.Errors)
 }

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bytes"
@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// program is the binary the fleets of these tests are made of, built by TestMain.
-var program string
+// farhandProgram and benchProgram are what pods and references of these tests run, built by TestMain.
+var farhandProgram, benchProgram string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "farhand-bench-")
@@ -21,8 +23,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	program = filepath.Join(dir, "farhand")
-	build := exec.Command("go", "build", "-o", program, "..")
+	farhandProgram, benchProgram = filepath.Join(dir, "farhand"), filepath.Join(dir, "farhand-bench")
+	build := exec.Command("go", "build", "-o", dir+"/", ".", "../farhand")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -34,11 +36,21 @@ func TestMain(m *testing.M) {
 }
 
 // quick are options for a run that shows that everything works, not how fast.
-func quick(t *testing.T) (o Options, out *bytes.Buffer) {
+func quick(t *testing.T) (o *options, out *bytes.Buffer) {
+	t.Helper()
 	out = &bytes.Buffer{}
-	return Options{
-		Fleet: 2, Quick: true, Program: program, Out: out, Err: writerFunc(func(p []byte) (int, error) { t.Logf("%s", p); return len(p), nil }),
-	}, out
+	o = &options{Quick: true, Farhand: farhandProgram, Program: benchProgram}
+	o.Out, o.Err = out, writerFunc(func(p []byte) (int, error) { t.Logf("%s", p); return len(p), nil })
+	return o, out
+}
+
+// filled are options as a run has them.
+func filled(t *testing.T, o *options) *options {
+	t.Helper()
+	if err := o.fill(); err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 type writerFunc func([]byte) (int, error)
@@ -55,9 +67,9 @@ type results struct {
 		P50         time.Duration `json:"p50_ns"`
 		P99         time.Duration `json:"p99_ns"`
 		Errors      map[string]int64
-		Usage       []Usage
+		Usage       []bench.Usage
 	}
-	Targets []Verdict
+	Targets []verdict
 }
 
 // plausible fails the test unless every line has calls, no errors, and times in order.
@@ -81,11 +93,19 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestMatrixOfAFleet(t *testing.T) {
+// TestRunningPods measures pods as `farhand bench` does, which others have started.
+func TestRunningPods(t *testing.T) {
 	o, out := quick(t)
+	f, err := filled(t, o).startFleet(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	o.Pods, o.Token, o.Redis = urls(f.pods), benchToken, f.redis.url
+	o.PIDs = []int{f.pods[0].pid(), f.pods[1].pid()}
 	o.Callers = []int{1, 8}
-	if met, err := Matrix(t.Context(), o, true); err != nil || !met {
-		t.Fatal(met, err)
+	if err := bench.Run(t.Context(), o.Options, true); err != nil {
+		t.Fatal(err)
 	}
 	var r results
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
@@ -94,33 +114,11 @@ func TestMatrixOfAFleet(t *testing.T) {
 	r.plausible(t, 4)
 }
 
-// TestMatrixOfRunningPods: the pods were started by somebody else.
-func TestMatrixOfRunningPods(t *testing.T) {
-	o, _ := quick(t)
-	f, err := o.startFleet(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.close()
-	o, out := quick(t)
-	o.Fleet, o.Pods, o.Token, o.Redis = 0, urls(f.pods), benchToken, f.redis.url
-	o.PIDs = []int{f.pods[0].pid(), f.pods[1].pid()}
-	o.Callers, o.Routes = []int{4}, []string{RouteCross}
-	if _, err := Matrix(t.Context(), o, true); err != nil {
-		t.Fatal(err)
-	}
-	var r results
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	r.plausible(t, 1)
-}
-
 // TestTargets: every row can be measured, and the profiles are written. Nothing is said about how the rows turn out.
 func TestTargets(t *testing.T) {
 	o, out := quick(t)
-	o.Reference, o.Callers, o.Profiles = true, []int{1}, t.TempDir()
-	if _, err := Matrix(t.Context(), o, true); err != nil {
+	o.Callers, o.Profiles = []int{1}, t.TempDir()
+	if _, err := measureTargets(t.Context(), filled(t, o), true); err != nil {
 		t.Fatal(err)
 	}
 	var r results
@@ -148,7 +146,7 @@ func TestTargets(t *testing.T) {
 
 func TestGrowth(t *testing.T) {
 	o, out := quick(t)
-	if err := Growth(t.Context(), o); err != nil {
+	if err := measureGrowth(t.Context(), filled(t, o)); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(out.String(), "\n| --- |"); n != 4 {
@@ -175,7 +173,7 @@ func TestBothSidesCollectGarbageAlike(t *testing.T) {
 	t.Setenv("GOGC", "")
 	t.Setenv("GOMEMLIMIT", "")
 	o, _ := quick(t)
-	f, err := o.startFleet(t.Context(), 1)
+	f, err := filled(t, o).startFleet(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,19 +193,9 @@ func TestBothSidesCollectGarbageAlike(t *testing.T) {
 	}
 }
 
-func TestOptionsThatMakeNoSense(t *testing.T) {
-	for want, o := range map[string]Options{
-		"--pods":      {},
-		"two pods":    {Fleet: 1},
-		"http://":     {Pods: []string{"https://a:1", "https://b:1"}},
-		"--callers":   {Fleet: 2, Callers: []int{0}},
-		"--route":     {Fleet: 2, Routes: []string{"nearby"}},
-		"--only":      {Fleet: 2, Only: []string{"speed"}},
-		"--payload":   {Fleet: 2, Payload: 2 << 20},
-		"--reference": {Pods: []string{"http://a:1", "http://b:1"}, Reference: true},
-	} {
-		if err := o.Fill(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want a word about %s", o, err, want)
-		}
+func TestRowsThatDoNotExist(t *testing.T) {
+	t.Parallel()
+	if err := (&options{Only: []string{"speed"}}).fill(); err == nil || !strings.Contains(err.Error(), "router-p50") {
+		t.Errorf("%v, want the rows there are", err)
 	}
 }

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
+)
+
+// redisProbe asks a Redis of our own also what only its owner may ask.
+type redisProbe struct{ *bench.RedisProbe }
+
+func newRedisProbe(url string) (*redisProbe, error) {
+	p, err := bench.NewRedisProbe(url)
+	return &redisProbe{p}, err
+}
+
+// memoryOfSessions is used_memory without what a connected client costs and without the feed of activity, which is
+// capped for the whole tenant and holds nothing of a session that stays.
+func (r *redisProbe) memoryOfSessions(ctx context.Context) (int64, error) {
+	info, err := r.Info(ctx, "memory")
+	if err != nil {
+		return 0, err
+	}
+	memory := int64(bench.Number(info["used_memory"]) - bench.Number(info["mem_clients_normal"]))
+	feed, err := r.Client.MemoryUsage(ctx, "fh:default:activity", 0).Result()
+	if err != nil && err != redis.Nil {
+		return 0, err
+	}
+	return memory - feed, nil
+}
+
+// slowerThan makes Redis note every command that takes longer, and forget those noted before.
+func (r *redisProbe) slowerThan(ctx context.Context, limit time.Duration) error {
+	for name, value := range map[string]string{
+		"slowlog-log-slower-than": strconv.FormatInt(limit.Microseconds(), 10), "slowlog-max-len": "1024",
+		"latency-monitor-threshold": strconv.FormatInt(max(1, limit.Milliseconds()), 10),
+	} {
+		if err := r.Client.ConfigSet(ctx, name, value).Err(); err != nil {
+			return err
+		}
+	}
+	if err := r.Client.Do(ctx, "LATENCY", "RESET").Err(); err != nil {
+		return err
+	}
+	return r.Client.Do(ctx, "SLOWLOG", "RESET").Err()
+}
+
+// slow returns what was noted since: how many commands, the longest of them, and what it was.
+func (r *redisProbe) slow(ctx context.Context) (n int, longest time.Duration, what string, err error) {
+	entries, err := r.Client.SlowLogGet(ctx, 1024).Result()
+	if err != nil {
+		return 0, 0, "", err
+	}
+	for _, e := range entries {
+		if len(e.Args) > 0 && strings.EqualFold(e.Args[0], "slowlog") {
+			continue
+		}
+		n++
+		if e.Duration > longest {
+			longest = e.Duration
+			what = strings.Join(e.Args[:min(4, len(e.Args))], " ")
+		}
+	}
+	return n, longest, what[:min(len(what), 90)], nil
+}
+
+// monitor notes every command Redis is sent until stop is called, which returns how often each kind came. Commands of
+// scripts are not counted beside the script.
+func (r *redisProbe) monitor() (stop func() map[string]int, err error) {
+	conn, err := net.DialTimeout("tcp", r.Client.Options().Addr, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	reader := bufio.NewReaderSize(conn, 1<<16)
+	line, err := reader.ReadString('\n')
+	if err == nil && !strings.HasPrefix(line, "+OK") {
+		err = fmt.Errorf("MONITOR: %s", line)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	kinds := make(map[string]int)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lines := bufio.NewScanner(reader)
+		lines.Buffer(nil, 64<<20)
+		for lines.Scan() {
+			if kind := commandKind(lines.Text()); kind != "" {
+				kinds[kind]++
+			}
+		}
+	}()
+	return func() map[string]int {
+		time.Sleep(100 * time.Millisecond) // for what is under way
+		_ = conn.Close()
+		<-done
+		return kinds
+	}, nil
+}
+
+// commandKind reads a line of MONITOR: +time [db client] "COMMAND" "argument"... It returns the command with the kind
+// of its key, and nothing for a command of a script.
+func commandKind(line string) string {
+	_, rest, ok := strings.Cut(line, "[")
+	from, command, closed := strings.Cut(rest, "] ")
+	if !ok || !closed || strings.HasSuffix(from, " lua") {
+		return ""
+	}
+	args := strings.Split(command, `" "`)
+	name := strings.ToUpper(strings.Trim(args[0], `"`))
+	for _, arg := range args[1:] {
+		arg = strings.Trim(arg, `"`)
+		switch {
+		case name == "PUBLISH" && len(args) > 2 && strings.Trim(args[2], `"`) == "P":
+			return "PUBLISH of a probe"
+		case strings.HasPrefix(arg, "fh:"):
+			return name + " " + keyKind(arg)
+		}
+	}
+	return name
+}
+
+// keyKind says what a key is for, in the words of the layout in the documentation of package redisstore.
+func keyKind(key string) string {
+	rest := strings.TrimPrefix(key, "fh:")
+	switch {
+	case strings.HasPrefix(rest, "pod:"):
+		return "channel of a pod"
+	case strings.HasPrefix(rest, "{pod:") && strings.HasSuffix(rest, "}:sessions"):
+		return "sessions of a pod"
+	case strings.HasPrefix(rest, "{pod:"):
+		return "replies"
+	case strings.HasPrefix(rest, "{"):
+		return "session"
+	}
+	_, kind, ofTenant := strings.Cut(rest, ":")
+	if !ofTenant {
+		return rest
+	}
+	kind, _, _ = strings.Cut(strings.TrimPrefix(kind, "{"), ":")
+	return kind
+}
+
+// sortedKinds renders the counts of a monitor, per call, most frequent first.
+func sortedKinds(kinds map[string]int, calls int) string {
+	names := make([]string, 0, len(kinds))
+	for name := range kinds {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return kinds[b] - kinds[a] })
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = fmt.Sprintf("%s %.2f", name, float64(kinds[name])/float64(calls))
+	}
+	return strings.Join(parts, ", ")
+}
