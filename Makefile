@@ -52,6 +52,6 @@ demo:
 	$(GO) run -tags $(TAGS) ./cmd/farhand demo
 
 BENCHFLAGS ?=
-bench: build ## every row of the target table, beside the reference; BENCHFLAGS="--only listing" or "--quick" for less
-	$(GO) build -o bin/farhand-bench ./cmd/farhand-bench
+bench: ## every row of the target table, beside the reference; BENCHFLAGS="--only listing" or "--quick" for less
+	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -o bin/farhand-bench ./cmd/farhand-bench
 	bin/farhand-bench --repeat 5 $(BENCHFLAGS)

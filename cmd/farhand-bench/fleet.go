@@ -14,12 +14,14 @@ import (
 // benchToken is what callers and devices of our own fleets present: identity stays on in what is measured.
 const benchToken = "bench-token-0123456789"
 
-// referenceCommand is the hidden command of this program that runs a reference.
-const referenceCommand = "reference"
+// The hidden commands of this program that its children run.
+const (
+	podCommand       = "pod"
+	referenceCommand = "reference"
+)
 
 // fleet is a Redis with pods, all of our own.
 type fleet struct {
-	farhand  string // programs
 	program  string
 	redis    *redisServer
 	probe    *redisProbe
@@ -30,7 +32,7 @@ type fleet struct {
 
 // startFleet starts a Redis and n pods. Settings are added to the environment of the pods.
 func (o *options) startFleet(ctx context.Context, n int, settings ...string) (*fleet, error) {
-	f := &fleet{farhand: o.Farhand, program: o.Program, profiles: o.Profiles, settle: idleSettle}
+	f := &fleet{program: o.Program, profiles: o.Profiles, settle: idleSettle}
 	if o.Quick {
 		f.settle = quickSettle
 	}
@@ -60,11 +62,11 @@ func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) 
 	env := append([]string{
 		"FARHAND_ADDR=" + addr, "FARHAND_REDIS_URL=" + f.redis.url, "FARHAND_TOKEN=" + benchToken, "FARHAND_LOG_LEVEL=warn",
 	}, settings...)
-	args := []string{bench.PodCommand}
+	args := []string{podCommand}
 	if f.profiles != "" {
 		args = append(args, "--profiles", f.profiles)
 	}
-	pod, err := startChild(ctx, f.farhand, addr, env, args...)
+	pod, err := startChild(ctx, f.program, addr, env, args...)
 	if err != nil {
 		return nil, err
 	}

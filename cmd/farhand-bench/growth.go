@@ -14,7 +14,8 @@ const growthDevices = 128
 // measureGrowth measures how cost grows with pods, sessions, tools and payload, each with everything else held still,
 // and prints Markdown tables.
 func measureGrowth(ctx context.Context, o *options) error {
-	for _, table := range []func(context.Context, *options) error{growthPods, growthSessions, growthTools, growthPayload} {
+	tables := []func(context.Context, *options) error{growthPods, growthSessions, growthTools, growthPayload}
+	for _, table := range tables {
 		if err := table(ctx, o); err != nil {
 			return err
 		}

@@ -1,5 +1,5 @@
 // Command farhand-bench measures Farhand for its developers: the target table beside a featureless reference, and how
-// cost grows. It starts a Redis, pods (of a farhand program built before) and references of its own. README.md says
+// cost grows. It starts a Redis, pods and references of its own. README.md says
 // how to use it.
 //
 // It builds on cmd/farhand/bench, which measures pods that are running. Start reading at targets.go: each row of the
@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/farhand/farhand/cmd/farhand/bench"
+	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/internal/heapfloor"
 )
 
@@ -44,7 +45,6 @@ func command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, asJSON, growth) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Farhand, "farhand", "bin/farhand", "the farhand program whose pods are measured")
 	f.IntVar(&o.Fleet, "fleet", 2, "pods of the matrix")
 	f.IntVar(&o.Devices, "devices", 128, "devices to call")
 	f.IntVar(&o.Tools, "tools", 5, "tools of each device")
@@ -59,7 +59,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.Profiles, "profiles", "",
 		"directory for CPU and allocation profiles of the pods: of calls at 512 callers, and of idle sessions")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.AddCommand(referenceServer())
+	cmd.AddCommand(podServer(), referenceServer())
 	return cmd
 }
 
@@ -86,13 +86,45 @@ func run(ctx context.Context, o options, asJSON, growth bool) error {
 	return err
 }
 
+// podServer runs one pod of Farhand, configured by FARHAND_ variables, as a child of this program.
+func podServer() *cobra.Command {
+	var profiles string
+	cmd := &cobra.Command{
+		Use: podCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod of Farhand",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runChild(cmd.Context(), os.Stdin, os.Stdout, profiles, servePod)
+		},
+	}
+	cmd.Flags().StringVar(&profiles, "profiles", "", "directory for profiles")
+	return cmd
+}
+
+// servePod is what `farhand serve` does, without its words about the surroundings.
+func servePod(ctx context.Context, ready func()) error {
+	defer heapfloor.Raise(os.Environ())()
+	cfg, err := farhand.LoadConfig(os.Environ())
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	g, err := farhand.New(ctx, cfg, farhand.WithLogger(log))
+	if err != nil {
+		return err
+	}
+	ready()
+	runErr := g.Run(ctx)
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
+	defer cancel()
+	return errors.Join(runErr, g.Close(closeCtx))
+}
+
 // referenceServer runs one pod of the reference, as a child of this program.
 func referenceServer() *cobra.Command {
 	var addr, redis, pod string
 	cmd := &cobra.Command{
 		Use: referenceCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod of the featureless reference",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.RunChild(cmd.Context(), os.Stdin, os.Stdout, "", func(ctx context.Context, ready func()) error {
+			return runChild(cmd.Context(), os.Stdin, os.Stdout, "", func(ctx context.Context, ready func()) error {
 				// As in a pod, or the figures would compare how often garbage is collected on a small heap.
 				defer heapfloor.Raise(os.Environ())()
 				return serveReference(ctx, addr, redis, pod, ready)

@@ -14,8 +14,8 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// farhandProgram and benchProgram are what pods and references of these tests run, built by TestMain.
-var farhandProgram, benchProgram string
+// program is what pods and references of these tests run, built by TestMain.
+var program string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "farhand-bench-")
@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	farhandProgram, benchProgram = filepath.Join(dir, "farhand"), filepath.Join(dir, "farhand-bench")
-	build := exec.Command("go", "build", "-o", dir+"/", ".", "../farhand")
+	program = filepath.Join(dir, "farhand-bench")
+	build := exec.Command("go", "build", "-o", program, ".")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func quick(t *testing.T) (o *options, out *bytes.Buffer) {
 	t.Helper()
 	out = &bytes.Buffer{}
-	o = &options{Quick: true, Farhand: farhandProgram, Program: benchProgram}
+	o = &options{Quick: true, Program: program}
 	o.Out, o.Err = out, writerFunc(func(p []byte) (int, error) { t.Logf("%s", p); return len(p), nil })
 	return o, out
 }

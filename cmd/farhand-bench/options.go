@@ -18,8 +18,7 @@ type options struct {
 	Quick    bool     // fractions of a second and small numbers: does it run, not how fast
 	Profiles string   // directory for profiles of the pods, of calls at 512 callers and of idle sessions; empty: none
 
-	Farhand string // the program whose pods are measured
-	Program string // this program, for the references
+	Program string // this program, for pods and references
 }
 
 // fill sets defaults and checks the rest.

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 const (
@@ -146,8 +144,8 @@ func (c *child) kill() {
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 // memory has the child collect its garbage.
-func (c *child) memory() (bench.Memory, error) {
-	var m bench.Memory
+func (c *child) memory() (memoryUse, error) {
+	var m memoryUse
 	if _, err := io.WriteString(c.stdin, "memory\n"); err != nil {
 		return m, err
 	}

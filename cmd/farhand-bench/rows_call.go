@@ -97,7 +97,8 @@ func rowCallRate(_ context.Context, l *lab) ([]verdict, error) {
 		if err != nil {
 			return nil, err
 		}
-		v := atLeast(fmt.Sprintf("HTTP → other pod → device → HTTP, %d callers", n), ours.PerSecond, reference.PerSecond, 0.8, "calls/s", "featureless reference")
+		what := fmt.Sprintf("HTTP → other pod → device → HTTP, %d callers", n)
+		v := atLeast(what, ours.PerSecond, reference.PerSecond, 0.8, "calls/s", "featureless reference")
 		v.Met = v.Met && ours.Failed() == 0
 		v.Detail = noErrors(ours)
 		list = append(list, v)
@@ -113,7 +114,8 @@ func rowCallLatency(_ context.Context, l *lab) ([]verdict, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, atMost(fmt.Sprintf("the same, p50, %d callers", n), micros(ours.P50), micros(reference.P50), 1.3, "µs", "featureless reference"))
+		what := fmt.Sprintf("the same, p50, %d callers", n)
+		list = append(list, atMost(what, micros(ours.P50), micros(reference.P50), 1.3, "µs", "featureless reference"))
 	}
 	return list, nil
 }

@@ -90,7 +90,7 @@ func (o *options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigu
 
 // weight is what a fleet of one pod holds in memory.
 type weight struct {
-	bench.Memory
+	memoryUse
 	resident int64
 	redis    int64
 }
@@ -98,7 +98,7 @@ type weight struct {
 // weigh lets the fleet come to rest, has the pod collect its garbage, and then reads what is left.
 func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
 	time.Sleep(f.settle)
-	if w.Memory, err = f.pods[0].memory(); err != nil {
+	if w.memoryUse, err = f.pods[0].memory(); err != nil {
 		return w, err
 	}
 	if w.resident, err = bench.ResidentBytes(f.pods[0].pid()); err != nil {

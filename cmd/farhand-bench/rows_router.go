@@ -75,7 +75,8 @@ func rowRouterRate(ctx context.Context, l *lab) ([]verdict, error) {
 	const what = "router, in process, 64 → 1,024 callers: calls/s"
 	v := atLeast(what, many.PerSecond, few.PerSecond, 0.85, "calls/s", "that of 64 callers")
 	v.Met = v.Met && many.Failed() == 0
-	v.Detail = fmt.Sprintf("with the session known: %.0f calls/s. Errors: %s", knowing.PerSecond, bench.ErrorsText(many.Errors))
+	v.Detail = fmt.Sprintf("with the session known: %.0f calls/s. Errors: %s",
+		knowing.PerSecond, bench.ErrorsText(many.Errors))
 	return []verdict{v}, nil
 }
 

@@ -1,21 +1,13 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
-	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
-
-// benchCommands are the measuring one, and a hidden one that cmd/farhand-bench starts its pods with.
-func (a *application) benchCommands() []*cobra.Command {
-	return []*cobra.Command{a.benchCommand(), a.benchPodCommand()}
-}
 
 func (a *application) benchCommand() *cobra.Command {
 	var o bench.Options
@@ -23,9 +15,9 @@ func (a *application) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure running pods",
-		Long: "Connects devices over WebSocket to pods that are running and calls them over HTTP, checks every answer, and prints\n" +
-			"rates and latencies for each route and number of callers. Generator and pods should not share a machine, unless\n" +
-			"figures of the same run are compared.",
+		Long: "Connects devices over WebSocket to pods that are running and calls them over HTTP, checks every\n" +
+			"answer, and prints rates and latencies for each route and number of callers. Generator and pods should\n" +
+			"not share a machine, unless figures of the same run are compared.",
 		Example: "farhand bench --pods http://10.0.0.1:8080,http://10.0.0.2:8080 --callers 64,512 --duration 10s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +26,8 @@ func (a *application) benchCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Pods, "pods", nil, "URLs of running pods, comma-separated: the first gets the devices, the second is asked on the route cross")
+	f.StringSliceVar(&o.Pods, "pods", nil,
+		"URLs of running pods, comma-separated: the first gets the devices, the second is asked on the route cross")
 	f.IntVar(&o.Devices, "devices", 128, "devices to call")
 	f.IntVar(&o.Tools, "tools", 5, "tools of each device")
 	f.IntSliceVar(&o.Callers, "callers", []int{1, 64, 512}, "callers at once, one run for each number")
@@ -45,36 +38,9 @@ func (a *application) benchCommand() *cobra.Command {
 	f.IntVar(&o.Repeat, "repeat", 1, "runs of each, of which the median is printed")
 	f.StringVar(&o.Token, "token", "", "bearer token of the pods (FARHAND_TOKEN)")
 	f.StringVar(&o.Redis, "redis", "", "URL of the pods' Redis, to see its CPU and memory")
-	f.IntSliceVar(&o.PIDs, "pids", nil, "process ids of the pods, when they run on this machine, to see their CPU and memory")
+	f.IntSliceVar(&o.PIDs, "pids", nil,
+		"process ids of the pods, when they run on this machine, to see their CPU and memory")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	o.Token = env.ToMap(a.environ)[envPrefix+"TOKEN"]
 	return cmd
-}
-
-// benchPodCommand is a pod that also says what its heap holds and writes profiles.
-func (a *application) benchPodCommand() *cobra.Command {
-	var profiles string
-	cmd := &cobra.Command{
-		Use: bench.PodCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod for a measurement",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.RunChild(cmd.Context(), a.in, a.out, profiles, a.serveChild)
-		},
-	}
-	cmd.Flags().StringVar(&profiles, "profiles", "", "directory for profiles")
-	return cmd
-}
-
-// serveChild is serve without its words about the surroundings.
-func (a *application) serveChild(ctx context.Context, ready func()) error {
-	cfg, err := farhand.LoadConfig(a.environ)
-	if err != nil {
-		return err
-	}
-	log := newLogger(a.err, max(cfg.LogLevel, slog.LevelWarn), cfg.LogFormat)
-	g, _, err := openGateway(ctx, cfg, log)
-	if err != nil {
-		return err
-	}
-	ready()
-	return a.runAndClose(ctx, g, cfg, log)
 }

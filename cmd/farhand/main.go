@@ -70,6 +70,6 @@ func (a *application) rootCommand() *cobra.Command {
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.chatCommand(), a.toolsCommand(),
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(),
 	)
-	root.AddCommand(a.benchCommands()...)
+	root.AddCommand(a.benchCommand())
 	return root
 }

@@ -19,8 +19,8 @@ type Figures struct {
 	P50       time.Duration    `json:"p50_ns"`
 	P90       time.Duration    `json:"p90_ns"`
 	P99       time.Duration    `json:"p99_ns"`
-	Max       time.Duration    `json:"max_ns"`           // of all calls, also of those that failed or ended too late to count
-	Errors    map[string]int64 `json:"errors,omitempty"` // by code, however long after the measured time they came
+	Max       time.Duration    `json:"max_ns"`           // of all calls, also of failed and of late ones
+	Errors    map[string]int64 `json:"errors,omitempty"` // by code, however late they came
 	Usage     []Usage          `json:"usage,omitempty"`  // of the processes watched meanwhile
 }
 
@@ -43,7 +43,7 @@ type plan struct {
 	callers  int
 	warmup   time.Duration
 	duration time.Duration
-	grace    time.Duration                            // how much longer a run may take in which not a single call succeeded
+	grace    time.Duration                            // how much longer a run without a success may take
 	progress func(elapsed time.Duration, calls int64) // optional, called a few times a second
 }
 

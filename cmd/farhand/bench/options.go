@@ -57,7 +57,8 @@ func (o *Options) Fill() error {
 	for i, pod := range o.Pods {
 		o.Pods[i] = strings.TrimSuffix(pod, "/")
 		if u, err := url.Parse(o.Pods[i]); err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" {
-			return fmt.Errorf("--pods %s: must be of the form http://host:port; TLS would be most of what is measured", pod)
+			const format = "--pods %s: must be of the form http://host:port; TLS would be most of what is measured"
+			return fmt.Errorf(format, pod)
 		}
 	}
 	for _, n := range o.Callers {

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bufio"
@@ -14,20 +14,20 @@ import (
 	"strings"
 )
 
-// PodCommand is the hidden command of farhand that runs a pod as a child of a measurement.
-const PodCommand = "bench-pod"
-
-// Memory is what a child says about its own memory, after it has collected its garbage and given what is free back.
-type Memory struct {
+// memoryUse is what a child says about its own memory, after it has collected its garbage and given what is free back.
+type memoryUse struct {
 	Heap       uint64 `json:"heap"`   // bytes in use
 	Stacks     uint64 `json:"stacks"` // bytes in use
 	Goroutines int    `json:"goroutines"`
 }
 
-// RunChild runs serve as a child of a measurement: it says when it is serving, answers what it is asked on its
+// runChild runs serve as a child of a measurement: it says when it is serving, answers what it is asked on its
 // standard input, and ends when that ends. It can be asked for a CPU profile of the time between "profile" and "stop",
 // with what was allocated before and after: they are written to the directory profiles, under the name it is given.
-func RunChild(ctx context.Context, in io.Reader, out io.Writer, profiles string, serve func(ctx context.Context, ready func()) error) error {
+func runChild(
+	ctx context.Context, in io.Reader, out io.Writer, profiles string,
+	serve func(ctx context.Context, ready func()) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := childSide{out: out, dir: profiles}
@@ -79,7 +79,7 @@ func (c *childSide) memory() error {
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return json.NewEncoder(c.out).Encode(Memory{Heap: m.HeapInuse, Stacks: m.StackInuse, Goroutines: runtime.NumGoroutine()})
+	return json.NewEncoder(c.out).Encode(memoryUse{Heap: m.HeapInuse, Stacks: m.StackInuse, Goroutines: runtime.NumGoroutine()})
 }
 
 func (c *childSide) startProfile() error {
