@@ -35,6 +35,7 @@ type PodConfig struct {
 
 	calls  *callBudget                       // Store within CallBytes
 	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
+	gather func()                            // of the recorder; default: nothing
 }
 
 // NewPodID returns the host name and a random part: a process that restarts is another pod.
@@ -85,6 +86,9 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	if cfg.jitter == nil {
 		cfg.jitter = rand.N[time.Duration]
+	}
+	if cfg.gather == nil {
+		cfg.gather = func() {}
 	}
 	cfg.setBudgets()
 	allow := newAllowances(cfg.Store, cfg.Log)

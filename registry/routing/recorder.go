@@ -31,6 +31,7 @@ type recorder struct {
 	activities registry.ActivityStore
 	log        *slog.Logger
 	now        func() time.Time
+	gather     func() // called before lines are taken that woke the writer; it does nothing but in tests
 	dropped    atomic.Int64
 
 	mu        sync.Mutex
@@ -60,8 +61,8 @@ func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r
 
 func newRecorder(cfg PodConfig) *recorder {
 	return &recorder{
-		pod: cfg.ID, calls: cfg.calls, activities: cfg.Store, log: cfg.Log, now: time.Now, wake: make(chan struct{}, 1),
-		flushSoon: make(chan struct{}, 1), flushed: make(chan struct{}),
+		pod: cfg.ID, calls: cfg.calls, activities: cfg.Store, log: cfg.Log, now: time.Now, gather: cfg.gather,
+		wake: make(chan struct{}, 1), flushSoon: make(chan struct{}, 1), flushed: make(chan struct{}),
 	}
 }
 
@@ -185,6 +186,7 @@ func (r *recorder) run(ctx context.Context) {
 				}
 			}
 		case <-r.wake:
+			r.gather()
 		case <-again:
 		}
 		for more := true; more && ctx.Err() == nil; {

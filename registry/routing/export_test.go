@@ -1,0 +1,41 @@
+package routing
+
+import (
+	"sync"
+	"time"
+)
+
+// Replayable returns the configuration of a pod whose course does not depend on chance: jitter shortens its pauses, and gather
+// waits until everybody has added their lines for the recorder at this instant.
+func (cfg PodConfig) Replayable(jitter func(time.Duration) time.Duration, gather func()) PodConfig {
+	cfg.jitter, cfg.gather = jitter, gather
+	return cfg
+}
+
+// Leftovers counts what a pod holds of calls that have not ended. A pod without work holds nothing.
+func (p *Pod) Leftovers() map[string]int {
+	left := map[string]int{
+		"pending calls": p.Router.pending.len(),
+		"slots":         len(p.Calls.slots),
+		"tasks":         len(p.tasks.slots) + len(p.Hub.late.slots),
+	}
+	p.Calls.active.Range(func(any, any) bool {
+		left["active calls"]++
+		return true
+	})
+	count := func(what string, mu *sync.Mutex, n func() int) {
+		mu.Lock()
+		defer mu.Unlock()
+		left[what] = n()
+	}
+	h := p.Hub
+	count("watchers", &p.Calls.watchers.mu, func() int { return len(p.Calls.watchers.byID) })
+	count("detached calls", &h.detached.mu, func() int { return len(h.detached.byID) })
+	count("answers that are stored", &h.completing.mu, func() int { return len(h.completing.ids) })
+	count("forwarded answers", &h.forwarded.mu, func() int { return len(h.forwarded.byID) })
+	count("pings", &h.pings.mu, func() int { return len(h.pings.byID) })
+	for _, l := range h.All() {
+		left["calls in flight"] += l.InFlight()
+	}
+	return left
+}

@@ -1,0 +1,371 @@
+package routing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
+)
+
+// Times of the pods of a run.
+const (
+	simLease = 10 * time.Second
+	simTTL   = 30 * time.Second
+	simDrain = 6 * time.Second // a pod that is told to stop
+)
+
+var errDead = errors.New("simulation: the pod is dead")
+
+// simPod is one process. It can be killed, and can stand still: then nothing leaves it and nothing reaches it, while its own
+// clock goes on. Whatever it would have done meanwhile it does when it goes on.
+type simPod struct {
+	sim  *simulation
+	slot int
+	id   string
+	pod  *routing.Pod
+	bus  *simBus
+
+	incarnation int
+
+	requests context.Context // of callers
+	end      context.CancelCauseFunc
+	calls    sync.WaitGroup // of callers
+	killed   chan struct{}
+
+	mu        sync.Mutex
+	running   chan struct{} // closed while it runs
+	held      []func()      // what waits until it goes on, in order
+	releasing bool          // what was held is being worked off
+	dead      bool
+	closing   bool // takes no more requests and devices
+	ending    bool // its background work ends
+	conns     []*simConn
+}
+
+// startAfter starts the successor of a pod, unless there is one or all is over.
+func (s *simulation) startAfter(p *simPod) {
+	s.mu.Lock()
+	free := s.incarnations[p.slot] == p.incarnation && !s.over
+	s.mu.Unlock()
+	if free {
+		s.start(p.slot)
+	}
+}
+
+// start starts a pod in a slot, and tries again while the store does not let it.
+func (s *simulation) start(slot int) {
+	s.mu.Lock()
+	s.incarnations[slot]++
+	n := s.incarnations[slot]
+	s.mu.Unlock()
+	p := &simPod{
+		sim: s, slot: slot, incarnation: n, id: fmt.Sprintf("pod%d.%d", slot, n), killed: make(chan struct{}), running: make(chan struct{}),
+	}
+	close(p.running)
+	p.requests, p.end = context.WithCancelCause(context.Background())
+	p.bus = &simBus{sim: s, pod: p, inner: s.wires.NewBus()}
+	cfg := routing.PodConfig{
+		ID: p.id, Store: &simStore{sim: s, pod: p}, Bus: p.bus, SessionTTL: simTTL, PodLease: simLease, Log: slog.New(alarm{s}),
+	}.Replayable(
+		func(limit time.Duration) time.Duration { return s.fateOf("jitter", p.id).span(0, limit) },
+		func() {
+			if !p.isEnding() { // when its work has ended nobody adds any more
+				time.Sleep(s.fateOf("gather", p.id).span(time.Microsecond, 10*time.Microsecond))
+			}
+		},
+	)
+	pod, err := routing.NewPod(cfg)
+	if err != nil {
+		panic(err)
+	}
+	p.pod = pod
+	s.mu.Lock()
+	s.pods = append(s.pods, p)
+	s.mu.Unlock()
+	s.work.Go(func() {
+		for {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			err := pod.Start(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
+			time.Sleep(s.fateOf("start", p.id).span(100*time.Millisecond, 200*time.Millisecond))
+		}
+		s.mu.Lock()
+		s.slots[slot] = p
+		s.mu.Unlock()
+		s.trace("%s is there", p.id)
+	})
+}
+
+// alarm is a log in which nothing but panics is read.
+type alarm struct{ sim *simulation }
+
+func (alarm) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+func (a alarm) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "panic") {
+		text := r.Message
+		r.Attrs(func(attr slog.Attr) bool {
+			text += " " + attr.String()
+			return true
+		})
+		a.sim.violate("panic", "", "%s", text)
+	}
+	return nil
+}
+func (a alarm) WithAttrs([]slog.Attr) slog.Handler { return a }
+func (a alarm) WithGroup(string) slog.Handler      { return a }
+
+func (p *simPod) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+func (p *simPod) isRunning() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.running:
+		return !p.dead
+	default:
+		return false
+	}
+}
+
+func (p *simPod) isEnding() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ending || p.dead
+}
+
+// open reports whether the pod takes requests and devices.
+func (p *simPod) open() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.dead && !p.closing
+}
+
+// pass waits while the pod stands still. It reports false if the pod is dead.
+func (p *simPod) pass(f *fate) bool {
+	for {
+		p.mu.Lock()
+		running, dead := p.running, p.dead
+		p.mu.Unlock()
+		if dead {
+			return false
+		}
+		select {
+		case <-running:
+			return true
+		default:
+		}
+		select {
+		case <-running:
+			time.Sleep(f.span(10*time.Microsecond, 5*time.Millisecond)) // or all would go on at the same instant
+		case <-p.killed:
+			return false
+		}
+	}
+}
+
+// to has something reach the pod, from what leave it: now, or in order when it goes on, or never if it is dead.
+func (p *simPod) to(do func()) {
+	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return
+	}
+	hold := len(p.held) > 0 || p.releasing
+	select {
+	case <-p.running:
+	default:
+		hold = true
+	}
+	if hold {
+		p.held = append(p.held, do)
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	do()
+}
+
+func (p *simPod) from(do func()) { p.to(do) }
+
+// stop has the pod stand still for some time.
+func (p *simPod) stop(lasts time.Duration) {
+	p.mu.Lock()
+	select {
+	case <-p.running:
+		p.running = make(chan struct{})
+	default: // it does already
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	from := time.Now()
+	p.sim.note(&p.sim.book.stops, span{from: from, to: from.Add(lasts), pod: p.id})
+	p.sim.work.Go(func() {
+		timer := time.NewTimer(lasts)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			p.resume()
+		case <-p.killed:
+		}
+	})
+}
+
+// resume has the pod go on, and works off what has come meanwhile.
+func (p *simPod) resume() {
+	p.mu.Lock()
+	close(p.running)
+	p.releasing = true
+	p.mu.Unlock()
+	p.sim.trace("%s goes on", p.id)
+	for {
+		p.mu.Lock()
+		if len(p.held) == 0 || p.dead {
+			p.releasing = false
+			p.mu.Unlock()
+			return
+		}
+		next := p.held[0]
+		p.held = p.held[1:]
+		p.mu.Unlock()
+		next()
+		time.Sleep(p.sim.fateOf("released", p.id).span(10*time.Microsecond, 100*time.Microsecond))
+	}
+}
+
+// kill ends the process without a word.
+func (p *simPod) kill() {
+	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return
+	}
+	p.dead = true
+	conns := slices.Clone(p.conns)
+	p.held = nil // frames among them are lost
+	p.mu.Unlock()
+	p.sim.note(&p.sim.book.kills, span{from: time.Now(), to: time.Now(), pod: p.id})
+	close(p.killed)
+	p.sim.unslot(p)
+	for _, c := range conns {
+		c.cut(0)
+		time.AfterFunc(p.sim.fates.of("broken", c.id).span(time.Millisecond, 2*time.Second), func() { c.device.lose(c, 0) })
+	}
+	p.end(registry.ErrAbandoned)
+	p.sim.work.Go(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = p.pod.Close(ctx) // as it has no store any more, it fails
+		_ = p.bus.Close(context.Background())
+	})
+}
+
+// drain ends the process as an operator does.
+func (p *simPod) drain() {
+	f := p.sim.fateOf("drain", p.id)
+	p.pass(f)
+	p.mu.Lock()
+	if p.dead || p.closing {
+		p.mu.Unlock()
+		return
+	}
+	p.closing = true
+	p.mu.Unlock()
+	began := time.Now()
+	for {
+		if !p.pass(f) {
+			return
+		}
+		p.mu.Lock()
+		conns, busy := slices.Clone(p.conns), p.releasing
+		p.mu.Unlock()
+		if len(conns) == 0 && !busy {
+			break
+		}
+		for _, c := range conns {
+			c.sendAway(time.Since(began) > simDrain*3/4, time.Since(began) > simDrain)
+		}
+		time.Sleep(f.span(40*time.Millisecond, 60*time.Millisecond))
+	}
+	requests := make(chan struct{})
+	go func() {
+		p.calls.Wait()
+		close(requests)
+	}()
+	select {
+	case <-requests:
+	case <-time.After(max(0, simDrain-time.Since(began)) + f.span(0, time.Millisecond)):
+		p.end(registry.ErrDraining)
+		<-requests
+	}
+	time.Sleep(f.span(time.Millisecond, 2*time.Millisecond)) // the recorder has what there is to write
+	p.mu.Lock()
+	p.ending = true
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = p.pod.Close(ctx) // the store may be away
+	p.mu.Lock()
+	died := p.dead
+	p.dead = true
+	p.mu.Unlock()
+	p.sim.unslot(p)
+	_ = p.bus.Close(context.Background())
+	if !died {
+		p.sim.note(&p.sim.book.ends, span{from: time.Now(), to: time.Now(), pod: p.id})
+		close(p.killed)
+	}
+}
+
+// unslot takes the pod out of its slot.
+func (s *simulation) unslot(p *simPod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots[p.slot] == p {
+		s.slots[p.slot] = nil
+	}
+}
+
+// near returns the pod of a slot, or of the next one that takes requests; nil if none does.
+func (s *simulation) near(slot int) *simPod {
+	s.mu.Lock()
+	slots := s.slots
+	s.mu.Unlock()
+	for i := range simPods {
+		if p := slots[(slot+i)%simPods]; p != nil && p.open() {
+			return p
+		}
+	}
+	return nil
+}
+
+func (s *simulation) podOf(id string) *simPod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pods {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// listens reports whether somebody seems to listen for a pod.
+func (s *simulation) listens(id string) bool {
+	p := s.podOf(id)
+	return p != nil && !p.isDead()
+}
