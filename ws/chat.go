@@ -1,18 +1,13 @@
 package ws
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/registry"
 )
-
-// describeTimeout is how long session_start waits to learn about the conversation.
-const describeTimeout = time.Second
 
 // Why a message starts no turn.
 var (
@@ -112,34 +107,4 @@ func (c *conn) abort() error {
 		stop(chat.ErrAborted)
 	}
 	return err
-}
-
-// Conversations tells of conversations without reading them.
-type Conversations interface {
-	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
-}
-
-// describe returns what there is to say of the conversation of a session. A device must be able to connect without its history,
-// so of one that cannot be looked up there is nothing to say.
-func (c *conn) describe(key registry.Key) registry.ConversationInfo {
-	if c.server.cfg.Agent == nil || c.server.cfg.Conversations == nil {
-		return registry.ConversationInfo{}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
-	defer cancel()
-	infos, err := c.server.cfg.Conversations.DescribeConversations(ctx, key)
-	if err != nil || len(infos) != 1 {
-		c.log().Warn("conversation not looked up", "error", err)
-		return registry.ConversationInfo{}
-	}
-	return infos[0]
-}
-
-// nameFor returns what people call a session: the name one of them gave it, or the one in the device's URL, or the title that was
-// made for the conversation.
-func nameFor(s registry.Session, c registry.ConversationInfo) string {
-	if (c.Named || s.Name == "") && !c.Owner.Foreign(s.UserID) {
-		return c.Title
-	}
-	return s.Name
 }

@@ -46,6 +46,18 @@ func Talking(s *Server) int {
 	return n
 }
 
+// HoldDecoding takes all slots for decoding long frames, until release is called.
+func HoldDecoding(s *Server) (release func()) {
+	for range cap(s.decoding) {
+		s.decoding <- struct{}{}
+	}
+	return func() {
+		for range cap(s.decoding) {
+			<-s.decoding
+		}
+	}
+}
+
 func TestFramesOfAConversation(t *testing.T) {
 	for _, tc := range []struct {
 		event chat.Event

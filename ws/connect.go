@@ -7,11 +7,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// connect takes over what the device says about itself. Fields it does not send stay as they are.
+// connect stores what the device says about itself. Fields that it does not send stay as they are.
 func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if f.SessionID != nil && *f.SessionID != "" && *f.SessionID != c.local.Session().Key.Session {
-		_ = c.send(errorFrame(codeSessionOwnerMismatch,
-			"session_id: this connection belongs to another session. Use the session_id of the URL, or connect with this one there."))
+		_ = c.send(errorFrame(codeSessionOwnerMismatch, "session_id: this connection belongs to another session. "+
+			"Use the session_id of the URL, or connect with this one there."))
 		return CloseOwnerMismatch
 	}
 	if f.Labels != nil && !c.allowance.takeLabels(f.Labels) {
@@ -32,22 +32,19 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if err != nil {
 		return err
 	}
-	if f.Capabilities == nil {
-		c.mu.Lock()
-		c.version1 = true
-		c.mu.Unlock()
-	} else {
-		c.mu.Lock()
-		c.version1 = false
+	c.mu.Lock()
+	c.version1 = f.Capabilities == nil
+	if f.Capabilities != nil {
 		c.wantsCancel = slices.Contains(f.Capabilities, registry.CapabilityCancel)
 		c.wantsDrain = slices.Contains(f.Capabilities, registry.CapabilityDrain)
-		c.mu.Unlock()
 	}
-	moved := c.moved
-	c.moved = nil
-	return c.send(connectedFrame(moved))
+	c.mu.Unlock()
+	summary := c.summary
+	c.summary = nil
+	return c.send(connectedFrame(summary))
 }
 
+// set takes over an optional field of a frame.
 func set(field, value *string) {
 	if value != nil {
 		*field = *value

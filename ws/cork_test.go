@@ -209,7 +209,7 @@ func TestLazyFramesLeaveWithTheNext(t *testing.T) {
 // bell is a writer that says when it was woken.
 type bell chan struct{}
 
-func (b bell) wake() { b <- struct{}{} }
+func (b bell) wakeWriter() { b <- struct{}{} }
 
 func TestLazyFramesDoNotWaitForever(t *testing.T) {
 	woken := make(bell, 4)

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
-
-	"github.com/farhand/farhand/registry"
 )
 
 // onText handles one frame. Melody calls it in the connection's reader, one frame after the other.
@@ -21,6 +18,10 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	}
 	c.messageBytes = len(data)
 	frame, big, err := s.decode(data)
+	if errors.Is(err, CloseCrowded) { // it was not decoded, so it introduces nobody
+		c.fail(err)
+		return
+	}
 	s.counters.frameReceived(frame)
 	if !c.introduced {
 		admitted := false
@@ -42,7 +43,7 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	}
 	switch frame.(type) {
 	case nil:
-	case *toolResultFrame, *toolErrorFrame, *toolProgressFrame, *toolCallAcceptedFrame: // of every call, and soon done
+	case *toolResultFrame, *toolErrorFrame, *toolProgressFrame, *toolCallAcceptedFrame: // frequent, and not deep
 		err = c.handle(frame)
 	default:
 		c.runOnOwnStack(func() { err = c.handle(frame) })
@@ -52,14 +53,29 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 	}
 }
 
-// longFrame is from how many bytes on few frames are decoded at a time, so that devices with long ones do not keep the others
-// waiting.
+// longFrame is the length in bytes from which on frames need a slot to be decoded. Without slots, devices with long
+// frames could take all cores and keep the others waiting.
 const longFrame = 16 << 10
 
-// understand decodes a frame, unless it is too big.
+// acquireDecodeSlot waits for a slot to decode a long frame. It reports false if none came free in the time that a whole
+// message may take to arrive. Decoding only computes, so a wait like that means that the process has far too much to do.
+func (s *Server) acquireDecodeSlot() bool {
+	timeout := time.NewTimer(s.cfg.MessageTimeout)
+	defer timeout.Stop()
+	select {
+	case s.decoding <- struct{}{}:
+		return true
+	case <-timeout.C:
+		return false
+	}
+}
+
+// decode decodes a frame, unless it is too big. The error is CloseCrowded if no slot came free for it, or as of decodeFrame.
 func (s *Server) decode(data []byte) (frame any, big bool, err error) {
 	if len(data) >= longFrame {
-		s.decoding <- struct{}{} // whoever is before this one only computes
+		if !s.acquireDecodeSlot() {
+			return nil, false, CloseCrowded
+		}
 		defer func() { <-s.decoding }()
 	}
 	if s.tooBig(data) {
@@ -81,8 +97,8 @@ func (s *Server) outputTooBig(frame any) bool {
 	return ok && s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput
 }
 
-// tooBig announces the limit a message went over, and ends the connection: what the device has to say it cannot say.
-// If it was an answer, the device would send the same again after a reconnect, so its call ends too.
+// tooBig tells the device which limit its message went over, and ends the connection. If the message was an answer, its
+// call ends too, because the device would send the same again after a reconnect.
 func (c *conn) tooBig(data []byte) {
 	text := fmt.Sprintf("The message is too big: at most %d bytes are allowed.", c.server.cfg.MaxFrame)
 	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && answeredCall(data) != "" {
@@ -109,30 +125,8 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
 }
 
-// onPong notes a sign of life. Melody has moved the read deadline already.
-func (s *Server) onPong(ms *melody.Session) {
-	c := connOf(ms)
-	defer c.recoverPanic()
-	s.counters.received[countedPong].Add(1)
-	c.notifyAlive()
-}
-
-// onPing answers a ping.
-func (c *conn) onPing(data string) error {
-	defer c.recoverPanic()
-	c.server.counters.received[countedPing].Add(1)
-	if c.ending() != closeNone {
-		return nil
-	}
-	err := c.session.WebsocketConnection().WriteControl(
-		websocket.PongMessage, []byte(data), time.Now().Add(closeFrameWait))
-	if err != nil {
-		c.log().Debug("pong not written", "error", err) // a dead peer shows by its silence
-	}
-	return nil
-}
-
-// handle does what a frame asks for.
+// handle calls the handler of a frame's type. A new frame needs a struct in frames.go, a case in fields.frame (decode.go),
+// a case here, and a line in counters (stats.go).
 func (c *conn) handle(frame any) error {
 	switch f := frame.(type) {
 	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame:
@@ -159,7 +153,7 @@ func (c *conn) handle(frame any) error {
 	return nil
 }
 
-// change handles what changes the session in the store.
+// changeSession handles what changes the session in the store.
 func (c *conn) changeSession(frame any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
@@ -172,47 +166,5 @@ func (c *conn) changeSession(frame any) error {
 		return c.unregisterTools(ctx, f)
 	default:
 		return fmt.Errorf("%T changes no session", f)
-	}
-}
-
-// send queues a frame. A device that does not read its frames is closed as slow.
-func (c *conn) send(frame []byte) error { return c.sendError(c.out.push(frame)) }
-
-// sendLazily queues a frame that nobody waits for: it leaves with the next one, or soon.
-func (c *conn) sendLazily(frame []byte) error { return c.sendError(c.out.pushLazily(frame)) }
-
-func (c *conn) sendError(err error) error {
-	switch {
-	case errors.Is(err, errOutboxFull):
-		return CloseSlow
-	case errors.Is(err, errFrameTooBig):
-		return &frameError{codeInternalError, "The answer is larger than what this gateway sends to a device."}
-	default: // a closed outbox belongs to a connection that is ending
-		return nil
-	}
-}
-
-// fail does what an error of a handler means for the connection: a Close ends it, everything else is answered.
-func (c *conn) fail(err error) {
-	var why Close
-	var bad *frameError
-	var refused *registry.Error
-	switch {
-	case errors.As(err, &why):
-		c.log().Info("closing a device", "close", why.Code(), "reason", why.Reason())
-		c.end(why)
-		return
-	case errors.Is(err, registry.ErrNotOwner):
-		c.end(CloseReplaced)
-		return
-	case errors.As(err, &bad):
-	case errors.As(err, &refused) && refused.Code == registry.CodeInvalidRequest:
-		bad = invalidMessage("%s", refused.Message)
-	default:
-		c.log().Error("frame not handled", "error", err)
-		bad = &frameError{codeInternalError, registry.AsError(err).Message}
-	}
-	if err := c.send(errorFrame(bad.code, bad.message)); errors.As(err, &why) {
-		c.end(why)
 	}
 }

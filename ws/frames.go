@@ -51,8 +51,8 @@ const (
 	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
 	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is closed after it
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
-	codeRateLimited          = "RATE_LIMITED"     // what was asked for may be asked for again later
-	codeProgressRefused      = "PROGRESS_REFUSED" // what is reported of a call is not kept any more; once a call
+	codeRateLimited          = "RATE_LIMITED"     // the device may ask for the same again later
+	codeProgressRefused      = "PROGRESS_REFUSED" // reports about a call are no longer kept; sent once a call
 	codeInternalError        = "INTERNAL_ERROR"
 )
 
@@ -72,7 +72,7 @@ type (
 	}
 	registerToolsFrame struct {
 		Type  string            `json:"type"`
-		Tools []json.RawMessage `json:"tools"` // judged one by one
+		Tools []json.RawMessage `json:"tools"` // decoded and checked one by one
 	}
 	unregisterToolsFrame struct {
 		Type  string   `json:"type"`
@@ -146,38 +146,36 @@ type listedTool struct {
 
 // Server to device, one function per frame.
 
-// sessionStartFrame: name is what people call the session, messages how many the conversation has, token what the device may prove itself with.
-func sessionStartFrame(session, name string, resumed bool, messages int, token string) []byte {
-	return encode(struct {
-		Type         string `json:"type"`
-		V            int    `json:"v"`
-		SessionID    string `json:"session_id"`
-		Resumed      bool   `json:"resumed"`
-		MessageCount int    `json:"message_count"`
-		Name         string `json:"name,omitempty"`
-		ResumeToken  string `json:"resume_token"`
-	}{typeSessionStart, protocolVersion, session, resumed, messages, name, token})
-}
-
-// movedTo says of a session what session_start says: that named another one.
-type movedTo struct {
+// sessionSummary is what a device is told about its session when it connects.
+type sessionSummary struct {
 	SessionID    string `json:"session_id"`
-	Resumed      bool   `json:"resumed"`
-	MessageCount int    `json:"message_count"`
+	Resumed      bool   `json:"resumed"`       // there is something to go on with
+	MessageCount int    `json:"message_count"` // of its conversation
 	Name         string `json:"name,omitempty"`
 }
 
-// connectedFrame: moved is nil if the session is that of session_start.
-func connectedFrame(moved *movedTo) []byte {
+// sessionStartFrame is the first frame. The device may prove with resumeToken later that it had the session.
+func sessionStartFrame(resumeToken string, s sessionSummary) []byte {
+	return encode(struct {
+		Type string `json:"type"`
+		V    int    `json:"v"`
+		sessionSummary
+		ResumeToken string `json:"resume_token"`
+	}{typeSessionStart, protocolVersion, s, resumeToken})
+}
+
+// connectedFrame answers connect. The summary is nil if session_start has said all of it.
+func connectedFrame(s *sessionSummary) []byte {
 	return encode(struct {
 		Type    string `json:"type"`
 		V       int    `json:"v"`
 		Message string `json:"message"`
-		*movedTo
-	}{typeConnected, protocolVersion, "Connection established", moved})
+		*sessionSummary
+	}{typeConnected, protocolVersion, "Connection established", s})
 }
 
-// toolsRegisteredFrame: count is how many names the device sent, registered the session's total afterwards.
+// toolsRegisteredFrame answers a registration. The count says how many tools or names the device sent, registered how many
+// tools the session offers now.
 func toolsRegisteredFrame(count, registered int, rejected []rejection) []byte {
 	return encode(struct {
 		Type       string      `json:"type"`
@@ -198,8 +196,8 @@ func registeredToolsFrame(tools []registry.ToolSpec) []byte {
 	}{typeRegisteredTools, listed})
 }
 
-// toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked at the door they came in
-// through, and encoding them again could only change them.
+// toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked where they came in, and encoding
+// them again could only change them.
 func toolCallRequestFrame(c routing.DeviceCall) []byte {
 	args := c.Args
 	if len(args) == 0 {

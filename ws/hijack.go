@@ -18,7 +18,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin open
 	c := s.newConn(begin)
 	d := &hijackWriter{ResponseWriter: w, begin: begin,
 		asked: make(chan struct{}), taken: make(chan hijacked, 1), ended: make(chan struct{})}
-	c.entry = d
+	c.hijack = d
 	go func() {
 		defer c.endUpgrade()
 		if err := s.melody.HandleRequest(d, r); err != nil {
@@ -49,8 +49,8 @@ func (c *conn) endUpgrade() {
 	if p := recover(); p != nil {
 		c.server.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
 	}
-	if c.entry != nil && c.entry.ended != nil {
-		close(c.entry.ended)
+	if c.hijack != nil && c.hijack.ended != nil {
+		close(c.hijack.ended)
 	}
 	c.releaseOpenSlot()
 	c.server.intake.remove(c)

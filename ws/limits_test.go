@@ -161,3 +161,16 @@ func TestRegisteringAllTheTimeIsRejected(t *testing.T) {
 	}
 	d.alive()
 }
+
+// TestWaitToDecodeHasADeadline: a long frame whose turn to be decoded never comes costs its connection, and does not hold it for ever.
+func TestWaitToDecodeHasADeadline(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.MessageTimeout = 200 * time.Millisecond })
+	release := ws.HoldDecoding(g.server)
+	defer release()
+	d := g.connect("long")
+	d.send(`{"type":"connect","device_name":"` + strings.Repeat("a", 32<<10) + `"}`)
+	d.expectClose(ws.CloseCrowded)
+	short := g.connect("short")
+	short.alive()
+}

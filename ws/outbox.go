@@ -22,9 +22,9 @@ var (
 
 // waker brings somebody to write what an outbox has.
 type waker interface {
-	// wake has next called until there is nothing more to write. It returns at once, and is not called again before that.
+	// wakeWriter has next called until there is nothing more to write. It returns at once, and is not called again before that.
 	// The outbox is locked meanwhile.
-	wake()
+	wakeWriter()
 }
 
 // outbox is the queue of what is to be written to a device. It is bounded in bytes, never blocks the sender, and has one
@@ -136,7 +136,7 @@ func (o *outbox) wakeLocked() {
 		return
 	}
 	o.awake = true
-	o.writer.wake()
+	o.writer.wakeWriter()
 }
 
 // outgoing is what to write next.

@@ -16,7 +16,7 @@ type recorder struct {
 	woken  int
 }
 
-func (r *recorder) wake() { r.woken++ }
+func (r *recorder) wakeWriter() { r.woken++ }
 
 // next says that what is under way was written, and takes what follows.
 func (r *recorder) next() bool {
@@ -173,7 +173,7 @@ type crew struct {
 	work    sync.WaitGroup
 }
 
-func (c *crew) wake() {
+func (c *crew) wakeWriter() {
 	c.work.Go(func() {
 		for {
 			if _, ok := c.out.next(); !ok {

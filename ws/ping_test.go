@@ -36,7 +36,7 @@ type promptWriter struct {
 	pings *pingCount
 }
 
-func (w promptWriter) wake() {
+func (w promptWriter) wakeWriter() {
 	w.pings.add()
 	go func() {
 		for ok := true; ok; {

@@ -46,7 +46,7 @@ func (c *conn) pause(d time.Duration) {
 		c.mu.Unlock()
 		return
 	}
-	c.woken = wake
+	c.wake = wake
 	c.mu.Unlock()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -56,7 +56,7 @@ func (c *conn) pause(d time.Duration) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.woken = nil
+	c.wake = nil
 }
 
 // handled notes that everything that was read has been handled, but for the message that is not complete.
@@ -76,8 +76,8 @@ func (c *conn) stop(why Close) {
 		return
 	}
 	c.stopped = true
-	if c.woken != nil {
-		close(c.woken)
+	if c.wake != nil {
+		close(c.wake)
 	}
 	if c.closing != closeNone {
 		_ = c.wire.Conn.Close()

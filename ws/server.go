@@ -1,8 +1,6 @@
 package ws
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -13,135 +11,8 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
 
-	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/registry/routing"
 )
-
-// Defaults of Config.
-const (
-	DefaultMaxFrame           = 1 << 20
-	DefaultMaxOutput          = 4 << 20
-	DefaultMaxOutbound        = 4 << 20
-	DefaultPingInterval       = 20 * time.Second
-	DefaultPongTimeout        = 45 * time.Second
-	DefaultWriteTimeout       = 5 * time.Second
-	DefaultMaxFramesPerSecond = 500
-	DefaultFrameBurst         = 1000
-	DefaultMessageTimeout     = 30 * time.Second
-	DefaultMaxUnfinished      = 64 << 20
-	DefaultMaxOpens           = 1000
-	DefaultOpensBurst         = 4000
-)
-
-const (
-	readBuffer       = 512             // bytes; kept as long as the socket, and more than most frames of a device
-	writeBuffer      = 1024            // bytes; pooled
-	handshakeTimeout = 5 * time.Second // to write the answer to an upgrade
-	storeTimeout     = 5 * time.Second // for one step of a connection in the store
-	answerSlack      = 64 << 10        // bytes of a message beside the output it has
-	minUnfinished    = 4               // messages of the largest size
-	MinOutbound      = 64 << 10        // bytes; below that ordinary answers would not fit
-	podHeader        = "X-Farhand-Pod"
-	subprotocol      = "clawseed.v1"
-)
-
-// Config configures a Server. Pod, Admission, Auth and Origins are required.
-type Config struct {
-	Pod       *routing.Pod // started; its Hub gets the sessions
-	Admission *agent.Admission
-	Auth      auth.Authenticator
-	Origins   *auth.Origins
-
-	// Agent talks with the people at the devices. Nil: there is none; tools can be registered and called all the same.
-	Agent chat.Agent
-
-	// Conversations tells devices of their history when they connect. Nil: there is none.
-	Conversations Conversations
-
-	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; what is read is more, to announce the limit
-	MaxOutput    int64         // bytes of the output of one tool; default 4 MiB, or MaxFrame if only that is given
-	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
-	PingInterval time.Duration // default 20 s
-	PongTimeout  time.Duration // a peer silent for longer is gone; more than PingInterval; default 45 s
-	WriteTimeout time.Duration // for one frame; default 5 s
-
-	// MaxFramesPerSecond and FrameBurst bound what one device sends: every frame of the WebSocket protocol counts, pieces
-	// of messages, pings and pongs included. An answer to an open call is free: the gateway asked for it. Connecting again
-	// gives no new ones. Defaults: 500 and 1000.
-	MaxFramesPerSecond float64
-	FrameBurst         float64
-
-	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
-	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 64 MiB; at least four messages
-
-	// MaxOpensPerSecond and OpensBurst bound how many sessions one source opens. Defaults: 1000 and 4000.
-	MaxOpensPerSecond float64
-	OpensBurst        float64
-
-	Sources  auth.Sources   // where requests come from; default: their peers
-	Refusals *auth.Refusals // notes who was refused; default: in Log
-
-	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default; the price is that
-	// proxies on the way may log it.
-	DenyQueryToken bool
-
-	// IgnoreDebug keeps from devices what the model is asked, the operator's system prompt included: debug in their
-	// messages has no effect.
-	IgnoreDebug bool
-
-	Log *slog.Logger // default: discard
-}
-
-func (c *Config) fill() error {
-	if c.Pod == nil || c.Admission == nil || c.Auth == nil || c.Origins == nil {
-		return errors.New("ws: a server needs a pod, an admission, an authenticator and origins")
-	}
-	if c.MaxFrame <= 0 {
-		setDefault(&c.MaxOutput, DefaultMaxOutput)
-	}
-	setDefault(&c.MaxFrame, DefaultMaxFrame)
-	setDefault(&c.MaxOutput, c.MaxFrame)
-	setDefault(&c.MaxOutbound, DefaultMaxOutbound)
-	setDefault(&c.PingInterval, DefaultPingInterval)
-	setDefault(&c.PongTimeout, DefaultPongTimeout)
-	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
-	setDefault(&c.MaxFramesPerSecond, DefaultMaxFramesPerSecond)
-	setDefault(&c.FrameBurst, DefaultFrameBurst)
-	setDefault(&c.MessageTimeout, DefaultMessageTimeout)
-	setDefault(&c.MaxUnfinished, DefaultMaxUnfinished)
-	c.MaxUnfinished = max(c.MaxUnfinished, minUnfinished*c.maxAnswer())
-	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
-	setDefault(&c.OpensBurst, DefaultOpensBurst)
-	if c.PongTimeout <= c.PingInterval {
-		return fmt.Errorf("ws: the pong timeout %v must be longer than the ping interval %v", c.PongTimeout, c.PingInterval)
-	}
-	if c.MaxOutbound < MinOutbound {
-		return fmt.Errorf("ws: the outbound limit of %d bytes is below the least of %d", c.MaxOutbound, MinOutbound)
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Refusals == nil {
-		c.Refusals = auth.NewRefusals(c.Sources, c.Log)
-	}
-	return nil
-}
-
-// maxAnswer is how long a message may be that answers a call: its output is escaped as JSON, which can double it.
-func (c *Config) maxAnswer() int64 {
-	if c.MaxOutput <= c.MaxFrame {
-		return c.MaxFrame
-	}
-	return 2*c.MaxOutput + answerSlack
-}
-
-func setDefault[T int | int64 | float64 | time.Duration](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
-}
 
 // Server upgrades devices' requests and holds their connections. It is an http.Handler for GET /ws/chat and safe for
 // concurrent use.

@@ -347,6 +347,7 @@ func TestConnectNamesTheSession(t *testing.T) {
 	if e := bad.await("error"); e["code"] != "INVALID_MESSAGE" {
 		t.Fatalf("error: %v", e)
 	}
+	bad.closedWith(ws.CloseOwnerMismatch) // an open socket would belong to a device that never introduced itself
 	holder, _ := g.held("taken", `{"type":"connect","device_id":"d1"}`)
 	evil := g.dialWith(websocket.DefaultDialer, "").live()
 	evil.send(`{"type":"connect","session_id":"taken"}`)

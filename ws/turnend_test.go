@@ -244,3 +244,31 @@ func TestSessionStartTellsOfTheHistory(t *testing.T) {
 		t.Fatalf("session_start: %v", got)
 	}
 }
+
+// TestClaimerIsNotToldOfTheHistory: a device that may still be refused learns nothing of the conversation. A device that gets the
+// session is told in connected what session_start kept back.
+func TestClaimerIsNotToldOfTheHistory(t *testing.T) {
+	t.Parallel()
+	g, agent := newTalkative(t)
+	describe := func(context.Context) (registry.ConversationInfo, error) {
+		return registry.ConversationInfo{Messages: 7, Title: "Lamps"}, nil
+	}
+	agent.describe.Store(&describe)
+	const keeps = `"device_id":"d1","capabilities":["resume","resume_token"]`
+	_, token := g.held("one", `{"type":"connect",`+keeps+`}`)
+
+	stranger := g.present("one", `{"type":"connect","device_id":"d2"}`)
+	if got := stranger.await("session_start"); got["message_count"] != 0.0 || got["name"] != nil {
+		t.Errorf("a claimer was told: %v", got)
+	}
+	stranger.closedWith(ws.CloseOwnerMismatch)
+
+	owner := g.present("one", `{"type":"connect",`+keeps+`,"resume_token":"`+token+`"}`)
+	if got := owner.await("session_start"); got["message_count"] != 0.0 {
+		t.Errorf("a claimer was told: %v", got)
+	}
+	got := owner.await("connected")
+	if got["session_id"] != "one" || got["resumed"] != true || got["message_count"] != 7.0 || got["name"] != "Lamps" {
+		t.Errorf("connected: %v", got)
+	}
+}

@@ -18,8 +18,8 @@ func (s *Server) onSent(ms *melody.Session, first []byte) {
 	runtime.Goexit()
 }
 
-// wake implements waker.
-func (c *conn) wake() { c.server.writers.add(c) }
+// wakeWriter implements waker.
+func (c *conn) wakeWriter() { c.server.writers.add(c) }
 
 // drain writes what the outbox has. The outbox sees to it that it runs once at a time.
 func (c *conn) writeQueued() {

@@ -1,0 +1,83 @@
+package ws
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Bounds of a resume token that a device presents. Tokens made here have 26 characters.
+const (
+	minResumeToken = 16
+	maxResumeToken = 128
+)
+
+// introduce uses what the first frame says about the device: whose calls it may answer, and which session it wants if
+// the URL named none. It reports false if the connection has no session and is being closed.
+func (c *conn) introduce(frame any) bool {
+	if c.introduced {
+		return true
+	}
+	c.introduced = true
+	said, connect := registry.Introduction{}, (*connectFrame)(nil)
+	if f, ok := frame.(*connectFrame); ok {
+		connect = f
+		set(&said.DeviceID, f.DeviceID)
+		set(&said.Token, f.ResumeToken)
+	}
+	if c.contest != nil && !c.decideContest(said) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
+	defer cancel()
+	if connect != nil && c.fresh && connect.SessionID != nil && *connect.SessionID != "" {
+		if !c.moveSession(ctx, *connect.SessionID, said) {
+			return false
+		}
+	}
+	if c.local.Introduce(said) && connect == nil { // what connect says is stored anyway
+		if err := c.local.Update(ctx, func(*registry.Session) {}); err != nil {
+			c.fail(err)
+		}
+	}
+	return true
+}
+
+// moveSession gives the connection the session that connect names, in place of the one that was made for it. It reports
+// false if the connection does not get that session, and is being closed.
+func (c *conn) moveSession(ctx context.Context, id string, said registry.Introduction) bool {
+	made := c.local.Session()
+	s := registry.Session{
+		Key: registry.Key{Tenant: made.Tenant, Session: id}, Name: made.Name, UserID: made.UserID, Proofs: made.Proofs,
+	}
+	if err := s.Validate(); err != nil {
+		c.refuseSession(codeInvalidMessage, registry.AsError(err).Message)
+		return false
+	}
+	hub := c.server.cfg.Pod.Hub
+	local, resumed, err := hub.Open(ctx, s, c)
+	if held := (*registry.Held)(nil); errors.As(err, &held) {
+		introductions := make(chan registry.Introduction, 1)
+		introductions <- said
+		resumed = true
+		local, err = hub.Obtain(ctx, s, c, held, introductions)
+	}
+	if err != nil {
+		c.failOpen(s, err)
+		return false
+	}
+	former := c.local
+	c.setLocal(local)
+	former.Close(ctx)
+	summary := summarize(s, c.describe(s.Key), resumed)
+	c.summary = &summary
+	return true
+}
+
+// newResumeToken makes a resume token, and the proof of it that is stored.
+func newResumeToken() (token, proof string) {
+	token = rand.Text()
+	return token, registry.Proof(token)
+}
