@@ -20,7 +20,7 @@ const releaseReserve = 0.2
 //  2. Devices are sent away, each once its calls in flight and its turn have ended.
 //  3. Requests in flight end, and nothing new is accepted. Those that do not end are ended, and tell their callers so.
 //  4. Sessions are released and the lease is given up.
-//  5. The bus delivers what is queued, and the connections to Redis are closed.
+//  5. The bus delivers what is queued, and the connections to Redis are closed. Metrics are served until then.
 //
 // A server of the program's own is to be shut down after Close: it ends what it serves through Handler. The errors tell what
 // had to be cut short. Close is safe on a gateway that did not start completely, and is called once.
@@ -56,6 +56,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.redis != nil {
 		errs = append(errs, g.redis.Close())
 	}
+	errs = append(errs, g.monitor.close())
 	return errors.Join(errs...)
 }
 

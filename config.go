@@ -63,6 +63,9 @@ type Config struct {
 	CallAllow      []string      `env:"CALL_ALLOW" doc:"Globs of tool names that may be called. Empty: all."`
 	CallDeny       []string      `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`
 	LogLevel       slog.Level    `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	AccessLog      string        `env:"ACCESS_LOG" envDefault:"sampled" doc:"Which HTTP requests have a line in the log: off, sampled, all. Sampled: those that fail, and of those that succeed the first ten of a second and then one in a hundred. Of many failures of one kind some are left out, and counted. With off, failures that are the gateway's own fault still have their lines."`
+	MetricsAddr    string        `env:"METRICS_ADDR" doc:"Where GET /metrics is served, without identity: an address only your monitoring can reach, for example 10.0.0.5:9090. Empty: at FARHAND_ADDR, for admins."`
+	Pprof          bool          `env:"PPROF" doc:"Serve profiles at /debug/pprof/ of FARHAND_METRICS_ADDR. They show what is in memory, tokens too."`
 	LogFormat      string        `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
 
 	AgentConfig

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -62,6 +63,9 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
 		fmt.Sprintf("must be at least %d bytes, and at least FARHAND_MAX_FRAME", ws.MinOutbound))
 	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")
+	check(slices.Contains(api.AccessLogs(), api.AccessLog(c.AccessLog)), "ACCESS_LOG", "must be off, sampled or all")
+	check(!c.Pprof || c.MetricsAddr != "", "PPROF", "needs FARHAND_METRICS_ADDR: profiles are not for callers")
+	check(c.MetricsAddr == "" || validAddr(c.MetricsAddr), "METRICS_ADDR", "must be host:port, for example 127.0.0.1:9090")
 	c.AgentConfig.check(check, a != nil && auth.NamesUsers(a))
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
@@ -101,13 +105,20 @@ func (c Config) admissionLimits() agent.AdmissionLimits {
 	}
 }
 
+// validAddr reports whether an address is host:port.
+func validAddr(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
 // checkExposure refuses to serve strangers who are not asked for anything.
 func (c Config) checkExposure(authenticated bool) error {
-	host, port, err := net.SplitHostPort(c.Addr)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
+	host, _, _ := net.SplitHostPort(c.Addr)
+	if !validAddr(c.Addr) {
 		return fmt.Errorf("%sADDR: must be host:port, for example 127.0.0.1:8080", EnvPrefix)
 	}
 	if authenticated {
@@ -141,6 +152,12 @@ func (c Config) Insecurities() []string {
 		found = append(found, "FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
 		if weakToken(string(c.Token)) {
 			found = append(found, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")
+		}
+	}
+	if host, _, err := net.SplitHostPort(c.MetricsAddr); err == nil && !isLoopback(host) {
+		found = append(found, "FARHAND_METRICS_ADDR asks nobody who they are: only your monitoring should reach it.")
+		if c.Pprof {
+			found = append(found, "FARHAND_PPROF is on: whoever reaches FARHAND_METRICS_ADDR can read tokens out of memory.")
 		}
 	}
 	if slices.Contains(c.AllowedOrigins, "*") {

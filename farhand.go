@@ -37,6 +37,7 @@ type Gateway struct {
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
 	devices  *ws.Server
+	monitor  *monitoring
 	handler  http.Handler
 	server   *http.Server // which Run serves with
 	listener net.Listener // that the program brought; nil: Run opens one
@@ -80,6 +81,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	if err := g.cfg.validate(g.parts.authenticator); err != nil {
+		return err
+	}
+	if g.monitor, err = openMonitoring(ctx, g.cfg, g.modelNames(), g.parts.version); err != nil {
 		return err
 	}
 	store, err := g.openStore(ctx)

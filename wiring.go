@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -40,6 +41,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		URL: string(g.cfg.RedisURL), CAFile: g.cfg.RedisCA, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		Retention: g.cfg.Retention, IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL,
 		ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
+		Meter: g.monitor.set.Redis,
 	})
 	if err != nil {
 		if network := net.Error(nil); errors.As(err, &network) {
@@ -82,6 +84,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		Guards:  []agent.Hook{loopguard.New(loopguard.Config{Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log})},
 		Hooks:   g.parts.hooks,
 		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
+		Pod: g.pod.ID(), Meter: g.monitor.set.Calls,
 	})
 	conversations, err := g.openAgent(store, invoker, policy, localTools)
 	if err != nil {
@@ -99,13 +102,19 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.NewHandler(api.Config{
+	handler, err := api.NewHandler(api.Config{
 		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Hub, Ready: g.pod.Ready, Auth: authenticator,
 		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		Agent: conversations, Conversations: store, Turns: g.pod.Turns, Builtins: localTools, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,
 		Draining: g.draining, Device: g.devices, Version: g.parts.version, Log: g.log,
+		Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP, AccessLog: api.AccessLog(g.cfg.AccessLog),
 	})
+	if err != nil {
+		return nil, err
+	}
+	g.monitor.watch(g, handler, refusals)
+	return handler, nil
 }
 
 // authenticator returns what says who is asking.
@@ -144,6 +153,15 @@ func (g *Gateway) localTools(store registry.Store, policy *agent.Policy) (*agent
 	return all.Select(names...)
 }
 
+// modelNames returns what the models of the gateway are called.
+func (g *Gateway) modelNames() []string {
+	var names []string
+	for _, m := range g.parts.models {
+		names = append(names, m.Name())
+	}
+	return append(names, g.cfg.Models...)
+}
+
 // hasModel reports whether the gateway holds conversations.
 func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.parts.models) > 0 }
 
@@ -159,8 +177,9 @@ func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy
 	models := append([]provider.Model(nil), g.parts.models...)
 	var err error
 	g.chat, err = chat.NewEngine(chat.Config{
-		Models: append(models, g.cfg.models(g.log)...), Store: store, OpenTools: chat.ToolsOf(toolSets), Activity: turnNotes{g.pod.Calls},
-		System: g.cfg.SystemPrompt, SystemFor: g.parts.system, Limits: g.cfg.limits(), Log: g.log,
+		Models: append(models, g.cfg.models(g.log)...), Store: store, OpenTools: chat.ToolsOf(toolSets),
+		Activity: metrics.Both{First: turnNotes{g.pod.Calls}, Second: g.monitor.set.Turns},
+		System:   g.cfg.SystemPrompt, SystemFor: g.parts.system, Limits: g.cfg.limits(), Log: g.log,
 	})
 	if err != nil {
 		return nil, err

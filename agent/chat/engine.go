@@ -58,6 +58,7 @@ type Engine struct {
 	mu      sync.Mutex
 	aborts  map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
 	running int                                      // turns that run or wait
+	refused int64                                    // turns there was no room for
 	closed  bool                                     // with it, closing is closed
 	turns   sync.WaitGroup
 }
@@ -116,6 +117,7 @@ func (e *Engine) admit() (leave func(), err error) {
 		return nil, draining()
 	}
 	if e.running >= e.limits.MaxTurns {
+		e.refused++
 		return nil, full()
 	}
 	e.running++
@@ -126,6 +128,19 @@ func (e *Engine) admit() (leave func(), err error) {
 		e.mu.Unlock()
 		e.turns.Done()
 	}, nil
+}
+
+// Stats says what an engine does now, and what it did since it was made.
+type Stats struct {
+	Turns   int64 // that run, or wait for their conversation
+	Refused int64 // turns that the pod had no room for
+}
+
+// Stats returns how many turns there are.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return Stats{Turns: int64(e.running), Refused: e.refused}
 }
 
 // within returns the context of a turn. It ends with its caller's context and with the engine.

@@ -21,6 +21,7 @@ const root = "."
 // starts with. cmd may know everyone; the device SDK knows nobody.
 var arrows = map[string][]string{
 	"internal":              {},
+	"internal/metrics":      {"api", "ws", "agent", "redisstore", "redisstore/bus", "registry", "registry/routing"},
 	"registry":              {"internal"},
 	"registry/routing":      {"registry", "internal"},
 	"registry/memory":       {"registry", "internal"},
@@ -33,9 +34,10 @@ var arrows = map[string][]string{
 	"api":                   {"agent", "registry", "internal"},
 	"ws":                    {"agent", "registry", "registry/routing", "internal"},
 	"ws/client":             {},
-	root:                    {"api", "ws", "agent", "redisstore", "registry", "registry/routing", "registry/memory", "internal"},
+	root:                    {"api", "ws", "agent", "redisstore", "registry", "registry/routing", "registry/memory", "internal", "internal/metrics"},
 	"cmd": {
 		root, "api", "ws", "ws/client", "agent", "redisstore", "registry", "registry/routing", "registry/memory", "internal",
+		"internal/metrics",
 	},
 	"examples": {root, "agent", "registry", "ws/client"},
 }

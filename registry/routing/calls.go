@@ -93,6 +93,7 @@ func (c *Calls) Start(ctx context.Context, rec registry.Record, run func(context
 	select {
 	case c.slots <- struct{}{}:
 	default:
+		c.hub.counts.podBusy.Add(1)
 		e := registry.Errorf(registry.CodeBusy, "This pod runs as many calls as it can. Retry after a moment.")
 		e.RetryAfter = time.Second
 		return registry.Record{}, false, e.With(registry.DispatchedNo)

@@ -60,6 +60,7 @@ type Hub struct {
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call
 	log         *slog.Logger
+	counts      counters
 
 	mu       sync.RWMutex
 	sessions map[registry.Key]*LocalSession
@@ -107,6 +108,10 @@ func (p *Hub) open(ctx context.Context, s registry.Session, c Conn, gone bool) (
 	claim, err := p.store.Claim(ctx, s)
 	if err != nil {
 		return nil, false, err
+	}
+	p.counts.opened.Add(1)
+	if claim.Previous != nil {
+		p.counts.resumed.Add(1)
 	}
 	l = newLocalSession(p, claim.Session, asked, c)
 	l.before, l.gone = claim.Before, gone || claim.Previous == nil

@@ -166,6 +166,7 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 	case l.inFlight[f.callID] != nil:
 		return registry.Internal(nil).With(registry.DispatchedUnknown)
 	case len(l.inFlight) >= l.hub.maxInFlight:
+		l.hub.counts.deviceBusy.Add(1)
 		e := registry.Errorf(registry.CodeBusy, "The device already has %d calls in flight. Wait for some to finish.", l.hub.maxInFlight)
 		e.RetryAfter = time.Second
 		return e.With(registry.DispatchedNo)

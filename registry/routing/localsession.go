@@ -328,6 +328,7 @@ func (l *LocalSession) InFlight() int {
 // replaced ends the socket because a newer connection has the session. It leaves the table at once: calls made from
 // now on go to the newer one, while this socket is still saying goodbye.
 func (l *LocalSession) replaced() {
+	l.hub.counts.replaced.Add(1)
 	l.hub.remove(l)
 	l.detach()
 	l.conn.Close(CloseReplaced)

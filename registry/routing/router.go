@@ -185,6 +185,7 @@ func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason strin
 func (r *Router) handleCall(e registry.Envelope) {
 	// The asking pod sends a call once per claim of the session, and again only when it knows of a newer claim.
 	if !r.seen.add(e.CallID, e.Generation) {
+		r.hub.counts.receivedTwice.Add(1)
 		r.log.Warn("call received twice, delivered once", "call", e.CallID)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +20,9 @@ const (
 type tasks struct {
 	slots chan struct{}
 	wg    sync.WaitGroup
-	log   *slog.Logger
+
+	refused atomic.Int64
+	log     *slog.Logger
 }
 
 func newTasks(limit int, log *slog.Logger) *tasks {
@@ -31,6 +34,7 @@ func (t *tasks) run(f func(ctx context.Context)) bool {
 	select {
 	case t.slots <- struct{}{}:
 	default:
+		t.refused.Add(1)
 		return false
 	}
 	t.wg.Go(func() {

@@ -54,7 +54,9 @@ func (p *Pod) heartbeat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	known, err := p.cfg.Store.Beat(ctx, p.cfg.ID)
+	p.Hub.counts.heartbeats.Add(1)
 	if err != nil {
+		p.Hub.counts.heartbeatsMissed.Add(1)
 		p.logStore(ctx, "lease not renewed", err)
 		return
 	}
@@ -68,6 +70,7 @@ func (p *Pod) heartbeat(ctx context.Context) {
 		p.logStore(ctx, "live pods not read", err)
 		return
 	}
+	p.Hub.counts.podsLive.Store(int64(len(live)))
 	p.Router.failDeadPods(live, asked)
 	select {
 	case p.sweeps <- struct{}{}:
@@ -82,6 +85,7 @@ func (p *Pod) sweep(ctx context.Context) {
 	if err != nil {
 		p.logStore(ctx, "dead pods not swept", err)
 	}
+	p.Hub.counts.podsDied.Add(int64(len(dead)))
 	for _, pod := range dead {
 		p.cfg.Log.Warn("pod is dead; its sessions were removed", "dead_pod", pod)
 		p.rec.activity(registry.Activity{Tenant: registry.DefaultTenant, Type: registry.ActivityPodDied, Reason: pod})
@@ -174,8 +178,11 @@ func (p *Pod) restore(ctx context.Context, key registry.Key) bool {
 	case errors.Is(err, registry.ErrNotOwner):
 		l.replaced()
 	case err != nil:
+		p.Hub.counts.restoreFailed.Add(1)
 		p.logStore(ctx, "session not restored", err)
 		return false
+	default:
+		p.Hub.counts.restored.Add(1)
 	}
 	return true
 }

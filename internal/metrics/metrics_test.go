@@ -1,0 +1,323 @@
+package metrics_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/metrics"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws"
+)
+
+// testPod is a pod whose metrics are read over HTTP.
+type testPod struct {
+	testing.TB
+	*routing.Pod
+	set  *metrics.Set
+	http *httptest.Server
+}
+
+func newTestPod(t testing.TB) *testPod {
+	t.Helper()
+	p := &testPod{TB: t, set: metrics.New([]string{"gpt"}, "v1")}
+	store := memory.New(memory.Options{})
+	bus := store.NewBus()
+	policy, err := agent.NewPolicy(agent.PolicyRules{})
+	p.must(err)
+	origins, err := auth.NewOrigins(nil, false)
+	p.must(err)
+	p.Pod, err = routing.NewPod(routing.PodConfig{ID: "pod", Store: store, Bus: bus})
+	p.must(err)
+	p.must(p.Start(t.Context()))
+	refusals := auth.NewRefusals(auth.Sources{}, slog.New(slog.DiscardHandler))
+	devices, err := ws.NewServer(ws.Config{
+		Pod: p.Pod, Admission: agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}), Auth: auth.Anonymous{}, Origins: origins,
+	})
+	p.must(err)
+	handler, err := api.NewHandler(api.Config{
+		Pod: "pod", Calls: p.Calls, Directory: store, Kicker: p.Hub, Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
+		Invoker: agent.NewInvoker(agent.Config{
+			Router: p.Router, CallLog: p.Calls, Policy: policy, Pod: "pod", Meter: p.set.Calls,
+		}),
+		Metrics: p.set.Handler(), Meter: p.set.HTTP, Device: devices,
+	})
+	p.must(err)
+	p.set.Watch(metrics.Pod{
+		Routing: p.Stats, Sockets: devices.Stats, API: handler.Stats, Refusals: refusals.Count,
+		Turns: func() chat.Stats { return chat.Stats{} },
+	})
+	p.http = httptest.NewServer(handler)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		p.must(devices.Close(ctx))
+		p.http.Close()
+		p.must(p.Close(ctx))
+		p.must(bus.Close(ctx))
+	})
+	return p
+}
+
+func (p *testPod) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// scrape returns the metrics of Farhand's own, as Prometheus would read them.
+func (p *testPod) scrape() map[string]*dto.MetricFamily {
+	p.Helper()
+	resp, err := http.Get(p.http.URL + "/metrics")
+	p.must(err)
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	p.must(err)
+	for name := range families {
+		if !strings.HasPrefix(name, "farhand_") {
+			delete(families, name)
+		}
+	}
+	return families
+}
+
+// series counts the series of a family as Prometheus does.
+func series(f *dto.MetricFamily) int {
+	n := 0
+	for _, m := range f.Metric {
+		if h := m.Histogram; h != nil {
+			n += len(h.Bucket) + 2
+			continue
+		}
+		n++
+	}
+	return n
+}
+
+func allSeries(families map[string]*dto.MetricFamily) int {
+	n := 0
+	for _, f := range families {
+		n += series(f)
+	}
+	return n
+}
+
+// value returns the sum of a counter or gauge over the series with these labels (name, value, …).
+func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		matches := true
+		for i := 0; i < len(labels); i += 2 {
+			matches = matches && slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool {
+				return l.GetName() == labels[i] && l.GetValue() == labels[i+1]
+			})
+		}
+		if matches {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+// deaf is a device that nothing reaches.
+type deaf struct{}
+
+func (deaf) Deliver(routing.DeviceCall) error { return registry.NotConnected() }
+func (deaf) Cancel(string, string)            {}
+func (deaf) Ping(func())                      {}
+func (deaf) Close(routing.CloseCause)         {}
+
+// flood has so many sessions with tools open, and sends what nobody expects, every name another one.
+func (p *testPod) flood(seed uint64, n int) {
+	p.Helper()
+	random := rand.New(rand.NewPCG(seed, 1))
+	name := func() string { return fmt.Sprintf("n%d_%d", seed, random.Uint64()) }
+	for range n {
+		s := registry.Session{Key: registry.Key{Tenant: registry.DefaultTenant, Session: name()}, DeviceID: name(), Name: name(), UserID: name()}
+		local, _, err := p.Hub.Open(p.Context(), s, deaf{})
+		p.must(err)
+		spec, err := registry.ToolSpec{Name: name()}.Normalize()
+		p.must(err)
+		p.must(local.PutTools(p.Context(), []registry.ToolSpec{spec}, nil))
+	}
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.http.URL, "http")+"/ws/chat?session_id="+name(), nil)
+	p.must(err)
+	defer conn.Close()
+	for range n / 200 {
+		p.must(conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"type":%q}`, name())))
+		p.ask(http.MethodPost, "/api/tools/"+name()+"/call", `{"args":{}}`, nil)
+		p.ask(http.MethodGet, "/"+name(), "", http.Header{"X-Request-Id": {name()}})
+		p.ask(http.MethodPost, "/api/sessions/"+name(), "", nil)
+		p.ask(strings.ToUpper(name()[:5]), "/api/tools?"+name()+"="+name(), "", nil)
+		p.ask(http.MethodGet, "/ws/chat?session_id="+name(), "", nil)
+		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: name(), Model: name()}, chat.TurnEnd{Outcome: chat.Outcome(name()), Calls: 1})
+		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: chat.ChannelChat, Model: name()}, chat.TurnEnd{Outcome: chat.Outcome(name())})
+		p.set.Calls.CallEnded(agent.CallEnd{Endpoint: agent.Endpoint(name()), Route: agent.CallRoute(name()), Outcome: name()})
+		p.set.Redis.RoundTrip(redisstore.Group(name()), time.Second, redisstore.FailureTimeout)
+	}
+	for status := range 1000 {
+		p.set.HTTP.Requested(name(), name(), status, registry.Code(name()), time.Second)
+	}
+}
+
+func (p *testPod) ask(method, path, body string, header http.Header) {
+	p.Helper()
+	r, err := http.NewRequest(method, p.http.URL+path, bytes.NewReader([]byte(body)))
+	p.must(err)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	resp, err := http.DefaultClient.Do(r)
+	p.must(err)
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	p.must(err)
+}
+
+// TestSeriesAreBounded: whatever devices and callers send, the number of series stays below what is documented, and no label
+// has a value that is not in its set.
+func TestSeriesAreBounded(t *testing.T) {
+	p := newTestPod(t)
+	p.flood(1, 10_000)
+	p.scrape() // a scrape is a request, too
+	first := p.scrape()
+	described := make(map[string]metrics.Metric)
+	bound := 0
+	for _, m := range p.set.Metrics() {
+		described[m.Name] = m
+		bound += m.Bound()
+	}
+	if n := allSeries(first); n > bound || n < 100 {
+		t.Errorf("%d series, at most %d are documented", n, bound)
+	}
+	for name, f := range first {
+		m, ok := described[name]
+		if !ok {
+			t.Errorf("%s is not described", name)
+			continue
+		}
+		if n := series(f); n > m.Bound() {
+			t.Errorf("%s has %d series, at most %d are documented", name, n, m.Bound())
+		}
+		for _, s := range f.Metric {
+			for _, l := range s.Label {
+				i := slices.IndexFunc(m.Labels, func(d metrics.Label) bool { return d.Name == l.GetName() })
+				if i < 0 || !slices.Contains(m.Labels[i].Values, l.GetValue()) {
+					t.Errorf("%s has %s=%q, which is not described", name, l.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
+	if got := value(first, "farhand_sessions"); got < 10_000 {
+		t.Errorf("%v sessions", got)
+	}
+	if got := value(first, "farhand_frames_received_total", "type", "other"); got == 0 {
+		t.Error("unknown frames are not counted")
+	}
+	p.flood(2, 400)
+	if before, after := allSeries(first), allSeries(p.scrape()); after > before {
+		t.Errorf("%d series, %d after other names", before, after)
+	}
+}
+
+// TestNamesAndUnits: names follow the conventions of Prometheus, and help texts are sentences.
+func TestNamesAndUnits(t *testing.T) {
+	for _, m := range newTestPod(t).set.Metrics() {
+		if !strings.HasPrefix(m.Name, "farhand_") || m.Name != strings.ToLower(m.Name) {
+			t.Errorf("%s", m.Name)
+		}
+		if strings.HasSuffix(m.Name, "_total") != (m.Kind == metrics.Counter) {
+			t.Errorf("%s is a %s", m.Name, m.Kind)
+		}
+		if m.Kind == metrics.Histogram && !strings.HasSuffix(m.Name, "_seconds") {
+			t.Errorf("%s has no unit", m.Name)
+		}
+		if !strings.HasSuffix(m.Help, ".") || m.Help[:1] != strings.ToUpper(m.Help[:1]) {
+			t.Errorf("%s: %q is no sentence", m.Name, m.Help)
+		}
+	}
+}
+
+// TestCallsAreCounted from end to end: a device's answer, a failure, and what is on its way.
+func TestCallsAreCounted(t *testing.T) {
+	p := newTestPod(t)
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.http.URL, "http")+"/ws/chat?session_id=phone", nil)
+	p.must(err)
+	defer conn.Close()
+	p.must(conn.WriteJSON(map[string]any{"type": "connect"}))
+	p.must(conn.WriteJSON(map[string]any{"type": "register_tools", "tools": []any{map[string]any{"name": "echo"}}}))
+	go func() {
+		for {
+			var frame struct{ Type, ID string }
+			if conn.ReadJSON(&frame) != nil {
+				return
+			}
+			if frame.Type == "tool_call_request" {
+				_ = conn.WriteJSON(map[string]any{"type": "tool_result", "id": frame.ID, "output": "done"})
+			}
+		}
+	}()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if l := p.Hub.Get(registry.Key{Tenant: registry.DefaultTenant, Session: "phone"}); l != nil && len(l.Tools()) == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the device has not registered")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	for range 3 {
+		p.ask(http.MethodPost, "/api/tools/echo/call", "{}", nil)
+	}
+	p.ask(http.MethodPost, "/api/tools/none/call", "{}", nil)
+	got := p.scrape()
+	for want, have := range map[float64][]float64{
+		1: {
+			value(got, "farhand_sessions"), value(got, "farhand_sockets"), value(got, "farhand_sockets_opened_total"),
+			value(got, "farhand_calls_total", "endpoint", "api", "route", "none", "outcome", "tool_not_found"),
+			value(got, "farhand_http_errors_total", "code", "tool_not_found"),
+			value(got, "farhand_http_requests_total", "route", "POST /api/tools/:name/call", "status", "404"),
+			value(got, "farhand_build_info", "version", "v1"),
+		},
+		3: {
+			value(got, "farhand_calls_total", "endpoint", "api", "route", "local", "outcome", "succeeded"),
+			value(got, "farhand_call_duration_seconds", "endpoint", "api", "route", "local"),
+			value(got, "farhand_frames_received_total", "type", "tool_result"),
+			value(got, "farhand_frames_sent_total", "type", "tool_call_request"),
+			value(got, "farhand_http_requests_total", "route", "POST /api/tools/:name/call", "status", "200"),
+		},
+	} {
+		for i, v := range have {
+			if v != want {
+				t.Errorf("value %d is %v, want %v", i, v, want)
+			}
+		}
+	}
+}

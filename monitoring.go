@@ -1,0 +1,121 @@
+package farhand
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/metrics"
+)
+
+// profileTimeout is how long a profile may take, and so an answer of the metrics address.
+const profileTimeout = 2 * time.Minute
+
+// monitoring is the window for operators: the metrics of a gateway, and the address they are served at if they have one of
+// their own. That address asks nobody who they are.
+type monitoring struct {
+	set      *metrics.Set
+	listener net.Listener // nil: /metrics is served with everything else, to admins
+	server   *http.Server
+	done     chan struct{} // closed when the server has ended
+}
+
+// openMonitoring listens, if there is something to listen for. Nothing is served before watch.
+func openMonitoring(ctx context.Context, cfg Config, models []string, version string) (*monitoring, error) {
+	m := &monitoring{set: metrics.New(models, version)}
+	if cfg.MetricsAddr == "" {
+		return m, nil
+	}
+	var err error
+	if m.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.MetricsAddr); err != nil {
+		return nil, fmt.Errorf("listen on FARHAND_METRICS_ADDR %s: %w", cfg.MetricsAddr, err)
+	}
+	handler, err := monitoringHandler(cfg, m.set)
+	if err != nil {
+		return nil, err
+	}
+	m.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: profileTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	}
+	return m, nil
+}
+
+// monitoringHandler serves what the metrics address does. A web page that a person on this machine visits gets none of it.
+func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
+	host, _, err := net.SplitHostPort(cfg.MetricsAddr)
+	if err != nil {
+		return nil, err
+	}
+	origins, err := auth.NewOrigins(nil, isLoopback(host))
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", set.Handler())
+	if cfg.Pprof {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := origins.Check(r); err != nil {
+			http.Error(w, "No web page may read this.", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}), nil
+}
+
+// handler is what is served with everything else, nil if the metrics have an address of their own.
+func (m *monitoring) handler() http.Handler {
+	if m.listener != nil {
+		return nil
+	}
+	return m.set.Handler()
+}
+
+// watch exports what the rooms of a gateway count, and begins to serve.
+func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
+	p := metrics.Pod{
+		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Count,
+	}
+	if g.chat != nil {
+		p.Turns = g.chat.Stats
+	}
+	if g.redis != nil {
+		p.RedisPools = g.redis.Pools
+		if bus, ok := g.bus.(metrics.Bus); ok {
+			p.Bus = bus.Stats
+		}
+	}
+	m.set.Watch(p)
+	if m.listener == nil {
+		return
+	}
+	m.done = make(chan struct{})
+	go func() {
+		defer close(m.done)
+		_ = m.server.Serve(m.listener) // ends with close
+	}()
+}
+
+// close ends the serving at once: a scrape can be done again.
+func (m *monitoring) close() error {
+	if m == nil || m.listener == nil {
+		return nil
+	}
+	if m.done == nil {
+		return m.listener.Close()
+	}
+	err := m.server.Close()
+	<-m.done
+	return err
+}

@@ -1,0 +1,70 @@
+package routing
+
+import "sync/atomic"
+
+// counters count what a pod did since it was made. The zero value is ready, and safe for concurrent use.
+type counters struct {
+	opened, resumed, replaced    atomic.Int64 // sessions
+	restored, restoreFailed      atomic.Int64 // sessions
+	deviceBusy, podBusy          atomic.Int64 // calls refused
+	receivedTwice                atomic.Int64 // calls
+	heartbeats, heartbeatsMissed atomic.Int64
+	podsLive, podsDied           atomic.Int64
+}
+
+// Stats says what a pod holds now, and what it did since it was made.
+type Stats struct {
+	Sessions int64 // whose sockets are here
+	Pending  int64 // calls that wait here for their answers
+	InFlight int64 // calls that devices on this pod have not answered yet
+	Detached int64 // calls whose devices have lost their connections and may come back
+	Running  int64 // calls that outlive their requests
+	Tasks    int64 // short exchanges with the store under way
+
+	RecorderLines, RecorderBytes int64 // wait to be written
+	RecorderUnwritten            int64 // records that could not be written and are tried again
+	RecorderDropped              int64 // lines that were lost: there was no room, or the store did not take them
+
+	SessionsOpened, SessionsResumed   int64 // resumed ones are among the opened
+	SessionsReplaced                  int64 // another connection took them over
+	SessionsRestored, RestoresFailed  int64 // the store had lost them
+	DeviceBusy, PodBusy, TasksRefused int64 // calls and tasks there was no room for
+	ReceivedTwice                     int64 // calls that came twice and were delivered once
+	Heartbeats, HeartbeatsMissed      int64
+	PodsLive                          int64 // as the last heartbeat found them
+	PodsDied                          int64 // that this pod cleaned up after
+}
+
+// Stats looks at every session. It is meant to be called every few seconds.
+func (p *Pod) Stats() Stats {
+	n := &p.Hub.counts
+	s := Stats{
+		Pending: int64(p.Router.pending.len()), Detached: p.Hub.detached.len(), Running: int64(len(p.Calls.slots)),
+		Tasks:          int64(len(p.tasks.slots) + len(p.Hub.late.slots)),
+		TasksRefused:   p.tasks.refused.Load() + p.Hub.late.refused.Load(),
+		SessionsOpened: n.opened.Load(), SessionsResumed: n.resumed.Load(), SessionsReplaced: n.replaced.Load(),
+		SessionsRestored: n.restored.Load(), RestoresFailed: n.restoreFailed.Load(),
+		DeviceBusy: n.deviceBusy.Load(), PodBusy: n.podBusy.Load(), ReceivedTwice: n.receivedTwice.Load(),
+		Heartbeats: n.heartbeats.Load(), HeartbeatsMissed: n.heartbeatsMissed.Load(),
+		PodsLive: n.podsLive.Load(), PodsDied: n.podsDied.Load(),
+	}
+	for _, l := range p.Hub.All() {
+		s.Sessions++
+		s.InFlight += int64(l.InFlight())
+	}
+	p.rec.stats(&s)
+	return s
+}
+
+func (r *recorder) stats(s *Stats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.RecorderLines, s.RecorderBytes, s.RecorderUnwritten = int64(r.waiting), int64(r.held), int64(len(r.unwritten))
+	s.RecorderDropped = r.dropped.Load()
+}
+
+func (o *detachedCalls) len() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return int64(len(o.byID))
+}
