@@ -27,6 +27,7 @@ const (
 	GroupConversations Group = "conversations" // what was said
 	GroupPods          Group = "pods"          // leases
 	GroupBudgets       Group = "budgets"       // what tenants may still add
+	GroupConnection    Group = "connection"    // connections that are opened and checked
 	GroupOther         Group = "other"
 )
 
@@ -34,7 +35,7 @@ const (
 func Groups() []Group {
 	return []Group{
 		GroupPublish, GroupReply, GroupSessions, GroupListing, GroupCalls, GroupActivity, GroupConversations, GroupPods,
-		GroupBudgets, GroupOther,
+		GroupBudgets, GroupConnection, GroupOther,
 	}
 }
 
@@ -119,6 +120,8 @@ func (h meterHook) group(cmd redis.Cmder) Group {
 		return GroupOther
 	case "publish", "spublish":
 		return GroupPublish
+	case "hello", "auth", "select", "client", "readonly", "ping":
+		return GroupConnection
 	case "get", "zcard", "zscore", "zrangebylex", "hget", "hmget", "zrandmember":
 		return GroupListing
 	default:

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/farhand/farhand/internal/metrics"
 )
 
 var update = flag.Bool("update", false, "rewrite the documents that are generated from code")
@@ -29,6 +31,7 @@ func TestDocsAreGenerated(t *testing.T) {
 	for path, want := range map[string]string{
 		"../../docs/configuration.md": config.String(),
 		"../../docs/cli.md":           cliReference(),
+		"../../docs/operate.md":       operateDocument(t),
 	} {
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -41,6 +44,27 @@ func TestDocsAreGenerated(t *testing.T) {
 			t.Errorf("%s is not what the code says (%v); run make docs", path, err)
 		}
 	}
+}
+
+// Between these lines of docs/operate.md stands what is generated.
+const (
+	metricsBegin = "<!-- The table is generated from the code by `make docs`. -->\n"
+	metricsEnd   = "<!-- The end of the table. -->\n"
+)
+
+// operateDocument returns docs/operate.md with the metrics there are.
+func operateDocument(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(text), metricsBegin)
+	_, after, ends := strings.Cut(rest, metricsEnd)
+	if !begins || !ends {
+		t.Fatal("docs/operate.md has no place for the table of metrics")
+	}
+	return before + metricsBegin + "\n" + metrics.Table() + "\n" + metricsEnd + after
 }
 
 func cliReference() string {

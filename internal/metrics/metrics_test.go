@@ -268,31 +268,7 @@ func TestNamesAndUnits(t *testing.T) {
 // TestCallsAreCounted from end to end: a device's answer, a failure, and what is on its way.
 func TestCallsAreCounted(t *testing.T) {
 	p := newTestPod(t)
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.http.URL, "http")+"/ws/chat?session_id=phone", nil)
-	p.must(err)
-	defer conn.Close()
-	p.must(conn.WriteJSON(map[string]any{"type": "connect"}))
-	p.must(conn.WriteJSON(map[string]any{"type": "register_tools", "tools": []any{map[string]any{"name": "echo"}}}))
-	go func() {
-		for {
-			var frame struct{ Type, ID string }
-			if conn.ReadJSON(&frame) != nil {
-				return
-			}
-			if frame.Type == "tool_call_request" {
-				_ = conn.WriteJSON(map[string]any{"type": "tool_result", "id": frame.ID, "output": "done"})
-			}
-		}
-	}()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		if l := p.Hub.Get(registry.Key{Tenant: registry.DefaultTenant, Session: "phone"}); l != nil && len(l.Tools()) == 1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the device has not registered")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	defer p.connectEcho().Close()
 	for range 3 {
 		p.ask(http.MethodPost, "/api/tools/echo/call", "{}", nil)
 	}

@@ -1,0 +1,141 @@
+package farhand
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/internal/metrics"
+)
+
+// openGateway returns a gateway that is closed when the test ends.
+func openGateway(t *testing.T, change func(*Config)) *Gateway {
+	t.Helper()
+	cfg := DefaultConfig()
+	change(&cfg)
+	g, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := g.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func get(t *testing.T, url string, header http.Header) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != nil {
+		r.Header = header
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// TestMetricsHaveAnAddressOfTheirOwn: then they are served nowhere else, profiles only if they are switched on, and nothing of
+// it to web pages.
+func TestMetricsHaveAnAddressOfTheirOwn(t *testing.T) {
+	for _, profiles := range []bool{false, true} {
+		g := openGateway(t, func(c *Config) { c.MetricsAddr, c.Pprof = "127.0.0.1:0", profiles })
+		url := "http://" + g.monitor.listener.Addr().String()
+		if status, body := get(t, url+"/metrics", nil); status != 200 || !strings.Contains(body, "farhand_sessions 0") ||
+			!strings.Contains(body, "go_goroutines") || !strings.Contains(body, "farhand_build_info") {
+			t.Errorf("%d %s", status, body)
+		}
+		if status, _ := get(t, url+"/debug/pprof/cmdline", nil); (status == 200) != profiles {
+			t.Errorf("profiles %v: %d", profiles, status)
+		}
+		if status, body := get(t, url+"/metrics", http.Header{"Origin": {"https://evil.example"}}); status != 403 {
+			t.Errorf("a web page: %d %s", status, body)
+		}
+		if status, body := get(t, url+"/api/tools", nil); status != 404 {
+			t.Errorf("the API: %d %s", status, body)
+		}
+		w := &recorded{header: http.Header{}}
+		r, err := http.NewRequest(http.MethodGet, "http://localhost/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Handler().ServeHTTP(w, r); w.status != 404 {
+			t.Errorf("beside the API: %d", w.status)
+		}
+	}
+}
+
+// recorded is an answer of which only the status matters.
+type recorded struct {
+	header http.Header
+	status int
+}
+
+func (r *recorded) Header() http.Header         { return r.header }
+func (r *recorded) Write(p []byte) (int, error) { return len(p), nil }
+func (r *recorded) WriteHeader(status int)      { r.status = status }
+
+// TestMetricsBesideTheAPI are served if they have no address of their own; without a token whoever is on this machine is admin.
+func TestMetricsBesideTheAPI(t *testing.T) {
+	for token, want := range map[string]int{"": 200, "a-token-that-nobody-has": 401} {
+		g := openGateway(t, func(c *Config) { c.Token = Secret(token) })
+		w := &recorded{header: http.Header{}, status: 200}
+		r, err := http.NewRequest(http.MethodGet, "http://localhost/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Handler().ServeHTTP(w, r); w.status != want {
+			t.Errorf("with the token %q: %d", token, w.status)
+		}
+	}
+}
+
+func TestPprofNeedsItsAddress(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Pprof = true
+	if g, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "FARHAND_PPROF") {
+		t.Errorf("%v, %v", g, err)
+	}
+}
+
+// TestDocumentedMetricsExist: what docs/operate.md asks for is there. That all there are stand in its table is
+// TestDocsAreGenerated's business.
+func TestDocumentedMetricsExist(t *testing.T) {
+	s := metrics.New(nil, "v1")
+	s.Watch(metrics.Pod{})
+	exists := make(map[string]bool)
+	for _, m := range s.Metrics() {
+		exists[m.Name] = true
+		if m.Kind == metrics.Histogram {
+			exists[m.Name+"_bucket"], exists[m.Name+"_sum"], exists[m.Name+"_count"] = true, true, true
+		}
+	}
+	text, err := os.ReadFile("docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\bfarhand_[a-z_]+[a-z]\b`).FindAllString(string(text), -1) {
+		if !exists[name] {
+			t.Errorf("docs/operate.md names %s, which does not exist", name)
+		}
+	}
+}
