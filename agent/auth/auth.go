@@ -45,7 +45,7 @@ func NamesUsers(a Authenticator) bool {
 	return !ok || says.NamesUsers()
 }
 
-// StaticToken accepts one token, shared by all devices and callers: until there are others, who has it is the admin.
+// StaticToken accepts one token, shared by all devices and callers. Whoever has it is an admin: it is the only credential.
 type StaticToken struct{ digest [sha256.Size]byte }
 
 // NewStaticToken returns an authenticator for the token, which must not be empty.

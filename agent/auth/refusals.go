@@ -66,8 +66,8 @@ func (f *Refusals) Origin(r *http.Request, err error) error {
 }
 
 // Token notes that a token was refused, and returns what the client is told: after many in a short time from one source
-// that it has to wait. A right token is never refused, whatever else comes from its source; and who has none guesses
-// nothing.
+// that it has to wait. A right token is never refused, whatever else comes from its source. A request without a token
+// guesses nothing, and does not count.
 func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	if !errors.Is(err, registry.CodeUnauthenticated) {
 		return err

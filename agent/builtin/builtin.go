@@ -1,4 +1,3 @@
-// Package builtin is the tools the gateway itself has. None is on unless it is enabled by name.
 package builtin
 
 import (

@@ -1,5 +1,3 @@
-// Package chat is the agent: it holds conversations whose tools live on the device it is talking to. A message starts a
-// turn; in a turn the model speaks and asks for tools until it has nothing left to ask for.
 package chat
 
 import (

@@ -1,5 +1,3 @@
-// Package loopguard stops conversations that go round in circles: a model that makes the same call again and again and
-// gets the same answer each time. docs/decisions/0007-loop-guard.md says what counts as the same.
 package loopguard
 
 import (
