@@ -61,7 +61,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 	return claim, nil
 }
 
-// replace makes p remove what the previous claim of the session left in the indexes.
+// replace makes p remove the index entries of the previous claim of the session.
 func (p *placement) replace(previous registry.Session, set string) {
 	p.remove = append(p.remove, attributeIndexes(previous)...)
 	p.removeSet(set)
@@ -103,7 +103,7 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	if before := redisconn.Map(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
 		if err != nil {
-			s.log.Warn("what was left of the session is not readable", "session", sess.Key.Session, "error", err)
+			s.log.Warn("the former hash of the session is not readable", "session", sess.Key.Session, "error", err)
 		}
 		p.replace(previous, before[fieldSet])
 	}

@@ -67,7 +67,7 @@ func TestPasswordsAndUsersWithFewRights(t *testing.T) {
 		t.Errorf("warnings %q", w)
 	}
 	s := restricted.Store()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	if got := listed(t, s, registry.Query{Tool: "camera"}); got != "s1" {
 		t.Errorf("listed %q", got)
@@ -81,7 +81,7 @@ func TestSentinelFailover(t *testing.T) {
 	conn := dial(t, Options{URL: servers.URL, ProbeInterval: 200 * time.Millisecond})
 	s, inbox, ctx := conn.Store(), registrytest.NewInbox(), context.Background()
 	b := listen(t, conn, "a", inbox)
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	if err := b.Send(ctx, "a", registry.Envelope{CallID: "before"}); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestSentinelFailover(t *testing.T) {
 	registrytest.Receive(t, "the reply", inbox.Replies)
 
 	// Replication is asynchronous: what the old master had not passed on is lost, and comes back.
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	missing, lost, err := s.Refresh(ctx, []registry.Entry{e})
 	if err != nil || len(lost) != 0 {
 		t.Fatalf("missing %v, lost %v, %v", missing, lost, err)
@@ -138,7 +138,7 @@ func TestAServerThatForgotTheScriptsGetsThem(t *testing.T) {
 	}
 	server.Restart()
 	redistest.Eventually(t, "the store can be written again", func() bool { return s.Ping(t.Context()) == nil })
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	if got := listed(t, s, registry.Query{Tool: "camera"}); got != "s1" {
 		t.Errorf("listed %q", got)
@@ -173,12 +173,12 @@ func TestErrorsAreTranslated(t *testing.T) {
 	_, _, listErr := s.List(ctx, q)
 	_, _, groupsErr := s.Groups(ctx, registry.GroupQuery{Tenant: tenant})
 	_, versionErr := s.Version(ctx, tenant)
-	_, beatErr := s.Beat(ctx, "a")
+	_, heartbeatErr := s.Heartbeat(ctx, "a")
 	_, liveErr := s.Live(ctx)
 	_, sweepErr := s.Sweep(ctx)
 	for what, err := range map[string]error{
 		"claim": claimErr, "restore": restoreErr, "refresh": refreshErr, "release": releaseErr, "entry": entryErr,
-		"list": listErr, "groups": groupsErr, "version": versionErr, "beat": beatErr, "live": liveErr, "sweep": sweepErr,
+		"list": listErr, "groups": groupsErr, "version": versionErr, "heartbeat": heartbeatErr, "live": liveErr, "sweep": sweepErr,
 		"update": s.Update(ctx, sess), "put": s.SetTools(ctx, sess, nil),
 		"leave": s.Leave(ctx, "a"), "ping": s.Ping(ctx),
 	} {

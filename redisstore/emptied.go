@@ -27,8 +27,8 @@ func (l *ownLease) renewed(pod string, asked time.Time, life time.Duration) {
 	l.pod, l.until = pod, asked.Add(life)
 }
 
-// left notes that the pod gives its lease up.
-func (l *ownLease) left(pod string) {
+// forget notes that the pod gives its lease up.
+func (l *ownLease) forget(pod string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pod == pod {

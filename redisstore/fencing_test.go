@@ -12,7 +12,7 @@ import (
 func TestStaleClaimsChangeNothing(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "a", "b")
+	heartbeat(t, s, "a", "b")
 	old := claim(t, s, "s1", "a")
 	putTools(t, s, old, spec(t, "camera", "old"))
 	current := claim(t, s, "s1", "b")
@@ -64,7 +64,7 @@ func TestStaleClaimsChangeNothing(t *testing.T) {
 // writes come after: the entries must not stay.
 func TestLateIndexWritesYield(t *testing.T) {
 	s := storeOn(t, Options{})
-	beat(t, s, "a", "b")
+	heartbeat(t, s, "a", "b")
 	old := claim(t, s, "s1", "a")
 	current := claim(t, s, "s1", "b")
 	putTools(t, s, current, spec(t, "new", "x"))
@@ -122,13 +122,13 @@ func TestGenerationsGrowThroughClockTrouble(t *testing.T) {
 func TestRestoreRules(t *testing.T) {
 	ctx := context.Background()
 	s := storeOn(t, Options{})
-	beat(t, s, "a", "b")
+	heartbeat(t, s, "a", "b")
 	older := claim(t, s, "s1", "a")
 	newer := claim(t, s, "s1", "b")
 
 	t.Run("of two pods, the newer claim wins whoever comes first", func(t *testing.T) {
 		s.conn.Client().FlushAll(ctx)
-		beat(t, s, "a", "b")
+		heartbeat(t, s, "a", "b")
 		first := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: older}))
 		second := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
 		if second.Generation <= first.Generation {

@@ -36,8 +36,8 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 	if more {
 		next = tools[len(tools)-1].cursor()
 	}
-	if s.scrub.due() {
-		s.scrubSets(ctx, q.Tenant, tools)
+	if s.staleCheck.due() {
+		s.collectStale(ctx, q.Tenant, tools)
 	}
 	if err := s.countTools(ctx, q.Tenant, tools); err != nil {
 		return nil, "", redisconn.Unavailable("groups", err)

@@ -17,7 +17,7 @@ func BenchmarkListing(b *testing.B) {
 	}
 	const sessions = 10_000
 	s := storeOn(b, Options{})
-	beat(b, s, "pod-a")
+	heartbeat(b, s, "pod-a")
 	specs := make([]registry.ToolSpec, 5)
 	for i := range specs {
 		specs[i] = spec(b, fmt.Sprintf("tool_%d", i), "reads something and returns it")

@@ -85,7 +85,7 @@ func sortCursors(all []registry.Cursor) {
 func TestListingRemovesWhatLeadsNowhere(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	for _, name := range []string{"s1", "s2", "s3"} {
 		putTools(t, s, claim(t, s, name, "a"), spec(t, "camera", "x"))
 	}
@@ -105,7 +105,7 @@ func TestListingRemovesWhatLeadsNowhere(t *testing.T) {
 func TestOneListingLooksAtABoundedPart(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	pipe := s.conn.Client().Pipeline()
 	for i := range maxScan + 500 { // entries of sessions that are gone
 		pipe.ZAdd(ctx, sessionsIndex(tenant), redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("ghost%d", i)})
@@ -129,9 +129,9 @@ func TestOneListingLooksAtABoundedPart(t *testing.T) {
 
 func TestGroupsForgetStaleEntries(t *testing.T) {
 	s := storeOn(t, Options{})
-	s.scrub.every = 0
+	s.staleCheck.every = 0
 	ctx := context.Background()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	index := membersIndex(tenant, newToolSet(e.Tools).hash)
 	s.conn.Client().ZAdd(ctx, index, redis.Z{Score: 5, Member: "ghost"})
@@ -150,7 +150,7 @@ func TestGroupsForgetStaleEntries(t *testing.T) {
 func TestGroupPages(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	sess := claim(t, s, "s1", "a")
 	putTools(t, s, sess, spec(t, "ab", "x"), spec(t, "a.b", "x"), spec(t, "a", "x"), spec(t, "abc", "x"))
 	other := claim(t, s, "s2", "a")

@@ -41,7 +41,7 @@ func BenchmarkGrouped(b *testing.B) {
 	for _, distinct := range []int{54, 500} {
 		b.Run(fmt.Sprintf("%d_tools", distinct), func(b *testing.B) {
 			s := storeOn(b, Options{SessionTTL: longTTL, PodLease: longTTL})
-			beat(b, s, "pod")
+			heartbeat(b, s, "pod")
 			specs := distinctSpecs(b, distinct)
 			kinds := make([][]registry.ToolSpec, distinct/5+1)
 			for i := range kinds {
@@ -49,7 +49,7 @@ func BenchmarkGrouped(b *testing.B) {
 				kinds[i] = specs[first : first+5]
 			}
 			fill(b, s, "pod", sessions, ofOneDevice, func(i int) []registry.ToolSpec { return kinds[i%len(kinds)] })
-			s.scrub.every = 50 * time.Millisecond
+			s.staleCheck.every = 50 * time.Millisecond
 			slow := slowlog(b, s, time.Millisecond)
 			var longest time.Duration
 			b.ResetTimer()
@@ -79,7 +79,7 @@ func BenchmarkSweep(b *testing.B) {
 	for n := range b.N {
 		b.StopTimer()
 		pod := fmt.Sprintf("dead-%d", n)
-		beat(b, s, pod)
+		heartbeat(b, s, pod)
 		fill(b, s, pod, sessions, ofOneDevice, func(int) []registry.ToolSpec { return specs })
 		if err := s.conn.Client().ZAdd(context.Background(), podsKey, redis.Z{Score: 1, Member: pod}).Err(); err != nil {
 			b.Fatal(err)

@@ -91,7 +91,7 @@ func BenchmarkSessionMemory(b *testing.B) {
 			for range b.N {
 				s := storeOn(b, Options{SessionTTL: longTTL})
 				pod := routing.NewPodID()
-				beat(b, s, pod)
+				heartbeat(b, s, pod)
 				specs := distinctSpecs(b, 5)
 				before := usedMemory(b, s)
 				fill(b, s, pod, sessions, c.about, func(int) []registry.ToolSpec { return specs })

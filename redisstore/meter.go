@@ -97,7 +97,7 @@ func groupOfScript(name string) Group {
 		return GroupActivity
 	case "chat", "chats", "continuation":
 		return GroupConversations
-	case "beat", "leases", "bury":
+	case "heartbeat", "leases", "lease":
 		return GroupPods
 	case "spend":
 		return GroupBudgets

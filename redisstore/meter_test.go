@@ -46,7 +46,7 @@ func TestMeterHearsOfRoundTrips(t *testing.T) {
 	heard := &trips{groups: make(map[Group]int), failed: make(map[Failure]int)}
 	conn := dial(t, Options{URL: server.URL(), Meter: heard})
 	s := conn.Store()
-	if _, err := s.Beat(t.Context(), "pod"); err != nil {
+	if _, err := s.Heartbeat(t.Context(), "pod"); err != nil {
 		t.Fatal(err)
 	}
 	claim(t, s, "s1", "pod")
@@ -64,7 +64,7 @@ func TestMeterHearsOfRoundTrips(t *testing.T) {
 	server.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := s.Beat(ctx, "pod"); err == nil {
+	if _, err := s.Heartbeat(ctx, "pod"); err == nil {
 		t.Error("a server that stands still has answered")
 	}
 	server.Resume()
@@ -72,7 +72,7 @@ func TestMeterHearsOfRoundTrips(t *testing.T) {
 		t.Errorf("failures %v", heard.failed)
 	}
 	server.Kill()
-	if _, err := s.Beat(t.Context(), "pod"); err == nil {
+	if _, err := s.Heartbeat(t.Context(), "pod"); err == nil {
 		t.Error("a server that is gone has answered")
 	}
 	if heard.failures(FailureConnection) == 0 {

@@ -12,13 +12,13 @@ import (
 // liveSetAge is how old the pods known to be live may be, at most, when a reader uses them.
 const liveSetAge = 250 * time.Millisecond
 
-// Beat implements registry.PodStore.
-func (s *Store) Beat(ctx context.Context, pod string) (known bool, err error) {
+// Heartbeat implements registry.PodStore.
+func (s *Store) Heartbeat(ctx context.Context, pod string) (known bool, err error) {
 	asked := time.Now()
 	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptBeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, flag(s.own.expected() == pod))
+	c := pipe.Eval(scriptHeartbeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, flag(s.own.expected() == pod))
 	if err := pipe.Exec(ctx); err != nil {
-		return false, redisconn.Unavailable("beat", err)
+		return false, redisconn.Unavailable("heartbeat", err)
 	}
 	known = c.Int() == 1
 	s.own.renewed(pod, asked, time.Duration(s.lease)*time.Millisecond)
@@ -42,14 +42,14 @@ func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
 // Leave implements registry.PodStore. A pod that could not release all of its sessions leaves a lapsed lease
 // behind instead of none, so that another pod cleans up.
 func (s *Store) Leave(ctx context.Context, pod string) error {
-	s.own.left(pod)
+	s.own.forget(pod)
 	pipe := s.conn.Pipeline()
-	left := pipe.Do("ZCARD", podSessionsKey(pod))
+	remaining := pipe.Do("ZCARD", podSessionsKey(pod))
 	if err := pipe.Exec(ctx); err != nil {
 		return redisconn.Unavailable("leave", err)
 	}
 	pipe = s.conn.Pipeline()
-	if left.Int() > 0 {
+	if remaining.Int() > 0 {
 		pipe.Do("ZADD", podsKey, "XX", "0", pod)
 	} else {
 		pipe.Do("ZREM", podsKey, pod)
@@ -61,7 +61,7 @@ func (s *Store) Leave(ctx context.Context, pod string) error {
 }
 
 // liveSet remembers which pods are live for a moment, so that reading sessions does not ask every time. A pod that
-// is not in it is asked about again before anybody is told that it is dead. It is safe for concurrent use.
+// is not in it is asked about again before a caller learns that it is dead. It is safe for concurrent use.
 type liveSet struct {
 	fetch func(context.Context) ([]string, error)
 	age   time.Duration

@@ -29,7 +29,7 @@ func lapse(t *testing.T, s *Store, pod string) {
 func TestSweepOfADeadPod(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "dead", "alive")
+	heartbeat(t, s, "dead", "alive")
 	const n = sweepChunk*2 + 50
 	var wg sync.WaitGroup
 	for w := range 10 {
@@ -83,7 +83,7 @@ func TestSweepOfADeadPod(t *testing.T) {
 func TestLeaveLeavesNoOneUncared(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "tidy", "hasty")
+	heartbeat(t, s, "tidy", "hasty")
 	must[bool](t)(s.Release(ctx, claim(t, s, "s1", "tidy")))
 	claim(t, s, "s2", "hasty")
 	for _, pod := range []string{"tidy", "hasty"} {
@@ -105,12 +105,12 @@ func TestLeaveLeavesNoOneUncared(t *testing.T) {
 func TestALivePodIsSeenAtOnce(t *testing.T) {
 	url := redistest.Single(t)
 	reader, writer := storeOn(t, Options{URL: url}), storeOn(t, Options{URL: url})
-	beat(t, writer, "old")
+	heartbeat(t, writer, "old")
 	claim(t, writer, "s1", "old")
 	if got := listed(t, reader, registry.Query{}); got != "s1" { // the reader now knows who is live
 		t.Fatalf("listed %q", got)
 	}
-	beat(t, writer, "new")
+	heartbeat(t, writer, "new")
 	claim(t, writer, "s2", "new")
 	if got := listed(t, reader, registry.Query{}); got != "s1 s2" {
 		t.Errorf("listed %q", got)

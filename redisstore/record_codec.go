@@ -206,11 +206,11 @@ func overdueMoves() []any {
 	return table
 }
 
-// keepings says what becomes of a record, by its state, when one in state told is kept.
-func keepings(told registry.State) []any {
+// keepings says what becomes of a record, by its state, when one in the given state is kept.
+func keepings(state registry.State) []any {
 	var ways []any
 	for _, s := range registry.States() {
-		if how := s.Keep(told); how != registry.KeepReplace {
+		if how := s.Keep(state); how != registry.KeepReplace {
 			ways = append(ways, string(s), string(how))
 		}
 	}

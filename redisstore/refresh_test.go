@@ -51,14 +51,14 @@ func TestRefreshNoticesWhatWasLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := storeOn(t, Options{})
-			beat(t, s, "a")
+			heartbeat(t, s, "a")
 			e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"), spec(t, "mic", "x"))
 			lose(t, s, e)
 			missing, lost, err := s.Refresh(ctx, []registry.Entry{e})
 			if err != nil || len(lost) != 0 || (len(missing) == 1) != (name != "nothing") {
 				t.Fatalf("missing %v, lost %v, %v", missing, lost, err)
 			}
-			beat(t, s, "a")
+			heartbeat(t, s, "a")
 			if e.Session, err = s.Restore(ctx, e); err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestRefreshWritesLostSetsAgain(t *testing.T) {
 	url := redistest.Single(t)
 	s := storeOn(t, Options{URL: url})
 	ctx := context.Background()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	delKeys(t, s, setKey(tenant, newToolSet(e.Tools).hash))
 	if got := must[registry.Entry](t)(s.Entry(ctx, e.Session.Key)); len(got.Tools) != 0 {
@@ -98,7 +98,7 @@ func TestRefreshWritesLostSetsAgain(t *testing.T) {
 func TestRefreshWritesLostSpecsAgain(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	e := putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	delKeys(t, s, specKey(tenant, e.Tools[0].Hash()))
 	if got := must[registry.Entry](t)(s.Entry(ctx, e.Session.Key)); len(got.Tools) != 0 {

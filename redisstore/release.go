@@ -46,10 +46,10 @@ func releasedHash(released *redisconn.Command) (hash map[string]string, current 
 }
 
 // traces puts the index entries of a session with this hash on the list to remove.
-func (s *Store) traces(key registry.Key, hash map[string]string, left removals) {
+func (s *Store) traces(key registry.Key, hash map[string]string, into removals) {
 	indexes, upTo := s.indexesOf(key, hash)
 	for _, index := range indexes {
-		left.add(index, key.Session, upTo)
+		into.add(index, key.Session, upTo)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestToolSetsAreOneForOneContent(t *testing.T) {
 func TestToolsInManySets(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	var want []string
 	for i := range maxMerge + 6 {
 		name := fmt.Sprintf("s%d", (i*7)%100)

@@ -35,12 +35,12 @@ type Store struct {
 	historyTTL int64
 	historyCap int // messages of a conversation
 
-	specs *cache.Cache[string, registry.ToolSpec]
-	sets  *cache.Cache[string, toolSet]
-	live  *liveSet
-	reads *semaphore.Weighted // records that are read at a time
-	own   ownLease
-	scrub throttle
+	specs      *cache.Cache[string, registry.ToolSpec]
+	sets       *cache.Cache[string, toolSet]
+	live       *liveSet
+	reads      *semaphore.Weighted // records that are read at a time
+	own        ownLease
+	staleCheck throttle
 }
 
 var (
@@ -66,7 +66,7 @@ func (c *Conn) Store() *Store {
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
-		scrub: throttle{every: scrubInterval}, reads: semaphore.NewWeighted(maxReads),
+		staleCheck: throttle{every: staleCheckInterval}, reads: semaphore.NewWeighted(maxReads),
 	}
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s

@@ -48,10 +48,10 @@ func claim(t testing.TB, s *Store, session, pod string) registry.Session {
 	return c.Session
 }
 
-func beat(t testing.TB, s *Store, pods ...string) {
+func heartbeat(t testing.TB, s *Store, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
-		must[bool](t)(s.Beat(context.Background(), pod))
+		must[bool](t)(s.Heartbeat(context.Background(), pod))
 	}
 }
 

@@ -88,11 +88,11 @@ func (s *Store) ReadActivity(
 		if last != "" { // unreadable as what is behind may be, it is not waited for again
 			after, start = last, "("+last
 		}
-		left := time.Until(deadline)
-		if err != nil || len(found) > 0 || left <= 0 {
+		remaining := time.Until(deadline)
+		if err != nil || len(found) > 0 || remaining <= 0 {
 			return found, err
 		}
-		if err := s.follow.wait(ctx, activityKey(tenant), after, min(left, followBlock)); err != nil {
+		if err := s.follow.wait(ctx, activityKey(tenant), after, min(remaining, followBlock)); err != nil {
 			return nil, redisconn.Unavailable("wait for activity", err)
 		}
 	}

@@ -30,7 +30,7 @@ func (s *Store) Sweep(ctx context.Context) ([]string, error) {
 }
 
 // sweepPod releases the sessions of one pod. The pod may be alive after all and only late; it then finds out with
-// its next beat, and restores its sessions.
+// its next heartbeat, and restores its sessions.
 func (s *Store) sweepPod(ctx context.Context, pod string) error {
 	for {
 		members, err := s.sweepable(ctx, pod)
@@ -45,8 +45,8 @@ func (s *Store) sweepPod(ctx context.Context, pod string) error {
 		}
 	}
 	pipe := s.conn.Pipeline()
-	buried := pipe.Eval(scriptBury, []string{podsKey}, pod)
-	if err := pipe.Exec(ctx); err != nil || buried.Int() == 0 {
+	removed := pipe.Eval(scriptLeaseRemove, []string{podsKey}, pod)
+	if err := pipe.Exec(ctx); err != nil || removed.Int() == 0 {
 		return err
 	}
 	pipe = s.conn.Pipeline()
@@ -163,13 +163,13 @@ func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 	if len(sessions) == 0 {
 		return nil
 	}
-	left, tenants := make(removals), make(map[string]bool)
+	removed, tenants := make(removals), make(map[string]bool)
 	for key, hash := range sessions {
-		s.traces(key, hash, left)
+		s.traces(key, hash, removed)
 		tenants[key.Tenant] = true
 	}
 	pipe := s.conn.Pipeline()
-	left.into(pipe)
+	removed.into(pipe)
 	s.changed(pipe, slices.Collect(maps.Keys(tenants))...)
 	return pipe.Exec(ctx)
 }

@@ -49,7 +49,7 @@ func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
 		if trips > 50 {
 			t.Fatal("a sweep of a few sessions takes more than fifty round trips")
 		}
-		beat(t, s, "dead")
+		heartbeat(t, s, "dead")
 		for i := range 4 {
 			putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "dead"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i%2)))
 		}
@@ -80,7 +80,7 @@ func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
 func TestASweepSeesWhatALatePodWrote(t *testing.T) {
 	url, ctx := redistest.Single(t), context.Background()
 	s := storeOn(t, Options{URL: url})
-	beat(t, s, "late")
+	heartbeat(t, s, "late")
 	sess := claim(t, s, "s1", "late")
 	putTools(t, s, sess, spec(t, "camera", "x"))
 	lapse(t, s, "late")

@@ -18,7 +18,7 @@ import (
 func busy(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := context.Background()
-	beat(t, s, "a", "b")
+	heartbeat(t, s, "a", "b")
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
@@ -132,7 +132,7 @@ func TestNothingRemainsOfADeadFleet(t *testing.T) {
 		SessionTTL: 200 * time.Millisecond, PodLease: 100 * time.Millisecond, Retention: time.Second, IdempotencyTTL: time.Second,
 		HistoryTTL: time.Second,
 	})
-	beat(t, s, "a")
+	heartbeat(t, s, "a")
 	for i := range 20 {
 		putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "a"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i)))
 	}

@@ -85,10 +85,11 @@ type Bus interface {
 	// tells whether the message can have left.
 	Send(ctx context.Context, pod string, e Envelope) error
 
-	// Post is Send for who has something else to wait for: it hands the envelope over and tells s what Send would have
-	// returned, before it returns or later from a goroutine of the bus, once, unless the envelope is taken back before. An
-	// error means that it was not handed over, and s is not told. An envelope that is sent by itself is bound by ctx.
-	Post(ctx context.Context, pod string, e Envelope, s Sender) (Posted, error)
+	// SendAsync hands an envelope to pod like Send, but does not wait. It calls done.Sent with what Send would have
+	// returned, once, before it returns or later from a goroutine of the bus, unless the envelope is cancelled before.
+	// An error means that the envelope was not handed over, and done is not called. An envelope that is sent by itself
+	// is bound by ctx.
+	SendAsync(ctx context.Context, pod string, e Envelope, done SendCallback) (PendingSend, error)
 
 	// Reply queues an answer for pod and returns at once; an error means it was not queued. An answer that cannot
 	// be delivered later, for some seconds, is counted and logged, and its caller times out.
@@ -101,18 +102,18 @@ type Bus interface {
 	Close(ctx context.Context) error
 }
 
-// Sender is told what became of an envelope it posted. Sent must not block.
-type Sender interface {
+// SendCallback is notified of what became of an envelope. Sent must not block.
+type SendCallback interface {
 	Sent(err error)
 }
 
-// Posted is an envelope on its way.
-type Posted interface {
-	// Withdraw takes the envelope back if it has not left. It reports whether it did.
-	Withdraw() bool
+// PendingSend is an envelope that was handed to the bus with SendAsync.
+type PendingSend interface {
+	// Cancel takes the envelope back if it has not been sent. It reports whether it did; then Sent is not called.
+	Cancel() bool
 }
 
-// ErrNoReceiver is what the sender of an envelope hears when nobody listens at the addressed pod.
+// ErrNoReceiver is the error for an envelope to a pod where nobody listens.
 var ErrNoReceiver = &Error{
 	Code: CodeNotConnected, Message: "No pod is listening for this session.", Dispatched: DispatchedNo,
 }

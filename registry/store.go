@@ -117,10 +117,10 @@ type Directory interface {
 
 // PodStore keeps the leases of the pods.
 type PodStore interface {
-	// Beat takes or renews the lease of a pod for the configured lease time. known reports whether the store still
+	// Heartbeat takes or renews the lease of a pod for the configured lease time. known reports whether the store still
 	// had an unlapsed lease: false on the first beat, after a pause longer than the lease, and after the store was
 	// emptied. The pod then announces its sessions again at once.
-	Beat(ctx context.Context, pod string) (known bool, err error)
+	Heartbeat(ctx context.Context, pod string) (known bool, err error)
 
 	// Live returns the pods whose lease has not lapsed.
 	Live(ctx context.Context) ([]string, error)

@@ -38,7 +38,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	store := memory.New(memory.Options{})
-	if _, err := store.Beat(t.Context(), "pod"); err != nil {
+	if _, err := store.Heartbeat(t.Context(), "pod"); err != nil {
 		t.Fatal(err)
 	}
 	box, err := agent.NewLocalTools(builtin.Registrations(builtin.Deps{

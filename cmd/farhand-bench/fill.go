@@ -34,7 +34,7 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 		return nil, err
 	}
 	p := &phantom{conn: conn, store: conn.Store(), id: id}
-	if _, err := p.store.Beat(ctx, id); err != nil {
+	if _, err := p.store.Heartbeat(ctx, id); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 			case <-beats.Done():
 				return
 			case <-tick.C:
-				_, _ = p.store.Beat(beats, id) // one beat more or less does not matter
+				_, _ = p.store.Heartbeat(beats, id) // one beat more or less does not matter
 			}
 		}
 	})

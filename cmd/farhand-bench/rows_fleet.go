@@ -77,7 +77,7 @@ func (l *lab) oneDeath(ctx context.Context, f *fleet, id string, sessions int, l
 	if err := f.probe.slowerThan(ctx, deathCommand); err != nil {
 		return 0, err
 	}
-	if _, err := p.store.Beat(ctx, id); err != nil { // it dies right after a beat, so its lease has all its time
+	if _, err := p.store.Heartbeat(ctx, id); err != nil { // it dies right after a beat, so its lease has all its time
 		return 0, err
 	}
 	p.die()

@@ -17,15 +17,15 @@ const (
 // Send implements registry.Bus.
 func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
 	o := &outcome{done: make(chan struct{})}
-	pending, err := b.Post(ctx, pod, e, o)
+	pending, err := b.SendAsync(ctx, pod, e, o)
 	if err != nil {
 		return err
 	}
 	return o.await(ctx, pending)
 }
 
-// Post implements registry.Bus.
-func (b *Bus) Post(ctx context.Context, pod string, e registry.Envelope, s registry.Sender) (registry.Posted, error) {
+// SendAsync implements registry.Bus.
+func (b *Bus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
 	}
@@ -49,7 +49,7 @@ type outcome struct {
 	err  error
 }
 
-// Sent implements registry.Sender.
+// Sent implements registry.SendCallback.
 func (o *outcome) Sent(err error) {
 	o.err = err
 	close(o.done)
@@ -57,7 +57,7 @@ func (o *outcome) Sent(err error) {
 
 // await waits until an envelope has been sent with its batch. The wait for the batch before counts: a caller must be
 // notified soon that Redis does not answer.
-func (o *outcome) await(ctx context.Context, pending registry.Posted) error {
+func (o *outcome) await(ctx context.Context, pending registry.PendingSend) error {
 	timer := time.NewTimer(sendTimeout)
 	defer timer.Stop()
 	cause := context.DeadlineExceeded
@@ -68,7 +68,7 @@ func (o *outcome) await(ctx context.Context, pending registry.Posted) error {
 	case <-ctx.Done():
 		cause = ctx.Err()
 	}
-	if pending.Withdraw() {
+	if pending.Cancel() {
 		return registry.StoreUnavailable("send", cause).With(registry.DispatchedNo)
 	}
 	select {
@@ -85,14 +85,14 @@ var errRefused = errors.New("too much is waiting to be sent, or the bus is close
 // pendingEnvelope is an envelope that is queued or being sent.
 type pendingEnvelope struct {
 	ctx     context.Context // of the sender
-	sender  registry.Sender
+	sender  registry.SendCallback
 	queue   *batcher[*pendingEnvelope]
 	pod     string
 	payload []byte
 }
 
-// Withdraw implements registry.Posted.
-func (p *pendingEnvelope) Withdraw() bool { return p.queue.cancel(p) }
+// Cancel implements registry.PendingSend.
+func (p *pendingEnvelope) Cancel() bool { return p.queue.cancel(p) }
 
 func (p *pendingEnvelope) to() string      { return p.pod }
 func (p *pendingEnvelope) message() []byte { return p.payload }

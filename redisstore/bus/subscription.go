@@ -183,7 +183,7 @@ func (s *subscription) probeSilence() {
 		switch {
 		case ps == nil || silence < s.every:
 		case silence >= maxSilence*s.every:
-			s.drop(ps, fmt.Errorf("nothing was heard for %v, not even our own probe", silence.Round(time.Millisecond)))
+			s.drop(ps, fmt.Errorf("nothing arrived for %v, not even our own probe", silence.Round(time.Millisecond)))
 		case time.Since(probed) >= s.every:
 			probed = time.Now()
 			s.publishProbe()

@@ -26,7 +26,7 @@ local function extend(final)
   redis.call('PEXPIRE', KEYS[2], life)
 end
 
--- log adds to the events, unless more than that is told already: an event has a rank, and none of a lower one follows.
+-- log adds to the events, unless the log says more than that already: an event has a rank, and none of a lower one follows.
 -- Of a rank that is odd there may be several.
 local cap = 2048 -- events kept, roughly
 local last

@@ -12,8 +12,8 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) -- ms
 
--- left returns how many ms the lease still has: none, or fewer than none, when it has lapsed.
-local function left()
+-- remaining returns how many ms the lease still has: none, or fewer than none, when it has lapsed.
+local function remaining()
   return tonumber(redis.call('HGET', KEYS[2], 'until') or 0) - now
 end
 
@@ -51,7 +51,7 @@ end
 -- keep gives all that is known of the conversation one more TTL, but not less than the turn has: a lease must not be
 -- forgotten while it runs.
 local function keep()
-  local life = string.format('%.0f', math.max(tonumber(ARGV[1]), left()))
+  local life = string.format('%.0f', math.max(tonumber(ARGV[1]), remaining()))
   for i = 1, 4 do
     redis.call('PEXPIRE', KEYS[i], life)
   end

@@ -4,8 +4,8 @@
 -- ARGV 1 TTL in ms, 2 lease in ms
 -- Returns {1, fence of the turn}, or {0, how many ms the other one still has}.
 
-if left() > 0 then
-  return {0, left()}
+if remaining() > 0 then
+  return {0, remaining()}
 end
 -- Fences are clock readings in microseconds, so that they keep growing when the conversation was forgotten; the stored
 -- one guards against a clock that went back. Both fit a double, and '%.0f' prints them in full.

@@ -9,7 +9,7 @@ local meta = redis.call('HMGET', KEYS[2], 'title', 'named', 'created', 'active',
 for i = 1, 7 do
   meta[i] = meta[i] or ''
 end
-if left() <= 0 then
+if remaining() <= 0 then
   meta[7] = ''
 end
 return {redis.call('LLEN', KEYS[1]), unpack(meta)}

@@ -5,5 +5,5 @@
 
 return {
   redis.call('LRANGE', KEYS[1], 0, -1), redis.call('GET', KEYS[3]) or '', redis.call('HGET', KEYS[2], 'title') or '',
-  left() > 0 and 1 or 0, redis.call('HGET', KEYS[2], 'user') or '', redis.call('HGET', KEYS[2], 'device') or '',
+  remaining() > 0 and 1 or 0, redis.call('HGET', KEYS[2], 'user') or '', redis.call('HGET', KEYS[2], 'device') or '',
 }

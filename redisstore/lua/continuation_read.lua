@@ -6,12 +6,12 @@
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local left, found = tonumber(ARGV[1]), {}
+local remaining, found = tonumber(ARGV[1]), {}
 for i = 2, #ARGV do
   local expiry = redis.call('ZSCORE', KEYS[2], ARGV[i])
   if expiry and tonumber(expiry) > now then
-    left = left - redis.call('HSTRLEN', KEYS[1], ARGV[i])
-    if left < 0 then
+    remaining = remaining - redis.call('HSTRLEN', KEYS[1], ARGV[i])
+    if remaining < 0 then
       break
     end
     found[#found + 1] = ARGV[i]

@@ -13,7 +13,7 @@ import (
 // BenchmarkListing reads listings of 10,000 sessions with five tools each from the in-memory store.
 func BenchmarkListing(b *testing.B) {
 	ctx, m := context.Background(), memory.New(memory.Options{})
-	if _, err := m.Beat(ctx, "pod-a"); err != nil {
+	if _, err := m.Heartbeat(ctx, "pod-a"); err != nil {
 		b.Fatal(err)
 	}
 	specs := make([]registry.ToolSpec, 5)

@@ -80,8 +80,8 @@ func (b *Bus) Send(_ context.Context, pod string, e registry.Envelope) error {
 	return peer.post(func(h registry.BusHandler) { h.HandleEnvelope(e) })
 }
 
-// Post implements Bus.
-func (b *Bus) Post(ctx context.Context, pod string, e registry.Envelope, s registry.Sender) (registry.Posted, error) {
+// SendAsync implements Bus.
+func (b *Bus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
 	s.Sent(b.Send(ctx, pod, e))
 	return gone{}, nil
 }
@@ -89,8 +89,8 @@ func (b *Bus) Post(ctx context.Context, pod string, e registry.Envelope, s regis
 // gone is an envelope that has left.
 type gone struct{}
 
-// Withdraw implements Posted.
-func (gone) Withdraw() bool { return false }
+// Cancel implements PendingSend.
+func (gone) Cancel() bool { return false }
 
 // Reply implements Bus.
 func (b *Bus) Reply(pod string, r registry.Reply) error {

@@ -164,8 +164,8 @@ func (m *Store) Version(context.Context, string) (string, error) {
 	return fmt.Sprintf("%s %d %q", m.boot, m.changes, live), nil
 }
 
-// Beat implements PodStore.
-func (m *Store) Beat(_ context.Context, pod string) (known bool, err error) {
+// Heartbeat implements PodStore.
+func (m *Store) Heartbeat(_ context.Context, pod string) (known bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known = m.podLiveLocked(pod)

@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// outcomes is a registry.Sender that passes on what it is told.
+// outcomes is a registry.SendCallback that passes on what it is told.
 type outcomes chan error
 
 func (c outcomes) Sent(err error) { c <- err }
@@ -87,14 +87,14 @@ var busTests = []subtest{
 		told := make(outcomes, 10)
 		for i, pod := range []string{b, "nobody-" + f.id, b} {
 			e := registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: json.RawMessage(`{}`)}
-			posted, err := bus.Post(f.ctx, pod, e, told)
+			posted, err := bus.SendAsync(f.ctx, pod, e, told)
 			if err != nil {
 				f.Fatal(err)
 			}
 			if err := Receive[error](f, "the outcome", told); errors.Is(err, registry.ErrNoReceiver) != (pod != b) || pod == b && err != nil {
 				f.Errorf("posted to %s: %v", pod, err)
 			}
-			if posted.Withdraw() {
+			if posted.Cancel() {
 				f.Errorf("what was sent to %s is said to be taken back", pod)
 			}
 		}

@@ -12,7 +12,7 @@ var podTests = []subtest{
 	{name: "a lease is known while it is renewed", run: func(f *fixture) {
 		pod := "p-" + f.id
 		for i, want := range []bool{false, true, true} {
-			known, err := f.store.Beat(f.ctx, pod)
+			known, err := f.store.Heartbeat(f.ctx, pod)
 			if err != nil || known != want {
 				f.Fatalf("beat %d: known %v, %v; want %v", i, known, err, want)
 			}
@@ -34,7 +34,7 @@ var podTests = []subtest{
 			f.putTools(f.claim("moved", alive), tool("camera", "x"))
 			died := time.Now()
 			f.eventually("the sessions are not listed any more", func() bool {
-				if _, err := f.store.Beat(f.ctx, alive); err != nil {
+				if _, err := f.store.Heartbeat(f.ctx, alive); err != nil {
 					f.Fatal(err)
 				}
 				return names(f.list(registry.Query{})) == "moved(camera)"
@@ -45,7 +45,7 @@ var podTests = []subtest{
 			_, err := f.store.Entry(f.ctx, f.key("d0"))
 			f.wantCode(err, registry.CodeNotConnected)
 			f.eventually("the dead pod is swept", func() bool {
-				if _, err := f.store.Beat(f.ctx, alive); err != nil {
+				if _, err := f.store.Heartbeat(f.ctx, alive); err != nil {
 					f.Fatal(err)
 				}
 				if _, err := f.store.Sweep(f.ctx); err != nil {
@@ -54,7 +54,7 @@ var podTests = []subtest{
 				got := f.groups(registry.GroupQuery{})
 				return len(got) == 1 && got["camera x"] == 1
 			})
-			known, err := f.store.Beat(f.ctx, dead)
+			known, err := f.store.Heartbeat(f.ctx, dead)
 			if err != nil || known {
 				f.Errorf("the dead pod's lease came back by itself: %v, %v", known, err)
 			}
@@ -77,7 +77,7 @@ var podTests = []subtest{
 			err := f.store.SetTools(f.ctx, s, []registry.ToolSpec{tool("more", "x")})
 			f.wantCode(err, registry.CodeStoreUnavailable)
 			f.wantCode(f.store.Update(f.ctx, s), registry.CodeStoreUnavailable)
-			if _, err := f.store.Beat(f.ctx, pod); err != nil {
+			if _, err := f.store.Heartbeat(f.ctx, pod); err != nil {
 				f.Fatal(err)
 			}
 			restored, err := f.store.Restore(f.ctx, e)
@@ -85,7 +85,7 @@ var podTests = []subtest{
 				f.Fatal(err)
 			}
 			f.eventually("the session is listed again", func() bool {
-				if _, err := f.store.Beat(f.ctx, pod); err != nil {
+				if _, err := f.store.Heartbeat(f.ctx, pod); err != nil {
 					f.Fatal(err)
 				}
 				return names(f.list(registry.Query{})) == "s1(camera)"

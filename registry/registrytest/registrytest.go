@@ -95,7 +95,7 @@ func newFixture(t *testing.T, store registry.Store, newBus func() registry.Bus) 
 func (f *fixture) pod(name string) string {
 	f.Helper()
 	pod := name + "-" + f.id
-	if _, err := f.store.Beat(f.ctx, pod); err != nil {
+	if _, err := f.store.Heartbeat(f.ctx, pod); err != nil {
 		f.Fatalf("beat: %v", err)
 	}
 	return pod

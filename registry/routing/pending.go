@@ -78,7 +78,7 @@ func (w *pendingCall) deliver(r registry.Reply) (heard bool) {
 	return heard
 }
 
-// Sent implements Sender. That a call has left is nothing to wake its caller for.
+// Sent implements registry.SendCallback. That a call has left is nothing to wake its caller for.
 func (w *pendingCall) Sent(err error) {
 	now := time.Now()
 	w.mu.Lock()

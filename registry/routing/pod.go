@@ -127,7 +127,7 @@ func (p *Pod) ID() string { return p.cfg.ID }
 // Start takes the lease, begins to receive, and starts the background work. When it returns nil, sessions may be
 // opened and calls routed. ctx bounds the starting only.
 func (p *Pod) Start(ctx context.Context) error {
-	if _, err := p.cfg.Store.Beat(ctx, p.cfg.ID); err != nil {
+	if _, err := p.cfg.Store.Heartbeat(ctx, p.cfg.ID); err != nil {
 		return fmt.Errorf("take the pod's lease: %w", err)
 	}
 	if err := p.cfg.Bus.Listen(ctx, p.cfg.ID, p); err != nil {

@@ -144,7 +144,7 @@ func (r *Router) callRemote(ctx context.Context, owner *registry.Session, c *reg
 		sending, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	posted, err := r.bus.Post(sending, owner.Pod, envelope, w)
+	posted, err := r.bus.SendAsync(sending, owner.Pod, envelope, w)
 	if err != nil {
 		return registry.Result{}, err
 	}

@@ -19,8 +19,8 @@ type cutBus struct {
 	giveUp context.CancelFunc
 }
 
-func (b cutBus) Post(ctx context.Context, pod string, e registry.Envelope, _ registry.Sender) (registry.Posted, error) {
-	posted, err := b.Bus.Post(ctx, pod, e, deafSender{})
+func (b cutBus) SendAsync(ctx context.Context, pod string, e registry.Envelope, _ registry.SendCallback) (registry.PendingSend, error) {
+	posted, err := b.Bus.SendAsync(ctx, pod, e, deafSender{})
 	if e.Kind == registry.EnvelopeCall && err == nil {
 		b.giveUp()
 	}
@@ -98,21 +98,21 @@ type handBus struct {
 	posted chan *handed
 }
 
-func (b handBus) Post(ctx context.Context, pod string, e registry.Envelope, s registry.Sender) (registry.Posted, error) {
-	h := &handed{Sender: s, send: func() error { return b.Send(ctx, pod, e) }}
+func (b handBus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
+	h := &handed{SendCallback: s, send: func() error { return b.Send(ctx, pod, e) }}
 	b.posted <- h
 	return h, nil
 }
 
 // handed is a call that was handed to such a bus.
 type handed struct {
-	registry.Sender
+	registry.SendCallback
 	send      func() error
 	gone      atomic.Bool // it cannot be withdrawn
 	withdrawn atomic.Bool
 }
 
-func (h *handed) Withdraw() bool {
+func (h *handed) Cancel() bool {
 	h.withdrawn.Store(!h.gone.Load())
 	return h.withdrawn.Load()
 }
@@ -225,7 +225,7 @@ type answeredBus struct {
 	asking func() *Pod
 }
 
-func (b answeredBus) Post(_ context.Context, _ string, e registry.Envelope, _ registry.Sender) (registry.Posted, error) {
+func (b answeredBus) SendAsync(_ context.Context, _ string, e registry.Envelope, _ registry.SendCallback) (registry.PendingSend, error) {
 	return answeredPost{b, e}, nil
 }
 
@@ -234,7 +234,7 @@ type answeredPost struct {
 	e   registry.Envelope
 }
 
-func (p answeredPost) Withdraw() bool {
+func (p answeredPost) Cancel() bool {
 	p.bus.asking().Router.handleReply(registry.Reply{
 		V: registry.EnvelopeVersion, CallID: p.e.CallID, Tenant: p.e.Tenant, Session: p.e.Session, Result: &registry.Result{Success: true, Output: "done"},
 	})

@@ -25,14 +25,14 @@ func (s stuckClaims) MoveCall(ctx context.Context, tenant, callID string, e regi
 // stuckBus is a bus that hands over and does not send.
 type stuckBus struct{ registry.Bus }
 
-func (stuckBus) Post(context.Context, string, registry.Envelope, registry.Sender) (registry.Posted, error) {
+func (stuckBus) SendAsync(context.Context, string, registry.Envelope, registry.SendCallback) (registry.PendingSend, error) {
 	return waiting{}, nil
 }
 
 // waiting is an envelope that has not left.
 type waiting struct{}
 
-func (waiting) Withdraw() bool { return true }
+func (waiting) Cancel() bool { return true }
 
 // A caller hears in its own time that the store does not answer, although nothing but the call itself bounds its context.
 func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {

@@ -53,7 +53,7 @@ func (p *Pod) sweepLoop(ctx context.Context) {
 func (p *Pod) heartbeat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	known, err := p.cfg.Store.Beat(ctx, p.cfg.ID)
+	known, err := p.cfg.Store.Heartbeat(ctx, p.cfg.ID)
 	p.Hub.counts.heartbeats.Add(1)
 	if err != nil {
 		p.Hub.counts.heartbeatsMissed.Add(1)

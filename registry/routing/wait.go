@@ -42,8 +42,8 @@ type wait struct {
 	timeout  time.Duration
 	call     *pendingCall
 	phase    phase
-	sending  registry.Posted // in phaseSending: the call on its way
-	since    time.Time       // when the call was handed to the bus; from phaseSent on, when it left
+	sending  registry.PendingSend // in phaseSending: the call on its way
+	since    time.Time            // when the call was handed to the bus; from phaseSent on, when it left
 	deadline time.Time
 }
 
@@ -143,7 +143,7 @@ func (w *wait) hasLeft(ctx context.Context, p progress, over bool) (bool, error)
 	if p.sentAt.IsZero() { // the bus has not said yet
 		unwanted := refused || !arrived && (p.cancelled || over)
 		switch {
-		case unwanted && w.sending.Withdraw():
+		case unwanted && w.sending.Cancel():
 			return false, takenBack(ctx, refused, p.cancelled)
 		case arrived, p.cancelled && !over:
 		case !over:

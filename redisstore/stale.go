@@ -9,13 +9,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The index of a set's sessions is only counted, so nobody would notice an entry that was left behind: by a pod that
-// died between two writes, or by a removal that Redis never got. Readers therefore look at a few entries of a few sets
-// now and then; a set that few sessions have is checked completely.
+// Stale index entries are collected here. The index of a set's sessions is only counted, so no reader would notice an
+// entry that a pod did not remove, because it died between two writes or because Redis never got the removal. Readers
+// therefore look at a few entries of a few sets now and then; a set that few sessions have is checked completely.
 const (
-	scrubInterval = 5 * time.Second
-	scrubbedSets  = 50 // looked at in one go: more would be felt by who waits for the listing
-	scrubSample   = 4  // entries looked at per set
+	staleCheckInterval = 5 * time.Second
+	staleCheckSets     = 50 // looked at in one go: more would delay the listing
+	staleCheckSample   = 4  // entries looked at per set
 )
 
 // sample is one entry of the index of a set.
@@ -26,8 +26,8 @@ type sample struct {
 	owner *redisconn.Command // the session's generation and set
 }
 
-// scrubSets looks at samples of the indexes of the tools' sets and removes entries whose session has another set.
-func (s *Store) scrubSets(ctx context.Context, tenant string, tools []distinctTool) {
+// collectStale looks at samples of the indexes of the tools' sets and removes entries whose session has another set.
+func (s *Store) collectStale(ctx context.Context, tenant string, tools []distinctTool) {
 	stale, err := s.staleSamples(ctx, tenant, someSets(tools))
 	if err == nil && len(stale) > 0 {
 		err = s.removeSamples(ctx, tenant, stale)
@@ -45,9 +45,9 @@ func someSets(tools []distinctTool) []string {
 			all[set] = true
 		}
 	}
-	some := make([]string, 0, scrubbedSets)
+	some := make([]string, 0, staleCheckSets)
 	for set := range all { // in random order, different each time
-		if len(some) == scrubbedSets {
+		if len(some) == staleCheckSets {
 			break
 		}
 		some = append(some, set)
@@ -59,7 +59,7 @@ func (s *Store) staleSamples(ctx context.Context, tenant string, sets []string) 
 	pipe := s.conn.Pipeline()
 	members := make([]*redisconn.Command, len(sets))
 	for i, set := range sets {
-		members[i] = pipe.Do("ZRANDMEMBER", membersIndex(tenant, set), scrubSample, "WITHSCORES")
+		members[i] = pipe.Do("ZRANDMEMBER", membersIndex(tenant, set), staleCheckSample, "WITHSCORES")
 	}
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
@@ -104,12 +104,12 @@ func (x *sample) holds() bool {
 // removeSamples removes entries. A session that gets the set again at this moment writes its hash before the index; so
 // the sessions are looked at once more after the removal.
 func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sample) error {
-	left := make(removals)
+	removed := make(removals)
 	for _, x := range stale {
-		left.add(membersIndex(tenant, x.set), x.key.Session, redisconn.Int(x.gen))
+		removed.add(membersIndex(tenant, x.set), x.key.Session, redisconn.Int(x.gen))
 	}
 	pipe := s.conn.Pipeline()
-	left.into(pipe)
+	removed.into(pipe)
 	s.changed(pipe, tenant)
 	if err := pipe.Exec(ctx); err != nil {
 		return err
