@@ -44,7 +44,7 @@ func (b *simBus) Send(ctx context.Context, pod string, e registry.Envelope) erro
 }
 
 // Post implements registry.Bus. A message that waits to leave can be taken back.
-func (b *simBus) Post(ctx context.Context, pod string, e registry.Envelope, s registry.Sender) (registry.Posted, error) {
+func (b *simBus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
 	f := b.sim.fateOf("post", b.pod.id, pod, string(e.Kind), e.Session, nameOf(e.CallID))
 	p := &simPosted{}
 	wait := f.span(50*time.Microsecond, time.Millisecond)
@@ -84,8 +84,8 @@ func (p *simPosted) leave() bool {
 	return left
 }
 
-// Withdraw implements registry.Posted.
-func (p *simPosted) Withdraw() bool { return p.leave() }
+// Withdraw implements registry.PendingSend.
+func (p *simPosted) Cancel() bool { return p.leave() }
 
 // leave sends an envelope that is about to leave.
 func (b *simBus) leave(f *fate, pod string, e registry.Envelope) error {

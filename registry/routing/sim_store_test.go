@@ -168,8 +168,8 @@ func (s *simulation) whole() error {
 
 func (s *simStore) Ping(context.Context) error { return nil }
 
-func (s *simStore) Beat(ctx context.Context, pod string) (bool, error) {
-	return answer(ctx, s, "beat", "", func(m *memory.Store) (bool, error) { return m.Beat(ctx, pod) })
+func (s *simStore) Heartbeat(ctx context.Context, pod string) (bool, error) {
+	return answer(ctx, s, "beat", "", func(m *memory.Store) (bool, error) { return m.Heartbeat(ctx, pod) })
 }
 
 func (s *simStore) Live(ctx context.Context) ([]string, error) {
