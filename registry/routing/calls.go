@@ -30,19 +30,25 @@ const (
 	searchPage  = 500
 )
 
+// canceller is the part of a Router that Calls need: it gives up what this pod waits for, or has handed to a device.
+type canceller interface {
+	cancelPending(tenant, callID string) *pendingCall
+	handleCancel(e registry.Envelope)
+}
+
 // Calls is what can be asked of calls beside making them: records, waiting, cancelling, and running those that must
 // outlive their request. It is safe for concurrent use.
 type Calls struct {
 	pod      string
 	store    *callBudget
 	feed     registry.ActivityStore
-	router   *Router
-	hub      *Hub
+	router   canceller
 	bus      registry.Bus
 	rec      *recorder
 	log      *slog.Logger
 	watchers watchers
 	unstored unstoredOutcomes
+	endings  endings
 	active   sync.Map // ids of the durable calls that run on this pod
 
 	slots   chan struct{}
@@ -51,10 +57,10 @@ type Calls struct {
 	ctx     context.Context         // of what runs
 }
 
-func newCalls(cfg PodConfig, r *Router) *Calls {
+func newCalls(cfg PodConfig, r canceller, rec *recorder) *Calls {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Calls{
-		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, hub: r.hub, bus: cfg.Bus, rec: r.rec,
+		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, bus: cfg.Bus, rec: rec,
 		log: cfg.Log, unstored: newUnstoredOutcomes(), slots: make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
 	}
 }
@@ -65,6 +71,7 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	change := registry.Change{Err: errorOrNil(err)}
 	event := rec.EndEvent(res, err)
 	rec.Pod = c.pod
+	var line int64
 	if err == nil {
 		change.Result = &registry.Result{Success: res.Success, Error: registry.CutText(res.Error, registry.MaxErrorText)} // as in a summary: nobody keeps the rest
 		if rec.Stored {
@@ -73,10 +80,11 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	}
 	rec.Apply(event, change, time.Now().UTC())
 	if rec.Stored || err != nil && rec.State != registry.StateRejected {
-		c.rec.keep(*rec) // its answer may still come, or somebody has seen it running
+		line = c.rec.keep(*rec) // its answer may still come, or somebody has seen it running
 		told := rec.Summary()
 		rec = &told
 	}
+	c.endings.tell(rec.CallID, ending{record: *rec, line: line})
 	c.rec.activity(registry.Activity{Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: rec})
 }
 
@@ -159,7 +167,7 @@ func (c *Calls) storeEnd(rec registry.Record, event registry.Event, change regis
 		return registry.Record{}, err
 	}
 	if moved.Applied {
-		c.hub.notifyWatchers(moved)
+		notifyWatchers(c.bus, c.log, moved)
 	}
 	if moved.Record.Dispatched == registry.DispatchedNo && rec.IdempotencyKey != "" {
 		if err := c.store.FreeKey(ctx, rec.Tenant, rec.IdempotencyKey, rec.CallID); err != nil {
@@ -274,8 +282,10 @@ func endsWithin(ctx context.Context, d time.Duration) bool {
 
 // Cancel gives a call up, wherever it runs, and returns its record. Cancelling what is final changes nothing.
 func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Record, error) {
-	if w := c.router.pending.cancel(tenant, callID); w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
-		return c.awaitCancelled(ctx, w)
+	ended, stop := c.endings.wait(callID) // before its caller can end it
+	defer stop()
+	if w := c.router.cancelPending(tenant, callID); w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
+		return c.awaitCancelled(ctx, w, ended)
 	}
 	rec, err := c.store.ReadCall(ctx, tenant, callID)
 	if err != nil {
@@ -294,42 +304,44 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Rec
 		return registry.Record{}, err
 	}
 	if moved.Applied {
-		c.hub.notifyWatchers(moved)
+		notifyWatchers(c.bus, c.log, moved)
 	}
 	c.broadcastCancel(ctx, moved.Record)
 	return moved.Record, nil
 }
 
-// awaitCancelled returns the record of a light call that was just cancelled here, as soon as its caller has recorded how it
-// stands: whether the device had seen it, or even answered, is not known before.
-func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall) (registry.Record, error) {
-	look := time.NewTicker(recorderPause / 2)
-	defer look.Stop()
+// awaitCancelled returns the record of a light call that was just cancelled here, once its caller has said how it ended:
+// whether the device had seen it, or even answered, is not known before. Whoever looks the call up next finds the same.
+func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan ending) (registry.Record, error) {
 	limit := time.NewTimer(cancelWait + watchPause)
 	defer limit.Stop()
-	for over := false; ; {
-		select {
-		case <-limit.C:
-			over = true
-		default:
-		}
-		if over {
-			rec := w.publicRecord()
-			rec.Pod = c.pod
-			rec.Apply(registry.EventCancel, registry.Change{Err: registry.Errorf(registry.CodeCancelled, "The call was cancelled.")}, time.Now().UTC())
-			return rec, nil
-		}
-		select {
-		case <-look.C:
-			if rec, err := c.store.ReadCall(ctx, w.record.Tenant, w.record.CallID); err == nil && rec.State.Final() {
-				return rec, nil
-			}
-		case <-limit.C:
-			over = true
-		case <-ctx.Done():
-			return registry.Record{}, ctx.Err()
-		}
+	select {
+	case end := <-ended:
+		return c.asStored(ctx, end), nil
+	case <-limit.C:
+	case <-ctx.Done():
+		return registry.Record{}, ctx.Err()
 	}
+	select {
+	case end := <-ended: // it came together with the limit
+		return c.asStored(ctx, end), nil
+	default:
+	}
+	rec := w.publicRecord()
+	rec.Pod = c.pod
+	rec.Apply(registry.EventCancel, registry.Change{Err: callCancelled("")}, time.Now().UTC())
+	return rec, nil
+}
+
+// asStored returns the record of a call that has ended as others find it, once the store has it.
+func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
+	ctx, cancel := context.WithTimeout(ctx, watchPause)
+	defer cancel()
+	c.rec.waitFor(ctx, end.line)
+	if rec, err := c.store.ReadCall(ctx, end.record.Tenant, end.record.CallID); err == nil && rec.State.Final() {
+		return rec
+	}
+	return end.record
 }
 
 // broadcastCancel tells the pods that have to do with a cancelled call: the one that waits for it and the one whose socket it

@@ -3,14 +3,15 @@
 //
 // The life of a session, as this package sees it:
 //
-//	device dials ──▶ Hub.Open   claims the session in the store; the claim's generation is its fencing token
+//	device dials ──▶ Hub.Open               claims the session in the store; its generation is the fencing token
 //	register     ──▶ LocalSession.PutTools  fenced by that generation
-//	call         ──▶ Router.Call     local socket first; otherwise the bus carries it to the pod that owns the session
-//	answer       ──▶ LocalSession.Complete    matched by call id, handed to the pending call or sent back over the bus
+//	call         ──▶ Router.Call            to a socket of this pod, or over the bus to the pod that owns the session
+//	answer       ──▶ LocalSession.Complete  matched by call id, handed to the pending call or sent back over the bus
 //	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
 //
-// Start with router.go: Router.Call is the whole way of a call. pending calls.go and await.go are the waiting, in-flight call.go is
-// the other side, upkeep.go the background work. A Pod ties the pieces together and owns their goroutines.
+// Start with router.go: Router.Call is the whole way of a call. pending.go and wait.go are the waiting for an answer,
+// inflight.go and complete.go are the side of the device, upkeep.go is the background work. A Pod ties the pieces
+// together and owns their goroutines.
 //
 // Imports: registry and internal packages. It never learns which store or which bus it works with.
 package routing

@@ -99,8 +99,8 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	p.Hub = newHub(cfg, p.rec, p.tasks)
 	p.Hub.offers = newToolBudget(cfg, allow)
-	p.Router = newRouter(cfg, p.Hub)
-	p.Calls = newCalls(cfg, p.Router)
+	p.Router = newRouter(cfg, p.Hub, p.rec, p.tasks)
+	p.Calls = newCalls(cfg, p.Router, p.rec)
 	p.Turns = newTurns(cfg)
 	return p, nil
 }

@@ -108,14 +108,15 @@ func (r *recorder) activity(a registry.Activity) {
 	}
 }
 
-// keep stores the record of a call that has none of its own.
-func (r *recorder) keep(rec registry.Record) {
+// keep stores the record of a call that has none of its own. It returns the number of the line, for waitFor.
+func (r *recorder) keep(rec registry.Record) (line int64) {
 	rec.DigestLongArgs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if batch := r.roomLocked(1, rec.MemorySize()); batch != nil {
 		batch.records = append(batch.records, rec)
 	}
+	return r.taken
 }
 
 // keepRunning stores the record of a call that has none of its own, as it is now: from here on others may look it up. Who

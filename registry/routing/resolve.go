@@ -137,7 +137,7 @@ func (r *Router) resolveSession(ctx context.Context, key registry.Key, tool stri
 	if err := key.Validate(); err != nil {
 		return choice{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
 	}
-	if !target.AsksMore() && r.hub.Get(key) == nil { // another user's device may have the session by now
+	if !target.AsksMore() && r.local.Get(key) == nil { // another user's device may have the session by now
 		e, renew := r.routes.get(key)
 		if renew > 0 {
 			f, err := r.renew(ctx, renew, key, tool, target)
@@ -166,7 +166,7 @@ func (r *Router) renew(ctx context.Context, limit time.Duration, key registry.Ke
 
 // readSession is resolveSession from what is known now.
 func (r *Router) readSession(ctx context.Context, key registry.Key, tool string, target registry.Target) (choice, error) {
-	if l := r.hub.Get(key); l != nil {
+	if l := r.local.Get(key); l != nil {
 		e := l.entry()
 		return offeredWithin(&e, tool, target)
 	}

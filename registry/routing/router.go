@@ -9,11 +9,22 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+// sessions is the part of a Hub that a Router needs.
+type sessions interface {
+	// Get returns the session if its socket is on this pod, else nil.
+	Get(key registry.Key) *LocalSession
+
+	// keepLate stores an answer that nobody waits for; see Hub.
+	keepLate(ctx context.Context, key registry.Key, proofs []string, callID string, r registry.Result,
+		then func(context.Context, registry.Moved, error))
+}
+
 // Router carries calls to the socket that can answer them: one on this pod directly, any other over the Bus. It is
 // safe for concurrent use.
 type Router struct {
 	pod     string
-	hub     *Hub
+	local   sessions
+	calls   registry.CallStore
 	dir     registry.Directory
 	pods    registry.PodStore
 	bus     registry.Bus
@@ -25,10 +36,10 @@ type Router struct {
 	log     *slog.Logger
 }
 
-func newRouter(cfg PodConfig, p *Hub) *Router {
+func newRouter(cfg PodConfig, local sessions, rec *recorder, t *tasks) *Router {
 	return &Router{
-		pod: cfg.ID, hub: p, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
-		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(), rec: p.rec, tasks: p.tasks, log: cfg.Log,
+		pod: cfg.ID, local: local, calls: cfg.calls, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
+		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(), rec: rec, tasks: t, log: cfg.Log,
 	}
 }
 
@@ -62,7 +73,7 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 
 // attempt tries the socket on this pod, or the pod that is said to own the session.
 func (r *Router) attempt(ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time) (registry.Result, error) {
-	if l := r.hub.Get(owner.Key); l != nil {
+	if l := r.local.Get(owner.Key); l != nil {
 		if l.generation() >= owner.Generation {
 			if c.Route.Target.AsksMore() && !c.Route.Target.Matches(l.Session()) {
 				return registry.Result{}, noMatch()
@@ -194,7 +205,7 @@ func (r *Router) handleCall(e registry.Envelope) {
 			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
 		return
 	}
-	l := r.hub.Get(e.Key())
+	l := r.local.Get(e.Key())
 	if l == nil || !holds(l.generation(), e) {
 		r.refuse(e.ReplyTo, e.CallID, registry.ErrNotOwner.With(registry.DispatchedNo))
 		return
@@ -239,12 +250,18 @@ func holds(generation int64, e registry.Envelope) bool {
 
 // handleCancel gives a call up that this pod waits for, or that was delivered by it.
 func (r *Router) handleCancel(e registry.Envelope) {
-	if r.pending.cancel(e.Tenant, e.CallID) != nil {
+	if r.cancelPending(e.Tenant, e.CallID) != nil {
 		return
 	}
-	if l := r.hub.Get(e.Key()); l != nil {
+	if l := r.local.Get(e.Key()); l != nil {
 		l.cancel(e.CallID, e.Reason)
 	}
+}
+
+// cancelPending tells the caller that waits on this pod for a call that it was cancelled, and returns the call; nil if
+// nobody waits.
+func (r *Router) cancelPending(tenant, callID string) *pendingCall {
+	return r.pending.cancel(tenant, callID)
 }
 
 // handleReply is called by the bus with what other pods answer.
@@ -262,7 +279,7 @@ func (r *Router) keepUnheard(reply registry.Reply) {
 	}
 	key := registry.Key{Tenant: reply.Tenant, Session: reply.Session}
 	r.tasks.run(func(ctx context.Context) {
-		r.hub.keepLate(ctx, key, nil, reply.CallID, *reply.Result, func(context.Context, registry.Moved, error) {})
+		r.local.keepLate(ctx, key, nil, reply.CallID, *reply.Result, func(context.Context, registry.Moved, error) {})
 	})
 }
 

@@ -40,14 +40,14 @@ func (r *Router) RunLocal(ctx context.Context, c registry.Call, run func(context
 
 // beginLocal notes in the store that a durable call runs, unless somebody has cancelled it.
 func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
-	moved, err := r.hub.calls.MoveCall(ctx, c.Record.Tenant, c.ID, registry.EventRun, registry.Change{Owner: r.pod})
+	moved, err := r.calls.MoveCall(ctx, c.Record.Tenant, c.ID, registry.EventRun, registry.Change{Owner: r.pod})
 	switch {
 	case err != nil:
 		return registry.AsError(err).With(registry.DispatchedNo)
 	case !moved.Applied:
 		return callCancelled(registry.DispatchedNo)
 	}
-	r.hub.notifyWatchers(moved)
+	notifyWatchers(r.bus, r.log, moved)
 	return nil
 }
 

@@ -146,7 +146,7 @@ func TestUnknownAnswersDoNotFillThePod(t *testing.T) {
 	})
 }
 
-// Who cancels a call reads of its record only what its caller does not write meanwhile.
+// A request that cancels a call reads of its record only what its caller does not write meanwhile.
 func TestCancelledReadsWhatNeverChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
@@ -158,7 +158,7 @@ func TestCancelledReadsWhatNeverChanges(t *testing.T) {
 			time.Sleep(cancelWait + watchPause)
 			rec.Apply(registry.EventDeliver, registry.Change{Owner: "b"}, time.Now())
 		}()
-		got, err := pod.Calls.awaitCancelled(t.Context(), w)
+		got, err := pod.Calls.awaitCancelled(t.Context(), w, nil)
 		if err != nil || got.State != registry.StateCancelled || got.Owner != "" || got.Tool != "tool" || got.SessionID != "s" ||
 			got.UserID != "u" || got.TimeoutMS != 60_000 || got.Pod != "a" || len(got.Timeline) != 2 {
 			t.Errorf("%+v, %v", got, err)
