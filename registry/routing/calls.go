@@ -43,6 +43,7 @@ type Calls struct {
 	store    *callBudget
 	feed     registry.ActivityStore
 	router   canceller
+	counts   *counters
 	bus      registry.Bus
 	rec      *recorder
 	log      *slog.Logger
@@ -57,10 +58,10 @@ type Calls struct {
 	ctx     context.Context         // of what runs
 }
 
-func newCalls(cfg PodConfig, r canceller, rec *recorder) *Calls {
+func newCalls(cfg PodConfig, r canceller, rec *recorder, n *counters) *Calls {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Calls{
-		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, bus: cfg.Bus, rec: rec,
+		pod: cfg.ID, store: cfg.calls, feed: cfg.Store, router: r, counts: n, bus: cfg.Bus, rec: rec,
 		log: cfg.Log, unstored: newUnstoredOutcomes(), slots: make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
 	}
 }
@@ -101,7 +102,7 @@ func (c *Calls) Start(ctx context.Context, rec registry.Record, run func(context
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		c.hub.counts.podBusy.Add(1)
+		c.counts.podBusy.Add(1)
 		e := registry.Errorf(registry.CodeBusy, "This pod runs as many calls as it can. Retry after a moment.")
 		e.RetryAfter = time.Second
 		return registry.Record{}, false, e.With(registry.DispatchedNo)

@@ -99,8 +99,8 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	p.Hub = newHub(cfg, p.rec, p.tasks)
 	p.Hub.offers = newToolBudget(cfg, allow)
-	p.Router = newRouter(cfg, p.Hub, p.rec, p.tasks)
-	p.Calls = newCalls(cfg, p.Router, p.rec)
+	p.Router = newRouter(cfg, p.Hub, p.rec, p.tasks, &p.Hub.counts)
+	p.Calls = newCalls(cfg, p.Router, p.rec, &p.Hub.counts)
 	p.Turns = newTurns(cfg)
 	return p, nil
 }

@@ -25,6 +25,7 @@ type Router struct {
 	pod     string
 	local   sessions
 	calls   registry.CallStore
+	counts  *counters
 	dir     registry.Directory
 	pods    registry.PodStore
 	bus     registry.Bus
@@ -36,9 +37,9 @@ type Router struct {
 	log     *slog.Logger
 }
 
-func newRouter(cfg PodConfig, local sessions, rec *recorder, t *tasks) *Router {
+func newRouter(cfg PodConfig, local sessions, rec *recorder, t *tasks, n *counters) *Router {
 	return &Router{
-		pod: cfg.ID, local: local, calls: cfg.calls, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
+		pod: cfg.ID, local: local, calls: cfg.calls, counts: n, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
 		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(), rec: rec, tasks: t, log: cfg.Log,
 	}
 }
@@ -196,7 +197,7 @@ func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason strin
 func (r *Router) handleCall(e registry.Envelope) {
 	// The asking pod sends a call once per claim of the session, and again only when it knows of a newer claim.
 	if !r.seen.add(e.CallID, e.Generation) {
-		r.hub.counts.receivedTwice.Add(1)
+		r.counts.receivedTwice.Add(1)
 		r.log.Warn("call received twice, delivered once", "call", e.CallID)
 		return
 	}
