@@ -86,6 +86,10 @@ func (s *simulation) checkRecord(r *request, record registry.Record) {
 	case record.Result != nil && record.Result.Output != "" && !b.mayBe(first, record.Result.Output):
 		s.violateLocked("record", r.id, "it holds %q, the device's first answer was %q", record.Result.Output, first.output)
 	}
+	if reached := len(b.arrivals[r.id]); record.State.Final() && record.Dispatched == registry.DispatchedNo && reached > 0 &&
+		!b.wiped(r.asked, time.Now()) {
+		s.violateLocked("dispatched", r.id, "it is %s, dispatched no, and it reached a device", record.State)
+	}
 	o := r.heard
 	if o == nil || o.callID != r.id || o.accepted {
 		return

@@ -157,6 +157,9 @@ func newCallPlan(random *rand.Rand, number int) callPlan {
 	if random.IntN(3) == 0 {
 		c.work = upTo(3 * time.Second)
 	}
+	if random.IntN(3) == 0 { // while the call is on its way
+		c.later = upTo(10 * time.Millisecond)
+	}
 	switch c.shape {
 	case shapeShort:
 		c.timeout = time.Millisecond + upTo(250*time.Millisecond)
