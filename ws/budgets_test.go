@@ -75,7 +75,7 @@ func TestReconnectingRefillsNothing(t *testing.T) {
 	})
 }
 
-// A source that opens sessions too fast is told so before the upgrade, and when to come back.
+// A source that opens sessions too fast is refused before the upgrade, with the time to come back.
 func TestOpensOfOneSourceAreLimited(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.MaxOpensPerSecond, c.OpensBurst = 0.001, 3 })
@@ -89,7 +89,7 @@ func TestOpensOfOneSourceAreLimited(t *testing.T) {
 	if after, err := strconv.Atoi(header.Get("Retry-After")); err != nil || after < 1 || after > 10 {
 		t.Fatalf("Retry-After: %q", header.Get("Retry-After"))
 	}
-	// Whoever has no token takes nothing from those who have.
+	// A device without a token takes nothing from devices that have one.
 	if status, _, _ := g.refusal("session_id=late&token=wrong", nil); status != http.StatusUnauthorized {
 		t.Fatalf("refused with %d", status)
 	}

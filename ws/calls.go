@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Bounds of what a device says about a call on its way.
+// Bounds of a report about a running call.
 const (
 	maxProgressMessage = 1 << 10  // bytes; the rest is cut
 	maxProgressChunk   = 64 << 10 // bytes
@@ -39,7 +39,7 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	}
 }
 
-// Cancel implements routing.Conn. A cancellation is a courtesy: where there is no room for it, the device finishes
+// Cancel implements routing.Conn. A cancellation is a courtesy: if the outbox has no room for it, the device finishes
 // its work in vain.
 func (c *conn) Cancel(callID, reason string) {
 	c.mu.Lock()
@@ -50,13 +50,13 @@ func (c *conn) Cancel(callID, reason string) {
 	}
 }
 
-// accepted notes that the device has begun with a call.
+// callAccepted notes that the device has begun with a call.
 func (c *conn) callAccepted(f *toolCallAcceptedFrame) {
 	_ = c.local.Progress(f.ID, nil, nil, "", "") // there is nothing to refuse
 }
 
-// progress notes how far the device is with a call, or a part of its output. A chunk that is no string is kept as its
-// JSON, as an output is.
+// callProgress notes how far the device is with a call, or a part of its output. A chunk that is not a string is kept
+// as its JSON, as an output is.
 func (c *conn) callProgress(f *toolProgressFrame) error {
 	chunk := registry.NewResult(true, f.Chunk, "").Output
 	if len(chunk) > maxProgressChunk {
@@ -95,10 +95,10 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// toolResult settles a call with what the tool answered.
+// toolResult completes a call with the tool's answer.
 func (c *conn) toolResult(f *toolResultFrame) { c.completeCall(f.ID, f.result) }
 
-// toolError settles a call with a failure of the tool. The text is the output too, so that a model can read why.
+// toolError completes a call with a failure of the tool. The text is the output too, so that a model can read why.
 func (c *conn) toolError(f *toolErrorFrame) {
 	message := "The tool failed and did not say why."
 	if f.Error != nil && *f.Error != "" {
@@ -107,15 +107,15 @@ func (c *conn) toolError(f *toolErrorFrame) {
 	c.completeCall(f.ID, registry.NewResult(false, nil, message))
 }
 
-// answerFrames is how many frames an answer to an open call is worth: itself and the acceptance before it.
+// answerFrames is how many frames an answer to an open call gives back: itself and the acceptance before it.
 const answerFrames = 2
 
-// settle acknowledges every answer, also one nobody waits for, so that the device stops repeating it. The
+// completeCall acknowledges every answer, also one that nobody waits for, so that the device stops repeating it. The
 // acknowledgement may come from another goroutine, and after the connection has ended.
 func (c *conn) completeCall(id string, r registry.Result) {
 	c.unacknowledged.Add(1)
 	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + unitsPerStray
-	c.allowance.spend(unitsPerStray) // what is read next waits for it, unless the call turns out to be open
+	c.allowance.spend(unitsPerStray) // given back if the call turns out to be open
 	c.local.Complete(id, r, func(ignored bool) {
 		defer c.unacknowledged.Add(-1)
 		if !ignored {
@@ -127,8 +127,8 @@ func (c *conn) completeCall(id string, r registry.Result) {
 	})
 }
 
-// failAnswer lets the caller of a call know at once that its answer came and could not be understood. Waiting on would
-// not help: the device has said what it had to say.
+// failAnswer fails a call whose answer could not be understood. Its caller need not wait longer, because the device
+// will not answer again.
 func (c *conn) failAnswer(data []byte, bad *frameError) {
 	if id := answeredCall(data); id != "" {
 		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,

@@ -42,8 +42,8 @@ func (c *conn) regenerate(f *regenerateFrame) error {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// ask begins a turn, or has it wait for the one that is under way. It does not wait itself: the turn that is under way
-// may need what the reader reads next.
+// ask begins a turn, or queues it behind the one that is under way. It does not wait itself, because the turn that is
+// under way may need what the reader reads next.
 func (c *conn) ask(a chat.Ask) error {
 	if c.server.cfg.Agent == nil {
 		return errNoAgent
@@ -78,33 +78,33 @@ func (c *conn) ask(a chat.Ask) error {
 	}
 }
 
-// abort stops the turn that is under way and forgets the messages that wait. The answer goes out before the turn's
-// last event. A client of version 1 takes the answer and that event for the same, so it gets the event alone.
+// abort cancels the turn that is under way and forgets the messages that wait. The answer goes out before the turn's
+// last event. A client of version 1 takes the answer and that event for the same thing, so it gets the event alone.
 func (c *conn) abort() error {
 	c.mu.Lock()
-	t := c.worker
-	if t == nil {
+	w := c.worker
+	if w == nil {
 		c.mu.Unlock()
 		return c.send(abortAckFrame(statusNoActive, 0))
 	}
-	dropped := len(t.waiting)
-	t.waiting = nil
-	stop, eventAlone := t.cancel, c.version1
+	dropped := len(w.waiting)
+	w.waiting = nil
+	cancel, eventAlone := w.cancel, c.version1
 	c.mu.Unlock()
 
-	t.order.Lock()
-	live := t.live
+	w.order.Lock()
+	live := w.live
 	status := statusAborted
-	if !live && dropped == 0 { // the turn has said its last
+	if !live && dropped == 0 { // the last event of the turn is queued already
 		status = statusNoActive
 	}
 	var err error
 	if !live || !eventAlone {
 		err = c.send(abortAckFrame(status, dropped))
 	}
-	t.order.Unlock()
+	w.order.Unlock()
 	if live {
-		stop(chat.ErrAborted)
+		cancel(chat.ErrAborted)
 	}
 	return err
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// What abort_ack says in status.
+// Values of status in abort_ack.
 const (
 	statusAborted  = "aborted"
 	statusNoActive = "no_active_response"
 )
 
-// eventFrame returns the frame of an event, nil for an event the protocol has no frame for. ClawSeed's client drops its
-// connection over a field of another type than it expects, so the types here are not free: args is always an object,
-// messages a text with JSON in it.
+// eventFrame returns the frame of an event, nil for an event that the protocol has no frame for. ClawSeed's client
+// drops its connection over a field of another type than it expects, so the types here are fixed: args is always an
+// object, messages is a string that holds JSON.
 func eventFrame(e chat.Event) []byte {
 	switch e.Type {
 	case chat.EventChunk, chat.EventThinking:
@@ -56,7 +56,7 @@ func eventFrame(e chat.Event) []byte {
 			Type    chat.EventType `json:"type"`
 			Message string         `json:"message"`
 			Code    string         `json:"code"`
-			RetryMS int64          `json:"retry_after_ms,omitempty"` // nothing advises when to ask again: absent
+			RetryMS int64          `json:"retry_after_ms,omitempty"` // absent without advice when to ask again
 		}{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()})
 	case chat.EventChunkReset, chat.EventAborted:
 		return encode(struct {
@@ -67,7 +67,7 @@ func eventFrame(e chat.Event) []byte {
 	}
 }
 
-// pieceFrame is the frame there are thousands of: it is put together by hand.
+// pieceFrame is encoded by hand, because a turn sends thousands of them.
 func pieceFrame(typ chat.EventType, content string) []byte {
 	b := make([]byte, 0, 40+len(content)+len(content)/8)
 	b = append(b, `{"type":"`...)
@@ -77,8 +77,8 @@ func pieceFrame(typ chat.EventType, content string) []byte {
 	return append(b, '}')
 }
 
-// shownArgs returns the arguments of a call as the object they should be. A model may write anything; what is no object
-// is shown as its text.
+// shownArgs returns the arguments of a call as an object. A model may write anything; if it is not an object, its text
+// is put into one.
 func shownArgs(args json.RawMessage) json.RawMessage {
 	args = bytes.TrimSpace(args)
 	switch {
@@ -104,7 +104,7 @@ func debugPromptFrame(messages []provider.Message, estimatedTokens int) []byte {
 	}{chat.EventDebugPrompt, string(encode(messages)), estimatedTokens})
 }
 
-// abortAckFrame: dropped is how many messages will not get their turn.
+// abortAckFrame answers an abort. The count dropped says how many messages will not get their turn.
 func abortAckFrame(status string, dropped int) []byte {
 	return encode(struct {
 		Type    string `json:"type"`
@@ -113,7 +113,7 @@ func abortAckFrame(status string, dropped int) []byte {
 	}{typeAbortAck, status, dropped})
 }
 
-// shortened returns an event with at most n bytes of each long text. The whole of it is in the history.
+// shortened returns an event with at most n bytes of each long text. The history has the whole text.
 func shortened(e chat.Event, n int) chat.Event {
 	for _, text := range []*string{&e.Content, &e.Output, &e.FullResponse, &e.Title, &e.Message} {
 		if len(*text) > n {

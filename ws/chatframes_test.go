@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// CutOff does to all connections what a drain does when its time is over, with so much time for last words.
+// CutOff does to all connections what a drain does when its time is over, with this grace.
 func CutOff(s *Server, grace time.Duration) {
 	now := time.Now()
 	d := &drain{cutoff: now, grace: grace}
@@ -21,14 +21,14 @@ func CutOff(s *Server, grace time.Duration) {
 	d.step(now)
 }
 
-// Last words must leave time for what comes after them.
-func TestDrainHasTimeForLastWords(t *testing.T) {
+// The grace of cancelled turns must leave time for what comes after them.
+func TestDrainHasTimeForTheGrace(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{time.Minute: 500 * time.Millisecond, time.Second: 50 * time.Millisecond} {
 		now := time.Now()
 		ctx, cancel := context.WithDeadline(t.Context(), now.Add(left))
 		defer cancel()
 		if d := newDrain(ctx, nil, now); d.grace != want || d.cutoff != now.Add(left-2*want) {
-			t.Errorf("%v left: %v for last words from %v on", left, d.grace, d.cutoff.Sub(now))
+			t.Errorf("%v left: %v of grace from %v on", left, d.grace, d.cutoff.Sub(now))
 		}
 	}
 }

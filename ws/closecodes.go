@@ -11,9 +11,9 @@ import (
 // Close is one entry of the catalogue of reasons for which the server ends a connection. It is an error: a handler
 // that returns it ends its connection that way.
 //
-// A device may tell by the number alone what to do: after 1000 it must not come back by itself, after every other
-// code it should, with growing, jittered delays. The rule is older than this server: ClawSeed's client reconnects
-// after every code except 1000.
+// The number alone tells a device what to do: after 1000 it must not come back by itself, after every other code it
+// should, with growing, jittered delays. The rule is older than this server: ClawSeed's client reconnects after every
+// code except 1000.
 type Close uint8
 
 // The catalogue.
@@ -21,17 +21,17 @@ const (
 	closeNone           Close = iota
 	CloseReplaced             // a newer connection claimed the session
 	CloseEnded                // an operator ended the session, or its credentials were revoked
-	CloseOwnerMismatch        // connect named another session than the URL
+	CloseOwnerMismatch        // connect named another session than the URL, or one that the device may not have
 	CloseRestart              // this pod is stopping; another one will answer
 	CloseUnavailable          // the session could not be claimed: the store is away
-	CloseSlow                 // the device does not read what is sent to it
+	CloseSlow                 // the device does not read its frames
 	CloseInvalidUTF8          // a text frame was not UTF-8
 	CloseRate                 // far too many frames
-	CloseTooBig               // a message over the limit; over twice the limit the WebSocket library closes, without a reason
+	CloseTooBig               // a message over the limit; over twice the limit the library closes, with no reason
 	CloseMessageTimeout       // a message was begun and not finished in time
-	CloseCrowded              // too many bytes of unfinished messages on the pod, and this one was begun first
+	CloseCrowded              // the pod has too many bytes of unfinished messages, or no time for a long one
 	CloseInternal             // a fault of the server, which is in its log
-	closeGone                 // the peer is gone: there is nobody to tell
+	closeGone                 // the peer is gone: no close frame is sent
 )
 
 type closeEntry struct {

@@ -29,13 +29,13 @@ const (
 )
 
 const (
-	readBuffer       = 512             // bytes; kept as long as the socket, and more than most frames of a device
+	readBuffer       = 512             // bytes; lives as long as the socket, and is larger than most frames of a device
 	writeBuffer      = 1024            // bytes; pooled
 	handshakeTimeout = 5 * time.Second // to write the answer to an upgrade
 	storeTimeout     = 5 * time.Second // for one step of a connection in the store
-	answerSlack      = 64 << 10        // bytes of a message beside the output it has
-	minUnfinished    = 4               // messages of the largest size
-	MinOutbound      = 64 << 10        // bytes; below that ordinary answers would not fit
+	answerSlack      = 64 << 10        // bytes that an answer may have besides its output
+	minUnfinished    = 4               // the least MaxUnfinished, in messages of the largest size
+	MinOutbound      = 64 << 10        // bytes; the least MaxOutbound, because ordinary answers must fit
 	podHeader        = "X-Farhand-Pod"
 	subprotocol      = "clawseed.v1"
 )
@@ -47,41 +47,41 @@ type Config struct {
 	Auth      auth.Authenticator
 	Origins   *auth.Origins
 
-	// Agent talks with the people at the devices. Nil: there is none; tools can be registered and called all the same.
+	// Agent answers the people at the devices. Nil: there is none; tools can be registered and called all the same.
 	Agent chat.Agent
 
-	// Conversations tells devices of their history when they connect. Nil: there is none.
+	// Conversations describes a device's conversation when it connects. Nil: there is none.
 	Conversations Conversations
 
-	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; what is read is more, to announce the limit
+	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; more is read, to tell it the limit
 	MaxOutput    int64         // bytes of the output of one tool; default 4 MiB, or MaxFrame if only that is given
 	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s
 	PongTimeout  time.Duration // a peer silent for longer is gone; more than PingInterval; default 45 s
 	WriteTimeout time.Duration // for one frame; default 5 s
 
-	// MaxFramesPerSecond and FrameBurst bound what one device sends: every frame of the WebSocket protocol counts, pieces
-	// of messages, pings and pongs included. An answer to an open call is free: the gateway asked for it. Connecting again
-	// gives no new ones. Defaults: 500 and 1000.
+	// MaxFramesPerSecond and FrameBurst bound what one device sends. Every frame of the WebSocket protocol counts, also
+	// pieces of messages, pings and pongs. An answer to an open call is free, because the gateway asked for it.
+	// Connecting again gives nothing back. Defaults: 500 and 1000.
 	MaxFramesPerSecond float64
 	FrameBurst         float64
 
 	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
-	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 64 MiB; at least four messages
+	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 64 MiB, least four messages
 
 	// MaxOpensPerSecond and OpensBurst bound how many sessions one source opens. Defaults: 1000 and 4000.
 	MaxOpensPerSecond float64
 	OpensBurst        float64
 
 	Sources  auth.Sources   // where requests come from; default: their peers
-	Refusals *auth.Refusals // notes who was refused; default: in Log
+	Refusals *auth.Refusals // notes refused requests; default: in Log
 
-	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default; the price is that
-	// proxies on the way may log it.
+	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default, although proxies on
+	// the way may log it.
 	DenyQueryToken bool
 
-	// IgnoreDebug keeps from devices what the model is asked, the operator's system prompt included: debug in their
-	// messages has no effect.
+	// IgnoreDebug ignores debug in messages of devices. So devices are not shown the requests to the model, which
+	// contain the operator's system prompt.
 	IgnoreDebug bool
 
 	Log *slog.Logger // default: discard
@@ -108,7 +108,8 @@ func (c *Config) fill() error {
 	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
 	setDefault(&c.OpensBurst, DefaultOpensBurst)
 	if c.PongTimeout <= c.PingInterval {
-		return fmt.Errorf("ws: the pong timeout %v must be longer than the ping interval %v", c.PongTimeout, c.PingInterval)
+		return fmt.Errorf("ws: the pong timeout %v must be longer than the ping interval %v",
+			c.PongTimeout, c.PingInterval)
 	}
 	if c.MaxOutbound < MinOutbound {
 		return fmt.Errorf("ws: the outbound limit of %d bytes is below the least of %d", c.MaxOutbound, MinOutbound)
@@ -122,7 +123,8 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// maxAnswer is how long a message may be that answers a call: its output is escaped as JSON, which can double it.
+// maxAnswer is how many bytes a message that answers a call may have: its output is escaped as JSON, which can double
+// it.
 func (c *Config) maxAnswer() int64 {
 	if c.MaxOutput <= c.MaxFrame {
 		return c.MaxFrame

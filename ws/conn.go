@@ -12,8 +12,9 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// conn is one device's connection. It has one reader (melody's read loop, in a goroutine of its own), at most one writer
-// (lent by writerPool while there is something to write), and one teardown (onDisconnect). It implements routing.Conn.
+// conn is one device's connection. It has one reader (melody's read loop, in a goroutine of its own), at most one
+// writer (lent by writerPool while there is something to write), and one teardown (onDisconnect). It implements
+// routing.Conn.
 type conn struct {
 	server  *Server
 	session *melody.Session
@@ -49,8 +50,9 @@ type conn struct {
 
 	unacknowledged atomic.Int64 // answers of the device that are not acknowledged yet
 
-	// startMu is held while a call is put into the outbox, while a turn begins, and while endIdle decides that nothing is
-	// under way. Without it a call could slip into a connection that is ended because it is idle. It is taken before mu.
+	// startMu is held while a call is put into the outbox, while a turn begins, and while endIdle decides that nothing
+	// is under way. Without it a call could slip into a connection that is ended because it is idle. It is taken before
+	// mu.
 	startMu    sync.Mutex
 	refusesNew bool // no more calls and turns are taken
 

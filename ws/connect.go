@@ -7,7 +7,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// connect stores what the device says about itself. Fields that it does not send stay as they are.
+// connect stores the attributes of the device. Fields that it does not send stay as they are.
 func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if f.SessionID != nil && *f.SessionID != "" && *f.SessionID != c.local.Session().Key.Session {
 		_ = c.send(errorFrame(codeSessionOwnerMismatch, "session_id: this connection belongs to another session. "+

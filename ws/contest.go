@@ -61,7 +61,7 @@ func (c *conn) decideContest(said registry.Introduction) bool {
 	}
 	s := c.local.Session()
 	summary := summarize(s, c.describe(s.Key), true)
-	if summary.MessageCount > 0 || summary.Name != s.Name { // greetClaimer did not say it
+	if summary.MessageCount > 0 || summary.Name != s.Name { // session_start did not say it
 		c.summary = &summary
 	}
 	return true

@@ -8,120 +8,121 @@ import (
 	"time"
 )
 
-// corkLimit is how many bytes of frames are kept back for the next one. Larger ones gain nothing by company.
+// corkLimit is how many bytes of frames are held back for the next frame. Larger frames gain nothing by being joined.
 const corkLimit = 16 << 10
 
-// corkedConn is a connection that writes frames which follow one another at once together. The WebSocket library writes every
-// frame by itself, and a system call costs more than everything else a small frame needs. Writes, and setting the deadline for
-// them, are never concurrent: the WebSocket library sees to that. Reads go through it, too, to be counted.
+// corkedConn joins frames that follow one another at once into one write, as TCP_CORK and MSG_MORE do in the kernel.
+// The WebSocket library writes every frame by itself, and a system call costs more than everything else that a small
+// frame needs. The library also sees to it that writes, and setting their deadline, are never concurrent. Reads pass
+// through to be counted.
 type corkedConn struct {
 	net.Conn
-	owner  *conn       // whose connection it is
-	framed bool        // frames are written now; set after the handshake, before the first of them
-	corked atomic.Bool // the next frame follows the one that is about to be written
+	owner  *conn       // the connection that the socket belongs to
+	framed bool        // frames are written now; set after the handshake, before the first frame
+	corked atomic.Bool // another frame follows the one that is about to be written
 
-	held      *corkBuffer // whole frames, and the beginning of one, that wait for what follows; nil while nothing waits
+	held      *corkBuffer // whole frames, and the beginning of one, that are not written yet; nil while there are none
 	remaining int         // bytes of the frame being written that are still to come
-	holding   bool        // it waits for the next frame
+	holding   bool        // the frame being written is held back for the next frame
 
-	deadline, set time.Time // for writing: what was asked for, and what the connection has
+	deadline, set time.Time // for writing: the one asked for, and the one the socket has
 }
 
-// corkBuffer is a buffer that serves one connection after the other.
+// corkBuffer holds back the frames of one connection at a time.
 type corkBuffer struct{ bytes []byte }
 
-// corkBuffers keeps the buffers that serve none.
+// corkBuffers keeps the buffers that no connection uses.
 type corkBuffers struct{ pool sync.Pool }
 
-func (g *corkBuffers) get() *corkBuffer {
-	if b, ok := g.pool.Get().(*corkBuffer); ok {
-		return b
+func (b *corkBuffers) get() *corkBuffer {
+	if buffer, ok := b.pool.Get().(*corkBuffer); ok {
+		return buffer
 	}
 	return &corkBuffer{}
 }
 
-func (g *corkBuffers) put(b *corkBuffer) {
-	b.bytes = b.bytes[:0]
-	g.pool.Put(b)
+func (b *corkBuffers) put(buffer *corkBuffer) {
+	buffer.bytes = buffer.bytes[:0]
+	b.pool.Put(buffer)
 }
 
-// Write implements net.Conn. What is kept back counts as written: if it cannot be written later, that write says so, and
-// the connection ends all the same.
-func (g *corkedConn) Write(p []byte) (int, error) {
-	if !g.framed {
-		return g.Conn.Write(p)
+// Write implements net.Conn. Bytes that are held back count as written. If they cannot be written later, the later
+// write fails, and the connection ends all the same.
+func (w *corkedConn) Write(p []byte) (int, error) {
+	if !w.framed {
+		return w.Conn.Write(p)
 	}
-	if g.remaining == 0 {
-		g.remaining, g.holding = frameLength(p), g.corked.Load() && p[0]&controlBit == 0
+	if w.remaining == 0 {
+		w.remaining, w.holding = frameLength(p), w.corked.Load() && p[0]&controlBit == 0
 	}
-	g.remaining = max(g.remaining-len(p), 0)
-	if (g.remaining > 0 || g.holding) && g.holdBack(p) {
+	w.remaining = max(w.remaining-len(p), 0)
+	if (w.remaining > 0 || w.holding) && w.holdBack(p) {
 		return len(p), nil
 	}
-	if g.deadline != g.set {
-		if err := g.Conn.SetWriteDeadline(g.deadline); err != nil {
+	if w.deadline != w.set {
+		if err := w.Conn.SetWriteDeadline(w.deadline); err != nil {
 			return 0, err
 		}
-		g.set = g.deadline
+		w.set = w.deadline
 	}
-	if g.held == nil {
-		n, err := g.Conn.Write(p)
-		g.owner.server.counters.bytesOut.Add(int64(n))
+	if w.held == nil {
+		n, err := w.Conn.Write(p)
+		w.owner.server.counters.bytesOut.Add(int64(n))
 		return n, err
 	}
-	return g.writeHeld(p)
+	return w.writeHeld(p)
 }
 
-// keep keeps p back, unless that would be too much.
-func (g *corkedConn) holdBack(p []byte) bool {
-	if g.held == nil {
+// holdBack adds p to what is held back, and reports false if that would be too much.
+func (w *corkedConn) holdBack(p []byte) bool {
+	if w.held == nil {
 		if len(p) > corkLimit {
 			return false
 		}
-		g.held = g.owner.server.corkBuffers.get()
-	} else if len(g.held.bytes)+len(p) > corkLimit {
+		w.held = w.owner.server.corkBuffers.get()
+	} else if len(w.held.bytes)+len(p) > corkLimit {
 		return false
 	}
-	g.held.bytes = append(g.held.bytes, p...)
+	w.held.bytes = append(w.held.bytes, p...)
 	return true
 }
 
-// writeHeld writes what is kept back, and p.
-func (g *corkedConn) writeHeld(p []byte) (n int, err error) {
-	before := len(g.held.bytes)
-	if g.holdBack(p) {
-		n, err = g.Conn.Write(g.held.bytes)
+// writeHeld writes what is held back, and p.
+func (w *corkedConn) writeHeld(p []byte) (n int, err error) {
+	before := len(w.held.bytes)
+	if w.holdBack(p) {
+		n, err = w.Conn.Write(w.held.bytes)
 	} else {
-		both := net.Buffers{g.held.bytes, p}
+		both := net.Buffers{w.held.bytes, p}
 		var written int64
-		written, err = both.WriteTo(g.Conn)
+		written, err = both.WriteTo(w.Conn)
 		n = int(written)
 	}
-	g.owner.server.counters.bytesOut.Add(int64(n))
-	kept := g.held
-	g.held = nil // an idle connection keeps no buffer
-	g.owner.server.corkBuffers.put(kept)
+	w.owner.server.counters.bytesOut.Add(int64(n))
+	buffer := w.held
+	w.held = nil // an idle connection keeps no buffer
+	w.owner.server.corkBuffers.put(buffer)
 	return max(n-before, 0), err
 }
 
-// SetWriteDeadline implements net.Conn. The library sets one for every frame; the connection is told when it is written to,
-// and only if it is another one.
-func (g *corkedConn) SetWriteDeadline(t time.Time) error {
-	if !g.framed {
-		return g.Conn.SetWriteDeadline(t)
+// SetWriteDeadline implements net.Conn. The library sets a deadline for every frame. The socket gets it with the next
+// write, and only if it is a new one.
+func (w *corkedConn) SetWriteDeadline(t time.Time) error {
+	if !w.framed {
+		return w.Conn.SetWriteDeadline(t)
 	}
-	g.deadline = t
+	w.deadline = t
 	return nil
 }
 
 // Bits of a frame's first bytes (RFC 6455, section 5.2).
 const (
 	controlBit = 0x08 // of the opcode, in the first byte
-	lengthBits = 0x7f // of the second byte: the length, or where it stands
+	lengthBits = 0x7f // of the second byte: the length, or where the length is
 )
 
-// frameLength returns the length of the frame that p begins with, as a server writes it: unmasked. The WebSocket library
-// writes a frame's header at once.
+// frameLength returns the length of the frame that p begins with, as a server writes it: unmasked. The WebSocket
+// library writes a frame's whole header in one call.
 func frameLength(p []byte) int {
 	if len(p) < 2 {
 		return len(p)
@@ -136,34 +137,34 @@ func frameLength(p []byte) int {
 	}
 }
 
-// Read implements net.Conn. Everything that is read is counted on its way.
-func (g *corkedConn) Read(p []byte) (int, error) {
-	if !g.framed {
-		return g.Conn.Read(p)
+// Read implements net.Conn. All input is counted here, before the WebSocket library sees it.
+func (w *corkedConn) Read(p []byte) (int, error) {
+	if !w.framed {
+		return w.Conn.Read(p)
 	}
-	g.owner.countHandled()
-	n, err := g.Conn.Read(p)
+	w.owner.countHandled()
+	n, err := w.Conn.Read(p)
 	if n > 0 {
-		if stop := g.owner.countInput(p[:n]); stop != nil {
+		if stop := w.owner.countInput(p[:n]); stop != nil {
 			return 0, stop
 		}
 	}
 	return n, err
 }
 
-// SetReadDeadline implements net.Conn. A reader that was told to stop is not set going again by a pong.
-func (g *corkedConn) SetReadDeadline(t time.Time) error {
-	g.owner.mu.Lock()
-	defer g.owner.mu.Unlock()
-	if g.owner.stopped {
+// SetReadDeadline implements net.Conn. It does nothing once the reader was stopped: a pong must not set it going again.
+func (w *corkedConn) SetReadDeadline(t time.Time) error {
+	w.owner.mu.Lock()
+	defer w.owner.mu.Unlock()
+	if w.owner.stopped {
 		return nil
 	}
-	return g.Conn.SetReadDeadline(t)
+	return w.Conn.SetReadDeadline(t)
 }
 
-// CloseWrite closes the sending half, where the connection can.
-func (g *corkedConn) CloseWrite() error {
-	if half, ok := g.Conn.(interface{ CloseWrite() error }); ok {
+// CloseWrite closes the sending half, where the socket can.
+func (w *corkedConn) CloseWrite() error {
+	if half, ok := w.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return nil

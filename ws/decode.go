@@ -12,7 +12,7 @@ import (
 // maxFrameDepth is how deep a frame may nest. Schemas have a tighter limit of their own.
 const maxFrameDepth = 64
 
-// frameError is a mistake in a frame: it is answered with an error frame and the socket stays open.
+// frameError is a mistake in a frame. It is answered with an error frame, and the socket stays open.
 type frameError struct {
 	code    string
 	message string
@@ -61,8 +61,8 @@ func decodeFrame(data []byte) (any, error) {
 	return frame, nil
 }
 
-// answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is; empty if it
-// is no answer.
+// answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is. It returns
+// an empty id if the frame is not an answer.
 func answeredCall(data []byte) string {
 	members, err := strictjson.LenientMembers(data, maxFields)
 	if err != nil || foldedTwice(members) != "" {
@@ -77,7 +77,7 @@ func answeredCall(data []byte) string {
 	return id
 }
 
-// frame builds the struct of the type, nil if there is no such type.
+// frame builds the struct of a type. It returns nil if there is no such type. A new frame of devices begins here.
 func (f *fields) frame(typ string) any {
 	switch typ {
 	case typeConnect:
@@ -128,7 +128,7 @@ func (f *fields) toolResult() *toolResultFrame {
 	return frame
 }
 
-// decodeTool reads one element of register_tools. The name is returned as far as it could be read, also with an
+// decodeTool decodes one element of register_tools. It returns the name as far as it could be decoded also with an
 // error, so that the rejection can carry it.
 func decodeTool(data json.RawMessage) (toolDefinition, error) {
 	members, reason, ok := splitObject(data)

@@ -57,8 +57,9 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 // frames could take all cores and keep the others waiting.
 const longFrame = 16 << 10
 
-// acquireDecodeSlot waits for a slot to decode a long frame. It reports false if none came free in the time that a whole
-// message may take to arrive. Decoding only computes, so a wait like that means that the process has far too much to do.
+// acquireDecodeSlot waits for a slot to decode a long frame. It reports false if none came free in the time that a
+// whole message may take to arrive. Decoding only computes, so a wait like that means that the process has far too much
+// to do.
 func (s *Server) acquireDecodeSlot() bool {
 	timeout := time.NewTimer(s.cfg.MessageTimeout)
 	defer timeout.Stop()
@@ -70,7 +71,8 @@ func (s *Server) acquireDecodeSlot() bool {
 	}
 }
 
-// decode decodes a frame, unless it is too big. The error is CloseCrowded if no slot came free for it, or as of decodeFrame.
+// decode decodes a frame, unless it is too big. The error is CloseCrowded if no slot came free for it, or as of
+// decodeFrame.
 func (s *Server) decode(data []byte) (frame any, big bool, err error) {
 	if len(data) >= longFrame {
 		if !s.acquireDecodeSlot() {
@@ -125,8 +127,8 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
 }
 
-// handle calls the handler of a frame's type. A new frame needs a struct in frames.go, a case in fields.frame (decode.go),
-// a case here, and a line in counters (stats.go).
+// handle calls the handler of a frame's type. A new frame needs a struct in frames.go, a case in fields.frame
+// (decode.go), a case here, and a line in counters (stats.go).
 func (c *conn) handle(frame any) error {
 	switch f := frame.(type) {
 	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame:

@@ -11,25 +11,30 @@ import (
 )
 
 const (
-	// drainSpread is over how much time devices are sent away when a pod stops, at most; half of the time there is, if
-	// that is less. Fewer than drainFew are no rush for the other pods: they go at once.
+	// drainSpread is over how much time devices are sent away when a pod stops. It is at most half of the time there
+	// is. Fewer devices than drainFew are no rush for the other pods, so they all go at once.
 	drainSpread = 5 * time.Second
 	drainFew    = 20
 
-	// drainReserve is how long before the end of the time there is connections are closed whatever is under way, at
-	// most; a tenth, if that is less. drainRefuse is how long before that they take no more calls and messages: what is
-	// under way may still end, and what comes is refused while nothing has run. At most; a quarter, if that is less.
+	// drainReserve is how long before the end of the time there is connections are closed whatever is under way. It is
+	// at most a tenth of that time.
 	drainReserve = time.Second
-	drainRefuse  = 5 * time.Second
+
+	// drainRefuse is how long before that connections begin to refuse new calls and messages: what is under way may
+	// still end, and what comes now is refused before anything has run. It is at most a quarter of the time there is.
+	drainRefuse = 5 * time.Second
 
 	drainPoll      = 20 * time.Millisecond
 	comebackJitter = 250 * time.Millisecond
 )
 
-// Close drains: upgrades are refused, and every device is sent away with CloseRestart, each when it is its time and once no
-// call to it is in flight and no turn of its conversation is under way. It returns when nothing of the connections is
-// left. Shortly before ctx ends, connections are closed with what is under way: turns are stopped with the cause
-// registry.ErrDraining, and devices told how they ended if that does not take long. When ctx ends, what is left is cut, and the error says how many that were.
+// Close drains the server. It refuses upgrades and sends every device away with CloseRestart: each at its own time, and
+// once no call to it is in flight and no turn of its conversation is under way. It returns when nothing of the
+// connections remains.
+//
+// Shortly before ctx ends, connections are closed whatever is under way: turns are cancelled with the cause
+// registry.ErrDraining, and have a short grace to tell the device how they ended. When ctx ends, the remaining
+// connections are cut, and the error says how many there were.
 func (s *Server) Close(ctx context.Context) error {
 	s.Drain()
 	d := newDrain(ctx, s.snapshot(), time.Now())
@@ -47,18 +52,18 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// cutAll cuts what is left.
+// cutAll cuts the remaining connections. It returns an error unless everything has ended meanwhile.
 func (s *Server) cutAll(why error) error {
 	select {
 	case <-s.idle:
 		return nil
 	default:
 	}
-	left := s.snapshot()
-	for _, c := range left {
+	remaining := s.snapshot()
+	for _, c := range remaining {
 		c.cut()
 	}
-	return fmt.Errorf("ws: %d connections did not end in time: %w", len(left), why)
+	return fmt.Errorf("ws: %d connections did not end in time: %w", len(remaining), why)
 }
 
 func (s *Server) closeMelody(err error) error {
@@ -68,11 +73,12 @@ func (s *Server) closeMelody(err error) error {
 	return err
 }
 
-// drain is the plan by which connections end. Those that come later end by themselves: track tells them.
+// drain is the plan by which connections end. Connections that come later end by themselves, because track reports that
+// the server drains.
 type drain struct {
 	waiting          []departure
-	refuseAt, cutoff time.Time     // zero when there is no hurry
-	grace            time.Duration // how long turns may take to end that are stopped at the cutoff
+	refuseAt, cutoff time.Time     // zero without a deadline
+	grace            time.Duration // how long turns that are cancelled at the cutoff may take to end
 }
 
 // departure is when a connection may end.
@@ -81,29 +87,29 @@ type departure struct {
 	at   time.Time
 }
 
-// newDrain makes the plan and tells the devices that want to know. What they are told to wait ends when their turn
-// comes, so they are not away for longer than it takes to connect.
+// newDrain makes the plan and announces it to the devices that declared the capability. The retry delay they are sent
+// ends at their own departure, so they are not away for longer than it takes to connect.
 func newDrain(ctx context.Context, conns []*conn, now time.Time) *drain {
 	d, spread := &drain{}, drainSpread
 	if deadline, ok := ctx.Deadline(); ok {
-		left := max(deadline.Sub(now), 0)
-		spread = min(spread, left/2)
-		reserve := min(drainReserve, left/10)
+		remaining := max(deadline.Sub(now), 0)
+		spread = min(spread, remaining/2)
+		reserve := min(drainReserve, remaining/10)
 		d.cutoff, d.grace = deadline.Add(-reserve), reserve/2
-		d.refuseAt = d.cutoff.Add(-min(drainRefuse, left/4))
+		d.refuseAt = d.cutoff.Add(-min(drainRefuse, remaining/4))
 	}
 	if len(conns) < drainFew {
 		spread = 0
 	}
 	for i, c := range conns {
-		turn := spread * time.Duration(i) / time.Duration(len(conns))
-		c.announce(turn + rand.N(comebackJitter))
-		d.waiting = append(d.waiting, departure{c, now.Add(turn)})
+		delay := spread * time.Duration(i) / time.Duration(len(conns))
+		c.announce(delay + rand.N(comebackJitter))
+		d.waiting = append(d.waiting, departure{c, now.Add(delay)})
 	}
 	return d
 }
 
-// step ends the connections whose turn it is.
+// step ends the connections that may end now.
 func (d *drain) step(now time.Time) {
 	refuseNew := !d.refuseAt.IsZero() && !now.Before(d.refuseAt)
 	cutoff := !d.cutoff.IsZero() && !now.Before(d.cutoff)
@@ -120,19 +126,19 @@ func (d *drain) step(now time.Time) {
 	d.waiting = busy
 }
 
-// announce tells the device, once, that this pod is stopping, if it declared to understand that.
+// announce tells the device, once, that this pod is stopping, if it declared the capability drain.
 func (c *conn) announce(retryAfter time.Duration) {
 	c.mu.Lock()
-	tell := c.wantsDrain && !c.announced
-	c.announced = c.announced || tell
+	due := c.wantsDrain && !c.announced
+	c.announced = c.announced || due
 	c.mu.Unlock()
-	if tell {
+	if due {
 		_ = c.out.push(serverDrainingFrame(retryAfter)) // the close frame says the same
 	}
 }
 
-// endIdle ends the connection unless something is under way, and reports whether it is ending. With hush it takes no
-// more calls and messages in any case.
+// endIdle ends the connection unless something is under way, and reports whether it is ending. With refuseNew the
+// connection refuses new calls and messages from now on, also if it does not end.
 func (c *conn) endIdle(why Close, refuseNew bool) bool {
 	c.startMu.Lock()
 	defer c.startMu.Unlock()
@@ -144,17 +150,17 @@ func (c *conn) endIdle(why Close, refuseNew bool) bool {
 	return true
 }
 
-// busy reports whether the device owes an answer, or is owed one: an acknowledgement, or the rest of a turn.
+// busy reports whether something is under way: a call in flight, an answer that is not acknowledged, or a turn.
 func (c *conn) busy() bool {
 	c.mu.Lock()
-	ending, local, talking := c.closing != closeNone, c.local, c.worker != nil
+	ending, local, turns := c.closing != closeNone, c.local, c.worker != nil
 	c.mu.Unlock()
 	if ending || local == nil {
 		return false
 	}
-	if talking {
+	if turns {
 		return true
 	}
-	// In this order: an answer is counted before its call stops being in flight.
+	// In this order: an answer is counted as unacknowledged before its call stops being in flight.
 	return local.InFlight() > 0 || c.unacknowledged.Load() > 0
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// fields reads the members of one object. The first that is missing or of the wrong type is noted at err, which is not kept
-// in here: so the members can be in their reader's stack, though the error is returned.
+// fields reads the members of one object. The first that is missing or of the wrong type is noted at err. The error is
+// behind a pointer so that members can be on the caller's stack although the error is returned.
 type fields struct {
 	members []strictjson.Member
 	err     **frameError
@@ -74,11 +74,12 @@ func (f *fields) optionalText(key string) *string {
 	return &s
 }
 
-// resumeToken returns a token that can be one. It is not repeated in the error: it is a secret.
+// resumeToken returns a token of a possible length. The error does not repeat it, because it is a secret.
 func (f *fields) resumeToken(key string) *string {
 	token := f.optionalText(key)
 	if token != nil && (len(*token) < minResumeToken || len(*token) > maxResumeToken) {
-		f.fail(key, fmt.Sprintf("must have %d to %d bytes, as the one of session_start has", minResumeToken, maxResumeToken))
+		f.fail(key, fmt.Sprintf("must have %d to %d bytes, as the one of session_start has",
+			minResumeToken, maxResumeToken))
 	}
 	return token
 }
@@ -176,7 +177,7 @@ func (f *fields) labels(key string) map[string]string {
 	return labels
 }
 
-// annotations returns MCP's hints; hints this server does not know are ignored.
+// annotations returns MCP's hints. Hints that this server does not know are ignored.
 func (f *fields) annotations(key string) *registry.Annotations {
 	v := f.value(key)
 	if v == nil {
@@ -206,10 +207,10 @@ func (f *fields) annotations(key string) *registry.Annotations {
 	return a
 }
 
-// maxEcho is how many bytes of a device's own text are repeated to it in errors.
+// maxEcho is how many bytes of a device's own text an error repeats.
 const maxEcho = 128
 
-// short cuts s to what an error may repeat.
+// short cuts s to maxEcho bytes.
 func short(s string) string {
 	if len(s) <= maxEcho {
 		return s

@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// protocolVersion is what both opening frames say in v.
+// protocolVersion is the value of v in both opening frames.
 const protocolVersion = 1
 
 // Types of the frames a device sends.
@@ -100,7 +100,7 @@ type (
 		Success *bool           `json:"success,omitempty"` // absent means true
 		Error   *string         `json:"error,omitempty"`
 
-		result registry.Result // what all of it says
+		result registry.Result // made of the fields above
 	}
 	toolErrorFrame struct {
 		Type  string  `json:"type"`
@@ -146,7 +146,7 @@ type listedTool struct {
 
 // Server to device, one function per frame.
 
-// sessionSummary is what a device is told about its session when it connects.
+// sessionSummary describes a session to its device, in session_start or in connected.
 type sessionSummary struct {
 	SessionID    string `json:"session_id"`
 	Resumed      bool   `json:"resumed"`       // there is something to go on with
@@ -174,8 +174,8 @@ func connectedFrame(s *sessionSummary) []byte {
 	}{typeConnected, protocolVersion, "Connection established", s})
 }
 
-// toolsRegisteredFrame answers a registration. The count says how many tools or names the device sent, registered how many
-// tools the session offers now.
+// toolsRegisteredFrame answers a registration. The count says how many tools or names the device sent, registered how
+// many tools the session offers now.
 func toolsRegisteredFrame(count, registered int, rejected []rejection) []byte {
 	return encode(struct {
 		Type       string      `json:"type"`
@@ -196,8 +196,8 @@ func registeredToolsFrame(tools []registry.ToolSpec) []byte {
 	}{typeRegisteredTools, listed})
 }
 
-// toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked where they came in, and encoding
-// them again could only change them.
+// toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked where they came in, and
+// encoding them again could only change them.
 func toolCallRequestFrame(c routing.DeviceCall) []byte {
 	args := c.Args
 	if len(args) == 0 {

@@ -1,15 +1,15 @@
 package ws
 
-// frameScanner follows the frames in the bytes a device sends (RFC 6455, section 5.2). The WebSocket library tells of
-// whole messages only, and a message may have any number of empty pieces. What breaks the rules is left to the library,
-// which ends the connection.
+// frameScanner follows the frames in the bytes that a device sends (RFC 6455, section 5.2). The WebSocket library
+// reports whole messages only, and a message may have any number of empty pieces. Bytes that break the rules are left
+// to the library, which ends the connection.
 type frameScanner struct {
 	first   byte   // of the header
 	header  uint8  // bytes of the header so far; none between frames
 	size    uint8  // bytes of the whole header, once the second byte is known
-	lengths uint8  // bytes of it up to the length's end
+	lengths uint8  // bytes of the header up to the end of the length
 	open    bool   // a message has begun whose last frame has not ended
-	length  uint64 // of the payload, as far as the header has told
+	length  uint64 // of the payload, as far as the header is read
 	rest    uint64 // bytes of the payload that are still to come
 	held    int    // bytes of payload of the message that is open
 }
@@ -23,10 +23,9 @@ const (
 // busy reports whether a frame or a message is incomplete.
 func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
 
-// scan follows p and returns how many frames began in it, without pieces of a message that are large: what they cost is their
-// bytes, and some libraries cut every message into pieces of 4 KiB. The number is below zero if such a piece began before. It
-// also returns whether there was a place in it where nothing was
-// incomplete.
+// scan follows p and returns how many frames began in it. Large pieces of a message are not counted: they cost their
+// bytes already, and some libraries cut every message into pieces of 4 KiB. The number is below zero if the header of
+// such a piece began before p. scan also returns whether there was a place in p where nothing was incomplete.
 func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 	for len(p) > 0 {
 		if s.rest > 0 {
@@ -52,10 +51,10 @@ func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 	return frames, boundary
 }
 
-// largePiece is how many bytes a piece of a message has at the least that does not count as a frame.
+// largePiece is the size in bytes from which on a piece of a message does not count as a frame.
 const largePiece = 1 << 10
 
-// isLargePiece reports whether the frame whose header was just read is one.
+// isLargePiece reports whether the frame whose header was just read is a large piece.
 func (s *frameScanner) isLargePiece() bool { return s.first&opcodeBits == 0 && s.length >= largePiece }
 
 // readHeader takes one more byte of a header, and reports whether it was the last.

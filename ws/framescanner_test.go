@@ -7,7 +7,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// FuzzFrameScanner: frames are counted alike however they arrive, and at the end of whole messages nothing is incomplete.
+// FuzzFrameScanner: frames are counted alike however they arrive, and at the end of whole messages nothing is
+// incomplete.
 func FuzzFrameScanner(f *testing.F) {
 	f.Add([]byte("some text"), uint8(3))
 	f.Add(bytes.Repeat([]byte("x"), 70_000), uint8(0))

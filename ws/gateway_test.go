@@ -67,7 +67,7 @@ func (s *spyStore) Release(ctx context.Context, v registry.Session) (bool, error
 	return current, err
 }
 
-// gateway is a pod with its WebSocket door on a real listener.
+// gateway is a pod with its WebSocket endpoint on a real listener.
 type gateway struct {
 	t      *testing.T
 	pod    *routing.Pod

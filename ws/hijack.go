@@ -8,25 +8,27 @@ import (
 	"runtime/debug"
 )
 
-// detach serves an upgrade in a goroutine of its own and returns as soon as the connection has been taken from the HTTP
-// server, or the upgrade was refused. A socket lives for hours; held by its request, it would keep the request, its
-// headers, the router's context and the server's buffers alive all that time, which is half of what an idle device costs.
+// serveUpgrade serves an upgrade in a goroutine of its own. It returns as soon as that goroutine has hijacked the
+// socket from the HTTP server, or the upgrade was refused. A socket lives for hours. Served by its request's goroutine,
+// it would keep the request, its headers, the router's context and the server's buffers alive all that time, which is
+// half of what an idle device costs.
 //
-// The new goroutine also reads from the device for all that time, and its stack keeps the size of its deepest moment. So
-// what goes deep is left to goroutines that end: taking the connection is done here, the rest by conn.runOnOwnStack.
+// The new goroutine also becomes the connection's reader, and its stack keeps the size of its deepest moment. So the
+// deep calls are left to goroutines that end: the socket is hijacked here, other work goes through conn.runOnOwnStack.
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin opening) {
 	c := s.newConn(begin)
 	d := &hijackWriter{ResponseWriter: w, begin: begin,
-		asked: make(chan struct{}), taken: make(chan hijacked, 1), ended: make(chan struct{})}
+		wanted: make(chan struct{}), hijacked: make(chan hijacked, 1), ended: make(chan struct{})}
 	c.hijack = d
 	go func() {
 		defer c.endUpgrade()
 		if err := s.melody.HandleRequest(d, r); err != nil {
-			s.noteFailure(err)
+			// The upgrader has answered through refuseHandshake, or the peer is gone.
+			s.log.Debug("handshake failed", "error", err)
 		}
 	}()
 	select {
-	case <-d.asked:
+	case <-d.wanted:
 		var h hijacked
 		if h.conn, h.rw, h.err = http.NewResponseController(w).Hijack(); h.err == nil {
 			c.wire.Conn = h.conn
@@ -34,7 +36,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin open
 			d.ResponseWriter = nil
 		}
 		ended := d.ended
-		d.taken <- h // d is the other goroutine's from here on
+		d.hijacked <- h // from here on d belongs to the other goroutine
 		if h.err != nil {
 			<-ended // the refusal is still being written
 		}
@@ -42,9 +44,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin open
 	}
 }
 
-// noteFailure is told why there is no connection: the upgrader has answered through refuseHandshake, or the peer is gone.
-func (s *Server) noteFailure(err error) { s.log.Debug("handshake failed", "error", err) }
-
+// endUpgrade gives back what a connection or a refused upgrade has used. It is the last thing the reader does.
 func (c *conn) endUpgrade() {
 	if p := recover(); p != nil {
 		c.server.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
@@ -58,22 +58,23 @@ func (c *conn) endUpgrade() {
 	c.server.taskDone()
 }
 
-// hijackWriter lets the goroutine of the request take the connection.
+// hijackWriter is the response writer of an upgrade. Its Hijack leaves the work to the goroutine of the request.
 type hijackWriter struct {
 	http.ResponseWriter
-	begin opening
-	asked chan struct{} // closed when the connection is wanted
-	taken chan hijacked // capacity 1
-	ended chan struct{} // closed when the upgrade has ended without a connection
+	begin    opening
+	wanted   chan struct{} // closed when the socket is wanted
+	hijacked chan hijacked // capacity 1
+	ended    chan struct{} // closed when the upgrade has ended without a connection
 }
 
+// hijacked is what http.Hijacker returns.
 type hijacked struct {
 	conn net.Conn
 	rw   *bufio.ReadWriter
 	err  error
 }
 
-// errTwice is for an upgrader that takes a connection twice, which none does.
+// errTwice is for an upgrader that hijacks a socket twice, which none does.
 var errTwice = errors.New("ws: the connection has been taken already")
 
 // Hijack implements http.Hijacker.
@@ -81,10 +82,10 @@ func (d *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if d.ResponseWriter == nil {
 		return nil, nil, errTwice
 	}
-	close(d.asked)
-	h := <-d.taken
+	close(d.wanted)
+	h := <-d.hijacked
 	if h.err == nil {
-		d.asked, d.taken, d.ended = nil, nil, nil
+		d.wanted, d.hijacked, d.ended = nil, nil, nil
 	}
 	return h.conn, h.rw, h.err
 }

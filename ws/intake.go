@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// intake bounds what devices have sent and is not handled yet: the bytes on the whole pod, and the time for each message.
-// When there is too much, those that have been in the middle of a message for longest lose their connections: a device
-// that sends as fast as it can is never long in the middle of one.
+// intake bounds what devices have sent and is not handled yet: the bytes on the whole pod, and the time for each
+// message. When there are too many bytes, the connections with the oldest unfinished messages are closed: a device that
+// sends as fast as it can never has an old one.
 type intake struct {
 	limit   int64 // bytes
 	timeout time.Duration
@@ -18,7 +18,7 @@ type intake struct {
 	expiry      *time.Timer
 }
 
-// intakePlace is a connection's part in the intake, guarded by its lock.
+// intakePlace is a connection's part in the intake, guarded by the intake's lock.
 type intakePlace struct {
 	prev, next *conn
 	listed     bool
@@ -26,8 +26,8 @@ type intakePlace struct {
 	bytes      int64
 }
 
-// note says how many bytes of a connection are not handled. With unfinished it is in the middle of a message; with
-// restart in that of another one than before.
+// update notes how many bytes of a connection are not handled. With unfinished, the connection is in the middle of a
+// message; with restart, that message is another one than before.
 func (in *intake) update(c *conn, bytes int64, unfinished, restart bool) {
 	in.mu.Lock()
 	p := &c.intake
@@ -53,7 +53,7 @@ func (in *intake) held() int64 {
 	return in.bytes
 }
 
-// leave forgets a connection that has ended.
+// remove forgets a connection that has ended.
 func (in *intake) remove(c *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -64,7 +64,7 @@ func (in *intake) remove(c *conn) {
 	}
 }
 
-// makeRoomLocked gives up the oldest messages until what is left is within the limit, and returns their connections.
+// makeRoomLocked gives up the oldest messages until the others are within the limit, and returns their connections.
 func (in *intake) makeRoomLocked() (crowded []*conn) {
 	for c := in.first; c != nil && in.bytes > in.limit; c = in.first {
 		in.removeLocked(c)
@@ -122,10 +122,10 @@ func (in *intake) armLocked() {
 	if in.first == nil {
 		return
 	}
-	left := max(time.Until(in.first.intake.since.Add(in.timeout)), 0)
+	remaining := max(time.Until(in.first.intake.since.Add(in.timeout)), 0)
 	if in.expiry == nil {
-		in.expiry = time.AfterFunc(left, in.expire)
+		in.expiry = time.AfterFunc(remaining, in.expire)
 	} else {
-		in.expiry.Reset(left)
+		in.expiry.Reset(remaining)
 	}
 }

@@ -78,7 +78,7 @@ func TestAnUnfinishedMessageHasALimitOfTime(t *testing.T) {
 			d.expectClose(ws.CloseMessageTimeout)
 		})
 	}
-	// Whoever is never in the middle of a message for long is not meant, however long it goes on.
+	// A device that is never in the middle of a message for long stays connected, however long it goes on.
 	t.Run("message after message", func(t *testing.T) {
 		t.Parallel()
 		d := g.connect("steady")
@@ -95,7 +95,7 @@ func TestAnUnfinishedMessageHasALimitOfTime(t *testing.T) {
 	})
 }
 
-// The bytes of messages that are not complete are bounded on the pod. Who has been at it longest makes room.
+// The bytes of messages that are not complete are bounded on the pod. The connection with the oldest one makes room.
 func TestUnfinishedBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.MaxUnfinished, c.MaxFrame = 160<<10, 40<<10 })

@@ -14,8 +14,8 @@ const (
 	maxResumeToken = 128
 )
 
-// introduce uses what the first frame says about the device: whose calls it may answer, and which session it wants if
-// the URL named none. It reports false if the connection has no session and is being closed.
+// introduce uses the first frame to learn which device this is, so whose calls it may answer, and which session it
+// wants if the URL named none. It reports false if the connection has no session and is being closed.
 func (c *conn) introduce(frame any) bool {
 	if c.introduced {
 		return true
@@ -37,7 +37,7 @@ func (c *conn) introduce(frame any) bool {
 			return false
 		}
 	}
-	if c.local.Introduce(said) && connect == nil { // what connect says is stored anyway
+	if c.local.Introduce(said) && connect == nil { // the handler of connect stores it otherwise
 		if err := c.local.Update(ctx, func(*registry.Session) {}); err != nil {
 			c.fail(err)
 		}

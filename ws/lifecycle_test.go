@@ -83,7 +83,7 @@ func TestLostSessionClosesAsReplaced(t *testing.T) {
 	d.expectClose(ws.CloseReplaced)
 }
 
-// explosive is a log that panics when it is told about a closing.
+// explosive is a log that panics when a closing is logged.
 type explosive struct{ slog.Handler }
 
 func (explosive) Enabled(context.Context, slog.Level) bool { return true }

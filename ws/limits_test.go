@@ -162,7 +162,8 @@ func TestRegisteringAllTheTimeIsRejected(t *testing.T) {
 	d.alive()
 }
 
-// TestWaitToDecodeHasADeadline: a long frame whose turn to be decoded never comes costs its connection, and does not hold it for ever.
+// TestWaitToDecodeHasADeadline: a long frame whose turn to be decoded never comes costs its connection, and does not
+// hold it for ever.
 func TestWaitToDecodeHasADeadline(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.MessageTimeout = 200 * time.Millisecond })

@@ -8,8 +8,8 @@ import (
 	"github.com/olahol/melody"
 )
 
-// Closing a socket with unread input resets it, and the reset could overtake the close frame. So after a device sent too
-// much, its input is read a little longer.
+// Closing a socket with unread input resets it, and the reset could overtake the close frame. So after a device sent
+// too much, its input is read a little longer.
 const (
 	lingerWait   = time.Second
 	lingerBuffer = 32 << 10

@@ -18,7 +18,7 @@ func splitObject(data []byte) (members []strictjson.Member, reason string, ok bo
 	return appendMembers(make([]strictjson.Member, 0, fewFields), data)
 }
 
-// appendMembers is splitObject into room the caller has.
+// appendMembers is splitObject into a slice of the caller.
 func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
 	members, err := strictjson.Members(into, data, maxFields)
 	switch {
@@ -35,8 +35,8 @@ func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.
 	return nil, "", false
 }
 
-// foldedTwice returns why an object is refused in which two names differ in case only, because two readers of it can disagree about
-// what it says; empty if there are none.
+// foldedTwice returns why an object is refused in which two names differ in case only, empty if there are none. Two
+// readers of such an object can disagree about what it says.
 func foldedTwice(members []strictjson.Member) (reason string) {
 	for i, m := range members {
 		for _, earlier := range members[:i] {

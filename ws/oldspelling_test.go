@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Tools whose schemas are spelled as draft-03, draft-04 or other gateways have it are taken, and told in today's spelling.
+// Tools whose schemas are spelled as draft-03, draft-04 or other gateways have it are taken, and told in today's
+// spelling.
 func TestOldSpellingsOfSchemasAreTaken(t *testing.T) {
 	t.Parallel()
 	d := newGateway(t).connect("clawseed")

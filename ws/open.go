@@ -91,8 +91,8 @@ func (c *conn) sendFirst(frame []byte) {
 func (c *conn) failOpen(s registry.Session, err error) {
 	if errors.Is(err, registry.ErrHeldByAnother) {
 		c.log().Info("session refused: another device has it, and answers", "session", s.Key.Session)
-		c.refuseSession(codeSessionOwnerMismatch, "Another device has the session "+s.Key.Session+
-			" and is connected. Use another session_id; or present the resume_token of that session, if you are the same device.")
+		c.refuseSession(codeSessionOwnerMismatch, "Another device has the session "+s.Key.Session+" and is connected. "+
+			"Use another session_id; or present the resume_token of that session, if you are the same device.")
 		return
 	}
 	if errors.Is(err, registry.CodeSessionNotFound) {
@@ -134,10 +134,11 @@ func (c *conn) describe(key registry.Key) registry.ConversationInfo {
 	return infos[0]
 }
 
-// summarize returns what a device is told about a session that it has.
+// summarize returns the summary of a session for the device that has it.
 func summarize(s registry.Session, about registry.ConversationInfo, resumed bool) sessionSummary {
 	return sessionSummary{
-		SessionID: s.Key.Session, Resumed: resumed || about.Messages > 0, MessageCount: about.Messages, Name: nameFor(s, about),
+		SessionID: s.Key.Session, Resumed: resumed || about.Messages > 0,
+		MessageCount: about.Messages, Name: nameFor(s, about),
 	}
 }
 

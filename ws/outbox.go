@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// frameOverhead is what a waiting frame costs beside its bytes, so that a flood of tiny frames is bounded too.
+// frameOverhead is what a waiting frame costs besides its bytes, so that a flood of tiny frames is bounded too.
 const frameOverhead = 64
 
-// lazyDelay is how long a frame nobody waits for may wait for company: two frames written together cost one system call
-// here, and one at the device. An acknowledgement only frees what the device keeps.
+// lazyDelay is how long a frame that is not urgent may wait for the next one. Two frames written together cost one
+// system call here, and one at the device. An acknowledgement is not urgent: it only frees what the device keeps.
 const lazyDelay = 20 * time.Millisecond
 
 // Why an outbox does not take a frame.
@@ -20,32 +20,32 @@ var (
 	errFrameTooBig  = errors.New("ws: the frame is larger than the outbox")
 )
 
-// waker brings somebody to write what an outbox has.
+// waker finds a writer for an outbox.
 type waker interface {
-	// wakeWriter has next called until there is nothing more to write. It returns at once, and is not called again before that.
-	// The outbox is locked meanwhile.
+	// wakeWriter starts a writer, which calls next until there is nothing more to write. It returns at once; the outbox
+	// is locked meanwhile. It is not called again before next has reported that there is nothing.
 	wakeWriter()
 }
 
-// outbox is the queue of what is to be written to a device. It is bounded in bytes, never blocks the sender, and has one
-// writer at a time, and none while there is nothing to write. It opens with its first frame and is safe for concurrent use.
+// outbox is the queue of frames to a device. It is bounded in bytes and never blocks the sender. It has one writer at a
+// time, and none while there is nothing to write. It opens with its first frame and is safe for concurrent use.
 type outbox struct {
 	writer waker
 	limit  int // bytes, with frameOverhead for each frame
 
 	mu      sync.Mutex
 	queue   [][]byte
-	size    int  // of what is queued and of what is under way
-	busy    int  // cost of the frame under way, zero when there is none
-	awake   bool // somebody writes, or is about to
+	size    int  // bytes that the queued frames and the one being written cost
+	busy    int  // bytes that the frame being written costs, zero when there is none
+	awake   bool // a writer writes, or is about to
 	pingDue bool
 	open    bool
-	drained chan struct{} // made by seal; closed once nothing is left
-	lazy    *time.Timer   // wakes the writer for what waits for company; nil until the first such frame
+	drained chan struct{} // made by seal; closed once nothing is queued
+	lazy    *time.Timer   // wakes the writer for frames that are not urgent; nil until the first such frame
 }
 
-// start opens the outbox with its first frame under way: the caller writes it, and calls written then. It reports false if
-// the outbox was sealed before; then there is nothing to write.
+// start opens the outbox. The caller writes the first frame itself, and calls written then. start reports false if the
+// outbox was sealed before; then there is nothing to write.
 func (o *outbox) start(first []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,7 +58,7 @@ func (o *outbox) start(first []byte) bool {
 	return true
 }
 
-// written says that the first frame has been written, and has what came meanwhile written.
+// written notes that the first frame has been written, and wakes the writer for frames that were queued meanwhile.
 func (o *outbox) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,7 +82,7 @@ func (o *outbox) push(frame []byte) error {
 	return nil
 }
 
-// pushLazily queues a frame that leaves with the next one, or after lazyDelay.
+// pushLazily queues a frame that is not urgent: it leaves with the next frame, or after lazyDelay.
 func (o *outbox) pushLazily(frame []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +90,7 @@ func (o *outbox) pushLazily(frame []byte) error {
 		return err
 	}
 	switch {
-	case o.awake || len(o.queue) > 1: // it is not the one to wait for
+	case o.awake || len(o.queue) > 1: // the frames before it see to it that it leaves
 	case o.lazy == nil:
 		o.lazy = time.AfterFunc(lazyDelay, o.flush)
 	default:
@@ -99,14 +99,14 @@ func (o *outbox) pushLazily(frame []byte) error {
 	return nil
 }
 
-// flush has what waits for company written.
+// flush wakes the writer for frames that are not urgent.
 func (o *outbox) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.wakeLocked()
 }
 
-// ping has a ping written, before everything that is queued.
+// ping asks for a ping, which is written before everything that is queued.
 func (o *outbox) ping() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -130,7 +130,7 @@ func (o *outbox) takeLocked(frame []byte) error {
 	return nil
 }
 
-// wakeLocked wakes the writer, if there is something to write and nobody at it.
+// wakeLocked wakes the writer, if there is something to write and it is not awake.
 func (o *outbox) wakeLocked() {
 	if o.awake || len(o.queue) == 0 && !o.pingDue {
 		return
@@ -142,11 +142,11 @@ func (o *outbox) wakeLocked() {
 // outgoing is what to write next.
 type outgoing struct {
 	frame  []byte // nil: a ping
-	corked bool   // the next frame follows at once, so this one need not leave by itself
+	corked bool   // another frame follows at once, so this one need not leave by itself
 }
 
-// next returns what to write now; what it returned before has been written. When it reports false there is nothing, and
-// it is not called again before the writer is woken.
+// next returns what to write now. Calling it says that what it returned before has been written. When it reports false
+// there is nothing to write, and it must not be called again before the writer is woken.
 func (o *outbox) next() (out outgoing, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -172,14 +172,14 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	return out, true
 }
 
-// waiting returns how many frames wait, and what they and the one under way cost in bytes.
+// waiting returns how many frames wait, and how many bytes they and the one being written cost.
 func (o *outbox) waiting() (frames, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.queue), o.size
 }
 
-// seal refuses all further frames. The returned channel is closed when those taken before were written; it stays
+// seal refuses all further frames. The returned channel is closed when the frames queued before were written. It stays
 // open if the connection dies first.
 func (o *outbox) seal() <-chan struct{} {
 	o.mu.Lock()
@@ -195,7 +195,7 @@ func (o *outbox) seal() <-chan struct{} {
 	return o.drained
 }
 
-// discard refuses all further frames and forgets those that wait.
+// discard refuses all further frames and drops those that wait.
 func (o *outbox) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -212,7 +212,8 @@ func TestOutboxUnderManySenders(t *testing.T) {
 	}
 }
 
-// Once the first frame is written a writer is called if there is more, and only then: the connection may be gone by that time.
+// Once the first frame is written a writer is called if there is more, and only then: the connection may be gone by
+// that time.
 func TestOutboxAfterTheFirstFrame(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

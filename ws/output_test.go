@@ -10,7 +10,8 @@ import (
 	"github.com/farhand/farhand/ws"
 )
 
-// TestLargeOutputs: what a tool says may be four megabytes long, however JSON escapes it; nothing else that a device sends may.
+// TestLargeOutputs: what a tool says may be four megabytes long, however JSON escapes it; nothing else that a device
+// sends may.
 func TestLargeOutputs(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)

@@ -31,8 +31,8 @@ func (g *gateway) dialAs(user, query string) *device {
 	return d
 }
 
-// TestSessionsOfOtherUsersAreNotFound: neither a session that another user's device has, nor one whose conversation another user
-// began. Who has no name may have any, as ever.
+// TestSessionsOfOtherUsersAreNotFound: neither a session that another user's device has, nor one whose conversation
+// another user began. A device without a user may have any.
 func TestSessionsOfOtherUsersAreNotFound(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.Auth = namedAuth{} })

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// aliveFor is how long a pong counts as a sign of life. Without it, callers that keep asking could make a device send
-	// more frames than it may.
+	// aliveFor is how long a pong counts as a sign of life. Without it, callers that keep asking could make a device
+	// send more frames than it may.
 	aliveFor = 250 * time.Millisecond
 
-	// maxAwaitingPong bounds the callbacks that wait for a sign of life at a time. Further callers get one at once: they
-	// contest the session, and must not win it by their number.
+	// maxAwaitingPong bounds the callbacks that wait for a sign of life at a time. Further callers get one at once:
+	// they contest the session, and must not win it by their number.
 	maxAwaitingPong = 256
 )
 

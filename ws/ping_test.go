@@ -45,7 +45,8 @@ func (w promptWriter) wakeWriter() {
 	}()
 }
 
-// However devices come, and however long the process stands still, pings never come in crowds that would hold up a call.
+// However devices come, and however long the process stands still, pings never come in crowds that would hold up a
+// call.
 func TestPingsComeInSmallNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const devices, crowd, every = 5000, 64, 20 * time.Second

@@ -6,15 +6,15 @@ const (
 	// pingSlack is the part of an interval by which a device may be pinged early, so that many are pinged at a time.
 	pingSlack = 64
 
-	// pingBatch is how many devices are pinged at a time, and pingPause is the pause before the next batch. So the frame
-	// of a call waits for one batch at most, even when a process that stood still finds all devices overdue.
+	// pingBatch is how many devices are pinged at a time, and pingPause is the pause before the next batch. So the
+	// frame of a call waits for one batch at most, even when a process that stood still finds all devices overdue.
 	pingBatch = 64
 	pingPause = time.Millisecond
 )
 
-// pingQueue lists the connections in the order in which they are to be pinged. All have the same interval, so a connection
-// that was pinged goes to the end. The list is linked through the connections: that takes less memory than a map, and any
-// of them can be removed at once.
+// pingQueue lists the connections in the order in which they are to be pinged. All have the same interval, so a
+// connection that was pinged goes to the end. The list is linked through the connections: that takes less memory than a
+// map, and any of them can be removed at once.
 type pingQueue struct {
 	first, last *conn
 	size        int

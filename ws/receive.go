@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// errStopped ends the reading of a connection that has been told why it ends, or is about to be.
+// errStopped ends the reading of a connection whose close frame was sent, or is about to be.
 var errStopped = errors.New("ws: the connection is being closed")
 
-// received counts what was just read, before the WebSocket library sees it. It runs in the reader, and holds it up when
+// countInput counts what was just read, before the WebSocket library sees it. It runs in the reader, and pauses it when
 // the device has cost too much.
 func (c *conn) countInput(p []byte) error {
 	c.server.counters.bytesIn.Add(int64(len(p)))
@@ -20,14 +20,14 @@ func (c *conn) countInput(p []byte) error {
 		return errStopped
 	}
 	unfinished := c.scanner.busy()
-	// A message that came whole and at once is small, and will be handled before the next is read.
+	// A small message that came whole is handled before the next one is read, so the intake need not know it.
 	if unfinished || c.unfinished || c.unhandled > 0 || len(p) > readBuffer {
 		c.unhandled += int64(len(p))
 		c.unfinished = unfinished
 		c.server.intake.update(c, c.unhandled, unfinished, boundary)
 	}
 	units := float64(frames) + float64(len(p))/bytesPerUnit
-	if len(p) < readBuffer { // a long message is read in many looks, through no fault of its device
+	if len(p) < readBuffer { // the reads of a long message are not its device's choice
 		units += unitsPerRead
 	}
 	pause := c.allowance.spend(units)
@@ -37,8 +37,8 @@ func (c *conn) countInput(p []byte) error {
 	return nil
 }
 
-// pause holds up the reader, until the connection is stopped at the latest: what it has read of a message that was given
-// up is no longer counted and must not lie about.
+// pause holds up the reader until the time is over or the connection is stopped. A stopped reader must not wait: what
+// it has read of its message is no longer counted, and must be freed.
 func (c *conn) pause(d time.Duration) {
 	wake := make(chan struct{})
 	c.mu.Lock()
@@ -59,7 +59,7 @@ func (c *conn) pause(d time.Duration) {
 	c.wake = nil
 }
 
-// handled notes that everything that was read has been handled, but for the message that is not complete.
+// countHandled notes that everything that was read has been handled, except for the message that is not complete.
 func (c *conn) countHandled() {
 	if held := int64(c.scanner.held); c.unhandled > held {
 		c.unhandled = held
@@ -67,8 +67,8 @@ func (c *conn) countHandled() {
 	}
 }
 
-// stop ends the connection although its reader is in the middle of a message. The reader wakes, tells the device why and
-// goes (see onError). A connection that is being closed already is cut.
+// stop ends the connection although its reader is in the middle of a message. The reader wakes and sends the close
+// frame (see onError). A connection that is being closed already is cut.
 func (c *conn) stop(why Close) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

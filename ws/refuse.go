@@ -12,14 +12,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// refuse answers a request that does not become a connection, in the dialect of the HTTP door. The error's cause stays
-// here.
+// refuse answers a request that does not become a connection with a problem document, as the HTTP API does. The error's
+// cause is not sent.
 func (s *Server) refuse(w http.ResponseWriter, e *registry.Error) {
 	w.Header().Del("Sec-Websocket-Protocol")
 	p := auth.ProblemOf(e)
 	s.counters.connectionRefused(p.Code)
 	if err := auth.WriteProblem(w, p); err != nil {
-		s.log.Debug("refusal not written", "error", err) // whoever hung up does not read why
+		s.log.Debug("refusal not written", "error", err) // a peer that hung up does not read why
 	}
 }
 

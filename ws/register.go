@@ -11,18 +11,18 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxDefinitions bounds the definitions in one frame, good or bad: every bad one is named in the answer.
+// maxDefinitions bounds the definitions in one frame, good or bad, because the answer names every bad one.
 const maxDefinitions = 1024
 
-// The budget of bytes a device may register: twice what a session may offer at once, so that everything can be
-// replaced, and then slowly more. A device whose schemas change all the time would otherwise fill the store: each
-// version of a definition stays there for a while.
+// The budget of bytes that a device may register: twice what a session may offer at once, so that everything can be
+// replaced, and then slowly more. Without it, a device whose schemas change all the time would fill the store, because
+// each version of a definition stays there for a while.
 const (
 	registerBurst = 2        // times what a session may offer
 	registerRate  = 32 << 10 // bytes a second
 )
 
-// registerTools judges the definitions one by one, in order, and registers those that pass.
+// registerTools checks the definitions one by one, in order, and registers those that are admitted.
 func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if len(f.Tools) > maxDefinitions {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
@@ -50,20 +50,20 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected))
 }
 
-// registration is one register_tools frame being judged.
+// registration is one register_tools frame that is being checked.
 type registration struct {
 	conn     *conn
 	offered  map[string]size  // the tools offered so far, by name
 	sum      size             // of all of them
-	names    *agent.Namesakes // of those; nil until a new name is judged
+	names    *agent.Namesakes // of those; nil until a new name is checked
 	put      []registry.ToolSpec
 	rejected []rejection
 }
 
-// size is what a tool takes.
+// size is how much memory a tool takes.
 type size struct {
 	bytes    int // of its definition
-	compiled int // bytes of its schema, ready for use
+	compiled int // of its compiled schema
 }
 
 func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
@@ -98,7 +98,7 @@ func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
 	r.put = append(r.put, spec)
 }
 
-// keepSizes has the connection remember what the schemas take that are offered now.
+// keepSizes stores in the connection how large the compiled schemas are.
 func (r *registration) keepSizes() {
 	if r.conn.compiled == nil {
 		r.conn.compiled = make(map[string]int)
@@ -108,7 +108,7 @@ func (r *registration) keepSizes() {
 	}
 }
 
-// namesakes returns the names offered so far. Only a new name can look like one of them.
+// namesakes returns the names offered so far. It is needed for new names only: no other can look like one of them.
 func (r *registration) namesakes() *agent.Namesakes {
 	if r.names == nil {
 		r.names = new(agent.Namesakes)
@@ -119,7 +119,7 @@ func (r *registration) namesakes() *agent.Namesakes {
 	return r.names
 }
 
-// offer counts a tool.
+// offer counts a tool as offered.
 func (r *registration) offer(t registry.ToolSpec, compiled int) {
 	old, now := r.offered[t.Name], size{t.Size(), compiled}
 	if r.names != nil {
@@ -134,7 +134,7 @@ func (r *registration) reject(name, reason string) {
 	r.rejected = append(r.rejected, rejection{Name: short(name), Reason: reason})
 }
 
-// reasonOf returns what the device is told about a definition that was left out.
+// reasonOf returns the reason for which a definition is rejected.
 func reasonOf(err error) string {
 	var bad *frameError
 	if errors.As(err, &bad) {
@@ -143,7 +143,7 @@ func reasonOf(err error) string {
 	return registry.AsError(err).Message
 }
 
-// unregisterTools takes tools back. Names the session does not offer are no mistake.
+// unregisterTools removes tools. Names that the session does not offer are no mistake.
 func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) error {
 	var drop []string
 	for _, t := range c.local.Tools() {
@@ -154,7 +154,7 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 	}
 	if len(drop) > 0 {
 		err := c.local.PutTools(ctx, nil, drop)
-		if errors.Is(err, registry.CodeRateLimited) { // tools that are taken back must not be offered any longer
+		if errors.Is(err, registry.CodeRateLimited) { // removed tools must not be offered any longer
 			return CloseRate
 		}
 		if err != nil {

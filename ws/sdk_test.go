@@ -139,7 +139,8 @@ func TestSDKRegistersMoreThanOneFrameHolds(t *testing.T) {
 	connected(t, states, 40)
 }
 
-// TestTwoSDKsOfOneSession: the first keeps it, the other one waits longer and longer, and gets it when the first is ended.
+// TestTwoSDKsOfOneSession: the first keeps it, the other one waits longer and longer, and gets it when the first is
+// ended.
 func TestTwoSDKsOfOneSession(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)

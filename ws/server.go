@@ -22,8 +22,7 @@ type Server struct {
 	melody  *melody.Melody
 	started time.Time // the zero of the connections' clocks
 
-	writers writerPool
-
+	writers     writerPool
 	corkBuffers corkBuffers
 
 	openSlots  *openSlots
@@ -31,14 +30,14 @@ type Server struct {
 	allowances *allowances
 	intake     intake
 	counters   counters
-	decoding   chan struct{} // a slot for each core that may decode long frames
+	decoding   chan struct{} // slots for decoding long frames, taken by sending
 
 	mu       sync.Mutex
 	conns    pingQueue
 	pinger   *time.Timer   // nil until the first connection
 	tasks    int           // requests, connections and their closing goroutines
 	draining bool          // no more upgrades
-	idle     chan struct{} // closed when draining and nothing runs
+	idle     chan struct{} // closed when draining is set and there are no tasks
 }
 
 // NewServer returns a server that accepts devices at once. Close it to stop.
@@ -58,13 +57,13 @@ func NewServer(cfg Config) (*Server, error) {
 	s.melody.Upgrader = &websocket.Upgrader{
 		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
 		HandshakeTimeout: handshakeTimeout,
-		CheckOrigin:      func(*http.Request) bool { return true }, // admit has
+		CheckOrigin:      func(*http.Request) bool { return true }, // admit has checked it
 		Error:            s.refuseHandshake,
 		// EnableCompression stays off: a small frame could unpack to a thousand times the frame limit.
 	}
 	s.melody.Config = &melody.Config{
 		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval,
-		// A message that is a little too big is read all the same, so that its sender can be told the limit.
+		// A message that is a little too big is read all the same, so that the answer can name the limit.
 		MaxMessageSize:    max(2*cfg.MaxFrame, cfg.maxAnswer()),
 		MessageBufferSize: 1, // for the first frame, the only one melody is given
 	}
@@ -106,7 +105,7 @@ func (s *Server) snapshot() []*conn {
 	return all
 }
 
-// enter counts a request that may become a connection. It reports false once the server drains.
+// tryAddTask counts a request that may become a connection. It reports false once the server drains.
 func (s *Server) tryAddTask() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,14 +116,14 @@ func (s *Server) tryAddTask() bool {
 	return true
 }
 
-// fork counts a goroutine of something that is counted already.
+// addTask counts a goroutine that a counted task starts.
 func (s *Server) addTask() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tasks++
 }
 
-// leave is the end of what enter or fork counted.
+// taskDone ends what tryAddTask or addTask counted.
 func (s *Server) taskDone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +141,8 @@ func (s *Server) signalIdleLocked() {
 	}
 }
 
-// track adds a connection to those that are pinged and that Close ends. It reports whether the server was draining already:
-// then nobody else will end it.
+// track adds a connection to those that are pinged and that Close ends. It reports whether the server drains already:
+// then Close does not know the connection, and the caller must end it.
 func (s *Server) track(c *conn) (draining bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +158,7 @@ func (s *Server) untrack(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.pingAt == 0 {
-		return // it never was on the roll
+		return // it was never tracked
 	}
 	s.conns.remove(c)
 	if s.conns.size == 0 {

@@ -8,37 +8,39 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// What frames are counted as that have no type of their own in the protocol.
+// Counter names of frames that have no type in the protocol.
 const (
-	countedOther = "other" // whatever is not understood
+	countedOther = "other" // a frame that is not understood
 	countedPing  = "ping"
 	countedPong  = "pong"
 )
 
-// receivedTypes and sentTypes are what frames are counted as. Both are read only.
+// receivedTypes and sentTypes are the names by which frames are counted. Both are read only.
 var (
 	receivedTypes = []string{
-		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools, typeToolCallAccepted, typeToolProgress,
-		typeToolResult, typeToolError, typeMessage, typeAbort, typeRegenerate, countedPing, countedPong, countedOther,
+		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
+		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
+		typeMessage, typeAbort, typeRegenerate, countedPing, countedPong, countedOther,
 	}
 	sentTypes = []string{
-		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools, typeToolCallRequest, typeToolCallCancel,
-		typeResultAcknowledged, typeServerDraining, typeAbortAck, typeError, string(chat.EventChunk),
-		string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult), string(chat.EventChunkReset),
-		string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle), string(chat.EventDebugPrompt),
-		countedPing, countedOther,
+		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
+		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck, typeError,
+		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
+		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
+		string(chat.EventDebugPrompt), countedPing, countedOther,
 	}
 )
 
-// ReceivedTypes returns what frames of devices are counted as.
+// ReceivedTypes returns the names by which frames of devices are counted.
 func ReceivedTypes() []string { return copyOf(receivedTypes) }
 
-// SentTypes returns what frames to devices are counted as.
+// SentTypes returns the names by which frames to devices are counted.
 func SentTypes() []string { return copyOf(sentTypes) }
 
 func copyOf(types []string) []string { return append([]string(nil), types...) }
 
-// CloseReasons returns the reasons for which connections are counted as closed. The last one means that the device went.
+// CloseReasons returns the reasons by which closed connections are counted. The last one, gone, means that the device
+// ended the connection.
 func CloseReasons() []string {
 	reasons := make([]string, 0, len(catalogue))
 	for c := range catalogue {
@@ -49,7 +51,7 @@ func CloseReasons() []string {
 	return reasons
 }
 
-// counted is what a connection that ended this way is counted as.
+// counted returns the name by which a connection that ended this way is counted.
 func (c Close) counted() string {
 	if c == closeGone {
 		return "gone"
@@ -57,7 +59,7 @@ func (c Close) counted() string {
 	return c.Reason()
 }
 
-// counters count what a server did since it was made. They are safe for concurrent use.
+// counters count what happened since a server was made. They are safe for concurrent use.
 type counters struct {
 	opened   atomic.Int64
 	closed   [len(catalogue)]atomic.Int64
@@ -67,7 +69,7 @@ type counters struct {
 	bytesIn  atomic.Int64
 	bytesOut atomic.Int64
 
-	results, requests, acknowledgements *atomic.Int64 // those of most frames, so that nobody looks them up
+	results, requests, acknowledgements *atomic.Int64 // of the most frequent frames, so that they are not looked up
 }
 
 func (c *counters) init() {
@@ -154,7 +156,7 @@ func (c *counters) connectionRefused(code registry.Code) {
 	n.Add(1)
 }
 
-// Stats says what a server holds now, and what it did since it was made.
+// Stats is what a server holds now, and what happened since it was made.
 type Stats struct {
 	Open    int64 // connections
 	Opening int64 // sessions that are being opened

@@ -126,8 +126,8 @@ func oneAndTwoPods(t *testing.T, test func(t *testing.T, holders, claimers *gate
 	})
 }
 
-// TestAnotherDeviceIsRefused: whoever does not say that it is the device that has the session, or cannot prove it, does not get
-// it while that device answers.
+// TestAnotherDeviceIsRefused: a connection that does not say that it is the device that has the session, or cannot
+// prove it, does not get it while that device answers.
 func TestAnotherDeviceIsRefused(t *testing.T) {
 	t.Parallel()
 	const named = `{"type":"connect","device_id":"d1"}`
@@ -158,7 +158,7 @@ func TestAnotherDeviceIsRefused(t *testing.T) {
 	}
 }
 
-// TestSilentClaimIsRefused: who says nothing at all does not get the session either.
+// TestSilentClaimIsRefused: a device that sends nothing does not get the session either.
 func TestSilentClaimIsRefused(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
@@ -194,8 +194,8 @@ func TestTheSameDeviceGetsItsSession(t *testing.T) {
 	}
 }
 
-// TestTheTokenProvesTheDevice: with the token it gets its session back while its old connection seems to live, whatever its
-// name, and with it the calls in flight.
+// TestTheTokenProvesTheDevice: with the token it gets its session back while its old connection seems to live, whatever
+// its name, and with it the calls in flight.
 func TestTheTokenProvesTheDevice(t *testing.T) {
 	t.Parallel()
 	oneAndTwoPods(t, func(t *testing.T, a, b *gateway) {
@@ -213,11 +213,13 @@ func TestTheTokenProvesTheDevice(t *testing.T) {
 			t.Fatalf("call: %+v", o)
 		}
 		again, _ := a.held("mine", `{"type":"connect",`+caps+`,"resume_token":"`+token+`"}`) // the same token, as often as it likes
+		back.closedWith(ws.CloseReplaced)
 		again.answers(b, "mine")
 	})
 }
 
-// TestDeadHolderLoses: a device whose connection is half open does not answer, and another one gets the session; but not its calls.
+// TestDeadHolderLoses: a device whose connection is half open does not answer, and another one gets the session; but
+// not its calls.
 func TestDeadHolderLoses(t *testing.T) {
 	t.Parallel()
 	oneAndTwoPods(t, func(t *testing.T, a, b *gateway) {
@@ -241,8 +243,8 @@ func TestDeadHolderLoses(t *testing.T) {
 	})
 }
 
-// TestWhoCannotProveIt: a device that can resume, and does not keep its token, may answer what its connection before was asked
-// if that is gone and was as nameless, or had the same name.
+// TestWhoCannotProveIt: a device that can resume, and does not keep its token, may answer what its connection before
+// was asked if that is gone and was as nameless, or had the same name.
 func TestWhoCannotProveIt(t *testing.T) {
 	t.Parallel()
 	connect := func(device string) string {
@@ -282,7 +284,8 @@ func TestWhoCannotProveIt(t *testing.T) {
 	}
 }
 
-// TestSquatterGivesTheSessionBack: who takes a session while its device is away keeps it from others, but not from that device.
+// TestSquatterGivesTheSessionBack: a device that takes a session while its owner is away keeps it from others, but not
+// from that device.
 func TestSquatterGivesTheSessionBack(t *testing.T) {
 	t.Parallel()
 	oneAndTwoPods(t, func(t *testing.T, a, b *gateway) {

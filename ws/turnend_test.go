@@ -44,8 +44,8 @@ func TestDisconnectEndsTheTurn(t *testing.T) {
 	agent.idle(t)
 }
 
-// TestSuccessorTalksWhileTheFormerTurnEnds: a turn that is slow to stop holds up neither the device's next connection nor
-// the turns of that one.
+// TestSuccessorTalksWhileTheFormerTurnEnds: a turn that is slow to stop holds up neither the device's next connection
+// nor the turns of that one.
 func TestSuccessorTalksWhileTheFormerTurnEnds(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t)
@@ -122,7 +122,8 @@ func TestDrainCutsATurnOff(t *testing.T) {
 	agent.idle(t)
 }
 
-// TestDeviceHearsHowATurnEndedThatWasCutOff: the turn is stopped, and what it says of that comes before the close frame.
+// TestDeviceHearsHowATurnEndedThatWasCutOff: the turn is stopped, and what it says of that comes before the close
+// frame.
 func TestDeviceHearsHowATurnEndedThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t)
@@ -245,8 +246,8 @@ func TestSessionStartTellsOfTheHistory(t *testing.T) {
 	}
 }
 
-// TestClaimerIsNotToldOfTheHistory: a device that may still be refused learns nothing of the conversation. A device that gets the
-// session is told in connected what session_start kept back.
+// TestClaimerIsNotToldOfTheHistory: a device that may still be refused learns nothing of the conversation. A device
+// that gets the session learns from connected what session_start kept back.
 func TestClaimerIsNotToldOfTheHistory(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t)

@@ -14,17 +14,17 @@ const (
 	// maxWaiting is how many messages of a device wait for the turn that is under way.
 	maxWaiting = 4
 
-	// turnStopWait is how long the teardown of a connection waits for the turn it has stopped. A turn that takes longer
-	// still counts for the server, whose Close waits for it.
+	// turnStopWait is how long the teardown of a connection waits for the turn that it cancelled. A turn that takes
+	// longer still counts as a task of the server, whose Close waits for it.
 	turnStopWait = 5 * time.Second
 
-	// capabilityCallStatus: the device wants a tool_call again when the status of the call changes. Others are told of
-	// each call once, because they would show it twice.
+	// capabilityCallStatus: the device wants a tool_call again when the status of the call changes. Other devices are
+	// sent each call once, because they would show it twice.
 	capabilityCallStatus = "call_status"
 )
 
-// talk is what goes on in a connection while somebody talks: the turn that is under way and the messages that wait for
-// it, with one goroutine that takes them in order. It ends with its last turn; an idle connection has none.
+// turnWorker runs the turns of a connection's conversation in order: the one that is under way, then those of the
+// messages that wait. It has one goroutine, which ends with the last turn; an idle connection has none.
 type turnWorker struct {
 	conn *conn
 	done chan struct{} // closed when the goroutine has ended
@@ -33,8 +33,9 @@ type turnWorker struct {
 	waiting []chat.Ask
 	cancel  context.CancelCauseFunc // of the turn that was begun last
 
-	// order is held while a turn's last event is queued, and while an abort is answered: so the answer comes before the
-	// last event of the turn it aborts, or there is nothing to abort. Nothing else is locked under it but the outbox.
+	// order is held while a turn's last event is queued, and while an abort is answered. So the answer to an abort
+	// comes before the last event of the turn it aborts, or there is nothing to abort. Only the outbox is locked under
+	// it.
 	order sync.Mutex
 	live  bool // the last event of the turn is still to come
 }
@@ -44,46 +45,46 @@ type turn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ask    chat.Ask
-	calls  map[string]bool // calls the device was told of, by id; nil while there are none
+	calls  map[string]bool // ids of the calls that the device was sent; nil while there are none
 	title  []byte          // the frame of the new title, which follows the turn's last event; nil: none
 }
 
-// startTurnsLocked begins with a turn at once. It needs the locks gate and mu.
+// startTurnsLocked begins a turn at once. It needs the locks startMu and mu.
 func (c *conn) startTurnsLocked(a chat.Ask) {
-	t := &turnWorker{conn: c, done: make(chan struct{})}
-	c.worker = t
-	first := t.beginLocked(a)
+	w := &turnWorker{conn: c, done: make(chan struct{})}
+	c.worker = w
+	first := w.beginLocked(a)
 	c.server.addTask() // the connection is counted, so the server still waits for something
-	go t.runTurns(first)
+	go w.runTurns(first)
 }
 
 // beginLocked needs the lock mu.
-func (t *turnWorker) beginLocked(a chat.Ask) *turn {
+func (w *turnWorker) beginLocked(a chat.Ask) *turn {
 	ctx, cancel := context.WithCancelCause(context.Background()) // the agent bounds its time; its connection ends it
-	t.cancel = cancel
-	t.order.Lock()
-	t.live = true
-	t.order.Unlock()
+	w.cancel = cancel
+	w.order.Lock()
+	w.live = true
+	w.order.Unlock()
 	return &turn{ctx: ctx, cancel: cancel, ask: a}
 }
 
-// run runs turns until none waits.
-func (t *turnWorker) runTurns(next *turn) {
-	defer t.conn.server.taskDone()
-	defer close(t.done)
-	defer t.conn.recoverPanic()
-	for ; next != nil; next = t.nextTurn() {
-		t.runTurn(next)
+// runTurns runs turns until none waits.
+func (w *turnWorker) runTurns(next *turn) {
+	defer w.conn.server.taskDone()
+	defer close(w.done)
+	defer w.conn.recoverPanic()
+	for ; next != nil; next = w.nextTurn() {
+		w.runTurn(next)
 	}
 }
 
-// next returns the turn that has waited longest, nil if there is none: then the talk is over. Once the connection begins no
-// more turns, those that wait are refused.
-func (t *turnWorker) nextTurn() *turn {
+// nextTurn returns the turn that has waited longest. It returns nil if there is none, and then the worker is over. Once
+// the connection refuses new turns, it refuses those that wait.
+func (w *turnWorker) nextTurn() *turn {
 	for {
-		next, refused := t.takeWaiting()
+		next, refused := w.takeWaiting()
 		for range refused {
-			t.conn.fail(errStopping)
+			w.conn.fail(errStopping)
 		}
 		if refused == 0 {
 			return next
@@ -91,38 +92,40 @@ func (t *turnWorker) nextTurn() *turn {
 	}
 }
 
-func (t *turnWorker) takeWaiting() (next *turn, refused int) {
-	c := t.conn
+// takeWaiting takes the next turn from those that wait, or all of them if they are refused. Without any, the connection
+// has no worker from then on.
+func (w *turnWorker) takeWaiting() (next *turn, refused int) {
+	c := w.conn
 	c.startMu.Lock()
 	defer c.startMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing == closeNone && len(t.waiting) > 0 {
+	if c.closing == closeNone && len(w.waiting) > 0 {
 		if c.refusesNew {
-			refused = len(t.waiting)
-			t.waiting = nil
+			refused = len(w.waiting)
+			w.waiting = nil
 			return nil, refused
 		}
-		a := t.waiting[0]
-		t.waiting[0] = chat.Ask{} // what was said should not stay for as long as others wait
-		t.waiting = t.waiting[1:]
-		return t.beginLocked(a), 0
+		a := w.waiting[0]
+		w.waiting[0] = chat.Ask{} // the message should not stay in memory for as long as others wait
+		w.waiting = w.waiting[1:]
+		return w.beginLocked(a), 0
 	}
 	c.worker = nil
 	return nil, 0
 }
 
-// take has the agent take a turn. An agent that did not say how it ended is spoken for: the device waits for it.
-func (t *turnWorker) runTurn(now *turn) {
-	defer now.cancel(nil)
-	reply, err := t.conn.server.cfg.Agent.Ask(now.ctx, now.ask, func(e chat.Event) { t.emit(now, e) })
-	t.order.Lock()
-	unsaid := t.live
-	t.order.Unlock()
-	if unsaid {
-		t.emit(now, lastEvent(reply, err))
+// runTurn lets the agent run a turn. If the agent emitted no last event, runTurn does, because the device waits for it.
+func (w *turnWorker) runTurn(t *turn) {
+	defer t.cancel(nil)
+	reply, err := w.conn.server.cfg.Agent.Ask(t.ctx, t.ask, func(e chat.Event) { w.emit(t, e) })
+	w.order.Lock()
+	live := w.live
+	w.order.Unlock()
+	if live {
+		w.emit(t, lastEvent(reply, err))
 	}
-	t.conn.log().Debug("turn ended", "turn", reply.Turn, "took", reply.Duration, "error", err)
+	w.conn.log().Debug("turn ended", "turn", reply.Turn, "took", reply.Duration, "error", err)
 }
 
 func lastEvent(reply chat.Reply, err error) chat.Event {
@@ -133,16 +136,18 @@ func lastEvent(reply chat.Reply, err error) chat.Event {
 	case errors.Is(err, chat.ErrAborted):
 		return chat.Event{Type: chat.EventAborted}
 	case errors.As(err, &failed):
-		return chat.Event{Type: chat.EventError, Code: failed.Code, Message: failed.Message, RetryAfter: failed.RetryAfter()}
+		return chat.Event{
+			Type: chat.EventError, Code: failed.Code, Message: failed.Message, RetryAfter: failed.RetryAfter(),
+		}
 	default:
 		return chat.Event{Type: chat.EventError, Code: chat.CodeAgent,
 			Message: "The agent failed; the gateway's log says why. Send the message again."}
 	}
 }
 
-// emit sends an event to the device. It never waits for the device: one that does not read is closed as slow.
-func (t *turnWorker) emit(now *turn, e chat.Event) {
-	if e.Type == chat.EventToolCall && now.calledBefore(e.ID) && !t.conn.local.Session().Can(capabilityCallStatus) {
+// emit sends an event to the device. It never waits for the device: a device that does not read is closed as slow.
+func (w *turnWorker) emit(t *turn, e chat.Event) {
+	if e.Type == chat.EventToolCall && t.sentBefore(e.ID) && !w.conn.local.Session().Can(capabilityCallStatus) {
 		return
 	}
 	frame := eventFrame(e)
@@ -150,75 +155,75 @@ func (t *turnWorker) emit(now *turn, e chat.Event) {
 		return // of a newer agent; a device is not sent what it does not know
 	}
 	if e.Type == chat.EventTitle {
-		now.title = frame
+		t.title = frame
 		return
 	}
 	var err error
 	switch e.Type {
 	case chat.EventDone, chat.EventAborted, chat.EventError:
-		t.order.Lock()
-		t.live = false
-		err = t.send(e, frame)
-		t.order.Unlock()
-		if now.title != nil && err == nil { // as in ClawSeed
-			err = t.conn.send(now.title)
+		w.order.Lock()
+		w.live = false
+		err = w.send(e, frame)
+		w.order.Unlock()
+		if t.title != nil && err == nil { // as in ClawSeed
+			err = w.conn.send(t.title)
 		}
 	default:
-		err = t.send(e, frame)
+		err = w.send(e, frame)
 	}
 	if err != nil {
-		t.conn.fail(err)
+		w.conn.fail(err)
 	}
 }
 
-// send queues the frame of an event; one that would never fit the outbox with its texts cut.
-func (t *turnWorker) send(e chat.Event, frame []byte) error {
-	err := t.conn.send(frame)
+// send queues the frame of an event. If the frame would never fit the outbox, send cuts the event's texts.
+func (w *turnWorker) send(e chat.Event, frame []byte) error {
+	err := w.conn.send(frame)
 	var tooBig *frameError
 	if errors.As(err, &tooBig) {
-		return t.conn.send(eventFrame(shortened(e, t.conn.out.limit/8))) // JSON may need six bytes for one
+		return w.conn.send(eventFrame(shortened(e, w.conn.out.limit/8))) // JSON may need six bytes for one
 	}
 	return err
 }
 
-// again notes that the device is told of a call, and reports whether it was before.
-func (now *turn) calledBefore(id string) bool {
-	if now.calls[id] {
+// sentBefore notes that the device is sent a call, and reports whether it was before.
+func (t *turn) sentBefore(id string) bool {
+	if t.calls[id] {
 		return true
 	}
-	if now.calls == nil {
-		now.calls = make(map[string]bool)
+	if t.calls == nil {
+		t.calls = make(map[string]bool)
 	}
-	now.calls[id] = true
+	t.calls[id] = true
 	return false
 }
 
-// cancelTurn stops the turn that is under way in a connection that is ending, and forgets the messages that wait. It does not
-// wait for the turn: its goroutine may be the one that ends the connection.
+// cancelTurn cancels the turn that is under way in a connection that is ending, and forgets the messages that wait. It
+// does not wait for the turn, because the turn's goroutine may be the one that ends the connection.
 func (c *conn) cancelTurn(why Close) {
 	c.mu.Lock()
-	t := c.worker
-	var stop context.CancelCauseFunc
-	if t != nil {
-		t.waiting, stop = nil, t.cancel
+	w := c.worker
+	var cancel context.CancelCauseFunc
+	if w != nil {
+		w.waiting, cancel = nil, w.cancel
 	}
 	c.mu.Unlock()
-	if stop == nil {
+	if cancel == nil {
 		return
 	}
 	if why == CloseRestart {
-		stop(registry.ErrDraining)
+		cancel(registry.ErrDraining)
 	} else {
-		stop(why)
+		cancel(why)
 	}
 }
 
-// wait waits so long for the goroutine of the talk and reports whether it has ended.
-func (t *turnWorker) wait(limit time.Duration) bool {
+// wait waits for the worker's goroutine, at most as long as limit, and reports whether it has ended.
+func (w *turnWorker) wait(limit time.Duration) bool {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
-	case <-t.done:
+	case <-w.done:
 		return true
 	case <-timeout.C:
 		return false

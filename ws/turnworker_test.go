@@ -200,7 +200,7 @@ func TestMessagesWaitTheirTurn(t *testing.T) {
 	agent.idle(t)
 }
 
-// TestEveryTurnIsSeenToEnd: whatever an agent returns without a last event, the device is not left waiting.
+// TestEveryTurnIsSeenToEnd: whatever an agent returns without a last event, the device does not wait for ever.
 func TestEveryTurnIsSeenToEnd(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t)

@@ -17,8 +17,8 @@ import (
 // bearerProtocol is how a browser, which cannot set headers, carries a token in its offered subprotocols.
 const bearerProtocol = "bearer."
 
-// ServeHTTP answers GET /ws/chat: a device's upgrade, or a problem document with the reason for the refusal. It
-// returns when the connection has been taken over; Close waits for its end.
+// ServeHTTP answers GET /ws/chat: it upgrades a device's request, or refuses it with a problem document. It returns
+// when the socket has been hijacked; Close waits for the connection's end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(podHeader, s.cfg.Pod.ID())
 	if !s.tryAddTask() {
@@ -42,7 +42,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serveUpgrade(w, r, begin)
 }
 
-// opening is what a connection begins with.
+// opening is what the upgrade request says about a connection.
 type opening struct {
 	session registry.Session
 	fresh   bool // the session's id was made here: nobody can have used it before
@@ -50,7 +50,8 @@ type opening struct {
 	source  netip.Prefix
 }
 
-// admit checks origin, token, attributes and how much its source has opened, in this order, and returns what to open.
+// admit checks origin, token, attributes, and how fast the source opens sessions, in this order. It returns what to
+// open.
 func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
 		return opening{}, s.cfg.Refusals.Origin(r, err)
@@ -82,8 +83,8 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	return o, s.checkOpenRate(r, o.session.Key, o.source)
 }
 
-// takeTurn waits until the session may be opened, and then asks the store whose it is. If it returns nil, opens.leave must be
-// called.
+// waitToOpen waits for a slot to open the session, and then asks the store who owns it. If it returns nil,
+// openSlots.release must be called.
 func (s *Server) waitToOpen(ctx context.Context, o opening) error {
 	if err := s.openSlots.acquire(ctx); err != nil || o.fresh {
 		return err
@@ -97,7 +98,7 @@ func (s *Server) waitToOpen(ctx context.Context, o opening) error {
 	return err
 }
 
-// plainResults reads the format in which people at the device read results of tools.
+// plainResults decodes the format in which people at the device read results of tools.
 func plainResults(format string) (plain bool, err error) {
 	switch chat.Format(format) {
 	case "", chat.FormatPlain: // as ClawSeed's apps show them
@@ -110,7 +111,7 @@ func plainResults(format string) (plain bool, err error) {
 	}
 }
 
-// token returns the first token there is: header, subprotocol, query.
+// token returns the first token of header, subprotocol and query, in this order.
 func (s *Server) token(r *http.Request, offer subprotocols, query url.Values) string {
 	if t := auth.BearerHeader(r); t != "" {
 		return t
@@ -124,9 +125,9 @@ func (s *Server) token(r *http.Request, offer subprotocols, query url.Values) st
 	return query.Get("token")
 }
 
-// subprotocols is what matters of Sec-WebSocket-Protocol. The subprotocol that carries the token is never echoed:
-// a response header is no place for a secret. A browser therefore offers clawseed.v1 beside it, because it drops a
-// connection whose server chose none of the protocols it offered.
+// subprotocols is what matters of Sec-WebSocket-Protocol. The subprotocol that carries the token is never echoed,
+// because a response header is no place for a secret. A browser therefore offers clawseed.v1 too: it drops a connection
+// whose server chose none of the protocols it offered.
 type subprotocols struct {
 	clawseed bool
 	token    string

@@ -42,6 +42,11 @@ var arrows = map[string][]string{
 	"examples": {root, "agent", "registry", "ws/client"},
 }
 
+// owned are the libraries that only one room may import: nobody else learns how its work is done.
+var owned = map[string]string{
+	"github.com/olahol/melody": "ws",
+}
+
 // room returns the room a package belongs to: empty for packages of others, the package's path if it has no room.
 func room(pkg string) string {
 	if pkg == modulePath {
@@ -87,6 +92,9 @@ func TestImportsFollowTheArrows(t *testing.T) {
 		}
 		seen[from] = true
 		for _, imported := range pkg.Imports {
+			if owner, ok := owned[imported]; ok && owner != from {
+				t.Errorf("%s imports %s: only %s may know it", pkg.ImportPath, imported, owner)
+			}
 			if to := room(imported); to != "" && to != from && !slices.Contains(allowed, to) {
 				t.Errorf("%s imports %s: %s may not know %s", pkg.ImportPath, imported, from, to)
 			}

@@ -2,7 +2,7 @@ package client
 
 import "time"
 
-// Bounds of what is remembered: to answer repeated requests, and to send answers again that were not acknowledged.
+// Bounds of the answers that are kept, to answer repeated requests, and to send unacknowledged answers again.
 const (
 	maxAnswers     = 1024
 	maxAnswerBytes = 16 << 20
@@ -32,7 +32,7 @@ func (a *answers) get(id string) ([]byte, bool) {
 	return kept.frame, true
 }
 
-// put remembers the first answer of a call and forgets the oldest ones over the bounds.
+// put keeps the first answer of a call and forgets the oldest answers over the bounds.
 func (a *answers) put(id string, frame []byte, now time.Time) {
 	if _, there := a.byID[id]; there {
 		return
@@ -60,7 +60,8 @@ func (a *answers) acknowledge(id string) {
 	}
 }
 
-// claim returns the frame of an answer that is to be sent on that connection, false if it was already, or need not be.
+// claim returns the frame of an answer to send on a connection. It returns false if the answer was sent there already,
+// or need not be sent.
 func (a *answers) claim(id string, link int64) ([]byte, bool) {
 	kept := a.byID[id]
 	if kept == nil || kept.acknowledged || kept.link == link {
@@ -70,7 +71,7 @@ func (a *answers) claim(id string, link int64) ([]byte, bool) {
 	return kept.frame, true
 }
 
-// claimNext is claim for the oldest answer that is to be sent on that connection.
+// claimNext is claim for the oldest answer that is to be sent on a connection.
 func (a *answers) claimNext(link int64, now time.Time) ([]byte, bool) {
 	for _, kept := range a.order {
 		if now.Sub(kept.at) > resendFor {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// settled is how long a connection must have lasted for the next failure to count as the first.
-const settled = 5 * time.Second
+// stableAfter is how long a connection must have lasted for the next failure to count as the first.
+const stableAfter = 5 * time.Second
 
-// peace is how long a connection must have lasted for a rival to count as gone.
-const peace = 5 * time.Minute
+// rivalGoneAfter is how long a connection must have lasted for a rival to count as gone.
+const rivalGoneAfter = 5 * time.Minute
 
 // backoff computes the delays before reconnects, with full jitter: devices that lost their gateway together do not
 // come back together.
@@ -28,8 +28,8 @@ func (b *backoff) next(atLeast time.Duration) time.Duration {
 	return atLeast + delay
 }
 
-// nextRival returns the delay before a connection that may take the session from another one. At least half of it is certain, so
-// that two that want the same session part.
+// nextRival returns the delay before a connection that may take the session from another one. At least half of it is
+// not random, so that two clients that want the same session do not keep taking it from one another.
 func (b *backoff) nextRival() time.Duration {
 	least := b.ceiling / 2
 	if b.ceiling == 0 {

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	// maxPending bounds the calls that run or wait for their turn. A gateway sends far fewer at once.
+	// maxPending bounds the calls that run or wait for a slot. A gateway sends far fewer at once.
 	maxPending = 1024
 
-	// defaultDeadline is for a request that does not say how much time is left.
+	// defaultDeadline is for a request without deadline_ms.
 	defaultDeadline = 30 * time.Second
 
-	// deadlineGrace is how much longer a handler's context lives than its caller waits. Without it a handler that gives
-	// up at the deadline would race the gateway's own timer, and one and the same slow tool would now time out, now fail.
+	// deadlineGrace is how much longer a handler's context lives than its caller waits. Without it, a handler that
+	// gives up at the deadline would race the gateway's timer, and the same slow tool would time out at one time and
+	// fail at another.
 	deadlineGrace = 250 * time.Millisecond
 
 	// maxDeadlineMS keeps a nonsensical request from overflowing a time.Duration.
 	maxDeadlineMS = int64(24 * time.Hour / time.Millisecond)
 )
 
-// calls runs handlers and sees to it that each call id is answered once.
+// calls tracks the calls that run or wait, and the answers to those that ended, so that each call id is answered once.
 type calls struct {
 	slots chan struct{} // as many as may run at once
 	done  sync.WaitGroup
@@ -42,9 +43,9 @@ func newCalls(parallelism int) *calls {
 // errBusy answers a request beyond maxPending.
 var errBusy = errors.New("the device has too many calls waiting")
 
-// request takes on a call, unless it is known: one that runs is left alone, one that was answered is answered again
-// without running again.
-func (c *Client) request(ctx context.Context, f *received) {
+// startCall runs a call unless its id is known: a call that runs already goes on, and a call that was answered is
+// answered again without running again.
+func (c *Client) startCall(ctx context.Context, f *received) {
 	timeout := defaultDeadline
 	if f.DeadlineMS != nil {
 		timeout = time.Duration(min(*f.DeadlineMS, maxDeadlineMS)) * time.Millisecond
@@ -72,12 +73,12 @@ func (c *Client) request(ctx context.Context, f *received) {
 		defer cancel(nil)
 		ctx, stop := context.WithTimeout(ctx, timeout+deadlineGrace)
 		defer stop()
-		c.run(ctx, call)
+		c.runHandler(ctx, call)
 	})
 }
 
-// cancel ends the context of a call that is pending.
-func (c *Client) cancel(id, reason string) {
+// cancelCall ends the context of a call that is pending.
+func (c *Client) cancelCall(id, reason string) {
 	c.calls.mu.Lock()
 	cancel := c.calls.pending[id]
 	c.calls.mu.Unlock()
@@ -86,8 +87,8 @@ func (c *Client) cancel(id, reason string) {
 	}
 }
 
-// run waits for its turn, runs the handler and answers, also when the handler panics or ends its goroutine.
-func (c *Client) run(ctx context.Context, call Call) {
+// runHandler waits for a slot, runs the handler and answers, also when the handler panics or ends its goroutine.
+func (c *Client) runHandler(ctx context.Context, call Call) {
 	var frame []byte
 	defer func() {
 		if p := recover(); p != nil {
@@ -111,8 +112,8 @@ func (c *Client) run(ctx context.Context, call Call) {
 		frame = c.failure(call.ID, problem)
 		return
 	}
-	call.notices = &notices{client: c, ctx: ctx}
-	defer c.receipt(call.ID)() // before the answer: the deferred functions run in the opposite order
+	call.reporter = &reporter{client: c, ctx: ctx}
+	defer c.acceptLater(call.ID)() // runs before the answer is sent: deferred functions run in the opposite order
 	output, err := handler(ctx, call)
 	if err != nil {
 		frame = c.failure(call.ID, err.Error())
@@ -138,7 +139,7 @@ func (c *Client) handler(tool string) (Handler, string) {
 	}
 }
 
-// answer remembers the answer and sends it if there is a connection. Without one it waits for the next.
+// answer keeps the answer and sends it if there is a connection. Otherwise resend sends it on the next one.
 func (c *Client) answer(id string, frame []byte) {
 	c.calls.mu.Lock()
 	delete(c.calls.pending, id)
@@ -163,8 +164,8 @@ func (c *Client) acknowledged(id string) {
 	c.calls.answers.acknowledge(id)
 }
 
-// resend sends on a new connection the answers that were not acknowledged on an earlier one: they may have been lost
-// with it, and the gateway keeps their calls open for a while.
+// resend sends answers on a new connection that were not acknowledged on an earlier one. They may have been lost with
+// it, and the gateway keeps their calls open for a while.
 func (c *Client) resend(ctx context.Context, l *link) {
 	for c.pace.wait(ctx) == nil {
 		c.calls.mu.Lock()
@@ -185,7 +186,8 @@ func (c *Client) success(id string, output any) []byte {
 	case err != nil:
 		return c.failure(id, "the output cannot be sent as JSON: "+err.Error())
 	case len(frame) > c.cfg.writeLimit:
-		return c.failure(id, fmt.Sprintf("the output is too large: %d bytes, at most %d can be sent", len(frame), c.cfg.writeLimit))
+		return c.failure(id, fmt.Sprintf("the output is too large: %d bytes, at most %d can be sent",
+			len(frame), c.cfg.writeLimit))
 	}
 	return frame
 }

@@ -25,7 +25,7 @@ type Client struct {
 	ready     chan struct{}
 	readyOnce sync.Once
 
-	// registration orders what the gateway is told about tools. It is held while writing; mu never is.
+	// registration keeps the frames about tools in order. It is held while they are written; mu never is.
 	registration sync.Mutex
 
 	mu      sync.Mutex
@@ -93,10 +93,10 @@ func (c *Client) Run(ctx context.Context) error {
 			return last
 		}
 		lasted := time.Since(begin)
-		if lasted >= settled {
+		if lasted >= stableAfter {
 			retry.reset()
 		}
-		if lasted >= peace {
+		if lasted >= rivalGoneAfter {
 			rivals.reset()
 		}
 		delay := time.Duration(0)
@@ -113,7 +113,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// whyDisconnected says what happened in words that tell where to look.
+// whyDisconnected returns a log message that helps to find the cause.
 func whyDisconnected(err error) string {
 	var refused *RefusedError
 	var dial *net.OpError
@@ -133,7 +133,7 @@ func whyDisconnected(err error) string {
 	}
 }
 
-// connect makes one connection and serves it to its end. atLeast is how long the gateway wants to be left alone.
+// connect makes one connection and serves it to its end. atLeast is how long the gateway asks to wait before the next.
 func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error) {
 	c.cfg.onState(State{Phase: PhaseConnecting, SessionID: c.SessionID()})
 	l, err := c.dial(ctx)
@@ -146,21 +146,21 @@ func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error)
 	var resending sync.WaitGroup
 	defer resending.Wait()
 	defer l.conn.Close()
-	stop := l.leave(ctx)
+	stop := l.closeWhenDone(ctx)
 	defer stop()
 	defer c.detach(l)
 	if err := c.attach(l); err != nil {
-		// The gateway may have closed on us and said why: reading on finds out.
+		// The gateway may have closed the connection and sent the reason: reading finds out.
 		c.cfg.log.Debug("opening not written", "error", err)
 	}
 	linked, unlink := context.WithCancel(ctx)
 	defer unlink()
 	resending.Go(func() { c.resend(linked, l) })
-	err = l.read(func(data []byte) { c.handle(ctx, l, data) })
+	err = l.readFrames(func(data []byte) { c.handle(ctx, l, data) })
 	return max(time.Until(l.backAt), 0), err
 }
 
-// handle does what a frame asks for. Frames it does not know are from a newer gateway and mean nothing to us.
+// handle does what a frame asks for. Unknown frames are from a newer gateway and are ignored.
 func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	f := &received{}
 	if err := json.Unmarshal(data, f); err != nil {
@@ -172,16 +172,16 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 		l.resumed = f.Resumed
 		c.mu.Lock()
 		c.session = f.SessionID
-		if c.token == "" { // who presents one is known by it, whatever the gateway offers
+		if c.token == "" { // the first token stays valid, whatever later frames offer
 			c.token = f.ResumeToken
 		}
 		c.mu.Unlock()
 	case "tools_registered":
 		c.registered(l, f)
 	case "tool_call_request":
-		c.request(ctx, f)
+		c.startCall(ctx, f)
 	case "tool_call_cancel":
-		c.cancel(f.ID, f.Reason)
+		c.cancelCall(f.ID, f.Reason)
 	case "server_draining":
 		// Nothing else to do: the gateway closes once the calls that run are answered, and what takes too long is
 		// answered on the next connection.

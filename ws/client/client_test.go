@@ -286,8 +286,8 @@ func TestCodesThatEndIt(t *testing.T) {
 	}
 }
 
-// TestRivalsAreGivenMoreAndMoreTime: while another connection has the session the client comes back, each time later, and the
-// connection it has in between does not make it forget.
+// TestRivalsAreGivenMoreAndMoreTime: while another connection has the session the client comes back, each time later,
+// and the connection it has in between does not make it forget.
 func TestRivalsAreGivenMoreAndMoreTime(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]error{"session_replaced": client.ErrReplaced, "session_owner_mismatch": client.ErrHeld} {

@@ -10,4 +10,8 @@
 // Run keeps the connection: it reconnects with growing, jittered delays and registers the tools again each time,
 // until its context ends or the gateway says not to come back. A call is answered once, however often the gateway
 // asks for it, and no handler can take the process down by panicking.
+//
+// The package imports nothing of Farhand, so a device needs nothing else of it. Start at Client.Run and Client.connect
+// in client.go: link.go is one connection, frames.go has the frames, calls.go runs handlers, reports.go sends their
+// progress, answers.go keeps answers until the gateway has acknowledged them.
 package client

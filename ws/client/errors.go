@@ -16,11 +16,12 @@ var (
 	ErrRefused = errors.New("client: the gateway refused the connection")
 )
 
-// Why the client waits longer and longer before it comes back, as State.Err tells: another connection has its session.
+// Another connection has the session. State.Err is one of these, and the client waits longer and longer before it comes
+// back.
 var (
-	// ErrReplaced: it took over the session.
+	// ErrReplaced: a newer connection took over the session.
 	ErrReplaced = errors.New("client: a newer connection took over the session")
-	// ErrHeld: its device is connected, and this one cannot prove to be the same.
+	// ErrHeld: another device is connected, and this one cannot prove to be the same.
 	ErrHeld = errors.New("client: another device has the session and is connected")
 )
 

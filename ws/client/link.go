@@ -18,7 +18,7 @@ import (
 const (
 	dialTimeout  = 10 * time.Second
 	writeTimeout = 5 * time.Second
-	closeTimeout = time.Second // for the gateway's last words
+	closeTimeout = time.Second // for the gateway's close frame
 	subprotocol  = "clawseed.v1"
 )
 
@@ -28,7 +28,7 @@ type link struct {
 	conn    *websocket.Conn
 	silence time.Duration
 	write   sync.Mutex  // one frame at a time, each with its own deadline
-	ending  atomic.Bool // what is still read is the gateway's last words
+	ending  atomic.Bool // nothing but the gateway's close frame is awaited
 
 	// Of the reader only.
 	resumed bool
@@ -57,12 +57,12 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 	l := &link{number: c.links.Add(1), conn: conn, silence: c.cfg.silence}
 	conn.SetReadLimit(c.cfg.readLimit)
 	conn.SetPingHandler(func(data string) error {
-		l.heard()
+		l.extendReadDeadline()
 		// An error shows in the next read or write; a pong is not worth ending the reading for.
 		_ = conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
 		return nil
 	})
-	l.heard()
+	l.extendReadDeadline()
 	return l, nil
 }
 
@@ -80,7 +80,7 @@ func (c *Client) address() string {
 	return u.String()
 }
 
-// endpoint turns what the user gave into the address of the WebSocket door.
+// endpoint turns the user's address into the URL of the WebSocket endpoint.
 func endpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -121,15 +121,15 @@ func refusal(resp *http.Response) *RefusedError {
 	return e
 }
 
-// heard moves the read deadline: the gateway is alive.
-func (l *link) heard() {
+// extendReadDeadline moves the read deadline, because the gateway has just been read from.
+func (l *link) extendReadDeadline() {
 	if !l.ending.Load() {
 		_ = l.conn.SetReadDeadline(time.Now().Add(l.silence)) // fails only on a closed connection, as the read will
 	}
 }
 
-// send writes one frame. After an error the connection is of no more use, but the reader gets a moment: what stopped
-// the writing may be the gateway's close, and that says whether to come back.
+// send writes one frame. After an error the connection is of no more use, but the reader gets a moment: the cause may
+// be the gateway's close, and that says whether to come back.
 func (l *link) send(frame []byte) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -144,25 +144,25 @@ func (l *link) send(frame []byte) error {
 	return err
 }
 
-// read hands every frame to handle until the connection ends, and returns why it ended.
-func (l *link) read(handle func([]byte)) error {
+// readFrames gives every frame to handle until the connection ends, and returns why it ended.
+func (l *link) readFrames(handle func([]byte)) error {
 	for {
 		kind, data, err := l.conn.ReadMessage()
 		if err != nil {
 			return err
 		}
-		l.heard()
+		l.extendReadDeadline()
 		if kind == websocket.TextMessage {
 			handle(data)
 		}
 	}
 }
 
-// leave says goodbye when ctx ends and cuts the connection if the gateway does not answer. The returned function
-// stops that and waits for it.
-func (l *link) leave(ctx context.Context) (stop func()) {
-	over := make(chan struct{})  // the reading is over
-	ended := make(chan struct{}) // the goroutine is
+// closeWhenDone sends a close frame when ctx ends, and cuts the connection if the gateway does not answer. The returned
+// function stops that and waits for it.
+func (l *link) closeWhenDone(ctx context.Context) (stop func()) {
+	over := make(chan struct{})  // closed when the reading is over
+	ended := make(chan struct{}) // closed when the goroutine is
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)
 		l.ending.Store(true)

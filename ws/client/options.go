@@ -40,7 +40,7 @@ type config struct {
 	log         *slog.Logger
 }
 
-// offer is a tool with what answers it.
+// offer is a tool with its handler.
 type offer struct {
 	tool    Tool
 	handler Handler // nil: the fallback
@@ -125,8 +125,8 @@ func WithFrameLimits(read int64, write int) Option {
 // WithTLS sets the TLS configuration for wss and https addresses.
 func WithTLS(t *tls.Config) Option { return func(c *config) { c.tls = t } }
 
-// WithState sets a function that is told about every change of the connection, in order, from Run's goroutine. It
-// must return quickly and must not call Run.
+// WithState sets a function that Run's goroutine calls with every change of the connection, in order. It must return
+// quickly and must not call Run.
 func WithState(f func(State)) Option { return func(c *config) { c.onState = f } }
 
 // WithLogger sets the logger. Default: discard.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The pace of frames the gateway has not asked for, well under what it allows a device by default.
+// The pace of frames that the gateway has not asked for. It is well under what a gateway allows a device by default.
 const (
 	paceInterval = 5 * time.Millisecond
 	paceBurst    = 200

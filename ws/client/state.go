@@ -12,12 +12,12 @@ const (
 	PhaseWaiting    Phase = "waiting"   // before the next attempt
 )
 
-// State is what WithState's function is told.
+// State is what the function of WithState gets.
 type State struct {
 	Phase      Phase
 	SessionID  string        // empty until the gateway chose one
-	Resumed    bool          // with PhaseConnected: somebody held the session before
-	Registered int           // with PhaseConnected: how many tools the gateway has of this session
+	Resumed    bool          // with PhaseConnected: the session existed before
+	Registered int           // with PhaseConnected: how many tools the session offers
 	Rejected   []Rejection   // with PhaseConnected: what the last registration left out
 	Err        error         // with PhaseWaiting: what ended the last attempt
 	RetryIn    time.Duration // with PhaseWaiting

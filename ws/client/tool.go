@@ -20,7 +20,7 @@ type Tool struct {
 	SecurityLevel string
 }
 
-// Hints tell people and models what a call does to the world; nil leaves it open.
+// Hints describe to people and models what a call does to the world; nil leaves it open.
 type Hints struct {
 	ReadOnly    *bool
 	Destructive *bool
@@ -33,7 +33,7 @@ type Call struct {
 	Tool string
 	Args json.RawMessage // a JSON object that satisfies the tool's parameters, checked by the gateway
 
-	notices *notices // nil in calls that no Client made
+	reporter *reporter // nil in calls that no Client made
 }
 
 // Bind decodes the arguments into v, as encoding/json does.

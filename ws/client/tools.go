@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// AddTool offers a tool from now on, or replaces the one of that name. A nil handler leaves its calls to the handler
-// of WithHandler. While connected the gateway is told at once; whether it accepts the tool shows in the next State.
+// AddTool offers a tool from now on, or replaces the tool of that name. A nil handler leaves its calls to the handler
+// of WithHandler. While connected, the tool is registered at once; the next State shows whether the gateway accepts it.
 func (c *Client) AddTool(t Tool, h Handler) error {
 	if err := t.validate(); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (c *Client) AddTool(t Tool, h Handler) error {
 	return nil
 }
 
-// RemoveTool takes a tool back. Its calls that run already are answered still.
+// RemoveTool stops offering a tool. Calls of it that run already are answered still.
 func (c *Client) RemoveTool(name string) error {
 	frame, err := unregisterFrame(name)
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Client) RemoveTool(name string) error {
 	return nil
 }
 
-// attach makes l the connection that is used, and opens it: who we are, then all tools.
+// attach makes l the connection that is used, and sends the first frames: connect, then all tools.
 func (c *Client) attach(l *link) error {
 	c.mu.Lock()
 	token := c.token
@@ -91,8 +91,8 @@ func (c *Client) detach(l *link) {
 	}
 }
 
-// registerFrames returns the frames that register the tools: one, or as many as the frame limit asks for. No tools
-// are registered too, to learn that the gateway is ready.
+// registerFrames returns the frames that register the tools: one, or as many as the frame limit asks for. Without tools
+// it returns a frame all the same: its answer shows that the gateway is ready.
 func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 	var frames [][]byte
 	var batch []json.RawMessage
@@ -119,8 +119,8 @@ func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 	return frames, flush()
 }
 
-// send writes a frame to the connection, if there is one. A failure ends the connection, and reconnecting makes up
-// for what was lost: tools are registered and answers are sent anew.
+// send writes a frame to the connection, if there is one. A failure ends the connection. The next connection makes up
+// for what was lost: tools are registered again and answers are sent again.
 func (c *Client) send(frame []byte) {
 	if l := c.current(); l != nil {
 		c.sendOn(l, frame)

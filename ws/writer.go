@@ -1,0 +1,63 @@
+package ws
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/olahol/melody"
+)
+
+// onSent ends melody's writer once it has written the first frame; all other frames are written here. A goroutine that
+// waits for the next frame, with its stack and its ticker, is a third of what an idle device costs. Melody has no more
+// use for it: nothing else is ever given to its session to write, and pings are sent by pingQueue.
+func (s *Server) onSent(ms *melody.Session, first []byte) {
+	s.counters.frameSent(first)
+	connOf(ms).out.written()
+	runtime.Goexit()
+}
+
+// wakeWriter implements waker.
+func (c *conn) wakeWriter() { c.server.writers.add(c) }
+
+// writeQueued writes what the outbox has. The outbox sees to it that it runs once at a time.
+func (c *conn) writeQueued() {
+	defer c.recoverPanic()
+	for {
+		out, ok := c.out.next()
+		if !ok {
+			return
+		}
+		if err := c.writeFrame(out); err != nil {
+			c.log().Debug("frame not written", "error", err)
+			c.out.discard()
+			c.cut()
+		}
+	}
+}
+
+func (c *conn) writeFrame(out outgoing) error {
+	socket := c.session.WebsocketConnection()
+	_ = socket.SetWriteDeadline(c.writeDeadline()) // never fails
+	c.wire.corked.Store(out.corked)
+	c.server.counters.frameSent(out.frame)
+	if out.frame == nil {
+		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
+		return nil
+	}
+	return socket.WriteMessage(websocket.TextMessage, out.frame)
+}
+
+// deadlineSlack is the part of a write timeout by which a deadline may be later, so that it need not be set for every
+// frame.
+const deadlineSlack = 8
+
+// writeDeadline returns until when the next frame must be written.
+func (c *conn) writeDeadline() time.Time {
+	limit := c.server.cfg.WriteTimeout
+	now := time.Now()
+	if c.writeUntil.Sub(now) < limit {
+		c.writeUntil = now.Add(limit + limit/deadlineSlack)
+	}
+	return c.writeUntil
+}
