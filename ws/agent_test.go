@@ -52,7 +52,8 @@ func (s *scripted) Ask(ctx context.Context, a chat.Ask, emit func(chat.Event)) (
 }
 
 // DescribeConversations implements ws.Conversations.
-func (s *scripted) DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
+func (s *scripted) DescribeConversations(ctx context.Context,
+	keys ...registry.Key) ([]registry.ConversationInfo, error) {
 	if f := s.describe.Load(); f != nil {
 		info, err := (*f)(ctx)
 		return []registry.ConversationInfo{info}, err

@@ -92,8 +92,10 @@ func TestRejectedTools(t *testing.T) {
 		{`{"name":"schema_type","parameters":{"type":"nonsense"}}`, "schema_type", "parameters"},
 		{`{"name":"schema_remote","parameters":{"$ref":"http://example.com/x"}}`, "schema_remote", "parameters"},
 		{`{"name":"schema_pattern","parameters":{"pattern":"(?=x)"}}`, "schema_pattern", "parameters"},
-		{`{"name":"schema_deep","parameters":` + strings.Repeat(`{"not":`, 33) + `{}` + strings.Repeat(`}`, 33) + `}`, "schema_deep", "32"},
-		{`{"name":"schema_big","parameters":{"description":"` + strings.Repeat("x", 64<<10) + `"}}`, "schema_big", "65536"},
+		{`{"name":"schema_deep","parameters":` + strings.Repeat(`{"not":`, 33) + `{}` + strings.Repeat(`}`, 33) + `}`,
+			"schema_deep", "32"},
+		{`{"name":"schema_big","parameters":{"description":"` + strings.Repeat("x", 64<<10) + `"}}`, "schema_big",
+			"65536"},
 		{`{"name":"timeout_text","timeout_ms":"1"}`, "timeout_text", "timeout_ms"},
 		{`{"name":"timeout_negative","timeout_ms":-1}`, "timeout_negative", "timeout_ms"},
 		{`{"name":"level","security_level":"root"}`, "level", "security_level"},
@@ -176,7 +178,8 @@ func TestRegisteredToolsAreListed(t *testing.T) {
 	}
 	must(t, json.Unmarshal(data, &got))
 	if len(got.Tools) != 2 || got.Tools[0].Name != "a" || got.Tools[1].Description != "<b> & co" ||
-		!strings.Contains(string(got.Tools[1].Parameters), "12345678901234567890") || !strings.Contains(string(data), "<b> & co") {
+		!strings.Contains(string(got.Tools[1].Parameters), "12345678901234567890") ||
+		!strings.Contains(string(data), "<b> & co") {
 		t.Fatalf("registered_tools: %s", data)
 	}
 }

@@ -39,7 +39,9 @@ func TestReconnectingRefillsNothing(t *testing.T) {
 	})
 	t.Run("definitions", func(t *testing.T) {
 		t.Parallel()
-		g := newGateway(t, func(c *ws.Config) { c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 1 << 20}) })
+		g := newGateway(t, func(c *ws.Config) {
+			c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 1 << 20})
+		})
 		for round := range 5 { // of 0.5 MB; at once 2 MiB are allowed
 			d := g.connect("again")
 			var all []string
@@ -110,7 +112,8 @@ func TestOpensAtOnceAreLimited(t *testing.T) {
 	refused := make(chan string, 100)
 	for i := range 40 {
 		dials.Go(func() {
-			conn, resp, err := websocket.DefaultDialer.Dial(g.url(fmt.Sprintf("session_id=crowd-%d&token=%s", i, testToken)), nil)
+			conn, resp, err := websocket.DefaultDialer.Dial(g.url(fmt.Sprintf("session_id=crowd-%d&token=%s", i,
+				testToken)), nil)
 			if err == nil {
 				_ = conn.Close()
 				return

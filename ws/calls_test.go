@@ -19,18 +19,22 @@ func TestCallAndAnswer(t *testing.T) {
 		name, answer string // ID stands for the call's id
 		want         registry.Result
 	}{
-		{"text", `{"type":"tool_result","id":ID,"output":"hello","success":true}`, registry.Result{Success: true, Output: "hello"}},
-		{"success absent", `{"type":"tool_result","id":ID,"output":"hello"}`, registry.Result{Success: true, Output: "hello"}},
+		{"text", `{"type":"tool_result","id":ID,"output":"hello","success":true}`,
+			registry.Result{Success: true, Output: "hello"}},
+		{"success absent", `{"type":"tool_result","id":ID,"output":"hello"}`,
+			registry.Result{Success: true, Output: "hello"}},
 		{"nothing", `{"type":"tool_result","id":ID}`, registry.Result{Success: true}},
-		{"JSON is kept", `{"type":"tool_result","id":ID,"output":{"big": 12345678901234567890, "f":1.10}}`, registry.Result{
-			Success: true, Output: `{"big": 12345678901234567890, "f":1.10}`, Structured: json.RawMessage(`{"big": 12345678901234567890, "f":1.10}`),
-		}},
+		{"JSON is kept", `{"type":"tool_result","id":ID,"output":{"big": 12345678901234567890, "f":1.10}}`,
+			registry.Result{
+				Success: true, Output: `{"big": 12345678901234567890, "f":1.10}`, Structured: json.RawMessage(`{"big": 12345678901234567890, "f":1.10}`),
+			}},
 		{"failure of the tool", `{"type":"tool_result","id":ID,"success":false,"error":"no permission"}`,
 			registry.Result{Output: "no permission", Error: "no permission"}},
 		{"tool_error", `{"type":"tool_error","id":ID,"error":"no camera","success":false}`,
 			registry.Result{Output: "no camera", Error: "no camera"}},
 		{"tool_error without text", `{"type":"tool_error","id":ID}`,
-			registry.Result{Output: "The tool failed and did not say why.", Error: "The tool failed and did not say why."}},
+			registry.Result{Output: "The tool failed and did not say why.",
+				Error: "The tool failed and did not say why."}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d.t = t
@@ -46,7 +50,8 @@ func TestCallAndAnswer(t *testing.T) {
 				DeadlineMS     int64 `json:"deadline_ms"`
 			}
 			must(t, json.Unmarshal(raw, &req))
-			if req.Type != "tool_call_request" || req.Name != "echo" || req.DeadlineMS <= 0 || req.DeadlineMS > patience.Milliseconds() {
+			if req.Type != "tool_call_request" || req.Name != "echo" || req.DeadlineMS <= 0 ||
+				req.DeadlineMS > patience.Milliseconds() {
 				t.Fatalf("request: %s", raw)
 			}
 			d.send(strings.ReplaceAll(tc.answer, "ID", `"`+req.ID+`"`))
@@ -56,7 +61,8 @@ func TestCallAndAnswer(t *testing.T) {
 			}
 			o := await(t, done)
 			must(t, o.err)
-			if o.result.Success != tc.want.Success || o.result.Output != tc.want.Output || o.result.Error != tc.want.Error ||
+			if o.result.Success != tc.want.Success || o.result.Output != tc.want.Output ||
+				o.result.Error != tc.want.Error ||
 				string(o.result.Structured) != string(tc.want.Structured) {
 				t.Fatalf("got %+v, want %+v", o.result, tc.want)
 			}
@@ -122,11 +128,13 @@ func TestDisconnectFailsTheCallsAtOnce(t *testing.T) {
 	must(t, d.conn.Close())
 	o := await(t, done)
 	var failed *registry.Error
-	if !errors.As(o.err, &failed) || failed.Code != registry.CodeConnectionLost || failed.Dispatched != registry.DispatchedYes {
+	if !errors.As(o.err, &failed) || failed.Code != registry.CodeConnectionLost ||
+		failed.Dispatched != registry.DispatchedYes {
 		t.Fatalf("outcome: %+v", o)
 	}
 	g.waitReleased()
-	_, err := g.pod.Router.Resolve(context.Background(), registry.DefaultTenant, "echo", registry.Target{SessionID: "leaver"}, registry.SelectNone)
+	_, err := g.pod.Router.Resolve(context.Background(), registry.DefaultTenant, "echo",
+		registry.Target{SessionID: "leaver"}, registry.SelectNone)
 	if !errors.Is(err, registry.CodeNotConnected) {
 		t.Fatalf("resolve after the disconnect: %v", err)
 	}

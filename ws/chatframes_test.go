@@ -23,7 +23,8 @@ func CutOff(s *Server, grace time.Duration) {
 
 // The grace of cancelled turns must leave time for what comes after them.
 func TestDrainHasTimeForTheGrace(t *testing.T) {
-	for left, want := range map[time.Duration]time.Duration{time.Minute: 500 * time.Millisecond, time.Second: 50 * time.Millisecond} {
+	for left, want := range map[time.Duration]time.Duration{time.Minute: 500 * time.Millisecond,
+		time.Second: 50 * time.Millisecond} {
 		now := time.Now()
 		ctx, cancel := context.WithDeadline(t.Context(), now.Add(left))
 		defer cancel()
@@ -66,9 +67,11 @@ func TestFramesOfAConversation(t *testing.T) {
 		{chat.Event{Type: chat.EventChunk, Content: "a \"b\"\\\n\t\x01<&>\u2028ü\xff"},
 			`{"type":"chunk","content":"a \"b\"\\\n\t\u0001<&>\u2028ü\ufffd"}`},
 		{chat.Event{Type: chat.EventThinking, Content: "hm"}, `{"type":"thinking","content":"hm"}`},
-		{chat.Event{Type: chat.EventToolCall, ID: "1", Name: "echo", Args: json.RawMessage(`{"n":12345678901234567890}`), Status: chat.StatusPending},
+		{chat.Event{Type: chat.EventToolCall, ID: "1", Name: "echo",
+			Args: json.RawMessage(`{"n":12345678901234567890}`), Status: chat.StatusPending},
 			`{"type":"tool_call","id":"1","name":"echo","args":{"n":12345678901234567890},"status":"pending"}`},
-		{chat.Event{Type: chat.EventToolCall, ID: "1", Name: "echo"}, `{"type":"tool_call","id":"1","name":"echo","args":{}}`},
+		{chat.Event{Type: chat.EventToolCall, ID: "1", Name: "echo"},
+			`{"type":"tool_call","id":"1","name":"echo","args":{}}`},
 		{chat.Event{Type: chat.EventToolCall, ID: "1", Name: "echo", Args: json.RawMessage(`null`)},
 			`{"type":"tool_call","id":"1","name":"echo","args":{"text":"null"}}`},
 		{chat.Event{Type: chat.EventToolCall, ID: "1", Name: "echo", Args: json.RawMessage(`{"cut off`)},
@@ -82,10 +85,12 @@ func TestFramesOfAConversation(t *testing.T) {
 		{chat.Event{Type: chat.EventDone}, `{"type":"done","full_response":""}`},
 		{chat.Event{Type: chat.EventAborted}, `{"type":"aborted"}`},
 		{chat.Event{Type: chat.EventTitle, Title: "Tea"}, `{"type":"title_updated","title":"Tea"}`},
-		{chat.Event{Type: chat.EventDebugPrompt, EstimatedTokens: 7, Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}}},
+		{chat.Event{Type: chat.EventDebugPrompt, EstimatedTokens: 7,
+			Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}}},
 			`{"type":"debug_prompt","messages":"[{\"role\":\"user\",\"content\":\"hi\"}]","estimated_tokens":7}`},
 		{chat.Event{Type: chat.EventDebugPrompt}, `{"type":"debug_prompt","messages":"[]","estimated_tokens":0}`},
-		{chat.Event{Type: chat.EventError, Code: chat.CodeProvider, Message: "no"}, `{"type":"error","message":"no","code":"PROVIDER_ERROR"}`},
+		{chat.Event{Type: chat.EventError, Code: chat.CodeProvider, Message: "no"},
+			`{"type":"error","message":"no","code":"PROVIDER_ERROR"}`},
 		{chat.Event{Type: "of a newer agent"}, ``},
 	} {
 		if got := string(eventFrame(tc.event)); got != tc.want {

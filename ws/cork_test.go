@@ -54,8 +54,9 @@ func TestGathererWritesFollowingFramesTogether(t *testing.T) {
 		do   func(g *corkedConn)
 		want []int // bytes of each write
 	}{
-		"handshake": {func(g *corkedConn) { g.framed = false; g.corked.Store(true); g.Write([]byte("HTTP/1.1 101")) }, []int{12}},
-		"alone":     {func(g *corkedConn) { g.Write(small) }, []int{102}},
+		"handshake": {func(g *corkedConn) { g.framed = false; g.corked.Store(true); g.Write([]byte("HTTP/1.1 101")) },
+			[]int{12}},
+		"alone": {func(g *corkedConn) { g.Write(small) }, []int{102}},
 		"two": {func(g *corkedConn) {
 			g.corked.Store(true)
 			g.Write(small)
@@ -65,7 +66,8 @@ func TestGathererWritesFollowingFramesTogether(t *testing.T) {
 			g.corked.Store(false)
 			g.Write(small)
 		}, []int{204}},
-		"a large one in two writes": {func(g *corkedConn) { g.Write(large[:1024]); g.Write(large[1024:]) }, []int{2004}},
+		"a large one in two writes": {func(g *corkedConn) { g.Write(large[:1024]); g.Write(large[1024:]) },
+			[]int{2004}},
 		"a ping takes what waits along": {func(g *corkedConn) {
 			g.corked.Store(true)
 			g.Write(small)

@@ -16,8 +16,10 @@ func FuzzFrameScanner(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte, step uint8) {
 		half := len(payload) / 2
 		stream := bytes.Join([][]byte{
-			maskedFrame(websocket.TextMessage, payload[:half]), maskedFrame(websocket.PingMessage|finalBit, []byte("ping")),
-			maskedFrame(0, nil), maskedFrame(finalBit, payload[half:]), maskedFrame(finalBit|websocket.BinaryMessage, payload),
+			maskedFrame(websocket.TextMessage, payload[:half]), maskedFrame(websocket.PingMessage|finalBit,
+				[]byte("ping")),
+			maskedFrame(0, nil), maskedFrame(finalBit, payload[half:]), maskedFrame(finalBit|websocket.BinaryMessage,
+				payload),
 		}, nil)
 		var s frameScanner
 		frames, most := 0, 0

@@ -36,7 +36,8 @@ type spyStore struct {
 	move     atomic.Pointer[func(registry.Event)] // runs before MoveCall
 }
 
-func (s *spyStore) MoveCall(ctx context.Context, tenant, id string, e registry.Event, c registry.Change) (registry.Moved, error) {
+func (s *spyStore) MoveCall(ctx context.Context, tenant, id string, e registry.Event,
+	c registry.Change) (registry.Moved, error) {
 	if f := s.move.Load(); f != nil {
 		(*f)(e)
 	}
@@ -146,14 +147,16 @@ type outcome struct {
 // call calls a tool of a session and returns where the outcome will be.
 func (g *gateway) call(session, tool, args string) <-chan outcome {
 	g.t.Helper()
-	return g.callContext(context.Background(), session, registry.Call{ID: registry.NewCallID(), Args: json.RawMessage(args)}, tool)
+	return g.callContext(context.Background(), session,
+		registry.Call{ID: registry.NewCallID(), Args: json.RawMessage(args)}, tool)
 }
 
 func (g *gateway) callContext(ctx context.Context, session string, call registry.Call, tool string) <-chan outcome {
 	g.t.Helper()
 	var err error
 	call.Timeout = patience
-	call.Route, err = g.pod.Router.Resolve(ctx, registry.DefaultTenant, tool, registry.Target{SessionID: session}, registry.SelectNone)
+	call.Route, err = g.pod.Router.Resolve(ctx, registry.DefaultTenant, tool, registry.Target{SessionID: session},
+		registry.SelectNone)
 	must(g.t, err)
 	done := make(chan outcome, 1)
 	go func() {

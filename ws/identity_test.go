@@ -16,7 +16,8 @@ func TestWhatADeviceSaysOfItselfIsNoIdentity(t *testing.T) {
 	honest.expect("connected")
 	want := g.session("honest").Session()
 
-	d := g.dialWith(websocket.DefaultDialer, "session_id=boaster&tenant=other&user=root&user_id=root&role=admin&scopes=admin")
+	d := g.dialWith(websocket.DefaultDialer,
+		"session_id=boaster&tenant=other&user=root&user_id=root&role=admin&scopes=admin")
 	d.expect("session_start")
 	d.send(`{"type":"connect","v":1,"tenant":"other","user":"root","user_id":"root","role":"admin","roles":["admin"],` +
 		`"scopes":["admin"],"admin":true,"generation":99,"pod":"elsewhere"}`)

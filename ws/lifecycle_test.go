@@ -321,7 +321,8 @@ func (g *gateway) swamp(session string, n int) []<-chan outcome {
 	g.t.Helper()
 	args := `{"x":"` + strings.Repeat("x", 512<<10) + `"}`
 	// Looked up once: the device may be closed before the last of the calls is made.
-	route, err := g.pod.Router.Resolve(context.Background(), registry.DefaultTenant, "swallow", registry.Target{SessionID: session}, registry.SelectNone)
+	route, err := g.pod.Router.Resolve(context.Background(), registry.DefaultTenant, "swallow",
+		registry.Target{SessionID: session}, registry.SelectNone)
 	must(g.t, err)
 	var calls []<-chan outcome
 	for range n {
@@ -388,7 +389,9 @@ func TestSilentPeerIsGone(t *testing.T) {
 
 func TestAnsweringPeerStays(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(c *ws.Config) { c.PingInterval, c.PongTimeout = 50*time.Millisecond, 1500*time.Millisecond })
+	g := newGateway(t, func(c *ws.Config) {
+		c.PingInterval, c.PongTimeout = 50*time.Millisecond, 1500*time.Millisecond
+	})
 	d := g.connect("healthy")
 	pings := make(chan struct{}, 1000)
 	answer := d.conn.PingHandler()

@@ -122,17 +122,21 @@ func (d *device) register(tools ...string) (got map[string]any, rejected []any) 
 
 func TestBytesOfAllDefinitionsAreBounded(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(c *ws.Config) { c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 10_000}) })
+	g := newGateway(t, func(c *ws.Config) {
+		c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 10_000})
+	})
 	d := g.connect("collector")
 	got, rejected := d.register(bigTool("first", 4000), bigTool("second", 4000), bigTool("third", 4000))
 	if got["registered"] != 2.0 || len(rejected) != 1 {
 		t.Fatalf("tools_registered: %v", got)
 	}
-	if r := rejected[0].(map[string]any); r["name"] != "third" || !strings.Contains(r["reason"].(string), "10000 bytes") {
+	if r := rejected[0].(map[string]any); r["name"] != "third" ||
+		!strings.Contains(r["reason"].(string), "10000 bytes") {
 		t.Fatalf("rejected: %v", r)
 	}
 	// A smaller version of one that is there makes room.
-	if got, _ := d.register(bigTool("first", 100), bigTool("third", 4000)); got["registered"] != 3.0 || got["rejected"] != nil {
+	if got, _ := d.register(bigTool("first", 100), bigTool("third", 4000)); got["registered"] != 3.0 ||
+		got["rejected"] != nil {
 		t.Fatalf("tools_registered: %v", got)
 	}
 }
@@ -149,7 +153,8 @@ func TestRegisteringAllTheTimeIsRejected(t *testing.T) {
 		}
 		_, left := d.register(all...)
 		rejected += len(left)
-		if len(left) > 0 && !strings.Contains(left[0].(map[string]any)["reason"].(string), "too much in too short a time") {
+		if len(left) > 0 && !strings.Contains(left[0].(map[string]any)["reason"].(string),
+			"too much in too short a time") {
 			t.Fatalf("rejected: %v", left[0])
 		}
 		if round < 2 && rejected > 0 {

@@ -34,7 +34,8 @@ func startNode(t *testing.T, g *gateway, session string) <-chan saw {
 		t.Fatalf("the packages of the Node device are missing; install them with: %s", installNode)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
-	cmd := exec.CommandContext(ctx, node, "testdata/node/device.js", strings.TrimSuffix(g.url(""), "?"), testToken, session)
+	cmd := exec.CommandContext(ctx, node, "testdata/node/device.js", strings.TrimSuffix(g.url(""), "?"), testToken,
+		session)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -105,7 +106,8 @@ func TestNodeDevice(t *testing.T) {
 		t.Fatalf("session_start: %v", start)
 	}
 	expectSaw(t, lines, "connected")
-	if got := expectSaw(t, lines, "tools_registered"); got["count"] != 2.0 || got["registered"] != 2.0 || got["rejected"] != nil {
+	if got := expectSaw(t, lines, "tools_registered"); got["count"] != 2.0 || got["registered"] != 2.0 ||
+		got["rejected"] != nil {
 		t.Fatalf("tools_registered: %v", got)
 	}
 
@@ -118,7 +120,8 @@ func TestNodeDevice(t *testing.T) {
 	bad := g.call("node-1", "node_fail", `{}`)
 	expectSaw(t, lines, "tool_call_request")
 	expectSaw(t, lines, "result_acknowledged")
-	if o := await(t, bad); o.err != nil || o.result.Success || o.result.Error != "permission denied" || o.result.Output != "permission denied" {
+	if o := await(t, bad); o.err != nil || o.result.Success || o.result.Error != "permission denied" ||
+		o.result.Output != "permission denied" {
 		t.Fatalf("node_fail: %+v", o)
 	}
 

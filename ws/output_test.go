@@ -17,7 +17,8 @@ func TestLargeOutputs(t *testing.T) {
 	g := newGateway(t)
 	for name, output := range map[string]string{
 		"plain": strings.Repeat("x", ws.DefaultMaxOutput), "escaped": strings.Repeat("\n", ws.DefaultMaxOutput),
-		"too long": strings.Repeat("x", ws.DefaultMaxOutput+1), "too long, escaped": strings.Repeat("\n", ws.DefaultMaxOutput+1),
+		"too long": strings.Repeat("x", ws.DefaultMaxOutput+1), "too long, escaped": strings.Repeat("\n",
+			ws.DefaultMaxOutput+1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := g.connectWithTools("big", "t")

@@ -36,7 +36,8 @@ func (g *gateway) dialAs(user, query string) *device {
 func TestSessionsOfOtherUsersAreNotFound(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.Auth = namedAuth{} })
-	turn, err := g.store.BeginTurn(t.Context(), registry.Key{Tenant: registry.DefaultTenant, Session: "talked"}, time.Minute)
+	turn, err := g.store.BeginTurn(t.Context(), registry.Key{Tenant: registry.DefaultTenant, Session: "talked"},
+		time.Minute)
 	must(t, err)
 	must(t, g.store.SetOwner(t.Context(), turn, registry.Owner{UserID: "ada"}))
 	_, err = g.store.AppendMessages(t.Context(), turn, json.RawMessage(`{}`))

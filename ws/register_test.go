@@ -38,7 +38,8 @@ func TestRefusedToolsAreNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	register := func(name, description string) {
-		def := json.RawMessage(`{"name":"` + name + `","description":"` + description + `","parameters":{"type":"object"}}`)
+		def := json.RawMessage(`{"name":"` + name + `","description":"` + description +
+			`","parameters":{"type":"object"}}`)
 		if err := c.registerTools(t.Context(), &registerToolsFrame{Tools: []json.RawMessage{def}}); err != nil {
 			t.Fatal(err)
 		}

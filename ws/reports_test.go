@@ -150,7 +150,8 @@ func TestMalformedAnswerFailsItsCallAtOnce(t *testing.T) {
 		{`{"type":"tool_error","id":ID,"error":3}`, "INVALID_MESSAGE", "error"},
 		{`{"type":"tool_result","id":ID,"output":"half a character: \ud83d"}`, "INVALID_JSON", "not valid JSON"},
 		{`{"type":"tool_result","id":ID,"output":{"a":1,"a":2}}`, "INVALID_JSON", "output.a"},
-		{`{"type":"tool_result","id":ID,"output":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, "INVALID_JSON", "64"},
+		{`{"type":"tool_result","id":ID,"output":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
+			"INVALID_JSON", "64"},
 	} {
 		done := g.call("mumbling", "echo", `{}`)
 		id := d.expect("tool_call_request")["id"].(string)
@@ -159,7 +160,8 @@ func TestMalformedAnswerFailsItsCallAtOnce(t *testing.T) {
 		d.expectError(tc.code, tc.names)
 		o := await(t, done)
 		var failed *registry.Error
-		if !errors.As(o.err, &failed) || failed.Code != registry.CodeInvalidResult || failed.Dispatched != registry.DispatchedYes ||
+		if !errors.As(o.err, &failed) || failed.Code != registry.CodeInvalidResult ||
+			failed.Dispatched != registry.DispatchedYes ||
 			!strings.Contains(failed.Message, tc.names) {
 			t.Fatalf("%.80s: %+v", tc.answer, o)
 		}

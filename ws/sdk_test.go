@@ -21,7 +21,8 @@ func (g *gateway) runSDK(options ...client.Option) (c *client.Client, states <-c
 	return runSDK(g.t, g.http.URL, options...)
 }
 
-func runSDK(t *testing.T, address string, options ...client.Option) (c *client.Client, states <-chan client.State, done <-chan error) {
+func runSDK(t *testing.T, address string,
+	options ...client.Option) (c *client.Client, states <-chan client.State, done <-chan error) {
 	t.Helper()
 	changes := make(chan client.State, 256)
 	options = append([]client.Option{
@@ -72,7 +73,8 @@ func TestSDKCalls(t *testing.T) {
 	c, states, _ := g.runSDK(client.WithSession("sdk"), client.WithDevice("dev", "Dev", "linux"),
 		client.WithLabels(map[string]string{"room": "lab"}),
 		client.WithTool(client.Tool{Name: "echo", Description: "returns its arguments", Timeout: time.Minute}, echo),
-		client.WithTool(client.Tool{Name: "fails"}, func(context.Context, client.Call) (any, error) { return nil, errors.New("broken") }),
+		client.WithTool(client.Tool{Name: "fails"},
+			func(context.Context, client.Call) (any, error) { return nil, errors.New("broken") }),
 		client.WithTool(client.Tool{Name: "panics"}, func(context.Context, client.Call) (any, error) { panic("oh") }))
 	<-c.Ready()
 	if s := connected(t, states, 3); s.SessionID != "sdk" || s.Resumed || len(s.Rejected) != 0 {
@@ -82,13 +84,15 @@ func TestSDKCalls(t *testing.T) {
 	if session.DeviceID != "dev" || session.Labels["room"] != "lab" || !session.Can(registry.CapabilityDrain) {
 		t.Fatalf("session: %+v", session)
 	}
-	if o := await(t, g.call("sdk", "echo", `{"n":12345678901234567890}`)); o.err != nil || string(o.result.Structured) != `{"n":12345678901234567890}` {
+	if o := await(t, g.call("sdk", "echo", `{"n":12345678901234567890}`)); o.err != nil ||
+		string(o.result.Structured) != `{"n":12345678901234567890}` {
 		t.Fatalf("echo: %+v", o)
 	}
 	if o := await(t, g.call("sdk", "fails", `{}`)); o.err != nil || o.result.Success || o.result.Error != "broken" {
 		t.Fatalf("fails: %+v", o)
 	}
-	if o := await(t, g.call("sdk", "panics", `{}`)); o.err != nil || o.result.Success || !strings.Contains(o.result.Error, "oh") {
+	if o := await(t, g.call("sdk", "panics", `{}`)); o.err != nil || o.result.Success ||
+		!strings.Contains(o.result.Error, "oh") {
 		t.Fatalf("panics: %+v", o)
 	}
 	must(t, c.AddTool(client.Tool{Name: "late"}, echo))
@@ -119,7 +123,8 @@ func TestSDKComesBackAndRegistersAgain(t *testing.T) {
 func TestSDKRejectedTool(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	_, states, _ := g.runSDK(client.WithTool(client.Tool{Name: "forbidden_tool"}, echo), client.WithTool(client.Tool{Name: "echo"}, echo))
+	_, states, _ := g.runSDK(client.WithTool(client.Tool{Name: "forbidden_tool"}, echo),
+		client.WithTool(client.Tool{Name: "echo"}, echo))
 	if s := connected(t, states, 1); len(s.Rejected) != 1 || s.Rejected[0].Name != "forbidden_tool" {
 		t.Fatalf("state: %+v", s)
 	}
@@ -127,12 +132,15 @@ func TestSDKRejectedTool(t *testing.T) {
 
 func TestSDKRegistersMoreThanOneFrameHolds(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(c *ws.Config) { c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 4 << 20}) })
+	g := newGateway(t, func(c *ws.Config) {
+		c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 4 << 20})
+	})
 	var options []client.Option
 	for i := range 40 {
 		schema, err := json.Marshal(map[string]any{"type": "object", "description": strings.Repeat("x", 50<<10)})
 		must(t, err)
-		options = append(options, client.WithTool(client.Tool{Name: fmt.Sprintf("big_%d", i), Parameters: schema}, echo))
+		options = append(options, client.WithTool(client.Tool{Name: fmt.Sprintf("big_%d", i), Parameters: schema},
+			echo))
 	}
 	c, states, _ := g.runSDK(options...)
 	<-c.Ready()
@@ -171,7 +179,8 @@ func TestSDKWrongTokenIsFinal(t *testing.T) {
 	g := newGateway(t)
 	_, _, done := g.runSDK(client.WithToken("wrong"))
 	var refused *client.RefusedError
-	if err := receive(t, done); !errors.Is(err, client.ErrRefused) || !errors.As(err, &refused) || refused.Code != "unauthenticated" {
+	if err := receive(t, done); !errors.Is(err, client.ErrRefused) || !errors.As(err, &refused) ||
+		refused.Code != "unauthenticated" {
 		t.Fatalf("Run returned %v", err)
 	}
 }

@@ -22,17 +22,20 @@ func TestStatsCount(t *testing.T) {
 	}
 	must(t, d.conn.WriteMessage(websocket.BinaryMessage, []byte("x")))
 	must(t, d.conn.WriteMessage(websocket.TextMessage, []byte(`{"type":"get_registered_tools"}`)))
-	if status, _, _ := g.refusal(query("session_id", "s2"), http.Header{"Authorization": {"Bearer wrong"}}); status != http.StatusUnauthorized {
+	if status, _, _ := g.refusal(query("session_id", "s2"),
+		http.Header{"Authorization": {"Bearer wrong"}}); status != http.StatusUnauthorized {
 		t.Fatalf("status %d", status)
 	}
 	eventually(t, "everything is counted", func() bool {
 		s := g.server.Stats()
-		return s.Received["other"] == 21 && s.Received["get_registered_tools"] == 1 && s.Received["register_tools"] == 1 &&
+		return s.Received["other"] == 21 && s.Received["get_registered_tools"] == 1 &&
+			s.Received["register_tools"] == 1 &&
 			s.Sent["session_start"] == 1 && s.Sent["registered_tools"] == 1 && s.Sent["error"] == 21 && s.Open == 1 &&
 			s.Opened == 1 && s.Refused[registry.CodeUnauthenticated] == 1 && s.BytesIn > 500 && s.BytesOut > 500
 	})
 	must(t, d.conn.Close())
-	eventually(t, "the end is counted", func() bool { s := g.server.Stats(); return s.Closed["gone"] == 1 && s.Open == 0 })
+	eventually(t, "the end is counted",
+		func() bool { s := g.server.Stats(); return s.Closed["gone"] == 1 && s.Open == 0 })
 	s := g.server.Stats()
 	for what, have := range map[string][2][]string{
 		"received": {ws.ReceivedTypes(), slices.Collect(maps.Keys(s.Received))},

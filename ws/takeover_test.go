@@ -138,8 +138,9 @@ func TestAnotherDeviceIsRefused(t *testing.T) {
 		"no connect":                    {named, ""},
 		"an empty name":                 {named, `{"type":"connect","device_id":""}`},
 		"the name of who keeps a token": {keeps, named},
-		"a made-up token":               {keeps, `{"type":"connect","device_id":"d1","resume_token":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`},
-		"no name, and a token is kept":  {`{"type":"connect","capabilities":["resume_token"]}`, `{"type":"connect"}`},
+		"a made-up token": {keeps,
+			`{"type":"connect","device_id":"d1","resume_token":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`},
+		"no name, and a token is kept": {`{"type":"connect","capabilities":["resume_token"]}`, `{"type":"connect"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -174,11 +175,12 @@ func TestTheSameDeviceGetsItsSession(t *testing.T) {
 	t.Parallel()
 	const named = `{"type":"connect","device_id":"d1"}`
 	for name, tc := range map[string]struct{ holder, claimer string }{
-		"no names":                       {"", ""},
-		"no names, with connect":         {`{"type":"connect"}`, `{"type":"connect"}`},
-		"one that names itself later":    {"", named},
-		"the same name":                  {named, named},
-		"no name, and it could resume":   {`{"type":"connect","capabilities":["resume"]}`, `{"type":"connect","capabilities":["resume"]}`},
+		"no names":                    {"", ""},
+		"no names, with connect":      {`{"type":"connect"}`, `{"type":"connect"}`},
+		"one that names itself later": {"", named},
+		"the same name":               {named, named},
+		"no name, and it could resume": {`{"type":"connect","capabilities":["resume"]}`,
+			`{"type":"connect","capabilities":["resume"]}`},
 		"no name, and it is silent then": {`{"type":"connect","capabilities":["resume"]}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +214,8 @@ func TestTheTokenProvesTheDevice(t *testing.T) {
 		if o := await(t, done); o.err != nil || o.result.Output != "kept" {
 			t.Fatalf("call: %+v", o)
 		}
-		again, _ := a.held("mine", `{"type":"connect",`+caps+`,"resume_token":"`+token+`"}`) // the same token, as often as it likes
+		// the same token, as often as it likes
+		again, _ := a.held("mine", `{"type":"connect",`+caps+`,"resume_token":"`+token+`"}`)
 		back.closedWith(ws.CloseReplaced)
 		again.answers(b, "mine")
 	})
@@ -236,7 +239,8 @@ func TestDeadHolderLoses(t *testing.T) {
 		if ack := other.await("result_acknowledged"); ack["ignored"] != true {
 			t.Error("the answer of another device counts")
 		}
-		if o := await(t, done); !errors.Is(o.err, registry.CodeConnectionLost) && !errors.Is(o.err, registry.CodeTimeout) {
+		if o := await(t, done); !errors.Is(o.err, registry.CodeConnectionLost) &&
+			!errors.Is(o.err, registry.CodeTimeout) {
 			t.Fatalf("call: %+v", o)
 		}
 		other.answers(b, "mine")
@@ -258,7 +262,8 @@ func TestWhoCannotProveIt(t *testing.T) {
 		gone      bool // the old connection is closed before
 		counts    bool
 	}{
-		{"", "", true, true}, {"d1", "d1", true, true}, {"d1", "d2", true, false}, {"d1", "", true, false}, {"", "d1", true, false},
+		{"", "", true, true}, {"d1", "d1", true, true}, {"d1", "d2", true, false}, {"d1", "", true, false}, {"", "d1",
+			true, false},
 		{"", "", false, false}, {"d1", "d1", false, false},
 	} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
@@ -374,14 +379,16 @@ func TestForgedAnswerIsNotRecorded(t *testing.T) {
 		if r, err := a.store.ReadCall(t.Context(), registry.DefaultTenant, id); err != nil || r.State.Final() {
 			t.Fatalf("record: %+v, %v", r, err)
 		}
-		back, _ := b.held("mine", `{"type":"connect","device_id":"d1","capabilities":["resume","resume_token"],"resume_token":"`+token+`"}`)
+		back, _ := b.held("mine",
+			`{"type":"connect","device_id":"d1","capabilities":["resume","resume_token"],"resume_token":"`+token+`"}`)
 		other.closedWith(ws.CloseReplaced)
 		back.send(`{"type":"tool_result","id":"` + id + `","output":"true"}`)
 		back.await("result_acknowledged")
 		if o := await(t, done); o.err != nil || o.result.Output != "true" {
 			t.Errorf("call: %+v", o)
 		}
-		if r, err := a.store.ReadCall(t.Context(), registry.DefaultTenant, id); err != nil || r.Result == nil || r.Result.Output != "true" {
+		if r, err := a.store.ReadCall(t.Context(), registry.DefaultTenant, id); err != nil || r.Result == nil ||
+			r.Result.Output != "true" {
 			t.Errorf("record: %+v, %v", r, err)
 		}
 	})

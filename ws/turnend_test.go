@@ -30,7 +30,8 @@ func TestDisconnectEndsTheTurn(t *testing.T) {
 	d.expect("tool_call_request")
 	must(t, d.conn.NetConn().Close())
 	receive(t, turn.ctx.Done())
-	if err := receive(t, called); !errors.Is(err, registry.CodeCancelled) && !errors.Is(err, registry.CodeConnectionLost) {
+	if err := receive(t, called); !errors.Is(err, registry.CodeCancelled) &&
+		!errors.Is(err, registry.CodeConnectionLost) {
 		t.Fatalf("the call ended with %v", err)
 	}
 	g.waitReleased()
@@ -220,7 +221,8 @@ func TestSessionStartTellsOfTheHistory(t *testing.T) {
 		{"some", has(info{Messages: 7, Title: "Lamps"}), true, 7, "some"},
 		{"", has(info{Messages: 7, Title: "Lamps"}), true, 7, "Lamps"},
 		{"renamed", has(info{Messages: 7, Title: "My lamps", Named: true}), true, 7, "My lamps"},
-		{"failure", func(context.Context) (info, error) { return info{Messages: 3}, errors.New("down") }, false, 0, "failure"},
+		{"failure", func(context.Context) (info, error) { return info{Messages: 3}, errors.New("down") }, false, 0,
+			"failure"},
 		{"slow", func(ctx context.Context) (info, error) { <-ctx.Done(); return info{}, ctx.Err() }, false, 0, "slow"},
 	} {
 		agent.describe.Store(&tc.describe)

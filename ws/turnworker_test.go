@@ -34,17 +34,23 @@ func TestTurnOnTheSocket(t *testing.T) {
 	}
 	turn.say(
 		chat.Event{Type: chat.EventThinking, Content: "a thermometer"}, piece("Let me "), piece("see.\n"),
-		chat.Event{Type: chat.EventToolCall, ID: "c1", Name: "temperature", Args: json.RawMessage(`{"unit":"C"}`), Status: chat.StatusPending},
-		chat.Event{Type: chat.EventToolCall, ID: "c1", Name: "temperature", Args: json.RawMessage(`{"unit":"C"}`), Status: chat.StatusExecuting},
-		chat.Event{Type: chat.EventToolResult, ID: "c1", Name: "temperature", Output: "21", Status: chat.StatusCompleted},
+		chat.Event{Type: chat.EventToolCall, ID: "c1", Name: "temperature", Args: json.RawMessage(`{"unit":"C"}`),
+			Status: chat.StatusPending},
+		chat.Event{Type: chat.EventToolCall, ID: "c1", Name: "temperature", Args: json.RawMessage(`{"unit":"C"}`),
+			Status: chat.StatusExecuting},
+		chat.Event{Type: chat.EventToolResult, ID: "c1", Name: "temperature", Output: "21",
+			Status: chat.StatusCompleted},
 		piece("21 °C."), chat.Event{Type: chat.EventTitle, Title: "Weather"},
 	)
 	turn.finish("Let me see.\n21 °C.")
 	for _, want := range []map[string]any{
-		{"type": "thinking", "content": "a thermometer"}, {"type": "chunk", "content": "Let me "}, {"type": "chunk", "content": "see.\n"},
-		{"type": "tool_call", "id": "c1", "name": "temperature", "args": map[string]any{"unit": "C"}, "status": "pending"},
+		{"type": "thinking", "content": "a thermometer"}, {"type": "chunk", "content": "Let me "}, {"type": "chunk",
+			"content": "see.\n"},
+		{"type": "tool_call", "id": "c1", "name": "temperature", "args": map[string]any{"unit": "C"},
+			"status": "pending"},
 		{"type": "tool_result", "id": "c1", "name": "temperature", "output": "21", "status": "completed"},
-		{"type": "chunk", "content": "21 °C."}, {"type": "chunk_reset"}, {"type": "done", "full_response": "Let me see.\n21 °C."},
+		{"type": "chunk", "content": "21 °C."}, {"type": "chunk_reset"}, {"type": "done",
+			"full_response": "Let me see.\n21 °C."},
 		{"type": "title_updated", "title": "Weather"}, // behind done, as ClawSeed's gateway sends it
 	} {
 		if got := d.next(); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -95,9 +101,11 @@ func TestWhatAMessageCarries(t *testing.T) {
 		if turn.Ask != want {
 			t.Errorf("%s asked %+v, want %+v", frame, turn.Ask, want)
 		}
-		turn.say(chat.Event{Type: chat.EventDebugPrompt, EstimatedTokens: 3, Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}}})
+		turn.say(chat.Event{Type: chat.EventDebugPrompt, EstimatedTokens: 3,
+			Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}}})
 		turn.finish("")
-		if got := d.expect("debug_prompt"); got["estimated_tokens"] != 3.0 || got["messages"] != `[{"role":"user","content":"hi"}]` {
+		if got := d.expect("debug_prompt"); got["estimated_tokens"] != 3.0 ||
+			got["messages"] != `[{"role":"user","content":"hi"}]` {
 			t.Errorf("debug_prompt: %v", got)
 		}
 		d.expectDone("")
@@ -106,7 +114,8 @@ func TestWhatAMessageCarries(t *testing.T) {
 	d.expectError("EMPTY_CONTENT", "content")
 	agent.idle(t)
 	status, problem, _ := g.refusal("results=html", http.Header{"Authorization": {"Bearer " + testToken}})
-	if detail, _ := problem["detail"].(string); status != http.StatusBadRequest || !strings.Contains(detail, "results") {
+	if detail, _ := problem["detail"].(string); status != http.StatusBadRequest ||
+		!strings.Contains(detail, "results") {
 		t.Fatalf("refused with %d %v", status, problem)
 	}
 	g.dialWith(websocket.DefaultDialer, "results=markdown").expect("session_start")
@@ -116,7 +125,8 @@ func TestDebugCanBeSwitchedOff(t *testing.T) {
 	t.Parallel()
 	g, agent := newTalkative(t, func(c *ws.Config) { c.IgnoreDebug = true })
 	d := g.connect("s")
-	for _, frame := range []string{`{"type":"message","content":"hi","debug":true}`, `{"type":"regenerate","debug":true}`} {
+	for _, frame := range []string{`{"type":"message","content":"hi","debug":true}`,
+		`{"type":"regenerate","debug":true}`} {
 		d.send(frame)
 		turn := agent.next(t)
 		if turn.Debug {
@@ -136,7 +146,8 @@ func (userAuth) Authenticate(context.Context, *http.Request, string) (auth.Ident
 
 // callHere calls a tool of the conversation's own session, as an agent does.
 func (a *asked) callHere(g *gateway, tool string) (registry.Result, error) {
-	route, err := g.pod.Router.Resolve(a.ctx, a.Key.Tenant, tool, registry.Target{SessionID: a.Key.Session}, registry.SelectNone)
+	route, err := g.pod.Router.Resolve(a.ctx, a.Key.Tenant, tool, registry.Target{SessionID: a.Key.Session},
+		registry.SelectNone)
 	if err != nil {
 		return registry.Result{}, err
 	}
@@ -213,7 +224,8 @@ func TestEveryTurnIsSeenToEnd(t *testing.T) {
 	}{
 		{"a reply", chat.Reply{FullResponse: "x"}, nil, map[string]any{"type": "done", "full_response": "x"}},
 		{"an abort", chat.Reply{}, fmt.Errorf("turn: %w", chat.ErrAborted), map[string]any{"type": "aborted"}},
-		{"a failure", chat.Reply{}, &chat.Error{Code: chat.CodeAuth, Message: "key"}, map[string]any{"type": "error", "code": "AUTH_ERROR", "message": "key"}},
+		{"a failure", chat.Reply{}, &chat.Error{Code: chat.CodeAuth, Message: "key"},
+			map[string]any{"type": "error", "code": "AUTH_ERROR", "message": "key"}},
 		{"an error", chat.Reply{}, errors.New("secret"), map[string]any{"type": "error", "code": "AGENT_ERROR",
 			"message": "The agent failed; the gateway's log says why. Send the message again."}},
 	} {
@@ -249,7 +261,8 @@ func TestTextThatNeverFitsIsCut(t *testing.T) {
 	turn := agent.next(t)
 	long := strings.Repeat("\x01", ws.MinOutbound) // six bytes of JSON each
 	turn.say(chat.Event{Type: chat.EventToolResult, ID: "1", Name: "x", Output: long})
-	if got := d.expect("tool_result"); len(got["output"].(string)) < 1000 || !strings.HasSuffix(got["output"].(string), "…") {
+	if got := d.expect("tool_result"); len(got["output"].(string)) < 1000 ||
+		!strings.HasSuffix(got["output"].(string), "…") {
 		t.Fatalf("output of %d bytes", len(got["output"].(string)))
 	}
 	turn.say(chat.Event{Type: chat.EventDebugPrompt, Messages: []provider.Message{{Content: long}}, EstimatedTokens: 9})

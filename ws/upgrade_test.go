@@ -25,17 +25,22 @@ func TestTokenPlaces(t *testing.T) {
 		echo     string
 	}{
 		{name: "header", gateway: g, bearer: testToken, accepted: true},
-		{name: "subprotocol", gateway: g, protocol: "clawseed.v1, bearer." + testToken, accepted: true, echo: "clawseed.v1"},
+		{name: "subprotocol", gateway: g, protocol: "clawseed.v1, bearer." + testToken, accepted: true,
+			echo: "clawseed.v1"},
 		{name: "subprotocol alone is not echoed", gateway: g, protocol: "bearer." + testToken, accepted: true},
 		{name: "query", gateway: g, query: "token=" + testToken, accepted: true},
-		{name: "unknown subprotocol is not echoed", gateway: g, query: "token=" + testToken, protocol: "mqtt", accepted: true},
+		{name: "unknown subprotocol is not echoed", gateway: g, query: "token=" + testToken, protocol: "mqtt",
+			accepted: true},
 		{name: "nothing", gateway: g},
 		{name: "wrong header", gateway: g, bearer: "wrong"},
 		{name: "wrong subprotocol", gateway: g, protocol: "clawseed.v1, bearer.wrong"},
 		{name: "wrong query", gateway: g, query: "token=wrong"},
-		{name: "the header wins over the others", gateway: g, bearer: "wrong", protocol: "bearer." + testToken, query: "token=" + testToken},
-		{name: "the subprotocol wins over the query", gateway: g, protocol: "bearer.wrong", query: "token=" + testToken},
-		{name: "an empty subprotocol token does not count", gateway: g, protocol: "bearer.", query: "token=" + testToken, accepted: true},
+		{name: "the header wins over the others", gateway: g, bearer: "wrong", protocol: "bearer." + testToken,
+			query: "token=" + testToken},
+		{name: "the subprotocol wins over the query", gateway: g, protocol: "bearer.wrong",
+			query: "token=" + testToken},
+		{name: "an empty subprotocol token does not count", gateway: g, protocol: "bearer.",
+			query: "token=" + testToken, accepted: true},
 		{name: "query turned off", gateway: noQuery, query: "token=" + testToken},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -48,7 +53,8 @@ func TestTokenPlaces(t *testing.T) {
 			}
 			if !tc.accepted {
 				status, problem, got := tc.gateway.refusal(tc.query, header)
-				if status != http.StatusUnauthorized || problem["code"] != "unauthenticated" || got.Get("WWW-Authenticate") == "" {
+				if status != http.StatusUnauthorized || problem["code"] != "unauthenticated" ||
+					got.Get("WWW-Authenticate") == "" {
 					t.Fatalf("refused with %d %v", status, problem)
 				}
 				if got.Get("X-Farhand-Pod") != tc.gateway.pod.ID() {
@@ -96,7 +102,8 @@ func TestOrigins(t *testing.T) {
 				must(t, conn.Close())
 				return
 			}
-			if status, problem, _ := g.refusal("", header); status != http.StatusForbidden || problem["code"] != "forbidden" {
+			if status, problem, _ := g.refusal("", header); status != http.StatusForbidden ||
+				problem["code"] != "forbidden" {
 				t.Fatalf("refused with %d %v", status, problem)
 			}
 		})
@@ -118,7 +125,8 @@ func TestRefusedParameters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			status, problem, _ := g.refusal(tc.query, auth)
 			detail, _ := problem["detail"].(string)
-			if status != http.StatusBadRequest || problem["code"] != "invalid_request" || !strings.Contains(detail, tc.field) {
+			if status != http.StatusBadRequest || problem["code"] != "invalid_request" ||
+				!strings.Contains(detail, tc.field) {
 				t.Fatalf("refused with %d %v", status, problem)
 			}
 		})
@@ -129,7 +137,8 @@ func TestRefusedParameters(t *testing.T) {
 func TestNotAHandshake(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
-	for method, want := range map[string]int{http.MethodGet: http.StatusBadRequest, http.MethodPost: http.StatusBadRequest} {
+	for method, want := range map[string]int{http.MethodGet: http.StatusBadRequest,
+		http.MethodPost: http.StatusBadRequest} {
 		req, err := http.NewRequest(method, g.http.URL+"/ws/chat", nil)
 		must(t, err)
 		req.Header.Set("Authorization", "Bearer "+testToken)

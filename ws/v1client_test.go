@@ -78,9 +78,11 @@ func TestConversationWithAVersion1Client(t *testing.T) {
 	turn := agent.next(t)
 	call := chat.Event{Type: chat.EventToolCall, ID: "c", Name: "look", Args: json.RawMessage(`["odd"]`)}
 	turn.say(
-		chat.Event{Type: chat.EventDebugPrompt, Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}}, EstimatedTokens: 1},
+		chat.Event{Type: chat.EventDebugPrompt, Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}},
+			EstimatedTokens: 1},
 		chat.Event{Type: chat.EventThinking, Content: "hm"}, piece("he"), call, call,
-		chat.Event{Type: "hologram"}, chat.Event{Type: chat.EventToolResult, ID: "c", Name: "look", Output: "{}", Status: chat.StatusFailed},
+		chat.Event{Type: "hologram"}, chat.Event{Type: chat.EventToolResult, ID: "c", Name: "look", Output: "{}",
+			Status: chat.StatusFailed},
 		piece("llo"), chat.Event{Type: chat.EventTitle, Title: "Greeting"},
 	)
 	turn.finish("hello")

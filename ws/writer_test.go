@@ -22,7 +22,8 @@ func TestAnIdleDeviceTakesOneGoroutine(t *testing.T) {
 	for _, s := range sessions {
 		g.connectWithTools(s, "a") // dialled by hand, so the test adds no goroutine
 	}
-	eventually(t, "one goroutine for each device", func() bool { return runtime.NumGoroutine() <= before+len(sessions) })
+	eventually(t, "one goroutine for each device",
+		func() bool { return runtime.NumGoroutine() <= before+len(sessions) })
 }
 
 func TestStuckDevicesHoldUpNobody(t *testing.T) {

@@ -73,7 +73,8 @@ func TestPace(t *testing.T) {
 			t.Fatalf("one more must wait %v", d)
 		}
 	}
-	if first, second := p.reserve(now, false), p.reserve(now, false); first != paceInterval || second != 2*paceInterval {
+	if first, second := p.reserve(now, false), p.reserve(now, false); first != paceInterval ||
+		second != 2*paceInterval {
 		t.Fatalf("waiting %v, then %v", first, second)
 	}
 	if d := p.reserve(now.Add(time.Minute), true); d != 0 {

@@ -30,7 +30,8 @@ func TestAnswers(t *testing.T) {
 	f := newFake(t)
 	c, _, _ := start(t, f.http.URL,
 		client.WithTool(client.Tool{Name: "text"}, answer("hello <&>")),
-		client.WithTool(client.Tool{Name: "nothing"}, func(context.Context, client.Call) (any, error) { return nil, nil }),
+		client.WithTool(client.Tool{Name: "nothing"},
+			func(context.Context, client.Call) (any, error) { return nil, nil }),
 		client.WithTool(client.Tool{Name: "json"}, func(_ context.Context, call client.Call) (any, error) {
 			var args struct{ N int }
 			err := call.Bind(&args)
@@ -39,11 +40,16 @@ func TestAnswers(t *testing.T) {
 		client.WithTool(client.Tool{Name: "raw"}, func(context.Context, client.Call) (any, error) {
 			return json.RawMessage(`{"big":12345678901234567890}`), nil
 		}),
-		client.WithTool(client.Tool{Name: "fails"}, func(context.Context, client.Call) (any, error) { return nil, errors.New("no camera") }),
-		client.WithTool(client.Tool{Name: "panics"}, func(context.Context, client.Call) (any, error) { panic("lens cap") }),
-		client.WithTool(client.Tool{Name: "exits"}, func(context.Context, client.Call) (any, error) { runtime.Goexit(); return nil, nil }),
-		client.WithTool(client.Tool{Name: "unsendable"}, func(context.Context, client.Call) (any, error) { return make(chan int), nil }),
-		client.WithTool(client.Tool{Name: "huge"}, func(context.Context, client.Call) (any, error) { return strings.Repeat("x", 2<<20), nil }),
+		client.WithTool(client.Tool{Name: "fails"},
+			func(context.Context, client.Call) (any, error) { return nil, errors.New("no camera") }),
+		client.WithTool(client.Tool{Name: "panics"},
+			func(context.Context, client.Call) (any, error) { panic("lens cap") }),
+		client.WithTool(client.Tool{Name: "exits"},
+			func(context.Context, client.Call) (any, error) { runtime.Goexit(); return nil, nil }),
+		client.WithTool(client.Tool{Name: "unsendable"},
+			func(context.Context, client.Call) (any, error) { return make(chan int), nil }),
+		client.WithTool(client.Tool{Name: "huge"},
+			func(context.Context, client.Call) (any, error) { return strings.Repeat("x", 2<<20), nil }),
 		client.WithTool(client.Tool{Name: "orphan"}, nil),
 	)
 	p := f.accept()
@@ -95,7 +101,10 @@ func TestFallbackAnswersToolsWithoutHandler(t *testing.T) {
 	f := newFake(t)
 	_, _, _ = start(t, f.http.URL,
 		client.WithTool(client.Tool{Name: "orphan"}, nil),
-		client.WithHandler(func(_ context.Context, call client.Call) (any, error) { return "fallback of " + call.Tool, nil }))
+		client.WithHandler(func(_ context.Context,
+			call client.Call) (any, error) {
+			return "fallback of " + call.Tool, nil
+		}))
 	p := f.accept()
 	p.call("1", "orphan", 10_000)
 	if got := p.expect("tool_result"); got["output"] != "fallback of orphan" {
@@ -108,11 +117,12 @@ func TestOneAnswerPerCall(t *testing.T) {
 	f := newFake(t)
 	var runs atomic.Int64
 	entered, release := make(chan struct{}, 4), make(chan struct{})
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "once"}, func(context.Context, client.Call) (any, error) {
-		entered <- struct{}{}
-		<-release
-		return runs.Add(1), nil
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "once"}, func(context.Context, client.Call) (any, error) {
+			entered <- struct{}{}
+			<-release
+			return runs.Add(1), nil
+		}))
 	p := f.accept()
 	p.call("same", "once", 10_000)
 	wait(t, entered)
@@ -142,11 +152,12 @@ func TestAnswersOutliveTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	entered, release := make(chan struct{}), make(chan struct{})
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "slow"}, func(context.Context, client.Call) (any, error) {
-		close(entered)
-		<-release
-		return "done", nil
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "slow"}, func(context.Context, client.Call) (any, error) {
+			close(entered)
+			<-release
+			return "done", nil
+		}))
 	p := f.accept()
 	p.call("1", "slow", 10_000)
 	wait(t, entered)
@@ -161,13 +172,14 @@ func TestAnswersOutliveTheConnection(t *testing.T) {
 func TestDeadlineAndCancelReachTheHandler(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "waits"}, func(ctx context.Context, _ client.Call) (any, error) {
-		if _, ok := ctx.Deadline(); !ok {
-			return nil, errors.New("no deadline")
-		}
-		<-ctx.Done()
-		return nil, context.Cause(ctx)
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "waits"}, func(ctx context.Context, _ client.Call) (any, error) {
+			if _, ok := ctx.Deadline(); !ok {
+				return nil, errors.New("no deadline")
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}))
 	p := f.accept()
 	p.call("short", "waits", 20)
 	if got := p.expect("tool_error"); !strings.Contains(got["error"].(string), "deadline") {
@@ -190,15 +202,16 @@ func TestParallelismIsBounded(t *testing.T) {
 	var now, most atomic.Int64
 	release := make(chan struct{})
 	entered := make(chan struct{}, 16)
-	_, _, _ = start(t, f.http.URL, client.WithParallelism(2), client.WithTool(client.Tool{Name: "work"}, func(context.Context, client.Call) (any, error) {
-		if n := now.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		entered <- struct{}{}
-		<-release
-		now.Add(-1)
-		return nil, nil
-	}))
+	_, _, _ = start(t, f.http.URL, client.WithParallelism(2),
+		client.WithTool(client.Tool{Name: "work"}, func(context.Context, client.Call) (any, error) {
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			entered <- struct{}{}
+			<-release
+			now.Add(-1)
+			return nil, nil
+		}))
 	p := f.accept()
 	for _, id := range []string{"a", "b", "c", "d"} {
 		p.call(id, "work", 10_000)
@@ -206,7 +219,8 @@ func TestParallelismIsBounded(t *testing.T) {
 	wait(t, entered)
 	wait(t, entered)
 	p.call("expires", "work", 20) // never gets its turn
-	if got := p.expect("tool_error"); got["id"] != "expires" || !strings.Contains(got["error"].(string), "not started") {
+	if got := p.expect("tool_error"); got["id"] != "expires" ||
+		!strings.Contains(got["error"].(string), "not started") {
 		t.Fatalf("answer: %v", got)
 	}
 	close(release)
@@ -249,7 +263,8 @@ func TestReconnectRegistersAgainUnderTheSameSession(t *testing.T) {
 	for len(states) > 0 {
 		phases = append(phases, (<-states).Phase)
 	}
-	if len(phases) < 4 || phases[0] != client.PhaseConnecting || phases[1] != client.PhaseConnected || phases[2] != client.PhaseWaiting {
+	if len(phases) < 4 || phases[0] != client.PhaseConnecting || phases[1] != client.PhaseConnected ||
+		phases[2] != client.PhaseWaiting {
 		t.Fatalf("phases: %v", phases)
 	}
 }
@@ -290,13 +305,15 @@ func TestCodesThatEndIt(t *testing.T) {
 // and the connection it has in between does not make it forget.
 func TestRivalsAreGivenMoreAndMoreTime(t *testing.T) {
 	t.Parallel()
-	for reason, want := range map[string]error{"session_replaced": client.ErrReplaced, "session_owner_mismatch": client.ErrHeld} {
+	for reason, want := range map[string]error{"session_replaced": client.ErrReplaced,
+		"session_owner_mismatch": client.ErrHeld} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			const least, most = 8 * time.Millisecond, 64 * time.Millisecond
 			f := newFake(t)
 			states := make(chan client.State, 256)
-			start(t, f.http.URL, client.WithBackoff(least, most), client.WithState(func(s client.State) { states <- s }))
+			start(t, f.http.URL, client.WithBackoff(least, most),
+				client.WithState(func(s client.State) { states <- s }))
 			for _, atLeast := range []time.Duration{4, 8, 16, 32, 32, 32} {
 				atLeast *= time.Millisecond
 				f.accept().close(1000, reason)
@@ -346,7 +363,8 @@ func TestRefusalEndsItAndOutagesDoNot(t *testing.T) {
 	_, done, _ := start(t, srv.URL)
 	err := wait(t, done)
 	var refused *client.RefusedError
-	if !errors.Is(err, client.ErrRefused) || !errors.As(err, &refused) || refused.Status != 401 || refused.Code != "unauthenticated" {
+	if !errors.Is(err, client.ErrRefused) || !errors.As(err, &refused) || refused.Status != 401 ||
+		refused.Code != "unauthenticated" {
 		t.Fatalf("Run returned %v", err)
 	}
 	if requests.Load() != 3 {
@@ -367,12 +385,13 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	f := newFake(t)
 	stopped := make(chan struct{})
 	entered := make(chan struct{})
-	c, done, cancel := start(t, f.http.URL, client.WithTool(client.Tool{Name: "hangs"}, func(ctx context.Context, _ client.Call) (any, error) {
-		close(entered)
-		<-ctx.Done()
-		close(stopped)
-		return nil, ctx.Err()
-	}))
+	c, done, cancel := start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "hangs"}, func(ctx context.Context, _ client.Call) (any, error) {
+			close(entered)
+			<-ctx.Done()
+			close(stopped)
+			return nil, ctx.Err()
+		}))
 	p := f.accept()
 	p.call("1", "hangs", 60_000)
 	wait(t, entered)

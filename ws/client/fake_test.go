@@ -53,7 +53,8 @@ func (f *fake) accept() *peer {
 		p.expect("connect")
 		register := p.expect("register_tools")
 		n := len(register["tools"].([]any))
-		p.send(map[string]any{"type": "session_start", "v": 1, "session_id": "given", "resumed": false, "message_count": 0})
+		p.send(map[string]any{"type": "session_start", "v": 1, "session_id": "given", "resumed": false,
+			"message_count": 0})
 		p.send(map[string]any{"type": "tools_registered", "count": n, "registered": n})
 		return p
 	case <-time.After(patience):
@@ -103,13 +104,15 @@ func (p *peer) expect(typ string) map[string]any {
 
 func (p *peer) call(id, tool string, deadlineMS int) {
 	p.t.Helper()
-	p.send(map[string]any{"type": "tool_call_request", "id": id, "name": tool, "args": map[string]any{"n": 1}, "deadline_ms": deadlineMS})
+	p.send(map[string]any{"type": "tool_call_request", "id": id, "name": tool, "args": map[string]any{"n": 1},
+		"deadline_ms": deadlineMS})
 }
 
 // close sends a close frame and waits for the echo.
 func (p *peer) close(code int, reason string) {
 	p.t.Helper()
-	must(p.t, p.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(patience)))
+	must(p.t, p.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason),
+		time.Now().Add(patience)))
 	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
 	for {
 		if _, _, err := p.conn.ReadMessage(); err != nil {
@@ -122,7 +125,8 @@ func (p *peer) close(code int, reason string) {
 // start runs a client until the test ends. The channel gets what Run returned.
 func start(t *testing.T, address string, options ...client.Option) (*client.Client, <-chan error, func()) {
 	t.Helper()
-	c, err := client.New(address, append([]client.Option{client.WithBackoff(time.Millisecond, 5*time.Millisecond)}, options...)...)
+	c, err := client.New(address,
+		append([]client.Option{client.WithBackoff(time.Millisecond, 5*time.Millisecond)}, options...)...)
 	must(t, err)
 	ctx, cancel := newContext()
 	done := make(chan error, 1)

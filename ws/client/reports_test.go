@@ -14,15 +14,16 @@ func TestProgressAndChunks(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	long := strings.Repeat("ä", 50<<10) // 100 KiB
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "reports"}, func(_ context.Context, call client.Call) (any, error) {
-		call.Progress(1, 4, "loading "+strings.Repeat("ü", 1<<10))
-		call.Progress(2.5, 0, "")
-		call.Progress(math.NaN(), 1, "never seen")
-		call.Chunk("<first>")
-		call.Chunk(long)
-		call.Chunk("")
-		return "done", nil
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "reports"}, func(_ context.Context, call client.Call) (any, error) {
+			call.Progress(1, 4, "loading "+strings.Repeat("ü", 1<<10))
+			call.Progress(2.5, 0, "")
+			call.Progress(math.NaN(), 1, "never seen")
+			call.Chunk("<first>")
+			call.Chunk(long)
+			call.Chunk("")
+			return "done", nil
+		}))
 	p := f.accept()
 	p.call("1", "reports", 10_000)
 	got := p.expect("tool_progress")
@@ -52,10 +53,11 @@ func TestSlowHandlersAreAnnounced(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	release := make(chan struct{})
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "slow"}, func(context.Context, client.Call) (any, error) {
-		<-release
-		return "late", nil
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "slow"}, func(context.Context, client.Call) (any, error) {
+			<-release
+			return "late", nil
+		}))
 	p := f.accept()
 	p.call("1", "slow", 10_000)
 	if got := p.raw(); got["type"] != "tool_call_accepted" || got["id"] != "1" {
@@ -69,12 +71,13 @@ func TestFloodOfProgressIsThinnedOut(t *testing.T) {
 	t.Parallel()
 	const reports = 5000
 	f := newFake(t)
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "chatty"}, func(_ context.Context, call client.Call) (any, error) {
-		for i := range reports {
-			call.Progress(float64(i), reports, "")
-		}
-		return nil, nil
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "chatty"}, func(_ context.Context, call client.Call) (any, error) {
+			for i := range reports {
+				call.Progress(float64(i), reports, "")
+			}
+			return nil, nil
+		}))
 	p := f.accept()
 	p.call("1", "chatty", 10_000)
 	seen := 0
@@ -89,9 +92,10 @@ func TestFloodOfProgressIsThinnedOut(t *testing.T) {
 func TestUnacknowledgedAnswersAreSentAgain(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "echo"}, func(_ context.Context, call client.Call) (any, error) {
-		return call.ID, nil
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "echo"}, func(_ context.Context, call client.Call) (any, error) {
+			return call.ID, nil
+		}))
 	p := f.accept()
 	for _, id := range []string{"1", "2"} {
 		p.call(id, "echo", 10_000)
@@ -101,7 +105,8 @@ func TestUnacknowledgedAnswersAreSentAgain(t *testing.T) {
 	}
 	must(t, p.conn.Close())
 	p = f.accept()
-	if first, second := p.expect("tool_result"), p.expect("tool_result"); first["output"] != "1" || second["output"] != "2" {
+	if first, second := p.expect("tool_result"), p.expect("tool_result"); first["output"] != "1" ||
+		second["output"] != "2" {
 		t.Fatalf("sent again: %v, %v", first, second)
 	}
 	p.call("sees", "the acknowledgements first", 10_000)
@@ -109,7 +114,8 @@ func TestUnacknowledgedAnswersAreSentAgain(t *testing.T) {
 	must(t, p.conn.Close())
 	p = f.accept()
 	p.call("nothing", "comes before this", 10_000)
-	if got := p.expect("tool_error"); got["id"] != "nothing" && got["id"] != "sees" { // whose acknowledgement may be lost
+	// whose acknowledgement may be lost
+	if got := p.expect("tool_error"); got["id"] != "nothing" && got["id"] != "sees" {
 		t.Fatalf("answer: %v", got)
 	}
 }
@@ -118,11 +124,12 @@ func TestDrainLetsRunningCallsFinish(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	entered, release := make(chan struct{}), make(chan struct{})
-	_, _, _ = start(t, f.http.URL, client.WithTool(client.Tool{Name: "slow"}, func(ctx context.Context, call client.Call) (any, error) {
-		entered <- struct{}{}
-		<-release
-		return call.ID, ctx.Err()
-	}))
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "slow"}, func(ctx context.Context, call client.Call) (any, error) {
+			entered <- struct{}{}
+			<-release
+			return call.ID, ctx.Err()
+		}))
 	p := f.accept()
 	p.call("old socket", "slow", 10_000)
 	p.call("new socket", "slow", 10_000)
