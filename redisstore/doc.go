@@ -10,8 +10,9 @@
 //
 // # Layout
 //
-// Every key is built in keys.go. A session is one hash; the scripts that decide who owns it touch nothing else but the
-// memory of it in the same slot. What finds sessions are sorted sets in other slots, written after the fact:
+// Every key is built in keys.go, those of messages in bus/keys.go. A session is one hash; the scripts that decide who
+// owns it touch nothing else but the memory of it in the same slot. What finds sessions are sorted sets in other slots,
+// written after the fact:
 //
 //	fh:{T/S}                 hash: owner, generation, attributes, set    life: session TTL, refreshed
 //	fh:{T/S}:gone            generation, pod and proofs of a released claim   life: session TTL

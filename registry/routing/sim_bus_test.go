@@ -84,7 +84,7 @@ func (p *simPosted) leave() bool {
 	return left
 }
 
-// Withdraw implements registry.PendingSend.
+// Cancel implements registry.PendingSend.
 func (p *simPosted) Cancel() bool { return p.leave() }
 
 // leave sends an envelope that is about to leave.
