@@ -66,5 +66,6 @@ func (t toolFunc[In]) Execute(ctx context.Context, args json.RawMessage) (regist
 	if err != nil {
 		return registry.Result{}, fmt.Errorf("output of %q: %w", t.spec.Name, err)
 	}
-	return registry.NewResult(true, raw, ""), nil
+	output, err := registry.ParseJSON(raw)
+	return registry.NewResult(true, output, ""), err
 }

@@ -148,12 +148,12 @@ func (i *Invoker) follow(
 
 // digest is requestDigest, with the memory that takes.
 func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) (string, error) {
-	release, err := i.schemas.ReserveArgs(ctx, deadline, req.Args)
+	release, err := i.schemas.ReserveArgs(ctx, deadline, req.Args.Raw())
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	done, err := i.schemas.ReadText(ctx, deadline, len(req.Args))
+	done, err := i.schemas.ReadText(ctx, deadline, req.Args.Len())
 	if err != nil {
 		return "", err
 	}
@@ -173,5 +173,5 @@ func requestDigest(req *Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return registry.Digest(req.Args, rest)
+	return registry.Digest(req.Args.Raw(), rest)
 }

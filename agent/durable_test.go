@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,7 +30,7 @@ func newDesk(t *testing.T, hooks ...agent.Hook) desk {
 
 func keyed(key, args string) agent.Request {
 	return agent.Request{
-		Caller: auth.Identity{Tenant: "default", User: "anna"}, Tool: "t", Args: json.RawMessage(args),
+		Caller: auth.Identity{Tenant: "default", User: "anna"}, Tool: "t", Args: registry.MustJSON(args),
 		Target: registry.Target{SessionID: "s1"}, IdempotencyKey: key,
 	}
 }
@@ -67,7 +66,7 @@ func TestCallIDIsTheCallers(t *testing.T) {
 			t.Errorf("call %s, %v", out.CallID, err)
 		}
 	}
-	_, err := d.Invoke(t.Context(), agent.Request{CallID: id, Tool: "t", Args: json.RawMessage("[]")})
+	_, err := d.Invoke(t.Context(), agent.Request{CallID: id, Tool: "t", Args: registry.MustJSON("[]")})
 	if e := wantCode(t, err, registry.CodeInvalidRequest); e.CallID != id {
 		t.Errorf("refused call %s", e.CallID)
 	}
@@ -98,7 +97,7 @@ func TestOtherRequestWithTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*agent.Request){
-		"args":    func(r *agent.Request) { r.Args = json.RawMessage(`{"a":2}`) },
+		"args":    func(r *agent.Request) { r.Args = registry.MustJSON(`{"a":2}`) },
 		"tool":    func(r *agent.Request) { r.Tool = "u" },
 		"target":  func(r *agent.Request) { r.Target.UserID = "anna" },
 		"select":  func(r *agent.Request) { r.Select = registry.SelectAny },

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -129,7 +128,7 @@ func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 			store.frozen.Store(!c.later)
 			start := time.Now()
 			_, err := invoker.Invoke(t.Context(), agent.Request{
-				Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`), Target: c.target,
+				Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(`{}`), Target: c.target,
 				Timeout: 250 * time.Millisecond, IdempotencyKey: c.key,
 			})
 			took := time.Since(start)
@@ -172,7 +171,7 @@ func TestJoinedCallWhoseRecordIsLost(t *testing.T) {
 			invoker := agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
 			go func() {
 				_, err := invoker.Invoke(t.Context(), agent.Request{
-					Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{}`),
+					Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(`{}`),
 					Target: registry.Target{SessionID: "s1"}, Timeout: 5 * time.Second, IdempotencyKey: "k",
 				})
 				ended <- err

@@ -18,8 +18,8 @@ type Invocation struct {
 	Caller  auth.Identity
 	Session registry.Session  // where the call goes; empty but for the tenant for a local tool
 	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found
-	Args    json.RawMessage   // a JSON object
-	Asked   json.RawMessage   // the arguments before any hook changed them
+	Args    registry.JSON     // an object
+	Asked   registry.JSON     // the arguments before any hook changed them
 	Timeout time.Duration
 
 	// Deadline is when the time of the call is up, what comes before the tool runs included. Zero: never.
@@ -105,10 +105,14 @@ func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation)
 			return registry.Errorf(registry.CodeHookCancelled, "The hook %s stopped the call: %s", h.Name(), d.reason)
 		}
 		if d.args != nil {
-			if err := checkArgs(d.args); err != nil { // the hook's fault, not the caller's
+			args, err := registry.ParseJSON(d.args)
+			if err == nil {
+				err = checkArgs(args)
+			}
+			if err != nil { // the hook's fault, not the caller's
 				return fmt.Errorf("hook %s changed the arguments: %s", h.Name(), registry.AsError(err).Message)
 			}
-			inv.Args = d.args
+			inv.Args = args
 		}
 	}
 	return nil

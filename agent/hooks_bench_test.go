@@ -107,7 +107,7 @@ func BenchmarkHooks(b *testing.B) {
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
-				inv := Invocation{CallID: "id", Spec: spec, Args: json.RawMessage(benchArgs["flat"])}
+				inv := Invocation{CallID: "id", Spec: spec, Args: registry.MustJSON(string(benchArgs["flat"]))}
 				if err := hooks.before(ctx, log, &inv); err != nil {
 					b.Fatal(err)
 				}

@@ -45,7 +45,7 @@ func invoke(t *testing.T, r *fakeRouter, rules agent.PolicyRules, args string, h
 	t.Helper()
 	i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, rules), Hooks: hooks})
 	return i.Invoke(t.Context(), agent.Request{
-		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(args),
+		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(args),
 		Target: registry.Target{SessionID: "s1"},
 	})
 }
@@ -91,13 +91,13 @@ func TestHookModifies(t *testing.T) {
 			return agent.Modify(json.RawMessage(`{"a":1}`)), nil
 		}},
 		hook{name: "two", trace: &trace, before: func(inv agent.Invocation) (agent.Decision, error) {
-			seen = string(inv.Args)
+			seen = inv.Args.String()
 			return agent.Modify(json.RawMessage(`{"a":2}`)), nil
 		}})
 	if err != nil {
 		t.Fatalf("what the hooks made is valid: %v", err)
 	}
-	if seen != `{"a":1}` || string(r.called()[0].Args) != `{"a":2}` {
+	if seen != `{"a":1}` || r.called()[0].Args.String() != `{"a":2}` {
 		t.Errorf("the second hook saw %s, the tool got %s", seen, r.called()[0].Args)
 	}
 }
@@ -194,7 +194,7 @@ func TestBrokenHooksLeaveALine(t *testing.T) {
 			Hooks: []agent.Hook{hook{name: "scanner", trace: &trace, before: before}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		_, err := i.Invoke(t.Context(), agent.Request{
-			Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: json.RawMessage(`{"diary":"private"}`),
+			Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(`{"diary":"private"}`),
 			Target: registry.Target{SessionID: "s1"},
 		})
 		line := log.String()

@@ -3,14 +3,12 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
-	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -114,7 +112,7 @@ type Request struct {
 	CallID  string // default: a new one
 	Caller  auth.Identity
 	Tool    string
-	Args    json.RawMessage // a JSON object; empty means {}
+	Args    registry.JSON // an object; none means {}
 	Target  registry.Target
 	Select  registry.Select
 	Timeout time.Duration // zero: the tool's own, else the configured default
@@ -199,8 +197,8 @@ func undispatched(err error) *registry.Error {
 }
 
 func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start time.Time) error {
-	if len(req.Args) == 0 {
-		req.Args = json.RawMessage(`{}`)
+	if req.Args.IsZero() {
+		req.Args = noArgs
 	}
 	if err := i.checkArgs(ctx, req, start); err != nil {
 		if req.Conversation == (registry.Key{}) && req.history == nil || req.durable() {
@@ -337,7 +335,7 @@ func sourceOf(session registry.Key) string { return sourceRemote + session.Sessi
 
 // recordOf begins the record of a call.
 func recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
-	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args)
+	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
 	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
@@ -351,12 +349,11 @@ func (i *Invoker) run(ctx context.Context, p *prepared, rec *registry.Record, du
 	if p.local != nil {
 		return i.runLocal(ctx, *p, rec, durable)
 	}
-	tool := NewRemoteTool(i.router, p.route, p.inv.CallID)
-	if tool.durable = durable; !durable {
-		tool.record = rec
+	call := registry.Call{ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.left, Durable: durable}
+	if !durable {
+		call.Record = rec
 	}
-	// It keeps to its time by itself, so no timer is needed for the context.
-	return tool.call(deadlineOnly{ctx}, p.inv.Args, p.left)
+	return i.router.Call(deadlineOnly{ctx}, call) // it keeps to its time by itself, so no timer is needed for the context
 }
 
 func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {
@@ -375,7 +372,7 @@ func (i *Invoker) Read(ctx context.Context, n int) (done func(), err error) {
 }
 
 func (i *Invoker) checkArgs(ctx context.Context, req *Request, start time.Time) error {
-	done, err := i.schemas.ReadText(ctx, start.Add(i.clamp(req.Timeout, 0)), len(req.Args))
+	done, err := i.schemas.ReadText(ctx, start.Add(i.clamp(req.Timeout, 0)), req.Args.Len())
 	if err != nil {
 		return err
 	}
@@ -383,13 +380,15 @@ func (i *Invoker) checkArgs(ctx context.Context, req *Request, start time.Time) 
 	return checkArgs(req.Args)
 }
 
+// noArgs are the arguments of a call that has none.
+var noArgs = registry.MustJSON(`{}`)
+
 // checkArgs holds for every call, whatever its schema: arguments are one JSON object of bounded depth.
-func checkArgs(args json.RawMessage) error {
-	trimmed := bytes.TrimSpace(args)
-	if len(trimmed) == 0 || trimmed[0] != '{' || !strictjson.Valid(trimmed) {
+func checkArgs(args registry.JSON) error {
+	if !args.IsObject() {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")
 	}
-	if registry.Depth(trimmed) > MaxArgsDepth {
+	if registry.Depth(args.Raw()) > MaxArgsDepth {
 		return registry.Errorf(registry.CodeInvalidRequest, "args may nest at most %d levels deep.", MaxArgsDepth)
 	}
 	return nil

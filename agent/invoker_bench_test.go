@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -44,7 +43,7 @@ func BenchmarkInvoke(b *testing.B) {
 		invoker := NewInvoker(Config{Router: &benchRouter{route}, CallLog: benchCallLog{}, Policy: policy})
 		req := Request{
 			CallID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", Caller: auth.Identity{Tenant: "t"}, Tool: route.Spec.Name,
-			Args: json.RawMessage(benchArgs[schema]), Target: registry.Target{SessionID: "phone-1"},
+			Args: registry.MustJSON(string(benchArgs[schema])), Target: registry.Target{SessionID: "phone-1"},
 		}
 		b.Run(schema, func(b *testing.B) {
 			ctx := context.Background()

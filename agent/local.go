@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -63,12 +62,12 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 	ctx, cancel := context.WithDeadline(deadlineOnly{ctx}, inv.Deadline)
 	defer cancel()
 	if authorizes {
-		if err := authorizer.Authorize(ctx, inv.Caller, inv.Args); err != nil {
+		if err := authorizer.Authorize(ctx, inv.Caller, inv.Args.Raw()); err != nil {
 			return refusal(ctx, err, registry.CodeForbidden)
 		}
 	}
 	if validates {
-		if err := validator.Validate(ctx, inv.Args); err != nil {
+		if err := validator.Validate(ctx, inv.Args.Raw()); err != nil {
 			return refusal(ctx, err, registry.CodeInvalidArguments)
 		}
 	}
@@ -97,7 +96,7 @@ func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv *Invocation) (re
 			err = fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
 		}
 	}()
-	return t.Execute(ctx, inv.Args)
+	return t.Execute(ctx, inv.Args.Raw())
 }
 
 // localError says what a tool's failure means to its caller. A tool that failed because its context ended says why that did.
@@ -121,8 +120,8 @@ func localError(ctx context.Context, inv *Invocation, err error) *registry.Error
 // bounded returns a result that is fit to be sent and stored.
 func bounded(res registry.Result) registry.Result {
 	res.Output, res.Error = cutText(res.Output), cutText(res.Error)
-	if len(res.Structured) > MaxLocalOutput || !json.Valid(res.Structured) {
-		res.Structured = nil
+	if res.Structured.Len() > MaxLocalOutput {
+		res.Structured = registry.JSON{}
 	}
 	return res
 }

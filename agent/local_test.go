@@ -36,13 +36,13 @@ func TestLocalToolIsACallLikeAnyOther(t *testing.T) {
 		if d, ok := ctx.Deadline(); !ok || time.Until(d) > agent.DefaultCallTimeout || ctx.Value(secretKey{}) != nil {
 			t.Errorf("deadline %v, %v, value %v", d, ok, ctx.Value(secretKey{}))
 		}
-		return registry.NewResult(true, args, ""), nil
+		return registry.NewResult(true, registry.MustJSON(string(args)), ""), nil
 	}}
-	out, err := h.call(context.WithValue(t.Context(), secretKey{}, "x"), echo, func(r *agent.Request) { r.Args = json.RawMessage(`{"a":1}`) })
+	out, err := h.call(context.WithValue(t.Context(), secretKey{}, "x"), echo, func(r *agent.Request) { r.Args = registry.MustJSON(`{"a":1}`) })
 	if err != nil || out.Result.Output != `{"a":2}` || out.State != registry.StateSucceeded {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if seen.Source != registry.SourceBuiltin || string(seen.Asked) != `{"a":1}` || seen.Turn != "t1" || seen.Session.Key.Session != "" {
+	if seen.Source != registry.SourceBuiltin || seen.Asked.String() != `{"a":1}` || seen.Turn != "t1" || seen.Session.Key.Session != "" {
 		t.Errorf("the hook saw %+v", seen)
 	}
 	rec := h.wait(out.CallID)
@@ -100,11 +100,11 @@ func TestLocalResultIsBounded(t *testing.T) {
 	h := newFixture(t, agent.PolicyRules{})
 	big := strings.Repeat("ü", agent.MaxLocalOutput)
 	out, err := h.call(t.Context(), localTool{spec("t", ""), func(context.Context, json.RawMessage) (registry.Result, error) {
-		return registry.Result{Success: true, Output: big, Structured: json.RawMessage(`"` + big + `"`)}, nil
+		return registry.Result{Success: true, Output: big, Structured: registry.MustJSON(`"` + big + `"`)}, nil
 	}})
 	if err != nil || len(out.Result.Output) > agent.MaxLocalOutput || !utf8.ValidString(out.Result.Output) ||
-		!strings.HasSuffix(out.Result.Output, "1 MiB]") || out.Result.Structured != nil {
-		t.Errorf("%d bytes of output, %d structured, %v", len(out.Result.Output), len(out.Result.Structured), err)
+		!strings.HasSuffix(out.Result.Output, "1 MiB]") || !out.Result.Structured.IsZero() {
+		t.Errorf("%d bytes of output, %d structured, %v", len(out.Result.Output), out.Result.Structured.Len(), err)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestRefusedCallsKeepNoArguments(t *testing.T) {
 		for range calls {
 			args := json.RawMessage(`{"x":"` + strings.Repeat("x", size) + `"}`)
 			if _, err := invoker.Invoke(t.Context(), agent.Request{
-				Caller: auth.Identity{Tenant: "t"}, Tool: "none", Args: args, Async: async,
+				Caller: auth.Identity{Tenant: "t"}, Tool: "none", Args: registry.MustJSON(string(args)), Async: async,
 			}); err == nil {
 				t.Fatal("a tool that is not there ran")
 			}

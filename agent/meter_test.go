@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"testing"
@@ -39,9 +38,9 @@ func TestMeterHearsOfEveryCallOnce(t *testing.T) {
 	ok := registry.Result{Success: true, Output: "done"}
 	api := agent.Request{Tool: "t", Endpoint: agent.EndpointAPI, Target: registry.Target{SessionID: "s1"}}
 	keyed, async, array := api, api, api
-	keyed.IdempotencyKey, async.Async, array.Args = "k", true, json.RawMessage("[]")
+	keyed.IdempotencyKey, async.Async, array.Args = "k", true, registry.MustJSON("[]")
 	other := keyed
-	other.Args = json.RawMessage(`{"other":1}`)
+	other.Args = registry.MustJSON(`{"other":1}`)
 	for name, tt := range map[string]struct {
 		requests []agent.Request
 		router   *fakeRouter

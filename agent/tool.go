@@ -38,41 +38,6 @@ type Caller interface {
 	Call(ctx context.Context, c registry.Call) (registry.Result, error)
 }
 
-// RemoteTool is a tool on a device, bound to one call. All it ever passes on are the arguments and the time that is
-// left: a device sees nothing of the server.
-type RemoteTool struct {
-	callID  string
-	route   registry.Route
-	router  Caller
-	durable bool
-	record  *registry.Record // kept up to date on the way; may be nil
-}
-
-var _ Tool = RemoteTool{}
-
-// NewRemoteTool binds a route to a call.
-func NewRemoteTool(router Caller, route registry.Route, callID string) RemoteTool {
-	return RemoteTool{callID: callID, route: route, router: router}
-}
-
-// Spec implements Tool.
-func (t RemoteTool) Spec() registry.ToolSpec { return t.route.Spec }
-
-// Execute implements Tool. Without a deadline in ctx it waits at most DefaultCallTimeout.
-func (t RemoteTool) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	timeout := DefaultCallTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = time.Until(deadline)
-	}
-	return t.call(ctx, args, timeout)
-}
-
-func (t RemoteTool) call(ctx context.Context, args json.RawMessage, timeout time.Duration) (registry.Result, error) {
-	return t.router.Call(ctx, registry.Call{
-		ID: t.callID, Route: t.route, Args: args, Timeout: timeout, Durable: t.durable, Record: t.record,
-	})
-}
-
 // timed is a context that says when the time of a call is up, for those who go to the store on its way. It sets no timer: most
 // calls need none.
 type timed struct {

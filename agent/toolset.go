@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -135,7 +134,7 @@ func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
 type InvokeRequest struct {
 	CallID    string // default: a new one
 	ModelName string // as it was shown
-	Args      json.RawMessage
+	Args      registry.JSON
 	Turn      string
 }
 

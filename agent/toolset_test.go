@@ -262,7 +262,7 @@ func TestUnknownToolIsOnRecord(t *testing.T) {
 	h.connect("phone", "anna", names[:100]...)
 	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy}).Open(of("phone"))
 	for _, name := range []string{"listen", strings.Repeat("ü", 5000), "", "\xff"} {
-		out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: name, Args: json.RawMessage(`{"a":1}`)})
+		out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: name, Args: registry.MustJSON(`{"a":1}`)})
 		e := wantCode(t, err, registry.CodeToolNotFound)
 		if len(e.Message) > 2000 || !strings.Contains(e.Message, "tool_000") || !strings.Contains(e.Message, "more") {
 			t.Errorf("%d bytes: %s", len(e.Message), e.Message)
@@ -275,7 +275,7 @@ func TestUnknownToolIsOnRecord(t *testing.T) {
 		}
 	}
 	// So are arguments that are no JSON, which models do write.
-	out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "tool_001_with_a_long_name", Args: json.RawMessage(`{"a":`)})
+	out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "tool_001_with_a_long_name", Args: registry.MustJSON(`["a"]`)})
 	wantCode(t, err, registry.CodeInvalidRequest)
 	if rec := h.wait(out.CallID); rec.State != registry.StateRejected {
 		t.Errorf("record %+v", rec)

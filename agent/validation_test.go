@@ -27,7 +27,7 @@ func TestTimeoutCoversValidation(t *testing.T) {
 	tool, args := endlessly()
 	d.router.spec = tool
 	_, err := d.Invoke(t.Context(), agent.Request{
-		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: args, Timeout: 20 * time.Millisecond,
+		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(string(args)), Timeout: 20 * time.Millisecond,
 	})
 	if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != registry.DispatchedNo {
 		t.Errorf("%+v", e)

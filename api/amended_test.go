@@ -24,7 +24,9 @@ func (redactor) Name() string { return "redactor" }
 func (redactor) Amend(_ context.Context, inv agent.Invocation, out agent.Outcome, err error) (registry.Result, error) {
 	r := out.Result
 	r.Output, r.Error = strings.ReplaceAll(r.Output, secret, "***"), strings.ReplaceAll(r.Error, secret, "***")
-	r.Structured = bytes.ReplaceAll(r.Structured, []byte(secret), []byte("***"))
+	if !r.Structured.IsZero() {
+		r.Structured = registry.MustJSON(strings.ReplaceAll(r.Structured.String(), secret, "***"))
+	}
 	if strings.Contains(r.Output, "all of it") {
 		return registry.Result{}, registry.Errorf(registry.CodePolicyDenied, "Not for you.")
 	}
@@ -36,7 +38,7 @@ func (redactor) Amend(_ context.Context, inv agent.Invocation, out agent.Outcome
 
 // telltale answers with the secret in every place there is, and says it while it works.
 func telltale(routing.DeviceCall) (registry.Result, bool) {
-	return registry.NewResult(true, []byte(`{"password":"`+secret+`"}`), "said "+secret), true
+	return registry.NewResult(true, registry.MustJSON(`{"password":"`+secret+`"}`), "said "+secret), true
 }
 
 // onEachStore runs a test with a fleet of two pods over each store there is.

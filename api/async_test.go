@@ -150,7 +150,7 @@ func TestLateResult(t *testing.T) {
 			t.Fatalf("%s: record %+v, %+v %v", body, rec, rec.Problem, *rec.Retryable)
 		}
 		f.eventually("the owning pod to forget the call", func() bool { return d.local.InFlight() == 0 })
-		if !d.settle(p.CallID, registry.NewResult(true, json.RawMessage(`"after all"`), "")) {
+		if !d.settle(p.CallID, registry.NewResult(true, registry.MustJSON(`"after all"`), "")) {
 			t.Fatalf("%s: the late answer was ignored", body)
 		}
 		rec = f.record(0, p.CallID, "")
@@ -160,7 +160,7 @@ func TestLateResult(t *testing.T) {
 		if got := rec.states(); !slices.Equal(got[len(got)-2:], []registry.State{"timed_out", "succeeded"}) {
 			t.Fatalf("%s: timeline %v", body, got)
 		}
-		if d.settle(p.CallID, registry.NewResult(true, json.RawMessage(`"once more"`), "")) {
+		if d.settle(p.CallID, registry.NewResult(true, registry.MustJSON(`"once more"`), "")) {
 			t.Fatalf("%s: a second answer was taken", body)
 		}
 	}

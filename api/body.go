@@ -3,11 +3,14 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/api/internal/jsonbody"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -50,13 +53,26 @@ func checkMediaType(r *http.Request) error {
 	return nil
 }
 
-// readObject splits an object of a body that was checked into its fields. Names must match exactly. A name that is not
-// in known is an error. at is the path of the object, for messages.
+// readBodyObject checks a body and splits it into its fields, in one pass. Names must match exactly. A name that is not
+// in known is an error.
+func readBodyObject(body []byte, known ...string) (memberList, error) {
+	fields, err := jsonbody.Members(body)
+	if err != nil {
+		return nil, err
+	}
+	return knownFields(fields, "", known)
+}
+
+// readObject is readBodyObject for an object in a body, which has been checked. at is its path, for messages.
 func readObject(text []byte, at string, known ...string) (memberList, error) {
-	fields := members(text)
-	if fields == nil {
+	fields, err := strictjson.Members(nil, text, math.MaxInt)
+	if err != nil {
 		return nil, wrongType(at, "a JSON object")
 	}
+	return knownFields(fields, at, known)
+}
+
+func knownFields(fields memberList, at string, known []string) (memberList, error) {
 	var unknown []string
 	for _, f := range fields {
 		if !isOneOf(f.Name, known) {

@@ -91,7 +91,7 @@ func TestArgumentsReachTheDeviceAsSent(t *testing.T) {
 	} {
 		r := f.post("/api/tools/t/call", `{"args":`+args+`}`)
 		decode[answer](r, 200)
-		if sent := d.delivered(); string(sent.Args) != args {
+		if sent := d.delivered(); sent.Args.String() != args {
 			t.Errorf("sent %s, delivered %s", args, sent.Args)
 		}
 	}

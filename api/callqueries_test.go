@@ -20,7 +20,7 @@ func TestCallList(t *testing.T) {
 	phone.DeviceID = "phone-1"
 	f.connect(1, phone, echo, tools("t", "u")...)
 	f.connect(0, session("s2"), func(routing.DeviceCall) (registry.Result, bool) {
-		return registry.NewResult(false, nil, "no film"), true
+		return registry.NewResult(false, registry.JSON{}, "no film"), true
 	}, tools("t")...)
 	var want []string // newest first
 	call := func(pod int, path, body string) {

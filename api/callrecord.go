@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -31,7 +30,7 @@ type callRecord struct {
 	Owner      string              `json:"owner,omitempty"`
 	Success    *bool               `json:"success,omitempty"`
 	Output     *string             `json:"output,omitempty"`
-	Structured json.RawMessage     `json:"structured,omitempty"`
+	Structured registry.JSON       `json:"structured,omitzero"`
 	Error      string              `json:"error,omitempty"`
 	Problem    *recordProblem      `json:"problem,omitempty"`
 }

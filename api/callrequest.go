@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/farhand/farhand/api/internal/jsonbody"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
 // callRequest is the body of a call.
 type callRequest struct {
-	args     json.RawMessage // exactly as sent; nil when absent
-	targeted bool            // a target was given
+	args     registry.JSON // exactly as sent; none when absent
+	targeted bool          // a target was given
 	target   registry.Target
 	timeout  time.Duration // zero when absent
 	sel      registry.Select
@@ -29,25 +29,23 @@ func parseCall(body []byte) (callRequest, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return r, nil
 	}
-	if err := jsonbody.Check(body); err != nil {
-		return r, err
-	}
-	fields, err := readObject(body, "", "args", "target", "timeout_ms", "mode", "idempotency_key", "select")
+	fields, err := readBodyObject(body, "args", "target", "timeout_ms", "mode", "idempotency_key", "select")
 	if err != nil {
 		return r, err
 	}
 	for _, f := range fields {
-		if err := r.read(string(f.Name), f.Value); err != nil {
+		if err := r.read(f); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
 }
 
-func (r *callRequest) read(name string, text json.RawMessage) error {
-	switch name {
+func (r *callRequest) read(f strictjson.Member) error {
+	text := f.Value
+	switch string(f.Name) {
 	case "args":
-		return r.readArgs(text)
+		return r.readArgs(f.Checked())
 	case "target":
 		return r.readTarget(text)
 	case "timeout_ms":
@@ -62,11 +60,11 @@ func (r *callRequest) read(name string, text json.RawMessage) error {
 	return nil // readObject refuses all other names
 }
 
-func (r *callRequest) readArgs(text json.RawMessage) error {
-	if text[0] != '{' {
+func (r *callRequest) readArgs(args registry.JSON) error {
+	if !args.IsObject() {
 		return wrongType("args", "a JSON object")
 	}
-	r.args = text
+	r.args = args
 	return nil
 }
 

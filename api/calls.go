@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
 	"strconv"
@@ -30,18 +29,15 @@ const spareBody = 4 << 10
 const keptAnswer = 4 << 10
 
 // appendAnswer appends the answer to a call that ran, whether its tool succeeded or not. Structured output is copied
-// byte for byte. ok is false if it is not JSON.
-func appendAnswer(b []byte, out *agent.Outcome) (body []byte, ok bool) {
+// byte for byte.
+func appendAnswer(b []byte, out *agent.Outcome) []byte {
 	r := &out.Result
 	b = strictjson.AppendString(append(b, `{"call_id":`...), out.CallID)
 	b = strictjson.AppendString(append(b, `,"state":`...), string(r.State()))
 	b = strconv.AppendBool(append(b, `,"success":`...), r.Success)
 	b = strictjson.AppendString(append(b, `,"output":`...), r.Output)
-	if len(r.Structured) > 0 {
-		if !strictjson.Valid(r.Structured) {
-			return b, false
-		}
-		b = append(append(b, `,"structured":`...), r.Structured...)
+	if !r.Structured.IsZero() {
+		b = append(append(b, `,"structured":`...), r.Structured.Raw()...)
 	}
 	if r.Error != "" {
 		b = strictjson.AppendString(append(b, `,"error":`...), r.Error)
@@ -53,7 +49,7 @@ func appendAnswer(b []byte, out *agent.Outcome) (body []byte, ok bool) {
 		b = strictjson.AppendString(append(b, `,"device_id":`...), out.Session.DeviceID)
 	}
 	b = strconv.AppendInt(append(b, `,"duration_ms":`...), out.Duration.Milliseconds(), 10)
-	return append(b, "}\n"...), true
+	return append(b, "}\n"...)
 }
 
 // callAccepted is the answer to an asynchronous call, which goes on by itself.
@@ -113,20 +109,13 @@ func (h *handler) answer(c *gin.Context, out *agent.Outcome) {
 	if kept == nil {
 		kept = new([]byte)
 	}
-	body, ok := appendAnswer((*kept)[:0], out)
+	body := appendAnswer((*kept)[:0], out)
 	defer func() { // nothing uses the bytes once they are written
 		if cap(body) <= keptAnswer {
 			*kept = body
 		}
 		h.answers.Put(kept)
 	}()
-	if !ok { // only the device's own JSON can be unfit
-		h.fail(c, &registry.Error{
-			Code: registry.CodeInvalidResult, Message: "The device answered with something that is not valid JSON.",
-			Dispatched: registry.DispatchedYes, CallID: out.CallID,
-		})
-		return
-	}
 	h.writeBody(c, http.StatusOK, body)
 }
 
@@ -152,8 +141,8 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 	if err := r.readKeyHeader(c.Request.Header.Values("Idempotency-Key")); err != nil {
 		return agent.Request{}, err
 	}
-	if len(body) > len(r.args)+spareBody {
-		r.args = bytes.Clone(r.args)
+	if len(body) > r.args.Len()+spareBody {
+		r.args = r.args.Clone()
 	}
 	if session := c.Param("id"); session != "" {
 		if r.targeted && r.target.SessionID != session {

@@ -10,7 +10,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -122,10 +121,7 @@ func readMembers(body []byte, names ...string) (memberList, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
 	}
-	if err := jsonbody.Check(body); err != nil {
-		return nil, err
-	}
-	return readObject(body, "", names...)
+	return readBodyObject(body, names...)
 }
 
 // deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close tells

@@ -109,7 +109,7 @@ func TestCallEventsOfLateAnswer(t *testing.T) {
 		t.Fatalf("states %v", states)
 	}
 	f.eventually("the owning pod to forget the call", func() bool { return d.local.InFlight() == 0 })
-	d.settle(a.CallID, registry.NewResult(true, nil, ""))
+	d.settle(a.CallID, registry.NewResult(true, registry.JSON{}, ""))
 	states, _ = f.follow(0, path+"/events", ids[len(ids)-1]).states()
 	equal(t, "states", states, []registry.State{registry.StateSucceeded})
 }

@@ -55,7 +55,7 @@ func FuzzCallBody(f *testing.F) {
 				t.Fatalf("accepted, but encoding/json says %v", err)
 			}
 		}
-		if !bytes.Equal(got.args, plain.Args) || string(got.sel) != plain.Select || got.targeted != (plain.Target != nil) ||
+		if !bytes.Equal(got.args.Raw(), plain.Args) || string(got.sel) != plain.Select || got.targeted != (plain.Target != nil) ||
 			got.key != plain.Key || got.async != (plain.Mode == "async") {
 			t.Fatalf("read as %+v, encoding/json reads %+v", got, plain)
 		}
@@ -75,7 +75,7 @@ func FuzzCallBody(f *testing.F) {
 			t.Fatalf("accepted, written as %s, then refused: %v", again, err)
 		}
 		if reread.timeout != got.timeout || reread.sel != got.sel || reread.key != got.key || reread.async != got.async || !sameTarget(reread.target, got.target) ||
-			!sameJSON(reread.args, got.args) {
+			!sameJSON(reread.args.Raw(), got.args.Raw()) {
 			t.Fatalf("read as %+v, then as %+v", got, reread)
 		}
 	})

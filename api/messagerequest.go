@@ -9,7 +9,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -28,10 +27,7 @@ func parseMessage(body []byte) (messageRequest, error) {
 	if strings.TrimSpace(string(body)) == "" {
 		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty. Send {\"content\":\"…\"}.")
 	}
-	if err := jsonbody.Check(body); err != nil {
-		return r, err
-	}
-	fields, err := readObject(body, "", "content", "regenerate", "debug", "stream", "results")
+	fields, err := readBodyObject(body, "content", "regenerate", "debug", "stream", "results")
 	if err != nil {
 		return r, err
 	}

@@ -39,7 +39,7 @@ func writtenActivity(t *testing.T) (registry.Activity, map[string]*registry.Reco
 	t.Helper()
 	var a registry.Activity
 	fillText(t, reflect.ValueOf(&a).Elem())
-	full := registry.Record{Result: &registry.Result{Error: "e", Success: true, Output: "secret", Structured: []byte(`{}`)}}
+	full := registry.Record{Result: &registry.Result{Error: "e", Success: true, Output: "secret", Structured: registry.MustJSON(`{}`)}}
 	fillText(t, reflect.ValueOf(&full).Elem(), "IdempotencyKey", "RequestDigest", "Deadline")
 	full.Timeline = []registry.Step{
 		{State: registry.StateAccepted, At: a.At}, {State: registry.StateTimedOut, At: a.At.Add(time.Millisecond)},

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -53,7 +52,7 @@ func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 				route, err := pods[0].Router.Resolve(ctx, tenant, name, target, registry.SelectNone)
 				if err == nil {
 					_, err = pods[0].Router.Call(ctx, registry.Call{
-						ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: 5 * time.Second,
+						ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: 5 * time.Second,
 					})
 				}
 				cancel()

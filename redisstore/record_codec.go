@@ -50,7 +50,7 @@ func outcomeFields(r registry.Record) ([]any, error) {
 	var err error
 	if r.Result != nil {
 		kept := *r.Result
-		if isCompact(kept.Structured, kept.Output) {
+		if isCompact(kept.Structured.Raw(), kept.Output) {
 			kept.Output = "" // parseRecord knows
 		}
 		if result, err = encodeJSON(kept); err != nil {
@@ -132,8 +132,8 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 		if err := json.Unmarshal([]byte(text), &r.Result); err != nil {
 			return r, fmt.Errorf("call hash: result: %w", err)
 		}
-		if len(r.Result.Structured) > 0 && r.Result.Output == "" {
-			r.Result.Output = string(r.Result.Structured)
+		if !r.Result.Structured.IsZero() && r.Result.Output == "" {
+			r.Result.Output = r.Result.Structured.String()
 		}
 	}
 	if text := h[fieldError]; text != "" {

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ func fullRecord(t *testing.T) registry.Record {
 			{State: registry.StateAccepted, At: time.UnixMicro(1_700_000_000_000_001).UTC()},
 			{State: registry.StateFailed, At: time.UnixMicro(1_700_000_000_000_002).UTC()},
 		},
-		Result: &registry.Result{Output: "x", Structured: json.RawMessage(`{"n":12345678901234567890,"a":[]}`), Error: "<&>"},
+		Result: &registry.Result{Output: "x", Structured: registry.MustJSON(`{"n":12345678901234567890,"a":[]}`), Error: "<&>"},
 		Err:    registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes),
 	}
 	v := reflect.ValueOf(&r).Elem()

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 )
 
 // EnvelopeVersion is the version of the messages between pods. A pod answers a version it does not know with an
@@ -31,10 +30,10 @@ type Envelope struct {
 	Generation int64        `json:"gen,omitempty"`
 	// Exact says that only the claim of that generation is meant, as the caller asked for more than the session's id; else
 	// a newer one will do.
-	Exact  bool            `json:"exact,omitempty"`
-	CallID string          `json:"call,omitempty"`
-	Tool   string          `json:"tool,omitempty"`
-	Args   json.RawMessage `json:"args,omitempty"`
+	Exact  bool   `json:"exact,omitempty"`
+	CallID string `json:"call,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	Args   JSON   `json:"args,omitzero"`
 	// TimeoutMS is what is left of the caller's deadline. A duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits; with EnvelopeAnswer: to be told what became of it

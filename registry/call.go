@@ -1,9 +1,7 @@
 package registry
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,8 +13,8 @@ import (
 type Call struct {
 	ID      string
 	Route   Route
-	Args    json.RawMessage // a JSON object
-	Timeout time.Duration   // how long the caller waits, counted from Router.Call
+	Args    JSON          // an object
+	Timeout time.Duration // how long the caller waits, counted from Router.Call
 
 	// Durable says that the call has a record in the store: it is claimed there before the device sees it, and its
 	// answer is stored before anybody hears of it.
@@ -43,25 +41,24 @@ type Route struct {
 // Result is what a device answered. A tool that ran and failed has Success false and a nil error: the gateway did
 // its job.
 type Result struct {
-	Success    bool            `json:"success"`
-	Output     string          `json:"output"`
-	Structured json.RawMessage `json:"structured,omitempty"` // set when the device sent JSON other than a string
-	Error      string          `json:"error,omitempty"`
-	Withheld   *Error          `json:"withheld,omitempty"` // why nobody is to read what the device said, if nobody is
-	Notice     string          `json:"-"`                  // of a hook, for a model that reads the result; no device wrote any of it
+	Success    bool   `json:"success"`
+	Output     string `json:"output"`
+	Structured JSON   `json:"structured,omitzero"` // set when the device sent JSON other than a string
+	Error      string `json:"error,omitempty"`
+	Withheld   *Error `json:"withheld,omitempty"` // why nobody is to read what the device said, if nobody is
+	Notice     string `json:"-"`                  // of a hook, for a model that reads the result; no device wrote any of it
 }
 
-// NewResult builds a result from the output a device sent, which must be valid JSON: a string is taken as text, any other value
+// NewResult builds a result from the output a device sent: a string is taken as text, any other value
 // is kept as it is and its text becomes the output.
-func NewResult(success bool, output json.RawMessage, message string) Result {
+func NewResult(success bool, output JSON, message string) Result {
 	r := Result{Success: success, Error: message}
-	output = bytes.TrimSpace(output)
 	switch {
-	case len(output) == 0 || bytes.Equal(output, []byte("null")):
-	case output[0] == '"':
-		r.Output = strictjson.Text(output)
+	case output.IsZero() || output.String() == "null":
+	case output.IsString():
+		r.Output = strictjson.Text(output.Raw())
 	default:
-		r.Output, r.Structured = string(output), output
+		r.Output, r.Structured = output.String(), output
 	}
 	if !success && r.Output == "" {
 		r.Output = message // so that a model reads why

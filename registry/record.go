@@ -244,7 +244,7 @@ func (r Record) Clone() Record {
 	r.Timeline, r.args, r.Stored = slices.Clone(r.Timeline), nil, false
 	if r.Result != nil {
 		res := *r.Result
-		res.Structured = bytes.Clone(res.Structured)
+		res.Structured = res.Structured.Clone()
 		r.Result = &res
 	}
 	return r

@@ -86,7 +86,7 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestSummaryLeavesTheRecordAlone(t *testing.T) {
-	r := Record{Result: &Result{Success: true, Output: "secret", Structured: json.RawMessage(`{}`)}, Err: Errorf(CodeLost, "x")}
+	r := Record{Result: &Result{Success: true, Output: "secret", Structured: MustJSON(`{}`)}, Err: Errorf(CodeLost, "x")}
 	s := r.Summary()
 	if !reflect.DeepEqual(s.Result, &Result{Success: true}) || s.Err != r.Err || r.Result.Output != "secret" {
 		t.Errorf("summary %+v of %+v", s, r)

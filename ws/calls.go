@@ -104,7 +104,7 @@ func (c *conn) toolError(f *toolErrorFrame) {
 	if f.Error != nil && *f.Error != "" {
 		message = *f.Error
 	}
-	c.completeCall(f.ID, registry.NewResult(false, nil, message))
+	c.completeCall(f.ID, registry.NewResult(false, registry.JSON{}, message))
 }
 
 // answerFrames is how many frames an answer to an open call gives back: itself and the acceptance before it.

@@ -26,7 +26,7 @@ func TestCallAndAnswer(t *testing.T) {
 		{"nothing", `{"type":"tool_result","id":ID}`, registry.Result{Success: true}},
 		{"JSON is kept", `{"type":"tool_result","id":ID,"output":{"big": 12345678901234567890, "f":1.10}}`,
 			registry.Result{
-				Success: true, Output: `{"big": 12345678901234567890, "f":1.10}`, Structured: json.RawMessage(`{"big": 12345678901234567890, "f":1.10}`),
+				Success: true, Output: `{"big": 12345678901234567890, "f":1.10}`, Structured: registry.MustJSON(`{"big": 12345678901234567890, "f":1.10}`),
 			}},
 		{"failure of the tool", `{"type":"tool_result","id":ID,"success":false,"error":"no permission"}`,
 			registry.Result{Output: "no permission", Error: "no permission"}},
@@ -63,7 +63,7 @@ func TestCallAndAnswer(t *testing.T) {
 			must(t, o.err)
 			if o.result.Success != tc.want.Success || o.result.Output != tc.want.Output ||
 				o.result.Error != tc.want.Error ||
-				string(o.result.Structured) != string(tc.want.Structured) {
+				o.result.Structured.String() != tc.want.Structured.String() {
 				t.Fatalf("got %+v, want %+v", o.result, tc.want)
 			}
 			// The same answer once more is acknowledged as ignored.

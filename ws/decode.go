@@ -98,7 +98,7 @@ func (f *fields) frame(typ string) any {
 	case typeToolProgress:
 		return &toolProgressFrame{
 			Type: typ, ID: f.id(), Progress: f.optionalNumber("progress"), Total: f.optionalNumber("total"),
-			Message: f.optionalText("message"), Chunk: f.value("chunk"),
+			Message: f.optionalText("message"), Chunk: f.json("chunk"),
 		}
 	case typeToolResult:
 		return f.toolResult()
@@ -117,7 +117,7 @@ func (f *fields) frame(typ string) any {
 
 func (f *fields) toolResult() *toolResultFrame {
 	frame := &toolResultFrame{
-		Type: typeToolResult, ID: f.id(), Output: f.value("output"), Success: f.optionalBool("success"),
+		Type: typeToolResult, ID: f.id(), Output: f.json("output"), Success: f.optionalBool("success"),
 		Error: f.optionalText("error"),
 	}
 	message := ""

@@ -83,7 +83,7 @@ func TestNumbersAreNotRounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := string(frame.(*toolResultFrame).Output); got != output {
+	if got := frame.(*toolResultFrame).Output.String(); got != output {
 		t.Fatalf("output became %s", got)
 	}
 }

@@ -195,7 +195,7 @@ func TestDrainUnderLoad(t *testing.T) {
 						return // the session is released
 					}
 					_, err = g.pod.Router.Call(context.Background(), registry.Call{
-						ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: patience,
+						ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: patience,
 					})
 					var failed *registry.Error
 					switch {

@@ -36,6 +36,16 @@ func (f *fields) value(key string) json.RawMessage {
 	return nil
 }
 
+// json is value as what was checked, none if it is absent or null.
+func (f *fields) json(key string) registry.JSON {
+	for _, m := range f.members {
+		if string(m.Name) == key && string(m.Value) != "null" {
+			return m.Checked()
+		}
+	}
+	return registry.JSON{}
+}
+
 // required is value for a member that must be there.
 func (f *fields) required(key string) json.RawMessage {
 	v := f.value(key)

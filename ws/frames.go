@@ -91,14 +91,14 @@ type (
 		Progress json.RawMessage `json:"progress,omitempty"` // a number that fits a float64
 		Total    json.RawMessage `json:"total,omitempty"`    // as progress
 		Message  *string         `json:"message,omitempty"`
-		Chunk    json.RawMessage `json:"chunk,omitempty"`
+		Chunk    registry.JSON   `json:"chunk,omitzero"`
 	}
 	toolResultFrame struct {
-		Type    string          `json:"type"`
-		ID      string          `json:"id"`
-		Output  json.RawMessage `json:"output,omitempty"`
-		Success *bool           `json:"success,omitempty"` // absent means true
-		Error   *string         `json:"error,omitempty"`
+		Type    string        `json:"type"`
+		ID      string        `json:"id"`
+		Output  registry.JSON `json:"output,omitzero"`
+		Success *bool         `json:"success,omitempty"` // absent means true
+		Error   *string       `json:"error,omitempty"`
 
 		result registry.Result // made of the fields above
 	}
@@ -199,7 +199,7 @@ func registeredToolsFrame(tools []registry.ToolSpec) []byte {
 // toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked where they came in, and
 // encoding them again could only change them.
 func toolCallRequestFrame(c routing.DeviceCall) []byte {
-	args := c.Args
+	args := c.Args.Raw()
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}

@@ -1,12 +1,12 @@
 package ws
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -45,7 +45,7 @@ func BenchmarkFrameEncode(b *testing.B) {
 	for _, s := range benchSizes {
 		call := routing.DeviceCall{
 			ID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", Tool: "echo", Timeout: 30 * time.Second,
-			Args: json.RawMessage(`{"text":"` + strings.Repeat("x", s.n) + `"}`),
+			Args: registry.MustJSON(`{"text":"` + strings.Repeat("x", s.n) + `"}`),
 		}
 		b.Run("tool_call_request_"+s.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -148,7 +148,7 @@ type outcome struct {
 func (g *gateway) call(session, tool, args string) <-chan outcome {
 	g.t.Helper()
 	return g.callContext(context.Background(), session,
-		registry.Call{ID: registry.NewCallID(), Args: json.RawMessage(args)}, tool)
+		registry.Call{ID: registry.NewCallID(), Args: registry.MustJSON(args)}, tool)
 }
 
 func (g *gateway) callContext(ctx context.Context, session string, call registry.Call, tool string) <-chan outcome {

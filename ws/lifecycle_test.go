@@ -2,7 +2,6 @@ package ws_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -330,7 +329,7 @@ func (g *gateway) swamp(session string, n int) []<-chan outcome {
 		calls = append(calls, done)
 		go func() {
 			r, err := g.pod.Router.Call(context.Background(), registry.Call{
-				ID: registry.NewCallID(), Route: route, Args: json.RawMessage(args), Timeout: patience,
+				ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(args), Timeout: patience,
 			})
 			done <- outcome{r, err}
 		}()

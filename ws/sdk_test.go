@@ -85,7 +85,7 @@ func TestSDKCalls(t *testing.T) {
 		t.Fatalf("session: %+v", session)
 	}
 	if o := await(t, g.call("sdk", "echo", `{"n":12345678901234567890}`)); o.err != nil ||
-		string(o.result.Structured) != `{"n":12345678901234567890}` {
+		o.result.Structured.String() != `{"n":12345678901234567890}` {
 		t.Fatalf("echo: %+v", o)
 	}
 	if o := await(t, g.call("sdk", "fails", `{}`)); o.err != nil || o.result.Success || o.result.Error != "broken" {

@@ -152,7 +152,7 @@ func (a *asked) callHere(g *gateway, tool string) (registry.Result, error) {
 		return registry.Result{}, err
 	}
 	return g.pod.Router.Call(a.ctx, registry.Call{
-		ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: patience,
+		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: patience,
 	})
 }
 

@@ -51,5 +51,6 @@ func answer(text string, structured any) (registry.Result, error) {
 	if err != nil {
 		return registry.Result{}, err
 	}
-	return registry.Result{Success: true, Output: text, Structured: body}, nil
+	checked, err := registry.ParseJSON(body)
+	return registry.Result{Success: true, Output: text, Structured: checked}, err
 }

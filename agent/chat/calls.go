@@ -1,11 +1,11 @@
 package chat
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/farhand/farhand/agent/provider"
@@ -15,10 +15,10 @@ import (
 // call is one tool call of an answer.
 type call struct {
 	asked   provider.ToolCall
-	id      string          // the gateway's, as in /api/calls
-	name    string          // the tool's name at its source
-	args    json.RawMessage // nil: what the model wrote is not a JSON object
-	problem string          // why args is nil
+	id      string        // the gateway's, as in /api/calls
+	name    string        // the tool's name at its source
+	args    registry.JSON // none: what the model wrote is not a JSON object
+	problem string        // why there are no args
 
 	text    string // the result, readable
 	notice  string // the gateway's note about it
@@ -46,19 +46,19 @@ func (l *loop) prepare(asked []provider.ToolCall, listed []ListedTool) []*call {
 }
 
 // parseArgs returns arguments as JSON. Models leave them empty for tools without parameters.
-func parseArgs(text string) (json.RawMessage, string) {
-	raw := bytes.TrimSpace([]byte(text))
-	if len(raw) == 0 {
-		return json.RawMessage("{}"), ""
+func parseArgs(text string) (args registry.JSON, problem string) {
+	if strings.TrimSpace(text) == "" {
+		text = "{}"
 	}
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return nil, err.Error()
+	args, err := registry.ParseJSON([]byte(text))
+	switch {
+	case err != nil:
+		return args, err.Error()
+	case !args.IsObject():
+		return registry.JSON{}, "it is no object"
+	default:
+		return args, ""
 	}
-	if object == nil {
-		return nil, "it is null"
-	}
-	return raw, ""
 }
 
 // callAll runs the calls of one answer side by side, within a bound, and keeps their results in the order of the calls.
@@ -67,7 +67,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 	calls := l.prepare(asked, listed)
 	for i, c := range calls {
 		status := StatusExecuting
-		if i >= l.limits.ParallelCalls || c.args == nil {
+		if i >= l.limits.ParallelCalls || c.args.IsZero() {
 			status = StatusPending
 		}
 		l.announce(c, status)
@@ -84,7 +84,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 			l.finished(c)
 			continue
 		}
-		if i >= l.limits.ParallelCalls && c.args != nil { // it was announced as pending
+		if i >= l.limits.ParallelCalls && !c.args.IsZero() { // it was announced as pending
 			l.announce(c, StatusExecuting)
 		}
 		running.Go(func() {
@@ -125,7 +125,7 @@ func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []
 
 // call runs one call.
 func (l *loop) call(ctx context.Context, c *call) {
-	if c.args == nil {
+	if c.args.IsZero() {
 		c.fail(readable("The call was not made: its arguments are not a JSON object ("+c.problem+"). "+
 			"Correct them and call again.",
 			l.limits.MaxResult))
@@ -186,8 +186,8 @@ func (l *loop) finished(c *call) {
 
 // shownArgs returns the arguments as JSON. Text that is no object is shown as a string.
 func (l *loop) shownArgs(c *call) json.RawMessage {
-	if c.args != nil {
-		return c.args
+	if !c.args.IsZero() {
+		return c.args.Raw()
 	}
 	quoted, err := json.Marshal(readable(c.asked.Args, l.limits.MaxResult))
 	if err != nil {

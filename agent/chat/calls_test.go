@@ -27,7 +27,7 @@ func TestParallelCallsRunSideBySideAndAnswerInOrder(t *testing.T) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			var args struct{ MS int }
-			_ = json.Unmarshal(q.Args, &args)
+			_ = json.Unmarshal(q.Args.Raw(), &args)
 			time.Sleep(time.Duration(args.MS) * time.Millisecond)
 			return ToolOutcome{Result: registry.Result{Success: true, Output: fmt.Sprint(args.MS)}}, nil
 		})
@@ -82,7 +82,7 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "ok", ""), tool("b", "fails", "{}"), tool("c", "refused", "{}"), tool("d", "gone", "{}")), text("done"))
 		r.tools.set("ok", returns(`{"a":1}`))
 		r.tools.set("fails", func(context.Context, ToolRequest) (ToolOutcome, error) {
-			return ToolOutcome{Result: registry.NewResult(false, nil, "no signal")}, nil
+			return ToolOutcome{Result: registry.NewResult(false, registry.JSON{}, "no signal")}, nil
 		})
 		r.tools.set("refused", func(context.Context, ToolRequest) (ToolOutcome, error) {
 			e := registry.Errorf(registry.CodeInvalidArguments, "The arguments do not fit.")

@@ -47,10 +47,10 @@ func TestManyConversations(t *testing.T) {
 		e, err := NewEngine(Config{Models: []provider.Model{echo{}}, Store: store, OpenTools: func(s agent.SessionContext) Tools {
 			k := &kit{}
 			k.set("echo", func(_ context.Context, q ToolRequest) (ToolOutcome, error) {
-				if !strings.Contains(string(q.Args), s.Key.Session) {
+				if !strings.Contains(q.Args.String(), s.Key.Session) {
 					return ToolOutcome{}, registry.Errorf(registry.CodeInternal, "a call of another session: %s", q.Args)
 				}
-				return ToolOutcome{Result: registry.Result{Success: true, Output: string(q.Args)}}, nil
+				return ToolOutcome{Result: registry.Result{Success: true, Output: q.Args.String()}}, nil
 			})
 			return k
 		}})

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
@@ -29,10 +28,10 @@ type ListedTool struct {
 
 // ToolRequest asks for one call.
 type ToolRequest struct {
-	ID   string          // from registry.NewCallID
-	Name string          // as the model wrote it; characters no Name has are underscores
-	Args json.RawMessage // a JSON object
-	Turn string          // id of the turn
+	ID   string        // from registry.NewCallID
+	Name string        // as the model wrote it; characters no Name has are underscores
+	Args registry.JSON // an object
+	Turn string        // id of the turn
 }
 
 // ToolOutcome is how a call ended.

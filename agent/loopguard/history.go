@@ -137,9 +137,9 @@ func stretch(calls []made, period int) int {
 // callHash identifies what a call asks for: the tool, where it is, and the arguments as the caller sent them, whatever the
 // order of their members.
 func callHash(inv agent.Invocation) string {
-	args, err := registry.Canonical(inv.Asked)
+	args, err := registry.Canonical(inv.Asked.Raw())
 	if err != nil {
-		args = inv.Asked // as a model wrote it: no JSON, but the same again if it is written again
+		args = inv.Asked.Raw() // as a model wrote it: no JSON, but the same again if it is written again
 	}
 	return hash("call", inv.Source, inv.Spec.Name, string(args))
 }

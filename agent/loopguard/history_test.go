@@ -1,7 +1,6 @@
 package loopguard
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -100,19 +99,20 @@ func FuzzCallHash(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, args string) {
-		inv := agent.Invocation{Spec: registry.ToolSpec{Name: "x"}, Asked: json.RawMessage(args)}
+		asked, err := registry.ParseJSON([]byte(args))
+		if err != nil {
+			return
+		}
+		inv := agent.Invocation{Spec: registry.ToolSpec{Name: "x"}, Asked: asked}
 		first := callHash(inv)
 		if first != callHash(inv) {
 			t.Fatal("not stable")
 		}
-		if !json.Valid([]byte(args)) {
-			return
-		}
-		canonical, err := registry.Canonical(inv.Asked)
+		canonical, err := registry.Canonical(inv.Asked.Raw())
 		if err != nil {
 			return
 		}
-		inv.Asked = append(append([]byte(" "), canonical...), '\n')
+		inv.Asked = registry.MustJSON(" " + string(canonical) + "\n")
 		if callHash(inv) != first {
 			t.Errorf("%q and %q differ", args, canonical)
 		}

@@ -89,7 +89,7 @@ func TestWhatBreaksARun(t *testing.T) {
 			"another call":     func(k *conversation) { _, _ = k.call("y", `{}`) },
 			"other arguments":  func(k *conversation) { _, _ = k.call("x", `{"n":2}`) },
 			"an unknown tool":  func(k *conversation) { _, _ = k.call("nothing", `{}`) },
-			"a malformed call": func(k *conversation) { _, _ = k.call("x", `{"n":`) },
+			"a malformed call": func(k *conversation) { _, _ = k.call("x", `["n"]`) },
 		} {
 			k := newConversation(t, s, loopguard.Config{})
 			k.say("x", "same")
@@ -176,7 +176,7 @@ func TestFailingCalls(t *testing.T) {
 		for name, call := range map[string]func(k *conversation) (agent.Outcome, error){
 			"denied":            func(k *conversation) (agent.Outcome, error) { return k.call("denied", `{}`) },
 			"invalid arguments": func(k *conversation) (agent.Outcome, error) { return k.call("x", `{"n":"one"}`) },
-			"no JSON":           func(k *conversation) (agent.Outcome, error) { return k.call("x", `{"n":`) },
+			"no JSON":           func(k *conversation) (agent.Outcome, error) { return k.call("x", `["n"]`) },
 		} {
 			k := newConversation(t, s, loopguard.Config{})
 			for n := 1; n <= 22; n++ {

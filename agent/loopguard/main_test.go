@@ -117,7 +117,7 @@ func (k *conversation) answer(c routing.DeviceCall) *registry.Result {
 	if said, ok := k.outputs[c.Tool]; ok {
 		return &registry.Result{Success: said != "fails", Output: said}
 	}
-	return &registry.Result{Success: true, Output: string(c.Args)}
+	return &registry.Result{Success: true, Output: c.Args.String()}
 }
 
 // say has a tool answer with the text from now on.
@@ -130,7 +130,7 @@ func (k *conversation) say(tool, text string) {
 // call makes one call of the conversation, at one pod and the other in turn.
 func (k *conversation) call(tool, args string, change ...func(*agent.Request)) (agent.Outcome, error) {
 	req := agent.Request{
-		Caller: anna, Tool: tool, Args: json.RawMessage(args), Target: registry.Target{SessionID: k.key.Session}, Conversation: k.key, Turn: "t",
+		Caller: anna, Tool: tool, Args: registry.MustJSON(args), Target: registry.Target{SessionID: k.key.Session}, Conversation: k.key, Turn: "t",
 	}
 	for _, c := range change {
 		c(&req)

@@ -1,7 +1,6 @@
 package loopguard_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,12 +59,12 @@ func TestStatelessTurnsCountForThemselves(t *testing.T) {
 		for turn := range 2 {
 			v := toolSets.Open(agent.SessionContext{Key: k.key, Stateless: true, Caller: anna})
 			for n := 1; n <= 22; n++ {
-				out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "x", Args: json.RawMessage(`{}`), Turn: fmt.Sprint(turn)})
+				out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "x", Args: registry.MustJSON(`{}`), Turn: fmt.Sprint(turn)})
 				if got := verdict(t, out, err); got != expect(n) {
 					t.Fatalf("turn %d, call %d %s, want %s: %v", turn, n, got, expect(n), err)
 				}
 			}
-			malformed := agent.InvokeRequest{ModelName: "x", Args: json.RawMessage(`{"n":`), Turn: fmt.Sprint(turn)}
+			malformed := agent.InvokeRequest{ModelName: "x", Args: registry.MustJSON(`["n"]`), Turn: fmt.Sprint(turn)}
 			for n := 1; n <= 22; n++ {
 				out, err := v.Invoke(t.Context(), malformed)
 				if got := verdict(t, out, err); got != expect(n) {

@@ -92,7 +92,7 @@ func (c *routerCaller) Call() string {
 			return string(registry.AsError(err).Code)
 		}
 	}
-	res, err := c.router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: args, Timeout: 30 * time.Second})
+	res, err := c.router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(string(args)), Timeout: 30 * time.Second})
 	switch {
 	case err != nil:
 		return string(registry.AsError(err).Code)
@@ -162,7 +162,7 @@ func (*instantDevice) Ping(answered func()) { answered() }
 
 // Deliver implements routing.Conn.
 func (d *instantDevice) Deliver(c routing.DeviceCall) error {
-	d.local.Complete(c.ID, registry.Result{Success: true, Output: string(c.Args)}, func(bool) {})
+	d.local.Complete(c.ID, registry.Result{Success: true, Output: c.Args.String()}, func(bool) {})
 	return nil
 }
 

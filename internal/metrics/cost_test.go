@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -51,7 +50,7 @@ func BenchmarkCall(b *testing.B) {
 		order[0], order[1] = order[1], order[0] // whoever is second finds what the first has left behind
 		for _, name := range order {
 			req := agent.Request{
-				Tool: "echo", Args: json.RawMessage("{}"), Target: registry.Target{SessionID: "phone"}, Endpoint: agent.EndpointAPI,
+				Tool: "echo", Args: registry.MustJSON("{}"), Target: registry.Target{SessionID: "phone"}, Endpoint: agent.EndpointAPI,
 			}
 			req.Caller.Tenant = registry.DefaultTenant
 			began := time.Now()

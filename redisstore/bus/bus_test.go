@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,7 @@ import (
 )
 
 func call1(id string) registry.Envelope {
-	return registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: id, ReplyTo: "a", Args: json.RawMessage(`{}`)}
+	return registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: id, ReplyTo: "a", Args: registry.MustJSON(`{}`)}
 }
 
 func wantDispatched(t *testing.T, err error, want registry.Dispatched) {
@@ -103,11 +102,6 @@ func TestSendRefusals(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	wantDispatched(t, b.Send(ended, "a", call1("c")), registry.DispatchedNo)
-	broken := call1("c")
-	broken.Args = json.RawMessage(`{`)
-	if err := b.Send(context.Background(), "a", broken); !errors.Is(err, registry.CodeInvalidRequest) {
-		t.Errorf("broken arguments: %v", err)
-	}
 	if b.Healthy() == nil {
 		t.Error("healthy without listening")
 	}

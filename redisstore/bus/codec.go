@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -42,18 +41,13 @@ const (
 	flagWithheld // an error follows
 )
 
-var errNotJSON = errors.New("not valid JSON")
-
 // encodeEnvelope returns an envelope as a message. Its version is filled in if it has none.
 func encodeEnvelope(e registry.Envelope) ([]byte, error) {
-	if len(e.Args) > 0 && !strictjson.Valid(e.Args) {
-		return nil, errNotJSON
-	}
 	if e.V == 0 {
 		e.V = registry.EnvelopeVersion
 	}
 	flags := flag(flagDurable, e.Durable) | flag(flagExact, e.Exact) | flag(flagAnswered, e.Result != nil)
-	size := len(e.Args) + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) + len(e.Reason)
+	size := e.Args.Len() + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) + len(e.Reason)
 	b := append(make([]byte, 0, 64+size), messageEnvelope, byte(e.V), flags)
 	for _, text := range []string{e.CallID, e.ReplyTo, string(e.Kind), e.Tenant, e.Session, e.Tool, e.Reason} {
 		b = appendField(b, text)
@@ -64,7 +58,7 @@ func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	for _, proof := range e.Proofs {
 		b = appendField(b, proof)
 	}
-	b = appendField(b, e.Args)
+	b = appendField(b, e.Args.Raw())
 	if e.Result == nil {
 		return b, nil
 	}
@@ -97,12 +91,12 @@ func decodeEnvelope(text string) (*registry.Envelope, error) {
 	e.Generation, e.TimeoutMS = r.number(), r.number()
 	e.Proofs = r.fields()
 	if args := r.field(); args != "" {
-		e.Args = json.RawMessage(args)
+		e.Args = r.checked(args)
 	}
 	if flags&flagAnswered != 0 {
 		e.Result = r.result()
 	}
-	if !r.finished() || len(e.Args) > 0 && !strictjson.Valid(e.Args) {
+	if !r.finished() {
 		bad.cause = errors.New("envelope that is cut short or garbled")
 		return nil, bad
 	}
@@ -118,7 +112,7 @@ func encodeReply(r registry.Reply) ([]byte, error) {
 		flag(flagResult, r.Result != nil) | flag(flagFailed, r.Err != nil)
 	size := 64 + len(r.CallID) + len(r.Tenant) + len(r.Session) + len(r.Answer)
 	if r.Result != nil {
-		size += len(r.Result.Output) + len(r.Result.Structured) + len(r.Result.Error)
+		size += len(r.Result.Output) + r.Result.Structured.Len() + len(r.Result.Error)
 	}
 	b := append(make([]byte, 0, size), messageReply, byte(r.V), flags)
 	for _, text := range []string{r.CallID, r.Tenant, r.Session, r.Answer} {
@@ -170,16 +164,13 @@ func decodeReply(text string) (*registry.Reply, error) {
 }
 
 func appendResult(b []byte, r *registry.Result) ([]byte, error) {
-	if r.Structured != nil && !strictjson.Valid(r.Structured) {
-		return nil, errNotJSON
-	}
-	flags := flag(flagSuccess, r.Success) | flag(flagStructured, r.Structured != nil) |
+	flags := flag(flagSuccess, r.Success) | flag(flagStructured, !r.Structured.IsZero()) |
 		flag(flagWithheld, r.Withheld != nil)
 	b = append(b, flags)
 	b = appendField(b, r.Output)
 	b = appendField(b, r.Error)
-	if r.Structured != nil {
-		b = appendField(b, r.Structured)
+	if !r.Structured.IsZero() {
+		b = appendField(b, r.Structured.Raw())
 	}
 	if r.Withheld == nil {
 		return b, nil

@@ -3,7 +3,6 @@ package bus
 import (
 	"encoding/json"
 
-	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -70,12 +69,18 @@ func (r *fieldReader) fields() []string {
 	return list
 }
 
+// checked returns a field that is JSON. Here it enters the pod.
+func (r *fieldReader) checked(text string) registry.JSON {
+	value, err := registry.ParseJSON([]byte(text))
+	r.broken = r.broken || err != nil
+	return value
+}
+
 func (r *fieldReader) result() *registry.Result {
 	flags := r.byte()
 	result := &registry.Result{Success: flags&flagSuccess != 0, Output: r.field(), Error: r.field()}
 	if flags&flagStructured != 0 {
-		result.Structured = json.RawMessage(r.field())
-		r.broken = r.broken || !strictjson.Valid(result.Structured)
+		result.Structured = r.checked(r.field())
 	}
 	if flags&flagWithheld != 0 {
 		result.Withheld = r.failure()

@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
@@ -14,7 +13,7 @@ import (
 // wholeResult has every field that travels.
 func wholeResult() *registry.Result {
 	return &registry.Result{
-		Success: true, Output: "<ok>", Structured: json.RawMessage(`{"n":12345678901234567890}`), Error: "e",
+		Success: true, Output: "<ok>", Structured: registry.MustJSON(`{"n":12345678901234567890}`), Error: "e",
 		Withheld: registry.Errorf(registry.CodeInvalidResult, "m"),
 	}
 }
@@ -23,7 +22,7 @@ func wholeResult() *registry.Result {
 func TestMessagesSurviveTheTrip(t *testing.T) {
 	whole := registry.Envelope{
 		V: 1, Kind: registry.EnvelopeCall, Tenant: "t", Session: "s", Generation: 1 << 52, Exact: true, CallID: "c",
-		Tool: "x", Args: json.RawMessage(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
+		Tool: "x", Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
 		Durable: true, Result: wholeResult(), Proofs: []string{"p1", "p2"}, Reason: "r",
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
@@ -33,7 +32,7 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 	}
 	for _, envelope := range []registry.Envelope{
 		whole, {V: 1}, {V: 1, Generation: -1, Result: &registry.Result{}},
-		{V: 1, Args: json.RawMessage(`"` + strings.Repeat("x", keptMessage) + `"`), CallID: "c", ReplyTo: "p"},
+		{V: 1, Args: registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`), CallID: "c", ReplyTo: "p"},
 	} {
 		text, err := encodeEnvelope(envelope)
 		if err != nil {
@@ -78,9 +77,9 @@ func TestVersionIsFilledIn(t *testing.T) {
 func TestBadMessages(t *testing.T) {
 	envelope := func(e registry.Envelope) string { return string(mustEncode(t)(encodeEnvelope(e))) }
 	reply := func(r registry.Reply) string { return string(mustEncode(t)(encodeReply(r))) }
-	call := envelope(registry.Envelope{CallID: "c", ReplyTo: "p", Args: json.RawMessage(`{}`)})
+	call := envelope(registry.Envelope{CallID: "c", ReplyTo: "p", Args: registry.MustJSON(`{}`)})
 	notice := envelope(registry.Envelope{Kind: registry.EnvelopeEvict})
-	result := reply(registry.Reply{CallID: "c", Result: &registry.Result{Structured: json.RawMessage(`{}`)}})
+	result := reply(registry.Reply{CallID: "c", Result: &registry.Result{Structured: registry.MustJSON(`{}`)}})
 	for text, wantRefusal := range map[string]bool{
 		"":                                   false,
 		"X{}":                                false,

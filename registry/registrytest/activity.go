@@ -70,7 +70,7 @@ var activityTests = []subtest{
 		if err := f.store.AppendActivity(f.ctx, sent); err != nil {
 			f.Fatal(err)
 		}
-		if call.Result.Output != "secret" || sent[0].Call.Result.Structured == nil {
+		if call.Result.Output != "secret" || sent[0].Call.Result.Structured.IsZero() {
 			f.Error("the caller's own record was changed")
 		}
 		got := f.readActivity("", 10)

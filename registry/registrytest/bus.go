@@ -2,7 +2,6 @@ package registrytest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -43,7 +42,7 @@ var busTests = []subtest{
 		}
 		sent := registry.Envelope{
 			V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: f.tenant, Session: "s1", Generation: 7,
-			CallID: "c1", Tool: "camera", Args: json.RawMessage(`{"big":12345678901234567890,"s":"é\u0000"}`),
+			CallID: "c1", Tool: "camera", Args: registry.MustJSON(`{"big":12345678901234567890,"s":"é\u0000"}`),
 			TimeoutMS: 1234, ReplyTo: a,
 		}
 		for _, said := range []struct{ durable, exact bool }{{false, false}, {true, false}, {false, true}} {
@@ -59,7 +58,7 @@ var busTests = []subtest{
 			{V: 1, CallID: "c1", Delivered: true},
 			{V: 1, CallID: "c1", Delivered: true, Running: true},
 			{V: 1, CallID: "c1", Wake: true},
-			{V: 1, CallID: "c1", Result: &registry.Result{Success: true, Output: "out", Structured: json.RawMessage(`{"n":12345678901234567890}`)}, Tenant: "t", Session: "s"},
+			{V: 1, CallID: "c1", Result: &registry.Result{Success: true, Output: "out", Structured: registry.MustJSON(`{"n":12345678901234567890}`)}, Tenant: "t", Session: "s"},
 			{V: 1, CallID: "c2", Err: registry.Errorf(registry.CodeBusy, "wait").With(registry.DispatchedNo)},
 		} {
 			if err := busB.Reply(a, r); err != nil {
@@ -86,7 +85,7 @@ var busTests = []subtest{
 		bus, _ := f.listen(a, NewInbox()), f.listen(b, in)
 		told := make(outcomes, 10)
 		for i, pod := range []string{b, "nobody-" + f.id, b} {
-			e := registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: json.RawMessage(`{}`)}
+			e := registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: registry.MustJSON(`{}`)}
 			posted, err := bus.SendAsync(f.ctx, pod, e, told)
 			if err != nil {
 				f.Fatal(err)

@@ -1,7 +1,6 @@
 package registrytest
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -83,7 +82,7 @@ func (f *fixture) change(e registry.Event) registry.Change {
 
 // output returns a successful result whose numbers do not fit a double.
 func output(text string) *registry.Result {
-	return &registry.Result{Success: true, Output: text, Structured: json.RawMessage(`{"n":12345678901234567890,"a":[],"o":{},"h":"<&>"}`)}
+	return &registry.Result{Success: true, Output: text, Structured: registry.MustJSON(`{"n":12345678901234567890,"a":[],"o":{},"h":"<&>"}`)}
 }
 
 func states(r registry.Record) string {

@@ -26,7 +26,7 @@ func (f *fixture) light(pod *routing.Pod, s registry.Session, id string, timeout
 	end := make(chan ended, 1)
 	go func() {
 		res, err := pod.Router.Call(f.ctx, registry.Call{
-			ID: id, Route: registry.Route{Session: s, Spec: tool("tool", "x")}, Args: json.RawMessage(`{}`),
+			ID: id, Route: registry.Route{Session: s, Spec: tool("tool", "x")}, Args: registry.MustJSON(`{}`),
 			Timeout: timeout, Record: &rec,
 		})
 		pod.Calls.Finish(&rec, res, err)
@@ -54,7 +54,7 @@ func (f *fixture) durable(pod *routing.Pod, s registry.Session, id string) {
 	rec.SessionID, rec.TimeoutMS, rec.Mode = s.Key.Session, patience.Milliseconds(), registry.ModeAsync
 	_, _, err := pod.Calls.Start(f.ctx, rec, func(ctx context.Context) (registry.Result, error) {
 		return pod.Router.Call(ctx, registry.Call{
-			ID: id, Route: registry.Route{Session: s, Spec: tool("tool", "x")}, Args: json.RawMessage(`{}`),
+			ID: id, Route: registry.Route{Session: s, Spec: tool("tool", "x")}, Args: registry.MustJSON(`{}`),
 			Timeout: patience, Durable: true,
 		})
 	})

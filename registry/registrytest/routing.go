@@ -2,7 +2,6 @@ package registrytest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -29,7 +28,7 @@ type Device struct {
 func NewDevice(answer func(routing.DeviceCall) *registry.Result) *Device {
 	if answer == nil {
 		answer = func(c routing.DeviceCall) *registry.Result {
-			return &registry.Result{Success: true, Output: string(c.Args)}
+			return &registry.Result{Success: true, Output: c.Args.String()}
 		}
 	}
 	return &Device{Answer: answer, closed: make(chan routing.CloseCause, 16), cancelled: make(chan string, 64)}
@@ -137,7 +136,7 @@ func (f *fixture) call(pod *routing.Pod, session, name, args string, timeout tim
 		return registry.Result{}, err
 	}
 	return pod.Router.Call(f.ctx, registry.Call{
-		ID: registry.NewCallID(), Route: route, Args: json.RawMessage(args), Timeout: timeout,
+		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(args), Timeout: timeout,
 	})
 }
 
@@ -174,7 +173,7 @@ var routingTests = []subtest{
 	{name: "a failure of the tool is a result, not an error", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		NewDevice(func(routing.DeviceCall) *registry.Result {
-			r := registry.NewResult(false, nil, "Camera permission denied")
+			r := registry.NewResult(false, registry.JSON{}, "Camera permission denied")
 			return &r
 		}).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("camera", "x"))
 		for _, pod := range []*routing.Pod{a, b} {
@@ -221,7 +220,7 @@ var routingTests = []subtest{
 		}
 		l.Close(f.ctx)
 		start := time.Now()
-		_, err = a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: patience})
+		_, err = a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: patience})
 		f.wantCode(err, registry.CodeNotConnected)
 		f.wantDispatched(err, registry.DispatchedNo)
 		_, err = f.call(a, "s1", "echo", `{}`, patience)
@@ -267,7 +266,7 @@ var routingTests = []subtest{
 			f.Errorf("closed because %s", cause)
 		}
 		oldLocal.Close(f.ctx) // late, as a half-open socket's would be
-		res, err := a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{"n":1}`), Timeout: patience})
+		res, err := a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{"n":1}`), Timeout: patience})
 		if err != nil || res.Output != `{"n":1}` || len(moved.Calls()) != 1 || len(old.Calls()) != 0 {
 			f.Errorf("%+v, %v; old device saw %d, new %d", res, err, len(old.Calls()), len(moved.Calls()))
 		}
@@ -322,7 +321,7 @@ var routingTests = []subtest{
 		ctx, cancel := context.WithCancel(f.ctx)
 		failed := make(chan error, 1)
 		go func() {
-			_, err := a.Router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: json.RawMessage(`{}`), Timeout: time.Minute})
+			_, err := a.Router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: time.Minute})
 			failed <- err
 		}()
 		Receive(f, "the call", asked)

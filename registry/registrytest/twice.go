@@ -2,7 +2,6 @@ package registrytest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -55,7 +54,7 @@ var twiceTests = []subtest{
 			id, args := fmt.Sprintf("c%d", i), fmt.Sprintf(`{"nonce":%d}`, i)
 			f.create(f.record(id))
 			res, err := a.Router.Call(f.ctx, registry.Call{
-				ID: id, Route: route, Args: json.RawMessage(args), Timeout: patience, Durable: durable,
+				ID: id, Route: route, Args: registry.MustJSON(args), Timeout: patience, Durable: durable,
 			})
 			if err != nil || res.Output != args {
 				f.Fatalf("call %d: %+v, %v", i, res, err)

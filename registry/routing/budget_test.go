@@ -137,7 +137,7 @@ func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
 		"text":       {Output: strings.Repeat("x", 20<<20)},
 		"escapes":    {Output: strings.Repeat("\x01", 4<<20)},
 		"error":      {Error: strings.Repeat("e", 20<<20)},
-		"structured": registry.NewResult(true, json.RawMessage(`[`+strings.Repeat(`"x" , `, 1<<20)+`1]`), ""),
+		"structured": registry.NewResult(true, registry.MustJSON(`[`+strings.Repeat(`"x" , `, 1<<20)+`1]`), ""),
 	} {
 		rec := durableRecord("s1")
 		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
@@ -152,10 +152,10 @@ func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name == "structured" { // stores keep such text once
-			if r := moved.Record.Result; r.Output != string(r.Structured) || strings.Contains(r.Output, " ") {
+			if r := moved.Record.Result; r.Output != r.Structured.String() || strings.Contains(r.Output, " ") {
 				t.Errorf("%s: text and structured output differ", name)
 			}
-			text = moved.Record.Result.Structured
+			text = moved.Record.Result.Structured.Raw()
 		}
 		if len(text) > maxKeptOutput {
 			t.Errorf("%s: %d bytes are kept", name, len(text))

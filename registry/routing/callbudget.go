@@ -1,9 +1,7 @@
 package routing
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -199,8 +197,8 @@ func eventSize(e *registry.CallEvent) int64 {
 
 // resultSize is about how many bytes a store takes for the result. Text that is that of its structured output takes none.
 func resultSize(r *registry.Result) int64 {
-	size := int64(len(r.Structured)) + jsonSize(r.Error)
-	if r.Output != string(r.Structured) {
+	size := int64(r.Structured.Len()) + jsonSize(r.Error)
+	if r.Output != r.Structured.String() {
 		size += jsonSize(r.Output)
 	}
 	return size
@@ -211,17 +209,13 @@ const compactFrom = 64 << 10
 
 // compact returns the result as it is kept: long structured output without space, and so only once.
 func compact(r *registry.Result) *registry.Result {
-	if len(r.Structured) < compactFrom {
-		return r
-	}
-	var b bytes.Buffer
-	if json.Compact(&b, r.Structured) != nil { // only the device's own JSON can be unfit, and who reads it finds out
+	if r.Structured.Len() < compactFrom {
 		return r
 	}
 	kept := *r
-	kept.Structured = b.Bytes()
-	if r.Output == string(r.Structured) { // else a hook has changed it
-		kept.Output = b.String()
+	kept.Structured = r.Structured.Compact()
+	if r.Output == r.Structured.String() { // else a hook has changed it
+		kept.Output = kept.Structured.String()
 	}
 	return &kept
 }
@@ -229,10 +223,10 @@ func compact(r *registry.Result) *registry.Result {
 // cut returns the beginning of a result, which says that it is not all.
 func cut(r *registry.Result, limit int, reason string) *registry.Result {
 	kept := *r
-	if len(r.Output) > limit || r.Structured != nil {
+	if len(r.Output) > limit || !r.Structured.IsZero() {
 		kept.Output = fmt.Sprintf("%s\n[%d bytes of output were not kept: %s]", registry.CutText(r.Output, limit), len(r.Output), reason)
 	}
-	kept.Error, kept.Structured = registry.CutText(r.Error, min(limit, registry.MaxErrorText)), nil
+	kept.Error, kept.Structured = registry.CutText(r.Error, min(limit, registry.MaxErrorText)), registry.JSON{}
 	return &kept
 }
 

@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"sync"
 	"time"
@@ -31,7 +30,7 @@ type Conn interface {
 type DeviceCall struct {
 	ID      string
 	Tool    string
-	Args    json.RawMessage
+	Args    registry.JSON
 	Timeout time.Duration // what is left when the call is written
 }
 

@@ -72,7 +72,7 @@ func TestConnectionEndsDuringClaim(t *testing.T) {
 	failed := make(chan error, 1)
 	go func() {
 		route := registry.Route{Session: l.Session(), Spec: spec}
-		_, err := pod.Router.Call(ctx, registry.Call{ID: "c1", Route: route, Args: []byte(`{}`), Timeout: 5 * time.Second, Durable: true})
+		_, err := pod.Router.Call(ctx, registry.Call{ID: "c1", Route: route, Args: registry.MustJSON(`{}`), Timeout: 5 * time.Second, Durable: true})
 		failed <- err
 	}()
 	<-store.asked

@@ -46,7 +46,7 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 	}
 	want := largeRecord("")
 	want.DigestArgs()
-	answer := registry.Result{Success: true, Output: largeText, Structured: json.RawMessage(`"` + largeText + `"`)}
+	answer := registry.Result{Success: true, Output: largeText, Structured: registry.MustJSON(`"` + largeText + `"`)}
 	fast := largeRecord("fast")
 	pod.Calls.Finish(&fast, answer, nil)
 	slow := largeRecord("slow")
@@ -61,7 +61,7 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 	}
 	for _, a := range waiting.activities {
 		c := a.Call
-		if c.ArgsDigest != want.ArgsDigest || holdsArgs(*c) || !c.Result.Success || c.Result.Output != "" || c.Result.Structured != nil {
+		if c.ArgsDigest != want.ArgsDigest || holdsArgs(*c) || !c.Result.Success || c.Result.Output != "" || !c.Result.Structured.IsZero() {
 			t.Errorf("%s waits with its arguments or output, or without its digest", c.CallID)
 		}
 	}

@@ -133,7 +133,7 @@ func (c *simCaller) light(ctx context.Context) outcome {
 	if left := time.Until(deadline); err == nil && left <= 0 {
 		err = registry.Errorf(registry.CodeTimeout, "The time was up.").With(registry.DispatchedNo)
 	} else if err == nil {
-		res, err = c.pod.pod.Router.Call(ctx, registry.Call{ID: c.id, Route: route, Args: c.args(), Timeout: left, Record: &rec})
+		res, err = c.pod.pod.Router.Call(ctx, registry.Call{ID: c.id, Route: route, Args: registry.MustJSON(string(c.args())), Timeout: left, Record: &rec})
 	}
 	time.Sleep(c.sim.fates.of("finish", c.id).span(time.Microsecond, 20*time.Microsecond)) // of several that end together, too
 	c.pod.pod.Calls.Finish(&rec, res, err)
@@ -174,7 +174,7 @@ func (c *simCaller) durable(ctx context.Context) outcome {
 		stored, _, err = calls.Start(timed, rec, func(run context.Context) (registry.Result, error) {
 			of := rec
 			return c.pod.pod.Router.Call(run, registry.Call{
-				ID: c.id, Route: route, Args: c.args(), Timeout: max(time.Millisecond, time.Until(deadline)), Durable: true, Record: &of,
+				ID: c.id, Route: route, Args: registry.MustJSON(string(c.args())), Timeout: max(time.Millisecond, time.Until(deadline)), Durable: true, Record: &of,
 			})
 		})
 		if err != nil {

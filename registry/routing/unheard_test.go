@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,12 +28,12 @@ func TestAClaimNobodyHeardOfIsRefused(t *testing.T) {
 		store := unheardClaims{memory.New(memory.Options{})}
 		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
 		l := connect(t, owning, deafConn{}, nil)
-		rec := registry.NewRecord("c1", "t", "tool", []byte(`{}`))
+		rec := registry.NewRecord("c1", "t", "tool", json.RawMessage(`{}`))
 		rec.SessionID, rec.TimeoutMS, rec.IdempotencyKey = "s", 60_000, "k"
 		began := time.Now()
 		_, _, err := asking.Calls.Start(t.Context(), rec, func(ctx context.Context) (registry.Result, error) {
 			return asking.Router.Call(ctx, registry.Call{
-				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")}, Args: []byte(`{}`), Timeout: time.Minute, Durable: true,
+				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")}, Args: registry.MustJSON(`{}`), Timeout: time.Minute, Durable: true,
 			})
 		})
 		if err != nil {
@@ -54,13 +55,13 @@ func TestSecondAnswerAfterAFailureThatCrossedTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
 		l := connect(t, pod, deafConn{}, nil)
-		rec := registry.NewRecord("c1", "t", "tool", []byte(`{}`))
+		rec := registry.NewRecord("c1", "t", "tool", json.RawMessage(`{}`))
 		rec.SessionID = "s"
 		ctx, hangUp := context.WithCancel(t.Context())
 		recorded, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			res, err := pod.Router.Call(ctx, registry.Call{
-				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")}, Args: []byte(`{}`), Timeout: time.Minute, Record: &rec,
+				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")}, Args: registry.MustJSON(`{}`), Timeout: time.Minute, Record: &rec,
 			})
 			<-recorded
 			pod.Calls.Finish(&rec, res, err)
@@ -119,7 +120,7 @@ func TestTheLastLookWhenTheTimeIsUp(t *testing.T) {
 func TestASummaryIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
-		rec := registry.NewRecord("c1", "t", "tool", []byte(`{}`))
+		rec := registry.NewRecord("c1", "t", "tool", json.RawMessage(`{}`))
 		pod.Calls.Finish(&rec, registry.Result{Success: true, Output: "forty-two"}, nil)
 		time.Sleep(time.Second)
 		if got, err := pod.Calls.Outcome(t.Context(), "t", "c1", time.Second); !registry.IsCallNotFound(err) {

@@ -1,12 +1,13 @@
 // Package jsonbody says what the JSON of a request must be, for the API and for the endpoints of /v1.
 //
-// It imports agent and registry. Check is all of it.
+// It imports agent and registry. Check looks at any body, Members takes an object apart.
 package jsonbody
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/strictjson"
@@ -36,6 +37,26 @@ func Check(text []byte) error {
 		}
 		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.", syntaxProblem(err))
 	}
+}
+
+// usualMembers is how many members most bodies have at most.
+const usualMembers = 4
+
+// Members is Check for a body that must be an object, whose members it returns: both in one pass.
+func Members(text []byte) ([]strictjson.Member, error) {
+	if strictjson.Depth(text) <= maxDepth {
+		members, err := strictjson.Members(make([]strictjson.Member, 0, usualMembers), text, math.MaxInt)
+		switch {
+		case err == nil:
+			return members, nil
+		case errors.Is(err, strictjson.ErrNotObject):
+			return nil, registry.Errorf(registry.CodeInvalidRequest, "The body must be a JSON object.")
+		}
+	}
+	if err := Check(text); err != nil {
+		return nil, err
+	}
+	return nil, registry.Errorf(registry.CodeInternal, "The body was not read.") // cannot be: Check is no more lenient
 }
 
 func syntaxProblem(err error) string {

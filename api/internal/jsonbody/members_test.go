@@ -1,10 +1,8 @@
-package api
+package jsonbody
 
 import (
 	"encoding/json"
 	"testing"
-
-	"github.com/farhand/farhand/api/internal/jsonbody"
 )
 
 // FuzzMembers: of every text that is let in, the fields are those encoding/json finds, byte for byte.
@@ -16,18 +14,18 @@ func FuzzMembers(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if jsonbody.Check(text) != nil {
+		if Check(text) != nil {
 			return
 		}
 		var want map[string]json.RawMessage
 		isObject := json.Unmarshal(text, &want) == nil && want != nil
-		got := members(text)
-		if (got != nil) != isObject || len(got) != len(want) {
-			t.Fatalf("%q: %q, want %q", text, got, want)
+		got, err := Members(text)
+		if (err == nil) != isObject || len(got) != len(want) {
+			t.Fatalf("%q: %q, %v, want %q", text, got, err, want)
 		}
-		for name, value := range want {
-			if found, ok := got.get(name); !ok || string(found) != string(value) {
-				t.Errorf("%q: field %q is %q, want %q", text, name, found, value)
+		for _, m := range got {
+			if value, ok := want[string(m.Name)]; !ok || string(m.Value) != string(value) {
+				t.Errorf("%q: field %q is %q, want %q", text, m.Name, m.Value, value)
 			}
 		}
 	})
