@@ -51,14 +51,22 @@ func parseArgs(text string) (args registry.JSON, problem string) {
 		text = "{}"
 	}
 	args, err := registry.ParseJSON([]byte(text))
-	switch {
-	case err != nil:
-		return args, err.Error()
-	case !args.IsObject():
-		return registry.JSON{}, "it is no object"
-	default:
+	if err == nil && args.IsObject() {
 		return args, ""
 	}
+	return registry.JSON{}, argsProblem(text, err)
+}
+
+// argsProblem says to the model what is wrong with its arguments, in the words of encoding/json where that finds it.
+func argsProblem(text string, otherwise error) string {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		return err.Error()
+	}
+	if object == nil {
+		return "it is null"
+	}
+	return otherwise.Error()
 }
 
 // callAll runs the calls of one answer side by side, within a bound, and keeps their results in the order of the calls.
