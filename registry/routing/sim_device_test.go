@@ -199,7 +199,7 @@ func (d *simDevice) closed(c *simConn, reason string) {
 
 // run carries out a call and answers.
 func (d *simDevice) run(c *simConn, call routing.DeviceCall) {
-	nonce := strings.TrimSuffix(strings.TrimPrefix(string(call.Args), `{"nonce":"`), `"}`)
+	nonce := strings.TrimSuffix(strings.TrimPrefix(call.Args.String(), `{"nonce":"`), `"}`)
 	d.sim.arrive(arrival{id: call.ID, nonce: nonce, session: d.key.Session, device: d.name, tool: call.Tool, at: time.Now(), pod: c.pod.id})
 	plan := d.sim.planOf(nonce)
 	f := d.sim.fates.of("work", d.name, call.ID, c.id)
