@@ -38,7 +38,7 @@ func TestAbort(t *testing.T) {
 	d.expectAck("aborted", 2.0)
 	turn.stopped()
 	d.expect("aborted")
-	eventually(t, "nothing of the turns is left", func() bool { return ws.Talking(g.server) == 0 })
+	eventually(t, "no turn remains", func() bool { return ws.TurnWorkers(g.server) == 0 })
 	agent.idle(t)
 	d.abort()
 	d.expectAck("no_active_response", nil)

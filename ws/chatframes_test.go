@@ -23,19 +23,19 @@ func CutOff(s *Server, grace time.Duration) {
 
 // The grace of cancelled turns must leave time for what comes after them.
 func TestDrainHasTimeForTheGrace(t *testing.T) {
-	for left, want := range map[time.Duration]time.Duration{time.Minute: 500 * time.Millisecond,
+	for limit, want := range map[time.Duration]time.Duration{time.Minute: 500 * time.Millisecond,
 		time.Second: 50 * time.Millisecond} {
 		now := time.Now()
-		ctx, cancel := context.WithDeadline(t.Context(), now.Add(left))
+		ctx, cancel := context.WithDeadline(t.Context(), now.Add(limit))
 		defer cancel()
-		if d := newDrain(ctx, nil, now); d.grace != want || d.cutoff != now.Add(left-2*want) {
-			t.Errorf("%v left: %v of grace from %v on", left, d.grace, d.cutoff.Sub(now))
+		if d := newDrain(ctx, nil, now); d.grace != want || d.cutoff != now.Add(limit-2*want) {
+			t.Errorf("%v limit: %v of grace from %v on", limit, d.grace, d.cutoff.Sub(now))
 		}
 	}
 }
 
-// Talking returns how many connections have a conversation going on, for the tests from outside.
-func Talking(s *Server) int {
+// TurnWorkers returns how many connections have a turn worker, for the tests from outside.
+func TurnWorkers(s *Server) int {
 	n := 0
 	for _, c := range s.snapshot() {
 		c.mu.Lock()

@@ -51,10 +51,10 @@ func (c *conn) endContest() {
 
 // decideContest gives the contest the device's introduction and waits for the decision. It reports whether the
 // connection has its session.
-func (c *conn) decideContest(said registry.Introduction) bool {
+func (c *conn) decideContest(intro registry.Introduction) bool {
 	claim := c.contest
 	c.contest = nil
-	claim.introductions <- said
+	claim.introductions <- intro
 	<-claim.done // at the latest after introductionWait
 	if c.local == nil || c.ending() != closeNone {
 		return false

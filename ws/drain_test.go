@@ -122,8 +122,8 @@ func TestDrainIsSpread(t *testing.T) {
 	const devices, within = 40, 2 * time.Second
 	g := newGateway(t)
 	type departure struct {
-		at   time.Time
-		told time.Duration // to wait
+		at    time.Time
+		delay time.Duration // to wait
 	}
 	departures := make([]departure, devices)
 	var all sync.WaitGroup
@@ -147,10 +147,10 @@ func TestDrainIsSpread(t *testing.T) {
 					Type         string
 					RetryAfterMS int64 `json:"retry_after_ms"`
 				}
-				if json.Unmarshal(data, &frame) != nil || frame.Type != "server_draining" || departures[i].told != 0 {
+				if json.Unmarshal(data, &frame) != nil || frame.Type != "server_draining" || departures[i].delay != 0 {
 					t.Errorf("got %s", data)
 				}
-				departures[i].told = time.Duration(frame.RetryAfterMS) * time.Millisecond
+				departures[i].delay = time.Duration(frame.RetryAfterMS) * time.Millisecond
 			}
 		})
 	}
@@ -159,13 +159,13 @@ func TestDrainIsSpread(t *testing.T) {
 	all.Wait()
 	late := 0
 	for i, d := range departures {
-		if d.told > within/2+250*time.Millisecond {
-			t.Errorf("device %d was told to wait %v", i, d.told)
+		if d.delay > within/2+250*time.Millisecond {
+			t.Errorf("device %d was asked to wait %v", i, d.delay)
 		}
 		if d.at.Sub(begin) > within/4 {
 			late++
 		}
-		if gap := begin.Add(d.told).Sub(d.at); gap > time.Second {
+		if gap := begin.Add(d.delay).Sub(d.at); gap > time.Second {
 			t.Errorf("device %d left after %v, %v before it may come back", i, d.at.Sub(begin), gap)
 		}
 	}

@@ -164,7 +164,7 @@ func sessionStartFrame(resumeToken string, s sessionSummary) []byte {
 	}{typeSessionStart, protocolVersion, s, resumeToken})
 }
 
-// connectedFrame answers connect. The summary is nil if session_start has said all of it.
+// connectedFrame answers connect. The summary is nil if session_start had all of it.
 func connectedFrame(s *sessionSummary) []byte {
 	return encode(struct {
 		Type    string `json:"type"`

@@ -21,23 +21,23 @@ func (c *conn) introduce(frame any) bool {
 		return true
 	}
 	c.introduced = true
-	said, connect := registry.Introduction{}, (*connectFrame)(nil)
+	intro, connect := registry.Introduction{}, (*connectFrame)(nil)
 	if f, ok := frame.(*connectFrame); ok {
 		connect = f
-		set(&said.DeviceID, f.DeviceID)
-		set(&said.Token, f.ResumeToken)
+		set(&intro.DeviceID, f.DeviceID)
+		set(&intro.Token, f.ResumeToken)
 	}
-	if c.contest != nil && !c.decideContest(said) {
+	if c.contest != nil && !c.decideContest(intro) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
 	defer cancel()
 	if connect != nil && c.fresh && connect.SessionID != nil && *connect.SessionID != "" {
-		if !c.moveSession(ctx, *connect.SessionID, said) {
+		if !c.moveSession(ctx, *connect.SessionID, intro) {
 			return false
 		}
 	}
-	if c.local.Introduce(said) && connect == nil { // the handler of connect stores it otherwise
+	if c.local.Introduce(intro) && connect == nil { // the handler of connect stores it otherwise
 		if err := c.local.Update(ctx, func(*registry.Session) {}); err != nil {
 			c.fail(err)
 		}
@@ -47,7 +47,7 @@ func (c *conn) introduce(frame any) bool {
 
 // moveSession gives the connection the session that connect names, in place of the one that was made for it. It reports
 // false if the connection does not get that session, and is being closed.
-func (c *conn) moveSession(ctx context.Context, id string, said registry.Introduction) bool {
+func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introduction) bool {
 	made := c.local.Session()
 	s := registry.Session{
 		Key: registry.Key{Tenant: made.Tenant, Session: id}, Name: made.Name, UserID: made.UserID, Proofs: made.Proofs,
@@ -60,7 +60,7 @@ func (c *conn) moveSession(ctx context.Context, id string, said registry.Introdu
 	local, resumed, err := hub.Open(ctx, s, c)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
 		introductions := make(chan registry.Introduction, 1)
-		introductions <- said
+		introductions <- intro
 		resumed = true
 		local, err = hub.Obtain(ctx, s, c, held, introductions)
 	}

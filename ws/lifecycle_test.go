@@ -153,7 +153,7 @@ func TestClosePoliteAndFinal(t *testing.T) {
 		t.Fatalf("refused with %d %v", status, problem)
 	}
 	if g.server.Len() != 0 || g.pod.Hub.Len() != 0 {
-		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Hub.Len())
+		t.Fatalf("%d connections, %d sessions remain", g.server.Len(), g.pod.Hub.Len())
 	}
 	must(t, g.server.Close(context.Background())) // again
 }
@@ -294,7 +294,7 @@ func TestConnectFloodThenClose(t *testing.T) {
 	must(t, g.server.Close(ctx))
 	flood.Wait()
 	if g.server.Len() != 0 || g.pod.Hub.Len() != 0 {
-		t.Fatalf("%d connections, %d sessions left", g.server.Len(), g.pod.Hub.Len())
+		t.Fatalf("%d connections, %d sessions remain", g.server.Len(), g.pod.Hub.Len())
 	}
 }
 

@@ -151,11 +151,11 @@ func TestRegisteringAllTheTimeIsRejected(t *testing.T) {
 		for i := range tools {
 			all = append(all, bigTool(fmt.Sprintf("tool_%d", i), size+round))
 		}
-		_, left := d.register(all...)
-		rejected += len(left)
-		if len(left) > 0 && !strings.Contains(left[0].(map[string]any)["reason"].(string),
+		_, dropped := d.register(all...)
+		rejected += len(dropped)
+		if len(dropped) > 0 && !strings.Contains(dropped[0].(map[string]any)["reason"].(string),
 			"too much in too short a time") {
-			t.Fatalf("rejected: %v", left[0])
+			t.Fatalf("rejected: %v", dropped[0])
 		}
 		if round < 2 && rejected > 0 {
 			t.Fatalf("%d rejected in round %d", rejected, round)

@@ -136,7 +136,7 @@ func TestNodeDevice(t *testing.T) {
 		t.Fatalf("released %s", s.Key.Session)
 	}
 	if g.pod.Hub.Len() != 0 {
-		t.Fatalf("%d sessions left", g.pod.Hub.Len())
+		t.Fatalf("%d sessions remain", g.pod.Hub.Len())
 	}
 	for range lines { // until the process has ended by itself
 		t.Error("device.js saw more than it should")

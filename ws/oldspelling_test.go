@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Tools whose schemas are spelled as draft-03, draft-04 or other gateways have it are taken, and told in today's
+// Tools whose schemas are spelled as draft-03, draft-04 or other gateways have it are accepted, and listed in today's
 // spelling.
-func TestOldSpellingsOfSchemasAreTaken(t *testing.T) {
+func TestOldSpellingsOfSchemasAreAccepted(t *testing.T) {
 	t.Parallel()
 	d := newGateway(t).connect("clawseed")
 	d.send(`{"type":"register_tools","tools":[
@@ -22,12 +22,12 @@ func TestOldSpellingsOfSchemasAreTaken(t *testing.T) {
 		t.Fatalf("%v", got)
 	}
 	d.send(`{"type":"get_registered_tools"}`)
-	told := make(map[string]string)
+	listed := make(map[string]string)
 	for _, tool := range d.expect("registered_tools")["tools"].([]any) {
 		tool := tool.(map[string]any)
 		text, err := json.Marshal(tool["parameters"])
 		must(t, err)
-		told[tool["name"].(string)] = string(text)
+		listed[tool["name"].(string)] = string(text)
 	}
 	for name, want := range map[string]string{
 		"required": `{"properties":{"to":{"type":"string"}},"required":["to"],"type":"object"}`,
@@ -35,8 +35,8 @@ func TestOldSpellingsOfSchemasAreTaken(t *testing.T) {
 		"tuple":    `{"properties":{"p":{"prefixItems":[{"type":"number"}],"type":"array"}},"type":"object"}`,
 		"types":    `{"properties":{"a":{},"b":{"type":"integer"}},"type":"object"}`,
 	} {
-		if told[name] != want {
-			t.Errorf("%s is told as %s, want %s", name, told[name], want)
+		if listed[name] != want {
+			t.Errorf("%s is listed as %s, want %s", name, listed[name], want)
 		}
 	}
 }

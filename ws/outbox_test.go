@@ -244,7 +244,7 @@ func TestOutboxAfterTheFirstFrame(t *testing.T) {
 			continue
 		}
 		if drained := o.seal(); o.size != 0 || !isClosed(drained) {
-			t.Errorf("%s: %d bytes are left", name, o.size)
+			t.Errorf("%s: %d bytes remain", name, o.size)
 		}
 	}
 }

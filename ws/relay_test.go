@@ -16,7 +16,7 @@ type relay struct {
 	mu       sync.Mutex
 	target   string                // host:port; empty: nobody is let through
 	pods     map[net.Conn]net.Conn // the far end of each device's connection
-	lost     chan struct{}         // while set, what devices send is lost, and told here
+	lost     chan struct{}         // while set, what devices send is lost, and reported here
 	released <-chan struct{}       // while set, new connections get no further than their handshake before it is closed
 }
 

@@ -28,7 +28,7 @@ func TestCancelReachesTheDevice(t *testing.T) {
 	g := newGateway(t)
 	for _, tc := range []struct {
 		session, capabilities string
-		told                  bool
+		cancelled             bool
 	}{{"understands", `"cancel"`, true}, {"does-not", `"drain"`, false}} {
 		d := g.declare(tc.session, tc.capabilities)
 		ctx, disconnect := context.WithCancel(context.Background())
@@ -38,7 +38,7 @@ func TestCancelReachesTheDevice(t *testing.T) {
 		if o := await(t, done); !errors.Is(o.err, registry.CodeCancelled) {
 			t.Fatalf("outcome: %+v", o)
 		}
-		if tc.told {
+		if tc.cancelled {
 			got := d.expect("tool_call_cancel")
 			if reason, _ := got["reason"].(string); got["id"] != id || reason == "" {
 				t.Fatalf("cancelled: %v", got)

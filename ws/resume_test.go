@@ -63,7 +63,7 @@ func TestAnswerIsSentAgainToAnotherPod(t *testing.T) {
 	r.hold(evicted)
 	r.leadTo(b)
 	r.cutDevices()
-	a.waitReleased() // b has claimed the session and told a
+	a.waitReleased() // b has claimed the session and notified a
 	close(evicted)
 	for name, done := range map[string]<-chan outcome{"plain": plain, "remote": remote, "durable": kept} {
 		if o := await(t, done); o.err != nil || o.result.Output != "worth waiting for" {

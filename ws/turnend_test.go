@@ -262,13 +262,13 @@ func TestClaimerIsNotToldOfTheHistory(t *testing.T) {
 
 	stranger := g.present("one", `{"type":"connect","device_id":"d2"}`)
 	if got := stranger.await("session_start"); got["message_count"] != 0.0 || got["name"] != nil {
-		t.Errorf("a claimer was told: %v", got)
+		t.Errorf("a claimer learned: %v", got)
 	}
 	stranger.closedWith(ws.CloseOwnerMismatch)
 
 	owner := g.present("one", `{"type":"connect",`+keeps+`,"resume_token":"`+token+`"}`)
 	if got := owner.await("session_start"); got["message_count"] != 0.0 {
-		t.Errorf("a claimer was told: %v", got)
+		t.Errorf("a claimer learned: %v", got)
 	}
 	got := owner.await("connected")
 	if got["session_id"] != "one" || got["resumed"] != true || got["message_count"] != 7.0 || got["name"] != "Lamps" {

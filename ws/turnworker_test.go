@@ -57,7 +57,7 @@ func TestTurnOnTheSocket(t *testing.T) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
 	}
-	eventually(t, "nothing of the turn is left", func() bool { return ws.Talking(g.server) == 0 })
+	eventually(t, "no turn remains", func() bool { return ws.TurnWorkers(g.server) == 0 })
 	d.ask("again")
 	agent.next(t).finish("yes")
 	d.expectDone("yes")
@@ -207,7 +207,7 @@ func TestMessagesWaitTheirTurn(t *testing.T) {
 			turn = agent.next(t)
 		}
 	}
-	eventually(t, "nothing of the turns is left", func() bool { return ws.Talking(g.server) == 0 })
+	eventually(t, "no turn remains", func() bool { return ws.TurnWorkers(g.server) == 0 })
 	agent.idle(t)
 }
 

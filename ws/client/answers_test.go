@@ -48,7 +48,7 @@ func TestAnswersAreSentOncePerConnectionUntilAcknowledged(t *testing.T) {
 		t.Fatal("sent twice on one connection")
 	}
 	a.acknowledge("3")
-	a.acknowledge("never heard of")
+	a.acknowledge("unknown")
 	for i, want := range []string{"1", "12"} { // on the first connection 2 was sent already
 		link, got := int64(i+1), ""
 		for frame, ok := a.claimNext(link, now); ok; frame, ok = a.claimNext(link, now) {

@@ -190,7 +190,7 @@ func TestDeadlineAndCancelReachTheHandler(t *testing.T) {
 	if got := p.expect("tool_error"); !strings.Contains(got["error"].(string), "caller hung up") {
 		t.Fatalf("answer: %v", got)
 	}
-	p.send(map[string]any{"type": "tool_call_cancel", "id": "never heard of", "reason": "x"})
+	p.send(map[string]any{"type": "tool_call_cancel", "id": "unknown", "reason": "x"})
 	p.send(map[string]any{"type": "a_frame_of_the_future", "id": 7})
 	p.call("still", "alive", 1000)
 	p.expect("tool_error")
