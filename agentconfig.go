@@ -51,7 +51,8 @@ type AgentConfig struct {
 	LoopBlock      int           `env:"LOOP_BLOCK" envDefault:"20" doc:"From this identical call in a row on, calls are stopped and the turn ends; the first such call of a turn is only warned."`
 }
 
-// check reports what is wrong with the configuration. Callers may be users by name only if the program brings an authenticator.
+// check reports what is wrong with the configuration. Callers may be users by name only if the program brings an
+// authenticator.
 func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesUsers bool) {
 	wrong(slices.Contains([]string{ProviderOpenAI, ProviderAnthropic}, c.ModelProvider), "MODEL_PROVIDER", "must be openai or anthropic")
 	seen := make(map[string]bool)
@@ -85,8 +86,8 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesU
 	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
 }
 
-// fallBack fills in what the providers' own tools read from the environment, so that a machine that is set up for them needs
-// nothing else.
+// fallBack fills in what the providers' own tools read from the environment, so that a machine that is set up for them
+// needs nothing else.
 func (c *AgentConfig) fallBack(environment map[string]string) {
 	prefix := map[string]string{ProviderOpenAI: "OPENAI_", ProviderAnthropic: "ANTHROPIC_"}[c.ModelProvider]
 	if prefix == "" {

@@ -54,7 +54,8 @@ func TestSwitchesOfTheAgent(t *testing.T) {
 	}
 }
 
-// No shipped credential names a user, so the tools of a user's other sessions are refused at start rather than never offered.
+// No shipped credential names a user, so the tools of a user's other sessions are refused at start rather than never
+// offered.
 func TestOtherSessionsAreRefused(t *testing.T) {
 	t.Parallel()
 	if _, err := LoadConfig([]string{"FARHAND_OTHER_SESSIONS=true"}); err == nil ||

@@ -13,8 +13,8 @@ import (
 // delivering what is queued, leaving the fleet.
 const releaseReserve = 0.2
 
-// Close stops the gateway, all of it within ctx; without a deadline, within Config.DrainTimeout. Devices learn where to go and
-// callers why their request ended, in this order:
+// Close stops the gateway, all of it within ctx; without a deadline, within Config.DrainTimeout. Devices learn where to
+// go and callers why their request ended, in this order:
 //
 //  1. Readiness turns red, and new devices are refused.
 //  2. Devices are sent away, each once its calls in flight and its turn have ended.
@@ -22,8 +22,8 @@ const releaseReserve = 0.2
 //  4. Sessions are released and the lease is given up.
 //  5. The bus delivers what is queued, and the connections to Redis are closed. Metrics are served until then.
 //
-// A server of the program's own is to be shut down after Close: it ends what it serves through Handler. The errors tell what
-// had to be cut short. Close is safe on a gateway that did not start completely, and is called once.
+// A server of the program's own is to be shut down after Close: it ends what it serves through Handler. The errors tell
+// what had to be cut short. Close is safe on a gateway that did not start completely, and is called once.
 func (g *Gateway) Close(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

@@ -20,8 +20,8 @@ type nearDeadline struct{ context.Context }
 // Deadline implements context.Context.
 func (nearDeadline) Deadline() (time.Time, bool) { return time.Now().Add(time.Millisecond), true }
 
-// TestCloseWaitsForAnswers: a request that is ended when no gentle time is left still has its answer written, by the gateway's
-// own server and by one of the program.
+// TestCloseWaitsForAnswers: a request that is ended when no gentle time is left still has its answer written, by the
+// gateway's own server and by one of the program.
 func TestCloseWaitsForAnswers(t *testing.T) {
 	for name, serve := range map[string]func(t *testing.T, g *Gateway) string{
 		"own server": func(t *testing.T, g *Gateway) string {

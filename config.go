@@ -80,8 +80,8 @@ func DefaultConfig() Config {
 	return cfg
 }
 
-// LoadConfig reads the settings from an environment, such as os.Environ() returns. The error lists everything that is wrong,
-// not only the first.
+// LoadConfig reads the settings from an environment, such as os.Environ() returns. The error lists everything that is
+// wrong, not only the first.
 func LoadConfig(environ []string) (Config, error) {
 	environment := env.ToMap(environ)
 	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: EnvPrefix, Environment: environment})

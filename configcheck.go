@@ -22,7 +22,8 @@ import (
 // minDuration is the least any duration may be: below it the upkeep would do nothing else.
 const minDuration = 100 * time.Millisecond
 
-// validate reports everything that is wrong. a is what says who is asking if the program brings that; nil: the token does.
+// validate reports everything that is wrong. a is what says who is asking if the program brings that; nil: the token
+// does.
 func (c Config) validate(a auth.Authenticator) error {
 	var errs []error
 	check := func(ok bool, variable, message string) {

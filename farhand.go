@@ -26,8 +26,8 @@ const (
 	startTimeout      = 10 * time.Second
 )
 
-// Gateway is one pod: the store and bus it shares, the APIs it serves, and the order in which all of it stops. Its methods are
-// safe for concurrent use.
+// Gateway is one pod: the store and bus it shares, the APIs it serves, and the order in which all of it stops. Its
+// methods are safe for concurrent use.
 type Gateway struct {
 	cfg      Config
 	parts    parts
@@ -52,10 +52,10 @@ type Gateway struct {
 	endRequests context.CancelCauseFunc // ends base: requests that are left when stopping must come to an end
 }
 
-// New connects to the store and joins the fleet. Zero fields of cfg mean their defaults, except that AllowQuery and AllowDebug
-// are off: DefaultConfig and LoadConfig switch them on. ctx bounds the start, which takes at most ten seconds; it does not end
-// the gateway. The error says everything that is wrong with cfg. Nothing is left open with an error, also not a listener that
-// was given.
+// New connects to the store and joins the fleet. Zero fields of cfg mean their defaults, except that AllowQuery and
+// AllowDebug are off: DefaultConfig and LoadConfig switch them on. ctx bounds the start, which takes at most ten
+// seconds; it does not end the gateway. The error says everything that is wrong with cfg. Nothing is left open with an
+// error, also not a listener that was given.
 //
 // A gateway serves once Run is called, or with a server of the program's own through Handler. It must be closed.
 func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
@@ -114,8 +114,8 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	return nil
 }
 
-// Listen opens a listener as Run does: for WithListener, where a program must know that the address is free, or which port was
-// chosen, before it makes a gateway.
+// Listen opens a listener as Run does: for WithListener, where a program must know that the address is free, or which
+// port was chosen, before it makes a gateway.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	config := net.ListenConfig{
 		// Sockets are probed by WebSocket pings. TCP keep-alive on top of them would probe thousands of sockets that
@@ -153,9 +153,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 }
 
-// Handler returns everything Run serves, for a server of the program's own: the HTTP API below /api and /v1, the devices'
-// WebSockets at /ws/chat, /healthz and /readyz. Paths are absolute. The server should have a read timeout, but no write
-// timeout; WebSockets need HTTP/1.1.
+// Handler returns everything Run serves, for a server of the program's own: the HTTP API below /api and /v1, the
+// devices' WebSockets at /ws/chat, /healthz and /readyz. Paths are absolute. The server should have a read timeout, but
+// no write timeout; WebSockets need HTTP/1.1.
 func (g *Gateway) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.requests.add(1)

@@ -141,7 +141,8 @@ var byUser = auth.AuthenticatorFunc(func(ctx context.Context, r *http.Request, t
 	return auth.Identity{User: token}, nil
 })
 
-// An authenticator of the program's own is asked for callers and devices, and a gateway with one may be reached by others.
+// An authenticator of the program's own is asked for callers and devices, and a gateway with one may be reached by
+// others.
 func TestAuthenticator(t *testing.T) {
 	url := start(t, farhand.Config{Addr: "0.0.0.0:0", AgentConfig: farhand.AgentConfig{OtherSessions: true}}, farhand.WithAuthenticator(byUser))
 	if status, text := send(t, url+"/api/sessions", "", "broken"); status != http.StatusInternalServerError || strings.Contains(text, "10.0.0.1") {

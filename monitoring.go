@@ -16,8 +16,8 @@ import (
 // profileTimeout is how long a profile may take, and so an answer of the metrics address.
 const profileTimeout = 2 * time.Minute
 
-// monitoring is the window for operators: the metrics of a gateway, and the address they are served at if they have one of
-// their own. That address asks nobody who they are.
+// monitoring is the window for operators: the metrics of a gateway, and the address they are served at if they have one
+// of their own. That address asks nobody who they are.
 type monitoring struct {
 	set      *metrics.Set
 	listener net.Listener // nil: /metrics is served with everything else, to admins
@@ -46,7 +46,8 @@ func openMonitoring(ctx context.Context, cfg Config, models []string, version st
 	return m, nil
 }
 
-// monitoringHandler serves what the metrics address does. A web page that a person on this machine visits gets none of it.
+// monitoringHandler serves what the metrics address does. A web page that a person on this machine visits gets none of
+// it.
 func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
 	host, _, err := net.SplitHostPort(cfg.MetricsAddr)
 	if err != nil {

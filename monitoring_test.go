@@ -54,8 +54,8 @@ func get(t *testing.T, url string, header http.Header) (status int, body string)
 	return resp.StatusCode, string(text)
 }
 
-// TestMetricsHaveAnAddressOfTheirOwn: then they are served nowhere else, profiles only if they are switched on, and nothing of
-// it to web pages.
+// TestMetricsHaveAnAddressOfTheirOwn: then they are served nowhere else, profiles only if they are switched on, and
+// nothing of it to web pages.
 func TestMetricsHaveAnAddressOfTheirOwn(t *testing.T) {
 	for _, profiles := range []bool{false, true} {
 		g := openGateway(t, func(c *Config) { c.MetricsAddr, c.Pprof = "127.0.0.1:0", profiles })
@@ -94,7 +94,8 @@ func (r *recorded) Header() http.Header         { return r.header }
 func (r *recorded) Write(p []byte) (int, error) { return len(p), nil }
 func (r *recorded) WriteHeader(status int)      { r.status = status }
 
-// TestMetricsBesideTheAPI are served if they have no address of their own; without a token whoever is on this machine is admin.
+// TestMetricsBesideTheAPI are served if they have no address of their own; without a token whoever is on this machine
+// is admin.
 func TestMetricsBesideTheAPI(t *testing.T) {
 	for token, want := range map[string]int{"": 200, "a-token-that-nobody-has": 401} {
 		g := openGateway(t, func(c *Config) { c.Token = Secret(token) })

@@ -30,7 +30,8 @@ type parts struct {
 	version       string
 }
 
-// partsOf applies the options, and fills in what holds without them. What could be applied is returned with an error, too.
+// partsOf applies the options, and fills in what holds without them. What could be applied is returned with an error,
+// too.
 func partsOf(opts []Option) (parts, error) {
 	p := parts{log: slog.Default(), version: moduleVersion()}
 	var errs []error
@@ -40,9 +41,9 @@ func partsOf(opts []Option) (parts, error) {
 	return p, errors.Join(errs...)
 }
 
-// WithTool adds tools that run in this process. They are offered to the model in every conversation, and can be called by name
-// over HTTP; no device may register their names. A tool may also be an agent.CallAuthorizer and an agent.ArgsValidator. It is
-// called by several goroutines at once.
+// WithTool adds tools that run in this process. They are offered to the model in every conversation, and can be called
+// by name over HTTP; no device may register their names. A tool may also be an agent.CallAuthorizer and an
+// agent.ArgsValidator. It is called by several goroutines at once.
 func WithTool(tools ...agent.Tool) Option {
 	return func(p *parts) error {
 		for _, t := range tools {
@@ -76,8 +77,8 @@ func WithToolFactory(regs ...agent.Registration) Option {
 	}
 }
 
-// WithHook adds hooks that every call passes, in this order: behind the name policy and the loop guard, before the arguments
-// are validated. Each is an agent.BeforeHook, agent.AmendHook or agent.AfterHook, or several of them.
+// WithHook adds hooks that every call passes, in this order: behind the name policy and the loop guard, before the
+// arguments are validated. Each is an agent.BeforeHook, agent.AmendHook or agent.AfterHook, or several of them.
 func WithHook(hooks ...agent.Hook) Option {
 	return func(p *parts) error {
 		p.hooks = append(p.hooks, hooks...)
@@ -85,8 +86,8 @@ func WithHook(hooks ...agent.Hook) Option {
 	}
 }
 
-// WithModel adds language models, before those of Config.Models. The first of all is the default. With a model the gateway
-// holds conversations.
+// WithModel adds language models, before those of Config.Models. The first of all is the default. With a model the
+// gateway holds conversations.
 func WithModel(models ...provider.Model) Option {
 	return func(p *parts) error {
 		p.models = append(p.models, models...)
@@ -102,8 +103,9 @@ func WithAuthenticator(a auth.Authenticator) Option {
 	}
 }
 
-// WithSystemPrompt makes the system prompt of each conversation the gateway keeps, in place of Config.SystemPrompt, once for
-// each turn. An error ends the turn; its text is logged and not told. prompt is called by several goroutines at once.
+// WithSystemPrompt makes the system prompt of each conversation the gateway keeps, in place of Config.SystemPrompt,
+// once for each turn. An error ends the turn; its text is logged and not told. prompt is called by several goroutines
+// at once.
 func WithSystemPrompt(prompt func(context.Context, agent.SessionContext) (string, error)) Option {
 	return func(p *parts) error {
 		p.system = prompt
@@ -111,8 +113,8 @@ func WithSystemPrompt(prompt func(context.Context, agent.SessionContext) (string
 	}
 }
 
-// WithStore has the gateway keep its state in another store than Redis or its own memory; both must pass registry/registrytest.
-// Close closes the bus, which is this pod's, and leaves the store open.
+// WithStore has the gateway keep its state in another store than Redis or its own memory; both must pass
+// registry/registrytest. Close closes the bus, which is this pod's, and leaves the store open.
 func WithStore(store registry.Store, bus registry.Bus) Option {
 	return func(p *parts) error {
 		if store == nil || bus == nil {

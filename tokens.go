@@ -6,8 +6,8 @@ const (
 	minTokenDistinct = 6 // different characters; of 16 random hexadecimal digits fewer are one case in a hundred thousand
 )
 
-// weakToken reports whether a token is easy to guess: short, or long only by repeating itself. It cannot tell a phrase from
-// chance; nothing can that sees one token.
+// weakToken reports whether a token is easy to guess: short, or long only by repeating itself. It cannot tell a phrase
+// from chance; nothing can that sees one token.
 func weakToken(token string) bool {
 	distinct := make(map[byte]bool)
 	for i := range len(token) {
@@ -16,8 +16,8 @@ func weakToken(token string) bool {
 	return period(token) < minTokenLength || len(distinct) < minTokenDistinct
 }
 
-// period returns how long the part is that a text repeats at least twice from its beginning to its end; its length if it
-// repeats none.
+// period returns how long the part is that a text repeats at least twice from its beginning to its end; its length if
+// it repeats none.
 func period(s string) int {
 	for p := 1; p <= len(s)/2; p++ {
 		if s[p:] == s[:len(s)-p] {

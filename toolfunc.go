@@ -12,8 +12,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// SchemaOf returns the JSON Schema of a struct, as a tool's parameters. Fields are named as encoding/json names them; those
-// without omitempty or omitzero are required, and no others are allowed. The tag `jsonschema:"…"` describes a field.
+// SchemaOf returns the JSON Schema of a struct, as a tool's parameters. Fields are named as encoding/json names them;
+// those without omitempty or omitzero are required, and no others are allowed. The tag `jsonschema:"…"` describes a
+// field.
 func SchemaOf[T any]() (json.RawMessage, error) {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
@@ -28,9 +29,10 @@ type toolFunc[In any] struct {
 	run  func(context.Context, In) (any, error)
 }
 
-// NewTool returns a tool that is a function. Its parameters are SchemaOf[In], so run gets arguments that satisfy it, and a ctx
-// that ends with the time of the call. What run returns is the output: a string as it is, nil as nothing, anything else as JSON. An error of
-// run says that the tool failed, and its text is the output; an *registry.Error keeps its code.
+// NewTool returns a tool that is a function. Its parameters are SchemaOf[In], so run gets arguments that satisfy it,
+// and a ctx that ends with the time of the call. What run returns is the output: a string as it is, nil as nothing,
+// anything else as JSON. An error of run says that the tool failed, and its text is the output; an *registry.Error
+// keeps its code.
 func NewTool[In any](name, description string, run func(context.Context, In) (any, error)) (agent.Tool, error) {
 	parameters, err := SchemaOf[In]()
 	if err != nil {

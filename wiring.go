@@ -129,8 +129,8 @@ func (g *Gateway) authenticator() auth.Authenticator {
 	}
 }
 
-// localTools returns the tools that run in this process: the built-in ones, which are there for the gateway's agent (without a
-// model there are none), and those the program brings.
+// localTools returns the tools that run in this process: the built-in ones, which are there for the gateway's agent
+// (without a model there are none), and those the program brings.
 func (g *Gateway) localTools(store registry.Store, policy *agent.Policy) (*agent.LocalTools, error) {
 	builtins, err := agent.NewLocalTools(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})...)
 	if err != nil {

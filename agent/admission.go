@@ -14,7 +14,8 @@ const (
 	DefaultMaxToolBytes = 1 << 20
 )
 
-// maxCompiledBytes bounds what the compiled schemas of one session take. It is as much as one generation of the cache holds.
+// maxCompiledBytes bounds what the compiled schemas of one session take. It is as much as one generation of the cache
+// holds.
 const maxCompiledBytes = schema.CacheBytes
 
 // AdmissionLimits bounds what one session may offer. Zero fields mean the defaults.
@@ -43,8 +44,8 @@ type Admission struct {
 	shared  sharedSpecs
 }
 
-// NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are enabled
-// (LocalTools.Names), nor one that looks like it.
+// NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are
+// enabled (LocalTools.Names), nor one that looks like it.
 func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLimits, reserved ...string) *Admission {
 	if limits.MaxTools <= 0 {
 		limits.MaxTools = DefaultMaxTools

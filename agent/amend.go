@@ -14,8 +14,8 @@ import (
 )
 
 // AmendHook changes what the caller, or a model, reads of how a call ended: it redacts, adds a remark, or says no after
-// all. It is also asked when the call failed, when a hook stopped it and when no tool was found, except that calls which
-// are malformed and belong to no conversation reach no hook.
+// all. It is also asked when the call failed, when a hook stopped it and when no tool was found, except that calls
+// which are malformed and belong to no conversation reach no hook.
 //
 // The result of a call that has a record, a durable one or one that is answered late, is amended before it enters the
 // store, by the pod that stores it. Then the invocation holds what the record tells: arguments and conversation are

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// CallHistory is what guards remember of the calls of one turn whose conversation the caller keeps: nothing of it outlives
-// the turn. For a conversation that the gateway keeps, registry.ConversationStore has the same (AppendTrail). It is safe for
-// concurrent use; the zero value is empty.
+// CallHistory is what guards remember of the calls of one turn whose conversation the caller keeps: nothing of it
+// outlives the turn. For a conversation that the gateway keeps, registry.ConversationStore has the same (AppendTrail).
+// It is safe for concurrent use; the zero value is empty.
 type CallHistory struct {
 	mu      sync.Mutex
 	entries []string

@@ -98,8 +98,8 @@ func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, ou
 	return refused
 }
 
-// follow answers with the record of a call: at once if the request is asynchronous, else when it has ended. earlier says
-// that it is the record of an earlier request, asked when this one began.
+// follow answers with the record of a call: at once if the request is asynchronous, else when it has ended. earlier
+// says that it is the record of an earlier request, asked when this one began.
 func (i *Invoker) follow(
 	ctx context.Context, req *Request, rec registry.Record, digest string, earlier bool, asked time.Time, out *Outcome,
 ) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// frozenStore is a store that answers nothing while it is frozen: what is asked of it takes as long as its client waits, or
-// as long as the asker does.
+// frozenStore is a store that answers nothing while it is frozen: what is asked of it takes as long as its client
+// waits, or as long as the asker does.
 type frozenStore struct {
 	*memory.Store
 	frozen  atomic.Bool
@@ -93,8 +93,8 @@ func (s *frozenStore) List(ctx context.Context, q registry.Query) ([]registry.En
 // frozenSlack is how much longer than its time a call may take when the store does not answer.
 const frozenSlack = 200 * time.Millisecond
 
-// A call is answered when its time is up, whatever the store does: when the session is looked for, when the record is made,
-// when the device's answer is to be stored, and when the record is waited for.
+// A call is answered when its time is up, whatever the store does: when the session is looked for, when the record is
+// made, when the device's answer is to be stored, and when the record is waited for.
 func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &frozenStore{Store: memory.New(memory.Options{})}

@@ -47,23 +47,23 @@ func Modify(args json.RawMessage) Decision { return Decision{args: args} }
 // Cancel stops the call. The reason is told to the caller, and to a model that reads the answer.
 func Cancel(reason string) Decision { return Decision{cancel: true, reason: reason} }
 
-// Hook takes part in every call. It also implements BeforeHook, AmendHook or AfterHook, or several of them, and is safe for
-// concurrent use.
+// Hook takes part in every call. It also implements BeforeHook, AmendHook or AfterHook, or several of them, and is safe
+// for concurrent use.
 type Hook interface {
 	// Name appears in errors and logs.
 	Name() string
 }
 
 // BeforeHook decides before a call. An error that is an *registry.Error keeps its code; any other is internal and
-// stops the call too: a broken guard never lets a call through. Of one call it may be asked twice: when the definition its
-// arguments did not satisfy turns out to be an old one.
+// stops the call too: a broken guard never lets a call through. Of one call it may be asked twice: when the definition
+// its arguments did not satisfy turns out to be an old one.
 type BeforeHook interface {
 	Hook
 	Before(ctx context.Context, inv Invocation) (Decision, error)
 }
 
-// AfterHook observes how a call ended for its caller: with a result, or with err. It is also called when a hook stopped the
-// call, and when no tool was found.
+// AfterHook observes how a call ended for its caller: with a result, or with err. It is also called when a hook stopped
+// the call, and when no tool was found.
 type AfterHook interface {
 	Hook
 	After(ctx context.Context, inv Invocation, out Outcome, err error)

@@ -75,8 +75,8 @@ type Invoker struct {
 //	amend:   the same hooks backwards, so that the guards read, and may add to, what the others made of the result
 //	after:   the same hooks forwards; they see what the caller reads
 //
-// Validation is last because a hook may have changed the arguments. A call for which no tool was found, or whose arguments
-// are no JSON object, has no before: it has ended already.
+// Validation is last because a hook may have changed the arguments. A call for which no tool was found, or whose
+// arguments are no JSON object, has no before: it has ended already.
 func NewInvoker(cfg Config) *Invoker {
 	if cfg.Schemas == nil {
 		cfg.Schemas = schema.NewValidator()
@@ -133,7 +133,8 @@ type Request struct {
 	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
 	IdempotencyKey string
 
-	// Release is called once, when the arguments are held no longer: when Invoke returns, or the call it began has ended.
+	// Release is called once, when the arguments are held no longer: when Invoke returns, or the call it began has
+	// ended.
 	Release func()
 
 	missing error        // why there is nothing to run, known beforehand: nothing is looked for
@@ -223,8 +224,8 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	return i.finish(ctx, &p.inv, &rec, out, err)
 }
 
-// finish has the hooks say what is to be read of a call that ended, and records it. Hooks change what is read of a call; its
-// record says whether it ran.
+// finish has the hooks say what is to be read of a call that ended, and records it. Hooks change what is read of a
+// call; its record says whether it ran.
 func (i *Invoker) finish(ctx context.Context, inv *Invocation, rec *registry.Record, out *Outcome, ended error) error {
 	res, err := i.hooks.end(ctx, i.log, inv, *out, ended)
 	switch {
@@ -365,8 +366,8 @@ func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {
 	return i.maxTimeout
 }
 
-// Read waits until a text of n bytes may be read that asks for a call or a turn: few long ones are at a time. done says that
-// it has been.
+// Read waits until a text of n bytes may be read that asks for a call or a turn: few long ones are at a time. done says
+// that it has been.
 func (i *Invoker) Read(ctx context.Context, n int) (done func(), err error) {
 	return i.schemas.ReadText(ctx, time.Time{}, n)
 }

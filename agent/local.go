@@ -17,8 +17,8 @@ const MaxLocalOutput = 1 << 20
 // cutMark ends output that was cut.
 const cutMark = "\n[cut: the output was longer than 1 MiB]"
 
-// localRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every pod.
-// *routing.Router is one.
+// localRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every
+// pod. *routing.Router is one.
 type localRunner interface {
 	RunLocal(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error)
 }
@@ -99,7 +99,8 @@ func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv *Invocation) (re
 	return t.Execute(ctx, inv.Args.Raw())
 }
 
-// localError says what a tool's failure means to its caller. A tool that failed because its context ended says why that did.
+// localError says what a tool's failure means to its caller. A tool that failed because its context ended says why that
+// did.
 func localError(ctx context.Context, inv *Invocation, err error) *registry.Error {
 	var e *registry.Error
 	switch {

@@ -49,8 +49,8 @@ type LocalTools struct {
 	maker  map[string]int // by name of a tool
 }
 
-// NewLocalTools returns a localTools of all that is registered. A name that is malformed or registered twice is an error, as is a
-// registration without names or factory.
+// NewLocalTools returns a localTools of all that is registered. A name that is malformed or registered twice is an
+// error, as is a registration without names or factory.
 func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	t := &LocalTools{maker: make(map[string]int)}
 	for _, r := range regs {
@@ -94,7 +94,8 @@ func (t *LocalTools) Has(name string) bool {
 // Names returns the names of all tools that may be made, in order.
 func (t *LocalTools) Names() []string { return slices.Sorted(maps.Keys(t.maker)) }
 
-// Specs returns the tools a session gets of which nothing is known, in order of name: what listings of the whole gateway show.
+// Specs returns the tools a session gets of which nothing is known, in order of name: what listings of the whole
+// gateway show.
 func (t *LocalTools) Specs() []registry.ToolSpec {
 	tools, _ := t.For(SessionContext{}) // what is wrong with a factory is told where its tools are to be used
 	specs := make([]registry.ToolSpec, len(tools))
@@ -104,8 +105,9 @@ func (t *LocalTools) Specs() []registry.ToolSpec {
 	return specs
 }
 
-// For makes the tools of an agent session, in order of name. What is wrong (a factory that panics, makes a tool it did not
-// announce, or, unless it is optional, fewer than it announced) is left out and told by the error; the others are good.
+// For makes the tools of an agent session, in order of name. What is wrong (a factory that panics, makes a tool it did
+// not announce, or, unless it is optional, fewer than it announced) is left out and told by the error; the others are
+// good.
 func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	var made []Tool
 	var errs []error

@@ -42,8 +42,8 @@ type CallEnd struct {
 	Duration time.Duration // since it was asked for
 }
 
-// Meter counts calls. Its method returns at once and is safe for concurrent use. It hears of every call once, on the pod that
-// was asked: of a call that outlives its request when the call has ended, also if nobody waited.
+// Meter counts calls. Its method returns at once and is safe for concurrent use. It hears of every call once, on the
+// pod that was asked: of a call that outlives its request when the call has ended, also if nobody waited.
 type Meter interface{ CallEnded(CallEnd) }
 
 func (i *Invoker) count(req *Request, took time.Duration, success bool, err error) {

@@ -18,10 +18,10 @@ const maxModelName = 64
 // foreignName begins the name of a tool that has nothing of ASCII.
 const foreignName = "tool"
 
-// ModelNames gives every name one that models accept: letters, digits, _ and -. Dots become underscores; of letters that
-// are not ASCII the ASCII in them is left, and a part of a hash of the original stands for the rest, so that such a name
-// is always the same. Where a name is taken, a hash tells the two apart as well. No two names come out equal. The names
-// must be distinct and valid (registry.ValidToolName).
+// ModelNames gives every name one that models accept: letters, digits, _ and -. Dots become underscores; of letters
+// that are not ASCII the ASCII in them is left, and a part of a hash of the original stands for the rest, so that such
+// a name is always the same. Where a name is taken, a hash tells the two apart as well. No two names come out equal.
+// The names must be distinct and valid (registry.ValidToolName).
 func ModelNames(names []string) map[string]string {
 	shown, taken := make(map[string]string, len(names)), make(map[string]bool, len(names))
 	for _, name := range names {

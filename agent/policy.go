@@ -27,8 +27,8 @@ type PolicyRules struct {
 	CallDeny      []string
 }
 
-// Policy is the policy of names and security levels: the first hook before a call, and the check of every registration. It is
-// immutable.
+// Policy is the policy of names and security levels: the first hook before a call, and the check of every registration.
+// It is immutable.
 type Policy struct{ rules PolicyRules }
 
 // NewPolicy checks the rules. A malformed glob is an error here, never a rule that silently matches nothing.

@@ -19,16 +19,16 @@ type Tool interface {
 	Execute(ctx context.Context, args json.RawMessage) (registry.Result, error)
 }
 
-// ArgsValidator is what a local Tool may be besides, for rules that no schema can say. Validate is called before Execute, with
-// arguments that satisfy the schema. Its error ends the call: an *registry.Error as it is, any other with
+// ArgsValidator is what a local Tool may be besides, for rules that no schema can say. Validate is called before
+// Execute, with arguments that satisfy the schema. Its error ends the call: an *registry.Error as it is, any other with
 // registry.CodeInvalidArguments and its text, which the caller reads.
 type ArgsValidator interface {
 	Validate(ctx context.Context, args json.RawMessage) error
 }
 
-// CallAuthorizer is what a local Tool may be besides, if not everybody may call it. Authorize is called before Validate and
-// Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and its text, which
-// the caller reads.
+// CallAuthorizer is what a local Tool may be besides, if not everybody may call it. Authorize is called before Validate
+// and Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and its
+// text, which the caller reads.
 type CallAuthorizer interface {
 	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
 }
@@ -38,8 +38,8 @@ type Caller interface {
 	Call(ctx context.Context, c registry.Call) (registry.Result, error)
 }
 
-// timed is a context that says when the time of a call is up, for those who go to the store on its way. It sets no timer: most
-// calls need none.
+// timed is a context that says when the time of a call is up, for those who go to the store on its way. It sets no
+// timer: most calls need none.
 type timed struct {
 	context.Context
 	deadline time.Time

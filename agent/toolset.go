@@ -34,12 +34,13 @@ type ToolSetsConfig struct {
 	Policy     *Policy
 	LocalTools *LocalTools // tools of the gateway itself; nil: none
 
-	// OtherSessions lets an agent session with one trusted person (ContextMain) also use the tools of the same user's other
-	// sessions. The user is the one the caller's credentials name or, if they name nobody, the one the device names.
+	// OtherSessions lets an agent session with one trusted person (ContextMain) also use the tools of the same user's
+	// other sessions. The user is the one the caller's credentials name or, if they name nobody, the one the device
+	// names.
 	OtherSessions bool
 
-	// Unconfirmed lets models call tools whose security level is registry.SecurityUserConfirm. Until there is somebody to
-	// ask, models are otherwise not told of them. Of those that are registry.SecurityAdminOnly they never are.
+	// Unconfirmed lets models call tools whose security level is registry.SecurityUserConfirm. Until there is somebody
+	// to ask, models are otherwise not told of them. Of those that are registry.SecurityAdminOnly they never are.
 	Unconfirmed bool
 
 	Log *slog.Logger // default: discard
@@ -56,8 +57,8 @@ func NewToolSets(cfg ToolSetsConfig) *ToolSets {
 	return &ToolSets{cfg: cfg}
 }
 
-// ToolSet is what one agent session may call: the local tools made for it, and the tools of its device at this moment. It
-// holds nothing that needs closing, and is safe for concurrent use.
+// ToolSet is what one agent session may call: the local tools made for it, and the tools of its device at this moment.
+// It holds nothing that needs closing, and is safe for concurrent use.
 type ToolSet struct {
 	cfg     ToolSetsConfig
 	sc      SessionContext
@@ -112,9 +113,10 @@ func (c ToolSetsConfig) offers(spec registry.ToolSpec) bool {
 	}
 }
 
-// Tools returns what may be called now: the local tools, those of the own session, and then those of other sessions, each
-// in order of name. It is read anew every time, so tools come and go with their devices. A device that is not connected has
-// no tools, and neither has one whose user is another than the caller's; that the store cannot be read is an error.
+// Tools returns what may be called now: the local tools, those of the own session, and then those of other sessions,
+// each in order of name. It is read anew every time, so tools come and go with their devices. A device that is not
+// connected has no tools, and neither has one whose user is another than the caller's; that the store cannot be read is
+// an error.
 func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
 	tools, err := s.read(ctx)
 	if err != nil {
@@ -138,10 +140,10 @@ type InvokeRequest struct {
 	Turn      string
 }
 
-// Invoke calls the tool a model means. A name means what it meant when the tools were last read, so that a tool that comes
-// in the meantime is never mistaken for another one; whether that tool is still there is found out by calling it. A name that
-// was not shown is an error with registry.CodeToolNotFound that lists what there is. It goes the way of every call, so that
-// hooks count it and a record exists.
+// Invoke calls the tool a model means. A name means what it meant when the tools were last read, so that a tool that
+// comes in the meantime is never mistaken for another one; whether that tool is still there is found out by calling it.
+// A name that was not shown is an error with registry.CodeToolNotFound that lists what there is. It goes the way of
+// every call, so that hooks count it and a record exists.
 func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
 	req := Request{
 		CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history, Endpoint: EndpointChat,
@@ -161,8 +163,8 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 	return s.cfg.Invoker.Invoke(ctx, req)
 }
 
-// lookUp returns the tool a name means. If the name was not shown, it looks whether the tool has come since; what the other
-// names mean stays as it was shown.
+// lookUp returns the tool a name means. If the name was not shown, it looks whether the tool has come since; what the
+// other names mean stays as it was shown.
 func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	s.mu.Lock()
 	t, known := s.shown[name]

@@ -71,8 +71,8 @@ func TestHangUpEndsValidation(t *testing.T) {
 	wantCode(t, schemas.Validate(ctx, tool, args, time.Time{}), registry.CodeCancelled)
 }
 
-// However many validate at a time, those of ordinary arguments do not wait for those that take long, and who has to wait
-// does so no longer than its own time.
+// However many validate at a time, those of ordinary arguments do not wait for those that take long, and who has to
+// wait does so no longer than its own time.
 func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
 	schemas := schema.NewValidator()
 	tool, args := endlessly()

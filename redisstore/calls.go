@@ -176,8 +176,8 @@ func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.R
 	return s.WatchCall(ctx, tenant, callID, "")
 }
 
-// maxReads is how many records are read at a time. Hundreds that ask for a record of a megabyte would otherwise take both cores
-// and a megabyte each; with this, calls that need no record wait for a few of them at most.
+// maxReads is how many records are read at a time. Hundreds that ask for a record of a megabyte would otherwise take
+// both cores and a megabyte each; with this, calls that need no record wait for a few of them at most.
 const maxReads = 8
 
 // WatchCall implements registry.CallStore.

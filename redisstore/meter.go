@@ -57,8 +57,8 @@ func Failures() []Failure {
 	return []Failure{FailureTimeout, FailureConnection, FailurePool, FailureRefused, FailureCancelled}
 }
 
-// Meter measures round trips. Its method returns at once and is safe for concurrent use. Reads that wait for something to
-// come, and what goes over subscriptions, are not among them.
+// Meter measures round trips. Its method returns at once and is safe for concurrent use. Reads that wait for something
+// to come, and what goes over subscriptions, are not among them.
 type Meter interface {
 	RoundTrip(g Group, took time.Duration, failed Failure)
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Budget bounds the bytes of what is kept for some time: half of them may be added at once, and the other half over that time.
-// So there are never more of them, whoever adds them and however often they connect anew.
+// Budget bounds the bytes of what is kept for some time: half of them may be added at once, and the other half over
+// that time. So there are never more of them, whoever adds them and however often they connect anew.
 type Budget struct {
 	Bytes int64
 	Over  time.Duration // how long what is added is kept
@@ -20,7 +20,7 @@ func (b Budget) Rate() float64 { return float64(b.Burst()) / float64(max(b.Over.
 
 // BudgetStore counts what the whole fleet adds. It is safe for concurrent use.
 type BudgetStore interface {
-	// Spend takes n bytes off a budget of the tenant, all or none, and no more than its burst. If they are not there yet,
-	// wait is how long that takes; it is zero if they were taken. A budget that is not asked for is full.
+	// Spend takes n bytes off a budget of the tenant, all or none, and no more than its burst. If they are not there
+	// yet, wait is how long that takes; it is zero if they were taken. A budget that is not asked for is full.
 	Spend(ctx context.Context, tenant, name string, n int64, b Budget) (wait time.Duration, err error)
 }

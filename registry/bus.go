@@ -28,8 +28,8 @@ type Envelope struct {
 	Tenant     string       `json:"tenant"`
 	Session    string       `json:"session"`
 	Generation int64        `json:"gen,omitempty"`
-	// Exact says that only the claim of that generation is meant, as the caller asked for more than the session's id; else
-	// a newer one will do.
+	// Exact says that only the claim of that generation is meant, as the caller asked for more than the session's id;
+	// else a newer one will do.
 	Exact  bool   `json:"exact,omitempty"`
 	CallID string `json:"call,omitempty"`
 	Tool   string `json:"tool,omitempty"`

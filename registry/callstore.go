@@ -21,9 +21,9 @@ type CallStore interface {
 
 	// MoveCall applies an event, atomically and by the state machine of State. applied is false when the event means
 	// nothing in the call's present state, which the returned record tells. With an answer (EventSucceed, EventFail)
-	// c.Session must be the call's session and the call's proof one of c.Proofs, unless c.Here is set, or the call is not found. When the event is final,
-	// watchers are the pods that asked to be woken. CodeCallNotFound if there is no such record. With c.Told, an end that does not
-	// apply because the answer is in the record marks that as late.
+	// c.Session must be the call's session and the call's proof one of c.Proofs, unless c.Here is set, or the call is
+	// not found. When the event is final, watchers are the pods that asked to be woken. CodeCallNotFound if there is no
+	// such record. With c.Told, an end that does not apply because the answer is in the record marks that as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
 	// ReadCall returns a record. A record whose deadline passed while nobody was left to say so is brought to its end
@@ -34,15 +34,16 @@ type CallStore interface {
 	WatchCall(ctx context.Context, tenant, callID, pod string) (Record, error)
 
 	// KeepCalls stores records of calls that ran without one: slow ones while they run, and those whose answer may
-	// still come. What becomes of a record that is there already State.Keep says. An answer that MoveCall applies to such a
-	// record came late: who waited for the call would have kept it.
+	// still come. What becomes of a record that is there already State.Keep says. An answer that MoveCall applies to
+	// such a record came late: who waited for the call would have kept it.
 	KeepCalls(ctx context.Context, records []Record) error
 
 	// FreeKey gives an idempotency key up, if it still belongs to that call: nothing ran, so it may be used again.
 	FreeKey(ctx context.Context, tenant, key, callID string) error
 
-	// AppendCallEvents adds to the event logs of calls, each of which is capped, expires with the record and is in the order of
-	// CallEvent.Rank: what comes too late is left out. The methods above put every step of a record into its log by themselves.
+	// AppendCallEvents adds to the event logs of calls, each of which is capped, expires with the record and is in the
+	// order of CallEvent.Rank: what comes too late is left out. The methods above put every step of a record into its
+	// log by themselves.
 	AppendCallEvents(ctx context.Context, events []CallEvent) error
 
 	// CallEvents returns the events of one call behind the one with id after, in order, at most limit.
@@ -72,8 +73,8 @@ type CallEvent struct {
 	Session string // whose budget it is charged to
 }
 
-// Rank orders the events of one call: a log takes none of a lower rank than its last, and one of the same only if the rank is
-// odd. So a log is in order whoever writes to it, and nothing but a late answer follows the end of its call.
+// Rank orders the events of one call: a log takes none of a lower rank than its last, and one of the same only if the
+// rank is odd. So a log is in order whoever writes to it, and nothing but a late answer follows the end of its call.
 func (e CallEvent) Rank() int {
 	if e.Type == CallEventState {
 		return e.State.rank()
@@ -108,8 +109,8 @@ type Activity struct {
 	Turn      *TurnNote `json:"turn,omitempty"` // with ActivityTurnStarted and ActivityTurnFinished
 }
 
-// TurnNote is what the feed tells of a turn of a conversation: never what was said. All but the first three fields are of
-// a turn that has finished.
+// TurnNote is what the feed tells of a turn of a conversation: never what was said. All but the first three fields are
+// of a turn that has finished.
 type TurnNote struct {
 	ID         string `json:"id"`
 	Model      string `json:"model"`
@@ -122,7 +123,8 @@ type TurnNote struct {
 	DurationMS int64  `json:"duration_ms,omitempty"`
 }
 
-// Summary returns what activity tells of a call: all but what the tool returned, and no more of an error than people read.
+// Summary returns what activity tells of a call: all but what the tool returned, and no more of an error than people
+// read.
 func (r Record) Summary() Record {
 	r.Proof = ""
 	if r.Result != nil {
@@ -171,7 +173,8 @@ const (
 	DefaultActivityBytes = 16 << 20
 )
 
-// ActivityStore keeps the feed, capped per tenant in lines and in bytes. What cannot be read of it is left out. Its methods are safe for concurrent use, and keep no slice they are given.
+// ActivityStore keeps the feed, capped per tenant in lines and in bytes. What cannot be read of it is left out. Its
+// methods are safe for concurrent use, and keep no slice they are given.
 type ActivityStore interface {
 	// AppendActivity adds to the feeds, in order.
 	AppendActivity(ctx context.Context, all []Activity) error
@@ -184,8 +187,8 @@ type ActivityStore interface {
 	// the end of the feed.
 	LastActivity(ctx context.Context, tenant, before string, limit int) ([]Activity, error)
 
-	// FindCall returns what the feed tells of a call that has ended, as long as it does: CodeCallNotFound otherwise. Both
-	// are cheap.
+	// FindCall returns what the feed tells of a call that has ended, as long as it does: CodeCallNotFound otherwise.
+	// Both are cheap.
 	FindCall(ctx context.Context, tenant, callID string) (Record, error)
 }
 

@@ -12,8 +12,8 @@ const (
 	DefaultHistoryCap = 1000           // messages; the oldest are forgotten
 )
 
-// MaxHistoryBytes is how long the messages of a conversation may be together: it is read as a whole, and must be readable.
-// Beyond it the oldest are forgotten, but never the newest.
+// MaxHistoryBytes is how long the messages of a conversation may be together: it is read as a whole, and must be
+// readable. Beyond it the oldest are forgotten, but never the newest.
 const MaxHistoryBytes = 4 << 20
 
 // MaxTrail is how many entries a trail keeps at most, whatever limit it is asked for.
@@ -70,8 +70,8 @@ type ConversationCursor struct {
 	Session string
 }
 
-// ConversationIndex finds conversations without reading them. A conversation whose time has come may leave its lists a little
-// before it is forgotten.
+// ConversationIndex finds conversations without reading them. A conversation whose time has come may leave its lists a
+// little before it is forgotten.
 type ConversationIndex interface {
 	// DescribeConversations describes the conversations of these keys, in their order.
 	DescribeConversations(ctx context.Context, keys ...Key) ([]ConversationInfo, error)
@@ -80,31 +80,32 @@ type ConversationIndex interface {
 	// limit, even none, and still have a next one.
 	ListConversations(ctx context.Context, q ConversationQuery) ([]ConversationInfo, *ConversationCursor, error)
 
-	// RunningConversations returns up to limit conversations of a tenant with a turn under way, the longest running first.
+	// RunningConversations returns up to limit conversations of a tenant with a turn under way, the longest running
+	// first.
 	RunningConversations(ctx context.Context, tenant string, limit int) ([]ConversationInfo, error)
 
-	// ConversationsVersion returns a value that is another one whenever something else than a turn may have changed of what
-	// the methods above return. It is empty while the tenant has no conversation.
+	// ConversationsVersion returns a value that is another one whenever something else than a turn may have changed of
+	// what the methods above return. It is empty while the tenant has no conversation.
 	ConversationsVersion(ctx context.Context, tenant string) (string, error)
 
 	// NameConversation gives a conversation the title a person chose. It needs no turn, and no messages yet.
 	NameConversation(ctx context.Context, key Key, title string) error
 
-	// EraseConversation forgets all there is of a conversation, and reports whether there was anything. A turn that is under
-	// way is lost: what it writes later is refused.
+	// EraseConversation forgets all there is of a conversation, and reports whether there was anything. A turn that is
+	// under way is lost: what it writes later is refused.
 	EraseConversation(ctx context.Context, key Key) (bool, error)
 }
 
 // ConversationStore keeps conversations, so that any pod can go on with any of them. All methods are safe for
 // concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
 //
-// Every write belongs to a turn and is fenced: it answers ErrTurnLost, and changes nothing, once the turn has ended, its lease
-// has lapsed and another began, or the store forgot it.
+// Every write belongs to a turn and is fenced: it answers ErrTurnLost, and changes nothing, once the turn has ended,
+// its lease has lapsed and another began, or the store forgot it.
 type ConversationStore interface {
 	ConversationIndex
 
-	// BeginTurn takes the turn for the time of lease. It fails with CodeBusy while another holder's lease runs; the error's
-	// RetryAfter is what is left of that.
+	// BeginTurn takes the turn for the time of lease. It fails with CodeBusy while another holder's lease runs; the
+	// error's RetryAfter is what is left of that.
 	BeginTurn(ctx context.Context, key Key, lease time.Duration) (Turn, error)
 
 	// RenewTurn extends the lease to that time from now.
@@ -113,9 +114,10 @@ type ConversationStore interface {
 	// EndTurn gives the turn back. A draft stays: it is there only if what it is a draft of could not be appended.
 	EndTurn(ctx context.Context, t Turn) error
 
-	// AppendMessages adds to the end and forgets the draft, both or neither. It returns how many messages there are now,
-	// after the oldest beyond the cap and MaxHistoryBytes have been forgotten. Who did not hear whether it was done can ask
-	// again: what a turn appended last is not added a second time, unless TruncateMessages came in between.
+	// AppendMessages adds to the end and forgets the draft, both or neither. It returns how many messages there are
+	// now, after the oldest beyond the cap and MaxHistoryBytes have been forgotten. Who did not hear whether it was
+	// done can ask again: what a turn appended last is not added a second time, unless TruncateMessages came in
+	// between.
 	AppendMessages(ctx context.Context, t Turn, messages ...json.RawMessage) (int, error)
 
 	// SaveDraft notes what is being said, in place of what was noted before. It outlives a lapsed turn, so that the
@@ -137,8 +139,9 @@ type ConversationStore interface {
 	// CountMessages returns how many messages there are.
 	CountMessages(ctx context.Context, key Key) (int, error)
 
-	// AppendTrail adds an entry to the short memory that guards of a conversation keep between calls, and returns the last
-	// entries, oldest first, at most limit of them, the new one among them. It needs no turn: calls run side by side.
+	// AppendTrail adds an entry to the short memory that guards of a conversation keep between calls, and returns the
+	// last entries, oldest first, at most limit of them, the new one among them. It needs no turn: calls run side by
+	// side.
 	AppendTrail(ctx context.Context, key Key, entry string, limit int) ([]string, error)
 
 	// Trail returns the last entries, oldest first, at most limit of them.

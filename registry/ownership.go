@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Who may have a session that somebody has already. Nobody's identity is bound to a session, so three things decide: the
-// resume token, which only the device knows that was given it; the name a device gives itself; and whether the device that
-// has the session still answers. docs/decisions/0014-who-may-have-a-session.md says why.
+// Who may have a session that somebody has already. Nobody's identity is bound to a session, so three things decide:
+// the resume token, which only the device knows that was given it; the name a device gives itself; and whether the
+// device that has the session still answers. docs/decisions/0014-who-may-have-a-session.md says why.
 
 const (
 	// proofLimit is how many proofs a session remembers: who reconnects more often within a call loses its answer.
@@ -56,8 +56,8 @@ const (
 	VerdictRefuse                // the holder keeps it
 )
 
-// Decide says what becomes of the claim. said is nil as long as the claimer has said nothing, answers as long as it is not
-// known whether the holder does.
+// Decide says what becomes of the claim. said is nil as long as the claimer has said nothing, answers as long as it is
+// not known whether the holder does.
 func (h *Held) Decide(said *Introduction, answers *bool) Verdict {
 	holder := &h.Holder
 	switch {
@@ -94,8 +94,8 @@ func (s *Session) AskFirst() bool {
 	return s.DeviceID != "" || s.Can(CapabilityResumeToken) || s.Can(CapabilityResume)
 }
 
-// Inherit returns the session with what its device has proven: whose calls it may answer, and who may take it back. former
-// is the claim before this one, nil if none is remembered; gone reports that its device was really gone.
+// Inherit returns the session with what its device has proven: whose calls it may answer, and who may take it back.
+// former is the claim before this one, nil if none is remembered; gone reports that its device was really gone.
 func (s Session) Inherit(said Introduction, former *Session, gone bool) Session {
 	var proofs []string
 	if said.Token != "" {
@@ -128,8 +128,8 @@ func distinct(proofs []string) []string {
 	return kept
 }
 
-// Succeed returns the heirs of a claim that replaces former, or comes after it: those former had, or former's own device if
-// a claim had to ask it. Stores call it with their own time.
+// Succeed returns the heirs of a claim that replaces former, or comes after it: those former had, or former's own
+// device if a claim had to ask it. Stores call it with their own time.
 func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
 	switch {
 	case len(former.Heirs) > 0 && now.Before(former.HeirsUntil):

@@ -81,8 +81,8 @@ func (r *Record) DigestArgs() {
 	r.ArgsDigest, r.args = string(text[:]), nil
 }
 
-// TimeLeft returns how long a call that was kept while it runs has left, by the clock of the pod that runs it: at least a
-// millisecond, zero if it is final.
+// TimeLeft returns how long a call that was kept while it runs has left, by the clock of the pod that runs it: at least
+// a millisecond, zero if it is final.
 func (r Record) TimeLeft() time.Duration {
 	if r.State.Final() || len(r.Timeline) == 0 {
 		return 0
@@ -142,7 +142,8 @@ type Change struct {
 	Result   *Result // with EventSucceed and EventFail
 	Err      *Error  // with the failures
 	Proof    string  // with EventDeliver: of the connection it is given to
-	// Proofs are those of the device an answer comes from. The call's proof must be among them; nil if that was looked at before.
+	// Proofs are those of the device an answer comes from. The call's proof must be among them; nil if that was looked
+	// at before.
 	Proofs  []string
 	Amended bool // with an answer: its result is as it is to be read
 	Told    bool // with an end: its caller has been told of it, so an answer that is in the record already was late
@@ -177,8 +178,8 @@ func (r Record) Outcome() (Result, error) {
 	}
 }
 
-// EndEvent returns the event the end of the record's call is. Nothing of a tool that runs here can come after its end, so
-// what would be lost of a device's call has failed.
+// EndEvent returns the event the end of the record's call is. Nothing of a tool that runs here can come after its end,
+// so what would be lost of a device's call has failed.
 func (r *Record) EndEvent(res Result, err error) Event {
 	e := EndEvent(res, err)
 	if e == EventLose && r.Source == SourceBuiltin {

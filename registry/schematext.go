@@ -27,8 +27,8 @@ var schemaParts = map[string]schemaPart{
 	"dependentRequired": partLiteral,
 }
 
-// cleanSchema returns a schema, which is valid JSON, with its free text cleaned. Names and values cannot be: arguments must
-// be what the device compares them with. If one of them has a character that is not seen, the schema is refused.
+// cleanSchema returns a schema, which is valid JSON, with its free text cleaned. Names and values cannot be: arguments
+// must be what the device compares them with. If one of them has a character that is not seen, the schema is refused.
 func cleanSchema(schema []byte) ([]byte, error) {
 	if !maybeUnseen(schema) {
 		return schema, nil
@@ -42,7 +42,8 @@ func cleanSchema(schema []byte) ([]byte, error) {
 	return c.out, nil
 }
 
-// maybeUnseen reports whether a JSON text has anything but printable ASCII in its strings, and what is written \n, \t or so.
+// maybeUnseen reports whether a JSON text has anything but printable ASCII in its strings, and what is written \n, \t
+// or so.
 func maybeUnseen(text []byte) bool {
 	for i, b := range text {
 		if b >= 0x7f || b == '\\' && i+1 < len(text) && bytes.IndexByte([]byte("ubfr"), text[i+1]) >= 0 {

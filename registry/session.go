@@ -34,16 +34,17 @@ const (
 )
 
 // What the two halves of a Key must look like. They are checked with every call, so by hand. Apps built for ClawSeed
-// choose ids like android:1 and user@host. All that is allowed means nothing to Redis (which is given it percent-encoded),
-// in the path of a URL, to a shell, in a log or to HTML; in a query, a plus sign must be percent-encoded.
+// choose ids like android:1 and user@host. All that is allowed means nothing to Redis (which is given it
+// percent-encoded), in the path of a URL, to a shell, in a log or to HTML; in a query, a plus sign must be
+// percent-encoded.
 const (
 	sessionIDPattern = "[A-Za-z0-9][A-Za-z0-9._:@~+=-]{0,127}"
 	sessionIDMarks   = "._:@~+=-"
 	tenantPattern    = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 )
 
-// IsName reports whether s starts with a letter or digit, goes on with those or the bytes of more, and is no longer than
-// limit bytes.
+// IsName reports whether s starts with a letter or digit, goes on with those or the bytes of more, and is no longer
+// than limit bytes.
 func IsName(s string, limit int, more string) bool {
 	if s == "" || len(s) > limit || strings.IndexByte(more, s[0]) >= 0 {
 		return false
@@ -105,8 +106,8 @@ type Session struct {
 	// connections before it that were the same device.
 	Proofs []string
 
-	// Heirs may take the session back until HeirsUntil, by the store's clock: the device that had it before, if that was
-	// another one. Set by Claim.
+	// Heirs may take the session back until HeirsUntil, by the store's clock: the device that had it before, if that
+	// was another one. Set by Claim.
 	Heirs      []string
 	HeirsUntil time.Time
 }
@@ -120,8 +121,8 @@ func (s Session) Seniority() time.Time {
 }
 
 // ElderThan reports whether this session's device had it before the device of the other one had its own. Times are in
-// milliseconds: of two that are equal, the one that has come back since was there first as likely as not, and has proven
-// that it is the same device.
+// milliseconds: of two that are equal, the one that has come back since was there first as likely as not, and has
+// proven that it is the same device.
 func (s Session) ElderThan(other Session) bool {
 	mine, theirs := s.Seniority().UnixMilli(), other.Seniority().UnixMilli()
 	return mine < theirs || mine == theirs && !s.Since.IsZero() && other.Since.IsZero()
@@ -194,8 +195,8 @@ const (
 	// ResumeWait is how long the calls of a device that can resume wait for it to come back.
 	ResumeWait = 10 * time.Second
 
-	// FormerTerm is how long after a session has left a pod its calls may still wait there for the device's answers. It is
-	// longer than the calls do, so that what is remembered is enough.
+	// FormerTerm is how long after a session has left a pod its calls may still wait there for the device's answers. It
+	// is longer than the calls do, so that what is remembered is enough.
 	FormerTerm = ResumeWait + 5*time.Second
 
 	// MaxFormers is how many of the pods a session has left last are remembered.

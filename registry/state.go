@@ -190,8 +190,8 @@ func (s State) Dispatched() Dispatched {
 	}
 }
 
-// Keeping is what becomes of the stored record of a call without one of its own when the pod that runs it keeps it anew: what
-// that pod says is what the call's caller was told.
+// Keeping is what becomes of the stored record of a call without one of its own when the pod that runs it keeps it
+// anew: what that pod says is what the call's caller was told.
 type Keeping string
 
 // The ways.

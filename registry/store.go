@@ -16,12 +16,12 @@ type Claim struct {
 	Session  Session  // as stored: pod, new generation, heirs and the store's time filled in
 	Previous *Session // the claim this one replaced, nil when there was none
 
-	// Before is Previous or, as long as that is remembered, the claim that was released. Of the latter only the device, the
-	// capabilities and what proves who it was are set.
+	// Before is Previous or, as long as that is remembered, the claim that was released. Of the latter only the device,
+	// the capabilities and what proves who it was are set.
 	Before *Session
 
-	// Formers are the pods the session has left within FormerTerm, the last one first and at most MaxFormers: callers may wait
-	// there for answers of its device. The pod that claims it may be among them.
+	// Formers are the pods the session has left within FormerTerm, the last one first and at most MaxFormers: callers
+	// may wait there for answers of its device. The pod that claims it may be among them.
 	Formers []string
 }
 
@@ -34,7 +34,8 @@ type Claim struct {
 type SessionStore interface {
 	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
 	// previous claim are gone afterwards: the new connection registers its own. A claim that has to be asked first (see
-	// Session.AskFirst) is replaced only if s.Generation is its generation, or AnyHolder; else the error is a *Held, and nothing has changed.
+	// Session.AskFirst) is replaced only if s.Generation is its generation, or AnyHolder; else the error is a *Held,
+	// and nothing has changed.
 	Claim(ctx context.Context, s Session) (Claim, error)
 
 	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools,
@@ -105,13 +106,14 @@ type Directory interface {
 	// Groups returns a page of the distinct tools, and the cursor of the next page, empty on the last.
 	Groups(ctx context.Context, q GroupQuery) ([]Group, string, error)
 
-	// Definitions returns under which specifications a tool is offered, as their hashes: first the one that is offered by the
-	// session whose device has had it for longest, at most MaxDefinitions. One whose last session has just gone may be among them.
+	// Definitions returns under which specifications a tool is offered, as their hashes: first the one that is offered
+	// by the session whose device has had it for longest, at most MaxDefinitions. One whose last session has just gone
+	// may be among them.
 	Definitions(ctx context.Context, tenant, tool string) ([]string, error)
 
 	// Version returns a value that is another one whenever something that the methods above return of the tenant may
-	// have changed, and never an earlier one of other content. It is cheap, so that who asks again and again can ask for this. A
-	// listing read after it is at least as new.
+	// have changed, and never an earlier one of other content. It is cheap, so that who asks again and again can ask
+	// for this. A listing read after it is at least as new.
 	Version(ctx context.Context, tenant string) (string, error)
 }
 
@@ -125,8 +127,9 @@ type PodStore interface {
 	// Live returns the pods whose lease has not lapsed.
 	Live(ctx context.Context) ([]string, error)
 
-	// Whole returns nil unless the store may lack sessions that pods hold, because it was emptied and they have not announced all
-	// of them again: then the error is CodeStoreUnavailable, as is that of Directory.Entry instead of CodeSessionNotFound.
+	// Whole returns nil unless the store may lack sessions that pods hold, because it was emptied and they have not
+	// announced all of them again: then the error is CodeStoreUnavailable, as is that of Directory.Entry instead of
+	// CodeSessionNotFound.
 	Whole(ctx context.Context) error
 
 	// Sweep releases what lapsed pods left behind, in bounded steps, and returns the pods it saw lapsed. Any pod

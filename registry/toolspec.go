@@ -71,8 +71,8 @@ type ToolSpec struct {
 // Normalize is NormalizeWithin the default limits.
 func (t ToolSpec) Normalize() (ToolSpec, error) { return t.NormalizeWithin(ToolLimits{}) }
 
-// NormalizeWithin checks a definition and returns it in its canonical form: texts cleaned, the description cut to what is
-// kept, parameters compact and never empty. The error's message is the reason told to the device.
+// NormalizeWithin checks a definition and returns it in its canonical form: texts cleaned, the description cut to what
+// is kept, parameters compact and never empty. The error's message is the reason told to the device.
 func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	l = l.orDefaults()
 	if err := checkToolName(t.Name); err != nil {

@@ -19,10 +19,10 @@ type Identity struct {
 
 // Authenticator says who sends a request. It is safe for concurrent use.
 type Authenticator interface {
-	// Authenticate returns the identity behind a request. token is the bearer token of the request, from wherever its client
-	// may put one; empty: there is none. It must not keep r or read its body. ctx ends when the client is gone. The error
-	// for a wrong or missing credential is an *registry.Error with CodeUnauthenticated; any other error lets nobody in,
-	// and its text is not told to the client.
+	// Authenticate returns the identity behind a request. token is the bearer token of the request, from wherever its
+	// client may put one; empty: there is none. It must not keep r or read its body. ctx ends when the client is gone.
+	// The error for a wrong or missing credential is an *registry.Error with CodeUnauthenticated; any other error lets
+	// nobody in, and its text is not told to the client.
 	Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error)
 }
 
@@ -45,7 +45,8 @@ func NamesUsers(a Authenticator) bool {
 	return !ok || says.NamesUsers()
 }
 
-// StaticToken accepts one token, shared by all devices and callers. Whoever has it is an admin: it is the only credential.
+// StaticToken accepts one token, shared by all devices and callers. Whoever has it is an admin: it is the only
+// credential.
 type StaticToken struct{ digest [sha256.Size]byte }
 
 // NewStaticToken returns an authenticator for the token, which must not be empty.

@@ -9,7 +9,8 @@ import (
 var lineLimit = Limit{Rate: 0.5, Burst: 10}
 
 // Lines keeps a flood of one kind from filling a log: of each kind the first ten lines are written, then one every two
-// seconds, which says how many were left out. Kinds must be few: they are never forgotten. It is safe for concurrent use.
+// seconds, which says how many were left out. Kinds must be few: they are never forgotten. It is safe for concurrent
+// use.
 type Lines[K comparable] struct {
 	started time.Time
 

@@ -27,8 +27,8 @@ func RefusalKinds() []string {
 	return []string{RefusedOrigin, RefusedToken, RefusedHandshake, RefusedRate}
 }
 
-// Refusals notes who was refused: in the log, so that an operator sees why somebody cannot connect, and by source, so that
-// whoever guesses tokens is told to stop. It is safe for concurrent use.
+// Refusals notes who was refused: in the log, so that an operator sees why somebody cannot connect, and by source, so
+// that whoever guesses tokens is told to stop. It is safe for concurrent use.
 type Refusals struct {
 	sources Sources
 	log     *slog.Logger

@@ -27,9 +27,9 @@ type sessions struct {
 	caller    auth.Identity
 }
 
-// scopeOf returns which sessions an agent session may know of, all of them of its caller's tenant: those of the user its
-// credentials name; without one, in a conversation with a device, that device's; else all, which a caller outside of a
-// conversation could list anyway.
+// scopeOf returns which sessions an agent session may know of, all of them of its caller's tenant: those of the user
+// its credentials name; without one, in a conversation with a device, that device's; else all, which a caller outside
+// of a conversation could list anyway.
 func scopeOf(sc agent.SessionContext) registry.Query {
 	q := registry.Query{Tenant: sc.Caller.Tenant, Newest: true}
 	if sc.Caller.User != "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// With tool_choice none nothing is offered, and nothing runs: not the gateway's tools, not the device's, not the caller's.
+// With tool_choice none nothing is offered, and nothing runs: not the gateway's tools, not the device's, not the
+// caller's.
 func TestChoiceNoneOffersAndRunsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "look", "{}"), tool("b", "mine", "{}")), text("Fine."))

@@ -191,8 +191,8 @@ func TestSlowDraftsDoNotSlowTokens(t *testing.T) {
 	})
 }
 
-// TestAnswerIsStoredAfterTheLastNote has a note under way when the answer ends, complete or not: it must be over before the
-// answer is stored, or it could be stored after it.
+// TestAnswerIsStoredAfterTheLastNote has a note under way when the answer ends, complete or not: it must be over before
+// the answer is stored, or it could be stored after it.
 func TestAnswerIsStoredAfterTheLastNote(t *testing.T) {
 	for _, fails := range []error{nil, &provider.Error{Kind: provider.KindBroken, Message: "it broke"}} {
 		bubble(t, func(t *testing.T) {

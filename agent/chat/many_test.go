@@ -39,7 +39,8 @@ func (echo) Generate(_ context.Context, r provider.Request, emit func(provider.D
 	return provider.Answer{Message: provider.Message{Content: said}, Stop: provider.StopEnd}, nil
 }
 
-// TestManyConversations has 200 of them at once on two pods that share a store, each with a nonce that no other may see.
+// TestManyConversations has 200 of them at once on two pods that share a store, each with a nonce that no other may
+// see.
 func TestManyConversations(t *testing.T) {
 	store := memory.New(memory.Options{})
 	var pods []*Engine

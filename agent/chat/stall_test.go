@@ -13,7 +13,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// TestRedisStallsWhenTheAnswerEnds stops all writes longer than one attempt lasts, just when the answer is to be stored.
+// TestRedisStallsWhenTheAnswerEnds stops all writes longer than one attempt lasts, just when the answer is to be
+// stored.
 func TestRedisStallsWhenTheAnswerEnds(t *testing.T) {
 	server := redistest.Start(t)
 	conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: server.URL()})

@@ -134,8 +134,8 @@ func (s *faulty) CountMessages(ctx context.Context, key registry.Key) (int, erro
 	return s.Store.CountMessages(ctx, key)
 }
 
-// put stores messages and a draft as a pod that was killed left them: with a turn that is still held. A turn that is under
-// way has lost the conversation.
+// put stores messages and a draft as a pod that was killed left them: with a turn that is still held. A turn that is
+// under way has lost the conversation.
 func (s *faulty) put(key registry.Key, draft any, messages ...any) {
 	ctx := context.Background()
 	must := func(err error) {

@@ -10,7 +10,8 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// randomConversation is anything a store may hold: also one whose oldest messages were forgotten, or whose turns broke off.
+// randomConversation is anything a store may hold: also one whose oldest messages were forgotten, or whose turns broke
+// off.
 func randomConversation(rng *rand.Rand) []provider.Message {
 	var all []provider.Message
 	words := func(n int) string { return strings.Repeat("w", rng.IntN(n)) }

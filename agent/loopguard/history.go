@@ -11,15 +11,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The kinds of entries. A call leaves a start when it is about to run and an end when it has ended; one that ended before it
-// could run leaves an end only.
+// The kinds of entries. A call leaves a start when it is about to run and an end when it has ended; one that ended
+// before it could run leaves an end only.
 const (
 	kindStart = "s"
 	kindEnd   = "e"
 )
 
-// entry is one line of the history: what happened, to which call, what that call asks for, and how it ended. All but the kind
-// are hashes, so that nothing of arguments and results is kept.
+// entry is one line of the history: what happened, to which call, what that call asks for, and how it ended. All but
+// the kind are hashes, so that nothing of arguments and results is kept.
 type entry struct {
 	kind    string
 	id      string
@@ -110,8 +110,8 @@ func runOf(calls []made, id string) run {
 	return r
 }
 
-// stretch returns how many calls at the end repeat with the given period: each asks for the same as the one a period before,
-// and all that are known to have ended at its place in the period ended the same way.
+// stretch returns how many calls at the end repeat with the given period: each asks for the same as the one a period
+// before, and all that are known to have ended at its place in the period ended the same way.
 func stretch(calls []made, period int) int {
 	if len(calls) < period {
 		return len(calls)
@@ -134,8 +134,8 @@ func stretch(calls []made, period int) int {
 	return n
 }
 
-// callHash identifies what a call asks for: the tool, where it is, and the arguments as the caller sent them, whatever the
-// order of their members.
+// callHash identifies what a call asks for: the tool, where it is, and the arguments as the caller sent them, whatever
+// the order of their members.
 func callHash(inv agent.Invocation) string {
 	args, err := registry.Canonical(inv.Asked.Raw())
 	if err != nil {

@@ -25,11 +25,11 @@ const storeWait = time.Second
 // ErrBlocked is the cause of the error of a call that was stopped. Its code is registry.CodeHookCancelled.
 var ErrBlocked = errors.New("loopguard: blocked")
 
-// Store keeps what the guard remembers of a conversation, so that all pods count the same. registry.ConversationStore is
-// one.
+// Store keeps what the guard remembers of a conversation, so that all pods count the same. registry.ConversationStore
+// is one.
 type Store interface {
-	// AppendTrail adds an entry and returns the last ones, oldest first, at most limit of them, the new one among them, in
-	// one atomic step: of two callers at once, one sees the entry of the other.
+	// AppendTrail adds an entry and returns the last ones, oldest first, at most limit of them, the new one among them,
+	// in one atomic step: of two callers at once, one sees the entry of the other.
 	AppendTrail(ctx context.Context, key registry.Key, entry string, limit int) ([]string, error)
 }
 
@@ -42,12 +42,13 @@ type Config struct {
 	Log          *slog.Logger // default: discard
 }
 
-// Guard is a hook that counts the calls of each conversation, from turn to turn; of a conversation that its caller keeps, those
-// of each turn. Calls outside of conversations pass. What a turn has not done yet is never stopped in it, whatever the turns
-// before did. It is safe for concurrent use, and parallel calls of one turn count like those one after another.
+// Guard is a hook that counts the calls of each conversation, from turn to turn; of a conversation that its caller
+// keeps, those of each turn. Calls outside of conversations pass. What a turn has not done yet is never stopped in it,
+// whatever the turns before did. It is safe for concurrent use, and parallel calls of one turn count like those one
+// after another.
 //
-// When the store fails, calls pass uncounted and that is logged: the guard saves money, it does not keep anything safe, and
-// a conversation is worth more than a count.
+// When the store fails, calls pass uncounted and that is logged: the guard saves money, it does not keep anything safe,
+// and a conversation is worth more than a count.
 type Guard struct {
 	store        Store
 	warn         int

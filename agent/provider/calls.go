@@ -16,10 +16,10 @@ type callDelta struct {
 	id, name, args string
 }
 
-// addCall adds a piece to the call it belongs to. As specified, index says which that is, and id and name come once, with
-// the first piece. Servers differ: some give no index, or the same one to all calls, each then in one piece with an id of
-// its own; some repeat id and name with every piece; some make up another id for every piece, but name the tool only
-// once; some give no id at all.
+// addCall adds a piece to the call it belongs to. As specified, index says which that is, and id and name come once,
+// with the first piece. Servers differ: some give no index, or the same one to all calls, each then in one piece with
+// an id of its own; some repeat id and name with every piece; some make up another id for every piece, but name the
+// tool only once; some give no id at all.
 func (a *answer) addCall(d callDelta) error {
 	c := a.callOf(d)
 	if c == nil {
@@ -68,7 +68,8 @@ func (a *answer) callOf(d callDelta) *call {
 	return c
 }
 
-// identified returns the calls of a whole answer, each with arguments and an id of its own: results find their calls by it.
+// identified returns the calls of a whole answer, each with arguments and an id of its own: results find their calls by
+// it.
 func identified(calls []*call) []ToolCall {
 	var out []ToolCall
 	seen := make(map[string]bool, len(calls))
@@ -86,7 +87,8 @@ func identified(calls []*call) []ToolCall {
 	return out
 }
 
-// extent tells, piece by piece, whether an object in JSON has come to its end. It does not tell whether it is well formed.
+// extent tells, piece by piece, whether an object in JSON has come to its end. It does not tell whether it is well
+// formed.
 type extent struct {
 	depth                   int
 	quoted, escaped, closed bool

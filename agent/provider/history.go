@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// A conversation may come from another model, and hold what a model made up. The vendors refuse all of a request for one
-// id, name or argument they do not like, and would do so for ever; so what they would refuse is put right on its way to them.
+// A conversation may come from another model, and hold what a model made up. The vendors refuse all of a request for
+// one id, name or argument they do not like, and would do so for ever; so what they would refuse is put right on its
+// way to them.
 
 // emptySchema is that of a tool without parameters.
 const emptySchema = `{"type":"object","properties":{}}`
@@ -25,8 +26,8 @@ func schemaOf(t Tool) (json.RawMessage, error) {
 	return objectSchema(t.Parameters), nil
 }
 
-// objectArgs returns the arguments of a call as a JSON object. A model that wrote something else is shown it as the text
-// it was.
+// objectArgs returns the arguments of a call as a JSON object. A model that wrote something else is shown it as the
+// text it was.
 func objectArgs(args string) json.RawMessage {
 	trimmed := strings.TrimSpace(args)
 	if trimmed == "" {

@@ -22,8 +22,8 @@ const (
 	ChoiceTool     ChoiceMode = "tool"     // the named tool is called
 )
 
-// Options are what a caller may ask of an answer beside what it is about. Zero fields ask for nothing. A model whose vendor
-// does not know an option refuses the request and names it: none is ignored.
+// Options are what a caller may ask of an answer beside what it is about. Zero fields ask for nothing. A model whose
+// vendor does not know an option refuses the request and names it: none is ignored.
 type Options struct {
 	Parallel         *bool // several calls in one answer
 	Format           *Format

@@ -1,5 +1,5 @@
-// Package provider talks to language models. Each implementation of Model translates one vendor's streaming protocol; what
-// is above it knows none of them.
+// Package provider talks to language models. Each implementation of Model translates one vendor's streaming protocol;
+// what is above it knows none of them.
 package provider
 
 import (
@@ -113,9 +113,10 @@ type Model interface {
 	// Name is what callers call it.
 	Name() string
 
-	// Generate streams one answer. emit is called from the calling goroutine's stack with each piece as it arrives, in order. Failures that may pass
-	// (429, 5xx, a connection that broke before anything was said) are tried again, within ctx, with back-off. The error is a
-	// *Error, or ctx's own; with it the Answer holds what was said until then.
+	// Generate streams one answer. emit is called from the calling goroutine's stack with each piece as it arrives, in
+	// order. Failures that may pass (429, 5xx, a connection that broke before anything was said) are tried again,
+	// within ctx, with back-off. The error is a *Error, or ctx's own; with it the Answer holds what was said until
+	// then.
 	Generate(ctx context.Context, r Request, emit func(Delta)) (Answer, error)
 }
 

@@ -9,9 +9,9 @@ import (
 // Retry says how often a request is made again and how long is waited before. The zero value is the default policy.
 //
 // A request is made again only while nothing of its answer was emitted, and only after failures that may pass: the
-// statuses 408, 409, 429 and 5xx, a connection that fails or breaks, silence. The waits double from Base to Max, each cut
-// by up to half at random, so that requests that failed together do not come back together. A wait the server asks for
-// (Retry-After, retry-after-ms) is kept if it is longer.
+// statuses 408, 409, 429 and 5xx, a connection that fails or breaks, silence. The waits double from Base to Max, each
+// cut by up to half at random, so that requests that failed together do not come back together. A wait the server asks
+// for (Retry-After, retry-after-ms) is kept if it is longer.
 type Retry struct {
 	Attempts  int           // in all; default 4
 	Base      time.Duration // of the first wait; default 500 ms

@@ -16,8 +16,8 @@ type member struct {
 	value json.RawMessage
 }
 
-// objectSchema returns a valid JSON text as a schema the vendors take: of the type object, without what they refuse at its
-// top. What is taken out is told the model in the description: the gateway checks the arguments by the schema as it
+// objectSchema returns a valid JSON text as a schema the vendors take: of the type object, without what they refuse at
+// its top. What is taken out is told the model in the description: the gateway checks the arguments by the schema as it
 // was. Order, and all that is not changed, stay as they were written.
 func objectSchema(schema json.RawMessage) json.RawMessage {
 	members, ok := membersOf(schema)
@@ -66,7 +66,8 @@ func described(members []member, rules []string) []member {
 	return members
 }
 
-// membersOf returns the members of a JSON object in order, the last of those that have the same name; false: it is none.
+// membersOf returns the members of a JSON object in order, the last of those that have the same name; false: it is
+// none.
 func membersOf(text json.RawMessage) ([]member, bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Arguments take memory while they are decoded, up to a hundred times their text. Those of up to tinyArgs bytes of text do not
-// count; the others share what is there for their size, so that large ones keep no small ones waiting.
+// Arguments take memory while they are decoded, up to a hundred times their text. Those of up to tinyArgs bytes of text
+// do not count; the others share what is there for their size, so that large ones keep no small ones waiting.
 const (
 	tinyArgs       = 1 << 10
 	smallArgs      = 256 << 10 // bytes decoded
@@ -23,7 +23,8 @@ func newArgsMemory() argsMemory {
 	return argsMemory{semaphore.NewWeighted(smallArgsBytes), semaphore.NewWeighted(largeArgsBytes)}
 }
 
-// reserve waits until there is memory for args, at most until the deadline; zero is none. What it returns gives it back.
+// reserve waits until there is memory for args, at most until the deadline; zero is none. What it returns gives it
+// back.
 func (m argsMemory) reserve(ctx context.Context, deadline time.Time, args []byte) (release func(), err error) {
 	if len(args) <= tinyArgs {
 		return func() {}, nil

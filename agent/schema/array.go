@@ -33,8 +33,8 @@ func (w *walk) array(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	return ok
 }
 
-// itemsOf returns the schemas of the first items, and what is said of the others: a schema, nothing, or that there must not
-// be any.
+// itemsOf returns the schemas of the first items, and what is said of the others: a schema, nothing, or that there must
+// not be any.
 func itemsOf(s *jsonschema.Schema) (tuple []*jsonschema.Schema, rest *jsonschema.Schema, restAllowed bool) {
 	if s.DraftVersion >= 2020 {
 		return s.PrefixItems, s.Items2020, true

@@ -6,9 +6,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxExpanded bounds the subschemas a schema expands to when its references are followed once. A few dozen bytes can make
-// that explode; real ones stay in the hundreds. It is a courtesy: arguments for such a tool could hardly be validated, and
-// its author should hear that when it is registered.
+// maxExpanded bounds the subschemas a schema expands to when its references are followed once. A few dozen bytes can
+// make that explode; real ones stay in the hundreds. It is a courtesy: arguments for such a tool could hardly be
+// validated, and its author should hear that when it is registered.
 const maxExpanded = 20_000
 
 var errDynamicRef = errors.New("$dynamicRef and $recursiveRef are not supported")

@@ -8,10 +8,11 @@ import (
 
 var errTrailing = errors.New("something follows the schema")
 
-// Modernize returns a schema in the spelling of 2020-12, where an older one, or the habit of a library, says clearly what is
-// meant: "required": true at a property, "exclusiveMinimum": true, items with a list, type "any" or "STRING", a keyword that
-// is null. Apps written for gateways that do not look into schemas send all of these. What declares draft-06, draft-07 or
-// 2019-09 keeps their meaning of items. A schema in which there is nothing to change is returned as it is.
+// Modernize returns a schema in the spelling of 2020-12, where an older one, or the habit of a library, says clearly
+// what is meant: "required": true at a property, "exclusiveMinimum": true, items with a list, type "any" or "STRING", a
+// keyword that is null. Apps written for gateways that do not look into schemas send all of these. What declares
+// draft-06, draft-07 or 2019-09 keeps their meaning of items. A schema in which there is nothing to change is returned
+// as it is.
 func Modernize(text []byte) []byte {
 	doc, err := readOrdered(text)
 	if err != nil {

@@ -101,8 +101,8 @@ func agree(t testing.TB, schema string, v any) {
 	if (len(got) == 0) != (len(want) == 0) {
 		t.Fatalf("schema %s\nvalue %s\n got %q\nwant %q", schema, value, got, want)
 	}
-	// The library looks on for parts that were not looked at by subschemas that failed, and names the root instead of the
-	// object that has a wrong name.
+	// The library looks on for parts that were not looked at by subschemas that failed, and names the root instead of
+	// the object that has a wrong name.
 	if strings.Contains(schema, "unevaluated") || strings.Contains(schema, "propertyNames") || len(want) >= maxViolations {
 		return
 	}

@@ -16,8 +16,8 @@ const (
 	maxPatternInstructions = 4096 // of its program
 	maxPatterns            = 128  // in one schema
 
-	// instructionBytes and runeBytes are what an instruction takes, and each bound of a character class in it: twice, because
-	// an anchored pattern is kept in a second form that is faster.
+	// instructionBytes and runeBytes are what an instruction takes, and each bound of a character class in it: twice,
+	// because an anchored pattern is kept in a second form that is faster.
 	instructionBytes = 128
 	runeBytes        = 8
 )
@@ -84,8 +84,8 @@ func (p *patterns) build(text string) (*pattern, int, error) {
 	return &pattern{re, instructions}, size, nil
 }
 
-// measure returns how many instructions a pattern has when it is compiled, and how many bytes they take, without compiling
-// it. The answers are upper bounds.
+// measure returns how many instructions a pattern has when it is compiled, and how many bytes they take, without
+// compiling it. The answers are upper bounds.
 func (c *parseCost) measure(text string) (instructions, size int, err error) {
 	if len(text) > maxPatternBytes {
 		return 0, 0, beyond("a pattern may have at most %d bytes", maxPatternBytes)

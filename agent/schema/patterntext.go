@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Parsing alone can be slow: a class of Unicode is a list of hundreds of ranges, and in a pattern that does not look at case
-// every character of a range is folded by itself. Both are counted over all patterns of a schema, before one is parsed.
+// Parsing alone can be slow: a class of Unicode is a list of hundreds of ranges, and in a pattern that does not look at
+// case every character of a range is folded by itself. Both are counted over all patterns of a schema, before one is
+// parsed.
 const (
 	maxUnicodeClasses = 64     // as \pL
 	maxFolded         = 50_000 // characters in ranges where case does not count; Chinese has twenty thousand

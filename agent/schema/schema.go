@@ -43,8 +43,8 @@ var errRemoteRef = errors.New("references to other documents are not allowed")
 // Load implements jsonschema.URLLoader.
 func (noRemote) Load(string) (any, error) { return nil, errRemoteRef }
 
-// Compile compiles a JSON Schema, 2020-12 unless $schema says otherwise. It must refer to nothing outside itself, and its
-// patterns must be RE2. The error's message is one line for the author of the schema.
+// Compile compiles a JSON Schema, 2020-12 unless $schema says otherwise. It must refer to nothing outside itself, and
+// its patterns must be RE2. The error's message is one line for the author of the schema.
 func Compile(text []byte) (*Schema, error) {
 	s, err := compile(text)
 	if err != nil {
@@ -134,9 +134,9 @@ type Work struct {
 // errEnough ends a walk that found as many violations as are told.
 var errEnough = errors.New("enough violations")
 
-// Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations there are, none if
-// the value is valid. On an error nothing is known: ctx or the deadline ended it, or Work.Heavy did, or the value takes too
-// much work, which is an InputError.
+// Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations there are, none
+// if the value is valid. On an error nothing is known: ctx or the deadline ended it, or Work.Heavy did, or the value
+// takes too much work, which is an InputError.
 func (s *Schema) Validate(ctx context.Context, v any, work Work) ([]registry.Violation, error) {
 	if err := checkNumbers(v); err != nil {
 		return nil, InputError{err}
@@ -167,8 +167,8 @@ type InputError struct{ error }
 // Unwrap returns the reason.
 func (e InputError) Unwrap() error { return e.error }
 
-// Decode decodes a JSON text as Validate wants it. What is out of the ordinary, as a key that stands there twice, is read as
-// encoding/json reads it.
+// Decode decodes a JSON text as Validate wants it. What is out of the ordinary, as a key that stands there twice, is
+// read as encoding/json reads it.
 func Decode(text []byte, maxDepth int) (any, error) {
 	if value, ok := strictjson.Decode(text, maxDepth); ok {
 		return value, nil

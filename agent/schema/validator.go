@@ -16,20 +16,21 @@ import (
 const MaxDepth = 64
 
 const (
-	// CacheBytes bounds what the schemas that are kept compiled take, in bytes, per generation of the cache, of which there are two.
+	// CacheBytes bounds what the schemas that are kept compiled take, in bytes, per generation of the cache, of which
+	// there are two.
 	CacheBytes = 32 << 20
 
-	// maxLong bounds how many schemas are compiled, and how many long validations run, at one time, on however many cores:
-	// each may take tens of megabytes.
+	// maxLong bounds how many schemas are compiled, and how many long validations run, at one time, on however many
+	// cores: each may take tens of megabytes.
 	maxLong = 4
 
 	// heavyWait is how long a validation waits, at most, until it may take long: it holds memory meanwhile.
 	heavyWait = time.Second
 )
 
-// Validator compiles the JSON Validator of tools and keeps them compiled: once per content, however many devices register it.
-// What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded arguments, and the cores
-// that compile, or validate at length. It is safe for concurrent use.
+// Validator compiles the JSON Validator of tools and keeps them compiled: once per content, however many devices
+// register it. What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded
+// arguments, and the cores that compile, or validate at length. It is safe for concurrent use.
 type Validator struct {
 	compiled *cache.Cache[string, *Schema] // by source text
 
@@ -49,8 +50,8 @@ func NewValidator() *Validator {
 }
 
 // Compile checks that the parameters of a normalized spec are a usable schema: it refers to nothing outside itself, its
-// patterns are RE2, and it is not too large. It returns how many bytes the compiled schema takes. The error's message is a
-// reason for the device.
+// patterns are RE2, and it is not too large. It returns how many bytes the compiled schema takes. The error's message
+// is a reason for the device.
 func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size int, err error) {
 	compiled, err := s.get(ctx, spec)
 	if err != nil {
@@ -59,10 +60,10 @@ func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size i
 	return compiled.Size(), nil
 }
 
-// Validate checks args against the parameters of spec until the deadline; zero is none. The error is an *registry.Error:
-// CodeInvalidArguments with the broken rules, CodeInvalidRequest if the schema is unusable or the arguments would take too
-// long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was known, CodeBusy if too many
-// validations take long already.
+// Validate checks args against the parameters of spec until the deadline; zero is none. The error is an
+// *registry.Error: CodeInvalidArguments with the broken rules, CodeInvalidRequest if the schema is unusable or the
+// arguments would take too long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was
+// known, CodeBusy if too many validations take long already.
 func (s *Validator) Validate(ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time) error {
 	job := validationJob{schemas: s, ctx: ctx, deadline: deadline}
 	defer job.done()
@@ -100,8 +101,8 @@ func (s *Validator) ReserveArgs(ctx context.Context, deadline time.Time, args []
 	return release, nil
 }
 
-// ReadText waits until a text of n bytes may be read: only few long ones are read at a time. The caller calls done when it
-// has read the text. The error is an *registry.Error, as that of Validate.
+// ReadText waits until a text of n bytes may be read: only few long ones are read at a time. The caller calls done when
+// it has read the text. The error is an *registry.Error, as that of Validate.
 func (s *Validator) ReadText(ctx context.Context, deadline time.Time, n int) (done func(), err error) {
 	if done, err = s.texts.read(ctx, deadline, n); err != nil {
 		return nil, outOfTime(err)

@@ -16,8 +16,8 @@ const maxFrames = 4096
 var errTooDeep = errors.New("the schema applies too many subschemas to one value")
 
 // walk is one validation: the compiled schema is walked beside the value. It does what jsonschema.Schema.Validate does,
-// but counts its work, can be ended, and keeps no more violations than are shown. A value is first only said to be valid
-// or not; what is wrong with it is looked for (loud) when something is.
+// but counts its work, can be ended, and keeps no more violations than are shown. A value is first only said to be
+// valid or not; what is wrong with it is looked for (loud) when something is.
 type walk struct {
 	meter
 	loud  bool

@@ -156,8 +156,8 @@ func eventsOfCall(t *testing.T, url, id string) string {
 	}
 }
 
-// TestAttackOutputs: long outputs, each of a new asynchronous call; what the store keeps is bounded, and what it does not
-// keep is refused before it runs, or says that it was cut.
+// TestAttackOutputs: long outputs, each of a new asynchronous call; what the store keeps is bounded, and what it does
+// not keep is refused before it runs, or says that it was cut.
 func TestAttackOutputs(t *testing.T) {
 	a := startAttacked(t, 2)
 	output := strings.Repeat("x", 1_000_000)
@@ -239,7 +239,8 @@ func TestAttackDefinitions(t *testing.T) {
 	})
 }
 
-// TestAttackShortTimeouts: calls that are over before their device can answer leave a record each, as its answer may still come.
+// TestAttackShortTimeouts: calls that are over before their device can answer leave a record each, as its answer may
+// still come.
 func TestAttackShortTimeouts(t *testing.T) {
 	a := startAttacked(t, 2)
 	a.redisGrowth(t, 48_000_000, func(ctx context.Context) {

@@ -24,8 +24,8 @@ var floods = map[string]func() []byte{
 	},
 }
 
-// TestAttackFloods: sixty sockets that send what costs most, and come back as other sessions, slow down one another. The
-// honest device, which has the same address, is not slowed down.
+// TestAttackFloods: sixty sockets that send what costs most, and come back as other sessions, slow down one another.
+// The honest device, which has the same address, is not slowed down.
 func TestAttackFloods(t *testing.T) {
 	for name, frame := range floods {
 		t.Run(name, func(t *testing.T) {

@@ -101,7 +101,8 @@ func TestAttackUnreadLists(t *testing.T) {
 	}
 }
 
-// TestAttackUnreadAnswers: many ask for one call that has a long output and a long log, in every way there is, and read nothing.
+// TestAttackUnreadAnswers: many ask for one call that has a long output and a long log, in every way there is, and read
+// nothing.
 func TestAttackUnreadAnswers(t *testing.T) {
 	a := startAttacked(t, 1)
 	url := a.pods[0].url

@@ -169,8 +169,8 @@ func TestAttackValidation(t *testing.T) {
 	}
 }
 
-// attackCall makes one call of three seconds, and checks that its answer comes in time, however the call went. With hangUp it
-// leaves before.
+// attackCall makes one call of three seconds, and checks that its answer comes in time, however the call went. With
+// hangUp it leaves before.
 func attackCall(t *testing.T, ctx context.Context, url, tool, args string, hangUp time.Duration) {
 	const allowed = 3 * time.Second
 	if hangUp > 0 {
@@ -213,7 +213,8 @@ func attackCall(t *testing.T, ctx context.Context, url, tool, args string, hangU
 	}
 }
 
-// Arguments that take fifty times their size once they are decoded, in calls with a key, which are compared by what they mean.
+// Arguments that take fifty times their size once they are decoded, in calls with a key, which are compared by what
+// they mean.
 func TestAttackKeyedArguments(t *testing.T) {
 	a := startAttacked(t, 1)
 	connectDevice(t, a.pods[0].url, "attacker", echoTool())
@@ -245,7 +246,8 @@ func TestAttackKeyedArguments(t *testing.T) {
 	a.calmWithin(t, time.Second)
 }
 
-// Devices that register, connection after connection, what is slow to compile: an honest one is served and can register.
+// Devices that register, connection after connection, what is slow to compile: an honest one is served and can
+// register.
 func TestAttackCompiling(t *testing.T) {
 	a := startAttacked(t, 1)
 	slow := func(n int) []definition {

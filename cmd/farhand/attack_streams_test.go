@@ -62,8 +62,8 @@ func (a *arena) redisCommands(t *testing.T) int {
 	return n
 }
 
-// TestAttackStreams: one caller opens as many event streams as it can. Others still get theirs, the feed is read once for
-// all of them, and every event reaches each.
+// TestAttackStreams: one caller opens as many event streams as it can. Others still get theirs, the feed is read once
+// for all of them, and every event reaches each.
 func TestAttackStreams(t *testing.T) {
 	a := startAttacked(t, 1)
 	url := a.pods[0].url

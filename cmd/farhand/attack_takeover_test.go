@@ -23,7 +23,8 @@ type intruder struct {
 	ended chan struct{} // closed when the gateway has closed it
 }
 
-// intrude opens a socket for a session, says of itself what connect holds, if anything, and offers the tools of the victim.
+// intrude opens a socket for a session, says of itself what connect holds, if anything, and offers the tools of the
+// victim.
 func intrude(t *testing.T, url, session, connect string) *intruder {
 	t.Helper()
 	header := http.Header{"Authorization": {"Bearer " + fleetToken}}
@@ -76,8 +77,8 @@ func slowTool() (tool client.Option, asked chan string, release chan struct{}) {
 	}), asked, release
 }
 
-// TestAttackTakeover: somebody who knows a session's id, its device's id and the id of its call in flight gets none of them, from
-// either pod, with any name, and neither does the record of the call.
+// TestAttackTakeover: somebody who knows a session's id, its device's id and the id of its call in flight gets none of
+// them, from either pod, with any name, and neither does the record of the call.
 func TestAttackTakeover(t *testing.T) {
 	a := startAttacked(t, 2)
 	tool, asked, release := slowTool()
@@ -148,8 +149,8 @@ func TestAttackTakeover(t *testing.T) {
 	}
 }
 
-// TestAttackMassKick: one upgrade for each listed session, silent or with a name of its own, sends no device home. Devices of the
-// command line are real processes.
+// TestAttackMassKick: one upgrade for each listed session, silent or with a name of its own, sends no device home.
+// Devices of the command line are real processes.
 func TestAttackMassKick(t *testing.T) {
 	a := startAttacked(t, 2)
 	const inProcess, processes = 60, 2
@@ -202,8 +203,8 @@ func TestAttackMassKick(t *testing.T) {
 	}
 }
 
-// TestAttackAskingForTheHolder: claims by the thousand do not have a device pinged more than it has to answer, nor take its
-// session by their number.
+// TestAttackAskingForTheHolder: claims by the thousand do not have a device pinged more than it has to answer, nor take
+// its session by their number.
 func TestAttackAskingForTheHolder(t *testing.T) {
 	a := startAttacked(t, 2)
 	header := http.Header{"Authorization": {"Bearer " + fleetToken}}

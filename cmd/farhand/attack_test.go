@@ -68,8 +68,8 @@ func startLimited(t *testing.T, program string, settings ...string) *pod {
 	return startProgram(t, limited, freeAddr(t), settings...)
 }
 
-// buildPlain builds the program and the honest caller once without the race detector, whose shadow memory fits in no limit. They
-// lie beside farhandBinary and are removed with it.
+// buildPlain builds the program and the honest caller once without the race detector, whose shadow memory fits in no
+// limit. They lie beside farhandBinary and are removed with it.
 var buildPlain = sync.OnceValues(func() (string, error) {
 	program := farhandBinary + "-plain"
 	for output, source := range map[string]string{program: ".", filepath.Join(filepath.Dir(program), "honest"): "./testdata/honest"} {
@@ -137,9 +137,9 @@ func (a *arena) peakBelow(t *testing.T, mib int) {
 	}
 }
 
-// calmWithin checks that every pod stops burning soon: there comes a half second in which it takes less than a quarter of
-// a core, and until then it has not taken more processor time than two cores have within the limit. Time on the clock is
-// not judged: on a busy machine a pod waits for its processor.
+// calmWithin checks that every pod stops burning soon: there comes a half second in which it takes less than a quarter
+// of a core, and until then it has not taken more processor time than two cores have within the limit. Time on the
+// clock is not judged: on a busy machine a pod waits for its processor.
 func (a *arena) calmWithin(t *testing.T, limit time.Duration) {
 	t.Helper()
 	const window = 500 * time.Millisecond

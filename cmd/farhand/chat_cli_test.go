@@ -47,8 +47,8 @@ func startChat(t *testing.T, url string, args ...string) *chatter {
 	return c
 }
 
-// end closes the input and checks how the process ends. What it said is compared whole; of stderr each piece must be there,
-// in this order.
+// end closes the input and checks how the process ends. What it said is compared whole; of stderr each piece must be
+// there, in this order.
 func (c *chatter) end(code int, out string, pieces ...string) {
 	c.t.Helper()
 	_ = c.in.Close()

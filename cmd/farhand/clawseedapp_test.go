@@ -15,8 +15,8 @@ import (
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
-// app is what ClawSeed's Android app is to its gateway: a socket that sends connect without capabilities, and REST calls, which
-// here go to another pod than the socket.
+// app is what ClawSeed's Android app is to its gateway: a socket that sends connect without capabilities, and REST
+// calls, which here go to another pod than the socket.
 type app struct {
 	testing.TB
 	*phone

@@ -91,8 +91,8 @@ type speaker struct {
 	events                        *inbox
 }
 
-// runCrowd has conversations at once on two pods, device, caller and reader on either, and checks that nothing of one is
-// ever seen in another.
+// runCrowd has conversations at once on two pods, device, caller and reader on either, and checks that nothing of one
+// is ever seen in another.
 func runCrowd(t *testing.T, m *crowdModel, pods []string) {
 	t.Helper()
 	crowd := make([]*speaker, crowdSize)
@@ -189,8 +189,8 @@ func TestCrowd(t *testing.T) {
 	t.Logf("%d conversations in %v", crowdSize, time.Since(began).Round(time.Millisecond))
 }
 
-// TestCrowdLeavesNothing has two crowds one after the other on two gateways in this process, and looks whether the second
-// leaves more than the first.
+// TestCrowdLeavesNothing has two crowds one after the other on two gateways in this process, and looks whether the
+// second leaves more than the first.
 func TestCrowdLeavesNothing(t *testing.T) {
 	var model atomic.Pointer[scripted.Server] // one for each crowd: it remembers all it was asked
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { model.Load().ServeHTTP(w, r) }))

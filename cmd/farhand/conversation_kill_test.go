@@ -33,7 +33,8 @@ func (c *cutOff) shape() string {
 // half is what was said before.
 const half = "Half of it, "
 
-// beginCutOffs begins such turns on a pod and returns when they are in the middle, and as much of them as was said is stored.
+// beginCutOffs begins such turns on a pod and returns when they are in the middle, and as much of them as was said is
+// stored.
 func beginCutOffs(t testing.TB, model *stage, on, elsewhere, reader string, end scripted.Part) []*cutOff {
 	t.Helper()
 	var all []*cutOff
@@ -70,8 +71,8 @@ func beginCutOffs(t testing.TB, model *stage, on, elsewhere, reader string, end 
 	return all
 }
 
-// TestKilledInATurn: a pod dies in the middle of turns. Devices come back elsewhere, nothing of what was said is lost, and
-// the next turn works as soon as the lease has lapsed.
+// TestKilledInATurn: a pod dies in the middle of turns. Devices come back elsewhere, nothing of what was said is lost,
+// and the next turn works as soon as the lease has lapsed.
 func TestKilledInATurn(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Single(t)

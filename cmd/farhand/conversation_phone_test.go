@@ -122,7 +122,8 @@ func (b *inbox) all() []said {
 	return slices.Clone(b.heard)
 }
 
-// holds waits until what was heard is enough, beside the goroutine that reads. It reports false if nothing more will come.
+// holds waits until what was heard is enough, beside the goroutine that reads. It reports false if nothing more will
+// come.
 func (b *inbox) holds(enough func([]said) bool) bool {
 	deadline := time.After(patience)
 	for {
@@ -148,7 +149,8 @@ func (b *inbox) has(match func(said) bool) bool {
 	return slices.ContainsFunc(b.all(), match)
 }
 
-// phone is a device that talks. It speaks the protocol by itself: no SDK of ours stands between the gateway and the test.
+// phone is a device that talks. It speaks the protocol by itself: no SDK of ours stands between the gateway and the
+// test.
 type phone struct {
 	*inbox
 	session string
@@ -162,7 +164,8 @@ type phone struct {
 // toolsOfPhone are what a phone offers from the start.
 var toolsOfPhone = []string{"echo", "other"}
 
-// connectPhone connects a device and waits until its tools are registered. With work nil its tools return their arguments.
+// connectPhone connects a device and waits until its tools are registered. With work nil its tools return their
+// arguments.
 func connectPhone(t testing.TB, url, session string, work func(*phone, said) (string, bool)) *phone {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+session,

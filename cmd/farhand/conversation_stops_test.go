@@ -151,7 +151,8 @@ func deviceGoneInWords(s *scene) {
 	s.looks(shape + " u a")
 }
 
-// A turn does not wait for a device that is gone: it hears so, and goes on. Over the device's own socket the turn ends with it.
+// A turn does not wait for a device that is gone: it hears so, and goes on. Over the device's own socket the turn ends
+// with it.
 func deviceGoneInACall(s *scene) {
 	s.moveIn(func(*phone, said) (string, bool) { return "", false })
 	s.answers(calling(echoing(`{"n":1}`)))

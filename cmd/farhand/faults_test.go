@@ -73,8 +73,8 @@ func TestRollingRestart(t *testing.T) {
 			t.Errorf("a rolling restart cost a call: %+v", e)
 		}
 	}
-	// A connection that was idle may close under the very request that would use it again; HTTP/1.1 knows no better. But
-	// no call that a device ran may have lost its answer that way.
+	// A connection that was idle may close under the very request that would use it again; HTTP/1.1 knows no better.
+	// But no call that a device ran may have lost its answer that way.
 	if succeeded != len(book.arrived) {
 		t.Errorf("%d calls were run, %d succeeded", len(book.arrived), succeeded)
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestProgressGoesOnBehindAPodThatStops: a pod that stops ends its streams before the call has ended. Who follows the call goes on
-// where it was, and takes nothing for the end but the end.
+// TestProgressGoesOnBehindAPodThatStops: a pod that stops ends its streams before the call has ended. Who follows the
+// call goes on where it was, and takes nothing for the end but the end.
 func TestProgressGoesOnBehindAPodThatStops(t *testing.T) {
 	t.Parallel()
 	var streams, records atomic.Int32

@@ -288,7 +288,8 @@ func (s *goldenSocket) all(types ...string) {
 	}
 }
 
-// acknowledged reads frames of these types and one result_acknowledged, which comes with any of them and is written down first.
+// acknowledged reads frames of these types and one result_acknowledged, which comes with any of them and is written
+// down first.
 func (s *goldenSocket) acknowledged(types ...string) {
 	s.r.t.Helper()
 	before := s.r.text.String()

@@ -114,8 +114,8 @@ func (h hostile) run(t *testing.T, name string, pods []*pod, model *scripted.Ser
 	}
 }
 
-// TestResultsThatCostTheSocket: what no gateway takes ends the connection of the device, and a call that failed is all the turn
-// notices of it.
+// TestResultsThatCostTheSocket: what no gateway takes ends the connection of the device, and a call that failed is all
+// the turn notices of it.
 func TestResultsThatCostTheSocket(t *testing.T) {
 	t.Parallel()
 	model := scripted.OpenAIFunc(t, workThenNote)

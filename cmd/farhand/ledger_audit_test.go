@@ -7,8 +7,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// ledgerSlack is how much longer than its timeout a call may take, on a machine that has nothing else to do. ledgerScale times
-// what the control call took meanwhile comes on top.
+// ledgerSlack is how much longer than its timeout a call may take, on a machine that has nothing else to do.
+// ledgerScale times what the control call took meanwhile comes on top.
 const (
 	ledgerSlack = 500 * time.Millisecond
 	ledgerScale = 4
@@ -151,8 +151,8 @@ func (b *ledger) patienceOf(c ledgerCall) time.Duration {
 	return limit
 }
 
-// auditRecords: a record agrees with what the caller was told, and with what devices did; after its end it only takes a late
-// answer.
+// auditRecords: a record agrees with what the caller was told, and with what devices did; after its end it only takes a
+// late answer.
 func (b *ledger) auditRecords(answered map[string][]ledgerAnswer, report reporter) {
 	final := make(map[string]ledgerRecord)
 	before := make(map[string]ledgerRecord)

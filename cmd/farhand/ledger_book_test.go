@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ledger is what everybody wrote down: callers what they asked and heard, devices what reached them and what they answered,
-// and whoever broke something what and when. Afterwards the books must agree (ledger_audit_test.go).
+// ledger is what everybody wrote down: callers what they asked and heard, devices what reached them and what they
+// answered, and whoever broke something what and when. Afterwards the books must agree (ledger_audit_test.go).
 type ledger struct {
 	mu      sync.Mutex
 	asked   []ledgerCall

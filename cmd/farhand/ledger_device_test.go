@@ -25,8 +25,8 @@ type ledgerWork struct {
 	Twice   bool   `json:"twice"`   // answered twice, back to back
 }
 
-// ledgerDevice speaks the protocol by itself and writes down what reaches it and what it answers. It comes back to any pod
-// when it loses its connection. One that can resume keeps its answers until they are acknowledged.
+// ledgerDevice speaks the protocol by itself and writes down what reaches it and what it answers. It comes back to any
+// pod when it loses its connection. One that can resume keeps its answers until they are acknowledged.
 type ledgerDevice struct {
 	book    *ledger
 	session string

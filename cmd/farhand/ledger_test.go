@@ -29,9 +29,9 @@ const (
 	ledgerShown = 10 // violations that are told with their history
 )
 
-// TestLedger: devices write down every call that reaches them and every answer they give, callers all they ask and hear, in
-// every shape a call can have, while pods are killed, stopped, drained, Redis is killed, frozen, cut off, slowed down and
-// emptied, and devices lose their connections and come back elsewhere. Afterwards the books must agree.
+// TestLedger: devices write down every call that reaches them and every answer they give, callers all they ask and
+// hear, in every shape a call can have, while pods are killed, stopped, drained, Redis is killed, frozen, cut off,
+// slowed down and emptied, and devices lose their connections and come back elsewhere. Afterwards the books must agree.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	seed := *ledgerSeed

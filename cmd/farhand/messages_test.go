@@ -110,8 +110,8 @@ func TestDemoSaysThatItsPortIsTaken(t *testing.T) {
 	}
 }
 
-// TestCallWithoutWaiting and with progress: the call's id is printed and leads to its record; what the device reports is
-// shown while it works.
+// TestCallWithoutWaiting and with progress: the call's id is printed and leads to its record; what the device reports
+// is shown while it works.
 func TestCallWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)

@@ -133,8 +133,8 @@ func (w *weather) client(t *testing.T, name string, args ...string) <-chan strin
 	return lines
 }
 
-// promptly is shorter than it takes until a stream that stands still is given a sign of life, which would bring along what was
-// held back.
+// promptly is shorter than it takes until a stream that stands still is given a sign of life, which would bring along
+// what was held back.
 const promptly = 10 * time.Second
 
 // nextLine returns the next line of a program. It fails when there is none.

@@ -14,8 +14,8 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// TestToolsOfDeviceAndCallerOnTwoPods has OpenAI's package run tools of its own beside those of a device, each request to
-// another pod: a device's tool never runs twice in an answer, and the model reads everything.
+// TestToolsOfDeviceAndCallerOnTwoPods has OpenAI's package run tools of its own beside those of a device, each request
+// to another pod: a device's tool never runs twice in an answer, and the model reads everything.
 func TestToolsOfDeviceAndCallerOnTwoPods(t *testing.T) {
 	t.Parallel()
 	node, err := exec.LookPath("node")

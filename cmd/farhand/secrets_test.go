@@ -14,8 +14,8 @@ import (
 )
 
 // TestSecretsStayInside: a pod that logs all it can is sent canaries wherever something secret or private may stand. No
-// line of its log has one of them. No answer names the Redis behind the pod, or has a piece of the program's stack, also
-// while Redis is away. Nothing for debugging is served.
+// line of its log has one of them. No answer names the Redis behind the pod, or has a piece of the program's stack,
+// also while Redis is away. Nothing for debugging is served.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	canaries := map[string]string{

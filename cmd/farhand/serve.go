@@ -47,8 +47,8 @@ func (a *application) serve(ctx context.Context) error {
 	return a.runAndClose(ctx, g, cfg, log)
 }
 
-// openGateway returns a gateway and the address it is going to listen on. Listening comes first: an address in use is the most
-// likely thing to be wrong.
+// openGateway returns a gateway and the address it is going to listen on. Listening comes first: an address in use is
+// the most likely thing to be wrong.
 func openGateway(ctx context.Context, cfg farhand.Config, log *slog.Logger) (g *farhand.Gateway, addr string, err error) {
 	l, err := farhand.Listen(ctx, cfg.Addr)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command embed is a gateway with a tool, a hook and a language model of its own. It listens on 127.0.0.1:8080 until SIGINT or
-// SIGTERM; docs/embedding.md explains it.
+// Command embed is a gateway with a tool, a hook and a language model of its own. It listens on 127.0.0.1:8080 until
+// SIGINT or SIGTERM; docs/embedding.md explains it.
 package main
 
 import (

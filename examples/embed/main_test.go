@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEmbed runs the example: its tool works, its hook stops a call before the device hears of it, its model answers, and it
-// stops when it is told to.
+// TestEmbed runs the example: its tool works, its hook stops a call before the device hears of it, its model answers,
+// and it stops when it is told to.
 func TestEmbed(t *testing.T) {
 	l, err := farhand.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

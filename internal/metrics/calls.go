@@ -5,7 +5,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// callBuckets are seconds. A call to a device on the same network takes a few milliseconds, one that asks a person minutes.
+// callBuckets are seconds. A call to a device on the same network takes a few milliseconds, one that asks a person
+// minutes.
 var callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
 // callWay is how a call came and went.

@@ -33,8 +33,8 @@ func BenchmarkRequested(b *testing.B) {
 	}
 }
 
-// BenchmarkCall is a light call to a device over a real socket, with and without metrics by turns: the numbers to compare are
-// of one run.
+// BenchmarkCall is a light call to a device over a real socket, with and without metrics by turns: the numbers to
+// compare are of one run.
 func BenchmarkCall(b *testing.B) {
 	p := newTestPod(b)
 	conn := p.connectEcho()

@@ -201,8 +201,8 @@ func (p *testPod) ask(method, path, body string, header http.Header) {
 	p.must(err)
 }
 
-// TestSeriesAreBounded: whatever devices and callers send, the number of series stays below what is documented, and no label
-// has a value that is not in its set.
+// TestSeriesAreBounded: whatever devices and callers send, the number of series stays below what is documented, and no
+// label has a value that is not in its set.
 func TestSeriesAreBounded(t *testing.T) {
 	p := newTestPod(t)
 	p.flood(1, 10_000)

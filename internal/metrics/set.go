@@ -68,8 +68,8 @@ type Set struct {
 	Turns *Turns // implements chat.Activity
 }
 
-// New returns the metrics of a pod. models are the names of the configured models, version is the program's. Pod is set once
-// its rooms have been built; until then what they count is not exported.
+// New returns the metrics of a pod. models are the names of the configured models, version is the program's. Pod is set
+// once its rooms have been built; until then what they count is not exported.
 func New(models []string, version string) *Set {
 	s := &Set{registry: prometheus.NewRegistry()}
 	s.Calls = newCalls(s)

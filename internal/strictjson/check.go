@@ -32,7 +32,8 @@ type Problem struct {
 // Valid reports whether text is one JSON value without a fault.
 func Valid(text []byte) bool { return jsontext.Value(text).IsValid() }
 
-// Check returns the first fault of a text that must be one JSON value, at most maxDepth levels of objects and arrays deep.
+// Check returns the first fault of a text that must be one JSON value, at most maxDepth levels of objects and arrays
+// deep.
 func Check(text []byte, maxDepth int) Problem {
 	if p := precheck(text, maxDepth); p.Fault != 0 || Valid(text) {
 		return p
@@ -71,8 +72,8 @@ func Explain(err error) Problem {
 	return Problem{Fault: Malformed, Err: err}
 }
 
-// Depth returns how deep objects and arrays nest in a text, without parsing it. Brackets in strings do not count. Of a text that
-// is no JSON the answer is an upper bound of what a parser meets.
+// Depth returns how deep objects and arrays nest in a text, without parsing it. Brackets in strings do not count. Of a
+// text that is no JSON the answer is an upper bound of what a parser meets.
 func Depth(text []byte) int {
 	depth, deepest := 0, 0
 	inString, escaped := false, false

@@ -95,7 +95,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzCheck holds the package against encoding/json: it decodes what that decodes, to the same values, unless there is a fault.
+// FuzzCheck holds the package against encoding/json: it decodes what that decodes, to the same values, unless there is
+// a fault.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{
 		`{"a":[1,2.50,{"b":"\ud800\n"}],"c":null}`, `{"a":1,"a":2}`, `[[[[[[[1]]]]]]]`, ` [ 1 , "x" ] `, `{"":0}`, `1e400`, "\"\xc3\"", `[true,fals]`,

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Value is one JSON value that was checked: it has no fault. What takes a Value need not check it again. The zero value is none.
-// Nobody changes its bytes.
+// Value is one JSON value that was checked: it has no fault. What takes a Value need not check it again. The zero value
+// is none. Nobody changes its bytes.
 type Value struct{ text json.RawMessage }
 
 // Parse checks a text and keeps it.
@@ -32,7 +32,8 @@ func Must(text string) Value {
 	return v
 }
 
-// Checked returns the value of a member, which Members has checked. Of one that LenientMembers returned it must not be called.
+// Checked returns the value of a member, which Members has checked. Of one that LenientMembers returned it must not be
+// called.
 func (m Member) Checked() Value { return Value{m.Value} }
 
 // Raw returns the text, nil if there is none.

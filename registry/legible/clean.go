@@ -6,8 +6,8 @@ import (
 )
 
 // Clean returns text as a reader may see it: valid UTF-8, without controls but line feeds and tabs, without terminal
-// escapes, and without characters that are not seen, unless they belong to how a word or an emoji is written. Other line
-// ends become line feeds. What is clean stays the same, so cleaning twice is cleaning once.
+// escapes, and without characters that are not seen, unless they belong to how a word or an emoji is written. Other
+// line ends become line feeds. What is clean stays the same, so cleaning twice is cleaning once.
 func Clean(s string) string {
 	if isPlain(s) {
 		return s

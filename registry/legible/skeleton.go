@@ -19,8 +19,8 @@ func Skeletons(name string) []string {
 	return slices.Compact([]string{skeleton(fold(name)), skeleton(name)})
 }
 
-// AnySkeletons also returns what a name looks like in capitals, in which l, I and 1 are one. It is for names that must not
-// be imitated at all.
+// AnySkeletons also returns what a name looks like in capitals, in which l, I and 1 are one. It is for names that must
+// not be imitated at all.
 func AnySkeletons(name string) []string {
 	upper := cases.Upper(language.Und)
 	return append(Skeletons(name), skeleton(upper.String(norm.NFKC.String(name))))
@@ -34,8 +34,8 @@ func fold(s string) string {
 	return f.String(s)
 }
 
-// Plain returns the letter, digit or sign of ASCII that a character looks like, in lower case and without marks; it may be
-// more than one. What looks like none is returned as it is.
+// Plain returns the letter, digit or sign of ASCII that a character looks like, in lower case and without marks; it may
+// be more than one. What looks like none is returned as it is.
 func Plain(r rune) string {
 	upper := cases.Upper(language.Und)
 	for _, written := range []string{string(r), upper.String(string(r))} {

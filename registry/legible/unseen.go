@@ -18,8 +18,9 @@ const (
 	otherSymbols = "©®‼⁉〰〽" // that are emoji, too
 )
 
-// unseen are the characters without a look of their own: format characters (bidirectional controls, zero-width ones, the
-// soft hyphen, tags), what Unicode calls default ignorable, variation selectors, and code points that are no characters.
+// unseen are the characters without a look of their own: format characters (bidirectional controls, zero-width ones,
+// the soft hyphen, tags), what Unicode calls default ignorable, variation selectors, and code points that are no
+// characters.
 var unseen = rangetable.Merge(unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector,
 	unicode.Noncharacter_Code_Point, unicode.Zl, unicode.Zp)
 

@@ -50,8 +50,8 @@ func (m *Store) ListConversations(_ context.Context, q registry.ConversationQuer
 	}), next, nil
 }
 
-// newestConversations returns up to limit conversations that come behind the cursor of a query. It keeps places of few of them
-// while it looks at all, and once it has enough it passes over those that come behind what it has.
+// newestConversations returns up to limit conversations that come behind the cursor of a query. It keeps places of few
+// of them while it looks at all, and once it has enough it passes over those that come behind what it has.
 func (m *Store) newestConversations(q registry.ConversationQuery, limit int) []registry.ConversationInfo {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()

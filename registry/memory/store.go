@@ -149,8 +149,8 @@ type memoryFormer struct {
 	until time.Time
 }
 
-// leaveLocked notes that a session leaves the pod former, empty if it was on none, for another, and returns all those it has
-// left.
+// leaveLocked notes that a session leaves the pod former, empty if it was on none, for another, and returns all those
+// it has left.
 func (m *Store) leaveLocked(key registry.Key, former, next string) []string {
 	now := m.opts.Now()
 	left := m.formersLocked(key, now)
@@ -259,7 +259,8 @@ func (m *Store) SetTools(_ context.Context, s registry.Session, tools []registry
 	return nil
 }
 
-// Refresh implements SessionStore. What lacks a write that failed, or was restored without its pod hearing so, is missing.
+// Refresh implements SessionStore. What lacks a write that failed, or was restored without its pod hearing so, is
+// missing.
 func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -72,8 +72,8 @@ var podTests = []subtest{
 				missing, _, err := f.store.Refresh(f.ctx, []registry.Entry{e})
 				return err == nil && len(missing) == 1
 			})
-			// A write before the restoring is put off. It must not be taken for one of a replaced connection: the device
-			// would be sent away for good.
+			// A write before the restoring is put off. It must not be taken for one of a replaced connection: the
+			// device would be sent away for good.
 			err := f.store.SetTools(f.ctx, s, []registry.ToolSpec{tool("more", "x")})
 			f.wantCode(err, registry.CodeStoreUnavailable)
 			f.wantCode(f.store.Update(f.ctx, s), registry.CodeStoreUnavailable)

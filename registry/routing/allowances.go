@@ -14,16 +14,17 @@ const (
 	// allowanceParts is how many times a pod asks the store for a part of a budget before that is spent.
 	allowanceParts = 64
 
-	// maxAllowances bounds how many of them a pod keeps. Then those that nobody used lately go, with what is left of them.
+	// maxAllowances bounds how many of them a pod keeps. Then those that nobody used lately go, with what is left of
+	// them.
 	maxAllowances = 1 << 14
 
 	// minWait is how long a budget that is spent is not asked for again.
 	minWait = time.Second
 )
 
-// allowances are the parts of budgets that this pod has taken from the store and not spent yet. The store is asked once for
-// many small things. When the store is away nothing is refused: nothing can be added to it either. It is safe for concurrent
-// use.
+// allowances are the parts of budgets that this pod has taken from the store and not spent yet. The store is asked once
+// for many small things. When the store is away nothing is refused: nothing can be added to it either. It is safe for
+// concurrent use.
 type allowances struct {
 	store registry.BudgetStore
 	log   *slog.Logger

@@ -7,8 +7,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// amending amends results before they enter the store, on whatever way they come, so that nobody reads another. The zero
-// value leaves them alone.
+// amending amends results before they enter the store, on whatever way they come, so that nobody reads another. The
+// zero value leaves them alone.
 type amending struct {
 	with atomic.Pointer[registry.Amend]
 }
@@ -36,6 +36,6 @@ func (a *amending) amend(
 	return registry.EndEvent(res, nil), c, nil
 }
 
-// AmendWith has every result amended before it is stored from now on, by the pod that stores it. What a device reports of a
-// call on its way, which nothing amends, loses its text.
+// AmendWith has every result amended before it is stored from now on, by the pod that stores it. What a device reports
+// of a call on its way, which nothing amends, loses its text.
 func (c *Calls) AmendWith(amend registry.Amend) { c.store.amending.with.Store(&amend) }

@@ -35,8 +35,8 @@ func durableRecord(session string) registry.Record {
 	return r
 }
 
-// Outputs beyond the budget are cut, and say so; then calls are refused before they run, also those of another pod and a new
-// connection. What is small, and what is there already, is not affected.
+// Outputs beyond the budget are cut, and say so; then calls are refused before they run, also those of another pod and
+// a new connection. What is small, and what is there already, is not affected.
 func TestOutputsAreKeptWithinABudget(t *testing.T) {
 	const budget = 80 << 20
 	ctx, pods := context.Background(), budgetPods(t, 2, PodConfig{CallBytes: budget})
@@ -84,7 +84,8 @@ func TestOutputsAreKeptWithinABudget(t *testing.T) {
 	}
 }
 
-// An answer that the store does not take costs nothing: a device could use the budget up with answers to calls nobody made.
+// An answer that the store does not take costs nothing: a device could use the budget up with answers to calls nobody
+// made.
 func TestForgedAnswersAreNotCharged(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
 	for range 100 {

@@ -22,12 +22,12 @@ const (
 	// MaxCallLog is how long the log of a call may be configured to be: the rest of MaxCallBytes is for its output.
 	MaxCallLog = 3 << 20
 
-	// maxKeptOutput bounds the output of one call that is kept; what is longer is cut. With its log, and what Redis takes
-	// beside the bytes it is given, it stays within MaxCallBytes.
+	// maxKeptOutput bounds the output of one call that is kept; what is longer is cut. With its log, and what Redis
+	// takes beside the bytes it is given, it stays within MaxCallBytes.
 	maxKeptOutput = 4_500_000
 
-	// recordCost is about what the record of a call takes with its log, for which Redis takes 4 KiB at once. keyCost is what
-	// an idempotency key takes.
+	// recordCost is about what the record of a call takes with its log, for which Redis takes 4 KiB at once. keyCost is
+	// what an idempotency key takes.
 	recordCost = 6000
 	keyCost    = 300
 
@@ -38,9 +38,9 @@ const (
 	sessionShare = 8
 )
 
-// callBudget is a CallStore that keeps no more of the calls of a tenant, and of one session, than their budgets allow. What
-// counts is what is added over the time it is kept for. A call that must have a record is refused before it runs; the output
-// of one that ran is cut, and says so; the record of a light call that nobody else needs is left out.
+// callBudget is a CallStore that keeps no more of the calls of a tenant, and of one session, than their budgets allow.
+// What counts is what is added over the time it is kept for. A call that must have a record is refused before it runs;
+// the output of one that ran is cut, and says so; the record of a light call that nobody else needs is left out.
 type callBudget struct {
 	registry.CallStore
 	amending amending
@@ -53,7 +53,8 @@ func newCallBudget(cfg PodConfig, allow *allowances) *callBudget {
 	return &callBudget{CallStore: cfg.Store, allow: allow, tenant: registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}, log: cfg.Log}
 }
 
-// spend spends n bytes of the session's part and of the tenant's budget. It returns how long to wait if they are not there.
+// spend spends n bytes of the session's part and of the tenant's budget. It returns how long to wait if they are not
+// there.
 func (c *callBudget) spend(ctx context.Context, key registry.Key, n int64) time.Duration {
 	part := registry.Budget{Bytes: c.tenant.Bytes / sessionShare, Over: c.tenant.Over}
 	if key.Session != "" {
@@ -78,7 +79,8 @@ func (c *callBudget) spent(key registry.Key) time.Duration {
 	return max(c.allow.spent(key.Tenant, tenantCalls), c.allow.spent(key.Tenant, sessionCalls(key.Session)))
 }
 
-// CreateCall implements CallStore. A repeated request gets the record of its call also when there is no room for new ones.
+// CreateCall implements CallStore. A repeated request gets the record of its call also when there is no room for new
+// ones.
 func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
 	cost := int64(recordCost)
 	if r.IdempotencyKey != "" {
@@ -195,7 +197,8 @@ func eventSize(e *registry.CallEvent) int64 {
 	return overhead + jsonSize(e.Message) + jsonSize(e.Chunk)
 }
 
-// resultSize is about how many bytes a store takes for the result. Text that is that of its structured output takes none.
+// resultSize is about how many bytes a store takes for the result. Text that is that of its structured output takes
+// none.
 func resultSize(r *registry.Result) int64 {
 	size := int64(r.Structured.Len()) + jsonSize(r.Error)
 	if r.Output != r.Structured.String() {

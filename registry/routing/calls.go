@@ -178,8 +178,8 @@ func (c *Calls) storeEnd(rec registry.Record, event registry.Event, change regis
 	return moved.Record, nil
 }
 
-// rejectClaimed ends a call whose device certainly has not seen it, though its record says so: the pod that holds the device
-// claimed the call, did not hear that it had, and refused it. Nobody else can have claimed it.
+// rejectClaimed ends a call whose device certainly has not seen it, though its record says so: the pod that holds the
+// device claimed the call, did not hear that it had, and refused it. Nobody else can have claimed it.
 func (c *Calls) rejectClaimed(ctx context.Context, rec registry.Record, change registry.Change) (registry.Moved, error) {
 	if moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReturn, registry.Change{}); err != nil {
 		return moved, err
@@ -187,8 +187,8 @@ func (c *Calls) rejectClaimed(ctx context.Context, rec registry.Record, change r
 	return c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReject, change)
 }
 
-// retryStoreEnd is end, again and again until the store has heard, for about as long as it may be away without anybody noticing more
-// than that. A record that is gone is not waited for.
+// retryStoreEnd is end, again and again until the store has heard, for about as long as it may be away without anybody
+// noticing more than that. A record that is gone is not waited for.
 func (c *Calls) retryStoreEnd(rec registry.Record, event registry.Event, change registry.Change) (registry.Record, error) {
 	pause := time.NewTimer(endPause)
 	defer pause.Stop()
@@ -227,8 +227,8 @@ func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Durat
 	return c.waitFor(ctx, tenant, callID, wait, false)
 }
 
-// Outcome is Wait for the caller of a call. If the store could not be told how the call ended, it says so all the same: the
-// record will agree, as soon as there is one. Others hear that the store is away.
+// Outcome is Wait for the caller of a call. If the store could not be told how the call ended, it says so all the same:
+// the record will agree, as soon as there is one. Others hear that the store is away.
 func (c *Calls) Outcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) {
 	return c.waitFor(ctx, tenant, callID, wait, true)
 }
@@ -311,8 +311,9 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Rec
 	return moved.Record, nil
 }
 
-// awaitCancelled returns the record of a light call that was just cancelled here, once its caller has said how it ended:
-// whether the device had seen it, or even answered, is not known before. Whoever looks the call up next finds the same.
+// awaitCancelled returns the record of a light call that was just cancelled here, once its caller has said how it
+// ended: whether the device had seen it, or even answered, is not known before. Whoever looks the call up next finds
+// the same.
 func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan ending) (registry.Record, error) {
 	limit := time.NewTimer(cancelWait + watchPause)
 	defer limit.Stop()
@@ -345,8 +346,8 @@ func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
 	return end.record
 }
 
-// broadcastCancel tells the pods that have to do with a cancelled call: the one that waits for it and the one whose socket it
-// was written to.
+// broadcastCancel tells the pods that have to do with a cancelled call: the one that waits for it and the one whose
+// socket it was written to.
 func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 	e := registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID, CallID: rec.CallID,
@@ -365,8 +366,8 @@ func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 	}
 }
 
-// Events returns what a call's log holds behind the event with id after, EventPage at most, and the call's record without what
-// its tool returned.
+// Events returns what a call's log holds behind the event with id after, EventPage at most, and the call's record
+// without what its tool returned.
 func (c *Calls) Events(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, registry.Record, error) {
 	events, err := c.store.CallEvents(ctx, tenant, callID, after, registry.EventPage)
 	if err != nil {

@@ -13,9 +13,9 @@ type owners interface {
 	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
 }
 
-// CheckOwner reports whether a session may be claimed by the user its credentials name: it fails with CodeSessionNotFound if a
-// device of another user has it, or its conversation is another user's. Who is no known user is not asked about, and the store
-// is not either.
+// CheckOwner reports whether a session may be claimed by the user its credentials name: it fails with
+// CodeSessionNotFound if a device of another user has it, or its conversation is another user's. Who is no known user
+// is not asked about, and the store is not either.
 func (p *Hub) CheckOwner(ctx context.Context, s registry.Session) error {
 	if s.UserID == "" {
 		return nil

@@ -83,8 +83,9 @@ func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.R
 	return true
 }
 
-// completeLate finds out what an answer to a call that is not in flight at its connection is: of a call of a former one, here
-// or on another pod, or one whose caller has stopped waiting. Who has the call decides; only if nobody does, its record.
+// completeLate finds out what an answer to a call that is not in flight at its connection is: of a call of a former
+// one, here or on another pod, or one whose caller has stopped waiting. Who has the call decides; only if nobody does,
+// its record.
 func (p *Hub) completeLate(ctx context.Context, l *LocalSession, callID string, r registry.Result, acknowledge func(ignored bool)) {
 	if f := p.detached.takeAnswered(l.key, callID, l.proofs(), p.noteAnswer); f != nil {
 		p.complete(f, r, acknowledge)
@@ -109,9 +110,9 @@ func (p *Hub) completeLate(ctx context.Context, l *LocalSession, callID string, 
 	})
 }
 
-// keepLate puts an answer that nobody waits for into the record of its call, and calls then, at once or soon, with what the
-// store said. A record that is not there yet may be on its way: it is looked for a second time. proofs are those of the device,
-// nil if another pod has looked at them.
+// keepLate puts an answer that nobody waits for into the record of its call, and calls then, at once or soon, with what
+// the store said. A record that is not there yet may be on its way: it is looked for a second time. proofs are those of
+// the device, nil if another pod has looked at them.
 func (p *Hub) keepLate(
 	ctx context.Context, key registry.Key, proofs []string, callID string, r registry.Result, then func(context.Context, registry.Moved, error),
 ) {

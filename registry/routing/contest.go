@@ -18,8 +18,8 @@ const answerWait = 2 * time.Second
 // maxContests bounds how many holders one after the other are asked for one claim.
 const maxContests = 4
 
-// Obtain claims a session that another connection has, unless that keeps it: then it fails with ErrHeldByAnother, and so it
-// does when ctx ends first. said brings what the claimer says of itself, once. The caller goes on as after Open.
+// Obtain claims a session that another connection has, unless that keeps it: then it fails with ErrHeldByAnother, and
+// so it does when ctx ends first. said brings what the claimer says of itself, once. The caller goes on as after Open.
 func (p *Hub) Obtain(ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction) (*LocalSession, error) {
 	var spoken *registry.Introduction
 	for range maxContests {
@@ -62,8 +62,8 @@ func (p *Hub) contest(ctx context.Context, held *registry.Held, spoken **registr
 // probePrefix begins the ids under which pods ask each other whether a device answers.
 const probePrefix = "ping-"
 
-// Answers asks the device that has a session for a sign of life, on whichever pod its socket is. It takes no longer than
-// answerWait. A device cannot be asked while the store is away: then it counts as there.
+// Answers asks the device that has a session for a sign of life, on whichever pod its socket is. It takes no longer
+// than answerWait. A device cannot be asked while the store is away: then it counts as there.
 func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()

@@ -28,7 +28,8 @@ func (o *detachedCalls) add(f *inFlightCall) {
 	})
 }
 
-// take returns the in-flight call of that session with that call id, and forgets it, if it may be answered with these proofs.
+// take returns the in-flight call of that session with that call id, and forgets it, if it may be answered with these
+// proofs.
 func (o *detachedCalls) take(key registry.Key, callID string, proofs []string) *inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,8 +75,8 @@ func (o *detachedCalls) remove(f *inFlightCall) bool {
 	return true
 }
 
-// takeAll returns the in-flight calls of a session that may be answered with these proofs, and forgets them: its device is back on
-// this pod.
+// takeAll returns the in-flight calls of a session that may be answered with these proofs, and forgets them: its device
+// is back on this pod.
 func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Replayable returns the configuration of a pod whose course does not depend on chance: jitter shortens its pauses, and gather
-// waits until everybody has added their lines for the recorder at this instant.
+// Replayable returns the configuration of a pod whose course does not depend on chance: jitter shortens its pauses, and
+// gather waits until everybody has added their lines for the recorder at this instant.
 func (cfg PodConfig) Replayable(jitter func(time.Duration) time.Duration, gather func()) PodConfig {
 	cfg.jitter, cfg.gather = jitter, gather
 	return cfg

@@ -38,8 +38,8 @@ func (f formerPods) current() []string {
 	return f.pods
 }
 
-// forwardAnswer offers an answer to the pods that had the session before this one, where its caller may still be waiting. The pod
-// that has the call decides; what it says is returned.
+// forwardAnswer offers an answer to the pods that had the session before this one, where its caller may still be
+// waiting. The pod that has the call decides; what it says is returned.
 func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string, r registry.Result) string {
 	pods := l.formerPods.current()
 	if len(pods) == 0 {
@@ -142,7 +142,8 @@ func (i *forwardedAnswers) tell(callID, said string) {
 	}
 }
 
-// completingCalls are the ids of calls whose answer is being stored: the answers after it come too late. The zero value is ready.
+// completingCalls are the ids of calls whose answer is being stored: the answers after it come too late. The zero value
+// is ready.
 type completingCalls struct {
 	mu  sync.Mutex
 	ids map[string]int

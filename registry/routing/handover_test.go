@@ -148,8 +148,8 @@ func TestEndWhileTheSocketIsGivenTheCall(t *testing.T) {
 	}
 }
 
-// A connection that has lost its session to a newer one before it was ready takes nothing of the calls that wait for the
-// newer one.
+// A connection that has lost its session to a newer one before it was ready takes nothing of the calls that wait for
+// the newer one.
 func TestClaimThatLosesTakesNoCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowOpen{Store: memory.New(memory.Options{}), proceed: make(chan struct{})}

@@ -18,8 +18,8 @@ type Conn interface {
 	// Cancel tells the device, if it understands that, that nobody waits for a call any more.
 	Cancel(callID, reason string)
 
-	// Ping calls answered once if the device gives a sign of life from now on, or has just done so. It may be called after
-	// whoever asked has stopped to listen.
+	// Ping calls answered once if the device gives a sign of life from now on, or has just done so. It may be called
+	// after whoever asked has stopped to listen.
 	Ping(answered func())
 
 	// Close ends the socket. The connection calls LocalSession.Close when it is gone, as after any other end.
@@ -80,15 +80,16 @@ func newHub(cfg PodConfig, rec *recorder, t *tasks) *Hub {
 }
 
 // Open claims the session for a new socket. Whoever held it before, on this pod or another, is told to close.
-// resumed reports that there was somebody. A holder that must be asked first makes it fail with a *Held. The caller must call
-// LocalSession.Introduce once it knows what the device says of itself, and LocalSession.Close once the socket is gone.
+// resumed reports that there was somebody. A holder that must be asked first makes it fail with a *Held. The caller
+// must call LocalSession.Introduce once it knows what the device says of itself, and LocalSession.Close once the socket
+// is gone.
 func (p *Hub) Open(ctx context.Context, s registry.Session, c Conn) (l *LocalSession, resumed bool, err error) {
 	s.Generation = 0
 	return p.open(ctx, s, c, false)
 }
 
-// Replace claims a session from a holder that was asked first; gone reports that its device did not answer. It fails with a
-// *Held if somebody else was faster.
+// Replace claims a session from a holder that was asked first; gone reports that its device did not answer. It fails
+// with a *Held if somebody else was faster.
 func (p *Hub) Replace(ctx context.Context, s registry.Session, c Conn, holder registry.Session, gone bool) (*LocalSession, error) {
 	s.Generation = holder.Generation
 	l, _, err := p.open(ctx, s, c, gone)

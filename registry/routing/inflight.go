@@ -63,8 +63,8 @@ func (f *inFlightCall) drop() {
 	}
 }
 
-// loseConnection ends the in-flight call because its connection has. One that was not given to the socket yet has not reached the
-// device: who is about to do that finds the connection gone, and says so.
+// loseConnection ends the in-flight call because its connection has. One that was not given to the socket yet has not
+// reached the device: who is about to do that finds the connection gone, and says so.
 func (f *inFlightCall) loseConnection() {
 	f.sending.Lock()
 	sent := f.sent.Load()
@@ -111,8 +111,8 @@ func (l *LocalSession) deliver(ctx context.Context, c DeviceCall, durable bool, 
 	return f, err
 }
 
-// send gives the call to the socket. If the socket does not take it, nothing of the in-flight call is left: the call may be made
-// anew, under the same id.
+// send gives the call to the socket. If the socket does not take it, nothing of the in-flight call is left: the call
+// may be made anew, under the same id.
 func (f *inFlightCall) send(conn Conn, c DeviceCall) error {
 	f.sending.Lock()
 	defer f.sending.Unlock()
@@ -137,8 +137,8 @@ func (l *LocalSession) unclaimCall(ctx context.Context, callID string) {
 	}
 }
 
-// claimCall makes this pod the one that delivers a durable call. Nobody else can from then on. It takes no longer than a
-// task, nor than the call may.
+// claimCall makes this pod the one that delivers a durable call. Nobody else can from then on. It takes no longer than
+// a task, nor than the call may.
 func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
 	ctx, cancel := context.WithTimeout(ctx, min(taskTimeout, c.Timeout))
 	defer cancel()
@@ -155,8 +155,8 @@ func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
 	}
 }
 
-// track adds the in-flight call, within the limit of calls in flight per session, and starts its timers. Both happen under
-// the lock, so whoever takes the in-flight call out under it sees the timers it has to stop.
+// track adds the in-flight call, within the limit of calls in flight per session, and starts its timers. Both happen
+// under the lock, so whoever takes the in-flight call out under it sees the timers it has to stop.
 func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,8 +181,8 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 	return nil
 }
 
-// tick is called when the receipt is due, and again when the in-flight call expires. One timer serves both, because most calls
-// need neither. There is no receipt for a call that the socket does not have yet: its claim takes long.
+// tick is called when the receipt is due, and again when the in-flight call expires. One timer serves both, because
+// most calls need neither. There is no receipt for a call that the socket does not have yet: its claim takes long.
 func (f *inFlightCall) tick() {
 	left := time.Until(f.expires)
 	if left <= 0 {
@@ -208,7 +208,8 @@ func (f *inFlightCall) expire() {
 	f.remove()
 }
 
-// abandon ends the in-flight call, unless it has, because its call does not reach the device or nobody waits for it any more.
+// abandon ends the in-flight call, unless it has, because its call does not reach the device or nobody waits for it any
+// more.
 func (f *inFlightCall) abandon() {
 	if f.done.Load() {
 		return // whoever ended it has taken it out
@@ -217,16 +218,16 @@ func (f *inFlightCall) abandon() {
 	f.remove()
 }
 
-// remove forgets the in-flight call wherever it is: at a connection, or waiting for the next one. It is done before it is looked
-// for, so a connection that takes it over just now finds that out, or is the one found.
+// remove forgets the in-flight call wherever it is: at a connection, or waiting for the next one. It is done before it
+// is looked for, so a connection that takes it over just now finds that out, or is the one found.
 func (f *inFlightCall) remove() {
 	l := f.session.Load()
 	l.untrack(f)
 	l.hub.detached.remove(f)
 }
 
-// cancel gives a call up: the device is told if it has it, and whoever waits gets cancelled. It reports whether the call
-// was open.
+// cancel gives a call up: the device is told if it has it, and whoever waits gets cancelled. It reports whether the
+// call was open.
 func (l *LocalSession) cancel(callID, reason string) bool {
 	f := l.take(callID)
 	return f != nil && f.cancelAt(l.conn, reason)
@@ -276,8 +277,8 @@ func (l *LocalSession) takeAnswered(callID string) *inFlightCall {
 	return f
 }
 
-// noteAnswer has everybody know that a call has its answer who does not find the in-flight call any more, nil if there is none. What
-// is durable can be found in the store, as soon as it is there.
+// noteAnswer has everybody know that a call has its answer who does not find the in-flight call any more, nil if there
+// is none. What is durable can be found in the store, as soon as it is there.
 func (p *Hub) noteAnswer(f *inFlightCall) {
 	switch {
 	case f == nil:

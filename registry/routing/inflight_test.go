@@ -177,7 +177,8 @@ func wasDelivered(w *pendingCall) bool {
 	return w.delivered
 }
 
-// A call that has hardly any time expires with its first timer, which may fire before it is noted. The race detector sees it.
+// A call that has hardly any time expires with its first timer, which may fire before it is noted. The race detector
+// sees it.
 func TestFlightThatExpiresAtOnce(t *testing.T) {
 	store := memory.New(memory.Options{})
 	asking := startPod(t, store, "a")

@@ -11,8 +11,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// LocalSession is a session whose socket is on this pod, with the tools it offers and the calls in flight to it. What it
-// holds is the truth; the store has a copy that is written again whenever the store lost it. Safe for concurrent use.
+// LocalSession is a session whose socket is on this pod, with the tools it offers and the calls in flight to it. What
+// it holds is the truth; the store has a copy that is written again whenever the store lost it. Safe for concurrent
+// use.
 type LocalSession struct {
 	hub        *Hub
 	key        registry.Key
@@ -87,8 +88,8 @@ func (l *LocalSession) entry() registry.Entry {
 	return registry.Entry{Session: l.session, Tools: l.tools}
 }
 
-// Introduce takes what the device says of itself: it decides whose calls it may answer. Calls of its connection before this
-// one are in flight here from now on. It is called once, and reports whether the store must be told, by Update.
+// Introduce takes what the device says of itself: it decides whose calls it may answer. Calls of its connection before
+// this one are in flight here from now on. It is called once, and reports whether the store must be told, by Update.
 func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
 	l.mu.Lock()
 	before := l.before
@@ -131,8 +132,8 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 }
 
 // PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change
-// stays local until the next announcement; only losing the session is an error, and so are more new definitions than the
-// store has room for (CodeRateLimited): then nothing changes.
+// stays local until the next announcement; only losing the session is an error, and so are more new definitions than
+// the store has room for (CodeRateLimited): then nothing changes.
 func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, drop []string) error {
 	if err := l.hub.offers.admit(ctx, l.key, mergeTools(l.Tools(), put, drop)); err != nil {
 		return err
@@ -186,8 +187,8 @@ func (l *LocalSession) stored(ctx context.Context, write func(context.Context) e
 	return nil
 }
 
-// takeTurn waits until all writes to the store that were queued before have ended, and returns what ends its own. Two writes
-// of one session never overtake each other. The wait is bounded, because each write is.
+// takeTurn waits until all writes to the store that were queued before have ended, and returns what ends its own. Two
+// writes of one session never overtake each other. The wait is bounded, because each write is.
 func (l *LocalSession) takeTurn() (end func()) {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -290,7 +291,8 @@ func (l *LocalSession) Close(ctx context.Context) {
 }
 
 // rejoin takes over the calls in flight of the connection before this one, but for those that end meanwhile (see
-// in-flight call.remove). One that has come here anew already, because the former connection did not take it, stays as it is.
+// in-flight call.remove). One that has come here anew already, because the former connection did not take it, stays as
+// it is.
 func (l *LocalSession) rejoin(flights []*inFlightCall) {
 	l.mu.Lock()
 	closed := l.closed

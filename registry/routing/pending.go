@@ -97,8 +97,8 @@ func (w *pendingCall) sendResult(p progress) progress {
 	return p
 }
 
-// close ends the wait: what comes from now on is told that nobody sees it. It returns the answer if that has come in the
-// meantime.
+// close ends the wait: what comes from now on is told that nobody sees it. It returns the answer if that has come in
+// the meantime.
 func (w *pendingCall) close() *registry.Reply {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,8 +114,8 @@ func (w *pendingCall) answerLocked() *registry.Reply {
 	return &w.answer
 }
 
-// publicRecord returns what others than the caller may read of the call's record: what never changes. How far the call has
-// come is not among it.
+// publicRecord returns what others than the caller may read of the call's record: what never changes. How far the call
+// has come is not among it.
 func (w *pendingCall) publicRecord() registry.Record {
 	r := w.record
 	return registry.Record{
@@ -200,7 +200,8 @@ func (w *pendingCalls) deliver(r registry.Reply) bool {
 	return wt != nil && wt.deliver(r)
 }
 
-// cancel tells the pending call of a call of that tenant that it was cancelled, and returns it; nil if nobody is waiting.
+// cancel tells the pending call of a call of that tenant that it was cancelled, and returns it; nil if nobody is
+// waiting.
 func (w *pendingCalls) cancel(tenant, callID string) *pendingCall {
 	wt := w.get(callID)
 	if wt == nil || wt.record == nil || wt.record.Tenant != tenant {
@@ -210,7 +211,8 @@ func (w *pendingCalls) cancel(tenant, callID string) *pendingCall {
 	return wt
 }
 
-// failExcept answers every pending call whose pod is neither this one nor in live, which is what was true at the time asked.
+// failExcept answers every pending call whose pod is neither this one nor in live, which is what was true at the time
+// asked.
 func (w *pendingCalls) failExcept(live map[string]bool, asked time.Time, e *registry.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -146,8 +146,8 @@ func (p *Pod) Start(ctx context.Context) error {
 // their devices go on, and their answers are kept.
 func (p *Pod) Drain(ctx context.Context) { p.Calls.close(ctx) }
 
-// Close releases what sessions are left, stops the background work and gives up the lease, in this order. Sockets should
-// be closed, and the pod drained, before. ctx bounds it.
+// Close releases what sessions are left, stops the background work and gives up the lease, in this order. Sockets
+// should be closed, and the pod drained, before. ctx bounds it.
 func (p *Pod) Close(ctx context.Context) error {
 	if p.cancel == nil {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Progress notes what the device says about a call on its way: that it has begun, how far it is, a part of its output. A call
-// that is not open has ended meanwhile. The error is for the device: what it reports of this call is not kept from here on. It
-// comes once for each call.
+// Progress notes what the device says about a call on its way: that it has begun, how far it is, a part of its output.
+// A call that is not open has ended meanwhile. The error is for the device: what it reports of this call is not kept
+// from here on. It comes once for each call.
 func (l *LocalSession) Progress(callID string, progress, total *float64, message, chunk string) error {
 	l.mu.Lock()
 	f := l.inFlight[callID]
@@ -55,8 +55,8 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	})
 }
 
-// log adds to the log of a call, which is bounded in bytes. What is behind the first thing that has no room is left out, too:
-// a log with a hole would be read as a whole one.
+// log adds to the log of a call, which is bounded in bytes. What is behind the first thing that has no room is left
+// out, too: a log with a hole would be read as a whole one.
 func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	size := jsonSize(e.Message) + jsonSize(e.Chunk)
 	var refused *registry.Error

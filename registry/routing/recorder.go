@@ -22,9 +22,9 @@ const (
 	recorderKept  = 1 << 12     // records that are tried again; of more, the oldest are dropped and counted
 )
 
-// recorder writes what happened to the store, in batches and off every critical path. Lines of the feed and of logs that it
-// cannot write are dropped and counted: they are for people, no call depends on them. Records are tried again for a while:
-// one that is not brought to its end lies.
+// recorder writes what happened to the store, in batches and off every critical path. Lines of the feed and of logs
+// that it cannot write are dropped and counted: they are for people, no call depends on them. Records are tried again
+// for a while: one that is not brought to its end lies.
 type recorder struct {
 	pod        string
 	calls      registry.CallStore
@@ -119,8 +119,8 @@ func (r *recorder) keep(rec registry.Record) (line int64) {
 	return r.taken
 }
 
-// keepRunning stores the record of a call that has none of its own, as it is now: from here on others may look it up. Who
-// runs the call must say how it ended.
+// keepRunning stores the record of a call that has none of its own, as it is now: from here on others may look it up.
+// Who runs the call must say how it ended.
 func (r *recorder) keepRunning(rec *registry.Record) {
 	rec.Stored = true
 	now := *rec
@@ -203,8 +203,8 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// flush writes one batch, and before it the records that could not be written. It reports whether there was a batch, and what
-// kept any of it from being written.
+// flush writes one batch, and before it the records that could not be written. It reports whether there was a batch,
+// and what kept any of it from being written.
 func (r *recorder) flush() (more bool, failure error) {
 	batch := r.take()
 	if batch == nil && len(r.unwritten) == 0 {
@@ -244,8 +244,8 @@ func (r *recorder) flush() (more bool, failure error) {
 	return more, failure
 }
 
-// keepCalls stores records, those first that could not be written before. If that fails again, the newest of each call waits
-// for the next time, as far as there is room.
+// keepCalls stores records, those first that could not be written before. If that fails again, the newest of each call
+// waits for the next time, as far as there is room.
 func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) error {
 	if len(r.unwritten) > 0 {
 		records = slices.Concat(r.unwritten, records)

@@ -155,7 +155,8 @@ func (brokenFeed) KeepCalls(context.Context, []registry.Record) error {
 	return registry.StoreUnavailable("keep", context.DeadlineExceeded)
 }
 
-// What a store does not take is counted line by line, not batch by batch. Records are not lost yet: they are tried again.
+// What a store does not take is counted line by line, not batch by batch. Records are not lost yet: they are tried
+// again.
 func TestLostLinesAreCounted(t *testing.T) {
 	pod, err := NewPod(PodConfig{Store: brokenFeed{memory.New(memory.Options{})}, Bus: &memory.Bus{}})
 	if err != nil {
@@ -188,7 +189,8 @@ func (s *awayStore) KeepCalls(ctx context.Context, records []registry.Record) er
 	return s.Store.KeepCalls(ctx, records)
 }
 
-// A call that somebody may have looked up while it ran is brought to its end in the store, though that was away just then.
+// A call that somebody may have looked up while it ran is brought to its end in the store, though that was away just
+// then.
 func TestEndsOfCallsAreRecordedAfterTheStoreWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &awayStore{Store: memory.New(memory.Options{})}

@@ -71,8 +71,8 @@ func (r *Router) search(ctx context.Context, tenant, tool string, target registr
 	return offered(eldest(matches), tool)
 }
 
-// newest chooses the newest of the sessions that define the tool as the eldest does: anybody may register a name that others
-// have, and must not be preferred for having come later.
+// newest chooses the newest of the sessions that define the tool as the eldest does: anybody may register a name that
+// others have, and must not be preferred for having come later.
 func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -104,8 +104,8 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	return offered(&matches[0], q.Tool)
 }
 
-// eldest returns the entry whose device has had its session for longest. Of several that claim to be one device it is the
-// one least likely to have copied another.
+// eldest returns the entry whose device has had its session for longest. Of several that claim to be one device it is
+// the one least likely to have copied another.
 func eldest(entries []registry.Entry) *registry.Entry {
 	found := &entries[0]
 	for i := range entries {
@@ -156,8 +156,8 @@ func (r *Router) resolveSession(ctx context.Context, key registry.Key, tool stri
 	return r.readSession(ctx, key, tool, target)
 }
 
-// renew is readSession for as long as what is remembered holds: a store that does not answer must not cost the caller its
-// patience twice.
+// renew is readSession for as long as what is remembered holds: a store that does not answer must not cost the caller
+// its patience twice.
 func (r *Router) renew(ctx context.Context, limit time.Duration, key registry.Key, tool string, target registry.Target) (choice, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -236,7 +236,8 @@ func ambiguous(tool string, found []registry.Entry) *registry.Error {
 	return e
 }
 
-// inTime returns a context that ends at the deadline of ctx, also if ctx only tells it: most calls need no store, and no timer.
+// inTime returns a context that ends at the deadline of ctx, also if ctx only tells it: most calls need no store, and
+// no timer.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(ctx, deadline)

@@ -68,8 +68,8 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 	})
 }
 
-// A session that becomes another user's between choosing and calling does not get the call; the same user's does, and so
-// does anybody's if nobody asked for more than the id.
+// A session that becomes another user's between choosing and calling does not get the call; the same user's does, and
+// so does anybody's if nobody asked for more than the id.
 func TestCallReachesNobodyElse(t *testing.T) {
 	for name, tt := range map[string]struct {
 		target  registry.Target

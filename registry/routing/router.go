@@ -176,8 +176,8 @@ func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) w
 	}
 }
 
-// sendTimeout is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck. It is as long
-// as the bus takes at most for one batch.
+// sendTimeout is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck. It
+// is as long as the bus takes at most for one batch.
 const sendTimeout = 800 * time.Millisecond
 
 // cancelRemote tells the owning pod, soon, that nobody waits any more.
@@ -244,7 +244,8 @@ func (r *Router) answer(pod string, reply registry.Reply) {
 }
 
 // holds reports whether the claim of that generation may take a call. An older one is about to be replaced by the claim
-// the caller knows; a newer one may be another user's, which matters to callers that asked for more than the session's id.
+// the caller knows; a newer one may be another user's, which matters to callers that asked for more than the session's
+// id.
 func holds(generation int64, e registry.Envelope) bool {
 	return generation == e.Generation || generation > e.Generation && !e.Exact
 }
@@ -272,8 +273,8 @@ func (r *Router) handleReply(reply registry.Reply) {
 	}
 }
 
-// keepUnheard records an answer that crossed the end of the waiting: the device was told that it counts. One to a durable
-// call is in the record already, and does not say whose it is.
+// keepUnheard records an answer that crossed the end of the waiting: the device was told that it counts. One to a
+// durable call is in the record already, and does not say whose it is.
 func (r *Router) keepUnheard(reply registry.Reply) {
 	if reply.Result == nil || reply.Tenant == "" {
 		return

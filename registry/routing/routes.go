@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// routeLife is how long a pod relies on what it read about a session of another pod, for calls that name the session
-	// by its id alone. The pod that is asked says if it does not hold the session, or the tool, any more, and then it is
-	// read again, as it is before arguments are called invalid. Who asks for more than the id (a user, a device, labels)
-	// is never answered from memory. What is left is that arguments which satisfy a definition of up to a second ago go
-	// to the device unchecked by the one it has now.
+	// routeLife is how long a pod relies on what it read about a session of another pod, for calls that name the
+	// session by its id alone. The pod that is asked says if it does not hold the session, or the tool, any more, and
+	// then it is read again, as it is before arguments are called invalid. Who asks for more than the id (a user, a
+	// device, labels) is never answered from memory. What is left is that arguments which satisfy a definition of up to
+	// a second ago go to the device unchecked by the one it has now.
 	routeLife = time.Second
 
-	// routeAhead is how long before that the session is read again, by the first caller who comes. Else all who call a busy
-	// session would read it at the moment it is forgotten.
+	// routeAhead is how long before that the session is read again, by the first caller who comes. Else all who call a
+	// busy session would read it at the moment it is forgotten.
 	routeAhead = routeLife / 5
 
 	// routeLimit is how many sessions are remembered at least.

@@ -31,8 +31,8 @@ func TestRouteCacheForgets(t *testing.T) {
 	})
 }
 
-// Before a busy session is forgotten one of its callers reads it again; the others go on with what is remembered, if they
-// have to until its life ends, and no longer.
+// Before a busy session is forgotten one of its callers reads it again; the others go on with what is remembered, if
+// they have to until its life ends, and no longer.
 func TestOneCallerReadsABusySessionAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRouteCache()

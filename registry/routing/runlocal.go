@@ -9,9 +9,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// RunLocal carries out a call that needs no device: run does the work, on the calling goroutine. Beside that it is a call
-// like any other: once it takes its time it can be looked up from every pod and cancelled, which ends run's context. The
-// tenant is that of c.Record, which is required.
+// RunLocal carries out a call that needs no device: run does the work, on the calling goroutine. Beside that it is a
+// call like any other: once it takes its time it can be looked up from every pod and cancelled, which ends run's
+// context. The tenant is that of c.Record, which is required.
 func (r *Router) RunLocal(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error) {
 	w := r.pending.add(&c, "")
 	defer r.pending.remove(w)
@@ -51,8 +51,8 @@ func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
 	return nil
 }
 
-// watchLocal waits for the end of a call that runs here, for somebody who cancels it, and for the moment from which it is
-// to be seen. rec is its own until it returns.
+// watchLocal waits for the end of a call that runs here, for somebody who cancels it, and for the moment from which it
+// is to be seen. rec is its own until it returns.
 func (r *Router) watchLocal(w *pendingCall, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool) {
 	seen := time.NewTimer(receiptAfter)
 	defer seen.Stop()

@@ -9,7 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// simBook is what callers, devices and the breaker of things wrote down. All of it is guarded by the lock of the simulation.
+// simBook is what callers, devices and the breaker of things wrote down. All of it is guarded by the lock of the
+// simulation.
 type simBook struct {
 	requests []*request
 	byID     map[string]*request
@@ -196,8 +197,8 @@ func (b *simBook) firstAnswer(id string) *said {
 	return nil
 }
 
-// mayBe reports whether an output is that of the answer that counts: the first one, or the second one if the device was told
-// that the first one does not.
+// mayBe reports whether an output is that of the answer that counts: the first one, or the second one if the device was
+// told that the first one does not.
 func (b *simBook) mayBe(first *said, output string) bool {
 	if output == first.output {
 		return true
@@ -207,8 +208,9 @@ func (b *simBook) mayBe(first *said, output string) bool {
 	})
 }
 
-// claimed reports whether the pod of the device may have claimed the call in its record without giving it to the device: a pod
-// that dies, or does not hear that it has the call, between the two. Whoever reads the record meanwhile takes it for delivered.
+// claimed reports whether the pod of the device may have claimed the call in its record without giving it to the
+// device: a pod that dies, or does not hear that it has the call, between the two. Whoever reads the record meanwhile
+// takes it for delivered.
 func (b *simBook) claimed(r *request) bool {
 	return r.plan.durable() && b.troubled(r.asked.Add(-simLease), r.heard.at)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry/memory"
 )
 
-// simBus is the bus as one pod reaches it. Messages take time; between two pods their order is kept, unless the network is
-// bad. While the store is away the bus is, too.
+// simBus is the bus as one pod reaches it. Messages take time; between two pods their order is kept, unless the network
+// is bad. While the store is away the bus is, too.
 type simBus struct {
 	sim   *simulation
 	pod   *simPod
@@ -175,8 +175,8 @@ func nameOf(id string) string {
 	return id
 }
 
-// carry has a message arrive. The network may lose it, be late with it, have others overtake it, or bring it twice if that may
-// be.
+// carry has a message arrive. The network may lose it, be late with it, have others overtake it, or bring it twice if
+// that may be.
 func (b *simBus) carry(f *fate, to, kind, about string, mayDouble bool, deliver func()) {
 	sim := b.sim
 	wait := f.span(100*time.Microsecond, 2*time.Millisecond)
@@ -220,8 +220,8 @@ type link struct {
 	last   time.Time // when the last one of all arrives
 }
 
-// inOrder returns when a message arrives that would at a time, unless one that left earlier is later than that. Of those that
-// leave at the same instant the order is not known.
+// inOrder returns when a message arrives that would at a time, unless one that left earlier is later than that. Of
+// those that leave at the same instant the order is not known.
 func (s *simulation) inOrder(name string, at time.Time, gap time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -70,7 +70,8 @@ func (s *simulation) request(plan callPlan, slot int, id string) {
 	p.to(func() { close(started) })
 }
 
-// asker is the key under which a context says who asks: of two who ask for the same at the same instant each has a fate.
+// asker is the key under which a context says who asks: of two who ask for the same at the same instant each has a
+// fate.
 type asker struct{}
 
 func named(ctx context.Context, who string) context.Context {

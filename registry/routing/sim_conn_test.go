@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// simConn is one connection: the socket between a device and a pod, and what package ws does at the pod's end. Frames keep
-// their order. A connection that was cut at one end only is not known to be at the other for a while.
+// simConn is one connection: the socket between a device and a pod, and what package ws does at the pod's end. Frames
+// keep their order. A connection that was cut at one end only is not known to be at the other for a while.
 type simConn struct {
 	sim    *simulation
 	pod    *simPod
@@ -266,7 +266,8 @@ func (c *simConn) leave(reason string) {
 	c.endAfter(c.sim.fates.of("farewell", c.id).span(6*time.Millisecond, 300*time.Millisecond))
 }
 
-// sendAway ends the connection of a pod that stops, once nothing is under way or now at the latest. In a hurry it takes no more calls.
+// sendAway ends the connection of a pod that stops, once nothing is under way or now at the latest. In a hurry it takes
+// no more calls.
 func (c *simConn) sendAway(hush, now bool) {
 	c.mu.Lock()
 	c.hushed = c.hushed || hush

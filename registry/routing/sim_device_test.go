@@ -22,8 +22,8 @@ func simTool(name string) registry.ToolSpec {
 	return spec
 }
 
-// simDevice is a phone: it connects to some pod, comes back when it loses its connection, runs tools and writes down what
-// reaches it.
+// simDevice is a phone: it connects to some pod, comes back when it loses its connection, runs tools and writes down
+// what reaches it.
 type simDevice struct {
 	sim  *simulation
 	name string
@@ -179,7 +179,8 @@ func (d *simDevice) receive(c *simConn, f simFrame) {
 	}
 }
 
-// closed is what a device does when a pod ends its connection: it comes back, but not at once if another one has its session.
+// closed is what a device does when a pod ends its connection: it comes back, but not at once if another one has its
+// session.
 func (d *simDevice) closed(c *simConn, reason string) {
 	d.mu.Lock()
 	mine := d.conn == c

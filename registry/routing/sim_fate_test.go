@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// fates decide what happens to each message, write and connection of a run. A fate is a hash of the seed and of what it is
-// about, never of the order of events: which goroutine of a bubble runs first is not known, and dropping a step of the plan
-// must leave the fates of all others as they are.
+// fates decide what happens to each message, write and connection of a run. A fate is a hash of the seed and of what it
+// is about, never of the order of events: which goroutine of a bubble runs first is not known, and dropping a step of
+// the plan must leave the fates of all others as they are.
 type fates uint64
 
 // of returns the fate of what the parts name.
@@ -40,8 +40,8 @@ func (f *fate) next() uint64 {
 // chance reports true with probability p.
 func (f *fate) chance(p float64) bool { return float64(f.next()>>11)/(1<<53) < p }
 
-// span returns a duration in [low, high), to the nanosecond: two events of a run hardly ever come at the same instant, so
-// their order does not depend on the scheduler.
+// span returns a duration in [low, high), to the nanosecond: two events of a run hardly ever come at the same instant,
+// so their order does not depend on the scheduler.
 func (f *fate) span(low, high time.Duration) time.Duration {
 	return low + time.Duration(f.next()%uint64(high-low))
 }

@@ -97,7 +97,8 @@ var shapes = []string{
 	shapeSync, shapeSync, shapeSync, shapeAsync, shapeKeyed, shapeKeyed, shapeCancelled, shapeRevoked, shapeHungUp, shapeShort, shapeLong, shapeLongKey,
 }
 
-// keyed reports whether the request carries an idempotency key, durable whether its call has a record from the beginning.
+// keyed reports whether the request carries an idempotency key, durable whether its call has a record from the
+// beginning.
 func (c callPlan) keyed() bool { return c.shape == shapeKeyed || c.shape == shapeLongKey }
 
 func (c callPlan) durable() bool {
@@ -109,8 +110,8 @@ func (c callPlan) String() string {
 		c.shape, c.device, c.tool, c.pod, c.again, c.nonce, c.timeout, c.work, c.later, c.twice, c.fails, c.reports, c.named)
 }
 
-// newPlan returns what happens in the run of a seed. Each seed has a few kinds of faults only: what two of them do together
-// shows best without the others.
+// newPlan returns what happens in the run of a seed. Each seed has a few kinds of faults only: what two of them do
+// together shows best without the others.
 func newPlan(seed uint64) []step {
 	random := rand.New(rand.NewPCG(seed, 0x5eed))
 	var faults []stepKind

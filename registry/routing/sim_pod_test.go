@@ -21,8 +21,8 @@ const (
 
 var errDead = errors.New("simulation: the pod is dead")
 
-// simPod is one process. It can be killed, and can stand still: then nothing leaves it and nothing reaches it, while its own
-// clock goes on. Whatever it would have done meanwhile it does when it goes on.
+// simPod is one process. It can be killed, and can stand still: then nothing leaves it and nothing reaches it, while
+// its own clock goes on. Whatever it would have done meanwhile it does when it goes on.
 type simPod struct {
 	sim  *simulation
 	slot int

@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry/memory"
 )
 
-// simulation is one run of a plan: a fleet, all it talks to, and what breaks it, in one bubble of package synctest. All that
-// happens, happens at an instant of its own (see fates), so one seed is one course of events.
+// simulation is one run of a plan: a fleet, all it talks to, and what breaks it, in one bubble of package synctest. All
+// that happens, happens at an instant of its own (see fates), so one seed is one course of events.
 type simulation struct {
 	fates fates
 	plan  []step

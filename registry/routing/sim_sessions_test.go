@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry/memory"
 )
 
-// What the pods ask of sessions, and the rule that is looked at with every write: one of a claim that is not the current one
-// changes nothing.
+// What the pods ask of sessions, and the rule that is looked at with every write: one of a claim that is not the
+// current one changes nothing.
 
 func (s *simStore) Claim(ctx context.Context, claimed registry.Session) (registry.Claim, error) {
 	return answer(ctx, s, "claim", claimed.Key.Session, func(m *memory.Store) (registry.Claim, error) {

@@ -16,8 +16,8 @@ const storePatience = 2700 * time.Millisecond
 // usualWait is longer than a store that is well takes for a command.
 const usualWait = 2 * time.Millisecond
 
-// simStore is the store as one pod reaches it: over a network, and sometimes not. What the pods do not use in a run is not
-// there.
+// simStore is the store as one pod reaches it: over a network, and sometimes not. What the pods do not use in a run is
+// not there.
 type simStore struct {
 	registry.Store // nil
 	sim            *simulation
@@ -67,8 +67,8 @@ func (s *simStore) fateOfCommand(f *fate) asked {
 	return a
 }
 
-// answer carries a command out. A pod that stands still, or dies, while it waits may have changed the store all the same; so
-// may one that has stopped waiting.
+// answer carries a command out. A pod that stands still, or dies, while it waits may have changed the store all the
+// same; so may one that has stopped waiting.
 func answer[T any](ctx context.Context, s *simStore, op, about string, do func(*memory.Store) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {

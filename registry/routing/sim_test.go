@@ -26,8 +26,8 @@ const (
 	simAtLeast = 50               // seeds, however slow the machine is
 )
 
-// TestSimulation runs a fleet through the faults of one seed after the other. A seed that breaks a rule is run again with fewer
-// and fewer steps, and told.
+// TestSimulation runs a fleet through the faults of one seed after the other. A seed that breaks a rule is run again
+// with fewer and fewer steps, and told.
 func TestSimulation(t *testing.T) {
 	began := time.Now()
 	var next, requests, answered atomic.Int64
@@ -110,7 +110,8 @@ func report(t *testing.T, seed uint64) {
 	}
 }
 
-// shrink returns few steps of a plan for which fails still holds: it leaves out halves, quarters and so on, down to one step.
+// shrink returns few steps of a plan for which fails still holds: it leaves out halves, quarters and so on, down to one
+// step.
 func shrink(plan []step, fails func([]step) bool) []step {
 	for size := (len(plan) + 1) / 2; size > 0; size /= 2 {
 		for at := 0; at < len(plan); {

@@ -34,7 +34,8 @@ type waiting struct{}
 
 func (waiting) Cancel() bool { return true }
 
-// A caller hears in its own time that the store does not answer, although nothing but the call itself bounds its context.
+// A caller hears in its own time that the store does not answer, although nothing but the call itself bounds its
+// context.
 func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		owner   string

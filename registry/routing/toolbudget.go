@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DefaultNewToolBytes is how many bytes of definitions of tools that are new to a pod a tenant may register over the time
-// they are kept for, when nothing else is configured.
+// DefaultNewToolBytes is how many bytes of definitions of tools that are new to a pod a tenant may register over the
+// time they are kept for, when nothing else is configured.
 const DefaultNewToolBytes = 64 << 20
 
 const (
@@ -19,9 +19,9 @@ const (
 	maxKnownSets = 1 << 15
 )
 
-// toolBudget bounds what devices add to the store by offering tools that nobody offers: definitions, and lists of them, stay
-// there for a while after the last session that has them. What this pod has seen lately is free, however many devices offer it.
-// It is safe for concurrent use.
+// toolBudget bounds what devices add to the store by offering tools that nobody offers: definitions, and lists of them,
+// stay there for a while after the last session that has them. What this pod has seen lately is free, however many
+// devices offer it. It is safe for concurrent use.
 type toolBudget struct {
 	allow  *allowances
 	tenant registry.Budget

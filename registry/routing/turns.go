@@ -24,8 +24,8 @@ func newTurns(cfg PodConfig) *Turns {
 // Serve says how a turn that runs on this pod is aborted: abort reports whether there was one, and must not block.
 func (t *Turns) Serve(abort func(registry.Key) bool) { t.abort.Store(&abort) }
 
-// Abort has the turn of a conversation aborted: here, or on the pod that runs it, which is not known, so all are told. It
-// does not wait for the end of the turn, and a message can be lost.
+// Abort has the turn of a conversation aborted: here, or on the pod that runs it, which is not known, so all are told.
+// It does not wait for the end of the turn, and a message can be lost.
 func (t *Turns) Abort(ctx context.Context, key registry.Key) error {
 	if t.abortHere(key) {
 		return nil

@@ -21,8 +21,8 @@ func (b slowReplies) Reply(pod string, r registry.Reply) error {
 	return b.Bus.Reply(pod, r)
 }
 
-// Of two answers to a fast call whose caller has given up, the first counts, although the second is here before the first
-// is on record.
+// Of two answers to a fast call whose caller has given up, the first counts, although the second is here before the
+// first is on record.
 func TestSecondAnswerToACallThatWasGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})

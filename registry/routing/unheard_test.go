@@ -22,7 +22,8 @@ func (s unheardClaims) MoveCall(ctx context.Context, tenant, callID string, e re
 	return moved, err
 }
 
-// A pod that does not hear that it has claimed a call refuses it. Its caller hears so at once, and the record agrees: nothing ran.
+// A pod that does not hear that it has claimed a call refuses it. Its caller hears so at once, and the record agrees:
+// nothing ran.
 func TestAClaimNobodyHeardOfIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := unheardClaims{memory.New(memory.Options{})}
@@ -49,8 +50,8 @@ func TestAClaimNobodyHeardOfIsRefused(t *testing.T) {
 	})
 }
 
-// A device answers that its tool failed while its caller hangs up, and answers once more. The second answer does not count,
-// although the record of the call tells of its end as if there had been no answer.
+// A device answers that its tool failed while its caller hangs up, and answers once more. The second answer does not
+// count, although the record of the call tells of its end as if there had been no answer.
 func TestSecondAnswerAfterAFailureThatCrossedTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
@@ -116,7 +117,8 @@ func TestTheLastLookWhenTheTimeIsUp(t *testing.T) {
 	})
 }
 
-// Of a call whose record was wiped the feed tells that it succeeded, and not what the tool returned: no answer for its caller.
+// Of a call whose record was wiped the feed tells that it succeeded, and not what the tool returned: no answer for its
+// caller.
 func TestASummaryIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")

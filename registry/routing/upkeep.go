@@ -19,8 +19,8 @@ const (
 	restorePause   = time.Second // before those that failed are tried again
 )
 
-// heartbeatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do no harm,
-// and a dead pod is noticed a tenth of the lease after its own has lapsed.
+// heartbeatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do
+// no harm, and a dead pod is noticed a tenth of the lease after its own has lapsed.
 const heartbeatsPerLease = 10
 
 // heartbeatLoop renews the lease, answers callers that wait for dead pods, and has the pod clean up after those.

@@ -76,8 +76,8 @@ func (s *slowRestores) Restore(ctx context.Context, e registry.Entry) (registry.
 	return e.Session, nil
 }
 
-// A pod announces all its sessions again soon after the store was emptied, however many these are and though some take two
-// attempts.
+// A pod announces all its sessions again soon after the store was emptied, however many these are and though some take
+// two attempts.
 func TestManySessionsAreRestoredSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowRestores{Store: memory.New(memory.Options{}), lost: make(map[registry.Key]bool), inVain: make(map[registry.Key]bool)}

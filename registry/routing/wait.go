@@ -24,8 +24,8 @@ const cancelWait = 500 * time.Millisecond
 //	                                            it is durable)
 //	delivered  the device has it                the call's timeout       timeout, dispatched=yes
 //
-// The call's timeout bounds every phase. An answer ends the wait in any of them; so does a cancellation, and so does the
-// caller's context. A call to a socket of this pod begins as delivered.
+// The call's timeout bounds every phase. An answer ends the wait in any of them; so does a cancellation, and so does
+// the caller's context. A call to a socket of this pod begins as delivered.
 type phase int
 
 const (
@@ -134,9 +134,9 @@ func (w *wait) dispatched() registry.Dispatched {
 	return registry.DispatchedUnknown
 }
 
-// hasLeft reports whether the call has left this pod, or must be taken for one that has. over says that nobody waits any
-// longer. A call that is over, or cancelled, or whose pod this pod found dead is taken back if it can be; then, and if
-// it could not be sent, the error is what the caller gets.
+// hasLeft reports whether the call has left this pod, or must be taken for one that has. over says that nobody waits
+// any longer. A call that is over, or cancelled, or whose pod this pod found dead is taken back if it can be; then, and
+// if it could not be sent, the error is what the caller gets.
 func (w *wait) hasLeft(ctx context.Context, p progress, over bool) (bool, error) {
 	refused := p.answer != nil && p.answer.Err != nil
 	arrived := p.answer != nil || p.receipt
@@ -298,7 +298,8 @@ func whyOver(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// causeOf returns why ctx ended. A context that hides its values hides its cause with them, but may tell it by a method.
+// causeOf returns why ctx ended. A context that hides its values hides its cause with them, but may tell it by a
+// method.
 func causeOf(ctx context.Context) error {
 	if c, ok := ctx.(interface{ Cause() error }); ok {
 		return c.Cause()

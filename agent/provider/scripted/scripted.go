@@ -1,6 +1,7 @@
 // Package scripted plays language models for tests: real HTTP servers that speak the vendors' streaming formats and say
-// what a script tells them to. They check requests as the vendors do and answer what breaks the rules with 400, so that a
-// mistake in a conversation shows up. Nothing in them waits for a clock: what is slow is slow until a test lets it go on.
+// what a script tells them to. They check requests as the vendors do and answer what breaks the rules with 400, so that
+// a mistake in a conversation shows up. Nothing in them waits for a clock: what is slow is slow until a test lets it go
+// on.
 //
 //	server := scripted.OpenAI(t,
 //		scripted.Reply(scripted.Calls(scripted.Call{Name: "echo", Args: `{"text":"hi"}`})),

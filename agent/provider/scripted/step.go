@@ -59,8 +59,8 @@ func Text(pieces ...string) Part {
 	}}
 }
 
-// Refusal says why there is no answer, each piece in a delta of its own. Anthropic's format has no field for it: there it is
-// text, and the reason why the answer ends.
+// Refusal says why there is no answer, each piece in a delta of its own. Anthropic's format has no field for it: there
+// it is text, and the reason why the answer ends.
 func Refusal(pieces ...string) Part {
 	return Part{play: func(p *player) {
 		for _, s := range pieces {
@@ -102,8 +102,8 @@ func Stop(reason provider.StopReason) Part {
 	return Part{play: func(p *player) { p.stop = reason }}
 }
 
-// Hold says nothing until release is closed or received from. It ends, too, when the client is gone or the test is over.
-// With one between the pieces of a text it comes as slowly as the test likes.
+// Hold says nothing until release is closed or received from. It ends, too, when the client is gone or the test is
+// over. With one between the pieces of a text it comes as slowly as the test likes.
 func Hold(release <-chan struct{}) Part {
 	return Part{play: func(p *player) {
 		select {

@@ -1,6 +1,6 @@
-// Command honest calls the tool of an honest device all the time, as a program of its own: inside the process that attacks, it
-// would wait for a processor with the attackers, and measure them instead of the pod. It works until its input ends, and then
-// prints how it was served.
+// Command honest calls the tool of an honest device all the time, as a program of its own: inside the process that
+// attacks, it would wait for a processor with the attackers, and measure them instead of the pod. It works until its
+// input ends, and then prints how it was served.
 package main
 
 import (
