@@ -128,15 +128,6 @@ func (s *Set) read(m Metric, kind prometheus.ValueType, read func(emitFunc)) {
 	}
 }
 
-// counters registers a metric that is counted as things happen.
-func (s *Set) counters(name, help string, labels []Label) *prometheus.CounterVec {
-	m := Metric{Name: name, Kind: Counter, Help: help, Labels: labels}
-	s.metrics = append(s.metrics, m)
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, m.labelNames())
-	s.registry.MustRegister(vec)
-	return vec
-}
-
 // histograms registers a metric of how long things take, in seconds.
 func (s *Set) histograms(name, help string, labels []Label, buckets []float64) *prometheus.HistogramVec {
 	m := Metric{Name: name, Kind: Histogram, Help: help, Labels: labels, Buckets: buckets}

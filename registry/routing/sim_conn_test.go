@@ -22,17 +22,16 @@ type simConn struct {
 	frames chan simFrame // from the device, as the pod reads them
 	gone   chan struct{} // closed when the pod knows that the connection has ended
 
-	mu       sync.Mutex
-	sent     [2]time.Time // when the last frame arrives: at the device, at the pod
-	count    [2]int
-	broken   bool // nothing arrives any more
-	ended    bool // gone is closed, or is about to be
-	closing  bool // by the pod
-	hushed   bool
-	local    *routing.LocalSession
-	owed     int // answers that are not acknowledged
-	pings    []func()
-	contends bool
+	mu      sync.Mutex
+	sent    [2]time.Time // when the last frame arrives: at the device, at the pod
+	count   [2]int
+	broken  bool // nothing arrives any more
+	ended   bool // gone is closed, or is about to be
+	closing bool // by the pod
+	hushed  bool
+	local   *routing.LocalSession
+	owed    int // answers that are not acknowledged
+	pings   []func()
 }
 
 var _ routing.Conn = (*simConn)(nil)
