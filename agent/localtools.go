@@ -28,7 +28,6 @@ type SessionContext struct {
 	Caller    auth.Identity // who is asking
 	AgentID   string
 	Channel   string // the API the messages come through
-	Workspace string // directory of the session's files
 	Kind      ContextKind
 }
 
@@ -49,7 +48,7 @@ type LocalTools struct {
 	maker  map[string]int // by name of a tool
 }
 
-// NewLocalTools returns a localTools of all that is registered. A name that is malformed or registered twice is an
+// NewLocalTools returns the LocalTools of all registrations. A name that is malformed or registered twice is an
 // error, as is a registration without names or factory.
 func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	t := &LocalTools{maker: make(map[string]int)}
@@ -72,7 +71,7 @@ func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	return t, nil
 }
 
-// Select returns a localTools with the named tools only: tools are enabled by name. An unknown name is an error.
+// Select returns LocalTools with the named tools only: tools are enabled by name. An unknown name is an error.
 func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 	enabled := make(map[string]int, len(names))
 	for _, name := range names {

@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Tool is anything an agent can call: built into the gateway, offered by an upstream server, or living on a device.
+// Tool is anything an agent can call that runs in the gateway: built in, or brought by the program that embeds it.
 type Tool interface {
 	// Spec describes the tool.
 	Spec() registry.ToolSpec

@@ -77,7 +77,7 @@ func answeredCall(data []byte) string {
 	return id
 }
 
-// frame builds the struct of a type. It returns nil if there is no such type. A new frame of devices begins here.
+// frame builds the struct of a type. It returns nil if there is no such type.
 func (f *fields) frame(typ string) any {
 	switch typ {
 	case typeConnect:

@@ -127,8 +127,7 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
 }
 
-// handle calls the handler of a frame's type. A new frame needs a struct in frames.go, a case in fields.frame
-// (decode.go), a case here, and a line in counters (stats.go).
+// handle calls the handler of a frame's type. doc.go says what else a new frame needs.
 func (c *conn) handle(frame any) error {
 	switch f := frame.(type) {
 	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame:

@@ -15,8 +15,8 @@
 //   - A connection ends: teardown.go, linger.go; the close codes: closecodes.go.
 //
 // To add a frame that devices send: its type and struct in frames.go, a case in fields.frame (decode.go), a case in
-// conn.handle (dispatch.go), a counter in stats.go. To add a frame to devices: its type and function in frames.go, a
-// counter in stats.go. Then docs/protocol.md. Package ws/client is the device's side in Go.
+// conn.handle (dispatch.go), its name in receivedTypes (stats.go). To add a frame to devices: its type and function in
+// frames.go, its name in sentTypes. Then docs/protocol.md, and `make docs` for the table of metrics. Package ws/client is the device's side in Go.
 //
 // # How one connection lives
 //
