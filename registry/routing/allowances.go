@@ -11,40 +11,40 @@ import (
 )
 
 const (
-	// allowanceParts is how many times a pod asks the store for a part of a budget before that is spent.
+	// allowanceParts is into how many parts a budget is cut. A pod takes at least one part from the store at a time.
 	allowanceParts = 64
 
-	// maxAllowances bounds how many of them a pod keeps. Then those that nobody used lately go, with what is left of
-	// them.
+	// maxAllowances bounds how many allowances a pod keeps. Beyond it those unused for longest go, with whatever they
+	// have not spent.
 	maxAllowances = 1 << 14
 
-	// minWait is how long a budget that is spent is not asked for again.
+	// minWait is the shortest time for which a pod does not ask the store again for a budget that is spent.
 	minWait = time.Second
 )
 
-// allowances are the parts of budgets that this pod has taken from the store and not spent yet. The store is asked once
-// for many small things. When the store is away nothing is refused: nothing can be added to it either. It is safe for
-// concurrent use.
+// allowances are the parts of budgets that this pod has taken from the store and not spent yet. They exist so that one
+// request to the store pays for many small things. While the store is away nothing is refused, because nothing can be
+// added to the store either. It is safe for concurrent use.
 type allowances struct {
 	store registry.BudgetStore
 	log   *slog.Logger
 
-	mu  sync.Mutex // of what is in each allowance
+	mu  sync.Mutex // guards the contents of each allowance
 	all *cache.Cache[allowanceKey, *allowance]
 }
 
 type allowanceKey struct{ tenant, name string }
 
 type allowance struct {
-	left    int64
-	refused time.Time // until then the budget is known to be spent
+	remaining int64     // bytes taken from the store and not spent
+	refused   time.Time // until then the budget is known to be spent
 }
 
 func newAllowances(store registry.BudgetStore, log *slog.Logger) *allowances {
 	return &allowances{store: store, log: log, all: cache.New[allowanceKey, *allowance](maxAllowances/2, 0)}
 }
 
-// spend spends n bytes, all or none. It returns how long to wait if they are not there, else zero.
+// spend spends n bytes, all or none. It returns zero if it spent them, else how long to wait before trying again.
 func (a *allowances) spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
 	key := allowanceKey{tenant, name}
 	n = min(n, b.Burst())
@@ -53,7 +53,7 @@ func (a *allowances) spend(ctx context.Context, tenant, name string, n int64, b 
 	}
 	part := max(n, b.Burst()/allowanceParts)
 	wait, err := a.store.Spend(ctx, tenant, name, part, b)
-	if err == nil && wait > 0 && part > n { // a part is not there, but what is needed may be
+	if err == nil && wait > 0 && part > n { // there is no room for a part, but maybe for n bytes
 		part = n
 		wait, err = a.store.Spend(ctx, tenant, name, part, b)
 	}
@@ -69,31 +69,32 @@ func (a *allowances) spend(ctx context.Context, tenant, name string, n int64, b 
 		x.refused = time.Now().Add(wait)
 		return wait
 	}
-	x.left += part - n
+	x.remaining += part - n
 	return 0
 }
 
-// spendKnown spends what this pod has. It reports false if the store has to be asked.
+// spendKnown spends n bytes of what this pod has, or finds the budget known to be spent. known is false if the store
+// has to be asked.
 func (a *allowances) spendKnown(key allowanceKey, n int64) (wait time.Duration, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.getLocked(key)
-	if x.left >= n {
-		x.left -= n
+	if x.remaining >= n {
+		x.remaining -= n
 		return 0, true
 	}
 	wait = time.Until(x.refused)
 	return max(wait, 0), wait > 0
 }
 
-// giveBack returns what was taken for something that was not added after all.
+// giveBack returns n bytes that were spent for something that was not added after all.
 func (a *allowances) giveBack(tenant, name string, n int64, b registry.Budget) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.getLocked(allowanceKey{tenant, name}).left += min(n, b.Burst())
+	a.getLocked(allowanceKey{tenant, name}).remaining += min(n, b.Burst())
 }
 
-// spent returns how long the budget is known to be spent, zero if it is not.
+// spent returns for how much longer the budget is known to be spent. Zero means that it is not known to be.
 func (a *allowances) spent(tenant, name string) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

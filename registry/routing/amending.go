@@ -7,16 +7,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// amending amends results before they enter the store, on whatever way they come, so that nobody reads another. The
-// zero value leaves them alone.
+// amending amends every result before it enters the store, whichever way it comes, so that nobody can read the
+// unamended one. The zero value changes nothing.
 type amending struct {
 	with atomic.Pointer[registry.Amend]
 }
 
-// on reports whether there is anything that amends.
+// on reports whether results are amended.
 func (a *amending) on() bool { return a.with.Load() != nil }
 
-// amend returns the event and the change with the result as it is to be read.
+// amend returns the event and the change with the amended result.
 func (a *amending) amend(
 	ctx context.Context, calls registry.CallStore, tenant, callID string, e registry.Event, c registry.Change,
 ) (registry.Event, registry.Change, error) {
@@ -36,6 +36,6 @@ func (a *amending) amend(
 	return registry.EndEvent(res, nil), c, nil
 }
 
-// AmendWith has every result amended before it is stored from now on, by the pod that stores it. What a device reports
-// of a call on its way, which nothing amends, loses its text.
+// AmendWith makes this pod amend every result before it stores it. Progress that a device reports of a running call is
+// not amended; its text is dropped instead.
 func (c *Calls) AmendWith(amend registry.Amend) { c.store.amending.with.Store(&amend) }

@@ -9,38 +9,40 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// What a pod keeps of calls in its store when nothing else is configured.
+// Defaults of the limits on what a pod keeps of calls in its store.
 const (
-	DefaultCallBytes = 512 << 20 // of all calls of a tenant
-	DefaultCallLog   = 1 << 20   // of the log of one call
+	DefaultCallBytes = 512 << 20 // bytes of all calls of a tenant
+	DefaultCallLog   = 1 << 20   // bytes of the log of one call
 )
 
 const (
-	// MaxCallBytes is how much one call may add to the store, log and output together.
+	// MaxCallBytes is how many bytes one call may add to the store, log and output together.
 	MaxCallBytes = 8_000_000
 
-	// MaxCallLog is how long the log of a call may be configured to be: the rest of MaxCallBytes is for its output.
+	// MaxCallLog is the longest log of a call that may be configured, in bytes. The rest of MaxCallBytes is for the
+	// output.
 	MaxCallLog = 3 << 20
 
-	// maxKeptOutput bounds the output of one call that is kept; what is longer is cut. With its log, and what Redis
-	// takes beside the bytes it is given, it stays within MaxCallBytes.
+	// maxKeptOutput bounds the stored output of one call, in bytes; a longer one is cut. Together with the log and with
+	// what Redis adds to the bytes it is given, it stays within MaxCallBytes.
 	maxKeptOutput = 4_500_000
 
-	// recordCost is about what the record of a call takes with its log, for which Redis takes 4 KiB at once. keyCost is
-	// what an idempotency key takes.
+	// recordCost is about how many bytes the record of a call takes with an empty log, for which Redis reserves 4 KiB.
+	// keyCost is how many an idempotency key takes.
 	recordCost = 6000
 	keyCost    = 300
 
-	// cutOutput is how much of an output is kept when there is no room for it. It is counted with the record.
+	// cutOutput is how many bytes of an output are stored when there is no room for all of it. recordCost includes
+	// them.
 	cutOutput = 512
 
-	// sessionShare is the part of a tenant's budget that a single session may use.
+	// sessionShare divides a tenant's budget: one session may use an eighth of it.
 	sessionShare = 8
 )
 
-// callBudget is a CallStore that keeps no more of the calls of a tenant, and of one session, than their budgets allow.
-// What counts is what is added over the time it is kept for. A call that must have a record is refused before it runs;
-// the output of one that ran is cut, and says so; the record of a light call that nobody else needs is left out.
+// callBudget is a CallStore that stores no more of the calls of a tenant, and of one session, than their budgets allow.
+// A budget counts the bytes added during one retention time. Without room, a call that must have a record is refused
+// before it runs; the output of a call that ran is cut, and says so; the record of a light call is not stored.
 type callBudget struct {
 	registry.CallStore
 	amending amending
@@ -50,13 +52,15 @@ type callBudget struct {
 }
 
 func newCallBudget(cfg PodConfig, allow *allowances) *callBudget {
-	return &callBudget{CallStore: cfg.Store, allow: allow, tenant: registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}, log: cfg.Log}
+	return &callBudget{
+		CallStore: cfg.Store, allow: allow, tenant: registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}, log: cfg.Log,
+	}
 }
 
-// spend spends n bytes of the session's part and of the tenant's budget. It returns how long to wait if they are not
-// there.
+// spend spends n bytes of the session's budget and of the tenant's. It returns zero if it spent them, else how long to
+// wait before trying again.
 func (c *callBudget) spend(ctx context.Context, key registry.Key, n int64) time.Duration {
-	part := registry.Budget{Bytes: c.tenant.Bytes / sessionShare, Over: c.tenant.Over}
+	part := c.sessionBudget()
 	if key.Session != "" {
 		if wait := c.allow.spend(ctx, key.Tenant, sessionCalls(key.Session), n, part); wait > 0 {
 			return wait
@@ -74,13 +78,14 @@ const tenantCalls = "calls"
 
 func sessionCalls(session string) string { return "calls/" + session }
 
-// spent returns how long there is known to be no room for anything more of a session's calls.
+// spent returns for how much longer there is known to be no room for more of a session's calls. Zero means that there
+// may be room.
 func (c *callBudget) spent(key registry.Key) time.Duration {
 	return max(c.allow.spent(key.Tenant, tenantCalls), c.allow.spent(key.Tenant, sessionCalls(key.Session)))
 }
 
-// CreateCall implements CallStore. A repeated request gets the record of its call also when there is no room for new
-// ones.
+// CreateCall implements CallStore. A repeated request gets the record of its call even if there is no room for new
+// records.
 func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
 	cost := int64(recordCost)
 	if r.IdempotencyKey != "" {
@@ -100,18 +105,21 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 			return stored, false, err
 		}
 	}
-	e := registry.Errorf(registry.CodeRateLimited, "Too much is kept of calls already: %d bytes of records and outputs of a tenant over %v, and "+
-		"an eighth of them of one session. Retry later, or raise FARHAND_CALL_BYTES.", c.tenant.Bytes, c.tenant.Over)
+	e := registry.Errorf(registry.CodeRateLimited,
+		"Too much is kept of calls already: %d bytes of records and outputs of a tenant over %v, and "+
+			"an eighth of them of one session. Retry later, or raise FARHAND_CALL_BYTES.", c.tenant.Bytes, c.tenant.Over)
 	e.RetryAfter = wait
 	return registry.Record{}, false, e.With(registry.DispatchedNo)
 }
 
-// MoveCall implements CallStore. The budget is only charged for an answer that the record takes.
-func (c *callBudget) MoveCall(ctx context.Context, tenant, callID string, e registry.Event, change registry.Change) (registry.Moved, error) {
+// MoveCall implements CallStore. An answer is charged to the budgets only if the record takes it.
+func (c *callBudget) MoveCall(
+	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
+) (registry.Moved, error) {
 	if change.Result == nil {
 		return c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	}
-	e, change, err := c.amending.amend(ctx, c.CallStore, tenant, callID, e, change) // all of it, before it is cut
+	e, change, err := c.amending.amend(ctx, c.CallStore, tenant, callID, e, change) // the whole result, before it is cut
 	if err != nil {
 		return registry.Moved{}, err
 	}
@@ -125,22 +133,29 @@ func (c *callBudget) MoveCall(ctx context.Context, tenant, callID string, e regi
 	return moved, err
 }
 
+// giveBack returns n bytes that were spent for something that was not stored after all.
 func (c *callBudget) giveBack(key registry.Key, n int64) {
 	if n == 0 {
 		return
 	}
 	if key.Session != "" {
-		c.allow.giveBack(key.Tenant, sessionCalls(key.Session), n, registry.Budget{Bytes: c.tenant.Bytes / sessionShare, Over: c.tenant.Over})
+		c.allow.giveBack(key.Tenant, sessionCalls(key.Session), n, c.sessionBudget())
 	}
 	c.allow.giveBack(key.Tenant, tenantCalls, n, c.tenant)
 }
 
-// fit returns what is kept of a result, and what was taken off the budgets for that.
+// sessionBudget is the part of the tenant's budget that one session may use.
+func (c *callBudget) sessionBudget() registry.Budget {
+	return registry.Budget{Bytes: c.tenant.Bytes / sessionShare, Over: c.tenant.Over}
+}
+
+// fit returns the part of a result that is stored, and how many bytes were spent for it.
 func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Result) (*registry.Result, int64) {
 	r = compact(r)
 	kept, size := r, resultSize(r)
 	if size > maxKeptOutput {
-		kept = cut(r, (maxKeptOutput-cutOutput)/6, "one call may keep no more") // an escaped character takes up to six bytes
+		const escaped = 6 // bytes that JSON may take for one
+		kept = cut(r, (maxKeptOutput-cutOutput)/escaped, "one call may keep no more")
 		size = resultSize(kept)
 	}
 	switch {
@@ -155,11 +170,12 @@ func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Resu
 
 // KeepCalls implements CallStore.
 func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) error {
-	kept, left := make([]registry.Record, 0, len(records)), 0
+	kept, dropped := make([]registry.Record, 0, len(records)), 0
 	for _, r := range records {
 		key := registry.Key{Tenant: r.Tenant, Session: r.SessionID}
-		if c.spend(ctx, key, recordCost) > 0 && !(r.Stored && r.State.Final()) { // the store has it already, as one that runs
-			left++ // the feed tells how it ended
+		stored := r.Stored && r.State.Final() // the store has it already, as a running call
+		if c.spend(ctx, key, recordCost) > 0 && !stored {
+			dropped++ // the feed says how the call ended
 			continue
 		}
 		if r.Result != nil {
@@ -167,8 +183,8 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 		}
 		kept = append(kept, r)
 	}
-	if left > 0 {
-		c.log.Warn("records of light calls not kept: FARHAND_CALL_BYTES is used up", "records", left)
+	if dropped > 0 {
+		c.log.Warn("records of light calls not kept: FARHAND_CALL_BYTES is used up", "records", dropped)
 	}
 	if len(kept) == 0 {
 		return nil
@@ -176,11 +192,13 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 	return c.CallStore.KeepCalls(ctx, kept)
 }
 
-// AppendCallEvents implements CallStore. Whoever follows a call hears of its end also if its log does not have it.
+// AppendCallEvents implements CallStore. Events without room are dropped: a client that follows a call learns its end
+// even if the log does not contain it.
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	kept := make([]registry.CallEvent, 0, len(events))
 	for _, e := range events {
-		if e.Type != registry.CallEventTruncated && c.spend(ctx, registry.Key{Tenant: e.Tenant, Session: e.Session}, eventSize(&e)) > 0 {
+		key := registry.Key{Tenant: e.Tenant, Session: e.Session}
+		if e.Type != registry.CallEventTruncated && c.spend(ctx, key, eventSize(&e)) > 0 {
 			continue
 		}
 		kept = append(kept, e)
@@ -197,7 +215,7 @@ func eventSize(e *registry.CallEvent) int64 {
 	return overhead + jsonSize(e.Message) + jsonSize(e.Chunk)
 }
 
-// resultSize is about how many bytes a store takes for the result. Text that is that of its structured output takes
+// resultSize is about how many bytes a store takes for the result. An output that equals the structured output takes
 // none.
 func resultSize(r *registry.Result) int64 {
 	size := int64(r.Structured.Len()) + jsonSize(r.Error)
@@ -207,23 +225,24 @@ func resultSize(r *registry.Result) int64 {
 	return size
 }
 
-// compactFrom is how long structured output must be to be kept without the space in it that means nothing.
+// compactFrom is the size in bytes from which structured output is stored without insignificant white space.
 const compactFrom = 64 << 10
 
-// compact returns the result as it is kept: long structured output without space, and so only once.
+// compact returns the result without insignificant white space in long structured output. The output text is compacted
+// with it, so that the two stay equal and are stored once.
 func compact(r *registry.Result) *registry.Result {
 	if r.Structured.Len() < compactFrom {
 		return r
 	}
 	kept := *r
 	kept.Structured = r.Structured.Compact()
-	if r.Output == r.Structured.String() { // else a hook has changed it
+	if r.Output == r.Structured.String() { // it differs if a hook has changed it
 		kept.Output = kept.Structured.String()
 	}
 	return &kept
 }
 
-// cut returns the beginning of a result, which says that it is not all.
+// cut returns the first limit bytes of a result, with a line that says that the rest is missing, and why.
 func cut(r *registry.Result, limit int, reason string) *registry.Result {
 	kept := *r
 	if len(r.Output) > limit || !r.Structured.IsZero() {
@@ -233,7 +252,7 @@ func cut(r *registry.Result, limit int, reason string) *registry.Result {
 	return &kept
 }
 
-// jsonSize returns how many bytes a text takes as JSON, about: what has to be escaped takes up to six for one.
+// jsonSize returns about how many bytes a text takes as JSON. An escaped character takes up to six.
 func jsonSize(s string) int64 {
 	n := int64(len(s))
 	for i := range len(s) {

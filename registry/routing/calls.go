@@ -15,13 +15,13 @@ const (
 	// maxRunning bounds the durable calls one pod runs at once.
 	maxRunning = 10_000
 
-	// watchPause is how long a request that waits for a record relies on being woken before it looks by itself.
+	// watchPause is how long a request that waits for a record relies on being woken before it reads the record anyway.
 	watchPause = time.Second
 
-	// lastLook bounds the look at a record when nobody has time any more.
+	// lastLook bounds the last read of a record after its caller's time is up.
 	lastLook = 150 * time.Millisecond
 
-	// endPause is how long after the store could not be told of the end of a call it is told again, endTries how often.
+	// endPause is the pause before the end of a call that could not be stored is stored again, endTries how often.
 	endPause = time.Second
 	endTries = 60
 
@@ -30,14 +30,15 @@ const (
 	searchPage  = 500
 )
 
-// canceller is the part of a Router that Calls need: it gives up what this pod waits for, or has handed to a device.
+// canceller is the part of a Router that Calls need. It cancels calls that wait on this pod or are in flight to its
+// devices.
 type canceller interface {
 	cancelPending(tenant, callID string) *pendingCall
 	handleCancel(e registry.Envelope)
 }
 
-// Calls is what can be asked of calls beside making them: records, waiting, cancelling, and running those that must
-// outlive their request. It is safe for concurrent use.
+// Calls reads, awaits and cancels calls, and runs those that must outlive their requests. It is safe for concurrent
+// use.
 type Calls struct {
 	pod      string
 	store    *callBudget
@@ -54,8 +55,8 @@ type Calls struct {
 
 	slots   chan struct{}
 	running sync.WaitGroup
-	stop    context.CancelCauseFunc // abandons what runs
-	ctx     context.Context         // of what runs
+	stop    context.CancelCauseFunc // abandons the running calls
+	ctx     context.Context         // of the running calls
 }
 
 func newCalls(cfg PodConfig, r canceller, rec *recorder, n *counters) *Calls {
@@ -66,15 +67,16 @@ func newCalls(cfg PodConfig, r canceller, rec *recorder, n *counters) *Calls {
 	}
 }
 
-// Finish records how a call without a record of its own ended. It returns at once, and the record, of which nothing is
-// copied, belongs to it from then on.
+// Finish records how a call ended that has no record in the store. It returns at once. rec is not copied: the caller
+// must not use it afterwards.
 func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	change := registry.Change{Err: errorOrNil(err)}
 	event := rec.EndEvent(res, err)
 	rec.Pod = c.pod
 	var line int64
 	if err == nil {
-		change.Result = &registry.Result{Success: res.Success, Error: registry.CutText(res.Error, registry.MaxErrorText)} // as in a summary: nobody keeps the rest
+		// As in a summary: nobody stores the rest.
+		change.Result = &registry.Result{Success: res.Success, Error: registry.CutText(res.Error, registry.MaxErrorText)}
 		if rec.Stored {
 			*change.Result = res
 		}
@@ -82,11 +84,13 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	rec.Apply(event, change, time.Now().UTC())
 	if rec.Stored || err != nil && rec.State != registry.StateRejected {
 		line = c.rec.keep(*rec) // its answer may still come, or somebody has seen it running
-		told := rec.Summary()
-		rec = &told
+		summary := rec.Summary()
+		rec = &summary
 	}
 	c.endings.tell(rec.CallID, ending{record: *rec, line: line})
-	c.rec.activity(registry.Activity{Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: rec})
+	c.rec.activity(registry.Activity{
+		Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: rec,
+	})
 }
 
 func errorOrNil(err error) *registry.Error {
@@ -96,9 +100,12 @@ func errorOrNil(err error) *registry.Error {
 	return registry.AsError(err)
 }
 
-// Start stores the record of a durable call and has run carry it out, whether or not anybody waits. If the record's
-// idempotency key belongs to another call, that call's record is returned, created is false, and nothing is run.
-func (c *Calls) Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error) {
+// Start stores the record of a durable call and starts run, which carries the call out whether or not anybody waits. If
+// the record's idempotency key belongs to another call, Start returns that call's record and created is false; run is
+// not started.
+func (c *Calls) Start(
+	ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
+) (stored registry.Record, created bool, err error) {
 	select {
 	case c.slots <- struct{}{}:
 	default:
@@ -122,15 +129,16 @@ func (c *Calls) Start(ctx context.Context, rec registry.Record, run func(context
 		defer c.active.Delete(stored.CallID)
 		res, err := run(c.ctx)
 		if errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) {
-			return // whoever reads the record brings it to its end
+			return // the next reader of the record ends it
 		}
 		c.complete(stored, res, err)
 	})
 	return stored, true, nil
 }
 
-// complete brings a durable call to its end in the store. Answers are there already: the pod that delivered the call
-// stored them before it replied. A store that is away is told later; who waits at this pod hears it at once.
+// complete ends a durable call in the store. An answer of a device is there already: the pod that delivered the call
+// stored it before it replied. If the store is away, the end is stored later; callers that wait on this pod learn it at
+// once.
 func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error) {
 	change := registry.Change{Err: errorOrNil(runErr), Here: rec.Source == registry.SourceBuiltin}
 	if runErr == nil {
@@ -140,10 +148,10 @@ func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error)
 	final, err := c.storeEnd(rec, event, change)
 	if err != nil {
 		c.log.Warn("end of a call not stored; it is tried again", "call", rec.CallID, "error", err)
-		told := rec
-		told.Timeline = slices.Clone(rec.Timeline)
-		told.Apply(event, change, time.Now().UTC())
-		c.unstored.put(told)
+		ended := rec
+		ended.Timeline = slices.Clone(rec.Timeline)
+		ended.Apply(event, change, time.Now().UTC())
+		c.unstored.put(ended)
 		c.watchers.notify(rec.CallID)
 		change.Told = true
 		if final, err = c.retryStoreEnd(rec, event, change); err != nil {
@@ -153,11 +161,15 @@ func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error)
 	}
 	c.watchers.notify(rec.CallID)
 	final = final.Summary()
-	c.rec.activity(registry.Activity{Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID, Call: &final})
+	c.rec.activity(registry.Activity{
+		Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID, Call: &final,
+	})
 }
 
-// storeEnd applies the end of a call to its record, and gives its idempotency key up if nothing ran.
-func (c *Calls) storeEnd(rec registry.Record, event registry.Event, change registry.Change) (registry.Record, error) {
+// storeEnd applies the end of a call to its record. If nothing ran, it frees the idempotency key.
+func (c *Calls) storeEnd(
+	rec registry.Record, event registry.Event, change registry.Change,
+) (registry.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
@@ -178,18 +190,23 @@ func (c *Calls) storeEnd(rec registry.Record, event registry.Event, change regis
 	return moved.Record, nil
 }
 
-// rejectClaimed ends a call whose device certainly has not seen it, though its record says so: the pod that holds the
-// device claimed the call, did not hear that it had, and refused it. Nobody else can have claimed it.
-func (c *Calls) rejectClaimed(ctx context.Context, rec registry.Record, change registry.Change) (registry.Moved, error) {
-	if moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReturn, registry.Change{}); err != nil {
+// rejectClaimed ends a call whose record says that it was delivered, although the device certainly has not seen it.
+// That happens when the pod that holds the device claimed the call, got no confirmation of the claim, and refused the
+// call. No other pod can have claimed it.
+func (c *Calls) rejectClaimed(
+	ctx context.Context, rec registry.Record, change registry.Change,
+) (registry.Moved, error) {
+	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReturn, registry.Change{})
+	if err != nil {
 		return moved, err
 	}
 	return c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReject, change)
 }
 
-// retryStoreEnd is end, again and again until the store has heard, for about as long as it may be away without anybody
-// noticing more than that. A record that is gone is not waited for.
-func (c *Calls) retryStoreEnd(rec registry.Record, event registry.Event, change registry.Change) (registry.Record, error) {
+// retryStoreEnd repeats storeEnd until it succeeds, at most endTries times. It gives up on a record that is gone.
+func (c *Calls) retryStoreEnd(
+	rec registry.Record, event registry.Event, change registry.Change,
+) (registry.Record, error) {
 	pause := time.NewTimer(endPause)
 	defer pause.Stop()
 	for tries := 1; ; tries++ {
@@ -206,14 +223,14 @@ func (c *Calls) retryStoreEnd(rec registry.Record, event registry.Event, change 
 	}
 }
 
-// ByKey returns the record of the call an idempotency key belongs to.
+// ByKey returns the record of the call that an idempotency key belongs to.
 func (c *Calls) ByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	return c.store.CallByKey(ctx, tenant, key)
 }
 
-// Get returns the record of a call, also of one that ended without a record of its own, as long as the feed has it.
+// Get returns the record of a call. A call without a record in the store is found as long as the feed has it.
 func (c *Calls) Get(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	rec, err := c.store.ReadCall(ctx, tenant, callID)
 	if !registry.IsCallNotFound(err) {
@@ -222,35 +239,40 @@ func (c *Calls) Get(ctx context.Context, tenant, callID string) (registry.Record
 	return c.feed.FindCall(ctx, tenant, callID)
 }
 
-// Wait returns the record as soon as it is final, or as it is when wait has passed.
+// Wait returns the record as soon as it is final, or as it is after wait has passed.
 func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) {
 	return c.waitFor(ctx, tenant, callID, wait, false)
 }
 
-// Outcome is Wait for the caller of a call. If the store could not be told how the call ended, it says so all the same:
-// the record will agree, as soon as there is one. Others hear that the store is away.
+// Outcome is Wait for the caller of a call. It also knows an end that could not be stored yet: the record will agree as
+// soon as the store has it. For others the store is away until then.
 func (c *Calls) Outcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) {
 	return c.waitFor(ctx, tenant, callID, wait, true)
 }
 
-func (c *Calls) waitFor(ctx context.Context, tenant, callID string, wait time.Duration, caller bool) (registry.Record, error) {
+func (c *Calls) waitFor(
+	ctx context.Context, tenant, callID string, wait time.Duration, caller bool,
+) (registry.Record, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
-		woken, stop := c.watchers.watch(callID) // before looking, or the wake-up could fall in between
+		woken, stop := c.watchers.watch(callID) // before the read, or a notification in between would be missed
 		rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
-		if known, ok := c.unstored.get(tenant, callID); ok && err != nil && (caller || known.State.Answered() || registry.IsCallNotFound(err)) {
+		known, ok := c.unstored.get(tenant, callID)
+		if ok && err != nil && (caller || known.State.Answered() || registry.IsCallNotFound(err)) {
 			rec, err = known, nil
 		}
 		if _, ours := c.active.Load(callID); ours && err != nil && wait > 0 {
-			// The store lost it, or is away, but it runs here.
-			rec, err = registry.Record{CallID: callID, Tenant: tenant, State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown}, nil
+			// The store lost the record, or is away, but the call runs here.
+			rec, err = registry.Record{
+				CallID: callID, Tenant: tenant, State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown,
+			}, nil
 		}
 		if err != nil || rec.State.Final() || wait <= 0 {
 			stop()
 			if registry.IsCallNotFound(err) {
 				rec, err = c.Get(ctx, tenant, callID)
-				if err == nil && caller && rec.State.Answered() { // the feed does not tell what the tool returned
+				if err == nil && caller && rec.State.Answered() { // the feed does not have the tool's result
 					return registry.Record{}, registry.ErrNoCall
 				}
 			}
@@ -261,11 +283,11 @@ func (c *Calls) waitFor(ctx context.Context, tenant, callID string, wait time.Du
 		case <-woken:
 		case <-pause.C:
 		case <-deadline.C:
-			wait = 0 // look a last time
+			wait = 0 // read a last time
 		case <-ctx.Done():
-			wait = 0 // as above
+			wait = 0 // read a last time
 		}
-		if wait == 0 && endsWithin(ctx, lastLook) { // whoever asked is waiting for this now
+		if wait == 0 && endsWithin(ctx, lastLook) { // the caller waits for this read
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 			defer cancel()
 			ctx = last
@@ -281,11 +303,12 @@ func endsWithin(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() != nil || ok && time.Until(deadline) < d
 }
 
-// Cancel gives a call up, wherever it runs, and returns its record. Cancelling what is final changes nothing.
+// Cancel cancels a call, wherever it runs, and returns its record. Cancelling a call that has ended changes nothing.
 func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	ended, stop := c.endings.wait(callID) // before its caller can end it
 	defer stop()
-	if w := c.router.cancelPending(tenant, callID); w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
+	w := c.router.cancelPending(tenant, callID)
+	if w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
 		return c.awaitCancelled(ctx, w, ended)
 	}
 	rec, err := c.store.ReadCall(ctx, tenant, callID)
@@ -311,9 +334,9 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Rec
 	return moved.Record, nil
 }
 
-// awaitCancelled returns the record of a light call that was just cancelled here, once its caller has said how it
-// ended: whether the device had seen it, or even answered, is not known before. Whoever looks the call up next finds
-// the same.
+// awaitCancelled returns the record of a light call that was just cancelled here. It waits for the caller to say how
+// the call ended, because only the caller knows whether the device had seen it, or even answered. A later Get returns
+// the same record.
 func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan ending) (registry.Record, error) {
 	limit := time.NewTimer(cancelWait + watchPause)
 	defer limit.Stop()
@@ -325,7 +348,7 @@ func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan
 		return registry.Record{}, ctx.Err()
 	}
 	select {
-	case end := <-ended: // it came together with the limit
+	case end := <-ended: // both were ready, and select chose the limit
 		return c.asStored(ctx, end), nil
 	default:
 	}
@@ -335,7 +358,7 @@ func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan
 	return rec, nil
 }
 
-// asStored returns the record of a call that has ended as others find it, once the store has it.
+// asStored waits until the store has the record of a call that ended, and returns it as others find it.
 func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
 	ctx, cancel := context.WithTimeout(ctx, watchPause)
 	defer cancel()
@@ -346,12 +369,12 @@ func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
 	return end.record
 }
 
-// broadcastCancel tells the pods that have to do with a cancelled call: the one that waits for it and the one whose
-// socket it was written to.
+// broadcastCancel tells the two pods involved in a cancelled call: the one that waits for it and the one whose socket
+// it was written to.
 func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 	e := registry.Envelope{
-		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID, CallID: rec.CallID,
-		Reason: "cancelled",
+		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID,
+		CallID: rec.CallID, Reason: "cancelled",
 	}
 	for _, pod := range slices.Compact([]string{rec.Pod, rec.Owner}) {
 		switch pod {
@@ -366,8 +389,8 @@ func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 	}
 }
 
-// Events returns what a call's log holds behind the event with id after, EventPage at most, and the call's record
-// without what its tool returned.
+// Events returns the events of a call's log after the one with the id after, at most EventPage, and the call's record
+// without the tool's result.
 func (c *Calls) Events(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, registry.Record, error) {
 	events, err := c.store.CallEvents(ctx, tenant, callID, after, registry.EventPage)
 	if err != nil {
@@ -377,8 +400,8 @@ func (c *Calls) Events(ctx context.Context, tenant, callID, after string) ([]reg
 	return events, rec.Summary(), err
 }
 
-// List returns finished calls, newest first, from what the feed still holds, and the cursor of the next page, empty
-// when there is none. Results are not part of them.
+// List returns the finished calls that the feed still has, newest first and without their results, and the cursor of
+// the next page. The cursor is empty if there is no next page.
 func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Record, string, error) {
 	var page []registry.Record
 	next := ""
@@ -396,8 +419,10 @@ func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Reco
 	return page, next, err
 }
 
-// search shows the calls of the feed, newest first, to visit until that returns false.
-func (c *Calls) search(ctx context.Context, tenant, before string, limit int, visit func(id string, r registry.Record) bool) error {
+// search calls visit for the calls of the feed, newest first, until visit returns false or limit lines have been read.
+func (c *Calls) search(
+	ctx context.Context, tenant, before string, limit int, visit func(id string, r registry.Record) bool,
+) error {
 	for seen := 0; seen < limit; {
 		page, err := c.feed.LastActivity(ctx, tenant, before, searchPage)
 		if err != nil || len(page) == 0 {
@@ -414,15 +439,17 @@ func (c *Calls) search(ctx context.Context, tenant, before string, limit int, vi
 	return nil
 }
 
-// Note adds a line to the tenant's feed, soon. Time and pod are filled in.
+// Note adds a line to the tenant's feed, soon. It fills in the time and the pod.
 func (c *Calls) Note(a registry.Activity) { c.rec.activity(a) }
 
-// Feed returns what stands in the tenant's feed behind the entry with id after; if there is nothing it waits.
-func (c *Calls) Feed(ctx context.Context, tenant, after string, limit int, wait time.Duration) ([]registry.Activity, error) {
+// Feed returns the entries of the tenant's feed after the one with the id after. If there are none it waits for them.
+func (c *Calls) Feed(
+	ctx context.Context, tenant, after string, limit int, wait time.Duration,
+) ([]registry.Activity, error) {
 	return c.feed.ReadActivity(ctx, tenant, after, limit, wait)
 }
 
-// FeedEnd returns the id of the newest entry of the tenant's feed, which Feed goes on behind; empty if there is none.
+// FeedEnd returns the id of the newest entry of the tenant's feed, for Feed to go on after. It is empty if the feed is.
 func (c *Calls) FeedEnd(ctx context.Context, tenant string) (string, error) {
 	last, err := c.feed.LastActivity(ctx, tenant, "", 1)
 	if err != nil || len(last) == 0 {
@@ -431,7 +458,7 @@ func (c *Calls) FeedEnd(ctx context.Context, tenant string) (string, error) {
 	return last[0].ID, nil
 }
 
-// close waits for what runs, and abandons it when ctx ends: the devices go on, their answers are kept.
+// close waits for the running calls, and abandons them when ctx ends: the devices go on, and their answers are stored.
 func (c *Calls) close(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {

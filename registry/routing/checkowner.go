@@ -7,15 +7,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// owners says whose a session is: the part of a Store that knows.
+// owners is the part of a Store that knows which user a session belongs to.
 type owners interface {
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
 }
 
-// CheckOwner reports whether a session may be claimed by the user its credentials name: it fails with
-// CodeSessionNotFound if a device of another user has it, or its conversation is another user's. Who is no known user
-// is not asked about, and the store is not either.
+// CheckOwner checks that the user named by a session's credentials may claim the session. It fails with
+// CodeSessionNotFound if a device of another user has the session, or if its conversation belongs to another user. A
+// session without a user passes, and the store is not asked.
 func (p *Hub) CheckOwner(ctx context.Context, s registry.Session) error {
 	if s.UserID == "" {
 		return nil

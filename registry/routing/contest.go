@@ -15,16 +15,18 @@ import (
 // answerWait is how long the device that has a session may take to answer a ping.
 const answerWait = 2 * time.Second
 
-// maxContests bounds how many holders one after the other are asked for one claim.
+// maxContests bounds how many successive holders are asked for one claim.
 const maxContests = 4
 
-// Obtain claims a session that another connection has, unless that keeps it: then it fails with ErrHeldByAnother, and
-// so it does when ctx ends first. said brings what the claimer says of itself, once. The caller goes on as after Open.
-func (p *Hub) Obtain(ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction) (*LocalSession, error) {
+// Obtain claims a session that another connection holds. It fails with ErrHeldByAnother if that connection keeps the
+// session, or if ctx ends first. said delivers the claimer's introduction, once. The caller goes on as after Open.
+func (p *Hub) Obtain(
+	ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction,
+) (*LocalSession, error) {
 	var spoken *registry.Introduction
 	for range maxContests {
 		verdict, gone := p.contest(ctx, held, &spoken, said)
-		if verdict != registry.VerdictTake || ctx.Err() != nil { // an answer may have come together with the end
+		if verdict != registry.VerdictTake || ctx.Err() != nil { // the verdict may have come together with the end of ctx
 			return nil, registry.ErrHeldByAnother
 		}
 		l, err := p.Replace(ctx, s, c, held.Holder, gone)
@@ -35,8 +37,10 @@ func (p *Hub) Obtain(ctx context.Context, s registry.Session, c Conn, held *regi
 	return nil, registry.ErrHeldByAnother
 }
 
-// contest finds out who is to have the session. gone reports that the holder did not answer.
-func (p *Hub) contest(ctx context.Context, held *registry.Held, spoken **registry.Introduction, said <-chan registry.Introduction) (v registry.Verdict, gone bool) {
+// contest decides which connection gets the session. gone reports that the holder did not answer.
+func (p *Hub) contest(
+	ctx context.Context, held *registry.Held, spoken **registry.Introduction, said <-chan registry.Introduction,
+) (v registry.Verdict, gone bool) {
 	answers := make(chan bool, 1)
 	var asking sync.WaitGroup
 	asked, stop := context.WithCancel(ctx)
@@ -59,11 +63,11 @@ func (p *Hub) contest(ctx context.Context, held *registry.Held, spoken **registr
 	}
 }
 
-// probePrefix begins the ids under which pods ask each other whether a device answers.
+// probePrefix starts the ids of the pings that pods ask each other for.
 const probePrefix = "ping-"
 
-// Answers asks the device that has a session for a sign of life, on whichever pod its socket is. It takes no longer
-// than answerWait. A device cannot be asked while the store is away: then it counts as there.
+// Answers reports whether the device that holds a session answers a ping, on whichever pod its socket is. It takes no
+// longer than answerWait. While the bus cannot carry the question, the device counts as there.
 func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -91,7 +95,8 @@ func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 	}
 }
 
-// pingHere pings the device of a claim, or of a later one, at a socket of this pod. It reports false if there is none.
+// pingHere pings the device that holds a session, by this claim or a later one, if its socket is on this pod. It
+// reports false if it is not.
 func (p *Hub) pingHere(holder registry.Session, answered func()) bool {
 	l := p.Get(holder.Key)
 	if l == nil || l.generation() < holder.Generation {

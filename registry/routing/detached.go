@@ -7,8 +7,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// detachedCalls are calls in flight whose device lost its connection but said that it keeps its results and sends them
-// again. They fail like others if it does not. The zero value is ready.
+// detachedCalls are calls in flight whose device lost its connection but can resume: it keeps its results and sends
+// them after it has reconnected. Calls whose answers do not come within registry.ResumeWait fail. The zero value is
+// ready.
 type detachedCalls struct {
 	mu   sync.Mutex
 	byID map[string]*inFlightCall
@@ -28,8 +29,8 @@ func (o *detachedCalls) add(f *inFlightCall) {
 	})
 }
 
-// take returns the in-flight call of that session with that call id, and forgets it, if it may be answered with these
-// proofs.
+// take removes and returns the call of that session with that id. It returns nil if there is none, or if a device with
+// these proofs may not answer it.
 func (o *detachedCalls) take(key registry.Key, callID string, proofs []string) *inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,7 +47,7 @@ func (o *detachedCalls) takeLocked(key registry.Key, callID string, proofs []str
 	return f
 }
 
-// has reports whether a call of that session waits.
+// has reports whether a call of that session with that id is detached.
 func (o *detachedCalls) has(key registry.Key, callID string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,8 +55,11 @@ func (o *detachedCalls) has(key registry.Key, callID string) bool {
 	return f != nil && f.key == key
 }
 
-// takeAnswered is take for who has the call's answer; note is told of the in-flight call before anybody can miss it.
-func (o *detachedCalls) takeAnswered(key registry.Key, callID string, proofs []string, note func(*inFlightCall)) *inFlightCall {
+// takeAnswered is take for a caller that has the call's answer. It passes the call to note under the lock, so that
+// nobody finds neither the call nor the note.
+func (o *detachedCalls) takeAnswered(
+	key registry.Key, callID string, proofs []string, note func(*inFlightCall),
+) *inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.takeLocked(key, callID, proofs)
@@ -63,7 +67,7 @@ func (o *detachedCalls) takeAnswered(key registry.Key, callID string, proofs []s
 	return f
 }
 
-// remove forgets this very in-flight call; another one of the same id stays. It reports whether it was there.
+// remove removes this very in-flight call; another one with the same id stays. It reports whether the call was there.
 func (o *detachedCalls) remove(f *inFlightCall) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,8 +79,8 @@ func (o *detachedCalls) remove(f *inFlightCall) bool {
 	return true
 }
 
-// takeAll returns the in-flight calls of a session that may be answered with these proofs, and forgets them: its device
-// is back on this pod.
+// takeAll removes and returns the calls of a session that a device with these proofs may answer, because the device is
+// back on this pod.
 func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +94,7 @@ func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCa
 	return found
 }
 
-// fail ends all of them: the pod is closing.
+// fail ends all detached calls, because the pod is closing.
 func (o *detachedCalls) fail() {
 	o.mu.Lock()
 	all := o.byID

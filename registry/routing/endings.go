@@ -9,11 +9,11 @@ import (
 // ending is how a call without a record of its own ended, as its caller saw it.
 type ending struct {
 	record registry.Record
-	line   int64 // of the recorder: the store has the record once this is written; zero if it does not get it
+	line   int64 // the recorder's line with the record, for waitFor; zero if the record is not stored
 }
 
-// endings is the table of those who cancelled a call of this pod and wait for its caller to say how it ended. The zero
-// value is ready.
+// endings is the table of requests that cancelled a call of this pod and wait for its caller to say how it ended. The
+// zero value is ready.
 type endings struct {
 	mu   sync.Mutex
 	byID map[string][]chan<- ending
@@ -45,7 +45,7 @@ func (e *endings) wait(callID string) (ended <-chan ending, stop func()) {
 	}
 }
 
-// tell hands the ending of a call to those who wait for it.
+// tell hands the ending of a call to the requests that wait for it.
 func (e *endings) tell(callID string, end ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,20 +12,20 @@ import (
 // formerTimeout is how long a former pod may take to say what it knows of a call.
 const formerTimeout = time.Second
 
-// What a pod says about an answer that was passed on to it.
+// The verdicts of a pod on an answer that was forwarded to it.
 const (
 	answerTaken   = "taken"   // the call was open there, and this is its answer now
 	answerKnown   = "known"   // the call had been answered
 	answerUnknown = "unknown" // no such call waits there
 )
 
-// formerPods are the pods a session has left lately, which may still have callers that wait for its device.
+// formerPods are the pods that held a session until recently. Callers on them may still wait for its device.
 type formerPods struct {
 	pods  []string
 	until time.Time
 }
 
-// newFormerPods returns those of a session that is on pod now.
+// newFormerPods returns the former pods of a session that is on pod now.
 func newFormerPods(pods []string, pod string) formerPods {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p string) bool { return p == pod })
 	return formerPods{pods: pods, until: time.Now().Add(registry.FormerTerm)}
@@ -38,14 +38,14 @@ func (f formerPods) current() []string {
 	return f.pods
 }
 
-// forwardAnswer offers an answer to the pods that had the session before this one, where its caller may still be
-// waiting. The pod that has the call decides; what it says is returned.
+// forwardAnswer offers an answer to the pods that held the session before this one, where its caller may still be
+// waiting. It returns the verdict of the pod that has the call, or answerUnknown.
 func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string, r registry.Result) string {
 	pods := l.formerPods.current()
 	if len(pods) == 0 {
 		return answerUnknown
 	}
-	heard, end := p.forwarded.begin(callID, len(pods))
+	verdicts, end := p.forwarded.begin(callID, len(pods))
 	defer end()
 	asked := 0
 	for _, pod := range pods {
@@ -61,9 +61,9 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 	defer limit.Stop()
 	for range asked {
 		select {
-		case said := <-heard:
-			if said != answerUnknown {
-				return said
+		case verdict := <-verdicts:
+			if verdict != answerUnknown {
+				return verdict
 			}
 		case <-limit.C:
 			return answerUnknown
@@ -74,7 +74,8 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 	return answerUnknown
 }
 
-// handleAnswer takes the answer of a device that has moved to another pod, if its call waits here, and tells that pod.
+// handleAnswer takes an answer that another pod forwards, because its device has moved there, and replies with the
+// verdict.
 func (p *Hub) handleAnswer(e registry.Envelope) {
 	if e.Result == nil {
 		return
@@ -82,40 +83,42 @@ func (p *Hub) handleAnswer(e registry.Envelope) {
 	if l := p.Get(e.Key()); l != nil && l.generation() < e.Generation {
 		l.replaced() // the eviction was lost on its way
 	}
-	tell := func(said string) {
+	reply := func(verdict string) {
 		if e.ReplyTo == "" {
 			return
 		}
-		if err := p.bus.Reply(e.ReplyTo, registry.Reply{V: registry.EnvelopeVersion, CallID: e.CallID, Answer: said}); err != nil {
+		r := registry.Reply{V: registry.EnvelopeVersion, CallID: e.CallID, Answer: verdict}
+		if err := p.bus.Reply(e.ReplyTo, r); err != nil {
 			p.log.Debug("verdict on an answer not sent", "call", e.CallID, "pod", e.ReplyTo, "error", err)
 		}
 	}
 	f := p.detached.takeAnswered(e.Key(), e.CallID, e.Proofs, p.noteAnswer)
 	if f == nil {
-		// One that waits for another device than this changes nothing either.
+		// A detached call that this device may not answer is known, too: the answer changes nothing.
 		if p.completing.is(e.CallID) || p.answered.has(e.CallID, 0) || p.detached.has(e.Key(), e.CallID) {
-			tell(answerKnown)
+			reply(answerKnown)
 		} else {
-			tell(answerUnknown)
+			reply(answerUnknown)
 		}
 		return
 	}
 	p.complete(f, *e.Result, func(ignored bool) {
 		if ignored {
-			tell(answerKnown)
+			reply(answerKnown)
 		} else {
-			tell(answerTaken)
+			reply(answerTaken)
 		}
 	})
 }
 
-// forwardedAnswers are the answers that were passed on and are not decided. The zero value is ready.
+// forwardedAnswers are the answers that were forwarded and have no verdict yet. The zero value is ready.
 type forwardedAnswers struct {
 	mu   sync.Mutex
 	byID map[string]chan string
 }
 
-// begin returns a channel for what is said about a call, with room for so much, and what ends the listening.
+// begin returns a channel for the verdicts on the answer to a call, with room for so many, and a function that ends the
+// wait.
 func (i *forwardedAnswers) begin(callID string, room int) (<-chan string, func()) {
 	c := make(chan string, room)
 	i.mu.Lock()
@@ -133,23 +136,24 @@ func (i *forwardedAnswers) begin(callID string, room int) (<-chan string, func()
 	}
 }
 
-func (i *forwardedAnswers) tell(callID, said string) {
+// tell hands a verdict to the answer that waits for it, if any.
+func (i *forwardedAnswers) tell(callID, verdict string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	select {
-	case i.byID[callID] <- said: // a nil channel takes nothing
+	case i.byID[callID] <- verdict: // a nil channel takes nothing
 	default:
 	}
 }
 
-// completingCalls are the ids of calls whose answer is being stored: the answers after it come too late. The zero value
+// completingCalls are the ids of calls whose answers are being stored. A second answer comes too late. The zero value
 // is ready.
 type completingCalls struct {
 	mu  sync.Mutex
 	ids map[string]int
 }
 
-// begin reports whether no other answer to the call is being stored.
+// begin notes that an answer to the call is being stored. It reports whether it is the only one.
 func (s *completingCalls) begin(callID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

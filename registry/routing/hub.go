@@ -9,32 +9,31 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Conn is a device's socket, as far as the registry needs it. Its methods return at once and are safe for
-// concurrent use.
+// Conn is the part of a device's socket that a Hub needs. Its methods return at once and are safe for concurrent use.
 type Conn interface {
 	// Deliver queues a call for the device. An error means the device will not see the call.
 	Deliver(DeviceCall) error
 
-	// Cancel tells the device, if it understands that, that nobody waits for a call any more.
+	// Cancel tells the device, if it understands cancellations, that nobody waits for a call any more.
 	Cancel(callID, reason string)
 
-	// Ping calls answered once if the device gives a sign of life from now on, or has just done so. It may be called
-	// after whoever asked has stopped to listen.
+	// Ping calls answered once if the device shows a sign of life from now on, or has just shown one. answered may be
+	// called after the asker has stopped waiting.
 	Ping(answered func())
 
-	// Close ends the socket. The connection calls LocalSession.Close when it is gone, as after any other end.
+	// Close ends the socket. Once the socket is gone the connection calls LocalSession.Close, as after any other end.
 	Close(CloseCause)
 }
 
-// DeviceCall is a call as the device sees it: no server capability travels with it.
+// DeviceCall is a call as the device sees it.
 type DeviceCall struct {
 	ID      string
 	Tool    string
 	Args    registry.JSON
-	Timeout time.Duration // what is left when the call is written
+	Timeout time.Duration // the time that remains when the call is written
 }
 
-// CloseCause says why the registry ends a socket. Package ws maps it to a close code.
+// CloseCause says why the Hub ends a socket. Package ws maps it to a close code.
 type CloseCause string
 
 // The causes.
@@ -54,7 +53,7 @@ type Hub struct {
 	calls       *callBudget
 	rec         *recorder
 	tasks       *tasks
-	late        *tasks // those that wait for a record
+	late        *tasks // late answers that wait for a record
 	lists       toolLists
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call
@@ -66,37 +65,40 @@ type Hub struct {
 
 	detached   detachedCalls
 	completing completingCalls
-	answered   *seenCalls // calls without a record of their own that have their answers
+	answered   *seenCalls // calls without a record that have been answered
 	forwarded  forwardedAnswers
 	pings      pendingPings
 }
 
 func newHub(cfg PodConfig, rec *recorder, t *tasks) *Hub {
 	return &Hub{
-		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight, calls: cfg.calls, rec: rec, tasks: t,
-		late: newTasks(maxLate, cfg.Log), lists: newToolLists(), callLog: cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession),
-		answered: newSeenCalls(),
+		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight,
+		calls: cfg.calls, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newToolLists(),
+		callLog: cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
 	}
 }
 
-// Open claims the session for a new socket. Whoever held it before, on this pod or another, is told to close.
-// resumed reports that there was somebody. A holder that must be asked first makes it fail with a *Held. The caller
-// must call LocalSession.Introduce once it knows what the device says of itself, and LocalSession.Close once the socket
-// is gone.
+// Open claims the session for a new socket. The connection that held it before, on this pod or another, is told to
+// close; resumed reports that there was one. Open fails with a *Held if the holder must be asked first. The caller must
+// call LocalSession.Introduce once the device has introduced itself, and LocalSession.Close once the socket is gone.
 func (p *Hub) Open(ctx context.Context, s registry.Session, c Conn) (l *LocalSession, resumed bool, err error) {
 	s.Generation = 0
 	return p.open(ctx, s, c, false)
 }
 
-// Replace claims a session from a holder that was asked first; gone reports that its device did not answer. It fails
-// with a *Held if somebody else was faster.
-func (p *Hub) Replace(ctx context.Context, s registry.Session, c Conn, holder registry.Session, gone bool) (*LocalSession, error) {
+// Replace claims a session from a holder that was asked first; gone says that its device did not answer. It fails with
+// a *Held if another connection was faster.
+func (p *Hub) Replace(
+	ctx context.Context, s registry.Session, c Conn, holder registry.Session, gone bool,
+) (*LocalSession, error) {
 	s.Generation = holder.Generation
 	l, _, err := p.open(ctx, s, c, gone)
 	return l, err
 }
 
-func (p *Hub) open(ctx context.Context, s registry.Session, c Conn, gone bool) (l *LocalSession, resumed bool, err error) {
+func (p *Hub) open(
+	ctx context.Context, s registry.Session, c Conn, gone bool,
+) (l *LocalSession, resumed bool, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, false, err
 	}
@@ -123,15 +125,17 @@ func (p *Hub) open(ctx context.Context, s registry.Session, c Conn, gone bool) (
 	if old != nil {
 		old.replaced()
 	}
-	if len(s.Proofs) == 0 { // its device has nothing to prove, so nothing needs to be waited for
+	if len(s.Proofs) == 0 { // the device has no proofs, so there is no introduction to wait for
 		l.Introduce(registry.Introduction{DeviceID: s.DeviceID})
 	}
-	p.rec.activity(registry.Activity{Tenant: s.Tenant, Type: registry.ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID})
+	p.rec.activity(registry.Activity{
+		Tenant: s.Tenant, Type: registry.ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+	})
 	return l, claim.Previous != nil, nil
 }
 
-// adopt puts l into the table unless a newer claim of the same session is already there, in which case l itself is
-// the one to go. It returns the socket that lost, if any.
+// adopt puts l into the table, unless a newer claim of the same session is there. It returns the one that lost: the
+// former entry, l itself, or nil.
 func (p *Hub) adopt(l *LocalSession) *LocalSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,8 +147,8 @@ func (p *Hub) adopt(l *LocalSession) *LocalSession {
 	return old
 }
 
-// evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod finds out
-// when it refreshes the session.
+// evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod learns it from
+// its next refresh of the session.
 func (p *Hub) evictRemote(ctx context.Context, prev registry.Session) {
 	err := p.bus.Send(ctx, prev.Pod, registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Tenant: prev.Tenant, Session: prev.Key.Session,
@@ -155,7 +159,7 @@ func (p *Hub) evictRemote(ctx context.Context, prev registry.Session) {
 	}
 }
 
-// Kick ends a session wherever its socket is, without inviting the device back.
+// Kick ends a session wherever its socket is, and tells the device not to come back.
 func (p *Hub) Kick(ctx context.Context, s registry.Session) error {
 	if s.Pod != p.pod {
 		return p.bus.Send(ctx, s.Pod, registry.Envelope{
@@ -196,19 +200,19 @@ func (p *Hub) Len() int {
 	return len(p.sessions)
 }
 
-// handleEvict closes the socket an eviction is about, unless a newer one has taken its place meanwhile.
+// handleEvict closes the socket that an eviction names, unless a newer one has taken its place.
 func (p *Hub) handleEvict(e registry.Envelope) {
 	l := p.Get(e.Key())
 	switch {
 	case l == nil:
-	case e.Reason == string(CloseKicked): // the session is meant, whichever connection has it by now
+	case e.Reason == string(CloseKicked): // it means the session, whichever connection has it by now
 		l.kicked()
 	case l.generation() <= e.Generation:
 		l.replaced()
 	}
 }
 
-// remove takes l out of the table if it is still the one there.
+// remove removes l from the table if it is still there.
 func (p *Hub) remove(l *LocalSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

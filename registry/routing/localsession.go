@@ -11,34 +11,34 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// LocalSession is a session whose socket is on this pod, with the tools it offers and the calls in flight to it. What
-// it holds is the truth; the store has a copy that is written again whenever the store lost it. Safe for concurrent
-// use.
+// LocalSession is a session whose socket is on this pod, with the tools it offers and the calls in flight to it. It
+// holds the truth; the store has a copy, which is written again whenever the store has lost it. It is safe for
+// concurrent use.
 type LocalSession struct {
 	hub        *Hub
 	key        registry.Key
 	conn       Conn
 	formerPods formerPods
 
-	stale bool // a write failed: the store lacks something; of whoever writes (see takeTurn)
+	stale bool // a write failed, so the copy is incomplete; guarded by the turn (see takeTurn)
 
 	mu       sync.Mutex
 	session  registry.Session
 	tools    []registry.ToolSpec // ordered by name; replaced, never changed in place
-	last     chan struct{}       // closed when the last write to the store that was queued has ended; nil if there is none
+	last     chan struct{}       // closed when the last queued write to the store has ended; nil if there is none
 	inFlight map[string]*inFlightCall
 	closed   bool
-	asked    time.Time         // when the claim was sent to the store: not after ConnectedAt, by this pod's clock
-	named    string            // the device it went by before, if it proved to be the same
-	before   *registry.Session // the claim before this one, nil if none is remembered or the device has introduced itself
-	gone     bool              // the device of that claim was really gone
+	asked    time.Time         // when the claim was sent to the store, by this pod's clock: not after ConnectedAt
+	named    string            // the device id of the claim before, if the device proved to be the same
+	before   *registry.Session // the claim before; nil if unknown, or after Introduce
+	gone     bool              // the device of that claim did not answer, or there was none
 }
 
 func newLocalSession(p *Hub, s registry.Session, asked time.Time, c Conn) *LocalSession {
 	return &LocalSession{hub: p, key: s.Key, conn: c, session: s, asked: asked}
 }
 
-// Session returns the session as it is now. The caller must not change its map and slice.
+// Session returns the session as it is now. The caller must not change its maps and slices.
 func (l *LocalSession) Session() registry.Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,8 @@ func (l *LocalSession) Tools() []registry.ToolSpec {
 // Tool returns the tool of that name.
 func (l *LocalSession) Tool(name string) (registry.ToolSpec, bool) {
 	tools := l.Tools()
-	i, ok := slices.BinarySearchFunc(tools, name, func(t registry.ToolSpec, n string) int { return strings.Compare(t.Name, n) })
+	byName := func(t registry.ToolSpec, n string) int { return strings.Compare(t.Name, n) }
+	i, ok := slices.BinarySearchFunc(tools, name, byName)
 	if !ok {
 		return registry.ToolSpec{}, false
 	}
@@ -68,14 +69,14 @@ func (l *LocalSession) generation() int64 {
 	return l.session.Generation
 }
 
-// proofs are those of the device: whose calls it may answer.
+// proofs returns the proofs of the device. They decide which calls it may answer.
 func (l *LocalSession) proofs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session.Proofs
 }
 
-// owner is the proof that calls given to the device now belong to.
+// owner returns the proof that a call needs its answer to come with, if the call is given to the device now.
 func (l *LocalSession) owner() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,8 +89,9 @@ func (l *LocalSession) entry() registry.Entry {
 	return registry.Entry{Session: l.session, Tools: l.tools}
 }
 
-// Introduce takes what the device says of itself: it decides whose calls it may answer. Calls of its connection before
-// this one are in flight here from now on. It is called once, and reports whether the store must be told, by Update.
+// Introduce takes the device's introduction, which decides which calls it may answer. The calls of its former
+// connection are in flight here from now on. Introduce is called once. It reports whether the caller must store the
+// change with Update.
 func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
 	l.mu.Lock()
 	before := l.before
@@ -98,17 +100,19 @@ func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
 	if before != nil && before.DeviceID == said.DeviceID && !s.Since.IsZero() {
 		l.named = said.DeviceID
 	}
-	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) || s.OwnerProof() != l.session.OwnerProof()
-	l.session.Proofs, l.session.Heirs, l.session.HeirsUntil, l.session.Since = s.Proofs, s.Heirs, s.HeirsUntil, s.Since
+	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) ||
+		s.OwnerProof() != l.session.OwnerProof()
+	l.session.Proofs, l.session.Since = s.Proofs, s.Since
+	l.session.Heirs, l.session.HeirsUntil = s.Heirs, s.HeirsUntil
 	l.mu.Unlock()
-	if l.hub.Get(l.key) == l { // what has lost the session takes over nothing
+	if l.hub.Get(l.key) == l { // a connection that has lost the session takes over no calls
 		l.rejoin(l.hub.detached.takeAll(l.key, s.Proofs))
 	}
 	return changed
 }
 
-// storeWait is how long a change waits for the store. A device that registers is told once everybody can see its tools;
-// but its reader also brings the answers to calls, and must not stand still because the store does.
+// storeWait is how long a change waits for the store. A device that registers should get its reply once everybody can
+// see its tools. But its reader also brings the answers to calls, and must not stand still because the store does.
 const storeWait = 250 * time.Millisecond
 
 // Update changes the attributes of the session. change must not alter the key, the pod or the generation. When the
@@ -120,20 +124,22 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 		return err
 	}
 	l.mu.Lock()
-	if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // it has been this device from now on only
+	if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session has belonged to this device only from now on
 		elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
 		s.Since = l.session.ConnectedAt.Add(elapsed).Truncate(time.Millisecond)
 	}
 	s.Generation = l.session.Generation // a restore may have come in between
 	l.session = s
 	l.mu.Unlock()
-	l.hub.rec.activity(registry.Activity{Tenant: s.Tenant, Type: registry.ActivityUpdated, SessionID: s.Key.Session, DeviceID: s.DeviceID})
+	l.hub.rec.activity(registry.Activity{
+		Tenant: s.Tenant, Type: registry.ActivityUpdated, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+	})
 	return l.stored(ctx, func(ctx context.Context) error { return l.hub.store.Update(ctx, l.Session()) })
 }
 
-// PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change
-// stays local until the next announcement; only losing the session is an error, and so are more new definitions than
-// the store has room for (CodeRateLimited): then nothing changes.
+// PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change stays
+// local until the next announcement; only losing the session is an error. More new definitions than the budget allows
+// are an error, too (CodeRateLimited): then nothing changes.
 func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, drop []string) error {
 	if err := l.hub.offers.admit(ctx, l.key, mergeTools(l.Tools(), put, drop)); err != nil {
 		return err
@@ -143,7 +149,8 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 	s, tools := l.session, l.tools
 	l.mu.Unlock()
 	l.hub.rec.activity(registry.Activity{
-		Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID, Tools: toolNames(tools),
+		Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+		Tools: toolNames(tools),
 	})
 	return l.stored(ctx, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
 }
@@ -156,8 +163,8 @@ func toolNames(tools []registry.ToolSpec) []string {
 	return names
 }
 
-// stored writes a change to the store and waits a little for it. What a failure means for the device: nothing, unless
-// the session is no longer ours.
+// stored queues the write of a change to the store and waits for it, at most storeWait. It fails only if this pod has
+// lost the session: any other failure means nothing for the device.
 func (l *LocalSession) stored(ctx context.Context, write func(context.Context) error) error {
 	written, done := make(chan error, 1), make(chan struct{})
 	l.mu.Lock()
@@ -174,21 +181,21 @@ func (l *LocalSession) stored(ctx context.Context, write func(context.Context) e
 	}
 	l.mu.Unlock()
 	if !queued {
-		return nil // the next refresh finds out
+		return nil // the next refresh writes it
 	}
-	patience := time.NewTimer(storeWait)
-	defer patience.Stop()
+	limit := time.NewTimer(storeWait)
+	defer limit.Stop()
 	select {
 	case err := <-written:
 		return err
-	case <-patience.C:
+	case <-limit.C:
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// takeTurn waits until all writes to the store that were queued before have ended, and returns what ends its own. Two
-// writes of one session never overtake each other. The wait is bounded, because each write is.
+// takeTurn waits until all writes to the store that were queued before have ended, and returns a function that ends its
+// own turn. So two writes of one session never overtake each other. The wait is bounded, because each write is.
 func (l *LocalSession) takeTurn() (end func()) {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -201,7 +208,7 @@ func (l *LocalSession) takeTurn() (end func()) {
 	return func() { l.endTurn(done) }
 }
 
-// endTurn lets the write after the one that done belongs to begin. An idle session keeps nothing of it.
+// endTurn closes done, which lets the next write begin. An idle session keeps no channel.
 func (l *LocalSession) endTurn(done chan struct{}) {
 	close(done)
 	l.mu.Lock()
@@ -211,7 +218,7 @@ func (l *LocalSession) endTurn(done chan struct{}) {
 	}
 }
 
-// writeNow writes a change, or everything if an earlier change did not get through. The turn must be its own.
+// writeNow writes a change, or the whole session if an earlier write failed. The caller must have the turn.
 func (l *LocalSession) writeNow(ctx context.Context, write func(context.Context) error) error {
 	var err error
 	if l.stale {
@@ -239,7 +246,7 @@ func (l *LocalSession) restore(ctx context.Context) error {
 	return l.restoreNow(ctx)
 }
 
-// restoreNow is restore for whoever has the turn.
+// restoreNow is restore for a caller that has the turn.
 func (l *LocalSession) restoreNow(ctx context.Context) error {
 	l.mu.Lock()
 	e, closed := registry.Entry{Session: l.session, Tools: l.tools}, l.closed
@@ -258,9 +265,9 @@ func (l *LocalSession) restoreNow(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the session's stay on this pod: its calls in flight fail with connection_lost, at once or, if the device
-// can resume, after ResumeWait; and the store forgets it unless a newer connection has claimed it. It is idempotent.
-// ctx bounds the store's part.
+// Close ends the session on this pod. Its calls in flight fail with connection_lost, at once or, if the device can
+// resume, after ResumeWait. The store forgets the session unless a newer connection has claimed it. Close is
+// idempotent. ctx bounds the write to the store.
 func (l *LocalSession) Close(ctx context.Context) {
 	l.mu.Lock()
 	if l.closed {
@@ -274,10 +281,10 @@ func (l *LocalSession) Close(ctx context.Context) {
 	l.hub.remove(l)
 	l.detach()
 	l.mu.Lock()
-	flights := l.inFlight
+	calls := l.inFlight
 	l.inFlight = nil
 	l.mu.Unlock()
-	for _, f := range flights {
+	for _, f := range calls {
 		f.loseConnection()
 	}
 	l.hub.rec.activity(registry.Activity{
@@ -290,13 +297,13 @@ func (l *LocalSession) Close(ctx context.Context) {
 	}
 }
 
-// rejoin takes over the calls in flight of the connection before this one, but for those that end meanwhile (see
-// in-flight call.remove). One that has come here anew already, because the former connection did not take it, stays as
-// it is.
-func (l *LocalSession) rejoin(flights []*inFlightCall) {
+// rejoin takes over the calls in flight of the former connection, except those that end meanwhile (see
+// inFlightCall.remove). If a call with the same id was made anew here already, because the former connection did not
+// take it, that one stays.
+func (l *LocalSession) rejoin(calls []*inFlightCall) {
 	l.mu.Lock()
 	closed := l.closed
-	for _, f := range flights {
+	for _, f := range calls {
 		if closed {
 			break
 		}
@@ -313,7 +320,7 @@ func (l *LocalSession) rejoin(flights []*inFlightCall) {
 		}
 	}
 	l.mu.Unlock()
-	for _, f := range flights {
+	for _, f := range calls {
 		if closed {
 			f.loseConnection()
 		}
@@ -327,8 +334,8 @@ func (l *LocalSession) InFlight() int {
 	return len(l.inFlight)
 }
 
-// replaced ends the socket because a newer connection has the session. It leaves the table at once: calls made from
-// now on go to the newer one, while this socket is still saying goodbye.
+// replaced ends the socket because a newer connection has the session. It removes the session from the table at once,
+// so that calls made from now on go to the newer connection while this socket is still closing.
 func (l *LocalSession) replaced() {
 	l.hub.counts.replaced.Add(1)
 	l.hub.remove(l)
@@ -336,15 +343,16 @@ func (l *LocalSession) replaced() {
 	l.conn.Close(CloseReplaced)
 }
 
-// detach lets the calls in flight of a device that can resume wait for its next connection, which may be there already.
+// detach makes the calls in flight of a device that can resume wait for its next connection, which may be there
+// already.
 func (l *LocalSession) detach() {
 	l.mu.Lock()
-	var flights map[string]*inFlightCall
+	var calls map[string]*inFlightCall
 	if l.session.Can(registry.CapabilityResume) {
-		flights, l.inFlight = l.inFlight, nil
+		calls, l.inFlight = l.inFlight, nil
 	}
 	l.mu.Unlock()
-	for _, f := range flights {
+	for _, f := range calls {
 		l.hub.detached.add(f)
 	}
 }
@@ -355,6 +363,7 @@ func (l *LocalSession) kicked() {
 	l.conn.Close(CloseKicked)
 }
 
+// mergeTools returns have without the tools named in drop and with those in put, ordered by name.
 func mergeTools(have, put []registry.ToolSpec, drop []string) []registry.ToolSpec {
 	byName := make(map[string]registry.ToolSpec, len(have)+len(put))
 	for _, t := range have {

@@ -2,13 +2,13 @@ package routing
 
 import "sync"
 
-// pendingPings are the signs of life that this pod waits for. The zero value is ready.
+// pendingPings is the table of pings whose answers this pod waits for. The zero value is ready.
 type pendingPings struct {
 	mu   sync.Mutex
 	byID map[string]chan bool
 }
 
-// add returns where the answer will be, and a function that ends the waiting.
+// add returns a channel that gets the answer, and a function that ends the wait.
 func (s *pendingPings) add(id string) (answer <-chan bool, stop func()) {
 	c := make(chan bool, 1)
 	s.mu.Lock()
@@ -24,12 +24,12 @@ func (s *pendingPings) add(id string) (answer <-chan bool, stop func()) {
 	}
 }
 
-// answer hands over an answer. Only the first counts.
+// answer hands over an answer. Only the first one counts.
 func (s *pendingPings) answer(id string, alive bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case s.byID[id] <- alive: // a channel that is nil, of nobody who waits, never takes it
+	case s.byID[id] <- alive: // nil if nobody waits, and a nil channel takes nothing
 	default:
 	}
 }
