@@ -57,8 +57,7 @@ func ExampleNew() {
 func ExampleSchemaOf() {
 	schema, err := farhand.SchemaOf[greeting]()
 	fmt.Println(string(schema), err)
-	// Output: {"type":"object","properties":{"name":{"type":"string","description":"who is
-	// greeted"}},"required":["name"],"additionalProperties":false} <nil>
+	// Output: {"type":"object","properties":{"name":{"type":"string","description":"who is greeted"}},"required":["name"],"additionalProperties":false} <nil>
 }
 
 // Callers are users of the program: each sees what is their tenant's, and their own sessions.

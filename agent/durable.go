@@ -11,7 +11,7 @@ import (
 
 // joinGrace is how much longer than a call may take one waits for its record to say how it ended. Callers are promised
 // an answer soon after their deadline, whatever the store does.
-const joinGrace = 150 * time.Millisecond
+const joinGrace = 100 * time.Millisecond
 
 var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 

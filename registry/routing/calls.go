@@ -19,7 +19,7 @@ const (
 	watchPause = time.Second
 
 	// lastLook bounds the last read of a record after its caller's time is up.
-	lastLook = 150 * time.Millisecond
+	lastLook = 100 * time.Millisecond
 
 	// endPause is the pause before the end of a call that could not be stored is stored again, endTries how often.
 	endPause = time.Second

@@ -18,7 +18,7 @@ type simCaller struct {
 }
 
 // joinGrace is how much longer than a call may take its record is waited for.
-const joinGrace = 150 * time.Millisecond
+const joinGrace = 100 * time.Millisecond
 
 // ask makes the requests of a step.
 func (s *simulation) ask(plan callPlan) {
