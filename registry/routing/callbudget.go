@@ -53,7 +53,8 @@ type callBudget struct {
 
 func newCallBudget(cfg PodConfig, allow *allowances) *callBudget {
 	return &callBudget{
-		CallStore: cfg.Store, allow: allow, tenant: registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}, log: cfg.Log,
+		CallStore: cfg.Store, allow: allow, log: cfg.Log,
+		tenant: registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention},
 	}
 }
 
@@ -107,7 +108,8 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 	}
 	e := registry.Errorf(registry.CodeRateLimited,
 		"Too much is kept of calls already: %d bytes of records and outputs of a tenant over %v, and "+
-			"an eighth of them of one session. Retry later, or raise FARHAND_CALL_BYTES.", c.tenant.Bytes, c.tenant.Over)
+			"an eighth of them of one session. Retry later, or raise FARHAND_CALL_BYTES.",
+		c.tenant.Bytes, c.tenant.Over)
 	e.RetryAfter = wait
 	return registry.Record{}, false, e.With(registry.DispatchedNo)
 }
@@ -119,7 +121,8 @@ func (c *callBudget) MoveCall(
 	if change.Result == nil {
 		return c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	}
-	e, change, err := c.amending.amend(ctx, c.CallStore, tenant, callID, e, change) // the whole result, before it is cut
+	// The whole result is amended, before it is cut.
+	e, change, err := c.amending.amend(ctx, c.CallStore, tenant, callID, e, change)
 	if err != nil {
 		return registry.Moved{}, err
 	}
@@ -246,7 +249,8 @@ func compact(r *registry.Result) *registry.Result {
 func cut(r *registry.Result, limit int, reason string) *registry.Result {
 	kept := *r
 	if len(r.Output) > limit || !r.Structured.IsZero() {
-		kept.Output = fmt.Sprintf("%s\n[%d bytes of output were not kept: %s]", registry.CutText(r.Output, limit), len(r.Output), reason)
+		kept.Output = fmt.Sprintf("%s\n[%d bytes of output were not kept: %s]",
+			registry.CutText(r.Output, limit), len(r.Output), reason)
 	}
 	kept.Error, kept.Structured = registry.CutText(r.Error, min(limit, registry.MaxErrorText)), registry.JSON{}
 	return &kept

@@ -76,7 +76,8 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	var line int64
 	if err == nil {
 		// As in a summary: nobody stores the rest.
-		change.Result = &registry.Result{Success: res.Success, Error: registry.CutText(res.Error, registry.MaxErrorText)}
+		text := registry.CutText(res.Error, registry.MaxErrorText)
+		change.Result = &registry.Result{Success: res.Success, Error: text}
 		if rec.Stored {
 			*change.Result = res
 		}
@@ -162,7 +163,8 @@ func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error)
 	c.watchers.notify(rec.CallID)
 	final = final.Summary()
 	c.rec.activity(registry.Activity{
-		Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID, Call: &final,
+		Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID,
+		Call: &final,
 	})
 }
 
@@ -391,7 +393,9 @@ func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 
 // Events returns the events of a call's log after the one with the id after, at most EventPage, and the call's record
 // without the tool's result.
-func (c *Calls) Events(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, registry.Record, error) {
+func (c *Calls) Events(
+	ctx context.Context, tenant, callID, after string,
+) ([]registry.CallEvent, registry.Record, error) {
 	events, err := c.store.CallEvents(ctx, tenant, callID, after, registry.EventPage)
 	if err != nil {
 		return nil, registry.Record{}, err

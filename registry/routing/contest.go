@@ -26,7 +26,7 @@ func (p *Hub) Obtain(
 	var spoken *registry.Introduction
 	for range maxContests {
 		verdict, gone := p.contest(ctx, held, &spoken, said)
-		if verdict != registry.VerdictTake || ctx.Err() != nil { // the verdict may have come together with the end of ctx
+		if verdict != registry.VerdictTake || ctx.Err() != nil { // ctx may have ended together with the verdict
 			return nil, registry.ErrHeldByAnother
 		}
 		l, err := p.Replace(ctx, s, c, held.Holder, gone)
@@ -80,8 +80,8 @@ func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 		}
 	} else {
 		err := p.bus.Send(ctx, holder.Pod, registry.Envelope{
-			V: registry.EnvelopeVersion, Kind: registry.EnvelopePing, Tenant: holder.Tenant, Session: holder.Key.Session,
-			Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
+			V: registry.EnvelopeVersion, Kind: registry.EnvelopePing, Tenant: holder.Tenant,
+			Session: holder.Key.Session, Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
 		})
 		if err != nil {
 			return registry.AsError(err).Code != registry.CodeNotConnected // nobody listens there

@@ -82,7 +82,9 @@ func (f *inFlightCall) loseConnection() {
 // sendReceipt tells the waiting pod that the call was written and is not answered yet.
 func (f *inFlightCall) sendReceipt() {
 	if !f.done.Load() {
-		f.reply(registry.Reply{V: registry.EnvelopeVersion, CallID: f.callID, Delivered: true, Running: f.running.Load()})
+		f.reply(registry.Reply{
+			V: registry.EnvelopeVersion, CallID: f.callID, Delivered: true, Running: f.running.Load(),
+		})
 	}
 }
 
@@ -254,7 +256,7 @@ func (f *inFlightCall) cancelAt(conn Conn, reason string) bool {
 		conn.Cancel(f.callID, reason)
 		dispatched = registry.DispatchedYes
 	}
-	return f.finish(registry.Reply{Err: registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(dispatched)})
+	return f.finish(registry.Reply{Err: callCancelled(dispatched)})
 }
 
 // untrack removes this very in-flight call; another one with the same id stays.

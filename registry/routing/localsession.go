@@ -124,7 +124,7 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 		return err
 	}
 	l.mu.Lock()
-	if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session has belonged to this device only from now on
+	if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's from now on only
 		elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
 		s.Since = l.session.ConnectedAt.Add(elapsed).Truncate(time.Millisecond)
 	}

@@ -10,39 +10,39 @@ import (
 // pendingCall is a call whose caller waits on this pod for its answer. What becomes of the call is collected here, and
 // the caller is notified once that it should look.
 type pendingCall struct {
-	id     string           // of the call
-	pod    string           // the pod that was asked; empty when it is this one
-	since  time.Time        // when it was asked
-	record *registry.Record // nil if it has none; others than its caller read only what never changes
+	id     string           // the call's id
+	pod    string           // the pod that the call went to; empty if it is this one
+	since  time.Time        // when the wait began
+	record *registry.Record // nil if the call has none; only its caller reads the fields that change
 
 	*notifier
 
 	mu           sync.Mutex
-	answer       registry.Reply // the first one; set once answered
+	answer       registry.Reply // the first one; valid once answered
 	answered     bool
 	delivered    bool      // the call was written to the socket
 	running      bool      // the device has begun
-	receiptTaken bool      // the caller has seen delivered and running as they are
-	sentAt       time.Time // when the bus was done with it; zero while that is not known
+	receiptTaken bool      // the caller has seen the current delivered and running
+	sentAt       time.Time // when the bus reported the sending; zero until then
 	sendErr      error     // why the bus could not send it, or does not know
 	cancelled    bool      // somebody cancelled the call
-	closed       bool      // the caller does not look any more
+	closed       bool      // the caller has stopped waiting
 }
 
 // progress is what has become of a call up to now.
 type progress struct {
-	answer    *registry.Reply // nil while there is none; does not change any more
+	answer    *registry.Reply // nil until there is one; never changes after that
 	receipt   bool            // a receipt has come since the last look
 	running   bool            // the device has begun
 	cancelled bool            // somebody cancelled the call
-	sentAt    time.Time       // when the bus was done with it; zero while that is not known
+	sentAt    time.Time       // when the bus reported the sending; zero until then
 	sendErr   error           // why the bus could not send it, or does not know
 }
 
-// notifier is what a caller waits with. When its pending call is closed the next caller gets it, so nobody who finds a
-// closed call touches its notifier.
+// notifier is what a caller waits with. Notifiers are pooled: after its pending call is closed, another call may have
+// the notifier, so nobody may touch the notifier of a closed call.
 type notifier struct {
-	ready chan struct{} // capacity 1: there is something new
+	ready chan struct{} // capacity 1: there is progress to look at
 	timer *time.Timer   // stopped, unless its caller has set it
 }
 
@@ -52,7 +52,7 @@ func newNotifier() *notifier {
 	return n
 }
 
-// reset makes a notifier as good as new.
+// reset puts a notifier into its initial state.
 func (n *notifier) reset() {
 	n.timer.Stop()
 	select {
@@ -61,24 +61,25 @@ func (n *notifier) reset() {
 	}
 }
 
-// deliver hands over a reply. Of several answers the first counts. It reports whether the caller will see the reply.
-func (w *pendingCall) deliver(r registry.Reply) (heard bool) {
+// deliver hands over a reply, of which the first answer counts. It reports whether the caller will see the reply.
+func (w *pendingCall) deliver(r registry.Reply) (accepted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.closed:
 	case !r.Delivered && !w.answered:
-		w.answer, w.answered, heard = r, true, true
+		w.answer, w.answered, accepted = r, true, true
 	case r.Delivered && (!w.delivered || r.Running && !w.running):
-		w.delivered, w.running, w.receiptTaken, heard = true, w.running || r.Running, false, true
+		w.delivered, w.running, w.receiptTaken, accepted = true, w.running || r.Running, false, true
 	}
-	if heard {
+	if accepted {
 		w.notifyLocked()
 	}
-	return heard
+	return accepted
 }
 
-// Sent implements registry.SendCallback. That a call has left is nothing to wake its caller for.
+// Sent implements registry.SendCallback. It notifies the caller of a failure only, because a caller need not act on a
+// success.
 func (w *pendingCall) Sent(err error) {
 	now := time.Now()
 	w.mu.Lock()
@@ -89,7 +90,7 @@ func (w *pendingCall) Sent(err error) {
 	}
 }
 
-// sendResult returns p with what is known now about the sending.
+// sendResult returns p with the current sentAt and sendErr.
 func (w *pendingCall) sendResult(p progress) progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,8 +98,7 @@ func (w *pendingCall) sendResult(p progress) progress {
 	return p
 }
 
-// close ends the wait: what comes from now on is told that nobody sees it. It returns the answer if that has come in
-// the meantime.
+// close ends the wait: deliver reports false from now on. It returns the answer if that has come in the meantime.
 func (w *pendingCall) close() *registry.Reply {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *pendingCall) close() *registry.Reply {
 	return w.answerLocked()
 }
 
-// answerLocked returns the answer, which does not change any more, nil if there is none.
+// answerLocked returns the answer, nil if there is none. An answer never changes.
 func (w *pendingCall) answerLocked() *registry.Reply {
 	if !w.answered {
 		return nil
@@ -114,18 +114,19 @@ func (w *pendingCall) answerLocked() *registry.Reply {
 	return &w.answer
 }
 
-// publicRecord returns what others than the caller may read of the call's record: what never changes. How far the call
-// has come is not among it.
+// publicRecord returns a copy of the call's record that goroutines other than the caller's may read. It has the fields
+// that never change, and so does not say how far the call has come.
 func (w *pendingCall) publicRecord() registry.Record {
 	r := w.record
 	return registry.Record{
-		CallID: r.CallID, Tenant: r.Tenant, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
-		Mode: r.Mode, TimeoutMS: r.TimeoutMS, State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown,
+		CallID: r.CallID, Tenant: r.Tenant, Tool: r.Tool,
+		SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID, Mode: r.Mode, TimeoutMS: r.TimeoutMS,
+		State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown,
 		Timeline: []registry.Step{{State: registry.StateAccepted, At: w.since.UTC()}},
 	}
 }
 
-// cancel tells the pending call that its call was cancelled.
+// cancel marks the call as cancelled and notifies the caller.
 func (w *pendingCall) cancel() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,7 +134,8 @@ func (w *pendingCall) cancel() {
 	w.notifyLocked()
 }
 
-// notifyLocked has the caller look. One that has left does not, and its bell may be another's by now.
+// notifyLocked wakes the caller. It does nothing once the call is closed, because the notifier may belong to another
+// call by then.
 func (w *pendingCall) notifyLocked() {
 	if w.closed {
 		return
@@ -144,7 +146,7 @@ func (w *pendingCall) notifyLocked() {
 	}
 }
 
-// progress returns what has become of the call. A receipt is reported once.
+// progress returns the current progress. It reports a receipt once.
 func (w *pendingCall) progress() progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,16 +158,20 @@ func (w *pendingCall) progress() progress {
 	return p
 }
 
-// pendingCalls is the table of calls this pod waits for. An answer finds its pending call by call id.
+// pendingCalls is the table of the calls that callers on this pod wait for. An answer finds its pending call by call
+// id.
 type pendingCalls struct {
-	notifiers sync.Pool // of *bell
+	notifiers sync.Pool // of *notifier
 
 	mu   sync.Mutex
 	byID map[string]*pendingCall
 }
 
 func newPendingCalls() *pendingCalls {
-	return &pendingCalls{notifiers: sync.Pool{New: func() any { return newNotifier() }}, byID: make(map[string]*pendingCall)}
+	return &pendingCalls{
+		notifiers: sync.Pool{New: func() any { return newNotifier() }},
+		byID:      make(map[string]*pendingCall),
+	}
 }
 
 func (w *pendingCalls) add(c *registry.Call, pod string) *pendingCall {
@@ -176,14 +182,14 @@ func (w *pendingCalls) add(c *registry.Call, pod string) *pendingCall {
 	return wt
 }
 
-// remove ends the waiting for a call and forgets it. Who waited does not touch the pending call afterwards.
+// remove ends the wait for a call and forgets the call. The caller must not touch the pending call afterwards.
 func (w *pendingCalls) remove(wt *pendingCall) {
 	w.mu.Lock()
 	if w.byID[wt.id] == wt {
 		delete(w.byID, wt.id)
 	}
 	w.mu.Unlock()
-	wt.close() // somebody may have found it just before
+	wt.close() // another goroutine may have found it just before
 	wt.reset()
 	w.notifiers.Put(wt.notifier)
 }
@@ -194,14 +200,13 @@ func (w *pendingCalls) get(callID string) *pendingCall {
 	return w.byID[callID]
 }
 
-// deliver hands a reply to its pending call. It reports whether somebody hears it.
+// deliver hands a reply to its pending call. It reports whether a caller will see it.
 func (w *pendingCalls) deliver(r registry.Reply) bool {
 	wt := w.get(r.CallID)
 	return wt != nil && wt.deliver(r)
 }
 
-// cancel tells the pending call of a call of that tenant that it was cancelled, and returns it; nil if nobody is
-// waiting.
+// cancel marks a tenant's pending call as cancelled and returns it, nil if nobody waits for it.
 func (w *pendingCalls) cancel(tenant, callID string) *pendingCall {
 	wt := w.get(callID)
 	if wt == nil || wt.record == nil || wt.record.Tenant != tenant {
@@ -211,8 +216,8 @@ func (w *pendingCalls) cancel(tenant, callID string) *pendingCall {
 	return wt
 }
 
-// failExcept answers every pending call whose pod is neither this one nor in live, which is what was true at the time
-// asked.
+// failExcept answers with e every pending call whose pod is neither this one nor in live. live was read after the time
+// asked, so calls that began later are left alone.
 func (w *pendingCalls) failExcept(live map[string]bool, asked time.Time, e *registry.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

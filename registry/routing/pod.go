@@ -24,21 +24,21 @@ type PodConfig struct {
 	Store       registry.Store // shared by the fleet
 	Bus         registry.Bus   // shared by the fleet; the Pod listens on it but does not close it
 	SessionTTL  time.Duration  // life of a session's keys between refreshes; default 60 s
-	PodLease    time.Duration  // how soon a dead pod is noticed; default 10 s
+	PodLease    time.Duration  // after how long a dead pod is noticed; default 10 s
 	MaxInFlight int            // calls in flight per session; default 64
 	Log         *slog.Logger   // default: discard
 
 	Retention    time.Duration // of calls' records in the store; default DefaultRetention
-	CallBytes    int64         // kept of all calls of a tenant, by all pods; default DefaultCallBytes
-	CallLog      int64         // kept of what a device reports of one call; default DefaultCallLog
+	CallBytes    int64         // stored of all calls of a tenant, by all pods; default DefaultCallBytes
+	CallLog      int64         // stored of what a device reports of one call; default DefaultCallLog
 	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
 
 	calls  *callBudget                       // Store within CallBytes
 	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
-	gather func()                            // of the recorder; default: nothing
+	gather func()                            // of the recorder, for tests; default: does nothing
 }
 
-// NewPodID returns the host name and a random part: a process that restarts is another pod.
+// NewPodID returns the host name and a random part, because a restarted process is another pod.
 func NewPodID() string {
 	host, err := os.Hostname()
 	if err != nil || !registry.IsName(host, 128, "._-") {
@@ -47,8 +47,8 @@ func NewPodID() string {
 	return fmt.Sprintf("%.40s-%s", host, uuid.NewString()[:8])
 }
 
-// Pod is one running process of the fleet: the sessions whose sockets it holds, the calls it routes, and the
-// background work that keeps both true in the store.
+// Pod is one running process of the fleet. It holds the sessions whose sockets are here and routes calls, and its
+// background work keeps both true in the store.
 type Pod struct {
 	Hub    *Hub
 	Router *Router
@@ -124,8 +124,8 @@ func (cfg *PodConfig) setBudgets() {
 // ID returns the pod's id.
 func (p *Pod) ID() string { return p.cfg.ID }
 
-// Start takes the lease, begins to receive, and starts the background work. When it returns nil, sessions may be
-// opened and calls routed. ctx bounds the starting only.
+// Start takes the lease, listens on the bus, and starts the background work. When it returns nil, sessions may be
+// opened and calls routed. ctx bounds the start only.
 func (p *Pod) Start(ctx context.Context) error {
 	if _, err := p.cfg.Store.Heartbeat(ctx, p.cfg.ID); err != nil {
 		return fmt.Errorf("take the pod's lease: %w", err)
@@ -142,12 +142,12 @@ func (p *Pod) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain waits for the calls this pod runs for nobody in particular. Those still running when ctx ends are abandoned:
-// their devices go on, and their answers are kept.
+// Drain waits for the durable calls that run on this pod. Those still running when ctx ends are abandoned: their
+// devices go on, and their answers are stored.
 func (p *Pod) Drain(ctx context.Context) { p.Calls.close(ctx) }
 
-// Close releases what sessions are left, stops the background work and gives up the lease, in this order. Sockets
-// should be closed, and the pod drained, before. ctx bounds it.
+// Close drains the pod, releases the remaining sessions, stops the background work and gives up the lease, in this
+// order. Sockets should be closed before. ctx bounds it.
 func (p *Pod) Close(ctx context.Context) error {
 	if p.cancel == nil {
 		return nil
@@ -213,10 +213,10 @@ func (p *Pod) HandleReply(r registry.Reply) {
 	p.Router.handleReply(r)
 }
 
-// HandleGap implements BusHandler: an eviction may be among what was missed.
+// HandleGap implements BusHandler. It refreshes the sessions, because an eviction may be among the missed messages.
 func (p *Pod) HandleGap() { p.refreshNow() }
 
-// refreshNow has the sessions of this pod compared with the store at once.
+// refreshNow makes the refresh loop compare the sessions of this pod with the store at once.
 func (p *Pod) refreshNow() {
 	select {
 	case p.refresh <- struct{}{}:

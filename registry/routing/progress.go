@@ -7,9 +7,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Progress notes what the device says about a call on its way: that it has begun, how far it is, a part of its output.
-// A call that is not open has ended meanwhile. The error is for the device: what it reports of this call is not kept
-// from here on. It comes once for each call.
+// Progress notes what the device reports of a running call: that it has begun, how far it is, a part of its output. A
+// report of a call that has ended is ignored. The error is for the device, once per call: from here on nothing that it
+// reports of the call is stored.
 func (l *LocalSession) Progress(callID string, progress, total *float64, message, chunk string) error {
 	l.mu.Lock()
 	f := l.inFlight[callID]
@@ -18,7 +18,7 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 		return nil
 	}
 	if l.hub.calls.amending.on() {
-		message, chunk = "", "" // they may tell what is to be taken out of the result
+		message, chunk = "", "" // they may contain text that the amending takes out of the result
 	}
 	if f.running.CompareAndSwap(false, true) {
 		l.begun(f, message)
@@ -36,12 +36,15 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 // begun notes that the device has begun with a call.
 func (l *LocalSession) begun(f *inFlightCall, message string) {
 	f.sendReceipt()
-	// Once a call, or one talkative device would push everything else out of the feed.
+	// One line per call: otherwise a talkative device would push everything else out of the feed.
 	l.hub.rec.activity(registry.Activity{
 		Tenant: l.key.Tenant, Type: registry.ActivityCallProgress, SessionID: l.key.Session, Reason: message,
-		Call: &registry.Record{CallID: f.callID, Tenant: l.key.Tenant, SessionID: l.key.Session, State: registry.StateRunning, Dispatched: registry.DispatchedYes},
+		Call: &registry.Record{
+			CallID: f.callID, Tenant: l.key.Tenant, SessionID: l.key.Session,
+			State: registry.StateRunning, Dispatched: registry.DispatchedYes,
+		},
 	})
-	// Its log says so before it says anything else: the pod that waits may be slower to tell.
+	// These come first in the call's log, written here because the waiting pod may be slower to write them.
 	for _, s := range []registry.State{registry.StateDelivered, registry.StateRunning} {
 		f.noteLogLine(l.hub.rec.event(registry.StateEvent(l.key.Tenant, f.callID, s, time.Time{})))
 	}
@@ -49,14 +52,15 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 		return
 	}
 	l.hub.tasks.run(func(ctx context.Context) {
-		if _, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, f.callID, registry.EventRun, registry.Change{}); err != nil {
+		_, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, f.callID, registry.EventRun, registry.Change{})
+		if err != nil {
 			l.hub.log.Debug("beginning of a call not stored", "call", f.callID, "error", err)
 		}
 	})
 }
 
-// log adds to the log of a call, which is bounded in bytes. What is behind the first thing that has no room is left
-// out, too: a log with a hole would be read as a whole one.
+// log adds an event to the log of a call, which is bounded in bytes. After the first event without room all later ones
+// are dropped, too, because nobody could see a hole in the log.
 func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	size := jsonSize(e.Message) + jsonSize(e.Chunk)
 	var refused *registry.Error
@@ -64,11 +68,12 @@ func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	case f.logFull.Load():
 		return nil
 	case f.logged.Add(size) > l.hub.callLog:
-		refused = registry.Errorf(registry.CodePayloadTooLarge, "The log of the call %s is full: %d bytes are kept of what is reported of one call. "+
-			"The call goes on.", f.callID, l.hub.callLog)
+		refused = registry.Errorf(registry.CodePayloadTooLarge,
+			"The log of the call %s is full: %d bytes are kept of what is reported of one call. The call goes on.",
+			f.callID, l.hub.callLog)
 	case l.hub.calls.spent(l.key) > 0:
-		refused = registry.Errorf(registry.CodeRateLimited, "What is reported of the call %s is not kept: too much is kept of calls of this device "+
-			"or tenant already. The call goes on.", f.callID)
+		refused = registry.Errorf(registry.CodeRateLimited, "What is reported of the call %s is not kept: "+
+			"too much is kept of calls of this device or tenant already. The call goes on.", f.callID)
 	default:
 		f.noteLogLine(l.hub.rec.event(e))
 		return nil
@@ -76,25 +81,28 @@ func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	if !f.logFull.CompareAndSwap(false, true) {
 		return nil
 	}
-	f.noteLogLine(l.hub.rec.event(registry.CallEvent{Tenant: e.Tenant, CallID: e.CallID, Type: registry.CallEventTruncated, Message: refused.Message}))
+	f.noteLogLine(l.hub.rec.event(registry.CallEvent{
+		Tenant: e.Tenant, CallID: e.CallID, Type: registry.CallEventTruncated, Message: refused.Message,
+	}))
 	return refused
 }
 
-// logWait is how long an answer waits for what was reported before it: the end of a call closes its log.
+// logWait is how long an answer waits until the reports before it are written, because the end of a call closes its
+// log.
 const logWait = 250 * time.Millisecond
 
-// noteLogLine remembers the last line of the call's log.
+// noteLogLine remembers the recorder's number of the last line of the call's log.
 func (f *inFlightCall) noteLogLine(line int64) { f.lastLine.Store(line) }
 
-// afterLog runs settle when all that was reported of the call has been written, at once or soon.
-func (p *Hub) afterLog(f *inFlightCall, settle func()) {
+// afterLog runs end when all reports of the call have been written, at once or soon.
+func (p *Hub) afterLog(f *inFlightCall, end func()) {
 	line := f.lastLine.Load()
 	if p.rec.wrote(line) || !p.tasks.run(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, logWait)
 		defer cancel()
 		p.rec.waitFor(ctx, line)
-		settle()
+		end()
 	}) {
-		settle()
+		end()
 	}
 }

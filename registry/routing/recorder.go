@@ -13,48 +13,49 @@ import (
 
 const (
 	recorderQueue = 1 << 14  // lines waiting to be written; more are dropped and counted
-	recorderBytes = 32 << 20 // about what those take that wait or are being written
-	recorderBatch = 512      // lines written at once, about
-	recorderSpare = 4        // written batches that are kept for lines to come
+	recorderBytes = 32 << 20 // about the memory of the lines that wait or are being written
+	recorderBatch = 512      // about how many lines are written at once
+	recorderSpare = 4        // empty batches that are kept for reuse
 	recorderPause = 50 * time.Millisecond
 
-	recorderRetry = time.Second // after which records that could not be written are tried again
-	recorderKept  = 1 << 12     // records that are tried again; of more, the oldest are dropped and counted
+	recorderRetry = time.Second // pause before records that could not be written are tried again
+	recorderKept  = 1 << 12     // records to try again; beyond it the oldest are dropped and counted
 )
 
-// recorder writes what happened to the store, in batches and off every critical path. Lines of the feed and of logs
-// that it cannot write are dropped and counted: they are for people, no call depends on them. Records are tried again
-// for a while: one that is not brought to its end lies.
+// recorder writes what happened to the store, in batches and off every critical path. It drops and counts lines of the
+// feed and of logs that it cannot write: they are for people, and no call depends on them. It tries records again,
+// because the store would otherwise show an ended call as running.
 type recorder struct {
 	pod        string
 	calls      registry.CallStore
 	activities registry.ActivityStore
 	log        *slog.Logger
 	now        func() time.Time
-	gather     func() // called before lines are taken that woke the writer; it does nothing but in tests
+	gather     func() // called after the writer woke, before it takes lines; only tests set it
 	dropped    atomic.Int64
 
 	mu        sync.Mutex
-	queue     []*recorded   // to be written, in order; the last one still grows
-	spare     []*recorded   // empty
+	queue     []*recorded   // batches to write, in order; the last one still grows
+	spare     []*recorded   // empty batches for reuse
 	waiting   int           // lines in queue
-	held      int           // bytes of what waits or is being written
-	wake      chan struct{} // capacity 1: something is waiting
-	flushSoon chan struct{} // capacity 1: somebody waits for what is waiting
+	held      int           // bytes of the lines that wait or are being written
+	wake      chan struct{} // capacity 1: a line waits
+	flushSoon chan struct{} // capacity 1: somebody waits for a line to be written
 	taken     int64         // lines ever accepted
 	done      int64         // lines ever written, or lost
-	flushed   chan struct{} // closed, and replaced, when done has grown
+	flushed   chan struct{} // closed and replaced when done grows
 
-	unwritten     []registry.Record // that could not be written, of run only; what the store has of these calls may be wrong without them
+	// unwritten are records that could not be written, so the store may be wrong about their calls. Only run uses them.
+	unwritten     []registry.Record
 	unwrittenSize int
 }
 
-// recorded is a batch.
+// recorded is a batch of lines.
 type recorded struct {
 	activities []registry.Activity
 	records    []registry.Record
 	events     []registry.CallEvent
-	size       int // bytes of memory, about
+	size       int // about how many bytes of memory
 }
 
 func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r.events) }
@@ -66,7 +67,8 @@ func newRecorder(cfg PodConfig) *recorder {
 	}
 }
 
-// roomLocked returns the batch to add n lines of together size bytes to, and wakes the writer; nil if they are dropped.
+// roomLocked returns the batch that takes n lines of size bytes in total, and wakes the writer. It returns nil if there
+// is no room: then the lines are dropped.
 func (r *recorder) roomLocked(n, size int) *recorded {
 	if r.waiting+n > recorderQueue || r.held+size > recorderBytes {
 		r.dropped.Add(int64(n))
@@ -97,7 +99,7 @@ func (r *recorder) emptyLocked() *recorded {
 	return batch
 }
 
-// activity adds a line to the feed of its tenant. A call in it is the recorder's from then on.
+// activity adds a line to the feed of its tenant. The caller must not use a.Call afterwards.
 func (r *recorder) activity(a registry.Activity) {
 	a.Pod, a.At = r.pod, r.now().UTC()
 	a.Call.DigestLongArgs()
@@ -108,7 +110,7 @@ func (r *recorder) activity(a registry.Activity) {
 	}
 }
 
-// keep stores the record of a call that has none of its own. It returns the number of the line, for waitFor.
+// keep stores the record of a call that has none in the store. It returns the number of the line, for waitFor.
 func (r *recorder) keep(rec registry.Record) (line int64) {
 	rec.DigestLongArgs()
 	r.mu.Lock()
@@ -119,8 +121,8 @@ func (r *recorder) keep(rec registry.Record) (line int64) {
 	return r.taken
 }
 
-// keepRunning stores the record of a call that has none of its own, as it is now: from here on others may look it up.
-// Who runs the call must say how it ended.
+// keepRunning stores a copy of the record of a call that has none in the store, so that others may look the call up
+// from now on. The caller of the call must store how it ended.
 func (r *recorder) keepRunning(rec *registry.Record) {
 	rec.Stored = true
 	now := *rec
@@ -128,7 +130,7 @@ func (r *recorder) keepRunning(rec *registry.Record) {
 	r.keep(now)
 }
 
-// event adds to the log of a call. It returns the number of the line, for waitFor.
+// event adds an event to the log of a call. It returns the number of the line, for waitFor.
 func (r *recorder) event(e registry.CallEvent) (line int64) {
 	e.At = r.now().UTC()
 	r.mu.Lock()
@@ -170,7 +172,7 @@ func (r *recorder) waitFor(ctx context.Context, line int64) {
 	}
 }
 
-// run writes until ctx ends, and then what is left.
+// run writes until ctx ends, and then writes the rest.
 func (r *recorder) run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -181,7 +183,7 @@ func (r *recorder) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			for { // what is left, unless the store does not take it
+			for { // write the rest, unless the store fails
 				if more, err := r.flush(); !more || err != nil {
 					return
 				}
@@ -193,7 +195,7 @@ func (r *recorder) run(ctx context.Context) {
 		for more := true; more && ctx.Err() == nil; {
 			more, _ = r.flush() // failures are logged there
 		}
-		// Lines that come soon after one another leave together.
+		// Lines that come soon after one another are written together.
 		pause.Reset(recorderPause)
 		select {
 		case <-ctx.Done():
@@ -203,8 +205,8 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// flush writes one batch, and before it the records that could not be written. It reports whether there was a batch,
-// and what kept any of it from being written.
+// flush writes the records that could not be written before, and then one batch. It reports whether there was a batch,
+// and the last failure.
 func (r *recorder) flush() (more bool, failure error) {
 	batch := r.take()
 	if batch == nil && len(r.unwritten) == 0 {
@@ -244,8 +246,8 @@ func (r *recorder) flush() (more bool, failure error) {
 	return more, failure
 }
 
-// keepCalls stores records, those first that could not be written before. If that fails again, the newest of each call
-// waits for the next time, as far as there is room.
+// keepCalls stores the records that could not be written before, and then records. If that fails, it keeps the newest
+// record of each call for the next try, as far as there is room.
 func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) error {
 	if len(r.unwritten) > 0 {
 		records = slices.Concat(r.unwritten, records)
@@ -258,10 +260,10 @@ func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) err
 		for _, rec := range slices.Backward(records) {
 			if id := [2]string{rec.Tenant, rec.CallID}; !known[id] {
 				known[id] = true
-				if weight := rec.MemorySize(); len(again) >= recorderKept || !r.hold(weight-r.unwrittenSize, size) {
+				if n := rec.MemorySize(); len(again) >= recorderKept || !r.hold(n-r.unwrittenSize, size) {
 					r.dropped.Add(1)
 				} else {
-					again, size = append(again, rec), size+weight
+					again, size = append(again, rec), size+n
 				}
 			}
 		}
@@ -274,14 +276,14 @@ func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) err
 	return err
 }
 
-// hold reports whether there is room for so many bytes more, beside those that are about to be held.
+// hold reports whether there is room for more bytes, when beside bytes are about to be added as well.
 func (r *recorder) hold(more, beside int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held+beside+more <= recorderBytes
 }
 
-// take removes the first batch, nil if nothing waits.
+// take removes and returns the first batch, nil if no line waits.
 func (r *recorder) take() *recorded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -294,7 +296,7 @@ func (r *recorder) take() *recorded {
 	return batch
 }
 
-// release makes room for others after a batch was written, and lets go of what was in it.
+// release gives up the memory of a batch that was written, and keeps the empty batch for reuse.
 func (r *recorder) release(batch *recorded) {
 	size, lines := batch.size, batch.len()
 	clear(batch.activities)

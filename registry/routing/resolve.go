@@ -10,13 +10,15 @@ import (
 
 const (
 	maxCandidates = 20  // sessions an ambiguous_target error lists
-	maxOneDevice  = 200 // sessions that may name one device: among more, the eldest is not looked for
+	maxOneDevice  = 200 // sessions that may name one device; among more, the eldest is not searched for
 )
 
-// Resolve chooses the session a call goes to. A target with a session id means that session; otherwise the sessions
-// that offer the tool and match the target are looked at: one is the answer, several are ambiguous unless sel says
-// that the caller does not care. All errors carry DispatchedNo.
-func (r *Router) Resolve(ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select) (registry.Route, error) {
+// Resolve chooses the session that a call goes to. A target with a session id means that session. Otherwise Resolve
+// looks at the sessions that offer the tool and match the target: one is the answer, several are ambiguous unless sel
+// says how to choose. All errors carry DispatchedNo.
+func (r *Router) Resolve(
+	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
+) (registry.Route, error) {
 	if target.SessionID != "" {
 		f, err := r.resolveSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, tool, target)
 		return f.route(target, err)
@@ -25,20 +27,20 @@ func (r *Router) Resolve(ctx context.Context, tenant, tool string, target regist
 	return f.route(target, err)
 }
 
-// Refresh returns a route that was remembered as it is now. All errors carry DispatchedNo.
+// Refresh returns the current state of a remembered route. All errors carry DispatchedNo.
 func (r *Router) Refresh(ctx context.Context, old registry.Route) (registry.Route, error) {
 	f, err := r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target)
 	return f.route(old.Target, err)
 }
 
-// choice is a session that was chosen, with its tool. Nobody changes either.
+// choice is a session that was chosen, with its tool. Both are read-only.
 type choice struct {
 	entry      *registry.Entry
 	spec       *registry.ToolSpec
 	remembered bool
 }
 
-// route is the route to what was found, unless that failed.
+// route returns the route to the choice, or err as an error with DispatchedNo.
 func (f choice) route(target registry.Target, err error) (registry.Route, error) {
 	if err != nil {
 		return registry.Route{}, registry.AsError(err).With(registry.DispatchedNo)
@@ -47,7 +49,9 @@ func (f choice) route(target registry.Target, err error) (registry.Route, error)
 }
 
 // search looks at the sessions that offer a tool.
-func (r *Router) search(ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select) (choice, error) {
+func (r *Router) search(
+	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
+) (choice, error) {
 	q := registry.Query{Tenant: tenant, Target: target, Tool: tool, Limit: maxCandidates}
 	switch {
 	case sel != registry.SelectNone && target.DeviceID != "":
@@ -71,8 +75,8 @@ func (r *Router) search(ctx context.Context, tenant, tool string, target registr
 	return offered(eldest(matches), tool)
 }
 
-// newest chooses the newest of the sessions that define the tool as the eldest does: anybody may register a name that
-// others have, and must not be preferred for having come later.
+// newest chooses the newest of the sessions that define the tool as the eldest does. Anybody may register a tool name
+// that others have, and must not be preferred for having come later.
 func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -98,14 +102,14 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 		return choice{}, err
 	case len(matches) == 0:
 		return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
-	case len(matches) > 1 || more: // of unknown age: it is not guessed which is meant
+	case len(matches) > 1 || more: // their ages are unknown, and the router does not guess
 		return choice{}, ambiguous(q.Tool, matches)
 	}
 	return offered(&matches[0], q.Tool)
 }
 
-// eldest returns the entry whose device has had its session for longest. Of several that claim to be one device it is
-// the one least likely to have copied another.
+// eldest returns the entry whose device has had its session for longest. Among several that claim to be one device,
+// that one is the least likely to have copied another's id.
 func eldest(entries []registry.Entry) *registry.Entry {
 	found := &entries[0]
 	for i := range entries {
@@ -133,7 +137,9 @@ func (r *Router) firstMatches(ctx context.Context, q registry.Query) (found []re
 	}
 }
 
-func (r *Router) resolveSession(ctx context.Context, key registry.Key, tool string, target registry.Target) (choice, error) {
+func (r *Router) resolveSession(
+	ctx context.Context, key registry.Key, tool string, target registry.Target,
+) (choice, error) {
 	if err := key.Validate(); err != nil {
 		return choice{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
 	}
@@ -144,28 +150,32 @@ func (r *Router) resolveSession(ctx context.Context, key registry.Key, tool stri
 			if !errors.Is(err, registry.CodeStoreUnavailable) {
 				return f, err
 			}
-			r.routes.notRenewed(key) // what is remembered held until now
+			r.routes.notRenewed(key) // the remembered entry is valid for a little longer
 		}
 		if e != nil {
 			if f, err := offered(e, tool); err == nil {
 				f.remembered = true
 				return f, nil
-			} // what is missing may have come since
+			} // the tool may have been added since
 		}
 	}
 	return r.readSession(ctx, key, tool, target)
 }
 
-// renew is readSession for as long as what is remembered holds: a store that does not answer must not cost the caller
-// its patience twice.
-func (r *Router) renew(ctx context.Context, limit time.Duration, key registry.Key, tool string, target registry.Target) (choice, error) {
+// renew is readSession with a limit: it lasts as long as the remembered entry is valid. A store that does not answer
+// must not cost the caller its timeout twice.
+func (r *Router) renew(
+	ctx context.Context, limit time.Duration, key registry.Key, tool string, target registry.Target,
+) (choice, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return r.readSession(ctx, key, tool, target)
 }
 
-// readSession is resolveSession from what is known now.
-func (r *Router) readSession(ctx context.Context, key registry.Key, tool string, target registry.Target) (choice, error) {
+// readSession is resolveSession without the remembered routes.
+func (r *Router) readSession(
+	ctx context.Context, key registry.Key, tool string, target registry.Target,
+) (choice, error) {
 	if l := r.local.Get(key); l != nil {
 		e := l.entry()
 		return offeredWithin(&e, tool, target)
@@ -183,7 +193,7 @@ func (r *Router) readSession(ctx context.Context, key registry.Key, tool string,
 	return offeredWithin(&e, tool, target)
 }
 
-// offeredWithin finds the tool of a session that must match the whole target.
+// offeredWithin is offered for a session that must match the whole target.
 func offeredWithin(e *registry.Entry, tool string, target registry.Target) (choice, error) {
 	if !target.Matches(e.Session) {
 		return choice{}, noMatch()
@@ -192,10 +202,11 @@ func offeredWithin(e *registry.Entry, tool string, target registry.Target) (choi
 }
 
 func noMatch() *registry.Error {
-	return registry.Errorf(registry.CodeSessionNotFound, "The session does not match the rest of the target.").With(registry.DispatchedNo)
+	e := registry.Errorf(registry.CodeSessionNotFound, "The session does not match the rest of the target.")
+	return e.With(registry.DispatchedNo)
 }
 
-// nobodyOffers finds out whether it is the tool or the device that is missing.
+// nobodyOffers returns the error that says whether the tool or the device is missing.
 func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target registry.Target) error {
 	if err := r.pods.Whole(ctx); err != nil {
 		return err
@@ -209,10 +220,11 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target r
 			return registry.Errorf(registry.CodeSessionNotFound, "No connected session matches the target.")
 		}
 	}
-	return registry.Errorf(registry.CodeToolNotFound, "No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
+	return registry.Errorf(registry.CodeToolNotFound,
+		"No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
 }
 
-// offered finds the tool among those of a session.
+// offered finds the tool among the tools of a session.
 func offered(e *registry.Entry, tool string) (choice, error) {
 	for i := range e.Tools {
 		if e.Tools[i].Name == tool {
@@ -236,8 +248,8 @@ func ambiguous(tool string, found []registry.Entry) *registry.Error {
 	return e
 }
 
-// inTime returns a context that ends at the deadline of ctx, also if ctx only tells it: most calls need no store, and
-// no timer.
+// inTime returns a context that ends at the deadline of ctx. ctx itself may only report its deadline and never end by
+// it, because most calls need no store, and so no timer.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(ctx, deadline)

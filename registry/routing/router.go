@@ -14,7 +14,7 @@ type sessions interface {
 	// Get returns the session if its socket is on this pod, else nil.
 	Get(key registry.Key) *LocalSession
 
-	// keepLate stores an answer that nobody waits for; see Hub.
+	// keepLate stores an answer that nobody waits for; see Hub.keepLate.
 	keepLate(ctx context.Context, key registry.Key, proofs []string, callID string, r registry.Result,
 		then func(context.Context, registry.Moved, error))
 }
@@ -44,10 +44,10 @@ func newRouter(cfg PodConfig, local sessions, rec *recorder, t *tasks, n *counte
 	}
 }
 
-// Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx stops the waiting, and tells the device
+// Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx ends the wait, and tells the device
 // unless the cause is ErrAbandoned. Every error is an *Error whose Dispatched says whether the device can have run the
-// tool. Farhand never re-sends a call that may have reached a device: only when it certainly did not is the owner
-// looked up once more. A call reaches no device whose session its target does not match any more.
+// tool. Farhand never sends a call again that may have reached a device. If it certainly did not, Call looks up the
+// owner once more and tries there. A call never reaches a device whose session does not match the target any more.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
 	deadline := time.Now().Add(c.Timeout)
 	res, err := r.attempt(ctx, &c.Route.Session, &c, deadline)
@@ -61,7 +61,7 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 	owner, failure := r.relocate(ctx, c.Route, deadline)
 	switch {
 	case failure != nil && gone:
-		return res, err // who held the session said so
+		return res, err // the holder of the session said so
 	case failure != nil:
 		return registry.Result{}, failure
 	}
@@ -72,8 +72,10 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 	return res, err
 }
 
-// attempt tries the socket on this pod, or the pod that is said to own the session.
-func (r *Router) attempt(ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time) (registry.Result, error) {
+// attempt tries the socket on this pod, or else the pod of owner.
+func (r *Router) attempt(
+	ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time,
+) (registry.Result, error) {
 	if l := r.local.Get(owner.Key); l != nil {
 		if l.generation() >= owner.Generation {
 			if c.Route.Target.AsksMore() && !c.Route.Target.Matches(l.Session()) {
@@ -85,21 +87,22 @@ func (r *Router) attempt(ctx context.Context, owner *registry.Session, c *regist
 			l.replaced() // the eviction was lost on its way
 		}
 	}
-	if owner.Pod == r.pod || owner.Pod == "" { // what the caller knew is old: the socket has moved, or gone
+	if owner.Pod == r.pod || owner.Pod == "" { // the route is old: the socket has moved or is gone
 		return registry.Result{}, registry.ErrNotOwner.With(registry.DispatchedNo)
 	}
 	return r.callRemote(ctx, owner, c, deadline)
 }
 
-// movedAway reports whether err means that the session's socket is not where the call went, so that nothing was
-// dispatched and it is worth looking where it is now.
+// movedAway reports whether err means that the session's socket is not where the call went. Nothing was dispatched
+// then, and the socket may be found elsewhere.
 func movedAway(err error) bool {
 	var e *registry.Error
-	return errors.As(err, &e) && e.Dispatched == registry.DispatchedNo && (e.Code == registry.CodeNotOwner || e.Code == registry.CodeNotConnected)
+	return errors.As(err, &e) && e.Dispatched == registry.DispatchedNo &&
+		(e.Code == registry.CodeNotOwner || e.Code == registry.CodeNotConnected)
 }
 
-// relocate asks the directory who owns the session now. It fails with not_connected if that is still the claim already
-// tried, and with session_not_found if it is not what the caller asked for any more.
+// relocate asks the directory which pod owns the session now. It fails with not_connected if that is the claim that was
+// tried already, and with session_not_found if the session does not match the target any more.
 func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -118,7 +121,10 @@ func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline ti
 	return e.Session, nil
 }
 
-func (r *Router) callLocal(ctx context.Context, l *LocalSession, c *registry.Call, deadline time.Time) (registry.Result, error) {
+// callLocal carries a call to a socket of this pod.
+func (r *Router) callLocal(
+	ctx context.Context, l *LocalSession, c *registry.Call, deadline time.Time,
+) (registry.Result, error) {
 	w := r.pending.add(c, "")
 	defer r.pending.remove(w)
 	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
@@ -138,49 +144,55 @@ func (r *Router) callLocal(ctx context.Context, l *LocalSession, c *registry.Cal
 	return wait.run(ctx, f.cancel)
 }
 
-func (r *Router) callRemote(ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time) (registry.Result, error) {
-	if c.Record != nil && !c.Durable { // whose pod writes its own
+// callRemote carries a call over the bus to the pod that owns the session.
+func (r *Router) callRemote(
+	ctx context.Context, owner *registry.Session, c *registry.Call, deadline time.Time,
+) (registry.Result, error) {
+	if c.Record != nil && !c.Durable { // the owning pod writes the proof of a durable call
 		c.Record.Proof = owner.OwnerProof()
 	}
-	w := r.pending.add(c, owner.Pod) // before sending, or a fast answer would find nobody
+	w := r.pending.add(c, owner.Pod) // before the call is sent, or a fast answer would find no caller
 	defer r.pending.remove(w)
-	left := deadline.Sub(w.since)
+	remaining := deadline.Sub(w.since)
 	envelope := registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: owner.Tenant, Session: owner.Key.Session,
-		Generation: owner.Generation, Exact: c.Route.Target.AsksMore(), CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args,
-		Durable: c.Durable, TimeoutMS: left.Milliseconds(), ReplyTo: r.pod,
+		Generation: owner.Generation, Exact: c.Route.Target.AsksMore(),
+		CallID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args,
+		Durable: c.Durable, TimeoutMS: remaining.Milliseconds(), ReplyTo: r.pod,
 	}
 	sending := ctx
-	if left < sendTimeout { // the bus bounds itself, but not to what a short call has left
+	if remaining < sendTimeout { // the bus bounds itself, but not to the timeout of a short call
 		var cancel context.CancelFunc
 		sending, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	posted, err := r.bus.SendAsync(sending, owner.Pod, envelope, w)
+	pending, err := r.bus.SendAsync(sending, owner.Pod, envelope, w)
 	if err != nil {
 		return registry.Result{}, err
 	}
 	wait := r.newWait(c, w, deadline)
-	wait.phase, wait.sending = phaseSending, posted
+	wait.phase, wait.sending = phaseSending, pending
 	res, err := wait.run(ctx, func(reason string) { r.cancelRemote(owner.Pod, owner.Key, c.ID, reason) })
-	if w.progress().cancelled && err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo { // or it would be sent elsewhere
+	unsent := err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo
+	if unsent && w.progress().cancelled { // another error might have Call try the next pod
 		return registry.Result{}, callCancelled(registry.DispatchedNo)
 	}
 	return res, err
 }
 
-// newWait holds nothing of the call by reference, so that calls need not be on the heap.
+// newWait returns the wait for a call's answer. The wait does not refer to c, so that calls need not be on the heap.
 func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) wait {
 	return wait{
-		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, call: p, since: p.since, deadline: deadline,
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout,
+		call: p, since: p.since, deadline: deadline,
 	}
 }
 
-// sendTimeout is how long a call may take to leave for another pod: a caller must hear soon that the bus is stuck. It
-// is as long as the bus takes at most for one batch.
+// sendTimeout is how long the bus may take to send a call. It is short because a caller must learn soon that the bus is
+// stuck, and as long as the bus may take for one batch.
 const sendTimeout = 800 * time.Millisecond
 
-// cancelRemote tells the owning pod, soon, that nobody waits any more.
+// cancelRemote tells the owning pod, in a task of its own, that nobody waits any more.
 func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
 	r.tasks.run(func(ctx context.Context) {
 		err := r.bus.Send(ctx, pod, registry.Envelope{
@@ -211,15 +223,17 @@ func (r *Router) handleCall(e registry.Envelope) {
 		r.refuse(e.ReplyTo, e.CallID, registry.ErrNotOwner.With(registry.DispatchedNo))
 		return
 	}
-	request := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: time.Duration(e.TimeoutMS) * time.Millisecond}
+	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
+	request := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
 	if !e.Durable {
 		r.deliverFor(context.Background(), e.ReplyTo, l, request, false) // touches no store, so it does not wait
 	} else if !r.deliverSoon(e.ReplyTo, l, request) {
-		r.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeBusy, "The pod that holds the device is too busy.").With(registry.DispatchedNo))
+		busy := registry.Errorf(registry.CodeBusy, "The pod that holds the device is too busy.")
+		r.refuse(e.ReplyTo, e.CallID, busy.With(registry.DispatchedNo))
 	}
 }
 
-// deliverSoon is deliverFor of a durable call, as a task. It reports false if there are too many.
+// deliverSoon is deliverFor for a durable call, in a task. It reports false if there are too many tasks.
 func (r *Router) deliverSoon(pod string, l *LocalSession, c DeviceCall) bool {
 	return r.tasks.run(func(ctx context.Context) { r.deliverFor(ctx, pod, l, c, true) })
 }
@@ -243,14 +257,14 @@ func (r *Router) answer(pod string, reply registry.Reply) {
 	}
 }
 
-// holds reports whether the claim of that generation may take a call. An older one is about to be replaced by the claim
-// the caller knows; a newer one may be another user's, which matters to callers that asked for more than the session's
-// id.
+// holds reports whether a claim with that generation may take the call e. An older claim is about to be replaced by the
+// claim that the caller knows. A newer one may be another user's, which matters to callers that asked for more than the
+// session's id.
 func holds(generation int64, e registry.Envelope) bool {
 	return generation == e.Generation || generation > e.Generation && !e.Exact
 }
 
-// handleCancel gives a call up that this pod waits for, or that was delivered by it.
+// handleCancel cancels a call that this pod waits for, or that is in flight to one of its devices.
 func (r *Router) handleCancel(e registry.Envelope) {
 	if r.cancelPending(e.Tenant, e.CallID) != nil {
 		return
@@ -260,21 +274,21 @@ func (r *Router) handleCancel(e registry.Envelope) {
 	}
 }
 
-// cancelPending tells the caller that waits on this pod for a call that it was cancelled, and returns the call; nil if
-// nobody waits.
+// cancelPending notifies the caller on this pod that its call was cancelled. It returns the call, nil if nobody waits
+// for it.
 func (r *Router) cancelPending(tenant, callID string) *pendingCall {
 	return r.pending.cancel(tenant, callID)
 }
 
-// handleReply is called by the bus with what other pods answer.
+// handleReply is called by the bus with the replies of other pods.
 func (r *Router) handleReply(reply registry.Reply) {
 	if !r.pending.deliver(reply) {
 		r.keepUnheard(reply)
 	}
 }
 
-// keepUnheard records an answer that crossed the end of the waiting: the device was told that it counts. One to a
-// durable call is in the record already, and does not say whose it is.
+// keepUnheard stores an answer that came just after the wait had ended, because the device was told that its answer
+// counts. The answer to a durable call is in the record already, and names no tenant.
 func (r *Router) keepUnheard(reply registry.Reply) {
 	if reply.Result == nil || reply.Tenant == "" {
 		return
@@ -285,7 +299,7 @@ func (r *Router) keepUnheard(reply registry.Reply) {
 	})
 }
 
-// failDeadPods answers the calls that wait for a pod whose lease had lapsed at the time asked.
+// failDeadPods fails the calls that wait for a pod whose lease had lapsed at the time asked.
 func (r *Router) failDeadPods(live []string, asked time.Time) {
 	alive := make(map[string]bool, len(live))
 	for _, pod := range live {

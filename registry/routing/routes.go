@@ -10,14 +10,14 @@ import (
 
 const (
 	// routeLife is how long a pod relies on what it read about a session of another pod, for calls that name the
-	// session by its id alone. The pod that is asked says if it does not hold the session, or the tool, any more, and
-	// then it is read again, as it is before arguments are called invalid. Who asks for more than the id (a user, a
-	// device, labels) is never answered from memory. What is left is that arguments which satisfy a definition of up to
-	// a second ago go to the device unchecked by the one it has now.
+	// session by its id alone. If the other pod does not hold the session or the tool any more, it says so, and the
+	// session is read again. It is also read again before arguments are called invalid. A caller that asks for more
+	// than the id (a user, a device, labels) is never answered from memory. One inaccuracy remains: arguments that
+	// satisfy a definition of up to a second ago go to the device unchecked by its current definition.
 	routeLife = time.Second
 
-	// routeAhead is how long before that the session is read again, by the first caller who comes. Else all who call a
-	// busy session would read it at the moment it is forgotten.
+	// routeAhead is how long before the end of routeLife the first caller reads the session again. Otherwise all
+	// callers of a busy session would read it at the moment it is forgotten.
 	routeAhead = routeLife / 5
 
 	// routeLimit is how many sessions are remembered at least.
@@ -33,33 +33,33 @@ type routeCache struct {
 type cachedEntry struct {
 	entry    registry.Entry
 	until    time.Time
-	renewing atomic.Bool // a caller has been sent to read it again
+	renewing atomic.Bool // a caller is reading it again
 }
 
 func newRouteCache() routeCache {
 	return routeCache{cache.New[registry.Key, *cachedEntry](routeLimit, routeLife)}
 }
 
-// get returns what is remembered of a session, nil if that is nothing or too old. Nobody changes it. One caller is told
-// to read the session again, within the time renew, which is how long what is remembered still holds; it says with
-// notRenewed if that failed. The others get zero.
+// get returns the remembered entry of a session, nil if there is none or it is too old. It is read-only. If renew is
+// not zero, the caller should read the session again within that time, which is how long the entry is still valid, and
+// call notRenewed if that failed. Only one caller at a time gets a renew.
 func (r routeCache) get(key registry.Key) (e *registry.Entry, renew time.Duration) {
 	c, ok := r.bySession.Get(key)
 	if !ok {
 		return nil, 0
 	}
-	left := time.Until(c.until)
+	valid := time.Until(c.until)
 	switch {
-	case left < 0:
+	case valid < 0:
 		return nil, 0
-	case left >= routeAhead || !c.renewing.CompareAndSwap(false, true):
+	case valid >= routeAhead || !c.renewing.CompareAndSwap(false, true):
 		return &c.entry, 0
 	default:
-		return &c.entry, left
+		return &c.entry, valid
 	}
 }
 
-// notRenewed has another caller read the session again.
+// notRenewed lets another caller read the session again.
 func (r routeCache) notRenewed(key registry.Key) {
 	if c, ok := r.bySession.Get(key); ok {
 		c.renewing.Store(false)

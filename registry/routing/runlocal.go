@@ -9,10 +9,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// RunLocal carries out a call that needs no device: run does the work, on the calling goroutine. Beside that it is a
-// call like any other: once it takes its time it can be looked up from every pod and cancelled, which ends run's
-// context. The tenant is that of c.Record, which is required.
-func (r *Router) RunLocal(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error) {
+// RunLocal carries out a call that needs no device: run does the work, on the calling goroutine. Otherwise it is a call
+// like any other: after receiptAfter it can be looked up from every pod, and cancelling it ends run's context. c.Record
+// is required; it names the tenant.
+func (r *Router) RunLocal(
+	ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error),
+) (registry.Result, error) {
 	w := r.pending.add(&c, "")
 	defer r.pending.remove(w)
 	if c.Durable {
@@ -23,7 +25,7 @@ func (r *Router) RunLocal(ctx context.Context, c registry.Call, run func(context
 		c.Record.Pod = r.pod
 		c.Record.Apply(registry.EventDeliver, registry.Change{Owner: r.pod}, time.Now().UTC())
 	}
-	running := *c.Record // what others may see of it while it runs
+	running := *c.Record // the copy that watchLocal changes while the call runs
 	running.Timeline = slices.Clone(running.Timeline)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,9 +53,11 @@ func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
 	return nil
 }
 
-// watchLocal waits for the end of a call that runs here, for somebody who cancels it, and for the moment from which it
-// is to be seen. rec is its own until it returns.
-func (r *Router) watchLocal(w *pendingCall, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool) {
+// watchLocal cancels a call that runs here when somebody cancels it, and stores its record once it has run for
+// receiptAfter. It owns rec until it returns.
+func (r *Router) watchLocal(
+	w *pendingCall, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool,
+) {
 	seen := time.NewTimer(receiptAfter)
 	defer seen.Stop()
 	for {

@@ -16,8 +16,8 @@ type seenCalls struct {
 	calls *cache.Cache[seenCall, struct{}]
 }
 
-// seenCall is a call as it went to one claim of a session. Its id is kept as 128 bits of hash under seeds that nobody
-// knows: tens of thousands of strings would be looked at by every collection of garbage.
+// seenCall is a call as it went to one claim of a session. Its id is stored as a hash of 128 bits under secret seeds,
+// because every garbage collection would scan tens of thousands of strings.
 type seenCall struct {
 	id         [2]uint64
 	generation int64

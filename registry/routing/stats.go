@@ -2,7 +2,7 @@ package routing
 
 import "sync/atomic"
 
-// counters count what a pod did since it was made. The zero value is ready, and safe for concurrent use.
+// counters count what a pod has done since it was made. The zero value is ready, and safe for concurrent use.
 type counters struct {
 	opened, resumed, replaced    atomic.Int64 // sessions
 	restored, restoreFailed      atomic.Int64 // sessions
@@ -12,16 +12,16 @@ type counters struct {
 	podsLive, podsDied           atomic.Int64
 }
 
-// Stats says what a pod holds now, and what it did since it was made.
+// Stats says what a pod holds now, and what it has done since it was made.
 type Stats struct {
-	Sessions int64 // whose sockets are here
+	Sessions int64 // sessions whose sockets are here
 	Pending  int64 // calls that wait here for their answers
 	InFlight int64 // calls that devices on this pod have not answered yet
 	Detached int64 // calls whose devices have lost their connections and may come back
 	Running  int64 // calls that outlive their requests
-	Tasks    int64 // short exchanges with the store under way
+	Tasks    int64 // short exchanges with the store that are running
 
-	RecorderLines, RecorderBytes int64 // wait to be written
+	RecorderLines, RecorderBytes int64 // of what waits to be written
 	RecorderUnwritten            int64 // records that could not be written and are tried again
 	RecorderDropped              int64 // lines that were lost: there was no room, or the store did not take them
 
@@ -32,7 +32,7 @@ type Stats struct {
 	ReceivedTwice                     int64 // calls that came twice and were delivered once
 	Heartbeats, HeartbeatsMissed      int64
 	PodsLive                          int64 // as the last heartbeat found them
-	PodsDied                          int64 // that this pod cleaned up after
+	PodsDied                          int64 // dead pods that this pod cleaned up after
 }
 
 // Stats looks at every session. It is meant to be called every few seconds.

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	maxTasks    = 4096            // under way at once on one pod
-	maxLate     = 256             // answers under way at once whose record is waited for
-	taskTimeout = 3 * time.Second // for one
+	maxTasks    = 4096            // tasks that run at once on one pod
+	maxLate     = 256             // late answers that wait for their records at once
+	taskTimeout = 3 * time.Second // of one task
 )
 
-// tasks runs what must not hold up a socket's reader or the bus: short exchanges with the store, each bounded in
-// time, all of them waited for when the pod closes.
+// tasks runs short exchanges with the store that must not hold up a socket's reader or the bus. Each is bounded in
+// time, and the pod waits for all of them when it closes.
 type tasks struct {
 	slots chan struct{}
 	wg    sync.WaitGroup
@@ -29,7 +29,7 @@ func newTasks(limit int, log *slog.Logger) *tasks {
 	return &tasks{slots: make(chan struct{}, limit), log: log}
 }
 
-// run starts f, or reports false when too much is under way already.
+// run starts f, or reports false if too many tasks are running.
 func (t *tasks) run(f func(ctx context.Context)) bool {
 	select {
 	case t.slots <- struct{}{}:

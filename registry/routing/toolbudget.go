@@ -9,24 +9,24 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DefaultNewToolBytes is how many bytes of definitions of tools that are new to a pod a tenant may register over the
-// time they are kept for, when nothing else is configured.
+// DefaultNewToolBytes is the default of how many bytes of tool definitions that are new to a pod a tenant may register
+// during the time for which the store keeps them.
 const DefaultNewToolBytes = 64 << 20
 
 const (
 	tenantTools  = "tools" // names the budget
-	listedTool   = 250     // bytes that a tool takes in the indexes for each list it is in, about
+	listedTool   = 250     // about how many bytes a tool takes in the indexes for each list that has it
 	maxKnownSets = 1 << 15
 )
 
-// toolBudget bounds what devices add to the store by offering tools that nobody offers: definitions, and lists of them,
-// stay there for a while after the last session that has them. What this pod has seen lately is free, however many
-// devices offer it. It is safe for concurrent use.
+// toolBudget bounds what devices add to the store by offering new tools. A bound is needed because definitions and
+// lists of them stay in the store for a while after the last session that has them. Definitions and lists that this pod
+// has seen lately are free, however many devices offer them. It is safe for concurrent use.
 type toolBudget struct {
 	allow  *allowances
 	tenant registry.Budget
 
-	known *cache.Cache[string, struct{}] // what is paid for, by tenant and hash; being seen again does not keep it
+	known *cache.Cache[string, struct{}] // what was paid for, by tenant and hash; a look-up does not extend its life
 }
 
 func newToolBudget(cfg PodConfig, allow *allowances) *toolBudget {
@@ -36,7 +36,7 @@ func newToolBudget(cfg PodConfig, allow *allowances) *toolBudget {
 	}
 }
 
-// admit spends what the store has to take for these tools to be offered. The error says when to try again.
+// admit spends the bytes that these tools add to the store. The error says when to try again.
 func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []registry.ToolSpec) error {
 	cost, fresh := b.cost(key.Tenant, tools)
 	if cost == 0 {
@@ -50,8 +50,9 @@ func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []regist
 		}
 	}
 	if wait > 0 {
-		e := registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: a tenant may add %d bytes of them in %v, and one session an "+
-			"eighth of that; register them again in %v", b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
+		e := registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
+			"a tenant may add %d bytes of them in %v, and one session an eighth of that; register them again in %v",
+			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
 		e.RetryAfter = wait
 		return e
 	}
@@ -59,7 +60,7 @@ func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []regist
 	return nil
 }
 
-// cost returns how many bytes of a list are new, and what to learn once they are paid for.
+// cost returns how many bytes of a list are new, and the names to learn once they are paid for.
 func (b *toolBudget) cost(tenant string, tools []registry.ToolSpec) (cost int64, fresh []string) {
 	if len(tools) == 0 {
 		return 0, nil

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// toolListBytes bounds what each generation of the shared lists takes, with their keys and definitions.
+	// toolListBytes bounds the bytes of each generation of the shared lists, with their keys and definitions.
 	toolListBytes = 4 << 20
 
-	// toolOverhead is about what a definition takes beside its texts.
+	// toolOverhead is about how many bytes a definition takes beside its texts.
 	toolOverhead = 150
 )
 

@@ -21,11 +21,11 @@ func newTurns(cfg PodConfig) *Turns {
 	return &Turns{pod: cfg.ID, pods: cfg.Store, bus: cfg.Bus, log: cfg.Log}
 }
 
-// Serve says how a turn that runs on this pod is aborted: abort reports whether there was one, and must not block.
+// Serve sets the function that aborts a turn on this pod. abort reports whether there was a turn, and must not block.
 func (t *Turns) Serve(abort func(registry.Key) bool) { t.abort.Store(&abort) }
 
-// Abort has the turn of a conversation aborted: here, or on the pod that runs it, which is not known, so all are told.
-// It does not wait for the end of the turn, and a message can be lost.
+// Abort aborts the turn of a conversation. If the turn does not run here, Abort tells all pods, because it is not known
+// which one runs it. Abort does not wait for the end of the turn, and a message can be lost.
 func (t *Turns) Abort(ctx context.Context, key registry.Key) error {
 	if t.abortHere(key) {
 		return nil
@@ -38,8 +38,10 @@ func (t *Turns) Abort(ctx context.Context, key registry.Key) error {
 		if pod == t.pod {
 			continue
 		}
-		err := t.bus.Send(ctx, pod, registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeAbort, Tenant: key.Tenant, Session: key.Session})
-		if err != nil { // it may be dead, and its turns with it
+		err := t.bus.Send(ctx, pod, registry.Envelope{
+			V: registry.EnvelopeVersion, Kind: registry.EnvelopeAbort, Tenant: key.Tenant, Session: key.Session,
+		})
+		if err != nil { // the pod may be dead, and its turns with it
 			t.log.Debug("abort not delivered", "session", key.Session, "pod", pod, "error", err)
 		}
 	}

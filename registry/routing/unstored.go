@@ -8,8 +8,8 @@ import (
 // unstoredLimit is how many outcomes are remembered at least.
 const unstoredLimit = 512
 
-// unstoredOutcomes remembers how durable calls ended when the store could not be told: it was away, or emptied. It is
-// safe for concurrent use.
+// unstoredOutcomes remembers how durable calls ended whose ends could not be stored, because the store was away or had
+// been emptied. It is safe for concurrent use.
 type unstoredOutcomes struct {
 	byCallID *cache.Cache[string, registry.Record]
 }

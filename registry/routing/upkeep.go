@@ -15,15 +15,15 @@ const (
 	refreshBatch = 256             // sessions refreshed with one call to the store
 	storeTimeout = 5 * time.Second // for one step of the upkeep
 
-	restoresAtOnce = 16          // sessions that are written to the store again at the same time
-	restorePause   = time.Second // before those that failed are tried again
+	restoresAtOnce = 16          // sessions that are restored at the same time
+	restorePause   = time.Second // pause before failed restores are tried again
 )
 
-// heartbeatsPerLease is how often a pod renews its lease and looks for others' that have lapsed. Several lost beats do
-// no harm, and a dead pod is noticed a tenth of the lease after its own has lapsed.
+// heartbeatsPerLease is how often per lease a pod renews its lease and looks for other pods' lapsed leases. Several
+// lost heartbeats do no harm, and a dead pod is noticed a tenth of a lease after its lease has lapsed.
 const heartbeatsPerLease = 10
 
-// heartbeatLoop renews the lease, answers callers that wait for dead pods, and has the pod clean up after those.
+// heartbeatLoop renews the lease, fails the calls that wait for dead pods, and triggers the sweep.
 func (p *Pod) heartbeatLoop(ctx context.Context) {
 	ticker := time.NewTicker(p.cfg.PodLease / heartbeatsPerLease)
 	defer ticker.Stop()
@@ -37,8 +37,8 @@ func (p *Pod) heartbeatLoop(ctx context.Context) {
 	}
 }
 
-// sweepLoop cleans up after dead pods. That may take longer than a short lease lasts, so it does not hold up the beats;
-// but it begins after one, or a pod that stood still could take itself for dead.
+// sweepLoop cleans up after dead pods. A sweep may take longer than a short lease lasts, so it does not hold up the
+// heartbeats. But it starts after a heartbeat, or a pod that stood still could take itself for dead.
 func (p *Pod) sweepLoop(ctx context.Context) {
 	for {
 		select {
@@ -74,7 +74,7 @@ func (p *Pod) heartbeat(ctx context.Context) {
 	p.Router.failDeadPods(live, asked)
 	select {
 	case p.sweeps <- struct{}{}:
-	default: // the last one has not ended
+	default: // a sweep is due already
 	}
 }
 
@@ -132,15 +132,16 @@ func (p *Pod) refreshSome(run context.Context, locals []*LocalSession) {
 	p.restoreAll(run, missing)
 	for _, key := range lost {
 		i := slices.IndexFunc(locals, func(l *LocalSession) bool { return l.key == key })
-		// A generation that changed since the question was asked makes the answer void.
+		// If the generation has changed since the request, the reply is about an older claim.
 		if i >= 0 && locals[i].generation() == entries[i].Session.Generation {
 			locals[i].replaced()
 		}
 	}
 }
 
-// restoreAll writes sessions again that the store has lost, some at a time, each in its own time: after the store was
-// emptied these are all of them. What could not be written is tried again soon, not only with the next refresh.
+// restoreAll writes the sessions again that the store has lost, restoresAtOnce at a time and each with its own timeout,
+// because after the store was emptied these are all sessions of the pod. Failed ones are tried again soon, before the
+// next regular refresh.
 func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
 	var all sync.WaitGroup
 	var failed atomic.Bool
@@ -168,7 +169,7 @@ func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
 	}
 }
 
-// restore writes one session again. It reports false if that must be tried again.
+// restore writes one session again. It reports false if it must be tried again.
 func (p *Pod) restore(ctx context.Context, key registry.Key) bool {
 	l := p.Hub.Get(key)
 	if l == nil {

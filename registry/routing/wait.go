@@ -8,19 +8,20 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// lostAfter is how long a remote call may stay without answer or receipt before its fate is called unknown: the
-// owning pod sends a receipt after receiptAfter, so silence means the message or the pod is gone. A durable call is
-// claimed in the store before, which may take taskTimeout longer.
+// lostAfter is how long a remote call may stay without answer or receipt before its fate is called unknown. The owning
+// pod sends a receipt after receiptAfter, so silence means that the message or the pod is gone. A durable call is
+// claimed in the store first, which may take taskTimeout longer.
 const lostAfter = 2 * time.Second
 
-// cancelWait is how long a cancelled call waits to hear whether it had reached the device, or was answered just before.
+// cancelWait is how long a cancelled call waits for word of whether it had reached the device, or was answered just
+// before.
 const cancelWait = 500 * time.Millisecond
 
-// phase is how far a call is known to have come. A wait only moves down this table:
+// phase is how far a call is known to have come. A wait only moves down in this table:
 //
 //	phase      begins when                      lasts at most            then the caller gets
 //	sending    the bus took the call            sendTimeout              store_unavailable
-//	sent       it left for the other pod        lostAfter (more, if      lost, dispatched=unknown
+//	sent       the bus has sent it              lostAfter (more, if      lost, dispatched=unknown
 //	                                            it is durable)
 //	delivered  the device has it                the call's timeout       timeout, dispatched=yes
 //
@@ -43,7 +44,7 @@ type wait struct {
 	call     *pendingCall
 	phase    phase
 	sending  registry.PendingSend // in phaseSending: the call on its way
-	since    time.Time            // when the call was handed to the bus; from phaseSent on, when it left
+	since    time.Time            // when the call was handed to the bus; from phaseSent on, when it was sent
 	deadline time.Time
 }
 
@@ -51,7 +52,7 @@ type wait struct {
 type trigger int
 
 const (
-	notified trigger = iota // there is something new
+	notified trigger = iota // there is progress
 	expired                 // the timer fired
 	stopped                 // the caller's context ended
 )
@@ -60,17 +61,17 @@ const (
 func (w *wait) run(ctx context.Context, cancel func(reason string)) (registry.Result, error) {
 	for {
 		why := w.next(ctx)
-		p := w.call.progress() // what has come counts, whatever the trigger was
+		p := w.call.progress() // progress counts, whatever the trigger was
 		if w.phase == phaseSending {
-			left, err := w.hasLeft(ctx, p, why != notified)
+			sent, err := w.hasBeenSent(ctx, p, why != notified)
 			if err != nil {
 				return w.notSent(err)
 			}
-			if left {
-				w.leaveAt(p.sentAt)
+			if sent {
+				w.beginSent(p.sentAt)
 			}
 		}
-		if p.receipt { // also with an answer: others may know of the call already
+		if p.receipt { // also together with an answer, because others may know of the call already
 			w.noteReceipt(p.running)
 		}
 		switch {
@@ -84,7 +85,7 @@ func (w *wait) run(ctx context.Context, cancel func(reason string)) (registry.Re
 		case why == expired:
 			at, lost := w.due()
 			switch {
-			case time.Now().Before(at): // the call has come further since the timer was set
+			case time.Now().Before(at): // a later phase has begun since the timer was set
 			case lost:
 				return w.end(registry.Lost().With(registry.DispatchedUnknown))
 			default:
@@ -121,7 +122,7 @@ func (w *wait) due() (at time.Time, lost bool) {
 		}
 	}
 	if end := w.since.Add(sendTimeout); w.phase == phaseSending && end.Before(at) {
-		at = end // hasLeft says what the caller gets
+		at = end // hasBeenSent decides what the caller gets
 	}
 	return at, lost
 }
@@ -134,13 +135,13 @@ func (w *wait) dispatched() registry.Dispatched {
 	return registry.DispatchedUnknown
 }
 
-// hasLeft reports whether the call has left this pod, or must be taken for one that has. over says that nobody waits
-// any longer. A call that is over, or cancelled, or whose pod this pod found dead is taken back if it can be; then, and
-// if it could not be sent, the error is what the caller gets.
-func (w *wait) hasLeft(ctx context.Context, p progress, over bool) (bool, error) {
+// hasBeenSent reports whether the bus has sent the call, or may have. over says that the wait is over. If the wait is
+// over, or the call was cancelled, or this pod found the other pod dead, hasBeenSent takes the call back from the bus
+// if it can. The error is what the caller gets for a call that was taken back or could not be sent.
+func (w *wait) hasBeenSent(ctx context.Context, p progress, over bool) (bool, error) {
 	refused := p.answer != nil && p.answer.Err != nil
 	arrived := p.answer != nil || p.receipt
-	if p.sentAt.IsZero() { // the bus has not said yet
+	if p.sentAt.IsZero() { // the bus has not reported yet
 		unwanted := refused || !arrived && (p.cancelled || over)
 		switch {
 		case unwanted && w.sending.Cancel():
@@ -148,7 +149,7 @@ func (w *wait) hasLeft(ctx context.Context, p progress, over bool) (bool, error)
 		case arrived, p.cancelled && !over:
 		case !over:
 			return false, nil
-		default: // it is leaving this moment
+		default: // the bus is sending it at this moment
 			p = w.call.sendResult(p)
 			if p.sentAt.IsZero() {
 				p.sendErr = registry.StoreUnavailable("send", whyOver(ctx)).With(registry.DispatchedUnknown)
@@ -161,17 +162,17 @@ func (w *wait) hasLeft(ctx context.Context, p progress, over bool) (bool, error)
 	certain := registry.AsError(p.sendErr).Dispatched == registry.DispatchedNo
 	switch {
 	case certain && refused && p.answer.Err.Code == registry.CodeLost:
-		return false, p.sendErr // it says more than this pod's own answer about a dead pod
+		return false, p.sendErr // more precise than this pod's own answer about a dead pod
 	case arrived:
 		return true, nil
 	case certain, ctx.Err() == nil:
 		return false, p.sendErr
-	default: // the caller gave up while the call was leaving: the device may have it, and is told
+	default: // the wait was over during the sending: the device may have the call, and is told
 		return true, nil
 	}
 }
 
-// takenBack is what the caller of a call gets that was taken back before it left.
+// takenBack is the error for the caller of a call that was taken back before it was sent.
 func takenBack(ctx context.Context, refused, cancelled bool) error {
 	switch {
 	case refused:
@@ -183,8 +184,8 @@ func takenBack(ctx context.Context, refused, cancelled bool) error {
 	}
 }
 
-// leaveAt begins phaseSent. The time is zero if the bus has not told it.
-func (w *wait) leaveAt(at time.Time) {
+// beginSent begins phaseSent. at is zero if the bus has not reported the time.
+func (w *wait) beginSent(at time.Time) {
 	if at.IsZero() {
 		at = time.Now()
 	}
@@ -214,7 +215,7 @@ func (w *wait) noteReceipt(running bool) {
 	}
 }
 
-// end ends the wait with e, unless the answer has come after all. One that comes later finds nobody.
+// end ends the wait with e, unless the answer has come after all. A later answer finds no caller.
 func (w *wait) end(e *registry.Error) (registry.Result, error) {
 	if answer := w.call.close(); answer != nil {
 		return unpack(answer, w.dispatched())
@@ -222,7 +223,8 @@ func (w *wait) end(e *registry.Error) (registry.Result, error) {
 	return registry.Result{}, e
 }
 
-// notSent ends the wait because the call has not left, or may not have. Only if it may have, there can be an answer.
+// notSent ends the wait because the call was not sent, or may not have been. There can be an answer only if it may have
+// been sent.
 func (w *wait) notSent(err error) (registry.Result, error) {
 	e := registry.AsError(err)
 	if answer := w.call.close(); answer != nil && e.Dispatched != registry.DispatchedNo {
@@ -246,10 +248,12 @@ func (w *wait) afterStop(ctx context.Context, cancel func(reason string)) (regis
 	case !errors.Is(cause, registry.ErrAbandoned):
 		cancel("the caller stopped waiting")
 	}
-	return registry.Result{}, registry.Errorf(registry.CodeCancelled, "The caller stopped waiting.").With(w.dispatched())
+	e := registry.Errorf(registry.CodeCancelled, "The caller stopped waiting.")
+	return registry.Result{}, e.With(w.dispatched())
 }
 
-// afterCancel finds out how a cancelled call stands. Nothing shortens it: it lasts cancelWait at most.
+// afterCancel waits for the outcome of a cancelled call, at most cancelWait. The end of the caller's context does not
+// shorten it.
 func (w *wait) afterCancel() (registry.Result, error) {
 	w.call.timer.Reset(cancelWait)
 	for {
@@ -271,7 +275,8 @@ func (w *wait) afterCancel() (registry.Result, error) {
 	}
 }
 
-// unpack returns what a reply says. dispatched is for a reply of this pod about one that went silent.
+// unpack returns the result or the error of a reply. dispatched completes a reply that this pod made itself because the
+// other pod is dead.
 func unpack(r *registry.Reply, dispatched registry.Dispatched) (registry.Result, error) {
 	switch {
 	case r.Err != nil && r.Err.Code == registry.CodeLost:
@@ -290,7 +295,7 @@ func callCancelled(d registry.Dispatched) *registry.Error {
 	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(d)
 }
 
-// whyOver returns why a call was waited for no longer.
+// whyOver returns why a wait is over.
 func whyOver(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -298,8 +303,8 @@ func whyOver(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// causeOf returns why ctx ended. A context that hides its values hides its cause with them, but may tell it by a
-// method.
+// causeOf returns why ctx ended. A context that hides its values hides its cause with them, so such a context may have
+// a method Cause.
 func causeOf(ctx context.Context) error {
 	if c, ok := ctx.(interface{ Cause() error }); ok {
 		return c.Cause()

@@ -13,7 +13,7 @@ type watchers struct {
 	byID map[string]map[chan struct{}]struct{}
 }
 
-// watch returns a channel that is closed by wake, and a function that ends the waiting.
+// watch returns a channel that notify closes, and a function that ends the wait.
 func (w *watchers) watch(callID string) (woken <-chan struct{}, stop func()) {
 	c := make(chan struct{})
 	w.mu.Lock()
@@ -46,10 +46,12 @@ func (w *watchers) notify(callID string) {
 	delete(w.byID, callID)
 }
 
-// notifyWatchers tells the pods that watch a call that it is final. One that does not hear it looks again by itself.
+// notifyWatchers tells the pods that watch a call that it is final. A pod that misses the message reads the record
+// again after watchPause.
 func notifyWatchers(bus registry.Bus, log *slog.Logger, m registry.Moved) {
 	for _, pod := range m.Watchers {
-		if err := bus.Reply(pod, registry.Reply{V: registry.EnvelopeVersion, CallID: m.Record.CallID, Wake: true}); err != nil {
+		wake := registry.Reply{V: registry.EnvelopeVersion, CallID: m.Record.CallID, Wake: true}
+		if err := bus.Reply(pod, wake); err != nil {
 			log.Debug("watcher not woken", "call", m.Record.CallID, "pod", pod, "error", err)
 		}
 	}
