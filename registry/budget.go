@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Budget bounds the bytes of what is kept for some time: half of them may be added at once, and the other half over
-// that time. So there are never more of them, whoever adds them and however often they connect anew.
+// Budget bounds the bytes that the store keeps of something for some time. Half of them may be added at once, and the
+// other half over that time. So the store never has more of them, whoever adds them and however often devices connect
+// anew.
 type Budget struct {
 	Bytes int64
-	Over  time.Duration // how long what is added is kept
+	Over  time.Duration // how long an addition is kept
 }
 
 // Burst returns how many bytes may be added at once.
@@ -20,7 +21,8 @@ func (b Budget) Rate() float64 { return float64(b.Burst()) / float64(max(b.Over.
 
 // BudgetStore counts what the whole fleet adds. It is safe for concurrent use.
 type BudgetStore interface {
-	// Spend takes n bytes off a budget of the tenant, all or none, and no more than its burst. If they are not there
-	// yet, wait is how long that takes; it is zero if they were taken. A budget that is not asked for is full.
+	// Spend takes n bytes off a budget of the tenant, all or none; n is at most the burst. If the budget does not have
+	// them yet, wait is how long it takes until it has; wait is zero if they were taken. A budget that was never spent
+	// from is full.
 	Spend(ctx context.Context, tenant, name string, n int64, b Budget) (wait time.Duration, err error)
 }

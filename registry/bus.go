@@ -14,11 +14,11 @@ type EnvelopeKind string
 // The kinds of envelopes.
 const (
 	EnvelopeCall   EnvelopeKind = "call"   // deliver a call to a session's socket
-	EnvelopeCancel EnvelopeKind = "cancel" // give a call up: to the pod that delivered it, or the one that was asked
+	EnvelopeCancel EnvelopeKind = "cancel" // cancel a call; goes to the pod that delivered it or the one that waits
 	EnvelopeAnswer EnvelopeKind = "answer" // a device that moved answers a call of its former pod
 	EnvelopeEvict  EnvelopeKind = "evict"  // the session was claimed by another connection, or kicked
-	EnvelopePing   EnvelopeKind = "ping"   // ask a session's device for a sign of life; the reply is a receipt, or an error
-	EnvelopeAbort  EnvelopeKind = "abort"  // whoever runs a turn of this conversation should end it
+	EnvelopePing   EnvelopeKind = "ping"   // ping a session's device; the reply is a receipt, or an error
+	EnvelopeAbort  EnvelopeKind = "abort"  // end the turn of this conversation, if it runs on the receiving pod
 )
 
 // Envelope is a message to the pod that owns a session.
@@ -28,21 +28,23 @@ type Envelope struct {
 	Tenant     string       `json:"tenant"`
 	Session    string       `json:"session"`
 	Generation int64        `json:"gen,omitempty"`
-	// Exact says that only the claim of that generation is meant, as the caller asked for more than the session's id;
-	// else a newer one will do.
+	// Exact says that only the claim of that generation may take the call, because the caller asked for more than the
+	// session's id. Otherwise a newer claim may take it, too.
 	Exact  bool   `json:"exact,omitempty"`
 	CallID string `json:"call,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	Args   JSON   `json:"args,omitzero"`
-	// TimeoutMS is what is left of the caller's deadline. A duration, because clocks of two machines disagree.
+	// TimeoutMS is the time until the caller's deadline. It is a duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
-	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits; with EnvelopeAnswer: to be told what became of it
-	// Durable says that the call has a record, which the owner claims before it delivers and settles before it replies.
+	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits for the reply
+	// Durable says that the call has a record. The owner claims it before it delivers, and completes it before it
+	// replies.
 	Durable bool    `json:"durable,omitempty"`
 	Result  *Result `json:"result,omitempty"` // with EnvelopeAnswer
-	// Proofs, with EnvelopeAnswer, say whose calls the device may answer.
+	// Proofs, with EnvelopeAnswer, are those of the device; they decide which calls it may answer.
 	Proofs []string `json:"proofs,omitempty"`
-	Reason string   `json:"reason,omitempty"` // with EnvelopeEvict: replaced or kicked; with EnvelopeCancel: for the device
+	// Reason is replaced or kicked with EnvelopeEvict, and a text for the device with EnvelopeCancel.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Key returns the session the envelope is about.
@@ -53,35 +55,36 @@ type Reply struct {
 	V         int     `json:"v"`
 	CallID    string  `json:"call"`
 	Result    *Result `json:"result,omitempty"`
-	Tenant    string  `json:"tenant,omitempty"`  // with Result: whose answer it is, should nobody wait any more
+	Tenant    string  `json:"tenant,omitempty"`  // with Result: the tenant of the call, should nobody wait any more
 	Session   string  `json:"session,omitempty"` // with Result
 	Err       *Error  `json:"err,omitempty"`
-	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket, the answer is not here yet
+	Delivered bool    `json:"delivered,omitempty"` // a receipt: the call was written to the socket
 	Running   bool    `json:"running,omitempty"`   // with Delivered: the device said that it has begun
 	Wake      bool    `json:"wake,omitempty"`      // the record of a call this pod watches is final
-	Answer    string  `json:"answer,omitempty"`    // what has become of an answer this pod passed on
+	Answer    string  `json:"answer,omitempty"`    // the verdict on an answer that this pod forwarded
 }
 
-// BusHandler receives what a pod is sent. Its methods are called from the bus's own goroutines and must not block:
-// one slow session may never hold up another.
+// BusHandler receives the messages to a pod. The bus calls its methods from its own goroutines, and they must not
+// block: one slow session must never hold up another.
 type BusHandler interface {
 	HandleEnvelope(Envelope)
 	HandleReply(Reply)
 
-	// HandleGap is called when receiving works again after messages may have been missed.
+	// HandleGap is called when the bus receives again after it may have missed messages.
 	HandleGap()
 }
 
-// Bus carries messages between pods. Any can be lost. An envelope is not delivered twice. A reply may be, and after a
-// later one, when the bus could not find out what became of it; but never one whose error says that nothing was
-// dispatched, because its caller may then ask again under the same id. Otherwise order is kept between two pods.
+// Bus carries messages between pods. Any message can be lost. An envelope is never delivered twice. A reply may be
+// delivered twice, the second time after later replies, if the bus could not find out whether the first attempt
+// arrived. A reply whose error says that nothing was dispatched is never delivered twice, because its caller may call
+// again under the same id. Otherwise order is kept between two pods.
 type Bus interface {
 	// Listen starts receiving for pod and returns when messages are sure to arrive. It is called once.
 	Listen(ctx context.Context, pod string, h BusHandler) error
 
-	// Send hands an envelope to pod. ErrNoReceiver means nobody listens there, so nothing was delivered; a nil error
-	// means somebody was listening, not that the message was handled. Any other error is an *Error whose Dispatched
-	// tells whether the message can have left.
+	// Send hands an envelope to pod. ErrNoReceiver means that nobody listens there, so nothing was delivered. A nil
+	// error means that somebody was listening, not that the message was handled. Any other error is an *Error whose
+	// Dispatched says whether the message can have been sent.
 	Send(ctx context.Context, pod string, e Envelope) error
 
 	// SendAsync hands an envelope to pod like Send, but does not wait. It calls done.Sent with what Send would have
@@ -101,14 +104,14 @@ type Bus interface {
 	Close(ctx context.Context) error
 }
 
-// SendCallback is notified of what became of an envelope. Sent must not block.
+// SendCallback is told whether an envelope was sent. Sent must not block.
 type SendCallback interface {
 	Sent(err error)
 }
 
 // PendingSend is an envelope that was handed to the bus with SendAsync.
 type PendingSend interface {
-	// Cancel takes the envelope back if it has not been sent. It reports whether it did; then Sent is not called.
+	// Cancel takes the envelope back if it has not been sent. It reports whether it did; if so, Sent is not called.
 	Cancel() bool
 }
 

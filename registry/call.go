@@ -17,10 +17,10 @@ type Call struct {
 	Timeout time.Duration // how long the caller waits, counted from Router.Call
 
 	// Durable says that the call has a record in the store: it is claimed there before the device sees it, and its
-	// answer is stored before anybody hears of it.
+	// answer is stored before anybody gets it.
 	Durable bool
 
-	// Record is kept up to date on the way, if it is set. It belongs to the goroutine that calls.
+	// Record, if it is set, is updated while the call runs. It belongs to the goroutine that calls.
 	Record *Record
 }
 
@@ -31,10 +31,10 @@ func NewCallID() string { return uuid.NewString() }
 type Route struct {
 	Session Session
 	Spec    ToolSpec
-	Target  Target // what was asked for: the call reaches no session that does not match it, wherever that is by then
+	Target  Target // what the caller asked for; a session that does not match it never gets the call
 
-	// Remembered says that the session was not read anew but may be known from up to a second ago: what is refused
-	// because of it may be allowed now. Router.Refresh tells.
+	// Remembered says that the session was not read for this call, but up to a second ago. A refusal based on it may be
+	// wrong by now; Router.Refresh reads the session again.
 	Remembered bool
 }
 
@@ -45,8 +45,8 @@ type Result struct {
 	Output     string `json:"output"`
 	Structured JSON   `json:"structured,omitzero"` // set when the device sent JSON other than a string
 	Error      string `json:"error,omitempty"`
-	Withheld   *Error `json:"withheld,omitempty"` // why nobody is to read what the device said, if nobody is
-	Notice     string `json:"-"`                  // of a hook, for a model that reads the result; no device wrote any of it
+	Withheld   *Error `json:"withheld,omitempty"` // why the device's answer is withheld from all readers; nil if it is not
+	Notice     string `json:"-"`                  // a hook's text for a model that reads the result; never a device's
 }
 
 // NewResult builds a result from the output a device sent: a string is taken as text, any other value
@@ -74,5 +74,5 @@ func (r Result) State() State {
 	return StateFailed
 }
 
-// Amend returns what of a result is to be read. The record is that of its call, before the result is part of it.
+// Amend returns the result as it may be read. rec is the record of the call without the result.
 type Amend func(ctx context.Context, rec Record, res Result) Result

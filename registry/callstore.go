@@ -9,7 +9,7 @@ import (
 
 // CallStore keeps the records of calls that must outlive their request. Its methods are safe for concurrent use; a
 // failure of the store is an *Error with CodeStoreUnavailable. Records expire one retention time after their last
-// change. No slice that is given to a method is kept by it.
+// change. No method keeps a slice that it is given.
 type CallStore interface {
 	// CreateCall stores a new record, in state accepted, with its deadline set to the store's now plus TimeoutMS. If
 	// the record carries an idempotency key that is taken, nothing is stored and the record of the call that has the
@@ -19,34 +19,36 @@ type CallStore interface {
 	// CallByKey returns the record of the call an idempotency key belongs to, CodeCallNotFound if it is free.
 	CallByKey(ctx context.Context, tenant, key string) (Record, error)
 
-	// MoveCall applies an event, atomically and by the state machine of State. applied is false when the event means
-	// nothing in the call's present state, which the returned record tells. With an answer (EventSucceed, EventFail)
-	// c.Session must be the call's session and the call's proof one of c.Proofs, unless c.Here is set, or the call is
-	// not found. When the event is final, watchers are the pods that asked to be woken. CodeCallNotFound if there is no
-	// such record. With c.Told, an end that does not apply because the answer is in the record marks that as late.
+	// MoveCall applies an event, atomically and by the state machine of State. Moved.Applied is false if the event
+	// means nothing in the call's present state, which is in the returned record. With an answer (EventSucceed,
+	// EventFail) c.Session must be the call's session and the call's proof one of c.Proofs, unless c.Here is set, or
+	// the call is not found. When the event is final, Moved.Watchers are the pods that asked to be woken.
+	// CodeCallNotFound if there is no such record. With c.Told, an end that does not apply because the answer is in the
+	// record marks that as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
 
-	// ReadCall returns a record. A record whose deadline passed while nobody was left to say so is brought to its end
-	// first: expired if it had not been delivered, timed_out otherwise. CodeCallNotFound if there is none.
+	// ReadCall returns a record. A record whose deadline has passed and whose pod did not end it is ended first:
+	// expired if it had not been delivered, timed_out otherwise. CodeCallNotFound if there is none.
 	ReadCall(ctx context.Context, tenant, callID string) (Record, error)
 
-	// WatchCall returns the record and, unless it is final, has pod woken (a Reply with Wake) when it becomes so.
+	// WatchCall returns the record and, unless it is final, registers pod to be woken (by a Reply with Wake) when it
+	// is.
 	WatchCall(ctx context.Context, tenant, callID, pod string) (Record, error)
 
-	// KeepCalls stores records of calls that ran without one: slow ones while they run, and those whose answer may
-	// still come. What becomes of a record that is there already State.Keep says. An answer that MoveCall applies to
-	// such a record came late: who waited for the call would have kept it.
+	// KeepCalls stores records of calls that ran without one: slow calls while they run, and calls whose answer may
+	// still come. State.Keep decides what becomes of a record that is there already. An answer that MoveCall applies to
+	// such a record came late, because a caller that still waited would have kept it.
 	KeepCalls(ctx context.Context, records []Record) error
 
-	// FreeKey gives an idempotency key up, if it still belongs to that call: nothing ran, so it may be used again.
+	// FreeKey frees an idempotency key, if it still belongs to that call. Nothing ran, so the key may be used again.
 	FreeKey(ctx context.Context, tenant, key, callID string) error
 
 	// AppendCallEvents adds to the event logs of calls, each of which is capped, expires with the record and is in the
-	// order of CallEvent.Rank: what comes too late is left out. The methods above put every step of a record into its
-	// log by themselves.
+	// order of CallEvent.Rank: an event that comes too late is dropped. The methods above put every step of a record
+	// into its log by themselves.
 	AppendCallEvents(ctx context.Context, events []CallEvent) error
 
-	// CallEvents returns the events of one call behind the one with id after, in order, at most limit.
+	// CallEvents returns the events of one call after the one with the id after, in order, at most limit.
 	CallEvents(ctx context.Context, tenant, callID, after string, limit int) ([]CallEvent, error)
 }
 
@@ -70,11 +72,12 @@ type CallEvent struct {
 	Chunk    string    `json:"chunk,omitempty"`
 	At       time.Time `json:"at"`
 
-	Session string // whose budget it is charged to
+	Session string // the session whose budget is charged
 }
 
 // Rank orders the events of one call: a log takes none of a lower rank than its last, and one of the same only if the
-// rank is odd. So a log is in order whoever writes to it, and nothing but a late answer follows the end of its call.
+// rank is odd. So a log is in order whichever pods write to it, and nothing but a late answer follows the end of its
+// call.
 func (e CallEvent) Rank() int {
 	if e.Type == CallEventState {
 		return e.State.rank()
@@ -91,7 +94,7 @@ func StateEvent(tenant, callID string, s State, at time.Time) CallEvent {
 const (
 	CallEventState     = "state"
 	CallEventProgress  = "progress"
-	CallEventTruncated = "truncated" // what the device reports from here on is not kept; Message says why
+	CallEventTruncated = "truncated" // later reports of the device are not kept; Message says why
 )
 
 // Activity is one line of the feed of a tenant: what dashboards follow.
@@ -109,12 +112,12 @@ type Activity struct {
 	Turn      *TurnNote `json:"turn,omitempty"` // with ActivityTurnStarted and ActivityTurnFinished
 }
 
-// TurnNote is what the feed tells of a turn of a conversation: never what was said. All but the first three fields are
-// of a turn that has finished.
+// TurnNote is what the feed says about a turn of a conversation. It never contains what was said. All but the first
+// three fields are set only for a turn that has finished.
 type TurnNote struct {
 	ID         string `json:"id"`
 	Model      string `json:"model"`
-	UserID     string `json:"user_id,omitempty"` // of who asked
+	UserID     string `json:"user_id,omitempty"` // of the user who asked
 	Outcome    string `json:"outcome,omitempty"` // done, aborted or error
 	Code       string `json:"code,omitempty"`    // of the error
 	Calls      int    `json:"calls,omitempty"`   // tool calls the model asked for
@@ -123,17 +126,16 @@ type TurnNote struct {
 	DurationMS int64  `json:"duration_ms,omitempty"`
 }
 
-// Summary returns what activity tells of a call: all but what the tool returned, and no more of an error than people
-// read.
+// Summary returns the record as the feed has it: without the tool's output, and with errors cut to MaxErrorText.
 func (r Record) Summary() Record {
 	r.Proof = ""
 	if r.Result != nil {
 		r.Result = &Result{Success: r.Result.Success, Error: CutText(r.Result.Error, MaxErrorText)}
 	}
 	if e := r.Err; e != nil && (len(e.Message) > MaxErrorText || len(e.Violations)+len(e.Candidates) > 0) {
-		told := *e
-		told.Message, told.Violations, told.Candidates = CutText(e.Message, MaxErrorText), nil, nil
-		r.Err = &told
+		short := *e
+		short.Message, short.Violations, short.Candidates = CutText(e.Message, MaxErrorText), nil, nil
+		r.Err = &short
 	}
 	return r
 }
@@ -141,7 +143,7 @@ func (r Record) Summary() Record {
 // MaxErrorText is how many bytes of an error the feed keeps.
 const MaxErrorText = 1 << 10
 
-// CutText returns at most limit bytes of s, whole characters only, and says so at their end if that is not all.
+// CutText returns at most limit bytes of s, in whole characters. A text that was cut ends with "…".
 func CutText(s string, limit int) string {
 	const mark = "…"
 	if len(s) <= limit {
@@ -167,32 +169,32 @@ const (
 	ActivityPodDied      = "pod.died"
 )
 
-// How many lines the feed of a tenant keeps, and how many bytes of them. Both are rough.
+// Defaults of how many lines the feed of a tenant keeps, and how many bytes. Both bounds are rough.
 const (
 	DefaultActivityCap   = 10_000
 	DefaultActivityBytes = 16 << 20
 )
 
-// ActivityStore keeps the feed, capped per tenant in lines and in bytes. What cannot be read of it is left out. Its
-// methods are safe for concurrent use, and keep no slice they are given.
+// ActivityStore keeps the feed, capped per tenant in lines and in bytes. Entries that cannot be parsed are skipped. Its
+// methods are safe for concurrent use, and keep no slice that they are given.
 type ActivityStore interface {
 	// AppendActivity adds to the feeds, in order.
 	AppendActivity(ctx context.Context, all []Activity) error
 
-	// ReadActivity returns what stands in a feed behind the entry with id after, in order, at most limit. If there is
-	// nothing it waits for up to wait. The empty id is the beginning of what is kept.
+	// ReadActivity returns the entries of a feed after the one with the id after, in order, at most limit. If there are
+	// none it waits for up to wait. The empty id is the beginning of the feed.
 	ReadActivity(ctx context.Context, tenant, after string, limit int, wait time.Duration) ([]Activity, error)
 
 	// LastActivity returns the entries before the one with id before, newest first, at most limit. The empty id is
 	// the end of the feed.
 	LastActivity(ctx context.Context, tenant, before string, limit int) ([]Activity, error)
 
-	// FindCall returns what the feed tells of a call that has ended, as long as it does: CodeCallNotFound otherwise.
-	// Both are cheap.
+	// FindCall returns the record of a call that has ended, as long as the feed has it, and CodeCallNotFound otherwise.
+	// Both cases are cheap.
 	FindCall(ctx context.Context, tenant, callID string) (Record, error)
 }
 
-// EventPage is how many events of a call are read at once: each may be as long as a chunk of its output.
+// EventPage is how many events of a call are read at once. Each may be as long as a chunk of its output.
 const EventPage = 16
 
 // CallQuery selects calls. Empty fields do not restrict.
@@ -202,6 +204,6 @@ type CallQuery struct {
 	SessionID string
 	DeviceID  string
 	State     State
-	Before    string // the cursor a page before returned
+	Before    string // the cursor that the previous page returned
 	Limit     int
 }

@@ -6,45 +6,45 @@ import (
 	"time"
 )
 
-// What is kept of a conversation when nothing else is configured.
+// Defaults of what is kept of a conversation.
 const (
 	DefaultHistoryTTL = 24 * time.Hour // after the last change
 	DefaultHistoryCap = 1000           // messages; the oldest are forgotten
 )
 
-// MaxHistoryBytes is how long the messages of a conversation may be together: it is read as a whole, and must be
-// readable. Beyond it the oldest are forgotten, but never the newest.
+// MaxHistoryBytes is how many bytes the messages of a conversation may have in total, because a conversation is read as
+// a whole. Beyond it the oldest are forgotten, but never the newest.
 const MaxHistoryBytes = 4 << 20
 
 // MaxTrail is how many entries a trail keeps at most, whatever limit it is asked for.
 const MaxTrail = 1000
 
-// Turn is the right to write to a conversation: one holder at a time in the whole fleet. Fence grows with every turn
-// of the conversation; what a holder writes after it lost the turn is refused.
+// Turn is the right to write to a conversation. It has one holder at a time in the whole fleet. Fence grows with every
+// turn of the conversation; a write of a holder that has lost the turn is refused.
 type Turn struct {
 	Key   Key
 	Fence int64
 }
 
-// Owner is whose conversation it is. Its first turn says so, and nobody changes it.
+// Owner is the owner of a conversation. Its first turn sets it, and it never changes.
 type Owner struct {
 	UserID   string // as credentials named them; empty: nobody in particular
 	DeviceID string // of the device that was connected then
 }
 
-// Foreign reports whether something of this owner is another user's: who is not known to be one may have it.
+// Foreign reports whether this owner is a user other than user. It is false if either of them is unknown.
 func (o Owner) Foreign(user string) bool { return user != "" && o.UserID != "" && user != o.UserID }
 
-// Conversation is what is kept of one. The store looks into nothing of it: messages belong to the agent.
+// Conversation is a stored conversation. The store does not interpret the messages: they belong to the agent.
 type Conversation struct {
 	Messages []json.RawMessage // oldest first
-	Draft    json.RawMessage   // what was being said when it was last noted; nil when nothing is
+	Draft    json.RawMessage   // the last noted state of the message being written; nil if there is none
 	Title    string
 	Owner    Owner
-	Busy     bool // a turn is under way
+	Busy     bool // a turn is running
 }
 
-// ConversationInfo is what lists show of a conversation. Of one that does not exist all but Key is zero.
+// ConversationInfo is what lists show of a conversation. For one that does not exist, all fields but Key are zero.
 type ConversationInfo struct {
 	Key      Key
 	Owner    Owner
@@ -53,7 +53,7 @@ type ConversationInfo struct {
 	Messages int
 	Created  time.Time // when the first message was stored
 	Active   time.Time // when messages changed last
-	Turn     time.Time // when the turn that is under way began; zero: none is
+	Turn     time.Time // when the running turn began; zero: none is running
 }
 
 // ConversationQuery selects conversations of a tenant that have messages, the last used first.
@@ -70,7 +70,7 @@ type ConversationCursor struct {
 	Session string
 }
 
-// ConversationIndex finds conversations without reading them. A conversation whose time has come may leave its lists a
+// ConversationIndex finds conversations without reading them. An expiring conversation may disappear from the lists a
 // little before it is forgotten.
 type ConversationIndex interface {
 	// DescribeConversations describes the conversations of these keys, in their order.
@@ -80,19 +80,19 @@ type ConversationIndex interface {
 	// limit, even none, and still have a next one.
 	ListConversations(ctx context.Context, q ConversationQuery) ([]ConversationInfo, *ConversationCursor, error)
 
-	// RunningConversations returns up to limit conversations of a tenant with a turn under way, the longest running
+	// RunningConversations returns up to limit conversations of a tenant with a running turn, the longest running
 	// first.
 	RunningConversations(ctx context.Context, tenant string, limit int) ([]ConversationInfo, error)
 
-	// ConversationsVersion returns a value that is another one whenever something else than a turn may have changed of
-	// what the methods above return. It is empty while the tenant has no conversation.
+	// ConversationsVersion returns a value that changes whenever the methods above may return something new, other than
+	// turns. It is empty while the tenant has no conversation.
 	ConversationsVersion(ctx context.Context, tenant string) (string, error)
 
 	// NameConversation gives a conversation the title a person chose. It needs no turn, and no messages yet.
 	NameConversation(ctx context.Context, key Key, title string) error
 
-	// EraseConversation forgets all there is of a conversation, and reports whether there was anything. A turn that is
-	// under way is lost: what it writes later is refused.
+	// EraseConversation deletes a conversation, and reports whether there was anything to delete. A running turn is
+	// lost: its later writes are refused.
 	EraseConversation(ctx context.Context, key Key) (bool, error)
 }
 
@@ -105,23 +105,23 @@ type ConversationStore interface {
 	ConversationIndex
 
 	// BeginTurn takes the turn for the time of lease. It fails with CodeBusy while another holder's lease runs; the
-	// error's RetryAfter is what is left of that.
+	// error's RetryAfter is the rest of that lease.
 	BeginTurn(ctx context.Context, key Key, lease time.Duration) (Turn, error)
 
 	// RenewTurn extends the lease to that time from now.
 	RenewTurn(ctx context.Context, t Turn, lease time.Duration) error
 
-	// EndTurn gives the turn back. A draft stays: it is there only if what it is a draft of could not be appended.
+	// EndTurn gives the turn back. A draft stays: there is one only if its message could not be appended.
 	EndTurn(ctx context.Context, t Turn) error
 
 	// AppendMessages adds to the end and forgets the draft, both or neither. It returns how many messages there are
-	// now, after the oldest beyond the cap and MaxHistoryBytes have been forgotten. Who did not hear whether it was
-	// done can ask again: what a turn appended last is not added a second time, unless TruncateMessages came in
-	// between.
+	// now, after the oldest beyond the cap and MaxHistoryBytes have been forgotten. A caller that does not know whether
+	// the append succeeded can repeat it: the last append of a turn is not added a second time, unless TruncateMessages
+	// came in between.
 	AppendMessages(ctx context.Context, t Turn, messages ...json.RawMessage) (int, error)
 
-	// SaveDraft notes what is being said, in place of what was noted before. It outlives a lapsed turn, so that the
-	// next one finds what the former had said. An empty draft is none.
+	// SaveDraft notes the message that is being written, in place of the former draft. A draft outlives a lapsed turn,
+	// so that the next turn finds it. An empty draft is none.
 	SaveDraft(ctx context.Context, t Turn, draft json.RawMessage) error
 
 	// TruncateMessages keeps the oldest n messages and forgets the draft.
@@ -130,18 +130,18 @@ type ConversationStore interface {
 	// SetTitle names the conversation, unless a person has.
 	SetTitle(ctx context.Context, t Turn, title string) error
 
-	// SetOwner says whose the conversation is, unless that is known.
+	// SetOwner sets the owner of the conversation, unless it has one.
 	SetOwner(ctx context.Context, t Turn, o Owner) error
 
-	// Conversation returns all there is; of an unknown conversation the zero value.
+	// Conversation returns the whole conversation, the zero value for an unknown one.
 	Conversation(ctx context.Context, key Key) (Conversation, error)
 
 	// CountMessages returns how many messages there are.
 	CountMessages(ctx context.Context, key Key) (int, error)
 
-	// AppendTrail adds an entry to the short memory that guards of a conversation keep between calls, and returns the
-	// last entries, oldest first, at most limit of them, the new one among them. It needs no turn: calls run side by
-	// side.
+	// AppendTrail adds an entry to the short call history that the loop guard of a conversation keeps, and returns the
+	// last entries, oldest first, at most limit of them and the new one included. It needs no turn, because calls run
+	// side by side.
 	AppendTrail(ctx context.Context, key Key, entry string, limit int) ([]string, error)
 
 	// Trail returns the last entries, oldest first, at most limit of them.
@@ -151,10 +151,10 @@ type ConversationStore interface {
 // ErrTurnLost is returned for writes of a turn that is not the current one.
 var ErrTurnLost = Errorf(CodeCancelled, "The turn was taken over by another pod.")
 
-// ErrTurnTaken returns the failure of a turn that cannot begin yet: the holder's lease runs for the time left.
-func ErrTurnTaken(left time.Duration) *Error {
+// ErrTurnTaken returns the error of a turn that cannot begin yet, because the holder's lease runs for the time given.
+func ErrTurnTaken(remaining time.Duration) *Error {
 	return &Error{
-		Code: CodeBusy, RetryAfter: left,
+		Code: CodeBusy, RetryAfter: remaining,
 		Message: "Another turn of this conversation is under way. Ask again when it has ended.",
 	}
 }

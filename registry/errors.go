@@ -106,7 +106,7 @@ type Error struct {
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // zero: no advice
 	Violations []Violation   `json:"violations,omitempty"`  // with CodeInvalidArguments and invalid schemas
 	Candidates []Candidate   `json:"candidates,omitempty"`  // with CodeAmbiguousTarget
-	Notice     string        `json:"-"`                     // of a hook, for a model that reads the error; no device wrote any of it
+	Notice     string        `json:"-"`                     // a hook's text for a model that reads the error; never a device's
 	Cause      error         `json:"-"`
 }
 

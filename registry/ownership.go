@@ -13,29 +13,30 @@ import (
 // device that has the session still answers. docs/decisions/0014-who-may-have-a-session.md says why.
 
 const (
-	// proofLimit is how many proofs a session remembers: who reconnects more often within a call loses its answer.
+	// proofLimit is how many proofs a session remembers. A device that reconnects more often during a call cannot
+	// answer it.
 	proofLimit = 4
 
 	// HeirTerm is how long the device that had a session before may take it back from another one.
 	HeirTerm = 5 * time.Minute
 )
 
-// AnyHolder as the generation of a session to be claimed says that its holder was asked, whoever it is.
+// AnyHolder as the generation of a session to be claimed says that its holder was asked already, whichever it is.
 const AnyHolder = -1
 
-// Proof returns what is kept of a resume token: enough to recognise it, and not enough to present it.
+// Proof returns the hash by which a resume token is recognised. The token cannot be made from it.
 func Proof(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// Introduction is what a device says about itself before it gets a session: empty fields were not said.
+// Introduction is what a device says about itself before it gets a session. Empty fields were not said.
 type Introduction struct {
 	DeviceID string
 	Token    string // a resume token of an earlier connection; never logged
 }
 
-// Held is the error of a claim that must not take a session without asking. Nothing has changed.
+// Held is the error of a claim that must not take a session before its holder has been asked. Nothing has changed.
 type Held struct {
 	Holder Session
 	At     time.Time // by the store's clock
@@ -46,18 +47,18 @@ func (h *Held) Error() string {
 	return fmt.Sprintf("session %s is held by another connection", h.Holder.Key.Session)
 }
 
-// Verdict is what becomes of a claim of a session that somebody has.
+// Verdict is what becomes of a claim of a session that a connection holds.
 type Verdict int
 
 // The verdicts.
 const (
-	VerdictWait   Verdict = iota // for what is not known yet
+	VerdictWait   Verdict = iota // more must be known first
 	VerdictTake                  // the session is the claimer's
 	VerdictRefuse                // the holder keeps it
 )
 
-// Decide says what becomes of the claim. said is nil as long as the claimer has said nothing, answers as long as it is
-// not known whether the holder does.
+// Decide says what becomes of the claim. said is nil until the claimer has introduced itself, answers is nil until it
+// is known whether the holder answers.
 func (h *Held) Decide(said *Introduction, answers *bool) Verdict {
 	holder := &h.Holder
 	switch {
@@ -67,7 +68,7 @@ func (h *Held) Decide(said *Introduction, answers *bool) Verdict {
 		return VerdictWait
 	case !*answers:
 		return VerdictTake
-	case holder.Can(CapabilityResumeToken): // who keeps its token would have presented it
+	case holder.Can(CapabilityResumeToken): // a device that keeps its token would have presented it
 	case holder.DeviceID == "":
 		return VerdictTake
 	case said != nil && said.DeviceID == holder.DeviceID:
@@ -85,7 +86,8 @@ func (h *Held) proven(token string) bool {
 		return false
 	}
 	proof := Proof(token)
-	return slices.Contains(h.Holder.Proofs, proof) || slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
+	return slices.Contains(h.Holder.Proofs, proof) ||
+		slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
 }
 
 // AskFirst reports whether a claim must ask before it takes the session from a connection that has it: because another
@@ -141,7 +143,7 @@ func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
 	}
 }
 
-// OwnerProof is the proof that calls given to the connection now belong to.
+// OwnerProof returns the proof of the device that owns the calls given to the connection from now on.
 func (s *Session) OwnerProof() string {
 	if len(s.Proofs) == 0 {
 		return ""
@@ -149,7 +151,8 @@ func (s *Session) OwnerProof() string {
 	return s.Proofs[0]
 }
 
-// MayAnswer reports whether a device with these proofs may answer a call that was given to owner.
+// MayAnswer reports whether a device with these proofs may answer a call that was given to the device with the proof
+// owner.
 func MayAnswer(owner string, proofs []string) bool {
 	return owner == "" || slices.Contains(proofs, owner)
 }

@@ -17,8 +17,8 @@ const (
 	DefaultActivityTTL    = 24 * time.Hour
 )
 
-// Step is one entry of a call's timeline. At is by the clock of the store, or of the pod that saw it for calls that
-// were never stored on their way.
+// Step is one entry of a call's timeline. At is by the clock of the store or, for calls that are not stored while they
+// run, by the clock of the pod that saw the step.
 type Step struct {
 	State State     `json:"state"`
 	At    time.Time `json:"at"`
@@ -41,7 +41,7 @@ type Record struct {
 	Proof      string     `json:"proof,omitempty"`   // of the connection it was given to; see Session.Proofs
 	State      State      `json:"state"`
 	Dispatched Dispatched `json:"dispatched"`
-	Late       bool       `json:"late,omitempty"` // the answer came after the caller had been told something else
+	Late       bool       `json:"late,omitempty"` // the answer came after the caller had got another outcome
 	Timeline   []Step     `json:"timeline"`
 	TimeoutMS  int64      `json:"timeout_ms"`
 	Deadline   time.Time  `json:"deadline"` // by the store's clock; zero for calls that are not durable
@@ -49,7 +49,7 @@ type Record struct {
 	Err        *Error     `json:"error,omitempty"`
 
 	args   json.RawMessage // what ArgsDigest is made of, off the critical path
-	Stored bool            `json:"-"` // the store was given this record while its call ran, so it must be told of the end, too
+	Stored bool            `json:"-"` // the store got this record while its call ran, so it must get the end, too
 
 	// IdempotencyKey and RequestDigest are set for calls that carry a key; the digest tells whether two requests with
 	// one key are the same.
@@ -112,7 +112,7 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	if d := next.Dispatched(); d != "" {
 		r.Dispatched = d
 	} else if c.Err != nil && c.Err.Dispatched != "" && r.Dispatched != DispatchedYes {
-		r.Dispatched = c.Err.Dispatched // who says so may know less than what is known already, never more than yes
+		r.Dispatched = c.Err.Dispatched // the error may know less than the record, and nothing is more than yes
 	}
 	if c.Owner != "" {
 		r.Owner = c.Owner
@@ -137,7 +137,7 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 // Change is what comes with an event.
 type Change struct {
 	Owner    string  // with EventDeliver: the pod that delivers
-	Session  Key     // with EventRoute: where it goes; with an answer: the session it came from, which must be the call's
+	Session  Key     // with EventRoute: the call's new session; with an answer: its session, which must be the call's
 	DeviceID string  // with EventRoute
 	Result   *Result // with EventSucceed and EventFail
 	Err      *Error  // with the failures
@@ -145,12 +145,12 @@ type Change struct {
 	// Proofs are those of the device an answer comes from. The call's proof must be among them; nil if that was looked
 	// at before.
 	Proofs  []string
-	Amended bool // with an answer: its result is as it is to be read
-	Told    bool // with an end: its caller has been told of it, so an answer that is in the record already was late
+	Amended bool // with an answer: its result has been amended
+	Told    bool // with an end: its caller knows it already, so an answer in the record was late
 	Here    bool // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
 }
 
-// NeverRan reports whether the call has ended and certainly did not reach a device.
+// NeverRan reports whether the call has ended and certainly has not reached a device.
 func (r Record) NeverRan() bool { return r.State.Final() && r.Dispatched == DispatchedNo }
 
 // Outcome returns how the call ended for its caller: a result, or an error. It is only for final states.
@@ -237,7 +237,7 @@ func Canonical(text json.RawMessage) (json.RawMessage, error) {
 // ErrNoCall is returned for an unknown call id, or one of another tenant.
 var ErrNoCall = Errorf(CodeCallNotFound, "No call has this id, or its record has expired.")
 
-// IsCallNotFound reports whether err says so.
+// IsCallNotFound reports whether err says that there is no such call.
 func IsCallNotFound(err error) bool { return errors.Is(err, CodeCallNotFound) }
 
 // Clone returns a copy that shares nothing with r that anybody changes, without what only the pod knows that runs it.

@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// DefaultTenant is the tenant of everybody when identity says nothing else.
+// DefaultTenant is the tenant of identities that name no other.
 const DefaultTenant = "default"
 
 // Capabilities a device may declare in its connect frame. A device is never sent a frame type it did not ask for.
@@ -100,7 +100,7 @@ type Session struct {
 	Labels       map[string]string
 	Capabilities []string
 	ConnectedAt  time.Time // by the store's clock, set by Claim
-	Since        time.Time // when its device first had it, if that was another connection; by the store's clock
+	Since        time.Time // when its device first had it, if on an earlier connection; by the store's clock
 
 	// Proofs are the proofs of the resume tokens whose calls this connection may answer: its own first, then those of
 	// connections before it that were the same device.
@@ -112,7 +112,7 @@ type Session struct {
 	HeirsUntil time.Time
 }
 
-// Seniority is when the session's device first had it: connecting again does not make it younger.
+// Seniority is when the session's device first had it. A reconnect does not make it younger.
 func (s Session) Seniority() time.Time {
 	if s.Since.IsZero() {
 		return s.ConnectedAt
@@ -203,7 +203,7 @@ const (
 	MaxFormers = 8
 )
 
-// Target says which of the sessions offering a tool is meant. Empty fields do not restrict.
+// Target restricts which of the sessions that offer a tool may be chosen. Empty fields do not restrict.
 type Target struct {
 	SessionID string
 	DeviceID  string
@@ -216,10 +216,10 @@ func (t Target) IsZero() bool {
 	return t.SessionID == "" && t.DeviceID == "" && t.UserID == "" && len(t.Labels) == 0
 }
 
-// AsksMore reports whether more than its id decides whether a session is meant.
+// AsksMore reports whether the target asks for more than the session's id.
 func (t Target) AsksMore() bool { return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 }
 
-// Matches reports whether the session is one the target means.
+// Matches reports whether the session fulfils the target.
 func (t Target) Matches(s Session) bool {
 	if t.SessionID != "" && t.SessionID != s.Key.Session ||
 		t.DeviceID != "" && t.DeviceID != s.DeviceID ||

@@ -30,7 +30,7 @@ func (r *Record) MemorySize() int {
 	return sum
 }
 
-// promptDigest is how long arguments must be for their digest to be made before they wait, so that they need not.
+// promptDigest is the size in bytes from which arguments are digested at once, so that they need not wait in memory.
 const promptDigest = 4 << 10
 
 // DigestLongArgs digests arguments that are too long to wait in memory until the record is written.

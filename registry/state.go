@@ -13,8 +13,8 @@ type State string
 //	accepted ─▶ routed ─▶ delivered ─▶ running ─▶ succeeded | failed
 //
 // A call that does not get that far ends as rejected (a check refused it, or no device could take it), expired (an
-// asynchronous call nobody could take in time), cancelled, timed_out or lost. The last three are final for whoever
-// is waiting, but not for the record: the device's answer may still come, and then it is kept.
+// asynchronous call nobody could take in time), cancelled, timed_out or lost. The last three are final for the waiting
+// caller, but not for the record: the device's answer may still come, and then it is kept.
 const (
 	StateAccepted  State = "accepted"  // known to the gateway
 	StateRouted    State = "routed"    // handed to the pod that owns the session
@@ -22,7 +22,7 @@ const (
 	StateRunning   State = "running"   // the device said that it has begun
 	StateSucceeded State = "succeeded" // the tool ran
 	StateFailed    State = "failed"    // the tool ran and failed
-	StateCancelled State = "cancelled" // the caller gave it up
+	StateCancelled State = "cancelled" // the caller cancelled it
 	StateTimedOut  State = "timed_out" // no answer before the deadline
 	StateLost      State = "lost"      // the connection, or the pod that held it, is gone
 	StateRejected  State = "rejected"  // refused; never reached a device
@@ -47,12 +47,12 @@ const (
 	EventRun     Event = "run"      // accepted by the device, or progress
 	EventSucceed Event = "succeed"  // answered
 	EventFail    Event = "fail"     // answered: the tool failed
-	EventCancel  Event = "cancel"   // given up by the caller
+	EventCancel  Event = "cancel"   // cancelled by the caller
 	EventTimeOut Event = "time_out" // the deadline passed
 	EventLose    Event = "lose"     // connection or pod gone
 	EventReject  Event = "reject"   // refused before it reached a device
 	EventExpire  Event = "expire"   // not taken before the deadline
-	EventReturn  Event = "return"   // the socket did not take it after all; said by the pod that claimed it, nobody else
+	EventReturn  Event = "return"   // the socket did not take it after all; only the claiming pod sends it
 )
 
 // Events returns every event.
@@ -66,8 +66,8 @@ func Events() []Event {
 // machine is the state machine. It is never changed.
 var machine = transitions()
 
-// transitions is the whole state machine: what is not in it does not happen. Steps may be skipped forwards, because
-// a fast answer overtakes the notes about its own delivery.
+// transitions is the whole state machine: a transition that is not in it does not happen. Steps may be skipped
+// forwards, because a fast answer overtakes the notes about its own delivery.
 func transitions() map[State]map[Event]State {
 	answered := map[Event]State{EventSucceed: StateSucceeded, EventFail: StateFailed}
 	ended := map[Event]State{EventCancel: StateCancelled, EventTimeOut: StateTimedOut, EventLose: StateLost}
@@ -78,7 +78,7 @@ func transitions() map[State]map[Event]State {
 		StateRouted:    union(delivering, answered, ended, undelivered),
 		StateDelivered: union(map[Event]State{EventRun: StateRunning, EventReturn: StateAccepted}, answered, ended),
 		StateRunning:   union(answered, ended),
-		// The failure a device reports of a call it was told to cancel is no news.
+		// A device that was told to cancel a call reports a failure, which adds nothing.
 		StateCancelled: map[Event]State{EventSucceed: StateSucceeded}, // late
 		StateTimedOut:  answered,                                      // late
 		StateLost:      answered,                                      // late
@@ -115,7 +115,7 @@ func Sources(e Event) map[State]State {
 	return from
 }
 
-// Final reports whether a caller that waits is done in this state.
+// Final reports whether this state ends the wait of a caller.
 func (s State) Final() bool {
 	switch s {
 	case StateAccepted, StateRouted, StateDelivered, StateRunning:
@@ -158,12 +158,11 @@ func (s State) Status() Status {
 // Answered reports whether the device's answer is in. Nothing replaces it.
 func (s State) Answered() bool { return s == StateSucceeded || s == StateFailed }
 
-// OverdueGrace is how long a store waits after the deadline of a call before it says itself that the call has ended:
-// whoever waits for it says so first.
+// OverdueGrace is how long after the deadline of a call a store ends the call itself. A waiting caller ends it before.
 const OverdueGrace = 2 * time.Second
 
-// Overdue returns the event that ends a call in state s when its deadline has passed and nobody was left to say so.
-// It reports false for final states.
+// Overdue returns the event that ends a call in state s when its deadline has passed and its pod has not ended it. It
+// reports false for final states.
 func (s State) Overdue() (Event, bool) {
 	switch s {
 	case StateAccepted, StateRouted:
@@ -190,8 +189,8 @@ func (s State) Dispatched() Dispatched {
 	}
 }
 
-// Keeping is what becomes of the stored record of a call without one of its own when the pod that runs it keeps it
-// anew: what that pod says is what the call's caller was told.
+// Keeping is what becomes of the stored record of a light call when the pod that runs the call stores the record again.
+// The new record has the outcome that the caller got.
 type Keeping string
 
 // The ways.
@@ -214,7 +213,7 @@ func (s State) Keep(told State) Keeping {
 	case !s.Answered():
 		return KeepFill
 	case told.Answered():
-		return KeepReplace // of two answers the one its caller has counts
+		return KeepReplace // of two answers, the one that the caller got counts
 	case told.leadsTo(s):
 		return KeepLate
 	default:
@@ -232,10 +231,11 @@ func (s State) leadsTo(next State) bool {
 	return false
 }
 
-// progressRank is the rank of what a device reports of a call on its way.
+// progressRank is the rank of a device's reports of a running call.
 const progressRank = 7
 
-// rank orders what is told of a call: nothing of a lower rank follows. It is even; of an odd one there may be several.
+// rank orders the events of a call: no event of a lower rank follows. The rank of a state is even, so it is logged
+// once.
 func (s State) rank() int {
 	switch s {
 	case StateAccepted:

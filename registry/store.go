@@ -16,20 +16,20 @@ type Claim struct {
 	Session  Session  // as stored: pod, new generation, heirs and the store's time filled in
 	Previous *Session // the claim this one replaced, nil when there was none
 
-	// Before is Previous or, as long as that is remembered, the claim that was released. Of the latter only the device,
-	// the capabilities and what proves who it was are set.
+	// Before is Previous or, as long as it is remembered, the claim that was released last. Of a released claim only
+	// the device, the capabilities and the proofs are set.
 	Before *Session
 
-	// Formers are the pods the session has left within FormerTerm, the last one first and at most MaxFormers: callers
-	// may wait there for answers of its device. The pod that claims it may be among them.
+	// Formers are the pods that held the session within the last FormerTerm, the latest first and at most MaxFormers.
+	// Callers may wait there for answers of its device. The pod that claims the session may be among them.
 	Formers []string
 }
 
-// SessionStore keeps who owns a session and what it offers. All methods are safe for concurrent use and honour
-// their context. A failure of the store itself is an *Error with CodeStoreUnavailable.
+// SessionStore keeps which pod owns a session and which tools it offers. All methods are safe for concurrent use and
+// honour their context. A failure of the store itself is an *Error with CodeStoreUnavailable.
 //
 // Every write after Claim is fenced: it takes effect only while the claim it belongs to is the current one. It answers
-// ErrNotOwner once there is, or was, a newer claim, so whatever a pod writes late can never touch its successor; and
+// ErrNotOwner once there is, or was, a newer claim, so a late write can never touch a successor; and
 // CodeStoreUnavailable if the store merely lost the session, which is then to be restored.
 type SessionStore interface {
 	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
@@ -38,8 +38,8 @@ type SessionStore interface {
 	// and nothing has changed.
 	Claim(ctx context.Context, s Session) (Claim, error)
 
-	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools,
-	// but ErrNotOwner if somebody else owns the session now. It returns the session with its generation.
+	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools, but
+	// ErrNotOwner if another pod owns the session now. It returns the session with its generation.
 	Restore(ctx context.Context, e Entry) (Session, error)
 
 	// Update replaces the attributes (names, device, labels, capabilities) of a claimed session.
@@ -48,8 +48,8 @@ type SessionStore interface {
 	// SetTools replaces all tools of a claim. No two of them may have the same name.
 	SetTools(ctx context.Context, s Session, tools []ToolSpec) error
 
-	// Refresh extends the life of the given claims, which all belong to one pod. It reports which of them the store
-	// no longer has (missing: to be restored) and which belong to somebody else (lost: their sockets must close).
+	// Refresh extends the life of the given claims, which all belong to one pod. It reports which of them the store no
+	// longer has (missing: to be restored) and which belong to somebody else (lost: their sockets must be closed).
 	Refresh(ctx context.Context, entries []Entry) (missing, lost []Key, err error)
 
 	// Release removes a claim, its tools and its traces in every index. It reports whether the claim was current.
@@ -63,7 +63,7 @@ type Query struct {
 	Target
 	Tool   string // sessions offering a tool of this name
 	Spec   string // of those, the ones that define it so: the hash of a specification
-	After  Cursor // start behind this place
+	After  Cursor // start after this place
 	Limit  int    // at most this many entries; zero means 100
 	Newest bool   // newest first instead of oldest first; the zero After is then the end
 }
@@ -92,10 +92,10 @@ type GroupQuery struct {
 // MaxDefinitions is how many different definitions of one tool are told apart by their age.
 const MaxDefinitions = 32
 
-// Directory answers who is connected and what they offer. Sessions whose pod's lease has lapsed are not listed.
-// All methods are safe for concurrent use; a failure of the store is an *Error with CodeStoreUnavailable.
+// Directory answers which sessions are connected and what they offer. Sessions whose pod's lease has lapsed are not
+// listed. All methods are safe for concurrent use; a failure of the store is an *Error with CodeStoreUnavailable.
 type Directory interface {
-	// Entry returns one session with its tools: CodeSessionNotFound if nobody knows it, CodeNotConnected if it was
+	// Entry returns one session with its tools: CodeSessionNotFound if it is unknown, CodeNotConnected if it was
 	// connected less than one session TTL ago.
 	Entry(ctx context.Context, key Key) (Entry, error)
 
@@ -111,16 +111,16 @@ type Directory interface {
 	// may be among them.
 	Definitions(ctx context.Context, tenant, tool string) ([]string, error)
 
-	// Version returns a value that is another one whenever something that the methods above return of the tenant may
-	// have changed, and never an earlier one of other content. It is cheap, so that who asks again and again can ask
-	// for this. A listing read after it is at least as new.
+	// Version returns a value that changes whenever the methods above may return something new for the tenant. A value
+	// never comes back for other content. Version is cheap, so that a caller that polls can poll it instead. A listing
+	// read after it is at least as new.
 	Version(ctx context.Context, tenant string) (string, error)
 }
 
 // PodStore keeps the leases of the pods.
 type PodStore interface {
 	// Heartbeat takes or renews the lease of a pod for the configured lease time. known reports whether the store still
-	// had an unlapsed lease: false on the first beat, after a pause longer than the lease, and after the store was
+	// had an unlapsed lease: false on the first heartbeat, after a pause longer than the lease, and after the store was
 	// emptied. The pod then announces its sessions again at once.
 	Heartbeat(ctx context.Context, pod string) (known bool, err error)
 
@@ -140,7 +140,7 @@ type PodStore interface {
 	Leave(ctx context.Context, pod string) error
 }
 
-// What stores and pods use when nothing else is configured.
+// Defaults of stores and pods.
 const (
 	DefaultSessionTTL = 60 * time.Second // life of a session's keys between refreshes
 	DefaultPodLease   = 10 * time.Second // how soon a dead pod is noticed

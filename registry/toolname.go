@@ -21,7 +21,7 @@ func ValidToolName(name string) bool { return checkToolName(name) == nil }
 
 // checkToolName returns why no tool may carry a name, nil if one may. The message is the reason told to the device.
 func checkToolName(name string) error {
-	if plainToolName(name) { // as almost all are: calls are checked, too
+	if plainToolName(name) { // almost all names are plain, and names of calls are checked, too
 		return nil
 	}
 	fail := func(reason string) error { return Errorf(CodeInvalidRequest, "name: %s", reason) }
@@ -76,7 +76,8 @@ var mixed = [][]*unicode.RangeTable{
 func oneScript(word string) bool {
 	var letters []rune
 	for _, r := range word {
-		if r >= utf8.RuneSelf && !unicode.In(r, unicode.Common, unicode.Inherited) || r < utf8.RuneSelf && unicode.IsLetter(r) {
+		if r >= utf8.RuneSelf && !unicode.In(r, unicode.Common, unicode.Inherited) ||
+			r < utf8.RuneSelf && unicode.IsLetter(r) {
 			letters = append(letters, r)
 		}
 	}

@@ -78,7 +78,7 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	if err := checkToolName(t.Name); err != nil {
 		return t, err
 	}
-	// Cleaned last: what stands at the end of a text that was cut may belong to what is gone.
+	// The text is cleaned after it is cut, because the cut may leave the first part of a longer sequence at its end.
 	t.Description = legible.Clean(cutAfter(norm.NFC.String(legible.Clean(t.Description)), l.Description))
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
@@ -114,7 +114,7 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 // Size is what the definition takes of the bytes a session may offer: about what it takes in the store.
 func (t ToolSpec) Size() int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
 
-// Hash identifies the content of a specification: equal specs of many devices are stored once under it.
+// Hash identifies the content of a specification. Equal specifications of many devices are stored once under it.
 func (t ToolSpec) Hash() string {
 	b, err := json.Marshal(t)
 	if err != nil { // cannot happen for a normalized spec: its only RawMessage was compacted

@@ -76,7 +76,7 @@ func (l *LocalSession) proofs() []string {
 	return l.session.Proofs
 }
 
-// owner returns the proof that a call needs its answer to come with, if the call is given to the device now.
+// owner returns the proof that the answer to a call must come with, if the call is given to the device now.
 func (l *LocalSession) owner() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
