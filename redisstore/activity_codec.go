@@ -71,7 +71,8 @@ func isOrdinary(a *registry.Activity) bool {
 
 // isOdd reports whether a step cannot be written in a short line. No pod of ours takes such a step.
 func isOdd(s registry.Step) bool {
-	return s.At.Location() != time.UTC || !time.Unix(0, s.At.UnixNano()).Equal(s.At) || strings.ContainsAny(string(s.State), " =")
+	return s.At.Location() != time.UTC || !time.Unix(0, s.At.UnixNano()).Equal(s.At) ||
+		strings.ContainsAny(string(s.State), " =")
 }
 
 // appendSteps appends a timeline, whose states are words.

@@ -74,8 +74,8 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 		if err != nil && !registry.IsCallNotFound(err) || err == nil && !winner.NeverRan() {
 			return winner, err
 		}
-		// Keys outlive records: nobody can say any more what became of that call, so the key is free. It is also if its
-		// call is known never to have run, because then it is to be asked again.
+		// Keys outlive records. If the record has expired, the outcome of its call is no longer known, so the key is
+		// free. The key is also free if its call certainly never ran, because its caller should call again then.
 		pipe = s.conn.Pipeline()
 		c = pipe.Eval(scriptSetIf, []string{key}, holder, own.CallID, life)
 	}

@@ -42,7 +42,7 @@ func (s *Store) EndTurn(ctx context.Context, t registry.Turn) error {
 	}
 	pipe := s.conn.Pipeline()
 	pipe.Eval(scriptZRemIf, []string{runningIndex(t.Key.Tenant)}, t.Key.Session, decimal(t.Fence))
-	if err := pipe.Exec(ctx); err != nil { // who reads the index finds out
+	if err := pipe.Exec(ctx); err != nil { // the next reader of the index finds out
 		s.log.Debug("turn not removed from those that run", "session", t.Key.Session, "error", err)
 	}
 	return nil
@@ -63,7 +63,7 @@ func (s *Store) AppendMessages(ctx context.Context, t registry.Turn, messages ..
 	return n, s.touch(ctx, t)
 }
 
-// digest tells messages from others, by what they are and how many.
+// digest identifies messages by their contents and number.
 func digest(messages []json.RawMessage) string {
 	h := sha256.New()
 	for _, m := range messages {
@@ -85,7 +85,7 @@ func (s *Store) TruncateMessages(ctx context.Context, t registry.Turn, n int) er
 	if err != nil {
 		return err
 	}
-	if err := s.touch(ctx, t); err != nil { // a full Redis still truncates
+	if err := s.touch(ctx, t); err != nil { // truncating must work even if Redis is full
 		s.log.Debug("lists do not show a truncation", "session", t.Key.Session, "error", err)
 	}
 	return nil

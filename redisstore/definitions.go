@@ -28,7 +28,7 @@ func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string,
 		}
 		hashes := aged.Strings()
 		if len(hashes) == 1 {
-			return hashes, nil // nothing it could be preferred to
+			return hashes, nil // one definition needs no comparison
 		}
 		offered, err := s.offeredDefinitions(ctx, tenant, tool, hashes)
 		if err != nil {

@@ -71,7 +71,7 @@
 //
 // # What keeps it true
 //
-// An index may lag behind the hashes for a moment; the hashes decide. Whoever adds index entries checks afterwards
+// An index may lag behind the hashes for a moment; the hashes decide. A pod that adds index entries checks afterwards
 // that its claim is still current and takes them back otherwise: either the newer claim sees what it replaces and
 // removes it, or this check does. Refresh compares, three times per session TTL, what Redis has of each session with
 // what its pod holds, entry by entry, and has the pod restore what a failover, an eviction or a failed write lost.

@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// errEmptied is the cause when nobody can say whether there is a session.
+// errEmptied is the cause of a failure when Redis was emptied and a session may exist without being stored.
 var errEmptied = errors.New("the store was emptied, and not all pods have announced their sessions again")
 
 // ownLease is what a store knows of the lease its pod has: if that is missing before its time, so is everything else.

@@ -45,7 +45,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	ref, gen := p.session, decimal(p.session.Generation)
 	pipe := s.conn.SessionPipeline()
 	pipe.Eval(scriptIndexAdd, []string{podSessionsKey(ref.Pod)}, s.indexTTL, gen, podMember(ref.Key))
-	pipe.Then() // from here on, whoever cleans up after this pod finds the session
+	pipe.Then() // from here on, a pod that cleans up after this one finds the session
 	labels, others := splitLabels(ref.Tenant, p.add)
 	for _, key := range others {
 		pipe.Eval(scriptIndexAdd, []string{key}, s.indexTTL, gen, ref.Key.Session)
@@ -60,7 +60,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 		aged.add(ref, p.offered)
 		aged.into(pipe, s.indexTTL)
 	}
-	pipe.Then() // whoever does not find the session under its old set any more can find the new one
+	pipe.Then() // a reader that no longer finds the session under its old set can find the new one
 	gone := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {
 		return slices.Contains(p.add, key) || slices.Contains(p.keep, key)
 	})
@@ -79,8 +79,8 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	return s.takeBack(ctx, p)
 }
 
-// takeBack removes what place added for a claim that is no longer current. Entries of the offers index stay: they
-// name no session, and whoever reads one that counts none removes it.
+// takeBack removes what place added for a claim that is no longer current. Entries of the offers index stay: they name
+// no session, and a reader that finds one without sessions removes it.
 func (s *Store) takeBack(ctx context.Context, p placement) error {
 	gen := decimal(p.session.Generation)
 	pipe := s.conn.SessionPipeline()

@@ -14,7 +14,8 @@ const (
 	podsKey = "fh:pods"
 	pingKey = "fh:ping"
 
-	emptiedKey = "fh:{fh:pods}:emptied" // in the slot of podsKey; is there while sessions may be missing that pods have not announced again
+	// emptiedKey is in the slot of podsKey. It exists while Redis may lack sessions that pods have not announced again.
+	emptiedKey = "fh:{fh:pods}:emptied"
 )
 
 // offerSeparator stands between the parts of a member of the offers index. It sorts before every character a
@@ -71,8 +72,8 @@ func labelsPrefix(tenant string) string { return "fh:{" + redisconn.Escape(tenan
 
 func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
 
-// definitionsIndex has since when a tool is offered by which definition. Those of all tools of a tenant are in one
-// slot, so that a device with many tools costs one script.
+// definitionsIndex records by which definitions a tool is offered, and since when. Those of all tools of a tenant are
+// in one slot, so that a device with many tools costs one script.
 func definitionsIndex(tenant, tool string) string {
 	return "fh:{" + redisconn.Escape(tenant) + ":definitions}:" + redisconn.Escape(tool)
 }

@@ -114,7 +114,7 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	}
 	pipe := s.conn.Pipeline()
 	stale.into(pipe)
-	s.changed(pipe, q.Tenant) // what expired was no change anybody made
+	s.changed(pipe, q.Tenant) // an expired session changed no version by itself
 	if err := pipe.Exec(ctx); err != nil {
 		s.log.Debug("stale index entries not removed", "tenant", q.Tenant, "error", err)
 	}

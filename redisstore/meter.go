@@ -16,7 +16,7 @@ import (
 // Group is a kind of commands that are sent together.
 type Group string
 
-// The groups. What is sent together counts as what is its first command.
+// The groups. A batch counts for the group of its first command.
 const (
 	GroupPublish       Group = "publish"       // messages to other pods
 	GroupReply         Group = "reply"         // answers to other pods
@@ -49,7 +49,7 @@ const (
 	FailureConnection Failure = "connection" // it could not be reached, or hung up
 	FailurePool       Failure = "pool"       // no connection to it became free in time
 	FailureRefused    Failure = "refused"    // it answered with an error
-	FailureCancelled  Failure = "cancelled"  // whoever asked stopped waiting
+	FailureCancelled  Failure = "cancelled"  // the caller stopped waiting
 )
 
 // Failures returns why commands may fail.

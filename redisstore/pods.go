@@ -16,7 +16,8 @@ const liveSetAge = 250 * time.Millisecond
 func (s *Store) Heartbeat(ctx context.Context, pod string) (known bool, err error) {
 	asked := time.Now()
 	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptHeartbeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, flag(s.own.expected() == pod))
+	expected := flag(s.own.expected() == pod)
+	c := pipe.Eval(scriptHeartbeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, expected)
 	if err := pipe.Exec(ctx); err != nil {
 		return false, redisconn.Unavailable("heartbeat", err)
 	}
@@ -72,7 +73,7 @@ type liveSet struct {
 	flight *liveFlight
 }
 
-// liveFlight is a question under way.
+// liveFlight is a request for the live pods that is running.
 type liveFlight struct {
 	asked time.Time
 	done  chan struct{}
@@ -119,7 +120,7 @@ func (l *liveSet) since(ctx context.Context, oldest time.Time) (map[string]bool,
 	}
 }
 
-// ask asks the store. It is called with the lock held and releases it.
+// ask reads the live pods from the store. It is called with the lock held and releases it.
 func (l *liveSet) ask(ctx context.Context) (map[string]bool, error) {
 	f := &liveFlight{asked: time.Now(), done: make(chan struct{})}
 	l.flight = f

@@ -45,7 +45,7 @@ type Result struct {
 	Output     string `json:"output"`
 	Structured JSON   `json:"structured,omitzero"` // set when the device sent JSON other than a string
 	Error      string `json:"error,omitempty"`
-	Withheld   *Error `json:"withheld,omitempty"` // why the device's answer is withheld from all readers; nil if it is not
+	Withheld   *Error `json:"withheld,omitempty"` // why the device's answer is withheld from readers; nil if not
 	Notice     string `json:"-"`                  // a hook's text for a model that reads the result; never a device's
 }
 

@@ -106,7 +106,7 @@ type Error struct {
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // zero: no advice
 	Violations []Violation   `json:"violations,omitempty"`  // with CodeInvalidArguments and invalid schemas
 	Candidates []Candidate   `json:"candidates,omitempty"`  // with CodeAmbiguousTarget
-	Notice     string        `json:"-"`                     // a hook's text for a model that reads the error; never a device's
+	Notice     string        `json:"-"`                     // a hook's text for a model that reads it; never a device's
 	Cause      error         `json:"-"`
 }
 
@@ -140,7 +140,8 @@ func TimedOut(after time.Duration, d Dispatched) *Error {
 
 // Lost is the error for a pod that went silent while it held a call.
 func Lost() *Error {
-	return Errorf(CodeLost, "The pod that holds the device's connection went silent; whether the tool ran is not known.")
+	return Errorf(CodeLost,
+		"The pod that holds the device's connection went silent; whether the tool ran is not known.")
 }
 
 // Error returns code, message and cause, for logs.

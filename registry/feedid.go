@@ -34,7 +34,8 @@ func ParseFeedID(text string) (FeedID, error) {
 // CodeInvalidRequest.
 func CheckFeedID(text string) error {
 	if !feedIDPattern.MatchString(text) {
-		return Errorf(CodeInvalidRequest, "The id of the entry to continue from is malformed; pass one that was returned.")
+		return Errorf(CodeInvalidRequest,
+			"The id of the entry to continue from is malformed; pass one that was returned.")
 	}
 	return nil
 }

@@ -75,8 +75,9 @@ func (c *schemaCleaner) value(part schemaPart, keyword string) error {
 		if part == partFreeText {
 			v = legible.Clean(v)
 		} else if legible.Hides(v) {
-			return Errorf(CodeInvalidRequest, "parameters: a value of %s has a control or invisible character (%+.40q); "+
-				"it is compared with arguments, so it is not cleaned", keyword, v)
+			return Errorf(CodeInvalidRequest,
+				"parameters: a value of %s has a control or invisible character (%+.40q); "+
+					"it is compared with arguments, so it is not cleaned", keyword, v)
 		}
 		c.out = strictjson.AppendString(c.out, v)
 	case json.Number:

@@ -1,5 +1,3 @@
-// Package cache has one bounded cache for everything that Farhand remembers because it is asked for again and again.
-// It imports nothing of ours.
 package cache
 
 import (
@@ -7,9 +5,9 @@ import (
 	"time"
 )
 
-// Cache remembers values in two generations. When the newer one is full it becomes the older one, and what was in the
-// older one and was not asked for since is forgotten. So a value in use stays, one that nobody wants goes, and adding
-// costs the same however much is remembered. It is safe for concurrent use.
+// Cache remembers values in two generations. When the newer generation is full it becomes the older one, and the values
+// of the former older one that were not read since are forgotten. So a value in use stays, an unused one goes, and
+// adding costs the same however many values there are. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	limit  int
 	maxAge time.Duration
@@ -17,8 +15,8 @@ type Cache[K comparable, V any] struct {
 	mu    sync.Mutex
 	newer map[K]entry[V]
 	older map[K]entry[V]
-	size  int       // of newer
-	began time.Time // when newer was
+	size  int       // total size of the values in newer
+	began time.Time // when newer was made
 }
 
 type entry[V any] struct {
@@ -26,20 +24,20 @@ type entry[V any] struct {
 	size  int
 }
 
-// New returns a cache whose generations hold values of together limit each, in whatever unit Put is given sizes. A
+// New returns a cache whose generations hold values of a total size up to limit each, in the unit of Put's sizes. A
 // generation that has been the newer one for longer than maxAge is full, too; zero means that age does not matter.
 func New[K comparable, V any](limit int, maxAge time.Duration) *Cache[K, V] {
 	return &Cache[K, V]{limit: limit, maxAge: maxAge, newer: make(map[K]entry[V]), began: time.Now()}
 }
 
-// Get returns what is remembered under a key. The value is in use from now on.
+// Get returns the value of a key, and counts as a use of it.
 func (c *Cache[K, V]) Get(key K) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.getLocked(key)
 }
 
-// Has reports whether something is remembered under a key. It does not put the value in use.
+// Has reports whether the cache has a value for a key. It does not count as a use.
 func (c *Cache[K, V]) Has(key K) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,15 +47,14 @@ func (c *Cache[K, V]) Has(key K) bool {
 	return newer || older
 }
 
-// Put remembers a value in place of the one before. One that is larger than a generation is not remembered.
+// Put stores a value in place of the former one. A value that is larger than a generation is not stored.
 func (c *Cache[K, V]) Put(key K, value V, size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.putLocked(key, entry[V]{value, size})
 }
 
-// GetOrPut returns what is remembered under a key, and remembers value if that is nothing. known reports whether it
-// was something.
+// GetOrPut returns the value of a key, and stores value if there is none. known reports whether there was one.
 func (c *Cache[K, V]) GetOrPut(key K, value V, size int) (kept V, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +65,7 @@ func (c *Cache[K, V]) GetOrPut(key K, value V, size int) (kept V, known bool) {
 	return value, false
 }
 
-// Delete forgets what is remembered under a key.
+// Delete forgets the value of a key.
 func (c *Cache[K, V]) Delete(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,13 +102,14 @@ func (c *Cache[K, V]) deleteLocked(key K) {
 	delete(c.older, key)
 }
 
-// ageLocked has the newer generation become the older one when its time has come.
+// ageLocked turns the generations if the newer one has reached maxAge.
 func (c *Cache[K, V]) ageLocked() {
 	if c.maxAge > 0 && time.Since(c.began) > c.maxAge {
 		c.turnLocked()
 	}
 }
 
+// turnLocked makes the newer generation the older one, and begins a new one.
 func (c *Cache[K, V]) turnLocked() {
 	c.older, c.newer, c.size = c.newer, make(map[K]entry[V]), 0
 	if c.maxAge > 0 {

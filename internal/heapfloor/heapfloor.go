@@ -1,4 +1,3 @@
-// Package heapfloor spaces the garbage collections of a small heap out. It imports nothing of ours.
 package heapfloor
 
 import (
@@ -12,10 +11,10 @@ import (
 // second on a busy pod, a seventh of its processor time (docs/performance.md).
 const floorBytes = 32 << 20
 
-// Raise spaces the collections of a small heap out, and returns what undoes it. It reserves address space that is never
-// touched, and so takes no memory: the collector paces itself by the size of the heap, and does not look into what
-// holds no pointers. A large heap is collected as ever, where a higher GOGC would let it grow several times over. An
-// operator who sets GOGC or GOMEMLIMIT has decided otherwise, and nothing is reserved.
+// Raise spaces the collections of a small heap out, and returns a function that undoes it. It reserves address space
+// that is never touched, and so takes no memory: the collector paces itself by the size of the heap, and does not scan
+// memory without pointers. A large heap is collected as ever, where a higher GOGC would let it grow several times over.
+// An operator who sets GOGC or GOMEMLIMIT has decided otherwise, and nothing is reserved.
 func Raise(environ []string) (lower func()) {
 	set := env.ToMap(environ)
 	if set["GOGC"] != "" || set["GOMEMLIMIT"] != "" {

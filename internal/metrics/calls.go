@@ -46,7 +46,8 @@ func newCalls(s *Set) *Calls {
 	endpoint, route := Label{"endpoint", texts(endpoints())}, Label{"route", texts(callRoutes())}
 	c := &Calls{ways: make(map[callWay]*wayCounters)}
 	s.counter("farhand_calls_total",
-		"Calls that ended, on the pod that was asked, by where they came in, the way to their tool, and how they ended.",
+		"Calls that ended, on the pod that was asked, "+
+			"by where they came in, the way to their tool, and how they ended.",
 		[]Label{endpoint, route, {"outcome", callOutcomes()}}, func(emit emitFunc) {
 			for way, w := range c.ways {
 				w.outcomes.emit(emit, string(way.endpoint), string(way.route))

@@ -14,7 +14,9 @@ import (
 var httpBuckets = []float64{.001, .005, .025, .1, .5, 2.5, 10, 60}
 
 // statuses are those that the API answers with.
-var statuses = []int{200, 202, 204, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 499, 500, 501, 502, 503, 504}
+var statuses = []int{
+	200, 202, 204, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 499, 500, 501, 502, 503, 504,
+}
 
 // HTTP counts requests.
 type HTTP struct {

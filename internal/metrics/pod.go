@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/ws"
 )
 
-// Pod is where the metrics of a pod are read.
+// Pod has the functions that read the counters of a pod.
 type Pod struct {
 	Routing    func() routing.Stats
 	Sockets    func() ws.Stats
@@ -31,7 +31,8 @@ func (s *Set) routing(read func() routing.Stats) {
 		return func(emit emitFunc) { emit(float64(value(read()))) }
 	}
 	type stats = routing.Stats
-	s.gauge("farhand_sessions", "Sessions whose sockets are on this pod.", nil, one(func(s stats) int64 { return s.Sessions }))
+	s.gauge("farhand_sessions",
+		"Sessions whose sockets are on this pod.", nil, one(func(s stats) int64 { return s.Sessions }))
 	s.counter("farhand_sessions_opened_total",
 		"Sessions that were opened on this pod; resumed ones had been connected a moment before, here or elsewhere.",
 		[]Label{{"resumed", []string{"true", "false"}}}, func(emit emitFunc) {
@@ -41,14 +42,17 @@ func (s *Set) routing(read func() routing.Stats) {
 		})
 	s.counter("farhand_sessions_replaced_total", "Sessions of this pod that another connection took over.", nil,
 		one(func(s stats) int64 { return s.SessionsReplaced }))
-	s.counter("farhand_sessions_restored_total", "Sessions that were written to the store again because it had lost them, by whether that worked.",
+	s.counter("farhand_sessions_restored_total",
+		"Sessions that were written to the store again because it had lost them, by whether that worked.",
 		[]Label{{"result", []string{"ok", "failed"}}}, func(emit emitFunc) {
 			n := read()
 			emit(float64(n.SessionsRestored), "ok")
 			emit(float64(n.RestoresFailed), "failed")
 		})
-	s.gauge("farhand_calls_in_progress", "Calls by where they are: pending wait here for their answers, in_flight are at devices of this pod, "+
-		"detached are at devices that may come back, running outlive their requests. One call can be in several places.",
+	s.gauge("farhand_calls_in_progress",
+		"Calls by where they are: pending wait here for their answers, in_flight are at devices of this pod, "+
+			"detached are at devices that may come back, running outlive their requests. "+
+			"One call can be in several places.",
 		[]Label{{"place", []string{"pending", "in_flight", "detached", "running"}}}, func(emit emitFunc) {
 			n := read()
 			emit(float64(n.Pending), "pending")
@@ -56,22 +60,27 @@ func (s *Set) routing(read func() routing.Stats) {
 			emit(float64(n.Detached), "detached")
 			emit(float64(n.Running), "running")
 		})
-	s.counter("farhand_calls_received_twice_total", "Calls that came twice from another pod and were delivered once.", nil,
+	s.counter("farhand_calls_received_twice_total",
+		"Calls that came twice from another pod and were delivered once.", nil,
 		one(func(s stats) int64 { return s.ReceivedTwice }))
-	s.gauge("farhand_tasks", "Short exchanges with the store that are under way.", nil, one(func(s stats) int64 { return s.Tasks }))
+	s.gauge("farhand_tasks",
+		"Short exchanges with the store that are under way.", nil, one(func(s stats) int64 { return s.Tasks }))
 	s.recorder(read)
 	s.lease(read)
 }
 
 // recorder exports what waits to be written to the store.
 func (s *Set) recorder(read func() routing.Stats) {
-	s.gauge("farhand_recorder_queued_lines", "Lines of the activity feed, of logs and records of calls that wait to be written.", nil,
+	s.gauge("farhand_recorder_queued_lines",
+		"Lines of the activity feed, of logs and records of calls that wait to be written.", nil,
 		func(emit emitFunc) { emit(float64(read().RecorderLines)) })
 	s.gauge("farhand_recorder_held_bytes", "About how many bytes those lines take that wait or are being written.", nil,
 		func(emit emitFunc) { emit(float64(read().RecorderBytes)) })
-	s.gauge("farhand_recorder_unwritten_records", "Records of calls that could not be written and are tried again.", nil,
+	s.gauge("farhand_recorder_unwritten_records",
+		"Records of calls that could not be written and are tried again.", nil,
 		func(emit emitFunc) { emit(float64(read().RecorderUnwritten)) })
-	s.counter("farhand_recorder_dropped_lines_total", "Lines that were lost because there was no room or the store did not take them.", nil,
+	s.counter("farhand_recorder_dropped_lines_total",
+		"Lines that were lost because there was no room or the store did not take them.", nil,
 		func(emit emitFunc) { emit(float64(read().RecorderDropped)) })
 }
 
@@ -87,8 +96,9 @@ func (s *Set) lease(read func() routing.Stats) {
 		func(emit emitFunc) { emit(float64(read().PodsLive)) })
 	s.counter("farhand_pods_died_total", "Pods whose leases lapsed and that this pod cleaned up after.", nil,
 		func(emit emitFunc) { emit(float64(read().PodsDied)) })
-	s.counter("farhand_routing_refused_total", "What this pod had no room for, by the bound it met: calls in flight of one device, "+
-		"calls that outlive their requests, short exchanges with the store.",
+	s.counter("farhand_routing_refused_total",
+		"What this pod had no room for, by the bound it met: calls in flight of one device, "+
+			"calls that outlive their requests, short exchanges with the store.",
 		[]Label{{"bound", []string{"device", "running", "tasks"}}}, func(emit emitFunc) {
 			n := read()
 			emit(float64(n.DeviceBusy), "device")
@@ -104,18 +114,22 @@ func (s *Set) sockets(read func() ws.Stats) {
 	}
 	type stats = ws.Stats
 	s.gauge("farhand_sockets", "Open connections of devices.", nil, one(func(s stats) int64 { return s.Open }))
-	s.gauge("farhand_sockets_opening", "Connections by how far they are: opening talk to the store now, queued wait for that.",
+	s.gauge("farhand_sockets_opening",
+		"Connections by how far they are: opening talk to the store now, queued wait for that.",
 		[]Label{{"state", []string{"opening", "queued"}}}, func(emit emitFunc) {
 			n := read()
 			emit(float64(n.Opening), "opening")
 			emit(float64(n.Queued), "queued")
 		})
-	s.counter("farhand_sockets_opened_total", "Connections of devices that were accepted.", nil, one(func(s stats) int64 { return s.Opened }))
-	s.counter("farhand_sockets_closed_total", "Connections of devices that ended, by reason; gone means that the device went or its network did.",
+	s.counter("farhand_sockets_opened_total",
+		"Connections of devices that were accepted.", nil, one(func(s stats) int64 { return s.Opened }))
+	s.counter("farhand_sockets_closed_total",
+		"Connections of devices that ended, by reason; gone means that the device went or its network did.",
 		[]Label{{"reason", ws.CloseReasons()}}, func(emit emitFunc) { emitAll(emit, read().Closed) })
 	s.counter("farhand_sockets_refused_total", "Requests for a connection that were refused, by the code of the error.",
 		[]Label{{"code", texts(registry.Codes())}}, func(emit emitFunc) { emitAll(emit, read().Refused) })
-	s.counter("farhand_frames_received_total", "Frames from devices, by type; other are those that were not understood.",
+	s.counter("farhand_frames_received_total",
+		"Frames from devices, by type; other are those that were not understood.",
 		[]Label{{"type", ws.ReceivedTypes()}}, func(emit emitFunc) { emitAll(emit, read().Received) })
 	s.counter("farhand_frames_sent_total", "Frames to devices, by type.",
 		[]Label{{"type", ws.SentTypes()}}, func(emit emitFunc) { emitAll(emit, read().Sent) })
@@ -125,8 +139,10 @@ func (s *Set) sockets(read func() ws.Stats) {
 			emit(float64(n.BytesIn), "in")
 			emit(float64(n.BytesOut), "out")
 		})
-	s.gauge("farhand_outbox_frames", "Frames that wait to be written to devices.", nil, one(func(s stats) int64 { return s.OutboxFrames }))
-	s.gauge("farhand_outbox_bytes", "Bytes that wait to be written to devices.", nil, one(func(s stats) int64 { return s.OutboxBytes }))
+	s.gauge("farhand_outbox_frames",
+		"Frames that wait to be written to devices.", nil, one(func(s stats) int64 { return s.OutboxFrames }))
+	s.gauge("farhand_outbox_bytes",
+		"Bytes that wait to be written to devices.", nil, one(func(s stats) int64 { return s.OutboxBytes }))
 	s.gauge("farhand_outbox_fullest_bytes", "Bytes that wait for the device with the most of them.", nil,
 		one(func(s stats) int64 { return s.FullestOutbox }))
 	s.gauge("farhand_unhandled_bytes", "Bytes received of messages that are not complete or not handled yet.", nil,
@@ -135,14 +151,16 @@ func (s *Set) sockets(read func() ws.Stats) {
 
 // refusals exports what the API and the agent hold and turn away, and who was refused before anything else.
 func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, turns func() chat.Stats) {
-	s.gauge("farhand_http_held_requests", "Requests that stay open: event streams and streamed turns, and requests that wait for a call.",
+	s.gauge("farhand_http_held_requests",
+		"Requests that stay open: event streams and streamed turns, and requests that wait for a call.",
 		[]Label{{"kind", []string{"streams", "waiting"}}}, func(emit emitFunc) {
 			n := read()
 			emit(float64(n.Streams), "streams")
 			emit(float64(n.Waiting), "waiting")
 		})
-	s.counter("farhand_http_refused_total", "Requests the API had no room for, by the bound they met: event streams, requests that wait for "+
-		"a call, bytes of answers, bytes of request bodies.",
+	s.counter("farhand_http_refused_total",
+		"Requests the API had no room for, by the bound they met: event streams, requests that wait for "+
+			"a call, bytes of answers, bytes of request bodies.",
 		[]Label{{"bound", []string{"streams", "waiting", "answers", "bodies"}}}, func(emit emitFunc) {
 			n := read()
 			emit(float64(n.StreamsRefused), "streams")
@@ -150,8 +168,9 @@ func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, t
 			emit(float64(n.AnswersRefused), "answers")
 			emit(float64(n.BodiesRefused), "bodies")
 		})
-	s.counter("farhand_auth_refused_total", "Requests, of devices too, that were refused: a web origin that is not allowed, a wrong or "+
-		"missing token, no proper WebSocket handshake, too many sessions from one source.",
+	s.counter("farhand_auth_refused_total",
+		"Requests, of devices too, that were refused: a web origin that is not allowed, a wrong or "+
+			"missing token, no proper WebSocket handshake, too many sessions from one source.",
 		[]Label{{"reason", auth.RefusalKinds()}}, func(emit emitFunc) {
 			for _, kind := range auth.RefusalKinds() {
 				emit(float64(refused(kind)), kind)
@@ -163,8 +182,10 @@ func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, t
 		}
 		return func(emit emitFunc) { emit(float64(value(turns()))) }
 	}
-	s.gauge("farhand_turns", "Turns that run or wait for their conversation.", nil, one(func(s chat.Stats) int64 { return s.Turns }))
-	s.counter("farhand_turns_refused_total", "Turns the pod had no room for.", nil, one(func(s chat.Stats) int64 { return s.Refused }))
+	s.gauge("farhand_turns",
+		"Turns that run or wait for their conversation.", nil, one(func(s chat.Stats) int64 { return s.Turns }))
+	s.counter("farhand_turns_refused_total",
+		"Turns the pod had no room for.", nil, one(func(s chat.Stats) int64 { return s.Refused }))
 }
 
 func emitAll[K ~string](emit emitFunc, counts map[K]int64) {

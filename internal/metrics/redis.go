@@ -22,9 +22,11 @@ func newRedis(s *Set) *Redis {
 	group := Label{"group", texts(redisstore.Groups())}
 	r := &Redis{durations: make(map[redisstore.Group]*timer), failures: make(map[redisstore.Group]tally)}
 	durations := s.histograms("farhand_redis_round_trip_duration_seconds",
-		"How long round trips to Redis took, by the kind of what was sent. Reads that wait for news are not among them.",
+		"How long round trips to Redis took, by the kind of what was sent. "+
+			"Reads that wait for news are not among them.",
 		[]Label{group}, redisBuckets)
-	s.counter("farhand_redis_errors_total", "Round trips to Redis that failed, by the kind of what was sent and of the failure.",
+	s.counter("farhand_redis_errors_total",
+		"Round trips to Redis that failed, by the kind of what was sent and of the failure.",
 		[]Label{group, {"failure", texts(redisstore.Failures())}}, func(emit emitFunc) {
 			for g, t := range r.failures {
 				t.emit(emit, string(g))
@@ -66,7 +68,8 @@ func (s *Set) redisPools(read func() map[string]redisstore.PoolStats) {
 		export(func(p redisstore.PoolStats) float64 { return float64(p.Idle) }))
 	s.counter("farhand_redis_pool_waits_total", "Times a command had to wait for a connection, by pool.", label,
 		export(func(p redisstore.PoolStats) float64 { return float64(p.Waits) }))
-	s.counter("farhand_redis_pool_wait_seconds_total", "How long commands waited for connections altogether, by pool.", label,
+	s.counter("farhand_redis_pool_wait_seconds_total",
+		"How long commands waited for connections altogether, by pool.", label,
 		export(func(p redisstore.PoolStats) float64 { return p.Waited.Seconds() }))
 	s.counter("farhand_redis_pool_timeouts_total", "Times no connection became free in time, by pool.", label,
 		export(func(p redisstore.PoolStats) float64 { return float64(p.Timeouts) }))
@@ -76,7 +79,8 @@ func (s *Set) redisPools(read func() map[string]redisstore.PoolStats) {
 func (s *Set) bus(read func() bus.Stats) {
 	queue := []Label{{"queue", []string{"envelopes", "replies", "retries"}}}
 	event := []Label{{"event", []string{
-		"envelope_refused", "reply_refused", "reply_published", "reply_retried", "reply_lost", "malformed", "resubscribed", "panic",
+		"envelope_refused", "reply_refused", "reply_published", "reply_retried", "reply_lost",
+		"malformed", "resubscribed", "panic",
 	}}}
 	export := func(values func(bus.Stats, emitFunc)) func(emitFunc) {
 		if read == nil {

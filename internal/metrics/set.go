@@ -76,7 +76,8 @@ func New(models []string, version string) *Set {
 	s.HTTP = newHTTP(s)
 	s.Redis = newRedis(s)
 	s.Turns = newTurns(s, models)
-	s.gauge("farhand_build_info", "The version of the program; the value is always 1.", []Label{{"version", []string{version}}},
+	s.gauge("farhand_build_info",
+		"The version of the program; the value is always 1.", []Label{{"version", []string{version}}},
 		func(emit emitFunc) { emit(1, version) })
 	return s
 }
@@ -124,7 +125,8 @@ func (s *Set) counter(name, help string, labels []Label, read func(emitFunc)) {
 func (s *Set) read(m Metric, kind prometheus.ValueType, read func(emitFunc)) {
 	s.metrics = append(s.metrics, m)
 	if read != nil {
-		s.registry.MustRegister(&reader{desc: prometheus.NewDesc(m.Name, m.Help, m.labelNames(), nil), kind: kind, values: read})
+		desc := prometheus.NewDesc(m.Name, m.Help, m.labelNames(), nil)
+		s.registry.MustRegister(&reader{desc: desc, kind: kind, values: read})
 	}
 }
 
@@ -132,7 +134,8 @@ func (s *Set) read(m Metric, kind prometheus.ValueType, read func(emitFunc)) {
 func (s *Set) histograms(name, help string, labels []Label, buckets []float64) *prometheus.HistogramVec {
 	m := Metric{Name: name, Kind: Histogram, Help: help, Labels: labels, Buckets: buckets}
 	s.metrics = append(s.metrics, m)
-	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, m.labelNames())
+	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	vec := prometheus.NewHistogramVec(opts, m.labelNames())
 	s.registry.MustRegister(vec)
 	return vec
 }

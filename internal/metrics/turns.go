@@ -35,9 +35,11 @@ func newTurns(s *Set, models []string) *Turns {
 		})
 	durations := s.histograms("farhand_turn_duration_seconds", "How long turns took, tools included.",
 		[]Label{channel}, turnBuckets)
-	s.counter("farhand_turn_calls_total", "Tool calls that models asked for.", []Label{{"channel", append(channels, other)}},
+	s.counter("farhand_turn_calls_total",
+		"Tool calls that models asked for.", []Label{{"channel", append(channels, other)}},
 		func(emit emitFunc) { t.calls.emit(emit) })
-	s.counter("farhand_model_tokens_total", "Tokens that models read (input) and wrote (output), as their providers count them.",
+	s.counter("farhand_model_tokens_total",
+		"Tokens that models read (input) and wrote (output), as their providers count them.",
 		[]Label{{"direction", []string{"input", "output"}}, {"model", models}}, func(emit emitFunc) {
 			t.input.emit(emit, "input")
 			t.output.emit(emit, "output")

@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Fault is why a text is not taken. The zero value is none.
+// Fault is why a text is refused. The zero value is no fault.
 type Fault int
 
 // The faults.

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Value is one JSON value that was checked: it has no fault. What takes a Value need not check it again. The zero value
-// is none. Nobody changes its bytes.
+// Value is one JSON value that was checked and has no fault. A function that takes a Value need not check it again. The
+// zero value is no value. Its bytes are read-only.
 type Value struct{ text json.RawMessage }
 
 // Parse checks a text and keeps it.
@@ -54,7 +54,7 @@ func (v Value) IsString() bool { return len(v.text) > 0 && v.text[0] == '"' }
 // String returns the text.
 func (v Value) String() string { return string(v.text) }
 
-// Compact returns the value without space that means nothing.
+// Compact returns the value without insignificant white space.
 func (v Value) Compact() Value {
 	var b bytes.Buffer
 	if json.Compact(&b, v.text) != nil { // cannot be: it was checked

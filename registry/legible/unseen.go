@@ -49,7 +49,8 @@ var unseenInPlane = func() (bits [plane / 64]uint64) {
 // joining are the scripts in which a joiner, or its opposite, between two letters changes how a word is read.
 var joining = []*unicode.RangeTable{
 	unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Nko, unicode.Mandaic,
-	unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu,
+	unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil,
+	unicode.Telugu,
 	unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
 }
 
@@ -76,7 +77,8 @@ func isEmoji(r rune) bool {
 	if r == '\ufffc' || r == '\ufffd' { // stand for something else
 		return false
 	}
-	return r >= firstSymbol && unicode.In(r, unicode.So, unicode.Sm) || r >= firstSkin && r <= lastSkin || isOtherEmoji(r)
+	return r >= firstSymbol && unicode.In(r, unicode.So, unicode.Sm) ||
+		r >= firstSkin && r <= lastSkin || isOtherEmoji(r)
 }
 
 func isOtherEmoji(r rune) bool {

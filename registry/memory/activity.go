@@ -22,7 +22,7 @@ type memoryFeed struct {
 	bytes   int                        // of the entries, about
 	calls   map[string]registry.FeedID // the entries about the ends of calls, by their ids
 	last    registry.FeedID
-	grown   chan struct{} // closed, and replaced, when there is something new
+	grown   chan struct{} // closed and replaced when an entry is added
 	expires time.Time
 }
 
@@ -80,7 +80,7 @@ func (f *memoryFeed) dropFirst() {
 	if first.Call != nil && f.calls[first.Call.CallID].String() == first.ID {
 		delete(f.calls, first.Call.CallID)
 	}
-	*first = registry.Activity{} // the array lives on for a while; what it refers to need not
+	*first = registry.Activity{} // the array lives on for a while; the entry's data need not
 	f.entries = f.entries[1:]
 }
 
@@ -111,7 +111,9 @@ func (m *Store) feedLocked(tenant string) *memoryFeed {
 }
 
 // ReadActivity implements ActivityStore.
-func (m *Store) ReadActivity(ctx context.Context, tenant, after string, limit int, wait time.Duration) ([]registry.Activity, error) {
+func (m *Store) ReadActivity(
+	ctx context.Context, tenant, after string, limit int, wait time.Duration,
+) ([]registry.Activity, error) {
 	start, err := registry.ParseFeedID(after)
 	if err != nil {
 		return nil, err
@@ -133,7 +135,7 @@ func (m *Store) ReadActivity(ctx context.Context, tenant, after string, limit in
 	}
 }
 
-// behind returns what stands behind start, and a channel that is closed when there is more.
+// behind returns the entries after start, and a channel that is closed when there are more.
 func (m *Store) behind(tenant string, start registry.FeedID, limit int) ([]registry.Activity, <-chan struct{}) {
 	m.feedsMu.Lock()
 	defer m.feedsMu.Unlock()
@@ -172,7 +174,7 @@ func (f *memoryFeed) firstFrom(id registry.FeedID) int {
 	return i
 }
 
-// purgeFeeds forgets feeds nothing was added to for long. Whoever waits for one of them is woken and looks again.
+// purgeFeeds forgets feeds without a recent entry. Readers that wait for one of them are woken and look again.
 func (m *Store) purgeFeeds() {
 	m.feedsMu.Lock()
 	defer m.feedsMu.Unlock()
@@ -200,7 +202,7 @@ func (m *Store) AppendCallEvents(_ context.Context, events []registry.CallEvent)
 	return nil
 }
 
-// logLocked adds to the log of a call, unless more than that is told already.
+// logLocked adds an event to the log of a call, unless the log has an event of a higher rank already.
 func (m *Store) logLocked(e registry.CallEvent, now time.Time) error {
 	c := &m.calls
 	key := memoryCallKey{e.Tenant, e.CallID}

@@ -81,12 +81,14 @@ func (b *Bus) Send(_ context.Context, pod string, e registry.Envelope) error {
 }
 
 // SendAsync implements Bus.
-func (b *Bus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
+func (b *Bus) SendAsync(
+	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
+) (registry.PendingSend, error) {
 	s.Sent(b.Send(ctx, pod, e))
 	return gone{}, nil
 }
 
-// gone is an envelope that has left.
+// gone is the PendingSend of an envelope that was sent.
 type gone struct{}
 
 // Cancel implements PendingSend.

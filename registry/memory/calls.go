@@ -31,7 +31,7 @@ type memoryCallKey struct{ tenant, id string }
 type memoryCall struct {
 	record   registry.Record
 	watchers map[string]bool
-	light    bool // it was kept, not created: whoever waits for the call says himself how it ended
+	light    bool // it came from KeepCalls, not CreateCall: the waiting caller stores how the call ended
 	expires  time.Time
 }
 
@@ -91,8 +91,8 @@ func (m *Store) CallByKey(_ context.Context, tenant, key string) (registry.Recor
 	return holder.record.Clone(), nil
 }
 
-// holderLocked returns the call that has an idempotency key. A key whose record has expired is free: nobody can say
-// any more what became of that call. So is one whose call is known never to have run.
+// holderLocked returns the call that has an idempotency key. A key whose record has expired is free, because the
+// outcome of that call is no longer known. A key is also free if its call certainly never ran.
 func (m *Store) holderLocked(key memoryCallKey, now time.Time) *memoryCall {
 	idem, ok := m.calls.keys[key]
 	if !ok || !now.Before(idem.expires) {
@@ -118,7 +118,9 @@ func (m *Store) roomLocked(now time.Time) error {
 }
 
 // MoveCall implements CallStore.
-func (m *Store) MoveCall(_ context.Context, tenant, callID string, e registry.Event, change registry.Change) (registry.Moved, error) {
+func (m *Store) MoveCall(
+	_ context.Context, tenant, callID string, e registry.Event, change registry.Change,
+) (registry.Moved, error) {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
 	now := m.opts.Now()
@@ -127,7 +129,8 @@ func (m *Store) MoveCall(_ context.Context, tenant, callID string, e registry.Ev
 		return registry.Moved{}, registry.ErrNoCall
 	}
 	if (e == registry.EventSucceed || e == registry.EventFail) && !change.Here {
-		if change.Session.Session == "" || change.Session != (registry.Key{Tenant: tenant, Session: stored.record.SessionID}) {
+		session := registry.Key{Tenant: tenant, Session: stored.record.SessionID}
+		if change.Session.Session == "" || change.Session != session {
 			return registry.Moved{}, registry.ErrNoCall
 		}
 		if change.Proofs != nil && !registry.MayAnswer(stored.record.Proof, change.Proofs) {
@@ -217,7 +220,7 @@ func (m *Store) recordLocked(tenant, callID string, now time.Time) *memoryCall {
 	return stored
 }
 
-// callLocked is recordLocked, but ends a call whose deadline passed while nobody was left to say so.
+// callLocked is recordLocked, but first ends a call whose deadline has passed and whose pod has not ended it.
 func (m *Store) callLocked(tenant, callID string, now time.Time) *memoryCall {
 	stored := m.recordLocked(tenant, callID, now)
 	if stored == nil {
@@ -231,8 +234,8 @@ func (m *Store) callLocked(tenant, callID string, now time.Time) *memoryCall {
 	return stored
 }
 
-// extendLocked has a record, and its events, live for one retention time; from its deadline on while it may still
-// run, or a call with a long timeout would be forgotten before it ends.
+// extendLocked extends the life of a record and its events by one retention time. For a call that may still run the
+// time counts from its deadline, or a call with a long timeout would be forgotten before it ends.
 func (m *Store) extendLocked(stored *memoryCall, now time.Time) {
 	from := now
 	if r := stored.record; !r.State.Final() && r.Deadline.After(now) {
@@ -261,32 +264,33 @@ func (m *Store) purgeCallsLocked(now time.Time) {
 // stepLocked notes in the log of a call which state it is in.
 func (m *Store) stepLocked(stored *memoryCall, now time.Time) {
 	r := &stored.record
-	_ = m.logLocked(registry.StateEvent(r.Tenant, r.CallID, r.State, now.UTC()), now) // without room there is a record without a log
+	// Without room for the event the record stays without a log.
+	_ = m.logLocked(registry.StateEvent(r.Tenant, r.CallID, r.State, now.UTC()), now)
 }
 
-// keep makes r what it is when told is kept.
-func keep(r *registry.Record, told registry.Record) {
-	switch r.State.Keep(told.State) {
+// keep merges newer, which is to be kept, into the stored record r by the rules of State.Keep.
+func keep(r *registry.Record, newer registry.Record) {
+	switch r.State.Keep(newer.State) {
 	case registry.KeepReplace:
-		*r = told
+		*r = newer
 	case registry.KeepFill:
-		fillIn(r, told)
+		fillIn(r, newer)
 	case registry.KeepLate:
-		fillIn(r, told)
+		fillIn(r, newer)
 		r.Late, r.Err = true, nil
-		r.Timeline = append(told.Timeline, lastSteps(r)...)
+		r.Timeline = append(newer.Timeline, lastSteps(r)...)
 	case registry.KeepAnswer:
-		n := max(0, len(told.Timeline)-1)
-		told.Timeline = slices.Insert(told.Timeline, n, lastSteps(r)...)
-		told.Late = true
-		*r = told
+		n := max(0, len(newer.Timeline)-1)
+		newer.Timeline = slices.Insert(newer.Timeline, n, lastSteps(r)...)
+		newer.Late = true
+		*r = newer
 	}
 }
 
 // lastSteps returns the last step, if there is one.
 func lastSteps(r *registry.Record) []registry.Step { return r.Timeline[max(0, len(r.Timeline)-1):] }
 
-// fillIn takes from r2 what r, which has its answer, does not know.
+// fillIn copies from r2 the fields that r, which has the answer, lacks.
 func fillIn(r *registry.Record, r2 registry.Record) {
 	if r.Owner == "" {
 		r.Owner = r2.Owner

@@ -30,7 +30,9 @@ type memoryContinuation struct {
 var _ registry.ContinuationStore = (*Store)(nil)
 
 // KeepContinuation implements ContinuationStore.
-func (m *Store) KeepContinuation(_ context.Context, o registry.Holder, id string, data []byte, ttl time.Duration) error {
+func (m *Store) KeepContinuation(
+	_ context.Context, o registry.Holder, id string, data []byte, ttl time.Duration,
+) error {
 	if len(data) > registry.MaxContinuation {
 		return registry.ErrContinuationTooLarge
 	}
@@ -56,7 +58,9 @@ func (m *Store) KeepContinuation(_ context.Context, o registry.Holder, id string
 }
 
 // Continuations implements ContinuationStore.
-func (m *Store) Continuations(_ context.Context, o registry.Holder, limit int, ids ...string) (map[string][]byte, error) {
+func (m *Store) Continuations(
+	_ context.Context, o registry.Holder, limit int, ids ...string,
+) (map[string][]byte, error) {
 	s, now := &m.continuations, m.opts.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +107,7 @@ func (o *memoryHolder) drop(id string) {
 	}
 }
 
-// oldest returns what expires first, but for the one that is just being kept.
+// oldest returns the continuation that expires first, other than the one that is just being kept.
 func (o *memoryHolder) oldest(but string) string {
 	first, at := "", time.Time{}
 	for id, c := range o.kept {

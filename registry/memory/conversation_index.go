@@ -27,7 +27,9 @@ func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) (
 }
 
 // ListConversations implements ConversationIndex. It looks at all conversations, and keeps few of them at a time.
-func (m *Store) ListConversations(_ context.Context, q registry.ConversationQuery) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
+func (m *Store) ListConversations(
+	_ context.Context, q registry.ConversationQuery,
+) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
 	limit := q.Limit
 	if limit <= 0 {
 		limit = defaultPage

@@ -69,7 +69,8 @@ func (s *memorySession) cursor() registry.Cursor {
 }
 
 func (m *Store) matchesLocked(stored *memorySession, q registry.Query) bool {
-	if m.liveLocked(stored.session.Key) != stored || !m.podLiveLocked(stored.session.Pod) || !q.Matches(stored.session) {
+	if m.liveLocked(stored.session.Key) != stored ||
+		!m.podLiveLocked(stored.session.Pod) || !q.Matches(stored.session) {
 		return false
 	}
 	if q.Tool != "" {

@@ -106,8 +106,12 @@ type memoryGone struct {
 func New(o Options) *Store {
 	o.setDefaults()
 	return &Store{
-		opts: o, sessions: make(map[registry.Key]*memorySession), gone: make(map[registry.Key]memoryGone), formers: make(map[registry.Key][]memoryFormer), pods: make(map[string]time.Time),
-		boot: rand.Text(), calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
+		opts:     o,
+		sessions: make(map[registry.Key]*memorySession),
+		gone:     make(map[registry.Key]memoryGone),
+		formers:  make(map[registry.Key][]memoryFormer),
+		pods:     make(map[string]time.Time),
+		boot:     rand.Text(), calls: newMemoryCalls(), feeds: make(map[string]*memoryFeed),
 		budgets:       memoryBudgets{all: make(map[memoryBudgetKey]memoryBudget)},
 		conversations: memoryConversations{all: make(map[registry.Key]*memoryConversation)},
 	}
@@ -291,8 +295,9 @@ func (m *Store) Release(_ context.Context, s registry.Session) (bool, error) {
 
 // forgetLocked removes a session but keeps it known as disconnected for a while.
 func (m *Store) forgetLocked(key registry.Key) {
-	left := m.sessions[key].session
-	m.gone[key] = memoryGone{generation: left.Generation, pod: left.Pod, until: m.opts.Now().Add(m.opts.SessionTTL), session: left}
+	s := m.sessions[key].session
+	until := m.opts.Now().Add(m.opts.SessionTTL)
+	m.gone[key] = memoryGone{generation: s.Generation, pod: s.Pod, until: until, session: s}
 	delete(m.sessions, key)
 	m.changes++
 }
@@ -337,7 +342,8 @@ func (s *memorySession) setTools(tools []registry.ToolSpec) {
 }
 
 func (s *memorySession) entry() registry.Entry {
-	tools := slices.SortedFunc(maps.Values(s.tools), func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	byName := func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) }
+	tools := slices.SortedFunc(maps.Values(s.tools), byName)
 	return registry.Entry{Session: s.session.Clone(), Tools: tools}
 }
 
