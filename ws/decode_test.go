@@ -62,7 +62,7 @@ func goodFrames() []string {
 		`{"type":"tool_call_accepted","id":"1"}`,
 		`{"type":"tool_progress","id":"1","progress":0.4,"total":1,"message":"m","chunk":[1e999]}`,
 		`{"type":"tool_result","id":"1","output":{"n":12345678901234567890},"success":true,"error":null}`,
-		`{"type":"tool_result","id":"1","output":"\ud83d\ude00<>"}`,
+		`{"type":"tool_result","id":"1","output":"\ud800<>"}`, `{"type":"tool_result","id":"1","output":["\ud83d\ude00\uDC00",1.50]}`,
 		`{"type":"tool_error","id":"1","error":"e","success":false}`,
 		`{"type":"message","content":"hi","debug":true}`,
 		`{"type":"abort"}`, ` { "type" : "regenerate" , "x":[{"y":"]}\""}] } `,

@@ -357,7 +357,7 @@ func TestSlowReaderIsClosedAndItsCallsFail(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	g.deafDevice("slow")
-	g.expectLost(g.swamp("slow", 64), 4*time.Second) // 32 MB against an outbox of 4
+	g.expectLost(g.swamp("slow", 64), patience) // 32 MB against an outbox of 4
 }
 
 func TestStuckWriterIsCut(t *testing.T) {
@@ -366,14 +366,14 @@ func TestStuckWriterIsCut(t *testing.T) {
 	g.deafDevice("stuck")
 	calls := g.swamp("stuck", 40) // more than the kernel takes
 	must(t, g.pod.Hub.Kick(context.Background(), g.session("stuck").Session()))
-	g.expectLost(calls, 4*time.Second) // neither the frames nor the close frame can be written
+	g.expectLost(calls, patience) // neither the frames nor the close frame can be written
 }
 
 func TestWriteTimeoutEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.MaxOutbound, c.WriteTimeout = 64<<20, 200*time.Millisecond })
 	g.deafDevice("stalled")
-	g.expectLost(g.swamp("stalled", 40), 4*time.Second)
+	g.expectLost(g.swamp("stalled", 40), patience)
 }
 
 func TestSilentPeerIsGone(t *testing.T) {
@@ -389,7 +389,7 @@ func TestSilentPeerIsGone(t *testing.T) {
 func TestAnsweringPeerStays(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) {
-		c.PingInterval, c.PongTimeout = 50*time.Millisecond, 1500*time.Millisecond
+		c.PingInterval, c.PongTimeout = 100*time.Millisecond, 4*time.Second
 	})
 	d := g.connect("healthy")
 	pings := make(chan struct{}, 1000)
@@ -400,7 +400,7 @@ func TestAnsweringPeerStays(t *testing.T) {
 	})
 	read := make(chan error, 1)
 	go func() { _, _, err := d.conn.ReadMessage(); read <- err }()
-	for range 45 { // one and a half pong timeouts
+	for range 60 { // one and a half pong timeouts
 		select {
 		case <-pings:
 		case err := <-read:

@@ -21,6 +21,11 @@ func splitObject(data []byte) (members []strictjson.Member, reason string, ok bo
 // appendMembers is splitObject into a slice of the caller.
 func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
 	members, err := strictjson.Members(into, data, maxFields)
+	if err != nil && mayHaveHalves(data) { // many apps cut text in the middle of a character
+		if whole, ok := strictjson.ReplaceHalves(data); ok {
+			members, err = strictjson.Members(into, whole, maxFields)
+		}
+	}
 	switch {
 	case err == nil:
 		return members, "", true
@@ -49,3 +54,8 @@ func foldedTwice(members []strictjson.Member) (reason string) {
 }
 
 func twice(name string) string { return "the field " + quoteShort(name) + " is there twice" }
+
+// mayHaveHalves reports whether a text may have half of a surrogate pair, which only an escape can be.
+func mayHaveHalves(data []byte) bool {
+	return bytes.Contains(data, []byte(`\ud`)) || bytes.Contains(data, []byte(`\uD`))
+}

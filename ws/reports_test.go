@@ -148,7 +148,6 @@ func TestMalformedAnswerFailsItsCallAtOnce(t *testing.T) {
 		{`{"type":"tool_result","id":ID,"output":"x","success":"yes"}`, "INVALID_MESSAGE", "success"},
 		{`{"type":"tool_result","id":ID,"success":false,"error":{"code":3}}`, "INVALID_MESSAGE", "error"},
 		{`{"type":"tool_error","id":ID,"error":3}`, "INVALID_MESSAGE", "error"},
-		{`{"type":"tool_result","id":ID,"output":"half a character: \ud83d"}`, "INVALID_JSON", "not valid JSON"},
 		{`{"type":"tool_result","id":ID,"output":{"a":1,"a":2}}`, "INVALID_JSON", "output.a"},
 		{`{"type":"tool_result","id":ID,"output":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 			"INVALID_JSON", "64"},

@@ -54,7 +54,7 @@ func TestAttackLongFrames(t *testing.T) {
 			})
 			t.Logf("%d frames sent over %d connections", sent.Load(), connects.Load())
 			a.peakBelow(t, 400)
-			a.calmWithin(t, time.Second)
+			a.calmWithin(t, 4*time.Second) // what is in the buffers of its sockets is still read
 		})
 	}
 }

@@ -3,6 +3,8 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Value is one JSON value that was checked and has no fault. A function that takes a Value need not check it again. The
@@ -21,6 +23,13 @@ func Parse(text []byte) (Value, error) {
 		err = r.end()
 	}
 	return Value{}, err
+}
+
+// ReplaceHalves returns a text in which every half of a surrogate pair that stands alone is U+FFFD. ok is false if that does not
+// make a value without a fault of it.
+func ReplaceHalves(text []byte) (replaced []byte, ok bool) {
+	replaced, err := jsontext.AppendFormat(nil, text, jsontext.AllowInvalidUTF8(true))
+	return replaced, err == nil && Valid(replaced)
 }
 
 // Must is Parse for texts of the program itself. It panics where Parse fails.
