@@ -81,14 +81,16 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	}
 	if own := a.alike.Of(spec.Name); own != "" {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
-			"the name looks like %q, which belongs to a built-in tool of this gateway; register the tool under another one", own)
+			"the name looks like %q, which belongs to a built-in tool of this gateway; "+
+				"register the tool under another one", own)
 	}
 	if own := other.Names.Of(spec.Name); own != "" {
 		return spec, registry.Errorf(registry.CodeInvalidRequest,
 			"the name looks like %q, which this session offers already; register the tool under another one", own)
 	}
 	if !a.policy.MayRegister(spec.Name) {
-		return spec, registry.Errorf(registry.CodePolicyDenied, "this gateway does not allow devices to register this name")
+		return spec, registry.Errorf(registry.CodePolicyDenied,
+			"this gateway does not allow devices to register this name")
 	}
 	if other.Tools >= a.limits.MaxTools {
 		return spec, registry.Errorf(registry.CodeInvalidRequest, "a session may offer at most %d tools", a.limits.MaxTools)

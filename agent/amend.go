@@ -37,7 +37,9 @@ func (p pipeline) amends() pipeline {
 }
 
 // stored has the hooks amend a result that is about to be stored. It is what a registry.Amend is.
-func (p pipeline) stored(ctx context.Context, log *slog.Logger, rec registry.Record, res registry.Result) registry.Result {
+func (p pipeline) stored(
+	ctx context.Context, log *slog.Logger, rec registry.Record, res registry.Result,
+) registry.Result {
 	session := registry.Session{Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID}
 	inv := Invocation{
 		CallID: rec.CallID, Caller: auth.Identity{Tenant: rec.Tenant, User: rec.UserID}, Session: session,
@@ -55,7 +57,9 @@ func (p pipeline) stored(ctx context.Context, log *slog.Logger, rec registry.Rec
 }
 
 // end has the hooks amend the outcome of a call, and then tells those that observe. It returns the outcome to be read.
-func (p pipeline) end(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) (registry.Result, error) {
+func (p pipeline) end(
+	ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error,
+) (registry.Result, error) {
 	out.Result, err = p.amend(ctx, log, inv, out, err)
 	p.after(ctx, log, inv, out, err)
 	return out.Result, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -389,7 +390,7 @@ func checkArgs(args registry.JSON) error {
 	if !args.IsObject() {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")
 	}
-	if registry.Depth(args.Raw()) > MaxArgsDepth {
+	if strictjson.Depth(args.Raw()) > MaxArgsDepth {
 		return registry.Errorf(registry.CodeInvalidRequest, "args may nest at most %d levels deep.", MaxArgsDepth)
 	}
 	return nil

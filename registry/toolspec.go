@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry/legible"
 )
 
@@ -89,7 +90,7 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	if t.Parameters[0] != '{' {
 		return t, Errorf(CodeInvalidRequest, "parameters: must be a JSON Schema object")
 	}
-	if depth := Depth(t.Parameters); depth > l.SchemaDepth {
+	if depth := strictjson.Depth(t.Parameters); depth > l.SchemaDepth {
 		return t, Errorf(CodeInvalidRequest, "parameters: nested deeper than %d levels", l.SchemaDepth)
 	}
 	var compact bytes.Buffer
@@ -126,30 +127,6 @@ func (t ToolSpec) Hash() string {
 
 // Timeout is the tool's own default, zero when it declares none.
 func (t ToolSpec) Timeout() time.Duration { return time.Duration(t.TimeoutMS) * time.Millisecond }
-
-// Depth returns how deep arrays and objects nest in a JSON text, without decoding it. Brackets in strings do not
-// count. It is meant for texts that are checked elsewhere: on broken JSON the answer is an upper bound.
-func Depth(text []byte) int {
-	depth, deepest := 0, 0
-	inString, escaped := false, false
-	for _, b := range text {
-		switch {
-		case escaped:
-			escaped = false
-		case inString && b == '\\':
-			escaped = true
-		case b == '"':
-			inString = !inString
-		case inString:
-		case b == '{' || b == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case b == '}' || b == ']':
-			depth--
-		}
-	}
-	return deepest
-}
 
 // cutAfter returns at most limit characters of s.
 func cutAfter(s string, limit int) string {
