@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -19,7 +20,7 @@ const (
 	ProviderAnthropic = "anthropic"
 )
 
-// noBuiltins stands for no built-in tool at all: an empty variable has its default.
+// noBuiltins means no built-in tool at all, because an empty variable means the default.
 const noBuiltins = "none"
 
 // AgentConfig is the part of Config that is about conversations.
@@ -54,7 +55,8 @@ type AgentConfig struct {
 // check reports what is wrong with the configuration. Callers may be users by name only if the program brings an
 // authenticator.
 func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesUsers bool) {
-	wrong(slices.Contains([]string{ProviderOpenAI, ProviderAnthropic}, c.ModelProvider), "MODEL_PROVIDER", "must be openai or anthropic")
+	wrong(slices.Contains([]string{ProviderOpenAI, ProviderAnthropic}, c.ModelProvider), "MODEL_PROVIDER",
+		"must be openai or anthropic")
 	seen := make(map[string]bool)
 	for _, m := range c.Models {
 		wrong(m != "" && !seen[m], "MODEL", fmt.Sprintf("names %q twice, or nothing", m))
@@ -62,27 +64,18 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesU
 	}
 	if c.ModelURL != "" {
 		u, err := url.Parse(c.ModelURL)
-		wrong(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "MODEL_URL", "must be an http or https URL")
-		wrong(err != nil || u.User == nil, "MODEL_URL", "must not hold a user or a password: a key belongs in FARHAND_MODEL_KEY")
+		wrong(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "MODEL_URL",
+			"must be an http or https URL")
+		wrong(err != nil || u.User == nil, "MODEL_URL",
+			"must not hold a user or a password: a key belongs in FARHAND_MODEL_KEY")
 	}
-	wrong(len(c.Builtins) == 1 || !slices.Contains(c.Builtins, noBuiltins), "BUILTIN_TOOLS", noBuiltins+" stands alone: it means that no tool is enabled")
-	for name, d := range map[string]time.Duration{
-		"MODEL_IDLE_TIMEOUT": c.ModelIdle, "HISTORY_TTL": c.HistoryTTL, "TURN_TIMEOUT": c.TurnTimeout, "TURN_WAIT": c.TurnWait,
-		"HANDOUT_TTL": c.HandoutTTL,
-	} {
-		wrong(d >= minDuration, name, "must be at least "+minDuration.String())
-	}
-	for name, n := range map[string]int{
-		"HISTORY_CAP": c.HistoryCap, "TURN_MAX_STEPS": c.TurnSteps, "TURN_MAX_CALLS": c.TurnCalls, "TURN_MAX_TOKENS": c.TurnTokens,
-		"CONTEXT_TOKENS": c.ContextTokens, "MAX_TURNS": c.MaxTurns, "LOOP_WARN": c.LoopWarn, "LOOP_BLOCK": c.LoopBlock,
-	} {
-		wrong(n > 0, name, "must be greater than zero")
-	}
+	wrong(len(c.Builtins) == 1 || !slices.Contains(c.Builtins, noBuiltins), "BUILTIN_TOOLS",
+		noBuiltins+" stands alone: it means that no tool is enabled")
 	wrong(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
-	wrong(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS", "must be 0, -1, or at least 1024")
-	wrong(c.MaxResult >= 1<<10 && c.MaxResult <= 1<<30, "MAX_RESULT", "must be between 1KiB and 1GiB")
-	wrong(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work yet: credentials of this release name no users, so no session has another one "+
-		"of the same user. Remove it")
+	wrong(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS",
+		"must be 0, -1, or at least 1024")
+	wrong(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work yet: credentials of this release name no "+
+		"users, so no session has another one of the same user. Remove it")
 	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
 }
 
@@ -114,45 +107,49 @@ func (c AgentConfig) builtins() []string {
 func (c AgentConfig) models(log *slog.Logger) []provider.Model {
 	var made []provider.Model
 	for _, name := range c.Models {
-		if c.ModelProvider == ProviderAnthropic {
-			made = append(made, provider.NewAnthropic(provider.AnthropicConfig{
-				Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens, Timeout: c.TurnTimeout,
-				Idle: c.ModelIdle, ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0, Log: log,
-			}))
-			continue
+		cfg := provider.Config{
+			Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens,
+			Timeout: c.TurnTimeout, Idle: c.ModelIdle, Log: log,
+			ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0,
 		}
-		made = append(made, provider.NewOpenAI(provider.OpenAIConfig{
-			Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens, Timeout: c.TurnTimeout, Idle: c.ModelIdle,
-			Log: log,
-		}))
+		if c.ModelProvider == ProviderAnthropic {
+			made = append(made, provider.NewAnthropic(cfg))
+		} else {
+			made = append(made, provider.NewOpenAI(cfg))
+		}
 	}
 	return made
 }
 
 func (c AgentConfig) limits() chat.Limits {
 	return chat.Limits{
-		Iterations: c.TurnSteps, ToolCalls: c.TurnCalls, Turn: c.TurnTimeout, Tokens: c.TurnTokens, ContextTokens: c.ContextTokens,
-		MaxResult: int(c.MaxResult), MaxTurns: c.MaxTurns, Wait: c.TurnWait, Handout: c.HandoutTTL,
+		Iterations: c.TurnSteps, ToolCalls: c.TurnCalls, Turn: c.TurnTimeout, Tokens: c.TurnTokens,
+		ContextTokens: c.ContextTokens, MaxResult: int(c.MaxResult), MaxTurns: c.MaxTurns, Wait: c.TurnWait,
+		Continuation: c.HandoutTTL,
 	}
 }
 
-// turnNotes writes the turns of conversations to the feed. It implements chat.Activity.
-type turnNotes struct{ calls *routing.Calls }
+// turnActivity counts the turns of conversations and notes them in the feed. It implements chat.Activity.
+type turnActivity struct {
+	*metrics.Turns
+	calls *routing.Calls
+}
 
 // TurnStarted implements chat.Activity.
-func (n turnNotes) TurnStarted(t chat.TurnInfo) {
-	n.note(registry.ActivityTurnStarted, t, registry.TurnNote{})
+func (a turnActivity) TurnStarted(t chat.TurnInfo) {
+	a.note(registry.ActivityTurnStarted, t, registry.TurnNote{})
 }
 
 // TurnFinished implements chat.Activity.
-func (n turnNotes) TurnFinished(t chat.TurnInfo, end chat.TurnEnd) {
-	n.note(registry.ActivityTurnFinished, t, registry.TurnNote{
-		Outcome: string(end.Outcome), Code: end.Code, Calls: end.Calls, Input: end.Usage.Input, Output: end.Usage.Output,
-		DurationMS: end.Duration.Milliseconds(),
+func (a turnActivity) TurnFinished(t chat.TurnInfo, end chat.TurnEnd) {
+	a.note(registry.ActivityTurnFinished, t, registry.TurnNote{
+		Outcome: string(end.Outcome), Code: end.Code, Calls: end.Calls, Input: end.Usage.Input,
+		Output: end.Usage.Output, DurationMS: end.Duration.Milliseconds(),
 	})
+	a.Turns.TurnFinished(t, end)
 }
 
-func (n turnNotes) note(kind string, t chat.TurnInfo, note registry.TurnNote) {
+func (a turnActivity) note(kind string, t chat.TurnInfo, note registry.TurnNote) {
 	note.ID, note.Model, note.UserID = t.Turn, t.Model, t.Caller.User
-	n.calls.Note(registry.Activity{Tenant: t.Key.Tenant, Type: kind, SessionID: t.Key.Session, Turn: &note})
+	a.calls.Note(registry.Activity{Tenant: t.Key.Tenant, Type: kind, SessionID: t.Key.Session, Turn: &note})
 }

@@ -22,8 +22,8 @@ const releaseReserve = 0.2
 //  4. Sessions are released and the lease is given up.
 //  5. The bus delivers what is queued, and the connections to Redis are closed. Metrics are served until then.
 //
-// A server of the program's own is to be shut down after Close: it ends what it serves through Handler. The errors tell
-// what had to be cut short. Close is safe on a gateway that did not start completely, and is called once.
+// A server of the program's own is to be shut down after Close, which ends what it serves through Handler. The errors
+// say what had to be ended early. Close is safe on a gateway that did not start completely, and is called once.
 func (g *Gateway) Close(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -37,7 +37,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.devices != nil {
 		errs = append(errs, g.devices.Close(gentle))
 	}
-	g.turnAway(gentle)
+	g.awaitClients(gentle)
 	last := time.AfterFunc(time.Until(reserved(gentle)), func() { g.endRequests(registry.ErrDraining) })
 	errs = append(errs, g.closeServer(gentle))
 	last.Stop()
@@ -83,13 +83,14 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// turnAwayTime is how long callers have to learn, from the answer to their next request, that they should connect anew.
-const turnAwayTime = 500 * time.Millisecond
+// clientsTimeout is how long callers have to learn, from the answer to their next request, that they should connect
+// anew.
+const clientsTimeout = 500 * time.Millisecond
 
-// turnAway gives callers that keep their connection open time to leave it. Closing it under a request that is just
+// awaitClients gives callers that keep their connection open time to leave it. Closing it under a request that is just
 // being sent would leave its caller without an answer.
-func (g *Gateway) turnAway(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, turnAwayTime)
+func (g *Gateway) awaitClients(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, clientsTimeout)
 	defer cancel()
 	select {
 	case <-g.clients.none():
@@ -99,10 +100,6 @@ func (g *Gateway) turnAway(ctx context.Context) {
 
 // reserved returns when the gentle part of stopping must be over.
 func reserved(ctx context.Context) time.Time {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return time.Now().Add(startTimeout)
-	}
-	left := time.Until(deadline)
-	return deadline.Add(-time.Duration(float64(left) * releaseReserve))
+	deadline, _ := ctx.Deadline() // Close sees to it that there is one
+	return deadline.Add(-time.Duration(float64(time.Until(deadline)) * releaseReserve))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +23,8 @@ import (
 // minDuration is the least any duration may be: below it the upkeep would do nothing else.
 const minDuration = 100 * time.Millisecond
 
-// validate reports everything that is wrong. a is what says who is asking if the program brings that; nil: the token
-// does.
+// validate reports everything that is wrong. a is the program's authenticator; nil: the token
+// decides.
 func (c Config) validate(a auth.Authenticator) error {
 	var errs []error
 	check := func(ok bool, variable, message string) {
@@ -31,32 +32,9 @@ func (c Config) validate(a auth.Authenticator) error {
 			errs = append(errs, fmt.Errorf("%s%s: %s", EnvPrefix, variable, message))
 		}
 	}
-	for name, d := range map[string]time.Duration{
-		"CALL_TIMEOUT": c.CallTimeout, "MAX_CALL_TIMEOUT": c.MaxCallTimeout, "SESSION_TTL": c.SessionTTL,
-		"POD_LEASE": c.PodLease, "DRAIN_TIMEOUT": c.DrainTimeout, "PING_INTERVAL": c.PingInterval,
-		"PONG_TIMEOUT": c.PongTimeout, "RETENTION": c.Retention, "IDEMPOTENCY_TTL": c.IdempotencyTTL, "ACTIVITY_TTL": c.ActivityTTL,
-		"MESSAGE_TIMEOUT": c.MessageTimeout,
-	} {
-		check(d >= minDuration, name, "must be at least "+minDuration.String())
-	}
-	for name, size := range map[string]ByteSize{
-		"MAX_FRAME": c.MaxFrame, "MAX_OUTPUT": c.MaxOutput, "MAX_BODY": c.MaxBody, "MAX_RESPONSE_BYTES": c.MaxResponses, "MAX_REQUEST_BYTES": c.MaxRequests, "MAX_OUTBOUND": c.MaxOutbound, "MAX_TOOL_BYTES": c.MaxToolBytes, "MAX_SCHEMA": c.MaxSchema, "MAX_UNFINISHED": c.MaxUnfinished,
-		"ACTIVITY_BYTES": c.ActivityBytes, "CALL_LOG": c.CallLog,
-	} {
-		check(size >= 1<<10 && size <= 1<<30, name, "must be between 1KiB and 1GiB")
-	}
+	c.checkByType(check)
 	check(c.MaxRequests >= c.MaxBody, "MAX_REQUEST_BYTES", "must be at least FARHAND_MAX_BODY")
 	check(c.CallLog <= routing.MaxCallLog, "CALL_LOG", "must be at most 3MiB")
-	for name, size := range map[string]ByteSize{"CALL_BYTES": c.CallBytes, "NEW_TOOL_BYTES": c.NewToolBytes} {
-		check(size >= 1<<20, name, "must be at least 1MiB")
-	}
-	for name, n := range map[string]int{
-		"MAX_TOOLS": c.MaxTools, "MAX_CALLS_PER_SESSION": c.MaxCalls, "MAX_SCHEMA_DEPTH": c.MaxSchemaDepth,
-		"MAX_DESCRIPTION": c.MaxDescription, "ACTIVITY_CAP": c.ActivityCap,
-		"MAX_STREAMS": c.MaxStreams, "MAX_STREAMS_PER_CALLER": c.CallerStreams,
-	} {
-		check(n > 0, name, "must be greater than zero")
-	}
 	check(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
 	check(c.OpenRate > 0 && c.OpenBurst >= 1, "OPEN_RATE, OPEN_BURST", "must be greater than zero")
 	check(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")
@@ -66,7 +44,8 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")
 	check(slices.Contains(api.AccessLogs(), api.AccessLog(c.AccessLog)), "ACCESS_LOG", "must be off, sampled or all")
 	check(!c.Pprof || c.MetricsAddr != "", "PPROF", "needs FARHAND_METRICS_ADDR: profiles are not for callers")
-	check(c.MetricsAddr == "" || validAddr(c.MetricsAddr), "METRICS_ADDR", "must be host:port, for example 127.0.0.1:9090")
+	check(c.MetricsAddr == "" || validAddr(c.MetricsAddr), "METRICS_ADDR",
+		"must be host:port, for example 127.0.0.1:9090")
 	c.AgentConfig.check(check, a != nil && auth.NamesUsers(a))
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
@@ -74,7 +53,8 @@ func (c Config) validate(a auth.Authenticator) error {
 		}
 	}
 	if c.PodID != "" {
-		check(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID", "may hold letters, digits, '.', '_' and '-'")
+		check(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID",
+			"may hold letters, digits, '.', '_' and '-'")
 	}
 	if _, err := auth.NewOrigins(c.AllowedOrigins, false); err != nil {
 		check(false, "ALLOWED_ORIGINS", registry.AsError(err).Message)
@@ -89,6 +69,28 @@ func (c Config) validate(a auth.Authenticator) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// checkByType checks what holds for all settings of a type, but for those that have a rule of their own.
+func (c Config) checkByType(check func(ok bool, variable, message string)) {
+	values := reflect.ValueOf(c)
+	for _, f := range reflect.VisibleFields(values.Type()) {
+		name := f.Tag.Get("env")
+		switch v := values.FieldByIndex(f.Index).Interface().(type) {
+		case time.Duration:
+			check(v >= minDuration, name, "must be at least "+minDuration.String())
+		case ByteSize:
+			if name == "CALL_BYTES" || name == "NEW_TOOL_BYTES" { // of a whole tenant
+				check(v >= 1<<20, name, "must be at least 1MiB")
+				continue
+			}
+			check(v >= 1<<10 && v <= 1<<30, name, "must be between 1KiB and 1GiB")
+		case int:
+			if name != "MODEL_MAX_TOKENS" && name != "MODEL_THINKING_TOKENS" {
+				check(v > 0, name, "must be greater than zero")
+			}
+		}
+	}
 }
 
 func (c Config) policyRules() agent.PolicyRules {
@@ -116,22 +118,23 @@ func validAddr(addr string) bool {
 	return err == nil
 }
 
-// checkExposure refuses to serve strangers who are not asked for anything.
+// checkExposure refuses to serve other machines without a token that is hard to guess.
 func (c Config) checkExposure(authenticated bool) error {
 	host, _, _ := net.SplitHostPort(c.Addr)
 	if !validAddr(c.Addr) {
-		return fmt.Errorf("%sADDR: must be host:port, for example 127.0.0.1:8080", EnvPrefix)
+		return errors.New("FARHAND_ADDR: must be host:port, for example 127.0.0.1:8080")
 	}
 	if authenticated {
 		return nil
 	}
 	if c.Token == "" && !isLoopback(host) {
-		return fmt.Errorf("%sADDR %s is reachable from other machines, and without a token anybody there could call "+
-			"tools on your devices: set %sTOKEN to a long random secret, or listen on 127.0.0.1", EnvPrefix, c.Addr, EnvPrefix)
+		return fmt.Errorf("FARHAND_ADDR %s is reachable from other machines, and without a token anybody there could "+
+			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or listen on 127.0.0.1", c.Addr)
 	}
 	if c.Token != "" && weakToken(string(c.Token)) && !isLoopback(host) && !c.AllowWeakToken {
-		return fmt.Errorf("%sTOKEN is short or repeats itself, so whoever reaches %s could guess it: make another one with "+
-			"`openssl rand -base64 32`, or set %sALLOW_WEAK_TOKEN=true if nobody but you can reach the address", EnvPrefix, c.Addr, EnvPrefix)
+		return fmt.Errorf("FARHAND_TOKEN is short or repeats itself, so whoever reaches %s could guess it: "+
+			"make another one with `openssl rand -base64 32`, "+
+			"or set FARHAND_ALLOW_WEAK_TOKEN=true if nobody but you can reach the address", c.Addr)
 	}
 	return nil
 }
@@ -147,29 +150,27 @@ func isLoopback(host string) bool {
 // Insecurities names the settings an operator should know the price of.
 func (c Config) Insecurities() []string {
 	var found []string
-	if c.Token == "" {
-		found = append(found, "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
-	} else {
-		found = append(found, "FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
-		if weakToken(string(c.Token)) {
-			found = append(found, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")
+	warn := func(insecure bool, text string) {
+		if insecure {
+			found = append(found, text)
 		}
 	}
-	if host, _, err := net.SplitHostPort(c.MetricsAddr); err == nil && !isLoopback(host) {
-		found = append(found, "FARHAND_METRICS_ADDR asks nobody who they are: only your monitoring should reach it.")
-		if c.Pprof {
-			found = append(found, "FARHAND_PPROF is on: whoever reaches FARHAND_METRICS_ADDR can read tokens out of memory.")
-		}
-	}
-	if slices.Contains(c.AllowedOrigins, "*") {
-		found = append(found, "FARHAND_ALLOWED_ORIGINS is *: any web page a user visits may talk to the gateway.")
-	}
-	if c.Token != "" && c.AllowQuery {
-		found = append(found, "FARHAND_ALLOW_QUERY_TOKEN is on: tokens in URLs end up in the logs of proxies.")
-	}
-	if url := string(c.RedisURL); strings.HasPrefix(url, "redis") && !strings.HasPrefix(url, "rediss") && !redisIsLocal(url) {
-		found = append(found, "FARHAND_REDIS_URL has no TLS (rediss://) and does not point to this machine.")
-	}
+	weak, url := c.Token != "" && weakToken(string(c.Token)), string(c.RedisURL)
+	host, _, err := net.SplitHostPort(c.MetricsAddr)
+	exposed := err == nil && !isLoopback(host)
+	warn(c.Token == "", "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
+	warn(c.Token != "",
+		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
+	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")
+	warn(exposed, "FARHAND_METRICS_ADDR asks nobody who they are: only your monitoring should reach it.")
+	warn(exposed && c.Pprof,
+		"FARHAND_PPROF is on: whoever reaches FARHAND_METRICS_ADDR can read tokens out of memory.")
+	warn(slices.Contains(c.AllowedOrigins, "*"),
+		"FARHAND_ALLOWED_ORIGINS is *: any web page a user visits may talk to the gateway.")
+	warn(c.Token != "" && c.AllowQuery,
+		"FARHAND_ALLOW_QUERY_TOKEN is on: tokens in URLs end up in the logs of proxies.")
+	warn(strings.HasPrefix(url, "redis") && !strings.HasPrefix(url, "rediss") && !redisIsLocal(url),
+		"FARHAND_REDIS_URL has no TLS (rediss://) and does not point to this machine.")
 	return found
 }
 

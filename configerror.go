@@ -43,7 +43,8 @@ func explainParseErrors(err error, environ map[string]string) error {
 		}
 		name := EnvPrefix + field.Tag.Get("env")
 		example := cmp.Or(field.Tag.Get("envDefault"), kind.example)
-		errs = append(errs, fmt.Errorf("%s: %q is not %s; for example %s=%s", name, environ[name], kind.what, name, example))
+		errs = append(errs,
+			fmt.Errorf("%s: %q is not %s; for example %s=%s", name, environ[name], kind.what, name, example))
 	}
 	return errors.Join(errs...)
 }

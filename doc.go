@@ -9,7 +9,7 @@
 //	return errors.Join(g.Run(ctx), g.Close(context.WithoutCancel(ctx)))
 //
 // Config has the settings, options bring what is code: tools, hooks, models, who is asking, stores. This is the only
-// package that knows all rooms and wires them (wiring.go); cmd/farhand is its first user. docs/embedding.md is the
+// package that knows all others and wires them (wiring.go); cmd/farhand is its first user. docs/embedding.md is the
 // guide.
 //
 // What tools, hooks, models and authenticators are is said in agent, agent/provider and agent/auth; store and bus in

@@ -42,7 +42,8 @@ func ExampleNew() {
 	defer server.Close()
 	defer g.Close(ctx) // before the server: it ends what the server serves
 
-	resp, err := http.Post(server.URL+"/api/tools/greet/call", "application/json", strings.NewReader(`{"args":{"name":"Ada"}}`))
+	resp, err := http.Post(server.URL+"/api/tools/greet/call", "application/json",
+		strings.NewReader(`{"args":{"name":"Ada"}}`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -90,12 +91,13 @@ func ExampleWithAuthenticator() {
 
 // A hook decides before each call.
 func ExampleWithHook() {
-	noNight := agent.BeforeFunc("no-night-calls", func(_ context.Context, call agent.Invocation) (agent.Decision, error) {
-		if call.Spec.Name == "greet" {
-			return agent.Cancel("it is night"), nil
-		}
-		return agent.Pass(), nil
-	})
+	noNight := agent.BeforeFunc("no-night-calls",
+		func(_ context.Context, call agent.Invocation) (agent.Decision, error) {
+			if call.Spec.Name == "greet" {
+				return agent.Cancel("it is night"), nil
+			}
+			return agent.Pass(), nil
+		})
 	g, err := farhand.New(context.Background(), farhand.Config{}, farhand.WithHook(noNight),
 		farhand.WithToolFunc("greet", "Greet somebody.", greet), quiet)
 	if err != nil {
@@ -103,7 +105,8 @@ func ExampleWithHook() {
 		return
 	}
 	defer g.Close(context.Background())
-	r := httptest.NewRequest(http.MethodPost, "http://localhost/api/tools/greet/call", strings.NewReader(`{"args":{"name":"Ada"}}`))
+	r := httptest.NewRequest(http.MethodPost, "http://localhost/api/tools/greet/call",
+		strings.NewReader(`{"args":{"name":"Ada"}}`))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	g.Handler().ServeHTTP(w, r)

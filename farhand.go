@@ -92,8 +92,8 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	}
 	g.pod, err = routing.NewPod(routing.PodConfig{
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
-		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes), CallLog: int64(g.cfg.CallLog),
-		NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
+		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
+		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
 	})
 	if err != nil {
 		return err
@@ -108,8 +108,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	g.server = &http.Server{
 		BaseContext: func(net.Listener) context.Context { return g.base },
 		ConnState:   g.noteClient,
-		Handler:     g.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+		Handler:     g.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
 	return nil
 }

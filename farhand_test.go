@@ -91,21 +91,22 @@ func TestToolFunc(t *testing.T) {
 		N    int    `json:"n"`
 		Want string `json:"want,omitempty"`
 	}
-	url := start(t, farhand.Config{}, farhand.WithToolFunc("work", "Works.", func(_ context.Context, a in) (any, error) {
-		switch a.Want {
-		case "error":
-			return nil, errors.New("it broke")
-		case "code":
-			return nil, registry.Errorf(registry.CodeBusy, "Later.")
-		case "panic":
-			panic("out of luck")
-		case "text":
-			return "as <it> is", nil
-		case "nothing":
-			return nil, nil
-		}
-		return map[string]int{"n": a.N}, nil
-	}))
+	url := start(t, farhand.Config{}, farhand.WithToolFunc("work", "Works.",
+		func(_ context.Context, a in) (any, error) {
+			switch a.Want {
+			case "error":
+				return nil, errors.New("it broke")
+			case "code":
+				return nil, registry.Errorf(registry.CodeBusy, "Later.")
+			case "panic":
+				panic("out of luck")
+			case "text":
+				return "as <it> is", nil
+			case "nothing":
+				return nil, nil
+			}
+			return map[string]int{"n": a.N}, nil
+		}))
 	for args, want := range map[string]string{
 		`{"n":1}`:                  `"output":"{\"n\":1}","structured":{"n":1}`,
 		`{"n":1,"want":"text"}`:    `"success":true,"output":"as <it> is"`,
@@ -121,7 +122,8 @@ func TestToolFunc(t *testing.T) {
 			t.Errorf("%s: %s, want %s", args, got, want)
 		}
 	}
-	if _, err := farhand.NewTool("two words", "x", func(context.Context, in) (any, error) { return nil, nil }); err == nil {
+	if _, err := farhand.NewTool("two words", "x",
+		func(context.Context, in) (any, error) { return nil, nil }); err == nil {
 		t.Error("a malformed name was taken")
 	}
 	if _, err := farhand.New(t.Context(), farhand.Config{}, farhand.WithToolFunc("f", "x",
@@ -144,8 +146,10 @@ var byUser = auth.AuthenticatorFunc(func(ctx context.Context, r *http.Request, t
 // An authenticator of the program's own is asked for callers and devices, and a gateway with one may be reached by
 // others.
 func TestAuthenticator(t *testing.T) {
-	url := start(t, farhand.Config{Addr: "0.0.0.0:0", AgentConfig: farhand.AgentConfig{OtherSessions: true}}, farhand.WithAuthenticator(byUser))
-	if status, text := send(t, url+"/api/sessions", "", "broken"); status != http.StatusInternalServerError || strings.Contains(text, "10.0.0.1") {
+	url := start(t, farhand.Config{Addr: "0.0.0.0:0", AgentConfig: farhand.AgentConfig{OtherSessions: true}},
+		farhand.WithAuthenticator(byUser))
+	if status, text := send(t, url+"/api/sessions", "", "broken"); status != http.StatusInternalServerError ||
+		strings.Contains(text, "10.0.0.1") {
 		t.Errorf("%d %s", status, text)
 	}
 	ws := "ws" + strings.TrimPrefix(url, "http") + "/ws/chat?session_id=phone"
@@ -209,7 +213,8 @@ func TestToolsAuthorizeAndValidate(t *testing.T) {
 		{"ada", "odd", 422, "an odd argument"},
 	} {
 		status, text := send(t, url+"/api/tools/echo/call", `{"args":{"say":"`+tt.say+`"}}`, tt.user)
-		if status != tt.status || !strings.Contains(text, tt.want) || status != 200 && !strings.Contains(text, `"dispatched":"no"`) {
+		if status != tt.status || !strings.Contains(text, tt.want) || status != 200 &&
+			!strings.Contains(text, `"dispatched":"no"`) {
 			t.Errorf("%s %s: %d %s", tt.user, tt.say, status, text)
 		}
 	}
@@ -226,12 +231,14 @@ type askedModel struct {
 
 func (*askedModel) Name() string { return "asked" }
 
-func (m *askedModel) Generate(_ context.Context, r provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
+func (m *askedModel) Generate(_ context.Context, r provider.Request, emit func(provider.Delta)) (provider.Answer,
+	error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.systems = append(m.systems, r.System)
 	emit(provider.Delta{Text: "yes"})
-	return provider.Answer{Message: provider.Message{Role: provider.RoleAssistant, Content: "yes"}, Stop: provider.StopEnd}, nil
+	return provider.Answer{Message: provider.Message{Role: provider.RoleAssistant, Content: "yes"},
+		Stop: provider.StopEnd}, nil
 }
 
 // The system prompt may be made for each conversation; one that cannot be made ends the turn, and nobody is told why.
@@ -246,7 +253,8 @@ func TestSystemPromptPerConversation(t *testing.T) {
 		}))
 	for _, session := range []string{"phone", "tablet"} {
 		connect(t, url, session, "ada")
-		if status, text := send(t, url+"/api/sessions/"+session+"/messages", `{"content":"hi"}`, "ada"); status != http.StatusOK {
+		if status, text := send(t, url+"/api/sessions/"+session+"/messages", `{"content":"hi"}`,
+			"ada"); status != http.StatusOK {
 			t.Errorf("%d %s", status, text)
 		}
 	}
@@ -257,7 +265,8 @@ func TestSystemPromptPerConversation(t *testing.T) {
 		t.Errorf("%q", model.systems)
 	}
 	connect(t, url, "eves", "eve")
-	if status, text := send(t, url+"/api/sessions/eves/messages", `{"content":"hi"}`, "eve"); status < 500 || strings.Contains(text, "10.0.0.1") {
+	if status, text := send(t, url+"/api/sessions/eves/messages", `{"content":"hi"}`, "eve"); status < 500 ||
+		strings.Contains(text, "10.0.0.1") {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -265,7 +274,8 @@ func TestSystemPromptPerConversation(t *testing.T) {
 // Zero fields mean their defaults, so a program names only what it wants otherwise.
 func TestZeroConfigIsTheDefault(t *testing.T) {
 	loaded, err := farhand.LoadConfig(nil)
-	if def := farhand.DefaultConfig(); err != nil || def.MaxFrame != loaded.MaxFrame || def.CallTimeout != 30*time.Second || !def.AllowDebug {
+	if def := farhand.DefaultConfig(); err != nil || def.MaxFrame != loaded.MaxFrame ||
+		def.CallTimeout != 30*time.Second || !def.AllowDebug {
 		t.Errorf("%+v, %v", def, err)
 	}
 	url := start(t, farhand.Config{Token: "0123456789abcdef0"})
@@ -276,7 +286,8 @@ func TestZeroConfigIsTheDefault(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 	_, err = farhand.New(t.Context(), farhand.Config{CallTimeout: time.Hour, MaxFrame: 1}, quiet)
-	if err == nil || !strings.Contains(err.Error(), "FARHAND_CALL_TIMEOUT") || !strings.Contains(err.Error(), "FARHAND_MAX_FRAME") {
+	if err == nil || !strings.Contains(err.Error(), "FARHAND_CALL_TIMEOUT") ||
+		!strings.Contains(err.Error(), "FARHAND_MAX_FRAME") {
 		t.Errorf("not everything that is wrong is told: %v", err)
 	}
 }

@@ -2,7 +2,7 @@ package farhand
 
 import "sync"
 
-// gauge counts what is there now, and tells when nothing is. It is safe for concurrent use.
+// gauge counts what is there now, and notifies when nothing is. It is safe for concurrent use.
 type gauge struct {
 	mu   sync.Mutex
 	n    int

@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
+	"github.com/farhand/farhand/redisstore"
 )
 
 // profileTimeout is how long a profile may take, and so an answer of the metrics address.
@@ -83,7 +84,7 @@ func (m *monitoring) handler() http.Handler {
 	return m.set.Handler()
 }
 
-// watch exports what the rooms of a gateway count, and begins to serve.
+// watch exports what the parts of a gateway count, and begins to serve.
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Count,
@@ -93,9 +94,7 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	}
 	if g.redis != nil {
 		p.RedisPools = g.redis.Pools
-		if bus, ok := g.bus.(metrics.Bus); ok {
-			p.Bus = bus.Stats
-		}
+		p.Bus = g.bus.(interface{ Stats() redisstore.BusStats }).Stats
 	}
 	m.set.Watch(p)
 	if m.listener == nil {

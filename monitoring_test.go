@@ -60,7 +60,8 @@ func TestMetricsHaveAnAddressOfTheirOwn(t *testing.T) {
 	for _, profiles := range []bool{false, true} {
 		g := openGateway(t, func(c *Config) { c.MetricsAddr, c.Pprof = "127.0.0.1:0", profiles })
 		url := "http://" + g.monitor.listener.Addr().String()
-		if status, body := get(t, url+"/metrics", nil); status != 200 || !strings.Contains(body, "farhand_sessions 0") ||
+		if status, body := get(t, url+"/metrics", nil); status != 200 ||
+			!strings.Contains(body, "farhand_sessions 0") ||
 			!strings.Contains(body, "go_goroutines") || !strings.Contains(body, "farhand_build_info") {
 			t.Errorf("%d %s", status, body)
 		}

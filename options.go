@@ -51,7 +51,8 @@ func WithTool(tools ...agent.Tool) Option {
 				return errors.New("farhand: WithTool was given a nil tool")
 			}
 			p.tools = append(p.tools, agent.Registration{
-				Names: []string{t.Spec().Name}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{t} },
+				Names: []string{t.Spec().Name},
+				Make:  func(agent.SessionContext) []agent.Tool { return []agent.Tool{t} },
 			})
 		}
 		return nil
@@ -95,7 +96,7 @@ func WithModel(models ...provider.Model) Option {
 	}
 }
 
-// WithAuthenticator has a say who is asking, in place of Config.Token: devices and callers alike.
+// WithAuthenticator has a identify devices and callers, in place of Config.Token.
 func WithAuthenticator(a auth.Authenticator) Option {
 	return func(p *parts) error {
 		p.authenticator = a
@@ -104,7 +105,7 @@ func WithAuthenticator(a auth.Authenticator) Option {
 }
 
 // WithSystemPrompt makes the system prompt of each conversation the gateway keeps, in place of Config.SystemPrompt,
-// once for each turn. An error ends the turn; its text is logged and not told. prompt is called by several goroutines
+// once for each turn. An error ends the turn; its text is logged and not shown. prompt is called by several goroutines
 // at once.
 func WithSystemPrompt(prompt func(context.Context, agent.SessionContext) (string, error)) Option {
 	return func(p *parts) error {

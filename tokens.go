@@ -3,7 +3,7 @@ package farhand
 // Least of what a token must be that strangers may try to guess.
 const (
 	minTokenLength   = 16
-	minTokenDistinct = 6 // different characters; of 16 random hexadecimal digits fewer are one case in a hundred thousand
+	minTokenDistinct = 6 // different characters; 16 random hexadecimal digits have fewer once in a hundred thousand
 )
 
 // weakToken reports whether a token is easy to guess: short, or long only by repeating itself. It cannot tell a phrase

@@ -52,7 +52,8 @@ func (t toolFunc[In]) Spec() registry.ToolSpec { return t.spec }
 func (t toolFunc[In]) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
 	var in In
 	if err := json.Unmarshal(args, &in); err != nil {
-		return registry.Result{}, registry.Errorf(registry.CodeInvalidArguments, "The arguments of %q cannot be read: %v.", t.spec.Name, err)
+		return registry.Result{}, registry.Errorf(registry.CodeInvalidArguments,
+			"The arguments of %q cannot be read: %v.", t.spec.Name, err)
 	}
 	out, err := t.run(ctx, in)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
-	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -28,20 +27,18 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		g.bus = g.parts.bus
 		return g.parts.store, nil
 	}
+	limits := registry.Limits{
+		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
+		IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL, ActivityCap: g.cfg.ActivityCap,
+		ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
+	}
 	if g.cfg.RedisURL == "" {
-		memory := memory.New(memory.Options{
-			SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
-			IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes),
-			HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
-		})
+		memory := memory.New(memory.Options{Limits: limits})
 		g.bus = memory.NewBus()
 		return memory, nil
 	}
 	conn, err := redisstore.Dial(ctx, redisstore.Options{
-		URL: string(g.cfg.RedisURL), CAFile: g.cfg.RedisCA, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
-		Retention: g.cfg.Retention, IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL,
-		ActivityCap: g.cfg.ActivityCap, ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap, Log: g.log,
-		Meter: g.monitor.set.Redis,
+		URL: string(g.cfg.RedisURL), CAFile: g.cfg.RedisCA, Limits: limits, Log: g.log, Meter: g.monitor.set.Redis,
 	})
 	if err != nil {
 		if network := net.Error(nil); errors.As(err, &network) {
@@ -79,22 +76,24 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	schemas := schema.NewValidator()
+	loops := loopguard.New(loopguard.Config{
+		Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log,
+	})
 	invoker := agent.NewInvoker(agent.Config{
-		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, Builtins: localTools,
-		Guards:  []agent.Hook{loopguard.New(loopguard.Config{Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log})},
-		Hooks:   g.parts.hooks,
-		Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout, Log: g.log,
-		Pod: g.pod.ID(), Meter: g.monitor.set.Calls,
+		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, LocalTools: localTools,
+		Guards: []agent.Hook{loops}, Hooks: g.parts.hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
+		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls,
 	})
 	conversations, err := g.openAgent(store, invoker, policy, localTools)
 	if err != nil {
 		return nil, err
 	}
 	g.devices, err = ws.NewServer(ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), localTools.Names()...), Auth: authenticator, Origins: origins,
-		Agent: conversations, Conversations: store, MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst,
-		MessageTimeout: g.cfg.MessageTimeout, MaxUnfinished: int64(g.cfg.MaxUnfinished),
-		MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst, Sources: sources, Refusals: refusals,
+		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), localTools.Names()...),
+		Auth: authenticator, Origins: origins, Agent: conversations, Conversations: store,
+		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
+		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
+		Sources: sources, Refusals: refusals,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutput: int64(g.cfg.MaxOutput), MaxOutbound: int(g.cfg.MaxOutbound),
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
@@ -103,11 +102,13 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	handler, err := api.NewHandler(api.Config{
-		Pod: g.pod.ID(), Invoker: invoker, Calls: g.pod.Calls, Directory: store, Kicker: g.pod.Hub, Ready: g.pod.Ready, Auth: authenticator,
-		Origins: origins, Refusals: refusals, Policy: policy, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
-		Agent: conversations, Conversations: store, Turns: g.pod.Turns, Builtins: localTools, MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
-		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Sources: sources,
-		Draining: g.draining, Device: g.devices, Version: g.parts.version, Log: g.log,
+		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
+		Turns: g.pod.Turns, Policy: policy, Auth: authenticator, Origins: origins,
+		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals,
+		Ready: g.pod.Ready, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
+		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
+		TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug, MaxResponseBytes: int64(g.cfg.MaxResponses),
+		MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams,
 		Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP, AccessLog: api.AccessLog(g.cfg.AccessLog),
 	})
 	if err != nil {
@@ -132,7 +133,8 @@ func (g *Gateway) authenticator() auth.Authenticator {
 // localTools returns the tools that run in this process: the built-in ones, which are there for the gateway's agent
 // (without a model there are none), and those the program brings.
 func (g *Gateway) localTools(store registry.Store, policy *agent.Policy) (*agent.LocalTools, error) {
-	builtins, err := agent.NewLocalTools(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})...)
+	own := builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})
+	builtins, err := agent.NewLocalTools(own...)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +148,7 @@ func (g *Gateway) localTools(store registry.Store, policy *agent.Policy) (*agent
 	for _, r := range g.parts.tools {
 		names = append(names, r.Names...)
 	}
-	all, err := agent.NewLocalTools(append(builtin.Registrations(builtin.Deps{Directory: store, Policy: policy}), g.parts.tools...)...)
+	all, err := agent.NewLocalTools(append(own, g.parts.tools...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +168,9 @@ func (g *Gateway) modelNames() []string {
 func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.parts.models) > 0 }
 
 // openAgent returns what holds conversations, nil without a model.
-func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy *agent.Policy, localTools *agent.LocalTools) (chat.Agent, error) {
+func (g *Gateway) openAgent(
+	store registry.Store, invoker *agent.Invoker, policy *agent.Policy, localTools *agent.LocalTools,
+) (chat.Agent, error) {
 	if !g.hasModel() {
 		return nil, nil
 	}
@@ -177,9 +181,10 @@ func (g *Gateway) openAgent(store registry.Store, invoker *agent.Invoker, policy
 	models := append([]provider.Model(nil), g.parts.models...)
 	var err error
 	g.chat, err = chat.NewEngine(chat.Config{
-		Models: append(models, g.cfg.models(g.log)...), Store: store, OpenTools: chat.ToolsOf(toolSets),
-		Activity: metrics.Both{First: turnNotes{g.pod.Calls}, Second: g.monitor.set.Turns},
-		System:   g.cfg.SystemPrompt, SystemFor: g.parts.system, Limits: g.cfg.limits(), Log: g.log,
+		Models: append(models, g.cfg.models(g.log)...), Store: store,
+		OpenTools: func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
+		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls},
+		System:    g.cfg.SystemPrompt, SystemFor: g.parts.system, Limits: g.cfg.limits(), Log: g.log,
 	})
 	if err != nil {
 		return nil, err

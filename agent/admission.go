@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
@@ -17,6 +18,17 @@ const (
 // maxCompiledBytes bounds what the compiled schemas of one session take. It is as much as one generation of the cache
 // holds.
 const maxCompiledBytes = schema.CacheBytes
+
+const (
+	// sharedSpecBytes bounds the definitions that sessions share, per generation of the cache.
+	sharedSpecBytes = 8 << 20
+
+	// knownBytes bounds the texts of admitted definitions that are remembered, per generation of the cache.
+	knownBytes = 4 << 20
+
+	// knownOverhead is about how many bytes a remembered text takes beside itself and the definition.
+	knownOverhead = 300
+)
 
 // AdmissionLimits bounds what one session may offer. Zero fields mean the defaults.
 type AdmissionLimits struct {
@@ -39,9 +51,18 @@ type Admission struct {
 	policy  *Policy
 	schemas *schema.Validator
 	limits  AdmissionLimits
-	taken   map[string]bool // names of the gateway's own tools
-	alike   Namesakes       // of those
-	shared  sharedSpecs
+	taken   map[string]bool                         // names of the gateway's own tools
+	alike   Namesakes                               // of those
+	shared  *cache.Cache[string, registry.ToolSpec] // one copy of equal definitions: a fleet of phones runs one app
+	known   *cache.Cache[string, Admitted]          // by the text that a device sent
+}
+
+// Admitted is a definition that was admitted for some session.
+type Admitted struct {
+	Spec     registry.ToolSpec // in canonical form
+	Compiled int               // bytes of its compiled schema
+
+	skeletons []string // of its name
 }
 
 // NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are
@@ -54,7 +75,9 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 		limits.MaxToolBytes = DefaultMaxToolBytes
 	}
 	taken := make(map[string]bool, len(reserved))
-	a := &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, shared: newSharedSpecs()}
+	shared := cache.New[string, registry.ToolSpec](sharedSpecBytes, 0)
+	known := cache.New[string, Admitted](knownBytes, 0)
+	a := &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, shared: shared, known: known}
 	for _, name := range reserved {
 		taken[name] = true
 		a.alike.add(name, legible.AnySkeletons(name))
@@ -74,6 +97,7 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	}
 	if !a.schemas.Known(spec.Parameters) { // else it is as it should be
 		spec.Parameters = schema.Modernize(spec.Parameters)
+		spec = spec.Hashed()
 	}
 	if a.taken[spec.Name] {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
@@ -84,30 +108,25 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 			"the name looks like %q, which belongs to a built-in tool of this gateway; "+
 				"register the tool under another one", own)
 	}
-	if own := other.Names.Of(spec.Name); own != "" {
-		return spec, registry.Errorf(registry.CodeInvalidRequest,
-			"the name looks like %q, which this session offers already; register the tool under another one", own)
+	if err := checkNamesake(other.Names.Of(spec.Name)); err != nil {
+		return spec, err
 	}
 	if !a.policy.MayRegister(spec.Name) {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"this gateway does not allow devices to register this name")
 	}
-	if other.Tools >= a.limits.MaxTools {
-		return spec, registry.Errorf(registry.CodeInvalidRequest, "a session may offer at most %d tools", a.limits.MaxTools)
-	}
-	if other.Bytes+spec.Size() > a.limits.MaxToolBytes {
-		return spec, registry.Errorf(registry.CodeInvalidRequest,
-			"a session may offer at most %d bytes of tool definitions", a.limits.MaxToolBytes)
+	if err := a.checkRoom(spec, other); err != nil {
+		return spec, err
 	}
 	compiled, err := a.schemas.Compile(ctx, spec)
 	if err != nil {
 		return spec, err
 	}
-	if other.Compiled+compiled > maxCompiledBytes {
-		return spec, registry.Errorf(registry.CodeInvalidRequest,
-			"the schemas of a session may take at most %d bytes when compiled", maxCompiledBytes)
+	if err := checkCompiled(compiled, other); err != nil {
+		return spec, err
 	}
-	return a.shared.get(spec), nil
+	shared, _ := a.shared.GetOrPut(spec.Hash(), spec, spec.Size())
+	return shared, nil
 }
 
 // CompiledSize returns how many bytes the compiled schema of an admitted tool takes.
@@ -117,4 +136,57 @@ func (a *Admission) CompiledSize(ctx context.Context, spec registry.ToolSpec) in
 		return 0
 	}
 	return size
+}
+
+// Remember notes what a text that a device sent as a definition was admitted as. Known then knows it for a while.
+func (a *Admission) Remember(text []byte, spec registry.ToolSpec, compiled int) Admitted {
+	known := Admitted{Spec: spec, Compiled: compiled, skeletons: legible.Skeletons(spec.Name)}
+	a.known.Put(string(text), known, len(text)+spec.Size()+knownOverhead)
+	return known
+}
+
+// Known returns what exactly this text was admitted as, for whichever session. Fleets run one app: each of its phones
+// sends the same texts, and one of them is decoded, cleaned and compiled.
+func (a *Admission) Known(text []byte) (Admitted, bool) { return a.known.Get(string(text)) }
+
+// AdmitKnown is Admit for a definition that was admitted before: whether this session may have it depends on what else
+// the session offers only.
+func (a *Admission) AdmitKnown(known Admitted, other Offered) error {
+	if err := checkNamesake(other.Names.of(known.Spec.Name, known.skeletons)); err != nil {
+		return err
+	}
+	if err := a.checkRoom(known.Spec, other); err != nil {
+		return err
+	}
+	return checkCompiled(known.Compiled, other)
+}
+
+// checkNamesake refuses a name that looks like this one of the session. No error if it is empty.
+func checkNamesake(own string) error {
+	if own == "" {
+		return nil
+	}
+	return registry.Errorf(registry.CodeInvalidRequest,
+		"the name looks like %q, which this session offers already; register the tool under another one", own)
+}
+
+// checkRoom refuses a tool that would be one too many, or too large beside the others.
+func (a *Admission) checkRoom(spec registry.ToolSpec, other Offered) error {
+	if other.Tools >= a.limits.MaxTools {
+		return registry.Errorf(registry.CodeInvalidRequest, "a session may offer at most %d tools", a.limits.MaxTools)
+	}
+	if other.Bytes+spec.Size() > a.limits.MaxToolBytes {
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"a session may offer at most %d bytes of tool definitions", a.limits.MaxToolBytes)
+	}
+	return nil
+}
+
+// checkCompiled refuses a tool whose compiled schema is too large beside the others.
+func checkCompiled(compiled int, other Offered) error {
+	if other.Compiled+compiled > maxCompiledBytes {
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"the schemas of a session may take at most %d bytes when compiled", maxCompiledBytes)
+	}
+	return nil
 }

@@ -14,11 +14,13 @@ import (
 func TestAdmission(t *testing.T) {
 	policy := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec", "sys.*"}})
 	a := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{MaxTools: 2})
-	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c", Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.Offered{Tools: 1})
+	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c",
+		Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.Offered{Tools: 1})
 	if err != nil || got.Description != "abc" || string(got.Parameters) != `{"type":"object"}` {
 		t.Errorf("admitted %+v, %v", got, err)
 	}
-	if got, err = a.Admit(t.Context(), registry.ToolSpec{Name: "bare"}, agent.Offered{}); err != nil || string(got.Parameters) != `{"type":"object"}` {
+	if got, err = a.Admit(t.Context(), registry.ToolSpec{Name: "bare"}, agent.Offered{}); err != nil ||
+		string(got.Parameters) != `{"type":"object"}` {
 		t.Errorf("admitted %+v, %v", got, err)
 	}
 	for name, tt := range map[string]struct {
@@ -26,14 +28,18 @@ func TestAdmission(t *testing.T) {
 		offered int
 		code    registry.Code
 	}{
-		"bad name":   {registry.ToolSpec{Name: "1 t"}, 0, registry.CodeInvalidRequest},
-		"no name":    {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
-		"denied":     {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
-		"too many":   {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
-		"bad schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"type":1}`)}, 0, registry.CodeInvalidRequest},
-		"no schema":  {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`[]`)}, 0, registry.CodeInvalidRequest},
-		"laughs":     {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(manyReferences(40))}, 0, registry.CodeInvalidRequest},
-		"huge":       {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"description":"` + strings.Repeat("x", registry.MaxSchemaBytes) + `"}`)}, 0, registry.CodeInvalidRequest},
+		"bad name": {registry.ToolSpec{Name: "1 t"}, 0, registry.CodeInvalidRequest},
+		"no name":  {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
+		"denied":   {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
+		"too many": {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
+		"bad schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"type":1}`)}, 0,
+			registry.CodeInvalidRequest},
+		"no schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`[]`)}, 0, registry.CodeInvalidRequest},
+		"laughs": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(manyReferences(40))}, 0,
+			registry.CodeInvalidRequest},
+		"huge": {registry.ToolSpec{Name: "t",
+			Parameters: json.RawMessage(`{"description":"` + strings.Repeat("x", registry.MaxSchemaBytes) + `"}`)}, 0,
+			registry.CodeInvalidRequest},
 		"deep": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(
 			strings.Repeat(`{"not":`, 40) + `{}` + strings.Repeat(`}`, 40))}, 0, registry.CodeInvalidRequest},
 		"bad level": {registry.ToolSpec{Name: "t", SecurityLevel: "root"}, 0, registry.CodeInvalidRequest},
@@ -44,14 +50,39 @@ func TestAdmission(t *testing.T) {
 			wantCode(t, err, tt.code)
 		}
 	}
-	if _, err := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}).Admit(t.Context(), registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1, Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
+	if _, err := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}).Admit(t.Context(),
+		registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1,
+			Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
 		t.Errorf("the default limit: %v", err)
 	}
 }
 
 // The name of a built-in tool means that tool, whatever devices would like it to mean.
+// The hash of what is admitted is the one that other pods compute of what they read, also of schemas in old spelling.
+func TestAdmittedDefinitionsHaveTheHashOfTheirText(t *testing.T) {
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{})
+	for _, parameters := range []string{
+		`{"type":"object"}`, `{"type":"object","properties":{"a":{"type":"string","required":true}}}`,
+	} {
+		spec, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Parameters: json.RawMessage(parameters)},
+			agent.Offered{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read registry.ToolSpec
+		if err := json.Unmarshal(text, &read); err != nil || read.Hash() != spec.Hash() {
+			t.Errorf("%s is admitted as %s: %v", parameters, text, err)
+		}
+	}
+}
+
 func TestAdmissionOfReservedNames(t *testing.T) {
-	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{}, "time", "sessions")
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{}, "time",
+		"sessions")
 	_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "sessions"}, agent.Offered{})
 	if e := wantCode(t, err, registry.CodePolicyDenied); !strings.Contains(e.Message, `"sessions"`) {
 		t.Errorf("the reason does not name it: %s", e.Message)
@@ -81,7 +112,8 @@ func TestAdmissionBytes(t *testing.T) {
 		"200":      {`{"description":"` + strings.Repeat("x", 200) + `"}`, 0},
 		"3 levels": {`{"not":{"not":{"not":{}}}}`, 0},
 	} {
-		_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Parameters: json.RawMessage(tt.parameters)}, agent.Offered{Bytes: tt.bytes})
+		_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Parameters: json.RawMessage(tt.parameters)},
+			agent.Offered{Bytes: tt.bytes})
 		if err == nil || !strings.Contains(err.Error(), limit) {
 			t.Errorf("%s: %v", limit, err)
 		}
@@ -116,4 +148,51 @@ func manyReferences(n int) string {
 		fmt.Fprintf(&b, `,"l%d":{"allOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%d"}]}`, i+1, i, i)
 	}
 	return b.String() + fmt.Sprintf(`},"$ref":"#/$defs/l%d"}`, n)
+}
+
+// A text that was admitted once is admitted again without being read, but not whatever the session offers beside it.
+func TestAdmissionOfKnownTexts(t *testing.T) {
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(),
+		agent.AdmissionLimits{MaxTools: 2, MaxToolBytes: 1000})
+	text := []byte(`{"name":"pay"}`)
+	if _, known := a.Known(text); known {
+		t.Error("known before it was admitted")
+	}
+	spec, err := a.Admit(t.Context(), registry.ToolSpec{Name: "pay"}, agent.Offered{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Remember(text, spec, a.CompiledSize(t.Context(), spec))
+	text[9] = 'P' // the buffer of a frame is used again
+	known, ok := a.Known([]byte(`{"name":"pay"}`))
+	if !ok || known.Spec.Hash() != spec.Hash() || known.Compiled != a.CompiledSize(t.Context(), spec) {
+		t.Fatalf("known as %+v, %v", known, ok)
+	}
+	if _, ok := a.Known(text); ok {
+		t.Error("another text is known")
+	}
+	lookalike := new(agent.Namesakes)
+	lookalike.Add("p\u0430y") // a Cyrillic a
+	same := new(agent.Namesakes)
+	same.AddKnown(known)
+	for name, tt := range map[string]struct {
+		other agent.Offered
+		want  string
+	}{
+		"alone":      {agent.Offered{}, ""},
+		"its own":    {agent.Offered{Names: same}, ""},
+		"looks like": {agent.Offered{Names: lookalike}, "looks like"},
+		"too many":   {agent.Offered{Tools: 2}, "at most 2 tools"},
+		"too large":  {agent.Offered{Bytes: 1000}, "at most 1000 bytes"},
+		"compiled":   {agent.Offered{Compiled: schema.CacheBytes}, "when compiled"},
+	} {
+		err := a.AdmitKnown(known, tt.other)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, direct := a.Admit(t.Context(), spec, tt.other); (direct == nil) != (err == nil) ||
+			err != nil && direct.Error() != err.Error() {
+			t.Errorf("%s: Admit says %v", name, direct)
+		}
+	}
 }

@@ -41,7 +41,8 @@ var unseen = map[string]string{
 
 func admit(t *testing.T, spec registry.ToolSpec, reserved ...string) (registry.ToolSpec, error) {
 	t.Helper()
-	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{}, reserved...)
+	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{},
+		reserved...)
 	return a.Admit(t.Context(), spec, agent.Offered{})
 }
 
@@ -74,7 +75,8 @@ func TestUnseenCharactersAreCleanedFromText(t *testing.T) {
 				if written == char && char < " " {
 					continue // no JSON
 				}
-				spec, err := admit(t, registry.ToolSpec{Name: "t", Parameters: json.RawMessage(fmt.Sprintf(parameters, written))})
+				spec, err := admit(t, registry.ToolSpec{Name: "t",
+					Parameters: json.RawMessage(fmt.Sprintf(parameters, written))})
 				if err != nil {
 					t.Errorf("%s in %s: %v", name, where, err)
 				} else if want := fmt.Sprintf(parameters, ""); string(spec.Parameters) != want {
@@ -109,10 +111,12 @@ func TestUnseenCharactersInNamesAndValuesAreRefused(t *testing.T) {
 				if written == char && char < " " {
 					continue
 				}
-				_, err := admit(t, registry.ToolSpec{Name: "t", Parameters: json.RawMessage(fmt.Sprintf(parameters, written))})
+				_, err := admit(t, registry.ToolSpec{Name: "t",
+					Parameters: json.RawMessage(fmt.Sprintf(parameters, written))})
 				if err == nil {
 					t.Errorf("%s in %s was admitted", name, where)
-				} else if e := wantCode(t, err, registry.CodeInvalidRequest); !strings.Contains(e.Message, "invisible") {
+				} else if e := wantCode(t, err, registry.CodeInvalidRequest); !strings.Contains(e.Message,
+					"invisible") {
 					t.Errorf("%s in %s: the reason is %q", name, where, e.Message)
 				}
 			}
@@ -126,7 +130,8 @@ func TestUnseenCharactersInNamesAndValuesAreRefused(t *testing.T) {
 // What people write with such characters stays as they write it.
 func TestWritingStays(t *testing.T) {
 	for name, said := range map[string]string{
-		"persian": "می\u200cخواهم", "hindi": "क्\u200dष", "family": "👨\u200d👩\u200d👧", "heart": "❤\ufe0f", "flag": "🏳\ufe0f\u200d🌈",
+		"persian": "می\u200cخواهم", "hindi": "क्\u200dष", "family": "👨\u200d👩\u200d👧", "heart": "❤\ufe0f",
+		"flag":   "🏳\ufe0f\u200d🌈",
 		"keycap": "1\ufe0f\u20e3", "thai": "น้ำ", "accents": "Größe, déjà vu", "lines": "a\n\tb",
 	} {
 		parameters, _ := json.Marshal(map[string]any{"properties": map[string]any{said: map[string]any{"enum": []string{said}, "description": said}}})
@@ -159,7 +164,8 @@ func TestNamesThatLookReserved(t *testing.T) {
 
 func TestToolNames(t *testing.T) {
 	for _, name := range []string{
-		"a", "Z9", "2fa_code", "_hidden", "__x", "a.b-c", "weather", "погода", "get_погода", "天气", "get天気", "größe", "नमस्ते", "날씨", "น้ำ",
+		"a", "Z9", "2fa_code", "_hidden", "__x", "a.b-c", "weather", "погода", "get_погода", "天气", "get天気", "größe",
+		"नमस्ते", "날씨", "น้ำ",
 		strings.Repeat("a", 64), strings.Repeat("я", 64),
 	} {
 		if _, err := admit(t, registry.ToolSpec{Name: name}); err != nil {
@@ -167,7 +173,8 @@ func TestToolNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"", "bad name!", "bad name", "a/b", "a\\b", "a\tb", "a\x00b", "a:b", "a@b", "a$", "(a)", ".a", "-a", "a\u00a0b", "\u0301a", "😀",
+		"", "bad name!", "bad name", "a/b", "a\\b", "a\tb", "a\x00b", "a:b", "a@b", "a$", "(a)", ".a", "-a", "a\u00a0b",
+		"\u0301a", "😀",
 		strings.Repeat("a", 65), strings.Repeat("я", 65), "gro\u0308ße", "pаypal", "\xff",
 	} {
 		if _, err := admit(t, registry.ToolSpec{Name: name}); err == nil {

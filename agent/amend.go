@@ -66,7 +66,9 @@ func (p pipeline) end(
 }
 
 // amend asks the hooks that amend, the last one first.
-func (p pipeline) amend(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) (registry.Result, error) {
+func (p pipeline) amend(
+	ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error,
+) (registry.Result, error) {
 	for _, h := range slices.Backward(p) {
 		if a, ok := h.(AmendHook); ok {
 			out.Result, err = amend(ctx, log, a, inv, out, err)

@@ -40,7 +40,10 @@ func TestAmendedResult(t *testing.T) {
 	r := &fakeRouter{spec: spec("t", ""), result: registry.Result{Success: true, Output: "0"}}
 	out, err := invoke(t, r, agent.PolicyRules{}, `{}`,
 		amender{"one", &trace, adds("1")}, amender{"two", &trace, adds("2")},
-		hook{name: "see", trace: &trace, after: func(_ agent.Invocation, out agent.Outcome, _ error) { observed = out.Result.Output }})
+		hook{name: "see", trace: &trace, after: func(_ agent.Invocation, out agent.Outcome,
+			_ error) {
+			observed = out.Result.Output
+		}})
 	if err != nil || out.Result.Output != "021" || observed != "021" {
 		t.Errorf("read %+v, observed %q, %v", out.Result, observed, err)
 	}
@@ -58,11 +61,12 @@ func TestWithheldResult(t *testing.T) {
 		"panic": func(agent.Outcome, error) (registry.Result, error) { panic("broken") },
 	} {
 		var trace []string
-		d := newDesk(t, amender{"hide", &trace, amend}, hook{name: "see", trace: &trace, after: func(_ agent.Invocation, out agent.Outcome, err error) {
-			if err == nil || out.Result.Output != "" {
-				t.Errorf("%s: observed %+v, %v", name, out, err)
-			}
-		}})
+		d := newDesk(t, amender{"hide", &trace, amend},
+			hook{name: "see", trace: &trace, after: func(_ agent.Invocation, out agent.Outcome, err error) {
+				if err == nil || out.Result.Output != "" {
+					t.Errorf("%s: observed %+v, %v", name, out, err)
+				}
+			}})
 		out, err := d.Invoke(t.Context(), keyed("", `{}`))
 		if e := registry.AsError(err); err == nil || e.Dispatched != registry.DispatchedYes || out.Result.Output != "" {
 			t.Errorf("%s: %+v, %v", name, out, err)
@@ -95,7 +99,10 @@ func TestReplacedFailure(t *testing.T) {
 	_, err = d.Invoke(t.Context(), keyed("k", `{}`))
 	wantCode(t, err, registry.CodeToolNotFound)
 
-	panics := newDesk(t, amender{"broken", &trace, func(agent.Outcome, error) (registry.Result, error) { panic("broken") }})
+	panics := newDesk(t, amender{"broken", &trace, func(agent.Outcome, error) (registry.Result,
+		error) {
+		panic("broken")
+	}})
 	panics.router.callErr = registry.Errorf(registry.CodeTimeout, "late").With(registry.DispatchedYes)
 	_, err = panics.Invoke(t.Context(), keyed("", `{}`))
 	if e := wantCode(t, err, registry.CodeTimeout); !strings.Contains(e.Message, "late") {

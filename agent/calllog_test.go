@@ -92,7 +92,9 @@ func (l *fakeCallLog) ByKey(_ context.Context, _, key string) (registry.Record, 
 	return registry.Record{}, registry.ErrNoCall
 }
 
-func (l *fakeCallLog) Outcome(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
+func (l *fakeCallLog) WaitOutcome(
+	ctx context.Context, tenant, id string, wait time.Duration,
+) (registry.Record, error) {
 	return l.Wait(ctx, tenant, id, wait)
 }
 

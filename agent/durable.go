@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -37,16 +38,17 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	}
 	release := req.Release
 	counted := Request{Endpoint: req.Endpoint, where: req.where}
-	stored, created, err := i.callLog.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, func(run context.Context) (registry.Result, error) {
+	run := func(ctx context.Context) (registry.Result, error) {
 		if release != nil {
 			defer release()
 		}
 		rec := d.rec
-		res, err := i.run(run, &d.prepared, &rec, true)
-		res, err = i.endDurable(run, d, res, err)
+		res, err := i.runTool(ctx, &d.prepared, &rec, true)
+		res, err = i.endDurable(ctx, d, res, err)
 		i.count(&counted, time.Since(d.start), res.Success, err)
 		return res, err
-	})
+	}
+	stored, created, err := i.cfg.CallLog.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, run)
 	if err != nil {
 		return err
 	}
@@ -60,14 +62,14 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
 	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
 	if i.amendsStored && err == nil {
-		rec, failure := i.callLog.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
+		rec, failure := i.cfg.CallLog.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
 		if failure == nil && rec.Result != nil { // it was amended as it was stored
 			out.Result, err = rec.Outcome()
-			i.hooks.after(ctx, i.log, &d.inv, out, err)
+			i.hooks.after(ctx, i.cfg.Log, &d.inv, out, err)
 			return out.Result, err
 		}
 	}
-	amended, failure := i.hooks.end(ctx, i.log, &d.inv, out, err)
+	amended, failure := i.hooks.end(ctx, i.cfg.Log, &d.inv, out, err)
 	switch {
 	case err == nil && failure != nil:
 		return withoutOutput(res, failure), nil
@@ -81,7 +83,8 @@ func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result
 // refuseDurable answers a call that must not run, unless it repeats one that did.
 func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	if req.IdempotencyKey != "" {
-		stored, err := i.callLog.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant, req.IdempotencyKey)
+		stored, err := i.cfg.CallLog.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant,
+			req.IdempotencyKey)
 		if err == nil {
 			return i.follow(ctx, req, stored, d.rec.RequestDigest, true, d.start, out)
 		}
@@ -89,12 +92,12 @@ func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, ou
 			return err
 		}
 	}
-	_, refused := i.hooks.end(ctx, i.log, &d.inv, *out, d.refused)
+	_, refused := i.hooks.end(ctx, i.cfg.Log, &d.inv, *out, d.refused)
 	if refused == nil { // a call that did not run has no result, whatever a hook would like to be read
 		refused = d.refused
 	}
 	rec := d.rec // alone: what is kept until it is written must not keep the whole call
-	i.callLog.Finish(&rec, registry.Result{}, refused)
+	i.cfg.CallLog.Finish(&rec, registry.Result{}, refused)
 	return refused
 }
 
@@ -122,7 +125,7 @@ func (i *Invoker) follow(
 		wait := time.Until(asked.Add(time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace))
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		if rec, err = i.callLog.Outcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
+		if rec, err = i.cfg.CallLog.WaitOutcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
 			if registry.IsCallNotFound(err) { // it was there: the store was emptied
 				err = registry.StoreUnavailable("follow a call", err)
 			}
@@ -148,12 +151,12 @@ func (i *Invoker) follow(
 
 // digest is requestDigest, with the memory that takes.
 func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) (string, error) {
-	release, err := i.schemas.ReserveArgs(ctx, deadline, req.Args.Raw())
+	release, err := i.cfg.Schemas.ReserveArgs(ctx, deadline, req.Args.Raw())
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	done, err := i.schemas.ReadText(ctx, deadline, req.Args.Len())
+	done, err := i.cfg.Schemas.ReadText(ctx, deadline, req.Args.Len())
 	if err != nil {
 		return "", err
 	}
@@ -173,5 +176,5 @@ func requestDigest(req *Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return registry.Digest(req.Args.Raw(), rest)
+	return strictjson.Digest(req.Args.Raw(), rest)
 }

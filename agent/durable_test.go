@@ -21,9 +21,11 @@ type desk struct {
 
 func newDesk(t *testing.T, hooks ...agent.Hook) desk {
 	t.Helper()
-	d := desk{router: &fakeRouter{spec: spec("t", ""), result: registry.Result{Success: true, Output: "done"}}, callLog: newCallLog(t)}
+	d := desk{router: &fakeRouter{spec: spec("t", ""), result: registry.Result{Success: true, Output: "done"}},
+		callLog: newCallLog(t)}
 	d.Invoker = agent.NewInvoker(agent.Config{
-		Router: d.router, CallLog: d.callLog, Policy: newPolicy(t, agent.PolicyRules{CallDeny: []string{"denied"}}), Hooks: hooks,
+		Router: d.router, CallLog: d.callLog, Policy: newPolicy(t, agent.PolicyRules{CallDeny: []string{"denied"}}),
+		Hooks: hooks,
 	})
 	return d
 }
@@ -49,8 +51,10 @@ func TestLedgerHearsOfEveryCall(t *testing.T) {
 	if len(ends) != 2 {
 		t.Fatalf("told of %d calls", len(ends))
 	}
-	if got := ends[0]; got.rec.CallID != out.CallID || got.rec.SessionID != "s1" || got.rec.DeviceID != "phone" || got.rec.UserID != "anna" ||
-		got.rec.Tool != "t" || got.rec.TimeoutMS != agent.DefaultCallTimeout.Milliseconds() || got.err != nil || got.res.Output != "done" {
+	if got := ends[0]; got.rec.CallID != out.CallID || got.rec.SessionID != "s1" || got.rec.DeviceID != "phone" ||
+		got.rec.UserID != "anna" ||
+		got.rec.Tool != "t" || got.rec.TimeoutMS != agent.DefaultCallTimeout.Milliseconds() || got.err != nil ||
+		got.res.Output != "done" {
 		t.Errorf("success: %+v", got)
 	}
 	if got := ends[1]; got.rec.CallID != refused.CallID || registry.AsError(got.err).Code != registry.CodeToolNotFound {
@@ -125,7 +129,8 @@ func TestReplayOfWhatIsRefusedNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.router.resolveErr = registry.Errorf(registry.CodeNotConnected, "gone").With(registry.DispatchedNo)
-	if again, err := d.Invoke(t.Context(), keyed("k", `{}`)); err != nil || again.CallID != first.CallID || !again.Replayed {
+	if again, err := d.Invoke(t.Context(), keyed("k", `{}`)); err != nil || again.CallID != first.CallID ||
+		!again.Replayed {
 		t.Errorf("%+v, %v", again, err)
 	}
 	_, err = d.Invoke(t.Context(), keyed("other", `{}`))
@@ -175,7 +180,8 @@ func TestNoRecordNoCall(t *testing.T) {
 	d := newDesk(t)
 	d.callLog.startErr = registry.StoreUnavailable("create", context.DeadlineExceeded)
 	_, err := d.Invoke(t.Context(), keyed("k", `{}`))
-	if e := wantCode(t, err, registry.CodeStoreUnavailable); e.Dispatched != registry.DispatchedNo || len(d.router.called()) != 0 {
+	if e := wantCode(t, err, registry.CodeStoreUnavailable); e.Dispatched != registry.DispatchedNo ||
+		len(d.router.called()) != 0 {
 		t.Errorf("%+v, %d calls", e, len(d.router.called()))
 	}
 }

@@ -52,7 +52,9 @@ func (s *frozenStore) CallByKey(ctx context.Context, tenant, key string) (regist
 	return s.Store.CallByKey(ctx, tenant, key)
 }
 
-func (s *frozenStore) MoveCall(ctx context.Context, tenant, id string, e registry.Event, c registry.Change) (registry.Moved, error) {
+func (s *frozenStore) MoveCall(
+	ctx context.Context, tenant, id string, e registry.Event, c registry.Change,
+) (registry.Moved, error) {
 	if err := s.reach(ctx); err != nil {
 		return registry.Moved{}, err
 	}
@@ -168,7 +170,8 @@ func TestJoinedCallWhoseRecordIsLost(t *testing.T) {
 			Connect(t, pods[0], registry.Session{Key: registry.Key{Tenant: "default", Session: "s1"}}, spec("t", ""))
 		ended := make(chan error, 2)
 		for _, pod := range pods {
-			invoker := agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
+			invoker := agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls,
+				Policy: newPolicy(t, agent.PolicyRules{})})
 			go func() {
 				_, err := invoker.Invoke(t.Context(), agent.Request{
 					Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(`{}`),
@@ -180,7 +183,8 @@ func TestJoinedCallWhoseRecordIsLost(t *testing.T) {
 		}
 		store.emptied.Store(true)
 		for range pods {
-			if e := registry.AsError(<-ended); e.Code != registry.CodeStoreUnavailable && e.Code != registry.CodeTimeout || e.Dispatched == registry.DispatchedNo {
+			if e := registry.AsError(<-ended); e.Code != registry.CodeStoreUnavailable &&
+				e.Code != registry.CodeTimeout || e.Dispatched == registry.DispatchedNo {
 				t.Errorf("%+v", e)
 			}
 		}

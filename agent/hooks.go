@@ -28,7 +28,7 @@ type Invocation struct {
 	Conversation registry.Key // zero outside of any that the gateway keeps
 	Turn         string
 	CallHistory  *CallHistory // what guards note of a turn whose conversation the caller keeps; nil otherwise
-	Source       string       // registry.SourceBuiltin, "remote:" and the session, or empty if no tool was found
+	Source       string       // registry.SourceLocal, "remote:" and the session, or empty if no tool was found
 }
 
 // Decision is what a hook says before a call. The zero value lets it pass.
@@ -55,8 +55,8 @@ type Hook interface {
 }
 
 // BeforeHook decides before a call. An error that is an *registry.Error keeps its code; any other is internal and
-// stops the call too: a broken guard never lets a call through. Of one call it may be asked twice: when the definition
-// its arguments did not satisfy turns out to be an old one.
+// stops the call too: a broken guard never lets a call through. It may be asked several times about one
+// call: again whenever the session or the tool turns out to have changed since it was asked, at most four times.
 type BeforeHook interface {
 	Hook
 	Before(ctx context.Context, inv Invocation) (Decision, error)
@@ -121,7 +121,8 @@ func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation)
 // noteBroken logs that a hook failed. One that refuses a call has not: it says so with a code.
 func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, err error) {
 	if e := registry.AsError(err); e.Code == registry.CodeInternal || e.Code == registry.CodeStoreUnavailable {
-		log.ErrorContext(ctx, "a hook failed", "hook", h.Name(), "tool", inv.Spec.Name, "call_id", inv.CallID, "error", err)
+		log.ErrorContext(ctx, "a hook failed",
+			"hook", h.Name(), "tool", inv.Spec.Name, "call_id", inv.CallID, "error", err)
 	}
 }
 

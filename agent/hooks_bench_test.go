@@ -18,10 +18,13 @@ func benchSpecs(b *testing.B) map[string]registry.ToolSpec {
 	specs := make(map[string]registry.ToolSpec)
 	for name, parameters := range map[string]string{
 		"empty": `{"type":"object"}`,
-		"flat": `{"type":"object","properties":{"what":{"type":"string","minLength":1},"limit":{"type":"integer","minimum":1,"maximum":100}},` +
+		"flat": `{"type":"object","properties":{"what":{"type":"string","minLength":1},"limit":{"type":"integer",` +
+			`"minimum":1,"maximum":100}},` +
 			`"required":["what"],"additionalProperties":false}`,
-		"nested": `{"type":"object","properties":{"filter":{"type":"object","properties":{"tags":{"type":"array","maxItems":20,` +
-			`"items":{"type":"string","pattern":"^[a-z]+$"}},"range":{"$ref":"#/$defs/range"}}}},"$defs":{"range":{"type":"object",` +
+		"nested": `{"type":"object","properties":{"filter":{"type":"object","properties":{"tags":{"type":"array",` +
+			`"maxItems":20,` +
+			`"items":{"type":"string","pattern":"^[a-z]+$"}},"range":{"$ref":"#/$defs/range"}}}},` +
+			`"$defs":{"range":{"type":"object",` +
 			`"properties":{"from":{"type":"number"},"to":{"type":"number"}},"required":["from","to"]}}}`,
 	} {
 		spec, err := registry.ToolSpec{Name: "tool_" + name, Parameters: json.RawMessage(parameters)}.Normalize()

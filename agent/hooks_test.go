@@ -41,7 +41,9 @@ func (h hook) After(_ context.Context, inv agent.Invocation, out agent.Outcome, 
 }
 
 // invoke runs one call of the tool "t" through the hooks.
-func invoke(t *testing.T, r *fakeRouter, rules agent.PolicyRules, args string, hooks ...agent.Hook) (agent.Outcome, error) {
+func invoke(
+	t *testing.T, r *fakeRouter, rules agent.PolicyRules, args string, hooks ...agent.Hook,
+) (agent.Outcome, error) {
 	t.Helper()
 	i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, rules), Hooks: hooks})
 	return i.Invoke(t.Context(), agent.Request{
@@ -78,7 +80,7 @@ func TestPolicyComesFirst(t *testing.T) {
 		t.Errorf("error %+v, %d calls", e, len(r.called()))
 	}
 	if want := []string{"after custom"}; !slices.Equal(trace, want) {
-		t.Errorf("hooks %v, want %v: it is told how the call ended", trace, want)
+		t.Errorf("hooks %v, want %v: it is observed how the call ended", trace, want)
 	}
 }
 
@@ -127,18 +129,22 @@ func TestModifiedArgumentsAreValidated(t *testing.T) {
 func TestHookCancels(t *testing.T) {
 	var trace []string
 	r := &fakeRouter{spec: spec("t", "")}
-	var told error
+	var observed error
 	_, err := invoke(t, r, agent.PolicyRules{}, `{}`,
 		hook{name: "veto", trace: &trace, before: func(agent.Invocation) (agent.Decision, error) {
 			return agent.Cancel("not at night"), nil
 		}},
-		hook{name: "later", trace: &trace, after: func(_ agent.Invocation, _ agent.Outcome, err error) { told = err }})
+		hook{name: "later", trace: &trace, after: func(_ agent.Invocation, _ agent.Outcome,
+			err error) {
+			observed = err
+		}})
 	e := wantCode(t, err, registry.CodeHookCancelled)
 	if !strings.Contains(e.Message, "not at night") || e.Dispatched != registry.DispatchedNo || len(r.called()) != 0 {
 		t.Errorf("error %+v", e)
 	}
-	if want := []string{"before veto", "after veto", "after later"}; !slices.Equal(trace, want) || !errors.Is(told, registry.CodeHookCancelled) {
-		t.Errorf("hooks %v, told %v", trace, told)
+	if want := []string{"before veto", "after veto", "after later"}; !slices.Equal(trace, want) ||
+		!errors.Is(observed, registry.CodeHookCancelled) {
+		t.Errorf("hooks %v, observed %v", trace, observed)
 	}
 }
 
@@ -191,14 +197,16 @@ func TestBrokenHooksLeaveALine(t *testing.T) {
 		var trace []string
 		i := agent.NewInvoker(agent.Config{
 			Router: &fakeRouter{spec: spec("t", "")}, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}),
-			Hooks: []agent.Hook{hook{name: "scanner", trace: &trace, before: before}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Hooks: []agent.Hook{hook{name: "scanner", trace: &trace, before: before}},
+			Log:   slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		_, err := i.Invoke(t.Context(), agent.Request{
 			Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(`{"diary":"private"}`),
 			Target: registry.Target{SessionID: "s1"},
 		})
 		line := log.String()
-		if err == nil || (name == "") != (line == "") || !strings.Contains(line, name) || strings.Contains(line, "private") ||
+		if err == nil || (name == "") != (line == "") || !strings.Contains(line, name) ||
+			strings.Contains(line, "private") ||
 			name != "" && (!strings.Contains(line, "level=ERROR") || !strings.Contains(line, "hook=scanner")) {
 			t.Errorf("%q: %v, log %q", name, err, line)
 		}

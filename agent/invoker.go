@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -24,18 +23,22 @@ const MaxArgsDepth = schema.MaxDepth
 
 // Router is the part of routing.Router the Invoker needs.
 type Router interface {
-	Caller
+	Call(ctx context.Context, c registry.Call) (registry.Result, error)
 	Resolve(ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select) (registry.Route, error)
-	Refresh(ctx context.Context, remembered registry.Route) (registry.Route, error)
+	ResolveAgain(ctx context.Context, remembered registry.Route) (registry.Route, error)
 }
 
 // CallLog is the part of routing.Calls the Invoker needs.
 type CallLog interface {
-	Finish(rec *registry.Record, res registry.Result, err error) // which keeps rec
-	Start(ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error)) (stored registry.Record, created bool, err error)
+	// Finish records the end of a call that has no record in the store. It keeps rec.
+	Finish(rec *registry.Record, res registry.Result, err error)
+	Start(
+		ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
+	) (stored registry.Record, created bool, err error)
 	ByKey(ctx context.Context, tenant, key string) (registry.Record, error)
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
-	Outcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) // of one's own call
+	// WaitOutcome is Wait for the caller of a call: it also returns an end that is not stored yet.
+	WaitOutcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
 	AmendWith(amend registry.Amend)
 }
 
@@ -45,29 +48,21 @@ type Config struct {
 	CallLog    CallLog
 	Policy     *Policy
 	Schemas    *schema.Validator // default: schema.NewValidator()
-	Guards     []Hook            // the gateway's own hooks, as the loop guard; run after the policy
-	Hooks      []Hook            // custom hooks, run after the guards and before the validation of the arguments
-	Builtins   *LocalTools       // tools that may be called by name alone; nil: none
-	Timeout    time.Duration     // of a call that names none, as does its tool; default 30 s
-	MaxTimeout time.Duration     // what any wish is clamped to; default 5 min
+	Guards     []Hook            // the gateway's own hooks, such as the loop guard; they run after the policy
+	Hooks      []Hook            // custom hooks; they run after the guards, before the validation of the arguments
+	LocalTools *LocalTools       // tools that may be called by name alone; nil: none
+	Timeout    time.Duration     // for a call when neither the request nor the tool names one; default 30 s
+	MaxTimeout time.Duration     // the longest timeout that a request or a tool can get; default 5 min
 	Pod        string            // id of this pod: tells the Meter which sessions are here
-	Meter      Meter             // hears how calls end; default: nobody
+	Meter      Meter             // counts how calls end; nil: calls are not counted
 	Log        *slog.Logger      // default: discard
 }
 
 // Invoker is the one operation behind every API. It is safe for concurrent use.
 type Invoker struct {
-	router       Router
-	callLog      CallLog
+	cfg          Config
 	hooks        pipeline
 	amendsStored bool // results are amended before they are stored
-	builtins     *LocalTools
-	schemas      *schema.Validator
-	timeout      time.Duration
-	maxTimeout   time.Duration
-	pod          string
-	meter        Meter // nil: nobody hears
-	log          *slog.Logger
 }
 
 // NewInvoker returns an Invoker. This is the one place that says in which order hooks run:
@@ -76,8 +71,8 @@ type Invoker struct {
 //	amend:   the same hooks backwards, so that the guards read, and may add to, what the others made of the result
 //	after:   the same hooks forwards; they see what the caller reads
 //
-// Validation is last because a hook may have changed the arguments. A call for which no tool was found, or whose
-// arguments are no JSON object, has no before: it has ended already.
+// Validation is last because a hook may have changed the arguments. The before hooks do not run for a call whose tool
+// was not found, or whose arguments are not a JSON object, because such a call has ended already.
 func NewInvoker(cfg Config) *Invoker {
 	if cfg.Schemas == nil {
 		cfg.Schemas = schema.NewValidator()
@@ -95,17 +90,15 @@ func NewInvoker(cfg Config) *Invoker {
 	hooks = append(hooks, cfg.Guards...)
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
-	// Guards amend what a conversation reads, and the calls of one are amended before they have a record.
+	// The guards are not among these hooks. They amend what a conversation reads, and the result of such a call is
+	// amended before the call has a record.
 	custom := pipeline(cfg.Hooks).amends()
 	if len(custom) > 0 {
 		cfg.CallLog.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
 			return custom.stored(ctx, cfg.Log, rec, res)
 		})
 	}
-	return &Invoker{
-		router: cfg.Router, callLog: cfg.CallLog, hooks: hooks, amendsStored: len(custom) > 0, builtins: cfg.Builtins, schemas: cfg.Schemas,
-		timeout: cfg.Timeout, maxTimeout: cfg.MaxTimeout, pod: cfg.Pod, meter: cfg.Meter, log: cfg.Log,
-	}
+	return &Invoker{cfg: cfg, hooks: hooks, amendsStored: len(custom) > 0}
 }
 
 // Request asks for one call.
@@ -116,33 +109,33 @@ type Request struct {
 	Args    registry.JSON // an object; none means {}
 	Target  registry.Target
 	Select  registry.Select
-	Timeout time.Duration // zero: the tool's own, else the configured default
+	Timeout time.Duration // zero: that of the tool, or the configured default if the tool names none
 
 	Endpoint Endpoint // where the call came in, for the Meter
 
-	// Local is the tool to run, here, whose name Tool is then. Nil: the tool is looked for, among the built-in tools if
-	// neither Target nor Conversation say where, else on devices.
+	// Local is a tool to run on this pod; Tool is its name. If Local is nil, Invoke looks for the tool: among the local
+	// tools if neither Target nor Conversation is set, else on devices.
 	Local Tool
 
-	Conversation registry.Key // that the call belongs to; zero: none
-	Turn         string       // of the conversation
+	Conversation registry.Key // the conversation that the call belongs to; zero: none
+	Turn         string       // the turn of the conversation
 
-	// Async returns as soon as the call has a record, which tells the rest.
+	// Async makes Invoke return as soon as the call has a record. The record then says how the call ends.
 	Async bool
 
 	// IdempotencyKey makes repeating the request harmless: the same request with the same key gets the answer of the
 	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
 	IdempotencyKey string
 
-	// Release is called once, when the arguments are held no longer: when Invoke returns, or the call it began has
-	// ended.
+	// Release is called once, when Farhand no longer holds the arguments: when Invoke returns, or, if the call goes on
+	// after that, when the call has ended.
 	Release func()
 
-	missing error        // why there is nothing to run, known beforehand: nothing is looked for
+	refused error        // why the call cannot run, if that is known before a tool is looked for
 	history *CallHistory // of a turn whose conversation the caller keeps
 
 	where   CallRoute // for the Meter
-	counted bool      // the Meter hears of this call elsewhere, or has
+	counted bool      // the Meter has counted this call, or something else counts it when it ends
 }
 
 // durable reports whether the call outlives its request.
@@ -189,7 +182,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	return out, &e
 }
 
-// undispatched completes an error: what happens after dispatching says so itself.
+// undispatched returns err with DispatchedNo, unless err says itself whether the call was dispatched.
 func undispatched(err error) *registry.Error {
 	e := registry.AsError(err)
 	if e.Dispatched == "" {
@@ -202,11 +195,11 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if req.Args.IsZero() {
 		req.Args = noArgs
 	}
-	if err := i.checkArgs(ctx, req, start); err != nil {
+	if err := i.checkRequestArgs(ctx, req, start); err != nil {
 		if req.Conversation == (registry.Key{}) && req.history == nil || req.durable() {
 			return err
 		}
-		req.missing = err // in a turn every call a model asks for counts, and is on record
+		req.refused = err // every call that a model asks for in a turn gets a record, even one that cannot run
 	}
 	p := prepared{start: start}
 	err := i.prepare(ctx, req, &p, out)
@@ -219,55 +212,59 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)
 	}
 	if err == nil {
-		out.Result, err = i.run(ctx, &p, &rec, false)
-		out.State = out.Result.State()
+		out.Result, err = i.runTool(ctx, &p, &rec, false)
+		out.State, out.Session = out.Result.State(), p.route.Session
 	}
 	return i.finish(ctx, &p.inv, &rec, out, err)
 }
 
-// finish has the hooks say what is to be read of a call that ended, and records it. Hooks change what is read of a
-// call; its record says whether it ran.
-func (i *Invoker) finish(ctx context.Context, inv *Invocation, rec *registry.Record, out *Outcome, ended error) error {
-	res, err := i.hooks.end(ctx, i.log, inv, *out, ended)
+// finish runs the hooks that amend the outcome of a call, and records the call. callErr is how the call itself failed.
+// The hooks decide what the caller reads; the record says whether the tool ran.
+func (i *Invoker) finish(
+	ctx context.Context, inv *Invocation, rec *registry.Record, out *Outcome, callErr error,
+) error {
+	res, err := i.hooks.end(ctx, i.cfg.Log, inv, *out, callErr)
 	switch {
-	case ended == nil && err != nil:
-		i.callLog.Finish(rec, withoutOutput(out.Result, err), nil)
-	case ended != nil && err == nil:
-		i.callLog.Finish(rec, registry.Result{}, ended)
+	case callErr == nil && err != nil:
+		i.cfg.CallLog.Finish(rec, withoutOutput(out.Result, err), nil)
+	case callErr != nil && err == nil:
+		i.cfg.CallLog.Finish(rec, registry.Result{}, callErr)
 	default:
-		i.callLog.Finish(rec, res, err)
+		i.cfg.CallLog.Finish(rec, res, err)
 	}
 	out.Result, out.State = res, res.State()
 	return err
 }
 
-// withoutOutput is what is recorded of a result that a hook does not want to be read.
+// withoutOutput returns what the record of a call keeps of a result that a hook withheld with err.
 func withoutOutput(res registry.Result, err error) registry.Result {
 	e := registry.AsError(err)
 	return registry.Result{Success: res.Success, Error: e.Message, Withheld: e.With(registry.DispatchedYes)}
 }
 
-// prepared is a call that may run: here if local is set, else on a device.
+// prepared is a call that may run: on this pod if local is set, else on a device.
 type prepared struct {
 	local Tool
 	route registry.Route
 	inv   Invocation
 
-	start time.Time     // when it was asked for; its time runs from here
-	left  time.Duration // of its time, once the hooks have let it pass
+	timeout   time.Duration // the timeout that the request names; zero: none
+	start     time.Time     // when the request came in; the timeout runs from here
+	remaining time.Duration // what remains of the timeout once the hooks have admitted the call
 }
 
-// prepare does everything that comes before the tool runs. On an error the invocation says what is known until then.
+// prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
-	*p = prepared{local: req.Local, start: p.start, inv: Invocation{
-		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args, Asked: req.Args,
-		Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn, CallHistory: req.history,
+	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, inv: Invocation{
+		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
+		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
+		CallHistory: req.history,
 	}}
-	if req.missing != nil {
-		return req.missing
+	if req.refused != nil {
+		return req.refused
 	}
 	if p.local == nil {
-		p.local = i.builtin(req)
+		p.local = i.localTool(req)
 	}
 	if p.local != nil {
 		spec, err := specOf(p.local)
@@ -275,37 +272,47 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 			return err
 		}
 		p.route.Session.Tenant, p.route.Spec = req.Caller.Tenant, spec
-		p.inv.Source = registry.SourceBuiltin
+		p.inv.Source = registry.SourceLocal
 	} else {
 		var err error
-		if p.route, err = i.router.Resolve(timed{ctx, p.start.Add(p.inv.Timeout)}, req.Caller.Tenant, req.Tool, req.Target, req.Select); err != nil {
+		ctx := timed{ctx, p.start.Add(p.inv.Timeout)}
+		p.route, err = i.cfg.Router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select)
+		if err != nil {
 			return err
 		}
 		p.inv.Source = sourceOf(p.route.Session.Key)
 	}
-	err := i.admit(ctx, req, p, out)
-	if err == nil || !p.route.Remembered || !errors.Is(err, registry.CodeInvalidArguments) {
-		return err
+	err := i.admit(ctx, p)
+	if err != nil && p.route.Remembered { // what it was refused for may have changed
+		err = i.admitAnew(ctx, p, err)
 	}
-	// The tool may have been registered anew since. If so, the call begins anew too.
-	fresh, failure := i.router.Refresh(timed{ctx, p.inv.Deadline}, p.route)
-	if failure != nil {
-		return failure
-	}
-	if bytes.Equal(fresh.Spec.Parameters, p.route.Spec.Parameters) {
-		return err
-	}
-	p.route, p.inv.Args = fresh, req.Args
-	return i.admit(ctx, req, p, out)
+	out.Session = p.route.Session
+	return err
 }
 
-// admit has the hooks decide about a call whose route is known.
-func (i *Invoker) admit(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
-	out.Session = p.route.Session
+// admitAnew reads the route of a call again, because the session may have changed since it was remembered. If it has,
+// admitAnew lets the hooks decide anew. Else it returns refused, the refusal that the call got before.
+func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) error {
+	fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.inv.Deadline}, p.route)
+	if err != nil {
+		return err
+	}
+	before := p.route
+	p.route = fresh
+	if fresh.Spec.Hash() == before.Spec.Hash() && fresh.Session.Generation == before.Session.Generation &&
+		fresh.Session.AttributesDigest() == before.Session.AttributesDigest() {
+		return refused
+	}
+	p.inv.Args = p.inv.Asked
+	return i.admit(ctx, p)
+}
+
+// admit lets the hooks decide whether a call whose route is known may run.
+func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
-	p.inv.Timeout = i.clamp(req.Timeout, p.route.Spec.Timeout())
+	p.inv.Timeout = i.clamp(p.timeout, p.route.Spec.Timeout())
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
-	if err := i.hooks.before(ctx, i.log, &p.inv); err != nil {
+	if err := i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {
 		return err
 	}
 	if p.local != nil {
@@ -313,26 +320,28 @@ func (i *Invoker) admit(ctx context.Context, req *Request, p *prepared, out *Out
 			return err
 		}
 	}
-	// What took no time to speak of is the tool's.
-	if p.left = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.left <= 0 {
+	// Checks that took less than a millisecond are not taken from the tool's time.
+	if p.remaining = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.remaining <= 0 {
 		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")
 	}
 	return nil
 }
 
-// builtin returns the built-in tool a request means that says of nothing else where its tool is; nil if there is none.
-func (i *Invoker) builtin(req *Request) Tool {
-	if i.builtins == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
+// localTool returns the local tool that a request means, nil if there is none. A request that names a target or a
+// conversation means no local tool.
+func (i *Invoker) localTool(req *Request) Tool {
+	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
 		return nil
 	}
-	tool, err := i.builtins.find(SessionContext{Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller}, req.Tool)
+	sc := SessionContext{Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller}
+	tool, err := i.cfg.LocalTools.find(sc, req.Tool)
 	if err != nil {
-		i.log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)
+		i.cfg.Log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)
 	}
 	return tool
 }
 
-// sourceOf names a session as the source of a tool.
+// sourceOf returns the source of the tools of a session.
 func sourceOf(session registry.Key) string { return sourceRemote + session.Session }
 
 // recordOf begins the record of a call.
@@ -341,40 +350,69 @@ func recordOf(req *Request, p *prepared, session *registry.Session) registry.Rec
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
 	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
-		rec.Tool, rec.Source = p.inv.Spec.Name, registry.SourceBuiltin
+		rec.Tool, rec.Source = p.inv.Spec.Name, registry.SourceLocal
 	}
 	return rec
 }
 
-// run has the tool do its work, wherever it is.
-func (i *Invoker) run(ctx context.Context, p *prepared, rec *registry.Record, durable bool) (registry.Result, error) {
+// runTool runs the tool, on this pod or on a device.
+func (i *Invoker) runTool(
+	ctx context.Context, p *prepared, rec *registry.Record, durable bool,
+) (registry.Result, error) {
 	if p.local != nil {
 		return i.runLocal(ctx, *p, rec, durable)
 	}
-	call := registry.Call{ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.left, Durable: durable}
-	if !durable {
-		call.Record = rec
-	}
-	return i.router.Call(deadlineOnly{ctx}, call) // it keeps to its time by itself, so no timer is needed for the context
-}
-
-func (i *Invoker) clamp(asked, tools time.Duration) time.Duration {
-	for _, d := range []time.Duration{asked, tools, i.timeout} {
-		if d > 0 {
-			return min(d, i.maxTimeout)
+	limit := time.Now().Add(p.remaining) // a definition that is read later gives a call no more time
+	for attempt := int64(0); ; attempt++ {
+		call := registry.Call{
+			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable, Attempt: attempt,
+		}
+		if !durable {
+			call.Record = rec
+		}
+		// The router enforces the timeout of a call itself, so the context needs no timer.
+		res, err := i.cfg.Router.Call(deadlineOnly{ctx}, call)
+		if !errors.Is(err, registry.CodeStaleRoute) {
+			return res, err
+		}
+		if attempt == maxAttempts-1 {
+			return registry.Result{}, registry.Errorf(registry.CodeBusy,
+				"The device changes its session or the tool all the time. Retry in a moment.").With(registry.DispatchedNo)
+		}
+		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
+			return registry.Result{}, err
+		}
+		rec.DeviceID = p.route.Session.DeviceID
+		if p.remaining = min(p.remaining, time.Until(limit)); p.remaining <= 0 {
+			return registry.Result{}, registry.Errorf(registry.CodeTimeout,
+				"The time of the call was up before its tool could run.").With(registry.DispatchedNo)
 		}
 	}
-	return i.maxTimeout
 }
 
-// Read waits until a text of n bytes may be read that asks for a call or a turn: few long ones are at a time. done says
-// that it has been.
+// maxAttempts is how often a call is made while its session keeps changing.
+const maxAttempts = 3
+
+// clamp returns the timeout of a call: the requested one, else that of the tool, else the configured default, but at
+// most MaxTimeout. Zero means none.
+func (i *Invoker) clamp(requested, ofTool time.Duration) time.Duration {
+	for _, d := range []time.Duration{requested, ofTool, i.cfg.Timeout} {
+		if d > 0 {
+			return min(d, i.cfg.MaxTimeout)
+		}
+	}
+	return i.cfg.MaxTimeout
+}
+
+// Read waits until the text of a request, of n bytes, may be read. Only few long texts are read at a time, so that a
+// short one never waits for more than one of them. The caller must call done when it has read the text.
 func (i *Invoker) Read(ctx context.Context, n int) (done func(), err error) {
-	return i.schemas.ReadText(ctx, time.Time{}, n)
+	return i.cfg.Schemas.ReadText(ctx, time.Time{}, n)
 }
 
-func (i *Invoker) checkArgs(ctx context.Context, req *Request, start time.Time) error {
-	done, err := i.schemas.ReadText(ctx, start.Add(i.clamp(req.Timeout, 0)), req.Args.Len())
+// checkRequestArgs runs checkArgs once the arguments of a request may be read.
+func (i *Invoker) checkRequestArgs(ctx context.Context, req *Request, start time.Time) error {
+	done, err := i.cfg.Schemas.ReadText(ctx, start.Add(i.clamp(req.Timeout, 0)), req.Args.Len())
 	if err != nil {
 		return err
 	}
@@ -385,7 +423,8 @@ func (i *Invoker) checkArgs(ctx context.Context, req *Request, start time.Time) 
 // noArgs are the arguments of a call that has none.
 var noArgs = registry.MustJSON(`{}`)
 
-// checkArgs holds for every call, whatever its schema: arguments are one JSON object of bounded depth.
+// checkArgs checks what must hold for the arguments of every call, whatever the tool's schema: they are one JSON object
+// of bounded depth.
 func checkArgs(args registry.JSON) error {
 	if !args.IsObject() {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")

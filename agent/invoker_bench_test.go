@@ -12,11 +12,13 @@ import (
 // benchRouter answers every call at once.
 type benchRouter struct{ route registry.Route }
 
-func (r *benchRouter) Resolve(context.Context, string, string, registry.Target, registry.Select) (registry.Route, error) {
+func (r *benchRouter) Resolve(
+	context.Context, string, string, registry.Target, registry.Select,
+) (registry.Route, error) {
 	return r.route, nil
 }
 
-func (r *benchRouter) Refresh(context.Context, registry.Route) (registry.Route, error) {
+func (r *benchRouter) ResolveAgain(context.Context, registry.Route) (registry.Route, error) {
 	return r.route, nil
 }
 
@@ -38,7 +40,8 @@ func BenchmarkInvoke(b *testing.B) {
 	for _, schema := range []string{"empty", "flat"} {
 		route := registry.Route{Spec: benchSpecs(b)[schema]}
 		route.Session = registry.Session{
-			Key: registry.Key{Tenant: "t", Session: "phone-1"}, Pod: "pod-2", DeviceID: "device-1", ConnectedAt: time.Now(),
+			Key: registry.Key{Tenant: "t", Session: "phone-1"}, Pod: "pod-2", DeviceID: "device-1",
+			ConnectedAt: time.Now(),
 		}
 		invoker := NewInvoker(Config{Router: &benchRouter{route}, CallLog: benchCallLog{}, Policy: policy})
 		req := Request{

@@ -33,7 +33,8 @@ func TestTimeoutIsClamped(t *testing.T) {
 		s.TimeoutMS = tt.tools.Milliseconds()
 		r := &fakeRouter{spec: s}
 		i := agent.NewInvoker(agent.Config{
-			Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}), Timeout: tt.fallback, MaxTimeout: tt.most,
+			Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}), Timeout: tt.fallback,
+			MaxTimeout: tt.most,
 		})
 		if _, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Timeout: tt.asked}); err != nil {
 			t.Fatal(err)
@@ -79,7 +80,8 @@ func TestContextsOfAToolEnd(t *testing.T) {
 				t.Error("the context does not end")
 			}
 		}}
-		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t),
+			Policy: newPolicy(t, agent.PolicyRules{})})
 		if _, err := i.Invoke(t.Context(), agent.Request{Tool: "t"}); err != nil {
 			t.Fatal(err)
 		}
@@ -97,14 +99,16 @@ func TestArgsMustBeAnObject(t *testing.T) {
 			asked = registry.MustJSON(args)
 		}
 		r := &fakeRouter{spec: spec("t", "")}
-		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t),
+			Policy: newPolicy(t, agent.PolicyRules{})})
 		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Args: asked})
 		if ok != (err == nil) {
 			t.Errorf("%.40q: %v", args, err)
 		}
 		if !ok {
 			wantCode(t, err, registry.CodeInvalidRequest)
-		} else if got := r.called()[0].Args.String(); args != "" && got != strings.TrimSpace(args) || args == "" && got != "{}" {
+		} else if got := r.called()[0].Args.String(); args != "" && got != strings.TrimSpace(args) || args == "" &&
+			got != "{}" {
 			t.Errorf("%.40q was sent as %.40q", args, got)
 		}
 	}
@@ -117,14 +121,19 @@ func TestErrorsAreComplete(t *testing.T) {
 		code          registry.Code
 		dispatched    registry.Dispatched
 	}{
-		"unknown tool":  {registry.Errorf(registry.CodeToolNotFound, "no"), nil, registry.CodeToolNotFound, registry.DispatchedNo},
-		"lost":          {nil, registry.Errorf(registry.CodeLost, "silent").With(registry.DispatchedUnknown), registry.CodeLost, registry.DispatchedUnknown},
-		"timeout":       {nil, registry.Errorf(registry.CodeTimeout, "late").With(registry.DispatchedYes), registry.CodeTimeout, registry.DispatchedYes},
-		"no code":       {errors.New("boom"), nil, registry.CodeInternal, registry.DispatchedNo},
-		"store is away": {registry.StoreUnavailable("list", errors.New("x")), nil, registry.CodeStoreUnavailable, registry.DispatchedNo},
+		"unknown tool": {registry.Errorf(registry.CodeToolNotFound, "no"), nil, registry.CodeToolNotFound,
+			registry.DispatchedNo},
+		"lost": {nil, registry.Errorf(registry.CodeLost, "silent").With(registry.DispatchedUnknown),
+			registry.CodeLost, registry.DispatchedUnknown},
+		"timeout": {nil, registry.Errorf(registry.CodeTimeout, "late").With(registry.DispatchedYes),
+			registry.CodeTimeout, registry.DispatchedYes},
+		"no code": {errors.New("boom"), nil, registry.CodeInternal, registry.DispatchedNo},
+		"store is away": {registry.StoreUnavailable("list", errors.New("x")), nil, registry.CodeStoreUnavailable,
+			registry.DispatchedNo},
 	} {
 		r := &fakeRouter{spec: spec("t", ""), resolveErr: tt.resolve, callErr: tt.call}
-		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{})})
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: newCallLog(t),
+			Policy: newPolicy(t, agent.PolicyRules{})})
 		out, err := i.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t"})
 		e := wantCode(t, err, tt.code)
 		if e.Dispatched != tt.dispatched || e.CallID == "" || e.CallID != out.CallID {
@@ -174,6 +183,81 @@ func TestRememberedDefinitionIsReadAgainBeforeItRefuses(t *testing.T) {
 		}
 		if r.refreshed != tt.refreshed || hook.Load() != tt.asked {
 			t.Errorf("%s: read again %d times, the hook was asked %d times", name, r.refreshed, hook.Load())
+		}
+	}
+}
+
+// What a hook refused because of what was remembered of a session is decided anew on what is true now.
+func TestARefusalOfARememberedRouteIsDecidedAnew(t *testing.T) {
+	remembered, now := spec("t", `{"type":"object"}`), spec("t", `{"type":"object","title":"safe"}`)
+	remembered.Description = "dangerous"
+	remembered = remembered.Hashed()
+	r := &fakeRouter{spec: now, remembered: &remembered, result: registry.Result{Success: true}}
+	hook := refusing{"dangerous"}
+	i := agent.NewInvoker(agent.Config{
+		Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}), Hooks: []agent.Hook{hook},
+	})
+	if _, err := i.Invoke(t.Context(), agent.Request{Tool: "t"}); err != nil || r.refreshed != 1 {
+		t.Errorf("%v after the route was read again %d times", err, r.refreshed)
+	}
+	r.remembered = nil
+	r.spec = remembered
+	_, err := i.Invoke(t.Context(), agent.Request{Tool: "t"})
+	wantCode(t, err, registry.CodeHookCancelled)
+}
+
+// refusing is a hook that cancels calls of tools with a description.
+type refusing struct{ description string }
+
+func (refusing) Name() string { return "refusing" }
+
+func (h refusing) Before(_ context.Context, inv agent.Invocation) (agent.Decision, error) {
+	if inv.Spec.Description == h.description {
+		return agent.Cancel("not this one"), nil
+	}
+	return agent.Decision{}, nil
+}
+
+// A call that the device's pod refuses, because the tool was registered anew, is checked against the new definition.
+func TestACallIsCheckedAgainstTheDefinitionOfTheDevice(t *testing.T) {
+	old, now := spec("t", `{"type":"object"}`), spec("t", `{"type":"object","required":["new"]}`)
+	for name, tt := range map[string]struct {
+		now    registry.ToolSpec // what the device's pod compares with
+		stored bool              // the store knows it, too
+		args   string
+		code   registry.Code
+		calls  int
+	}{
+		"it fits both":              {now, true, `{"new":1}`, "", 2},
+		"it does not fit":           {now, true, `{}`, registry.CodeInvalidArguments, 1},
+		"the store stays behind":    {now, false, `{"new":1}`, registry.CodeBusy, 3},
+		"the definition is the one": {old, true, `{}`, "", 1},
+	} {
+		for _, durable := range []bool{false, true} {
+			r := &fakeRouter{spec: tt.now, remembered: &old, owner: &tt.now, result: registry.Result{Success: true}}
+			if !tt.stored {
+				r.spec = old
+			}
+			i := agent.NewInvoker(agent.Config{
+				Router: r, CallLog: newCallLog(t), Policy: newPolicy(t, agent.PolicyRules{}),
+			})
+			req := agent.Request{Tool: "t", Args: registry.MustJSON(tt.args)}
+			if durable {
+				req.IdempotencyKey = "key"
+			}
+			_, err := i.Invoke(t.Context(), req)
+			switch {
+			case tt.code != "":
+				wantCode(t, err, tt.code)
+				if e := registry.AsError(err); e.Dispatched != registry.DispatchedNo {
+					t.Errorf("%s: %+v", name, e)
+				}
+			case err != nil:
+				t.Errorf("%s: %v", name, err)
+			}
+			if n := len(r.called()); n != tt.calls {
+				t.Errorf("%s: called %d times, not %d", name, n, tt.calls)
+			}
 		}
 	}
 }

@@ -14,20 +14,24 @@ import (
 // left out.
 const MaxLocalOutput = 1 << 20
 
-// cutMark ends output that was cut.
-const cutMark = "\n[cut: the output was longer than 1 MiB]"
+// truncatedMark ends output that was truncated.
+const truncatedMark = "\n[cut: the output was longer than 1 MiB]"
 
 // localRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every
 // pod. *routing.Router is one.
 type localRunner interface {
-	RunLocal(ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error)) (registry.Result, error)
+	RunLocal(
+		ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error),
+	) (registry.Result, error)
 }
 
-// runLocal runs a tool of the gateway itself, on the calling goroutine: a tool that does not heed its context keeps its
+// runLocal runs a local tool on the calling goroutine: a tool that does not heed its context keeps its
 // caller waiting. Its errors are complete: they say whether the tool has begun.
-func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record, durable bool) (registry.Result, error) {
+func (i *Invoker) runLocal(
+	ctx context.Context, p prepared, rec *registry.Record, durable bool,
+) (registry.Result, error) {
 	run := func(ctx context.Context) (registry.Result, error) {
-		ctx, cancel := context.WithTimeout(ctx, p.left)
+		ctx, cancel := context.WithTimeout(ctx, p.remaining)
 		defer cancel()
 		res, err := i.executeLocal(deadlineOnly{ctx}, p.local, &p.inv)
 		if err != nil {
@@ -35,15 +39,15 @@ func (i *Invoker) runLocal(ctx context.Context, p prepared, rec *registry.Record
 		}
 		return bounded(res), nil
 	}
-	if r, ok := i.router.(localRunner); ok {
+	if r, ok := i.cfg.Router.(localRunner); ok {
 		return r.RunLocal(ctx, registry.Call{
-			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.left, Durable: durable, Record: rec,
+			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable, Record: rec,
 		}, run)
 	}
 	return run(ctx)
 }
 
-// checkLocal asks a tool of the gateway itself whether its caller may call it, and what it says of the arguments.
+// checkLocal asks a local tool whether its caller may call it, and what it says of the arguments.
 func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err error) {
 	if made, ok := t.(madeTool); ok {
 		t = made.Tool
@@ -55,8 +59,7 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			i.log.Error("panic in a tool", "tool", inv.Spec.Name, "call", inv.CallID, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
+			err = i.toolPanicked(inv, p)
 		}
 	}()
 	ctx, cancel := context.WithDeadline(deadlineOnly{ctx}, inv.Deadline)
@@ -92,11 +95,17 @@ func refusal(ctx context.Context, err error, code registry.Code) error {
 func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv *Invocation) (res registry.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			i.log.Error("panic in a tool", "tool", inv.Spec.Name, "call", inv.CallID, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
+			err = i.toolPanicked(inv, p)
 		}
 	}()
 	return t.Execute(ctx, inv.Args.Raw())
+}
+
+// toolPanicked logs a panic of a tool, and returns it as an error.
+func (i *Invoker) toolPanicked(inv *Invocation, p any) error {
+	i.cfg.Log.Error("panic in a tool",
+		"tool", inv.Spec.Name, "call", inv.CallID, "panic", p, "stack", string(debug.Stack()))
+	return fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
 }
 
 // localError says what a tool's failure means to its caller. A tool that failed because its context ended says why that
@@ -120,20 +129,20 @@ func localError(ctx context.Context, inv *Invocation, err error) *registry.Error
 
 // bounded returns a result that is fit to be sent and stored.
 func bounded(res registry.Result) registry.Result {
-	res.Output, res.Error = cutText(res.Output), cutText(res.Error)
+	res.Output, res.Error = truncated(res.Output), truncated(res.Error)
 	if res.Structured.Len() > MaxLocalOutput {
 		res.Structured = registry.JSON{}
 	}
 	return res
 }
 
-func cutText(s string) string {
+func truncated(s string) string {
 	if len(s) <= MaxLocalOutput {
 		return s
 	}
-	end := MaxLocalOutput - len(cutMark)
+	end := MaxLocalOutput - len(truncatedMark)
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}
-	return s[:end] + cutMark
+	return s[:end] + truncatedMark
 }

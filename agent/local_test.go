@@ -16,7 +16,8 @@ import (
 
 // call runs a local tool.
 func (h *fixture) call(ctx context.Context, t agent.Tool, change ...func(*agent.Request)) (agent.Outcome, error) {
-	req := agent.Request{Caller: auth.Identity{Tenant: "default", User: "anna"}, Tool: t.Spec().Name, Local: t, Turn: "t1"}
+	req := agent.Request{Caller: auth.Identity{Tenant: "default", User: "anna"}, Tool: t.Spec().Name, Local: t,
+		Turn: "t1"}
 	for _, c := range change {
 		c(&req)
 	}
@@ -27,26 +28,31 @@ func TestLocalToolIsACallLikeAnyOther(t *testing.T) {
 	var trace []string
 	var seen agent.Invocation
 	h := newFixture(t, agent.PolicyRules{CallDeny: []string{"denied"}}, func(c *agent.Config) {
-		c.Hooks = []agent.Hook{hook{name: "one", trace: &trace, before: func(inv agent.Invocation) (agent.Decision, error) {
-			seen = inv
-			return agent.Modify(json.RawMessage(`{"a":2}`)), nil
-		}}}
+		c.Hooks = []agent.Hook{hook{name: "one", trace: &trace,
+			before: func(inv agent.Invocation) (agent.Decision, error) {
+				seen = inv
+				return agent.Modify(json.RawMessage(`{"a":2}`)), nil
+			}}}
 	})
-	echo := localTool{spec("echo", `{"properties":{"a":{"maximum":2}}}`), func(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-		if d, ok := ctx.Deadline(); !ok || time.Until(d) > agent.DefaultCallTimeout || ctx.Value(secretKey{}) != nil {
-			t.Errorf("deadline %v, %v, value %v", d, ok, ctx.Value(secretKey{}))
-		}
-		return registry.NewResult(true, registry.MustJSON(string(args)), ""), nil
-	}}
-	out, err := h.call(context.WithValue(t.Context(), secretKey{}, "x"), echo, func(r *agent.Request) { r.Args = registry.MustJSON(`{"a":1}`) })
+	echo := localTool{spec("echo", `{"properties":{"a":{"maximum":2}}}`),
+		func(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+			if d, ok := ctx.Deadline(); !ok || time.Until(d) > agent.DefaultCallTimeout ||
+				ctx.Value(secretKey{}) != nil {
+				t.Errorf("deadline %v, %v, value %v", d, ok, ctx.Value(secretKey{}))
+			}
+			return registry.NewResult(true, registry.MustJSON(string(args)), ""), nil
+		}}
+	out, err := h.call(context.WithValue(t.Context(), secretKey{}, "x"), echo,
+		func(r *agent.Request) { r.Args = registry.MustJSON(`{"a":1}`) })
 	if err != nil || out.Result.Output != `{"a":2}` || out.State != registry.StateSucceeded {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if seen.Source != registry.SourceBuiltin || seen.Asked.String() != `{"a":1}` || seen.Turn != "t1" || seen.Session.Key.Session != "" {
+	if seen.Source != registry.SourceLocal || seen.Asked.String() != `{"a":1}` || seen.Turn != "t1" ||
+		seen.Session.Key.Session != "" {
 		t.Errorf("the hook saw %+v", seen)
 	}
 	rec := h.wait(out.CallID)
-	if rec.Source != registry.SourceBuiltin || rec.Turn != "t1" || rec.UserID != "anna" || rec.SessionID != "" ||
+	if rec.Source != registry.SourceLocal || rec.Turn != "t1" || rec.UserID != "anna" || rec.SessionID != "" ||
 		rec.State != registry.StateSucceeded || rec.Owner != h.pod.ID() {
 		t.Errorf("record %+v", rec)
 	}
@@ -68,7 +74,8 @@ func TestLocalToolFails(t *testing.T) {
 		code    registry.Code
 		state   registry.State
 	}{
-		"panics": {func(context.Context, json.RawMessage) (registry.Result, error) { panic("secret") }, registry.CodeInternal, registry.StateFailed},
+		"panics": {func(context.Context, json.RawMessage) (registry.Result, error) { panic("secret") },
+			registry.CodeInternal, registry.StateFailed},
 		"plain error": {func(context.Context, json.RawMessage) (registry.Result, error) {
 			return registry.Result{}, errors.New("secret")
 		}, registry.CodeInternal, registry.StateFailed},
@@ -78,7 +85,8 @@ func TestLocalToolFails(t *testing.T) {
 		"too slow": {waits, registry.CodeTimeout, registry.StateTimedOut},
 	} {
 		out, err := h.call(t.Context(), localTool{spec("t", ""), tt.execute})
-		if e := wantCode(t, err, tt.code); e.Dispatched != registry.DispatchedYes || strings.Contains(e.Message, "secret") {
+		if e := wantCode(t, err, tt.code); e.Dispatched != registry.DispatchedYes ||
+			strings.Contains(e.Message, "secret") {
 			t.Errorf("%s: %+v", name, e)
 		}
 		if rec := h.wait(out.CallID); rec.State != tt.state || rec.Dispatched != registry.DispatchedYes {
@@ -86,10 +94,11 @@ func TestLocalToolFails(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	out, err := h.call(ctx, localTool{spec("t", ""), func(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-		cancel()
-		return waits(ctx, args)
-	}}, func(r *agent.Request) { r.Timeout = time.Minute })
+	out, err := h.call(ctx, localTool{spec("t", ""),
+		func(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+			cancel()
+			return waits(ctx, args)
+		}}, func(r *agent.Request) { r.Timeout = time.Minute })
 	wantCode(t, err, registry.CodeCancelled)
 	if rec := h.wait(out.CallID); rec.State != registry.StateCancelled {
 		t.Errorf("record %+v", rec)
@@ -99,9 +108,10 @@ func TestLocalToolFails(t *testing.T) {
 func TestLocalResultIsBounded(t *testing.T) {
 	h := newFixture(t, agent.PolicyRules{})
 	big := strings.Repeat("ü", agent.MaxLocalOutput)
-	out, err := h.call(t.Context(), localTool{spec("t", ""), func(context.Context, json.RawMessage) (registry.Result, error) {
-		return registry.Result{Success: true, Output: big, Structured: registry.MustJSON(`"` + big + `"`)}, nil
-	}})
+	out, err := h.call(t.Context(), localTool{spec("t", ""),
+		func(context.Context, json.RawMessage) (registry.Result, error) {
+			return registry.Result{Success: true, Output: big, Structured: registry.MustJSON(`"` + big + `"`)}, nil
+		}})
 	if err != nil || len(out.Result.Output) > agent.MaxLocalOutput || !utf8.ValidString(out.Result.Output) ||
 		!strings.HasSuffix(out.Result.Output, "1 MiB]") || !out.Result.Structured.IsZero() {
 		t.Errorf("%d bytes of output, %d structured, %v", len(out.Result.Output), out.Result.Structured.Len(), err)
@@ -124,7 +134,8 @@ func TestLocalToolDurable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec := h.wait(async.CallID); rec.State != registry.StateSucceeded || rec.Source != registry.SourceBuiltin || rec.Result.Output != "later" {
+	if rec := h.wait(async.CallID); rec.State != registry.StateSucceeded || rec.Source != registry.SourceLocal ||
+		rec.Result.Output != "later" {
 		t.Errorf("record %+v", rec)
 	}
 }
@@ -136,7 +147,7 @@ func TestBuiltinByName(t *testing.T) {
 		asked = sc
 		return []agent.Tool{says("time", "noon")}
 	}})
-	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) { c.Builtins = box })
+	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) { c.LocalTools = box })
 	h.connect("phone", "anna", "time")
 	anna := auth.Identity{Tenant: "default", User: "anna"}
 	for want, req := range map[string]agent.Request{

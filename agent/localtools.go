@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// ContextKind says who takes part in an agent session.
+// ContextKind says who takes part in a conversation.
 type ContextKind string
 
 // The kinds. The empty kind means ContextMain.
@@ -21,7 +21,8 @@ const (
 	ContextSandboxed ContextKind = "group sandboxed" // as before, with its local tools in a sandbox
 )
 
-// SessionContext is what a tool may know of the agent session it is made for. Any field may be empty.
+// SessionContext is what a tool may know of the turn, or of the single call, that it is made for. Any field may be
+// empty.
 type SessionContext struct {
 	Key       registry.Key  // the conversation, and the session of the device it is held with, if there is one
 	Stateless bool          // the caller keeps the conversation: Key is only the session whose tools join in
@@ -31,11 +32,11 @@ type SessionContext struct {
 	Kind      ContextKind
 }
 
-// Factory makes the tools of one agent session. It may return none: the capability is absent there. It is safe for
+// Factory makes the tools of one turn or call. It may return none: the capability is absent there. It is safe for
 // concurrent use, and so are the tools it returns.
 type Factory func(SessionContext) []Tool
 
-// Registration is what a plug-in, or the gateway itself, contributes.
+// Registration is what the gateway itself, or the program that embeds it, contributes.
 type Registration struct {
 	Names    []string // of the tools Make may make
 	Make     Factory
@@ -77,7 +78,8 @@ func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 	for _, name := range names {
 		maker, ok := t.maker[name]
 		if !ok {
-			return nil, fmt.Errorf("agent: there is no built-in tool %q; there are: %s", name, strings.Join(t.Names(), ", "))
+			return nil, fmt.Errorf("agent: there is no built-in tool %q; there are: %s", name,
+				strings.Join(t.Names(), ", "))
 		}
 		enabled[name] = maker
 	}
@@ -104,7 +106,7 @@ func (t *LocalTools) Specs() []registry.ToolSpec {
 	return specs
 }
 
-// For makes the tools of an agent session, in order of name. What is wrong (a factory that panics, makes a tool it did
+// For makes the tools of a turn or call, in order of name. What is wrong (a factory that panics, makes a tool it did
 // not announce, or, unless it is optional, fewer than it announced) is left out and told by the error; the others are
 // good.
 func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
@@ -155,7 +157,8 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 			errs = append(errs, err)
 			continue
 		case !missing[spec.Name]:
-			errs = append(errs, fmt.Errorf("agent: the factory of %s made %q, which it did not announce or had made already",
+			errs = append(errs, fmt.Errorf(
+				"agent: the factory of %s made %q, which it did not announce or had made already",
 				strings.Join(r.Names, ", "), spec.Name))
 			continue
 		}

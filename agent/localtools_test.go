@@ -24,11 +24,12 @@ func TestToolboxRefuses(t *testing.T) {
 		regs []agent.Registration
 		says string
 	}{
-		"a name twice":        {[]agent.Registration{good, registration(says("b", ""))}, `"b" is registered twice`},
-		"a name twice in one": {[]agent.Registration{{Names: []string{"x", "x"}, Make: good.Make}}, `"x" is registered twice`},
-		"a bad name":          {[]agent.Registration{{Names: []string{"1 x"}, Make: good.Make}}, `"1 x"`},
-		"no name":             {[]agent.Registration{{Make: good.Make}}, "needs names"},
-		"no factory":          {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
+		"a name twice": {[]agent.Registration{good, registration(says("b", ""))}, `"b" is registered twice`},
+		"a name twice in one": {[]agent.Registration{{Names: []string{"x", "x"}, Make: good.Make}},
+			`"x" is registered twice`},
+		"a bad name": {[]agent.Registration{{Names: []string{"1 x"}, Make: good.Make}}, `"1 x"`},
+		"no name":    {[]agent.Registration{{Make: good.Make}}, "needs names"},
+		"no factory": {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
 	} {
 		if _, err := agent.NewLocalTools(tt.regs...); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", name, err)
@@ -49,10 +50,12 @@ func TestToolboxSelects(t *testing.T) {
 	if got := names(tools); err != nil || !slices.Equal(got, []string{"a", "c"}) || some.Has("b") || !all.Has("b") {
 		t.Errorf("selected %v, %v", got, err)
 	}
-	if specs := some.Specs(); len(specs) != 2 || specs[0].Name != "a" || string(specs[0].Parameters) != `{"type":"object"}` {
+	if specs := some.Specs(); len(specs) != 2 || specs[0].Name != "a" ||
+		string(specs[0].Parameters) != `{"type":"object"}` {
 		t.Errorf("specs %+v", specs)
 	}
-	if _, err := all.Select("a", "clock"); err == nil || !strings.Contains(err.Error(), `"clock"`) || !strings.Contains(err.Error(), "a, b, c") {
+	if _, err := all.Select("a", "clock"); err == nil || !strings.Contains(err.Error(), `"clock"`) ||
+		!strings.Contains(err.Error(), "a, b, c") {
 		t.Errorf("unknown name: %v", err)
 	}
 	none, err := all.Select()
@@ -71,13 +74,21 @@ func TestToolboxSurvivesFactories(t *testing.T) {
 		want []string
 		says string // empty: nothing to be told of
 	}{
-		"panics":            {agent.Registration{Names: []string{"x"}, Make: func(agent.SessionContext) []agent.Tool { panic("boom") }, Optional: true}, nil, "boom"},
-		"makes another":     {agent.Registration{Names: []string{"x"}, Make: makes(says("x", ""), says("y", ""))}, []string{"x"}, `"y"`},
-		"makes one twice":   {agent.Registration{Names: []string{"x"}, Make: makes(says("x", ""), says("x", ""))}, []string{"x"}, `"x"`},
-		"makes nil":         {agent.Registration{Names: []string{"x"}, Make: makes(nil, says("x", ""))}, []string{"x"}, "nil tool"},
-		"makes nonsense":    {agent.Registration{Names: []string{"x"}, Make: makes(localTool{ToolSpec: registry.ToolSpec{Name: "x", Parameters: []byte("[]")}})}, nil, "parameters"},
-		"makes none":        {agent.Registration{Names: []string{"x", "y"}, Make: makes(says("x", ""))}, []string{"x"}, `"y" made no such tool`},
-		"makes none, may":   {agent.Registration{Names: []string{"x", "y"}, Make: makes(says("x", "")), Optional: true}, []string{"x"}, ""},
+		"panics": {agent.Registration{Names: []string{"x"},
+			Make: func(agent.SessionContext) []agent.Tool { panic("boom") }, Optional: true}, nil, "boom"},
+		"makes another": {agent.Registration{Names: []string{"x"}, Make: makes(says("x", ""), says("y", ""))},
+			[]string{"x"}, `"y"`},
+		"makes one twice": {agent.Registration{Names: []string{"x"}, Make: makes(says("x", ""), says("x", ""))},
+			[]string{"x"}, `"x"`},
+		"makes nil": {agent.Registration{Names: []string{"x"}, Make: makes(nil, says("x", ""))}, []string{"x"},
+			"nil tool"},
+		"makes nonsense": {agent.Registration{Names: []string{"x"},
+			Make: makes(localTool{ToolSpec: registry.ToolSpec{Name: "x", Parameters: []byte("[]")}})}, nil,
+			"parameters"},
+		"makes none": {agent.Registration{Names: []string{"x", "y"}, Make: makes(says("x", ""))}, []string{"x"},
+			`"y" made no such tool`},
+		"makes none, may": {agent.Registration{Names: []string{"x", "y"}, Make: makes(says("x", "")), Optional: true},
+			[]string{"x"}, ""},
 		"makes none at all": {agent.Registration{Names: []string{"x"}, Make: makes(), Optional: true}, nil, ""},
 	} {
 		tools, err := localTools(t, tt.reg, registration(says("good", ""))).For(agent.SessionContext{})

@@ -23,6 +23,7 @@ type fakeRouter struct {
 	during     func(context.Context) // runs in every call; nil: nothing
 	remembered *registry.ToolSpec    // what Resolve says the tool is, from memory; nil: the truth
 	refreshErr error
+	owner      *registry.ToolSpec // the definition that the device's pod compares with; nil: it does not
 
 	mu        sync.Mutex
 	calls     []registry.Call
@@ -30,7 +31,9 @@ type fakeRouter struct {
 	refreshed int             // times the truth was asked for
 }
 
-func (r *fakeRouter) Resolve(_ context.Context, tenant, _ string, t registry.Target, _ registry.Select) (registry.Route, error) {
+func (r *fakeRouter) Resolve(
+	_ context.Context, tenant, _ string, t registry.Target, _ registry.Select,
+) (registry.Route, error) {
 	if r.resolveErr != nil {
 		return registry.Route{}, r.resolveErr
 	}
@@ -41,7 +44,7 @@ func (r *fakeRouter) Resolve(_ context.Context, tenant, _ string, t registry.Tar
 	return registry.Route{Session: s, Spec: r.spec}, nil
 }
 
-func (r *fakeRouter) Refresh(_ context.Context, old registry.Route) (registry.Route, error) {
+func (r *fakeRouter) ResolveAgain(_ context.Context, old registry.Route) (registry.Route, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refreshed++
@@ -54,6 +57,9 @@ func (r *fakeRouter) Call(ctx context.Context, c registry.Call) (registry.Result
 	r.calls, r.ctx = append(r.calls, c), ctx
 	if r.during != nil {
 		r.during(ctx)
+	}
+	if r.owner != nil && c.Route.Spec.Hash() != r.owner.Hash() {
+		return registry.Result{}, registry.StaleRoute()
 	}
 	return r.result, r.callErr
 }

@@ -48,7 +48,8 @@ func TestRefusedCallsKeepNoArguments(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	invoker := agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: newPolicy(t, agent.PolicyRules{})})
+	invoker := agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls,
+		Policy: newPolicy(t, agent.PolicyRules{})})
 	const calls, size = 50, 1 << 20
 	for _, async := range []bool{false, true} {
 		before := heapInUse()

@@ -21,10 +21,10 @@ type CallRoute string
 
 // The routes.
 const (
-	RouteNone    CallRoute = "none"    // no tool was found
-	RouteBuiltin CallRoute = "builtin" // a tool of the gateway itself
-	RouteLocal   CallRoute = "local"   // to a device on this pod
-	RouteRemote  CallRoute = "remote"  // to a device on another pod
+	RouteNone      CallRoute = "none"    // no tool was found
+	RouteLocalTool CallRoute = "builtin" // to a local tool, in the gateway
+	RouteLocal     CallRoute = "local"   // to a device on this pod
+	RouteRemote    CallRoute = "remote"  // to a device on another pod
 )
 
 // Outcomes of calls that are no failures of the gateway. Every other outcome is a registry.Code.
@@ -47,7 +47,7 @@ type CallEnd struct {
 type Meter interface{ CallEnded(CallEnd) }
 
 func (i *Invoker) count(req *Request, took time.Duration, success bool, err error) {
-	if i.meter == nil {
+	if i.cfg.Meter == nil {
 		return
 	}
 	end := CallEnd{Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeFailed, Duration: took}
@@ -60,14 +60,14 @@ func (i *Invoker) count(req *Request, took time.Duration, success bool, err erro
 	if end.Route == "" {
 		end.Route = RouteNone
 	}
-	i.meter.CallEnded(end)
+	i.cfg.Meter.CallEnded(end)
 }
 
 // countReplay counts a request that gets the answer of an earlier call.
 func (i *Invoker) countReplay(req *Request) {
 	req.counted = true
-	if i.meter != nil {
-		i.meter.CallEnded(CallEnd{Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeReplayed})
+	if i.cfg.Meter != nil {
+		i.cfg.Meter.CallEnded(CallEnd{Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeReplayed})
 	}
 }
 
@@ -75,10 +75,10 @@ func (i *Invoker) countReplay(req *Request) {
 func (i *Invoker) routeOf(p *prepared) CallRoute {
 	switch {
 	case p.local != nil:
-		return RouteBuiltin
+		return RouteLocalTool
 	case p.route.Session.Key.Session == "":
 		return RouteNone
-	case p.route.Session.Pod == i.pod:
+	case p.route.Session.Pod == i.cfg.Pod:
 		return RouteLocal
 	default:
 		return RouteRemote

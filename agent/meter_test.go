@@ -10,23 +10,23 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// ends keeps what a Meter is told.
+// ends keeps what a Meter counts.
 type ends struct {
-	mu   sync.Mutex
-	told []agent.CallEnd
+	mu    sync.Mutex
+	ended []agent.CallEnd
 }
 
 func (e *ends) CallEnded(end agent.CallEnd) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.told = append(e.told, end)
+	e.ended = append(e.ended, end)
 }
 
 func (e *ends) all() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var all []string
-	for _, t := range e.told {
+	for _, t := range e.ended {
 		all = append(all, string(t.Endpoint)+" "+string(t.Route)+" "+t.Outcome)
 	}
 	slices.Sort(all)
@@ -46,14 +46,18 @@ func TestMeterHearsOfEveryCallOnce(t *testing.T) {
 		router   *fakeRouter
 		want     []string
 	}{
-		"succeeded":   {[]agent.Request{api}, &fakeRouter{result: ok}, []string{"api remote succeeded"}},
-		"failed":      {[]agent.Request{api}, &fakeRouter{}, []string{"api remote failed"}},
-		"refused":     {[]agent.Request{array}, &fakeRouter{}, []string{"api none invalid_request"}},
-		"not found":   {[]agent.Request{api}, &fakeRouter{resolveErr: registry.CodeToolNotFound}, []string{"api none internal"}},
-		"error":       {[]agent.Request{api}, &fakeRouter{callErr: registry.Errorf(registry.CodeTimeout, "")}, []string{"api remote timeout"}},
-		"async":       {[]agent.Request{async}, &fakeRouter{result: ok}, []string{"api remote succeeded"}},
-		"async error": {[]agent.Request{async}, &fakeRouter{callErr: registry.Errorf(registry.CodeLost, "")}, []string{"api remote lost"}},
-		"async refused": {[]agent.Request{async}, &fakeRouter{resolveErr: registry.Errorf(registry.CodeNotConnected, "")},
+		"succeeded": {[]agent.Request{api}, &fakeRouter{result: ok}, []string{"api remote succeeded"}},
+		"failed":    {[]agent.Request{api}, &fakeRouter{}, []string{"api remote failed"}},
+		"refused":   {[]agent.Request{array}, &fakeRouter{}, []string{"api none invalid_request"}},
+		"not found": {[]agent.Request{api}, &fakeRouter{resolveErr: registry.CodeToolNotFound},
+			[]string{"api none internal"}},
+		"error": {[]agent.Request{api}, &fakeRouter{callErr: registry.Errorf(registry.CodeTimeout, "")},
+			[]string{"api remote timeout"}},
+		"async": {[]agent.Request{async}, &fakeRouter{result: ok}, []string{"api remote succeeded"}},
+		"async error": {[]agent.Request{async}, &fakeRouter{callErr: registry.Errorf(registry.CodeLost, "")},
+			[]string{"api remote lost"}},
+		"async refused": {[]agent.Request{async}, &fakeRouter{resolveErr: registry.Errorf(registry.CodeNotConnected,
+			"")},
 			[]string{"api none not_connected"}},
 		"replayed": {[]agent.Request{keyed, keyed, other}, &fakeRouter{result: ok},
 			[]string{"api remote idempotency_conflict", "api remote replayed", "api remote succeeded"}},

@@ -29,7 +29,8 @@ func TestModelNames(t *testing.T) {
 	for range 50 {
 		names = append(names, agent.ModelNames(names)["a.b"])
 	}
-	if safe := agent.ModelNames(names)["a.b"]; safe == "" || strings.Count(strings.Join(names, " ")+" ", " "+safe+" ") != 0 {
+	if safe := agent.ModelNames(names)["a.b"]; safe == "" ||
+		strings.Count(strings.Join(names, " ")+" ", " "+safe+" ") != 0 {
 		t.Errorf("a.b is shown as %q", safe)
 	}
 }
@@ -38,7 +39,8 @@ func TestModelNames(t *testing.T) {
 func TestModelNamesOfForeignLetters(t *testing.T) {
 	accepted := regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 	names := []string{
-		"2fa_code", "_hidden", "погода", "погоды", "get_погода", "天气", "größe.messen", "grosse.messen", "नमस्ते", "ა", "__", "a-b",
+		"2fa_code", "_hidden", "погода", "погоды", "get_погода", "天气", "größe.messen", "grosse.messen", "नमस्ते", "ა",
+		"__", "a-b",
 		strings.Repeat("я", 64), strings.Repeat("ä", 64), strings.Repeat("x", 64),
 	}
 	shown, taken := agent.ModelNames(names), make(map[string]bool)
@@ -52,7 +54,8 @@ func TestModelNamesOfForeignLetters(t *testing.T) {
 			t.Errorf("%s alone is shown as %q, among others as %q", name, alone, safe)
 		}
 	}
-	if shown["2fa_code"] != "2fa_code" || shown["_hidden"] != "_hidden" || !strings.HasPrefix(shown["größe.messen"], "groe_messen_") ||
+	if shown["2fa_code"] != "2fa_code" || shown["_hidden"] != "_hidden" ||
+		!strings.HasPrefix(shown["größe.messen"], "groe_messen_") ||
 		!strings.HasPrefix(shown["get_погода"], "get_") {
 		t.Errorf("names %v", shown)
 	}

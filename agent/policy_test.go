@@ -44,7 +44,8 @@ func TestPolicyNames(t *testing.T) {
 // What looks like a denied name, in letters of another script, is denied with it.
 func TestDeniedLookAlikes(t *testing.T) {
 	p := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec*", "погода"}})
-	for name, want := range map[string]bool{"ехес": false, "ｅｘｅｃ": false, "ехес_all": false, "погода": false, "погоды": true, "Exec": true} {
+	for name, want := range map[string]bool{"ехес": false, "ｅｘｅｃ": false, "ехес_all": false, "погода": false,
+		"погоды": true, "Exec": true} {
 		if got := p.MayRegister(name); got != want {
 			t.Errorf("MayRegister(%s) is %v", name, got)
 		}

@@ -33,11 +33,6 @@ type CallAuthorizer interface {
 	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
 }
 
-// Caller is the part of routing.Router a remote tool needs.
-type Caller interface {
-	Call(ctx context.Context, c registry.Call) (registry.Result, error)
-}
-
 // timed is a context that says when the time of a call is up, for those who go to the store on its way. It sets no
 // timer: most calls need none.
 type timed struct {

@@ -15,7 +15,7 @@ import (
 const (
 	maxOtherSessions = 50        // of the same user, whose tools join in
 	maxOtherPages    = 10        // read of them, as pages may hold less than they could
-	maxToolsTold     = 1 << 10   // bytes of the names of tools that an error lists
+	maxToolsListed   = 1 << 10   // bytes of the names of tools that an error lists
 	maxAskedName     = 64        // bytes kept of the name of a tool that does not exist
 	hashSeparator    = "__"      // between the name of a tool and what tells it from another
 	sourceRemote     = "remote:" // and the session
@@ -32,21 +32,21 @@ type ToolSetsConfig struct {
 	Invoker    *Invoker
 	Directory  SessionDirectory
 	Policy     *Policy
-	LocalTools *LocalTools // tools of the gateway itself; nil: none
+	LocalTools *LocalTools // nil: none
 
-	// OtherSessions lets an agent session with one trusted person (ContextMain) also use the tools of the same user's
+	// OtherSessions lets a conversation with one trusted person (ContextMain) also use the tools of the same user's
 	// other sessions. The user is the one the caller's credentials name or, if they name nobody, the one the device
 	// names.
 	OtherSessions bool
 
 	// Unconfirmed lets models call tools whose security level is registry.SecurityUserConfirm. Until there is somebody
-	// to ask, models are otherwise not told of them. Of those that are registry.SecurityAdminOnly they never are.
+	// to ask, models are otherwise not offered them. Tools that are registry.SecurityAdminOnly are never offered.
 	Unconfirmed bool
 
 	Log *slog.Logger // default: discard
 }
 
-// ToolSets opens the set of tools each agent session may call. It is safe for concurrent use.
+// ToolSets opens the set of tools that each turn may call. It is safe for concurrent use.
 type ToolSets struct{ cfg ToolSetsConfig }
 
 // NewToolSets returns ToolSets.
@@ -57,7 +57,7 @@ func NewToolSets(cfg ToolSetsConfig) *ToolSets {
 	return &ToolSets{cfg: cfg}
 }
 
-// ToolSet is what one agent session may call: the local tools made for it, and the tools of its device at this moment.
+// ToolSet is what one turn may call: the local tools made for it, and the tools of its device at this moment.
 // It holds nothing that needs closing, and is safe for concurrent use.
 type ToolSet struct {
 	cfg     ToolSetsConfig
@@ -66,7 +66,7 @@ type ToolSet struct {
 	history *CallHistory // of a stateless session
 
 	mu    sync.Mutex
-	shown map[string]boundTool // by the name the model was last told
+	shown map[string]boundTool // by the name that the model was last shown
 }
 
 // boundTool is a tool as it was shown to a model, and where it runs.
@@ -80,10 +80,10 @@ type boundTool struct {
 type ShownTool struct {
 	ModelName string            // unique in the set, and accepted by every model: ^[A-Za-z0-9_-]{1,64}$
 	Spec      registry.ToolSpec // with the name its source knows it by
-	Source    string            // registry.SourceBuiltin, or "remote:" and the session
+	Source    string            // registry.SourceLocal, or "remote:" and the session
 }
 
-// Open makes the local tools of an agent session. The tenant is the caller's, whatever sc.Key says.
+// Open makes the local tools of a turn. The tenant is the caller's, whatever sc.Key says.
 func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 	sc.Key.Tenant = sc.Caller.Tenant
 	set := &ToolSet{cfg: s.cfg, sc: sc}
@@ -95,13 +95,14 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 	}
 	tools, err := s.cfg.LocalTools.For(sc)
 	if err != nil {
-		s.cfg.Log.Warn("local tools not made as announced", "tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
+		s.cfg.Log.Warn("local tools not made as announced",
+			"tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
 	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !s.cfg.offers(t.Spec()) })
 	return set
 }
 
-// offers reports whether a model may be told of a tool, and so may call it.
+// offers reports whether a model may see a tool, and so may call it.
 func (c ToolSetsConfig) offers(spec registry.ToolSpec) bool {
 	switch spec.SecurityLevel {
 	case registry.SecurityAdminOnly:
@@ -118,7 +119,7 @@ func (c ToolSetsConfig) offers(spec registry.ToolSpec) bool {
 // connected has no tools, and neither has one whose user is another than the caller's; that the store cannot be read is
 // an error.
 func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
-	tools, err := s.read(ctx)
+	tools, err := s.current(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -151,12 +152,13 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 	if s.sc.Stateless {
 		req.Endpoint = EndpointV1
 	}
-	if s.sc.Key.Session != "" && !s.sc.Stateless { // without one there is no conversation that anything could be kept of
+	// Without a session there is no conversation that anything could be kept of.
+	if s.sc.Key.Session != "" && !s.sc.Stateless {
 		req.Conversation = s.sc.Key
 	}
 	t, err := s.lookUp(ctx, r.ModelName)
 	if err != nil {
-		req.Tool, req.missing = askedName(r.ModelName), err
+		req.Tool, req.refused = askedName(r.ModelName), err
 	} else {
 		req.Tool, req.Local, req.Target.SessionID = t.Spec.Name, t.local, t.session
 	}
@@ -172,7 +174,7 @@ func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	if known {
 		return t, nil
 	}
-	tools, err := s.read(ctx)
+	tools, err := s.current(ctx)
 	if err != nil {
 		return boundTool{}, err
 	}
@@ -190,29 +192,29 @@ func askedName(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxAskedName)], "")
 }
 
-// unknownTool tells a model which tools there are instead, as many as fit.
+// unknownTool says to a model which tools there are instead, as many as fit.
 func unknownTool(name string, names []string) error {
 	if len(names) == 0 {
 		return registry.Errorf(registry.CodeToolNotFound, "There is no tool %q, and no other one now.", askedName(name))
 	}
 	slices.Sort(names)
-	told, size := 0, 0
-	for told < len(names) && size+len(names[told]) <= maxToolsTold {
-		size += len(names[told]) + len(", ")
-		told++
+	listed, size := 0, 0
+	for listed < len(names) && size+len(names[listed]) <= maxToolsListed {
+		size += len(names[listed]) + len(", ")
+		listed++
 	}
-	list := strings.Join(names[:told], ", ")
-	if told < len(names) {
-		list += fmt.Sprintf(" and %d more", len(names)-told)
+	list := strings.Join(names[:listed], ", ")
+	if listed < len(names) {
+		list += fmt.Sprintf(" and %d more", len(names)-listed)
 	}
 	return registry.Errorf(registry.CodeToolNotFound, "There is no tool %q. There are: %s.", askedName(name), list)
 }
 
-// read returns the tools there are now, with the names models are told.
-func (s *ToolSet) read(ctx context.Context) ([]boundTool, error) {
+// current returns the tools that can be called now, with their names for models.
+func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	var near []boundTool
 	for _, t := range s.local {
-		near = append(near, boundTool{ShownTool: ShownTool{Spec: t.Spec(), Source: registry.SourceBuiltin}, local: t})
+		near = append(near, boundTool{ShownTool: ShownTool{Spec: t.Spec(), Source: registry.SourceLocal}, local: t})
 	}
 	user := s.sc.Caller.User
 	if s.sc.Key.Session != "" {
@@ -271,7 +273,7 @@ func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) 
 		}
 		q.After = *next
 	}
-	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the plain name is the eldest's
+	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the oldest session has the plain name
 		return a.Session.Seniority().Compare(b.Session.Seniority())
 	})
 	var tools []boundTool

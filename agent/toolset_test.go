@@ -65,7 +65,8 @@ func (h *fixture) connect(session, user string, tools ...string) *routing.LocalS
 	device := registrytest.NewDevice(func(routing.DeviceCall) *registry.Result {
 		return &registry.Result{Success: true, Output: "from " + session}
 	})
-	return device.Connect(h, h.pod, registry.Session{Key: registry.Key{Tenant: "default", Session: session}, UserID: user}, specs...)
+	return device.Connect(h, h.pod, registry.Session{Key: registry.Key{Tenant: "default", Session: session},
+		UserID: user}, specs...)
 }
 
 // wait returns the record of a call once it is final.
@@ -81,7 +82,8 @@ func (h *fixture) wait(id string) registry.Record {
 		if ctx.Err() != nil {
 			h.Fatalf("record of %s: %+v, %v", id, rec, err)
 		}
-		if _, err := h.store.ReadActivity(ctx, "default", "", 1, 10*time.Millisecond); err != nil { // it is written in batches
+		// it is written in batches
+		if _, err := h.store.ReadActivity(ctx, "default", "", 1, 10*time.Millisecond); err != nil {
 			h.Fatal(err)
 		}
 	}
@@ -148,7 +150,8 @@ func TestViewFollowsItsSession(t *testing.T) {
 	h := newFixture(t, agent.PolicyRules{CallDeny: []string{"secret*"}})
 	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
 		Invoker: h.invoker, Directory: h.store, Policy: h.policy,
-		LocalTools: localTools(t, registration(says("zeit", "noon"), says("secret_clock", "never"), says("alpha", "a"))),
+		LocalTools: localTools(t, registration(says("zeit", "noon"), says("secret_clock", "never"),
+			says("alpha", "a"))),
 	})
 	v := toolSets.Open(of("phone"))
 	local := []string{"alpha=alpha@builtin", "zeit=zeit@builtin"}
@@ -165,7 +168,8 @@ func TestViewFollowsItsSession(t *testing.T) {
 	if err != nil || out.Result.Output != "from phone" {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if rec := h.wait(out.CallID); rec.Tool != "camera.snap" || rec.SessionID != "phone" || rec.Turn != "turn-7" || rec.Source != "" {
+	if rec := h.wait(out.CallID); rec.Tool != "camera.snap" || rec.SessionID != "phone" || rec.Turn != "turn-7" ||
+		rec.Source != "" {
 		t.Errorf("record %+v", rec)
 	}
 	if err := l.PutTools(t.Context(), nil, []string{"torch"}); err != nil {
@@ -195,7 +199,8 @@ func TestViewOfOtherSessions(t *testing.T) {
 	h.connect("tablet", "anna", "camera.snap", "camera_snap", "draw")
 	h.connect("stranger", "bob", "listen")
 	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
-		Invoker: h.invoker, Directory: h.store, Policy: h.policy, OtherSessions: true, LocalTools: localTools(t, registration(says("time", "noon"))),
+		Invoker: h.invoker, Directory: h.store, Policy: h.policy, OtherSessions: true,
+		LocalTools: localTools(t, registration(says("time", "noon"))),
 	})
 	v := toolSets.Open(of("phone"))
 	got := see(t, v)
@@ -206,12 +211,14 @@ func TestViewOfOtherSessions(t *testing.T) {
 	if again := see(t, v); !slices.Equal(got, again) {
 		t.Errorf("names change: %v, %v", got, again)
 	}
-	for i, want := range map[int]string{2: "from phone", 3: "from tablet", 4: "from tablet", 5: "from tablet", 0: "noon"} {
+	for i, want := range map[int]string{2: "from phone", 3: "from tablet", 4: "from tablet", 5: "from tablet",
+		0: "noon"} {
 		name, _, _ := strings.Cut(got[i], "=")
 		if i >= 2 && i <= 4 && !strings.Contains(name, "__") {
 			t.Errorf("%s should have a suffix", got[i])
 		}
-		if out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: name}); err != nil || out.Result.Output != want {
+		if out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: name}); err != nil ||
+			out.Result.Output != want {
 			t.Errorf("%s: %+v, %v", got[i], out, err)
 		}
 	}
@@ -232,9 +239,11 @@ func TestViewOfOtherSessions(t *testing.T) {
 func TestNamesMeanWhatWasShown(t *testing.T) {
 	h := newFixture(t, agent.PolicyRules{})
 	l := h.connect("phone", "anna", "camera.snap")
-	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy}).Open(of("phone"))
+	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store,
+		Policy: h.policy}).Open(of("phone"))
 	see(t, v)
-	if err := l.PutTools(t.Context(), []registry.ToolSpec{spec("camera_snap", ""), spec("torch", "")}, nil); err != nil {
+	if err := l.PutTools(t.Context(), []registry.ToolSpec{spec("camera_snap", ""), spec("torch", "")},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, tool := range map[string]string{"torch": "torch", "camera_snap": "camera.snap"} {
@@ -252,7 +261,8 @@ func TestUnknownToolIsOnRecord(t *testing.T) {
 	var trace []string
 	var seen agent.Invocation
 	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) {
-		c.Hooks = []agent.Hook{hook{name: "see", trace: &trace, after: func(inv agent.Invocation, _ agent.Outcome, _ error) { seen = inv }}}
+		c.Hooks = []agent.Hook{hook{name: "see", trace: &trace,
+			after: func(inv agent.Invocation, _ agent.Outcome, _ error) { seen = inv }}}
 	})
 	h.connect("other", "bob", "listen") // of the same tenant, but no tool of this view
 	var names []string
@@ -260,14 +270,16 @@ func TestUnknownToolIsOnRecord(t *testing.T) {
 		names = append(names, fmt.Sprintf("tool_%03d_with_a_long_name", i))
 	}
 	h.connect("phone", "anna", names[:100]...)
-	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store, Policy: h.policy}).Open(of("phone"))
+	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: h.store,
+		Policy: h.policy}).Open(of("phone"))
 	for _, name := range []string{"listen", strings.Repeat("ü", 5000), "", "\xff"} {
 		out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: name, Args: registry.MustJSON(`{"a":1}`)})
 		e := wantCode(t, err, registry.CodeToolNotFound)
 		if len(e.Message) > 2000 || !strings.Contains(e.Message, "tool_000") || !strings.Contains(e.Message, "more") {
 			t.Errorf("%d bytes: %s", len(e.Message), e.Message)
 		}
-		if rec := h.wait(out.CallID); rec.Err == nil || rec.Err.Code != registry.CodeToolNotFound || rec.State != registry.StateRejected || len(rec.Tool) > 64 {
+		if rec := h.wait(out.CallID); rec.Err == nil || rec.Err.Code != registry.CodeToolNotFound ||
+			rec.State != registry.StateRejected || len(rec.Tool) > 64 {
 			t.Errorf("record %+v", rec)
 		}
 		if seen.CallID != out.CallID || seen.Source != "" || seen.Conversation.Session != "phone" {
@@ -275,7 +287,8 @@ func TestUnknownToolIsOnRecord(t *testing.T) {
 		}
 	}
 	// So are arguments that are no JSON, which models do write.
-	out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "tool_001_with_a_long_name", Args: registry.MustJSON(`["a"]`)})
+	out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "tool_001_with_a_long_name",
+		Args: registry.MustJSON(`["a"]`)})
 	wantCode(t, err, registry.CodeInvalidRequest)
 	if rec := h.wait(out.CallID); rec.State != registry.StateRejected {
 		t.Errorf("record %+v", rec)
@@ -291,7 +304,8 @@ func (brokenDirectory) Entry(context.Context, registry.Key) (registry.Entry, err
 
 func TestViewOfABrokenStore(t *testing.T) {
 	h := newFixture(t, agent.PolicyRules{})
-	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: brokenDirectory{}, Policy: h.policy}).Open(of("phone"))
+	v := agent.NewToolSets(agent.ToolSetsConfig{Invoker: h.invoker, Directory: brokenDirectory{},
+		Policy: h.policy}).Open(of("phone"))
 	_, err := v.Tools(t.Context())
 	wantCode(t, err, registry.CodeStoreUnavailable)
 	_, err = v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "torch"})

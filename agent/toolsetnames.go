@@ -2,7 +2,7 @@ package agent
 
 import "strconv"
 
-// nameAll gives every tool the name a model is told: its own, made acceptable. Where that is taken by an earlier tool,
+// nameAll gives every tool its name for models: its own, made acceptable. Where that is taken by an earlier tool,
 // a part of a hash of name and source tells the two apart, so that a tool keeps its name as long as the other is there.
 // Tools of other sessions never take a name from the tools that are nearer.
 func nameAll(near, others []boundTool) []boundTool {

@@ -27,7 +27,8 @@ func TestTimeoutCoversValidation(t *testing.T) {
 	tool, args := endlessly()
 	d.router.spec = tool
 	_, err := d.Invoke(t.Context(), agent.Request{
-		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(string(args)), Timeout: 20 * time.Millisecond,
+		Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(string(args)),
+		Timeout: 20 * time.Millisecond,
 	})
 	if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != registry.DispatchedNo {
 		t.Errorf("%+v", e)
@@ -50,14 +51,18 @@ func (h slowHook) Before(context.Context, agent.Invocation) (agent.Decision, err
 // What comes before the tool takes of its time.
 func TestToolGetsWhatIsLeft(t *testing.T) {
 	d := newDesk(t, slowHook{50 * time.Millisecond})
-	if _, err := d.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t", Timeout: time.Minute}); err != nil {
+	if _, err := d.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t",
+		Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	if c := d.router.called(); len(c) != 1 || c[0].Timeout > time.Minute-50*time.Millisecond || c[0].Timeout < time.Second {
+	if c := d.router.called(); len(c) != 1 || c[0].Timeout > time.Minute-50*time.Millisecond ||
+		c[0].Timeout < time.Second {
 		t.Errorf("%+v", c)
 	}
-	_, err := d.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t", Timeout: 10 * time.Millisecond})
-	if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != registry.DispatchedNo || len(d.router.called()) != 1 {
+	_, err := d.Invoke(t.Context(), agent.Request{Caller: auth.Identity{Tenant: "default"}, Tool: "t",
+		Timeout: 10 * time.Millisecond})
+	if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != registry.DispatchedNo ||
+		len(d.router.called()) != 1 {
 		t.Errorf("%+v, %d calls", e, len(d.router.called()))
 	}
 }
@@ -87,7 +92,8 @@ func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
 	}
 	ordinary := spec("u", `{"properties":{"a":{"type":"string"}}}`)
 	for range 1000 {
-		if err := schemas.Validate(t.Context(), ordinary, []byte(`{"a":"b"}`), time.Now().Add(10*time.Second)); err != nil {
+		if err := schemas.Validate(t.Context(), ordinary, []byte(`{"a":"b"}`),
+			time.Now().Add(10*time.Second)); err != nil {
 			t.Error(err)
 			break
 		}
@@ -100,7 +106,8 @@ func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
 	if !errors.Is(err, registry.CodeTimeout) {
 		t.Errorf("it did not end with its time: %v", err)
 	}
-	if err := schemas.Validate(t.Context(), tool, args, time.Time{}); !errors.Is(err, registry.CodeBusy) && !errors.Is(err, registry.CodeInvalidRequest) {
+	if err := schemas.Validate(t.Context(), tool, args, time.Time{}); !errors.Is(err, registry.CodeBusy) &&
+		!errors.Is(err, registry.CodeInvalidRequest) {
 		t.Errorf("it waited for as long as it liked: %v", err)
 	}
 	cancel()
@@ -117,7 +124,8 @@ func TestCompiledSchemasOfASessionAreBounded(t *testing.T) {
 		for j := range properties {
 			properties[j] = fmt.Sprintf(`"p%d":{"minimum":%d}`, j, i)
 		}
-		tool, err := a.Admit(t.Context(), spec(fmt.Sprintf("t%d", i), `{"properties":{`+strings.Join(properties, ",")+`}}`), agent.Offered{Compiled: offered.Compiled})
+		tool, err := a.Admit(t.Context(), spec(fmt.Sprintf("t%d", i),
+			`{"properties":{`+strings.Join(properties, ",")+`}}`), agent.Offered{Compiled: offered.Compiled})
 		if err != nil {
 			refused = err
 			break

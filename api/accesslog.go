@@ -34,9 +34,9 @@ const (
 // keyFailure is where the context of a request keeps why it failed.
 const keyFailure = "farhand.failure"
 
-// lineKindOf is what failures in the log have in common: a flood of one kind is told briefly. There are as many as
-// routes and codes.
-type lineKindOf struct {
+// failureKind groups failures in the log, so that a flood of one kind has few lines. There are as many kinds as routes
+// and codes.
+type failureKind struct {
 	route  string
 	status int
 	code   registry.Code
@@ -47,13 +47,13 @@ type lineKindOf struct {
 type accessLog struct {
 	mode   AccessLog
 	log    *slog.Logger
-	failed *auth.Lines[lineKindOf]
+	failed *auth.Lines[failureKind]
 	second atomic.Int64 // that done counts
 	done   atomic.Int64 // requests that succeeded in it
 }
 
 func newAccessLog(mode AccessLog, log *slog.Logger) *accessLog {
-	return &accessLog{mode: mode, log: log, failed: auth.NewLines[lineKindOf]()}
+	return &accessLog{mode: mode, log: log, failed: auth.NewLines[failureKind]()}
 }
 
 // observe logs and counts a request once it has been answered.
@@ -101,9 +101,9 @@ func (a *accessLog) sampled(start time.Time) bool {
 	return n <= sampledFirst || n%sampledEvery == 0
 }
 
-// failure logs a request that failed, with the cause that its client is not told.
+// failure logs a request that failed, with the cause, which its client does not see.
 func (a *accessLog) failure(c *gin.Context, status int, took time.Duration, e *registry.Error) {
-	level, kind := slog.LevelInfo, lineKindOf{route: c.FullPath(), status: status}
+	level, kind := slog.LevelInfo, failureKind{route: c.FullPath(), status: status}
 	var cause error
 	if e != nil {
 		kind.code = e.Code
@@ -139,9 +139,9 @@ func (a *accessLog) failure(c *gin.Context, status int, took time.Duration, e *r
 
 // lineOf is what every line says. The logger itself says which pod it is.
 func lineOf(c *gin.Context, status int, took time.Duration) []slog.Attr {
-	line := append(make([]slog.Attr, 0, 12), slog.String("method", c.Request.Method), slog.String("route", c.FullPath()),
-		slog.Int("status", status), slog.Float64("ms", float64(took.Microseconds())/1000),
-		slog.String("request_id", requestID(c)))
+	line := append(make([]slog.Attr, 0, 12),
+		slog.String("method", c.Request.Method), slog.String("route", c.FullPath()), slog.Int("status", status),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("request_id", requestID(c)))
 	if id := notedCall(c); id != "" {
 		line = append(line, slog.String("call_id", id))
 	}
@@ -154,9 +154,6 @@ func lineOf(c *gin.Context, status int, took time.Duration) []slog.Attr {
 	}
 	return line
 }
-
-// noteFailure keeps why a request failed for its line.
-func noteFailure(c *gin.Context, e *registry.Error) { c.Set(keyFailure, e) }
 
 // failureOf returns why a request failed, nil if it did not or said so by itself.
 func failureOf(c *gin.Context) *registry.Error {

@@ -92,7 +92,8 @@ func TestToolsForAdminsAreEnabledForThem(t *testing.T) {
 		if body := string(f.get(path).body); !strings.Contains(body, `"wipe"`) {
 			t.Errorf("%s, for an admin: %s", format, body)
 		}
-		if body := string(f.send(request{path: path, header: asAnna}).body); strings.Contains(body, `"wipe"`) || !strings.Contains(body, `"look"`) {
+		if body := string(f.send(request{path: path, header: asAnna}).body); strings.Contains(body, `"wipe"`) ||
+			!strings.Contains(body, `"look"`) {
 			t.Errorf("%s, for a user: %s", format, body)
 		}
 	}
@@ -103,14 +104,16 @@ func TestToolsForAdminsAreEnabledForThem(t *testing.T) {
 func TestUsersThatNoCredentialsName(t *testing.T) {
 	f := newFleet(t, setup{})
 	f.connect(0, session("phone"), echo, tools("look")...)
-	for _, body := range []string{`{"target":{"user_id":"anna"}}`, `{"target":{"user_id":"anna","session_id":"phone"}}`} {
+	for _, body := range []string{`{"target":{"user_id":"anna"}}`,
+		`{"target":{"user_id":"anna","session_id":"phone"}}`} {
 		p := wantProblem(f.post("/api/tools/look/call", body), 404, registry.CodeSessionNotFound)
 		if !strings.Contains(p.Detail, "name no users") {
 			t.Errorf("%s: %s", body, p.Detail)
 		}
 	}
 	named := newFleet(t, setup{change: func(c *api.Config) { c.Auth = oneUser("anna") }})
-	p := wantProblem(named.post("/api/tools/look/call", `{"target":{"user_id":"ben"}}`), 404, registry.CodeSessionNotFound)
+	p := wantProblem(named.post("/api/tools/look/call", `{"target":{"user_id":"ben"}}`), 404,
+		registry.CodeSessionNotFound)
 	if strings.Contains(p.Detail, "name no users") {
 		t.Errorf("%s", p.Detail)
 	}

@@ -47,7 +47,8 @@ func (a *scripted) Ask(ctx context.Context, ask chat.Ask, emit func(chat.Event))
 	return a.ask(ctx, ask, emit)
 }
 
-func (a *scripted) Complete(ctx context.Context, c chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+func (a *scripted) Complete(ctx context.Context, c chat.Completion, emit func(chat.Event)) (chat.Reply,
+	[]provider.ToolCall, error) {
 	a.completed <- c
 	return a.complete(ctx, c, emit)
 }
@@ -72,7 +73,8 @@ func fails(e *chat.Error, before ...chat.Event) *scripted {
 			emit(chat.Event{Type: chat.EventError, Code: e.Code, Message: e.Message})
 			return chat.Reply{}, e
 		},
-		complete: func(_ context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+		complete: func(_ context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall,
+			error) {
 			for _, b := range before {
 				emit(b)
 			}
@@ -91,7 +93,7 @@ func endless(say bool) (a *scripted, stopped chan error) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 		}
 		stopped <- ctx.Err()
 		emit(chat.Event{Type: chat.EventError, Code: chat.CodeAgent, Message: "stopped"})
@@ -101,7 +103,8 @@ func endless(say bool) (a *scripted, stopped chan error) {
 		ask: func(ctx context.Context, _ chat.Ask, emit func(chat.Event)) (chat.Reply, error) {
 			return chat.Reply{}, wait(ctx, emit)
 		},
-		complete: func(ctx context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+		complete: func(ctx context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply,
+			[]provider.ToolCall, error) {
 			return chat.Reply{}, nil, wait(ctx, emit)
 		},
 	}, stopped

@@ -30,7 +30,8 @@ func (redactor) Amend(_ context.Context, inv agent.Invocation, out agent.Outcome
 	if strings.Contains(r.Output, "all of it") {
 		return registry.Result{}, registry.Errorf(registry.CodePolicyDenied, "Not for you.")
 	}
-	if inv.Spec.Name != "t" || inv.Session.Key.Session != "s1" || inv.CallID == "" || inv.Caller.Tenant != registry.DefaultTenant {
+	if inv.Spec.Name != "t" || inv.Session.Key.Session != "s1" || inv.CallID == "" ||
+		inv.Caller.Tenant != registry.DefaultTenant {
 		r.Output = "asked about an unknown call"
 	}
 	return r, err
@@ -77,9 +78,11 @@ func TestAmendedResultsAreReadByAll(t *testing.T) {
 		started, _ := f.start(0, `{"mode":"async"}`)
 		for pod := range 2 {
 			for _, id := range []string{keyed.CallID, started.CallID} {
-				sealed(f.T, "waiting for the record", f.send(request{path: "/api/calls/" + id + "?wait_ms=10000", pod: pod}).body)
+				sealed(f.T, "waiting for the record", f.send(request{path: "/api/calls/" + id + "?wait_ms=10000",
+					pod: pod}).body)
 				sealed(f.T, "the record", f.send(request{path: "/api/calls/" + id, pod: pod}).body)
-				sealed(f.T, "cancelling", f.send(request{method: http.MethodDelete, path: "/api/calls/" + id, pod: pod}).body)
+				sealed(f.T, "cancelling", f.send(request{method: http.MethodDelete, path: "/api/calls/" + id,
+					pod: pod}).body)
 			}
 		}
 		if r := f.get("/api/calls"); bytes.Contains(r.body, []byte(secret)) {
@@ -99,7 +102,8 @@ func TestJoinedCallsReadTheAmendedResult(t *testing.T) {
 		replies := make(chan reply, 4)
 		for i := range 4 {
 			go func() {
-				r, _ := f.try(request{method: http.MethodPost, path: "/api/tools/t/call", body: `{"idempotency_key":"k"}`, pod: i % 2})
+				r, _ := f.try(request{method: http.MethodPost, path: "/api/tools/t/call",
+					body: `{"idempotency_key":"k"}`, pod: i % 2})
 				replies <- r
 			}()
 		}
@@ -115,7 +119,8 @@ func TestJoinedCallsReadTheAmendedResult(t *testing.T) {
 func TestLateAnswersAreAmended(t *testing.T) {
 	onEachStore(t, setup{hooks: []agent.Hook{redactor{}}}, func(f *fleet) {
 		for name, body := range map[string]string{
-			"light": `{"timeout_ms":300}`, "keyed": `{"timeout_ms":300,"idempotency_key":"k"}`, "async": `{"timeout_ms":300,"mode":"async"}`,
+			"light": `{"timeout_ms":300}`, "keyed": `{"timeout_ms":300,"idempotency_key":"k"}`,
+			"async": `{"timeout_ms":300,"mode":"async"}`,
 		} {
 			d := f.connect(1, session("s1"), silent, tools("t")...)
 			f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: body, pod: 0})
@@ -126,12 +131,16 @@ func TestLateAnswersAreAmended(t *testing.T) {
 			})
 			late, _ := telltale(sent)
 			d.settle(sent.ID, late)
-			f.eventually("the late answer is kept: "+name, func() bool { return f.record(0, sent.ID, "").Output != nil })
+			f.eventually("the late answer is kept: "+name, func() bool {
+				return f.record(0, sent.ID,
+					"").Output != nil
+			})
 			for pod := range 2 {
 				sealed(f.T, name+", late", f.send(request{path: "/api/calls/" + sent.ID, pod: pod}).body)
 			}
 			if name == "keyed" {
-				sealed(f.T, "a replay", f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: body, pod: 0}).body)
+				sealed(f.T, "a replay", f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: body,
+					pod: 0}).body)
 			}
 			d.gone()
 		}
@@ -146,13 +155,15 @@ func TestWithheldResultsAreWithheldFromAll(t *testing.T) {
 		}, tools("t")...)
 		for _, body := range []string{`{}`, `{"idempotency_key":"k"}`, `{"idempotency_key":"k"}`} {
 			r := f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: body})
-			if p := decode[problem](r, 403); p.Code != registry.CodePolicyDenied || p.Dispatched != registry.DispatchedYes || bytes.Contains(r.body, []byte(secret)) {
+			if p := decode[problem](r, 403); p.Code != registry.CodePolicyDenied ||
+				p.Dispatched != registry.DispatchedYes || bytes.Contains(r.body, []byte(secret)) {
 				f.Errorf("%s: %s", body, r.body)
 			}
 		}
 		started, _ := f.start(0, `{"mode":"async"}`)
 		r := f.send(request{path: "/api/calls/" + started.CallID + "?wait_ms=10000"})
-		if rec := decode[record](r, 200); bytes.Contains(r.body, []byte(secret)) || !strings.Contains(rec.Error, "Not for you") {
+		if rec := decode[record](r, 200); bytes.Contains(r.body, []byte(secret)) ||
+			!strings.Contains(rec.Error, "Not for you") {
 			f.Errorf("the record: %s", r.body)
 		}
 	})
@@ -189,7 +200,8 @@ func TestProgressIsNoWayAround(t *testing.T) {
 func TestDurableCallsAreAmendedOnce(t *testing.T) {
 	onEachStore(t, setup{hooks: []agent.Hook{adds{}}}, func(f *fleet) {
 		f.connect(1, session("s1"), echo, tools("t")...)
-		for _, body := range []string{`{"args":{"n":1}}`, `{"args":{"n":1},"idempotency_key":"k"}`, `{"args":{"n":1},"idempotency_key":"k"}`} {
+		for _, body := range []string{`{"args":{"n":1}}`, `{"args":{"n":1},"idempotency_key":"k"}`,
+			`{"args":{"n":1},"idempotency_key":"k"}`} {
 			r := f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: body})
 			if a := decode[answer](r, 200); a.Output != `{"n":1}+` {
 				f.Errorf("%s: %s", body, r.body)

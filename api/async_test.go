@@ -85,7 +85,8 @@ func TestAsyncCall(t *testing.T) {
 		t.Fatalf("the device was sent %+v", sent)
 	}
 	// A wait that ends before the call does tells how it stands.
-	if rec := f.record(1, a.CallID, "?wait_ms=10"); rec.State != registry.StateDelivered || rec.Retryable != nil || rec.Success != nil {
+	if rec := f.record(1, a.CallID, "?wait_ms=10"); rec.State != registry.StateDelivered || rec.Retryable != nil ||
+		rec.Success != nil {
 		t.Fatalf("record %+v", rec)
 	}
 	waiting := make(chan reply, 1)
@@ -95,8 +96,10 @@ func TestAsyncCall(t *testing.T) {
 	}()
 	open()
 	rec := decode[record](await(t, "the end of the call", waiting), 200)
-	if rec.State != registry.StateSucceeded || !*rec.Success || *rec.Output != `{"n":1}` || string(rec.Structured) != `{"n":1}` ||
-		rec.Mode != "async" || rec.Dispatched != registry.DispatchedYes || rec.Late || rec.Pod != "pod-0" || rec.Owner != "pod-1" ||
+	if rec.State != registry.StateSucceeded || !*rec.Success || *rec.Output != `{"n":1}` ||
+		string(rec.Structured) != `{"n":1}` ||
+		rec.Mode != "async" || rec.Dispatched != registry.DispatchedYes || rec.Late || rec.Pod != "pod-0" ||
+		rec.Owner != "pod-1" ||
 		rec.TimeoutMS != 20000 || len(rec.ArgsDigest) != 64 || rec.Problem != nil || rec.DeviceID != "phone-1" {
 		t.Fatalf("record %+v", rec)
 	}
@@ -121,7 +124,8 @@ func TestAsyncCallThatCannotBegin(t *testing.T) {
 		`{"mode":"async","idempotency_key":"a b","args":{"a":1}}`: registry.CodeInvalidRequest,
 	} {
 		r := f.post("/api/tools/t/call", body)
-		if p := decode[problem](r, r.status); p.Code != want || p.Dispatched != registry.DispatchedNo || r.header.Get("Location") != "" {
+		if p := decode[problem](r, r.status); p.Code != want || p.Dispatched != registry.DispatchedNo ||
+			r.header.Get("Location") != "" {
 			t.Errorf("%s: %s", body, r.body)
 		}
 	}
@@ -154,7 +158,8 @@ func TestLateResult(t *testing.T) {
 			t.Fatalf("%s: the late answer was ignored", body)
 		}
 		rec = f.record(0, p.CallID, "")
-		if rec.State != registry.StateSucceeded || !rec.Late || *rec.Output != "after all" || rec.Problem != nil || rec.Retryable != nil {
+		if rec.State != registry.StateSucceeded || !rec.Late || *rec.Output != "after all" || rec.Problem != nil ||
+			rec.Retryable != nil {
 			t.Fatalf("%s: record %+v", body, rec)
 		}
 		if got := rec.states(); !slices.Equal(got[len(got)-2:], []registry.State{"timed_out", "succeeded"}) {
@@ -174,13 +179,15 @@ func TestCancelFromEveryPod(t *testing.T) {
 		d.delivered()
 		r := f.send(request{method: http.MethodDelete, path: "/api/calls/" + a.CallID, pod: pod})
 		rec := decode[record](r, 200)
-		if rec.State != registry.StateCancelled || rec.Problem.Code != registry.CodeCancelled || rec.Dispatched == registry.DispatchedNo {
+		if rec.State != registry.StateCancelled || rec.Problem.Code != registry.CodeCancelled ||
+			rec.Dispatched == registry.DispatchedNo {
 			t.Fatalf("from pod %d: %s", pod, r.body)
 		}
 		if id := d.cancelled(); id != a.CallID {
 			t.Fatalf("the device was told of %s", id)
 		}
-		if again := decode[record](f.send(request{method: http.MethodDelete, path: "/api/calls/" + a.CallID}), 200); again.State != rec.State ||
+		if again := decode[record](f.send(request{method: http.MethodDelete, path: "/api/calls/" + a.CallID}),
+			200); again.State != rec.State ||
 			len(again.Timeline) != len(rec.Timeline) {
 			t.Errorf("cancelling twice changed the record: %+v", again)
 		}
@@ -194,7 +201,8 @@ func TestCancelWhatHasEnded(t *testing.T) {
 	a, _ := f.start(0, `{"mode":"async"}`)
 	before := f.record(0, a.CallID, "?wait_ms=5000")
 	r := f.send(request{method: http.MethodDelete, path: "/api/calls/" + a.CallID, pod: 1})
-	if rec := decode[record](r, 200); rec.State != registry.StateSucceeded || len(rec.Timeline) != len(before.Timeline) || len(d.told) > 0 {
+	if rec := decode[record](r, 200); rec.State != registry.StateSucceeded ||
+		len(rec.Timeline) != len(before.Timeline) || len(d.cancels) > 0 {
 		t.Fatalf("record %s", r.body)
 	}
 }
@@ -233,7 +241,7 @@ func TestCancelSynchronousCall(t *testing.T) {
 // eventually asks again and again until it is so.
 func (f *fleet) eventually(what string, so func() bool) {
 	f.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(testTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -272,8 +280,8 @@ func TestHangUp(t *testing.T) {
 		}
 		open()
 		rec := f.record(1, sent.ID, "?wait_ms=5000")
-		if rec.State != registry.StateSucceeded || len(d.told) > 0 {
-			t.Fatalf("record %+v, the device was told %d times", rec, len(d.told))
+		if rec.State != registry.StateSucceeded || len(d.cancels) > 0 {
+			t.Fatalf("record %+v, the device was told %d times", rec, len(d.cancels))
 		}
 		r := f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: body, pod: 1})
 		if a := decode[answer](r, 200); a.CallID != sent.ID || r.header.Get("Idempotent-Replayed") != "true" {

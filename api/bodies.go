@@ -10,33 +10,35 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 )
 
 const (
-	// smallBody is the length up to which a body needs no room. The memory for it is taken before any of it has come.
+	// smallBody is the length up to which a body needs no reservation. Its memory is taken before any of it has come.
 	smallBody = 16 << 10
 
-	// bodyPart is how many bytes of a longer body must come within stallGrace when others wait for room.
+	// bodyPart is how many bytes of a longer body must come within stallGrace when others wait.
 	bodyPart = 64 << 10
 
-	// keyBody names the room of the body in the context of a request.
+	// keyBody names the reservation of the body in the context of a request.
 	keyBody = "farhand.body"
 )
 
-// newBodies returns the room for longer bodies: those that are arriving, and those of requests or calls that have not
-// ended. Small bodies take none, so that they never wait for long ones.
-func newBodies(limit int64) *room {
-	return &room{
-		limit: limit, free: semaphore.NewWeighted(limit), moving: make(map[*hold]time.Time),
+// newBodies returns the budget of longer bodies: those that are arriving, and those of requests or calls that have not
+// ended. Small bodies need none of it, so that they never wait for long ones.
+func newBodies(limit int64) *byteBudget {
+	return &byteBudget{
+		limit: limit, free: semaphore.NewWeighted(limit), moving: make(map[*reservation]time.Time),
 		deadline: (*http.ResponseController).SetReadDeadline,
 		full:     "This pod holds as many long requests as it may. Retry after a moment, or send less at once.",
 	}
 }
 
 // readBody reads the body of a request to its end, so that net/http notices a caller that hangs up later. A body longer
-// than limit is refused before any of it is read. A long body takes room, which its caller must release.
-func (r *room) readBody(w http.ResponseWriter, req *http.Request, limit int64) (body []byte, held *hold, err error) {
+// than limit is refused before any of it is read. The caller must release what a long body reserves.
+func (r *byteBudget) readBody(
+	w http.ResponseWriter, req *http.Request, limit int64,
+) (body []byte, held *reservation, err error) {
 	if err := checkMediaType(req); err != nil {
 		return nil, nil, err
 	}
@@ -55,7 +57,8 @@ func (r *room) readBody(w http.ResponseWriter, req *http.Request, limit int64) (
 	if held, err = r.reserve(req.Context(), length); err != nil {
 		return nil, nil, err
 	}
-	body, err = held.readParts(http.NewResponseController(w), http.MaxBytesReader(sse.Innermost(w), req.Body, limit))
+	bounded := http.MaxBytesReader(ssewriter.Innermost(w), req.Body, limit)
+	body, err = held.readParts(http.NewResponseController(w), bounded)
 	if err != nil {
 		held.release()
 		return nil, nil, readError(err, limit)
@@ -65,12 +68,12 @@ func (r *room) readBody(w http.ResponseWriter, req *http.Request, limit int64) (
 
 // readParts reads a body of at most h.bytes, one part at a time. It takes memory for what has come, not for what was
 // announced.
-func (h *hold) readParts(control *http.ResponseController, from io.Reader) ([]byte, error) {
+func (h *reservation) readParts(control *http.ResponseController, from io.Reader) ([]byte, error) {
 	defer h.endTransfer()
 	body := make([]byte, 0, smallBody)
 	for {
 		if !h.nextPart(control) {
-			return nil, h.room.busy()
+			return nil, h.budget.busy()
 		}
 		rest := int(h.bytes) - len(body)
 		if want := max(min(smallBody, rest), 1); cap(body)-len(body) < want { // the end may yet have to be read
@@ -84,7 +87,7 @@ func (h *hold) readParts(control *http.ResponseController, from io.Reader) ([]by
 			case err == io.EOF:
 				return body, nil
 			case err != nil && !h.endTransfer():
-				return nil, h.room.busy()
+				return nil, h.budget.busy()
 			case err != nil:
 				return nil, err
 			}
@@ -92,7 +95,8 @@ func (h *hold) readParts(control *http.ResponseController, from io.Reader) ([]by
 	}
 }
 
-// readBody reads the body of a request. Its room is given up when the request ends, unless takeBody takes it over.
+// readBody reads the body of a request. What it reserves is released when the
+// request ends, unless takeBody takes it over.
 func (h *handler) readBody(c *gin.Context) ([]byte, error) {
 	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.MaxBody)
 	if held != nil {
@@ -101,22 +105,29 @@ func (h *handler) readBody(c *gin.Context) ([]byte, error) {
 	return body, err
 }
 
-// takeBody returns the function that gives up the room of a request's body. Its caller must call it. It is nil if the
-// body takes no room.
+// takeBody returns the function that releases what a request's body reserves. Its caller must call it. It is nil if the
+// body reserves nothing.
 func takeBody(c *gin.Context) (release func()) {
-	if held, ok := c.Get(keyBody); ok {
+	if held := reservationOf(c, keyBody); held != nil {
 		c.Set(keyBody, nil)
-		if p, _ := held.(*hold); p != nil {
-			return p.release
-		}
+		return held.release
 	}
 	return nil
 }
 
-// releaseBody gives up the room of the body of a request that has ended.
-func releaseBody(c *gin.Context) {
-	if release := takeBody(c); release != nil {
-		release()
+// reservationOf returns what is reserved for the body or for the answer of a request, nil if nothing is.
+func reservationOf(c *gin.Context, key string) *reservation {
+	held, _ := c.Get(key)
+	r, _ := held.(*reservation)
+	return r
+}
+
+// releaseAll releases what a request that has ended reserves.
+func releaseAll(c *gin.Context) {
+	for _, key := range []string{keyBody, keyAnswer} {
+		if held := reservationOf(c, key); held != nil {
+			held.release()
+		}
 	}
 }
 

@@ -34,7 +34,8 @@ func TestLongBodiesAreHeld(t *testing.T) {
 				first <- r
 			}()
 			d.delivered()
-			if r := f.send(long("sync", 200_000)); r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" {
+			if r := f.send(long("sync", 200_000)); r.status != http.StatusTooManyRequests ||
+				r.header.Get("Retry-After") == "" {
 				t.Errorf("there was room: %d %s", r.status, r.body)
 			}
 			small := make(chan reply, 1)
@@ -49,7 +50,8 @@ func TestLongBodiesAreHeld(t *testing.T) {
 					t.Errorf("%d %s", r.status, r.body)
 				}
 			}
-			if r := f.send(long("sync", 900_000)); r.status != http.StatusOK { // whatever was refused or failed before, too
+			// whatever was refused or failed before, too
+			if r := f.send(long("sync", 900_000)); r.status != http.StatusOK {
 				t.Errorf("the room is not given up: %d %s", r.status, r.body)
 			}
 		})
@@ -62,7 +64,8 @@ func TestRefusedBodiesAreNotHeld(t *testing.T) {
 	for _, r := range []request{
 		long("sync", 900_000), long("async", 900_000), // no device
 		{method: http.MethodPost, path: "/api/tools/t/call", body: "{" + strings.Repeat(" ", 900_000)},
-		{method: http.MethodPost, path: "/api/sessions/s1/messages", body: `{"content":"` + strings.Repeat("a", 900_000) + `"}`},
+		{method: http.MethodPost, path: "/api/sessions/s1/messages", body: `{"content":"` +
+			strings.Repeat("a", 900_000) + `"}`},
 		{method: http.MethodPost, path: "/v1/chat/completions", body: `{"x":"` + strings.Repeat("a", 900_000) + `"}`},
 		{method: http.MethodPut, path: "/api/sessions/s1", body: `{"name":"` + strings.Repeat("a", 900_000) + `"}`},
 	} {
@@ -81,7 +84,7 @@ func TestStalledBodiesMakeRoom(t *testing.T) {
 	defer conn.Close()
 	_, err = fmt.Fprintf(conn, "POST /api/tools/t/call HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n", token)
 	f.must(err)
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	stalled := bufio.NewReader(conn)
 	line, err := stalled.ReadString('\n') // the room is taken, and the body wanted
 	f.must(err)

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"mime"
 	"net/http"
@@ -115,6 +116,15 @@ func readString(text []byte, at string) (string, error) {
 	return s, nil
 }
 
+// readEither reads a string that must be one of two.
+func readEither[S ~string](text []byte, at string, one, other S) (S, error) {
+	s, err := readString(text, at)
+	if err == nil && S(s) != one && S(s) != other {
+		err = wrongType(at, fmt.Sprintf("%q or %q", one, other))
+	}
+	return S(s), err
+}
+
 func wrongType(at, want string) error {
 	if at == "" {
 		return registry.Errorf(registry.CodeInvalidRequest, "The body must be %s.", want)
@@ -127,4 +137,16 @@ func join(at, name string) string {
 		return name
 	}
 	return at + "." + name
+}
+
+// memberList is the members of an object. They are few, so get searches them one by one.
+type memberList []strictjson.Member
+
+func (l memberList) get(name string) (json.RawMessage, bool) {
+	for _, m := range l {
+		if string(m.Name) == name {
+			return m.Value, true
+		}
+	}
+	return nil, false
 }

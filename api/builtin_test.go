@@ -29,13 +29,15 @@ func TestBuiltinTool(t *testing.T) {
 	}
 	f := newFleet(t, setup{pods: 2, builtins: box})
 	for _, body := range []string{`{}`, `{"idempotency_key":"k"}`} {
-		if got := decode[answer](f.post("/api/tools/clock/call", body), 200); got.Output != "noon" || got.SessionID != "" {
+		if got := decode[answer](f.post("/api/tools/clock/call", body), 200); got.Output != "noon" ||
+			got.SessionID != "" {
 			t.Errorf("%s: %+v", body, got)
 		}
 	}
 	a := decode[answer](f.post("/api/tools/clock/call", `{"mode":"async"}`), 202)
 	rec := decode[map[string]any](f.send(request{path: "/api/calls/" + a.CallID + "?wait_ms=10000", pod: 1}), 200)
-	if rec["state"] != "succeeded" || rec["status"] != "completed" || rec["source"] != "builtin" || rec["session_id"] != nil || rec["output"] != "noon" {
+	if rec["state"] != "succeeded" || rec["status"] != "completed" || rec["source"] != "builtin" ||
+		rec["session_id"] != nil || rec["output"] != "noon" {
 		t.Errorf("record %v", rec)
 	}
 }
@@ -49,7 +51,8 @@ func TestCallOfATurn(t *testing.T) {
 	id := registry.NewCallID()
 	go func() {
 		_, err := invoker.Invoke(t.Context(), agent.Request{
-			CallID: id, Caller: auth.Identity{Tenant: registry.DefaultTenant}, Tool: "t", Target: registry.Target{SessionID: "s1"}, Turn: "turn-1",
+			CallID: id, Caller: auth.Identity{Tenant: registry.DefaultTenant}, Tool: "t",
+			Target: registry.Target{SessionID: "s1"}, Turn: "turn-1",
 		})
 		done <- err
 	}()
@@ -60,7 +63,8 @@ func TestCallOfATurn(t *testing.T) {
 			continue
 		}
 		r := decode[record](got, 200)
-		if running = r.State == registry.StateRunning; r.TurnID != "turn-1" || running != (r.Status == registry.StatusExecuting) {
+		if running = r.State == registry.StateRunning; r.TurnID != "turn-1" ||
+			running != (r.Status == registry.StatusExecuting) {
 			t.Fatalf("record %+v", r)
 		}
 	}

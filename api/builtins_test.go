@@ -15,7 +15,7 @@ type own []registry.ToolSpec
 
 func (o own) Specs() []registry.ToolSpec { return o }
 
-// furnished is the house with three built-in tools, out of order.
+// furnished is threeDevices with three built-in tools, out of order.
 func furnished(t *testing.T) *fleet {
 	f := newFleet(t, setup{
 		policy: agent.PolicyRules{CallDeny: []string{"time"}},
@@ -32,7 +32,8 @@ func furnished(t *testing.T) *fleet {
 func TestBuiltinTools(t *testing.T) {
 	f := furnished(t)
 	row := decode[toolList](f.get("/api/tools?name=time"), 200).Tools[0]
-	if row.SourceType != "builtin" || row.Source != "builtin" || row.Enabled || row.Description != "does time" || row.SessionID != "" || row.Pod != "" {
+	if row.SourceType != "builtin" || row.Source != "builtin" || row.Enabled || row.Description != "does time" ||
+		row.SessionID != "" || row.Pod != "" {
 		t.Errorf("row %+v", row)
 	}
 	const all = "/sessions /time /zone"
@@ -67,7 +68,8 @@ func TestBuiltinTools(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", query, got, want)
 		}
 		for limit := 1; limit <= 8; limit++ {
-			if got := strings.Join(at(f.pages(fmt.Sprintf("/api/tools?limit=%d&%s", limit, query), nil)), " "); got != want {
+			if got := strings.Join(at(f.pages(fmt.Sprintf("/api/tools?limit=%d&%s", limit, query), nil)),
+				" "); got != want {
 				t.Errorf("limit %d, %s: got %s, want %s", limit, query, got, want)
 			}
 		}

@@ -15,8 +15,9 @@ import (
 )
 
 func TestETag(t *testing.T) {
-	f := house(t)
-	for _, path := range []string{"/api/tools", "/api/tools?view=grouped", "/api/tools?format=openai", "/api/sessions", "/api/sessions/s1", "/openapi.json"} {
+	f := threeDevices(t)
+	for _, path := range []string{"/api/tools", "/api/tools?view=grouped", "/api/tools?format=openai",
+		"/api/sessions", "/api/sessions/s1", "/openapi.json"} {
 		plain := http.Header{"Accept-Encoding": {"identity"}}
 		first := f.send(request{path: path, header: plain})
 		tag := first.header.Get("Etag")
@@ -27,16 +28,18 @@ func TestETag(t *testing.T) {
 			tag: 304, "W/" + tag: 304, `"other", ` + tag: 304, `"other",W/` + tag + `,"more"`: 304, "*": 304,
 			`"other"`: 200, tag[1 : len(tag)-1]: 200, `"` + tag: 200, "": 200,
 		} {
-			r := f.send(request{path: path, header: http.Header{"Accept-Encoding": {"identity"}, "If-None-Match": {value}}})
+			r := f.send(request{path: path, header: http.Header{"Accept-Encoding": {"identity"},
+				"If-None-Match": {value}}})
 			if r.status != status || r.header.Get("Etag") != tag || (status == 304) != (len(r.body) == 0) {
-				t.Errorf("%s If-None-Match %s: status %d, ETag %s, %d bytes", path, value, r.status, r.header.Get("Etag"), len(r.body))
+				t.Errorf("%s If-None-Match %s: status %d, ETag %s, %d bytes", path, value, r.status,
+					r.header.Get("Etag"), len(r.body))
 			}
 		}
 	}
 }
 
 func TestETagFollowsTheContent(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	tag := f.get("/api/tools?name=locate").header.Get("Etag")
 	d := f.connect(0, session("more"), echo, tools("other")...)
 	f.must(d.local.PutTools(t.Context(), tools("locate"), nil))
@@ -45,7 +48,8 @@ func TestETagFollowsTheContent(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	for _, path := range []string{
-		"/api/tools", "/api/tools?view=grouped", "/api/tools?limit=7", "/api/tools?name=locate", "/api/tools?format=mcp",
+		"/api/tools", "/api/tools?view=grouped", "/api/tools?limit=7", "/api/tools?name=locate",
+		"/api/tools?format=mcp",
 		"/api/sessions", "/api/sessions?limit=7", "/api/sessions/s1", "/api/sessions/more",
 	} {
 		now := f.get(path).header.Get("Etag")
@@ -65,7 +69,8 @@ func TestPollsAreCheap(t *testing.T) {
 	var asked directoryCounter
 	f := newFleet(t, setup{change: func(c *api.Config) { asked.Directory = c.Directory; c.Directory = &asked }})
 	d := f.connect(0, session("s1"), echo, tools("a")...)
-	for _, path := range []string{"/api/tools", "/api/tools?view=grouped", "/api/tools?format=openai", "/api/sessions", "/api/sessions/s1"} {
+	for _, path := range []string{"/api/tools", "/api/tools?view=grouped", "/api/tools?format=openai",
+		"/api/sessions", "/api/sessions/s1"} {
 		tag := f.get(path).header.Get("Etag")
 		before := asked.listings.Load()
 		r := f.send(request{path: path, header: http.Header{"If-None-Match": {tag}}})
@@ -97,14 +102,16 @@ func (d *directoryCounter) List(ctx context.Context, q registry.Query) ([]regist
 	return d.Directory.List(ctx, q)
 }
 
-func (d *directoryCounter) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.Group, string, error) {
+func (d *directoryCounter) OfferedTools(
+	ctx context.Context, q registry.OfferedToolQuery,
+) ([]registry.OfferedTool, string, error) {
 	d.listings.Add(1)
-	return d.Directory.Groups(ctx, q)
+	return d.Directory.OfferedTools(ctx, q)
 }
 
 // Both encodings are right, and a cache can tell them apart.
 func TestGzip(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	send := func(accept, match string) reply {
 		header := http.Header{"Accept-Encoding": {accept}}
 		if match != "" {
@@ -119,7 +126,8 @@ func TestGzip(t *testing.T) {
 		t.Fatal("the plain document is not plain")
 	}
 	resp := rawGet(f, "gzip, deflate, br")
-	if resp.header.Get("Content-Encoding") != "gzip" || !slices.Contains(resp.header.Values("Vary"), "Accept-Encoding") {
+	if resp.header.Get("Content-Encoding") != "gzip" || !slices.Contains(resp.header.Values("Vary"),
+		"Accept-Encoding") {
 		t.Fatalf("headers %v", resp.header)
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(resp.body))
@@ -139,7 +147,8 @@ func TestGzip(t *testing.T) {
 	}
 	for accept, zipped := range map[string]bool{
 		"*": true, "gzip;q=0.1": true, "GZIP": true, "x-gzip": true, "br, *;q=0.5": true,
-		"gzip;q=0": false, "gzip; q=0.0, *": false, "br": false, "*;q=0": false, "": false, "gzip;q=no": false, "gzip;q=2": false,
+		"gzip;q=0": false, "gzip; q=0.0, *": false, "br": false, "*;q=0": false, "": false, "gzip;q=no": false,
+		"gzip;q=2": false,
 	} {
 		if got := rawGet(f, accept).header.Get("Content-Encoding") == "gzip"; got != zipped {
 			t.Errorf("Accept-Encoding %q: compressed %v", accept, got)

@@ -24,7 +24,8 @@ func TestTimeoutAtTheAskedTime(t *testing.T) {
 		r := f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: `{"timeout_ms":400}`, pod: pod})
 		took := time.Since(start)
 		p := wantProblem(r, 504, registry.CodeTimeout)
-		if took < 390*time.Millisecond || took > 2*time.Second || p.Dispatched != registry.DispatchedYes || *p.Retryable {
+		if took < 390*time.Millisecond || took > 2*time.Second || p.Dispatched != registry.DispatchedYes ||
+			*p.Retryable {
 			t.Errorf("pod %d: after %v: %+v", pod, took, p)
 		}
 	}
@@ -108,7 +109,7 @@ func TestCallerHangsUp(t *testing.T) {
 			if e.Code != registry.CodeCancelled || e.Dispatched != registry.DispatchedYes {
 				t.Fatalf("the call ended with %v", err)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("the call goes on although its caller is gone")
 		}
 		if took := time.Since(start); took > 2*time.Second {
@@ -128,7 +129,9 @@ func TestManyCallsOnOneConnection(t *testing.T) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	for i := range 3 {
-		_, err = fmt.Fprintf(conn, "POST /api/tools/t/call HTTP/1.1\r\nHost: x\r\nAuthorization: bearer %s\r\nContent-Length: 2\r\n\r\n{}", token)
+		_, err = fmt.Fprintf(conn,
+			"POST /api/tools/t/call HTTP/1.1\r\nHost: x\r\nAuthorization: bearer %s\r\nContent-Length: 2\r\n\r\n{}",
+			token)
 		f.must(err)
 		resp, err := http.ReadResponse(in, nil)
 		f.must(err)

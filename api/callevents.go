@@ -8,12 +8,14 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
 const (
-	// followPause is the pause between two reads of a call's log. It grows up to idlePause while nothing happens.
+	// followPause is the pause between two reads of a call's log. It grows up to idlePause while nothing happens. The
+	// log is polled because nothing announces its lines: pods notify one another of a call's end only, and a message for
+	// each line would cost more than reading the few calls that somebody follows.
 	followPause = 250 * time.Millisecond
 	idlePause   = time.Second
 	idleReads   = 2
@@ -53,53 +55,51 @@ type follower struct {
 	id     string
 	after  string // the last event that the client has
 
-	room   *room
-	held   *hold                // room for the events; nil if there are none
+	budget *byteBudget
+	held   *reservation         // of the events; nil if there are none
 	events []registry.CallEvent // behind after
 	rec    registry.Record
 	sent   bool // the client has the event of rec's state
 }
 
 // callEvents streams the events of one call until it has ended. A client that comes back continues where it was.
-func (h *handler) callEvents(c *gin.Context, q params) {
-	f := &follower{calls: h.Calls, room: h.responses, tenant: caller(c).Tenant}
-	defer f.releaseRoom()
+func (h *handler) callEvents(c *gin.Context, q params) error {
+	f := &follower{calls: h.Calls, budget: h.responses, tenant: caller(c).Tenant}
+	defer f.releaseEvents()
 	var err error
 	if f.id, err = callID(c); err == nil {
 		f.after, err = lastEventID(c, q)
 	}
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
-	release, err := h.reserveStream(c)
+	release, err := h.reserveStream(h.slotCaller(c))
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	defer release()
 	if err := f.begin(c.Request.Context()); err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	if f.sent { // there will never be more, and only 204 keeps an EventSource from asking again
 		c.Status(http.StatusNoContent)
-		return
+		return nil
 	}
-	h.serveStream(c, f.run)
+	h.serveStream(c, f.writeAll)
+	return nil
 }
 
-// readLog reads the next events and the record. The log comes first, so the record is never older. The events take room
-// until they are written.
+// readLog reads the next events and the record. The log comes first, so the record is never older. The events are
+// reserved until they are written.
 func (f *follower) readLog(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if f.held, err = f.room.reserve(ctx, logCost); err != nil {
+	if f.held, err = f.budget.reserve(ctx, logCost); err != nil {
 		return err
 	}
 	defer func() {
 		if len(f.events) == 0 {
-			f.releaseRoom()
+			f.releaseEvents()
 		}
 	}()
 	f.events, f.rec, err = f.calls.Events(ctx, f.tenant, f.id, f.after)
@@ -130,8 +130,8 @@ func (f *follower) begin(ctx context.Context) error {
 // isOfState reports whether an event is the one of the record's state.
 func (f *follower) isOfState(e registry.CallEvent) bool { return e.State == f.rec.State }
 
-// run writes events until the call has ended.
-func (f *follower) run(ctx context.Context, s *sse.Stream) error {
+// writeAll writes events until the call has ended.
+func (f *follower) writeAll(ctx context.Context, s *ssewriter.Stream) error {
 	var ended time.Time // when the record was first seen to be final
 	idle := 0           // reads since something happened
 	for {
@@ -168,7 +168,7 @@ func (f *follower) run(ctx context.Context, s *sse.Stream) error {
 }
 
 // write writes the events that were read.
-func (f *follower) write(s *sse.Stream) error {
+func (f *follower) write(s *ssewriter.Stream) error {
 	for _, e := range f.events {
 		if err := s.Put(e.ID, e.Type, callEventOf(e)); err != nil {
 			return err
@@ -183,20 +183,20 @@ func (f *follower) write(s *sse.Stream) error {
 	}
 	err := f.flush(s)
 	f.events = nil
-	f.releaseRoom()
+	f.releaseEvents()
 	return err
 }
 
-// flush writes what was put. It fails if the client did not read and was cut off to make room.
-func (f *follower) flush(s *sse.Stream) error {
+// flush writes what was put. It fails if the client did not read and was disconnected for others.
+func (f *follower) flush(s *ssewriter.Stream) error {
 	if f.held != nil && !f.held.nextPart(s.Controller()) {
 		return errTooSlow
 	}
 	return s.Flush()
 }
 
-// releaseRoom gives up the room for events.
-func (f *follower) releaseRoom() {
+// releaseEvents releases what the events reserve.
+func (f *follower) releaseEvents() {
 	if f.held != nil {
 		f.held.release()
 		f.held = nil
@@ -207,7 +207,7 @@ func (f *follower) releaseRoom() {
 func (f *follower) neverLogged() bool { return f.after == "" && f.rec.Deadline.IsZero() }
 
 // finish sends how the call ended, if its log did not.
-func (f *follower) finish(s *sse.Stream) error {
+func (f *follower) finish(s *ssewriter.Stream) error {
 	if f.sent {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -28,15 +28,16 @@ func (s *slowLog) Events(_ context.Context, _, _, after string) ([]registry.Call
 // The end of a call is told even if its log lost it; such an event has no place in the log, so it has no id.
 func TestEndMissingInTheLog(t *testing.T) {
 	calls := &slowLog{
-		events: []registry.CallEvent{{ID: "5-1", CallID: "c", Type: registry.CallEventState, State: registry.StateAccepted}},
-		rec:    registry.Record{CallID: "c", State: registry.StateLost, Deadline: time.Now()},
+		events: []registry.CallEvent{{ID: "5-1", CallID: "c", Type: registry.CallEventState,
+			State: registry.StateAccepted}},
+		rec: registry.Record{CallID: "c", State: registry.StateLost, Deadline: time.Now()},
 	}
-	f := &follower{calls: calls, room: newResponses(DefaultMaxResponseBytes), id: "c"}
+	f := &follower{calls: calls, budget: newResponses(DefaultMaxResponseBytes), id: "c"}
 	if err := f.begin(t.Context()); err != nil || f.sent {
 		t.Fatalf("begin: %v, sent %v", err, f.sent)
 	}
 	w := httptest.NewRecorder()
-	if err := f.run(t.Context(), sse.New(w)); err != nil {
+	if err := f.writeAll(t.Context(), ssewriter.New(w)); err != nil {
 		t.Fatal(err)
 	}
 	const want = "id: 5-1\nevent: state\ndata: {\"call_id\":\"c\",\"type\":\"state\",\"state\":\"accepted\",\"at\":\"0001-01-01T00:00:00.000Z\"}\n\n" +
@@ -49,13 +50,13 @@ func TestEndMissingInTheLog(t *testing.T) {
 // A call whose record expires while it is followed has no more to tell.
 func TestRecordExpiresWhileFollowed(t *testing.T) {
 	calls := &slowLog{rec: registry.Record{CallID: "c", State: registry.StateRunning, Deadline: time.Now()}}
-	f := &follower{calls: calls, room: newResponses(DefaultMaxResponseBytes), id: "c"}
+	f := &follower{calls: calls, budget: newResponses(DefaultMaxResponseBytes), id: "c"}
 	if err := f.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	calls.err = registry.ErrNoCall
 	w := httptest.NewRecorder()
-	if err := f.run(t.Context(), sse.New(w)); err != nil || w.Body.Len() != 0 {
+	if err := f.writeAll(t.Context(), ssewriter.New(w)); err != nil || w.Body.Len() != 0 {
 		t.Errorf("%v, written %q", err, w.Body)
 	}
 }

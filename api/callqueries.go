@@ -18,18 +18,16 @@ const maxWait = time.Minute
 var callIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // listCalls lists calls that have ended, newest first.
-func (h *handler) listCalls(c *gin.Context, q params) {
+func (h *handler) listCalls(c *gin.Context, q params) error {
 	query, err := callQuery(caller(c).Tenant, q)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	records, next, err := h.Calls.List(ctx, query)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	answer := struct {
 		Calls      []callRecord `json:"calls"`
@@ -41,7 +39,7 @@ func (h *handler) listCalls(c *gin.Context, q params) {
 	if next != "" {
 		answer.NextCursor = cursor{Kind: cursorCalls, Name: next}.String()
 	}
-	h.respond(c, answer)
+	return h.respond(c, answer)
 }
 
 func callQuery(tenant string, q params) (registry.CallQuery, error) {
@@ -70,38 +68,29 @@ func callQuery(tenant string, q params) (registry.CallQuery, error) {
 }
 
 // getCall shows one call: at once, or when the call or the wait has ended.
-func (h *handler) getCall(c *gin.Context, q params) {
+func (h *handler) getCall(c *gin.Context, q params) error {
 	wait, err := q.wait()
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	if wait > 0 {
-		release, err := h.reserveWait(c)
+		release, err := h.waiting.enter(h.slotCaller(c))
 		if err != nil {
-			h.fail(c, err)
-			return
+			return err
 		}
 		defer release()
 	}
 	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
-	defer func() {
-		if held := reserved(c); held != nil {
-			held.release()
-		}
-	}()
-	h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
-		if wait > 0 { // a waiting request takes no room, so it drops a long record and reads it again
+	return h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
+		if wait > 0 { // a waiting request reserves nothing, so it drops a long record and reads it again
 			rec, err := h.waitFor(ctx, tenant, id, wait)
 			if err != nil || rec.Result == nil || len(rec.Result.Output) <= smallResponse {
 				return rec, err
 			}
 		}
-		held, err := h.responses.reserve(ctx, recordCost)
-		if err != nil {
+		if err := h.reserveAnswer(ctx, c, recordCost); err != nil {
 			return registry.Record{}, err
 		}
-		c.Set(keyRoom, held)
 		return h.Calls.Get(ctx, tenant, id)
 	})
 }
@@ -120,27 +109,28 @@ func (p params) wait() (time.Duration, error) {
 }
 
 // cancelCall cancels a call, on whatever pod it runs. A call that has ended stays as it is.
-func (h *handler) cancelCall(c *gin.Context, _ params) { h.showCall(c, storeTimeout, h.Calls.Cancel) }
+func (h *handler) cancelCall(c *gin.Context, _ params) error {
+	return h.showCall(c, storeTimeout, h.Calls.Cancel)
+}
 
 // showCall answers with the record that read returns for the call the path names.
 func (h *handler) showCall(
 	c *gin.Context, timeout time.Duration, read func(ctx context.Context, tenant, id string) (registry.Record, error),
-) {
+) error {
 	id, err := callID(c)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), timeout)
 	defer cancel()
 	r, err := read(ctx, caller(c).Tenant, id)
 	switch {
 	case err != nil:
-		h.fail(c, err)
+		return err
 	case c.Request.Method == http.MethodDelete:
-		h.writeStatus(c, recordOf(r)) // no cache may keep the answer to a change
+		return h.writeStatus(c, recordOf(r)) // no cache may keep the answer to a change
 	default:
-		h.respond(c, recordOf(r))
+		return h.respond(c, recordOf(r))
 	}
 }
 

@@ -35,8 +35,10 @@ func TestCallList(t *testing.T) {
 	call(1, "/api/tools/absent/call", "")
 	call(0, "/api/sessions/s1/tools/t/call", `{"idempotency_key":"k"}`)
 	for query, places := range map[string][]int{
-		"": {0, 1, 2, 3, 4}, "tool=t": {0, 2, 4}, "session_id=s2": {2}, "device_id=phone-1": {0, 3, 4}, "state=rejected": {1},
-		"state=failed": {2}, "tool=t&state=succeeded": {0, 4}, "state=running": nil, "limit=2": {0, 1}, "device_id=nobody": nil,
+		"": {0, 1, 2, 3, 4}, "tool=t": {0, 2, 4}, "session_id=s2": {2}, "device_id=phone-1": {0, 3, 4},
+		"state=rejected": {1},
+		"state=failed":   {2}, "tool=t&state=succeeded": {0, 4}, "state=running": nil, "limit=2": {0, 1},
+		"device_id=nobody": nil,
 	} {
 		var ids []string
 		for _, place := range places {
@@ -59,10 +61,12 @@ func TestCallList(t *testing.T) {
 		t.Errorf("failed: %+v", failed)
 	}
 	refused := f.calls("state=rejected")[0]
-	if refused.Problem.Code != registry.CodeToolNotFound || refused.Dispatched != registry.DispatchedNo || *refused.Retryable {
+	if refused.Problem.Code != registry.CodeToolNotFound || refused.Dispatched != registry.DispatchedNo ||
+		*refused.Retryable {
 		t.Errorf("refused: %+v", refused)
 	}
-	for _, query := range []string{"state=over", "limit=0", "cursor=x", "session_id=%7B", "tool=a%20b", "user_id=x", "state="} {
+	for _, query := range []string{"state=over", "limit=0", "cursor=x", "session_id=%7B", "tool=a%20b", "user_id=x",
+		"state="} {
 		wantProblem(f.get("/api/calls?"+query), 400, registry.CodeInvalidRequest)
 	}
 }

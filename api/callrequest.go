@@ -34,14 +34,15 @@ func parseCall(body []byte) (callRequest, error) {
 		return r, err
 	}
 	for _, f := range fields {
-		if err := r.read(f); err != nil {
+		if err := r.readField(f); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
 }
 
-func (r *callRequest) read(f strictjson.Member) error {
+// readField reads one field of the body.
+func (r *callRequest) readField(f strictjson.Member) (err error) {
 	text := f.Value
 	switch string(f.Name) {
 	case "args":
@@ -53,11 +54,11 @@ func (r *callRequest) read(f strictjson.Member) error {
 	case "mode":
 		return r.readMode(text)
 	case "idempotency_key":
-		return r.readKey(text)
+		r.key, err = readString(text, "idempotency_key")
 	case "select":
-		return r.readSelect(text)
+		r.sel, err = readEither(text, "select", registry.SelectAny, registry.SelectNewest)
 	}
-	return nil // readObject refuses all other names
+	return err // readBodyObject refuses all other names
 }
 
 func (r *callRequest) readArgs(args registry.JSON) error {
@@ -116,32 +117,8 @@ func (r *callRequest) readTimeout(text json.RawMessage) error {
 }
 
 func (r *callRequest) readMode(text json.RawMessage) error {
-	switch mode, err := readString(text, "mode"); {
-	case err != nil:
-		return err
-	case mode != registry.ModeSync && mode != registry.ModeAsync:
-		return wrongType("mode", `"sync" or "async"`)
-	default:
-		r.async = mode == registry.ModeAsync
-		return nil
-	}
-}
-
-func (r *callRequest) readSelect(text json.RawMessage) error {
-	s, err := readString(text, "select")
-	if err != nil {
-		return err
-	}
-	switch r.sel = registry.Select(s); r.sel {
-	case registry.SelectAny, registry.SelectNewest:
-		return nil
-	default:
-		return wrongType("select", `"any" or "newest"`)
-	}
-}
-
-func (r *callRequest) readKey(text json.RawMessage) (err error) {
-	r.key, err = readString(text, "idempotency_key")
+	mode, err := readEither(text, "mode", registry.ModeSync, registry.ModeAsync)
+	r.async = mode == registry.ModeAsync
 	return err
 }
 

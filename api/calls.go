@@ -62,11 +62,10 @@ type callAccepted struct {
 }
 
 // callTool serves both routes of calls: with a session in the path and without.
-func (h *handler) callTool(c *gin.Context, _ params) {
+func (h *handler) callTool(c *gin.Context, _ params) error {
 	req, err := h.readCall(c)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	switch {
 	case req.Async:
@@ -84,11 +83,11 @@ func (h *handler) callTool(c *gin.Context, _ params) {
 	}
 	switch {
 	case err != nil:
-		h.fail(c, h.explainTarget(req.Target, err))
+		return h.explainTarget(req.Target, err)
 	case req.Async:
-		h.accept(c, out)
+		return h.accept(c, out)
 	default:
-		h.answer(c, &out)
+		return h.answer(c, &out)
 	}
 }
 
@@ -104,7 +103,7 @@ func (h *handler) explainTarget(t registry.Target, err error) error {
 }
 
 // answer writes the result of a call.
-func (h *handler) answer(c *gin.Context, out *agent.Outcome) {
+func (h *handler) answer(c *gin.Context, out *agent.Outcome) error {
 	kept, _ := h.answers.Get().(*[]byte)
 	if kept == nil {
 		kept = new([]byte)
@@ -116,13 +115,13 @@ func (h *handler) answer(c *gin.Context, out *agent.Outcome) {
 		}
 		h.answers.Put(kept)
 	}()
-	h.writeBody(c, http.StatusOK, body)
+	return h.writeBody(c, http.StatusOK, body)
 }
 
 // accept answers an asynchronous call with the place of its record.
-func (h *handler) accept(c *gin.Context, out agent.Outcome) {
+func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	c.Header("Location", pathCalls+"/"+out.CallID)
-	h.writeJSON(c, http.StatusAccepted, callAccepted{
+	return h.writeJSON(c, http.StatusAccepted, callAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
 		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID,
 	})

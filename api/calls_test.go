@@ -20,7 +20,8 @@ func TestCallByNameAndBySession(t *testing.T) {
 	d := f.connect(1, s, echo, tools("camera.snap")...)
 	for pod := range f.pods { // the device's own pod, and the other one
 		for _, path := range []string{"/api/tools/camera.snap/call", "/api/sessions/s1/tools/camera.snap/call"} {
-			r := f.send(request{method: http.MethodPost, path: path, pod: pod, body: `{"args":{"n":12345678901234567890.10}}`})
+			r := f.send(request{method: http.MethodPost, path: path, pod: pod,
+				body: `{"args":{"n":12345678901234567890.10}}`})
 			a := decode[answer](r, 200)
 			if a.SessionID != "s1" || a.DeviceID != "phone-1" || a.State != "succeeded" || !a.Success {
 				t.Fatalf("answer %s", r.body)

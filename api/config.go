@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -57,40 +58,36 @@ type Builtins interface {
 	Specs() []registry.ToolSpec
 }
 
-// Config has what the HTTP API needs. Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required. The
-// functions and interfaces must be safe for concurrent use.
+// Config has what the HTTP API needs. The first group is required. The functions and interfaces must be safe for
+// concurrent use.
 type Config struct {
-	Pod     string // id of this pod, sent as X-Farhand-Pod with every response
-	Version string // of the program, shown by /healthz and /openapi.json; default "dev"
+	Invoker       *agent.Invoker
+	Calls         Calls
+	Directory     registry.Directory
+	Conversations registry.ConversationIndex // those that are kept, also of devices that have gone
+	Kicker        Kicker
+	Turns         Turns         // aborts turns
+	Policy        *agent.Policy // says which of the listed tools are enabled
+	Auth          auth.Authenticator
+	Origins       *auth.Origins
 
-	Invoker   *agent.Invoker
-	Calls     Calls
-	Directory registry.Directory
-	Kicker    Kicker
-	Policy    *agent.Policy // says which of the listed tools are enabled
-	Auth      auth.Authenticator
-	Origins   *auth.Origins
-	Refusals  *auth.Refusals // notes who was refused; default: in Log
-
-	Agent chat.Agent // holds conversations; nil: no model is configured, and routes that need one answer so
-	Turns Turns      // aborts turns; nil: there are none
-
-	// Conversations finds those that are kept, also of devices that have gone. Nil: there are none.
-	Conversations registry.ConversationIndex
-
-	Builtins Builtins // listed beside the devices' tools; nil: none
+	Pod      string         // id of this pod, sent as X-Farhand-Pod with every response
+	Version  string         // of the program, shown by /healthz and /openapi.json; default "dev"
+	Agent    chat.Agent     // holds conversations; nil: no model is configured, and routes that need one answer so
+	Builtins Builtins       // listed beside the devices' tools; nil: none
+	Refusals *auth.Refusals // notes who was refused; default: in Log
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Draining context.Context                 // ends when this pod begins to stop; default: never
-	Metrics  http.Handler                    // for an operator's monitoring, mounted at GET /metrics for admins; nil: not mounted
-	Meter    Meter                           // hears of every request; default: nobody
+	Metrics  http.Handler                    // mounted at GET /metrics for admins; nil: not mounted
+	Meter    Meter                           // counts every request; nil: nobody does
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
 
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
 	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
 	MaxTurn        time.Duration // the Agent's limit of a turn once its conversation is free; default DefaultMaxTurn
 	TurnWait       time.Duration // the Agent's limit of the wait for that; default DefaultTurnWait
-	StreamGrace    time.Duration // the longest wait for a failure before a streamed turn begins; default DefaultStreamGrace
+	StreamGrace    time.Duration // longest wait for a failure before a streamed turn begins; default DefaultStreamGrace
 	MaxStreams     int           // event streams open at once, streamed turns among them; default DefaultMaxStreams
 	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
@@ -104,18 +101,9 @@ type Config struct {
 }
 
 func (cfg Config) withDefaults() (Config, error) {
-	if cfg.Invoker == nil || cfg.Calls == nil || cfg.Directory == nil || cfg.Kicker == nil || cfg.Policy == nil ||
-		cfg.Auth == nil || cfg.Origins == nil {
-		return cfg, errors.New("api: Invoker, Calls, Directory, Kicker, Policy, Auth and Origins are required")
-	}
-	if cfg.Conversations == nil {
-		cfg.Conversations = noConversations{}
-	}
-	if cfg.Turns == nil {
-		cfg.Turns = noConversations{}
-	}
-	if cfg.Version == "" {
-		cfg.Version = "dev"
+	if cfg.Invoker == nil || cfg.Calls == nil || cfg.Directory == nil || cfg.Conversations == nil ||
+		cfg.Kicker == nil || cfg.Turns == nil || cfg.Policy == nil || cfg.Auth == nil || cfg.Origins == nil {
+		return cfg, errors.New("api: a required field of Config is nil")
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func(context.Context) error { return nil }
@@ -123,41 +111,18 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Draining == nil {
 		cfg.Draining = context.Background()
 	}
-	if cfg.MaxBody <= 0 {
-		cfg.MaxBody = DefaultMaxBody
-	}
-	if cfg.MaxCallTimeout <= 0 {
-		cfg.MaxCallTimeout = agent.DefaultMaxCallTimeout
-	}
-	if cfg.MaxTurn <= 0 {
-		cfg.MaxTurn = DefaultMaxTurn
-	}
-	if cfg.TurnWait <= 0 {
-		cfg.TurnWait = DefaultTurnWait
-	}
-	if cfg.StreamGrace <= 0 {
-		cfg.StreamGrace = DefaultStreamGrace
-	}
-	if cfg.MaxStreams <= 0 {
-		cfg.MaxStreams = DefaultMaxStreams
-	}
-	if cfg.MaxCallerStreams <= 0 {
-		cfg.MaxCallerStreams = DefaultMaxCallerStreams
-	}
-	if cfg.MaxResponseBytes <= 0 {
-		cfg.MaxResponseBytes = DefaultMaxResponseBytes
-	}
-	if cfg.MaxRequestBytes <= 0 {
-		cfg.MaxRequestBytes = DefaultMaxRequestBytes
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.AccessLog == "" {
-		cfg.AccessLog = AccessLogSampled
-	}
-	if cfg.Refusals == nil {
-		cfg.Refusals = auth.NewRefusals(auth.Sources{}, cfg.Log)
-	}
+	cfg.Version = cmp.Or(cfg.Version, "dev")
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, DefaultMaxBody)
+	cfg.MaxCallTimeout = cmp.Or(cfg.MaxCallTimeout, agent.DefaultMaxCallTimeout)
+	cfg.MaxTurn = cmp.Or(cfg.MaxTurn, DefaultMaxTurn)
+	cfg.TurnWait = cmp.Or(cfg.TurnWait, DefaultTurnWait)
+	cfg.StreamGrace = cmp.Or(cfg.StreamGrace, DefaultStreamGrace)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, DefaultMaxStreams)
+	cfg.MaxCallerStreams = cmp.Or(cfg.MaxCallerStreams, DefaultMaxCallerStreams)
+	cfg.MaxResponseBytes = cmp.Or(cfg.MaxResponseBytes, DefaultMaxResponseBytes)
+	cfg.MaxRequestBytes = cmp.Or(cfg.MaxRequestBytes, DefaultMaxRequestBytes)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.AccessLog = cmp.Or(cfg.AccessLog, AccessLogSampled)
+	cfg.Refusals = cmp.Or(cfg.Refusals, auth.NewRefusals(auth.Sources{}, cfg.Log))
 	return cfg, nil
 }

@@ -46,8 +46,9 @@ func loadContract() *contract {
 	origins, _ := auth.NewOrigins(nil, false)
 	store := memory.New(memory.Options{})
 	handler, err := api.NewHandler(api.Config{
-		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store, Kicker: (*routing.Hub)(nil),
-		Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
+		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store,
+		Conversations: store, Kicker: (*routing.Hub)(nil), Turns: (*routing.Turns)(nil), Policy: policy,
+		Auth: auth.Anonymous{}, Origins: origins,
 	})
 	if err != nil {
 		panic(err)

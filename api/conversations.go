@@ -73,11 +73,10 @@ type renamed struct {
 }
 
 // renameSession gives a session's conversation the name a person chose, before its first message too.
-func (h *handler) renameSession(c *gin.Context, _ params) {
+func (h *handler) renameSession(c *gin.Context, _ params) error {
 	name, err := h.readName(c)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -86,10 +85,9 @@ func (h *handler) renameSession(c *gin.Context, _ params) {
 		err = h.Conversations.NameConversation(ctx, k.key, name)
 	}
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
-	h.writeStatus(c, renamed{k.key.Session, name})
+	return h.writeStatus(c, renamed{k.key.Session, name})
 }
 
 // readName reads the body of a renaming.
@@ -124,9 +122,9 @@ func readMembers(body []byte, names ...string) (memberList, error) {
 	return readBodyObject(body, names...)
 }
 
-// deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close tells
+// deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close asks
 // the device not to come back. A device that comes back all the same begins an empty conversation.
-func (h *handler) deleteSession(c *gin.Context, _ params) {
+func (h *handler) deleteSession(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	k, err := h.findSession(ctx, c)
@@ -135,13 +133,12 @@ func (h *handler) deleteSession(c *gin.Context, _ params) {
 	}
 	switch {
 	case errors.Is(err, registry.CodeNotConnected):
-		h.fail(c, registry.Errorf(registry.CodeNotConnected,
-			"The session is not connected, so there is nothing to end."))
+		return registry.Errorf(registry.CodeNotConnected, "The session is not connected, so there is nothing to end.")
 	case err != nil:
-		h.fail(c, err)
-	default:
-		c.Status(http.StatusNoContent)
+		return err
 	}
+	c.Status(http.StatusNoContent)
+	return nil
 }
 
 // end ends what exists of a session. The connection is closed first, so that it begins no further turn.

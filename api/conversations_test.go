@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -48,7 +49,9 @@ func (k kept) begin(session string, owner registry.Owner) registry.Turn {
 func (k kept) talk(session string, owner registry.Owner) {
 	k.Helper()
 	k.must(k.store.EndTurn(k.Context(), k.begin(session, owner)))
-	time.Sleep(2 * time.Millisecond) // lists are in the order of milliseconds
+	for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; { // lists are in the order of milliseconds
+		runtime.Gosched()
+	}
 }
 
 type conversationRow struct {
@@ -94,26 +97,30 @@ func TestSessionsThatAreOffline(t *testing.T) {
 	all := append(slices.Clone(connected), offline...)
 	for query, want := range map[string][]string{
 		"": all, "limit=1": all, "limit=2": all, "limit=3": all, "limit=4": all, "connected=true": connected,
-		"connected=false": offline, "connected=false&limit=1": offline, "device_id=of-old": {"old false"}, "device_id=d1": {"phone true"},
-		"tool=look": {"phone true"}, "label=a=b": nil,
+		"connected=false": offline, "connected=false&limit=1": offline, "device_id=of-old": {"old false"},
+		"device_id=d1": {"phone true"},
+		"tool=look":    {"phone true"}, "label=a=b": nil,
 	} {
 		equal(t, query, k.listed(query), want)
 	}
 	for pod := range k.pods {
 		rows := k.rows(pod, "")
-		if r := rows[0]; r.MessageCount != 1 || r.CreatedAt == "" || r.LastActivity < r.CreatedAt || r.ConnectedAt == "" {
+		if r := rows[0]; r.MessageCount != 1 || r.CreatedAt == "" || r.LastActivity < r.CreatedAt ||
+			r.ConnectedAt == "" {
 			t.Errorf("connected: %+v", r)
 		}
 		if r := rows[1]; r.MessageCount != 0 || r.CreatedAt != r.ConnectedAt {
 			t.Errorf("connected, and silent: %+v", r)
 		}
-		if r := rows[2]; r.MessageCount != 1 || r.DeviceID != "of-new" || r.CreatedAt == "" || r.ConnectedAt != "" || r.Tools == nil {
+		if r := rows[2]; r.MessageCount != 1 || r.DeviceID != "of-new" || r.CreatedAt == "" || r.ConnectedAt != "" ||
+			r.Tools == nil {
 			t.Errorf("offline: %+v", r)
 		}
 	}
 	before := k.get("/api/sessions")
 	phone.gone()
-	equal(t, "after a device with a conversation has gone", k.listed(""), []string{"silent true", "new false", "phone false", "old false"})
+	equal(t, "after a device with a conversation has gone", k.listed(""),
+		[]string{"silent true", "new false", "phone false", "old false"})
 	if row := decode[conversationRow](k.get("/api/sessions/phone"), 200); row.Connected || row.MessageCount != 1 {
 		t.Errorf("%+v", row)
 	}
@@ -155,7 +162,8 @@ func TestSessionsAreRenamed(t *testing.T) {
 		}
 	}
 	wantProblem(put("nobody", `{"name":"x"}`), 404, registry.CodeSessionNotFound)
-	for _, body := range []string{``, `{}`, `{"name":""}`, `{"name":"  "}`, `{"name":1}`, `{"name":"a\u0007"}`, `{"title":"x"}`, `[]`} {
+	for _, body := range []string{``, `{}`, `{"name":""}`, `{"name":"  "}`, `{"name":1}`, `{"name":"a\u0007"}`,
+		`{"title":"x"}`, `[]`} {
 		wantProblem(put("gone", body), 400, registry.CodeInvalidRequest)
 	}
 }
@@ -177,14 +185,16 @@ func TestDeletingErasesWhatWasSaid(t *testing.T) {
 		t.Errorf("closed as %s", cause)
 	}
 	for _, id := range []string{"phone", "gone", "busy"} {
-		if n, err := k.store.CountMessages(k.Context(), registry.Key{Tenant: registry.DefaultTenant, Session: id}); n != 0 || err != nil {
+		if n, err := k.store.CountMessages(k.Context(), registry.Key{Tenant: registry.DefaultTenant,
+			Session: id}); n != 0 || err != nil {
 			t.Errorf("%s: %d messages, %v", id, n, err)
 		}
 	}
 	if _, err := k.store.AppendMessages(k.Context(), turn, json.RawMessage(`1`)); err == nil {
 		t.Error("the erased conversation goes on")
 	}
-	wantProblem(k.send(request{method: http.MethodDelete, path: "/api/sessions/gone"}), 404, registry.CodeSessionNotFound)
+	wantProblem(k.send(request{method: http.MethodDelete, path: "/api/sessions/gone"}), 404,
+		registry.CodeSessionNotFound)
 }
 
 func TestStateAndRunningSessions(t *testing.T) {
@@ -209,7 +219,8 @@ func TestStateAndRunningSessions(t *testing.T) {
 	wantProblem(k.get("/api/sessions/nobody/state"), 404, registry.CodeSessionNotFound)
 	k.must(k.store.EndTurn(k.Context(), turn))
 	equal(t, "running", ids(decode[sessionList](k.get("/api/sessions/running"), 200)), nil)
-	if h := decode[map[string]string](k.send(request{path: "/health", header: http.Header{"Authorization": nil}}), 200); h["status"] != "ok" || h["version"] == "" {
+	if h := decode[map[string]string](k.send(request{path: "/health", header: http.Header{"Authorization": nil}}),
+		200); h["status"] != "ok" || h["version"] == "" {
 		t.Errorf("health %v", h)
 	}
 }
@@ -227,14 +238,15 @@ func TestAbortFromEveryPod(t *testing.T) {
 			}
 			asked <- struct{}{}
 			go func() { // as an engine does: not at once
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 				defer cancel()
 				_ = k.store.EndTurn(ctx, turn)
 			}()
 			return true
 		})
 		abort := func() string {
-			return decode[map[string]string](k.send(request{method: http.MethodPost, path: "/api/sessions/s1/abort", body: "{}", pod: pod}), 200)["status"]
+			return decode[map[string]string](k.send(request{method: http.MethodPost, path: "/api/sessions/s1/abort",
+				body: "{}", pod: pod}), 200)["status"]
 		}
 		if s := abort(); s != "aborted" || len(asked) == 0 {
 			t.Errorf("pod %d: %s", pod, s)

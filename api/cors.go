@@ -13,8 +13,8 @@ const (
 	corsMethods = "GET, HEAD, POST, PUT, DELETE"
 	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + headerRequest +
 		", " + openai.HeaderSession
-	corsExposed = headerPod + ", " + headerRequest + ", " + headerCallID + ", ETag, Location, Retry-After, Idempotent-Replayed, " +
-		openai.HeaderRetry
+	corsExposed = headerPod + ", " + headerRequest + ", " + headerCallID +
+		", ETag, Location, Retry-After, Idempotent-Replayed, " + openai.HeaderRetry
 	corsMaxAge = "600" // seconds a browser may remember the answer to a preflight
 )
 

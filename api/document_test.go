@@ -89,8 +89,10 @@ func TestRequestSchemaAgrees(t *testing.T) {
 		`{}`, `{"args":{}}`, `{"args":{"a":[1,null]}}`, `{"timeout_ms":1000}`, `{"mode":"sync"}`, `{"select":"any"}`,
 		`{"select":"newest"}`, `{"target":{}}`, `{"target":{"session_id":"s1"}}`, `{"target":{"labels":{}}}`,
 		`{"args":[]}`, `{"args":null}`, `{"args":1}`, `{"timeout_ms":0}`, `{"timeout_ms":"1"}`, `{"timeout_ms":1.5}`,
-		`{"mode":"async"}`, `{"mode":"later"}`, `{"mode":1}`, `{"select":""}`, `{"select":"first"}`, `{"target":null}`, `{"target":{"x":1}}`,
-		`{"target":{"session_id":""}}`, `{"target":{"labels":{"a":1}}}`, `{"idempotency_key":"k"}`, `{"idempotency_key":""}`,
+		`{"mode":"async"}`, `{"mode":"later"}`, `{"mode":1}`, `{"select":""}`, `{"select":"first"}`,
+		`{"target":null}`, `{"target":{"x":1}}`,
+		`{"target":{"session_id":""}}`, `{"target":{"labels":{"a":1}}}`, `{"idempotency_key":"k"}`,
+		`{"idempotency_key":""}`,
 		`{"idempotency_key":"a b"}`, `{"idempotency_key":"ü"}`, `{"idempotency_key":1}`, `{"arg":{}}`, `[]`, `null`,
 	} {
 		value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
@@ -109,8 +111,10 @@ func TestMessageSchemaAgrees(t *testing.T) {
 	agrees(t, talking(t, oneTurn()), "MessageRequest", messagesOfS1,
 		`{"content":"a"}`, `{"content":""}`, `{"content":1}`, `{"content":null}`, `{"regenerate":true}`,
 		`{"content":"a","regenerate":false}`, `{"content":"a","regenerate":1}`,
-		`{"content":"a","debug":true}`, `{"content":"a","debug":"true"}`, `{"content":"a","stream":false}`, `{"content":"a","stream":null}`,
-		`{"content":"a","results":"plain"}`, `{"content":"a","results":"html"}`, `{"content":"a","model":"m"}`, `[]`, `null`)
+		`{"content":"a","debug":true}`, `{"content":"a","debug":"true"}`, `{"content":"a","stream":false}`,
+		`{"content":"a","stream":null}`,
+		`{"content":"a","results":"plain"}`, `{"content":"a","results":"html"}`, `{"content":"a","model":"m"}`, `[]`,
+		`null`)
 }
 
 // TestMessageIsContentOrRegenerate: this rule the document tells in words. A schema that says it makes generators of
@@ -142,7 +146,8 @@ func TestExamplesAreValid(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"CallRequest", "CallAnswer", "CallAccepted", "CallRecord", "Problem", "MessageRequest", "ToolList", "CompletionRequest",
+		"CallRequest", "CallAnswer", "CallAccepted", "CallRecord", "Problem", "MessageRequest", "ToolList",
+		"CompletionRequest",
 	} {
 		if !found[name] {
 			t.Errorf("%s has no example", name)
@@ -155,27 +160,40 @@ func TestCompletionSchemaAgrees(t *testing.T) {
 	const user = `{"role":"user","content":"hi"}`
 	var bodies []string
 	for _, messages := range []string{
-		``, user, user + `,null`, `{"role":"user","content":[{"type":"text","text":"a"}]}`, `{"role":"user","content":[{"type":"input_audio"}]}`,
+		``, user, user + `,null`, `{"role":"user","content":[{"type":"text","text":"a"}]}`,
+		`{"role":"user","content":[{"type":"input_audio"}]}`,
 		`{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}`,
-		`{"role":"robot","content":"a"}`, `{"content":"a"}`, `{"role":"user","content":1}`, `{"role":"user","content":"a","name":"b"}`,
+		`{"role":"robot","content":"a"}`, `{"content":"a"}`, `{"role":"user","content":1}`,
+		`{"role":"user","content":"a","name":"b"}`,
 	} {
 		bodies = append(bodies, `{"model":"farhand","messages":[`+messages+`]}`)
 	}
 	for _, field := range []string{
-		`"x":1`, `"n":1`, `"n":2`, `"n":null`, `"stream":false`, `"stream":1`, `"max_tokens":1`, `"max_tokens":0`, `"max_tokens":null`,
-		`"max_completion_tokens":"1"`, `"temperature":2`, `"temperature":3`, `"stop":"a"`, `"stop":""`, `"stop":["a"]`, `"stop":[""]`,
-		`"stop":["a","b","c","d","e"]`, `"user":"a"`, `"user":1`, `"tool_choice":"auto"`, `"tool_choice":"none"`, `"tool_choice":"required"`,
-		`"response_format":{"type":"text"}`, `"response_format":{"type":"json_object"}`, `"stream_options":{"include_usage":true}`, `"stream_options":1`,
-		`"tool_choice":{"type":"function","function":{"name":"a"}}`, `"tool_choice":{"type":"custom"}`, `"response_format":{"type":"xml"}`,
-		`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{},"strict":true}}`, `"top_p":1`, `"top_p":2`, `"seed":1`,
-		`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{},"grammar":true}}`, `"seed":"1"`, `"store":true`, `"logprobs":false`,
-		`"logit_bias":{"1":-5}`, `"logit_bias":[]`, `"metadata":{"a":"b"}`, `"metadata":{"a":1}`, `"parallel_tool_calls":false`, `"audio":{}`,
-		`"tools":[]`, `"tools":null`, `"tools":[{"type":"function","function":{"name":"a"}}]`, `"tools":[{"type":"function","function":{"name":"a.b"}}]`,
-		`"tools":[{"type":"function"}]`, `"tools":[{"type":"x","function":{"name":"a"}}]`, `"tools":[{"type":"function","function":{"name":"a","parameters":[]}}]`,
+		`"x":1`, `"n":1`, `"n":2`, `"n":null`, `"stream":false`, `"stream":1`, `"max_tokens":1`, `"max_tokens":0`,
+		`"max_tokens":null`,
+		`"max_completion_tokens":"1"`, `"temperature":2`, `"temperature":3`, `"stop":"a"`, `"stop":""`,
+		`"stop":["a"]`, `"stop":[""]`,
+		`"stop":["a","b","c","d","e"]`, `"user":"a"`, `"user":1`, `"tool_choice":"auto"`, `"tool_choice":"none"`,
+		`"tool_choice":"required"`,
+		`"response_format":{"type":"text"}`, `"response_format":{"type":"json_object"}`,
+		`"stream_options":{"include_usage":true}`, `"stream_options":1`,
+		`"tool_choice":{"type":"function","function":{"name":"a"}}`, `"tool_choice":{"type":"custom"}`,
+		`"response_format":{"type":"xml"}`,
+		`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{},"strict":true}}`, `"top_p":1`,
+		`"top_p":2`, `"seed":1`,
+		`"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{},"grammar":true}}`,
+		`"seed":"1"`, `"store":true`, `"logprobs":false`,
+		`"logit_bias":{"1":-5}`, `"logit_bias":[]`, `"metadata":{"a":"b"}`, `"metadata":{"a":1}`,
+		`"parallel_tool_calls":false`, `"audio":{}`,
+		`"tools":[]`, `"tools":null`, `"tools":[{"type":"function","function":{"name":"a"}}]`,
+		`"tools":[{"type":"function","function":{"name":"a.b"}}]`,
+		`"tools":[{"type":"function"}]`, `"tools":[{"type":"x","function":{"name":"a"}}]`,
+		`"tools":[{"type":"function","function":{"name":"a","parameters":[]}}]`,
 	} {
 		bodies = append(bodies, `{"model":"farhand","messages":[`+user+`],`+field+`}`)
 	}
-	agrees(t, talking(t, answering()), "CompletionRequest", completionsPath, append(bodies, `{"messages":[`+user+`]}`, `[]`, `null`)...)
+	agrees(t, talking(t, answering()), "CompletionRequest", completionsPath,
+		append(bodies, `{"messages":[`+user+`]}`, `[]`, `null`)...)
 }
 
 // agrees checks that a route takes those of the bodies that its schema takes.

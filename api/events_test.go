@@ -139,7 +139,8 @@ func TestFeed(t *testing.T) {
 		t.Errorf("tools: %+v", a)
 	}
 	called := decode[answer](f.post("/api/tools/t/call", `{"args":{"secret":"opensesame"}}`), 200)
-	if c := tell("call.finished", "s1").Call; c.CallID != called.CallID || c.State != registry.StateSucceeded || !*c.Success ||
+	if c := tell("call.finished", "s1").Call; c.CallID != called.CallID || c.State != registry.StateSucceeded ||
+		!*c.Success ||
 		c.Output != nil || c.Structured != nil || c.Tool != "t" || c.Pod != "pod-0" {
 		t.Errorf("call: %+v", c)
 	}
@@ -157,7 +158,7 @@ func TestFeed(t *testing.T) {
 				t.Fatalf("behind %s: %+v, want %+v", all[i].id, e, want)
 			}
 		}
-		again.hangUp()
+		again.disconnect()
 	}
 	some := f.follow(1, "/api/events?type=call.finished&type=session.disconnected", all[0].id)
 	if a, b := some.next(), some.next(); a.id != all[2].id || b.id != all[4].id {
@@ -190,7 +191,8 @@ func TestStreamRequestsAreChecked(t *testing.T) {
 			wantProblem(r, 400, registry.CodeInvalidRequest)
 			wantProblem(f.get(path+"?last_event_id="+id), 400, registry.CodeInvalidRequest)
 		}
-		if r := f.send(request{method: http.MethodHead, path: path}); r.status != 200 || r.header.Get("Content-Type") != "text/event-stream" {
+		if r := f.send(request{method: http.MethodHead, path: path}); r.status != 200 ||
+			r.header.Get("Content-Type") != "text/event-stream" {
 			t.Errorf("HEAD %s: status %d", path, r.status)
 		}
 	}
@@ -208,9 +210,12 @@ func TestStreamLimit(t *testing.T) {
 			t.Errorf("Retry-After %q", r.header.Get("Retry-After"))
 		}
 	}
-	first.hangUp()
+	first.disconnect()
 	first.end()
-	f.eventually("the place to be free", func() bool { return f.send(request{method: http.MethodHead, path: "/api/events"}).status == 200 })
+	f.eventually("the place to be free", func() bool {
+		return f.send(request{method: http.MethodHead,
+			path: "/api/events"}).status == 200
+	})
 	f.follow(0, "/api/events", "")
 }
 

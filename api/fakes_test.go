@@ -14,13 +14,13 @@ import (
 
 // device is a session with a socket that is only a channel.
 type device struct {
-	f      *fleet
-	local  *routing.LocalSession
-	answer func(routing.DeviceCall) (registry.Result, bool) // false: stay silent
-	calls  chan routing.DeviceCall
-	told   chan string // ids of calls nobody waits for any more
-	closed chan routing.CloseCause
-	work   sync.WaitGroup
+	f       *fleet
+	local   *routing.LocalSession
+	answer  func(routing.DeviceCall) (registry.Result, bool) // false: stay silent
+	calls   chan routing.DeviceCall
+	cancels chan string // ids of calls nobody waits for any more
+	closed  chan routing.CloseCause
+	work    sync.WaitGroup
 }
 
 // echo answers with the arguments it was sent.
@@ -32,11 +32,12 @@ func echo(c routing.DeviceCall) (registry.Result, bool) {
 func silent(routing.DeviceCall) (registry.Result, bool) { return registry.Result{}, false }
 
 // connect opens a session on a pod. The device answers calls with answer.
-func (f *fleet) connect(pod int, s registry.Session, answer func(routing.DeviceCall) (registry.Result, bool), tools ...registry.ToolSpec) *device {
+func (f *fleet) connect(pod int, s registry.Session, answer func(routing.DeviceCall) (registry.Result, bool),
+	tools ...registry.ToolSpec) *device {
 	f.Helper()
 	s.Tenant = registry.DefaultTenant
 	d := &device{
-		f: f, answer: answer, calls: make(chan routing.DeviceCall, 64), told: make(chan string, 64),
+		f: f, answer: answer, calls: make(chan routing.DeviceCall, 64), cancels: make(chan string, 64),
 		closed: make(chan routing.CloseCause, 4),
 	}
 	local, _, err := f.pods[pod].Hub.Open(f.Context(), s, d)
@@ -52,7 +53,7 @@ func session(id string) registry.Session { return registry.Session{Key: registry
 
 // gone is what a socket does when its connection has ended.
 func (d *device) gone() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	d.local.Close(ctx)
 }
@@ -81,12 +82,12 @@ func (d *device) settle(callID string, r registry.Result) bool {
 }
 
 // Cancel implements routing.Conn.
-func (d *device) Cancel(callID, _ string) { d.told <- callID }
+func (d *device) Cancel(callID, _ string) { d.cancels <- callID }
 
 // cancelled waits until the device is told that nobody waits for a call any more.
 func (d *device) cancelled() string {
 	d.f.Helper()
-	return await(d.f.T, "the device to be told of a cancelled call", d.told)
+	return await(d.f.T, "the device to be told of a cancelled call", d.cancels)
 }
 
 // await receives from a channel, or fails when nothing comes.
@@ -95,7 +96,7 @@ func await[T any](t *testing.T, what string, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("waited in vain for %s", what)
 		panic("unreachable")
 	}

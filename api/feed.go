@@ -8,7 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -60,36 +60,33 @@ func activityOf(a registry.Activity) activity {
 }
 
 // events streams the activity of the caller's tenant from now on. A client that comes back continues where it was.
-func (h *handler) events(c *gin.Context, q params) {
+func (h *handler) events(c *gin.Context, q params) error {
 	tenant := caller(c).Tenant
 	types, err := q.someOf("type", activityTypes()...)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	after, err := lastEventID(c, q)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
-	release, err := h.reserveStream(c)
+	release, err := h.reserveStream(h.slotCaller(c))
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	defer release()
 	if after == "" {
 		if after, err = h.feedEnd(c.Request.Context(), tenant); err != nil {
-			h.fail(c, err)
-			return
+			return err
 		}
 	}
-	h.serveStream(c, func(ctx context.Context, s *sse.Stream) error {
+	h.serveStream(c, func(ctx context.Context, s *ssewriter.Stream) error {
 		reader, leave := h.hub.follow(tenant)
 		defer leave()
 		f := &feedFollower{handler: h, reader: reader, tenant: tenant, after: after, out: s, types: types}
-		return f.run(ctx)
+		return f.writeAll(ctx)
 	})
+	return nil
 }
 
 func (h *handler) feedEnd(ctx context.Context, tenant string) (string, error) {
@@ -104,14 +101,14 @@ type feedFollower struct {
 	reader *feedReader
 	tenant string
 	after  string // the last entry that was written or skipped
-	out    *sse.Stream
+	out    *ssewriter.Stream
 	types  []string // the wanted ones; empty: all
 }
 
 var errTooSlow = errors.New("the client is too slow: entries it has not received are not kept any more")
 
-// run writes the entries after f.after, and those that are added, until ctx ends.
-func (f *feedFollower) run(ctx context.Context) error {
+// writeAll writes the entries after f.after, and those that are added, until ctx ends.
+func (f *feedFollower) writeAll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		at, ok, grown := f.reader.place(f.after)
 		var err error
@@ -188,15 +185,4 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 
 func (f *feedFollower) wants(kind string) bool {
 	return len(f.types) == 0 || slices.Contains(f.types, kind)
-}
-
-// await waits until a channel is closed, atMost has passed, or ctx ends.
-func await(ctx context.Context, closed <-chan struct{}, atMost time.Duration) {
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,8 +18,8 @@ const (
 	hubRead  = 500
 	hubPause = 100 * time.Millisecond
 
-	// hubBytes bounds the entries of one feed that are kept for its streams. A stream that falls behind them is cut
-	// off.
+	// hubBytes bounds the entries of one feed that are kept for its streams. A stream that falls behind them is
+	// ended.
 	hubBytes = 2 << 20
 )
 
@@ -69,7 +69,7 @@ func (h *feedHub) follow(tenant string) (_ *feedReader, unfollow func()) {
 		h.readers[tenant] = r
 		go func() {
 			defer close(r.done)
-			r.run(ctx, h, tenant)
+			r.readFeed(ctx, h, tenant)
 		}()
 	}
 	r.followers++
@@ -90,8 +90,8 @@ func (h *feedHub) unfollow(tenant string, r *feedReader) {
 	}
 }
 
-// run reads the feed from its end on until ctx ends.
-func (r *feedReader) run(ctx context.Context, h *feedHub, tenant string) {
+// readFeed reads the feed from its end on until ctx ends.
+func (r *feedReader) readFeed(ctx context.Context, h *feedHub, tenant string) {
 	for after, started := "", false; ; {
 		var entries []registry.Activity
 		var err error
@@ -134,7 +134,7 @@ func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 	fresh := make([]feedEntry, 0, len(entries))
 	for _, a := range entries {
 		var b bytes.Buffer
-		if err := sse.Append(&b, a.ID, a.Type, activityOf(a)); err != nil { // cannot happen: nothing in it is raw
+		if err := ssewriter.Append(&b, a.ID, a.Type, activityOf(a)); err != nil { // cannot happen: nothing in it is raw
 			log.Error("entry of the feed not encoded", "id", a.ID, "error", err)
 			continue
 		}

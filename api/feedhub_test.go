@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -102,8 +102,8 @@ func followed(ctx context.Context, t *testing.T, h *handler, after string) (writ
 		defer close(ended)
 		reader, leave := h.hub.follow("t")
 		defer leave()
-		f := &feedFollower{handler: h, reader: reader, tenant: "t", after: after, out: sse.New(w)}
-		if err := f.run(ctx); err != nil {
+		f := &feedFollower{handler: h, reader: reader, tenant: "t", after: after, out: ssewriter.New(w)}
+		if err := f.writeAll(ctx); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -189,7 +189,8 @@ func TestASlowStreamIsCutOff(t *testing.T) {
 		if _, ok, _ := reader.from(at, feedWrite); ok {
 			t.Error("who has read nothing is not told that entries are gone")
 		}
-		if entries, ok, _ := reader.from(reader.dropped, feedWrite); !ok || len(entries) == 0 || len(entries) == len(reader.kept) {
+		if entries, ok, _ := reader.from(reader.dropped, feedWrite); !ok || len(entries) == 0 ||
+			len(entries) == len(reader.kept) {
 			t.Errorf("%d entries are written at once, %v", len(entries), ok)
 		}
 	})
@@ -201,7 +202,7 @@ func TestSlotsOfACaller(t *testing.T) {
 	var release []func()
 	take := func(by slotCaller, want bool) {
 		t.Helper()
-		r, err := s.take(by)
+		r, err := s.enter(by)
 		if (err == nil) != want {
 			t.Fatalf("a place: %v", err)
 		}

@@ -19,14 +19,16 @@ func counted(rows []toolRow) []string {
 }
 
 func TestGrouped(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	for query, want := range map[string][]string{
-		"":                            {"camera.snap Takes a Picture 2", "camera.snap takes a picture, slowly 1", "door.open opens the door 1", "locate where it is 2"},
-		"&name=locate":                {"locate where it is 2"},
-		"&q=door":                     {"door.open opens the door 1"},
-		"&q=nothing":                  nil,
-		"&user_id=anna":               {"camera.snap Takes a Picture 2", "locate where it is 2"},
-		"&label=room=hall":            {"camera.snap Takes a Picture 1", "camera.snap takes a picture, slowly 1", "door.open opens the door 1", "locate where it is 1"},
+		"": {"camera.snap Takes a Picture 2", "camera.snap takes a picture, slowly 1",
+			"door.open opens the door 1", "locate where it is 2"},
+		"&name=locate":  {"locate where it is 2"},
+		"&q=door":       {"door.open opens the door 1"},
+		"&q=nothing":    nil,
+		"&user_id=anna": {"camera.snap Takes a Picture 2", "locate where it is 2"},
+		"&label=room=hall": {"camera.snap Takes a Picture 1", "camera.snap takes a picture, slowly 1",
+			"door.open opens the door 1", "locate where it is 1"},
 		"&device_id=tablet&q=picture": {"camera.snap takes a picture, slowly 1"},
 		"&session_id=s1&name=locate":  {"locate where it is 1"},
 		"&source_type=mcp":            nil,
@@ -49,7 +51,7 @@ func TestGrouped(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	f.connect(0, session("z1"), echo, tools("camera_snap")...) // what camera.snap would be called by a model
 	type function struct {
 		Name, Description string
@@ -75,18 +77,22 @@ func TestFormats(t *testing.T) {
 		}
 	}
 	// door.open may not be called; of camera.snap the eldest session's definition is shown.
-	equal(t, "mcp", names, []string{"camera.snap: Takes a Picture", "camera_snap: does camera_snap", "locate: where it is"})
+	equal(t, "mcp", names, []string{"camera.snap: Takes a Picture", "camera_snap: does camera_snap",
+		"locate: where it is"})
 	if mcp.Names != nil {
 		t.Errorf("MCP allows dots, but names is %v", mcp.Names)
 	}
-	openai, anthropic := decode[list](f.get("/api/tools?format=openai"), 200), decode[list](f.get("/api/tools?format=anthropic"), 200)
-	if len(openai.Tools) != 3 || len(anthropic.Tools) != 3 || !maps.Equal(openai.Names, anthropic.Names) || len(openai.Names) != 1 {
+	openai, anthropic := decode[list](f.get("/api/tools?format=openai"), 200),
+		decode[list](f.get("/api/tools?format=anthropic"), 200)
+	if len(openai.Tools) != 3 || len(anthropic.Tools) != 3 || !maps.Equal(openai.Names, anthropic.Names) ||
+		len(openai.Names) != 1 {
 		t.Fatalf("openai %+v, anthropic %+v", openai, anthropic)
 	}
 	seen := make(map[string]bool)
 	for i, r := range openai.Tools {
 		shown := r.Function.Name
-		if r.Type != "function" || seen[shown] || shown != anthropic.Tools[i].Name || r.Function.Parameters["type"] != "object" ||
+		if r.Type != "function" || seen[shown] || shown != anthropic.Tools[i].Name ||
+			r.Function.Parameters["type"] != "object" ||
 			anthropic.Tools[i].InputSchema["type"] != "object" {
 			t.Errorf("row %+v", r)
 		}
@@ -96,7 +102,8 @@ func TestFormats(t *testing.T) {
 	if openai.Names[renamed] != "camera.snap" || !seen[renamed] || !seen["camera_snap"] || renamed == "camera_snap" {
 		t.Errorf("names %v, shown %v", openai.Names, seen)
 	}
-	for query, want := range map[string]int{"&user_id=anna": 2, "&name=locate": 1, "&q=slowly": 0, "&session_id=s3": 1, "&source_type=builtin": 0} {
+	for query, want := range map[string]int{"&user_id=anna": 2, "&name=locate": 1, "&q=slowly": 0,
+		"&session_id=s3": 1, "&source_type=builtin": 0} {
 		if got := decode[list](f.get("/api/tools?format=openai"+query), 200); len(got.Tools) != want {
 			t.Errorf("%s: %d tools, want %d", query, len(got.Tools), want)
 		}
@@ -119,10 +126,12 @@ func TestFormats(t *testing.T) {
 }
 
 func TestHeadOfLists(t *testing.T) {
-	f := house(t)
-	for _, path := range []string{"/api/tools", "/api/sessions", "/api/sessions/s1", "/healthz", "/readyz", "/openapi.json"} {
+	f := threeDevices(t)
+	for _, path := range []string{"/api/tools", "/api/sessions", "/api/sessions/s1", "/healthz", "/readyz",
+		"/openapi.json"} {
 		plain := http.Header{"Accept-Encoding": {"identity"}} // the transport asks for gzip with GET only
-		get, head := f.send(request{path: path, header: plain}), f.send(request{method: http.MethodHead, path: path, header: plain})
+		get, head := f.send(request{path: path, header: plain}), f.send(request{method: http.MethodHead, path: path,
+			header: plain})
 		if head.status != 200 || head.header.Get("Etag") != get.header.Get("Etag") || len(head.body) != 0 ||
 			head.header.Get("Content-Length") != get.header.Get("Content-Length") {
 			t.Errorf("%s: status %d, ETag %q, %d bytes", path, head.status, head.header.Get("Etag"), len(head.body))

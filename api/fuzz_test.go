@@ -31,11 +31,14 @@ type plainCall struct {
 // to encoding/json and survives being written out and read again.
 func FuzzCallBody(f *testing.F) {
 	for _, seed := range []string{
-		"", "{}", "null", "[]", `{} {}`, `{"args":{}}`, `{"Args":{}}`, `{"args":{},"args":{}}`, `{"args":[]}`, `{"args":null}`,
+		"", "{}", "null", "[]", `{} {}`, `{"args":{}}`, `{"Args":{}}`, `{"args":{},"args":{}}`, `{"args":[]}`,
+		`{"args":null}`,
 		`{"args":{"a":{"a":1,"a":2}}}`, `{"args":{"n":1e999,"m":12345678901234567890123}}`, `{"args":{"s":"\ud800"}}`,
-		`{"target":{"session_id":"s"},"timeout_ms":30000,"select":"newest","mode":"sync"}`, `{"target":{"x":1}}`, `{"target":{}}`,
+		`{"target":{"session_id":"s"},"timeout_ms":30000,"select":"newest","mode":"sync"}`, `{"target":{"x":1}}`,
+		`{"target":{}}`,
 		`{"target":{"labels":{"a":"b","A":"","\u0000":"c"}}}`, `{"target":{"labels":null}}`, `{"target":null}`,
-		`{"timeout_ms":0}`, `{"timeout_ms":1e3}`, `{"timeout_ms":99999999999999999999}`, `{"timeout_ms":-0}`, `{"timeout_ms":"1"}`,
+		`{"timeout_ms":0}`, `{"timeout_ms":1e3}`, `{"timeout_ms":99999999999999999999}`, `{"timeout_ms":-0}`,
+		`{"timeout_ms":"1"}`,
 		`{"mode":"async"}`, `{"idempotency_key":"k"}`, `{"select":""}`, "\xff", "\ufeff{}", "{\"args\":{\"\xc0\":1}}",
 		strings.Repeat("[", 70), strings.Repeat(`{"args":`, 70), `{"args":{"\"[":"{{{{"}}`, "{\"a\x00\":1}", `{'a':1}`,
 	} {
@@ -55,7 +58,8 @@ func FuzzCallBody(f *testing.F) {
 				t.Fatalf("accepted, but encoding/json says %v", err)
 			}
 		}
-		if !bytes.Equal(got.args.Raw(), plain.Args) || string(got.sel) != plain.Select || got.targeted != (plain.Target != nil) ||
+		if !bytes.Equal(got.args.Raw(), plain.Args) || string(got.sel) != plain.Select ||
+			got.targeted != (plain.Target != nil) ||
 			got.key != plain.Key || got.async != (plain.Mode == "async") {
 			t.Fatalf("read as %+v, encoding/json reads %+v", got, plain)
 		}
@@ -74,7 +78,8 @@ func FuzzCallBody(f *testing.F) {
 		if err != nil {
 			t.Fatalf("accepted, written as %s, then refused: %v", again, err)
 		}
-		if reread.timeout != got.timeout || reread.sel != got.sel || reread.key != got.key || reread.async != got.async || !sameTarget(reread.target, got.target) ||
+		if reread.timeout != got.timeout || reread.sel != got.sel || reread.key != got.key ||
+			reread.async != got.async || !sameTarget(reread.target, got.target) ||
 			!sameJSON(reread.args.Raw(), got.args.Raw()) {
 			t.Fatalf("read as %+v, then as %+v", got, reread)
 		}
@@ -114,7 +119,8 @@ func FuzzCursor(f *testing.F) {
 
 // FuzzQuery: a query string is read or refused, and nothing unknown gets through.
 func FuzzQuery(f *testing.F) {
-	for _, seed := range []string{"", "limit=1", "label=a=b&label=c=d", "limit=0", "x=1", "limit=1&limit=2", "label=a", "%zz", "a;b", "q="} {
+	for _, seed := range []string{"", "limit=1", "label=a=b&label=c=d", "limit=0", "x=1", "limit=1&limit=2",
+		"label=a", "%zz", "a;b", "q="} {
 		f.Add(seed)
 	}
 	known := []string{"q", "label", "limit", "session_id", "cursor"}

@@ -7,7 +7,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/api/openai"
 )
 
 // handler has what the routes need. It is safe for concurrent use.
@@ -17,15 +16,14 @@ type handler struct {
 	policyDigest string
 	namesUsers   bool // whether credentials may name users
 	builtins     builtins
-	v1           *openai.API
 	zip          gzipPool
 	answers      sync.Pool // *[]byte, of answers to calls
 	streams      *slots
 	waiting      *slots
 	hub          *feedHub
 	catchingUp   chan struct{} // slots of streams that read a feed for themselves
-	responses    *room
-	bodies       *room
+	responses    *byteBudget
+	bodies       *byteBudget
 	access       *accessLog
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
@@ -58,7 +56,6 @@ func NewHandler(cfg Config) (*Handler, error) {
 		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
-	h.v1 = openai.New(v1Host{h})
 	engine, err := newEngine(h)
 	if err != nil {
 		return nil, err
@@ -84,7 +81,8 @@ func newEngine(h *handler) (*gin.Engine, error) {
 	if err := engine.SetTrustedProxies(nil); err != nil {
 		return nil, err
 	}
-	engine.Use(h.identify, h.nameCall, h.nameRequest, h.observe, h.recover, h.limitWriting, h.checkOrigin, h.authenticate)
+	engine.Use(h.identify, h.nameCall, h.nameRequest, h.observe, h.recover, h.limitWriting, h.checkOrigin,
+		h.authenticate)
 	engine.NoRoute(h.notFound)
 	engine.NoMethod(h.methodNotAllowed)
 	for _, r := range h.routes() {

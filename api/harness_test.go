@@ -28,8 +28,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	token    = "s3cret-token"
-	patience = 10 * time.Second
+	token       = "s3cret-token"
+	testTimeout = 10 * time.Second
 )
 
 // fleet is one or more pods on a common store, each with its HTTP API.
@@ -78,7 +78,7 @@ func newFleet(t *testing.T, s setup) *fleet {
 		f.must(p.Start(t.Context()))
 		f.pods = append(f.pods, f.open(p, store, s))
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 			defer cancel()
 			f.must(p.Close(ctx))
 			f.must(bus.Close(ctx))
@@ -97,11 +97,13 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	cfg := api.Config{
 		Pod: p.ID(), Version: "1.2.3",
 		Invoker: agent.NewInvoker(agent.Config{
-			Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, Builtins: s.builtins, MaxTimeout: time.Minute,
+			Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, LocalTools: s.builtins,
+			MaxTimeout: time.Minute,
 		}),
-		Calls: p.Calls, Directory: store, Kicker: p.Hub, Policy: policy, Auth: auth.NewStaticToken(token), Origins: origins,
+		Calls: p.Calls, Directory: store, Kicker: p.Hub, Policy: policy, Auth: auth.NewStaticToken(token),
+		Origins:       origins,
 		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute,
-		StreamGrace: patience, // a busy machine changes no status
+		StreamGrace: testTimeout, // a busy machine changes no status
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusUnauthorized)

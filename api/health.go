@@ -15,8 +15,8 @@ import (
 const readyTimeout = 2 * time.Second
 
 // health answers as long as the process serves requests at all.
-func (h *handler) health(c *gin.Context, _ params) {
-	h.writeStatus(c, struct {
+func (h *handler) health(c *gin.Context, _ params) error {
+	return h.writeStatus(c, struct {
 		Status  string `json:"status"`
 		Pod     string `json:"pod"`
 		Version string `json:"version"`
@@ -24,18 +24,16 @@ func (h *handler) health(c *gin.Context, _ params) {
 }
 
 // ready answers whether new traffic should come here. Calls are still served while it answers no.
-func (h *handler) ready(c *gin.Context, _ params) {
+func (h *handler) ready(c *gin.Context, _ params) error {
 	if h.isDraining() {
-		h.fail(c, draining())
-		return
+		return draining()
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), readyTimeout)
 	defer cancel()
 	if err := h.Ready(ctx); err != nil {
-		h.fail(c, notReady(err))
-		return
+		return notReady(err)
 	}
-	h.writeStatus(c, struct {
+	return h.writeStatus(c, struct {
 		Status string `json:"status"`
 	}{"ready"})
 }
@@ -48,7 +46,7 @@ func notReady(err error) error {
 	return registry.StoreUnavailable("readiness", err) // a probe must see 503, whatever the reason
 }
 
-func (h *handler) writeStatus(c *gin.Context, status any) {
+func (h *handler) writeStatus(c *gin.Context, status any) error {
 	c.Header("Cache-Control", "no-store")
-	h.writeJSON(c, http.StatusOK, status)
+	return h.writeJSON(c, http.StatusOK, status)
 }

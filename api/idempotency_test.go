@@ -18,7 +18,8 @@ func TestSameKeyAtTheSameInstant(t *testing.T) {
 		go func() {
 			<-begin
 			r, _ := f.try(request{
-				method: http.MethodPost, path: "/api/tools/t/call", body: `{"args":{"n":1},"idempotency_key":"k"}`, pod: i % 2,
+				method: http.MethodPost, path: "/api/tools/t/call", body: `{"args":{"n":1},"idempotency_key":"k"}`,
+				pod: i % 2,
 			})
 			replies <- r
 		}()
@@ -29,7 +30,8 @@ func TestSameKeyAtTheSameInstant(t *testing.T) {
 	var first reply
 	for range 2 * each {
 		r := await(t, "an answer", replies)
-		if a := decode[answer](r, 200); a.CallID != sent.ID || a.Output != `{"n":1}` || r.header.Get("X-Farhand-Call-Id") != sent.ID {
+		if a := decode[answer](r, 200); a.CallID != sent.ID || a.Output != `{"n":1}` ||
+			r.header.Get("X-Farhand-Call-Id") != sent.ID {
 			t.Fatalf("answer %s", r.body)
 		}
 		if first.body == nil {
@@ -57,7 +59,8 @@ func TestReplay(t *testing.T) {
 		}
 		if i == 0 {
 			first = r
-		} else if string(r.body) != string(first.body) || r.header.Get("X-Farhand-Call-Id") != first.header.Get("X-Farhand-Call-Id") {
+		} else if string(r.body) != string(first.body) ||
+			r.header.Get("X-Farhand-Call-Id") != first.header.Get("X-Farhand-Call-Id") {
 			t.Fatalf("request %d: %s, the first got %s", i, r.body, first.body)
 		}
 	}
@@ -82,13 +85,15 @@ func TestReplayOfAsynchronousCall(t *testing.T) {
 	first, _ := f.start(0, body)
 	d.delivered()
 	joined, r := f.start(1, body)
-	if joined.CallID != first.CallID || r.header.Get("Idempotent-Replayed") != "" || r.header.Get("Location") != "/api/calls/"+first.CallID {
+	if joined.CallID != first.CallID || r.header.Get("Idempotent-Replayed") != "" ||
+		r.header.Get("Location") != "/api/calls/"+first.CallID {
 		t.Fatalf("while it runs: %s, headers %v", r.body, r.header)
 	}
 	open()
 	f.record(1, first.CallID, "?wait_ms=5000")
 	replayed, r := f.start(1, body)
-	if replayed.CallID != first.CallID || replayed.State != "succeeded" || r.header.Get("Idempotent-Replayed") != "true" {
+	if replayed.CallID != first.CallID || replayed.State != "succeeded" ||
+		r.header.Get("Idempotent-Replayed") != "true" {
 		t.Fatalf("when it has ended: %s, headers %v", r.body, r.header)
 	}
 	if len(d.calls) != 0 {
@@ -110,7 +115,8 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 	} {
 		r := f.send(request{method: http.MethodPost, path: tt.path, body: tt.body, pod: i % 2})
 		p := wantProblem(r, 409, registry.CodeIdempotency)
-		if p.Dispatched != registry.DispatchedNo || *p.Retryable || r.header.Get("Idempotent-Replayed") != "" || p.CallID == "" {
+		if p.Dispatched != registry.DispatchedNo || *p.Retryable || r.header.Get("Idempotent-Replayed") != "" ||
+			p.CallID == "" {
 			t.Errorf("%s %s: %s, headers %v", tt.path, tt.body, r.body, r.header)
 		}
 	}
@@ -138,7 +144,8 @@ func TestReplayWithoutDevice(t *testing.T) {
 	const late = `{"idempotency_key":"late","timeout_ms":300,"target":{"session_id":"s2"}}`
 	p := wantProblem(f.post("/api/tools/t/call", late), 504, registry.CodeTimeout)
 	r := f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: late, pod: 1})
-	if again := wantProblem(r, 504, registry.CodeTimeout); again.CallID != p.CallID || r.header.Get("Idempotent-Replayed") != "true" {
+	if again := wantProblem(r, 504, registry.CodeTimeout); again.CallID != p.CallID ||
+		r.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("%+v, then %s", p, r.body)
 	}
 	mute.delivered()

@@ -13,50 +13,37 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 )
 
-// respondListed answers with what build makes of the directory, or 304 when the client has it already. The tag covers
-// all that the answer depends on, so a poll that finds nothing new reads the directory's version and nothing else. The
-// version is read before the listing: a tag can only be older than its answer, and an old tag matches nothing.
-func (h *handler) respondListed(c *gin.Context, q params, build func(context.Context) (any, error)) {
-	h.respondVersioned(c, q, h.Directory.Version, build)
-}
-
-// respondVersioned does the same for an answer that depends on the version that read returns.
+// respondVersioned answers with what build makes, or 304 when the client has it already. The tag covers all that the
+// answer depends on, so a poll that finds nothing new reads the version and nothing else. The version is read before
+// the listing: a tag can only be older than its answer, and an old tag matches nothing.
 func (h *handler) respondVersioned(
 	c *gin.Context, q params,
-	read func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
-) {
+	version func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
+) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	who := caller(c)
-	version, err := read(ctx, who.Tenant)
+	now, err := version(ctx, who.Tenant)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	compress := acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
-	tag := h.listTag(version, who, c.Request.URL.Path, q, compress)
+	tag := h.listTag(now, who, c.Request.URL.Path, q, compress)
 	if matchesTag(c.Request.Header.Values("If-None-Match"), tag) {
-		h.notModified(c, tag)
-		return
+		return h.notModified(c, tag)
 	}
-	held, err := h.responses.reserve(ctx, pageCost)
-	if err != nil {
-		h.fail(c, err)
-		return
+	if err := h.reserveAnswer(ctx, c, pageCost); err != nil {
+		return err
 	}
-	defer held.release()
-	c.Set(keyRoom, held)
 	v, err := build(ctx)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	body, err := encode(v)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
-	h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
+	return h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
 }
 
 // listTag is a strong validator. Equal version, program, policy, built-in tools, caller, request and encoding make
@@ -76,9 +63,10 @@ func quoteTag(sum [sha256.Size]byte, compress bool) string {
 	return `"` + tag + `"`
 }
 
-func (h *handler) notModified(c *gin.Context, tag string) {
+func (h *handler) notModified(c *gin.Context, tag string) error {
 	setCacheHeaders(c.Writer.Header(), tag)
 	c.Status(http.StatusNotModified)
+	return nil
 }
 
 func setCacheHeaders(header http.Header, tag string) {

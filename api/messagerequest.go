@@ -33,7 +33,7 @@ func parseMessage(body []byte) (messageRequest, error) {
 	}
 	for _, name := range []string{"content", "results", "regenerate", "debug", "stream"} {
 		if text, ok := fields.get(name); ok {
-			if err := r.read(name, text); err != nil {
+			if err := r.readField(name, text); err != nil {
 				return r, err
 			}
 		}
@@ -48,12 +48,13 @@ func parseMessage(body []byte) (messageRequest, error) {
 	return r, nil
 }
 
-func (r *messageRequest) read(name string, text json.RawMessage) (err error) {
+// readField reads one field of the body.
+func (r *messageRequest) readField(name string, text json.RawMessage) (err error) {
 	switch name {
 	case "content":
 		r.content, err = readString(text, name)
 	case "results":
-		r.format, err = readFormat(text)
+		r.format, err = readEither(text, name, chat.FormatMarkdown, chat.FormatPlain)
 	case "regenerate":
 		r.regenerate, err = readBool(text, name)
 	case "debug":
@@ -64,19 +65,6 @@ func (r *messageRequest) read(name string, text json.RawMessage) (err error) {
 		r.stream = &on
 	}
 	return err
-}
-
-func readFormat(text json.RawMessage) (chat.Format, error) {
-	s, err := readString(text, "results")
-	if err != nil {
-		return "", err
-	}
-	switch f := chat.Format(s); f {
-	case chat.FormatMarkdown, chat.FormatPlain:
-		return f, nil
-	default:
-		return "", wrongType("results", `"markdown" or "plain"`)
-	}
 }
 
 func readBool(text json.RawMessage, at string) (bool, error) {

@@ -8,7 +8,8 @@ import (
 
 // FuzzMessageBody: nothing panics, every refusal is a coded error, and what is accepted says exactly one thing.
 func FuzzMessageBody(f *testing.F) {
-	for _, seed := range []string{"", "{}", `{"content":"hi"}`, `{"regenerate":true}`, `{"content":"a","stream":false,"debug":true,"results":"plain"}`, `{"content":"\ud800"}`, "null"} {
+	for _, seed := range []string{"", "{}", `{"content":"hi"}`, `{"regenerate":true}`,
+		`{"content":"a","stream":false,"debug":true,"results":"plain"}`, `{"content":"\ud800"}`, "null"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

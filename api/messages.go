@@ -9,7 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,21 +27,18 @@ type turnAnswer struct {
 }
 
 // postMessage sends a message to a session. It answers with the whole turn at its end, or with events while it runs.
-func (h *handler) postMessage(c *gin.Context, _ params) {
+func (h *handler) postMessage(c *gin.Context, _ params) error {
 	r, streamed, err := h.readMessage(c)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	agent, err := h.agent()
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	key, owner, err := h.conversation(c, agent)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	ask := chat.Ask{
 		Key: key, Owner: owner, Caller: caller(c), Content: r.content, Regenerate: r.regenerate,
@@ -50,12 +47,11 @@ func (h *handler) postMessage(c *gin.Context, _ params) {
 	ctx, cancel := h.turnContext(c)
 	defer cancel()
 	if streamed {
-		h.streamTurn(ctx, c, func(ctx context.Context, t *sse.TurnStream) sse.Ending {
+		return h.streamTurn(ctx, c, func(ctx context.Context, t *ssewriter.TurnStream) ssewriter.Ending {
 			return relay(ctx, agent, ask, t)
 		})
-		return
 	}
-	h.answerTurn(ctx, c, agent, ask)
+	return h.answerTurn(ctx, c, agent, ask)
 }
 
 // conversation returns the session that the path names, and the owner of its conversation if that begins now. It fails
@@ -86,18 +82,17 @@ func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, 
 }
 
 // answerTurn runs a turn to its end.
-func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Agent, ask chat.Ask) {
+func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Agent, ask chat.Ask) error {
 	aborted := false
 	reply, err := agent.Ask(ctx, ask, func(e chat.Event) { aborted = e.Type == chat.EventAborted })
 	if err != nil {
-		h.fail(c, turnError(ctx, err, aborted))
-		return
+		return turnError(ctx, err, aborted)
 	}
 	calls := append([]chat.CallReport{}, reply.Calls...)
 	for i := range calls {
 		calls[i].Args = shownArgs(calls[i].Args)
 	}
-	h.writeJSON(c, http.StatusOK, turnAnswer{
+	return h.writeJSON(c, http.StatusOK, turnAnswer{
 		Turn: reply.Turn, SessionID: ask.Key.Session, FullResponse: reply.FullResponse, ToolCalls: calls,
 		Stop: reply.Stop, Usage: reply.Usage, MessageCount: reply.MessageCount, Title: reply.Title,
 		DurationMS: reply.Duration.Milliseconds(),
@@ -105,7 +100,7 @@ func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Age
 }
 
 // relay runs a turn and sends its events. The last event waits for the turn's reply, which says more.
-func relay(ctx context.Context, agent chat.Agent, ask chat.Ask, t *sse.TurnStream) sse.Ending {
+func relay(ctx context.Context, agent chat.Agent, ask chat.Ask, t *ssewriter.TurnStream) ssewriter.Ending {
 	var last chat.Event
 	reply, err := agent.Ask(ctx, ask, func(e chat.Event) {
 		switch e.Type {
@@ -117,12 +112,12 @@ func relay(ctx context.Context, agent chat.Agent, ask chat.Ask, t *sse.TurnStrea
 	})
 	switch {
 	case err == nil:
-		return sse.Ending{Tell: func(t *sse.TurnStream) { t.Send(string(chat.EventDone), doneOf(reply)) }}
+		return ssewriter.Ending{Tell: func(t *ssewriter.TurnStream) { t.Send(string(chat.EventDone), doneOf(reply)) }}
 	case last.Type == chat.EventAborted && ctx.Err() == nil:
-		return sse.Ending{Tell: func(t *sse.TurnStream) { t.Send(string(last.Type), turnEvent(last)) }}
+		return ssewriter.Ending{Tell: func(t *ssewriter.TurnStream) { t.Send(string(last.Type), turnEvent(last)) }}
 	}
 	failure := turnError(ctx, err, false)
-	return sse.Ending{Failure: failure, Tell: func(t *sse.TurnStream) {
+	return ssewriter.Ending{Failure: failure, Tell: func(t *ssewriter.TurnStream) {
 		t.Send(string(chat.EventError), turnEvent(failureEvent(err, failure)))
 	}}
 }

@@ -21,7 +21,8 @@ func TestDebugCanBeSwitchedOff(t *testing.T) {
 	a := oneTurn()
 	f := newFleet(t, setup{change: func(c *api.Config) { a.join(c); c.IgnoreDebug = true }})
 	f.connect(0, session("s1"), echo)
-	for _, body := range []string{`{"content":"hi","debug":true}`, `{"content":"hi","debug":true,"stream":true}`, `{"regenerate":true,"debug":true}`} {
+	for _, body := range []string{`{"content":"hi","debug":true}`, `{"content":"hi","debug":true,"stream":true}`,
+		`{"regenerate":true,"debug":true}`} {
 		if r := f.post(messagesOfS1, body); r.status != 200 {
 			t.Errorf("%s: %d %s", body, r.status, r.body)
 		}
@@ -35,12 +36,15 @@ func TestDebugCanBeSwitchedOff(t *testing.T) {
 func oneTurn() *scripted {
 	return &scripted{ask: func(_ context.Context, _ chat.Ask, emit func(chat.Event)) (chat.Reply, error) {
 		for _, e := range []chat.Event{
-			{Type: chat.EventDebugPrompt, Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}}, EstimatedTokens: 3},
+			{Type: chat.EventDebugPrompt, Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}},
+				EstimatedTokens: 3},
 			{Type: chat.EventThinking, Content: "a tool"},
 			{Type: chat.EventChunk, Content: "Let me <look>\n"},
-			{Type: chat.EventToolCall, ID: "c1", Name: "locate", Args: json.RawMessage(`{"fast":true}`), Status: chat.StatusExecuting},
+			{Type: chat.EventToolCall, ID: "c1", Name: "locate", Args: json.RawMessage(`{"fast":true}`),
+				Status: chat.StatusExecuting},
 			{Type: chat.EventToolResult, ID: "c1", Name: "locate", Output: "at home", Status: chat.StatusCompleted},
-			{Type: chat.EventToolCall, ID: "c2", Name: "snap", Args: json.RawMessage(`{"broken`), Status: chat.StatusFailed},
+			{Type: chat.EventToolCall, ID: "c2", Name: "snap", Args: json.RawMessage(`{"broken`),
+				Status: chat.StatusFailed},
 			{Type: chat.EventToolResult, ID: "c2", Name: "snap", Output: "not JSON", Status: chat.StatusFailed},
 			{Type: chat.EventTitle, Title: "Where I am"},
 			{Type: chat.EventChunkReset},
@@ -49,10 +53,13 @@ func oneTurn() *scripted {
 			emit(e)
 		}
 		return chat.Reply{
-			Turn: "t1", FullResponse: "You are at home.", Usage: provider.Usage{Input: 12, Output: 5}, Stop: provider.StopEnd,
+			Turn: "t1", FullResponse: "You are at home.", Usage: provider.Usage{Input: 12, Output: 5},
+			Stop: provider.StopEnd,
 			Calls: []chat.CallReport{
-				{ID: "c1", Name: "locate", Args: json.RawMessage(`{"fast":true}`), Status: chat.StatusCompleted, Output: "at home"},
-				{ID: "c2", Name: "snap", Args: json.RawMessage(`{"broken`), Status: chat.StatusFailed, Output: "not JSON"},
+				{ID: "c1", Name: "locate", Args: json.RawMessage(`{"fast":true}`), Status: chat.StatusCompleted,
+					Output: "at home"},
+				{ID: "c2", Name: "snap", Args: json.RawMessage(`{"broken`), Status: chat.StatusFailed,
+					Output: "not JSON"},
 			},
 			MessageCount: 6, Title: "Where I am", Duration: 1500 * time.Millisecond,
 		}, nil
@@ -73,8 +80,10 @@ func TestMessage(t *testing.T) {
 		`{"id":"c2","name":"snap","args":"{\"broken","status":"failed","output":"not JSON"}],"stop_reason":"stop",`+
 		`"usage":{"input_tokens":12,"output_tokens":5},"message_count":6,"title":"Where I am","duration_ms":1500}`)
 	ask := <-a.asked
-	if ask.Key != (registry.Key{Tenant: registry.DefaultTenant, Session: "s1"}) || ask.Content != "where am I?" || !ask.Debug ||
-		ask.Regenerate || ask.Format != chat.FormatPlain || ask.Caller.Tenant != registry.DefaultTenant || ask.Kind != "" {
+	if ask.Key != (registry.Key{Tenant: registry.DefaultTenant, Session: "s1"}) || ask.Content != "where am I?" ||
+		!ask.Debug ||
+		ask.Regenerate || ask.Format != chat.FormatPlain || ask.Caller.Tenant != registry.DefaultTenant ||
+		ask.Kind != "" {
 		t.Errorf("asked %+v", ask)
 	}
 	f.post(messagesOfS1, `{"regenerate":true,"stream":false}`)
@@ -88,8 +97,9 @@ func TestMessageWithoutCalls(t *testing.T) {
 	f := talking(t, &scripted{ask: func(context.Context, chat.Ask, func(chat.Event)) (chat.Reply, error) {
 		return chat.Reply{Turn: "t1", FullResponse: "hello", MessageCount: 2}, nil
 	}})
-	golden(t, "answer", f.post(messagesOfS1, `{"content":"hi"}`).body, `{"turn_id":"t1","session_id":"s1","full_response":"hello",`+
-		`"tool_calls":[],"usage":{"input_tokens":0,"output_tokens":0},"message_count":2,"duration_ms":0}`)
+	golden(t, "answer", f.post(messagesOfS1, `{"content":"hi"}`).body,
+		`{"turn_id":"t1","session_id":"s1","full_response":"hello",`+
+			`"tool_calls":[],"usage":{"input_tokens":0,"output_tokens":0},"message_count":2,"duration_ms":0}`)
 }
 
 func TestMessageStream(t *testing.T) {
@@ -125,17 +135,20 @@ event: done
 data: {"type":"done","full_response":"You are at home.","turn_id":"t1","stop_reason":"stop","usage":{"input_tokens":12,"output_tokens":5},"message_count":6,"duration_ms":1500}`
 	for _, r := range []request{
 		{body: `{"content":"where am I?","stream":true}`},
-		{body: `{"content":"where am I?"}`, header: http.Header{"Accept": {"application/json;q=0.5, text/event-stream"}}},
+		{body: `{"content":"where am I?"}`,
+			header: http.Header{"Accept": {"application/json;q=0.5, text/event-stream"}}},
 	} {
 		r.method, r.path = http.MethodPost, messagesOfS1
 		got := f.send(r)
 		golden(t, "stream", got.body, want)
-		if got.header.Get("X-Accel-Buffering") != "no" || !strings.Contains(got.header.Get("Cache-Control"), "no-cache") {
+		if got.header.Get("X-Accel-Buffering") != "no" || !strings.Contains(got.header.Get("Cache-Control"),
+			"no-cache") {
 			t.Errorf("headers %v", got.header)
 		}
 	}
 	r := f.send(request{
-		method: http.MethodPost, path: messagesOfS1, body: `{"content":"x","stream":false}`, header: http.Header{"Accept": {"text/event-stream"}},
+		method: http.MethodPost, path: messagesOfS1, body: `{"content":"x","stream":false}`,
+		header: http.Header{"Accept": {"text/event-stream"}},
 	})
 	if got := r.header.Get("Content-Type"); got != "application/json" {
 		t.Errorf("the body says no, and the answer is %s", got)
@@ -156,7 +169,8 @@ func TestMessageFailures(t *testing.T) {
 		{&chat.Error{Code: chat.CodeProvider, Message: "it is away"}, 502, registry.CodeProvider},
 		{&chat.Error{Code: chat.CodeAgent, Message: "30 iterations"}, 502, registry.CodeAgent},
 		{&chat.Error{Code: chat.CodeAgentInit, Message: "no tools"}, 502, registry.CodeAgent},
-		{&chat.Error{Code: chat.CodeAgent, Message: "?", Cause: fmt.Errorf("append: %w", errAway)}, 503, registry.CodeStoreUnavailable},
+		{&chat.Error{Code: chat.CodeAgent, Message: "?", Cause: fmt.Errorf("append: %w", errAway)}, 503,
+			registry.CodeStoreUnavailable},
 	} {
 		f := talking(t, fails(tt.err))
 		for _, body := range []string{`{"content":"hi"}`, `{"content":"hi","stream":true}`} {
@@ -170,7 +184,8 @@ func TestMessageFailures(t *testing.T) {
 			}
 		}
 	}
-	busy := &chat.Error{Code: chat.CodeSessionBusy, Message: "wait", Cause: &registry.Error{Code: registry.CodeBusy, RetryAfter: 7 * time.Second}}
+	busy := &chat.Error{Code: chat.CodeSessionBusy, Message: "wait", Cause: &registry.Error{Code: registry.CodeBusy,
+		RetryAfter: 7 * time.Second}}
 	if r := talking(t, fails(busy)).post(messagesOfS1, `{"content":"hi"}`); r.header.Get("Retry-After") != "7" {
 		t.Errorf("headers %v", r.header)
 	}
@@ -186,7 +201,8 @@ func TestMessageFailures(t *testing.T) {
 
 // Once something was said, a failure is the last event.
 func TestMessageFailsInTheMiddle(t *testing.T) {
-	f := talking(t, fails(&chat.Error{Code: chat.CodeProvider, Message: "gone"}, chat.Event{Type: chat.EventChunk, Content: "We"}))
+	f := talking(t, fails(&chat.Error{Code: chat.CodeProvider, Message: "gone"},
+		chat.Event{Type: chat.EventChunk, Content: "We"}))
 	r := f.post(messagesOfS1, `{"content":"hi","stream":true}`)
 	golden(t, "stream", r.body, "event: chunk\ndata: {\"type\":\"chunk\",\"content\":\"We\"}\n\n"+
 		"event: error\ndata: {\"type\":\"error\",\"message\":\"gone\",\"code\":\"PROVIDER_ERROR\"}")
@@ -198,7 +214,8 @@ func TestMessageAborted(t *testing.T) {
 		return chat.Reply{}, errors.New("aborted")
 	}})
 	wantProblem(f.post(messagesOfS1, `{"content":"hi"}`), 409, registry.CodeCancelled)
-	golden(t, "stream", f.post(messagesOfS1, `{"content":"hi","stream":true}`).body, "event: aborted\ndata: {\"type\":\"aborted\"}")
+	golden(t, "stream", f.post(messagesOfS1, `{"content":"hi","stream":true}`).body,
+		"event: aborted\ndata: {\"type\":\"aborted\"}")
 }
 
 func TestMessageIsReadStrictly(t *testing.T) {
@@ -230,7 +247,8 @@ func TestMessageIsReadStrictly(t *testing.T) {
 	}
 	wantProblem(f.post(messagesOfS1+"?stream=1", `{"content":"hi"}`), 400, registry.CodeInvalidRequest)
 	form := http.Header{"Content-Type": {"text/plain"}}
-	wantProblem(f.send(request{method: http.MethodPost, path: messagesOfS1, body: "{}", header: form}), 415, registry.CodeUnsupportedMedia)
+	wantProblem(f.send(request{method: http.MethodPost, path: messagesOfS1, body: "{}", header: form}), 415,
+		registry.CodeUnsupportedMedia)
 	if len(a.asked) != 0 {
 		t.Error("the agent was asked")
 	}
@@ -239,7 +257,8 @@ func TestMessageIsReadStrictly(t *testing.T) {
 // Whom nobody knows cannot be talked to; whom somebody talked to can be, device or not.
 func TestMessageToWhom(t *testing.T) {
 	a := oneTurn()
-	a.transcripts = map[string]chat.Transcript{"old": {Messages: []provider.Message{{Role: provider.RoleUser, Content: "hi"}}}}
+	a.transcripts = map[string]chat.Transcript{"old": {Messages: []provider.Message{{Role: provider.RoleUser,
+		Content: "hi"}}}}
 	f := talking(t, a)
 	f.connect(0, session("gone"), echo).gone()
 	hi := `{"content":"hi"}`
@@ -264,7 +283,8 @@ func TestWithoutModel(t *testing.T) {
 				t.Errorf("detail %s", p.Detail)
 			}
 		}
-		got := decode[failure](f.post(completionsPath, `{"model":"gpt","messages":[{"role":"user","content":"hi"}]}`), 404)
+		got := decode[failure](f.post(completionsPath, `{"model":"gpt","messages":[{"role":"user","content":"hi"}]}`),
+			404)
 		if got.Error.Code != "model_not_found" || !strings.Contains(got.Error.Message, "FARHAND_MODEL") {
 			t.Errorf("error %+v", got)
 		}

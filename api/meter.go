@@ -11,7 +11,7 @@ import (
 
 // Meter counts requests. Its method returns at once and is safe for concurrent use.
 type Meter interface {
-	// Requested hears of every request that has ended. route is one of Routes, or empty; method is whatever the client
+	// Requested counts a request that has ended. route is one of Routes, or empty; method is whatever the client
 	// wrote. code is empty unless the request failed here. A socket's request ends when the socket is open.
 	Requested(method, route string, status int, code registry.Code, took time.Duration)
 }
@@ -33,8 +33,8 @@ func Routes() []Route {
 type Stats struct {
 	Streams, StreamsRefused int64 // event streams and streamed turns that are open
 	Waiting, WaitingRefused int64 // requests that wait for the end of a call
-	AnswersRefused          int64 // there was no room for an answer
-	BodiesRefused           int64 // there was no room for the body of a request
+	AnswersRefused          int64 // there were no bytes left for an answer
+	BodiesRefused           int64 // there were none for the body of a request
 }
 
 // Stats returns how full the API is now.
@@ -46,11 +46,11 @@ func (h *Handler) Stats() Stats {
 	return s
 }
 
-// metrics serves what an operator's monitoring reads, to admins only: it tells how much everybody uses the gateway.
-func (h *handler) metrics(c *gin.Context, _ params) {
+// metrics serves what an operator's monitoring reads, to admins only: it shows how much everybody uses the gateway.
+func (h *handler) metrics(c *gin.Context, _ params) error {
 	if !caller(c).Admin {
-		h.fail(c, registry.Errorf(registry.CodeForbidden, "Metrics are for admins only."))
-		return
+		return registry.Errorf(registry.CodeForbidden, "Metrics are for admins only.")
 	}
 	h.Metrics.ServeHTTP(c.Writer, c.Request)
+	return nil
 }

@@ -49,7 +49,7 @@ func (h *handler) recover(c *gin.Context) {
 			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		c.Abort()
 		if !c.Writer.Written() {
-			// Of a call nobody knows how far it had come.
+			// Nobody knows how far a call had come.
 			h.fail(c, registry.Errorf(registry.CodeInternal, "panic").With(registry.DispatchedUnknown))
 		}
 	}()

@@ -12,7 +12,8 @@ func TestNamesOfAnyScript(t *testing.T) {
 	onEachStore(t, setup{}, func(f *fleet) {
 		names := []string{"2fa", "_hidden", "größe", "погода", "天气", "날씨", "नमस्ते"}
 		f.connect(1, session("s1"), echo, tools(names...)...)
-		for _, query := range []string{"", "&view=grouped", "&format=openai", "&format=anthropic", "&format=mcp", "&session_id=s1&view=grouped"} {
+		for _, query := range []string{"", "&view=grouped", "&format=openai", "&format=anthropic", "&format=mcp",
+			"&session_id=s1&view=grouped"} {
 			found, next := make(map[string]bool), ""
 			for range len(names) + 1 {
 				r := f.get("/api/tools?limit=2" + query + next)
@@ -47,7 +48,8 @@ func TestNamesOfAnyScript(t *testing.T) {
 		for i, name := range names {
 			for pod := range 2 {
 				for _, path := range []string{"/api/tools/", "/api/sessions/s1/tools/"} {
-					r := f.send(request{method: http.MethodPost, path: path + url.PathEscape(name) + "/call", body: fmt.Sprintf(`{"args":{"n":%d}}`, i), pod: pod})
+					r := f.send(request{method: http.MethodPost, path: path + url.PathEscape(name) + "/call",
+						body: fmt.Sprintf(`{"args":{"n":%d}}`, i), pod: pod})
 					if a := decode[answer](r, 200); a.Output != fmt.Sprintf(`{"n":%d}`, i) {
 						f.Errorf("%s: %s", name, r.body)
 					}

@@ -133,4 +133,4 @@ func responseHeaders() object {
 
 func refHeader(name string) object { return object{"$ref": "#/components/headers/" + name} }
 
-func (h *handler) openAPI(c *gin.Context, _ params) { h.writeCacheable(c, h.document) }
+func (h *handler) openAPI(c *gin.Context, _ params) error { return h.writeCacheable(c, h.document) }

@@ -31,8 +31,9 @@ func (f *fleet) pages(path string, between func()) []toolRow {
 
 // A cursor belongs to the list that gave it.
 func TestCursorOfAnotherList(t *testing.T) {
-	f := house(t)
-	lists := []string{"/api/tools?limit=1", "/api/sessions?limit=1", "/api/tools?limit=1&view=grouped", "/api/tools?limit=1&format=mcp"}
+	f := threeDevices(t)
+	lists := []string{"/api/tools?limit=1", "/api/sessions?limit=1", "/api/tools?limit=1&view=grouped",
+		"/api/tools?limit=1&format=mcp"}
 	for i, from := range lists {
 		next := decode[toolList](f.get(from), 200).NextCursor
 		if next == "" {

@@ -32,7 +32,7 @@ func (h *handler) fail(c *gin.Context, err error) {
 	p := auth.ProblemOf(&e)
 	failure := e
 	failure.Code = p.Code // one that clients may see
-	noteFailure(c, &failure)
+	c.Set(keyFailure, &failure)
 	c.Abort()
 	if isOpenAI(c.Request.URL.Path) {
 		openai.WriteError(c.Writer, err)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"net/http"
@@ -23,17 +24,16 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writeBody writes a whole answer. A long one needs room: what was reserved while it was made, or what it gets now.
-func (h *handler) writeBody(c *gin.Context, status int, body []byte) {
-	held := reserved(c)
+// writeBody writes a whole answer. A long one needs a reservation: the one it was made with, or a new one.
+func (h *handler) writeBody(c *gin.Context, status int, body []byte) error {
+	held := reservationOf(c, keyAnswer)
 	if held == nil && len(body) > smallResponse {
 		var err error
 		if held, err = h.responses.reserveMade(c.Request.Context(), int64(len(body))); err != nil {
 			if isCall(c) { // its tool has run
 				err = registry.AsError(err).With(registry.DispatchedYes)
 			}
-			h.fail(c, err)
-			return
+			return err
 		}
 		defer held.release()
 	}
@@ -45,42 +45,40 @@ func (h *handler) writeBody(c *gin.Context, status int, body []byte) {
 	}
 	if held == nil || len(body) <= smallResponse {
 		_, _ = c.Writer.Write(body) // the client is gone if this fails
-		return
+		return nil
 	}
 	held.writeParts(c.Writer, body)
+	return nil
 }
 
 // writeJSON writes v as a whole answer.
-func (h *handler) writeJSON(c *gin.Context, status int, v any) {
+func (h *handler) writeJSON(c *gin.Context, status int, v any) error {
 	body, err := encode(v)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
-	h.writeBody(c, status, body)
+	return h.writeBody(c, status, body)
 }
 
-// keyRoom names the room for the answer in the context of a request.
-const keyRoom = "farhand.room"
+// keyAnswer names the reservation of the answer in the context of a request.
+const keyAnswer = "farhand.answer"
 
-// reserved returns the room that is reserved for the answer, nil if there is none.
-func reserved(c *gin.Context) *hold {
-	held, _ := c.Get(keyRoom)
-	p, _ := held.(*hold)
-	return p
+// reserveAnswer waits for the bytes of an answer that may be long. They are released when the request ends.
+func (h *handler) reserveAnswer(ctx context.Context, c *gin.Context, cost int64) error {
+	held, err := h.responses.reserve(ctx, cost)
+	if err == nil {
+		c.Set(keyAnswer, held)
+	}
+	return err
 }
 
-// reserving returns a handler that waits for room and then has handle make an answer that may be long.
-func (h *handler) reserving(cost int64, handle func(*gin.Context, params)) func(*gin.Context, params) {
-	return func(c *gin.Context, q params) {
-		held, err := h.responses.reserve(c.Request.Context(), cost)
-		if err != nil {
-			h.fail(c, err)
-			return
+// reserving returns a handler that reserves an answer and then has handle make it.
+func (h *handler) reserving(cost int64, handle handlerFunc) handlerFunc {
+	return func(c *gin.Context, q params) error {
+		if err := h.reserveAnswer(c.Request.Context(), c, cost); err != nil {
+			return err
 		}
-		defer held.release()
-		c.Set(keyRoom, held)
-		handle(c, q)
+		return handle(c, q)
 	}
 }
 
@@ -96,38 +94,32 @@ func (b *pageBudget) addRow(bytes int) { b.rows, b.bytes = b.rows-1, b.bytes-byt
 // writeCacheable answers 200 with an ETag made of the content, or 304 when the client has exactly this already. An
 // answer that is worth it is compressed for clients that accept that. The compressed form is another representation, so
 // it has an ETag of its own, and Vary keeps caches from confusing the two.
-func (h *handler) writeCacheable(c *gin.Context, body []byte) {
+func (h *handler) writeCacheable(c *gin.Context, body []byte) error {
 	compress := len(body) >= gzipMinimum && acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
-	h.writeTagged(c, body, quoteTag(sha256.Sum256(body), compress), compress)
+	return h.writeTagged(c, body, quoteTag(sha256.Sum256(body), compress), compress)
 }
 
 // writeTagged does the same with the given ETag.
-func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress bool) {
-	if noneMatch(c.Request.Header.Values("If-None-Match"), tag) {
-		h.notModified(c, tag)
-		return
+func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress bool) error {
+	known := c.Request.Header.Values("If-None-Match")
+	if matchesTag(known, tag) || matchesTag(known, "*") { // the asterisk means any answer that exists
+		return h.notModified(c, tag)
 	}
 	setCacheHeaders(c.Writer.Header(), tag)
 	if compress {
 		c.Writer.Header().Set("Content-Encoding", "gzip")
 		body = h.zip.compress(body)
 	}
-	h.writeBody(c, http.StatusOK, body)
+	return h.writeBody(c, http.StatusOK, body)
 }
 
 // respond encodes v and writes it as writeCacheable does.
-func (h *handler) respond(c *gin.Context, v any) {
+func (h *handler) respond(c *gin.Context, v any) error {
 	body, err := encode(v)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
-	h.writeCacheable(c, body)
-}
-
-// noneMatch evaluates If-None-Match for an answer that exists, which * matches.
-func noneMatch(values []string, tag string) bool {
-	return matchesTag(values, tag) || matchesTag(values, "*")
+	return h.writeCacheable(c, body)
 }
 
 // matchesTag reports whether a tag is in a list, with the weak comparison that RFC 9110 demands for If-None-Match. Our

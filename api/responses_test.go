@@ -84,7 +84,7 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 		}
 		small.release()
 		room.release()
-		r.cutStalled(1 << 40)
+		r.disconnectStalled(1 << 40)
 		writing.Wait()
 		whole, err := r.reserve(t.Context(), 1<<40)
 		if err != nil {
@@ -105,7 +105,8 @@ func TestNoRoomForAResponse(t *testing.T) {
 		defer room.release()
 		began := time.Now()
 		_, err = r.reserve(t.Context(), 1)
-		if e := registry.AsError(err); e.Code != registry.CodeBusy || e.RetryAfter <= 0 || time.Since(began) != roomWait {
+		if e := registry.AsError(err); e.Code != registry.CodeBusy || e.RetryAfter <= 0 ||
+			time.Since(began) != budgetWait {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -29,8 +29,11 @@ type route struct {
 	method string
 	path   string
 	query  []string
-	handle func(c *gin.Context, q params)
+	handle handlerFunc
 }
+
+// handlerFunc answers a request, or returns why it failed: fail makes that the answer.
+type handlerFunc func(c *gin.Context, q params) error
 
 // routes is the whole HTTP surface. GET routes answer HEAD too.
 func (h *handler) routes() []route {
@@ -57,9 +60,9 @@ func (h *handler) routes() []route {
 		{http.MethodDelete, pathCalls + "/:id", nil, h.cancelCall},
 		{http.MethodGet, pathCalls + "/:id/events", []string{"last_event_id"}, h.callEvents},
 		{http.MethodGet, "/api/events", []string{"type", "last_event_id"}, h.events},
-		{http.MethodPost, "/v1/chat/completions", nil, withoutQuery(h.v1.Complete)},
-		{http.MethodGet, "/v1/models", nil, withoutQuery(h.v1.ListModels)},
-		{http.MethodGet, "/v1/models/*model", nil, withoutQuery(h.v1.GetModel)},
+		{http.MethodPost, "/v1/chat/completions", nil, h.complete},
+		{http.MethodGet, "/v1/models", nil, h.listModels},
+		{http.MethodGet, "/v1/models/*model", nil, h.getModel},
 		{http.MethodGet, pathHealth, nil, h.health},
 		{http.MethodGet, pathHealthClawSeed, nil, h.health},
 		{http.MethodGet, pathReady, nil, h.ready},
@@ -77,29 +80,27 @@ func (h *handler) routes() []route {
 // serve reads the query string of an API route strictly before its handler runs: a filter with a typing error must
 // not silently list everything. OpenAI's clients add parameters of their own, which mean nothing here.
 func (h *handler) serve(r route) gin.HandlerFunc {
-	if !strings.HasPrefix(r.path, prefixAPI) {
-		return func(c *gin.Context) {
-			defer releaseBody(c)
-			r.handle(c, nil)
-		}
-	}
+	strict := strings.HasPrefix(r.path, prefixAPI)
 	return func(c *gin.Context) {
-		defer releaseBody(c)
-		q, err := parseQuery(c.Request.URL.RawQuery, r.query)
+		defer releaseAll(c)
+		var q params
+		var err error
+		if strict {
+			q, err = parseQuery(c.Request.URL.RawQuery, r.query)
+		}
+		if err == nil {
+			err = r.handle(c, q)
+		}
 		if err != nil {
 			h.fail(c, err)
-			return
 		}
-		r.handle(c, q)
 	}
 }
 
-// withoutQuery makes a route of a handler that reads no query string.
-func withoutQuery(handle gin.HandlerFunc) func(*gin.Context, params) {
-	return func(c *gin.Context, _ params) { handle(c) }
+func (h *handler) device(c *gin.Context, _ params) error {
+	h.Device.ServeHTTP(c.Writer, c.Request)
+	return nil
 }
-
-func (h *handler) device(c *gin.Context, _ params) { h.Device.ServeHTTP(c.Writer, c.Request) }
 
 func (h *handler) notFound(c *gin.Context) {
 	h.fail(c, registry.Errorf(registry.CodeNotFound,

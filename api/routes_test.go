@@ -40,7 +40,8 @@ func TestRoutesAreDocumented(t *testing.T) {
 			}
 			query := []string{}
 			for _, p := range op.Parameters {
-				if c := doc.Components.Parameters[strings.TrimPrefix(p.Ref, "#/components/parameters/")]; c.In == "query" {
+				if c := doc.Components.Parameters[strings.TrimPrefix(p.Ref,
+					"#/components/parameters/")]; c.In == "query" {
 					query = append(query, c.Name)
 				}
 			}

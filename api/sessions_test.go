@@ -40,7 +40,7 @@ func ids(list sessionList) []string {
 }
 
 func TestSessionList(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	for query, want := range map[string][]string{
 		"":                                 {"s1", "s2", "s3"},
 		"user_id=anna":                     {"s1", "s2"},
@@ -85,7 +85,7 @@ func TestSessionPages(t *testing.T) {
 }
 
 func TestGetSession(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	type detail struct {
 		SessionID string `json:"session_id"`
 		Labels    map[string]string
@@ -93,7 +93,8 @@ func TestGetSession(t *testing.T) {
 	}
 	for pod := range f.pods {
 		s := decode[detail](f.send(request{path: "/api/sessions/s3", pod: pod}), 200)
-		if s.SessionID != "s3" || s.Labels["room"] != "hall" || len(s.Tools) != 2 || s.Tools[0].Parameters["type"] != "object" ||
+		if s.SessionID != "s3" || s.Labels["room"] != "hall" || len(s.Tools) != 2 ||
+			s.Tools[0].Parameters["type"] != "object" ||
 			!s.Tools[0].Enabled || s.Tools[1].Enabled {
 			t.Errorf("session %+v", s)
 		}
@@ -120,13 +121,15 @@ func TestKick(t *testing.T) {
 			if cause != routing.CloseKicked {
 				t.Errorf("closed because %s", cause)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("the socket stays open")
 		}
 		d.work.Wait()
-		wantProblem(f.send(request{method: http.MethodDelete, path: "/api/sessions/s1", pod: pod}), 409, registry.CodeNotConnected)
+		wantProblem(f.send(request{method: http.MethodDelete, path: "/api/sessions/s1", pod: pod}), 409,
+			registry.CodeNotConnected)
 	}
-	wantProblem(f.send(request{method: http.MethodDelete, path: "/api/sessions/nobody"}), 404, registry.CodeSessionNotFound)
+	wantProblem(f.send(request{method: http.MethodDelete, path: "/api/sessions/nobody"}), 404,
+		registry.CodeSessionNotFound)
 }
 
 // kickNobody finds no socket: the session left between looking it up and ending it.

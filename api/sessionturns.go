@@ -12,7 +12,8 @@ import (
 
 const (
 	// abortWait is how long an abort waits for the end of the turn. abortAgain is when it is sent again, because a
-	// message between pods can be lost. A turn whose pod has died ends later, with that pod's lease.
+	// message between pods can be lost. A turn whose pod has died ends later, with that pod's lease. abortLook is the
+	// pause between two looks at the turn, whose end nothing announces.
 	abortWait  = 3 * time.Second
 	abortAgain = 500 * time.Millisecond
 	abortLook  = 20 * time.Millisecond
@@ -33,33 +34,27 @@ type aborted struct {
 
 // abortSession ends the running turn, on whatever pod it runs. It answers when the turn has ended, so that a client can
 // read what was said. A session without a turn is no error.
-func (h *handler) abortSession(c *gin.Context, _ params) {
+func (h *handler) abortSession(c *gin.Context, _ params) error {
 	body, err := h.readBody(c)
 	if err == nil {
 		_, err = readMembers(body)
 	}
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	k, err := h.findSession(ctx, c)
-	switch {
-	case errors.Is(err, registry.CodeNotConnected):
-	case err != nil:
-		h.fail(c, err)
-		return
+	if err != nil && !errors.Is(err, registry.CodeNotConnected) {
+		return err
 	}
 	if k.info.Turn.IsZero() {
-		h.writeStatus(c, aborted{"no_active_response"})
-		return
+		return h.writeStatus(c, aborted{"no_active_response"})
 	}
 	if err := h.abort(ctx, k); err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
-	h.writeStatus(c, aborted{"aborted"})
+	return h.writeStatus(c, aborted{"aborted"})
 }
 
 // abort sends aborts until the turn has ended or abortWait has passed.
@@ -95,19 +90,18 @@ type stateAnswer struct {
 }
 
 // sessionState answers whether a turn of a session is running.
-func (h *handler) sessionState(c *gin.Context, _ params) {
+func (h *handler) sessionState(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	k, err := h.findSession(ctx, c)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	answer := stateAnswer{SessionID: k.key.Session, State: stateIdle}
 	if !k.info.Turn.IsZero() {
 		answer.State, answer.TurnStartedAt = stateRunning, k.info.Turn.Format(timeFormat)
 	}
-	h.respond(c, answer)
+	return h.respond(c, answer)
 }
 
 // runningRow is a session with a running turn.
@@ -119,14 +113,13 @@ type runningRow struct {
 }
 
 // runningSessions lists the sessions with a running turn, the longest running first.
-func (h *handler) runningSessions(c *gin.Context, _ params) {
+func (h *handler) runningSessions(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	who := caller(c)
 	infos, err := h.Conversations.RunningConversations(ctx, who.Tenant, maxRunning)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	answer := struct {
 		Sessions []runningRow `json:"sessions"`
@@ -137,5 +130,5 @@ func (h *handler) runningSessions(c *gin.Context, _ params) {
 				runningRow{row.SessionID, row.Name, row.conversationRow, info.Turn.Format(timeFormat)})
 		}
 	}
-	h.respond(c, answer)
+	return h.respond(c, answer)
 }

@@ -42,9 +42,9 @@ func newSlots(what string, all, each int) *slots {
 	return &slots{what: what, all: all, each: each, byCaller: make(map[slotCaller]int)}
 }
 
-// take counts one more request of a caller in, and returns how to count it out. The zero caller is not bounded by
+// enter counts one more request of a caller in, and returns how to count it out. The zero caller is not bounded by
 // itself.
-func (s *slots) take(by slotCaller) (release func(), err error) {
+func (s *slots) enter(by slotCaller) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -81,23 +81,16 @@ func tooMany(message string) error {
 	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: slotRetry}
 }
 
-// reserveStream counts one more event stream in, and returns how to count it out. It fails when there are too many, or
-// when the pod is stopping.
-func (h *handler) reserveStream(c *gin.Context) (release func(), err error) {
-	return h.reserveSlot(slotCaller{caller(c), h.Sources.Of(c.Request)})
-}
-
-// reserveTurn counts a streamed turn in, as reserveStream does. The backend of an app holds those of all its users.
-func (h *handler) reserveTurn() (release func(), err error) { return h.reserveSlot(slotCaller{}) }
-
-func (h *handler) reserveSlot(by slotCaller) (release func(), err error) {
+// reserveStream counts one more event stream of a caller in, and returns how to count it out. It fails when there are
+// too many, or when the pod is stopping.
+func (h *handler) reserveStream(by slotCaller) (release func(), err error) {
 	if h.isDraining() {
 		return nil, draining()
 	}
-	return h.streams.take(by)
+	return h.streams.enter(by)
 }
 
-// reserveWait counts one more request that waits for the end of a call in, and returns how to count it out.
-func (h *handler) reserveWait(c *gin.Context) (release func(), err error) {
-	return h.waiting.take(slotCaller{caller(c), h.Sources.Of(c.Request)})
+// slotCaller returns who sent a request.
+func (h *handler) slotCaller(c *gin.Context) slotCaller {
+	return slotCaller{caller(c), h.Sources.Of(c.Request)}
 }

@@ -35,7 +35,8 @@ func TestStreamsBeginAtOnce(t *testing.T) {
 			step(ctx, emit, events...)
 			return chat.Reply{}, nil
 		},
-		complete: func(ctx context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+		complete: func(ctx context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply,
+			[]provider.ToolCall, error) {
 			step(ctx, emit, events...)
 			return chat.Reply{}, nil, nil
 		},
@@ -46,7 +47,8 @@ func TestStreamsBeginAtOnce(t *testing.T) {
 	}})
 	f.connect(0, session("s1"), echo, tools("t")...)
 	for path, body := range map[string]string{
-		completionsPath: strings.TrimSuffix(hello, "}") + `,"stream":true}`, messagesOfS1: `{"content":"hi","stream":true}`,
+		completionsPath: strings.TrimSuffix(hello, "}") + `,"stream":true}`,
+		messagesOfS1:    `{"content":"hi","stream":true}`,
 	} {
 		req, err := http.NewRequest(http.MethodPost, f.pods[0].server.URL+path, strings.NewReader(body))
 		f.must(err)
@@ -54,7 +56,8 @@ func TestStreamsBeginAtOnce(t *testing.T) {
 		resp, err := f.pods[0].server.Client().Do(req) // nothing has happened yet
 		f.must(err)
 		in := bufio.NewReader(resp.Body)
-		if line, err := in.ReadString('\n'); err != nil || line != ":\n" || resp.Header.Get("Content-Type") != "text/event-stream" {
+		if line, err := in.ReadString('\n'); err != nil || line != ":\n" ||
+			resp.Header.Get("Content-Type") != "text/event-stream" {
 			t.Fatalf("%s: begins with %q, %v", path, line, err)
 		}
 		next <- struct{}{} // a tool begins

@@ -74,8 +74,8 @@ func parseEvents(t *testing.T, body io.Reader) []event {
 // following is an open stream.
 type following struct {
 	*testing.T
-	events chan event // closed at the end of the stream
-	hangUp context.CancelFunc
+	events     chan event // closed at the end of the stream
+	disconnect context.CancelFunc
 }
 
 // follow opens a stream on a pod, behind the event with id after. The stream is being served when it returns.
@@ -95,7 +95,7 @@ func (f *fleet) follow(pod int, path, after string) *following {
 		resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("X-Farhand-Pod") == "" {
 		f.Fatalf("%s: status %d, headers %v", path, resp.StatusCode, resp.Header)
 	}
-	s := &following{T: f.T, events: make(chan event, 1024), hangUp: cancel}
+	s := &following{T: f.T, events: make(chan event, 1024), disconnect: cancel}
 	go func() {
 		defer resp.Body.Close()
 		defer close(s.events)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
 // serveStream begins an answer of server-sent events and has fill write it. The context of fill ends when the client
 // leaves or the pod begins to stop.
-func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *sse.Stream) error) {
-	s, err := sse.Open(c)
+func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *ssewriter.Stream) error) {
+	s, err := ssewriter.Open(c)
 	if err != nil || c.Request.Method == http.MethodHead {
 		return
 	}
@@ -41,12 +41,17 @@ func lastEventID(c *gin.Context, q params) (string, error) {
 
 // pause waits, and reports false when ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
+	await(ctx, nil, d)
+	return ctx.Err() == nil
+}
+
+// await waits until a channel is closed, atMost has passed, or ctx ends.
+func await(ctx context.Context, closed <-chan struct{}, atMost time.Duration) {
+	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {
+	case <-closed:
 	case <-timer.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }

@@ -39,7 +39,7 @@ func BenchmarkCallAPI(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := pod.Close(ctx); err != nil {
 			b.Error(err)
@@ -81,9 +81,9 @@ func benchAPI(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler 
 		b.Fatal(err)
 	}
 	surface, err := api.NewHandler(api.Config{
-		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Kicker: pod.Hub, Policy: policy, Origins: origins,
-		Auth: auth.NewStaticToken(token), MaxCallTimeout: time.Minute,
-		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy, Builtins: box}),
+		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Conversations: store, Kicker: pod.Hub, Turns: pod.Turns,
+		Policy: policy, Origins: origins, Auth: auth.NewStaticToken(token), MaxCallTimeout: time.Minute,
+		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy, LocalTools: box}),
 	})
 	if err != nil {
 		b.Fatal(err)

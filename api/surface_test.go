@@ -20,7 +20,8 @@ var everyRoute = []request{
 	{method: http.MethodDelete, path: "/api/sessions/s1"},
 	{method: http.MethodPost, path: "/api/tools/t/call"},
 	{method: http.MethodPost, path: "/api/sessions/s1/tools/t/call"},
-	{path: "/api/calls"}, {path: "/api/events"}, {path: "/api/calls/" + someCall}, {path: "/api/calls/" + someCall + "/events"},
+	{path: "/api/calls"}, {path: "/api/events"}, {path: "/api/calls/" + someCall},
+	{path: "/api/calls/" + someCall + "/events"},
 	{method: http.MethodDelete, path: "/api/calls/" + someCall}, {path: messagesOfS1},
 	{path: "/api/secret"}, {method: http.MethodPut, path: "/api/tools"}, {method: http.MethodHead, path: "/api/tools"},
 }
@@ -29,7 +30,8 @@ func TestEveryRouteNeedsAToken(t *testing.T) {
 	f := newFleet(t, setup{})
 	d := f.connect(0, session("s1"), echo, tools("t")...)
 	for _, r := range everyRoute {
-		for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic " + token, token, "Bearer " + token + "x"} {
+		for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic " + token, token,
+			"Bearer " + token + "x"} {
 			r.header = http.Header{"Authorization": {authorization}}
 			if authorization == "" {
 				r.header = http.Header{"Authorization": nil}
@@ -64,7 +66,8 @@ func TestEveryRouteNeedsAToken(t *testing.T) {
 func TestForeignOrigins(t *testing.T) {
 	f := newFleet(t, setup{})
 	f.connect(0, session("s1"), echo, tools("t")...)
-	for _, r := range append([]request{{path: "/openapi.json"}, {path: "/ws/chat"}, {path: "/nothing"}}, everyRoute...) {
+	for _, r := range append([]request{{path: "/openapi.json"}, {path: "/ws/chat"}, {path: "/nothing"}},
+		everyRoute...) {
 		r.header = http.Header{"Origin": {"https://evil.example"}}
 		if got := f.send(r); r.method != http.MethodHead {
 			wantProblem(got, 403, registry.CodeForbidden)
@@ -90,8 +93,10 @@ func TestDNSRebinding(t *testing.T) {
 		}
 		c.Origins, c.Auth = origins, auth.Anonymous{}
 	}})
-	for host, status := range map[string]int{"evil.example:8080": 403, "localhost:8080": 200, "127.0.0.1": 200, "[::1]:80": 200} {
-		if r := f.send(request{path: "/api/tools", header: http.Header{"Host": {host}, "Authorization": nil}}); r.status != status {
+	for host, status := range map[string]int{"evil.example:8080": 403, "localhost:8080": 200, "127.0.0.1": 200,
+		"[::1]:80": 200} {
+		if r := f.send(request{path: "/api/tools", header: http.Header{"Host": {host},
+			"Authorization": nil}}); r.status != status {
 			t.Errorf("Host %s: status %d, want %d", host, r.status, status)
 		}
 	}
@@ -102,7 +107,8 @@ func TestDNSRebinding(t *testing.T) {
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	f := newFleet(t, setup{})
-	for _, path := range []string{"/", "/api", "/api/", "/api/tools/", "/api/nothing", "/API/tools", "//api/tools", "/api/tools/x", "/api/sessions/a%2Fb", "/index.html"} {
+	for _, path := range []string{"/", "/api", "/api/", "/api/tools/", "/api/nothing", "/API/tools", "//api/tools",
+		"/api/tools/x", "/api/sessions/a%2Fb", "/index.html"} {
 		wantProblem(f.get(path), 404, registry.CodeNotFound)
 	}
 	for path, r := range map[string]struct{ method, allow string }{
@@ -170,7 +176,8 @@ func TestReadinessTellsWhy(t *testing.T) {
 	deaf.Message = "Messages from other pods do not arrive at this one."
 	ready = deaf
 	r := f.get("/readyz")
-	if p := wantProblem(r, 503, registry.CodeStoreUnavailable); p.Detail != deaf.Message || strings.Contains(string(r.body), "10.0.0.1") {
+	if p := wantProblem(r, 503, registry.CodeStoreUnavailable); p.Detail != deaf.Message ||
+		strings.Contains(string(r.body), "10.0.0.1") {
 		t.Errorf("body %s", r.body)
 	}
 	ready = registry.Errorf(registry.CodeInternal, "whatever") // a probe must see 503 all the same
@@ -193,7 +200,9 @@ func (brokenDirectory) List(context.Context, registry.Query) ([]registry.Entry, 
 	return nil, nil, errAway
 }
 
-func (brokenDirectory) Groups(context.Context, registry.GroupQuery) ([]registry.Group, string, error) {
+func (brokenDirectory) OfferedTools(
+	context.Context, registry.OfferedToolQuery,
+) ([]registry.OfferedTool, string, error) {
 	return nil, "", errors.New("not even a coded error, about 10.0.0.1")
 }
 
@@ -213,14 +222,16 @@ func TestStoreWithoutVersion(t *testing.T) {
 
 func TestStoreAway(t *testing.T) {
 	f := newFleet(t, setup{change: func(c *api.Config) { c.Directory = brokenDirectory{} }})
-	for _, path := range []string{"/api/tools", "/api/sessions", "/api/sessions/s1", "/api/tools?format=mcp&user_id=a", "/api/tools?view=grouped&user_id=a"} {
+	for _, path := range []string{"/api/tools", "/api/sessions", "/api/sessions/s1",
+		"/api/tools?format=mcp&user_id=a", "/api/tools?view=grouped&user_id=a"} {
 		r := f.get(path)
 		wantProblem(r, 503, registry.CodeStoreUnavailable)
 		if r.header.Get("Retry-After") != "1" || strings.Contains(string(r.body), "10.0.0.1") {
 			t.Errorf("%s: headers %v, body %s", path, r.header, r.body)
 		}
 	}
-	wantProblem(f.send(request{method: http.MethodDelete, path: "/api/sessions/s1"}), 503, registry.CodeStoreUnavailable)
+	wantProblem(f.send(request{method: http.MethodDelete, path: "/api/sessions/s1"}), 503,
+		registry.CodeStoreUnavailable)
 	for _, path := range []string{"/api/tools?view=grouped", "/api/tools?format=openai"} {
 		if r := f.get(path); strings.Contains(string(r.body), "10.0.0.1") {
 			t.Errorf("%s: body %s", path, r.body)
@@ -228,7 +239,8 @@ func TestStoreAway(t *testing.T) {
 			wantProblem(r, 500, registry.CodeInternal)
 		}
 	}
-	if log := f.pods[0].log.String(); !strings.Contains(log, "refused") || !strings.Contains(log, "not even a coded error") {
+	if log := f.pods[0].log.String(); !strings.Contains(log, "refused") ||
+		!strings.Contains(log, "not even a coded error") {
 		t.Error("the causes are not in the log")
 	}
 }

@@ -46,7 +46,7 @@ type mcpTool struct {
 }
 
 // formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools by name
-// alone, so of several definitions it shows the eldest session's: a device that comes later cannot take over a name. A
+// alone, so of several definitions it shows the oldest session's: a device that comes later cannot take over a name. A
 // built-in tool always keeps its own definition.
 func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, format string) (page, error) {
 	specs, err := h.distinct(ctx, tq)
@@ -98,7 +98,7 @@ func formatTool(t registry.ToolSpec, name, format string) any {
 	}
 }
 
-// distinct returns the eldest definition of every tool of the sessions the filters select, by name.
+// distinct returns the oldest definition of every tool of the sessions the filters select, by name.
 func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	if tq.target.IsZero() && tq.from(sourceRemote) {
 		return h.distinctOfAll(ctx, tq)
@@ -120,18 +120,18 @@ func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]regist
 	})
 }
 
-// distinctOfAll does the same without reading the whole fleet. It asks for the eldest definition only where they
+// distinctOfAll does the same without reading the whole fleet. It asks for the oldest definition only where they
 // differ.
 func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	specs := make(map[string]registry.ToolSpec)
 	differ := make(map[string]map[string]registry.ToolSpec) // by name and hash
-	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, Limit: maxLimit}
+	q := registry.OfferedToolQuery{Tenant: tq.who.Tenant, Name: tq.name, Limit: maxLimit}
 	for pages := 0; ; pages++ {
 		if pages == maxPages {
 			return nil, registry.Errorf(registry.CodeInvalidRequest,
 				"There are more different tools than one answer can be made from. Add filters.")
 		}
-		groups, next, err := h.Directory.Groups(ctx, q)
+		groups, next, err := h.Directory.OfferedTools(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -153,11 +153,11 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 		q.After = next
 	}
 	for name, defined := range differ {
-		eldest, err := h.Directory.Definitions(ctx, tq.who.Tenant, name)
+		oldest, err := h.Directory.Definitions(ctx, tq.who.Tenant, name)
 		if err != nil {
 			return nil, err
 		}
-		for _, hash := range slices.Backward(eldest) { // if no age is known, the first definition stays
+		for _, hash := range slices.Backward(oldest) { // if no age is known, the first definition stays
 			if spec, ok := defined[hash]; ok {
 				specs[name] = spec
 			}

@@ -46,10 +46,10 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 	case budget.spent():
 		return page{Tools: rows, NextCursor: last.String()}, nil
 	}
-	q := registry.GroupQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
+	q := registry.OfferedToolQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
 	for range maxGroupPages {
 		q.Limit = min(budget.rows, groupChunk) // a page ends where one of the directory's does
-		groups, next, err := h.Directory.Groups(ctx, q)
+		groups, next, err := h.Directory.OfferedTools(ctx, q)
 		if err != nil {
 			return page{}, err
 		}
@@ -76,7 +76,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 	compare := func(a, b place) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.hash, b.hash))
 	}
-	groups := make(map[place]*registry.Group)
+	groups := make(map[place]*registry.OfferedTool)
 	if !tq.from(sourceRemote) { // built-in tools belong to no session
 		return page{Tools: []groupRow{}}, nil
 	}
@@ -87,7 +87,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 			}
 			at := place{t.Name, t.Hash()}
 			if groups[at] == nil {
-				groups[at] = &registry.Group{Spec: t}
+				groups[at] = &registry.OfferedTool{Spec: t}
 			}
 			groups[at].Sessions++
 		}

@@ -97,8 +97,10 @@ type page struct {
 }
 
 // listTools serves the flat list, the grouped view and the formats for models.
-func (h *handler) listTools(c *gin.Context, q params) {
-	h.respondListed(c, q, func(ctx context.Context) (any, error) { return h.toolPage(ctx, caller(c), q) })
+func (h *handler) listTools(c *gin.Context, q params) error {
+	return h.respondVersioned(c, q, h.Directory.Version, func(ctx context.Context) (any, error) {
+		return h.toolPage(ctx, caller(c), q)
+	})
 }
 
 func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params) (page, error) {

@@ -43,18 +43,20 @@ func at(rows []toolRow) []string {
 	return out
 }
 
-// house connects three devices on two pods: two phones of anna with the same tools, one tablet of ben.
-func house(t *testing.T) *fleet {
+// threeDevices connects three devices on two pods: two phones of anna with the same tools, one tablet of ben.
+func threeDevices(t *testing.T) *fleet {
 	f := newFleet(t, setup{pods: 2, policy: agent.PolicyRules{CallDeny: []string{"door.*"}}})
 	for i, s := range []registry.Session{
-		{DeviceID: "phone-1", DeviceName: "Anna's phone", UserID: "anna", Labels: map[string]string{"room": "hall", "os": "android"}},
+		{DeviceID: "phone-1", DeviceName: "Anna's phone", UserID: "anna",
+			Labels: map[string]string{"room": "hall", "os": "android"}},
 		{DeviceID: "phone-2", UserID: "anna", Labels: map[string]string{"room": "attic", "os": "android"}},
 		{DeviceID: "tablet", UserID: "ben", Labels: map[string]string{"room": "hall"}},
 	} {
 		s.Key.Session = "s" + strconv.Itoa(i+1)
 		specs := []registry.ToolSpec{tool("camera.snap", "Takes a Picture"), tool("locate", "where it is")}
 		if i == 2 {
-			specs = []registry.ToolSpec{tool("camera.snap", "takes a picture, slowly"), tool("door.open", "opens the door")}
+			specs = []registry.ToolSpec{tool("camera.snap", "takes a picture, slowly"),
+				tool("door.open", "opens the door")}
 			specs[1].TimeoutMS, specs[1].SecurityLevel = 5000, registry.SecurityUserConfirm
 		}
 		f.connect(i%2, s, echo, specs...)
@@ -63,10 +65,12 @@ func house(t *testing.T) *fleet {
 }
 
 func TestToolRow(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	row := decode[toolList](f.get("/api/tools?session_id=s1&name=locate"), 200).Tools[0]
-	if row.Source != "s1" || row.SessionID != "s1" || row.SourceType != "remote" || !row.Enabled || row.Pod != "pod-0" ||
-		row.DeviceID != "phone-1" || row.DeviceName != "Anna's phone" || row.UserID != "anna" || row.Labels["room"] != "hall" ||
+	if row.Source != "s1" || row.SessionID != "s1" || row.SourceType != "remote" || !row.Enabled ||
+		row.Pod != "pod-0" ||
+		row.DeviceID != "phone-1" || row.DeviceName != "Anna's phone" || row.UserID != "anna" ||
+		row.Labels["room"] != "hall" ||
 		row.Description != "where it is" || row.Parameters["type"] != "object" || len(row.SchemaHash) != 64 {
 		t.Errorf("row %+v", row)
 	}
@@ -77,7 +81,7 @@ func TestToolRow(t *testing.T) {
 }
 
 func TestToolFilters(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	for query, want := range map[string]string{
 		"":                                     "s1/camera.snap s1/locate s2/camera.snap s2/locate s3/camera.snap s3/door.open",
 		"name=locate":                          "s1/locate s2/locate",
@@ -112,7 +116,7 @@ func TestToolFilters(t *testing.T) {
 }
 
 func TestBadQueries(t *testing.T) {
-	f := house(t)
+	f := threeDevices(t)
 	for path, mention := range map[string]string{
 		"/api/tools?nam=x":                               `"nam"`,
 		"/api/tools?Name=x":                              `"Name"`,
@@ -163,7 +167,8 @@ func TestToolsVanishWithTheirDevice(t *testing.T) {
 		t.Fatalf("rows %v", rows)
 	}
 	d.gone()
-	for _, path := range []string{"/api/tools?limit=5", "/api/tools?view=grouped", "/api/tools?format=mcp", "/api/tools?name=t"} {
+	for _, path := range []string{"/api/tools?limit=5", "/api/tools?view=grouped", "/api/tools?format=mcp",
+		"/api/tools?name=t"} {
 		if rows := f.pages(path, nil); len(rows) != 0 {
 			t.Errorf("%s still lists %v", path, rows)
 		}

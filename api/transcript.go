@@ -43,18 +43,16 @@ type toolCallRecord struct {
 }
 
 // getMessages shows a conversation, also during a turn and after the device has gone.
-func (h *handler) getMessages(c *gin.Context, q params) {
+func (h *handler) getMessages(c *gin.Context, q params) error {
 	limit, err := q.limit()
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	transcript, err := h.transcript(ctx, c)
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	said := transcript.Messages
 	answer := transcriptAnswer{
@@ -64,7 +62,7 @@ func (h *handler) getMessages(c *gin.Context, q params) {
 	for _, m := range said[max(0, len(said)-limit):] {
 		answer.Messages = append(answer.Messages, messageRecordOf(m))
 	}
-	h.respond(c, answer)
+	return h.respond(c, answer)
 }
 
 // transcript reads a conversation. One that has not begun is empty if its session exists.

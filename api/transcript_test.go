@@ -17,13 +17,16 @@ func aTranscript() chat.Transcript {
 		{Role: provider.RoleUser, Content: "where am I?", At: at, Turn: "t1"},
 		{
 			Role: provider.RoleAssistant, At: at, Turn: "t1",
-			Thinking: []provider.Thought{{Text: "hm", Signature: "secret-sig"}, {Redacted: "secret-blob"}, {Text: "a tool"}},
+			Thinking: []provider.Thought{{Text: "hm", Signature: "secret-sig"}, {Redacted: "secret-blob"},
+				{Text: "a tool"}},
 			ToolCalls: []provider.ToolCall{
-				{ID: "c1", Name: "locate", Args: `{"fast":true}`}, {ID: "c2", Name: "snap", Args: `{"broken`}, {ID: "c3", Name: "t"},
+				{ID: "c1", Name: "locate", Args: `{"fast":true}`}, {ID: "c2", Name: "snap", Args: `{"broken`},
+				{ID: "c3", Name: "t"},
 			},
 		},
 		{Role: provider.RoleTool, Content: "at home", ToolCallID: "c1", ToolName: "locate", At: at, Turn: "t1"},
-		{Role: provider.RoleTool, Content: "not JSON", ToolCallID: "c2", ToolName: "snap", Failed: true, At: at, Turn: "t1"},
+		{Role: provider.RoleTool, Content: "not JSON", ToolCallID: "c2", ToolName: "snap", Failed: true, At: at,
+			Turn: "t1"},
 		{Role: provider.RoleAssistant, Content: "You are", Interrupted: true},
 	}}
 }

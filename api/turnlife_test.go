@@ -22,7 +22,7 @@ func TestHangingUpStopsTheTurn(t *testing.T) {
 	} {
 		a, stopped := endless(false)
 		f := talking(t, a)
-		ctx, hangUp := context.WithCancel(t.Context())
+		ctx, disconnect := context.WithCancel(t.Context())
 		r.method, r.ctx = http.MethodPost, ctx
 		gone := make(chan error, 1)
 		go func() {
@@ -34,7 +34,7 @@ func TestHangingUpStopsTheTurn(t *testing.T) {
 		} else {
 			await(t, "the question", a.completed)
 		}
-		hangUp()
+		disconnect()
 		if err := await(t, "the end of the turn", stopped); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s %s: the turn ended with %v", r.path, r.body, err)
 		}
@@ -48,9 +48,10 @@ func TestHangingUpStopsTheTurn(t *testing.T) {
 func TestHangingUpInTheMiddle(t *testing.T) {
 	a, stopped := endless(true)
 	f := talking(t, a)
-	ctx, hangUp := context.WithCancel(t.Context())
-	defer hangUp()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.pods[0].server.URL+messagesOfS1, strings.NewReader(`{"content":"hi","stream":true}`))
+	ctx, disconnect := context.WithCancel(t.Context())
+	defer disconnect()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.pods[0].server.URL+messagesOfS1,
+		strings.NewReader(`{"content":"hi","stream":true}`))
 	f.must(err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	resp, err := f.pods[0].server.Client().Do(req)
@@ -61,7 +62,7 @@ func TestHangingUpInTheMiddle(t *testing.T) {
 	if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != first {
 		t.Fatalf("%v, %q", err, got)
 	}
-	hangUp()
+	disconnect()
 	if err := await(t, "the end of the turn", stopped); !errors.Is(err, context.Canceled) {
 		t.Errorf("the turn ended with %v", err)
 	}
@@ -90,15 +91,16 @@ func TestTooManyStreamedTurns(t *testing.T) {
 	a, stopped := endless(true)
 	f := newFleet(t, setup{change: func(c *api.Config) { a.join(c); c.MaxStreams = 1 }})
 	f.connect(0, session("s1"), echo)
-	ctx, hangUp := context.WithCancel(t.Context())
+	ctx, disconnect := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
-		_, err := f.try(request{method: http.MethodPost, path: messagesOfS1, body: `{"content":"hi","stream":true}`, ctx: ctx})
+		_, err := f.try(request{method: http.MethodPost, path: messagesOfS1, body: `{"content":"hi","stream":true}`,
+			ctx: ctx})
 		gone <- err
 	}()
 	await(t, "the question", a.asked)
 	wantProblem(f.post(messagesOfS1, `{"content":"hi","stream":true}`), 429, registry.CodeBusy)
-	hangUp()
+	disconnect()
 	await(t, "the end of the turn", stopped)
 	<-gone
 }

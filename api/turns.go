@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,7 +18,7 @@ const turnGrace = 5 * time.Second
 
 // agent returns the agent, or an error that says what to configure.
 func (h *handler) agent() (chat.Agent, error) {
-	if h.Agent == nil || len(h.Agent.Models()) == 0 {
+	if len(h.models()) == 0 {
 		return nil, registry.Errorf(registry.CodeNotFound,
 			"This gateway has no language model. Set FARHAND_MODEL and its provider's key, and start it again.")
 	}
@@ -35,21 +35,18 @@ func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFu
 // streamTurn answers with the events of a turn, which run writes. A client that leaves, or does not read, ends the
 // context that run gets.
 func (h *handler) streamTurn(
-	ctx context.Context, c *gin.Context, run func(context.Context, *sse.TurnStream) sse.Ending,
-) {
-	release, err := h.reserveTurn()
+	ctx context.Context, c *gin.Context, run func(context.Context, *ssewriter.TurnStream) ssewriter.Ending,
+) error {
+	release, err := h.reserveStream(slotCaller{}) // an app's backend holds those of all its users
 	if err != nil {
-		h.fail(c, err)
-		return
+		return err
 	}
 	defer release()
-	failure, cutOff := sse.ServeTurn(ctx, c, h.StreamGrace, run)
-	if failure != nil {
-		h.fail(c, failure)
+	failure, gone := ssewriter.ServeTurn(ctx, c, h.StreamGrace, run)
+	if gone != nil {
+		h.Log.Debug("turn cut off", "route", c.FullPath(), "error", gone)
 	}
-	if cutOff != nil {
-		h.Log.Debug("turn cut off", "route", c.FullPath(), "error", cutOff)
-	}
+	return failure
 }
 
 // turnCodes has the code of each failure of a turn over HTTP. AGENT_ERROR is not a fault of the gateway, which would be

@@ -19,14 +19,15 @@ import (
 
 func TestTurnError(t *testing.T) {
 	stopped := &chat.Error{Code: chat.CodeAgent, Message: "stopped"}
-	gone, hangUp := context.WithCancel(t.Context())
-	hangUp()
+	gone, disconnect := context.WithCancel(t.Context())
+	disconnect()
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	drained, drain := context.WithCancelCause(t.Context())
 	drain(registry.ErrDraining)
 	for code, ctx := range map[registry.Code]context.Context{
-		registry.CodeCancelled: gone, registry.CodeTimeout: late, registry.CodeDraining: drained, registry.CodeAgent: t.Context(),
+		registry.CodeCancelled: gone, registry.CodeTimeout: late, registry.CodeDraining: drained,
+		registry.CodeAgent: t.Context(),
 	} {
 		if err := turnError(ctx, stopped, false); !errors.Is(err, code) {
 			t.Errorf("%s: %v", code, err)
@@ -56,9 +57,11 @@ func TestTurnWriteDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	talker := &idle{}
+	store := memory.New(memory.Options{})
 	h := &handler{Config: Config{
-		Agent: talker, Directory: memory.New(memory.Options{}), Policy: policy, Auth: auth.Anonymous{}, MaxBody: 1 << 10, Conversations: noConversations{},
-		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &auth.Origins{}, Log: slog.New(slog.DiscardHandler),
+		Agent: talker, Directory: store, Conversations: store, Policy: policy, Auth: auth.Anonymous{}, MaxBody: 1 << 10,
+		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &auth.Origins{},
+		Log: slog.New(slog.DiscardHandler),
 	}}
 	h.access = newAccessLog(AccessLogOff, h.Log)
 	engine, err := newEngine(h)
@@ -66,8 +69,10 @@ func TestTurnWriteDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	engine.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/sessions/s1/messages", strings.NewReader(`{"content":"hi"}`)))
-	if got, want := time.Until(w.last), 3*time.Minute+40*time.Second+writeMargin; w.Code != 200 || got > want || got < want-5*time.Second {
+	engine.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/sessions/s1/messages",
+		strings.NewReader(`{"content":"hi"}`)))
+	if got, want := time.Until(w.last), 3*time.Minute+40*time.Second+writeMargin; w.Code != 200 || got > want ||
+		got < want-5*time.Second {
 		t.Errorf("status %d, %v left for writing, want %v", w.Code, got, want)
 	}
 	if got, want := talker.left, 3*time.Minute+40*time.Second+turnGrace; got > want || got < want-5*time.Second {

@@ -85,9 +85,11 @@ func TestCompletionsWithSessionsOfOtherUsers(t *testing.T) {
 		if tt.header != "" {
 			header["X-Farhand-Session"] = []string{tt.header}
 		}
-		r := f.send(request{method: http.MethodPost, path: completionsPath, body: strings.TrimSuffix(hello, "}") + tt.fields + "}", header: header})
+		r := f.send(request{method: http.MethodPost, path: completionsPath, body: strings.TrimSuffix(hello, "}") +
+			tt.fields + "}", header: header})
 		if tt.status != 200 {
-			if got := decode[failure](r, tt.status); got.Error.Code != tt.want || strings.Contains(got.Error.Message, "b1") {
+			if got := decode[failure](r, tt.status); got.Error.Code != tt.want ||
+				strings.Contains(got.Error.Message, "b1") {
 				t.Errorf("%+v: %s", tt, r.body)
 			}
 			continue

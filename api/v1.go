@@ -3,21 +3,17 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
 
-// v1Host is what the handler shares with the endpoints of /v1. It implements openai.Host.
-type v1Host struct{ *handler }
-
-func (h v1Host) Caller(c *gin.Context) auth.Identity { return caller(c) }
-
-func (h v1Host) ReadTurn(c *gin.Context, parseBody func([]byte) error) error {
+// complete serves POST /v1/chat/completions.
+func (h *handler) complete(c *gin.Context, _ params) error {
 	body, err := h.readBody(c)
 	if err != nil {
 		return err
@@ -25,40 +21,64 @@ func (h v1Host) ReadTurn(c *gin.Context, parseBody func([]byte) error) error {
 	if h.isDraining() { // a turn is long, and would not get far
 		return draining()
 	}
-	_, err = parse(c, h.Invoker, body, func(body []byte) (struct{}, error) { return struct{}{}, parseBody(body) })
-	return err
+	r, err := parse(c, h.Invoker, body, openai.ParseRequest)
+	if err != nil {
+		return err
+	}
+	agent, err := h.agent()
+	if err != nil {
+		return openai.NoModel(err)
+	}
+	turns := openai.Turns{Agent: agent, Sessions: v1Sessions{h}, Explain: turnError}
+	completion, err := r.Open(c.Request.Context(), turns, caller(c), c.GetHeader(openai.HeaderSession))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := h.turnContext(c)
+	defer cancel()
+	if r.Streamed() {
+		return h.streamTurn(ctx, c, completion.Stream)
+	}
+	answer, err := completion.Answer(ctx)
+	if err != nil {
+		return err
+	}
+	return h.writeJSON(c, http.StatusOK, answer)
 }
 
-func (h v1Host) Fail(c *gin.Context, err error) { h.fail(c, err) }
-
-func (h v1Host) WriteJSON(c *gin.Context, v any) { h.writeJSON(c, http.StatusOK, v) }
-
-func (h v1Host) WriteCacheable(c *gin.Context, v any) { h.respond(c, v) }
-
-func (h v1Host) Agent() (chat.Agent, error) { return h.agent() }
-
-func (h v1Host) TurnContext(c *gin.Context) (context.Context, context.CancelFunc) {
-	return h.turnContext(c)
+// listModels serves GET /v1/models.
+func (h *handler) listModels(c *gin.Context, _ params) error {
+	return h.respond(c, openai.ListModels(h.models()))
 }
 
-func (h v1Host) StreamTurn(
-	ctx context.Context, c *gin.Context, run func(context.Context, *sse.TurnStream) sse.Ending,
-) {
-	h.streamTurn(ctx, c, run)
+// getModel serves GET /v1/models/*model. A name may have slashes: models of a hub are called maker/model.
+func (h *handler) getModel(c *gin.Context, _ params) error {
+	model, err := openai.GetModel(h.models(), strings.TrimPrefix(c.Param("model"), "/"))
+	if err != nil {
+		return err
+	}
+	return h.writeJSON(c, http.StatusOK, model)
 }
 
-func (h v1Host) TurnError(ctx context.Context, err error, aborted bool) error {
-	return turnError(ctx, err, aborted)
+// models returns the names of the configured models, the default first.
+func (h *handler) models() []string {
+	if h.Agent == nil {
+		return nil
+	}
+	return h.Agent.Models()
 }
 
-func (h v1Host) Connected(ctx context.Context, who auth.Identity, id string) (registry.Entry, error) {
-	e, err := h.session(ctx, registry.Key{Tenant: who.Tenant, Session: id})
+// v1Sessions finds sessions for completions. It implements openai.Sessions.
+type v1Sessions struct{ h *handler }
+
+func (s v1Sessions) Connected(ctx context.Context, who auth.Identity, id string) (registry.Entry, error) {
+	e, err := s.h.session(ctx, registry.Key{Tenant: who.Tenant, Session: id})
 	if err == nil && isForeign(who, e.Session) {
 		return registry.Entry{}, unknownSession()
 	}
 	return e, err
 }
 
-func (h v1Host) EachSession(ctx context.Context, q registry.Query, visit func(registry.Entry)) error {
-	return h.fold(ctx, q, visit)
+func (s v1Sessions) Each(ctx context.Context, q registry.Query, visit func(registry.Entry)) error {
+	return s.h.fold(ctx, q, visit)
 }

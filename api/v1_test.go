@@ -20,7 +20,8 @@ const (
 
 // answering is a turn of two iterations, with a tool of the device between them.
 func answering(calls ...provider.ToolCall) *scripted {
-	return &scripted{complete: func(_ context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+	return &scripted{complete: func(_ context.Context, _ chat.Completion, emit func(chat.Event)) (chat.Reply,
+		[]provider.ToolCall, error) {
 		for _, e := range []chat.Event{
 			{Type: chat.EventThinking, Content: "a tool"},
 			{Type: chat.EventChunk, Content: "Let me look. "},
@@ -36,16 +37,18 @@ func answering(calls ...provider.ToolCall) *scripted {
 		if len(calls) > 0 {
 			stop = provider.StopToolCalls
 		}
-		return chat.Reply{FullResponse: "Let me look. <home>", Usage: provider.Usage{Input: 12, Output: 5}, Stop: stop}, calls, nil
+		return chat.Reply{FullResponse: "Let me look. <home>", Usage: provider.Usage{Input: 12, Output: 5},
+			Stop: stop}, calls, nil
 	}}
 }
 
 func TestCompletion(t *testing.T) {
 	a := answering()
 	f := talking(t, a)
-	golden(t, "answer", f.post(completionsPath, hello).body, `{"id":"chatcmpl-ID","object":"chat.completion","created":0,"model":"swift",`+
-		`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>","reasoning_content":"a tool","refusal":null},`+
-		`"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
+	golden(t, "answer", f.post(completionsPath, hello).body,
+		`{"id":"chatcmpl-ID","object":"chat.completion","created":0,"model":"swift",`+
+			`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>","reasoning_content":"a tool","refusal":null},`+
+			`"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
 	asked := <-a.completed
 	if asked.Model != "swift" || asked.Turn == "" || asked.Key != (registry.Key{Tenant: registry.DefaultTenant}) ||
 		asked.Caller.Tenant != registry.DefaultTenant || len(asked.Messages) != 1 || asked.Messages[0].Content != "hi" {
@@ -76,20 +79,24 @@ data: [DONE]`
 	}
 }
 
-var callersCalls = []provider.ToolCall{{ID: "x1", Name: "book", Args: `{"seats":2}`}, {ID: "x2", Name: "pay", Args: `{`}}
+var callersCalls = []provider.ToolCall{{ID: "x1", Name: "book", Args: `{"seats":2}`},
+	{ID: "x2", Name: "pay", Args: `{`}}
 
 // The caller's own tools are the caller's to run; the device's do not show.
 func TestCompletionCallsTheCallersTools(t *testing.T) {
 	f := talking(t, answering(callersCalls...))
 	const shown = `"type":"function","function":{"name":"book","arguments":"{\"seats\":2}"}}`
 	const shown2 = `"type":"function","function":{"name":"pay","arguments":"{"}}`
-	golden(t, "answer", f.post(completionsPath, hello).body, `{"id":"chatcmpl-ID","object":"chat.completion","created":0,"model":"swift",`+
-		`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>","reasoning_content":"a tool",`+
-		`"tool_calls":[{"id":"x1",`+shown+`,{"id":"x2",`+shown2+`],"refusal":null},`+
-		`"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
+	golden(t, "answer", f.post(completionsPath, hello).body,
+		`{"id":"chatcmpl-ID","object":"chat.completion","created":0,"model":"swift",`+
+			`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>","reasoning_content":"a tool",`+
+			`"tool_calls":[{"id":"x1",`+shown+`,{"id":"x2",`+shown2+`],"refusal":null},`+
+			`"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
 
-	r := f.post(completionsPath, strings.TrimSuffix(hello, "}")+`,"stream":true,"stream_options":{"include_usage":true}}`)
-	const tail = chunkHead + `{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x1",` + shown + `]},"logprobs":null,"finish_reason":null}],"usage":null}
+	r := f.post(completionsPath, strings.TrimSuffix(hello,
+		"}")+`,"stream":true,"stream_options":{"include_usage":true}}`)
+	const tail = chunkHead + `{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x1",` + shown +
+		`]},"logprobs":null,"finish_reason":null}],"usage":null}
 
 ` + chunkHead + `{"index":0,"delta":{"tool_calls":[{"index":1,"id":"x2",` + shown2 + `]},"logprobs":null,"finish_reason":null}],"usage":null}
 
@@ -105,18 +112,21 @@ data: [DONE]`
 
 // A model that says nothing but calls has no content, which is null.
 func TestCompletionWithoutText(t *testing.T) {
-	f := talking(t, &scripted{complete: func(_ context.Context, c chat.Completion, _ func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+	f := talking(t, &scripted{complete: func(_ context.Context, c chat.Completion, _ func(chat.Event)) (chat.Reply,
+		[]provider.ToolCall, error) {
 		if len(c.Tools) == 0 {
 			return chat.Reply{Stop: provider.StopLength}, nil, nil
 		}
 		return chat.Reply{Stop: provider.StopToolCalls}, callersCalls[:1], nil
 	}})
-	r := f.post(completionsPath, strings.TrimSuffix(hello, "}")+`,"tools":[{"type":"function","function":{"name":"book"}}]}`)
+	r := f.post(completionsPath, strings.TrimSuffix(hello,
+		"}")+`,"tools":[{"type":"function","function":{"name":"book"}}]}`)
 	if !strings.Contains(string(r.body), `"content":null`) {
 		t.Errorf("body %s", r.body)
 	}
 	r = f.post(completionsPath, hello)
-	if !strings.Contains(string(r.body), `"content":""`) || !strings.Contains(string(r.body), `"finish_reason":"length"`) {
+	if !strings.Contains(string(r.body), `"content":""`) || !strings.Contains(string(r.body),
+		`"finish_reason":"length"`) {
 		t.Errorf("body %s", r.body)
 	}
 }
@@ -127,24 +137,32 @@ func TestCompletionFailures(t *testing.T) {
 		status     int
 		kind, code string
 	}{
-		{&chat.Error{Code: chat.CodeNoUserMessage, Message: "m"}, 400, "invalid_request_error", "invalid_request_error"},
+		{&chat.Error{Code: chat.CodeNoUserMessage, Message: "m"}, 400, "invalid_request_error",
+			"invalid_request_error"},
 		{&chat.Error{Code: chat.CodeAuth, Message: "m"}, 502, "server_error", "provider_error"},
 		{&chat.Error{Code: chat.CodeAgent, Message: "m"}, 502, "server_error", "agent_error"},
 		{&chat.Error{Code: chat.CodeAgent, Message: "m", Cause: errAway}, 503, "server_error", "store_unavailable"},
-		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindFailure}}, 502, "server_error", "provider_error"},
-		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindRequest}}, 400, "invalid_request_error", "invalid_request_error"},
-		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindLimit, RetryAfter: 9 * time.Second}}, 429, "rate_limit_error", "rate_limit_exceeded"},
-		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindFailure, Status: 529, RetryAfter: 9 * time.Second}}, 502, "server_error", "provider_error"},
-		{&chat.Error{Code: chat.CodeSessionBusy, Message: "m", Cause: &registry.Error{Code: registry.CodeBusy, RetryAfter: 9 * time.Second}}, 429, "rate_limit_error", "busy"},
+		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindFailure}}, 502,
+			"server_error", "provider_error"},
+		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindRequest}}, 400,
+			"invalid_request_error", "invalid_request_error"},
+		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindLimit,
+			RetryAfter: 9 * time.Second}}, 429, "rate_limit_error", "rate_limit_exceeded"},
+		{&chat.Error{Code: chat.CodeProvider, Message: "m", Cause: &provider.Error{Kind: provider.KindFailure,
+			Status: 529, RetryAfter: 9 * time.Second}}, 502, "server_error", "provider_error"},
+		{&chat.Error{Code: chat.CodeSessionBusy, Message: "m", Cause: &registry.Error{Code: registry.CodeBusy,
+			RetryAfter: 9 * time.Second}}, 429, "rate_limit_error", "busy"},
 	} {
 		f := talking(t, fails(tt.err))
 		for _, body := range []string{hello, strings.TrimSuffix(hello, "}") + `,"stream":true}`} {
 			r := f.post(completionsPath, body)
-			if got := decode[failure](r, tt.status); got.Error.Type != tt.kind || got.Error.Code != tt.code || got.Error.Message == "" {
+			if got := decode[failure](r, tt.status); got.Error.Type != tt.kind || got.Error.Code != tt.code ||
+				got.Error.Message == "" {
 				t.Errorf("%v: %s", tt.err, r.body)
 			}
 			advised := tt.err.RetryAfter() == 9*time.Second
-			if again := r.header.Get("Retry-After"); advised && again != "9" || (again != "") != (advised || tt.status == 503) {
+			if again := r.header.Get("Retry-After"); advised && again != "9" ||
+				(again != "") != (advised || tt.status == 503) {
 				t.Errorf("%v: Retry-After %q", tt.err, again)
 			}
 			if tt.status == 429 && r.header.Get("X-Should-Retry") != "" {
@@ -152,14 +170,17 @@ func TestCompletionFailures(t *testing.T) {
 			}
 		}
 	}
-	f := talking(t, fails(&chat.Error{Code: chat.CodeProvider, Message: "gone"}, chat.Event{Type: chat.EventChunk, Content: "We"}))
+	f := talking(t, fails(&chat.Error{Code: chat.CodeProvider, Message: "gone"},
+		chat.Event{Type: chat.EventChunk, Content: "We"}))
 	r := f.post(completionsPath, strings.TrimSuffix(hello, "}")+`,"stream":true}`)
-	golden(t, "stream", r.body, chunkHead+`{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}
+	golden(t, "stream", r.body,
+		chunkHead+`{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}
 
 `+chunkHead+`{"index":0,"delta":{"content":"We"},"logprobs":null,"finish_reason":null}]}
 
 data: {"error":{"message":"PROVIDER_ERROR: gone","type":"server_error","param":null,"code":"provider_error"}}`)
-	odd := talking(t, &scripted{complete: func(context.Context, chat.Completion, func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+	odd := talking(t, &scripted{complete: func(context.Context, chat.Completion, func(chat.Event)) (chat.Reply,
+		[]provider.ToolCall, error) {
 		return chat.Reply{}, nil, errors.New("dial 10.0.0.1")
 	}})
 	if r := odd.post(completionsPath, hello); r.status != 500 || strings.Contains(string(r.body), "10.0.0.1") {
@@ -171,7 +192,8 @@ data: {"error":{"message":"PROVIDER_ERROR: gone","type":"server_error","param":n
 func TestCompletionHelper(t *testing.T) {
 	a := answering()
 	f := talking(t, a)
-	for _, s := range []struct{ id, user string }{{"a1", "anna"}, {"b1", "ben"}, {"b2", "ben"}, {"anna", "carl"}, {"dora", "carl"}, {"own", "own"}} {
+	for _, s := range []struct{ id, user string }{{"a1", "anna"}, {"b1", "ben"}, {"b2", "ben"}, {"anna", "carl"},
+		{"dora", "carl"}, {"own", "own"}} {
 		named := session(s.id)
 		named.UserID = s.user
 		f.connect(0, named, echo)
@@ -206,13 +228,15 @@ func TestCompletionHelper(t *testing.T) {
 		if tt.header != "" {
 			header["X-Farhand-Session"] = []string{tt.header}
 		}
-		r := f.send(request{method: http.MethodPost, path: completionsPath, body: strings.TrimSuffix(hello, "}") + tt.fields + "}", header: header})
+		r := f.send(request{method: http.MethodPost, path: completionsPath, body: strings.TrimSuffix(hello, "}") +
+			tt.fields + "}", header: header})
 		if tt.status != 200 {
 			got := decode[failure](r, tt.status)
 			if got.Error.Code != tt.want {
 				t.Errorf("%+v: %s", tt, r.body)
 			}
-			if tt.want == "ambiguous_target" && !(strings.Contains(got.Error.Message, "X-Farhand-Session") && strings.Contains(got.Error.Message, "b1, b2")) {
+			if tt.want == "ambiguous_target" && !(strings.Contains(got.Error.Message, "X-Farhand-Session") &&
+				strings.Contains(got.Error.Message, "b1, b2")) {
 				t.Errorf("message %s", got.Error.Message)
 			}
 			continue
@@ -237,15 +261,18 @@ func TestModels(t *testing.T) {
 	if again.status != http.StatusNotModified {
 		t.Errorf("status %d", again.status)
 	}
-	for path, want := range map[string]string{"swift": swift, "farhand": swift, "maker/large": large, "maker%2Flarge": large, "swift?api-version=1": swift} {
+	for path, want := range map[string]string{"swift": swift, "farhand": swift, "maker/large": large,
+		"maker%2Flarge": large, "swift?api-version=1": swift} {
 		golden(t, path, f.get("/v1/models/"+path).body, want)
 	}
 	for _, name := range []string{"gpt-9", "Swift", "", "swift/"} {
-		if got := decode[failure](f.get("/v1/models/"+name), 404); got.Error.Code != "model_not_found" || got.Error.Param != "model" {
+		if got := decode[failure](f.get("/v1/models/"+name), 404); got.Error.Code != "model_not_found" ||
+			got.Error.Param != "model" {
 			t.Errorf("%q: %+v", name, got)
 		}
 	}
-	got := decode[failure](f.post(completionsPath, `{"model":"gpt-9","messages":[{"role":"user","content":"hi"}]}`), 404)
+	got := decode[failure](f.post(completionsPath, `{"model":"gpt-9","messages":[{"role":"user","content":"hi"}]}`),
+		404)
 	if got.Error.Code != "model_not_found" || got.Error.Param != "model" || got.Error.Type != "invalid_request_error" {
 		t.Errorf("%+v", got)
 	}
@@ -256,12 +283,14 @@ func TestV1IsGuarded(t *testing.T) {
 	a := answering()
 	f := talking(t, a)
 	for _, r := range []request{
-		{method: http.MethodPost, path: completionsPath, body: hello}, {path: "/v1/models"}, {path: "/v1/models/swift"}, {path: "/v1/nothing"},
+		{method: http.MethodPost, path: completionsPath, body: hello}, {path: "/v1/models"},
+		{path: "/v1/models/swift"}, {path: "/v1/nothing"},
 	} {
 		for _, authorization := range [][]string{nil, {"Bearer wrong"}} {
 			r.header = http.Header{"Authorization": authorization}
 			got := f.send(r)
-			if e := decode[failure](got, 401).Error; e.Code != "invalid_api_key" || e.Type != "invalid_request_error" || got.header.Get("Www-Authenticate") != "Bearer" {
+			if e := decode[failure](got, 401).Error; e.Code != "invalid_api_key" ||
+				e.Type != "invalid_request_error" || got.header.Get("Www-Authenticate") != "Bearer" {
 				t.Errorf("%s: %s", r.path, got.body)
 			}
 		}
@@ -276,14 +305,16 @@ func TestV1IsGuarded(t *testing.T) {
 	if e := decode[failure](f.get("/v1/embeddings"), 404).Error; e.Code != "not_found" {
 		t.Errorf("%+v", e)
 	}
-	if r := f.get(completionsPath); decode[failure](r, 405).Error.Code != "method_not_allowed" || r.header.Get("Allow") != "POST" {
+	if r := f.get(completionsPath); decode[failure](r, 405).Error.Code != "method_not_allowed" ||
+		r.header.Get("Allow") != "POST" {
 		t.Errorf("%v: %s", r.header, r.body)
 	}
 	large := `{"model":"` + strings.Repeat("x", 2<<20) + `"}`
 	if e := decode[failure](f.post(completionsPath, large), 413).Error; e.Code != "payload_too_large" {
 		t.Errorf("%+v", e)
 	}
-	wantProblem(f.send(request{method: http.MethodPost, path: messagesOfS1, body: `{"content":"hi"}`, header: http.Header{"Authorization": nil}}), 401, registry.CodeUnauthenticated)
+	wantProblem(f.send(request{method: http.MethodPost, path: messagesOfS1, body: `{"content":"hi"}`,
+		header: http.Header{"Authorization": nil}}), 401, registry.CodeUnauthenticated)
 }
 
 // A console on an allowed origin can use OpenAI's client library, which sends headers of its own.
@@ -299,12 +330,14 @@ func TestV1FromABrowser(t *testing.T) {
 		f.must(err)
 		resp.Body.Close()
 		allowed := resp.Header.Get("Access-Control-Allow-Headers")
-		if resp.StatusCode != http.StatusNoContent || !strings.Contains(allowed, "Authorization") || !strings.Contains(allowed, "X-Farhand-Session") ||
+		if resp.StatusCode != http.StatusNoContent || !strings.Contains(allowed, "Authorization") ||
+			!strings.Contains(allowed, "X-Farhand-Session") ||
 			strings.Contains(allowed, "*") != any {
 			t.Errorf("%s: %d %v", path, resp.StatusCode, resp.Header)
 		}
 	}
-	r := f.send(request{method: http.MethodPost, path: completionsPath, body: hello, header: http.Header{"Origin": {console}, "X-Stainless-Lang": {"js"}}})
+	r := f.send(request{method: http.MethodPost, path: completionsPath, body: hello,
+		header: http.Header{"Origin": {console}, "X-Stainless-Lang": {"js"}}})
 	if r.status != 200 || r.header.Get("Access-Control-Allow-Origin") != console {
 		t.Errorf("%d %v", r.status, r.header)
 	}

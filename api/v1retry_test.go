@@ -17,7 +17,8 @@ import (
 func failsAfter(failure *chat.Error, calls ...chat.CallReport) *scripted {
 	a := fails(failure)
 	complete := a.complete
-	a.complete = func(ctx context.Context, c chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall, error) {
+	a.complete = func(ctx context.Context, c chat.Completion, emit func(chat.Event)) (chat.Reply, []provider.ToolCall,
+		error) {
 		reply, handed, err := complete(ctx, c, emit)
 		reply.Calls = calls
 		return reply, handed, err
@@ -40,13 +41,15 @@ func TestCompletionsThatMustNotBeRepeated(t *testing.T) {
 		{"the provider's limit", failsAfter(limited), false},
 		{"the provider's limit after a call", failsAfter(limited, called), true},
 		{"the store is away", failsAfter(&chat.Error{Code: chat.CodeAgent, Message: "m", Cause: errAway}), false},
-		{"the store is away after a call", failsAfter(&chat.Error{Code: chat.CodeAgent, Message: "m", Cause: errAway}, called), true},
+		{"the store is away after a call", failsAfter(&chat.Error{Code: chat.CodeAgent, Message: "m", Cause: errAway},
+			called), true},
 		{"a limit of the turn", failsAfter(&chat.Error{Code: chat.CodeAgent, Message: "m"}), true},
 	} {
 		f := talking(t, tt.agent)
 		for _, body := range []string{hello, strings.TrimSuffix(hello, "}") + `,"stream":true}`} {
 			r := f.post(completionsPath, body)
-			if got := r.header.Get("X-Should-Retry"); r.status < 400 || (got == "false") != tt.final || got != "" && got != "false" {
+			if got := r.header.Get("X-Should-Retry"); r.status < 400 || (got == "false") != tt.final || got != "" &&
+				got != "false" {
 				t.Errorf("%s: status %d, X-Should-Retry %q", tt.name, r.status, got)
 			}
 		}

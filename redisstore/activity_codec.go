@@ -11,13 +11,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Every call leaves a line in the feed, so a line about an ordinary call is short: it leaves out what its reader knows
-// already, or what is true of nearly every call: tenant, session, device, pod and mode of the call, and a deadline it
-// does not have. The timeline is one text under "steps", which is what such a line is known by. Other lines are the
+// Every call adds a line to the feed, so a line about an ordinary call is short. It leaves out what its reader knows
+// already or what is true of nearly every call: tenant, session, device, pod and mode of the call, and a deadline it
+// does not have. Its timeline is one text under "steps", by which a reader recognises such a line. Other lines are the
 // JSON of registry.Activity.
-//
-// encoding/json writes a short line in 3.2 µs; by hand it took 0.8 µs. A call between two pods costs the asking pod 44
-// µs (docs/performance.md), so the difference is 5 % of it. BenchmarkActivity repeats the measurement.
 
 // shortLine is a line about an ordinary call as it is written.
 type shortLine struct {
@@ -44,7 +41,7 @@ type storedActivity struct {
 	Steps string `json:"steps"`
 }
 
-// activityLine returns what encoding/json writes as a line of the feed: not what the call's tool returned.
+// activityLine returns what encoding/json writes as a line of the feed. The output of the tool is not in it.
 func activityLine(a *registry.Activity) any {
 	if a.Call == nil {
 		return a

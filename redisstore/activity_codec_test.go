@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,9 @@ func writtenActivity(t *testing.T) (registry.Activity, map[string]*registry.Reco
 	t.Helper()
 	var a registry.Activity
 	fillText(t, reflect.ValueOf(&a).Elem())
-	full := registry.Record{Result: &registry.Result{Error: "e", Success: true, Output: "secret", Structured: registry.MustJSON(`{}`)}}
+	full := registry.Record{Result: &registry.Result{
+		Error: "e", Success: true, Output: "secret", Structured: registry.MustJSON(`{}`),
+	}}
 	fillText(t, reflect.ValueOf(&full).Elem(), "IdempotencyKey", "RequestDigest", "Deadline")
 	full.Timeline = []registry.Step{
 		{State: registry.StateAccepted, At: a.At}, {State: registry.StateTimedOut, At: a.At.Add(time.Millisecond)},
@@ -48,6 +51,8 @@ func writtenActivity(t *testing.T) (registry.Activity, map[string]*registry.Reco
 	calls := map[string]*registry.Record{"none": nil, "empty": {}, "full": &full}
 	for name, change := range map[string]func(r *registry.Record){
 		"plain":    func(r *registry.Record) { r.Mode, r.Result = registry.ModeSync, nil },
+		"wordy":    func(r *registry.Record) { r.Result = &registry.Result{Error: strings.Repeat("long ", 1000)} },
+		"async":    func(r *registry.Record) { r.Mode = "async" },
 		"keyed":    func(r *registry.Record) { r.IdempotencyKey, r.RequestDigest = "k", "d" },
 		"failed":   func(r *registry.Record) { r.Result, r.Err = nil, registry.Errorf(registry.CodeTimeout, "late") },
 		"bounded":  func(r *registry.Record) { r.Deadline = a.At },
@@ -75,10 +80,10 @@ func writtenActivity(t *testing.T) (registry.Activity, map[string]*registry.Reco
 // here.
 func TestActivityIsReadAsItWasWritten(t *testing.T) {
 	a, calls := writtenActivity(t)
-	ordinary := []string{"full", "plain", "keyed", "failed"}
+	ordinary := []string{"full", "plain", "wordy", "async", "keyed", "failed"}
 	for name, call := range calls {
 		a.Call = call
-		text, err := encodeJSON(activityLine(&a))
+		text, err := appendLine(nil, &a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,20 +117,25 @@ func asJSON(t *testing.T, a registry.Activity) registry.Activity {
 
 // While pods of two versions run, each reads what the other wrote: the older one knows the JSON of an activity only.
 func TestActivityOfAnotherVersion(t *testing.T) {
-	const old = `{"type":"call.finished","at":"2026-11-20T12:00:00.5Z","pod":"p","session_id":"s","device_id":"d","call":{"call_id":"c",` +
-		`"tenant":"acme","tool":"read_battery","session_id":"s","device_id":"d","args_digest":"44136f","mode":"sync","pod":"p",` +
+	const old = `{"type":"call.finished","at":"2026-11-20T12:00:00.5Z","pod":"p","session_id":"s","device_id":"d",` +
+		`"call":{"call_id":"c","tenant":"acme","tool":"read_battery","session_id":"s","device_id":"d",` +
+		`"args_digest":"44136f","mode":"sync","pod":"p",` +
 		`"state":"succeeded","dispatched":"yes","timeline":[{"state":"accepted","at":"2026-11-20T12:00:00.25Z"},` +
-		`{"state":"routed","at":"2026-11-20T12:00:00.375Z"},{"state":"succeeded","at":"2026-11-20T12:00:00.5Z"}],"timeout_ms":30000,` +
+		`{"state":"routed","at":"2026-11-20T12:00:00.375Z"},{"state":"succeeded","at":"2026-11-20T12:00:00.5Z"}],` +
+		`"timeout_ms":30000,` +
 		`"deadline":"0001-01-01T00:00:00Z","result":{"success":true,"output":""}}}`
 	at := time.Date(2026, 11, 20, 12, 0, 0, 250_000_000, time.UTC)
 	want := registry.Activity{
-		ID: "1-0", Tenant: tenant, Type: registry.ActivityCall, At: at.Add(250 * time.Millisecond), Pod: "p", SessionID: "s", DeviceID: "d",
+		ID: "1-0", Tenant: tenant, Type: registry.ActivityCall, At: at.Add(250 * time.Millisecond), Pod: "p",
+		SessionID: "s", DeviceID: "d",
 		Call: &registry.Record{
-			CallID: "c", Tenant: tenant, Tool: "read_battery", SessionID: "s", DeviceID: "d", ArgsDigest: "44136f", Mode: registry.ModeSync,
-			Pod: "p", State: registry.StateSucceeded, Dispatched: registry.DispatchedYes, TimeoutMS: 30_000,
+			CallID: "c", Tenant: tenant, Tool: "read_battery", SessionID: "s", DeviceID: "d", ArgsDigest: "44136f",
+			Mode: registry.ModeSync,
+			Pod:  "p", State: registry.StateSucceeded, Dispatched: registry.DispatchedYes, TimeoutMS: 30_000,
 			Result: &registry.Result{Success: true},
 			Timeline: []registry.Step{
-				{State: registry.StateAccepted, At: at}, {State: registry.StateRouted, At: at.Add(125 * time.Millisecond)},
+				{State: registry.StateAccepted, At: at},
+				{State: registry.StateRouted, At: at.Add(125 * time.Millisecond)},
 				{State: registry.StateSucceeded, At: at.Add(250 * time.Millisecond)},
 			},
 		},
@@ -134,7 +144,7 @@ func TestActivityOfAnotherVersion(t *testing.T) {
 		t.Errorf("an old line is read as %+v, call %+v", got, *got.Call)
 	}
 
-	text := must[[]byte](t)(encodeJSON(activityLine(&want)))
+	text := must[[]byte](t)(appendLine(nil, &want))
 	if len(text) > 2*len(old)/3 {
 		t.Errorf("%d bytes instead of %d: %s", len(text), len(old), text)
 	}
@@ -151,7 +161,9 @@ func TestActivityOfAnotherVersion(t *testing.T) {
 }
 
 func TestParseActivityRefusesGarbage(t *testing.T) {
-	for _, text := range []string{``, `{`, `{"call":{},"steps":"accepted"}`, `{"call":{},"steps":"accepted=x"}`, `{"steps":1}`} {
+	for _, text := range []string{
+		``, `{`, `{"call":{},"steps":"accepted"}`, `{"call":{},"steps":"accepted=x"}`, `{"steps":1}`,
+	} {
 		if a, err := parseActivity([]byte(text), "1-0", tenant); err == nil {
 			t.Errorf("%s was read as %+v", text, a)
 		}

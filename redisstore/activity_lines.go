@@ -3,7 +3,6 @@ package redisstore
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"hash/fnv"
 	"sync"
 
@@ -14,7 +13,7 @@ import (
 // maxLineBuffer is how large a buffer may have become and still be used again.
 const maxLineBuffer = 1 << 20
 
-// lineBuffers are the buffers in which the lines of a batch are written one behind the other.
+// lineBuffers are buffers, in each of which the lines of one AppendActivity are written one after the other.
 type lineBuffers struct{ pool sync.Pool }
 
 // get returns an empty buffer.
@@ -25,7 +24,7 @@ func (l *lineBuffers) get() *bytes.Buffer {
 	return new(bytes.Buffer)
 }
 
-// put takes a buffer back when nobody refers to its lines any more.
+// put takes a buffer back. Nobody may refer to its lines any more.
 func (l *lineBuffers) put(buf *bytes.Buffer) {
 	if buf.Cap() <= maxLineBuffer {
 		buf.Reset()
@@ -36,13 +35,13 @@ func (l *lineBuffers) put(buf *bytes.Buffer) {
 // feedLines are the lines to be added to the feed of one tenant.
 type feedLines struct {
 	texts []any
-	marks []string // of the calls they tell the end of, empty for other lines
+	marks []string // of the calls whose end they report; empty for other lines
 	bytes int
 }
 
-// AppendActivity implements registry.ActivityStore. The first lines of a feed are appended by a script, which sees to
-// it that the stream expires; a busy pod's many others follow as plain commands, for which Redis needs two thirds of
-// the time (it hashes every byte a script is given), and only to a stream that is there.
+// AppendActivity implements registry.ActivityStore. A script appends the first lines of a feed and makes the stream
+// expire. The many other lines of a busy pod follow as plain commands, which are carried out only if the stream is
+// there. Redis needs two thirds of the time for those, because it hashes every byte that a script is given.
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
 	buf := s.lines.get()
 	defer s.lines.put(buf) // the batches have run by then, and nothing else refers to the lines
@@ -81,7 +80,7 @@ func (s *Store) appendLines(pipe *redisconn.Pipeline, tenant string, bytes int, 
 	}
 }
 
-// appendRest adds lines to a feed that has just been written to. A stream that is gone answers with nothing.
+// appendRest adds lines to a feed that has just been written to. Where the stream is gone, the answers are empty.
 func appendRest(pipe *redisconn.Pipeline, key string, texts []any) []*redisconn.Command {
 	calls := make([]*redisconn.Command, len(texts))
 	command := []any{"XADD", key, "NOMKSTREAM", "*", streamField, nil}
@@ -94,8 +93,8 @@ func appendRest(pipe *redisconn.Pipeline, key string, texts []any) []*redisconn.
 	return calls
 }
 
-// finishRest adds to the index what appendRest has appended, has the feed trimmed, and appends with the script what had
-// no stream any more to be appended to: Redis was emptied in between.
+// finishRest adds to the index what appendRest has appended, and trims the feed. Lines that were not appended, because
+// Redis was emptied in between, are appended with the script.
 func (s *Store) finishRest(
 	ctx context.Context, feeds map[string]*feedLines, appended map[string][]*redisconn.Command,
 ) error {
@@ -122,7 +121,7 @@ func (s *Store) finishRest(
 	return pipe.Exec(ctx)
 }
 
-// callMark is what a call is known by in the index of a feed. The line it leads to says which call it is of.
+// callMark stands for a call in the index of a feed. It is a hash; the line it leads to says which call it is about.
 func callMark(callID string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(callID)) // never fails
@@ -136,14 +135,14 @@ func encodeFeeds(buf *bytes.Buffer, all []registry.Activity) (map[string]*feedLi
 		counts[all[i].Tenant]++
 	}
 	feeds := make(map[string]*feedLines, len(counts))
-	encoder := json.NewEncoder(buf)
-	encoder.SetEscapeHTML(false)
 	for i := range all {
-		start := buf.Len()
-		if err := encoder.Encode(activityLine(&all[i])); err != nil {
+		text, err := appendLine(buf.AvailableBuffer(), &all[i])
+		if err != nil {
 			return nil, err
 		}
-		line, feed := buf.Bytes()[start:buf.Len()-1], feeds[all[i].Tenant] // without the line's end
+		start := buf.Len()
+		buf.Write(text) // copies only what did not fit
+		line, feed := buf.Bytes()[start:], feeds[all[i].Tenant]
 		if feed == nil {
 			n := counts[all[i].Tenant]
 			feed = &feedLines{texts: make([]any, 0, n), marks: make([]string, 0, n)}

@@ -18,7 +18,8 @@ import (
 // scripts.
 func TestALargeBatchOfActivity(t *testing.T) {
 	const lines, limit = 500, 200
-	s, ctx := storeOn(t, Options{ActivityCap: limit, ActivityTTL: time.Hour}), context.Background()
+	ctx := context.Background()
+	s := storeOn(t, Options{Limits: registry.Limits{ActivityCap: limit, ActivityTTL: time.Hour}})
 	tenants := []string{tenant, "other"}
 	next := 0
 	write := func(n int) {
@@ -26,7 +27,8 @@ func TestALargeBatchOfActivity(t *testing.T) {
 		var batch []registry.Activity
 		for range n {
 			for _, name := range tenants {
-				batch = append(batch, registry.Activity{Tenant: name, Type: registry.ActivityUpdated, Reason: fmt.Sprint(next)})
+				a := registry.Activity{Tenant: name, Type: registry.ActivityUpdated, Reason: fmt.Sprint(next)}
+				batch = append(batch, a)
 			}
 			next++
 		}
@@ -46,7 +48,8 @@ func TestALargeBatchOfActivity(t *testing.T) {
 					t.Fatalf("line %d from the end is %+v", i, a)
 				}
 			}
-			if left := must[time.Duration](t)(s.conn.Client().PTTL(ctx, activityKey(name)).Result()); left < 59*time.Minute || left > time.Hour {
+			left := must[time.Duration](t)(s.conn.Client().PTTL(ctx, activityKey(name)).Result())
+			if left < 59*time.Minute || left > time.Hour {
 				t.Errorf("the feed expires in %v", left)
 			}
 		}
@@ -85,7 +88,7 @@ func (e emptying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // What follows the first entries of a batch is not lost when the stream they are in goes in between.
 func TestServerEmptiedWithinABatchOfActivity(t *testing.T) {
 	const lines = 100
-	s, ctx := storeOn(t, Options{ActivityTTL: time.Hour}), context.Background()
+	s, ctx := storeOn(t, Options{Limits: registry.Limits{ActivityTTL: time.Hour}}), context.Background()
 	s.conn.Client().AddHook(emptying{sync.OnceFunc(func() {
 		if err := s.conn.Client().FlushAll(ctx).Err(); err != nil {
 			t.Error(err)
@@ -113,14 +116,17 @@ func TestUnreadableLinesOfAFeed(t *testing.T) {
 	s, ctx := storeOn(t, Options{}), context.Background()
 	add := func(reason string) {
 		t.Helper()
-		if err := s.AppendActivity(ctx, []registry.Activity{{Tenant: tenant, Type: registry.ActivityUpdated, Reason: reason}}); err != nil {
+		a := registry.Activity{Tenant: tenant, Type: registry.ActivityUpdated, Reason: reason}
+		err := s.AppendActivity(ctx, []registry.Activity{a})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	spoil := func(key string, n int) {
 		t.Helper()
 		for range n {
-			if err := s.conn.Client().XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{streamField, "{"}}).Err(); err != nil {
+			err := s.conn.Client().XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{streamField, "{"}}).Err()
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -132,28 +138,32 @@ func TestUnreadableLinesOfAFeed(t *testing.T) {
 	if len(first) != 1 || first[0].Reason != "first" {
 		t.Fatalf("the first page is %+v", first)
 	}
-	if next := must[[]registry.Activity](t)(s.ReadActivity(ctx, tenant, first[0].ID, 10, 0)); len(next) != 1 || next[0].Reason != "second" {
+	next := must[[]registry.Activity](t)(s.ReadActivity(ctx, tenant, first[0].ID, 10, 0))
+	if len(next) != 1 || next[0].Reason != "second" {
 		t.Errorf("behind the unreadable lines stands %+v", next)
 	}
 	last := must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, "", 10))
 	if len(last) != 1 || last[0].Reason != "second" {
 		t.Fatalf("the last page is %+v", last)
 	}
-	if before := must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, last[0].ID, 10)); len(before) != 1 || before[0].Reason != "first" {
+	before := must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, last[0].ID, 10))
+	if len(before) != 1 || before[0].Reason != "first" {
 		t.Errorf("before the unreadable lines stands %+v", before)
 	}
 
-	// Who waits behind them does not ask again and again.
+	// A reader that waits behind them does not ask again and again.
 	spoil(activityKey(tenant), 3)
-	before := commandsOf(t, s)
-	if got := must[[]registry.Activity](t)(s.ReadActivity(ctx, tenant, last[0].ID, 10, 300*time.Millisecond)); len(got) != 0 {
+	commands := commandsOf(t, s)
+	got := must[[]registry.Activity](t)(s.ReadActivity(ctx, tenant, last[0].ID, 10, 300*time.Millisecond))
+	if len(got) != 0 {
 		t.Errorf("read %+v", got)
 	}
-	if asked := commandsOf(t, s) - before; asked > 20 {
+	if asked := commandsOf(t, s) - commands; asked > 20 {
 		t.Errorf("%d commands to wait once", asked)
 	}
 
-	if err := s.AppendCallEvents(ctx, []registry.CallEvent{{Tenant: tenant, CallID: "c1", Type: registry.CallEventState}}); err != nil {
+	err := s.AppendCallEvents(ctx, []registry.CallEvent{{Tenant: tenant, CallID: "c1", Type: registry.CallEventState}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	spoil(callEventsKey(tenant, "c1"), 1)

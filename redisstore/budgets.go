@@ -12,9 +12,7 @@ import (
 func (s *Store) Spend(
 	ctx context.Context, tenant, name string, n int64, budget registry.Budget,
 ) (time.Duration, error) {
-	pipe := s.conn.Pipeline()
-	keys := []string{budgetKey(tenant, name)}
-	c := pipe.Eval(scriptSpend, keys, min(n, budget.Burst()), budget.Burst(), millis(budget.Over))
-	err := pipe.Exec(ctx)
+	c, err := s.conn.Eval(ctx, scriptSpend, []string{budgetKey(tenant, name)},
+		min(n, budget.Burst()), budget.Burst(), millis(budget.Over))
 	return time.Duration(c.Int()) * time.Millisecond, redisconn.Unavailable("spend of a budget", err)
 }

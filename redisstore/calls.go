@@ -42,9 +42,8 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 	}
 	args := append([]any{s.retention, r.TimeoutMS, string(registry.StateAccepted)}, event...)
 	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched))
-	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Eval(ctx, scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
+	if err != nil {
 		return registry.Record{}, false, err
 	}
 	answer := c.List()
@@ -59,40 +58,37 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 // has the key then.
 func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Record, error) {
 	key := idemKey(own.Tenant, own.IdempotencyKey)
-	pipe := s.conn.Pipeline()
 	life := s.keyLife(own)
-	c := pipe.Do("SET", key, own.CallID, "NX", "GET", "PX", life)
+	c, err := s.conn.Do(ctx, "SET", key, own.CallID, "NX", "GET", "PX", life)
 	for range maxTakeovers {
-		if err := pipe.Exec(ctx); err != nil {
+		if err != nil {
 			return registry.Record{}, err
 		}
 		holder, taken := c.Text()
 		if !taken || holder == own.CallID {
 			return own, nil
 		}
-		winner, err := s.ReadCall(ctx, own.Tenant, holder)
-		if err != nil && !registry.IsCallNotFound(err) || err == nil && !winner.NeverRan() {
-			return winner, err
+		winner, failed := s.ReadCall(ctx, own.Tenant, holder)
+		if failed != nil && !registry.IsCallNotFound(failed) || failed == nil && !winner.NeverRan() {
+			return winner, failed
 		}
 		// Keys outlive records. If the record has expired, the outcome of its call is no longer known, so the key is
 		// free. The key is also free if its call certainly never ran, because its caller should call again then.
-		pipe = s.conn.Pipeline()
-		c = pipe.Eval(scriptSetIf, []string{key}, holder, own.CallID, life)
+		c, err = s.conn.Eval(ctx, scriptSetIf, []string{key}, holder, own.CallID, life)
 	}
 	return registry.Record{}, errors.New("the idempotency key changes hands too often")
 }
 
-// keyLife returns how long the key of a call means something, in ms: as long as its record can be there. That of a call
-// which is answered late, at the last moment, lives two retention times from its deadline.
+// keyLife returns the life of the key of a call, in ms: as long as its record can be there. The record of a call that
+// is answered at the last moment lives for two retention times after its deadline.
 func (s *Store) keyLife(r registry.Record) int64 {
 	return min(s.idemTTL, r.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
 }
 
 // CallByKey implements registry.CallStore.
 func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
-	pipe := s.conn.Pipeline()
-	c := pipe.Do("GET", idemKey(tenant, key))
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Do(ctx, "GET", idemKey(tenant, key))
+	if err != nil {
 		return registry.Record{}, redisconn.Unavailable("read idempotency key", err)
 	}
 	holder, taken := c.Text()
@@ -106,8 +102,8 @@ func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Rec
 	return r, err
 }
 
-// undoCall removes what was written for a call that will not run. If it cannot, the record ends as expired by itself,
-// as does that of a call whose time is up: its caller must not wait longer.
+// undoCall removes what was written for a call that will not run. It does not try if the time of the caller is up,
+// because the caller must not wait longer. A record that stays expires by itself.
 func (s *Store) undoCall(ctx context.Context, r registry.Record) {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return
@@ -151,9 +147,8 @@ func (s *Store) MoveCall(
 	}
 	args := append([]any{s.retention, session, proofs, answers}, event...)
 	args = append(append(args, len(table)), table...)
-	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Eval(ctx, scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
+	if err != nil {
 		return registry.Moved{}, redisconn.Unavailable("move call", err)
 	}
 	said := c.List()
@@ -176,8 +171,8 @@ func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.R
 	return s.WatchCall(ctx, tenant, callID, "")
 }
 
-// maxReads is how many records are read at a time. Hundreds that ask for a record of a megabyte would otherwise take
-// both cores and a megabyte each; with this, calls that need no record wait for a few of them at most.
+// maxReads is how many records are read at a time. Otherwise hundreds of readers of a record of a megabyte would take
+// all processors and a megabyte each, and calls that need no record would wait for all of them.
 const maxReads = 8
 
 // WatchCall implements registry.CallStore.
@@ -187,9 +182,8 @@ func (s *Store) WatchCall(ctx context.Context, tenant, callID, pod string) (regi
 	}
 	defer s.reads.Release(1)
 	args := append([]any{s.retention, registry.OverdueGrace.Milliseconds(), pod}, overdueTable...)
-	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptCallRead, callKeys(tenant, callID), args...)
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Eval(ctx, scriptCallRead, callKeys(tenant, callID), args...)
+	if err != nil {
 		return registry.Record{}, redisconn.Unavailable("read call", err)
 	}
 	hash := c.Map()
@@ -229,7 +223,6 @@ func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error 
 
 // FreeKey implements registry.CallStore.
 func (s *Store) FreeKey(ctx context.Context, tenant, key, callID string) error {
-	pipe := s.conn.Pipeline()
-	pipe.Eval(scriptDelIf, []string{idemKey(tenant, key)}, callID)
-	return redisconn.Unavailable("free idempotency key", pipe.Exec(ctx))
+	_, err := s.conn.Eval(ctx, scriptDelIf, []string{idemKey(tenant, key)}, callID)
+	return redisconn.Unavailable("free idempotency key", err)
 }

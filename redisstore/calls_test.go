@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
 )
 
 func newCall(id string) registry.Record {
@@ -29,7 +30,9 @@ func busyCalls(t *testing.T, s *Store) {
 		must[bool](t)(second(s.CreateCall(ctx, r)))
 		r = newCall(fmt.Sprintf("call%d", i))
 		must[registry.Record](t)(s.WatchCall(ctx, tenant, r.CallID, "a"))
-		change := registry.Change{Session: registry.Key{Tenant: tenant, Session: "s1"}, Result: &registry.Result{Output: "x"}}
+		change := registry.Change{
+			Session: registry.Key{Tenant: tenant, Session: "s1"}, Result: &registry.Result{Output: "x"},
+		}
 		for _, event := range []registry.Event{e, registry.EventFail} {
 			must[registry.Moved](t)(s.MoveCall(ctx, tenant, r.CallID, event, change))
 		}
@@ -48,9 +51,10 @@ func busyCalls(t *testing.T, s *Store) {
 		}
 	}
 	delKeys(t, s, callKey(tenant, "call0"))
-	must[bool](t)(second(s.CreateCall(ctx, registry.Record{CallID: "heir", Tenant: tenant, IdempotencyKey: "key-call0"})))
+	heir := registry.Record{CallID: "heir", Tenant: tenant, IdempotencyKey: "key-call0"}
+	must[bool](t)(second(s.CreateCall(ctx, heir)))
 	delKeys(t, s, callKey(tenant, "call1"), callKey(tenant, "call2"))
-	for _, id := range []string{"call1", "call2"} { // nothing of this may bring a record back to life, least of all for ever
+	for _, id := range []string{"call1", "call2"} { // none of this may bring a record back to life
 		_, _ = s.ReadCall(ctx, tenant, id)
 		_, _ = s.WatchCall(ctx, tenant, id, "a")
 		_, _ = s.MoveCall(ctx, tenant, id, registry.EventCancel, registry.Change{})
@@ -63,7 +67,7 @@ func busyCalls(t *testing.T, s *Store) {
 func second[A, B any](_ A, b B, err error) (B, error) { return b, err }
 
 func TestEventsLiveAsLongAsTheirCall(t *testing.T) {
-	s := storeOn(t, Options{Retention: time.Minute})
+	s := storeOn(t, Options{Limits: registry.Limits{Retention: time.Minute}})
 	ctx := context.Background()
 	r := newCall("c1")
 	r.TimeoutMS = time.Hour.Milliseconds()
@@ -157,7 +161,7 @@ func TestAHangingRedisEndsTheWaiting(t *testing.T) {
 		_, err := s.ReadActivity(context.Background(), tenant, "", 10, time.Hour)
 		ended <- err
 	}()
-	redistest.Eventually(t, "somebody waits", func() bool {
+	registrytest.Eventually(t, "somebody waits", func() bool {
 		out, err := server.Command("info", "clients")
 		return err == nil && strings.Contains(out, "blocked_clients:1")
 	})

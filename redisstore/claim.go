@@ -15,18 +15,18 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		return registry.Claim{}, err
 	}
 	pipe := s.conn.SessionPipeline()
-	// Both scripts are in one part, as a part may be sent again and a claim must not be made twice.
-	formers := pipe.Eval(scriptFormers, append(sessionKeys(sess.Key), formersKey(sess.Key)),
-		sess.Pod, registry.FormerTerm.Milliseconds(), registry.MaxFormers)
 	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
-	args := []any{s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds()}
+	args := []any{
+		s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds(),
+		registry.FormerTerm.Milliseconds(), registry.MaxFormers,
+	}
 	args = append(args, attributeFields(sess)...)
-	c := pipe.Eval(scriptClaim, sessionKeys(sess.Key), args...)
+	c := pipe.Eval(scriptClaim, append(sessionKeys(sess.Key), formersKey(sess.Key)), args...)
 	if err := pipe.Exec(ctx); err != nil {
 		return registry.Claim{}, redisconn.Unavailable("claim", err)
 	}
 	answer := c.List()
-	if len(answer) != 5 {
+	if len(answer) != 6 {
 		return registry.Claim{}, redisconn.Unavailable("claim", c.ErrShape())
 	}
 	at, _ := answer[1].(string)
@@ -43,7 +43,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), fromMillis(at)
 	stored.Heirs, stored.HeirsUntil = parseHeirs(heirs)
 
-	claim := registry.Claim{Session: stored, Formers: formers.Strings()}
+	claim := registry.Claim{Session: stored, Formers: redisconn.Strings(answer[5])}
 	_, claim.Before = parseGone(sess.Key, gone)
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation - 1}
 	if before := redisconn.Map(answer[2]); len(before) > 0 {
@@ -65,7 +65,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 func (p *placement) replace(previous registry.Session, set string) {
 	p.remove = append(p.remove, attributeIndexes(previous)...)
 	p.removeSet(set)
-	p.leave = previous.Pod
+	p.leavePod = previous.Pod
 }
 
 // Restore implements registry.SessionStore.
@@ -133,7 +133,7 @@ func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 		return redisconn.Unavailable("update", err)
 	}
 	before, now := attributeIndexes(previous), attributeIndexes(sess)
-	p := placement{session: sess, keep: now, remove: before, upTo: sess.Generation}
+	p := placement{session: sess, known: true, keep: now, remove: before, upTo: sess.Generation}
 	for _, index := range now {
 		if !slices.Contains(before, index) { // Refresh sees to it that the session is in the others
 			p.add = append(p.add, index)
@@ -144,10 +144,13 @@ func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 
 // SetTools implements registry.SessionStore.
 func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []registry.ToolSpec) error {
-	set := newToolSet(tools)
+	set, epoch, since := newToolSet(tools), s.written.epoch.Load(), sess.Seniority().UnixMilli()
 	pipe := s.conn.SessionPipeline()
-	if err := s.putSet(pipe, sess.Tenant, set, tools); err != nil {
-		return err
+	writes := !s.written.has(sess.Tenant, set.hash, since)
+	if writes {
+		if err := s.putSet(pipe, sess.Tenant, set, tools); err != nil {
+			return err
+		}
 	}
 	pipe.Then() // a set is only ever named once it can be read
 	c := pipe.Eval(scriptSetTools, sessionKeys(sess.Key), s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash)
@@ -161,10 +164,16 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 	if err := fenced("set tools", redisconn.Int(answer[0])); err != nil {
 		return err
 	}
-	p := placement{session: sess, upTo: sess.Generation}
+	p := placement{session: sess, known: true, upTo: sess.Generation}
 	p.addSet(set)
 	if before, _ := answer[1].(string); before != "" {
 		p.removeSet(before)
 	}
-	return redisconn.Unavailable("set tools", s.place(ctx, p))
+	if err := s.place(ctx, p); err != nil {
+		return redisconn.Unavailable("set tools", err)
+	}
+	if writes {
+		s.written.add(sess.Tenant, set.hash, since, epoch)
+	}
+	return nil
 }

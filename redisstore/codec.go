@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,35 +35,48 @@ const (
 	fieldHeirs      = "r" // until when, in ms, and proofs, separated by spaces; claims write it
 )
 
-// attributeFields returns the field and value pairs of what a session says about itself, empty ones left out, led
-// by a digest of all of them but the heirs.
-func attributeFields(s registry.Session) []any {
-	pairs := []struct{ name, value string }{
+// attribute is a field of a session hash that the session says about itself.
+type attribute struct{ name, value string }
+
+// attributesOf returns these fields in the order of their digest; some are empty.
+func attributesOf(s registry.Session) [11]attribute {
+	return [...]attribute{
 		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
 		{fieldUserID, s.UserID}, {fieldPlatform, s.Platform},
 		{fieldLabels, jsonText(s.Labels, len(s.Labels))}, {fieldCaps, jsonText(s.Capabilities, len(s.Capabilities))},
 		{fieldAsk, flag(s.AskFirst())}, {fieldProofs, strings.Join(s.Proofs, " ")},
 		{fieldSince, timeMillis(s.Since)}, {fieldHeirs, heirsText(s)},
 	}
-	fields := make([]any, 2, 2+2*len(pairs))
-	digest := sha256.New()
-	for _, p := range pairs {
-		if p.value == "" {
-			continue
-		}
-		fields = append(fields, p.name, p.value)
-		if p.name != fieldHeirs { // claims write them, without knowing the digest
-			fmt.Fprintf(digest, "%s=%q\n", p.name, p.value)
+}
+
+// attributeFields returns the field and value pairs of what a session says about itself, empty ones left out, led
+// by a digest of all of them but the heirs.
+func attributeFields(s registry.Session) []any {
+	all := attributesOf(s)
+	fields := make([]any, 0, 2+2*len(all))
+	fields = append(fields, fieldDigest, digestOf(all))
+	for _, a := range all {
+		if a.value != "" {
+			fields = append(fields, a.name, a.value)
 		}
 	}
-	fields[0], fields[1] = fieldDigest, base64.RawURLEncoding.EncodeToString(digest.Sum(nil)[:9])
 	return fields
 }
 
 // attributeDigest is the digest attributeFields would write.
-func attributeDigest(s registry.Session) string {
-	digest, _ := attributeFields(s)[1].(string)
-	return digest
+func attributeDigest(s registry.Session) string { return digestOf(attributesOf(s)) }
+
+func digestOf(all [11]attribute) string {
+	var room [1 << 10]byte // on the stack: every session's is computed at every refresh
+	text := room[:0]
+	for _, a := range all {
+		if a.value != "" && a.name != fieldHeirs { // claims write them, without knowing the digest
+			text = append(append(text, a.name...), '=')
+			text = append(strconv.AppendQuote(text, a.value), '\n')
+		}
+	}
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
 // jsonText encodes maps and slices of strings, which cannot fail; empty ones become the empty string.
@@ -85,20 +99,26 @@ func parseSession(key registry.Key, h map[string]string) (registry.Session, erro
 		return s, fmt.Errorf("session hash: generation: %w", err)
 	}
 	s.ConnectedAt = fromMillis(h[fieldConnected])
-	if text := h[fieldLabels]; text != "" {
-		if err := json.Unmarshal([]byte(text), &s.Labels); err != nil {
-			return s, fmt.Errorf("session hash: labels: %w", err)
-		}
-	}
-	if text := h[fieldCaps]; text != "" {
-		if err := json.Unmarshal([]byte(text), &s.Capabilities); err != nil {
-			return s, fmt.Errorf("session hash: capabilities: %w", err)
-		}
+	err = errors.Join(decodeField(h, fieldLabels, &s.Labels), decodeField(h, fieldCaps, &s.Capabilities))
+	if err != nil {
+		return s, fmt.Errorf("session hash: %w", err)
 	}
 	s.Since = fromMillis(h[fieldSince])
 	s.Proofs = words(h[fieldProofs])
 	s.Heirs, s.HeirsUntil = parseHeirs(h[fieldHeirs])
 	return s, nil
+}
+
+// decodeField reads the JSON in a field of a hash, unless the field is empty.
+func decodeField(h map[string]string, field string, v any) error {
+	text := h[field]
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	return nil
 }
 
 func heirsText(s registry.Session) string {
@@ -172,5 +192,5 @@ func decodeSpec(text string) (registry.ToolSpec, error) {
 	if err := json.NewDecoder(strings.NewReader(text)).Decode(&t); err != nil {
 		return t, fmt.Errorf("specification: %w", err)
 	}
-	return t, nil
+	return t.Hashed(), nil
 }

@@ -31,7 +31,8 @@ func TestConformanceValkey(t *testing.T) {
 func TestConformanceTLS(t *testing.T) {
 	url, ca := redistest.TLS(t)
 	registrytest.Run(t, opener(url, func(o *redisstore.Options) { o.CAFile = ca }), "sessions", "bus", "calls")
-	if _, err := redisstore.Dial(t.Context(), redisstore.Options{URL: url}); err == nil || !strings.Contains(err.Error(), "certificate") {
+	_, err := redisstore.Dial(t.Context(), redisstore.Options{URL: url})
+	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a server of an unknown authority is trusted: %v", err)
 	}
 }
@@ -39,13 +40,30 @@ func TestConformanceTLS(t *testing.T) {
 // TestConformanceACL: a user with the rights that docs/deploy.md names, and no other, is enough.
 func TestConformanceACL(t *testing.T) {
 	server := redistest.Start(t)
-	if out, err := server.Command(append([]string{"ACL", "SETUSER"}, documentedACL(t)...)...); err != nil || out != "OK" {
+	out, err := server.Command(append([]string{"ACL", "SETUSER"}, documentedACL(t)...)...)
+	if err != nil || out != "OK" {
 		t.Fatalf("%s %v", out, err)
 	}
 	if out, err := server.Command("ACL", "SETUSER", "default", "off"); err != nil || out != "OK" {
 		t.Fatalf("%s %v", out, err)
 	}
 	registrytest.Run(t, opener("redis://farhand:secret@"+server.Addr()))
+}
+
+// TestConformanceClusterACL: the same rights are enough to exchange messages on a Cluster.
+func TestConformanceClusterACL(t *testing.T) {
+	cluster := redistest.Cluster(t)
+	for _, s := range cluster.Masters {
+		out, err := s.Command(append([]string{"ACL", "SETUSER"}, documentedACL(t)...)...)
+		if err != nil || out != "OK" {
+			t.Fatalf("%s %v", out, err)
+		}
+		if out, err := s.Command("ACL", "SETUSER", "default", "off"); err != nil || out != "OK" {
+			t.Fatalf("%s %v", out, err)
+		}
+	}
+	url := strings.Replace(cluster.URL, "redis://", "redis://farhand:secret@", 1)
+	registrytest.Run(t, opener(url), "bus", "routing")
 }
 
 // documentedACL returns the user line of docs/deploy.md, without its first word.
@@ -78,19 +96,16 @@ func TestClusterFromOneSeed(t *testing.T) {
 			t.Errorf("claim %d: %v", i, err)
 		}
 	}
-	if _, err := redisstore.Dial(t.Context(), redisstore.Options{URL: seed}); err == nil || !strings.Contains(err.Error(), "cluster=true") {
+	_, err = redisstore.Dial(t.Context(), redisstore.Options{URL: seed})
+	if err == nil || !strings.Contains(err.Error(), "cluster=true") {
 		t.Errorf("a member of a cluster is taken for a server of its own: %v", err)
 	}
 }
 
 // opener gives every subtest a store of its own on shared servers.
 func opener(url string, changes ...func(*redisstore.Options)) registrytest.Open {
-	return func(t *testing.T, o registrytest.Options) (registry.Store, func() registry.Bus) {
-		options := redisstore.Options{
-			URL: url, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
-			Retention: o.Retention, IdempotencyTTL: o.IdempotencyTTL, ActivityCap: o.ActivityCap, ActivityBytes: o.ActivityBytes,
-			HistoryTTL: o.HistoryTTL, HistoryCap: o.HistoryCap,
-		}
+	return func(t *testing.T, l registry.Limits) (registry.Store, func() registry.Bus) {
+		options := redisstore.Options{URL: url, Limits: l}
 		for _, change := range changes {
 			change(&options)
 		}

@@ -89,9 +89,11 @@ func TestSentinelFailover(t *testing.T) {
 	registrytest.Receive(t, "the call", inbox.Envelopes)
 
 	servers.Masters[0].Kill()
-	redistest.Eventually(t, "the store can be written again", func() bool { return s.Ping(ctx) == nil })
-	redistest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
-	redistest.Eventually(t, "calls arrive again", func() bool { return b.Send(ctx, "a", registry.Envelope{CallID: "after"}) == nil })
+	registrytest.Eventually(t, "the store can be written again", func() bool { return s.Ping(ctx) == nil })
+	registrytest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	registrytest.Eventually(t, "calls arrive again", func() bool {
+		return b.Send(ctx, "a", registry.Envelope{CallID: "after"}) == nil
+	})
 	if got := registrytest.Receive(t, "the call", inbox.Envelopes).CallID; got != "after" {
 		t.Errorf("call %s arrived", got)
 	}
@@ -137,7 +139,7 @@ func TestAServerThatForgotTheScriptsGetsThem(t *testing.T) {
 		t.Errorf("ping: %v", err)
 	}
 	server.Restart()
-	redistest.Eventually(t, "the store can be written again", func() bool { return s.Ping(t.Context()) == nil })
+	registrytest.Eventually(t, "the store can be written again", func() bool { return s.Ping(t.Context()) == nil })
 	heartbeat(t, s, "a")
 	putTools(t, s, claim(t, s, "s1", "a"), spec(t, "camera", "x"))
 	if got := listed(t, s, registry.Query{Tool: "camera"}); got != "s1" {
@@ -171,14 +173,15 @@ func TestErrorsAreTranslated(t *testing.T) {
 	_, releaseErr := s.Release(ctx, sess)
 	_, entryErr := s.Entry(ctx, sess.Key)
 	_, _, listErr := s.List(ctx, q)
-	_, _, groupsErr := s.Groups(ctx, registry.GroupQuery{Tenant: tenant})
+	_, _, groupsErr := s.OfferedTools(ctx, registry.OfferedToolQuery{Tenant: tenant})
 	_, versionErr := s.Version(ctx, tenant)
 	_, heartbeatErr := s.Heartbeat(ctx, "a")
 	_, liveErr := s.Live(ctx)
 	_, sweepErr := s.Sweep(ctx)
 	for what, err := range map[string]error{
 		"claim": claimErr, "restore": restoreErr, "refresh": refreshErr, "release": releaseErr, "entry": entryErr,
-		"list": listErr, "groups": groupsErr, "version": versionErr, "heartbeat": heartbeatErr, "live": liveErr, "sweep": sweepErr,
+		"list": listErr, "groups": groupsErr, "version": versionErr, "heartbeat": heartbeatErr, "live": liveErr,
+		"sweep":  sweepErr,
 		"update": s.Update(ctx, sess), "put": s.SetTools(ctx, sess, nil),
 		"leave": s.Leave(ctx, "a"), "ping": s.Ping(ctx),
 	} {

@@ -10,20 +10,19 @@ import (
 
 // KeepContinuation implements registry.ContinuationStore.
 func (s *Store) KeepContinuation(
-	ctx context.Context, o registry.Holder, id string, data []byte, ttl time.Duration,
+	ctx context.Context, o registry.ContinuationOwner, id string, data []byte, ttl time.Duration,
 ) error {
 	if len(data) > registry.MaxContinuation {
 		return registry.ErrContinuationTooLarge
 	}
-	pipe := s.conn.Pipeline()
-	pipe.Eval(scriptContinuationKeep, continuationKeys(o), id, data, millis(ttl), registry.MaxHeldContinuations,
-		registry.ContinuationOverhead)
-	return redisconn.Unavailable("keep continuation", pipe.Exec(ctx))
+	_, err := s.conn.Eval(ctx, scriptContinuationKeep, continuationKeys(o),
+		id, data, millis(ttl), registry.MaxHeldContinuations, registry.ContinuationOverhead)
+	return redisconn.Unavailable("keep continuation", err)
 }
 
 // Continuations implements registry.ContinuationStore.
 func (s *Store) Continuations(
-	ctx context.Context, o registry.Holder, limit int, ids ...string,
+	ctx context.Context, o registry.ContinuationOwner, limit int, ids ...string,
 ) (map[string][]byte, error) {
 	found := make(map[string][]byte)
 	if len(ids) == 0 {
@@ -34,9 +33,8 @@ func (s *Store) Continuations(
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptContinuationRead, continuationKeys(o), args...)
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Eval(ctx, scriptContinuationRead, continuationKeys(o), args...)
+	if err != nil {
 		return nil, redisconn.Unavailable("read continuations", err)
 	}
 	answer := c.Strings()

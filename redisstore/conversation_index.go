@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxRunningReads bounds how often the running conversations are read again because some of them had ended without
-// saying so.
+// maxRunningReads bounds how often the running conversations are read again because some of them ended and were not
+// removed.
 const maxRunningReads = 5
 
 // DescribeConversations implements registry.ConversationIndex.
@@ -56,41 +56,29 @@ func timeOf(text string, unit func(int64) time.Time) time.Time {
 func (s *Store) ListConversations(
 	ctx context.Context, q registry.ConversationQuery,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
-	limit := pageSize(q.Limit)
-	var found []registry.ConversationInfo
-	for scanned, at := 0, q.After; ; {
-		want := min(limit-len(found), listChunk)
-		places, err := s.conversationPlaces(ctx, q.Tenant, at, want+1)
-		if err != nil {
-			return nil, nil, redisconn.Unavailable("list conversations", err)
-		}
-		more := len(places) > want
-		places = places[:min(want, len(places))]
-		infos, err := s.resolveConversations(ctx, q, places)
-		if err != nil {
-			return nil, nil, redisconn.Unavailable("list conversations", err)
-		}
-		found = append(found, infos...)
-		if !more {
-			return found, nil, nil
-		}
-		last := places[len(places)-1]
-		at = registry.ConversationCursor{Active: last.Generation, Session: last.Session}
-		scanned += len(places)
-		if len(found) >= limit || scanned >= maxScan {
-			return found, &at, nil
-		}
+	after := registry.Cursor{Generation: q.After.Active, Session: q.After.Session}
+	found, next, err := scan(after, pageSize(q.Limit),
+		func(at registry.Cursor, limit int) ([]place, error) {
+			return s.conversationPlaces(ctx, q.Tenant, at, limit)
+		},
+		func(places []place) ([]registry.ConversationInfo, error) {
+			return s.resolveConversations(ctx, q, places)
+		})
+	if err != nil || next == nil {
+		return found, nil, redisconn.Unavailable("list conversations", err)
 	}
+	return found, &registry.ConversationCursor{Active: next.Generation, Session: next.Session}, nil
 }
 
-// conversationPlaces reads a part of the index, the last used first.
+// conversationPlaces reads a part of the index, the last used first. The generation of such a place is when its
+// conversation was used last, in ms.
 func (s *Store) conversationPlaces(
-	ctx context.Context, tenant string, after registry.ConversationCursor, limit int,
+	ctx context.Context, tenant string, after registry.Cursor, limit int,
 ) ([]place, error) {
 	index := chatsIndex(tenant)
 	pipe := s.conn.Pipeline()
 	pipe.Eval(scriptChatsPrune, chatsKeys(tenant), s.historyTTL)
-	c := pipe.Eval(scriptPage, []string{index}, "down", decimal(after.Active), after.Session, limit)
+	c := pipe.Eval(scriptPage, []string{index}, "down", decimal(after.Generation), after.Session, limit)
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
@@ -104,10 +92,7 @@ func (s *Store) resolveConversations(
 	if len(places) == 0 {
 		return nil, nil
 	}
-	keys := make([]registry.Key, len(places))
-	for i, p := range places {
-		keys[i] = registry.Key{Tenant: q.Tenant, Session: p.Session}
-	}
+	keys := sessionsAt(q.Tenant, places)
 	infos, err := s.describe(ctx, keys)
 	if err != nil {
 		return nil, err
@@ -181,17 +166,12 @@ func (s *Store) RunningConversations(
 	index := runningIndex(tenant)
 	var running []registry.ConversationInfo
 	for range maxRunningReads {
-		pipe := s.conn.Pipeline()
-		c := pipe.Eval(scriptPage, []string{index}, "up", 0, "", pageSize(limit))
-		if err := pipe.Exec(ctx); err != nil {
+		c, err := s.conn.Eval(ctx, scriptPage, []string{index}, "up", 0, "", pageSize(limit))
+		if err != nil {
 			return nil, redisconn.Unavailable("list running conversations", err)
 		}
 		places := merge([]string{index}, []*redisconn.Command{c}, limit, false)
-		keys := make([]registry.Key, len(places))
-		for i, p := range places {
-			keys[i] = registry.Key{Tenant: tenant, Session: p.Session}
-		}
-		infos, err := s.describe(ctx, keys)
+		infos, err := s.describe(ctx, sessionsAt(tenant, places))
 		if err != nil {
 			return nil, redisconn.Unavailable("list running conversations", err)
 		}
@@ -214,9 +194,8 @@ func (s *Store) RunningConversations(
 
 // ConversationsVersion implements registry.ConversationIndex.
 func (s *Store) ConversationsVersion(ctx context.Context, tenant string) (string, error) {
-	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptChatsVersion, chatsKeys(tenant), s.historyTTL, rand.Text())
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Eval(ctx, scriptChatsVersion, chatsKeys(tenant), s.historyTTL, rand.Text())
+	if err != nil {
 		return "", redisconn.Unavailable("version of conversations", err)
 	}
 	answer := c.List()
@@ -235,9 +214,8 @@ func (s *Store) NameConversation(ctx context.Context, key registry.Key, title st
 	if _, err := s.chat(ctx, "name conversation", scriptChatName, key, title); err != nil {
 		return err
 	}
-	pipe := s.conn.Pipeline()
-	pipe.Do("SET", chatsKeys(key.Tenant)[1], rand.Text(), "PX", s.historyTTL)
-	return redisconn.Unavailable("name conversation", pipe.Exec(ctx))
+	_, err := s.conn.Do(ctx, "SET", chatsKeys(key.Tenant)[1], rand.Text(), "PX", s.historyTTL)
+	return redisconn.Unavailable("name conversation", err)
 }
 
 // EraseConversation implements registry.ConversationIndex.
@@ -246,15 +224,14 @@ func (s *Store) EraseConversation(ctx context.Context, key registry.Key) (bool, 
 	if err != nil {
 		return false, err
 	}
-	pipe := s.conn.Pipeline()
-	pipe.Eval(scriptChatsForget, chatsKeys(key.Tenant), s.historyTTL, key.Session, rand.Text())
-	return c.Int() > 0, redisconn.Unavailable("erase conversation", pipe.Exec(ctx))
+	_, err = s.conn.Eval(ctx, scriptChatsForget, chatsKeys(key.Tenant), s.historyTTL, key.Session, rand.Text())
+	return c.Int() > 0, redisconn.Unavailable("erase conversation", err)
 }
 
-// touch has the lists show what a turn changed. It is another trip: what a lost turn writes must leave no trace, and
-// the conversation and the lists are in different slots.
+// touch makes the lists show what a turn changed. It is a second round trip, because a lost turn must change nothing,
+// and the conversation and the lists are in different slots.
 func (s *Store) touch(ctx context.Context, t registry.Turn) error {
-	pipe := s.conn.Pipeline()
-	pipe.Eval(scriptChatsTouch, chatsKeys(t.Key.Tenant), s.historyTTL, t.Key.Session, decimal(t.Fence), rand.Text())
-	return redisconn.Unavailable("list a conversation", pipe.Exec(ctx))
+	_, err := s.conn.Eval(ctx, scriptChatsTouch, chatsKeys(t.Key.Tenant),
+		s.historyTTL, t.Key.Session, decimal(t.Fence), rand.Text())
+	return redisconn.Unavailable("list a conversation", err)
 }

@@ -40,9 +40,9 @@ func (s *Store) EndTurn(ctx context.Context, t registry.Turn) error {
 	if _, err := s.turn(ctx, "end turn", scriptChatEnd, t); err != nil {
 		return err
 	}
-	pipe := s.conn.Pipeline()
-	pipe.Eval(scriptZRemIf, []string{runningIndex(t.Key.Tenant)}, t.Key.Session, decimal(t.Fence))
-	if err := pipe.Exec(ctx); err != nil { // the next reader of the index finds out
+	running := []string{runningIndex(t.Key.Tenant)}
+	if _, err := s.conn.Eval(ctx, scriptZRemIf, running, t.Key.Session, decimal(t.Fence)); err != nil {
+		// The next reader of the index removes it.
 		s.log.Debug("turn not removed from those that run", "session", t.Key.Session, "error", err)
 	}
 	return nil
@@ -131,9 +131,7 @@ func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Co
 
 // CountMessages implements registry.ConversationStore.
 func (s *Store) CountMessages(ctx context.Context, key registry.Key) (int, error) {
-	pipe := s.conn.Pipeline()
-	c := pipe.Do("LLEN", messagesKey(key))
-	err := pipe.Exec(ctx)
+	c, err := s.conn.Do(ctx, "LLEN", messagesKey(key))
 	return int(c.Int()), redisconn.Unavailable("count messages", err)
 }
 
@@ -151,9 +149,7 @@ func (s *Store) Trail(ctx context.Context, key registry.Key, limit int) ([]strin
 	if limit <= 0 {
 		return nil, nil
 	}
-	pipe := s.conn.Pipeline()
-	c := pipe.Do("LRANGE", trailKey(key), -limit, -1)
-	err := pipe.Exec(ctx)
+	c, err := s.conn.Do(ctx, "LRANGE", trailKey(key), -limit, -1)
 	return c.Strings(), redisconn.Unavailable("read trail", err)
 }
 
@@ -174,7 +170,6 @@ func (s *Store) turn(ctx context.Context, op string, sc *redisconn.Script, t reg
 func (s *Store) chat(
 	ctx context.Context, op string, sc *redisconn.Script, key registry.Key, args ...any,
 ) (*redisconn.Command, error) {
-	pipe := s.conn.Pipeline()
-	c := pipe.Eval(sc, chatKeys(key), append([]any{s.historyTTL}, args...)...)
-	return c, redisconn.Unavailable(op, pipe.Exec(ctx))
+	c, err := s.conn.Eval(ctx, sc, chatKeys(key), append([]any{s.historyTTL}, args...)...)
+	return c, redisconn.Unavailable(op, err)
 }

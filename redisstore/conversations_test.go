@@ -15,6 +15,7 @@ import (
 
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
 )
 
 var chatKey = registry.Key{Tenant: tenant, Session: "chat"}
@@ -52,7 +53,8 @@ func busyConversations(t *testing.T, s *Store) {
 	ctx := context.Background()
 	for i := range 8 {
 		turn := begin(t, s, registry.Key{Tenant: tenant, Session: fmt.Sprintf("c%d", i)}, time.Minute)
-		for _, op := range []string{"append", "append", "title", "trail", "draft", "renew", "truncate", "draft", "end"}[:i+2] {
+		ops := []string{"append", "append", "title", "trail", "draft", "renew", "truncate", "draft", "end"}
+		for _, op := range ops[:i+2] {
 			if err := chatWrites(s, turn)[op](ctx); err != nil {
 				t.Fatal(op, err)
 			}
@@ -63,7 +65,7 @@ func busyConversations(t *testing.T, s *Store) {
 
 // TestEveryWriteExtendsAllOfAConversation: none of its keys may be gone before the others.
 func TestEveryWriteExtendsAllOfAConversation(t *testing.T) {
-	s := storeOn(t, Options{HistoryTTL: time.Hour})
+	s := storeOn(t, Options{Limits: registry.Limits{HistoryTTL: time.Hour}})
 	ctx := context.Background()
 	for op := range chatWrites(s, registry.Turn{}) {
 		key := registry.Key{Tenant: tenant, Session: op}
@@ -85,7 +87,8 @@ func TestEveryWriteExtendsAllOfAConversation(t *testing.T) {
 			}
 			for _, k := range chatKeys(key) {
 				ttl := s.conn.Client().PTTL(ctx, k).Val()
-				if gone := ttl == -2; !gone && (ttl <= 59*time.Minute || ttl > time.Hour) || gone && !strings.HasSuffix(k, ":draft") {
+				gone := ttl == -2
+				if !gone && (ttl <= 59*time.Minute || ttl > time.Hour) || gone && !strings.HasSuffix(k, ":draft") {
 					t.Errorf("after %s %s lives %v", what, k, ttl)
 				}
 			}
@@ -100,7 +103,7 @@ func TestEveryWriteExtendsAllOfAConversation(t *testing.T) {
 }
 
 func TestBeginningExtendsAllOfAConversation(t *testing.T) {
-	s := storeOn(t, Options{HistoryTTL: time.Hour})
+	s := storeOn(t, Options{Limits: registry.Limits{HistoryTTL: time.Hour}})
 	ctx := context.Background()
 	turn := begin(t, s, chatKey, time.Millisecond)
 	for _, fill := range []string{"append", "trail", "draft"} {
@@ -111,7 +114,7 @@ func TestBeginningExtendsAllOfAConversation(t *testing.T) {
 	for _, k := range chatKeys(chatKey) {
 		s.conn.Client().PExpire(ctx, k, time.Minute)
 	}
-	redistest.Eventually(t, "another turn begins", func() bool {
+	registrytest.Eventually(t, "another turn begins", func() bool {
 		_, err := s.BeginTurn(ctx, chatKey, 3*time.Hour)
 		return err == nil
 	})
@@ -128,7 +131,7 @@ func TestStaleTurnsChangeNothing(t *testing.T) {
 	ctx := context.Background()
 	old := begin(t, s, chatKey, time.Millisecond)
 	var current registry.Turn
-	redistest.Eventually(t, "another turn begins", func() bool {
+	registrytest.Eventually(t, "another turn begins", func() bool {
 		var err error
 		current, err = s.BeginTurn(ctx, chatKey, time.Minute)
 		return err == nil
@@ -278,7 +281,8 @@ func TestAFullRedisTakesAllOfAWriteOrNothing(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	if c := must[registry.Conversation](t)(s.Conversation(ctx, chatKey)); len(c.Messages) != 1 || c.Draft != nil || c.Busy {
+	c := must[registry.Conversation](t)(s.Conversation(ctx, chatKey))
+	if len(c.Messages) != 1 || c.Draft != nil || c.Busy {
 		t.Errorf("conversation %+v", c)
 	}
 }

@@ -9,21 +9,20 @@ import (
 )
 
 const (
-	// keptDefinitions is how many definitions of one tool Redis keeps the age of: more than are told, as some of the
-	// eldest may be offered by nobody any more.
+	// keptDefinitions is of how many definitions of one tool Redis keeps the age: of more than are returned, because
+	// nobody may offer some of the oldest any more.
 	keptDefinitions = 4 * registry.MaxDefinitions
 
 	// definitionKeys bounds how many keys one script gets, and so how long it blocks the server.
 	definitionKeys = 100
 )
 
-// Definitions implements registry.Directory. It forgets those it meets that nobody offers; one that is offered again at
-// this moment is noted again when its session is refreshed.
+// Definitions implements registry.Directory. It removes definitions that nobody offers. If a session offers one again
+// at the same moment, its next refresh adds the definition again.
 func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string, error) {
 	for read := 0; ; read += registry.MaxDefinitions {
-		pipe := s.conn.Pipeline()
-		aged := pipe.Do("ZRANGE", definitionsIndex(tenant, tool), 0, registry.MaxDefinitions-1)
-		if err := pipe.Exec(ctx); err != nil {
+		aged, err := s.conn.Do(ctx, "ZRANGE", definitionsIndex(tenant, tool), 0, registry.MaxDefinitions-1)
+		if err != nil {
 			return nil, redisconn.Unavailable("definitions", err)
 		}
 		hashes := aged.Strings()
@@ -71,9 +70,7 @@ func (s *Store) offeredDefinitions(ctx context.Context, tenant, tool string, has
 		}
 	}
 	if len(forget) > 2 {
-		pipe = s.conn.Pipeline()
-		pipe.Do(forget...)
-		if err := pipe.Exec(ctx); err != nil {
+		if _, err := s.conn.Do(ctx, forget...); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +82,7 @@ type ages map[string]map[definition]int64 // by tenant; ms
 
 type definition struct{ tool, hash string }
 
-// add notes what a session offers, as old as its device is there.
+// add notes what a session offers, since its device is there.
 func (a ages) add(sess registry.Session, set toolSet) {
 	since := sess.Seniority().UnixMilli()
 	for _, t := range set.tools {
@@ -101,7 +98,7 @@ func (a ages) add(sess registry.Session, set toolSet) {
 	}
 }
 
-// into adds to the batch what writes the ages.
+// into adds to the pipeline what writes the ages.
 func (a ages) into(pipe *redisconn.Pipeline, ttl int64) {
 	for tenant, known := range a {
 		var keys []string

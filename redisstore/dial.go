@@ -21,41 +21,11 @@ type Options struct {
 	// Empty: the system's authorities. It is read by Dial, and means nothing without TLS.
 	CAFile string
 
-	SessionTTL    time.Duration // life of a session between refreshes; default 60 s
-	PodLease      time.Duration // how soon the tools of a dead pod are out of the listing; default 10 s
+	registry.Limits
+
 	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
 	Meter         Meter         // is notified of every round trip; default: none
 	Log           *slog.Logger  // default: discard
-
-	Retention      time.Duration // life of a call's record after its last change; default 15 min
-	IdempotencyTTL time.Duration // life of idempotency keys; default 24 h
-	ActivityTTL    time.Duration // life of a feed nothing is added to; default 24 h
-	ActivityCap    int           // lines kept in the feed of a tenant, roughly; default 10,000
-	ActivityBytes  int           // bytes of those lines, roughly; default 16 MiB
-	HistoryTTL     time.Duration // life of a conversation after its last change; default 24 h
-	HistoryCap     int           // messages kept of a conversation; default 1,000
-}
-
-func (o *Options) setDefaults() {
-	setDefault(&o.SessionTTL, registry.DefaultSessionTTL)
-	setDefault(&o.PodLease, registry.DefaultPodLease)
-	setDefault(&o.Retention, registry.DefaultRetention)
-	setDefault(&o.IdempotencyTTL, registry.DefaultIdempotencyTTL)
-	setDefault(&o.ActivityTTL, registry.DefaultActivityTTL)
-	setDefault(&o.ActivityCap, registry.DefaultActivityCap)
-	setDefault(&o.ActivityBytes, registry.DefaultActivityBytes)
-	setDefault(&o.HistoryTTL, registry.DefaultHistoryTTL)
-	setDefault(&o.HistoryCap, registry.DefaultHistoryCap)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-}
-
-// setDefault replaces an option that is not positive.
-func setDefault[T ~int | ~int64](option *T, value T) {
-	if *option <= 0 {
-		*option = value
-	}
 }
 
 // CheckURL says what is wrong with a URL, without connecting and without repeating its password.
@@ -75,7 +45,10 @@ type Conn struct {
 //
 // The client library has one log for the whole process; Dial points it at o.Log.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
-	o.setDefaults()
+	o.Limits = o.WithDefaults()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	servers := redisconn.Options{URL: o.URL, CAFile: o.CAFile, Log: o.Log}
 	if o.Meter != nil {
 		servers.Hook = newMeterHook(o.Meter)
@@ -88,6 +61,9 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	shut := sync.OnceValue(func() error { return errors.Join(conn.Close(), follow.close()) })
 	return &Conn{opts: o, conn: conn, follow: follow, close: shut}, nil
 }
+
+// BusStats says what waits in a bus, and counts what went wrong since it was made.
+type BusStats = bus.Stats
 
 // Bus returns a bus on the connection, for one pod.
 func (c *Conn) Bus() *bus.Bus {

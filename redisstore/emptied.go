@@ -13,7 +13,8 @@ import (
 // errEmptied is the cause of a failure when Redis was emptied and a session may exist without being stored.
 var errEmptied = errors.New("the store was emptied, and not all pods have announced their sessions again")
 
-// ownLease is what a store knows of the lease its pod has: if that is missing before its time, so is everything else.
+// ownLease is what a store knows of the lease of its pod. If Redis lacks the lease before its time, everything else is
+// lost, too.
 type ownLease struct {
 	mu    sync.Mutex
 	pod   string

@@ -19,9 +19,11 @@ func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 	server := redistest.Start(t)
 	var pods []*routing.Pod
 	for range 2 {
-		conn := must[*Conn](t)(Dial(t.Context(), Options{URL: server.URL(), PodLease: 3 * time.Second}))
+		options := Options{URL: server.URL(), Limits: registry.Limits{PodLease: 3 * time.Second}}
+		conn := must[*Conn](t)(Dial(t.Context(), options))
 		bus := conn.Bus()
-		pod := must[*routing.Pod](t)(routing.NewPod(routing.PodConfig{Store: conn.Store(), Bus: bus, PodLease: 3 * time.Second}))
+		config := routing.PodConfig{Store: conn.Store(), Bus: bus, PodLease: 3 * time.Second}
+		pod := must[*routing.Pod](t)(routing.NewPod(config))
 		if err := pod.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +61,9 @@ func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if e := registry.AsError(err); e.Code != registry.CodeStoreUnavailable || e.Dispatched != registry.DispatchedNo || e.RetryAfter == 0 {
+				e := registry.AsError(err)
+				if e.Code != registry.CodeStoreUnavailable || e.Dispatched != registry.DispatchedNo ||
+					e.RetryAfter == 0 {
 					t.Fatalf("round %d, %+v: %v", i, target, err)
 				}
 				pause := time.NewTimer(5 * time.Millisecond)
@@ -71,7 +75,8 @@ func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 		}
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		_, err := pods[0].Router.Resolve(t.Context(), tenant, "tool0", registry.Target{SessionID: "nobody"}, registry.SelectNone)
+		nobody := registry.Target{SessionID: "nobody"}
+		_, err := pods[0].Router.Resolve(t.Context(), tenant, "tool0", nobody, registry.SelectNone)
 		if errors.Is(err, registry.CodeSessionNotFound) {
 			return
 		}

@@ -43,23 +43,14 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 
 // read reads sessions with their tool sets, in the order of the keys, which are of one tenant.
 func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) {
-	pipe := s.conn.Pipeline()
-	calls := make([]*redisconn.Command, len(keys))
-	for i, key := range keys {
-		calls[i] = pipe.Eval(scriptEntry, sessionKeys(key))
-	}
-	if err := pipe.Exec(ctx); err != nil {
+	hashes, gone, err := s.readHashes(ctx, keys)
+	if err != nil {
 		return nil, err
 	}
 	list, sets := make([]found, len(keys)), make(map[string]bool)
-	for i, c := range calls {
-		answer := c.List()
-		if len(answer) != 2 {
-			return nil, c.ErrShape()
-		}
-		hash := redisconn.Map(answer[0])
+	for i, hash := range hashes {
 		if len(hash) == 0 {
-			list[i].gone = redisconn.Int(answer[1]) == 1
+			list[i].gone = gone[i]
 			continue
 		}
 		session, err := parseSession(keys[i], hash)
@@ -73,6 +64,43 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 		}
 	}
 	return list, s.fillSets(ctx, keys, list, sets)
+}
+
+// readHashes reads the hashes of sessions, and of those without a hash whether they are remembered as disconnected. It
+// uses plain commands, which take Redis a third of the time of a script. A session without either may have been claimed
+// or released between the two commands, so it is read again by a script.
+func (s *Store) readHashes(ctx context.Context, keys []registry.Key) ([]map[string]string, []bool, error) {
+	pipe := s.conn.Pipeline()
+	reads, marks := make([]*redisconn.Command, len(keys)), make([]*redisconn.Command, len(keys))
+	for i, key := range keys {
+		reads[i], marks[i] = pipe.Do("HGETALL", sessionKey(key)), pipe.Do("EXISTS", goneKey(key))
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, nil, err
+	}
+	hashes, gone := make([]map[string]string, len(keys)), make([]bool, len(keys))
+	again := s.conn.Pipeline()
+	doubtful := make(map[int]*redisconn.Command)
+	for i, key := range keys {
+		hashes[i], gone[i] = reads[i].Map(), marks[i].Int() == 1
+		if len(hashes[i]) == 0 && !gone[i] {
+			doubtful[i] = again.Eval(scriptEntry, sessionKeys(key))
+		}
+	}
+	if len(doubtful) == 0 {
+		return hashes, gone, nil
+	}
+	if err := again.Exec(ctx); err != nil {
+		return nil, nil, err
+	}
+	for i, c := range doubtful {
+		answer := c.List()
+		if len(answer) != 2 {
+			return nil, nil, c.ErrShape()
+		}
+		hashes[i], gone[i] = redisconn.Map(answer[0]), redisconn.Int(answer[1]) == 1
+	}
+	return hashes, gone, nil
 }
 
 // fillSets reads what is in the sets that the sessions name.

@@ -82,8 +82,8 @@ func TestRemovalsStopAtTheirGeneration(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
 	pipe := s.conn.Pipeline()
-	pipe.Eval(scriptIndexAdd, []string{"index"}, 60000, "100", "m")
-	pipe.Eval(scriptIndexAdd, []string{"index"}, 60000, "50", "m") // late: does not lower it
+	s.enter(pipe, "index", "100", "m")
+	s.enter(pipe, "index", "50", "m") // late: does not lower it
 	score := pipe.Do("ZSCORE", "index", "m")
 	if err := pipe.Exec(ctx); err != nil || score.Int() != 100 {
 		t.Fatalf("score %d, %v", score.Int(), err)

@@ -25,9 +25,9 @@ type distinctTool struct {
 
 func (t distinctTool) cursor() string { return t.name + groupCursorSeparator + t.hash }
 
-// Groups implements registry.Directory. The numbers are sums of sizes of indexes, one for each set the tool is in:
-// exact once the writes under way are done.
-func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.Group, string, error) {
+// OfferedTools implements registry.Directory. The numbers are sums of sizes of indexes, one for each set the tool is
+// in. They are exact once the writes under way are done.
+func (s *Store) OfferedTools(ctx context.Context, q registry.OfferedToolQuery) ([]registry.OfferedTool, string, error) {
 	tools, more, err := s.readTools(ctx, q, pageSize(q.Limit))
 	if err != nil {
 		return nil, "", redisconn.Unavailable("groups", err)
@@ -52,10 +52,10 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 	if err != nil {
 		return nil, "", redisconn.Unavailable("groups", err)
 	}
-	groups := make([]registry.Group, 0, len(wanted))
+	groups := make([]registry.OfferedTool, 0, len(wanted))
 	for _, t := range tools {
 		if spec, ok := specs[t.hash]; ok && t.sessions > 0 {
-			groups = append(groups, registry.Group{Spec: spec, Sessions: t.sessions})
+			groups = append(groups, registry.OfferedTool{Spec: spec, Sessions: t.sessions})
 		}
 	}
 	return groups, next, nil
@@ -64,7 +64,7 @@ func (s *Store) Groups(ctx context.Context, q registry.GroupQuery) ([]registry.G
 // readTools returns up to limit distinct tools behind the query's cursor, each with all of its sets, and whether there
 // are more.
 func (s *Store) readTools(
-	ctx context.Context, q registry.GroupQuery, limit int,
+	ctx context.Context, q registry.OfferedToolQuery, limit int,
 ) (tools []distinctTool, more bool, err error) {
 	low, high := offersRange(q.Name, "")
 	if q.After != "" {

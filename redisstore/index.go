@@ -9,26 +9,23 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// placement is a change of the indexes one session stands in.
+// placement is a change of the indexes that one session is in.
 type placement struct {
 	session registry.Session
-	add     []string // indexes to stand in
-	offers  []any    // members of the tenant's offers index to add
-	offered toolSet  // the set they are of
-	keep    []string // indexes it stands in already
-	remove  []string // indexes to leave; those also in add or keep are kept
-	upTo    int64    // highest generation to remove
-	leave   string   // pod that no longer has the session, empty: none
+	add     []string // indexes that the session enters
+	offered toolSet  // what the tenant's offers index must say; empty: nothing changes there
+	known   bool     // the session is in its pod's index already
+	keep    []string // other indexes that the session is in already
+	remove  []string // indexes that the session leaves, unless they are also in add or keep
+	upTo    int64    // highest generation whose entries are removed
+
+	leavePod string // pod whose index the session leaves; empty: none
 }
 
-// addSet makes p stand in the index of a tool set.
+// addSet makes p enter the index of a tool set.
 func (p *placement) addSet(set toolSet) {
 	if set.hash != "" {
-		p.add = append(p.add, membersIndex(p.session.Tenant, set.hash))
-		p.offers, p.offered = nil, set
-		for _, member := range set.members() {
-			p.offers = append(p.offers, member)
-		}
+		p.add, p.offered = append(p.add, membersIndex(p.session.Tenant, set.hash)), set
 	}
 }
 
@@ -39,69 +36,99 @@ func (p *placement) removeSet(hash string) {
 	}
 }
 
-// place applies p, and takes back what it added if the claim has ended meanwhile. Either the script that ended it
-// ran before this check, which then fails; or it ran after, and whoever ran it saw in the hashes what had been added.
+// place applies p. If the claim has ended meanwhile, place takes back what it added. Nothing is left behind: a script
+// that ended the claim before the check at the end of place makes that check fail, and a pod that ends the claim after
+// the check reads in the hashes what place has added, and removes it.
 func (s *Store) place(ctx context.Context, p placement) error {
-	ref, gen := p.session, decimal(p.session.Generation)
+	session, gen := p.session, decimal(p.session.Generation)
 	pipe := s.conn.SessionPipeline()
-	pipe.Eval(scriptIndexAdd, []string{podSessionsKey(ref.Pod)}, s.indexTTL, gen, podMember(ref.Key))
-	pipe.Then() // from here on, a pod that cleans up after this one finds the session
-	labels, others := splitLabels(ref.Tenant, p.add)
+	if !p.known {
+		s.enter(pipe, podSessionsKey(session.Pod), gen, podMember(session.Key))
+		pipe.Then() // from here on a pod that cleans up after this one finds the session
+	}
+	labels, others := splitLabels(session.Tenant, p.add)
 	for _, key := range others {
-		pipe.Eval(scriptIndexAdd, []string{key}, s.indexTTL, gen, ref.Key.Session)
+		s.enter(pipe, key, gen, session.Key.Session)
 	}
 	if len(labels) > 0 {
-		pipe.Eval(scriptLabelsAdd, labels, s.indexTTL, gen, ref.Key.Session)
+		pipe.Eval(scriptLabelsAdd, labels, s.indexTTL, gen, session.Key.Session)
 	}
-	pipe.Then()
-	if len(p.offers) > 0 { // after the index of the set: what counts nobody is removed
-		pipe.Eval(scriptIndexAdd, []string{offersIndex(ref.Tenant)}, append([]any{s.indexTTL, 0}, p.offers...)...)
-		aged := make(ages)
-		aged.add(ref, p.offered)
-		aged.into(pipe, s.indexTTL)
-	}
+	pipe.Then() // the session enters the index of its set before the offers do: offers of a set without sessions go
+	offers := s.offer(pipe, p)
 	pipe.Then() // a reader that no longer finds the session under its old set can find the new one
-	gone := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {
+	leave := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {
 		return slices.Contains(p.add, key) || slices.Contains(p.keep, key)
 	})
-	s.leaveIndexes(pipe, p.session.Key, gone, p.upTo)
-	if p.leave != "" && p.leave != ref.Pod {
-		pipe.Eval(scriptZRemIf, []string{podSessionsKey(p.leave)}, podMember(ref.Key), decimal(p.upTo))
+	pod := p.leavePod
+	if pod == session.Pod {
+		pod = ""
 	}
-	s.changed(pipe, ref.Tenant)
-	owner := pipe.Do("HMGET", sessionKey(ref.Key), fieldPod, fieldGeneration)
+	s.leaveIndexes(pipe, session.Key, leave, pod, p.upTo)
+	s.changed(pipe, session.Tenant)
+	claim := pipe.Do("HMGET", sessionKey(session.Key), fieldPod, fieldGeneration)
 	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	if current := owner.Strings(); len(current) == 2 && current[0] == ref.Pod && current[1] == gen {
+	if err := offers.complete(ctx); err != nil {
+		return err
+	}
+	if current := claim.Strings(); len(current) == 2 && current[0] == session.Pod && current[1] == gen {
 		return nil
 	}
 	return s.takeBack(ctx, p)
 }
 
+// enter adds entries to an index, or raises their scores, and extends the index's life. A score never falls, so an add
+// that comes late cannot hide a newer claim.
+func (s *Store) enter(pipe *redisconn.Pipeline, index, score string, entries ...string) {
+	command := []any{"ZADD", index, "GT"}
+	for _, entry := range entries {
+		command = append(command, score, entry)
+	}
+	pipe.Do(command...)
+	pipe.Do("PEXPIRE", index, s.indexTTL)
+}
+
 // takeBack removes what place added for a claim that is no longer current. Entries of the offers index stay: they name
 // no session, and a reader that finds one without sessions removes it.
 func (s *Store) takeBack(ctx context.Context, p placement) error {
-	gen := decimal(p.session.Generation)
 	pipe := s.conn.SessionPipeline()
-	s.leaveIndexes(pipe, p.session.Key, p.add, p.session.Generation)
-	pipe.Eval(scriptZRemIf, []string{podSessionsKey(p.session.Pod)}, podMember(p.session.Key), gen)
+	s.leaveIndexes(pipe, p.session.Key, p.add, p.session.Pod, p.session.Generation)
 	s.changed(pipe, p.session.Tenant)
 	return pipe.Exec(ctx)
 }
 
-// leaveIndexes adds to the batch what takes a session out of indexes.
-func (s *Store) leaveIndexes(pipe *redisconn.Pipeline, key registry.Key, indexes []string, upTo int64) {
-	labels, others := splitLabels(key.Tenant, indexes)
-	for _, index := range others {
-		pipe.Eval(scriptZRemIf, []string{index}, key.Session, decimal(upTo))
+// leaveIndexes adds the scripts that take a session out of indexes, and out of that of its pod unless pod is empty, to
+// the pipeline. On a single server it is one script.
+func (s *Store) leaveIndexes(pipe *redisconn.Pipeline, key registry.Key, indexes []string, pod string, upTo int64) {
+	together, alone := indexes, []string(nil)
+	if s.conn.IsCluster() {
+		together, alone = splitLabels(key.Tenant, indexes)
 	}
-	if len(labels) > 0 {
-		pipe.Eval(scriptLabelsRem, labels, key.Session, decimal(upTo))
+	leave := func(indexes []string, pod string) {
+		args := make([]any, 0, len(indexes)+2)
+		args = append(args, decimal(upTo))
+		for range indexes {
+			args = append(args, key.Session)
+		}
+		if pod != "" {
+			indexes, args = append(slices.Clip(indexes), podSessionsKey(pod)), append(args, podMember(key))
+		}
+		if len(indexes) > 0 {
+			pipe.Eval(scriptIndexLeave, indexes, args...)
+		}
 	}
+	if s.conn.IsCluster() {
+		leave(nil, pod)
+		pod = ""
+	}
+	for _, index := range alone {
+		leave([]string{index}, "")
+	}
+	leave(together, pod)
 }
 
-// splitLabels tells the indexes of labels, which one script may change together, from others.
+// splitLabels splits indexes into those of labels, which one script may change together, and others.
 func splitLabels(tenant string, indexes []string) (labels, others []string) {
 	prefix := labelsPrefix(tenant)
 	for _, index := range indexes {
@@ -114,17 +141,17 @@ func splitLabels(tenant string, indexes []string) (labels, others []string) {
 	return labels, others
 }
 
-// removals collects members to remove from indexes, so that each index is visited once.
+// removals collects the entries that are to be removed from each index, so that one script removes many of them.
 type removals map[string][]any
 
-func (r removals) add(index, member string, upTo int64) {
-	r[index] = append(r[index], member, decimal(upTo))
+func (r removals) add(index, entry string, upTo int64) {
+	r[index] = append(r[index], entry, decimal(upTo))
 }
 
-// removalArgs bounds how many arguments one removal script gets, and so how long it blocks the server.
+// removalArgs is how many arguments a removal script gets at most. It bounds how long the script blocks the server.
 const removalArgs = 400
 
-// into adds to the batch what removes the members from their indexes.
+// into adds the scripts that remove the entries to the pipeline.
 func (r removals) into(pipe *redisconn.Pipeline) {
 	for index, args := range r {
 		for part := range slices.Chunk(args, removalArgs) {

@@ -9,6 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+// docs/architecture.md lists all keys: what is in each, and how long it lives.
+
 // Keys that belong to the whole fleet.
 const (
 	podsKey = "fh:pods"
@@ -30,7 +32,7 @@ func formersKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":former
 // sessionKeys are the keys the session scripts take, all in one slot.
 func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), goneKey(k)} }
 
-// chatKeys are the keys the scripts on conversations take, all in the slot of the session. They outlive it.
+// chatKeys are the keys the scripts on conversations take, all in the slot of the session. They live longer than it.
 func chatKeys(k registry.Key) []string {
 	return []string{messagesKey(k), "fh:" + sessionTag(k) + ":chatmeta", "fh:" + sessionTag(k) + ":draft", trailKey(k)}
 }
@@ -48,7 +50,7 @@ func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat"
 func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail" }
 
 // continuationKeys are the keys the scripts on the continuations of a holder take, both in one slot.
-func continuationKeys(h registry.Holder) []string {
+func continuationKeys(h registry.ContinuationOwner) []string {
 	key := tenantKey(h.Tenant, "{kept:"+redisconn.Escape(h.Tenant)+"/"+redisconn.Escape(h.User)+"}")
 	return []string{key, key + ":expiry"}
 }
@@ -121,7 +123,7 @@ func feedIndex(tenant string) string { return "fh:{" + activityKey(tenant) + "}:
 
 func podSessionsKey(pod string) string { return "fh:{pod:" + redisconn.Escape(pod) + "}:sessions" }
 
-// podMember names a session in podSessionsKey. The default tenant goes without saying: every byte is there once for
+// podMember names a session in podSessionsKey. It leaves out the default tenant, because every byte is there once for
 // each session of the fleet.
 func podMember(k registry.Key) string {
 	if k.Tenant == registry.DefaultTenant {
@@ -151,7 +153,7 @@ func parseOfferMember(member string) (o offer, ok bool) {
 	return offer{name: parts[0], hash: parts[1], set: parts[2]}, true
 }
 
-// attributeIndexes are the indexes a session stands in because of what it says about itself.
+// attributeIndexes are the indexes a session is in because of what it says about itself.
 func attributeIndexes(s registry.Session) []string {
 	keys := []string{sessionsIndex(s.Tenant)}
 	if s.DeviceID != "" {

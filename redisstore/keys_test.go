@@ -34,8 +34,9 @@ func TestKeys(t *testing.T) {
 		{idemKey("acme", "a"), "fh:acme:idem:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"},
 		{budgetKey("acme", "calls/s-1"), "fh:acme:budget:calls%2Fs-1"},
 		{strings.Join(feedKeys("acme"), " "),
-			"fh:acme:activity fh:{fh:acme:activity}:bytes fh:{fh:acme:activity}:calls fh:{fh:acme:activity}:calls:before"},
-		{strings.Join(continuationKeys(registry.Holder{Tenant: "acme", User: "a}b"}), " "),
+			"fh:acme:activity fh:{fh:acme:activity}:bytes " +
+				"fh:{fh:acme:activity}:calls fh:{fh:acme:activity}:calls:before"},
+		{strings.Join(continuationKeys(registry.ContinuationOwner{Tenant: "acme", User: "a}b"}), " "),
 			"fh:acme:{kept:acme/a%7Db} fh:acme:{kept:acme/a%7Db}:expiry"},
 		{podSessionsKey("host-1"), "fh:{pod:host-1}:sessions"},
 		{podMember(k), "acme/phone.1"},

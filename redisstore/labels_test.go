@@ -51,7 +51,8 @@ func TestLabelsCostFewCommands(t *testing.T) {
 		}
 	}
 	for _, value := range []string{"a", "b"} {
-		if n, err := server.Command("ZCARD", labelIndex("t", "key7", value)); err != nil || strings.TrimSpace(n) != "0" {
+		n, err := server.Command("ZCARD", labelIndex("t", "key7", value))
+		if err != nil || strings.TrimSpace(n) != "0" {
 			t.Errorf("label %s is in the index of %s sessions, %v", value, n, err)
 		}
 	}

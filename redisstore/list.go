@@ -32,28 +32,41 @@ func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *
 	if err != nil {
 		return nil, nil, redisconn.Unavailable("list", err)
 	}
-	limit := pageSize(q.Limit)
-	var entries []registry.Entry
-	for scanned, at := 0, q.After; ; {
-		want := min(limit-len(entries), listChunk)
-		page, err := s.readPlaces(ctx, &from, at, want+1, q.Newest)
+	entries, next, err := scan(q.After, pageSize(q.Limit),
+		func(at registry.Cursor, limit int) ([]place, error) {
+			return s.readPlaces(ctx, &from, at, limit, q.Newest)
+		},
+		func(places []place) ([]registry.Entry, error) { return s.resolve(ctx, places, q) })
+	return entries, next, redisconn.Unavailable("list", err)
+}
+
+// scan returns up to limit of what is behind a cursor, and the cursor for the rest, nil if there is none. read returns
+// places of an index, and resolve what is at those of them that match the query. What one call looks at is bounded, so
+// it may return less than limit although there is more.
+func scan[T any](
+	at registry.Cursor, limit int,
+	read func(at registry.Cursor, limit int) ([]place, error), resolve func([]place) ([]T, error),
+) (all []T, next *registry.Cursor, err error) {
+	for scanned := 0; ; {
+		want := min(limit-len(all), listChunk)
+		places, err := read(at, want+1)
 		if err != nil {
-			return nil, nil, redisconn.Unavailable("list", err)
+			return nil, nil, err
 		}
-		more := len(page) > want
-		page = page[:min(want, len(page))]
-		matches, err := s.resolve(ctx, page, q)
+		more := len(places) > want
+		places = places[:min(want, len(places))]
+		matches, err := resolve(places)
 		if err != nil {
-			return nil, nil, redisconn.Unavailable("list", err)
+			return nil, nil, err
 		}
-		entries = append(entries, matches...)
+		all = append(all, matches...)
 		if !more {
-			return entries, nil, nil
+			return all, nil, nil
 		}
-		at = page[len(page)-1].Cursor
-		scanned += len(page)
-		if len(entries) >= limit || scanned >= maxScan {
-			return entries, &at, nil
+		at = places[len(places)-1].Cursor
+		scanned += len(places)
+		if len(all) >= limit || scanned >= maxScan {
+			return all, &at, nil
 		}
 	}
 }
@@ -90,11 +103,7 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	if len(places) == 0 {
 		return nil, nil
 	}
-	keys := make([]registry.Key, len(places))
-	for i, p := range places {
-		keys[i] = registry.Key{Tenant: q.Tenant, Session: p.Session}
-	}
-	list, err := s.read(ctx, keys)
+	list, err := s.read(ctx, sessionsAt(q.Tenant, places))
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +112,7 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	for i, f := range list {
 		switch {
 		case !f.exists || f.session.Generation != places[i].Generation:
-			// A session of a newer claim has, or gets, a place of its own. Only the one seen here is removed.
+			// A newer claim of the session has, or gets, a place of its own. Only the place seen here is removed.
 			stale.add(places[i].index, places[i].Session, places[i].Generation)
 		case f.matches(q):
 			matches = append(matches, f)

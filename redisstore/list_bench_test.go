@@ -35,7 +35,8 @@ func BenchmarkListing(b *testing.B) {
 	b.Run("grouped", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if groups, _, err := s.Groups(ctx, registry.GroupQuery{Tenant: tenant}); err != nil || len(groups) != len(specs) {
+			groups, _, err := s.OfferedTools(ctx, registry.OfferedToolQuery{Tenant: tenant})
+			if err != nil || len(groups) != len(specs) {
 				b.Fatal(len(groups), err)
 			}
 		}

@@ -37,7 +37,8 @@ func TestIndexPagesAreExact(t *testing.T) {
 		var all []registry.Cursor
 		for member, score := range scores {
 			all = append(all, registry.Cursor{Generation: score, Session: member})
-			s.conn.Client().ZAdd(ctx, indexes[random.IntN(len(indexes))], redis.Z{Score: float64(score), Member: member})
+			index := indexes[random.IntN(len(indexes))]
+			s.conn.Client().ZAdd(ctx, index, redis.Z{Score: float64(score), Member: member})
 			if random.IntN(8) == 0 { // a session that is changing its set is in two
 				s.conn.Client().ZAdd(ctx, indexes[0], redis.Z{Score: float64(score), Member: member})
 			}
@@ -156,10 +157,10 @@ func TestGroupPages(t *testing.T) {
 	other := claim(t, s, "s2", "a")
 	putTools(t, s, other, spec(t, "ab", "y"))
 	for name, want := range map[string]string{"": "a a.b ab ab abc", "ab": "ab ab", "a": "a", "zzz": ""} {
-		q := registry.GroupQuery{Tenant: tenant, Name: name, Limit: 1}
+		q := registry.OfferedToolQuery{Tenant: tenant, Name: name, Limit: 1}
 		var got []string
 		for {
-			page, next, err := s.Groups(ctx, q)
+			page, next, err := s.OfferedTools(ctx, q)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,7 @@ func BenchmarkGrouped(b *testing.B) {
 	const sessions = 100_000
 	for _, distinct := range []int{54, 500} {
 		b.Run(fmt.Sprintf("%d_tools", distinct), func(b *testing.B) {
-			s := storeOn(b, Options{SessionTTL: longTTL, PodLease: longTTL})
+			s := storeOn(b, Options{Limits: registry.Limits{SessionTTL: longTTL, PodLease: longTTL}})
 			heartbeat(b, s, "pod")
 			specs := distinctSpecs(b, distinct)
 			kinds := make([][]registry.ToolSpec, distinct/5+1)
@@ -55,7 +55,8 @@ func BenchmarkGrouped(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				start := time.Now()
-				page, _, err := s.Groups(context.Background(), registry.GroupQuery{Tenant: registry.DefaultTenant, Limit: 100})
+				q := registry.OfferedToolQuery{Tenant: registry.DefaultTenant, Limit: 100}
+				page, _, err := s.OfferedTools(context.Background(), q)
 				if err != nil || len(page) != min(distinct, 100) {
 					b.Fatalf("%d groups, %v", len(page), err)
 				}
@@ -74,14 +75,15 @@ func BenchmarkGrouped(b *testing.B) {
 // BenchmarkSweep removes what a dead pod of 15,000 sessions left.
 func BenchmarkSweep(b *testing.B) {
 	const sessions = 15_000
-	s := storeOn(b, Options{SessionTTL: longTTL, PodLease: longTTL})
+	s := storeOn(b, Options{Limits: registry.Limits{SessionTTL: longTTL, PodLease: longTTL}})
 	specs, slowOnes := distinctSpecs(b, 5), 0
 	for n := range b.N {
 		b.StopTimer()
 		pod := fmt.Sprintf("dead-%d", n)
 		heartbeat(b, s, pod)
 		fill(b, s, pod, sessions, ofOneDevice, func(int) []registry.ToolSpec { return specs })
-		if err := s.conn.Client().ZAdd(context.Background(), podsKey, redis.Z{Score: 1, Member: pod}).Err(); err != nil {
+		err := s.conn.Client().ZAdd(context.Background(), podsKey, redis.Z{Score: 1, Member: pod}).Err()
+		if err != nil {
 			b.Fatal(err)
 		}
 		slow := slowlog(b, s, 5*time.Millisecond)

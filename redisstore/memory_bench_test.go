@@ -89,7 +89,7 @@ func BenchmarkSessionMemory(b *testing.B) {
 	}{{"nothing_said", saysNothing}, {"ten_of_a_user", ofSharedUser}, {"device_and_user", ofOneDevice}} {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
-				s := storeOn(b, Options{SessionTTL: longTTL})
+				s := storeOn(b, Options{Limits: registry.Limits{SessionTTL: longTTL}})
 				pod := routing.NewPodID()
 				heartbeat(b, s, pod)
 				specs := distinctSpecs(b, 5)

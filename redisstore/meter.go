@@ -13,40 +13,40 @@ import (
 	"github.com/farhand/farhand/redisstore/bus"
 )
 
-// Group is a kind of commands that are sent together.
-type Group string
+// Kind is a kind of commands that are sent together.
+type Kind string
 
-// The groups. A batch counts for the group of its first command.
+// The kinds. A pipeline counts for the kind of its first command.
 const (
-	GroupPublish       Group = "publish"       // messages to other pods
-	GroupReply         Group = "reply"         // answers to other pods
-	GroupSessions      Group = "sessions"      // sessions that open, change, are refreshed and end
-	GroupListing       Group = "listing"       // sessions and tools that are looked up and listed
-	GroupCalls         Group = "calls"         // records of calls
-	GroupActivity      Group = "activity"      // the activity feed
-	GroupConversations Group = "conversations" // what was said
-	GroupPods          Group = "pods"          // leases
-	GroupBudgets       Group = "budgets"       // what tenants may still add
-	GroupConnection    Group = "connection"    // connections that are opened and checked
-	GroupOther         Group = "other"
+	KindPublish       Kind = "publish"       // messages to other pods
+	KindReply         Kind = "reply"         // answers to other pods
+	KindSessions      Kind = "sessions"      // sessions that open, change, are refreshed and end
+	KindListing       Kind = "listing"       // sessions and tools that are looked up and listed
+	KindCalls         Kind = "calls"         // records of calls
+	KindActivity      Kind = "activity"      // the activity feed
+	KindConversations Kind = "conversations" // messages and turns
+	KindPods          Kind = "pods"          // leases
+	KindBudgets       Kind = "budgets"       // what tenants may still add
+	KindConnection    Kind = "connection"    // connections that are opened and checked
+	KindOther         Kind = "other"
 )
 
-// Groups returns all groups.
-func Groups() []Group {
-	return []Group{
-		GroupPublish, GroupReply, GroupSessions, GroupListing, GroupCalls, GroupActivity, GroupConversations, GroupPods,
-		GroupBudgets, GroupConnection, GroupOther,
+// Kinds returns all kinds.
+func Kinds() []Kind {
+	return []Kind{
+		KindPublish, KindReply, KindSessions, KindListing, KindCalls, KindActivity, KindConversations, KindPods,
+		KindBudgets, KindConnection, KindOther,
 	}
 }
 
-// Failure is why commands failed.
+// Failure is the reason why commands failed.
 type Failure string
 
 // The failures.
 const (
 	FailureNone       Failure = ""
 	FailureTimeout    Failure = "timeout"    // Redis did not answer in time
-	FailureConnection Failure = "connection" // it could not be reached, or hung up
+	FailureConnection Failure = "connection" // it could not be reached, or closed the connection
 	FailurePool       Failure = "pool"       // no connection to it became free in time
 	FailureRefused    Failure = "refused"    // it answered with an error
 	FailureCancelled  Failure = "cancelled"  // the caller stopped waiting
@@ -60,72 +60,74 @@ func Failures() []Failure {
 // Meter measures round trips. Its method returns at once and is safe for concurrent use. Reads that wait for something
 // to come, and what goes over subscriptions, are not among them.
 type Meter interface {
-	RoundTrip(g Group, took time.Duration, failed Failure)
+	RoundTrip(k Kind, took time.Duration, failed Failure)
 }
 
-// meterHook tells a Meter of what a client sends.
+// meterHook reports to a Meter what a client sends.
 type meterHook struct {
-	meter  Meter
-	groups map[string]Group // by SHA of a script; never changes
+	meter Meter
+	kinds map[string]Kind // by SHA of a script; never changes
 }
 
 var _ redis.Hook = meterHook{}
 
 func newMeterHook(m Meter) meterHook {
-	h := meterHook{meter: m, groups: make(map[string]Group)}
+	h := meterHook{meter: m, kinds: make(map[string]Kind)}
 	for _, s := range slices.Concat(scripts.All(), bus.Scripts().All()) {
-		h.groups[s.SHA()] = groupOfScript(s.Name())
+		h.kinds[s.SHA()] = kindOfScript(s.Name())
 	}
 	return h
 }
 
-// groupOfScript returns the group of the script in a file.
-func groupOfScript(name string) Group {
+// kindOfScript returns the kind of the script in a file.
+func kindOfScript(name string) Kind {
 	switch prefix, _, _ := strings.Cut(name, "_"); prefix {
-	case "claim", "formers", "restore", "update", "set", "refresh", "release", "index", "labels", "definitions", "zrem":
+	case "claim", "restore", "update", "set", "refresh", "release", "index", "labels", "definitions", "zrem":
 		if name == "set_if" { // of an idempotency key
-			return GroupCalls
+			return KindCalls
 		}
-		return GroupSessions
+		return KindSessions
 	case "entry", "page":
-		return GroupListing
+		return KindListing
 	case "call", "del":
-		return GroupCalls
+		return KindCalls
+	case "subscribers":
+		return KindPublish
 	case "push":
-		return GroupReply
+		return KindReply
 	case "feed":
-		return GroupActivity
+		return KindActivity
 	case "chat", "chats", "continuation":
-		return GroupConversations
+		return KindConversations
 	case "heartbeat", "leases", "lease":
-		return GroupPods
+		return KindPods
 	case "spend":
-		return GroupBudgets
+		return KindBudgets
 	default:
-		return GroupOther
+		return KindOther
 	}
 }
 
-// group returns the group of a command.
-func (h meterHook) group(cmd redis.Cmder) Group {
+// kind returns the kind of a command.
+func (h meterHook) kind(cmd redis.Cmder) Kind {
 	switch cmd.Name() {
 	case "evalsha":
 		if args := cmd.Args(); len(args) > 1 {
 			if sha, ok := args[1].(string); ok {
-				if g, known := h.groups[sha]; known {
-					return g
+				if k, known := h.kinds[sha]; known {
+					return k
 				}
 			}
 		}
-		return GroupOther
+		return KindOther
 	case "publish", "spublish":
-		return GroupPublish
+		return KindPublish
 	case "hello", "auth", "select", "client", "readonly", "ping":
-		return GroupConnection
+		return KindConnection
 	case "get", "zcard", "zscore", "zrangebylex", "hget", "hmget", "zrandmember":
-		return GroupListing
+		return KindListing
 	default:
-		return GroupOther
+		return KindOther
 	}
 }
 
@@ -137,7 +139,7 @@ func (h meterHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		began := time.Now()
 		err := next(ctx, cmd)
-		h.meter.RoundTrip(h.group(cmd), time.Since(began), failureOf(err))
+		h.meter.RoundTrip(h.kind(cmd), time.Since(began), failureOf(err))
 		return err
 	}
 }
@@ -154,7 +156,7 @@ func (h meterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		for i := 0; i < len(cmds) && failed == FailureNone; i++ {
 			failed = failureOf(cmds[i].Err())
 		}
-		h.meter.RoundTrip(h.group(cmds[0]), took, failed)
+		h.meter.RoundTrip(h.kind(cmds[0]), took, failed)
 		return err
 	}
 }

@@ -14,24 +14,24 @@ import (
 // trips keeps what a Meter is told.
 type trips struct {
 	mu     sync.Mutex
-	groups map[Group]int
+	kinds  map[Kind]int
 	failed map[Failure]int
 }
 
-func (m *trips) RoundTrip(g Group, took time.Duration, failed Failure) {
+func (m *trips) RoundTrip(k Kind, took time.Duration, failed Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.groups[g]++
+	m.kinds[k]++
 	m.failed[failed]++
 	if took <= 0 {
-		m.groups["no time"]++
+		m.kinds["no time"]++
 	}
 }
 
-func (m *trips) of(g Group) int {
+func (m *trips) of(k Kind) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.groups[g]
+	return m.kinds[k]
 }
 
 func (m *trips) failures(f Failure) int {
@@ -43,15 +43,16 @@ func (m *trips) failures(f Failure) int {
 func TestMeterHearsOfRoundTrips(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	heard := &trips{groups: make(map[Group]int), failed: make(map[Failure]int)}
+	heard := &trips{kinds: make(map[Kind]int), failed: make(map[Failure]int)}
 	conn := dial(t, Options{URL: server.URL(), Meter: heard})
 	s := conn.Store()
 	if _, err := s.Heartbeat(t.Context(), "pod"); err != nil {
 		t.Fatal(err)
 	}
 	claim(t, s, "s1", "pod")
-	if heard.of(GroupPods) == 0 || heard.of(GroupSessions) == 0 || heard.of("no time") != 0 || heard.failures(FailureNone) == 0 {
-		t.Errorf("heard of %v", heard.groups)
+	if heard.of(KindPods) == 0 || heard.of(KindSessions) == 0 || heard.of("no time") != 0 ||
+		heard.failures(FailureNone) == 0 {
+		t.Errorf("heard of %v", heard.kinds)
 	}
 	for _, f := range Failures() {
 		if n := heard.failures(f); n != 0 {
@@ -80,11 +81,11 @@ func TestMeterHearsOfRoundTrips(t *testing.T) {
 	}
 }
 
-// TestEveryScriptHasAGroup: what somebody adds is not hidden among the others.
-func TestEveryScriptHasAGroup(t *testing.T) {
+// TestEveryScriptHasAKind: what somebody adds is not hidden among the others.
+func TestEveryScriptHasAKind(t *testing.T) {
 	for _, s := range slices.Concat(scripts.All(), bus.Scripts().All()) {
-		if groupOfScript(s.Name()) == GroupOther {
-			t.Errorf("script %s has no group", s.Name())
+		if kindOfScript(s.Name()) == KindOther {
+			t.Errorf("script %s has no kind", s.Name())
 		}
 	}
 }

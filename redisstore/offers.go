@@ -8,8 +8,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// behindSeparator sorts right behind offerSeparator: what starts with a name and the separator sorts before the name
-// and this.
+// behindSeparator sorts right after offerSeparator: a name with anything after the separator sorts before the name with
+// behindSeparator.
 const behindSeparator = "\x01"
 
 // offer is an entry of the offers index: a tool in a set.
@@ -33,9 +33,8 @@ func offersRange(name, hash string) (low, high string) {
 func (s *Store) readOffers(
 	ctx context.Context, tenant, low, high string, limit int,
 ) (offers []offer, last string, err error) {
-	pipe := s.conn.Pipeline()
-	c := pipe.Do("ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, limit)
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Do(ctx, "ZRANGEBYLEX", offersIndex(tenant), low, high, "LIMIT", 0, limit)
+	if err != nil {
 		return nil, "", err
 	}
 	members := c.Strings()
@@ -55,8 +54,8 @@ func parseOffers(members []string) []offer {
 	return offers
 }
 
-// removeOffers removes entries of sets that nobody has. A session that begins to have one at this moment enters the
-// set's own index before the set enters the offers; so the index is looked at once more after the removal.
+// removeOffers removes entries of sets that no session has. A session that gets such a set at this moment enters the
+// index of the set before the set enters the offers, so the index is looked at once more after the removal.
 func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer) error {
 	if len(offers) == 0 {
 		return nil
@@ -75,23 +74,23 @@ func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer)
 		return err
 	}
 	pipe = s.conn.Pipeline()
-	again := []any{s.indexTTL, 0}
+	var again []string
 	for i, o := range offers {
 		if sizes[i].Int() > 0 {
 			again = append(again, o.member())
 		}
 	}
-	if len(again) == 2 {
+	if len(again) == 0 {
 		return nil
 	}
-	pipe.Eval(scriptIndexAdd, []string{offersIndex(tenant)}, again...)
+	s.enter(pipe, offersIndex(tenant), "0", again...)
 	return pipe.Exec(ctx)
 }
 
 // maxMerge is how many sets may offer a tool for its sessions to be found by merging the indexes of those sets.
 const maxMerge = 64
 
-// toolSource says where the sessions offering a tool are found, and how many there are. ok is false when too many
+// toolSource says where the sessions that offer a tool are found, and how many there are. ok is false if too many
 // different sets have the tool.
 func (s *Store) toolSource(ctx context.Context, q registry.Query) (from source, sessions int64, ok bool, err error) {
 	low, high := offersRange(q.Tool, q.Spec)
@@ -100,16 +99,12 @@ func (s *Store) toolSource(ctx context.Context, q registry.Query) (from source, 
 		return source{}, math.MaxInt64, false, err
 	}
 	from = source{tenant: q.Tenant, tool: q.Tool, spec: q.Spec, indexes: setIndexes(q.Tenant, offers)}
-	pipe := s.conn.Pipeline()
-	sizes := make([]*redisconn.Command, len(from.indexes))
-	for i, index := range from.indexes {
-		sizes[i] = pipe.Do("ZCARD", index)
-	}
-	if err := pipe.Exec(ctx); err != nil {
+	sizes, err := s.sizes(ctx, from.indexes)
+	if err != nil {
 		return source{}, 0, false, err
 	}
-	for _, size := range sizes {
-		sessions += size.Int()
+	for _, n := range sizes {
+		sessions += n
 	}
 	return from, sessions, true, nil
 }

@@ -15,13 +15,14 @@ const liveSetAge = 250 * time.Millisecond
 // Heartbeat implements registry.PodStore.
 func (s *Store) Heartbeat(ctx context.Context, pod string) (known bool, err error) {
 	asked := time.Now()
-	pipe := s.conn.Pipeline()
 	expected := flag(s.own.expected() == pod)
-	c := pipe.Eval(scriptHeartbeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, expected)
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Eval(ctx, scriptHeartbeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, expected)
+	if err != nil {
 		return false, redisconn.Unavailable("heartbeat", err)
 	}
-	known = c.Int() == 1
+	if known = c.Int() == 1; !known {
+		s.written.forget()
+	}
 	s.own.renewed(pod, asked, time.Duration(s.lease)*time.Millisecond)
 	return known, nil
 }
@@ -32,9 +33,8 @@ func (s *Store) Live(ctx context.Context) ([]string, error) {
 }
 
 func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
-	pipe := s.conn.Pipeline()
-	c := pipe.Eval(scriptLeases, []string{podsKey}, which)
-	if err := pipe.Exec(ctx); err != nil {
+	c, err := s.conn.Eval(ctx, scriptLeases, []string{podsKey}, which)
+	if err != nil {
 		return nil, redisconn.Unavailable("read leases", err)
 	}
 	return c.Strings(), nil
@@ -44,32 +44,31 @@ func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
 // behind instead of none, so that another pod cleans up.
 func (s *Store) Leave(ctx context.Context, pod string) error {
 	s.own.forget(pod)
-	pipe := s.conn.Pipeline()
-	remaining := pipe.Do("ZCARD", podSessionsKey(pod))
-	if err := pipe.Exec(ctx); err != nil {
+	remaining, err := s.conn.Do(ctx, "ZCARD", podSessionsKey(pod))
+	if err != nil {
 		return redisconn.Unavailable("leave", err)
 	}
-	pipe = s.conn.Pipeline()
+	pipe := s.conn.Pipeline()
 	if remaining.Int() > 0 {
 		pipe.Do("ZADD", podsKey, "XX", "0", pod)
 	} else {
 		pipe.Do("ZREM", podsKey, pod)
 	}
 	bus.Forget(pipe, pod)
-	err := pipe.Exec(ctx)
+	err = pipe.Exec(ctx)
 	s.live.forget()
 	return redisconn.Unavailable("leave", err)
 }
 
-// liveSet remembers which pods are live for a moment, so that reading sessions does not ask every time. A pod that
-// is not in it is asked about again before a caller learns that it is dead. It is safe for concurrent use.
+// liveSet remembers for a moment which pods are live, so that not every reader of sessions asks Redis. Before it
+// reports a pod as dead it asks again. It is safe for concurrent use.
 type liveSet struct {
 	fetch func(context.Context) ([]string, error)
 	age   time.Duration
 
 	mu     sync.Mutex
 	pods   map[string]bool
-	asked  time.Time // when the question that pods answers was asked
+	asked  time.Time // when pods was read, at the latest
 	flight *liveFlight
 }
 
@@ -98,7 +97,7 @@ func (l *liveSet) has(ctx context.Context, pods []string) (map[string]bool, erro
 	return live, nil
 }
 
-// since returns the live pods as asked for at the given time or later. Concurrent callers share one question.
+// since returns the live pods as read at the given time or later. Concurrent callers share one read.
 func (l *liveSet) since(ctx context.Context, oldest time.Time) (map[string]bool, error) {
 	for {
 		l.mu.Lock()

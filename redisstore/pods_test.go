@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
 )
 
 // lapse ends the lease of a pod now.
@@ -35,7 +36,8 @@ func TestSweepOfADeadPod(t *testing.T) {
 	for w := range 10 {
 		wg.Go(func() {
 			for i := w; i < n; i += 10 {
-				putTools(t, s, claim(t, s, fmt.Sprintf("s%03d", i), "dead"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i%50)))
+				own := spec(t, "own", fmt.Sprint(i%50))
+				putTools(t, s, claim(t, s, fmt.Sprintf("s%03d", i), "dead"), spec(t, "camera", "x"), own)
 			}
 		})
 	}
@@ -45,7 +47,7 @@ func TestSweepOfADeadPod(t *testing.T) {
 	if err := bus.New(s.conn, bus.Options{}).Reply("dead", registry.Reply{CallID: "c", Delivered: true}); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "an answer waits for the dead pod", func() bool {
+	registrytest.Eventually(t, "an answer waits for the dead pod", func() bool {
 		return s.conn.Client().Exists(ctx, "fh:{pod:dead}:replies").Val() == 1
 	})
 
@@ -67,12 +69,15 @@ func TestSweepOfADeadPod(t *testing.T) {
 			t.Errorf("%s is left", key)
 		}
 	}
-	for index, want := range map[string]int64{sessionsIndex(tenant): 1, userIndex(tenant, "user"): 1, offersIndex(tenant): 1} {
+	for index, want := range map[string]int64{
+		sessionsIndex(tenant): 1, userIndex(tenant, "user"): 1, offersIndex(tenant): 1,
+	} {
 		if got := s.conn.Client().ZCard(ctx, index).Val(); got != want {
 			t.Errorf("%s has %d entries, want %d", index, got, want)
 		}
 	}
-	if _, err := s.Entry(ctx, registry.Key{Tenant: tenant, Session: "s001"}); !errors.Is(err, registry.CodeNotConnected) {
+	_, err := s.Entry(ctx, registry.Key{Tenant: tenant, Session: "s001"})
+	if !errors.Is(err, registry.CodeNotConnected) {
 		t.Errorf("a swept session: %v", err)
 	}
 	if again := must[[]string](t)(s.Sweep(ctx)); len(again) != 0 {
@@ -133,7 +138,7 @@ func TestLiveSetSharesQuestions(t *testing.T) {
 			}
 		})
 	}
-	redistest.Eventually(t, "somebody asks", func() bool { return asked.Load() == 1 })
+	registrytest.Eventually(t, "somebody asks", func() bool { return asked.Load() == 1 })
 	close(release)
 	wg.Wait()
 	if n := asked.Load(); n != 1 {

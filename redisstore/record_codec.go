@@ -3,6 +3,7 @@ package redisstore
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,10 +12,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Fields of the hash of a call. What changes in the course of a call has a field of its own, an empty one when there
-// is nothing to say; the rest is one JSON text. No script looks into either text, so nothing a device or a caller
-// said can be changed by them. The scripts write state, late, dispatched, timeline and deadline
-// themselves, and kept, which is there if the call ran without a record.
+// Fields of the hash of a call. What changes in the course of a call has a field of its own, which may be empty. The
+// rest is one JSON text. Scripts do not look into JSON, so they cannot change what a device or a caller said. The
+// scripts themselves write state, late, dispatched, timeline, deadline, and kept, which exists if the call ran without
+// a record.
 const (
 	fieldState      = "state"
 	fieldLate       = "late"       // 1 or empty
@@ -28,7 +29,7 @@ const (
 	fieldResult     = "result" // JSON
 	fieldError      = "error"  // JSON
 	fieldRest       = "rec"    // JSON
-	watcherPrefix   = "w:"     // and the pod that is to be woken
+	watcherPrefix   = "w:"     // before the pod that is to be woken
 )
 
 // constantJSON encodes what does not change in the course of a call.
@@ -39,19 +40,19 @@ func constantJSON(r registry.Record) (string, error) {
 	return string(text), err
 }
 
-// identityFields are those that say where a call went.
+// identityFields are the fields that say where a call went.
 func identityFields(r registry.Record) []any {
 	return []any{fieldSession, r.SessionID, fieldDevice, r.DeviceID, fieldOwner, r.Owner, fieldProof, r.Proof}
 }
 
-// outcomeFields are those that say how it ended.
+// outcomeFields are the fields that say how a call ended.
 func outcomeFields(r registry.Record) ([]any, error) {
 	var result, failure []byte
 	var err error
 	if r.Result != nil {
 		kept := *r.Result
 		if isCompact(kept.Structured.Raw(), kept.Output) {
-			kept.Output = "" // parseRecord knows
+			kept.Output = "" // parseRecord restores it
 		}
 		if result, err = encodeJSON(kept); err != nil {
 			return nil, err
@@ -65,7 +66,7 @@ func outcomeFields(r registry.Record) ([]any, error) {
 	return []any{fieldResult, string(result), fieldError, string(failure)}, nil
 }
 
-// isCompact reports whether text is the JSON as it is encoded: without space that means nothing.
+// isCompact reports whether text is the JSON as it is encoded: without insignificant space.
 func isCompact(structured json.RawMessage, text string) bool {
 	if len(structured) == 0 || string(structured) != text {
 		return false
@@ -74,7 +75,7 @@ func isCompact(structured json.RawMessage, text string) bool {
 	return json.Compact(&b, structured) == nil && b.String() == text
 }
 
-// progressFields are those that say how far a call has come.
+// progressFields are the fields that say how far a call has come.
 func progressFields(r registry.Record) []any {
 	deadline := ""
 	if !r.Deadline.IsZero() {
@@ -125,21 +126,12 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 	r.SessionID, r.DeviceID, r.Owner, r.Proof = h[fieldSession], h[fieldDevice], h[fieldOwner], h[fieldProof]
 	r.Deadline = fromMillis(h[fieldDeadline])
 	var err error
-	if r.Timeline, err = parseTimeline(h[fieldTimeline]); err != nil {
+	r.Timeline, err = parseTimeline(h[fieldTimeline])
+	if err = errors.Join(err, decodeField(h, fieldResult, &r.Result), decodeField(h, fieldError, &r.Err)); err != nil {
 		return r, fmt.Errorf("call hash: %w", err)
 	}
-	if text := h[fieldResult]; text != "" {
-		if err := json.Unmarshal([]byte(text), &r.Result); err != nil {
-			return r, fmt.Errorf("call hash: result: %w", err)
-		}
-		if !r.Result.Structured.IsZero() && r.Result.Output == "" {
-			r.Result.Output = r.Result.Structured.String()
-		}
-	}
-	if text := h[fieldError]; text != "" {
-		if err := json.Unmarshal([]byte(text), &r.Err); err != nil {
-			return r, fmt.Errorf("call hash: error: %w", err)
-		}
+	if r.Result != nil && !r.Result.Structured.IsZero() && r.Result.Output == "" {
+		r.Result.Output = r.Result.Structured.String()
 	}
 	return r, nil
 }
@@ -193,7 +185,7 @@ func changedFields(r registry.Record) ([]any, error) {
 // overdueTable is overdueMoves, never changed.
 var overdueTable = overdueMoves()
 
-// overdueMoves is the table of moves that end calls nobody else ended.
+// overdueMoves is the table of moves that end calls after their deadlines.
 func overdueMoves() []any {
 	var table []any
 	for _, from := range registry.States() {
@@ -206,7 +198,7 @@ func overdueMoves() []any {
 	return table
 }
 
-// keepings says what becomes of a record, by its state, when one in the given state is kept.
+// keepings says, for each state of a stored record, what becomes of it when a record in the given state is kept.
 func keepings(state registry.State) []any {
 	var ways []any
 	for _, s := range registry.States() {

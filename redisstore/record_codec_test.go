@@ -18,8 +18,10 @@ func fullRecord(t *testing.T) registry.Record {
 			{State: registry.StateAccepted, At: time.UnixMicro(1_700_000_000_000_001).UTC()},
 			{State: registry.StateFailed, At: time.UnixMicro(1_700_000_000_000_002).UTC()},
 		},
-		Result: &registry.Result{Output: "x", Structured: registry.MustJSON(`{"n":12345678901234567890,"a":[]}`), Error: "<&>"},
-		Err:    registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes),
+		Result: &registry.Result{
+			Output: "x", Structured: registry.MustJSON(`{"n":12345678901234567890,"a":[]}`), Error: "<&>",
+		},
+		Err: registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes),
 	}
 	v := reflect.ValueOf(&r).Elem()
 	for i := range v.NumField() {
@@ -64,7 +66,9 @@ func TestNoFieldOfARecordIsForgotten(t *testing.T) {
 }
 
 func TestParseRecordRefusesGarbage(t *testing.T) {
-	good := map[string]string{fieldRest: `{"call_id":"c"}`, fieldState: "accepted", fieldTimeline: " accepted=1 routed=2"}
+	good := map[string]string{
+		fieldRest: `{"call_id":"c"}`, fieldState: "accepted", fieldTimeline: " accepted=1 routed=2",
+	}
 	r, err := parseRecord(good)
 	if err != nil || r.CallID != "c" || len(r.Timeline) != 2 || !r.Deadline.IsZero() {
 		t.Errorf("%+v, %v", r, err)

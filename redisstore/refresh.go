@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"unsafe"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
@@ -11,8 +12,8 @@ import (
 // refreshChunk is how many sessions are refreshed with one pipeline.
 const refreshChunk = 256
 
-// Refresh implements registry.SessionStore. Beside extending lives it compares what Redis has of each claim with the
-// entry: attributes, tools, every place in an index. Whatever differs makes the session count as missing.
+// Refresh implements registry.SessionStore. It extends lives, and compares what Redis has of each claim with the entry:
+// attributes, tools, every place in an index. A session of which anything differs counts as missing.
 func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
 	for chunk := range slices.Chunk(entries, refreshChunk) {
 		m, l, err := s.refreshChunk(ctx, chunk)
@@ -26,35 +27,79 @@ func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing,
 
 // indexCheck reads the scores of the members an index should have.
 type indexCheck struct {
-	command []any          // ZMSCORE, the index, the members
-	place   map[string]int // of a member among the members
-	entries [][]int        // who needs the member, by place
+	command []any   // ZMSCORE, the index, the members
+	needed  [][]int // by place of the member: the entries that need it
 	call    *redisconn.Command
 }
 
-func (c *indexCheck) expect(member string, entry int) {
-	n, ok := c.place[member]
-	if !ok {
-		n = len(c.entries)
-		c.place[member] = n
-		c.command = append(c.command, member)
-		c.entries = append(c.entries, nil)
+// indexChecks are the checks of a chunk, by index.
+type indexChecks map[string]*indexCheck
+
+func (c indexChecks) expect(index string, member any, entries []int) {
+	check := c[index]
+	if check == nil {
+		check = &indexCheck{command: []any{"ZMSCORE", index}}
+		c[index] = check
 	}
-	c.entries[n] = append(c.entries[n], entry)
+	if len(check.needed) == 1 { // most indexes have one member in a chunk; those that have more have all
+		check.command = slices.Grow(check.command, refreshChunk)
+		check.needed = slices.Grow(check.needed, refreshChunk)
+	}
+	check.command = append(check.command, member)
+	check.needed = append(check.needed, entries)
+}
+
+// offeredSet is a tool set, and the entries of a chunk that offer it.
+type offeredSet struct {
+	tenant  string
+	set     toolSet
+	members string // the index of the sessions that offer it
+	places  []int
+}
+
+// offeredSets are the sets of a chunk. A pod refreshes all its sessions all the time, and those that offer the same
+// share a list of tools, so what depends on the list alone is made once for each list of a chunk.
+type offeredSets map[sharedList]*offeredSet
+
+// sharedList identifies a list of tools by where it is in memory.
+type sharedList struct {
+	tenant string
+	first  *registry.ToolSpec
+	length int
+}
+
+// add notes what the entry at this place of the chunk offers.
+func (o offeredSets) add(place int, e registry.Entry) *offeredSet {
+	list := sharedList{e.Session.Tenant, unsafe.SliceData(e.Tools), len(e.Tools)}
+	offered := o[list]
+	if offered == nil {
+		offered = &offeredSet{tenant: e.Session.Tenant, set: newToolSet(e.Tools)}
+		offered.members = membersIndex(offered.tenant, offered.set.hash)
+		o[list] = offered
+	}
+	offered.places = append(offered.places, place)
+	return offered
 }
 
 func (s *Store) refreshChunk(ctx context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
 	pipe := s.conn.Pipeline()
 	sessions := make([]*redisconn.Command, len(entries))
-	indexes := make(map[string]*indexCheck)
-	kept := contents{store: s, batch: pipe, calls: make(map[string]*redisconn.Command), texts: make(map[string]any)}
+	indexes, sets := make(indexChecks), make(offeredSets)
+	kept := contents{store: s, pipe: pipe, calls: make(map[string]*redisconn.Command), texts: make(map[string]any)}
 	aged := make(ages)
+	places := make([]int, len(entries))
 	for i, e := range entries {
-		set := newToolSet(e.Tools)
-		sessions[i] = s.refreshOne(pipe, e, set)
-		expectIndexes(indexes, i, e, set)
-		kept.keep(e, set)
-		aged.add(e.Session, set)
+		places[i] = i
+		offered := sets.add(i, e)
+		sessions[i] = s.refreshOne(pipe, e, offered.set)
+		expectIndexes(indexes, places[i:i+1], e, offered)
+		kept.keep(e, offered.set)
+		aged.add(e.Session, offered.set)
+	}
+	for _, o := range sets {
+		for _, member := range o.set.offerMembers() {
+			indexes.expect(offersIndex(o.tenant), member, o.places)
+		}
 	}
 	aged.into(pipe, s.indexTTL)
 	for index, check := range indexes {
@@ -82,33 +127,25 @@ func (s *Store) refreshOne(pipe *redisconn.Pipeline, e registry.Entry, set toolS
 		decimal(sess.Generation), decimal(sess.Generation+1), attributeDigest(sess), set.hash)
 }
 
-// expectIndexes notes every index the i-th entry must stand in.
-func expectIndexes(indexes map[string]*indexCheck, i int, e registry.Entry, set toolSet) {
-	expect := func(index, member string) {
-		if indexes[index] == nil {
-			indexes[index] = &indexCheck{command: []any{"ZMSCORE", index}, place: make(map[string]int)}
-		}
-		indexes[index].expect(member, i)
-	}
+// expectIndexes notes every index that an entry must be in, but for its tools. place is a list of the entry alone.
+func expectIndexes(indexes indexChecks, place []int, e registry.Entry, offered *offeredSet) {
 	sess := e.Session
-	expect(podSessionsKey(sess.Pod), podMember(sess.Key))
+	var member any = sess.Key.Session
+	indexes.expect(podSessionsKey(sess.Pod), podMember(sess.Key), place)
 	for _, index := range attributeIndexes(sess) {
-		expect(index, sess.Key.Session)
+		indexes.expect(index, member, place)
 	}
-	if set.hash != "" {
-		expect(membersIndex(sess.Tenant, set.hash), sess.Key.Session)
-	}
-	for _, member := range set.members() {
-		expect(offersIndex(sess.Tenant), member)
+	if offered.set.hash != "" {
+		indexes.expect(offered.members, member, place)
 	}
 }
 
-// absentFromIndexes returns which entries are not in an index they must stand in, or only with an older claim.
-func absentFromIndexes(indexes map[string]*indexCheck, entries []registry.Entry) map[int]bool {
+// absentFromIndexes returns which entries are not in an index they must be in, or only with an older claim.
+func absentFromIndexes(indexes indexChecks, entries []registry.Entry) map[int]bool {
 	absent := make(map[int]bool)
 	for index, check := range indexes {
 		scores := check.call.List()
-		for n, needed := range check.entries {
+		for n, needed := range check.needed {
 			for _, i := range needed {
 				sess := entries[i].Session
 				switch {
@@ -126,12 +163,12 @@ func absentFromIndexes(indexes map[string]*indexCheck, entries []registry.Entry)
 // contents keeps sets and specifications alive, each once however many sessions of a chunk need it.
 type contents struct {
 	store *Store
-	batch *redisconn.Pipeline
+	pipe  *redisconn.Pipeline
 	calls map[string]*redisconn.Command // by key
 	texts map[string]any                // by key: the text of a set, or a specification
 }
 
-// keep adds to the batch what extends the life of an entry's set and its specifications.
+// keep adds to the pipeline what extends the life of an entry's set and its specifications.
 func (c *contents) keep(e registry.Entry, set toolSet) {
 	key := setKey(e.Session.Tenant, set.hash)
 	if set.hash == "" || c.calls[key] != nil {
@@ -146,14 +183,13 @@ func (c *contents) keep(e registry.Entry, set toolSet) {
 }
 
 func (c *contents) extend(key string, text any) {
-	c.calls[key] = c.batch.Do("PEXPIRE", key, c.store.indexTTL)
+	c.calls[key] = c.pipe.Do("PEXPIRE", key, c.store.indexTTL)
 	c.texts[key] = text
 }
 
-// putLost writes again what Redis no longer had when the batch ran.
+// putLost writes again what Redis no longer had when the pipeline ran.
 func (c *contents) putLost(ctx context.Context) error {
 	pipe := c.store.conn.Pipeline()
-	any := false
 	for key, kept := range c.calls {
 		if kept.Int() == 1 {
 			continue
@@ -166,11 +202,7 @@ func (c *contents) putLost(ctx context.Context) error {
 			}
 			text = encoded
 		}
-		any = true
 		pipe.Do("SET", key, text, "PX", c.store.indexTTL)
-	}
-	if !any {
-		return nil
 	}
 	return pipe.Exec(ctx)
 }

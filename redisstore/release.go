@@ -7,8 +7,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Release implements registry.SessionStore. Once the claim is gone, index entries that could not be removed are no
-// failure: nobody finds the session through them, and readers remove them.
+// Release implements registry.SessionStore. Once the claim is gone, Release does not fail if members of indexes could
+// not be removed: nobody finds the session through them, and readers remove them.
 func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error) {
 	pipe := s.conn.SessionPipeline()
 	c := s.release(pipe, sess.Ref(), sess.Pod)
@@ -17,11 +17,11 @@ func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error
 	}
 	hash, current := releasedHash(c)
 	pipe = s.conn.SessionPipeline()
-	pipe.Eval(scriptZRemIf, []string{podSessionsKey(sess.Pod)}, podMember(sess.Key), decimal(sess.Generation))
+	var indexes []string
 	if current {
-		indexes, upTo := s.indexesOf(sess.Key, hash)
-		s.leaveIndexes(pipe, sess.Key, indexes, upTo)
+		indexes, _ = s.indexesOf(sess.Key, hash)
 	}
+	s.leaveIndexes(pipe, sess.Key, indexes, sess.Pod, sess.Generation)
 	if current {
 		s.changed(pipe, sess.Tenant)
 	}
@@ -53,7 +53,7 @@ func (s *Store) traces(key registry.Key, hash map[string]string, into removals) 
 	}
 }
 
-// indexesOf returns the indexes that a session with this hash stands in, and its generation.
+// indexesOf returns the indexes that a session with this hash is in, and its generation.
 func (s *Store) indexesOf(key registry.Key, hash map[string]string) (indexes []string, generation int64) {
 	was, err := parseSession(key, hash)
 	if err != nil {

@@ -14,17 +14,15 @@ var scripts = redisconn.NewScripts(scriptFiles)
 
 // The scripts, read once and never changed. Each file is headed by its KEYS, its ARGV and what it returns.
 var (
-	scriptClaim     = scripts.Must("claim")
-	scriptFormers   = scripts.Must("formers")
-	scriptRestore   = scripts.Must("restore")
-	scriptUpdate    = scripts.Must("update")
-	scriptSetTools  = scripts.Must("set_tools")
-	scriptRefresh   = scripts.Must("refresh")
-	scriptRelease   = scripts.Must("release")
-	scriptEntry     = scripts.Must("entry")
-	scriptIndexAdd  = scripts.Must("index_add")
-	scriptLabelsAdd = scripts.Must("labels_add")
-	scriptLabelsRem = scripts.Must("labels_rem")
+	scriptClaim      = scripts.Must("claim")
+	scriptRestore    = scripts.Must("restore")
+	scriptUpdate     = scripts.Must("update")
+	scriptSetTools   = scripts.Must("set_tools")
+	scriptRefresh    = scripts.Must("refresh")
+	scriptRelease    = scripts.Must("release")
+	scriptEntry      = scripts.Must("entry")
+	scriptLabelsAdd  = scripts.Must("labels_add")
+	scriptIndexLeave = scripts.Must("index_leave")
 
 	scriptDefinitionsAdd = scripts.Must("definitions_add")
 

@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// toolSet is everything a session offers. Most of a fleet offers the same: a set is stored once, under the hash of its
-// content, and a session only names it. The zero value is the set without tools, which is not stored at all.
+// toolSet is everything a session offers. Most of a fleet offers the same, so a set is stored once, under the hash of
+// its content, and a session names it. The zero value is the set without tools, which is not stored.
 type toolSet struct {
 	hash  string
 	tools []setTool // ordered by name
@@ -20,23 +20,22 @@ type toolSet struct {
 
 type setTool struct{ name, hash string }
 
-// newToolSet returns the set of these tools. Of several of one name the last counts.
+// newToolSet returns the set of these tools. Of several with one name the last counts.
 func newToolSet(tools []registry.ToolSpec) toolSet {
-	var set toolSet
-	byName := make(map[string]int, len(tools))
-	for _, t := range tools {
-		tool := setTool{name: t.Name, hash: t.Hash()}
-		if i, ok := byName[t.Name]; ok {
-			set.tools[i] = tool
-			continue
-		}
-		byName[t.Name] = len(set.tools)
-		set.tools = append(set.tools, tool)
-	}
-	if len(set.tools) == 0 {
+	if len(tools) == 0 {
 		return toolSet{}
 	}
-	slices.SortFunc(set.tools, func(a, b setTool) int { return strings.Compare(a.name, b.name) })
+	all := make([]setTool, len(tools))
+	for i, t := range tools {
+		all[i] = setTool{name: t.Name, hash: t.Hash()}
+	}
+	slices.SortStableFunc(all, func(a, b setTool) int { return strings.Compare(a.name, b.name) })
+	set := toolSet{tools: all[:0]}
+	for i, t := range all {
+		if i+1 == len(all) || all[i+1].name != t.name {
+			set.tools = append(set.tools, t)
+		}
+	}
 	sum := sha256.Sum256([]byte(set.text()))
 	set.hash = base64.RawURLEncoding.EncodeToString(sum[:16])
 	return set
@@ -44,9 +43,17 @@ func newToolSet(tools []registry.ToolSpec) toolSet {
 
 // text is how a set is stored: a line "name hash" for each tool.
 func (s toolSet) text() string {
-	var b strings.Builder
+	size := 0
 	for _, t := range s.tools {
-		b.WriteString(t.name + " " + t.hash + "\n")
+		size += len(t.name) + len(t.hash) + 2
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for _, t := range s.tools {
+		b.WriteString(t.name)
+		b.WriteByte(' ')
+		b.WriteString(t.hash)
+		b.WriteByte('\n')
 	}
 	return b.String()
 }
@@ -70,8 +77,8 @@ func (s toolSet) offers(name, spec string) bool {
 	return ok && (spec == "" || s.tools[i].hash == spec)
 }
 
-// members returns the set's entries in the offers index.
-func (s toolSet) members() []string {
+// offerMembers returns the set's entries in the offers index.
+func (s toolSet) offerMembers() []string {
 	list := make([]string, len(s.tools))
 	for i, t := range s.tools {
 		list[i] = offerMember(t.name, t.hash, s.hash)
@@ -79,7 +86,7 @@ func (s toolSet) members() []string {
 	return list
 }
 
-// putSet adds the writes of a set and its specifications to the batch.
+// putSet adds the writes of a set and its specifications to the pipeline.
 func (s *Store) putSet(pipe *redisconn.Pipeline, tenant string, set toolSet, tools []registry.ToolSpec) error {
 	if set.hash == "" {
 		return nil
@@ -91,28 +98,9 @@ func (s *Store) putSet(pipe *redisconn.Pipeline, tenant string, set toolSet, too
 // fetchSets returns sets by their hash. One that is not there is left out: its pod writes it again when it refreshes
 // its sessions.
 func (s *Store) fetchSets(ctx context.Context, tenant string, hashes map[string]bool) (map[string]toolSet, error) {
-	found := make(map[string]toolSet, len(hashes))
-	missing := make(map[string]*redisconn.Command)
-	pipe := s.conn.Pipeline()
-	for hash := range hashes {
-		if set, ok := s.sets.Get(hash); ok {
-			found[hash] = set
-			continue
-		}
-		missing[hash] = pipe.Do("GET", setKey(tenant, hash))
-	}
-	if len(missing) == 0 {
-		return found, nil
-	}
-	if err := pipe.Exec(ctx); err != nil {
-		return nil, err
-	}
-	for hash, c := range missing {
-		if text, ok := c.Text(); ok {
-			set := parseToolSet(hash, text)
-			s.sets.Put(hash, set, set.size()+cacheOverhead)
-			found[hash] = set
-		}
-	}
-	return found, nil
+	keyOf := func(hash string) string { return setKey(tenant, hash) }
+	return fetch(ctx, s, s.sets, hashes, keyOf, func(hash, text string) (toolSet, int, error) {
+		set := parseToolSet(hash, text)
+		return set, set.size(), nil
+	})
 }

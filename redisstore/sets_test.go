@@ -22,10 +22,11 @@ func TestToolSetsAreOneForOneContent(t *testing.T) {
 	if read := parseToolSet(set.hash, set.text()); !slices.Equal(read.tools, set.tools) {
 		t.Errorf("read %v, want %v", read.tools, set.tools)
 	}
-	if twice := newToolSet([]registry.ToolSpec{b, a, a}); len(twice.tools) != 2 || !twice.offers("b", "") || twice.offers("c", "") {
+	twice := newToolSet([]registry.ToolSpec{b, a, a})
+	if len(twice.tools) != 2 || !twice.offers("b", "") || twice.offers("c", "") {
 		t.Errorf("tools %v", twice.tools)
 	}
-	if none := newToolSet(nil); none.hash != "" || len(none.members()) != 0 {
+	if none := newToolSet(nil); none.hash != "" || len(none.offerMembers()) != 0 {
 		t.Errorf("the empty set is %+v", none)
 	}
 }
@@ -43,7 +44,8 @@ func TestToolsInManySets(t *testing.T) {
 		if n := i + 1; n != 5 && n != maxMerge && n != maxMerge+6 {
 			continue
 		}
-		if _, _, merged, err := s.toolSource(ctx, registry.Query{Tenant: tenant, Tool: "common"}); err != nil || merged != (i < maxMerge) {
+		_, _, merged, err := s.toolSource(ctx, registry.Query{Tenant: tenant, Tool: "common"})
+		if err != nil || merged != (i < maxMerge) {
 			t.Fatalf("%d sets: merged %v, %v", i+1, merged, err)
 		}
 		for _, limit := range []int{3, 100} {
@@ -53,11 +55,12 @@ func TestToolsInManySets(t *testing.T) {
 		}
 		newest := slices.Clone(want)
 		slices.Reverse(newest)
-		if got := listed(t, s, registry.Query{Tool: "common", Limit: 4, Newest: true}); got != strings.Join(newest, " ") {
+		got := listed(t, s, registry.Query{Tool: "common", Limit: 4, Newest: true})
+		if got != strings.Join(newest, " ") {
 			t.Errorf("%d sets, newest first: %s", i+1, got)
 		}
 	}
-	groups, _, err := s.Groups(ctx, registry.GroupQuery{Tenant: tenant, Name: "common"})
+	groups, _, err := s.OfferedTools(ctx, registry.OfferedToolQuery{Tenant: tenant, Name: "common"})
 	if err != nil || len(groups) != 1 || groups[0].Sessions != maxMerge+6 {
 		t.Errorf("groups %+v, %v", groups, err)
 	}

@@ -26,6 +26,30 @@ type place struct {
 	index string
 }
 
+// sessionsAt returns the sessions that places of a tenant name.
+func sessionsAt(tenant string, places []place) []registry.Key {
+	keys := make([]registry.Key, len(places))
+	for i, p := range places {
+		keys[i] = registry.Key{Tenant: tenant, Session: p.Session}
+	}
+	return keys
+}
+
+// sizes returns how many entries each index has.
+func (s *Store) sizes(ctx context.Context, indexes []string) ([]int64, error) {
+	pipe := s.conn.Pipeline()
+	counts := make([]*redisconn.Command, len(indexes))
+	for i, index := range indexes {
+		counts[i] = pipe.Do("ZCARD", index)
+	}
+	err := pipe.Exec(ctx)
+	sizes := make([]int64, len(indexes))
+	for i, c := range counts {
+		sizes[i] = c.Int()
+	}
+	return sizes, err
+}
+
 // smallestSource returns the source with the fewest entries among those that hold every match.
 func (s *Store) smallestSource(ctx context.Context, q registry.Query) (source, error) {
 	best, size := source{indexes: []string{sessionsIndex(q.Tenant)}}, int64(math.MaxInt64)
@@ -44,17 +68,13 @@ func (s *Store) smallestSource(ctx context.Context, q registry.Query) (source, e
 	if len(candidates) == 1 && q.Tool == "" {
 		return source{indexes: candidates}, nil
 	}
-	pipe := s.conn.Pipeline()
-	sizes := make([]*redisconn.Command, len(candidates))
-	for i, index := range candidates {
-		sizes[i] = pipe.Do("ZCARD", index)
-	}
-	if err := pipe.Exec(ctx); err != nil {
+	sizes, err := s.sizes(ctx, candidates)
+	if err != nil {
 		return source{}, err
 	}
-	for i, c := range sizes {
-		if c.Int() < size {
-			best, size = source{indexes: candidates[i : i+1]}, c.Int()
+	for i, n := range sizes {
+		if n < size {
+			best, size = source{indexes: candidates[i : i+1]}, n
 		}
 	}
 	return best, nil
@@ -63,9 +83,9 @@ func (s *Store) smallestSource(ctx context.Context, q registry.Query) (source, e
 // maxRereads bounds how often a page is read again because a tool got into another set meanwhile.
 const maxRereads = 3
 
-// readPlaces returns up to limit places behind the cursor, in order. A session that changes its set while this looks
-// is in the index of the new one, and the new set among the offers, before it leaves the old one's: so when the offers
-// name another set after the indexes were read, they are read again with that one.
+// readPlaces returns up to limit places after the cursor, in order. A session that changes its set meanwhile enters the
+// index of the new set, and the new set the offers, before it leaves the index of the old one. So if the offers name a
+// further set after the indexes were read, the indexes are read again with that one.
 func (s *Store) readPlaces(
 	ctx context.Context, from *source, after registry.Cursor, limit int, newest bool,
 ) ([]place, error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Stale index entries are collected here. The index of a set's sessions is only counted, so no reader would notice an
-// entry that a pod did not remove, because it died between two writes or because Redis never got the removal. Readers
-// therefore look at a few entries of a few sets now and then; a set that few sessions have is checked completely.
+// This file collects stale index entries. The index of a set's sessions is only counted, so no reader would notice an
+// entry that its pod did not remove, because it died between two writes or because Redis never got the removal. So
+// readers now and then look at a few entries of a few sets. A set that few sessions have is checked completely.
 const (
 	staleCheckInterval = 5 * time.Second
 	staleCheckSets     = 50 // looked at in one go: more would delay the listing
@@ -101,7 +101,7 @@ func (x *sample) holds() bool {
 	return len(now) == 2 && now[0] == x.gen && now[1] == x.set
 }
 
-// removeSamples removes entries. A session that gets the set again at this moment writes its hash before the index; so
+// removeSamples removes entries. A session that gets the set again at this moment writes its hash before the index, so
 // the sessions are looked at once more after the removal.
 func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sample) error {
 	removed := make(removals)
@@ -120,18 +120,19 @@ func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sampl
 	pipe = s.conn.Pipeline()
 	for _, x := range stale {
 		if x.holds() {
-			pipe.Eval(scriptIndexAdd, []string{membersIndex(tenant, x.set)}, s.indexTTL, x.gen, x.key.Session)
+			s.enter(pipe, membersIndex(tenant, x.set), x.gen, x.key.Session)
 		}
 	}
 	return pipe.Exec(ctx)
 }
 
-// throttle says yes at most once per interval. It is safe for concurrent use.
+// throttle bounds how often something is done. It is safe for concurrent use.
 type throttle struct {
 	every time.Duration
 	last  atomic.Int64 // ns since the epoch
 }
 
+// due reports whether it is time to do it again, which the caller then does.
 func (t *throttle) due() bool {
 	now, last := time.Now().UnixNano(), t.last.Load()
 	return now-last >= int64(t.every) && t.last.CompareAndSwap(last, now)

@@ -37,18 +37,14 @@ type Store struct {
 
 	specs      *cache.Cache[string, registry.ToolSpec]
 	sets       *cache.Cache[string, toolSet]
+	written    *writtenSets
 	live       *liveSet
 	reads      *semaphore.Weighted // records that are read at a time
 	own        ownLease
 	staleCheck throttle
 }
 
-var (
-	_ registry.Store             = (*Store)(nil)
-	_ registry.CallStore         = (*Store)(nil)
-	_ registry.ActivityStore     = (*Store)(nil)
-	_ registry.ConversationStore = (*Store)(nil)
-)
+var _ registry.Store = (*Store)(nil)
 
 // Store returns a store on the connection. Each has caches of its own.
 func (c *Conn) Store() *Store {
@@ -59,13 +55,14 @@ func (c *Conn) Store() *Store {
 		indexTTL:    millis(2 * c.opts.SessionTTL),
 		podsTTL:     millis(2 * max(c.opts.SessionTTL, c.opts.PodLease)),
 		// The configured lease is a promise to users: tools of a killed pod are out of the listing by then. So the
-		// stored lease lapses after four fifths of it, and the last fifth is for the other pods, which look for
-		// lapsed leases every tenth, to clean up.
+		// stored lease lapses after four fifths of it. In the last fifth the other pods clean up; they look for lapsed
+		// leases every tenth.
 		lease:     max(1, millis(c.opts.PodLease)*4/5),
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
+		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: semaphore.NewWeighted(maxReads),
 	}
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
@@ -76,13 +73,12 @@ func millis(d time.Duration) int64 { return max(1, d.Milliseconds()) }
 
 // Ping implements registry.Store. It writes: a Redis that is out of memory still answers reads.
 func (s *Store) Ping(ctx context.Context) error {
-	pipe := s.conn.Pipeline()
-	pipe.Do("SET", pingKey, "1", "PX", s.sessionTTL)
-	return redisconn.Unavailable("ping", pipe.Exec(ctx))
+	_, err := s.conn.Do(ctx, "SET", pingKey, "1", "PX", s.sessionTTL)
+	return redisconn.Unavailable("ping", err)
 }
 
-// errMissing is the cause when a fenced write finds that the store lost the session and nobody else has it: the
-// write is then like one to a store that is away, and the next Refresh brings everything back.
+// errMissing is the cause when a fenced write finds that the store lost the session and nobody else has it. The write
+// then fails as one to a store that is away does, and the next Refresh restores everything.
 var errMissing = errors.New("the store lost the session; it is restored with the next refresh")
 
 // fenced translates the first element of what the fenced scripts return.

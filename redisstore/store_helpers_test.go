@@ -93,7 +93,7 @@ func listed(t testing.TB, s *Store, q registry.Query) string {
 // grouped renders the distinct tools with their numbers of sessions, in order.
 func grouped(t testing.TB, s *Store) string {
 	t.Helper()
-	groups, _, err := s.Groups(context.Background(), registry.GroupQuery{Tenant: tenant})
+	groups, _, err := s.OfferedTools(context.Background(), registry.OfferedToolQuery{Tenant: tenant})
 	if err != nil {
 		t.Fatal(err)
 	}

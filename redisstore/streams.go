@@ -18,7 +18,7 @@ const (
 	streamField = "d"         // the one field of every entry, JSON
 	appendChunk = 100         // entries appended by one script: it holds up the server
 	feedHead    = 16          // lines of a batch appended to a feed by a script
-	followBlock = time.Second // how long one read waits: it cannot be called off
+	followBlock = time.Second // how long one read waits: it cannot be cancelled
 
 	followerPool = 32 // connections for waiting, per server
 )
@@ -44,7 +44,7 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 	return redisconn.Unavailable("append call events", pipe.Exec(ctx))
 }
 
-// stateEvent is what tells in the log of a call that it is in that state: a rank and a text.
+// stateEvent returns the event that says in the log of a call that it is in that state: a rank and a text.
 func stateEvent(tenant, callID string, state registry.State) ([]any, error) {
 	e := registry.StateEvent(tenant, callID, state, time.Now().UTC())
 	text, err := encodeJSON(e)
@@ -58,9 +58,8 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string, li
 		return nil, err
 	}
 	for {
-		pipe := s.conn.Pipeline()
-		c := pipe.Do("XRANGE", callEventsKey(tenant, callID), start, "+", "COUNT", pageSize(limit))
-		if err := pipe.Exec(ctx); err != nil {
+		c, err := s.conn.Do(ctx, "XRANGE", callEventsKey(tenant, callID), start, "+", "COUNT", pageSize(limit))
+		if err != nil {
 			return nil, redisconn.Unavailable("read call events", err)
 		}
 		events, last := parseEntries(s, c, func(text []byte, id string) (registry.CallEvent, error) {
@@ -85,7 +84,7 @@ func (s *Store) ReadActivity(
 	}
 	for deadline := time.Now().Add(wait); ; {
 		found, last, err := s.activity(ctx, tenant, limit, "XRANGE", start, "+")
-		if last != "" { // unreadable as what is behind may be, it is not waited for again
+		if last != "" { // entries that cannot be read are passed over, too
 			after, start = last, "("+last
 		}
 		remaining := time.Until(deadline)
@@ -138,9 +137,8 @@ func (s *Store) activity(
 	ctx context.Context, tenant string, limit int, command, from, to string,
 ) (found []registry.Activity, last string, err error) {
 	for {
-		pipe := s.conn.Pipeline()
-		c := pipe.Do(command, activityKey(tenant), from, to, "COUNT", pageSize(limit))
-		if err := pipe.Exec(ctx); err != nil {
+		c, err := s.conn.Do(ctx, command, activityKey(tenant), from, to, "COUNT", pageSize(limit))
+		if err != nil {
 			return nil, "", redisconn.Unavailable("read activity", err)
 		}
 		var end string
@@ -197,8 +195,8 @@ func parseEntries[T any](
 	return entries, last
 }
 
-// follower waits for streams to grow, on connections of its own. When more want to wait than there are connections
-// they take turns, and look for themselves in between. It is safe for concurrent use.
+// follower waits for streams to grow, on connections of its own. If there are more readers than connections, some wait
+// for a connection and then read the stream anyway. It is safe for concurrent use.
 type follower struct {
 	client redis.UniversalClient
 	slots  chan struct{}
@@ -215,12 +213,12 @@ func (f *follower) wait(ctx context.Context, key, after string, atMost time.Dura
 	if after == "" {
 		after = "0-0"
 	}
-	turn := time.NewTimer(atMost)
-	defer turn.Stop()
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
 	select {
 	case f.slots <- struct{}{}:
 		defer func() { <-f.slots }()
-	case <-turn.C:
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -29,8 +29,8 @@ func (s *Store) Sweep(ctx context.Context) ([]string, error) {
 	return lapsed, nil
 }
 
-// sweepPod releases the sessions of one pod. The pod may be alive after all and only late; it then finds out with
-// its next heartbeat, and restores its sessions.
+// sweepPod releases the sessions of one pod. If the pod is alive after all and only late, it notices with its next
+// heartbeat, and restores its sessions.
 func (s *Store) sweepPod(ctx context.Context, pod string) error {
 	for {
 		members, err := s.sweepable(ctx, pod)
@@ -58,25 +58,22 @@ func (s *Store) sweepPod(ctx context.Context, pod string) error {
 // dead one at the same moment, so each starts at a place of its own.
 func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
 	key := podSessionsKey(pod)
-	pipe := s.conn.Pipeline()
-	size := pipe.Do("ZCARD", key)
-	if err := pipe.Exec(ctx); err != nil {
+	size, err := s.conn.Do(ctx, "ZCARD", key)
+	if err != nil {
 		return nil, err
 	}
 	start := int64(0)
 	if rest := size.Int() - sweepChunk; rest > 0 {
 		start = rand.Int64N(rest + 1)
 	}
-	pipe = s.conn.Pipeline()
-	some := pipe.Do("ZRANGE", key, start, start+sweepChunk-1, "WITHSCORES")
-	if err := pipe.Exec(ctx); err != nil {
+	some, err := s.conn.Do(ctx, "ZRANGE", key, start, start+sweepChunk-1, "WITHSCORES")
+	if err != nil {
 		return nil, err
 	}
 	members := some.Strings()
 	if len(members) == 0 && start > 0 { // somebody else was faster: from the beginning
-		pipe = s.conn.Pipeline()
-		some = pipe.Do("ZRANGE", key, 0, sweepChunk-1, "WITHSCORES")
-		if err := pipe.Exec(ctx); err != nil {
+		some, err := s.conn.Do(ctx, "ZRANGE", key, 0, sweepChunk-1, "WITHSCORES")
+		if err != nil {
 			return nil, err
 		}
 		members = some.Strings()
@@ -85,7 +82,7 @@ func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
 }
 
 // sweepSome removes sessions of a pod from the indexes, releases them, and takes them off the pod's own list, in this
-// order: wherever it breaks off, the next sweep finds a session on that list, and in its hash where it still stands.
+// order: wherever it breaks off, the next sweep finds a session on that list, and in its hash the indexes it is in.
 func (s *Store) sweepSome(ctx context.Context, pod string, members []string) error {
 	own := make(removals)
 	claims := make([]registry.Ref, 0, len(members)/2)

@@ -51,7 +51,8 @@ func TestASweepThatBreaksOffIsRepeated(t *testing.T) {
 		}
 		heartbeat(t, s, "dead")
 		for i := range 4 {
-			putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "dead"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i%2)))
+			own := spec(t, "own", fmt.Sprint(i%2))
+			putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "dead"), spec(t, "camera", "x"), own)
 		}
 		lapse(t, s, "dead")
 		c.left.Store(trips)

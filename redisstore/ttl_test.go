@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
 )
 
 // busy claims, moves, changes, refreshes and releases sessions from several goroutines.
@@ -29,16 +30,18 @@ func busy(t *testing.T, s *Store) {
 				_ = s.SetTools(ctx, sess, []registry.ToolSpec{
 					spec(t, fmt.Sprintf("tool%d", i%5), "x"), spec(t, "own", fmt.Sprint(i)),
 				})
-				_ = s.SetTools(ctx, sess, []registry.ToolSpec{spec(t, "common", "x"), spec(t, fmt.Sprintf("tool%d", i%3), "x")})
+				own := spec(t, fmt.Sprintf("tool%d", i%3), "x")
+				_ = s.SetTools(ctx, sess, []registry.ToolSpec{spec(t, "common", "x"), own})
 				sess.DeviceID = fmt.Sprintf("d%d", random.IntN(5))
 				_ = s.Update(ctx, sess)
 				_, _, _ = s.Refresh(ctx, []registry.Entry{{Session: sess}})
-				_, _ = s.Restore(ctx, registry.Entry{Session: sess, Tools: []registry.ToolSpec{spec(t, "own", "restored")}})
+				tools := []registry.ToolSpec{spec(t, "own", "restored")}
+				_, _ = s.Restore(ctx, registry.Entry{Session: sess, Tools: tools})
 				if random.IntN(3) == 0 {
 					_, _ = s.Release(ctx, sess)
 				}
 				_, _, _ = s.List(ctx, registry.Query{Tenant: tenant, Limit: 3})
-				_, _, _ = s.Groups(ctx, registry.GroupQuery{Tenant: tenant})
+				_, _, _ = s.OfferedTools(ctx, registry.OfferedToolQuery{Tenant: tenant})
 				_ = s.Ping(ctx)
 			}
 		})
@@ -49,7 +52,7 @@ func busy(t *testing.T, s *Store) {
 	if err := b.Reply("nobody", registry.Reply{CallID: "c", Delivered: true}); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "the reply is pushed", func() bool {
+	registrytest.Eventually(t, "the reply is pushed", func() bool {
 		return s.conn.Client().Exists(ctx, "fh:{pod:nobody}:replies").Val() == 1
 	})
 }
@@ -114,7 +117,7 @@ func TestIndexesAgreeWithSessionsAfterBusyTimes(t *testing.T) {
 	if all == 0 {
 		t.Fatal("no session left to compare")
 	}
-	groups, _, err := s.Groups(context.Background(), registry.GroupQuery{Tenant: tenant, Limit: 1000})
+	groups, _, err := s.OfferedTools(context.Background(), registry.OfferedToolQuery{Tenant: tenant, Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +131,10 @@ func TestIndexesAgreeWithSessionsAfterBusyTimes(t *testing.T) {
 }
 
 func TestNothingRemainsOfADeadFleet(t *testing.T) {
-	s := storeOn(t, Options{
-		SessionTTL: 200 * time.Millisecond, PodLease: 100 * time.Millisecond, Retention: time.Second, IdempotencyTTL: time.Second,
-		HistoryTTL: time.Second,
-	})
+	s := storeOn(t, Options{Limits: registry.Limits{
+		SessionTTL: 200 * time.Millisecond, PodLease: 100 * time.Millisecond,
+		Retention: time.Second, IdempotencyTTL: time.Second, HistoryTTL: time.Second,
+	}})
 	heartbeat(t, s, "a")
 	for i := range 20 {
 		putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "a"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i)))
@@ -146,7 +149,7 @@ func TestNothingRemainsOfADeadFleet(t *testing.T) {
 			t.Fatal(op, err)
 		}
 	}
-	redistest.Eventually(t, "every key has expired", func() bool {
+	registrytest.Eventually(t, "every key has expired", func() bool {
 		_, life := keyspace(t, s.conn)
 		return len(life) == 0
 	})

@@ -6,7 +6,7 @@ import (
 
 // EnvelopeVersion is the version of the messages between pods. A pod answers a version it does not know with an
 // error instead of guessing: two releases may run side by side during a deploy.
-const EnvelopeVersion = 1
+const EnvelopeVersion = 2
 
 // EnvelopeKind says what an Envelope asks for.
 type EnvelopeKind string
@@ -29,11 +29,17 @@ type Envelope struct {
 	Session    string       `json:"session"`
 	Generation int64        `json:"gen,omitempty"`
 	// Exact says that only the claim of that generation may take the call, because the caller asked for more than the
-	// session's id. Otherwise a newer claim may take it, too.
+	// session's id, or the call was decided on what was remembered of the session. Otherwise a newer claim may take it, too.
 	Exact  bool   `json:"exact,omitempty"`
 	CallID string `json:"call,omitempty"`
 	Tool   string `json:"tool,omitempty"`
-	Args   JSON   `json:"args,omitzero"`
+	// Spec is the hash of the definition that the arguments were checked against, and Attributes the digest of the
+	// attributes that the call was decided on, zero if they were just read. The pod that holds the socket refuses the
+	// call if its own are others (CodeStaleRoute). Attempt counts how often that has happened.
+	Spec       string `json:"spec,omitempty"`
+	Attributes uint64 `json:"attributes,omitempty"`
+	Attempt    int64  `json:"attempt,omitempty"`
+	Args       JSON   `json:"args,omitzero"`
 	// TimeoutMS is the time until the caller's deadline. It is a duration, because clocks of two machines disagree.
 	TimeoutMS int64  `json:"timeout_ms,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"` // the pod that waits for the reply

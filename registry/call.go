@@ -20,6 +20,9 @@ type Call struct {
 	// answer is stored before anybody gets it.
 	Durable bool
 
+	// Attempt is how often the call was made before under this id, and refused because its route was stale.
+	Attempt int64
+
 	// Record, if it is set, is updated while the call runs. It belongs to the goroutine that calls.
 	Record *Record
 }
@@ -33,9 +36,12 @@ type Route struct {
 	Spec    ToolSpec
 	Target  Target // what the caller asked for; a session that does not match it never gets the call
 
-	// Remembered says that the session was not read for this call, but up to a second ago. A refusal based on it may be
-	// wrong by now; Router.Refresh reads the session again.
+	// Remembered says that the session was not read for this call, but for an earlier one. A refusal based on it may be
+	// wrong by now; Router.ResolveAgain reads the session again.
 	Remembered bool
+
+	// Attributes is the digest of the session's attributes if it was remembered, else zero.
+	Attributes uint64
 }
 
 // Result is what a device answered. A tool that ran and failed has Success false and a nil error: the gateway did

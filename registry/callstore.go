@@ -126,15 +126,15 @@ type TurnNote struct {
 	DurationMS int64  `json:"duration_ms,omitempty"`
 }
 
-// Summary returns the record as the feed has it: without the tool's output, and with errors cut to MaxErrorText.
+// Summary returns the record as the feed has it: without the tool's output, and with errors of at most MaxErrorText.
 func (r Record) Summary() Record {
 	r.Proof = ""
 	if r.Result != nil {
-		r.Result = &Result{Success: r.Result.Success, Error: CutText(r.Result.Error, MaxErrorText)}
+		r.Result = &Result{Success: r.Result.Success, Error: TruncateText(r.Result.Error, MaxErrorText)}
 	}
 	if e := r.Err; e != nil && (len(e.Message) > MaxErrorText || len(e.Violations)+len(e.Candidates) > 0) {
 		short := *e
-		short.Message, short.Violations, short.Candidates = CutText(e.Message, MaxErrorText), nil, nil
+		short.Message, short.Violations, short.Candidates = TruncateText(e.Message, MaxErrorText), nil, nil
 		r.Err = &short
 	}
 	return r
@@ -143,8 +143,8 @@ func (r Record) Summary() Record {
 // MaxErrorText is how many bytes of an error the feed keeps.
 const MaxErrorText = 1 << 10
 
-// CutText returns at most limit bytes of s, in whole characters. A text that was cut ends with "…".
-func CutText(s string, limit int) string {
+// TruncateText returns at most limit bytes of s, in whole characters. A text that was truncated ends with "…".
+func TruncateText(s string, limit int) string {
 	const mark = "…"
 	if len(s) <= limit {
 		return s

@@ -17,8 +17,8 @@ const (
 	ContinuationOverhead = 256
 )
 
-// Holder is the owner of continuations. Nobody else can read them, or use up their room.
-type Holder struct {
+// ContinuationOwner is the owner of continuations. Nobody else can read them, or use up their space.
+type ContinuationOwner struct {
 	Tenant string
 	User   string // empty: everybody who shares the credentials
 }
@@ -29,11 +29,11 @@ type Holder struct {
 type ContinuationStore interface {
 	// KeepContinuation keeps data under an id for ttl, in place of the former data. Data longer than MaxContinuation is
 	// refused with CodePayloadTooLarge.
-	KeepContinuation(ctx context.Context, o Holder, id string, data []byte, ttl time.Duration) error
+	KeepContinuation(ctx context.Context, o ContinuationOwner, id string, data []byte, ttl time.Duration) error
 
 	// Continuations returns those of ids that are kept. It stops before the first that would make their total longer
 	// than limit bytes, so callers put the most important ids first.
-	Continuations(ctx context.Context, o Holder, limit int, ids ...string) (map[string][]byte, error)
+	Continuations(ctx context.Context, o ContinuationOwner, limit int, ids ...string) (map[string][]byte, error)
 }
 
 // ErrContinuationTooLarge is returned for data longer than MaxContinuation.

@@ -10,7 +10,7 @@ import (
 // every *Error of that code, also for one that crossed Redis and was rebuilt on another pod.
 type Code string
 
-// The whole vocabulary. The HTTP status of each stands in one table of package api.
+// The whole vocabulary. The HTTP status of each is in one table, problemKinds in agent/auth/problem.go.
 const (
 	CodeInvalidRequest     Code = "invalid_request"
 	CodeUnauthenticated    Code = "unauthenticated"
@@ -41,7 +41,8 @@ const (
 	CodeNotFound           Code = "not_found"
 	CodeMethodNotAllowed   Code = "method_not_allowed"
 	CodeUnsupportedMedia   Code = "unsupported_media_type"
-	CodeNotOwner           Code = "not_owner" // between pods only: the asked pod holds no socket of that session
+	CodeNotOwner           Code = "not_owner"   // between pods only: the asked pod has no socket of the session
+	CodeStaleRoute         Code = "stale_route" // between pods only: see StaleRoute
 	unknownErrorMessage         = "Something went wrong inside the gateway; the details are in its log."
 	StoreUnavailableAdvice      = "The gateway cannot reach its store. Retry after a moment."
 )
@@ -96,8 +97,8 @@ type Candidate struct {
 	Name      string `json:"name,omitempty"`
 }
 
-// Error is the one error type that crosses a boundary of this program: between rooms, between pods (as JSON) and,
-// through the doors, to clients. Message tells a person what to do next; Cause is logged and never shown or sent.
+// Error is the one error type that crosses a boundary of this program: between packages, between pods (as JSON),
+// and to clients. Message tells a person what to do next; Cause is logged and never shown or sent.
 type Error struct {
 	Code       Code          `json:"code"`
 	Message    string        `json:"message"`
@@ -136,6 +137,12 @@ func NotConnected() *Error {
 // TimedOut is the error for a device that did not answer in time. d says whether it may have run the tool.
 func TimedOut(after time.Duration, d Dispatched) *Error {
 	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
+}
+
+// StaleRoute is the error for a call that was decided on for another claim of its session, other attributes of it, or
+// another definition of its tool than the pod that holds the socket has. The device has not seen it.
+func StaleRoute() *Error {
+	return Errorf(CodeStaleRoute, "The session has changed since the call was checked.").With(DispatchedNo)
 }
 
 // Lost is the error for a pod that went silent while it held a call.

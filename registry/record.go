@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -33,7 +32,7 @@ type Record struct {
 	DeviceID   string     `json:"device_id,omitempty"`
 	UserID     string     `json:"user_id,omitempty"` // of the caller
 	ArgsDigest string     `json:"args_digest,omitempty"`
-	Source     string     `json:"source,omitempty"`  // SourceBuiltin; empty for tools of devices
+	Source     string     `json:"source,omitempty"`  // SourceLocal; empty for tools of devices
 	Turn       string     `json:"turn_id,omitempty"` // of the conversation that asked; empty outside of any
 	Mode       string     `json:"mode"`              // sync or async
 	Pod        string     `json:"pod"`               // the pod that was asked
@@ -91,8 +90,9 @@ func (r Record) TimeLeft() time.Duration {
 	return max(time.Until(limit), time.Millisecond)
 }
 
-// SourceBuiltin is the source of a tool that the gateway itself has.
-const SourceBuiltin = "builtin"
+// SourceLocal is the source of a local tool, which runs in the gateway: a built-in tool, or one of the program that
+// embeds the gateway. In records all of them are "builtin".
+const SourceLocal = "builtin"
 
 // Modes of a call.
 const (
@@ -182,7 +182,7 @@ func (r Record) Outcome() (Result, error) {
 // so what would be lost of a device's call has failed.
 func (r *Record) EndEvent(res Result, err error) Event {
 	e := EndEvent(res, err)
-	if e == EventLose && r.Source == SourceBuiltin {
+	if e == EventLose && r.Source == SourceLocal {
 		return EventFail
 	}
 	return e
@@ -207,31 +207,6 @@ func EndEvent(res Result, err error) Event {
 	default:
 		return EventLose
 	}
-}
-
-// Digest identifies a JSON value by its canonical form: object keys sorted, no insignificant space.
-func Digest(parts ...json.RawMessage) (string, error) {
-	h := sha256.New()
-	for _, p := range parts {
-		canonical, err := Canonical(p)
-		if err != nil {
-			return "", err
-		}
-		h.Write(canonical)
-		h.Write([]byte{0})
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// Canonical rewrites JSON with sorted keys and no space. Numbers keep their text.
-func Canonical(text json.RawMessage) (json.RawMessage, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return nil, err
-	}
-	return json.Marshal(v)
 }
 
 // ErrNoCall is returned for an unknown call id, or one of another tenant.

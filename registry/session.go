@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"hash/fnv"
 	"maps"
 	"regexp"
 	"slices"
@@ -33,10 +34,10 @@ const (
 	maxCapabilities = 32
 )
 
-// What the two halves of a Key must look like. They are checked with every call, so by hand. Apps built for ClawSeed
-// choose ids like android:1 and user@host. All that is allowed means nothing to Redis (which is given it
-// percent-encoded), in the path of a URL, to a shell, in a log or to HTML; in a query, a plus sign must be
-// percent-encoded.
+// What the two halves of a Key must look like. IsName checks them, and not a regular expression, because they are
+// checked with every call. Apps built for ClawSeed choose ids like android:1 and user@host. No character that is
+// allowed has a meaning for Redis (which gets the id percent-encoded), in the path of a URL, for a shell, in a log or
+// in HTML. In the query of a URL, a plus sign must be percent-encoded.
 const (
 	sessionIDPattern = "[A-Za-z0-9][A-Za-z0-9._:@~+=-]{0,127}"
 	sessionIDMarks   = "._:@~+=-"
@@ -58,9 +59,7 @@ func IsName(s string, limit int, more string) bool {
 	return true
 }
 
-var (
-	labelKeyPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
-)
+var labelKeyPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
 
 // Key names one session within its tenant. It is part of every store key, so both halves are restricted to
 // characters that mean nothing to Redis.
@@ -100,7 +99,7 @@ type Session struct {
 	Labels       map[string]string
 	Capabilities []string
 	ConnectedAt  time.Time // by the store's clock, set by Claim
-	Since        time.Time // when its device first had it, if on an earlier connection; by the store's clock
+	Since        time.Time // when its device first had it, zero if that was ConnectedAt; by the store's clock
 
 	// Proofs are the proofs of the resume tokens whose calls this connection may answer: its own first, then those of
 	// connections before it that were the same device.
@@ -120,10 +119,10 @@ func (s Session) Seniority() time.Time {
 	return s.Since
 }
 
-// ElderThan reports whether this session's device had it before the device of the other one had its own. Times are in
-// milliseconds: of two that are equal, the one that has come back since was there first as likely as not, and has
-// proven that it is the same device.
-func (s Session) ElderThan(other Session) bool {
+// SeniorTo reports whether the device of s has had s for longer than the device of other has had other. Times have
+// milliseconds. If they are equal, a session whose device has reconnected is the senior, because that device has proven
+// that it is the same one.
+func (s Session) SeniorTo(other Session) bool {
 	mine, theirs := s.Seniority().UnixMilli(), other.Seniority().UnixMilli()
 	return mine < theirs || mine == theirs && !s.Since.IsZero() && other.Since.IsZero()
 }
@@ -133,6 +132,28 @@ func (s Session) Ref() Ref { return Ref{Key: s.Key, Generation: s.Generation} }
 
 // Can reports whether the device declared the capability.
 func (s Session) Can(capability string) bool { return slices.Contains(s.Capabilities, capability) }
+
+// AttributesDigest returns a value that tells two sets of attributes apart: what a device says about itself, which hooks
+// decide on. It is never zero, and the same on every pod.
+func (s Session) AttributesDigest() uint64 {
+	h := fnv.New64a()
+	write := func(text string) {
+		_, _ = h.Write([]byte(text)) // never fails
+		_, _ = h.Write([]byte{0xff}) // is in no UTF-8
+	}
+	for _, text := range []string{s.Name, s.DeviceID, s.DeviceName, s.UserID, s.Platform} {
+		write(text)
+	}
+	for _, capability := range s.Capabilities {
+		write(capability)
+	}
+	write("")
+	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
+		write(key)
+		write(s.Labels[key])
+	}
+	return h.Sum64() | 1
+}
 
 // Clone returns a copy that shares no map or slice with s.
 func (s Session) Clone() Session {
@@ -188,18 +209,19 @@ func validateAttribute(field, value string) error {
 	return nil
 }
 
-// isSeen reports whether a character is printable, or part of how others are written: legible.Line has let it pass.
+// isSeen reports whether a character is printable, or a format character. Of those, legible.Line keeps only the ones
+// that belong to how other characters are written.
 func isSeen(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) }
 
 const (
 	// ResumeWait is how long the calls of a device that can resume wait for it to come back.
 	ResumeWait = 10 * time.Second
 
-	// FormerTerm is how long after a session has left a pod its calls may still wait there for the device's answers. It
-	// is longer than the calls do, so that what is remembered is enough.
+	// FormerTerm is how long a pod that a session has left is remembered. It is longer than ResumeWait, because calls
+	// wait there that long for the device's answers.
 	FormerTerm = ResumeWait + 5*time.Second
 
-	// MaxFormers is how many of the pods a session has left last are remembered.
+	// MaxFormers is how many of the pods that a session has left are remembered: the latest ones.
 	MaxFormers = 8
 )
 
@@ -241,5 +263,5 @@ type Select string
 const (
 	SelectNone   Select = ""
 	SelectAny    Select = "any"
-	SelectNewest Select = "newest" // of those that define the tool as the eldest does; of one device, the eldest
+	SelectNewest Select = "newest" // of those that define the tool as the most senior does
 )

@@ -136,11 +136,6 @@ const (
 	StatusFailed    Status = "failed" // for whatever reason; an answer that comes late may still complete it
 )
 
-// Statuses returns every status.
-func Statuses() []Status {
-	return []Status{StatusPending, StatusExecuting, StatusCompleted, StatusFailed}
-}
-
 // Status returns the group s is in.
 func (s State) Status() Status {
 	switch s {
@@ -197,24 +192,24 @@ type Keeping string
 const (
 	KeepReplace Keeping = "replace" // the new record takes its place
 	KeepFill    Keeping = "fill"    // it stays, and only what it lacks is filled in
-	KeepLate    Keeping = "late"    // its answer stays, and came after the end that the new record tells of
+	KeepLate    Keeping = "late"    // its answer stays, and came after the end of the new record
 	KeepAnswer  Keeping = "answer"  // the new record takes its place, and its answer came after the end that was stored
 )
 
-// Keep returns what becomes of a record in state s when one in state told is kept.
-func (s State) Keep(told State) Keeping {
+// Keep returns what becomes of a record in state s when a new one in state next is kept.
+func (s State) Keep(next State) Keeping {
 	switch {
 	case !s.Final():
 		return KeepReplace
-	case !told.Final():
+	case !next.Final():
 		return KeepFill
-	case !s.Answered() && told.Answered():
+	case !s.Answered() && next.Answered():
 		return KeepAnswer
 	case !s.Answered():
 		return KeepFill
-	case told.Answered():
+	case next.Answered():
 		return KeepReplace // of two answers, the one that the caller got counts
-	case told.leadsTo(s):
+	case next.leadsTo(s):
 		return KeepLate
 	default:
 		return KeepReplace

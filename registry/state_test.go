@@ -8,10 +8,13 @@ import (
 // expectedMoves is the state machine written out by hand: one line per state, one word per event in the order of
 // Events; '-' where the event means nothing.
 var expectedMoves = map[State][11]State{
-	//               route     deliver      run        succeed      fail      cancel       time_out     lose    reject      expire     return
-	StateAccepted:  {"routed", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired", "-"},
-	StateRouted:    {"-", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected", "expired", "-"},
-	StateDelivered: {"-", "-", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-", "accepted"},
+	// route deliver run succeed fail cancel time_out lose reject expire return
+	StateAccepted: {"routed", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost",
+		"rejected", "expired", "-"},
+	StateRouted: {"-", "delivered", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "rejected",
+		"expired", "-"},
+	StateDelivered: {"-", "-", "running", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-",
+		"accepted"},
 	StateRunning:   {"-", "-", "-", "succeeded", "failed", "cancelled", "timed_out", "lost", "-", "-", "-"},
 	StateSucceeded: {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
 	StateFailed:    {"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
@@ -24,9 +27,11 @@ var expectedMoves = map[State][11]State{
 
 func TestStatusOfEveryState(t *testing.T) {
 	want := map[State]Status{
-		StateAccepted: StatusPending, StateRouted: StatusPending, StateDelivered: StatusExecuting, StateRunning: StatusExecuting,
-		StateSucceeded: StatusCompleted, StateFailed: StatusFailed, StateCancelled: StatusFailed, StateTimedOut: StatusFailed,
-		StateLost: StatusFailed, StateRejected: StatusFailed, StateExpired: StatusFailed,
+		StateAccepted: StatusPending, StateRouted: StatusPending, StateDelivered: StatusExecuting,
+		StateRunning:   StatusExecuting,
+		StateSucceeded: StatusCompleted, StateFailed: StatusFailed, StateCancelled: StatusFailed,
+		StateTimedOut: StatusFailed,
+		StateLost:     StatusFailed, StateRejected: StatusFailed, StateExpired: StatusFailed,
 	}
 	for _, s := range States() {
 		if got, known := s.Status(), want[s]; got != known {
@@ -89,7 +94,8 @@ func TestWhatStatesSay(t *testing.T) {
 		e, ok := s.Overdue()
 		if s.Final() != want.final || s.Answered() != want.answered || s.Dispatched() != want.dispatched ||
 			e != want.overdue || ok != (want.overdue != "") {
-			t.Errorf("%s: final %v, answered %v, dispatched %q, overdue %q", s, s.Final(), s.Answered(), s.Dispatched(), e)
+			t.Errorf("%s: final %v, answered %v, dispatched %q, overdue %q", s, s.Final(), s.Answered(), s.Dispatched(),
+				e)
 		}
 		if ok {
 			if _, applies := s.Next(e); !applies {

@@ -75,18 +75,18 @@ type Cursor struct {
 	Session    string
 }
 
-// Group is one distinct (name, specification) with the number of sessions that offer it.
-type Group struct {
+// OfferedTool is one definition of a tool, with the number of sessions that offer the tool so defined.
+type OfferedTool struct {
 	Spec     ToolSpec
 	Sessions int
 }
 
-// GroupQuery selects groups of one tenant in order of name. Empty fields do not restrict.
-type GroupQuery struct {
+// OfferedToolQuery selects offered tools of one tenant, in order of name. Empty fields do not restrict.
+type OfferedToolQuery struct {
 	Tenant string
 	Name   string
 	After  string // the cursor a page before returned
-	Limit  int    // at most this many groups; zero means 100
+	Limit  int    // at most this many; zero means 100
 }
 
 // MaxDefinitions is how many different definitions of one tool are told apart by their age.
@@ -103,8 +103,8 @@ type Directory interface {
 	// fewer entries than the limit, even none, and still have a next one.
 	List(ctx context.Context, q Query) ([]Entry, *Cursor, error)
 
-	// Groups returns a page of the distinct tools, and the cursor of the next page, empty on the last.
-	Groups(ctx context.Context, q GroupQuery) ([]Group, string, error)
+	// OfferedTools returns a page of the definitions of tools, and the cursor of the next page, empty on the last.
+	OfferedTools(ctx context.Context, q OfferedToolQuery) ([]OfferedTool, string, error)
 
 	// Definitions returns under which specifications a tool is offered, as their hashes: first the one that is offered
 	// by the session whose device has had it for longest, at most MaxDefinitions. One whose last session has just gone
@@ -146,7 +146,8 @@ const (
 	DefaultPodLease   = 10 * time.Second // how soon a dead pod is noticed
 )
 
-// Store is everything a fleet shares. Memory implements it for one machine, package redisstore for many.
+// Store is everything a fleet shares. Package registry/memory implements it for one process, package redisstore for
+// many.
 type Store interface {
 	SessionStore
 	Directory

@@ -15,7 +15,7 @@ import (
 
 // Limits of a tool definition (protocol.md, "Limits"). The first three are defaults of ToolLimits.
 const (
-	MaxDescription  = 1024      // characters kept; the rest is cut
+	MaxDescription  = 1024      // characters kept of a description
 	MaxSchemaBytes  = 64 << 10  // bytes of one parameters schema
 	MaxSchemaDepth  = 32        // nesting of one parameters schema
 	MaxToolTimeout  = time.Hour // the longest default timeout a tool may ask for
@@ -67,20 +67,23 @@ type ToolSpec struct {
 	TimeoutMS     int64           `json:"timeout_ms,omitempty"`
 	Annotations   *Annotations    `json:"annotations,omitempty"`
 	SecurityLevel SecurityLevel   `json:"security_level,omitempty"`
+
+	hash   string // what Hash returns, once it is known
+	hashed *byte  // the first byte of the Parameters that hash was made of
 }
 
 // Normalize is NormalizeWithin the default limits.
 func (t ToolSpec) Normalize() (ToolSpec, error) { return t.NormalizeWithin(ToolLimits{}) }
 
-// NormalizeWithin checks a definition and returns it in its canonical form: texts cleaned, the description cut to what
-// is kept, parameters compact and never empty. The error's message is the reason told to the device.
+// NormalizeWithin checks a definition and returns it in its canonical form: texts cleaned, the description no longer
+// than what is kept, parameters compact and never empty. The error's message is the reason told to the device.
 func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	l = l.orDefaults()
 	if err := checkToolName(t.Name); err != nil {
 		return t, err
 	}
-	// The text is cleaned after it is cut, because the cut may leave the first part of a longer sequence at its end.
-	t.Description = legible.Clean(cutAfter(norm.NFC.String(legible.Clean(t.Description)), l.Description))
+	// The text is cleaned again after it was truncated, because a part of a longer sequence may be left at its end.
+	t.Description = legible.Clean(truncate(norm.NFC.String(legible.Clean(t.Description)), l.Description))
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
 	}
@@ -98,8 +101,8 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 		return t, Errorf(CodeInvalidRequest, "parameters: not valid JSON")
 	}
 	var err error
-	if t.Parameters, err = cleanSchema(compact.Bytes()); err != nil {
-		return t, err
+	if t.Parameters, err = legible.CleanSchema(compact.Bytes()); err != nil {
+		return t, Errorf(CodeInvalidRequest, "parameters: %v", err)
 	}
 	if t.TimeoutMS < 0 || time.Duration(t.TimeoutMS)*time.Millisecond > MaxToolTimeout {
 		return t, Errorf(CodeInvalidRequest, "timeout_ms: must be between 0 and %d", MaxToolTimeout.Milliseconds())
@@ -109,7 +112,7 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	default:
 		return t, Errorf(CodeInvalidRequest, "security_level: must be safe, user_confirm or admin_only")
 	}
-	return t, nil
+	return t.Hashed(), nil
 }
 
 // Size is what the definition takes of the bytes a session may offer: about what it takes in the store.
@@ -117,19 +120,32 @@ func (t ToolSpec) Size() int { return len(t.Name) + len(t.Description) + len(t.P
 
 // Hash identifies the content of a specification. Equal specifications of many devices are stored once under it.
 func (t ToolSpec) Hash() string {
+	if t.hash != "" && len(t.Parameters) > 0 && t.hashed == &t.Parameters[0] {
+		return t.hash
+	}
+	return t.Hashed().hash
+}
+
+// Hashed returns the specification with its hash computed, so that Hash costs nothing. A copy that gets other Parameters
+// has another hash; a copy whose name, description or level is changed must be Hashed again.
+func (t ToolSpec) Hashed() ToolSpec {
 	b, err := json.Marshal(t)
 	if err != nil { // cannot happen for a normalized spec: its only RawMessage was compacted
 		b = []byte(t.Name + "\x00" + t.Description + "\x00" + string(t.Parameters))
 	}
 	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
+	t.hash = hex.EncodeToString(sum[:])
+	if len(t.Parameters) > 0 {
+		t.hashed = &t.Parameters[0]
+	}
+	return t
 }
 
 // Timeout is the tool's own default, zero when it declares none.
 func (t ToolSpec) Timeout() time.Duration { return time.Duration(t.TimeoutMS) * time.Millisecond }
 
-// cutAfter returns at most limit characters of s.
-func cutAfter(s string, limit int) string {
+// truncate returns at most limit characters of s.
+func truncate(s string, limit int) string {
 	n := 0
 	for i := range s {
 		if n == limit {

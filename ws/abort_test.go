@@ -74,11 +74,7 @@ func TestAbortCancelsTheCallUnderWay(t *testing.T) {
 	d := g.declare("stuck", `"cancel"`)
 	d.ask("wait for ever")
 	turn := agent.next(t)
-	called := make(chan error, 1)
-	go func() {
-		_, err := turn.callHere(g, "echo")
-		called <- err
-	}()
+	called := turn.startCall(g)
 	id := d.expect("tool_call_request")["id"]
 	d.abort()
 	d.expectAck("aborted", nil)

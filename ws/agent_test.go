@@ -98,7 +98,7 @@ func (a *asked) leave(reply chat.Reply, err error) {
 	a.t.Helper()
 	select {
 	case a.end <- ending{reply, err}:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		a.t.Fatal("nobody waits for the turn")
 	}
 }

@@ -12,14 +12,14 @@ import (
 
 // Bounds of a report about a running call.
 const (
-	maxProgressMessage = 1 << 10  // bytes; the rest is cut
+	maxProgressMessage = 1 << 10  // bytes; the rest is dropped
 	maxProgressChunk   = 64 << 10 // bytes
 )
 
 // Deliver implements routing.Conn.
 func (c *conn) Deliver(call routing.DeviceCall) error {
 	c.startMu.Lock()
-	err := errOutboxClosed
+	err := errOutboxNotOpen
 	if !c.refusesNew && c.ending() == closeNone {
 		err = c.out.push(toolCallRequestFrame(call))
 	}
@@ -64,7 +64,7 @@ func (c *conn) callProgress(f *toolProgressFrame) error {
 	}
 	message := ""
 	if f.Message != nil {
-		message = cut(*f.Message, maxProgressMessage)
+		message = truncate(*f.Message, maxProgressMessage)
 	}
 	if err := c.local.Progress(f.ID, number(f.Progress), number(f.Total), message, chunk); err != nil {
 		return &frameError{codeProgressRefused, registry.AsError(err).Message}
@@ -84,8 +84,8 @@ func number(raw json.RawMessage) *float64 {
 	return &n
 }
 
-// cut returns at most n bytes of s, whole characters only.
-func cut(s string, n int) string {
+// truncate returns at most n bytes of s, whole characters only.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -115,13 +115,13 @@ const answerFrames = 2
 func (c *conn) completeCall(id string, r registry.Result) {
 	c.unacknowledged.Add(1)
 	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + unitsPerStray
-	c.allowance.spend(unitsPerStray) // given back if the call turns out to be open
+	c.budget.spend(unitsPerStray) // given back if the call turns out to be open
 	c.local.Complete(id, r, func(ignored bool) {
 		defer c.unacknowledged.Add(-1)
 		if !ignored {
-			c.allowance.refund(answerFrames, units)
+			c.budget.refund(answerFrames, units)
 		}
-		if err := c.sendLazily(resultAcknowledgedFrame(id, ignored)); err != nil {
+		if err := c.acknowledge(id, ignored); err != nil {
 			c.fail(err)
 		}
 	})

@@ -51,7 +51,7 @@ func TestCallAndAnswer(t *testing.T) {
 			}
 			must(t, json.Unmarshal(raw, &req))
 			if req.Type != "tool_call_request" || req.Name != "echo" || req.DeadlineMS <= 0 ||
-				req.DeadlineMS > patience.Milliseconds() {
+				req.DeadlineMS > testTimeout.Milliseconds() {
 				t.Fatalf("request: %s", raw)
 			}
 			d.send(strings.ReplaceAll(tc.answer, "ID", `"`+req.ID+`"`))

@@ -117,7 +117,7 @@ func abortAckFrame(status string, dropped int) []byte {
 func shortened(e chat.Event, n int) chat.Event {
 	for _, text := range []*string{&e.Content, &e.Output, &e.FullResponse, &e.Title, &e.Message} {
 		if len(*text) > n {
-			*text = cut(*text, n) + "…"
+			*text = truncate(*text, n) + "…"
 		}
 	}
 	if len(e.Args) > n {

@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// CutOff does to all connections what a drain does when its time is over, with this grace.
-func CutOff(s *Server, grace time.Duration) {
+// EndAllAfter does to all connections what a drain does when its time is over, with this grace.
+func EndAllAfter(s *Server, grace time.Duration) {
 	now := time.Now()
 	d := &drain{cutoff: now, grace: grace}
 	for _, c := range s.snapshot() {

@@ -21,8 +21,8 @@ type conn struct {
 	wire    corkedConn
 	out     outbox
 
-	writeUntil  time.Time // the write deadline that is set now; used by the writer only
-	nextToWrite *conn     // the next connection that waits for a writer; guarded by writerPool.mu
+	writeUntil  time.Duration // the write deadline that is set now, on the server's clock; used by the writer only
+	nextToWrite *conn         // the next connection that waits for a writer; guarded by writerPool.mu
 
 	// The place in the ping queue, guarded by Server.mu.
 	prev, next *conn
@@ -32,21 +32,21 @@ type conn struct {
 	hijack       *hijackWriter // nil after onConnect
 	scanner      frameScanner
 	unhandled    int64           // bytes that are counted in the intake
-	unfinished   bool            // as counted in the intake
 	messageBytes int             // bytes of the message that is being handled
-	hasOpenSlot  bool            // the connection has one of the slots for opening
 	contest      *contest        // nil unless another connection has the session and the first frame has not come
+	summary      *sessionSummary // for connected to say, because session_start did not; nil: nothing
+	unfinished   bool            // as counted in the intake
+	hasOpenSlot  bool            // the connection has one of the slots for opening
 	introduced   bool            // the first frame has come
 	fresh        bool            // the session's id was made here, and connect may name another
-	summary      *sessionSummary // for connected to say, because session_start did not; nil: nothing
-	compiled     map[string]int  // bytes of each tool's compiled schema, by name; nil without tools
+	compiled     []int           // bytes of the compiled schema of each tool, in the order of local.Tools
 
 	// local is nil until the session is claimed, and stays nil if the claim failed. The reader writes it under mu. The
 	// reader, and goroutines it waits for, may read it without mu; everybody else reads it under mu.
 	local *routing.LocalSession
 
-	allowance *allowance
-	intake    intakePlace
+	budget *deviceBudget
+	intake intakePlace
 
 	unacknowledged atomic.Int64 // answers of the device that are not acknowledged yet
 
@@ -60,16 +60,16 @@ type conn struct {
 
 	mu           sync.Mutex
 	worker       *turnWorker   // nil while no turn runs or waits
-	closing      Close         // closeNone while the connection is in use
 	gone         chan struct{} // closed by the teardown; nil until end is called
+	closing      Close         // closeNone while the connection is in use
 	version1     bool          // the device sent connect without capabilities: it knows no extensions
 	wantsCancel  bool          // the device declared the capability cancel
 	wantsDrain   bool          // the device declared the capability drain
 	announced    bool          // the device was sent server_draining
+	stopped      bool          // nothing more is read
 	awaitingPong []func()      // callbacks of those that wait for a sign of life
 	pingedAt     time.Duration // when the device was last pinged for them, on the server's clock
 	pongAt       time.Duration // when the last pong came, on the server's clock; zero: none yet
-	stopped      bool          // nothing more is read
 	wake         chan struct{} // closed when the connection is stopped; nil unless its reader pauses
 }
 
@@ -79,7 +79,7 @@ func (s *Server) newConn(begin opening) *conn {
 	c := &conn{server: s, plain: begin.plain, hasOpenSlot: true}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
-	c.allowance = s.allowances.acquire(device{begin.session.Key, begin.source})
+	c.budget = s.budgets.acquire(device{begin.session.Key, begin.source})
 	return c
 }
 
@@ -93,19 +93,6 @@ func (c *conn) setLocal(l *routing.LocalSession) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.local = l
-}
-
-// runOnOwnStack runs f in a goroutine of its own and waits for it. A stack stays as large as the deepest call it ever
-// made, and the reader's stack lives as long as the device is connected. Opening a session and registering tools go
-// deepest, and happen once.
-func (c *conn) runOnOwnStack(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer c.recoverPanic()
-		f()
-	}()
-	<-done
 }
 
 // recoverPanic turns a panic in a callback into the end of this connection. Melody alone would leave a socket that

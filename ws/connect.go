@@ -14,7 +14,7 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 			"Use the session_id of the URL, or connect with this one there."))
 		return CloseOwnerMismatch
 	}
-	if f.Labels != nil && !c.allowance.takeLabels(f.Labels) {
+	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
 		return &frameError{codeRateLimited,
 			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed."}
 	}

@@ -25,7 +25,8 @@ type corkedConn struct {
 	remaining int         // bytes of the frame being written that are still to come
 	holding   bool        // the frame being written is held back for the next frame
 
-	deadline, set time.Time // for writing: the one asked for, and the one the socket has
+	newDeadline bool      // the socket does not have the deadline yet
+	deadline    time.Time // for writing
 }
 
 // corkBuffer holds back the frames of one connection at a time.
@@ -59,11 +60,11 @@ func (w *corkedConn) Write(p []byte) (int, error) {
 	if (w.remaining > 0 || w.holding) && w.holdBack(p) {
 		return len(p), nil
 	}
-	if w.deadline != w.set {
+	if w.newDeadline {
 		if err := w.Conn.SetWriteDeadline(w.deadline); err != nil {
 			return 0, err
 		}
-		w.set = w.deadline
+		w.newDeadline = false
 	}
 	if w.held == nil {
 		n, err := w.Conn.Write(p)
@@ -111,6 +112,7 @@ func (w *corkedConn) SetWriteDeadline(t time.Time) error {
 	if !w.framed {
 		return w.Conn.SetWriteDeadline(t)
 	}
+	w.newDeadline = w.newDeadline || t != w.deadline
 	w.deadline = t
 	return nil
 }

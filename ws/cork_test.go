@@ -184,7 +184,7 @@ func TestGathererKeepsTheStreamWhole(t *testing.T) {
 
 func TestLazyFramesLeaveWithTheNext(t *testing.T) {
 	o, r := newOutbox(1 << 20)
-	if err := o.pushLazily([]byte("ack")); err != nil {
+	if err := o.pushLazily([]byte("ack"), time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if r.woken != 0 {
@@ -196,7 +196,7 @@ func TestLazyFramesLeaveWithTheNext(t *testing.T) {
 	if got := r.all(); got != "ack+ call" || r.woken != 1 {
 		t.Fatalf("handed over: %s", got)
 	}
-	if err := o.pushLazily([]byte("last")); err != nil {
+	if err := o.pushLazily([]byte("last"), time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	drained := o.seal()
@@ -208,18 +208,39 @@ func TestLazyFramesLeaveWithTheNext(t *testing.T) {
 	}
 }
 
-// bell is a writer that says when it was woken.
-type bell chan struct{}
+// A frame that may wait less than those before it decides when all of them leave.
+func TestTheLeastLazyFrameDecides(t *testing.T) {
+	woken := make(wakeups, 4)
+	o := &outbox{limit: 1 << 20, writer: woken}
+	o.start([]byte("start"))
+	o.next()
+	for _, f := range []struct {
+		frame string
+		delay time.Duration
+	}{{"slow", time.Hour}, {"slower", 2 * time.Hour}, {"soon", time.Millisecond}} {
+		if err := o.pushLazily([]byte(f.frame), f.delay); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-woken
+	if frames, _ := o.waiting(); frames != 3 {
+		t.Errorf("%d frames leave", frames)
+	}
+	o.discard()
+}
 
-func (b bell) wakeWriter() { b <- struct{}{} }
+// wakeups is a waker that says when it was called.
+type wakeups chan struct{}
+
+func (w wakeups) wakeWriter() { w <- struct{}{} }
 
 func TestLazyFramesDoNotWaitForever(t *testing.T) {
-	woken := make(bell, 4)
+	woken := make(wakeups, 4)
 	o := &outbox{limit: 1 << 20, writer: woken}
 	o.start([]byte("start"))
 	o.next()
 	for _, want := range []string{"first", "second"} { // the timer is used again
-		if err := o.pushLazily([]byte(want)); err != nil {
+		if err := o.pushLazily([]byte(want), time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		<-woken

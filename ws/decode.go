@@ -34,11 +34,8 @@ func decodeFrame(data []byte) (any, error) {
 	if strictjson.Depth(data) > maxFrameDepth {
 		return nil, &frameError{codeInvalidJSON, fmt.Sprintf("The frame nests deeper than %d levels.", maxFrameDepth)}
 	}
-	var room [fewFields]strictjson.Member
-	members, reason, ok := appendMembers(room[:0], data)
-	if ok {
-		reason = foldedTwice(members)
-	}
+	var buffer [fewFields]strictjson.Member
+	members, reason, ok := splitObject(buffer[:0], data)
 	switch {
 	case reason != "":
 		return nil, &frameError{codeInvalidJSON, "The frame: " + reason + "."}
@@ -131,10 +128,7 @@ func (f *fields) toolResult() *toolResultFrame {
 // decodeTool decodes one element of register_tools. It returns the name as far as it could be decoded also with an
 // error, so that the rejection can carry it.
 func decodeTool(data json.RawMessage) (toolDefinition, error) {
-	members, reason, ok := splitObject(data)
-	if ok {
-		reason = foldedTwice(members)
-	}
+	members, reason, _ := splitObject(nil, data)
 	if reason != "" {
 		return toolDefinition{}, invalidMessage("tool: %s", reason)
 	}

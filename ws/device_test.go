@@ -67,7 +67,7 @@ func (d *device) send(text string) {
 // next reads one frame.
 func (d *device) next() map[string]any {
 	d.t.Helper()
-	must(d.t, d.conn.SetReadDeadline(time.Now().Add(patience)))
+	must(d.t, d.conn.SetReadDeadline(time.Now().Add(testTimeout)))
 	_, data, err := d.conn.ReadMessage()
 	must(d.t, err)
 	var frame map[string]any
@@ -101,7 +101,7 @@ func (d *device) expectClose(why ws.Close) {
 
 func (d *device) expectCloseFrame(code int, reason string) {
 	d.t.Helper()
-	must(d.t, d.conn.SetReadDeadline(time.Now().Add(patience)))
+	must(d.t, d.conn.SetReadDeadline(time.Now().Add(testTimeout)))
 	for {
 		_, _, err := d.conn.ReadMessage()
 		if err == nil {

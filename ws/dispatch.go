@@ -12,10 +12,22 @@ import (
 // onText handles one frame. Melody calls it in the connection's reader, one frame after the other.
 func (s *Server) onText(ms *melody.Session, data []byte) {
 	c := connOf(ms)
+	s.stacks.run(func() { c.handleText(data) })
+}
+
+// onBinary answers a binary message, which no version of the protocol has.
+func (s *Server) onBinary(ms *melody.Session, data []byte) {
+	c := connOf(ms)
+	s.stacks.run(func() { c.refuseBinary(data) })
+}
+
+// handleText decodes and handles one frame. The reader waits for it.
+func (c *conn) handleText(data []byte) {
 	defer c.recoverPanic()
 	if c.ending() != closeNone {
 		return
 	}
+	s := c.server
 	c.messageBytes = len(data)
 	frame, big, err := s.decode(data)
 	if errors.Is(err, CloseCrowded) { // it was not decoded, so it introduces nobody
@@ -23,12 +35,8 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 		return
 	}
 	s.counters.frameReceived(frame)
-	if !c.introduced {
-		admitted := false
-		c.runOnOwnStack(func() { admitted = c.introduce(frame) })
-		if !admitted {
-			return
-		}
+	if !c.introduce(frame) {
+		return
 	}
 	if big {
 		c.tooBig(data)
@@ -41,12 +49,8 @@ func (s *Server) onText(ms *melody.Session, data []byte) {
 		c.tooBig(data)
 		return
 	}
-	switch frame.(type) {
-	case nil:
-	case *toolResultFrame, *toolErrorFrame, *toolProgressFrame, *toolCallAcceptedFrame: // frequent, and not deep
+	if frame != nil {
 		err = c.handle(frame)
-	default:
-		c.runOnOwnStack(func() { err = c.handle(frame) })
 	}
 	if err != nil {
 		c.fail(err)
@@ -112,15 +116,13 @@ func (c *conn) tooBig(data []byte) {
 	c.fail(CloseTooBig)
 }
 
-// onBinary answers a binary message, which no version of the protocol has.
-func (s *Server) onBinary(ms *melody.Session, data []byte) {
-	c := connOf(ms)
+func (c *conn) refuseBinary(data []byte) {
 	defer c.recoverPanic()
 	if c.ending() != closeNone {
 		return
 	}
-	s.counters.frameReceived(nil)
-	if int64(len(data)) > s.cfg.MaxFrame {
+	c.server.counters.frameReceived(nil)
+	if int64(len(data)) > c.server.cfg.MaxFrame {
 		c.tooBig(nil)
 		return
 	}
@@ -130,8 +132,12 @@ func (s *Server) onBinary(ms *melody.Session, data []byte) {
 // handle calls the handler of a frame's type. doc.go says what else a new frame needs.
 func (c *conn) handle(frame any) error {
 	switch f := frame.(type) {
-	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame:
-		return c.changeSession(f)
+	case *connectFrame:
+		return withStoreTimeout(c.connect, f)
+	case *registerToolsFrame:
+		return withStoreTimeout(c.registerTools, f)
+	case *unregisterToolsFrame:
+		return withStoreTimeout(c.unregisterTools, f)
 	case *getRegisteredToolsFrame:
 		return c.send(registeredToolsFrame(c.local.Tools()))
 	case *toolCallAcceptedFrame:
@@ -154,18 +160,9 @@ func (c *conn) handle(frame any) error {
 	return nil
 }
 
-// changeSession handles what changes the session in the store.
-func (c *conn) changeSession(frame any) error {
+// withStoreTimeout calls the handler of a frame that changes the session in the store.
+func withStoreTimeout[F any](handler func(context.Context, F) error, frame F) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	switch f := frame.(type) {
-	case *connectFrame:
-		return c.connect(ctx, f)
-	case *registerToolsFrame:
-		return c.registerTools(ctx, f)
-	case *unregisterToolsFrame:
-		return c.unregisterTools(ctx, f)
-	default:
-		return fmt.Errorf("%T changes no session", f)
-	}
+	return handler(ctx, frame)
 }

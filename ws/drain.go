@@ -34,7 +34,7 @@ const (
 //
 // Shortly before ctx ends, connections are closed whatever is under way: turns are cancelled with the cause
 // registry.ErrDraining, and have a short grace to tell the device how they ended. When ctx ends, the remaining
-// connections are cut, and the error says how many there were.
+// sockets are closed, and the error says how many there were.
 func (s *Server) Close(ctx context.Context) error {
 	s.Drain()
 	d := newDrain(ctx, s.snapshot(), time.Now())
@@ -44,16 +44,18 @@ func (s *Server) Close(ctx context.Context) error {
 		d.step(time.Now())
 		select {
 		case <-s.idle:
-			return s.closeMelody(nil)
+			err := s.closeMelody(nil)
+			s.stacks.ended.Wait()
+			return err
 		case <-ctx.Done():
-			return s.closeMelody(s.cutAll(ctx.Err()))
+			return s.closeMelody(s.closeSockets(ctx.Err()))
 		case <-tick.C:
 		}
 	}
 }
 
-// cutAll cuts the remaining connections. It returns an error unless everything has ended meanwhile.
-func (s *Server) cutAll(why error) error {
+// closeSockets cuts the remaining connections. It returns an error unless everything has ended meanwhile.
+func (s *Server) closeSockets(why error) error {
 	select {
 	case <-s.idle:
 		return nil
@@ -61,12 +63,13 @@ func (s *Server) cutAll(why error) error {
 	}
 	remaining := s.snapshot()
 	for _, c := range remaining {
-		c.cut()
+		c.closeSocket()
 	}
 	return fmt.Errorf("ws: %d connections did not end in time: %w", len(remaining), why)
 }
 
 func (s *Server) closeMelody(err error) error {
+	s.stacks.close()
 	if closeErr := s.melody.Close(); closeErr != nil && !errors.Is(closeErr, melody.ErrClosed) {
 		err = errors.Join(err, closeErr)
 	}

@@ -43,7 +43,7 @@ func TestDrainLetsCallsFinish(t *testing.T) {
 	d := g.connectWithTools("working", "echo")
 	first := g.call("working", "echo", `{}`)
 	id := d.expect("tool_call_request")["id"].(string)
-	closed := g.drain(patience)
+	closed := g.drain(testTimeout)
 	idle.expectClose(ws.CloseRestart)
 	// The socket stays, and takes more calls while it does.
 	second := g.call("working", "echo", `{}`)
@@ -77,7 +77,7 @@ func TestDrainWaitsForTheAcknowledgement(t *testing.T) {
 	g.store.move.Store(&slow)
 	d.send(`{"type":"tool_result","id":"` + id + `","output":"done"}`)
 	receive(t, storing)
-	closed := g.drain(patience)
+	closed := g.drain(testTimeout)
 	d.alive()
 	close(release)
 	d.expect("result_acknowledged")
@@ -195,7 +195,7 @@ func TestDrainUnderLoad(t *testing.T) {
 						return // the session is released
 					}
 					_, err = g.pod.Router.Call(context.Background(), registry.Call{
-						ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: patience,
+						ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: testTimeout,
 					})
 					var failed *registry.Error
 					switch {

@@ -171,7 +171,7 @@ func (f *fields) labels(key string) map[string]string {
 	if v == nil {
 		return nil
 	}
-	members, reason, ok := splitObject(v)
+	members, reason, ok := appendMembers(nil, v)
 	if !ok {
 		f.fail(key, reason)
 		return nil
@@ -193,10 +193,7 @@ func (f *fields) annotations(key string) *registry.Annotations {
 	if v == nil {
 		return nil
 	}
-	members, reason, ok := splitObject(v)
-	if ok {
-		reason = foldedTwice(members)
-	}
+	members, reason, _ := splitObject(nil, v)
 	if reason != "" {
 		f.fail(key, reason)
 		return nil
@@ -225,7 +222,7 @@ func short(s string) string {
 	if len(s) <= maxEcho {
 		return s
 	}
-	return cut(s, maxEcho) + "…"
+	return truncate(s, maxEcho) + "…"
 }
 
 func quoteShort(s string) string { return strconv.Quote(strings.ToValidUTF8(short(s), "")) }

@@ -131,6 +131,13 @@ type toolDefinition struct {
 	SecurityLevel string
 }
 
+func (d toolDefinition) spec() registry.ToolSpec {
+	return registry.ToolSpec{
+		Name: d.Name, Description: d.Description, Parameters: d.Parameters, TimeoutMS: d.TimeoutMS,
+		Annotations: d.Annotations, SecurityLevel: registry.SecurityLevel(d.SecurityLevel),
+	}
+}
+
 // rejection names a tool that was left out of a registration, and why.
 type rejection struct {
 	Name   string `json:"name"`

@@ -24,7 +24,7 @@ const (
 func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
 
 // scan follows p and returns how many frames began in it. Large pieces of a message are not counted: they cost their
-// bytes already, and some libraries cut every message into pieces of 4 KiB. The number is below zero if the header of
+// bytes already, and some libraries split every message into pieces of 4 KiB. The number is below zero if the header of
 // such a piece began before p. scan also returns whether there was a place in p where nothing was incomplete.
 func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 	for len(p) > 0 {

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	testToken = "correct-token"
-	patience  = 10 * time.Second // what a test waits for something that should happen at once
+	testToken   = "correct-token"
+	testTimeout = 10 * time.Second // what a test waits for something that should happen at once
 )
 
 // spyStore is the in-memory store with places to look in and to break it.
@@ -104,7 +104,7 @@ func newGatewayOn(t *testing.T, memory *memory.Store, changes ...func(*ws.Config
 	must(t, err)
 	g.http = httptest.NewServer(g.server)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := g.server.Close(ctx); err != nil {
 			t.Errorf("close the server: %v", err)
@@ -133,7 +133,7 @@ func (g *gateway) waitReleased() registry.Session {
 	select {
 	case s := <-g.store.released:
 		return s
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		g.t.Fatal("no session was released")
 		panic("unreachable")
 	}
@@ -154,7 +154,7 @@ func (g *gateway) call(session, tool, args string) <-chan outcome {
 func (g *gateway) callContext(ctx context.Context, session string, call registry.Call, tool string) <-chan outcome {
 	g.t.Helper()
 	var err error
-	call.Timeout = patience
+	call.Timeout = testTimeout
 	call.Route, err = g.pod.Router.Resolve(ctx, registry.DefaultTenant, tool, registry.Target{SessionID: session},
 		registry.SelectNone)
 	must(g.t, err)
@@ -170,7 +170,7 @@ func (g *gateway) callContext(ctx context.Context, session string, call registry
 func (g *gateway) callDurable(session, tool string) (id string, done <-chan outcome) {
 	g.t.Helper()
 	rec := registry.NewRecord(registry.NewCallID(), registry.DefaultTenant, tool, json.RawMessage(`{}`))
-	rec.SessionID, rec.TimeoutMS = session, patience.Milliseconds()
+	rec.SessionID, rec.TimeoutMS = session, testTimeout.Milliseconds()
 	_, created, err := g.store.CreateCall(context.Background(), rec)
 	if err != nil || !created {
 		g.t.Fatalf("create the record: %v, %v", created, err)
@@ -181,7 +181,7 @@ func (g *gateway) callDurable(session, tool string) (id string, done <-chan outc
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	end := time.After(patience)
+	end := time.After(testTimeout)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
@@ -198,7 +198,7 @@ func await(t *testing.T, done <-chan outcome) outcome {
 	select {
 	case o := <-done:
 		return o
-	case <-time.After(2 * patience):
+	case <-time.After(2 * testTimeout):
 		t.Fatal("the call did not end")
 		panic("unreachable")
 	}

@@ -14,7 +14,7 @@ import (
 // half of what an idle device costs.
 //
 // The new goroutine also becomes the connection's reader, and its stack keeps the size of its deepest moment. So the
-// deep calls are left to goroutines that end: the socket is hijacked here, other work goes through conn.runOnOwnStack.
+// deep calls run elsewhere: the socket is hijacked here, and opening the session and handling frames go to stackPool.
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin opening) {
 	c := s.newConn(begin)
 	d := &hijackWriter{ResponseWriter: w, begin: begin,
@@ -54,7 +54,7 @@ func (c *conn) endUpgrade() {
 	}
 	c.releaseOpenSlot()
 	c.server.intake.remove(c)
-	c.server.allowances.release(c.allowance)
+	c.server.budgets.release(c.budget)
 	c.server.taskDone()
 }
 

@@ -31,7 +31,7 @@ func rawFrame(first byte, payload string) []byte {
 func (d *device) raw(b ...[]byte) {
 	d.t.Helper()
 	nc := d.conn.NetConn()
-	must(d.t, nc.SetWriteDeadline(time.Now().Add(patience)))
+	must(d.t, nc.SetWriteDeadline(time.Now().Add(testTimeout)))
 	all := net.Buffers(b)
 	_, _ = all.WriteTo(nc)
 }
@@ -52,7 +52,7 @@ func TestEveryFrameCounts(t *testing.T) {
 			d.t = t
 			go func() { // the gateway's answers are read meanwhile
 				nc := d.conn.NetConn()
-				_ = nc.SetWriteDeadline(time.Now().Add(patience))
+				_ = nc.SetWriteDeadline(time.Now().Add(testTimeout))
 				_, _ = nc.Write(flood)
 			}()
 			d.expectClose(ws.CloseRate)
@@ -62,7 +62,9 @@ func TestEveryFrameCounts(t *testing.T) {
 
 func TestAnUnfinishedMessageHasALimitOfTime(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(c *ws.Config) { c.MessageTimeout = 500 * time.Millisecond })
+	g := newGateway(t, func(c *ws.Config) {
+		c.MessageTimeout, c.MaxFramesPerSecond, c.FrameBurst = 500*time.Millisecond, 1e6, 1e6
+	})
 	for name, begin := range map[string][]byte{
 		"half a header":    {final | opText},
 		"half a frame":     rawFrame(final|opText, strings.Repeat("x", 1000))[:500],
@@ -88,7 +90,6 @@ func TestAnUnfinishedMessageHasALimitOfTime(t *testing.T) {
 		for end := time.Now().Add(1200 * time.Millisecond); time.Now().Before(end); {
 			d.raw(whole[7:], whole[:7]) // the end of one and the beginning of the next
 			d.expect("abort_ack")
-			time.Sleep(20 * time.Millisecond)
 		}
 		d.raw(whole[7:])
 		d.expect("abort_ack")
@@ -104,7 +105,7 @@ func TestUnfinishedBytesAreBounded(t *testing.T) {
 	for i := range holders {
 		holders[i] = g.connect("holder-" + string(rune('a'+i)))
 		holders[i].raw(part)
-		must(t, holders[i].conn.SetReadDeadline(time.Now().Add(patience)))
+		must(t, holders[i].conn.SetReadDeadline(time.Now().Add(testTimeout)))
 		holders[i].raw(rawFrame(final|opPing, "")) // answered once the part is read
 		waitPong(t, holders[i])
 	}
@@ -128,7 +129,7 @@ func waitPong(t *testing.T, d *device) {
 	t.Helper()
 	pong := make([]byte, 2)
 	nc := d.conn.NetConn()
-	must(t, nc.SetReadDeadline(time.Now().Add(patience)))
+	must(t, nc.SetReadDeadline(time.Now().Add(testTimeout)))
 	if _, err := nc.Read(pong); err != nil || pong[0] != 0x8a {
 		t.Fatalf("no pong: %x, %v", pong, err)
 	}

@@ -87,7 +87,7 @@ func TestTooManyFramesClose(t *testing.T) {
 
 	pinger := g.connect("pinger")
 	for range 6 {
-		must(t, pinger.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(patience)))
+		must(t, pinger.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(testTimeout)))
 	}
 	pinger.expectClose(ws.CloseRate)
 }

@@ -40,13 +40,13 @@ func (c *conn) linger(why Close) {
 		c.closing = why
 	}
 	c.mu.Unlock()
-	c.out.discard() // a failing write would cut the socket at once
+	c.out.discard() // a failing write would close the socket at once
 	_ = c.wire.CloseWrite()
 	_ = c.wire.Conn.SetReadDeadline(time.Now().Add(lingerWait))
 	c.discardInput()
 }
 
-// discardInput reads what still comes, but no faster than the device's allowance permits: a flood is not worth a core.
+// discardInput reads what still comes, but no faster than the device's budget permits: a flood is not worth a core.
 func (c *conn) discardInput() {
 	buffer := make([]byte, lingerBuffer)
 	for end := time.Now().Add(lingerWait); ; {
@@ -54,7 +54,7 @@ func (c *conn) discardInput() {
 		if err != nil {
 			return
 		}
-		pause := c.allowance.spend(unitsPerRead + float64(n)/bytesPerUnit)
+		pause := c.budget.spend(unitsPerRead + float64(n)/bytesPerUnit)
 		if pause >= time.Until(end) {
 			return
 		}

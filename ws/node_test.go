@@ -33,7 +33,7 @@ func startNode(t *testing.T, g *gateway, session string) <-chan saw {
 	if _, err := os.Stat("testdata/node/node_modules/ws"); err != nil {
 		t.Fatalf("the packages of the Node device are missing; install them with: %s", installNode)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*testTimeout)
 	cmd := exec.CommandContext(ctx, node, "testdata/node/device.js", strings.TrimSuffix(g.url(""), "?"), testToken,
 		session)
 	var stderr bytes.Buffer
@@ -79,7 +79,7 @@ func nextSaw(t *testing.T, lines <-chan saw) saw {
 			t.Fatalf("device.js: %s", s.Problem)
 		}
 		return s
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("device.js saw nothing")
 		panic("unreachable")
 	}

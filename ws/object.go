@@ -13,15 +13,23 @@ const maxFields = 64
 // fewFields is more members than most objects have.
 const fewFields = 8
 
-// splitObject returns the members of a JSON object in order. The returned text is the reason when ok is false.
-func splitObject(data []byte) (members []strictjson.Member, reason string, ok bool) {
-	return appendMembers(make([]strictjson.Member, 0, fewFields), data)
+// splitObject appends the members of a JSON object in order. The returned text is the reason when ok is false. Names
+// that differ in case only are refused, because two readers of such an object can disagree about what it says.
+func splitObject(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
+	members, reason, ok = appendMembers(into, data)
+	if reason == "" {
+		reason = foldedTwice(members)
+	}
+	return members, reason, ok && reason == ""
 }
 
-// appendMembers is splitObject into a slice of the caller.
+// appendMembers is splitObject for an object whose names may differ in case only.
 func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
+	if into == nil {
+		into = make([]strictjson.Member, 0, fewFields)
+	}
 	members, err := strictjson.Members(into, data, maxFields)
-	if err != nil && mayHaveHalves(data) { // many apps cut text in the middle of a character
+	if err != nil && mayHaveHalves(data) { // many apps truncate text in the middle of a character
 		if whole, ok := strictjson.ReplaceHalves(data); ok {
 			members, err = strictjson.Members(into, whole, maxFields)
 		}
@@ -40,8 +48,7 @@ func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.
 	return nil, "", false
 }
 
-// foldedTwice returns why an object is refused in which two names differ in case only, empty if there are none. Two
-// readers of such an object can disagree about what it says.
+// foldedTwice returns which names differ in case only, empty if there are none.
 func foldedTwice(members []strictjson.Member) (reason string) {
 	for i, m := range members {
 		for _, earlier := range members[:i] {

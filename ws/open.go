@@ -30,7 +30,7 @@ func (s *Server) onConnect(ms *melody.Session) {
 		return
 	}
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
-	c.runOnOwnStack(func() { c.open(begin) })
+	s.stacks.run(func() { c.open(begin) })
 }
 
 // releaseOpenSlot gives the slot for opening back. It runs in the reader.
@@ -43,6 +43,7 @@ func (c *conn) releaseOpenSlot() {
 
 // open claims the session and greets the device. If another connection has the session, a contest decides later.
 func (c *conn) open(begin opening) {
+	defer c.recoverPanic()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	token, proof := newResumeToken()

@@ -63,7 +63,7 @@ func tooManyOpening() *registry.Error {
 // checkOpenRate refuses a source that opens sessions faster than it may, and a device that has just sent too many
 // frames.
 func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.Prefix) error {
-	if s.allowances.spent(device{key, source}) {
+	if s.budgets.spent(device{key, source}) {
 		e := registry.Errorf(registry.CodeRateLimited,
 			"This session sent too many frames a moment ago. Connect again in a moment.")
 		e.RetryAfter = retryAfter()

@@ -9,21 +9,17 @@ import (
 // frameOverhead is what a waiting frame costs besides its bytes, so that a flood of tiny frames is bounded too.
 const frameOverhead = 64
 
-// lazyDelay is how long a frame that is not urgent may wait for the next one. Two frames written together cost one
-// system call here, and one at the device. An acknowledgement is not urgent: it only frees what the device keeps.
-const lazyDelay = 20 * time.Millisecond
-
-// Why an outbox does not take a frame.
+// These errors say why an outbox does not take a frame.
 var (
-	errOutboxClosed = errors.New("ws: the outbox is not open")
-	errOutboxFull   = errors.New("ws: the outbox is full")
-	errFrameTooBig  = errors.New("ws: the frame is larger than the outbox")
+	errOutboxNotOpen = errors.New("ws: the outbox is not open")
+	errOutboxFull    = errors.New("ws: the outbox is full")
+	errFrameTooBig   = errors.New("ws: the frame is larger than the outbox")
 )
 
 // waker finds a writer for an outbox.
 type waker interface {
-	// wakeWriter starts a writer, which calls next until there is nothing more to write. It returns at once; the outbox
-	// is locked meanwhile. It is not called again before next has reported that there is nothing.
+	// wakeWriter starts a writer, which calls next until there is nothing more to write. wakeWriter returns at once,
+	// because the outbox is locked while it runs. It is not called again before next has reported false.
 	wakeWriter()
 }
 
@@ -35,26 +31,28 @@ type outbox struct {
 
 	mu      sync.Mutex
 	queue   [][]byte
-	size    int  // bytes that the queued frames and the one being written cost
-	busy    int  // bytes that the frame being written costs, zero when there is none
-	awake   bool // a writer writes, or is about to
-	pingDue bool
+	size    int // bytes that the queued frames and the one being written cost
 	open    bool
-	drained chan struct{} // made by seal; closed once nothing is queued
+	pingDue bool
+	drained chan struct{} // made by seal; closed once nothing is queued and nothing is being written
 	lazy    *time.Timer   // wakes the writer for frames that are not urgent; nil until the first such frame
+	due     time.Time     // when lazy fires
+
+	hasWriter    bool // a writer is writing, or has been woken
+	writingBytes int  // what the frame being written costs; zero if there is none
 }
 
-// start opens the outbox. The caller writes the first frame itself, and calls written then. start reports false if the
-// outbox was sealed before; then there is nothing to write.
+// start opens the outbox. The caller writes the first frame itself and then calls written. start reports false if the
+// outbox was sealed before. In that case the caller writes nothing.
 func (o *outbox) start(first []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.drained != nil {
 		return false
 	}
-	o.open, o.awake = true, true
-	o.busy = len(first) + frameOverhead
-	o.size += o.busy
+	o.open, o.hasWriter = true, true
+	o.writingBytes = len(first) + frameOverhead
+	o.size += o.writingBytes
 	return true
 }
 
@@ -62,8 +60,8 @@ func (o *outbox) start(first []byte) bool {
 func (o *outbox) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.size -= o.busy
-	o.busy, o.awake = 0, false
+	o.size -= o.writingBytes
+	o.writingBytes, o.hasWriter = 0, false
 	if len(o.queue) == 0 && !o.pingDue {
 		o.signalLocked()
 		return
@@ -75,26 +73,29 @@ func (o *outbox) written() {
 func (o *outbox) push(frame []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.takeLocked(frame); err != nil {
+	if err := o.enqueueLocked(frame); err != nil {
 		return err
 	}
 	o.wakeLocked()
 	return nil
 }
 
-// pushLazily queues a frame that is not urgent: it leaves with the next frame, or after lazyDelay.
-func (o *outbox) pushLazily(frame []byte) error {
+// pushLazily queues a frame that is not urgent: it leaves with the next frame, or after delay.
+func (o *outbox) pushLazily(frame []byte, delay time.Duration) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.takeLocked(frame); err != nil {
+	if err := o.enqueueLocked(frame); err != nil {
 		return err
 	}
-	switch {
-	case o.awake || len(o.queue) > 1: // the frames before it see to it that it leaves
-	case o.lazy == nil:
-		o.lazy = time.AfterFunc(lazyDelay, o.flush)
-	default:
-		o.lazy.Reset(lazyDelay)
+	due := time.Now().Add(delay)
+	if o.hasWriter || len(o.queue) > 1 && !due.Before(o.due) { // the frame leaves together with those before it
+		return nil
+	}
+	o.due = due
+	if o.lazy == nil {
+		o.lazy = time.AfterFunc(delay, o.flush)
+	} else {
+		o.lazy.Reset(delay)
 	}
 	return nil
 }
@@ -114,12 +115,12 @@ func (o *outbox) ping() {
 	o.wakeLocked()
 }
 
-// takeLocked accounts for a frame and queues it.
-func (o *outbox) takeLocked(frame []byte) error {
+// enqueueLocked accounts for a frame and queues it.
+func (o *outbox) enqueueLocked(frame []byte) error {
 	cost := len(frame) + frameOverhead
 	switch {
 	case !o.open:
-		return errOutboxClosed
+		return errOutboxNotOpen
 	case cost > o.limit:
 		return errFrameTooBig
 	case o.size+cost > o.limit:
@@ -130,12 +131,12 @@ func (o *outbox) takeLocked(frame []byte) error {
 	return nil
 }
 
-// wakeLocked wakes the writer, if there is something to write and it is not awake.
+// wakeLocked wakes a writer if there is something to write and the outbox has no writer.
 func (o *outbox) wakeLocked() {
-	if o.awake || len(o.queue) == 0 && !o.pingDue {
+	if o.hasWriter || len(o.queue) == 0 && !o.pingDue {
 		return
 	}
-	o.awake = true
+	o.hasWriter = true
 	o.writer.wakeWriter()
 }
 
@@ -145,19 +146,19 @@ type outgoing struct {
 	corked bool   // another frame follows at once, so this one need not leave by itself
 }
 
-// next returns what to write now. Calling it says that what it returned before has been written. When it reports false
-// there is nothing to write, and it must not be called again before the writer is woken.
+// next returns what to write now. A call of next also says that the writer is done with what the call before returned.
+// When next reports false there is nothing to write, and the writer must not call it again before it is woken.
 func (o *outbox) next() (out outgoing, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.size -= o.busy
-	o.busy = 0
+	o.size -= o.writingBytes
+	o.writingBytes = 0
 	switch {
 	case o.pingDue:
 		o.pingDue = false
 		return outgoing{}, true
 	case len(o.queue) == 0:
-		o.awake = false
+		o.hasWriter = false
 		o.signalLocked()
 		return outgoing{}, false
 	}
@@ -168,19 +169,20 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	if !out.corked {
 		o.queue = nil // an idle connection keeps no buffer
 	}
-	o.busy = len(out.frame) + frameOverhead
+	o.writingBytes = len(out.frame) + frameOverhead
 	return out, true
 }
 
-// waiting returns how many frames wait, and how many bytes they and the one being written cost.
+// waiting returns how many frames are queued, and how many bytes they and the one being written cost.
 func (o *outbox) waiting() (frames, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.queue), o.size
 }
 
-// seal refuses all further frames. The returned channel is closed when the frames queued before were written. It stays
-// open if the connection dies first.
+// seal makes the outbox refuse all further frames. The returned channel is closed once nothing is queued and nothing is
+// being written: the frames were written, or discard dropped them because the connection died. It stays open if the
+// connection dies while the first frame is written, because written is not called then.
 func (o *outbox) seal() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -188,14 +190,15 @@ func (o *outbox) seal() <-chan struct{} {
 	if o.drained == nil {
 		o.drained = make(chan struct{})
 	}
-	if !o.awake && len(o.queue) == 0 {
+	if !o.hasWriter && len(o.queue) == 0 {
 		o.signalLocked()
 	}
 	o.wakeLocked()
 	return o.drained
 }
 
-// discard refuses all further frames and drops those that wait.
+// discard makes the outbox refuse all further frames, and drops those that are queued. It does not touch the frame
+// that is being written.
 func (o *outbox) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -209,7 +212,7 @@ func (o *outbox) discard() {
 	}
 }
 
-// signalLocked closes drained when the last frame was written after seal.
+// signalLocked closes drained if seal has made it. Nothing is queued or being written then.
 func (o *outbox) signalLocked() {
 	if o.drained == nil {
 		return

@@ -44,7 +44,7 @@ func (r *recorder) all() string {
 func newOutbox(limit int) (*outbox, *recorder) {
 	r := &recorder{}
 	r.out = &outbox{writer: r, limit: limit}
-	if err := r.out.push([]byte("early")); !errors.Is(err, errOutboxClosed) {
+	if err := r.out.push([]byte("early")); !errors.Is(err, errOutboxNotOpen) {
 		panic("open before it was started")
 	}
 	if !r.out.start([]byte("start")) || r.next() {
@@ -132,7 +132,7 @@ func TestOutboxSealDrains(t *testing.T) {
 	r.next()
 	_ = o.push([]byte("b"))
 	drained := o.seal()
-	if err := o.push([]byte("c")); !errors.Is(err, errOutboxClosed) {
+	if err := o.push([]byte("c")); !errors.Is(err, errOutboxNotOpen) {
 		t.Fatalf("push after seal: %v", err)
 	}
 	r.next()
@@ -158,8 +158,12 @@ func TestOutboxDiscardForgets(t *testing.T) {
 	r.next()
 	_ = o.push([]byte("b"))
 	o.ping()
+	drained := o.seal()
 	o.discard()
-	if got := r.all(); got != "a" || o.size != 0 {
+	if isClosed(drained) {
+		t.Fatal("drained with a frame under way")
+	}
+	if got := r.all(); got != "a" || o.size != 0 || !isClosed(drained) {
 		t.Fatalf("handed over %s, size %d", got, o.size)
 	}
 }

@@ -13,7 +13,7 @@ var errStopped = errors.New("ws: the connection is being closed")
 func (c *conn) countInput(p []byte) error {
 	c.server.counters.bytesIn.Add(int64(len(p)))
 	frames, boundary := c.scanner.scan(p)
-	if frames > 0 && !c.allowance.takeFrames(frames) {
+	if frames > 0 && !c.budget.takeFrames(frames) {
 		c.stop(CloseRate)
 	}
 	if c.isStopped() {
@@ -30,7 +30,7 @@ func (c *conn) countInput(p []byte) error {
 	if len(p) < readBuffer { // the reads of a long message are not its device's choice
 		units += unitsPerRead
 	}
-	pause := c.allowance.spend(units)
+	pause := c.budget.spend(units)
 	if pause > 0 {
 		c.pause(min(pause, maxPause))
 	}
@@ -68,7 +68,7 @@ func (c *conn) countHandled() {
 }
 
 // stop ends the connection although its reader is in the middle of a message. The reader wakes and sends the close
-// frame (see onError). A connection that is being closed already is cut.
+// frame (see onError). The socket of a connection that is being closed already is closed at once.
 func (c *conn) stop(why Close) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,6 +14,9 @@ import (
 // maxDefinitions bounds the definitions in one frame, good or bad, because the answer names every bad one.
 const maxDefinitions = 1024
 
+// fewTools is for how many tools of a frame memory is set aside before they are admitted.
+const fewTools = 16
+
 // The budget of bytes that a device may register: twice what a session may offer at once, so that everything can be
 // replaced, and then slowly more. Without it, a device whose schemas change all the time would fill the store, because
 // each version of a definition stays there for a while.
@@ -27,24 +30,27 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if len(f.Tools) > maxDefinitions {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
 	}
-	r := registration{conn: c, offered: make(map[string]size)}
-	for _, t := range c.local.Tools() {
-		r.offer(t, c.compiled[t.Name])
+	few := min(len(f.Tools), fewTools)
+	r := registration{
+		conn: c, offered: make(map[string]size, len(c.local.Tools())+few), put: make([]registry.ToolSpec, 0, few),
+	}
+	for i, t := range c.local.Tools() {
+		r.offer(t, c.compiled[i])
 	}
 	for _, raw := range f.Tools {
 		r.admitTool(ctx, raw)
 	}
 	if len(r.put) > 0 {
 		err := c.local.PutTools(ctx, r.put, nil)
-		switch {
-		case errors.Is(err, registry.CodeRateLimited):
+		if errors.Is(err, registry.CodeRateLimited) {
 			for _, t := range r.put {
 				r.reject(t.Name, reasonOf(err))
 			}
-		case err != nil:
-			return err
-		default:
+		} else {
 			r.keepSizes()
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected))
@@ -66,45 +72,75 @@ type size struct {
 	compiled int // of its compiled schema
 }
 
+// admitTool decodes and checks one definition, and offers it if it is admitted.
 func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
-	def, err := decodeTool(raw)
+	tool, err := r.admit(ctx, raw)
 	if err != nil {
-		r.reject(def.Name, reasonOf(err))
+		r.reject(tool.Spec.Name, reasonOf(err))
 		return
 	}
-	if !r.conn.allowance.takeDefinitions(len(raw)) {
-		r.reject(def.Name, fmt.Sprintf(
-			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate))
-		return
+	r.take(tool)
+}
+
+// admit returns what a definition is admitted as, or its name as far as it could be decoded, and why it is not.
+func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Admitted, error) {
+	admission := r.conn.server.cfg.Admission
+	tool, known := admission.Known(raw)
+	if !known {
+		def, err := decodeTool(raw)
+		tool.Spec = def.spec()
+		if err != nil {
+			return tool, err
+		}
 	}
+	if !r.conn.budget.takeDefinitions(len(raw)) {
+		return tool, &frameError{codeRateLimited, fmt.Sprintf(
+			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate)}
+	}
+	others := r.others(tool.Spec.Name)
+	if known {
+		return tool, admission.AdmitKnown(tool, others)
+	}
+	spec, err := admission.Admit(ctx, tool.Spec, others)
+	if err != nil {
+		return tool, err
+	}
+	size := admission.CompiledSize(ctx, spec)
+	if ctx.Err() != nil { // the size may not be known
+		return tool, ctx.Err()
+	}
+	return admission.Remember(raw, spec, size), nil
+}
+
+// others returns what is offered beside the tool of this name.
+func (r *registration) others(name string) agent.Offered {
 	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
-	if old, replaced := r.offered[def.Name]; replaced {
+	if old, replaced := r.offered[name]; replaced {
 		others.Tools--
 		others.Bytes -= old.bytes
 		others.Compiled -= old.compiled
 	} else {
 		others.Names = r.namesakes()
 	}
-	spec, err := r.conn.server.cfg.Admission.Admit(ctx, registry.ToolSpec{
-		Name: def.Name, Description: def.Description, Parameters: def.Parameters, TimeoutMS: def.TimeoutMS,
-		Annotations: def.Annotations, SecurityLevel: registry.SecurityLevel(def.SecurityLevel),
-	}, others)
-	if err != nil {
-		r.reject(def.Name, reasonOf(err))
-		return
+	return others
+}
+
+// take offers an admitted tool, in place of an earlier one of its name.
+func (r *registration) take(t agent.Admitted) {
+	if r.names != nil {
+		r.names.AddKnown(t)
 	}
-	r.offer(spec, r.conn.server.cfg.Admission.CompiledSize(ctx, spec))
-	r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == spec.Name })
-	r.put = append(r.put, spec)
+	r.offer(t.Spec, t.Compiled)
+	r.put = slices.DeleteFunc(r.put, func(other registry.ToolSpec) bool { return other.Name == t.Spec.Name })
+	r.put = append(r.put, t.Spec)
 }
 
 // keepSizes stores in the connection how large the compiled schemas are.
 func (r *registration) keepSizes() {
-	if r.conn.compiled == nil {
-		r.conn.compiled = make(map[string]int)
-	}
-	for _, t := range r.put {
-		r.conn.compiled[t.Name] = r.offered[t.Name].compiled
+	tools := r.conn.local.Tools()
+	r.conn.compiled = make([]int, len(tools))
+	for i, t := range tools {
+		r.conn.compiled[i] = r.offered[t.Name].compiled
 	}
 }
 
@@ -122,9 +158,6 @@ func (r *registration) namesakes() *agent.Namesakes {
 // offer counts a tool as offered.
 func (r *registration) offer(t registry.ToolSpec, compiled int) {
 	old, now := r.offered[t.Name], size{t.Size(), compiled}
-	if r.names != nil {
-		r.names.Add(t.Name)
-	}
 	r.sum.bytes += now.bytes - old.bytes
 	r.sum.compiled += now.compiled - old.compiled
 	r.offered[t.Name] = now
@@ -146,10 +179,12 @@ func reasonOf(err error) string {
 // unregisterTools removes tools. Names that the session does not offer are no mistake.
 func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) error {
 	var drop []string
-	for _, t := range c.local.Tools() {
+	var compiled []int
+	for i, t := range c.local.Tools() {
 		if slices.Contains(f.Names, t.Name) {
 			drop = append(drop, t.Name)
-			delete(c.compiled, t.Name)
+		} else {
+			compiled = append(compiled, c.compiled[i])
 		}
 	}
 	if len(drop) > 0 {
@@ -157,6 +192,7 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 		if errors.Is(err, registry.CodeRateLimited) { // removed tools must not be offered any longer
 			return CloseRate
 		}
+		c.compiled = compiled
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// relay stands between devices and gateways: it can lose what devices send, cut them off, and lead elsewhere.
+// relay stands between devices and gateways: it can lose what devices send, disconnect them, and lead elsewhere.
 type relay struct {
 	t        *testing.T
 	listener net.Listener
@@ -37,7 +37,7 @@ func newRelay(t *testing.T, g *gateway) *relay {
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		r.cut()
+		r.disconnect()
 		r.work.Wait()
 	})
 	return r
@@ -55,7 +55,7 @@ func (r *relay) leadTo(g *gateway) {
 	}
 }
 
-// lose loses what devices send until they are cut. The channel tells that something was lost.
+// lose loses what devices send until they are disconnected. The channel tells that something was lost.
 func (r *relay) lose() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +70,8 @@ func (r *relay) hold(released <-chan struct{}) {
 	r.released = released
 }
 
-// cut ends all connections at both ends.
-func (r *relay) cut() {
+// disconnect ends all connections at both ends.
+func (r *relay) disconnect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for device, pod := range r.pods {

@@ -164,7 +164,7 @@ func TestMalformedAnswerFailsItsCallAtOnce(t *testing.T) {
 			!strings.Contains(failed.Message, tc.names) {
 			t.Fatalf("%.80s: %+v", tc.answer, o)
 		}
-		if took := time.Since(begin); took > patience/2 {
+		if took := time.Since(begin); took > testTimeout/2 {
 			t.Fatalf("took %v", took)
 		}
 		d.alive()

@@ -21,7 +21,7 @@ func TestResumeAfterThePodNoticed(t *testing.T) {
 	close(release)
 	receive(t, lost)
 	r.leadTo(nil)
-	r.cut()
+	r.disconnect()
 	a.waitReleased()
 	r.leadTo(b)
 	o := await(t, plain)

@@ -32,7 +32,7 @@ func TestAnswerIsSentAgainToTheSamePod(t *testing.T) {
 	lost := r.lose()
 	close(release)
 	receive(t, lost)
-	r.cut()
+	r.disconnect()
 	g.waitReleased()
 	r.leadTo(g)
 	if o := await(t, done); o.err != nil || o.result.Output != "worth waiting for" {

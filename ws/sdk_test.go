@@ -49,7 +49,7 @@ func receive[T any](t *testing.T, ch <-chan T) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("waited in vain")
 		panic("unreachable")
 	}
@@ -113,7 +113,7 @@ func TestSDKComesBackAndRegistersAgain(t *testing.T) {
 	lost := r.lose()
 	must(t, c.AddTool(client.Tool{Name: "second"}, echo))
 	<-lost
-	r.cut()
+	r.disconnect()
 	connected(t, states, 2)
 	if o := await(t, g.call("phoenix", "second", `{}`)); o.err != nil || !o.result.Success {
 		t.Fatalf("call: %+v", o)

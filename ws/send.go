@@ -2,6 +2,7 @@ package ws
 
 import (
 	"errors"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -9,8 +10,23 @@ import (
 // send queues a frame. A device that does not read its frames is closed as slow.
 func (c *conn) send(frame []byte) error { return sendError(c.out.push(frame)) }
 
-// sendLazily queues a frame that is not urgent: it leaves with the next frame, or after lazyDelay.
-func (c *conn) sendLazily(frame []byte) error { return sendError(c.out.pushLazily(frame)) }
+// How long an acknowledgement may wait for the next frame to the device. Two frames written together cost one system call
+// here, and one at the device. An acknowledgement only frees what the device keeps, and keeps it from sending the answer again on its next
+// connection, so a device that nobody calls gets it late: in a fleet where each device is called about once a second, most ride along with the next call then. A
+// device with other calls to answer gets it soon: it may answer them one after the other.
+const (
+	ackDelay     = 20 * time.Millisecond
+	idleAckDelay = 800 * time.Millisecond
+)
+
+// acknowledge queues the acknowledgement of an answer.
+func (c *conn) acknowledge(id string, ignored bool) error {
+	delay := idleAckDelay
+	if ignored || c.local.InFlight() > 0 {
+		delay = ackDelay
+	}
+	return sendError(c.out.pushLazily(resultAcknowledgedFrame(id, ignored), delay))
+}
 
 // sendError returns what an error of the outbox means for the handler that sends.
 func sendError(err error) error {

@@ -23,14 +23,15 @@ type Server struct {
 	started time.Time // the zero of the connections' clocks
 
 	writers     writerPool
+	stacks      stackPool
 	corkBuffers corkBuffers
 
-	openSlots  *openSlots
-	openRates  *auth.Buckets[netip.Prefix] // sessions, by source
-	allowances *allowances
-	intake     intake
-	counters   counters
-	decoding   chan struct{} // slots for decoding long frames, taken by sending
+	openSlots *openSlots
+	openRates *auth.Buckets[netip.Prefix] // sessions, by source
+	budgets   *deviceBudgets
+	intake    intake
+	counters  counters
+	decoding  chan struct{} // slots for decoding long frames, taken by sending
 
 	mu       sync.Mutex
 	conns    pingQueue
@@ -51,7 +52,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.writers.server = s
 	s.openSlots = newOpenSlots()
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
-	s.allowances = newAllowances(newLimits(&cfg))
+	s.budgets = newDeviceBudgets(newLimits(&cfg))
 	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout
 	s.melody = melody.New()
 	s.melody.Upgrader = &websocket.Upgrader{

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"bytes"
+	"slices"
 	"sync/atomic"
 
 	"github.com/farhand/farhand/agent/chat"
@@ -32,12 +33,10 @@ var (
 )
 
 // ReceivedTypes returns the names by which frames of devices are counted.
-func ReceivedTypes() []string { return copyOf(receivedTypes) }
+func ReceivedTypes() []string { return slices.Clone(receivedTypes) }
 
 // SentTypes returns the names by which frames to devices are counted.
-func SentTypes() []string { return copyOf(sentTypes) }
-
-func copyOf(types []string) []string { return append([]string(nil), types...) }
+func SentTypes() []string { return slices.Clone(sentTypes) }
 
 // CloseReasons returns the reasons by which closed connections are counted. The last one, gone, means that the device
 // ended the connection.
@@ -68,6 +67,8 @@ type counters struct {
 	sent     map[string]*atomic.Int64        // never changes
 	bytesIn  atomic.Int64
 	bytesOut atomic.Int64
+
+	acknowledgedAlone, acknowledgedTogether atomic.Int64 // whether another frame was written with it
 
 	results, requests, acknowledgements *atomic.Int64 // of the most frequent frames, so that they are not looked up
 }
@@ -124,14 +125,19 @@ var (
 	acknowledgement = []byte(`{"type":"` + typeResultAcknowledged + `"`)
 )
 
-// frameSent counts a frame that was written; nil is a ping.
-func (c *counters) frameSent(frame []byte) {
+// frameSent counts a frame that is written; nil is a ping. joined says that another is written with it.
+func (c *counters) frameSent(frame []byte, joined bool) {
 	switch {
 	case bytes.HasPrefix(frame, requestPrefix):
 		c.requests.Add(1)
 		return
 	case bytes.HasPrefix(frame, acknowledgement):
 		c.acknowledgements.Add(1)
+		if joined {
+			c.acknowledgedTogether.Add(1)
+		} else {
+			c.acknowledgedAlone.Add(1)
+		}
 		return
 	case frame == nil:
 		c.sent[countedPing].Add(1)
@@ -166,6 +172,8 @@ type Stats struct {
 	FullestOutbox             int64 // bytes that wait for one device, at most
 	UnhandledBytes            int64 // received, of messages that are not complete or not handled yet
 
+	AcknowledgedAlone, AcknowledgedTogether int64 // acknowledgements, by whether another frame was written with them
+
 	Opened            int64
 	Closed            map[string]int64        // by reason
 	Refused           map[registry.Code]int64 // before the upgrade
@@ -177,6 +185,7 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	n := &s.counters
 	st := Stats{
+		AcknowledgedAlone: n.acknowledgedAlone.Load(), AcknowledgedTogether: n.acknowledgedTogether.Load(),
 		Opening: int64(len(s.openSlots.slots)), Queued: s.openSlots.waiting.Load(), Opened: n.opened.Load(),
 		Closed: make(map[string]int64), Refused: loaded(n.refused), Received: loaded(n.received), Sent: loaded(n.sent),
 		BytesIn: n.bytesIn.Load(), BytesOut: n.bytesOut.Load(), UnhandledBytes: s.intake.held(),

@@ -49,3 +49,34 @@ func TestStatsCount(t *testing.T) {
 		}
 	}
 }
+
+// TestAcknowledgementsAreCountedByHowTheyLeft: one that waits leaves with the next call, the last one alone.
+func TestAcknowledgementsAreCountedByHowTheyLeft(t *testing.T) {
+	g := newGateway(t)
+	d := g.connectWithTools("s1", "echo")
+	acknowledged := func() (together, alone int64) {
+		s := g.server.Stats()
+		return s.AcknowledgedTogether, s.AcknowledgedAlone
+	}
+	calls := int64(0)
+	eventually(t, "an acknowledgement leaves with a call", func() bool {
+		done := g.call("s1", "echo", `{}`)
+		request := d.next()
+		for request["type"] == "result_acknowledged" {
+			request = d.next()
+		}
+		d.send(fmt.Sprintf(`{"type":"tool_result","id":%q,"output":"x"}`, request["id"]))
+		must(t, await(t, done).err)
+		calls++
+		eventually(t, "the acknowledgement is queued or sent", func() bool {
+			together, alone := acknowledged()
+			return together+alone+g.server.Stats().OutboxFrames >= calls
+		})
+		together, _ := acknowledged()
+		return together > 0
+	})
+	eventually(t, "the last one leaves alone", func() bool {
+		together, alone := acknowledged()
+		return together+alone == calls && alone > 0
+	})
+}

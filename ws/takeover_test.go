@@ -50,7 +50,7 @@ func (d *device) live() *living {
 // await returns the next frame of a type, and skips others.
 func (l *living) await(typ string) map[string]any {
 	l.t.Helper()
-	limit := time.After(patience)
+	limit := time.After(testTimeout)
 	for {
 		select {
 		case f := <-l.frames:
@@ -75,7 +75,7 @@ func (l *living) closedWith(why ws.Close) {
 		if !errors.As(err, &closed) || closed.Code != why.Code() || closed.Text != why.Reason() {
 			l.t.Fatalf("ended with %v, want %v", err, why)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		l.t.Fatalf("not closed with %v", why)
 	}
 }

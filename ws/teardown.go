@@ -18,7 +18,7 @@ const (
 	// closeFrameWait is how long the close frame may take. A writer that is stuck in another frame uses it up.
 	closeFrameWait = 500 * time.Millisecond
 
-	// closeGrace is how long the peer may take to answer the close frame before the socket is cut.
+	// closeGrace is how long the peer may take to answer the close frame before the socket is closed.
 	closeGrace = 2 * time.Second
 )
 
@@ -72,14 +72,14 @@ func (c *conn) finish(why Close, flushed <-chan struct{}) {
 	}
 	c.out.discard()
 	if err := c.writeClose(why); err != nil {
-		c.cut()
+		c.closeSocket()
 		return
 	}
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
 	select {
 	case <-grace.C:
-		c.cut()
+		c.closeSocket()
 	case <-c.gone:
 	}
 }
@@ -89,8 +89,8 @@ func (c *conn) writeClose(why Close) error {
 	return c.session.WebsocketConnection().WriteControl(websocket.CloseMessage, why.payload(), deadline)
 }
 
-// cut closes the TCP connection under melody: its reader ends with an error, and the teardown follows.
-func (c *conn) cut() { _ = c.session.WebsocketConnection().NetConn().Close() }
+// closeSocket closes the TCP connection under melody: its reader ends with an error, and the teardown follows.
+func (c *conn) closeSocket() { _ = c.session.WebsocketConnection().NetConn().Close() }
 
 // ending returns how the connection is being closed, closeNone while it is in use.
 func (c *conn) ending() Close {

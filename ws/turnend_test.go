@@ -22,11 +22,7 @@ func TestDisconnectEndsTheTurn(t *testing.T) {
 	turn := agent.next(t)
 	d.ask("2")
 	d.alive()
-	called := make(chan error, 1)
-	go func() {
-		_, err := turn.callHere(g, "echo")
-		called <- err
-	}()
+	called := turn.startCall(g)
 	d.expect("tool_call_request")
 	must(t, d.conn.NetConn().Close())
 	receive(t, turn.ctx.Done())
@@ -76,13 +72,9 @@ func TestDrainLetsATurnFinish(t *testing.T) {
 	turn := agent.next(t)
 	d.ask("2")
 	d.alive()
-	closed := g.drain(patience)
+	closed := g.drain(testTimeout)
 	idle.expectClose(ws.CloseRestart)
-	called := make(chan error, 1)
-	go func() {
-		_, err := turn.callHere(g, "echo") // to the very socket that will close
-		called <- err
-	}()
+	called := turn.startCall(g) // to the very socket that will close
 	id := d.expect("tool_call_request")["id"].(string)
 	d.send(`{"type":"tool_result","id":"` + id + `","output":"done"}`)
 	d.expect("result_acknowledged")
@@ -105,13 +97,9 @@ func TestDrainCutsATurnOff(t *testing.T) {
 	d.ask("2")
 	d.ask("3")
 	d.alive()
-	called := make(chan error, 1)
-	go func() {
-		_, err := turn.callHere(g, "echo") // and the device never answers
-		called <- err
-	}()
+	called := turn.startCall(g) // and the device never answers
 	d.expect("tool_call_request")
-	closed := g.drain(patience)
+	closed := g.drain(testTimeout)
 	if why := turn.stopped(); !errors.Is(why, registry.ErrDraining) {
 		t.Fatalf("stopped because of %v", why)
 	}
@@ -131,7 +119,7 @@ func TestDeviceHearsHowATurnEndedThatWasCutOff(t *testing.T) {
 	talking, idle := g.connectWithTools("talking", "echo"), g.connect("idle")
 	talking.ask("1")
 	turn := agent.next(t)
-	ws.CutOff(g.server, patience)
+	ws.EndAllAfter(g.server, testTimeout)
 	receive(t, turn.ctx.Done())
 	idle.expectClose(ws.CloseRestart) // it does not wait for others
 	another := asked{Ask: turn.Ask, ctx: t.Context()}
@@ -232,7 +220,7 @@ func TestSessionStartTellsOfTheHistory(t *testing.T) {
 		if got["resumed"] != tc.resumed || got["message_count"] != tc.messages || got["name"] != tc.named {
 			t.Errorf("%s: %v", tc.name, got)
 		}
-		if took := time.Since(begin); took > patience/2 {
+		if took := time.Since(begin); took > testTimeout/2 {
 			t.Errorf("%s: took %v", tc.name, took)
 		}
 		must(t, d.conn.Close())

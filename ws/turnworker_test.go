@@ -152,8 +152,18 @@ func (a *asked) callHere(g *gateway, tool string) (registry.Result, error) {
 		return registry.Result{}, err
 	}
 	return g.pod.Router.Call(a.ctx, registry.Call{
-		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: patience,
+		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: testTimeout,
 	})
+}
+
+// startCall calls the tool echo in the background, and returns where the call's error will be.
+func (a *asked) startCall(g *gateway) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.callHere(g, "echo")
+		ended <- err
+	}()
+	return ended
 }
 
 func TestResultsArriveInMidTurn(t *testing.T) {

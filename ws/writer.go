@@ -12,7 +12,7 @@ import (
 // waits for the next frame, with its stack and its ticker, is a third of what an idle device costs. Melody has no more
 // use for it: nothing else is ever given to its session to write, and pings are sent by pingQueue.
 func (s *Server) onSent(ms *melody.Session, first []byte) {
-	s.counters.frameSent(first)
+	s.counters.frameSent(first, false)
 	connOf(ms).out.written()
 	runtime.Goexit()
 }
@@ -31,7 +31,7 @@ func (c *conn) writeQueued() {
 		if err := c.writeFrame(out); err != nil {
 			c.log().Debug("frame not written", "error", err)
 			c.out.discard()
-			c.cut()
+			c.closeSocket()
 		}
 	}
 }
@@ -39,8 +39,8 @@ func (c *conn) writeQueued() {
 func (c *conn) writeFrame(out outgoing) error {
 	socket := c.session.WebsocketConnection()
 	_ = socket.SetWriteDeadline(c.writeDeadline()) // never fails
-	c.wire.corked.Store(out.corked)
-	c.server.counters.frameSent(out.frame)
+	joined := c.wire.corked.Swap(out.corked) || out.corked
+	c.server.counters.frameSent(out.frame, joined)
 	if out.frame == nil {
 		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
 		return nil
@@ -55,9 +55,9 @@ const deadlineSlack = 8
 // writeDeadline returns until when the next frame must be written.
 func (c *conn) writeDeadline() time.Time {
 	limit := c.server.cfg.WriteTimeout
-	now := time.Now()
-	if c.writeUntil.Sub(now) < limit {
-		c.writeUntil = now.Add(limit + limit/deadlineSlack)
+	now := c.server.now()
+	if c.writeUntil-now < limit {
+		c.writeUntil = now + limit + limit/deadlineSlack
 	}
-	return c.writeUntil
+	return c.server.started.Add(c.writeUntil)
 }

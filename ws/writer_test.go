@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,8 +25,39 @@ func TestAnIdleDeviceTakesOneGoroutine(t *testing.T) {
 	for _, s := range sessions {
 		g.connectWithTools(s, "a") // dialled by hand, so the test adds no goroutine
 	}
+	const shared = 4 // goroutines of the pool of stacks
 	eventually(t, "one goroutine for each device",
-		func() bool { return runtime.NumGoroutine() <= before+len(sessions) })
+		func() bool { return runtime.NumGoroutine() <= before+len(sessions)+shared })
+}
+
+// Whatever a device sends, the stack of its reader stays small. Not parallel: it measures the stacks of all goroutines.
+func TestReadersHaveSmallStacks(t *testing.T) {
+	const devices = 300
+	atMost := uint64(6 << 10) // bytes for each
+	if b, _ := debug.ReadBuildInfo(); slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		atMost *= 2 // as the race detector does with stacks
+	}
+	g := newGateway(t)
+	nested := `{"type":"nested","a":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`
+	introduce := func(session string) {
+		d := g.connectWithTools(session, "a")
+		d.send(nested)
+		d.expectError("UNKNOWN_MESSAGE_TYPE", "nested")
+	}
+	stacks := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.StackInuse
+	}
+	introduce("first")
+	before := stacks()
+	for i := range devices {
+		introduce(fmt.Sprint("idle-", i))
+	}
+	eventually(t, "the stack of each device is small",
+		func() bool { return stacks() < before+devices*atMost })
+	t.Logf("%d bytes for each device", (int64(stacks())-int64(before))/devices)
 }
 
 func TestStuckDevicesHoldUpNobody(t *testing.T) {
@@ -58,7 +92,7 @@ func TestStuckDevicesHoldUpNobody(t *testing.T) {
 func TestEveryDeviceIsPinged(t *testing.T) {
 	t.Parallel()
 	const devices, rounds = 20, 3
-	g := newGateway(t, func(c *ws.Config) { c.PingInterval, c.PongTimeout = 100*time.Millisecond, patience })
+	g := newGateway(t, func(c *ws.Config) { c.PingInterval, c.PongTimeout = 100*time.Millisecond, testTimeout })
 	pinged := make(chan int, 10_000)
 	open := make([]*device, devices)
 	for i := range open {
@@ -79,7 +113,7 @@ func TestEveryDeviceIsPinged(t *testing.T) {
 		go func() { _, _, _ = open[2*i+1].conn.ReadMessage() }() // pings are answered while it reads
 	}
 	counts := make(map[int]int)
-	limit := time.After(patience)
+	limit := time.After(testTimeout)
 	for done := 0; done < devices/2; {
 		select {
 		case i := <-pinged:

@@ -96,7 +96,8 @@ func TestAnyOrigin(t *testing.T) {
 
 func TestNoOriginsAllowed(t *testing.T) {
 	o := newOrigins(t, false)
-	if check(t, o, "gateway.example", "https://console.example.com") || !check(t, o, "gateway.example", "https://gateway.example") {
+	if check(t, o, "gateway.example", "https://console.example.com") ||
+		!check(t, o, "gateway.example", "https://gateway.example") {
 		t.Error("without a list only the gateway's own pages may pass")
 	}
 }
@@ -126,7 +127,8 @@ func TestDNSRebinding(t *testing.T) {
 
 func TestMalformedOrigins(t *testing.T) {
 	for _, origin := range []string{
-		"", "console.example.com", "https://", "https://a/path", "https://a/", "https://a?q", "https://u@a", "null", "://a", "%zz",
+		"", "console.example.com", "https://", "https://a/path", "https://a/", "https://a?q", "https://u@a", "null",
+		"://a", "%zz",
 	} {
 		if _, err := auth.NewOrigins([]string{"https://ok.example", origin}, false); err == nil {
 			t.Errorf("%q was accepted", origin)
@@ -139,7 +141,8 @@ func TestMalformedOrigins(t *testing.T) {
 func TestBearerHeader(t *testing.T) {
 	for value, want := range map[string]string{
 		"Bearer abc": "abc", "bearer abc": "abc", "BEARER abc": "abc", "Bearer  abc ": "abc", "Bearer a b": "a b",
-		"": "", "Bearer": "", "Bearer ": "", "Basic abc": "", "abc": "", "Bearerabc": "", "Token Bearer abc": "", "Bearer,abc": "",
+		"": "", "Bearer": "", "Bearer ": "", "Basic abc": "", "abc": "", "Bearerabc": "", "Token Bearer abc": "",
+		"Bearer,abc": "",
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		if value != "" {
@@ -158,7 +161,8 @@ func TestStaticToken(t *testing.T) {
 		t.Errorf("identity %+v, %v", id, err)
 	}
 	for _, wrong := range []string{"", "s3cre", "s3cret ", "S3CRET", "s3crets", "s3cret\x00"} {
-		if id, err := a.Authenticate(t.Context(), nil, wrong); !errors.Is(err, registry.CodeUnauthenticated) || id != (auth.Identity{}) {
+		if id, err := a.Authenticate(t.Context(), nil, wrong); !errors.Is(err, registry.CodeUnauthenticated) ||
+			id != (auth.Identity{}) {
 			t.Errorf("%q: %+v, %v", wrong, id, err)
 		}
 	}
@@ -166,7 +170,8 @@ func TestStaticToken(t *testing.T) {
 	if _, err := auth.NewStaticToken("").Authenticate(t.Context(), nil, ""); err == nil {
 		t.Error("an empty token is accepted")
 	}
-	if id, err := (auth.Anonymous{}).Authenticate(t.Context(), nil, ""); err != nil || id.Tenant != registry.DefaultTenant {
+	if id, err := (auth.Anonymous{}).Authenticate(t.Context(), nil, ""); err != nil ||
+		id.Tenant != registry.DefaultTenant {
 		t.Errorf("anonymous: %+v, %v", id, err)
 	}
 }

@@ -41,7 +41,8 @@ func NewOrigins(allowed []string, loopbackOnly bool) (*Origins, error) {
 // canonicalOrigin returns an origin as browsers send it: lower case, without the default port of its scheme.
 func canonicalOrigin(s string) (string, bool) {
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(s, "*?#@") || u.Path != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		strings.ContainsAny(s, "*?#@") || u.Path != "" {
 		return "", false
 	}
 	port := u.Port()

@@ -81,7 +81,8 @@ func ProblemOf(e *registry.Error) Problem {
 	}
 	p := Problem{
 		Type: problemType + string(code), Title: kind.title, Status: kind.status, Detail: detail, Code: code,
-		CallID: e.CallID, Dispatched: e.Dispatched, Errors: e.Violations, Candidates: e.Candidates, retryAfter: e.RetryAfter,
+		CallID: e.CallID, Dispatched: e.Dispatched, Errors: e.Violations, Candidates: e.Candidates,
+		retryAfter: e.RetryAfter,
 	}
 	if e.Dispatched != "" {
 		retryable := e.Retryable()

@@ -45,13 +45,15 @@ func TestEveryCodeHasAProblem(t *testing.T) {
 // Codes that will be over some time say when, in whole seconds; a model's provider that failed only if it said so.
 func TestProblemHeaders(t *testing.T) {
 	for _, code := range registry.Codes() {
-		for wait, want := range map[time.Duration]string{0: "1", time.Second: "1", 1001 * time.Millisecond: "2", time.Minute: "60"} {
+		for wait, want := range map[time.Duration]string{0: "1", time.Second: "1", 1001 * time.Millisecond: "2",
+			time.Minute: "60"} {
 			w := httptest.NewRecorder()
 			p := ProblemOf(&registry.Error{Code: code, RetryAfter: wait})
 			if err := WriteProblem(w, p); err != nil {
 				t.Fatal(err)
 			}
-			if advised := code == registry.CodeProvider && wait > 0; !advised && p.Status != http.StatusTooManyRequests &&
+			if advised := code == registry.CodeProvider && wait > 0; !advised &&
+				p.Status != http.StatusTooManyRequests &&
 				p.Status != http.StatusServiceUnavailable {
 				want = ""
 			}

@@ -76,7 +76,8 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	if token == "" || f.wrong.Take(f.sources.Of(r), 1) {
 		return err
 	}
-	e := registry.Errorf(registry.CodeRateLimited, "Too many wrong tokens came from this address. Wait, and check the token.")
+	e := registry.Errorf(registry.CodeRateLimited,
+		"Too many wrong tokens came from this address. Wait, and check the token.")
 	e.RetryAfter = wrongTokens.Refill() / 10
 	return e
 }
@@ -92,7 +93,8 @@ func (f *Refusals) Note(r *http.Request, kind string, err error, attrs ...slog.A
 		return
 	}
 	all := append([]slog.Attr{
-		slog.String("refused", kind), slog.String("path", cutShort(r.URL.Path)), slog.String("source", f.sources.Of(r).Addr().String()),
+		slog.String("refused", kind), slog.String("path", cutShort(r.URL.Path)),
+		slog.String("source", f.sources.Of(r).Addr().String()),
 		slog.Any("error", err),
 	}, attrs...)
 	if omitted > 0 {

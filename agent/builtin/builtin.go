@@ -29,7 +29,8 @@ func Registrations(d Deps) []agent.Registration {
 	return []agent.Registration{
 		{Names: []string{"time"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{d.Now}} }},
 		{Names: []string{"sessions"}, Make: func(sc agent.SessionContext) []agent.Tool {
-			return []agent.Tool{sessions{directory: d.Directory, policy: d.Policy, scope: scopeOf(sc), caller: sc.Caller}}
+			return []agent.Tool{sessions{directory: d.Directory, policy: d.Policy, scope: scopeOf(sc),
+				caller: sc.Caller}}
 		}},
 	}
 }

@@ -56,7 +56,7 @@ func (b *bench) run(name string, caller auth.Identity, args string) (registry.Re
 	return b.runIn(agent.SessionContext{Caller: caller}, name, args)
 }
 
-// runIn does the same in an agent session.
+// runIn does the same in a context.
 func (b *bench) runIn(sc agent.SessionContext, name, args string) (registry.Result, error) {
 	b.Helper()
 	tools, err := b.box.For(sc)
@@ -113,7 +113,8 @@ func TestTime(t *testing.T) {
 			Weekday  string
 			Unix     int64
 		}
-		if err := json.Unmarshal(res.Structured.Raw(), &said); err != nil || !said.Time.Equal(noon) || said.Unix != noon.Unix() ||
+		if err := json.Unmarshal(res.Structured.Raw(), &said); err != nil || !said.Time.Equal(noon) ||
+			said.Unix != noon.Unix() ||
 			said.Weekday != "Wednesday" || said.Timezone == "" {
 			t.Errorf("%s: %s, %v", args, res.Structured, err)
 		}
@@ -163,9 +164,10 @@ func TestSessionsAreTheCallers(t *testing.T) {
 		args   string
 		want   []string
 	}{
-		"a user":        {auth.Identity{Tenant: "default", User: "anna"}, `{}`, []string{"phone camera.snap,torch"}},
-		"nobody":        {auth.Identity{Tenant: "default"}, `{}`, []string{"desk torch", "phone camera.snap,torch"}},
-		"by tool":       {auth.Identity{Tenant: "default"}, `{"tool":"camera.snap"}`, []string{"phone camera.snap,torch"}},
+		"a user": {auth.Identity{Tenant: "default", User: "anna"}, `{}`, []string{"phone camera.snap,torch"}},
+		"nobody": {auth.Identity{Tenant: "default"}, `{}`, []string{"desk torch", "phone camera.snap,torch"}},
+		"by tool": {auth.Identity{Tenant: "default"}, `{"tool":"camera.snap"}`,
+			[]string{"phone camera.snap,torch"}},
 		"denied tool":   {auth.Identity{Tenant: "default"}, `{"tool":"secret_diary"}`, nil},
 		"no such tool":  {auth.Identity{Tenant: "default"}, `{"tool":"nothing"}`, nil},
 		"no name":       {auth.Identity{Tenant: "default"}, `{"tool":"1 2"}`, nil},
@@ -209,7 +211,8 @@ func TestSessionsOfAConversation(t *testing.T) {
 		"another's user": {"bob", "phone", `{}`, []string{"desk torch"}},
 	} {
 		res, err := b.runIn(agent.SessionContext{
-			Key: registry.Key{Tenant: "default", Session: tt.session}, Caller: auth.Identity{Tenant: "default", User: tt.user},
+			Key:    registry.Key{Tenant: "default", Session: tt.session},
+			Caller: auth.Identity{Tenant: "default", User: tt.user},
 		}, "sessions", tt.args)
 		if err != nil {
 			t.Fatal(err)
@@ -236,7 +239,8 @@ func TestSessionsAreBounded(t *testing.T) {
 	if ids, more := sessionIDs(t, res); len(ids) != 50 || !more || strings.Count(ids[0], ",") != 49 {
 		t.Errorf("%d sessions, more %v", len(ids), more)
 	}
-	if len(res.Output) > 9<<10 || !strings.Contains(res.Output, "and 70 more") || !strings.Contains(res.Output, "more sessions") {
+	if len(res.Output) > 9<<10 || !strings.Contains(res.Output, "and 70 more") ||
+		!strings.Contains(res.Output, "more sessions") {
 		t.Errorf("%d bytes: …%s", len(res.Output), res.Output[max(0, len(res.Output)-200):])
 	}
 }
@@ -254,10 +258,12 @@ func TestSessionsOfABrokenStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.box, err = agent.NewLocalTools(builtin.Registrations(builtin.Deps{Directory: brokenDirectory{}, Policy: policy})...); err != nil {
+	if b.box, err = agent.NewLocalTools(builtin.Registrations(builtin.Deps{Directory: brokenDirectory{},
+		Policy: policy})...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.run("sessions", auth.Identity{Tenant: "default"}, `{}`); !errors.Is(err, registry.CodeStoreUnavailable) {
+	if _, err := b.run("sessions", auth.Identity{Tenant: "default"}, `{}`); !errors.Is(err,
+		registry.CodeStoreUnavailable) {
 		t.Error(err)
 	}
 	if res, err := b.run("time", auth.Identity{}, `{}`); err != nil || !res.Success { // by the real clock

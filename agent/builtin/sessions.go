@@ -27,7 +27,7 @@ type sessions struct {
 	caller    auth.Identity
 }
 
-// scopeOf returns which sessions an agent session may know of, all of them of its caller's tenant: those of the user
+// scopeOf returns which sessions a turn or call may know of, all of them of its caller's tenant: those of the user
 // its credentials name; without one, in a conversation with a device, that device's; else all, which a caller outside
 // of a conversation could list anyway.
 func scopeOf(sc agent.SessionContext) registry.Query {
@@ -56,8 +56,8 @@ func (sessions) Spec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name:        "sessions",
 		Description: "The devices that are connected now, and the tools each of them offers.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{"tool":{"type":"string","minLength":1,"maxLength":64,` +
-			`"description":"only devices that offer the tool of this name"}},"additionalProperties":false}`),
+		Parameters: json.RawMessage(`{"type":"object","properties":{"tool":{"type":"string","minLength":1,` +
+			`"maxLength":64,"description":"only devices that offer the tool of this name"}},"additionalProperties":false}`),
 		Annotations: readOnly(),
 	}
 }

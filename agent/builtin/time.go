@@ -18,8 +18,8 @@ func (clock) Spec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name:        "time",
 		Description: "The present date and time, in UTC unless a time zone is given.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string","minLength":1,"maxLength":64,` +
-			`"description":"IANA name, as Europe/Vienna; default UTC"}},"additionalProperties":false}`),
+		Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string","minLength":1,` +
+			`"maxLength":64,"description":"IANA name, as Europe/Vienna; default UTC"}},"additionalProperties":false}`),
 		Annotations: readOnly(),
 	}
 }
@@ -37,7 +37,8 @@ func (c clock) Execute(_ context.Context, args json.RawMessage) (registry.Result
 	}
 	zone, err := time.LoadLocation(in.Timezone)
 	if err != nil || in.Timezone == "Local" { // where the gateway stands is no business of its callers
-		return failed(fmt.Sprintf("%.64q is no known time zone. Use an IANA name, as Europe/Vienna or UTC.", in.Timezone)), nil
+		return failed(fmt.Sprintf("%.64q is no known time zone. Use an IANA name, as Europe/Vienna or UTC.",
+			in.Timezone)), nil
 	}
 	now := c.now().In(zone)
 	abbreviation, offset := now.Zone()

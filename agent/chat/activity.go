@@ -44,15 +44,6 @@ type TurnEnd struct {
 	Duration time.Duration
 }
 
-// silent is the Activity of an engine that has none.
-type silent struct{}
-
-// TurnStarted implements Activity.
-func (silent) TurnStarted(TurnInfo) {}
-
-// TurnFinished implements Activity.
-func (silent) TurnFinished(TurnInfo, TurnEnd) {}
-
 // endOf returns the outcome of a turn.
 func endOf(r Reply, err error) TurnEnd {
 	end := TurnEnd{Outcome: OutcomeDone, Usage: r.Usage, Calls: len(r.Calls), Duration: r.Duration}

@@ -3,11 +3,14 @@ package chat
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
 	"sync"
 
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/loopguard"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -28,10 +31,10 @@ type call struct {
 
 // prepare makes the calls of an answer. A name that is not listed stays as it is and is called all the same, so that
 // the call is counted and recorded.
-func (l *loop) prepare(asked []provider.ToolCall, listed []ListedTool) []*call {
+func (l *loop) prepare(asked []provider.ToolCall, listed []agent.ShownTool) []*call {
 	originals := make(map[string]string, len(listed))
 	for _, t := range listed {
-		originals[t.Name] = t.Original
+		originals[t.ModelName] = t.Spec.Name
 	}
 	calls := make([]*call, len(asked))
 	for i, a := range asked {
@@ -71,7 +74,7 @@ func argsProblem(text string, otherwise error) string {
 
 // callAll runs the calls of one answer side by side, within a bound, and keeps their results in the order of the calls.
 // It fails when ctx has ended, when the loop guard ends the turn, or when the results could not be stored.
-func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []ListedTool) error {
+func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []agent.ShownTool) error {
 	calls := l.prepare(asked, listed)
 	for i, c := range calls {
 		status := StatusExecuting
@@ -118,7 +121,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 }
 
 // decline answers calls that do not run because the turn ends, and returns why it ends.
-func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []ListedTool, why *Error) error {
+func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []agent.ShownTool, why *Error) error {
 	calls := l.prepare(asked, listed)
 	for _, c := range calls {
 		l.announce(c, StatusPending)
@@ -139,8 +142,10 @@ func (l *loop) call(ctx context.Context, c *call) {
 			l.limits.MaxResult))
 		return
 	}
-	outcome, err := l.invoke(ctx, ToolRequest{ID: c.id, Name: c.asked.Name, Args: c.args, Turn: l.turn})
-	c.blocked = outcome.Blocked
+	outcome, err := l.invoke(ctx, agent.InvokeRequest{
+		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn,
+	})
+	c.blocked = errors.Is(err, loopguard.ErrBlocked)
 	switch {
 	case err == nil:
 		c.text, c.failed = readable(outcome.Result.Output, l.limits.MaxResult), !outcome.Result.Success
@@ -157,14 +162,15 @@ func (l *loop) call(ctx context.Context, c *call) {
 }
 
 // invoke makes an error of a panic of a tool: the model reads of a failure, and the process lives.
-func (l *loop) invoke(ctx context.Context, r ToolRequest) (out ToolOutcome, err error) {
+func (l *loop) invoke(ctx context.Context, r agent.InvokeRequest) (out agent.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.log.Error("panic in a tool", "tool", r.Name, "call", r.ID, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("tool %s panicked: %v", r.Name, p)
+			l.log.Error("panic in a tool",
+				"tool", r.ModelName, "call", r.CallID, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("tool %s panicked: %v", r.ModelName, p)
 		}
 	}()
-	return l.tools.Call(ctx, r)
+	return l.tools.Invoke(ctx, r)
 }
 
 func (c *call) fail(text string) { c.text, c.failed = text, true }
@@ -197,10 +203,7 @@ func (l *loop) shownArgs(c *call) json.RawMessage {
 	if !c.args.IsZero() {
 		return c.args.Raw()
 	}
-	quoted, err := json.Marshal(readable(c.asked.Args, l.limits.MaxResult))
-	if err != nil {
-		return json.RawMessage("null") // cannot happen: it is a string
-	}
+	quoted, _ := json.Marshal(readable(c.asked.Args, l.limits.MaxResult)) // which cannot fail
 	return quoted
 }
 

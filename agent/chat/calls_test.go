@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -23,19 +24,20 @@ func TestParallelCallsRunSideBySideAndAnswerInOrder(t *testing.T) {
 		}
 		r := newRig(t, Limits{ParallelCalls: 3}, use(calls...), text("done"))
 		var now, most atomic.Int32
-		r.tools.set("wait", func(_ context.Context, q ToolRequest) (ToolOutcome, error) {
+		r.tools.set("wait", func(_ context.Context, q agent.InvokeRequest) (agent.Outcome, error) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			var args struct{ MS int }
 			_ = json.Unmarshal(q.Args.Raw(), &args)
 			time.Sleep(time.Duration(args.MS) * time.Millisecond)
-			return ToolOutcome{Result: registry.Result{Success: true, Output: fmt.Sprint(args.MS)}}, nil
+			return agent.Outcome{Result: registry.Result{Success: true, Output: fmt.Sprint(args.MS)}}, nil
 		})
 		reply, ev := r.must("go")
 		if most.Load() != 3 {
 			t.Errorf("%d ran at once, want 3", most.Load())
 		}
-		r.wantHistory("user:go", "assistant: [c0] [c1] [c2] [c3] [c4]", "tool:500 (c0)", "tool:400 (c1)", "tool:300 (c2)",
+		r.wantHistory("user:go", "assistant: [c0] [c1] [c2] [c3] [c4]", "tool:500 (c0)", "tool:400 (c1)",
+			"tool:300 (c2)",
 			"tool:200 (c3)", "tool:100 (c4)", "assistant:done")
 		var announced, ended []string
 		for i, e := range ev.of(EventToolCall) {
@@ -54,17 +56,19 @@ func TestParallelCallsRunSideBySideAndAnswerInOrder(t *testing.T) {
 		for _, e := range ev.of(EventToolResult) {
 			ended = append(ended, e.Output)
 		}
-		if want := []string{"```\n300\n```", "```\n400\n```", "```\n500\n```"}; !slices.Equal(ended[:1], want[:1]) || len(ended) != 5 {
+		if want := []string{"```\n300\n```", "```\n400\n```", "```\n500\n```"}; !slices.Equal(ended[:1], want[:1]) ||
+			len(ended) != 5 {
 			t.Errorf("results %q, want the fastest first", ended)
 		}
 		for i, c := range reply.Calls {
-			if c.ID != announced[i] || c.Status != StatusCompleted || c.Output != fmt.Sprintf("```\n%d\n```", 500-100*i) {
+			if c.ID != announced[i] || c.Status != StatusCompleted ||
+				c.Output != fmt.Sprintf("```\n%d\n```", 500-100*i) {
 				t.Errorf("report %d: %+v", i, c)
 			}
 		}
 		ids := make(map[string]bool)
 		for _, q := range r.tools.called() {
-			ids[q.ID] = true
+			ids[q.CallID] = true
 			if q.Turn != reply.Turn {
 				t.Errorf("call of turn %s, want %s", q.Turn, reply.Turn)
 			}
@@ -79,15 +83,16 @@ func TestParallelCallsRunSideBySideAndAnswerInOrder(t *testing.T) {
 
 func TestWhatTheModelReadsOfResults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, use(tool("a", "ok", ""), tool("b", "fails", "{}"), tool("c", "refused", "{}"), tool("d", "gone", "{}")), text("done"))
+		r := newRig(t, Limits{}, use(tool("a", "ok", ""), tool("b", "fails", "{}"), tool("c", "refused", "{}"),
+			tool("d", "gone", "{}")), text("done"))
 		r.tools.set("ok", returns(`{"a":1}`))
-		r.tools.set("fails", func(context.Context, ToolRequest) (ToolOutcome, error) {
-			return ToolOutcome{Result: registry.NewResult(false, registry.JSON{}, "no signal")}, nil
+		r.tools.set("fails", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
+			return agent.Outcome{Result: registry.NewResult(false, registry.JSON{}, "no signal")}, nil
 		})
-		r.tools.set("refused", func(context.Context, ToolRequest) (ToolOutcome, error) {
+		r.tools.set("refused", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
 			e := registry.Errorf(registry.CodeInvalidArguments, "The arguments do not fit.")
 			e.Violations = []registry.Violation{{Pointer: "/a", Message: "missing"}}
-			return ToolOutcome{}, e
+			return agent.Outcome{}, e
 		})
 		reply, _ := r.must("go")
 		sent := r.model.plain()[1]
@@ -139,13 +144,15 @@ func TestMalformedArgumentsAreNotInvoked(t *testing.T) {
 
 func TestIDsAndNamesAProviderWouldNotTakeBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, use(tool("", "my look", "{}"), tool("x", "look", "{}"), tool("x", "", "{}")), text("ok"))
+		r := newRig(t, Limits{}, use(tool("", "my look", "{}"), tool("x", "look", "{}"), tool("x", "", "{}")),
+			text("ok"))
 		r.tools.set("look", returns("x"))
 		r.must("go")
 		sent := r.model.plain()[1].Messages
 		seen := make(map[string]bool)
 		for i, c := range sent[1].ToolCalls {
-			if c.ID == "" || seen[c.ID] || foreignName.MatchString(c.Name) || c.Name == "" || sent[2+i].ToolCallID != c.ID {
+			if c.ID == "" || seen[c.ID] || foreignName.MatchString(c.Name) || c.Name == "" ||
+				sent[2+i].ToolCallID != c.ID {
 				t.Errorf("call %+v, result %+v", c, sent[2+i])
 			}
 			seen[c.ID] = true
@@ -156,10 +163,10 @@ func TestIDsAndNamesAProviderWouldNotTakeBack(t *testing.T) {
 func TestToolsComeAndGoBetweenIterations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "first", "{}")), use(tool("b", "first", "{}")), text("gone"))
-		r.tools.set("first", func(context.Context, ToolRequest) (ToolOutcome, error) {
+		r.tools.set("first", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
 			r.tools.set("first", nil)
 			r.tools.set("second", returns("y"))
-			return ToolOutcome{Result: registry.Result{Success: true, Output: "x"}}, nil
+			return agent.Outcome{Result: registry.Result{Success: true, Output: "x"}}, nil
 		})
 		r.must("go")
 		var offered []string
@@ -171,7 +178,8 @@ func TestToolsComeAndGoBetweenIterations(t *testing.T) {
 		if want := []string{"first", "second", "second"}; !slices.Equal(offered, want) {
 			t.Errorf("offered %v, want %v", offered, want)
 		}
-		r.wantHistory("user:go", "assistant: [a]", "tool:x (a)", "assistant: [b]", "tool:tool_not_found: no tool first (b) failed", "assistant:gone")
+		r.wantHistory("user:go", "assistant: [a]", "tool:x (a)", "assistant: [b]",
+			"tool:tool_not_found: no tool first (b) failed", "assistant:gone")
 	})
 }
 
@@ -189,18 +197,20 @@ func TestToolsThatCannotBeListed(t *testing.T) {
 func TestGuardEndsTheTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "look", "{}"), tool("b", "other", "{}")), text("never said"))
-		r.tools.set("look", func(context.Context, ToolRequest) (ToolOutcome, error) {
-			return ToolOutcome{Blocked: true}, registry.Errorf(registry.CodeHookCancelled, "The same call 20 times.")
+		r.tools.set("look", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
+			return agent.Outcome{}, blockedBy("The same call 20 times.")
 		})
 		r.tools.set("other", returns("fine"))
 		_, ev, err := r.ask(t.Context(), "go")
-		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "my.look") || !strings.Contains(e.Message, "20 times") {
+		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "my.look") ||
+			!strings.Contains(e.Message, "20 times") {
 			t.Errorf("message %q", e.Message)
 		}
 		if n := len(r.model.plain()); n != 1 {
 			t.Errorf("the model was asked %d times", n)
 		}
-		r.wantHistory("user:go", "assistant: [a] [b]", "tool:hook_cancelled: The same call 20 times. (a) failed", "tool:fine (b)")
+		r.wantHistory("user:go", "assistant: [a] [b]", "tool:hook_cancelled: The same call 20 times. (a) failed",
+			"tool:fine (b)")
 		r.free()
 	})
 }
@@ -208,7 +218,7 @@ func TestGuardEndsTheTurn(t *testing.T) {
 func TestPanicOfAToolIsAFailedCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "look", "{}")), text("ok"))
-		r.tools.set("look", func(context.Context, ToolRequest) (ToolOutcome, error) { panic("boom") })
+		r.tools.set("look", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) { panic("boom") })
 		reply, _ := r.must("go")
 		if c := reply.Calls[0]; c.Status != StatusFailed || strings.Contains(c.Output, "boom") {
 			t.Errorf("report %+v", c)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -15,7 +16,7 @@ const noteRefused = "The model declined to answer."
 // choose sets in a request whether the model must call tools. An order to call one of the gateway's tools counts for
 // the first answer only, or the turn would not end. An order to call any tool, from a caller that brought its own,
 // counts until one of those is called, because the caller waits for that.
-func (l *loop) choose(r *provider.Request, listed []ListedTool) error {
+func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 	switch l.choice.Mode {
 	case provider.ChoiceRequired:
 		if len(r.Tools) == 0 {

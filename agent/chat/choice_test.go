@@ -16,9 +16,10 @@ func TestChoiceNoneOffersAndRunsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("a", "look", "{}"), tool("b", "mine", "{}")), text("Fine."))
 		r.tools.set("look", returns("x"))
-		r.engine.openTools = func(agent.SessionContext) Tools { t.Error("tools were opened"); return r.tools }
+		r.engine.cfg.OpenTools = func(agent.SessionContext) Tools { t.Error("tools were opened"); return r.tools }
 		reply, calls, _, err := r.complete(Completion{
-			Key: key, Messages: []provider.Message{user("hi")}, Tools: mine, Choice: provider.Choice{Mode: provider.ChoiceNone},
+			Key: key, Messages: []provider.Message{user("hi")}, Tools: mine,
+			Choice: provider.Choice{Mode: provider.ChoiceNone},
 		})
 		if err != nil || len(calls) != 0 || len(r.tools.called()) != 0 || reply.FullResponse != "Fine." {
 			t.Errorf("%+v, %v, %v", reply, calls, err)
@@ -45,14 +46,17 @@ func TestOrdersToCallTools(t *testing.T) {
 			[]provider.ChoiceMode{provider.ChoiceRequired, provider.ChoiceAuto}},
 		"the device's tool": {named("look"), nil, []step{use(tool("a", "look", "{}")), text("Fine.")},
 			[]provider.ChoiceMode{provider.ChoiceTool, provider.ChoiceAuto}},
-		"some tool, the caller's at last": {required, mine, []step{use(tool("a", "look", "{}")), use(tool("b", "mine", "{}"))},
+		"some tool, the caller's at last": {required, mine,
+			[]step{use(tool("a", "look", "{}")), use(tool("b", "mine", "{}"))},
 			[]provider.ChoiceMode{provider.ChoiceRequired, provider.ChoiceRequired}},
-		"the caller's tool": {named("mine"), mine, []step{use(tool("b", "mine", "{}"))}, []provider.ChoiceMode{provider.ChoiceTool}},
+		"the caller's tool": {named("mine"), mine, []step{use(tool("b", "mine", "{}"))},
+			[]provider.ChoiceMode{provider.ChoiceTool}},
 	} {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t, Limits{}, tt.steps...)
 			r.tools.set("look", returns("x"))
-			_, calls, _, err := r.complete(Completion{Key: key, Messages: []provider.Message{user("hi")}, Tools: tt.tools, Choice: tt.choice})
+			_, calls, _, err := r.complete(Completion{Key: key, Messages: []provider.Message{user("hi")},
+				Tools: tt.tools, Choice: tt.choice})
 			if err != nil || (len(calls) == 1) != (tt.tools != nil) {
 				t.Errorf("%s: %v, %v", name, calls, err)
 			}
@@ -70,7 +74,8 @@ func TestOrdersToCallTools(t *testing.T) {
 			r := newRig(t, Limits{})
 			_, _, ev, err := r.complete(Completion{Messages: []provider.Message{user("hi")}, Choice: choice})
 			var failed *provider.Error
-			if wantCode(t, err, ev, CodeProvider); !errors.As(err, &failed) || failed.Param != "tool_choice" || failed.Kind != provider.KindRequest {
+			if wantCode(t, err, ev, CodeProvider); !errors.As(err, &failed) || failed.Param != "tool_choice" ||
+				failed.Kind != provider.KindRequest {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -80,7 +85,8 @@ func TestOrdersToCallTools(t *testing.T) {
 // An answer that must be JSON is one text, whatever the model says beside calls of the device's tools.
 func TestAnswersInJSONAreOneText(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, say([]string{"Let me ", "look."}, tool("a", "look", "{}")), say([]string{`{"a":`, `1}`}))
+		r := newRig(t, Limits{}, say([]string{"Let me ", "look."}, tool("a", "look", "{}")),
+			say([]string{`{"a":`, `1}`}))
 		r.tools.set("look", returns("x"))
 		format := &provider.Format{Name: "a"}
 		reply, _, ev, err := r.complete(Completion{
@@ -111,17 +117,21 @@ func TestRefusals(t *testing.T) {
 				return provider.Answer{Message: m, Stop: provider.StopRefusal}, nil
 			}
 		}
-		r := newRig(t, Limits{}, refuse(), refuse(provider.Delta{Text: "Well. "}, provider.Delta{Refusal: "I must not."}), refuse())
+		r := newRig(t, Limits{}, refuse(), refuse(provider.Delta{Text: "Well. "},
+			provider.Delta{Refusal: "I must not."}), refuse())
 		reply, _, ev, err := r.complete(Completion{Messages: []provider.Message{user("hi")}})
-		if err != nil || reply.Refusal != noteRefused || reply.FullResponse != noteRefused || reply.Refused() || !ev.of(EventChunk)[0].Refusal {
+		if err != nil || reply.Refusal != noteRefused || reply.FullResponse != noteRefused || reply.Refused() ||
+			!ev.of(EventChunk)[0].Refusal {
 			t.Errorf("%+v, %v", reply, err)
 		}
 		reply, _, ev, err = r.complete(Completion{Messages: []provider.Message{user("hi")}})
-		if err != nil || reply.Refusal != "I must not." || reply.FullResponse != "Well. I must not." || !reply.Refused() || len(ev.of(EventChunk)) != 2 {
+		if err != nil || reply.Refusal != "I must not." || reply.FullResponse != "Well. I must not." ||
+			!reply.Refused() || len(ev.of(EventChunk)) != 2 {
 			t.Errorf("%+v, %v", reply, err)
 		}
 		reply, _ = r.must("and in a conversation?")
-		if reply.FullResponse != noteRefused || reply.Stop != provider.StopRefusal || !strings.Contains(strings.Join(r.history(), "\n"), noteRefused) {
+		if reply.FullResponse != noteRefused || reply.Stop != provider.StopRefusal ||
+			!strings.Contains(strings.Join(r.history(), "\n"), noteRefused) {
 			t.Errorf("%+v, kept %+v", reply, r.history())
 		}
 	})

@@ -35,37 +35,31 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	defer leave()
 	ctx, cancel := e.within(ctx)
 	defer cancel(nil)
-	ctx, stop := context.WithTimeoutCause(ctx, e.limits.Turn, errTurnTime)
+	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
 	defer stop()
 	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
-	kept := handouts{
-		store: e.store, holder: registry.Holder{Tenant: scope.Key.Tenant, User: c.Caller.User}, ttl: e.limits.Handout,
-		limit: e.limits.ContextTokens * bytesPerToken, log: e.log,
+	kept := continuations{
+		store: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.User},
+		ttl:   e.cfg.Limits.Continuation,
+		limit: e.cfg.Limits.ContextTokens * bytesPerToken, log: e.cfg.Log,
 	}
 	if c.Messages, err = kept.restore(ctx, c.Messages); err != nil {
-		return Reply{}, nil, out.complete("", failure(ctx, e.limits, err))
+		return Reply{}, nil, out.complete("", failure(ctx, e.cfg.Limits, err))
 	}
 	l, err := e.newCompletion(c, model, scope, out)
 	if err != nil {
 		return Reply{}, nil, out.complete("", err)
 	}
-	l.handouts = kept
-	info := TurnInfo{Turn: l.turn, Key: scope.Key, Caller: c.Caller, Channel: scope.Channel, Model: model.Name()}
-	e.activity.TurnStarted(info)
-	if err = guarded(l, func() error { return l.run(ctx) }); err != nil {
-		err = failure(ctx, e.limits, err)
-		e.noteFailure(ctx, info, err)
-	}
-	reply := l.reply()
+	l.continuations = kept
+	info := TurnInfo{Key: scope.Key, Caller: c.Caller, Channel: scope.Channel}
+	reply, err := e.carryOut(ctx, info, l, began, l.run)
 	reply.MessageCount = len(c.Messages)
-	reply.Duration = time.Since(began)
-	e.activity.TurnFinished(info, endOf(reply, err))
-	return reply, l.handed, out.complete(reply.FullResponse, err)
+	return reply, l.returned, out.complete(reply.FullResponse, err)
 }
 
 // model returns the model of that name.
 func (e *Engine) model(name string) (provider.Model, error) {
-	for _, m := range e.models {
+	for _, m := range e.cfg.Models {
 		if name == "" || m.Name() == name {
 			return m, nil
 		}
@@ -89,7 +83,7 @@ func (e *Engine) newCompletion(
 	c Completion, model provider.Model, scope agent.SessionContext, out *emitter,
 ) (*loop, error) {
 	l := &loop{
-		limits: e.limits, log: e.log, model: model, out: out, journal: noJournal{},
+		limits: e.cfg.Limits, log: e.cfg.Log, model: model, out: out,
 		turn: cmp.Or(c.Turn, uuid.NewString()),
 		own:  make(map[string]bool, len(c.Tools)), base: provider.Request{
 			System: c.System, Tools: c.Tools, MaxTokens: c.MaxTokens, Temperature: c.Temperature, Stop: c.Stop,

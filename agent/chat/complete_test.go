@@ -25,7 +25,8 @@ func TestCompleteRunsToolsOfTheSession(t *testing.T) {
 		temperature := 0.5
 		reply, calls, ev, err := r.complete(Completion{
 			Key: key, System: "Mine.", Temperature: &temperature, MaxTokens: 99, Stop: []string{"END"},
-			Messages: []provider.Message{{Role: provider.RoleSystem, Content: "More."}, user("hi"), assistant("", tool("z", "old", "{}")),
+			Messages: []provider.Message{{Role: provider.RoleSystem, Content: "More."}, user("hi"),
+				assistant("", tool("z", "old", "{}")),
 				{Role: provider.RoleTool, ToolCallID: "z", Content: "theirs"}, user("look")},
 		})
 		if err != nil || len(calls) != 0 || reply.FullResponse != "Wait. Seen." || len(reply.Calls) != 1 {
@@ -33,7 +34,8 @@ func TestCompleteRunsToolsOfTheSession(t *testing.T) {
 		}
 		wantTypes(t, ev, EventChunk, EventToolCall, EventToolResult, EventChunk, EventChunkReset, EventDone)
 		sent := r.model.plain()[1]
-		if sent.System != "Mine.\n\nMore.\n\n"+testMark.note() || sent.MaxTokens != 99 || *sent.Temperature != 0.5 || sent.Stop[0] != "END" {
+		if sent.System != "Mine.\n\nMore.\n\n"+testMark.note() || sent.MaxTokens != 99 || *sent.Temperature != 0.5 ||
+			sent.Stop[0] != "END" {
 			t.Errorf("sent %+v", sent)
 		}
 		if sent.Messages[2].Content != "theirs" || sent.Messages[5].Content != toolText("look", "x") {
@@ -47,16 +49,20 @@ func TestCompleteRunsToolsOfTheSession(t *testing.T) {
 
 func TestCallOfTheCallersOwnToolEndsTheTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, say([]string{"Hm."}, tool("a", "look", "{}"), tool("b", "mine", `{"x":`), tool("c", "shared", "{}")))
+		r := newRig(t, Limits{}, say([]string{"Hm."}, tool("a", "look", "{}"), tool("b", "mine", `{"x":`),
+			tool("c", "shared", "{}")))
 		r.tools.set("look", returns("x"))
 		r.tools.set("shared", returns("x"))
 		reply, calls, _, err := r.complete(Completion{
-			Key: key, Messages: []provider.Message{user("hi")}, Tools: []provider.Tool{{Name: "mine"}, {Name: "shared", Description: "the caller's"}},
+			Key: key, Messages: []provider.Message{user("hi")},
+			Tools: []provider.Tool{{Name: "mine"}, {Name: "shared", Description: "the caller's"}},
 		})
-		if err != nil || len(calls) != 2 || calls[0] != tool(calls[0].ID, "mine", `{"x":`) || calls[1].Name != "shared" {
+		if err != nil || len(calls) != 2 || calls[0] != tool(calls[0].ID, "mine", `{"x":`) ||
+			calls[1].Name != "shared" {
 			t.Fatalf("calls %v, %v", calls, err)
 		}
-		if reply.Stop != provider.StopToolCalls || reply.FullResponse != "Hm." || len(r.tools.called()) != 1 || r.tools.called()[0].Name != "look" {
+		if reply.Stop != provider.StopToolCalls || reply.FullResponse != "Hm." || len(r.tools.called()) != 1 ||
+			r.tools.called()[0].ModelName != "look" {
 			t.Errorf("%+v, called %v", reply, r.tools.called())
 		}
 		offered := r.model.plain()[0].Tools
@@ -88,7 +94,8 @@ func TestCompleteByModelName(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = e.Close(context.Background()) }()
-		reply, _, err := e.Complete(t.Context(), Completion{Model: "second", Messages: []provider.Message{user("hi")}}, nil)
+		reply, _, err := e.Complete(t.Context(), Completion{Model: "second", Messages: []provider.Message{user("hi")}},
+			nil)
 		if err != nil || reply.FullResponse != "from the second" {
 			t.Errorf("%+v, %v", reply, err)
 		}
@@ -102,17 +109,20 @@ func TestCompletionsAreStateless(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, text("a"), text("b"), text("c"))
 		var scopes []agent.SessionContext
-		r.engine.openTools = func(s agent.SessionContext) Tools { scopes = append(scopes, s); return nil }
+		r.engine.cfg.OpenTools = func(s agent.SessionContext) Tools { scopes = append(scopes, s); return nil }
 		caller := auth.Identity{Tenant: "acme", User: "ann"}
 		for range 2 {
-			if _, _, _, err := r.complete(Completion{Caller: caller, Messages: []provider.Message{user("hi")}}); err != nil {
+			if _, _, _, err := r.complete(Completion{Caller: caller,
+				Messages: []provider.Message{user("hi")}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, _, _, err := r.complete(Completion{Key: key, Caller: caller, Messages: []provider.Message{user("hi")}}); err != nil {
+		if _, _, _, err := r.complete(Completion{Key: key, Caller: caller,
+			Messages: []provider.Message{user("hi")}}); err != nil {
 			t.Fatal(err)
 		}
-		if none := (registry.Key{Tenant: "acme"}); scopes[0].Key != none || scopes[1].Key != none || scopes[2].Key != key ||
+		if none := (registry.Key{Tenant: "acme"}); scopes[0].Key != none || scopes[1].Key != none ||
+			scopes[2].Key != key ||
 			!scopes[0].Stateless || !scopes[2].Stateless {
 			t.Errorf("scopes %+v", scopes)
 		}
@@ -152,13 +162,15 @@ func TestCompletionsNeedNoUser(t *testing.T) {
 		for i, c := range []Completion{
 			{Messages: greeting},
 			{Messages: []provider.Message{{Role: provider.RoleSystem, Content: "Write a poem."}}},
-			{System: "Be brief.", Messages: []provider.Message{assistant("Welcome!", tool("a", "look", "{}")), {Role: provider.RoleTool, ToolCallID: "a"}}},
+			{System: "Be brief.", Messages: []provider.Message{assistant("Welcome!", tool("a", "look", "{}")),
+				{Role: provider.RoleTool, ToolCallID: "a"}}},
 		} {
 			if _, _, _, err := r.complete(c); err != nil {
 				t.Fatalf("%d: %v", i, err)
 			}
 			sent := r.model.plain()[i].Messages
-			if i == 0 && (len(sent) != 2 || sent[0].Content != "Welcome!") || i == 1 && len(sent) != 0 || i == 2 && len(sent) != 2 {
+			if i == 0 && (len(sent) != 2 || sent[0].Content != "Welcome!") || i == 1 && len(sent) != 0 || i == 2 &&
+				len(sent) != 2 {
 				t.Errorf("%d: sent %+v", i, sent)
 			}
 		}

@@ -18,10 +18,10 @@ const (
 // draft is an answer while the model writes it. It is saved in the store now and then, so that little of it is lost
 // when the pod dies. A goroutine of its own saves it, because a slow store must not slow down what people read.
 type draft struct {
-	turn  string
-	at    time.Time // when the model began; with turn, it tells which message a note belongs to
-	save  func(context.Context, json.RawMessage) error
-	dirty chan struct{} // capacity 1: there is something to note
+	turn    string
+	at      time.Time     // when the model began; with turn, it tells which message a note belongs to
+	journal *journal      // nil: nothing is saved
+	dirty   chan struct{} // capacity 1: there is something to note
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -31,11 +31,11 @@ type draft struct {
 	thinking strings.Builder
 }
 
-// newDraft begins an answer. With save nil, nothing is saved. Its caller must call stop.
-func newDraft(turn string, save func(context.Context, json.RawMessage) error) *draft {
+// newDraft begins an answer. With j nil, nothing is saved. Its caller must call stop.
+func newDraft(turn string, j *journal) *draft {
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &draft{turn: turn, at: time.Now().UTC(), save: save, dirty: make(chan struct{}, 1), cancel: cancel}
-	if save != nil {
+	d := &draft{turn: turn, at: time.Now().UTC(), journal: j, dirty: make(chan struct{}, 1), cancel: cancel}
+	if j != nil {
 		d.done.Go(func() { d.note(ctx) })
 	}
 	return d
@@ -99,11 +99,8 @@ func (d *draft) note(ctx context.Context) {
 // saveOnce saves the answer so far. A failure costs only this save: the turn continues, and the next save is complete.
 // A lost turn shows when it is renewed.
 func (d *draft) saveOnce(ctx context.Context) {
-	raw, err := json.Marshal(d.message())
-	if err != nil {
-		return // cannot be: a message is plain data
-	}
+	raw, _ := json.Marshal(d.message()) // which cannot fail: a message is plain data
 	ctx, cancel := context.WithTimeout(ctx, draftTime)
 	defer cancel()
-	_ = d.save(ctx, raw)
+	_ = d.journal.store.SaveDraft(ctx, d.journal.turn, raw)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ type Config struct {
 	Models    []provider.Model                 // the first is the default; no two of the same name
 	Store     Store                            // shared by the fleet
 	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: none
-	Activity  Activity                         // default: none
+	Activity  Activity                         // nil: nobody is notified
 	System    string                           // the prompt before every conversation that the gateway keeps
 
 	// SystemFor makes the system prompt of a conversation, once for each of its turns, in place of System. Its error
@@ -42,13 +43,7 @@ type Store interface {
 // However a turn ends, also with its pod, the next turn can continue the conversation: each step is stored before the
 // next begins, and the next turn first closes what the last one left open. Engine is safe for concurrent use.
 type Engine struct {
-	models     []provider.Model
-	store      Store
-	openTools  func(agent.SessionContext) Tools
-	activity   Activity
-	system     func(context.Context, agent.SessionContext) (string, error)
-	limits     Limits
-	log        *slog.Logger
+	cfg        Config // with defaults
 	turnQueues turnQueues
 
 	closing chan struct{}           // closed by Close: no new turn
@@ -58,7 +53,7 @@ type Engine struct {
 	mu      sync.Mutex
 	aborts  map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
 	running int                                      // turns that run or wait
-	refused int64                                    // turns there was no room for
+	refused int64                                    // turns the pod was full for
 	closed  bool                                     // with it, closing is closed
 	turns   sync.WaitGroup
 }
@@ -77,24 +72,20 @@ func NewEngine(cfg Config) (*Engine, error) {
 		}
 		seen[m.Name()] = true
 	}
-	limits := cfg.Limits.withDefaults()
-	if err := limits.validate(); err != nil {
+	cfg.Limits = cfg.Limits.withDefaults()
+	if err := cfg.Limits.validate(); err != nil {
 		return nil, err
 	}
+	cfg.Models = slices.Clone(cfg.Models)
+	if cfg.SystemFor == nil {
+		cfg.SystemFor = func(context.Context, agent.SessionContext) (string, error) { return cfg.System, nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	e := &Engine{
-		models: append([]provider.Model(nil), cfg.Models...), store: cfg.Store, openTools: cfg.OpenTools,
-		activity: cfg.Activity, system: cfg.SystemFor, limits: limits, log: cfg.Log,
-		closing: make(chan struct{}), turnQueues: turnQueues{waiting: limits.Waiting},
+		cfg: cfg, closing: make(chan struct{}), turnQueues: turnQueues{waiting: cfg.Limits.Waiting},
 		aborts: make(map[registry.Key]context.CancelCauseFunc),
-	}
-	if e.system == nil {
-		e.system = func(context.Context, agent.SessionContext) (string, error) { return cfg.System, nil }
-	}
-	if e.activity == nil {
-		e.activity = silent{}
-	}
-	if e.log == nil {
-		e.log = slog.New(slog.DiscardHandler)
 	}
 	e.ctx, e.stop = context.WithCancelCause(context.Background())
 	return e, nil
@@ -102,8 +93,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 
 // Models implements Agent.
 func (e *Engine) Models() []string {
-	names := make([]string, len(e.models))
-	for i, m := range e.models {
+	names := make([]string, len(e.cfg.Models))
+	for i, m := range e.cfg.Models {
 		names[i] = m.Name()
 	}
 	return names
@@ -116,7 +107,7 @@ func (e *Engine) admit() (leave func(), err error) {
 	if e.closed {
 		return nil, draining()
 	}
-	if e.running >= e.limits.MaxTurns {
+	if e.running >= e.cfg.Limits.MaxTurns {
 		e.refused++
 		return nil, full()
 	}
@@ -133,7 +124,7 @@ func (e *Engine) admit() (leave func(), err error) {
 // Stats says what an engine does now, and what it did since it was made.
 type Stats struct {
 	Turns   int64 // that run, or wait for their conversation
-	Refused int64 // turns that the pod had no room for
+	Refused int64 // turns that the full pod refused
 }
 
 // Stats returns how many turns there are.
@@ -180,8 +171,8 @@ func (e *Engine) Abort(key registry.Key) bool {
 
 // open returns the tools of a turn.
 func (e *Engine) open(scope agent.SessionContext) Tools {
-	if e.openTools != nil {
-		if t := e.openTools(scope); t != nil {
+	if e.cfg.OpenTools != nil {
+		if t := e.cfg.OpenTools(scope); t != nil {
 			return t
 		}
 	}

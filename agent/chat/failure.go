@@ -83,7 +83,7 @@ func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
 			attributes = append(attributes, "error", failed.Cause)
 		}
 	}
-	e.log.Log(ctx, level, "a turn ended early", append(attributes, "code", code)...)
+	e.cfg.Log.Log(ctx, level, "a turn ended early", append(attributes, "code", code)...)
 }
 
 // providerFailure returns the failure of a model that did not answer.

@@ -5,13 +5,14 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
 
 // generate asks the model once and streams its answer. An answer that breaks off is kept, marked as interrupted and
 // without its tool calls: none of them ran, and the last may be incomplete.
-func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Message, error) {
+func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider.Message, error) {
 	request := l.request(listed)
 	if err := l.choose(&request, listed); err != nil {
 		return provider.Message{}, err
@@ -23,7 +24,7 @@ func (l *loop) generate(ctx context.Context, listed []ListedTool) (provider.Mess
 	if l.debug {
 		l.out.send(l.debugPrompt(request))
 	}
-	draft := newDraft(l.turn, l.journal.drafts())
+	draft := newDraft(l.turn, l.journal)
 	defer draft.stop()
 	answer, err := l.model.Generate(ctx, request, func(d provider.Delta) { l.stream(draft, d) })
 	draft.stop()

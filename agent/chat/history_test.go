@@ -73,7 +73,8 @@ func TestCallsOfAKilledPod(t *testing.T) {
 			t.Errorf("%+v, %v", tr, err)
 		}
 		r.must("go on")
-		r.wantHistory("user:hi", "assistant: [a] [b]", "tool:x (a)", "tool:interrupted; whether it ran is not known (b) failed", "user:go on", "assistant:ok")
+		r.wantHistory("user:hi", "assistant: [a] [b]", "tool:x (a)",
+			"tool:interrupted; whether it ran is not known (b) failed", "user:go on", "assistant:ok")
 		checkWellFormed(t, r.model.asked()[0].Messages)
 	})
 }
@@ -115,7 +116,8 @@ func TestStoredMessageNobodyUnderstands(t *testing.T) {
 		if n := len(r.model.asked()[0].Messages); n != 3 {
 			t.Errorf("%d messages sent, want what is understood", n)
 		}
-		if reply, err := r.engine.Ask(t.Context(), Ask{Key: key, Regenerate: true}, nil); err != nil || reply.MessageCount != 5 {
+		if reply, err := r.engine.Ask(t.Context(), Ask{Key: key, Regenerate: true}, nil); err != nil ||
+			reply.MessageCount != 5 {
 			t.Errorf("%+v, %v", reply, err)
 		}
 	})
@@ -128,7 +130,8 @@ func streamFor(d time.Duration) step {
 			time.Sleep(10 * time.Millisecond)
 			emit(provider.Delta{Text: "x"})
 		}
-		return provider.Answer{Message: provider.Message{Content: strings.Repeat("x", int(d/(10*time.Millisecond)))}}, ctx.Err()
+		return provider.Answer{Message: provider.Message{Content: strings.Repeat("x", int(d/(10*time.Millisecond)))}},
+			ctx.Err()
 	}
 }
 
@@ -148,7 +151,8 @@ func TestDraftsAreSavedByTime(t *testing.T) {
 // TestLastWordsBeforeAPauseAreNoted has the model stall: what was said must be in the draft though nothing follows.
 func TestLastWordsBeforeAPauseAreNoted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, func(ctx context.Context, _ provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
+		r := newRig(t, Limits{}, func(ctx context.Context, _ provider.Request,
+			emit func(provider.Delta)) (provider.Answer, error) {
 			emit(provider.Delta{Text: "so"})
 			time.Sleep(260 * time.Millisecond)
 			emit(provider.Delta{Text: " far"})
@@ -196,7 +200,8 @@ func TestSlowDraftsDoNotSlowTokens(t *testing.T) {
 func TestAnswerIsStoredAfterTheLastNote(t *testing.T) {
 	for _, fails := range []error{nil, &provider.Error{Kind: provider.KindBroken, Message: "it broke"}} {
 		bubble(t, func(t *testing.T) {
-			r := newRig(t, Limits{}, func(ctx context.Context, q provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
+			r := newRig(t, Limits{}, func(ctx context.Context, q provider.Request,
+				emit func(provider.Delta)) (provider.Answer, error) {
 				answer, _ := streamFor(300*time.Millisecond)(ctx, q, emit)
 				return answer, fails
 			})

@@ -17,11 +17,11 @@ type Limits struct {
 	MaxResult     int           // bytes of one tool result, as model and people read it; default 32 KiB, least 1 KiB
 	MaxTurns      int           // turns this pod runs, or lets wait, at once; default 1000
 	Waiting       int           // turns of one session that wait on this pod for their conversation; default 4
-	Handout       time.Duration // how long what a completion did before it returned calls is kept; default 15 min
+	Continuation  time.Duration // how long what a completion did before it returned calls is kept; default 15 min
 	Wait          time.Duration // how long such a turn waits before it is refused; default 30 s
 }
 
-// leastResult is the smallest MaxResult. What remains beside the note of a cut must still be useful.
+// leastResult is the smallest MaxResult. What remains beside the note of what is left out must still be useful.
 const leastResult = 1 << 10
 
 // withDefaults returns the limits with defaults filled in.
@@ -36,7 +36,7 @@ func (l Limits) withDefaults() Limits {
 		MaxResult:     cmp.Or(l.MaxResult, 32<<10),
 		MaxTurns:      cmp.Or(l.MaxTurns, 1000),
 		Waiting:       cmp.Or(l.Waiting, 4),
-		Handout:       cmp.Or(l.Handout, 15*time.Minute),
+		Continuation:  cmp.Or(l.Continuation, 15*time.Minute),
 		Wait:          cmp.Or(l.Wait, 30*time.Second),
 	}
 }
@@ -52,7 +52,7 @@ func (l Limits) validate() error {
 		{"Tokens", int64(l.Tokens), 1}, {"ParallelCalls", int64(l.ParallelCalls), 1},
 		{"ContextTokens", int64(l.ContextTokens), 1}, {"MaxResult", int64(l.MaxResult), leastResult},
 		{"MaxTurns", int64(l.MaxTurns), 1}, {"Waiting", int64(l.Waiting), 1}, {"Wait", int64(l.Wait), 1},
-		{"Handout", int64(l.Handout), 1},
+		{"Continuation", int64(l.Continuation), 1},
 	} {
 		if f.value < f.least {
 			return fmt.Errorf("chat: Limits.%s must be at least %d", f.name, f.least)

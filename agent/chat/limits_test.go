@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -43,7 +44,8 @@ func TestEachLimitEndsTheTurnWithAWholeTranscript(t *testing.T) {
 					t.Errorf("%d requests and %d calls, want %d and %d", n, ran, c.requests, c.ran)
 				}
 				h := r.history()
-				if len(h) != 1+2*c.requests || h[len(h)-1] != "tool:not run: a limit of the turn was reached (c) failed" {
+				if len(h) != 1+2*c.requests || h[len(h)-1] != "tool:not run: a limit of the turn was reached (c) "+
+					"failed" {
 					t.Errorf("history ends with %q", h[len(h)-1])
 				}
 				if last := reply.Calls[len(reply.Calls)-1]; last.Status != StatusFailed {
@@ -57,8 +59,10 @@ func TestEachLimitEndsTheTurnWithAWholeTranscript(t *testing.T) {
 
 func TestTokensOfAProviderThatReportsNoneAreEstimated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{Tokens: 1000}, func(_ context.Context, _ provider.Request, _ func(provider.Delta)) (provider.Answer, error) {
-			return provider.Answer{Message: provider.Message{ToolCalls: []provider.ToolCall{tool("c", "look", `{"a":"`+strings.Repeat("x", 8000)+`"}`)}}}, nil
+		r := newRig(t, Limits{Tokens: 1000}, func(_ context.Context, _ provider.Request,
+			_ func(provider.Delta)) (provider.Answer, error) {
+			return provider.Answer{Message: provider.Message{ToolCalls: []provider.ToolCall{tool("c", "look",
+				`{"a":"`+strings.Repeat("x", 8000)+`"}`)}}}, nil
 		})
 		r.tools.set("look", returns("x"))
 		reply, ev, err := r.ask(t.Context(), "go")
@@ -90,9 +94,9 @@ func TestTimeOfATurn(t *testing.T) {
 func TestTimeOfATurnWhileAToolRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("c", "look", "{}")))
-		r.tools.set("look", func(ctx context.Context, _ ToolRequest) (ToolOutcome, error) {
+		r.tools.set("look", func(ctx context.Context, _ agent.InvokeRequest) (agent.Outcome, error) {
 			<-ctx.Done()
-			return ToolOutcome{}, ctx.Err()
+			return agent.Outcome{}, ctx.Err()
 		})
 		_, ev, err := r.ask(t.Context(), "go")
 		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "10m0s") {
@@ -111,7 +115,8 @@ func TestTurnsOfAPod(t *testing.T) {
 		go func() { defer close(ended); _, _, _ = r.ask(ctx, "one") }()
 		<-reached
 		_, ev, err := r.ask(t.Context(), "two")
-		if e := wantCode(t, err, ev, CodeSessionBusy); !strings.Contains(e.Message, "as many turns") || !errors.Is(e, registry.CodeBusy) {
+		if e := wantCode(t, err, ev, CodeSessionBusy); !strings.Contains(e.Message, "as many turns") ||
+			!errors.Is(e, registry.CodeBusy) {
 			t.Errorf("message %q, %v", e.Message, e.Cause)
 		}
 		if failed := ev.of(EventError); failed[0].RetryAfter <= 0 {

@@ -39,16 +39,16 @@ type lock struct {
 
 // acquire waits for the conversation. It fails with an *Error or with the cause of ctx, and then holds nothing.
 func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, e.limits.Wait, errWaited)
+	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.Limits.Wait, errWaited)
 	defer cancel()
 	place, err := e.turnQueues.enter(ctx, key, e.closing)
 	if err != nil {
-		return nil, failure(ctx, e.limits, err)
+		return nil, failure(ctx, e.cfg.Limits, err)
 	}
 	l, err := e.begin(ctx, place)
 	if err != nil {
 		place.leave()
-		return nil, failure(ctx, e.limits, err)
+		return nil, failure(ctx, e.cfg.Limits, err)
 	}
 	place.waited()
 	return l, nil
@@ -72,16 +72,23 @@ func (e *Engine) begin(ctx context.Context, place *ticket) (*lock, error) {
 		if wait := registry.AsError(err).RetryAfter; wait > 0 {
 			pause = min(pause, wait)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-e.closing:
-			timer.Stop()
-			return nil, draining()
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(ctx)
+		if err := sleep(ctx, pause, e.closing); err != nil {
+			return nil, err
 		}
+	}
+}
+
+// sleep waits for d. It fails when ctx ends or when closing, which may be nil, is closed before.
+func sleep(ctx context.Context, d time.Duration, closing <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-closing:
+		return draining()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -93,7 +100,7 @@ func (e *Engine) tryBegin(ctx context.Context, key registry.Key) (registry.Turn,
 	}
 	once, cancel := storing(ctx)
 	defer cancel()
-	turn, err := e.store.BeginTurn(once, key, leaseTime)
+	turn, err := e.cfg.Store.BeginTurn(once, key, leaseTime)
 	if err == nil && ctx.Err() != nil {
 		e.end(ctx, turn)
 		return registry.Turn{}, context.Cause(ctx)
@@ -105,8 +112,8 @@ func (e *Engine) tryBegin(ctx context.Context, key registry.Key) (registry.Turn,
 func (e *Engine) end(ctx context.Context, turn registry.Turn) {
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	if err := e.store.EndTurn(ctx, turn); err != nil && !errors.Is(err, registry.ErrTurnLost) {
-		e.log.Warn("turn not given back", "tenant", turn.Key.Tenant, "session", turn.Key.Session, "error", err)
+	if err := e.cfg.Store.EndTurn(ctx, turn); err != nil && !errors.Is(err, registry.ErrTurnLost) {
+		e.cfg.Log.Warn("turn not given back", "tenant", turn.Key.Tenant, "session", turn.Key.Session, "error", err)
 	}
 }
 
@@ -150,7 +157,7 @@ func (e *Engine) keepRenewing(ctx context.Context, l *lock) error {
 		case !time.Now().Before(lapses):
 			return errLapsed
 		default:
-			e.log.Warn("turn not renewed", "tenant", l.Key.Tenant, "session", l.Key.Session, "error", err)
+			e.cfg.Log.Warn("turn not renewed", "tenant", l.Key.Tenant, "session", l.Key.Session, "error", err)
 			timer.Reset(min(renewAgain, time.Until(lapses)))
 		}
 	}
@@ -159,5 +166,5 @@ func (e *Engine) keepRenewing(ctx context.Context, l *lock) error {
 func (e *Engine) renewOnce(ctx context.Context, turn registry.Turn, lapses time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, lapses)
 	defer cancel()
-	return e.store.RenewTurn(ctx, turn, leaseTime)
+	return e.cfg.Store.RenewTurn(ctx, turn, leaseTime)
 }

@@ -50,7 +50,8 @@ func TestTurnsQueueInOrder(t *testing.T) {
 		} else if <-last.ended; last.err != nil {
 			t.Errorf("there was room to wait: %v", last.err)
 		}
-		r.wantHistory("user:1", "assistant:ok", "user:2", "assistant:ok", "user:3", "assistant:ok", "user:4", "assistant:ok", "user:5", "assistant:ok",
+		r.wantHistory("user:1", "assistant:ok", "user:2", "assistant:ok", "user:3", "assistant:ok", "user:4",
+			"assistant:ok", "user:5", "assistant:ok",
 			"user:7", "assistant:ok")
 	})
 }
@@ -111,7 +112,8 @@ func TestOtherConversationsDoNotWait(t *testing.T) {
 		r := newRig(t, Limits{}, hang("", reached), text("ok"))
 		first := r.start(r.engine, "first")
 		<-reached
-		if _, err := r.engine.Ask(t.Context(), Ask{Key: registry.Key{Tenant: "default", Session: "s2"}, Content: "hi"}, nil); err != nil {
+		if _, err := r.engine.Ask(t.Context(), Ask{Key: registry.Key{Tenant: "default", Session: "s2"}, Content: "hi"},
+			nil); err != nil {
 			t.Error(err)
 		}
 		first.abort(ErrAborted)
@@ -162,7 +164,11 @@ func TestLockLost(t *testing.T) {
 func TestLockThatCannotBeRenewed(t *testing.T) {
 	for name, fault := range map[string]func(ctx context.Context) error{
 		"refused": func(context.Context) error { return registry.StoreUnavailable("renew", errors.New("away")) },
-		"hanging": func(ctx context.Context) error { <-ctx.Done(); return registry.StoreUnavailable("renew", ctx.Err()) },
+		"hanging": func(ctx context.Context) error {
+			<-ctx.Done()
+			return registry.StoreUnavailable("renew",
+				ctx.Err())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -189,7 +195,8 @@ func TestLockThatCannotBeRenewed(t *testing.T) {
 
 func TestRenewalSurvivesAShortFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, func(ctx context.Context, _ provider.Request, _ func(provider.Delta)) (provider.Answer, error) {
+		r := newRig(t, Limits{}, func(ctx context.Context, _ provider.Request, _ func(provider.Delta)) (provider.Answer,
+			error) {
 			time.Sleep(time.Minute)
 			return provider.Answer{Message: provider.Message{Content: "ok"}}, ctx.Err()
 		})
@@ -239,10 +246,12 @@ func TestStoreFailsAtEachStep(t *testing.T) {
 		return ops, ev, err
 	}
 	steps, _, err := turn(func(string) bool { return false })
-	if want := []string{"begin", "read", "append", "append", "append", "append", "title", "end"}; err != nil || !slices.Equal(steps, want) {
+	if want := []string{"begin", "read", "append", "append", "append", "append", "title", "end"}; err != nil ||
+		!slices.Equal(steps, want) {
 		t.Fatalf("steps %v, %v; want %v", steps, err, want)
 	}
-	if _, ev, err := turn(func(op string) bool { return op == "append" }); !errors.Is(err, registry.CodeStoreUnavailable) ||
+	if _, ev, err := turn(func(op string) bool { return op == "append" }); !errors.Is(err,
+		registry.CodeStoreUnavailable) ||
 		strings.Contains(wantCode(t, err, ev, CodeAgent).Message, "secret") {
 		t.Errorf("appending fails for good: %v", err)
 	}

@@ -20,7 +20,7 @@ type loop struct {
 	own     map[string]bool // names of tools the caller runs
 	base    provider.Request
 	out     *emitter
-	journal journal
+	journal *journal // nil: the caller keeps the conversation
 	turn    string
 	mark    mark
 	format  Format
@@ -40,15 +40,15 @@ type loop struct {
 	tokens  int // what counts against Limits.Tokens
 	stop    provider.StopReason
 
-	handouts handouts            // of a completion
-	handed   []provider.ToolCall // calls of the caller's own tools: the turn ended with them
+	continuations continuations       // of a completion
+	returned      []provider.ToolCall // calls of the caller's own tools: the turn ended with them
 }
 
 // run returns when the model has finished, or why it did not. The journal has what was said by then, also if ctx has
 // ended.
 func (l *loop) run(ctx context.Context) error {
 	for n := 1; ; n++ {
-		listed, err := l.tools.List(ctx)
+		listed, err := l.tools.Tools(ctx)
 		if err != nil {
 			return fmt.Errorf("list the tools: %w", err)
 		}
@@ -58,7 +58,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		calls := answer.ToolCalls
 		if slices.ContainsFunc(calls, func(c provider.ToolCall) bool { return l.own[c.Name] }) {
-			return l.handOut(ctx, n, answer, listed)
+			return l.returnCalls(ctx, n, answer, listed)
 		}
 		if err := l.keep(ctx, answer); err != nil || len(calls) == 0 {
 			return err
@@ -78,8 +78,10 @@ func (l *loop) keep(ctx context.Context, messages ...provider.Message) error {
 	if m.Role == provider.RoleAssistant && m.Content == "" && len(m.ToolCalls) == 0 && len(m.Thinking) == 0 {
 		return nil
 	}
-	if err := l.journal.add(ctx, messages...); err != nil {
-		return err
+	if l.journal != nil {
+		if err := l.journal.add(ctx, messages...); err != nil {
+			return err
+		}
 	}
 	l.history = append(l.history, messages...)
 	return nil

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/loopguard"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -99,8 +100,9 @@ func say(pieces []string, calls ...provider.ToolCall) step {
 			stop = provider.StopToolCalls
 		}
 		return provider.Answer{
-			Message: provider.Message{Role: provider.RoleAssistant, Content: strings.Join(pieces, ""), ToolCalls: slices.Clone(calls)},
-			Stop:    stop, Usage: provider.Usage{Input: 10, Output: 5},
+			Message: provider.Message{Role: provider.RoleAssistant, Content: strings.Join(pieces, ""),
+				ToolCalls: slices.Clone(calls)},
+			Stop: stop, Usage: provider.Usage{Input: 10, Output: 5},
 		}, nil
 	}
 }
@@ -128,40 +130,39 @@ func hang(said string, reached chan<- struct{}) step {
 // kit is a set of tools. A tool is listed if it is in run.
 type kit struct {
 	mu    sync.Mutex
-	run   map[string]func(context.Context, ToolRequest) (ToolOutcome, error)
-	calls []ToolRequest
+	run   map[string]func(context.Context, agent.InvokeRequest) (agent.Outcome, error)
+	calls []agent.InvokeRequest
 	list  error
 }
 
-func (k *kit) List(context.Context) ([]ListedTool, error) {
+func (k *kit) Tools(context.Context) ([]agent.ShownTool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var listed []ListedTool
+	var listed []agent.ShownTool
 	for name := range k.run {
-		listed = append(listed, ListedTool{
-			Tool: provider.Tool{Name: name, Parameters: json.RawMessage(`{"type":"object"}`)}, Original: "my." + name, Source: "s",
-		})
+		spec := registry.ToolSpec{Name: "my." + name, Parameters: json.RawMessage(`{"type":"object"}`)}
+		listed = append(listed, agent.ShownTool{ModelName: name, Spec: spec, Source: "s"})
 	}
-	slices.SortFunc(listed, func(a, b ListedTool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(listed, func(a, b agent.ShownTool) int { return strings.Compare(a.ModelName, b.ModelName) })
 	return listed, k.list
 }
 
-func (k *kit) Call(ctx context.Context, r ToolRequest) (ToolOutcome, error) {
+func (k *kit) Invoke(ctx context.Context, r agent.InvokeRequest) (agent.Outcome, error) {
 	k.mu.Lock()
 	k.calls = append(k.calls, r)
-	run := k.run[r.Name]
+	run := k.run[r.ModelName]
 	k.mu.Unlock()
 	if run == nil {
-		return ToolOutcome{}, registry.Errorf(registry.CodeToolNotFound, "no tool %s", r.Name)
+		return agent.Outcome{}, registry.Errorf(registry.CodeToolNotFound, "no tool %s", r.ModelName)
 	}
 	return run(ctx, r)
 }
 
-func (k *kit) set(name string, run func(context.Context, ToolRequest) (ToolOutcome, error)) {
+func (k *kit) set(name string, run func(context.Context, agent.InvokeRequest) (agent.Outcome, error)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.run == nil {
-		k.run = make(map[string]func(context.Context, ToolRequest) (ToolOutcome, error))
+		k.run = make(map[string]func(context.Context, agent.InvokeRequest) (agent.Outcome, error))
 	}
 	if run == nil {
 		delete(k.run, name)
@@ -170,17 +171,22 @@ func (k *kit) set(name string, run func(context.Context, ToolRequest) (ToolOutco
 	k.run[name] = run
 }
 
-func (k *kit) called() []ToolRequest {
+func (k *kit) called() []agent.InvokeRequest {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.calls)
 }
 
 // returns is a tool that always says the same.
-func returns(output string) func(context.Context, ToolRequest) (ToolOutcome, error) {
-	return func(context.Context, ToolRequest) (ToolOutcome, error) {
-		return ToolOutcome{Result: registry.Result{Success: true, Output: output}}, nil
+func returns(output string) func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
+	return func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
+		return agent.Outcome{Result: registry.Result{Success: true, Output: output}}, nil
 	}
+}
+
+// blockedBy is the error of a call that the loop guard stops.
+func blockedBy(message string) error {
+	return &registry.Error{Code: registry.CodeHookCancelled, Message: message, Cause: loopguard.ErrBlocked}
 }
 
 // rig is an engine with everything around it.
@@ -281,7 +287,7 @@ func (r *rig) history() []string {
 		r.t.Fatal(err)
 	}
 	var lines []string
-	for _, m := range decode(c.Messages, r.engine.log) {
+	for _, m := range decode(c.Messages, r.engine.cfg.Log) {
 		lines = append(lines, line(m))
 	}
 	return lines
@@ -350,5 +356,6 @@ func (r *rig) free() {
 
 // toolText is a result as plain shows it.
 func toolText(name, s string) string {
-	return fmt.Sprintf("<tool_output nonce=%q tool=%q>\n%s\n</tool_output nonce=%q>", testMark.nonce, name, s, testMark.nonce)
+	return fmt.Sprintf("<tool_output nonce=%q tool=%q>\n%s\n</tool_output nonce=%q>", testMark.nonce, name, s,
+		testMark.nonce)
 }

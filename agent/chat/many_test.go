@@ -24,12 +24,14 @@ func (echo) Generate(_ context.Context, r provider.Request, emit func(provider.D
 	nonce, _, _ := strings.Cut(r.Messages[0].Content, "/")
 	for _, m := range r.Messages {
 		if m.Content != "" && !strings.Contains(m.Content, nonce) {
-			return provider.Answer{}, &provider.Error{Kind: provider.KindRequest, Message: "a stranger's words: " + m.Content}
+			return provider.Answer{}, &provider.Error{Kind: provider.KindRequest, Message: "a stranger's words: " +
+				m.Content}
 		}
 	}
 	if last.Role == provider.RoleUser {
 		call := tool("c", "echo", fmt.Sprintf(`{"said":%q}`, last.Content))
-		return provider.Answer{Message: provider.Message{ToolCalls: []provider.ToolCall{call}}, Stop: provider.StopToolCalls}, nil
+		return provider.Answer{Message: provider.Message{ToolCalls: []provider.ToolCall{call}},
+			Stop: provider.StopToolCalls}, nil
 	}
 	_, said, _ := strings.Cut(last.Content, "\n")
 	said, _, _ = strings.Cut(said, "\n")
@@ -45,16 +47,18 @@ func TestManyConversations(t *testing.T) {
 	store := memory.New(memory.Options{})
 	var pods []*Engine
 	for range 2 {
-		e, err := NewEngine(Config{Models: []provider.Model{echo{}}, Store: store, OpenTools: func(s agent.SessionContext) Tools {
-			k := &kit{}
-			k.set("echo", func(_ context.Context, q ToolRequest) (ToolOutcome, error) {
-				if !strings.Contains(q.Args.String(), s.Key.Session) {
-					return ToolOutcome{}, registry.Errorf(registry.CodeInternal, "a call of another session: %s", q.Args)
-				}
-				return ToolOutcome{Result: registry.Result{Success: true, Output: q.Args.String()}}, nil
-			})
-			return k
-		}})
+		e, err := NewEngine(Config{Models: []provider.Model{echo{}}, Store: store,
+			OpenTools: func(s agent.SessionContext) Tools {
+				k := &kit{}
+				k.set("echo", func(_ context.Context, q agent.InvokeRequest) (agent.Outcome, error) {
+					if !strings.Contains(q.Args.String(), s.Key.Session) {
+						return agent.Outcome{}, registry.Errorf(registry.CodeInternal, "a call of another session: %s",
+							q.Args)
+					}
+					return agent.Outcome{Result: registry.Result{Success: true, Output: q.Args.String()}}, nil
+				})
+				return k
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +76,8 @@ func TestManyConversations(t *testing.T) {
 				said := fmt.Sprintf("%s/%d", at.Session, n)
 				ev := &events{}
 				reply, err := pods[(i+n)%2].Ask(t.Context(), Ask{Key: at, Content: said}, ev.emit)
-				if want := fmt.Sprintf(`{"said":%q}`, said); err != nil || reply.FullResponse != want || reply.MessageCount != 4*(n+1) {
+				if want := fmt.Sprintf(`{"said":%q}`, said); err != nil || reply.FullResponse != want ||
+					reply.MessageCount != 4*(n+1) {
 					t.Errorf("%s: %+v, %v", said, reply, err)
 				}
 				streamed := ""

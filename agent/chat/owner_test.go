@@ -62,7 +62,8 @@ func TestAbortFromElsewhere(t *testing.T) {
 			t.Errorf("told %d times", aborted)
 		}
 		c, err := r.engine.Transcript(t.Context(), key)
-		if err != nil || len(c.Messages) != 2 || c.Messages[1].Content != "Once upon" || !c.Messages[1].Interrupted || c.Busy {
+		if err != nil || len(c.Messages) != 2 || c.Messages[1].Content != "Once upon" || !c.Messages[1].Interrupted ||
+			c.Busy {
 			t.Errorf("kept %+v, %v", c, err)
 		}
 		if r.engine.Abort(key) {

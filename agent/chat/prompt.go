@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 )
 
@@ -15,10 +16,10 @@ const (
 // request returns the next request to the model: the conversation as far as it fits, and the tools that exist now. A
 // caller's tool hides a listed one of the same name. The caller's own tools are always included, and of the others the
 // first ones that fit.
-func (l *loop) request(listed []ListedTool) provider.Request {
+func (l *loop) request(listed []agent.ShownTool) provider.Request {
 	r := l.base
 	r.Tools = slices.Clone(l.base.Tools)
-	r.System = cut(r.System, max(l.limits.ContextTokens*bytesPerToken/2, 2*cutRoom))
+	r.System = truncate(r.System, max(l.limits.ContextTokens*bytesPerToken/2, 2*noteBytes))
 	r.Tools = append(r.Tools, l.fitting(listed, len(r.System))...)
 	messages := slices.Clone(l.history)
 	marked := false
@@ -44,7 +45,7 @@ func (l *loop) request(listed []ListedTool) provider.Request {
 
 // fitting returns the listed tools that a request includes beside the caller's own: the first ones, as far as they
 // leave half of the context to all else and a quarter of it to messages. It logs what is left out, once in a turn.
-func (l *loop) fitting(listed []ListedTool, system int) []provider.Tool {
+func (l *loop) fitting(listed []agent.ShownTool, system int) []provider.Tool {
 	context := l.limits.ContextTokens * bytesPerToken
 	count, size := len(l.base.Tools), max(0, system-context/4)
 	for _, t := range l.base.Tools {
@@ -53,12 +54,13 @@ func (l *loop) fitting(listed []ListedTool, system int) []provider.Tool {
 	var fit []provider.Tool
 	var left []string
 	for _, t := range listed {
-		switch more := toolSize(t.Tool); {
-		case l.own[t.Name]:
+		tool := modelTool(t)
+		switch more := toolSize(tool); {
+		case l.own[tool.Name]:
 		case count >= maxTools || size+more > context/2:
-			left = append(left, t.Name)
+			left = append(left, tool.Name)
 		default:
-			fit = append(fit, t.Tool)
+			fit = append(fit, tool)
 			count, size = count+1, size+more
 		}
 	}
@@ -68,6 +70,11 @@ func (l *loop) fitting(listed []ListedTool, system int) []provider.Tool {
 			"names", left[:min(len(left), maxNamed)])
 	}
 	return fit
+}
+
+// modelTool returns a tool as a model sees it.
+func modelTool(t agent.ShownTool) provider.Tool {
+	return provider.Tool{Name: t.ModelName, Description: t.Spec.Description, Parameters: t.Spec.Parameters}
 }
 
 // debugPrompt shows the request to the model without the nonce: its reader may be the device whose output the nonce

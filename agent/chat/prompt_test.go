@@ -8,16 +8,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
 )
 
 // manyTools lists tools of this many bytes each.
-func manyTools(n, size int) []ListedTool {
-	listed := make([]ListedTool, n)
+func manyTools(n, size int) []agent.ShownTool {
+	listed := make([]agent.ShownTool, n)
 	for i := range listed {
 		name := fmt.Sprintf("tool_%04d", i)
-		listed[i].Tool = provider.Tool{
-			Name: name, Description: strings.Repeat("d", size-len(name)-len(`{"type":"object"}`)), Parameters: json.RawMessage(`{"type":"object"}`),
+		parameters := json.RawMessage(`{"type":"object"}`)
+		listed[i].ModelName, listed[i].Spec = name, registry.ToolSpec{
+			Name: name, Description: strings.Repeat("d", size-len(name)-len(parameters)), Parameters: parameters,
 		}
 	}
 	return listed
@@ -26,7 +29,7 @@ func manyTools(n, size int) []ListedTool {
 func TestToolsOfARequestAreBounded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		own, listed, size int // tools, and bytes of each
-		told, left        int
+		offered, left     int
 	}{
 		"few":                {0, 126, 100, 126, 0},
 		"too many":           {0, 500, 100, 126, 374},
@@ -38,24 +41,27 @@ func TestToolsOfARequestAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
-			l := &loop{limits: Limits{}.withDefaults(), log: slog.New(slog.NewTextHandler(&log, nil)), own: make(map[string]bool)}
+			l := &loop{limits: Limits{}.withDefaults(), log: slog.New(slog.NewTextHandler(&log, nil)),
+				own: make(map[string]bool)}
 			for _, o := range manyTools(tt.own, tt.size) {
-				o.Name = "own" + o.Name[4:] // one byte less, so that the sizes above are not hit exactly
-				l.own[o.Name] = true
-				l.base.Tools = append(l.base.Tools, o.Tool)
+				o.ModelName = "own" + o.ModelName[4:] // one byte less, so that the sizes above are not hit exactly
+				l.own[o.ModelName] = true
+				l.base.Tools = append(l.base.Tools, modelTool(o))
 			}
 			listed := manyTools(tt.listed, tt.size)
 			l.history = []provider.Message{user("go")}
 			for range 2 {
 				r := l.request(listed)
-				if len(r.Tools) != tt.told {
-					t.Fatalf("%d tools told, want %d", len(r.Tools), tt.told)
+				if len(r.Tools) != tt.offered {
+					t.Fatalf("%d tools offered, want %d", len(r.Tools), tt.offered)
 				}
-				if tt.told > tt.own && (r.Tools[tt.own].Name != listed[0].Name || r.Tools[tt.told-1].Name != listed[tt.told-tt.own-1].Name) {
-					t.Error("the nearest tools are not told")
+				if tt.offered > tt.own && (r.Tools[tt.own].Name != listed[0].ModelName ||
+					r.Tools[tt.offered-1].Name != listed[tt.offered-tt.own-1].ModelName) {
+					t.Error("the nearest tools are not offered")
 				}
 			}
-			if lines := strings.Count(log.String(), "\n"); lines != min(tt.left, 1) || tt.left > 0 && !strings.Contains(log.String(), fmt.Sprint("left_out=", tt.left)) {
+			if lines := strings.Count(log.String(), "\n"); lines != min(tt.left, 1) || tt.left > 0 &&
+				!strings.Contains(log.String(), fmt.Sprint("left_out=", tt.left)) {
 				t.Errorf("%d left out; the log says %s", tt.left, log.String())
 			}
 		})
@@ -64,10 +70,11 @@ func TestToolsOfARequestAreBounded(t *testing.T) {
 
 // TestToolsDoNotEmptyTheNewestResult has tools that take most of a request.
 func TestToolsDoNotEmptyTheNewestResult(t *testing.T) {
-	l := &loop{limits: Limits{ContextTokens: 20_000}.withDefaults(), log: slog.New(slog.DiscardHandler), own: make(map[string]bool), given: 1}
+	l := &loop{limits: Limits{ContextTokens: 20_000}.withDefaults(), log: slog.New(slog.DiscardHandler),
+		own: make(map[string]bool), given: 1}
 	for _, o := range manyTools(14, 4000) {
-		l.base.Tools = append(l.base.Tools, o.Tool)
-		l.own[o.Name] = true
+		l.base.Tools = append(l.base.Tools, modelTool(o))
+		l.own[o.ModelName] = true
 	}
 	result := strings.Repeat("r", 6_000)
 	for i := range 5 {

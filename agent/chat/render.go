@@ -10,7 +10,7 @@ import (
 
 // readable returns the output of a tool as model and people read it: clean, and at most limit bytes.
 func readable(said string, limit int) string {
-	return legible.Clean(cut(legible.Clean(said), limit)) // the ends at a cut may be fragments
+	return legible.Clean(truncate(legible.Clean(said), limit)) // the ends at the gap may be fragments
 }
 
 // show returns readable text as people see it. A fence is longer than any in the text, so nothing in it ends it.

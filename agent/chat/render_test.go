@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
@@ -21,7 +22,7 @@ func TestCutKeepsHeadAndTail(t *testing.T) {
 		fmt.Fprintf(&b, "line %d: é\n", i)
 	}
 	s := b.String()
-	got := cut(s, 32<<10)
+	got := truncate(s, 32<<10)
 	if len(got) > 32<<10 || len(got) < 31<<10 || !utf8.ValidString(got) {
 		t.Fatalf("%d bytes, valid %v", len(got), utf8.ValidString(got))
 	}
@@ -33,7 +34,7 @@ func TestCutKeepsHeadAndTail(t *testing.T) {
 	if want := fmt.Sprintf("%d bytes left out", len(s)-len(head)-len(tail)); note != want {
 		t.Errorf("note %q, want %q", note, want)
 	}
-	if same := cut(s[:32<<10], 32<<10); same != s[:32<<10] {
+	if same := truncate(s[:32<<10], 32<<10); same != s[:32<<10] {
 		t.Error("what fits was cut")
 	}
 }
@@ -70,11 +71,12 @@ func TestBase64IsNeverDivided(t *testing.T) {
 		"data URL in JSON": {`{"image":"data:image/png;base64,` + blob + `"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := cut(before+c.blob+after, 32<<10)
+			got := truncate(before+c.blob+after, 32<<10)
 			if !strings.HasPrefix(got, before) || !strings.HasSuffix(got, after) {
 				t.Errorf("text around it is missing: %d bytes", len(got))
 			}
-			if strings.Contains(got, blob[:70]) || strings.Contains(got, blob[len(blob)-70:]) || len(got) > len(before)+len(after)+200 {
+			if strings.Contains(got, blob[:70]) || strings.Contains(got, blob[len(blob)-70:]) ||
+				len(got) > len(before)+len(after)+200 {
 				t.Errorf("a part of it remains: %d bytes", len(got))
 			}
 			if !strings.Contains(got, "base64") {
@@ -82,11 +84,12 @@ func TestBase64IsNeverDivided(t *testing.T) {
 			}
 		})
 	}
-	if got := cut(blob, 32<<10); len(got) > 100 || !strings.Contains(got, "80000 bytes left out, 80000 of them base64") {
+	if got := truncate(blob, 32<<10); len(got) > 100 ||
+		!strings.Contains(got, "80000 bytes left out, 80000 of them base64") {
 		t.Errorf("nothing but a blob: %.200q", got)
 	}
 	small := encoded(3000)
-	if got := cut(small+" "+strings.Repeat("text ", 20_000), 32<<10); !strings.HasPrefix(got, small+" ") {
+	if got := truncate(small+" "+strings.Repeat("text ", 20_000), 32<<10); !strings.HasPrefix(got, small+" ") {
 		t.Error("a blob that fits was left out")
 	}
 }
@@ -111,12 +114,13 @@ func TestCutAnywhere(t *testing.T) {
 			b.WriteString(" | ")
 		}
 		limit := leastResult + rng.IntN(3000)
-		got := cut(b.String(), limit)
+		got := truncate(b.String(), limit)
 		if len(got) > limit || !utf8.ValidString(got) || !strings.Contains(got, " bytes left out") {
 			t.Fatalf("%d bytes of at most %d, %q", len(got), limit, got)
 		}
 		for _, blob := range blobs {
-			if head, tail := blob[:100], blob[len(blob)-100:]; strings.Contains(got, head) != strings.Contains(got, tail) {
+			if head, tail := blob[:100], blob[len(blob)-100:]; strings.Contains(got, head) != strings.Contains(got,
+				tail) {
 				t.Fatalf("a blob of %d bytes was divided", len(blob))
 			}
 		}
@@ -154,12 +158,13 @@ func TestResultsOfAnyKind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, Limits{}, use(tool("c", "look", "{}")), text("ok"))
-				r.tools.set("look", func(context.Context, ToolRequest) (ToolOutcome, error) {
-					return ToolOutcome{Result: registry.Result{Success: true, Output: output}}, nil
+				r.tools.set("look", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
+					return agent.Outcome{Result: registry.Result{Success: true, Output: output}}, nil
 				})
 				reply, ev := r.must("go")
 				read := r.model.asked()[1].Messages[2].Content
-				for _, s := range []string{read, ev.of(EventToolResult)[0].Output, reply.Calls[0].Output, r.history()[2]} {
+				for _, s := range []string{read, ev.of(EventToolResult)[0].Output, reply.Calls[0].Output,
+					r.history()[2]} {
 					if len(s) > 32<<10+200 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(c rune) bool {
 						return unicode.IsControl(c) && c != '\n' && c != '\t'
 					}) {
@@ -175,7 +180,8 @@ func TestResultsOfAnyKind(t *testing.T) {
 }
 
 func FuzzReadable(f *testing.F) {
-	for _, s := range []string{"", "\x1b[", "\x1b]x\x07", "\xff", strings.Repeat("QUJD", 600), wrapped(encoded(2000), "\n"), wrapped(encoded(2000), `\n`), "\u009b1m\r\r\n"} {
+	for _, s := range []string{"", "\x1b[", "\x1b]x\x07", "\xff", strings.Repeat("QUJD", 600),
+		wrapped(encoded(2000), "\n"), wrapped(encoded(2000), `\n`), "\u009b1m\r\r\n"} {
 		f.Add(s, 1024)
 	}
 	f.Fuzz(func(t *testing.T, s string, limit int) {

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	leastText = 512 // bytes that a cut text keeps: enough for the marks around a tool's output
+	leastText = 512 // bytes that a truncated text keeps: enough for the marks around a tool's output
 	leastArgs = 128 // arguments up to this length are not replaced, in bytes
 
 	noteImage = "[an image, left out to make room]"
 )
 
 // shortenGroup makes one group of messages fit into about limit tokens. Each step is taken only if the ones before were
-// not enough: cut texts that exceed half of the limit by themselves, replace the oldest results of tools by notes, then
-// images, thoughts and arguments, and at last cut all texts to the same length. A group that does not fit even then
-// cannot be sent.
+// not enough: truncate texts that exceed half of the limit by themselves, replace the oldest results of tools by notes,
+// then images, thoughts and arguments, and at last truncate all texts to the same length. A group that does not fit
+// even then cannot be sent.
 func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 	messages = slices.Clone(messages)
 	total := estimateAll(messages)
@@ -33,25 +33,25 @@ func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 		}
 	}
 	half := max(limit*bytesPerToken/2, leastText)
-	each(func(m *provider.Message) { cutText(m, half) })
+	each(func(m *provider.Message) { truncateText(m, half) })
 	each(leaveOutResult)
 	each(leaveOutImages)
 	each(func(m *provider.Message) { m.Thinking = nil })
 	each(leaveOutArgs)
 	for length := half; total > limit && length > leastText; {
 		length = max(length/2, leastText)
-		each(func(m *provider.Message) { cutText(m, length) })
+		each(func(m *provider.Message) { truncateText(m, length) })
 	}
 	return messages
 }
 
-// cutText leaves at most n bytes of the text of a message.
-func cutText(m *provider.Message, n int) {
+// truncateText leaves at most n bytes of the text of a message.
+func truncateText(m *provider.Message, n int) {
 	if len(m.Content) <= n {
 		return
 	}
 	leaveOutImages(m)
-	m.Content, m.Parts = cut(m.Content, n), nil
+	m.Content, m.Parts = truncate(m.Content, n), nil
 }
 
 // leaveOutResult replaces the result of a tool by a note.

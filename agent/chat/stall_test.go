@@ -22,7 +22,8 @@ func TestRedisStallsWhenTheAnswerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	model := &script{steps: []step{func(_ context.Context, _ provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
+	model := &script{steps: []step{func(_ context.Context, _ provider.Request,
+		emit func(provider.Delta)) (provider.Answer, error) {
 		emit(provider.Delta{Text: "It is done."})
 		if out, err := server.Command("client", "pause", "2000", "write"); err != nil || out != "OK" {
 			t.Error(out, err)
@@ -56,10 +57,12 @@ func TestRedisStallsWhenTheAnswerEnds(t *testing.T) {
 // TestWhatCannotBeStoredStaysInTheDraft has the store take nothing but drafts from the time the model speaks.
 func TestWhatCannotBeStoredStaysInTheDraft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, func(_ context.Context, _ provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
+		r := newRig(t, Limits{}, func(_ context.Context, _ provider.Request,
+			emit func(provider.Delta)) (provider.Answer, error) {
 			emit(provider.Delta{Text: "A long answer"})
 			time.Sleep(2 * draftEvery)
-			return provider.Answer{Message: provider.Message{Role: provider.RoleAssistant, Content: "A long answer"}}, nil
+			return provider.Answer{Message: provider.Message{Role: provider.RoleAssistant, Content: "A long answer"}},
+				nil
 		}, text("ok"))
 		appends := 0
 		r.store.setFault(func(_ context.Context, op string) error {
@@ -77,7 +80,8 @@ func TestWhatCannotBeStoredStaysInTheDraft(t *testing.T) {
 		}
 		r.store.setFault(nil)
 		tr, err := r.engine.Transcript(t.Context(), key)
-		if err != nil || tr.Busy || len(tr.Messages) != 2 || line(tr.Messages[1]) != "assistant:A long answer interrupted" {
+		if err != nil || tr.Busy || len(tr.Messages) != 2 ||
+			line(tr.Messages[1]) != "assistant:A long answer interrupted" {
 			t.Errorf("%+v, %v", tr, err)
 		}
 		r.must("go on")

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -91,17 +92,19 @@ func TestEndedWhileToolsRun(t *testing.T) {
 	for name, c := range endings {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				r := newRig(t, Limits{ParallelCalls: 2}, use(tool("a", "fast", "{}"), tool("b", "slow", "{}"), tool("c", "slow", "{}"), tool("d", "fast", "{}")))
+				r := newRig(t, Limits{ParallelCalls: 2},
+					use(tool("a", "fast", "{}"), tool("b", "slow", "{}"), tool("c", "slow", "{}"),
+						tool("d", "fast", "{}")))
 				reached := make(chan struct{}, 2)
 				var cancelled atomic.Int32
 				r.tools.set("fast", returns("x"))
-				r.tools.set("slow", func(ctx context.Context, _ ToolRequest) (ToolOutcome, error) {
+				r.tools.set("slow", func(ctx context.Context, _ agent.InvokeRequest) (agent.Outcome, error) {
 					reached <- struct{}{}
 					<-ctx.Done()
 					if cancelled.Add(1) == 1 { // this one's answer was on its way
-						return ToolOutcome{Result: registry.Result{Success: true, Output: "late"}}, nil
+						return agent.Outcome{Result: registry.Result{Success: true, Output: "late"}}, nil
 					}
-					return ToolOutcome{}, registry.Errorf(registry.CodeCancelled, "cancelled")
+					return agent.Outcome{}, registry.Errorf(registry.CodeCancelled, "cancelled")
 				})
 				a := r.start(r.engine, "go")
 				<-reached
@@ -115,7 +118,8 @@ func TestEndedWhileToolsRun(t *testing.T) {
 				if h[2] != "tool:x (a)" || h[5] != "tool:interrupted; it was not run (d) failed" {
 					t.Errorf("history %q", h)
 				}
-				if both := h[3] + h[4]; !strings.Contains(both, "tool:late") || !strings.Contains(both, "tool:interrupted; whether it ran is not known") {
+				if both := h[3] + h[4]; !strings.Contains(both, "tool:late") ||
+					!strings.Contains(both, "tool:interrupted; whether it ran is not known") {
 					t.Errorf("history %q", h)
 				}
 				if got := len(a.ev.of(EventToolResult)); got != 4 {
@@ -162,9 +166,9 @@ func TestEndedWhileWaiting(t *testing.T) {
 func TestCloseLetsTurnsEndWhileThereIsTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, Limits{}, use(tool("c", "slow", "{}")), text("done"))
-		r.tools.set("slow", func(ctx context.Context, _ ToolRequest) (ToolOutcome, error) {
+		r.tools.set("slow", func(ctx context.Context, _ agent.InvokeRequest) (agent.Outcome, error) {
 			time.Sleep(6 * time.Second)
-			return ToolOutcome{Result: registry.Result{Success: true}}, ctx.Err()
+			return agent.Outcome{Result: registry.Result{Success: true}}, ctx.Err()
 		})
 		a := r.start(r.engine, "go")
 		synctest.Wait()

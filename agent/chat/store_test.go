@@ -68,7 +68,9 @@ func (s *faulty) BeginTurn(ctx context.Context, key registry.Key, lease time.Dur
 	return turn, err
 }
 
-func (s *faulty) Continuations(ctx context.Context, h registry.Holder, limit int, ids ...string) (map[string][]byte, error) {
+func (s *faulty) Continuations(
+	ctx context.Context, h registry.ContinuationOwner, limit int, ids ...string,
+) (map[string][]byte, error) {
 	if err := s.fails(ctx, "continuations"); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func titleOf(messages []provider.Message) string {
 	return ""
 }
 
-// shorten joins as many words as fit. A first word that does not fit is cut.
+// shorten joins as many words as fit. A first word that does not fit is truncated.
 func shorten(words []string) string {
 	title := strings.Join(words, " ")
 	if utf8.RuneCountInString(title) <= titleLimit {
@@ -48,8 +48,8 @@ func (t *turn) name(ctx context.Context) string {
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	if err := t.engine.store.SetTitle(ctx, t.lock.Turn, title); err != nil {
-		t.engine.log.Warn("title not stored", "session", t.ask.Key.Session, "error", err)
+	if err := t.engine.cfg.Store.SetTitle(ctx, t.lock.Turn, title); err != nil {
+		t.engine.cfg.Log.Warn("title not stored", "session", t.ask.Key.Session, "error", err)
 		return ""
 	}
 	t.loop.out.send(Event{Type: EventTitle, Title: title})

@@ -11,11 +11,11 @@ func (e *Engine) Transcript(ctx context.Context, key registry.Key) (Transcript, 
 	if err := key.Validate(); err != nil {
 		return Transcript{}, err
 	}
-	c, err := e.store.Conversation(ctx, key)
+	c, err := e.cfg.Store.Conversation(ctx, key)
 	if err != nil {
 		return Transcript{}, err
 	}
-	t := Transcript{Title: c.Title, Busy: c.Busy, Messages: decode(c.Messages, e.log)}
+	t := Transcript{Title: c.Title, Busy: c.Busy, Messages: decode(c.Messages, e.cfg.Log)}
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		m.Content, m.Notice, m.Nonce = withNotice(m.Content, m.Notice), "", ""
@@ -33,5 +33,5 @@ func (e *Engine) CountMessages(ctx context.Context, key registry.Key) (int, erro
 	if err := key.Validate(); err != nil {
 		return 0, err
 	}
-	return e.store.CountMessages(ctx, key)
+	return e.cfg.Store.CountMessages(ctx, key)
 }

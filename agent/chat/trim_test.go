@@ -44,7 +44,8 @@ func TestTrimmingKeepsWhatItMust(t *testing.T) {
 		history := randomConversation(rng)
 		for range rng.IntN(3) { // the newest group may have gone on
 			calls := []provider.ToolCall{tool("n1", "look", "{}"), tool("n2", "look", "{}")}
-			history = append(history, assistant("", calls...), toolMessage(calls[0], strings.Repeat("r", rng.IntN(9000)), false, ""),
+			history = append(history, assistant("", calls...),
+				toolMessage(calls[0], strings.Repeat("r", rng.IntN(9000)), false, ""),
 				toolMessage(calls[1], "short", false, ""))
 		}
 		whole := wellFormed(history)
@@ -54,7 +55,10 @@ func TestTrimmingKeepsWhatItMust(t *testing.T) {
 		if !slices.EqualFunc(before, whole, func(a, b provider.Message) bool { return line(a) == line(b) }) {
 			t.Fatal("trimming changed what it was given")
 		}
-		newest := slices.IndexFunc(got, func(m provider.Message) bool { return isUser(m) && strings.HasPrefix(m.Content, "newest") })
+		newest := slices.IndexFunc(got, func(m provider.Message) bool {
+			return isUser(m) &&
+				strings.HasPrefix(m.Content, "newest")
+		})
 		if newest < 0 {
 			t.Fatal("the newest user message is gone")
 		}
@@ -120,16 +124,21 @@ func TestOneLongMessageObeysTheBound(t *testing.T) {
 	image := provider.Part{Image: &provider.Image{URL: "https://example.com/a.png"}}
 	call := tool("c", "look", `{"text":"`+strings.Repeat("x", 300_000)+`"}`)
 	for name, c := range map[string]Completion{
-		"a message":      {Messages: []provider.Message{user(long)}},
-		"one of several": {Messages: []provider.Message{user("hi"), assistant("hello"), user(long), assistant(long), user("and now?")}},
-		"an answer":      {Messages: []provider.Message{user("hi"), assistant(long)}},
+		"a message": {Messages: []provider.Message{user(long)}},
+		"one of several": {Messages: []provider.Message{user("hi"), assistant("hello"), user(long), assistant(long),
+			user("and now?")}},
+		"an answer": {Messages: []provider.Message{user("hi"), assistant(long)}},
 		"a result": {Messages: []provider.Message{user("hi"), assistant("", tool("c", "look", "{}")),
 			{Role: provider.RoleTool, ToolCallID: "c", ToolName: "look", Content: long}}},
-		"arguments":     {Messages: []provider.Message{user("hi"), assistant("", call), {Role: provider.RoleTool, ToolCallID: "c", Content: "ok"}}},
-		"thoughts":      {Messages: []provider.Message{user("hi"), {Role: provider.RoleAssistant, Content: "a", Thinking: []provider.Thought{{Text: long}}}}},
-		"instructions":  {System: long, Messages: []provider.Message{user("hi")}},
-		"all of it":     {System: long, Messages: []provider.Message{user(long), assistant(long, call), {Role: provider.RoleTool, ToolCallID: "c", Content: long}}},
-		"images":        {Messages: []provider.Message{{Role: provider.RoleUser, Content: "see", Parts: []provider.Part{{Text: "see"}, image, image}}}},
+		"arguments": {Messages: []provider.Message{user("hi"), assistant("", call),
+			{Role: provider.RoleTool, ToolCallID: "c", Content: "ok"}}},
+		"thoughts": {Messages: []provider.Message{user("hi"),
+			{Role: provider.RoleAssistant, Content: "a", Thinking: []provider.Thought{{Text: long}}}}},
+		"instructions": {System: long, Messages: []provider.Message{user("hi")}},
+		"all of it": {System: long, Messages: []provider.Message{user(long), assistant(long, call),
+			{Role: provider.RoleTool, ToolCallID: "c", Content: long}}},
+		"images": {Messages: []provider.Message{{Role: provider.RoleUser, Content: "see",
+			Parts: []provider.Part{{Text: "see"}, image, image}}}},
 		"many messages": {Messages: slices.Repeat([]provider.Message{assistant(strings.Repeat("y ", 1000))}, 20)},
 	} {
 		bubble(t, func(t *testing.T) {
@@ -147,10 +156,12 @@ func TestOneLongMessageObeysTheBound(t *testing.T) {
 					all += c.Args
 				}
 			}
-			if name != "thoughts" && name != "one of several" && !strings.Contains(all, "left out") && !strings.Contains(all, "left_out") {
+			if name != "thoughts" && name != "one of several" && !strings.Contains(all, "left out") &&
+				!strings.Contains(all, "left_out") {
 				t.Errorf("%s: nothing says that something is missing: %.300s", name, all)
 			}
-			if name == "a message" && (!strings.Contains(all, "BEGIN") || !strings.Contains(all, "END") || len(all) < 4000) {
+			if name == "a message" && (!strings.Contains(all, "BEGIN") || !strings.Contains(all, "END") ||
+				len(all) < 4000) {
 				t.Errorf("%s: %d bytes are left: %.60q", name, len(all), all)
 			}
 		})

@@ -19,7 +19,7 @@ type turn struct {
 	engine  *Engine
 	ask     Ask
 	lock    *lock
-	journal *storeJournal
+	journal *journal
 	loop    *loop
 	title   string // of the conversation
 }
@@ -68,29 +68,19 @@ func (e *Engine) answer(
 ) (Reply, error) {
 	defer e.end(ctx, l.Turn)
 	defer e.renew(l, cancel)()
-	ctx, stop := context.WithTimeoutCause(ctx, e.limits.Turn, errTurnTime)
+	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
 	defer stop()
 	t := e.newTurn(a, l, out)
-	began, info := time.Now(), TurnInfo{
-		Turn: t.loop.turn, Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Model: t.loop.model.Name(),
-	}
-	e.activity.TurnStarted(info)
-	err := guarded(t.loop, func() error { return t.run(ctx) })
-	reply := t.loop.reply()
+	info := TurnInfo{Key: a.Key, Caller: a.Caller, Channel: ChannelChat}
+	reply, err := e.carryOut(ctx, info, t.loop, time.Now(), t.run)
 	reply.MessageCount, reply.Title = t.journal.count, t.title
-	reply.Duration = time.Since(began)
-	if err != nil {
-		err = failure(ctx, e.limits, err)
-		e.noteFailure(ctx, info, err)
-	}
-	e.activity.TurnFinished(info, endOf(reply, err))
 	return reply, err
 }
 
 func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
-	j := &storeJournal{store: e.store, turn: l.Turn}
+	j := &journal{store: e.cfg.Store, turn: l.Turn}
 	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
-		limits: e.limits, log: e.log, model: e.models[0], out: out, journal: j, turn: uuid.NewString(),
+		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, journal: j, turn: uuid.NewString(),
 		format: a.Format, debug: a.Debug, tools: e.open(scopeOf(a)),
 	}}
 }
@@ -102,12 +92,12 @@ func scopeOf(a Ask) agent.SessionContext {
 
 // run is the turn from the user's message to the title.
 func (t *turn) run(ctx context.Context) error {
-	system, err := t.engine.system(ctx, scopeOf(t.ask))
+	system, err := t.engine.cfg.SystemFor(ctx, scopeOf(t.ask))
 	if err != nil {
 		return fmt.Errorf("make the system prompt: %w", err)
 	}
 	t.loop.base = provider.Request{System: system}
-	c, err := t.engine.store.Conversation(ctx, t.ask.Key)
+	c, err := t.engine.cfg.Store.Conversation(ctx, t.ask.Key)
 	if err != nil {
 		return fmt.Errorf("read the conversation: %w", err)
 	}
@@ -115,7 +105,7 @@ func (t *turn) run(ctx context.Context) error {
 		return err
 	}
 	t.title, t.journal.count = c.Title, len(c.Messages)
-	t.loop.history = decode(c.Messages, t.engine.log)
+	t.loop.history = decode(c.Messages, t.engine.cfg.Log)
 	t.loop.mark = markOf(t.loop.history)
 	if t.ask.Regenerate {
 		err = t.rewind(ctx, c)
@@ -149,7 +139,7 @@ func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	if err := t.engine.store.SetOwner(ctx, t.lock.Turn, t.ask.Owner); err != nil {
+	if err := t.engine.cfg.Store.SetOwner(ctx, t.lock.Turn, t.ask.Owner); err != nil {
 		return fmt.Errorf("say whose the conversation is: %w", err)
 	}
 	return nil
@@ -159,7 +149,7 @@ func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	keep := 0
 	for i := range c.Messages {
-		if m := decode(c.Messages[i:i+1], t.engine.log); len(m) == 1 && isUser(m[0]) {
+		if m := decode(c.Messages[i:i+1], t.engine.cfg.Log); len(m) == 1 && isUser(m[0]) {
 			keep = i + 1
 		}
 	}
@@ -171,12 +161,33 @@ func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	if err := t.engine.store.TruncateMessages(ctx, t.lock.Turn, keep); err != nil {
+	if err := t.engine.cfg.Store.TruncateMessages(ctx, t.lock.Turn, keep); err != nil {
 		return fmt.Errorf("forget the former answer: %w", err)
 	}
 	t.journal.count = keep
-	t.loop.history = decode(c.Messages[:keep], t.engine.log)
+	t.loop.history = decode(c.Messages[:keep], t.engine.cfg.Log)
 	return nil
+}
+
+// carryOut runs a turn that began at a time, and notifies Activity of its begin and its end.
+func (e *Engine) carryOut(
+	ctx context.Context, info TurnInfo, l *loop, began time.Time, run func(context.Context) error,
+) (Reply, error) {
+	info.Turn, info.Model = l.turn, l.model.Name()
+	if e.cfg.Activity != nil {
+		e.cfg.Activity.TurnStarted(info)
+	}
+	err := guarded(l, func() error { return run(ctx) })
+	if err != nil {
+		err = failure(ctx, e.cfg.Limits, err)
+		e.noteFailure(ctx, info, err)
+	}
+	reply := l.reply()
+	reply.Duration = time.Since(began)
+	if e.cfg.Activity != nil {
+		e.cfg.Activity.TurnFinished(info, endOf(reply, err))
+	}
+	return reply, err
 }
 
 // guarded makes an error of a panic of a model or of this package: the lock is released and the process lives.

@@ -19,7 +19,8 @@ func TestPlainText(t *testing.T) {
 		if done := ev.of(EventDone)[0]; done.FullResponse != "Hello." || reply.FullResponse != "Hello." {
 			t.Errorf("done %q, reply %q", done.FullResponse, reply.FullResponse)
 		}
-		if reply.MessageCount != 2 || reply.Title != "Hi there" || reply.Stop != provider.StopEnd || reply.Usage.Input != 10 {
+		if reply.MessageCount != 2 || reply.Title != "Hi there" || reply.Stop != provider.StopEnd ||
+			reply.Usage.Input != 10 {
 			t.Errorf("reply %+v", reply)
 		}
 		r.wantHistory("user:Hi there", "assistant:Hello.")
@@ -36,7 +37,8 @@ func TestThinkingIsStreamedAndSentBackAsItWas(t *testing.T) {
 		think := func(_ context.Context, _ provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
 			emit(provider.Delta{Thinking: "hmm"})
 			emit(provider.Delta{Text: "4"})
-			return provider.Answer{Message: provider.Message{Content: "4", Thinking: []provider.Thought{thought}}, Stop: provider.StopEnd}, nil
+			return provider.Answer{Message: provider.Message{Content: "4", Thinking: []provider.Thought{thought}},
+				Stop: provider.StopEnd}, nil
 		}
 		r := newRig(t, Limits{}, think, text("5"))
 		_, ev := r.must("2+2?")
@@ -50,7 +52,8 @@ func TestThinkingIsStreamedAndSentBackAsItWas(t *testing.T) {
 
 func TestModelThatDoesNotStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, func(context.Context, provider.Request, func(provider.Delta)) (provider.Answer, error) {
+		r := newRig(t, Limits{}, func(context.Context, provider.Request, func(provider.Delta)) (provider.Answer,
+			error) {
 			return provider.Answer{Message: provider.Message{Content: "all at once"}, Stop: provider.StopEnd}, nil
 		})
 		reply, ev := r.must("?")
@@ -62,13 +65,15 @@ func TestModelThatDoesNotStream(t *testing.T) {
 
 func TestSeveralIterationsAreJoinedAsStreamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, say([]string{"I look. "}, tool("c1", "look", `{}`)), say([]string{"Again. "}, tool("c1", "look", `{}`)), text("Found."))
+		r := newRig(t, Limits{}, say([]string{"I look. "}, tool("c1", "look", `{}`)),
+			say([]string{"Again. "}, tool("c1", "look", `{}`)), text("Found."))
 		r.tools.set("look", returns("nothing"))
 		reply, ev := r.must("Find it")
 		if want := "I look. Again. Found."; reply.FullResponse != want || ev.of(EventDone)[0].FullResponse != want {
 			t.Errorf("full response %q", reply.FullResponse)
 		}
-		r.wantHistory("user:Find it", "assistant:I look.  [c1]", "tool:nothing (c1)", "assistant:Again.  [c1]", "tool:nothing (c1)", "assistant:Found.")
+		r.wantHistory("user:Find it", "assistant:I look.  [c1]", "tool:nothing (c1)", "assistant:Again.  [c1]",
+			"tool:nothing (c1)", "assistant:Found.")
 		if reply.Usage.Input != 30 || reply.Usage.Output != 15 || reply.MessageCount != 6 {
 			t.Errorf("reply %+v", reply)
 		}
@@ -130,7 +135,8 @@ func TestTitles(t *testing.T) {
 		{"\x1b[31mred\x1b[0m", "red"},
 		{strings.Repeat("a", 60), strings.Repeat("a", 60)},
 	} {
-		got := titleOf([]provider.Message{{Role: provider.RoleAssistant, Content: "x"}, {Role: provider.RoleUser, Content: c.said}})
+		got := titleOf([]provider.Message{{Role: provider.RoleAssistant, Content: "x"},
+			{Role: provider.RoleUser, Content: c.said}})
 		if got != c.want {
 			t.Errorf("title of %q: %q, want %q", c.said, got, c.want)
 		}
@@ -158,12 +164,15 @@ func TestTitleIsGivenOnceAndOnlyAfterACompletedTurn(t *testing.T) {
 
 func TestProviderErrors(t *testing.T) {
 	for kind, code := range map[provider.Kind]string{
-		provider.KindAuth: CodeAuth, provider.KindBroken: CodeProvider, provider.KindLimit: CodeProvider, provider.KindRequest: CodeProvider,
+		provider.KindAuth: CodeAuth, provider.KindBroken: CodeProvider, provider.KindLimit: CodeProvider,
+		provider.KindRequest: CodeProvider,
 	} {
 		bubble(t, func(t *testing.T) {
-			r := newRig(t, Limits{}, func(_ context.Context, _ provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
+			r := newRig(t, Limits{}, func(_ context.Context, _ provider.Request,
+				emit func(provider.Delta)) (provider.Answer, error) {
 				emit(provider.Delta{Text: "The answer is"})
-				return provider.Answer{Message: provider.Message{ToolCalls: []provider.ToolCall{tool("c", "half", `{"a`)}}},
+				return provider.Answer{Message: provider.Message{ToolCalls: []provider.ToolCall{tool("c", "half",
+						`{"a`)}}},
 					&provider.Error{Kind: kind, Message: "it broke"}
 			}, text("fine"))
 			_, ev, err := r.ask(t.Context(), "hi")
@@ -192,7 +201,8 @@ func TestDebugPromptShowsWhatIsSent(t *testing.T) {
 			for j := range m {
 				m[j].Content = strings.ReplaceAll(m[j].Content, "…\"", testMark.nonce+"\"")
 			}
-			if m[0].Role != provider.RoleSystem || m[0].Content != request.System || len(m) != len(request.Messages)+1 ||
+			if m[0].Role != provider.RoleSystem || m[0].Content != request.System ||
+				len(m) != len(request.Messages)+1 ||
 				line(m[len(m)-1]) != line(request.Messages[len(request.Messages)-1]) || shown[i].EstimatedTokens <= 0 {
 				t.Errorf("shown %+v, sent %+v", shown[i], request)
 			}
@@ -242,7 +252,7 @@ func TestActivity(t *testing.T) {
 		h := &heard{}
 		r := newRig(t, Limits{}, use(tool("a", "look", "{}")), text("ok"))
 		r.tools.set("look", returns("x"))
-		r.engine.activity = h
+		r.engine.cfg.Activity = h
 		caller := auth.Identity{Tenant: "default", User: "ann"}
 		if _, err := r.engine.Ask(t.Context(), Ask{Key: key, Caller: caller, Content: "hi"}, nil); err != nil {
 			t.Fatal(err)
@@ -250,7 +260,8 @@ func TestActivity(t *testing.T) {
 		if _, _, err := r.ask(t.Context(), "more"); err == nil {
 			t.Fatal("the script has no more answers, the turn succeeded")
 		}
-		if len(h.started) != 2 || h.started[0].Caller != caller || h.started[0].Model != "scripted" || h.started[0].Turn == "" {
+		if len(h.started) != 2 || h.started[0].Caller != caller || h.started[0].Model != "scripted" ||
+			h.started[0].Turn == "" {
 			t.Errorf("started %+v", h.started)
 		}
 		if h.finished[0].Outcome != OutcomeDone || h.finished[0].Calls != 1 || h.finished[0].Usage.Output != 10 {
@@ -264,7 +275,10 @@ func TestActivity(t *testing.T) {
 
 func TestPanicOfAModelEndsTheTurnOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, func(context.Context, provider.Request, func(provider.Delta)) (provider.Answer, error) { panic("boom") }, text("fine"))
+		r := newRig(t, Limits{}, func(context.Context, provider.Request, func(provider.Delta)) (provider.Answer,
+			error) {
+			panic("boom")
+		}, text("fine"))
 		_, ev, err := r.ask(t.Context(), "hi")
 		if e := wantCode(t, err, ev, CodeAgent); strings.Contains(e.Message, "boom") {
 			t.Error("internals are shown to people")

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -73,7 +74,9 @@ func parseHistory(history []string) []made {
 		switch {
 		case !known:
 			place[e.id] = len(calls)
-			calls = append(calls, made{id: e.id, call: e.call, turn: e.turn, outcome: e.outcome, unasked: e.kind == kindEnd})
+			calls = append(calls, made{
+				id: e.id, call: e.call, turn: e.turn, outcome: e.outcome, unasked: e.kind == kindEnd,
+			})
 		case e.kind == kindEnd:
 			calls[i].outcome = e.outcome
 		}
@@ -137,7 +140,7 @@ func stretch(calls []made, period int) int {
 // callHash identifies what a call asks for: the tool, where it is, and the arguments as the caller sent them, whatever
 // the order of their members.
 func callHash(inv agent.Invocation) string {
-	args, err := registry.Canonical(inv.Asked.Raw())
+	args, err := strictjson.Canonical(inv.Asked.Raw())
 	if err != nil {
 		args = inv.Asked.Raw() // as a model wrote it: no JSON, but the same again if it is written again
 	}

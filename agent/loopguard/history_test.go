@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -43,7 +44,8 @@ func TestRunOf(t *testing.T) {
 				turn = c
 				continue
 			}
-			calls = append(calls, made{id: string(rune('0' + i)), call: c[:1], turn: turn, outcome: strings.Trim(c[1:], ".")})
+			calls = append(calls, made{id: string(rune('0' + i)), call: c[:1], turn: turn,
+				outcome: strings.Trim(c[1:], ".")})
 		}
 		if got := runOf(calls, calls[len(calls)-1].id); got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
@@ -57,7 +59,8 @@ func TestRunOf(t *testing.T) {
 // Calls count in the order in which they began, whatever the order in which they end.
 func TestParseTrail(t *testing.T) {
 	calls := parseHistory([]string{
-		"s 1 a t", "s 2 b t", "", "s", "x 3 c", "e 2 b t o2", "e  b t o", "e 1 a t o1", "e 4 c u o4", "s 5 a u", "s 5 a u more", "s 6 a", "e 6 a o",
+		"s 1 a t", "s 2 b t", "", "s", "x 3 c", "e 2 b t o2", "e  b t o", "e 1 a t o1", "e 4 c u o4", "s 5 a u",
+		"s 5 a u more", "s 6 a", "e 6 a o",
 	})
 	want := []made{
 		{id: "1", call: "a", turn: "t", outcome: "o1"}, {id: "2", call: "b", turn: "t", outcome: "o2"},
@@ -69,7 +72,8 @@ func TestParseTrail(t *testing.T) {
 }
 
 func TestOrdinal(t *testing.T) {
-	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 20: "20th", 21: "21st", 101: "101st", 112: "112th"} {
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th",
+		20: "20th", 21: "21st", 101: "101st", 112: "112th"} {
 		if got := ordinal(n); got != want {
 			t.Errorf("%d: %s", n, got)
 		}
@@ -95,7 +99,8 @@ func FuzzTrail(f *testing.F) {
 
 // FuzzCallHash holds arguments that mean the same against each other, however they are written.
 func FuzzCallHash(f *testing.F) {
-	for _, seed := range []string{`{"a":1,"b":[null,"x"]}`, `{"b":{"y":1.0,"x":1e2}}`, `{`, ``, `{"a":"\u00fc\u2028<"}`} {
+	for _, seed := range []string{`{"a":1,"b":[null,"x"]}`, `{"b":{"y":1.0,"x":1e2}}`, `{`, ``,
+		`{"a":"\u00fc\u2028<"}`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, args string) {
@@ -108,7 +113,7 @@ func FuzzCallHash(f *testing.F) {
 		if first != callHash(inv) {
 			t.Fatal("not stable")
 		}
-		canonical, err := registry.Canonical(inv.Asked.Raw())
+		canonical, err := strictjson.Canonical(inv.Asked.Raw())
 		if err != nil {
 			return
 		}

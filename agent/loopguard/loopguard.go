@@ -38,7 +38,7 @@ type Config struct {
 	Store        Store
 	Warn         int          // from this call of a run on, the result carries a warning; default 10
 	Block        int          // from this call of a run on, calls are stopped; default 20
-	UnknownLimit int          // from this call in a row of a tool that does not exist on, the answer is a stop; default 10
+	UnknownLimit int          // from this call in a row of an unknown tool on, the answer is a stop; default 10
 	Log          *slog.Logger // default: discard
 }
 
@@ -50,12 +50,8 @@ type Config struct {
 // When the store fails, calls pass uncounted and that is logged: the guard saves money, it does not keep anything safe,
 // and a conversation is worth more than a count.
 type Guard struct {
-	store        Store
-	warn         int
-	block        int
-	unknownLimit int
-	window       int // entries of the history that are looked at
-	log          *slog.Logger
+	cfg    Config
+	window int // entries of the history that are looked at
 }
 
 var (
@@ -65,22 +61,20 @@ var (
 
 // New returns a Guard.
 func New(cfg Config) *Guard {
-	g := &Guard{store: cfg.Store, warn: cfg.Warn, block: cfg.Block, unknownLimit: cfg.UnknownLimit, log: cfg.Log}
-	if g.warn <= 0 {
-		g.warn = DefaultWarn
-	}
-	if g.block <= 0 {
-		g.block = DefaultBlock
-	}
-	if g.unknownLimit <= 0 {
-		g.unknownLimit = DefaultUnknownLimit
-	}
-	if g.log == nil {
-		g.log = slog.New(slog.DiscardHandler)
+	orDefault(&cfg.Warn, DefaultWarn)
+	orDefault(&cfg.Block, DefaultBlock)
+	orDefault(&cfg.UnknownLimit, DefaultUnknownLimit)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	// Two entries for each call, and as many again for calls that run beside the run.
-	g.window = 4 * max(g.warn, g.block, g.unknownLimit)
-	return g
+	return &Guard{cfg: cfg, window: 4 * max(cfg.Warn, cfg.Block, cfg.UnknownLimit)}
+}
+
+func orDefault(n *int, value int) {
+	if *n <= 0 {
+		*n = value
+	}
 }
 
 // Name implements agent.Hook.
@@ -97,18 +91,21 @@ func (g *Guard) Before(ctx context.Context, inv agent.Invocation) (agent.Decisio
 		g.letPass(inv, err)
 		return agent.Pass(), nil
 	}
-	if r.again && r.length >= g.block {
+	if r.again && r.length >= g.cfg.Block {
 		return agent.Decision{}, g.blocked(inv, r)
 	}
 	return agent.Pass(), nil
 }
 
 // Amend implements agent.AmendHook: it notes how the call ended, and warns or says no.
-func (g *Guard) Amend(ctx context.Context, inv agent.Invocation, out agent.Outcome, err error) (registry.Result, error) {
+func (g *Guard) Amend(
+	ctx context.Context, inv agent.Invocation, out agent.Outcome, err error,
+) (registry.Result, error) {
 	if !counts(inv) || errors.Is(err, ErrBlocked) {
 		return out.Result, err // what was stopped stays open in the history, and so prolongs the run
 	}
-	e := entry{kind: kindEnd, id: hash(inv.CallID), call: callHash(inv), turn: hash(inv.Turn), outcome: outcomeHash(out.Result, err)}
+	e := entry{kind: kindEnd, id: hash(inv.CallID), call: callHash(inv), turn: hash(inv.Turn),
+		outcome: outcomeHash(out.Result, err)}
 	unknown := inv.Source == "" && errors.Is(err, registry.CodeToolNotFound)
 	if unknown {
 		// There is nothing the arguments could mean, and what there is instead is no news about this tool.
@@ -119,11 +116,11 @@ func (g *Guard) Amend(ctx context.Context, inv agent.Invocation, out agent.Outco
 	case failure != nil:
 		g.letPass(inv, failure)
 		return out.Result, err
-	case unknown && r.again && r.length >= g.unknownLimit:
+	case unknown && r.again && r.length >= g.cfg.UnknownLimit:
 		return registry.Result{}, g.blockedUnknown(inv, r, err)
-	case r.unasked && r.again && err != nil && r.length >= g.block: // it ended before Before could stop it
+	case r.unasked && r.again && err != nil && r.length >= g.cfg.Block: // it ended before Before could stop it
 		return registry.Result{}, g.blocked(inv, r)
-	case r.length < g.warn:
+	case r.length < g.cfg.Warn:
 		return out.Result, err
 	}
 	return g.warned(inv, r, out.Result, err)
@@ -141,7 +138,7 @@ func (g *Guard) note(ctx context.Context, inv agent.Invocation, e entry) (run, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	history, err := g.store.AppendTrail(ctx, inv.Conversation, e.String(), g.window)
+	history, err := g.cfg.Store.AppendTrail(ctx, inv.Conversation, e.String(), g.window)
 	if err != nil {
 		return run{}, err
 	}
@@ -149,11 +146,11 @@ func (g *Guard) note(ctx context.Context, inv agent.Invocation, e entry) (run, e
 }
 
 func (g *Guard) letPass(inv agent.Invocation, err error) {
-	g.log.Warn("loop guard cannot count; the call passes", "call", inv.CallID, "tool", inv.Spec.Name, "error", err)
+	g.cfg.Log.Warn("loop guard cannot count; the call passes", "call", inv.CallID, "tool", inv.Spec.Name, "error", err)
 }
 
 func (g *Guard) blocked(inv agent.Invocation, r run) error {
-	g.log.Info("loop stopped", "tenant", inv.Caller.Tenant, "session", inv.Conversation.Session, "turn", inv.Turn,
+	g.cfg.Log.Info("loop stopped", "tenant", inv.Caller.Tenant, "session", inv.Conversation.Session, "turn", inv.Turn,
 		"call", inv.CallID, "tool", inv.Spec.Name, "length", r.length)
 	return &registry.Error{Code: registry.CodeHookCancelled, Cause: ErrBlocked, Message: fmt.Sprintf(
 		"The call was stopped: it would be %s, and nothing changes. Do something else, or answer with what is known.",
@@ -168,11 +165,12 @@ func (g *Guard) blockedUnknown(inv agent.Invocation, r run, err error) error {
 
 // warned adds a notice to what the model reads, be that a result or an error.
 func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err error) (registry.Result, error) {
-	next := fmt.Sprintf("The %s will be stopped.", ordinal(g.block))
-	if r.length >= g.block { // only because it is this turn's first
+	next := fmt.Sprintf("The %s will be stopped.", ordinal(g.cfg.Block))
+	if r.length >= g.cfg.Block { // only because it is this turn's first
 		next = "The next one in this turn will be stopped."
 	}
-	line := fmt.Sprintf("[Farhand: this is %s; try something else, or answer with what is known. %s]", describe(inv, r), next)
+	line := fmt.Sprintf("[Farhand: this is %s; try something else, or answer with what is known. %s]",
+		describe(inv, r), next)
 	if err != nil {
 		e := *registry.AsError(err)
 		e.Notice = line
@@ -185,7 +183,8 @@ func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err err
 // describe names a call by its place in a run.
 func describe(inv agent.Invocation, r run) string {
 	if r.alternating {
-		return fmt.Sprintf("the %s call in a row that alternates between %q and one other, each with the same result as before",
+		return fmt.Sprintf("the %s call in a row that alternates between %q and one other, "+
+			"each with the same result as before",
 			ordinal(r.length), shortName(inv))
 	}
 	return fmt.Sprintf("the %s identical call of %q with the same result", ordinal(r.length), shortName(inv))

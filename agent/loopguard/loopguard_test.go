@@ -28,11 +28,13 @@ func verdict(t *testing.T, out agent.Outcome, err error) string {
 	t.Helper()
 	switch {
 	case errors.Is(err, loopguard.ErrBlocked):
-		if e := registry.AsError(err); e.Code != registry.CodeHookCancelled || e.Dispatched != registry.DispatchedNo || e.CallID == "" {
+		if e := registry.AsError(err); e.Code != registry.CodeHookCancelled || e.Dispatched != registry.DispatchedNo ||
+			e.CallID == "" {
 			t.Errorf("blocked with %+v", e)
 		}
 		return blocks
-	case err != nil && strings.Contains(registry.AsError(err).Notice, "[Farhand: "), strings.Contains(out.Result.Notice, "[Farhand: "):
+	case err != nil && strings.Contains(registry.AsError(err).Notice, "[Farhand: "),
+		strings.Contains(out.Result.Notice, "[Farhand: "):
 		return warns
 	default:
 		return passes
@@ -61,7 +63,8 @@ func TestIdenticalCalls(t *testing.T) {
 			if got := verdict(t, out, err); got != expect(n) {
 				t.Fatalf("call %d %s, want %s: %+v, %v", n, got, expect(n), out.Result, err)
 			}
-			if n == 10 && out.Result.Output+out.Result.Notice != "nothing new[Farhand: this is the 10th identical call of \"x\" with the same result; "+
+			if n == 10 && out.Result.Output+out.Result.Notice != "nothing new[Farhand: this is the 10th identical "+
+				"call of \"x\" with the same result; "+
 				"try something else, or answer with what is known. The 20th will be stopped.]" {
 				t.Errorf("the model reads %q", out.Result.Output)
 			}

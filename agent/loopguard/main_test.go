@@ -70,7 +70,8 @@ var anna = auth.Identity{Tenant: "default", User: "anna"}
 
 func newConversation(t *testing.T, s stores, cfg loopguard.Config, custom ...agent.Hook) *conversation {
 	t.Helper()
-	k := &conversation{T: t, key: registry.Key{Tenant: "default", Session: rand.Text()}, outputs: make(map[string]string)}
+	k := &conversation{T: t, key: registry.Key{Tenant: "default", Session: rand.Text()},
+		outputs: make(map[string]string)}
 	store := memory.New(memory.Options{})
 	k.store, k.directory = s[0], store
 	policy, err := agent.NewPolicy(agent.PolicyRules{CallDeny: []string{"denied"}})
@@ -90,7 +91,8 @@ func newConversation(t *testing.T, s stores, cfg loopguard.Config, custom ...age
 		})
 		pods = append(pods, pod)
 		k.invokers = append(k.invokers, agent.NewInvoker(agent.Config{
-			Router: pod.Router, CallLog: pod.Calls, Policy: policy, Guards: []agent.Hook{loopguard.New(cfg)}, Hooks: custom,
+			Router: pod.Router, CallLog: pod.Calls, Policy: policy, Guards: []agent.Hook{loopguard.New(cfg)},
+			Hooks: custom,
 		}))
 	}
 	k.device = registrytest.NewDevice(k.answer)
@@ -130,7 +132,8 @@ func (k *conversation) say(tool, text string) {
 // call makes one call of the conversation, at one pod and the other in turn.
 func (k *conversation) call(tool, args string, change ...func(*agent.Request)) (agent.Outcome, error) {
 	req := agent.Request{
-		Caller: anna, Tool: tool, Args: registry.MustJSON(args), Target: registry.Target{SessionID: k.key.Session}, Conversation: k.key, Turn: "t",
+		Caller: anna, Tool: tool, Args: registry.MustJSON(args), Target: registry.Target{SessionID: k.key.Session},
+		Conversation: k.key, Turn: "t",
 	}
 	for _, c := range change {
 		c(&req)

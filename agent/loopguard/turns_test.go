@@ -36,7 +36,8 @@ func TestFirstCallOfATurnIsNeverStopped(t *testing.T) {
 					if n == 25 && verdict(t, out, err) != warns {
 						t.Errorf("%s: no warning in turn %d", name, n)
 					}
-					if text := out.Result.Notice; n == 25 && err == nil && !strings.Contains(text, "The next one in this turn will be stopped.") {
+					if text := out.Result.Notice; n == 25 && err == nil &&
+						!strings.Contains(text, "The next one in this turn will be stopped.") {
 						t.Errorf("%s: the model reads %q", name, text)
 					}
 				}
@@ -55,11 +56,13 @@ func TestStatelessTurnsCountForThemselves(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s stores) {
 		k := newConversation(t, s, loopguard.Config{})
 		k.say("x", "same")
-		toolSets := agent.NewToolSets(agent.ToolSetsConfig{Invoker: k.invokers[0], Directory: k.directory, Policy: k.policy})
+		toolSets := agent.NewToolSets(agent.ToolSetsConfig{Invoker: k.invokers[0], Directory: k.directory,
+			Policy: k.policy})
 		for turn := range 2 {
 			v := toolSets.Open(agent.SessionContext{Key: k.key, Stateless: true, Caller: anna})
 			for n := 1; n <= 22; n++ {
-				out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "x", Args: registry.MustJSON(`{}`), Turn: fmt.Sprint(turn)})
+				out, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: "x", Args: registry.MustJSON(`{}`),
+					Turn: fmt.Sprint(turn)})
 				if got := verdict(t, out, err); got != expect(n) {
 					t.Fatalf("turn %d, call %d %s, want %s: %v", turn, n, got, expect(n), err)
 				}

@@ -12,7 +12,7 @@ const opening = "Begin."
 // body translates a request.
 func (m *Anthropic) body(r Request) ([]byte, error) {
 	b := anthropicBody{
-		Model: m.model, Stream: true, Stop: r.Stop, System: textBlocks(r.System), Temperature: r.Temperature,
+		Model: m.cfg.Name, Stream: true, Stop: r.Stop, System: textBlocks(r.System), Temperature: r.Temperature,
 	}
 	messages, err := turns(r.Messages)
 	if err != nil {
@@ -27,7 +27,7 @@ func (m *Anthropic) body(r Request) ([]byte, error) {
 		tool := anthropicTool{Name: t.Name, Description: t.Description, InputSchema: schema, Strict: t.Strict}
 		b.Tools = append(b.Tools, tool)
 	}
-	orDefault(&r.MaxTokens, m.maxTokens)
+	orDefault(&r.MaxTokens, m.cfg.MaxTokens)
 	b.MaxTokens = r.MaxTokens
 	if err := b.addOptions(r); err != nil {
 		return nil, err
@@ -48,12 +48,12 @@ func (m *Anthropic) body(r Request) ([]byte, error) {
 // calls whose results it is given, and those of another model, or from before thinking was switched on, have none.
 func (m *Anthropic) think(b *anthropicBody, messages []Message) {
 	switch {
-	case m.thinking == 0 && !m.adaptive || !thoughtThrough(messages):
-	case m.adaptive:
+	case m.cfg.ThinkingTokens == 0 && !m.cfg.AdaptiveThinking || !thoughtThrough(messages):
+	case m.cfg.AdaptiveThinking:
 		b.Thinking = &anthropicThinking{Type: "adaptive", Display: "summarized"}
 	default:
-		b.MaxTokens += m.thinking // the API counts both together
-		b.Thinking = &anthropicThinking{Type: "enabled", Budget: m.thinking}
+		b.MaxTokens += m.cfg.ThinkingTokens // the API counts both together
+		b.Thinking = &anthropicThinking{Type: "enabled", Budget: m.cfg.ThinkingTokens}
 	}
 }
 

@@ -3,7 +3,7 @@ package provider
 import (
 	"encoding/json"
 
-	"github.com/farhand/farhand/internal/sse"
+	"github.com/farhand/farhand/internal/ssereader"
 )
 
 // anthropicEvent is one event of a stream of Anthropic's messages.
@@ -62,7 +62,7 @@ type block struct {
 
 // read implements eventReader. An answer is whole as soon as its stop reason is there; behind it comes nothing but a
 // farewell.
-func (s *anthropicStream) read(e sse.Event) error {
+func (s *anthropicStream) read(e ssereader.Event) error {
 	switch {
 	case e.Name == "error":
 		return s.m.reportedIn(e.Data)

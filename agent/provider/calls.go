@@ -46,7 +46,8 @@ func (a *answer) addCall(d callDelta) error {
 func (a *answer) callOf(d callDelta) *call {
 	var c *call
 	for i := len(a.calls) - 1; i >= 0 && c == nil; i-- { // the last of an index: it may have been used before
-		if same := a.calls[i]; d.indexed && same.indexed && same.index == d.index || !d.indexed && d.id != "" && same.id == d.id {
+		same := a.calls[i]
+		if d.indexed && same.indexed && same.index == d.index || !d.indexed && d.id != "" && same.id == d.id {
 			c = same
 		}
 	}

@@ -57,15 +57,19 @@ var dialects = []struct {
 }{
 	{"openai", delta(`{"content":"word "}`), ": ping\n\n", strings.Replace(toolCallsEnd, "tool_calls", "stop", 1),
 		func(rt roundTripper, o options) provider.Model {
-			return provider.NewOpenAI(provider.OpenAIConfig{
-				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry, MaxBytes: o.maxBytes,
+			return provider.NewOpenAI(provider.Config{
+				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry,
+				MaxBytes: o.maxBytes,
 			})
 		}},
-	{"anthropic", event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"word "}}`),
-		event("ping", `{"type":"ping"}`), event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`),
+	{"anthropic", event("content_block_start", `{"type":"content_block_start","index":0,`+
+		`"content_block":{"type":"text","text":"word "}}`),
+		event("ping", `{"type":"ping"}`), event("message_delta",
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`),
 		func(rt roundTripper, o options) provider.Model {
-			return provider.NewAnthropic(provider.AnthropicConfig{
-				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry, MaxBytes: o.maxBytes,
+			return provider.NewAnthropic(provider.Config{
+				Name: "m", HTTPClient: &http.Client{Transport: rt}, Idle: o.idle, Timeout: o.timeout, Retry: o.retry,
+				MaxBytes: o.maxBytes,
 			})
 		}},
 }
@@ -96,7 +100,8 @@ func TestSilence(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const slow = 59 * time.Second
 					m := d.model(talk(slow, d.word, slow, d.ping, slow, d.ping, slow, d.word, d.end), options{})
-					if got := listen(t.Context(), m, nil); got.err != nil || got.said != "word word" || got.took != 4*slow {
+					if got := listen(t.Context(), m, nil); got.err != nil || got.said != "word word" ||
+						got.took != 4*slow {
 						t.Errorf("%+v", got)
 					}
 				})
@@ -113,7 +118,8 @@ func TestSilence(t *testing.T) {
 			t.Run("before a word is tried again", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					got := listen(t.Context(), d.model(talk(d.ping, time.Hour), options{idle: 10 * time.Second}), nil)
-					if got.kind != provider.KindFailure || got.took < 40*time.Second+1750*time.Millisecond || got.took > 43500*time.Millisecond {
+					if got.kind != provider.KindFailure || got.took < 40*time.Second+1750*time.Millisecond ||
+						got.took > 43500*time.Millisecond {
 						t.Errorf("%+v", got)
 					}
 				})
@@ -125,7 +131,8 @@ func TestSilence(t *testing.T) {
 						return nil, r.Context().Err()
 					}
 					got := listen(t.Context(), d.model(mute, options{}), nil)
-					if got.kind != provider.KindFailure || got.took < 4*time.Minute || got.took > 4*time.Minute+4*time.Second {
+					if got.kind != provider.KindFailure || got.took < 4*time.Minute ||
+						got.took > 4*time.Minute+4*time.Second {
 						t.Errorf("%+v", got)
 					}
 				})
@@ -154,7 +161,8 @@ func TestTimeoutOfAnAnswer(t *testing.T) {
 					c.words = append(c.words, 30*time.Second, d.ping)
 				}
 				got := listen(t.Context(), d.model(talk(c.words...), options{}), nil)
-				if got.kind != c.kind || got.took != 10*time.Minute || !strings.Contains(got.err.Error(), "longer than 10m") {
+				if got.kind != c.kind || got.took != 10*time.Minute ||
+					!strings.Contains(got.err.Error(), "longer than 10m") {
 					t.Errorf("%s: %+v", d.name, got)
 				}
 			})
@@ -166,19 +174,22 @@ func TestWaitsAreReal(t *testing.T) {
 	t.Parallel()
 	refusals := func(r *http.Request) (*http.Response, error) {
 		return &http.Response{
-			StatusCode: 503, Request: r, Header: http.Header{"Retry-After": {"15"}}, Body: io.NopCloser(strings.NewReader("later")),
+			StatusCode: 503, Request: r, Header: http.Header{"Retry-After": {"15"}},
+			Body: io.NopCloser(strings.NewReader("later")),
 		}, nil
 	}
 	for _, d := range dialects {
 		synctest.Test(t, func(t *testing.T) {
-			if got := listen(t.Context(), d.model(refusals, options{}), nil); got.kind != provider.KindFailure || got.took != 45*time.Second {
+			if got := listen(t.Context(), d.model(refusals, options{}), nil); got.kind != provider.KindFailure ||
+				got.took != 45*time.Second {
 				t.Errorf("%s: %+v", d.name, got)
 			}
 		})
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(20*time.Second, cancel) // while it waits for the second time
-			if got := listen(ctx, d.model(refusals, options{}), nil); !errors.Is(got.err, context.Canceled) || got.took != 20*time.Second {
+			if got := listen(ctx, d.model(refusals, options{}), nil); !errors.Is(got.err, context.Canceled) ||
+				got.took != 20*time.Second {
 				t.Errorf("%s: %+v", d.name, got)
 			}
 		})

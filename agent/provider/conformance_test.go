@@ -18,7 +18,8 @@ func TestTextIsStreamed(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
 		next := make(chan struct{})
 		s := b.server(t, scripted.Reply(
-			scripted.Text("Hel", "lo"), scripted.Ping(), scripted.Hold(next), scripted.Text(" Köln 🎉"), scripted.Usage(12, 34),
+			scripted.Text("Hel", "lo"), scripted.Ping(), scripted.Hold(next), scripted.Text(" Köln 🎉"),
+			scripted.Usage(12, 34),
 		))
 		m := b.model(s, options{})
 		var h heard
@@ -114,14 +115,17 @@ func TestConversationsArrive(t *testing.T) {
 		r := provider.Request{
 			System: "Be brief.", Messages: []provider.Message{user("look")}, MaxTokens: 77, Temperature: &temperature,
 			Stop: []string{"END"}, Tools: []provider.Tool{
-				{Name: "camera", Description: "Take a picture.", Parameters: json.RawMessage(`{"type":"object","properties":{"z":{"type":"string"},"a":{"const":12345678901234567890}}}`)},
+				{Name: "camera", Description: "Take a picture.",
+					Parameters: json.RawMessage(`{"type":"object","properties":{"z":{"type":"string"},` +
+						`"a":{"const":12345678901234567890}}}`)},
 				{Name: "bare"},
 			},
 		}
 		first, _ := generate(t, m, r)
 		r.Messages = append(r.Messages, first.Message,
 			provider.Message{Role: provider.RoleTool, ToolCallID: "one", ToolName: "camera", Content: "a cat"},
-			provider.Message{Role: provider.RoleTool, ToolCallID: "two", ToolName: "no such.tool!", Content: "no such tool", Failed: true},
+			provider.Message{Role: provider.RoleTool, ToolCallID: "two", ToolName: "no such.tool!",
+				Content: "no such tool", Failed: true},
 			user("and?"),
 		)
 		if a, _ := generate(t, m, r); a.Message.Content != "Done." {
@@ -182,7 +186,8 @@ func TestIdsOfOtherVendors(t *testing.T) {
 		s := b.server(t, scripted.Reply(scripted.Text("ok")))
 		generate(t, b.model(s, options{}), provider.Request{Messages: []provider.Message{
 			user("hi"),
-			{Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{{ID: "functions.echo:0", Name: strings.Repeat("n", 80), Args: " "}}},
+			{Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{{ID: "functions.echo:0",
+				Name: strings.Repeat("n", 80), Args: " "}}},
 			{Role: provider.RoleTool, ToolCallID: "functions.echo:0", Content: ""},
 		}})
 		got := s.Requests()[0].Messages
@@ -198,7 +203,8 @@ func TestUnknownRolesAndSchemasAreRefused(t *testing.T) {
 		m := b.model(b.server(t), options{}) // which must not be asked
 		for _, r := range []provider.Request{
 			{Messages: []provider.Message{{Role: provider.RoleSystem, Content: "x"}}},
-			{Messages: []provider.Message{user("x")}, Tools: []provider.Tool{{Name: "t", Parameters: json.RawMessage("{")}}},
+			{Messages: []provider.Message{user("x")},
+				Tools: []provider.Tool{{Name: "t", Parameters: json.RawMessage("{")}}},
 		} {
 			_, err := m.Generate(deadline(t), r, nil)
 			if e, ok := err.(*provider.Error); !ok || e.Kind != provider.KindRequest {
@@ -239,7 +245,8 @@ func TestKeyIsSentOnlyWhereThereIsOne(t *testing.T) {
 			s := b.server(t, scripted.Reply(scripted.Text("ok")))
 			generate(t, b.model(s, options{noKey: noKey}), ask("hi"))
 			h := s.Requests()[0].Header
-			if text := fmt.Sprint(h); strings.Contains(text, "from-the-environment") || strings.Contains(text, key) == noKey {
+			if text := fmt.Sprint(h); strings.Contains(text, "from-the-environment") ||
+				strings.Contains(text, key) == noKey {
 				t.Errorf("%s, no key %v: headers %v", b.name, noKey, h)
 			}
 		}

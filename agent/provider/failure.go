@@ -49,23 +49,23 @@ func (c *caller) refused(status int, text string, advice time.Duration) *failure
 	case http.StatusTooManyRequests:
 		kind, sentence = KindLimit, "The provider of %q takes no more requests for now (%d). Try again later."
 	}
-	e := &Error{Kind: kind, Message: fmt.Sprintf(sentence, c.model, status), Status: status, RetryAfter: advice}
+	e := &Error{Kind: kind, Message: fmt.Sprintf(sentence, c.cfg.Name, status), Status: status, RetryAfter: advice}
 	switch text = c.presentable(text); {
 	case text == "":
 	case kind == KindAuth, kind == KindLimit, status == http.StatusPaymentRequired:
 		// It is about the key or the account, which is the operator's business and not that of those who talk to a
 		// model.
-		e.Cause = told(text)
+		e.Cause = serverWords(text)
 	default:
 		e.Message += " It says: " + text
 	}
 	return &failure{err: e, passing: mayPass(status)}
 }
 
-// told is a server's own words, for the log only.
-type told string
+// serverWords is a server's own words, for the log only.
+type serverWords string
 
-func (t told) Error() string { return "it says: " + string(t) }
+func (t serverWords) Error() string { return "it says: " + string(t) }
 
 func mayPass(status int) bool {
 	switch status {
@@ -78,8 +78,8 @@ func mayPass(status int) bool {
 // presentable makes a server's text fit for people and logs: one line, not long, without the key, which some servers
 // repeat when they refuse it.
 func (c *caller) presentable(text string) string {
-	if c.key != "" {
-		text = strings.ReplaceAll(text, c.key, "[key]")
+	if c.cfg.APIKey != "" {
+		text = strings.ReplaceAll(text, c.cfg.APIKey, "[key]")
 	}
 	text = strings.ToValidUTF8(text, "�")
 	blank := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }

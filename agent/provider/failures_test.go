@@ -21,7 +21,8 @@ func TestStatusesBecomeKinds(t *testing.T) {
 		status, attempts int
 		kind             provider.Kind
 	}{
-		{400, 1, provider.KindRequest}, {404, 1, provider.KindRequest}, {413, 1, provider.KindRequest}, {422, 1, provider.KindRequest},
+		{400, 1, provider.KindRequest}, {404, 1, provider.KindRequest}, {413, 1, provider.KindRequest},
+		{422, 1, provider.KindRequest},
 		{401, 1, provider.KindAuth}, {403, 1, provider.KindAuth},
 		{402, 1, provider.KindFailure}, {307, 1, provider.KindFailure},
 		{408, 4, provider.KindFailure}, {409, 4, provider.KindFailure}, {429, 4, provider.KindLimit},
@@ -38,10 +39,12 @@ func TestStatusesBecomeKinds(t *testing.T) {
 				t.Errorf("%d: %d attempts, %+v", c.status, n, e)
 			}
 			const reason = "the reason with [key]"
-			if forLog := c.kind == provider.KindAuth || c.kind == provider.KindLimit || c.status == 402; forLog == strings.Contains(e.Message, reason) {
+			if forLog := c.kind == provider.KindAuth || c.kind == provider.KindLimit ||
+				c.status == 402; forLog == strings.Contains(e.Message, reason) {
 				t.Errorf("%d: people read %q", c.status, e.Message)
 			}
-			if known := c.kind != provider.KindRequest; !strings.HasSuffix(e.Error(), "t says: "+reason) || known != strings.Contains(log.String(), reason) {
+			if known := c.kind != provider.KindRequest; !strings.HasSuffix(e.Error(), "t says: "+reason) ||
+				known != strings.Contains(log.String(), reason) {
 				t.Errorf("%d: error %v; the log says %s", c.status, e, log.String())
 			}
 		}
@@ -61,7 +64,8 @@ func TestServersTextIsBounded(t *testing.T) {
 			onBoth(t, func(t *testing.T, b backend) {
 				s := b.server(t, scripted.Fail(400, "").Body(body))
 				_, e, _ := fail(t, b.model(s, options{}), provider.KindRequest)
-				if _, says, _ := strings.Cut(e.Message, "It says: "); len([]rune(says)) != 300 || !strings.Contains(says, "ö") {
+				if _, says, _ := strings.Cut(e.Message, "It says: "); len([]rune(says)) != 300 ||
+					!strings.Contains(says, "ö") {
 					t.Errorf("it says %d characters: %s", len([]rune(says)), says)
 				}
 			})
@@ -123,7 +127,8 @@ func TestBrokenStreams(t *testing.T) {
 					t.Errorf("answer %+v, heard %q", a, h.said())
 				}
 				s = b.server(t, scripted.Reply(append([]scripted.Part{scripted.Thinking("Hm.")}, step...)...))
-				if a, _, h := fail(t, b.model(s, o), provider.KindBroken); h.thought() != "Hm." || a.Message.Thinking[0].Text != "Hm." {
+				if a, _, h := fail(t, b.model(s, o), provider.KindBroken); h.thought() != "Hm." ||
+					a.Message.Thinking[0].Text != "Hm." {
 					t.Errorf("answer %+v, heard %q", a, h.thought())
 				}
 			})
@@ -135,10 +140,14 @@ func TestErrorsInTheStreamBecomeKinds(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
 		for kind, want := range map[string]provider.Kind{
-			"rate_limit_error": provider.KindLimit, "overloaded_error": provider.KindFailure, "api_error": provider.KindFailure,
+			"rate_limit_error": provider.KindLimit, "overloaded_error": provider.KindFailure,
+			"api_error":            provider.KindFailure,
 			"authentication_error": provider.KindAuth, "invalid_request_error": provider.KindRequest,
 		} {
-			s := b.script(t, func(scripted.Request) scripted.Step { return scripted.Reply(scripted.Fault(kind, "why")) })
+			s := b.script(t, func(scripted.Request) scripted.Step {
+				return scripted.Reply(scripted.Fault(kind,
+					"why"))
+			})
 			_, e, _ := fail(t, b.model(s, options{retry: (&waits{}).retry()}), want)
 			if !strings.HasSuffix(e.Error(), "t says: why") {
 				t.Errorf("%s: %v", kind, e)
@@ -213,7 +222,8 @@ func TestServersThatDoNotStream(t *testing.T) {
 			return scripted.Fail(200, "I am a proxy").With("Content-Type", "text/event-stream")
 		})
 		_, e, _ := fail(t, b.model(s, options{}), provider.KindFailure)
-		if !strings.Contains(e.Message, "does not stream") || !strings.Contains(e.Message, "I am a proxy") || len(s.Requests()) != 1 {
+		if !strings.Contains(e.Message, "does not stream") || !strings.Contains(e.Message, "I am a proxy") ||
+			len(s.Requests()) != 1 {
 			t.Errorf("message %q after %d requests", e.Message, len(s.Requests()))
 		}
 	})
@@ -241,8 +251,8 @@ func TestUnreachableServers(t *testing.T) {
 	for _, url := range []string{closed.URL, "not a URL", "ftp://example.org"} {
 		var w waits
 		for i, m := range []provider.Model{
-			provider.NewOpenAI(provider.OpenAIConfig{Name: "m", BaseURL: url, Retry: w.retry()}),
-			provider.NewAnthropic(provider.AnthropicConfig{Name: "m", BaseURL: url, Retry: w.retry()}),
+			provider.NewOpenAI(provider.Config{Name: "m", BaseURL: url, Retry: w.retry()}),
+			provider.NewAnthropic(provider.Config{Name: "m", BaseURL: url, Retry: w.retry()}),
 		} {
 			fail(t, m, provider.KindFailure)
 			if tried := len(w.list) / (i + 1); url == closed.URL && tried != 3 || url != closed.URL && tried != 0 {
@@ -282,7 +292,8 @@ func TestAdviceOfTheServer(t *testing.T) {
 			_, err := b.model(s, options{retry: w.retry(), timeout: time.Hour}).Generate(t.Context(), ask("hi"), nil)
 			name := fmt.Sprintf("%s: %s", c.header, c.value)
 			if c.most == 0 {
-				if e, ok := errors.AsType[*provider.Error](err); !ok || e.Kind != provider.KindLimit || len(w.list) > 0 ||
+				if e, ok := errors.AsType[*provider.Error](err); !ok || e.Kind != provider.KindLimit ||
+					len(w.list) > 0 ||
 					c.header == "Retry-After" && e.RetryAfter < 21*time.Second {
 					t.Errorf("%s: %v after waits %v", name, err, w.list)
 				}
@@ -303,7 +314,8 @@ func TestRetryIsConfigurable(t *testing.T) {
 		r.Attempts, r.Base, r.Max = 7, 10*time.Millisecond, 40*time.Millisecond
 		s := b.script(t, func(scripted.Request) scripted.Step { return scripted.Fail(500, "no") })
 		fail(t, b.model(s, options{retry: r}), provider.KindFailure)
-		if len(w.list) != 6 || w.list[5] > 40*time.Millisecond || w.list[5] < 20*time.Millisecond || len(s.Requests()) != 7 {
+		if len(w.list) != 6 || w.list[5] > 40*time.Millisecond || w.list[5] < 20*time.Millisecond ||
+			len(s.Requests()) != 7 {
 			t.Errorf("waits %v", w.list)
 		}
 	})
@@ -314,7 +326,7 @@ func TestNoWaitBeyondTheDeadline(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
 		s := b.server(t, scripted.Fail(503, "later").With("Retry-After", "19"))
-		_, e, _ := fail(t, b.model(s, options{}), provider.KindFailure) // whose patience is 10 s
+		_, e, _ := fail(t, b.model(s, options{}), provider.KindFailure) // whose timeout is 10 s
 		if e.Status != 503 || e.RetryAfter != 19*time.Second {
 			t.Errorf("error %+v", e)
 		}

@@ -19,11 +19,14 @@ func FuzzStream(f *testing.F) {
 		delta(`{"reasoning":"a","reasoning_content":7}`),
 		calls(`{"index":0,"function":{"name":"a","arguments":"{\"a\\\"}"}},{"id":"x"},{"index":-1}`) + toolCallsEnd,
 		event("message_start", `{"type":"message_start","message":{"usage":{"input_tokens":1}}}`) +
-			event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":[]}}`) +
-			event("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{"}}`) +
+			event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use",`+
+				`"input":[]}}`) +
+			event("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta",`+
+				`"partial_json":"{"}}`) +
 			event("content_block_stop", `{"type":"content_block_stop","index":0}`) +
 			event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`),
-		event("error", `["`+key+`"]`), event("error", key), "data: {\"error\":[\"" + key + "\"]}\n\n", "data: " + key + "\n\n",
+		event("error", `["`+key+`"]`), event("error", key), "data: {\"error\":[\"" + key + "\"]}\n\n", "data: " + key +
+			"\n\n",
 		event("error", `{"type":"error","error":{"type":"overloaded_error","message":"`+key+`"}}`),
 	} {
 		f.Add(seed)
@@ -38,8 +41,10 @@ func FuzzStream(f *testing.F) {
 		})}
 		once := provider.Retry{Attempts: 1}
 		for _, m := range []provider.Model{
-			provider.NewOpenAI(provider.OpenAIConfig{Name: "m", APIKey: key, HTTPClient: client, Retry: once, MaxBytes: bound}),
-			provider.NewAnthropic(provider.AnthropicConfig{Name: "m", APIKey: key, HTTPClient: client, Retry: once, MaxBytes: bound}),
+			provider.NewOpenAI(provider.Config{Name: "m", APIKey: key, HTTPClient: client, Retry: once,
+				MaxBytes: bound}),
+			provider.NewAnthropic(provider.Config{Name: "m", APIKey: key, HTTPClient: client, Retry: once,
+				MaxBytes: bound}),
 		} {
 			var h heard
 			a, err := m.Generate(t.Context(), ask("hi"), h.emit)
@@ -50,7 +55,8 @@ func FuzzStream(f *testing.F) {
 				checkCalls(t, a)
 				continue
 			}
-			if e, ok := errors.AsType[*provider.Error](err); !ok || strings.Contains(e.Error(), key) || len([]rune(e.Error())) > 900 {
+			if e, ok := errors.AsType[*provider.Error](err); !ok || strings.Contains(e.Error(), key) ||
+				len([]rune(e.Error())) > 900 {
 				t.Fatalf("error %v", err)
 			}
 		}
@@ -66,7 +72,8 @@ func checkCalls(t *testing.T, a provider.Answer) {
 		}
 		ids[c.ID] = true
 	}
-	if a.Stop == "" || (a.Stop == provider.StopToolCalls) != (len(a.Message.ToolCalls) > 0) && a.Stop != provider.StopLength && a.Stop != provider.StopRefusal {
+	if a.Stop == "" || (a.Stop == provider.StopToolCalls) != (len(a.Message.ToolCalls) > 0) &&
+		a.Stop != provider.StopLength && a.Stop != provider.StopRefusal {
 		t.Fatalf("stop %q with %d calls", a.Stop, len(a.Message.ToolCalls))
 	}
 }

@@ -36,10 +36,7 @@ func objectArgs(args string) json.RawMessage {
 	if trimmed[0] == '{' && json.Valid([]byte(trimmed)) {
 		return json.RawMessage(trimmed)
 	}
-	wrapped, err := json.Marshal(map[string]string{"malformed_arguments": args})
-	if err != nil { // a text always is JSON
-		return json.RawMessage("{}")
-	}
+	wrapped, _ := json.Marshal(map[string]string{"malformed_arguments": args}) // which cannot fail
 	return wrapped
 }
 
@@ -67,8 +64,8 @@ func (c *caller) unsupported(cause error) *Error {
 	if u, ok := errors.AsType[unoffered](cause); ok {
 		return &Error{
 			Kind: KindRequest, Param: u.param, Cause: cause,
-			Message: fmt.Sprintf("The model %q does not take the request: %s.", c.model, u.Error()),
+			Message: fmt.Sprintf("The model %q does not take the request: %s.", c.cfg.Name, u.Error()),
 		}
 	}
-	return &Error{Kind: KindRequest, Message: fmt.Sprintf("The request cannot be put to %q.", c.model), Cause: cause}
+	return &Error{Kind: KindRequest, Message: fmt.Sprintf("The request cannot be put to %q.", c.cfg.Name), Cause: cause}
 }

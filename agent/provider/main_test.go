@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait for something that must come true.
-const patience = 10 * time.Second
+// waitLimit bounds every wait for something that must come true.
+const waitLimit = 10 * time.Second
 
 // key is the one all tests use. No error may show it.
 const key = "sk-very-secret-0123456789"
@@ -44,14 +44,16 @@ type backend struct {
 
 var backends = []backend{
 	{"openai", scripted.OpenAI, scripted.OpenAIFunc, func(s *scripted.Server, o options) provider.Model {
-		return provider.NewOpenAI(provider.OpenAIConfig{
-			Name: "test-model", BaseURL: s.URL, APIKey: keyOf(o), MaxTokens: o.maxTokens, Idle: o.idle, Timeout: o.timeout,
+		return provider.NewOpenAI(provider.Config{
+			Name: "test-model", BaseURL: s.URL, APIKey: keyOf(o), MaxTokens: o.maxTokens, Idle: o.idle,
+			Timeout:  o.timeout,
 			MaxBytes: o.maxBytes, Retry: o.retry, HTTPClient: s.Client(), Log: logTo(o.log),
 		})
 	}},
 	{"anthropic", scripted.Anthropic, scripted.AnthropicFunc, func(s *scripted.Server, o options) provider.Model {
-		return provider.NewAnthropic(provider.AnthropicConfig{
-			Name: "test-model", BaseURL: s.URL, APIKey: keyOf(o), MaxTokens: o.maxTokens, Idle: o.idle, Timeout: o.timeout,
+		return provider.NewAnthropic(provider.Config{
+			Name: "test-model", BaseURL: s.URL, APIKey: keyOf(o), MaxTokens: o.maxTokens, Idle: o.idle,
+			Timeout:  o.timeout,
 			MaxBytes: o.maxBytes, Retry: o.retry, HTTPClient: s.Client(), Log: logTo(o.log),
 		})
 	}},
@@ -122,7 +124,7 @@ func ask(text string) provider.Request {
 
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }

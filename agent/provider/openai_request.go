@@ -13,7 +13,7 @@ var reasoningFields = [...]string{"reasoning_content", "reasoning"}
 // body translates a request.
 func (m *OpenAI) body(r Request) ([]byte, error) {
 	b := openAIBody{
-		Model: m.model, Stream: true, StreamOptions: openAIStreaming{IncludeUsage: true},
+		Model: m.cfg.Name, Stream: true, StreamOptions: openAIStreaming{IncludeUsage: true},
 		Temperature: r.Temperature, Stop: r.Stop,
 	}
 	if r.System != "" {
@@ -31,7 +31,7 @@ func (m *OpenAI) body(r Request) ([]byte, error) {
 		b.Tools = append(b.Tools, openAITool{Type: "function", Function: f})
 	}
 	if r.MaxTokens == 0 {
-		r.MaxTokens = m.maxTokens
+		r.MaxTokens = m.cfg.MaxTokens
 	}
 	if m.newLimit {
 		b.MaxCompletion = r.MaxTokens

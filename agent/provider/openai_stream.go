@@ -6,7 +6,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/farhand/farhand/internal/sse"
+	"github.com/farhand/farhand/internal/ssereader"
 )
 
 // openAIChunk is one event of a stream of chat completions.
@@ -60,7 +60,7 @@ type openAIStream struct {
 
 // read implements eventReader. The answer is whole as soon as its finish reason is there: some servers leave out the
 // [DONE] behind it, and what is lost with a connection that breaks later is the usage.
-func (s openAIStream) read(e sse.Event) error {
+func (s openAIStream) read(e ssereader.Event) error {
 	if bytes.HasPrefix(e.Data, []byte("[DONE]")) {
 		return io.EOF
 	}

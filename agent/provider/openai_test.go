@@ -35,11 +35,14 @@ func TestOpenAICallsOfOtherServers(t *testing.T) {
 		want   []provider.ToolCall // without an id: it has some
 	}{
 		"no index": {[]string{
-			calls(`{"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`), calls(`{"function":{"arguments":":1}"}}`),
-			calls(`{"id":"y","function":{"name":"ping","arguments":"{\"b\""}}`), calls(`{"function":{"arguments":":2}"}}`),
+			calls(`{"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`),
+			calls(`{"function":{"arguments":":1}"}}`),
+			calls(`{"id":"y","function":{"name":"ping","arguments":"{\"b\""}}`),
+			calls(`{"function":{"arguments":":2}"}}`),
 		}, []provider.ToolCall{one, two}},
 		"no index, interleaved by id": {[]string{
-			calls(`{"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`), calls(`{"id":"y","function":{"name":"ping","arguments":"{\"b\""}}`),
+			calls(`{"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`),
+			calls(`{"id":"y","function":{"name":"ping","arguments":"{\"b\""}}`),
 			calls(`{"id":"x","function":{"arguments":":1}"}}`), calls(`{"id":"y","function":{"arguments":":2}"}}`),
 		}, []provider.ToolCall{one, two}},
 		"whole calls at the same index": {[]string{
@@ -47,20 +50,25 @@ func TestOpenAICallsOfOtherServers(t *testing.T) {
 			calls(`{"index":0,"id":"y","function":{"name":"ping","arguments":"{\"b\":2}"}}`),
 		}, []provider.ToolCall{one, two}},
 		"whole calls in one delta": {[]string{
-			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":"{\"a\":1}"}},{"index":1,"id":"y","function":{"name":"ping","arguments":"{\"b\":2}"}}`),
+			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":"{\"a\":1}"}},{"index":1,"id":"y",` +
+				`"function":{"name":"ping","arguments":"{\"b\":2}"}}`),
 		}, []provider.ToolCall{one, two}},
 		"whole calls without index and id": {[]string{
-			calls(`{"function":{"name":"echo","arguments":"{\"a\":1}"}}`), calls(`{"function":{"name":"ping","arguments":"{\"b\":2}"}}`),
+			calls(`{"function":{"name":"echo","arguments":"{\"a\":1}"}}`),
+			calls(`{"function":{"name":"ping","arguments":"{\"b\":2}"}}`),
 		}, []provider.ToolCall{anyID(one), anyID(two)}},
 		"id and name repeated": {[]string{
-			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":""}}`), calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`),
+			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":""}}`),
+			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`),
 			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":":1}"}}`),
 		}, []provider.ToolCall{one}},
 		"name repeated without id": {[]string{
-			calls(`{"index":0,"function":{"name":"echo","arguments":"{\"a\""}}`), calls(`{"index":0,"function":{"name":"echo","arguments":":1}"}}`),
+			calls(`{"index":0,"function":{"name":"echo","arguments":"{\"a\""}}`),
+			calls(`{"index":0,"function":{"name":"echo","arguments":":1}"}}`),
 		}, []provider.ToolCall{anyID(one)}},
 		"another id with every piece": {[]string{
-			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":""}}`), calls(`{"index":0,"id":"p","function":{"arguments":"{\"a\""}}`),
+			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":""}}`),
+			calls(`{"index":0,"id":"p","function":{"arguments":"{\"a\""}}`),
 			calls(`{"index":0,"id":"q","function":{"arguments":":1}"}}`),
 		}, []provider.ToolCall{one}},
 		"the same id for all calls": {[]string{
@@ -72,13 +80,15 @@ func TestOpenAICallsOfOtherServers(t *testing.T) {
 			calls(`{"index":0,"id":"x","function":{"arguments":"{\"a\":1}"}}`),
 		}, []provider.ToolCall{one}},
 		"indexes from three, in any order": {[]string{
-			calls(`{"index":4,"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`), calls(`{"index":3,"id":"y","function":{"name":"ping","arguments":"{\"b\""}}`),
+			calls(`{"index":4,"id":"x","function":{"name":"echo","arguments":"{\"a\""}}`),
+			calls(`{"index":3,"id":"y","function":{"name":"ping","arguments":"{\"b\""}}`),
 			calls(`{"index":4,"function":{"arguments":":1}"}}`), calls(`{"index":3,"function":{"arguments":":2}"}}`),
 		}, []provider.ToolCall{one, two}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := scripted.OpenAI(t, scripted.Reply(scripted.Raw(strings.Join(c.stream, "")+toolCallsEnd), scripted.End()))
+			s := scripted.OpenAI(t, scripted.Reply(scripted.Raw(strings.Join(c.stream, "")+toolCallsEnd),
+				scripted.End()))
 			a, _ := generate(t, openAI(s), ask("hi"))
 			got := slices.Clone(a.Message.ToolCalls)
 			if len(got) != len(c.want) {
@@ -104,9 +114,11 @@ func TestOpenAICallsOfOtherServers(t *testing.T) {
 func TestOpenAIReasoningGoesBackAsItCame(t *testing.T) {
 	t.Parallel()
 	for _, field := range []string{"reasoning_content", "reasoning"} {
-		stream := delta(`{"`+field+`":"I "}`) + delta(`{"content":null,"`+field+`":"see"}`) + delta(`{"`+field+`":null}`) +
+		stream := delta(`{"`+field+`":"I "}`) + delta(`{"content":null,"`+field+`":"see"}`) +
+			delta(`{"`+field+`":null}`) +
 			calls(`{"index":0,"id":"x","function":{"name":"echo","arguments":"{}"}}`) + toolCallsEnd
-		s := scripted.OpenAI(t, scripted.Reply(scripted.Raw(stream), scripted.End()), scripted.Reply(), scripted.Reply())
+		s := scripted.OpenAI(t, scripted.Reply(scripted.Raw(stream), scripted.End()), scripted.Reply(),
+			scripted.Reply())
 		m := openAI(s)
 		a, h := generate(t, m, ask("hi"))
 		if h.thought() != "I see" {
@@ -115,7 +127,8 @@ func TestOpenAIReasoningGoesBackAsItCame(t *testing.T) {
 		// Within its turn it is sent back, after it no more.
 		turn := []provider.Message{user("hi"), a.Message, {Role: provider.RoleTool, ToolCallID: "x", Content: "hi"}}
 		generate(t, m, provider.Request{Messages: turn})
-		generate(t, m, provider.Request{Messages: append(turn, provider.Message{Role: provider.RoleAssistant, Content: "y"}, user("z"))})
+		generate(t, m, provider.Request{Messages: append(turn,
+			provider.Message{Role: provider.RoleAssistant, Content: "y"}, user("z"))})
 		for i, want := range []string{"", "I see", ""} {
 			var body struct {
 				Messages []map[string]any `json:"messages"`
@@ -145,8 +158,10 @@ func TestOpenAIOddities(t *testing.T) {
 	}{
 		"usage with every piece": {
 			`data: {"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}` + "\n\n" +
-				`data: {"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}` + "\n\n",
-			provider.Answer{Message: provider.Message{Content: "ab"}, Stop: provider.StopEnd, Usage: provider.Usage{Input: 3, Output: 2}},
+				`data: {"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}],` +
+				`"usage":{"prompt_tokens":3,"completion_tokens":2}}` + "\n\n",
+			provider.Answer{Message: provider.Message{Content: "ab"}, Stop: provider.StopEnd,
+				Usage: provider.Usage{Input: 3, Output: 2}},
 		},
 		"carriage returns and no blank": {
 			"data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\r\n\r\n" + end + "data: [DONE]\r\n\r\n",
@@ -186,7 +201,8 @@ func TestOpenAIAnswersGivenUp(t *testing.T) {
 		s := scripted.OpenAI(t, scripted.Reply(scripted.Text("a"), scripted.Raw(end), scripted.End()))
 		fail(t, openAI(s), provider.KindBroken)
 	}
-	s := scripted.OpenAI(t, scripted.Reply(scripted.Text("a"), scripted.Raw(`data: {"error":{"message":"quota","code":429}}`+"\n\n"), scripted.End()))
+	s := scripted.OpenAI(t, scripted.Reply(scripted.Text("a"),
+		scripted.Raw(`data: {"error":{"message":"quota","code":429}}`+"\n\n"), scripted.End()))
 	if _, e, _ := fail(t, openAI(s), provider.KindBroken); e.Status != 429 {
 		t.Errorf("error %+v", e)
 	}
@@ -208,18 +224,20 @@ func TestOpenAIBoundOfAnAnswer(t *testing.T) {
 		for limit, set := range map[int]bool{0: false, 9: true} {
 			var body map[string]any
 			var path string
-			m := provider.NewOpenAI(provider.OpenAIConfig{Name: "m", BaseURL: base, MaxTokens: limit, HTTPClient: &http.Client{
-				Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-					path = r.URL.Path
-					if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-						return nil, err
-					}
-					return &http.Response{StatusCode: 400, Body: io.NopCloser(strings.NewReader("no"))}, nil
-				}),
-			}})
+			m := provider.NewOpenAI(provider.Config{Name: "m", BaseURL: base, MaxTokens: limit,
+				HTTPClient: &http.Client{
+					Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+						path = r.URL.Path
+						if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+							return nil, err
+						}
+						return &http.Response{StatusCode: 400, Body: io.NopCloser(strings.NewReader("no"))}, nil
+					}),
+				}})
 			fail(t, m, provider.KindRequest)
 			delete(body, "model")
-			if _, ok := body[want]; ok != set || !strings.HasSuffix(path, "/chat/completions") || body["stream"] != true {
+			if _, ok := body[want]; ok != set || !strings.HasSuffix(path, "/chat/completions") ||
+				body["stream"] != true {
 				t.Errorf("%q: %s gets %v", base, path, body)
 			}
 			for _, name := range []string{"max_tokens", "max_completion_tokens"} {

@@ -18,10 +18,12 @@ func optioned() provider.Request {
 	r.Tools = []provider.Tool{{Name: "book", Parameters: json.RawMessage(`{"type":"object"}`), Strict: ptr(true)}}
 	r.Choice = provider.Choice{Mode: provider.ChoiceTool, Name: "book"}
 	r.Options = provider.Options{
-		Parallel: ptr(false), TopP: ptr(0.5), PresencePenalty: ptr(0.0), FrequencyPenalty: ptr(-1.0), Seed: ptr(int64(7)),
+		Parallel: ptr(false), TopP: ptr(0.5), PresencePenalty: ptr(0.0), FrequencyPenalty: ptr(-1.0),
+		Seed:      ptr(int64(7)),
 		LogitBias: map[string]int64{"50256": -100}, Effort: "low", Verbosity: "high", ServiceTier: "flex", User: "ann",
 		SafetyIdentifier: "a1", CacheKey: "k", Metadata: map[string]string{"a": "b"},
-		Format: &provider.Format{Name: "trip", Schema: json.RawMessage(`{"type":"object","b":1,"a":2}`), Strict: ptr(true)},
+		Format: &provider.Format{Name: "trip", Schema: json.RawMessage(`{"type":"object","b":1,"a":2}`),
+			Strict: ptr(true)},
 	}
 	return r
 }
@@ -55,9 +57,12 @@ func wantSent(t *testing.T, got map[string]any, want string) {
 
 func TestOpenAIOptions(t *testing.T) {
 	t.Parallel()
-	names := []string{"parallel_tool_calls", "response_format", "top_p", "presence_penalty", "frequency_penalty", "seed", "logit_bias",
-		"reasoning_effort", "verbosity", "service_tier", "user", "safety_identifier", "prompt_cache_key", "metadata", "tool_choice"}
-	s := scripted.OpenAI(t, scripted.Reply(scripted.Text("a")), scripted.Reply(scripted.Text("b")), scripted.Reply(scripted.Text("c")))
+	names := []string{"parallel_tool_calls", "response_format", "top_p", "presence_penalty", "frequency_penalty",
+		"seed", "logit_bias",
+		"reasoning_effort", "verbosity", "service_tier", "user", "safety_identifier", "prompt_cache_key", "metadata",
+		"tool_choice"}
+	s := scripted.OpenAI(t, scripted.Reply(scripted.Text("a")), scripted.Reply(scripted.Text("b")),
+		scripted.Reply(scripted.Text("c")))
 	m := backends[0].model(s, options{})
 	generate(t, m, optioned())
 	wantSent(t, sent(t, s, 0, names...), `{"parallel_tool_calls":false,"top_p":0.5,"presence_penalty":0,"frequency_penalty":-1,"seed":7,
@@ -83,7 +88,8 @@ func TestAnthropicOptions(t *testing.T) {
 	m := thinker(s, 2000, false)
 	r := optioned()
 	r.Options = provider.Options{
-		Parallel: ptr(false), TopP: ptr(0.5), PresencePenalty: ptr(0.0), Effort: "low", ServiceTier: "auto", User: "ann",
+		Parallel: ptr(false), TopP: ptr(0.5), PresencePenalty: ptr(0.0), Effort: "low", ServiceTier: "auto",
+		User:   "ann",
 		Format: &provider.Format{Name: "trip", Schema: json.RawMessage(`{"type":"object"}`)},
 	}
 	generate(t, m, r)
@@ -94,7 +100,8 @@ func TestAnthropicOptions(t *testing.T) {
 		want   string
 	}{
 		{provider.Choice{Mode: provider.ChoiceRequired}, `{"tool_choice":{"type":"any"}}`},
-		{provider.Choice{Mode: provider.ChoiceNone}, `{"tool_choice":{"type":"none"},"thinking":{"type":"enabled","budget_tokens":2000}}`},
+		{provider.Choice{Mode: provider.ChoiceNone},
+			`{"tool_choice":{"type":"none"},"thinking":{"type":"enabled","budget_tokens":2000}}`},
 		{provider.Choice{}, `{"thinking":{"type":"enabled","budget_tokens":2000}}`},
 	} {
 		r := optioned()
@@ -163,7 +170,8 @@ func TestImages(t *testing.T) {
 				order = append(order, p.Text)
 			}
 		}
-		want := []string{"what is this?", "data:image/png;base64,iVBORw0KGgo=", "or this?", "https://example.com/cat.png"}
+		want := []string{"what is this?", "data:image/png;base64,iVBORw0KGgo=", "or this?",
+			"https://example.com/cat.png"}
 		if !reflect.DeepEqual(order, want) {
 			t.Errorf("the model sees %q", order)
 		}
@@ -173,7 +181,8 @@ func TestImages(t *testing.T) {
 // What a server says is wrong with a request is known by its name.
 func TestTheServersParamIsKept(t *testing.T) {
 	t.Parallel()
-	s := scripted.OpenAI(t, scripted.Fail(400, "").Body(`{"error":{"message":"no","type":"invalid_request_error","param":"temperature","code":null}}`))
+	s := scripted.OpenAI(t, scripted.Fail(400, "").Body(`{"error":{"message":"no","type":"invalid_request_error",`+
+		`"param":"temperature","code":null}}`))
 	_, err := backends[0].model(s, options{}).Generate(t.Context(), ask("hi"), nil)
 	var e *provider.Error
 	if !errors.As(err, &e) || e.Param != "temperature" {

@@ -24,7 +24,7 @@ const (
 type Message struct {
 	Role       Role       `json:"role"`
 	Content    string     `json:"content"`
-	Parts      []Part     `json:"parts,omitempty"`        // RoleUser; not empty: what is said, in place of Content, which has the text of it
+	Parts      []Part     `json:"parts,omitempty"`        // RoleUser; in place of Content, which is their text
 	Thinking   []Thought  `json:"thinking,omitempty"`     // RoleAssistant; sent back to the model that thought them
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`   // RoleAssistant
 	ToolCallID string     `json:"tool_call_id,omitempty"` // RoleTool: the call it answers
@@ -56,7 +56,7 @@ type ToolCall struct {
 	Args string `json:"args"`
 }
 
-// Tool is a tool as a model is told of it. Name must match ^[A-Za-z0-9_-]{1,64}$.
+// Tool is a tool as a model sees it. Name must match ^[A-Za-z0-9_-]{1,64}$.
 type Tool struct {
 	Name        string
 	Description string
@@ -138,8 +138,10 @@ type Error struct {
 	Message    string
 	Status     int           // of HTTP; zero: none was received
 	RetryAfter time.Duration // zero: no advice
-	Param      string        // with KindRequest: what of the request is not taken, as chat completions call it; empty: not known
 	Cause      error
+
+	// Param is, with KindRequest, what of the request is not taken, as chat completions call it. Empty: not known.
+	Param string
 }
 
 // Error implements error.

@@ -30,29 +30,32 @@ type sentRequest struct {
 // goldenModels are the configurations whose requests differ.
 var goldenModels = map[string]func(*http.Client) provider.Model{
 	"openai": func(c *http.Client) provider.Model {
-		return provider.NewOpenAI(provider.OpenAIConfig{Name: "gpt", APIKey: key, MaxTokens: 9, HTTPClient: c})
+		return provider.NewOpenAI(provider.Config{Name: "gpt", APIKey: key, MaxTokens: 9, HTTPClient: c})
 	},
 	"compatible": func(c *http.Client) provider.Model {
-		return provider.NewOpenAI(provider.OpenAIConfig{Name: "llama", BaseURL: "http://localhost:11434/v1/", MaxTokens: 9, HTTPClient: c})
+		return provider.NewOpenAI(provider.Config{Name: "llama", BaseURL: "http://localhost:11434/v1/", MaxTokens: 9,
+			HTTPClient: c})
 	},
 	"anthropic": func(c *http.Client) provider.Model {
-		return provider.NewAnthropic(provider.AnthropicConfig{Name: "claude", APIKey: key, HTTPClient: c})
+		return provider.NewAnthropic(provider.Config{Name: "claude", APIKey: key, HTTPClient: c})
 	},
 	"anthropic-thinking": func(c *http.Client) provider.Model {
-		return provider.NewAnthropic(provider.AnthropicConfig{
+		return provider.NewAnthropic(provider.Config{
 			Name: "claude", BaseURL: "https://proxy.example.org/anthropic/v1/", ThinkingTokens: 2000, HTTPClient: c,
 		})
 	},
 	"anthropic-adaptive": func(c *http.Client) provider.Model {
-		return provider.NewAnthropic(provider.AnthropicConfig{Name: "claude", APIKey: key, AdaptiveThinking: true, HTTPClient: c})
+		return provider.NewAnthropic(provider.Config{Name: "claude", APIKey: key, AdaptiveThinking: true,
+			HTTPClient: c})
 	},
 }
 
 // goldenRequests use every field of a Request.
 func goldenRequests() map[string]provider.Request {
 	tools := []provider.Tool{
-		{Name: "camera", Description: "Takes <one> picture & says \"click\".", Strict: ptr(false), Parameters: json.RawMessage(
-			`{"type": "object", "properties": {"z": {"type": "string"}, "a": {"const": 12345678901234567890}}}`)},
+		{Name: "camera", Description: "Takes <one> picture & says \"click\".", Strict: ptr(false),
+			Parameters: json.RawMessage(
+				`{"type": "object", "properties": {"z": {"type": "string"}, "a": {"const": 12345678901234567890}}}`)},
 		{Name: "bare"},
 		{Name: "choice", Parameters: json.RawMessage(`{"oneOf":[{"required":["a"]}],"description":"One."}`)},
 	}
@@ -67,7 +70,8 @@ func goldenRequests() map[string]provider.Request {
 		return r
 	}
 	bounded := ask("hi")
-	bounded.System, bounded.MaxTokens, bounded.Temperature, bounded.Stop = "Be brief.", 77, ptr(0.5), []string{"END", "\n"}
+	bounded.System, bounded.MaxTokens, bounded.Temperature, bounded.Stop = "Be brief.", 77, ptr(0.5),
+		[]string{"END", "\n"}
 	hollow := ask("hi")
 	hollow.Stop, hollow.Options.Metadata, hollow.Options.LogitBias = []string{}, map[string]string{}, map[string]int64{}
 	common := ask("hi")
@@ -95,25 +99,31 @@ func goldenRequests() map[string]provider.Request {
 		"no call":        offered(provider.Choice{Mode: provider.ChoiceNone}, ptr(true)),
 		"named":          offered(provider.Choice{Mode: provider.ChoiceTool, Name: "bare"}, ptr(false)),
 		"any object":     formatted(provider.Format{}),
-		"schema":         formatted(provider.Format{Name: "trip", Description: "A trip.", Schema: json.RawMessage(`{"type": "object"}`)}),
-		"images": {Messages: []provider.Message{{Role: provider.RoleUser, Content: "this? or this?", Parts: []provider.Part{
-			{Text: "this?"}, {Image: &provider.Image{URL: "data:image/png;base64,iVBORw0KGgo="}}, {Text: "or this?"},
-			{Image: &provider.Image{URL: "https://example.com/cat.png", Detail: "auto"}}, {Text: " "},
-		}}}},
+		"schema": formatted(provider.Format{Name: "trip", Description: "A trip.",
+			Schema: json.RawMessage(`{"type": "object"}`)}),
+		"images": {Messages: []provider.Message{{Role: provider.RoleUser, Content: "this? or this?",
+			Parts: []provider.Part{
+				{Text: "this?"}, {Image: &provider.Image{URL: "data:image/png;base64,iVBORw0KGgo="}},
+				{Text: "or this?"},
+				{Image: &provider.Image{URL: "https://example.com/cat.png", Detail: "auto"}}, {Text: " "},
+			}}}},
 		"detail": {Messages: []provider.Message{{Role: provider.RoleUser, Parts: []provider.Part{
 			{Image: &provider.Image{URL: "https://example.com/cat.png", Detail: "low"}},
 		}}}},
 		"conversation": {Messages: goldenConversation(), Tools: tools},
-		"after it":     {Messages: append(goldenConversation(), provider.Message{Role: provider.RoleAssistant, Content: "Done."}, user("and?"))},
-		"greeting":     {Messages: []provider.Message{{Role: provider.RoleAssistant, Content: "Hello."}, user("hi")}},
+		"after it": {Messages: append(goldenConversation(),
+			provider.Message{Role: provider.RoleAssistant, Content: "Done."}, user("and?"))},
+		"greeting": {Messages: []provider.Message{{Role: provider.RoleAssistant, Content: "Hello."}, user("hi")}},
 	}
 }
 
 func goldenConversation() []provider.Message {
 	call := func(thoughts ...provider.Thought) provider.Message {
-		return provider.Message{Role: provider.RoleAssistant, Content: "Looking.", Thinking: thoughts, ToolCalls: []provider.ToolCall{
-			{ID: "one", Name: "camera", Args: `{"side": "front"}`}, {ID: "functions.two:0", Name: "no such.tool!", Args: "not JSON"},
-		}}
+		return provider.Message{Role: provider.RoleAssistant, Content: "Looking.", Thinking: thoughts,
+			ToolCalls: []provider.ToolCall{
+				{ID: "one", Name: "camera", Args: `{"side": "front"}`},
+				{ID: "functions.two:0", Name: "no such.tool!", Args: "not JSON"},
+			}}
 	}
 	results := []provider.Message{
 		{Role: provider.RoleTool, ToolCallID: "one", ToolName: "camera", Content: "a cat"},
@@ -123,7 +133,8 @@ func goldenConversation() []provider.Message {
 	out = append(out, provider.Message{Role: provider.RoleAssistant, Interrupted: true}, user("again"))
 	out = append(out, call(provider.Thought{Text: "Both.", Signature: "c2ln"}, provider.Thought{Redacted: "cmVk"}))
 	out = append(out, results...)
-	out = append(out, call(provider.Thought{Text: "I ", Signature: "reasoning"}, provider.Thought{Text: "see", Signature: "reasoning"}))
+	out = append(out, call(provider.Thought{Text: "I ", Signature: "reasoning"},
+		provider.Thought{Text: "see", Signature: "reasoning"}))
 	return append(out, results...)
 }
 
@@ -212,7 +223,8 @@ func canonical(t *testing.T, r sentRequest) string {
 	if err := d.Decode(&body); err != nil && len(r.Body) > 0 {
 		t.Fatal(err)
 	}
-	out, err := json.MarshalIndent(map[string]any{"method": r.Method, "url": r.URL, "header": r.Header, "body": body}, "", " ")
+	out, err := json.MarshalIndent(map[string]any{"method": r.Method, "url": r.URL, "header": r.Header, "body": body},
+		"", " ")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@ import (
 
 // FuzzObjectSchema wants of every schema one that vendors take, and the same when it is one already.
 func FuzzObjectSchema(f *testing.F) {
-	for _, seed := range []string{`{}`, `true`, `{"type":"string","anyOf":[1],"description":2}`, `{"type":"object","type":1,"":{}}`, "{\"\\ud800\":1,\"enum\":[]}"} {
+	for _, seed := range []string{`{}`, `true`, `{"type":"string","anyOf":[1],"description":2}`,
+		`{"type":"object","type":1,"":{}}`, "{\"\\ud800\":1,\"enum\":[]}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, schema string) {

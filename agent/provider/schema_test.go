@@ -17,15 +17,17 @@ import (
 func TestSchemasAreMadeAcceptable(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]string{
-		`{"type":"object","properties":{"b":{"anyOf":[{}]},"a":{}}}`: `{"type":"object","properties":{"b":{"anyOf":[{}]},"a":{}}}`,
-		`{"properties":{"b":{},"a":{}}}`:                             `{"type":"object","properties":{"b":{},"a":{}}}`,
-		`{}`:                                                         `{"type":"object"}`,
-		`true`:                                                       `{"type":"object","properties":{}}`,
-		`{"title":"x","type":["object","null"]}`:                     `{"type":"object","title":"x"}`,
+		`{"type":"object","properties":{"b":{"anyOf":[{}]},"a":{}}}`: `{"type":"object",` +
+			`"properties":{"b":{"anyOf":[{}]},"a":{}}}`,
+		`{"properties":{"b":{},"a":{}}}`:         `{"type":"object","properties":{"b":{},"a":{}}}`,
+		`{}`:                                     `{"type":"object"}`,
+		`true`:                                   `{"type":"object","properties":{}}`,
+		`{"title":"x","type":["object","null"]}`: `{"type":"object","title":"x"}`,
 		`{"type":"object","anyOf":[{"required":["a"]},{"required":["b"]}],"properties":{"b":{},"a":{}},"not":{}}`: `{"type":"object",` +
 			`"properties":{"b":{},"a":{}},"description":"The arguments must also satisfy this JSON Schema: ` +
 			`{\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}],\"not\":{}}"}`,
-		`{"enum":[{"a":1}],"description":"One.","oneOf":[],"allOf":[]}`: `{"type":"object","description":"One. The arguments must also ` +
+		`{"enum":[{"a":1}],"description":"One.","oneOf":[],"allOf":[]}`: `{"type":"object",` +
+			`"description":"One. The arguments must also ` +
 			`satisfy this JSON Schema: {\"enum\":[{\"a\":1}],\"oneOf\":[],\"allOf\":[]}"}`,
 	} {
 		onBoth(t, func(t *testing.T, b backend) {
@@ -46,7 +48,8 @@ func TestConversationsNeedNoUser(t *testing.T) {
 	onBoth(t, func(t *testing.T, b backend) {
 		s := b.server(t, scripted.Reply(scripted.Text("one")), scripted.Reply(scripted.Text("two")))
 		m := b.model(s, options{})
-		generate(t, m, provider.Request{Messages: []provider.Message{{Role: provider.RoleAssistant, Content: "Welcome!"}, user("hi")}})
+		generate(t, m, provider.Request{Messages: []provider.Message{{Role: provider.RoleAssistant,
+			Content: "Welcome!"}, user("hi")}})
 		generate(t, m, provider.Request{System: "Write a poem."})
 		for i, want := range []int{2, 0} {
 			got := s.Requests()[i].Messages
@@ -73,7 +76,8 @@ func TestConnectionsAreKept(t *testing.T) {
 		all.Done()
 		all.Wait() // so that as many connections are needed as there are turns
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write([]byte(`data: {"choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"))
+		_, _ = w.Write([]byte(`data: {"choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}` +
+			"\n\ndata: [DONE]\n\n"))
 	}))
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
@@ -82,7 +86,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	m := provider.NewOpenAI(provider.OpenAIConfig{Name: "m", BaseURL: server.URL})
+	m := provider.NewOpenAI(provider.Config{Name: "m", BaseURL: server.URL})
 	for range 3 {
 		all := new(sync.WaitGroup)
 		all.Add(turns)

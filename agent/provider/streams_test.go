@@ -156,8 +156,10 @@ func TestOpenAIValuesOfOtherTypes(t *testing.T) {
 			calls(`{"index":0,"id":17,"function":{"name":"echo","arguments":"{}"}}`) + toolCallsEnd, "", "17 echo {}",
 		},
 		"nothing": {
-			delta(`{"content":null,"refusal":null,"tool_calls":null,"role":null}`) + delta(`null`) + delta(`{"content":"a"}`) +
-				`data: {"choices":null,"usage":null,"error":null}` + "\n\n" + strings.Replace(toolCallsEnd, "tool_calls", "stop", 1),
+			delta(`{"content":null,"refusal":null,"tool_calls":null,"role":null}`) + delta(`null`) +
+				delta(`{"content":"a"}`) +
+				`data: {"choices":null,"usage":null,"error":null}` + "\n\n" +
+				strings.Replace(toolCallsEnd, "tool_calls", "stop", 1),
 			"a", "",
 		},
 		"a content that is none": {
@@ -189,7 +191,8 @@ func TestErrorEvents(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{`{"error":{"message":"no room"}}`, `{"message":"no room"}`, `no room`} {
 		onBoth(t, func(t *testing.T, b backend) {
-			s := b.server(t, scripted.Reply(scripted.Text("Hel", "lo"), scripted.Raw(event("error", data)), scripted.Text("!")))
+			s := b.server(t, scripted.Reply(scripted.Text("Hel", "lo"), scripted.Raw(event("error", data)),
+				scripted.Text("!")))
 			_, e, h := fail(t, b.model(s, options{}), provider.KindBroken)
 			if h.said() != "Hello" || !strings.Contains(e.Error(), "no room") {
 				t.Errorf("%s: said %q, %v", data, h.said(), e)

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/farhand/farhand/internal/sse"
+	"github.com/farhand/farhand/internal/ssereader"
 )
 
 // maxErrorBody bounds what is read of a refusal, in bytes.
@@ -23,19 +23,19 @@ type wire struct {
 
 // newWire starts to wait for the server at once. silent is called, in a goroutine of its own, when it says nothing.
 func newWire(c *caller, silent func()) *wire {
-	return &wire{c: c, timer: time.AfterFunc(c.idle, silent)}
+	return &wire{c: c, timer: time.AfterFunc(c.cfg.Idle, silent)}
 }
 
 func (w *wire) stop() { w.timer.Stop() }
 
 // ask makes a request and has the events of its answer read.
-func (w *wire) ask(ctx context.Context, body []byte, read func(*sse.Reader) error) error {
+func (w *wire) ask(ctx context.Context, body []byte, read func(*ssereader.Reader) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.c.url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header = w.c.header.Clone()
-	res, err := w.c.http.Do(req)
+	res, err := w.c.cfg.HTTPClient.Do(req)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (w *wire) ask(ctx context.Context, body []byte, read func(*sse.Reader) erro
 		return w.refusal(res, in)
 	}
 	// Escaping makes up to six bytes of one, mostly it makes one of one.
-	return read(sse.NewReader(in, 2*w.c.limit+maxErrorBody))
+	return read(ssereader.New(in, 2*w.c.cfg.MaxBytes+maxErrorBody))
 }
 
 // refusal reads as much of a response as is worth showing.
@@ -62,7 +62,8 @@ func (w *wire) refusal(res *http.Response, body io.Reader) error {
 	}
 	switch {
 	case res.StatusCode == http.StatusOK:
-		f.err.Message = fmt.Sprintf("The provider of %q does not stream. It says: %s", w.c.model, w.c.presentable(text))
+		f.err.Message = fmt.Sprintf("The provider of %q does not stream. It says: %s", w.c.cfg.Name,
+			w.c.presentable(text))
 	case res.Header.Get("X-Should-Retry") == "false": // both vendors say so where trying again is in vain
 		f.passing = false
 	}
@@ -83,7 +84,7 @@ type watched struct {
 }
 
 func (w watched) Read(p []byte) (int, error) {
-	w.wire.timer.Reset(w.wire.c.idle)
+	w.wire.timer.Reset(w.wire.c.cfg.Idle)
 	defer w.wire.stop()
 	return w.Reader.Read(p)
 }

@@ -14,22 +14,29 @@ import (
 func TestLimitsOfSchemas(t *testing.T) {
 	pattern := func(p string) string { return fmt.Sprintf(`{"pattern":%q}`, p) }
 	for name, tt := range map[string]struct{ schema, reason string }{
-		"long pattern":     {pattern(strings.Repeat("c{1000}", 250)), "1024 bytes"},
-		"large program":    {pattern(strings.Repeat("c{999}", 5)), "4096 instructions"},
-		"nested repeats":   {pattern("(?:(?:a{9}b{9}){9}){9}" + strings.Repeat("z{999}", 3)), "4096 instructions"},
-		"large classes":    {pattern(`^` + strings.Repeat(`[\pL\pN\pS]`, 20) + `$`), ""},
-		"unicode classes":  {pattern(`^` + strings.Repeat(`[\pL\pN\pS]`, 90) + `$`), "classes like"},
-		"folded ranges":    {pattern(`(?s-i:x)(?i)` + strings.Repeat("[B-𞥂]", 100)), "characters under (?i)"},
-		"folded hex":       {pattern(`(?i:` + strings.Repeat(`[\x{42}-\x{1e942}]`, 40) + `)`), "characters under (?i)"},
-		"russian":          {pattern(`(?i)^[а-яё]+ [a-z\x{430}-\x{44f}]+-[Ѐ-ӿ]+-[一-龥]+$`), ""},
-		"many classes":     {`{"allOf":[` + each(20, func(i int) string { return fmt.Sprintf(`{"pattern":"^[\\pL\\pN]{90%d}$"}`, i) }) + `]}`, "bytes when compiled"},
-		"many patterns":    {`{"allOf":[` + each(129, func(i int) string { return fmt.Sprintf(`{"pattern":"a%d"}`, i) }) + `]}`, "128 patterns"},
+		"long pattern":    {pattern(strings.Repeat("c{1000}", 250)), "1024 bytes"},
+		"large program":   {pattern(strings.Repeat("c{999}", 5)), "4096 instructions"},
+		"nested repeats":  {pattern("(?:(?:a{9}b{9}){9}){9}" + strings.Repeat("z{999}", 3)), "4096 instructions"},
+		"large classes":   {pattern(`^` + strings.Repeat(`[\pL\pN\pS]`, 20) + `$`), ""},
+		"unicode classes": {pattern(`^` + strings.Repeat(`[\pL\pN\pS]`, 90) + `$`), "classes like"},
+		"folded ranges":   {pattern(`(?s-i:x)(?i)` + strings.Repeat("[B-𞥂]", 100)), "characters under (?i)"},
+		"folded hex":      {pattern(`(?i:` + strings.Repeat(`[\x{42}-\x{1e942}]`, 40) + `)`), "characters under (?i)"},
+		"russian":         {pattern(`(?i)^[а-яё]+ [a-z\x{430}-\x{44f}]+-[Ѐ-ӿ]+-[一-龥]+$`), ""},
+		"many classes": {`{"allOf":[` + each(20,
+			func(i int) string { return fmt.Sprintf(`{"pattern":"^[\\pL\\pN]{90%d}$"}`, i) }) + `]}`,
+			"bytes when compiled"},
+		"many patterns": {`{"allOf":[` + each(129,
+			func(i int) string { return fmt.Sprintf(`{"pattern":"a%d"}`, i) }) + `]}`, "128 patterns"},
 		"pattern of names": {`{"patternProperties":{"` + strings.Repeat("c{999}", 5) + `":true}}`, "4096 instructions"},
 		"many subschemas":  {`{"allOf":[` + each(4100, func(int) string { return `{}` }) + `]}`, "4096 subschemas"},
-		"long pointers": {`{"properties":{"` + strings.Repeat("x", 30_000) + `":{"allOf":[` + each(1000, func(int) string { return `{"minimum":1}` }) + `]}}}`,
+		"long pointers": {`{"properties":{"` + strings.Repeat("x", 30_000) + `":{"allOf":[` +
+			each(1000, func(int) string { return `{"minimum":1}` }) + `]}}}`,
 			"pointers"},
-		"many ids": {`{"$defs":{` + each(20, func(i int) string { return fmt.Sprintf(`"d%d":{"$id":"http://x/%d"}`, i, i) }) + `}}`, "16 ids"},
-		"long id":  {`{"$id":"http://x/` + strings.Repeat("x", 600) + `"}`, "512 bytes"},
+		"many ids": {`{"$defs":{` + each(20, func(i int) string {
+			return fmt.Sprintf(`"d%d":{"$id":"http://x/%d"}`, i,
+				i)
+		}) + `}}`, "16 ids"},
+		"long id": {`{"$id":"http://x/` + strings.Repeat("x", 600) + `"}`, "512 bytes"},
 		"odd refs": {`{"x":{` + each(70, func(i int) string { return fmt.Sprintf(`"d%d":{}`, i) }) + `},"allOf":[` +
 			each(70, func(i int) string { return fmt.Sprintf(`{"$ref":"#/x/d%d"}`, i) }) + `]}`, "64 references"},
 		"long number": {`{"minimum":` + strings.Repeat("7", 500) + `}`, "400 characters"},
@@ -46,7 +53,8 @@ func TestLimitsOfSchemas(t *testing.T) {
 
 // What a pattern is charged for is at least what it becomes.
 func TestProgramsAreNotLargerThanMeasured(t *testing.T) {
-	parts := []string{"a", "abc", ".", `\d`, "[a-z]", `[^\pL]`, "(?i)k", "(?:ab|cd|)", "(x)", "^", "$", `\b`, "(?s:.)", "[a-c]|[x-z]|5"}
+	parts := []string{"a", "abc", ".", `\d`, "[a-z]", `[^\pL]`, "(?i)k", "(?:ab|cd|)", "(x)", "^", "$", `\b`, "(?s:.)",
+		"[a-c]|[x-z]|5"}
 	repeats := []string{"", "*", "+", "?", "{3}", "{2,}", "{2,5}", "{0,4}", "{0}", "*?", "{0,1}"}
 	g := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
@@ -90,13 +98,20 @@ func slowToCompile() map[string]string {
 		}) + `}}`,
 		"odd refs": `{"x":{` + each(1200, func(i int) string { return fmt.Sprintf(`"d%d":{}`, i) }) + `},"allOf":[` +
 			each(maxOddRefs, func(i int) string { return fmt.Sprintf(`{"$ref":"#/x/d%d"}`, i) }) + `]}`,
-		"anchors": `{"$defs":{` + each(1200, func(i int) string { return fmt.Sprintf(`"d%d":{"$dynamicAnchor":"a%d"}`, i, i) }) + `}}`,
-		"refs": `{"$defs":{` + each(700, func(i int) string { return fmt.Sprintf(`"d%d":{"type":"string"}`, i) }) + `},"allOf":[` +
+		"anchors": `{"$defs":{` + each(1200, func(i int) string {
+			return fmt.Sprintf(`"d%d":{"$dynamicAnchor":"a%d"}`,
+				i, i)
+		}) + `}}`,
+		"refs": `{"$defs":{` + each(700, func(i int) string { return fmt.Sprintf(`"d%d":{"type":"string"}`, i) }) +
+			`},"allOf":[` +
 			each(700, func(i int) string { return fmt.Sprintf(`{"$ref":"#/$defs/d%d"}`, i) }) + `]}`,
 		"expansion": `{"$defs":{"l0":{},` + each(12, func(i int) string {
 			return fmt.Sprintf(`"l%d":{"allOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%d"}]}`, i+1, i, i)
 		}) + `},"$ref":"#/$defs/l12"}`,
-		"patterns": `{"allOf":[` + each(8, func(i int) string { return fmt.Sprintf(`{"pattern":"^[\\pL]{%d}$"}`, 30+i) }) + `]}`,
+		"patterns": `{"allOf":[` + each(8, func(i int) string {
+			return fmt.Sprintf(`{"pattern":"^[\\pL]{%d}$"}`,
+				30+i)
+		}) + `]}`,
 		"programs": `{"allOf":[` + each(8, func(i int) string { return fmt.Sprintf(`{"pattern":"(?:a?b){49%d}[x-z]{49%d}"}`, i, i) }) + `]}`,
 		"required": `{"required":[` + each(6000, func(i int) string { return fmt.Sprintf(`"n%d"`, i) }) + `]}`,
 		"exponents": `{"$schema":"http://json-schema.org/draft-04/schema#","enum":[` +

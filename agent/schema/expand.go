@@ -42,7 +42,8 @@ func (e *expansion) expand(s *jsonschema.Schema) error {
 // subschemas returns the schemas that s applies to a value or to its parts; some may be nil.
 func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
 	all := []*jsonschema.Schema{
-		s.Ref, s.Not, s.If, s.Then, s.Else, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems,
+		s.Ref, s.Not, s.If, s.Then, s.Else, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020,
+		s.UnevaluatedItems,
 	}
 	for _, list := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf, s.PrefixItems} {
 		all = append(all, list...)

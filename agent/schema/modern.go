@@ -62,7 +62,8 @@ var (
 		"unevaluatedItems", "unevaluatedProperties",
 	}
 	schemaLists  = []string{"allOf", "anyOf", "items", "oneOf", "prefixItems"}
-	namedSchemas = []string{"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+	namedSchemas = []string{"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties",
+		"properties"}
 )
 
 // anyValue are keywords whose value may be null; it means nothing at any other.

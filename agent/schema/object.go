@@ -135,7 +135,7 @@ func (w *walk) dependents(s *jsonschema.Schema, v map[string]any, own *evaluated
 	return ok
 }
 
-// missing returns names that the object lacks: the first ones, and only one if nobody is told.
+// missing returns names that the object lacks: the first ones, and only one in the quiet walk.
 func (w *walk) missing(v map[string]any, required []string) []string {
 	var missing []string
 	for _, name := range required {

@@ -103,7 +103,8 @@ func agree(t testing.TB, schema string, v any) {
 	}
 	// The library looks on for parts that were not looked at by subschemas that failed, and names the root instead of
 	// the object that has a wrong name.
-	if strings.Contains(schema, "unevaluated") || strings.Contains(schema, "propertyNames") || len(want) >= maxViolations {
+	if strings.Contains(schema, "unevaluated") || strings.Contains(schema, "propertyNames") ||
+		len(want) >= maxViolations {
 		return
 	}
 	if !slices.Equal(got, want) {
@@ -119,8 +120,10 @@ func (g generator) pick(all ...any) any { return all[g.IntN(len(all))] }
 func (g generator) name() string { return g.pick("a", "b", "c", "x1", "x2").(string) }
 
 func (g generator) scalar() any {
-	return g.pick(nil, true, false, "", "a", "b", "x1", "abc", "äö", json.Number("0"), json.Number("-0"), json.Number("1"), json.Number("1.0"),
-		json.Number("2"), json.Number("1e1"), json.Number("10"), json.Number("0.5"), json.Number("12345678901234567890"), json.Number("-3"))
+	return g.pick(nil, true, false, "", "a", "b", "x1", "abc", "äö", json.Number("0"), json.Number("-0"),
+		json.Number("1"), json.Number("1.0"),
+		json.Number("2"), json.Number("1e1"), json.Number("10"), json.Number("0.5"),
+		json.Number("12345678901234567890"), json.Number("-3"))
 }
 
 func (g generator) value(depth int) any {
@@ -241,7 +244,8 @@ func (g generator) keyword(s map[string]any, depth int, last bool) {
 	case 28:
 		s["contains"] = g.schema(depth)
 		if g.IntN(2) == 0 {
-			s[g.pick("minContains", "maxContains").(string)] = g.pick(json.Number("0"), json.Number("1"), json.Number("2"))
+			s[g.pick("minContains", "maxContains").(string)] = g.pick(json.Number("0"), json.Number("1"),
+				json.Number("2"))
 		}
 	case 29:
 		s["not"] = g.schema(depth)
@@ -310,15 +314,19 @@ func TestOlderDraftsAgreeWithTheLibrary(t *testing.T) {
 		}{
 			{`"items":[{"type":"string"},{"type":"integer"}]`, []string{`["a",1]`, `[1,"a",null]`, `[]`}},
 			{`"items":[{"type":"string"}],"additionalItems":false`, []string{`["a"]`, `["a",1,2]`, `[1]`}},
-			{`"items":[{"type":"string"}],"additionalItems":{"type":"null"}`, []string{`["a",null]`, `["a",1,2]`, `[]`}},
+			{`"items":[{"type":"string"}],"additionalItems":{"type":"null"}`,
+				[]string{`["a",null]`, `["a",1,2]`, `[]`}},
 			{`"items":{"type":"string"},"additionalItems":false`, []string{`["a","b"]`, `[1]`}},
-			{`"dependencies":{"a":["b"],"b":{"required":["c"]}}`, []string{`{"a":1}`, `{"a":1,"b":1}`, `{"a":1,"b":1,"c":1}`}},
+			{`"dependencies":{"a":["b"],"b":{"required":["c"]}}`,
+				[]string{`{"a":1}`, `{"a":1,"b":1}`, `{"a":1,"b":1,"c":1}`}},
 			{`"format":"email"`, []string{`"a@b.c"`, `"a"`, `1`}},
 			{`"format":"date-time"`, []string{`"2026-01-01T00:00:00Z"`, `"x"`}},
 			{`"format":"regex"`, []string{`"a+"`, `"("`}},
-			{`"definitions":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/definitions/s","minLength":2}}`, []string{`{"a":"x"}`, `{"a":1}`, `{"a":"xx"}`}},
+			{`"definitions":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/definitions/s","minLength":2}}`,
+				[]string{`{"a":"x"}`, `{"a":1}`, `{"a":"xx"}`}},
 			{`"contains":{"type":"string"}`, []string{`[1]`, `["a"]`, `[]`}},
-			{`"if":{"type":"string"},"then":{"minLength":1},"else":{"type":"integer"}`, []string{`""`, `"a"`, `1`, `null`}},
+			{`"if":{"type":"string"},"then":{"minLength":1},"else":{"type":"integer"}`,
+				[]string{`""`, `"a"`, `1`, `null`}},
 			{`"$ref":"#"`, []string{`1`}},
 			{`"not":{"$ref":"#"}`, []string{`1`}},
 			{`"properties":{"a":{"$ref":"#"}},"type":"object"`, []string{`{"a":{"a":{}}}`, `{"a":{"a":1}}`}},

@@ -50,7 +50,7 @@ func (o *object) rename(from, to string) {
 	}
 }
 
-// readOrdered decodes a JSON text. Of a name that stands there twice the last value counts, as for encoding/json.
+// readOrdered decodes a JSON text. If a name stands there twice, its last value counts, as in encoding/json.
 func readOrdered(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -129,16 +129,7 @@ func appendOrdered(b []byte, v any) []byte {
 			b = appendOrdered(b, item)
 		}
 		return append(b, ']')
-	case string:
-		return strictjson.AppendString(b, v)
-	case json.Number:
-		return append(b, v...)
-	case bool:
-		if v {
-			return append(b, "true"...)
-		}
-		return append(b, "false"...)
 	default:
-		return append(b, "null"...)
+		return strictjson.AppendScalar(b, v)
 	}
 }

@@ -99,7 +99,8 @@ func (c *parseCost) measure(text string) (instructions, size int, err error) {
 	}
 	program := sizeOf(parsed)
 	if program.instructions > maxPatternInstructions {
-		return 0, 0, beyond("a pattern may have at most %d instructions when its repetitions are written out", maxPatternInstructions)
+		return 0, 0, beyond("a pattern may have at most %d instructions when its repetitions are written out",
+			maxPatternInstructions)
 	}
 	return program.instructions, program.instructions*instructionBytes + program.runes*runeBytes, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Limits of what is told about invalid arguments, which may be megabytes.
+// Limits of the report about invalid arguments, which may be megabytes.
 const (
 	maxViolations   = 20
 	maxNamed        = 20   // names in one violation

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"math/big"
 	"strconv"
@@ -81,22 +82,12 @@ func (w *walk) number(s *jsonschema.Schema, v json.Number) bool {
 // compare returns the sign of v - limit.
 func (w *walk) compare(v json.Number, limit *big.Rat) int {
 	if i, ok := smallInt(v); ok && limit.IsInt() && limit.Num().IsInt64() {
-		return compareInts(i, limit.Num().Int64())
+		return cmp.Compare(i, limit.Num().Int64())
 	}
 	if !w.spend(2 * numberCost(v)) {
 		return 0
 	}
 	return rational(v).Cmp(limit)
-}
-
-func compareInts(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func (w *walk) multiple(v json.Number, of *big.Rat) bool {

@@ -62,7 +62,7 @@ func compile(text []byte) (*Schema, error) {
 	if err := known.survey(doc, 0); err != nil {
 		return nil, err
 	}
-	size := Weight(text) + known.nodes*nodeBytes + known.pointers*pointerCopies
+	size := decodedSize(text) + known.nodes*nodeBytes + known.pointers*pointerCopies
 	if size > MaxSize {
 		return nil, beyond("it takes more than %d bytes when compiled", MaxSize)
 	}
@@ -131,7 +131,7 @@ type Work struct {
 	Heavy func() error
 }
 
-// errEnough ends a walk that found as many violations as are told.
+// errEnough ends a walk that found as many violations as are reported.
 var errEnough = errors.New("enough violations")
 
 // Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations there are, none

@@ -75,7 +75,8 @@ func (s *source) node(pointer int) error {
 		return beyond("a schema may have at most %d subschemas", maxNodes)
 	}
 	if s.pointers += pointer; s.pointers > maxPointerBytes {
-		return beyond("its property names are too long, or nested too deep: the pointers to its subschemas may have %d bytes together", maxPointerBytes)
+		return beyond("its property names are too long, or nested too deep: the pointers to its subschemas may have "+
+			"%d bytes together", maxPointerBytes)
 	}
 	return nil
 }
@@ -157,8 +158,8 @@ func checkNumber(n json.Number) error {
 	return nil
 }
 
-// Weight estimates the bytes that a JSON text takes in memory once it is decoded, without decoding it.
-func Weight(text []byte) int {
+// decodedSize estimates the bytes that a JSON text takes in memory once it is decoded, without decoding it.
+func decodedSize(text []byte) int {
 	const (
 		objectBytes = 350 // with up to eight fields
 		valueBytes  = 60

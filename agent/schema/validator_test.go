@@ -31,19 +31,26 @@ func TestValidate(t *testing.T) {
 		schema, args string
 		pointers     []string // of the violations, sorted; nil: valid
 	}{
-		"accepts everything":   {`{}`, `{"a":[1,{"b":null}]}`, nil},
-		"missing":              {`{"required":["a"]}`, `{}`, []string{""}},
-		"wrong type":           {`{"properties":{"a":{"type":"string"}}}`, `{"a":1}`, []string{"/a"}},
-		"several at once":      {`{"properties":{"a":{"type":"string"},"b":{"minimum":3}}}`, `{"a":1,"b":2}`, []string{"/a", "/b"}},
-		"deep":                 {`{"properties":{"a":{"items":{"properties":{"b":{"enum":["x"]}}}}}}`, `{"a":[{"b":"x"},{"b":"y"}]}`, []string{"/a/1/b"}},
-		"escaped pointer":      {`{"properties":{"a/b~c":{"type":"string"}}}`, `{"a/b~c":1}`, []string{"/a~1b~0c"}},
-		"no further members":   {`{"properties":{"a":{}},"additionalProperties":false}`, `{"b":1}`, []string{""}},
-		"pattern":              {`{"properties":{"a":{"pattern":"^[0-9]+$"}}}`, `{"a":"12x"}`, []string{"/a"}},
-		"number beyond floats": {`{"properties":{"a":{"type":"integer","maximum":100}}}`, `{"a":123456789012345678901234567890}`, []string{"/a"}},
-		"draft 2020 tuple":     {`{"properties":{"a":{"prefixItems":[{"type":"string"}]}}}`, `{"a":[1]}`, []string{"/a/0"}},
-		"older draft by name":  {`{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"a":{"items":[{"type":"string"}]}}}`, `{"a":[1]}`, []string{"/a/0"}},
-		"local reference":      {`{"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"}}}`, `{"a":1}`, []string{"/a"}},
-		"anchor":               {`{"$defs":{"s":{"$anchor":"str","type":"string"}},"properties":{"a":{"$ref":"#str"}}}`, `{"a":1}`, []string{"/a"}},
+		"accepts everything": {`{}`, `{"a":[1,{"b":null}]}`, nil},
+		"missing":            {`{"required":["a"]}`, `{}`, []string{""}},
+		"wrong type":         {`{"properties":{"a":{"type":"string"}}}`, `{"a":1}`, []string{"/a"}},
+		"several at once": {`{"properties":{"a":{"type":"string"},"b":{"minimum":3}}}`, `{"a":1,"b":2}`,
+			[]string{"/a", "/b"}},
+		"deep": {`{"properties":{"a":{"items":{"properties":{"b":{"enum":["x"]}}}}}}`,
+			`{"a":[{"b":"x"},{"b":"y"}]}`, []string{"/a/1/b"}},
+		"escaped pointer":    {`{"properties":{"a/b~c":{"type":"string"}}}`, `{"a/b~c":1}`, []string{"/a~1b~0c"}},
+		"no further members": {`{"properties":{"a":{}},"additionalProperties":false}`, `{"b":1}`, []string{""}},
+		"pattern":            {`{"properties":{"a":{"pattern":"^[0-9]+$"}}}`, `{"a":"12x"}`, []string{"/a"}},
+		"number beyond floats": {`{"properties":{"a":{"type":"integer","maximum":100}}}`,
+			`{"a":123456789012345678901234567890}`, []string{"/a"}},
+		"draft 2020 tuple": {`{"properties":{"a":{"prefixItems":[{"type":"string"}]}}}`, `{"a":[1]}`,
+			[]string{"/a/0"}},
+		"older draft by name": {`{"$schema":"http://json-schema.org/draft-07/schema#",` +
+			`"properties":{"a":{"items":[{"type":"string"}]}}}`, `{"a":[1]}`, []string{"/a/0"}},
+		"local reference": {`{"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"}}}`, `{"a":1}`,
+			[]string{"/a"}},
+		"anchor": {`{"$defs":{"s":{"$anchor":"str","type":"string"}},"properties":{"a":{"$ref":"#str"}}}`,
+			`{"a":1}`, []string{"/a"}},
 	} {
 		err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
 		if tt.pointers == nil {
@@ -69,7 +76,8 @@ func TestValidate(t *testing.T) {
 
 func TestViolationsAreBounded(t *testing.T) {
 	args := `{"a":[` + strings.TrimSuffix(strings.Repeat(`1,`, 1000), ",") + `]}`
-	err := schema.NewValidator().Validate(t.Context(), spec("t", `{"properties":{"a":{"items":{"type":"string"}}}}`), []byte(args), time.Time{})
+	err := schema.NewValidator().Validate(t.Context(), spec("t", `{"properties":{"a":{"items":{"type":"string"}}}}`),
+		[]byte(args), time.Time{})
 	if n := len(wantCode(t, err, registry.CodeInvalidArguments).Violations); n == 0 || n > 20 {
 		t.Errorf("%d violations", n)
 	}
@@ -88,10 +96,12 @@ func TestUnusableSchemas(t *testing.T) {
 	} {
 		schemas := schema.NewValidator()
 		e := wantCode(t, compile(t, schemas, text), registry.CodeInvalidRequest)
-		if !strings.HasPrefix(e.Message, "parameters: ") || strings.Contains(e.Message, "\n") || strings.Contains(e.Message, "farhand:") {
+		if !strings.HasPrefix(e.Message, "parameters: ") || strings.Contains(e.Message, "\n") ||
+			strings.Contains(e.Message, "farhand:") {
 			t.Errorf("%s: the reason is no line for its author: %q", name, e.Message)
 		}
-		wantCode(t, schemas.Validate(t.Context(), spec("t", text), []byte(`{}`), time.Time{}), registry.CodeInvalidRequest)
+		wantCode(t, schemas.Validate(t.Context(), spec("t", text), []byte(`{}`), time.Time{}),
+			registry.CodeInvalidRequest)
 	}
 }
 
@@ -158,18 +168,21 @@ func TestExpensiveSchemasAreRefusedFast(t *testing.T) {
 	anchor := func(i int) string { return fmt.Sprintf(`"$anchor":"l%d",`, i) }
 	nested := strings.Repeat(`{"n":`, 60) + `1` + strings.Repeat(`}`, 60)
 	for name, tt := range map[string]struct{ schema, args string }{
-		"plain":            {laughs(60), `{}`},
-		"its own URL":      {steps(func(i int) string { return fmt.Sprintf("farhand://tool/parameters#/$defs/l%d", i) }, none), `{}`},
+		"plain": {laughs(60), `{}`},
+		"its own URL": {steps(func(i int) string { return fmt.Sprintf("farhand://tool/parameters#/$defs/l%d", i) },
+			none), `{}`},
 		"percent-encoding": {steps(func(i int) string { return fmt.Sprintf("#/%%24defs/l%d", i) }, none), `{}`},
 		"ids":              {steps(func(i int) string { return fmt.Sprintf("http://x/l%d", i) }, id), `{}`},
 		"anchors":          {steps(func(i int) string { return fmt.Sprintf("#l%d", i) }, anchor), `{}`},
 		"behind a property": {strings.Replace(laughs(60), `"$ref":"#/$defs/l60"`,
 			`"properties":{"definitions":{"$ref":"#/$defs/l60"}}`, 1), `{"definitions":{}}`},
 		"recursion times data": {`{"properties":{"n":{"allOf":[{"$ref":"#"},{"$ref":"#"}]}}}`, nested},
-		"recursion by pattern": {`{"patternProperties":{"n":{"$ref":"#"}},"additionalProperties":{"$ref":"#"},"properties":{"n":{"$ref":"#"}}}`, nested},
-		"dynamic":              {`{"$dynamicAnchor":"a","properties":{"n":{"$dynamicRef":"#a"}}}`, nested},
-		"huge exponents":       {`{"properties":{"n":{"multipleOf":7}}}`, `{"n":[` + strings.Repeat(`1e1000000,`, 1000) + `1]}`},
-		"exponents in it":      {`{"properties":{"n":{"maximum":1e1000000}}}`, `{"n":1}`},
+		"recursion by pattern": {`{"patternProperties":{"n":{"$ref":"#"}},"additionalProperties":{"$ref":"#"},` +
+			`"properties":{"n":{"$ref":"#"}}}`, nested},
+		"dynamic": {`{"$dynamicAnchor":"a","properties":{"n":{"$dynamicRef":"#a"}}}`, nested},
+		"huge exponents": {`{"properties":{"n":{"multipleOf":7}}}`, `{"n":[` +
+			strings.Repeat(`1e1000000,`, 1000) + `1]}`},
+		"exponents in it": {`{"properties":{"n":{"maximum":1e1000000}}}`, `{"n":1}`},
 	} {
 		start := time.Now()
 		err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
@@ -186,14 +199,16 @@ func TestRecursionOfRealToolsIsAllowed(t *testing.T) {
 		"filter": {`{"$defs":{"f":{"oneOf":[{"properties":{"op":{"const":"and"},"args":{"items":{"$ref":"#/$defs/f"}}},"required":["op"]},
 			{"properties":{"op":{"const":"not"},"arg":{"$ref":"#/$defs/f"}},"required":["op"]},
 			{"properties":{"op":{"const":"eq"},"value":true},"required":["op"]}]}},"$ref":"#/$defs/f"}`,
-			`{"op":"and","args":[{"op":"not","arg":{"op":"and","args":[{"op":"eq","value":1},{"op":"eq","value":2}]}}]}`},
+			`{"op":"and","args":[{"op":"not","arg":{"op":"and","args":[{"op":"eq","value":1},{"op":"eq",` +
+				`"value":2}]}}]}`},
 		"json": {`{"$defs":{"v":{"anyOf":[{"type":["string","number","boolean","null"]},{"type":"array","items":{"$ref":"#/$defs/v"}},
 			{"type":"object","additionalProperties":{"$ref":"#/$defs/v"}}]}},"properties":{"doc":{"$ref":"#/$defs/v"}}}`,
 			`{"doc":` + strings.Repeat(`{"a":[1,2,`, 20) + `3` + strings.Repeat(`]}`, 20) + `}`},
 		"long list": {`{"properties":{"n":{"type":"array","items":{"type":"integer","minimum":0}}}}`,
 			`{"n":[` + strings.Repeat(`1,`, 100_000) + `1]}`},
 	} {
-		if err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{}); err != nil {
+		if err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args),
+			time.Time{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -203,10 +218,12 @@ func TestRecursiveSchema(t *testing.T) {
 	tree := spec("t", `{"$defs":{"node":{"type":"object","required":["v"],"properties":{"v":{"type":"integer"},
 		"children":{"type":"array","items":{"$ref":"#/$defs/node"}}}}},"$ref":"#/$defs/node"}`)
 	schemas := schema.NewValidator()
-	if err := schemas.Validate(t.Context(), tree, []byte(`{"v":1,"children":[{"v":2,"children":[]},{"v":3}]}`), time.Time{}); err != nil {
+	if err := schemas.Validate(t.Context(), tree, []byte(`{"v":1,"children":[{"v":2,"children":[]},{"v":3}]}`),
+		time.Time{}); err != nil {
 		t.Error(err)
 	}
-	e := wantCode(t, schemas.Validate(t.Context(), tree, []byte(`{"v":1,"children":[{"v":2,"children":[{}]}]}`), time.Time{}), registry.CodeInvalidArguments)
+	e := wantCode(t, schemas.Validate(t.Context(), tree, []byte(`{"v":1,"children":[{"v":2,"children":[{}]}]}`),
+		time.Time{}), registry.CodeInvalidArguments)
 	if e.Violations[0].Pointer != "/children/0/children/0" {
 		t.Errorf("violations %+v", e.Violations)
 	}

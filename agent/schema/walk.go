@@ -42,7 +42,7 @@ func field(name string) step { return step{name: name, item: -1} }
 
 func item(i int) step { return step{item: i} }
 
-// apply reports whether a value satisfies a schema. evaluated, unless it is nil, is told which parts of the value were
+// apply reports whether a value satisfies a schema. outer, unless it is nil, notes which parts of the value were
 // looked at, for the schema around it; it means nothing if the answer is no.
 func (w *walk) apply(s *jsonschema.Schema, v any, outer *evaluated) bool {
 	if !w.spend(2) {
@@ -63,7 +63,7 @@ func (w *walk) apply(s *jsonschema.Schema, v any, outer *evaluated) bool {
 }
 
 func (w *walk) applyKeywords(s *jsonschema.Schema, v any, outer *evaluated) bool {
-	// Whoever has the wrong type need not hear what else is wrong.
+	// If the type is wrong, nothing else needs to be reported.
 	if s.Types != nil && !w.hasType(*s.Types, v) {
 		return w.loud && w.report(&kind.Type{Got: typeName(v), Want: s.Types.ToStrings()})
 	}

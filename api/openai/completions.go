@@ -5,11 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gin-gonic/gin"
-
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/api/internal/sse"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -62,56 +60,49 @@ type usage struct {
 
 func usageOf(u provider.Usage) usage { return usage{u.Input, u.Output, u.Input + u.Output} }
 
-// Complete serves POST /v1/chat/completions. The tools of a device join in, and run here.
-func (a *API) Complete(c *gin.Context) {
-	var r request
-	err := a.host.ReadTurn(c, func(body []byte) (err error) {
-		r, err = parseRequest(body)
-		return err
-	})
-	if err != nil {
-		a.host.Fail(c, err)
-		return
-	}
-	agent, err := a.host.Agent()
-	if err != nil {
-		a.host.Fail(c, &paramError{param: "model", code: "model_not_found", err: err})
-		return
-	}
-	ask := &r.completion
-	if ask.Model, err = a.model(ask.Model); err == nil {
-		ask.Key, err = a.session(c, r)
-	}
-	if err != nil {
-		a.host.Fail(c, err)
-		return
-	}
-	ask.Caller, ask.Turn = a.host.Caller(c), registry.NewCallID()
-	ctx, cancel := a.host.TurnContext(c)
-	defer cancel()
-	if !r.stream {
-		a.answer(ctx, c, agent, *ask)
-		return
-	}
-	a.host.StreamTurn(ctx, c, func(ctx context.Context, t *sse.TurnStream) sse.Ending {
-		s := stream{TurnStream: t, host: a.host, ask: *ask, created: time.Now().Unix(), usage: r.includeUsage}
-		return s.run(ctx, agent)
-	})
+// Turns has what a completion needs to become a turn.
+type Turns struct {
+	Agent    chat.Agent
+	Sessions Sessions
+	// Explain returns why a turn has no answer. ctx is the turn's. aborted says that somebody ended it on purpose.
+	Explain func(ctx context.Context, err error, aborted bool) error
 }
 
-// answer runs a turn and answers with its end.
-func (a *API) answer(ctx context.Context, c *gin.Context, agent chat.Agent, ask chat.Completion) {
+// Completion is a request for a completion whose turn can begin.
+type Completion struct {
+	turns Turns
+	ask   chat.Completion
+	usage bool // the caller wants the usage with a stream
+}
+
+// Open finds the model that a request names, and the session whose tools join in: sessionID if it is not empty,
+// otherwise that of the request's user.
+func (r *Request) Open(
+	ctx context.Context, turns Turns, caller auth.Identity, sessionID string,
+) (*Completion, error) {
+	ask, err := r.completion, error(nil)
+	if ask.Model, err = configuredModel(turns.Agent.Models(), ask.Model); err != nil {
+		return nil, err
+	}
+	if ask.Key, err = r.session(ctx, turns.Sessions, caller, sessionID); err != nil {
+		return nil, err
+	}
+	ask.Caller, ask.Turn = caller, registry.NewCallID()
+	return &Completion{turns, ask, r.includeUsage}, nil
+}
+
+// Answer runs the turn to its end and returns the answer, to be written as JSON.
+func (o *Completion) Answer(ctx context.Context) (any, error) {
 	aborted := false
 	var thinking strings.Builder
-	reply, calls, err := agent.Complete(ctx, ask, func(e chat.Event) {
+	reply, calls, err := o.turns.Agent.Complete(ctx, o.ask, func(e chat.Event) {
 		aborted = e.Type == chat.EventAborted
 		if e.Type == chat.EventThinking {
 			thinking.WriteString(e.Content)
 		}
 	})
 	if err != nil {
-		a.host.Fail(c, turnFailure(a.host.TurnError(ctx, err, aborted), reply))
-		return
+		return nil, turnFailure(o.turns.Explain(ctx, err, aborted), reply)
 	}
 	m := message{Role: "assistant", Reasoning: thinking.String()}
 	said := strings.TrimSuffix(reply.FullResponse, reply.Refusal)
@@ -124,10 +115,10 @@ func (a *API) answer(ctx context.Context, c *gin.Context, agent chat.Agent, ask 
 	for _, call := range calls {
 		m.ToolCalls = append(m.ToolCalls, toolCallOf(call))
 	}
-	a.host.WriteJSON(c, completion{
-		ID: idPrefix + ask.Turn, Object: "chat.completion", Created: time.Now().Unix(), Model: ask.Model,
+	return completion{
+		ID: idPrefix + o.ask.Turn, Object: "chat.completion", Created: time.Now().Unix(), Model: o.ask.Model,
 		Choices: []choice{{Message: m, FinishReason: finishReason(reply, calls)}}, Usage: usageOf(reply.Usage),
-	})
+	}, nil
 }
 
 func toolCallOf(call provider.ToolCall) toolCall {

@@ -80,10 +80,13 @@ func badParam(param, format string, args ...any) error {
 	return &paramError{param: param, err: registry.Errorf(registry.CodeInvalidRequest, format, args...)}
 }
 
+// NoModel says that no model can be named because none is configured, as err says.
+func NoModel(err error) error { return &paramError{param: "model", code: "model_not_found", err: err} }
+
 // unknownModel says that there is no such model.
 func unknownModel(name string) error {
-	return &paramError{param: "model", code: "model_not_found", err: registry.Errorf(registry.CodeNotFound,
-		"The model %.120q does not exist. GET /v1/models lists those that do.", name)}
+	return NoModel(registry.Errorf(registry.CodeNotFound,
+		"The model %.120q does not exist. GET /v1/models lists those that do.", name))
 }
 
 // errorBodyOf returns an error in OpenAI's format, and its status.

@@ -2,27 +2,39 @@ package openai
 
 import (
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
 )
 
-// fields are the members of a JSON object, which may have more of them than are read. Names match exactly. A field that
-// is null counts as absent, because clients write out what they leave to the server.
-type fields map[string]json.RawMessage
+// fields are the members of a JSON object of a request, which may have more of them than are read. Names match exactly.
+// A field that is null counts as absent, because clients write out what they leave to the server.
+//
+// The first value that is wrong becomes the error of the request. Whoever reads on gets zero values or wrong ones, and
+// need not look at the error before the end.
+type fields struct {
+	at      string // path of the object; empty: the body
+	members map[string]json.RawMessage
+	failed  *error // the first error of the request
+}
 
-// readFields splits an object of a body that was checked. at is its path, for messages.
-func readFields(text []byte, at string) (fields, error) {
-	var all fields
-	if err := json.Unmarshal(text, &all); err != nil || all == nil {
-		return nil, badParam(at, "%s must be a JSON object.", named(at))
+// readFields splits an object of a body that was checked. at is its path.
+func readFields(text []byte, at string, failed *error) fields {
+	f := fields{at: at, failed: failed}
+	if err := json.Unmarshal(text, &f.members); err != nil || f.members == nil {
+		f.fail("", "%s must be a JSON object.", named(at))
 	}
-	for name, value := range all {
-		if string(value) == "null" {
-			delete(all, name)
-		}
+	maps.DeleteFunc(f.members, func(_ string, value json.RawMessage) bool { return string(value) == "null" })
+	return f
+}
+
+// path returns the path of a field, or of the object if name is empty.
+func (f fields) path(name string) string {
+	if f.at == "" || name == "" {
+		return f.at + name
 	}
-	return all, nil
+	return f.at + "." + name
 }
 
 // named returns the name of the value at a path, for messages.
@@ -33,94 +45,108 @@ func named(at string) string {
 	return "The field " + strconv.Quote(at)
 }
 
+// fail says that a field is wrong, or the object if name is empty. Only the first error counts.
+func (f fields) fail(name, format string, args ...any) {
+	if *f.failed == nil {
+		*f.failed = badParam(f.path(name), format, args...)
+	}
+}
+
+// decode reads a field into to, and reports whether it is there. what it must be is for the message.
+func (f fields) decode(name string, to any, what string) bool {
+	text, ok := f.members[name]
+	if ok && json.Unmarshal(text, to) != nil {
+		f.fail(name, "%s must be %s.", named(f.path(name)), what)
+	}
+	return ok
+}
+
+// has reports whether a field is there.
+func (f fields) has(name string) bool { return f.members[name] != nil }
+
 // str returns a string, empty when it is absent.
-func (f fields) str(name, at string) (string, error) {
-	text, ok := f[name]
-	if !ok {
-		return "", nil
-	}
-	var s string
-	if json.Unmarshal(text, &s) != nil {
-		return "", badParam(at, "%s must be a string.", named(at))
-	}
-	return s, nil
+func (f fields) str(name string) (s string) {
+	f.decode(name, &s, "a string")
+	return s
 }
 
-func (f fields) flag(name, at string) (bool, error) {
-	text, ok := f[name]
-	if !ok {
-		return false, nil
+// kind returns the field "type", empty when it is absent or no string.
+func (f fields) kind() (kind string) {
+	if json.Unmarshal(f.members["type"], &kind) != nil {
+		return ""
 	}
-	switch string(text) {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	default:
-		return false, badParam(at, "%s must be true or false.", named(at))
-	}
+	return kind
 }
 
-// optionalFlag returns a flag, nil when it is absent.
-func (f fields) optionalFlag(name, at string) (*bool, error) {
-	if _, ok := f[name]; !ok {
-		return nil, nil
+// flag returns a flag, nil when it is absent.
+func (f fields) flag(name string) *bool {
+	var on bool
+	if !f.decode(name, &on, "true or false") {
+		return nil
 	}
-	on, err := f.flag(name, at)
-	return &on, err
+	return &on
+}
+
+// isSet reports whether a flag is true.
+func (f fields) isSet(name string) bool {
+	on := f.flag(name)
+	return on != nil && *on
 }
 
 // number returns a number from least to most, nil when it is absent.
-func (f fields) number(name string, least, most float64) (*float64, error) {
-	text, ok := f[name]
+func (f fields) number(name string, least, most float64) *float64 {
+	text, ok := f.members[name]
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	var n float64
 	if json.Unmarshal(text, &n) != nil || n < least || n > most {
-		return nil, badParam(name, "%s must be a number from %v to %v.", named(name), least, most)
+		f.fail(name, "%s must be a number from %v to %v.", named(f.path(name)), least, most)
 	}
-	return &n, nil
-}
-
-// only refuses fields that are not known.
-func (f fields) only(at string, known ...string) error {
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		if !slices.Contains(known, name) {
-			if at != "" {
-				name = at + "." + name
-			}
-			return badParam(name, "The field %.120q is not offered.", name)
-		}
-	}
-	return nil
+	return &n
 }
 
 // count returns a whole number above zero, zero when it is absent.
-func (f fields) count(name, at string) (int, error) {
-	text, ok := f[name]
+func (f fields) count(name string) int {
+	text, ok := f.members[name]
 	if !ok {
-		return 0, nil
+		return 0
 	}
 	n, err := strconv.ParseInt(string(text), 10, 32)
 	if err != nil || n < 1 {
-		return 0, badParam(at, "%s must be a whole number above zero.", named(at))
+		f.fail(name, "%s must be a whole number above zero.", named(f.path(name)))
 	}
-	return int(n), nil
+	return int(n)
 }
 
-// list returns the elements of an array, none when it is absent.
-func (f fields) list(name, at string) ([]json.RawMessage, error) {
-	text, ok := f[name]
-	if !ok {
-		return nil, nil
-	}
-	var all []json.RawMessage
-	if json.Unmarshal(text, &all) != nil {
-		return nil, badParam(at, "%s must be an array.", named(at))
-	}
-	return all, nil
+// object returns the fields of a field that must be an object.
+func (f fields) object(name string) fields {
+	return readFields(f.members[name], f.path(name), f.failed)
 }
 
-// index names an element of an array.
-func index(at string, i int) string { return at + "[" + strconv.Itoa(i) + "]" }
+// list returns the elements of an array, none when it is absent. what it must be is for the message.
+func (f fields) list(name, what string) (all []json.RawMessage) {
+	f.decode(name, &all, what)
+	return all
+}
+
+// objects returns the fields of each element of a list, until the first error of the request.
+func (f fields) objects(name string, list []json.RawMessage) iter.Seq[fields] {
+	return func(yield func(fields) bool) {
+		for i, text := range list {
+			element := readFields(text, f.path(name)+"["+strconv.Itoa(i)+"]", f.failed)
+			if *f.failed != nil || !yield(element) {
+				return
+			}
+		}
+	}
+}
+
+// only refuses fields that are not known.
+func (f fields) only(known ...string) {
+	for _, name := range slices.Sorted(maps.Keys(f.members)) {
+		if !slices.Contains(known, name) {
+			f.fail(name, "The field %.120q is not offered.", f.path(name))
+		}
+	}
+}

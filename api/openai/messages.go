@@ -9,184 +9,115 @@ import (
 
 // readMessages reads the conversation. The messages of the system and of developers become the system prompt, wherever
 // they stand.
-func (r *request) readMessages(f fields) error {
-	all, err := f.list("messages", "messages")
-	if err != nil {
-		return err
-	}
+func (r *Request) readMessages(f fields) {
+	all := f.list("messages", "an array")
 	if len(all) == 0 {
-		return badParam("messages", "The field \"messages\" must have at least one message.")
+		f.fail("messages", "The field \"messages\" must have at least one message.")
 	}
 	var system []string
 	open := openCalls{}
-	for i, text := range all {
-		at := index("messages", i)
-		m, err := readMessage(text, at)
-		if err != nil {
-			return err
-		}
+	for one := range f.objects("messages", all) {
+		m := readMessage(one)
 		if m.Role == provider.RoleSystem {
 			system = append(system, m.Content)
 			continue
 		}
-		if err := open.follow(&m, at); err != nil {
-			return err
-		}
+		open.follow(&m, one)
 		r.completion.Messages = append(r.completion.Messages, m)
 	}
-	if err := open.settled("messages"); err != nil {
-		return err
-	}
+	open.settled(f, "messages")
 	if len(r.completion.Messages) == 0 && len(system) == 0 {
-		return badParam("messages", "The field \"messages\" has nothing to answer.")
+		f.fail("messages", "The field \"messages\" has nothing to answer.")
 	}
 	r.completion.System = strings.Join(system, "\n\n")
-	return nil
 }
 
-func readMessage(text json.RawMessage, at string) (m provider.Message, err error) {
-	f, err := readFields(text, at)
-	if err != nil {
-		return m, err
-	}
-	role, err := f.str("role", at+".role")
-	if err != nil {
-		return m, err
-	}
-	if m.Content, m.Parts, err = readContent(f["content"], at+".content", role == "user"); err != nil {
-		return m, err
-	}
-	_, said := f["content"]
-	switch m.Role = provider.Role(role); role {
+func readMessage(f fields) (m provider.Message) {
+	role := f.str("role")
+	m.Role = provider.Role(role)
+	m.Content, m.Parts = readContent(f, role == "user")
+	said := f.has("content")
+	switch role {
 	case "system", "developer":
 		m.Role = provider.RoleSystem
 	case "user":
 	case "assistant":
-		if m.ToolCalls, err = readToolCalls(f, at); err != nil {
-			return m, err
-		}
-		if refusal, err := f.str("refusal", at+".refusal"); err != nil {
-			return m, err
-		} else if m.Content == "" && refusal != "" { // clients send a refusal back like this
+		m.ToolCalls = readToolCalls(f)
+		if refusal := f.str("refusal"); m.Content == "" && refusal != "" { // clients send a refusal back like this
 			m.Content, said = refusal, true
 		}
 		said = said || len(m.ToolCalls) > 0
 	case "tool":
-		if m.ToolCallID, err = f.str("tool_call_id", at+".tool_call_id"); err != nil {
-			return m, err
-		}
+		m.ToolCallID = f.str("tool_call_id")
 	default:
-		return m, badParam(at+".role", "The role of a message must be system, developer, user, assistant or tool.")
+		f.fail("role", "The role of a message must be system, developer, user, assistant or tool.")
 	}
 	if !said {
-		return m, badParam(at+".content", "%s is missing.", named(at+".content"))
+		f.fail("content", "%s is missing.", named(f.path("content")))
 	}
-	return m, nil
+	return m
 }
 
 // readContent reads the content of a message: one string, or parts. It returns the parts only if an image is among
 // them, which is an error unless images is true.
-func readContent(text json.RawMessage, at string, images bool) (string, []provider.Part, error) {
-	if len(text) == 0 {
-		return "", nil, nil
-	}
+func readContent(f fields, images bool) (string, []provider.Part) {
 	var whole string
-	if json.Unmarshal(text, &whole) == nil {
-		return whole, nil, nil
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(text, &list) != nil {
-		return "", nil, badParam(at, "%s must be a string or an array of parts.", named(at))
+	text := f.members["content"]
+	if len(text) == 0 || json.Unmarshal(text, &whole) == nil {
+		return whole, nil
 	}
 	var b strings.Builder
-	parts, shown := make([]provider.Part, len(list)), false
-	for i, one := range list {
-		var err error
-		if parts[i], err = readPart(one, index(at, i), images); err != nil {
-			return "", nil, err
-		}
-		shown = shown || parts[i].Image != nil
-		b.WriteString(parts[i].Text)
+	var parts []provider.Part
+	shown := false
+	for one := range f.objects("content", f.list("content", "a string or an array of parts")) {
+		p := readPart(one, images)
+		parts, shown = append(parts, p), shown || p.Image != nil
+		b.WriteString(p.Text)
 	}
 	if !shown {
 		parts = nil
 	}
-	return b.String(), parts, nil
+	return b.String(), parts
 }
 
-func readPart(text json.RawMessage, at string, images bool) (p provider.Part, err error) {
-	f, err := readFields(text, at)
-	if err != nil {
-		return p, err
-	}
-	kind, err := f.str("type", at+".type")
-	switch {
-	case err == nil && kind == "text":
-		p.Text, err = f.str("text", at+".text")
-		return p, err
-	case err == nil && kind == "refusal" && !images:
-		p.Text, err = f.str("refusal", at+".refusal")
-		return p, err
-	case err == nil && kind == "image_url" && images:
-		p.Image, err = readImage(f["image_url"], at+".image_url")
-		return p, err
-	case err == nil && kind == "image_url":
-		return p, badParam(at+".type", "Images are read in messages of the role \"user\".")
+func readPart(f fields, images bool) (p provider.Part) {
+	switch kind := f.kind(); {
+	case kind == "text":
+		p.Text = f.str("text")
+	case kind == "refusal" && !images:
+		p.Text = f.str("refusal")
+	case kind == "image_url" && images:
+		p.Image = readImage(f.object("image_url"))
+	case kind == "image_url":
+		f.fail("type", "Images are read in messages of the role \"user\".")
 	default:
-		return p, badParam(at+".type", "Only parts of the types \"text\" and \"image_url\" are read.")
+		f.fail("type", "Only parts of the types \"text\" and \"image_url\" are read.")
 	}
+	return p
 }
 
-func readImage(text json.RawMessage, at string) (*provider.Image, error) {
-	f, err := readFields(text, at)
-	if err != nil {
-		return nil, err
-	}
-	var image provider.Image
-	if image.URL, err = f.str("url", at+".url"); err != nil {
-		return nil, err
-	}
+func readImage(f fields) *provider.Image {
+	image := provider.Image{URL: f.str("url")}
 	lower := strings.ToLower(image.URL[:min(len(image.URL), 11)])
 	if !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "http://") && lower != "data:image/" {
-		return nil, badParam(at+".url", "The address of an image must begin with https:, http: or data:image/.")
+		f.fail("url", "The address of an image must begin with https:, http: or data:image/.")
 	}
-	image.Detail, err = f.str("detail", at+".detail")
-	return &image, err
+	image.Detail = f.str("detail")
+	return &image
 }
 
 // readToolCalls reads the calls that an assistant asked for.
-func readToolCalls(f fields, at string) ([]provider.ToolCall, error) {
-	all, err := f.list("tool_calls", at+".tool_calls")
-	if err != nil {
-		return nil, err
-	}
-	var calls []provider.ToolCall
-	for i, text := range all {
-		at := index(at+".tool_calls", i)
-		outer, err := readFields(text, at)
-		if err != nil {
-			return nil, err
-		}
-		var call provider.ToolCall
-		if call.ID, err = outer.str("id", at+".id"); err != nil {
-			return nil, err
-		}
-		inner, err := readFields(outer["function"], at+".function")
-		if err != nil {
-			return nil, err
-		}
-		if call.Name, err = inner.str("name", at+".function.name"); err != nil {
-			return nil, err
-		}
-		if call.Args, err = inner.str("arguments", at+".function.arguments"); err != nil {
-			return nil, err
-		}
+func readToolCalls(f fields) (calls []provider.ToolCall) {
+	for one := range f.objects("tool_calls", f.list("tool_calls", "an array")) {
+		call := provider.ToolCall{ID: one.str("id")}
+		function := one.object("function")
+		call.Name, call.Args = function.str("name"), function.str("arguments")
 		if call.ID == "" || call.Name == "" {
-			return nil, badParam(at, "A call needs an id and the name of its function.")
+			one.fail("", "A call needs an id and the name of its function.")
 		}
 		calls = append(calls, call)
 	}
-	return calls, nil
+	return calls
 }
 
 // openCalls are the calls of the last assistant message that have no result yet, by id.
@@ -194,33 +125,29 @@ type openCalls map[string]string
 
 // follow checks that a message may come next: models refuse calls without results and results without calls. It fills
 // in the name of a result's tool.
-func (o openCalls) follow(m *provider.Message, at string) error {
+func (o openCalls) follow(m *provider.Message, f fields) {
 	if m.Role == provider.RoleTool {
 		name, ok := o[m.ToolCallID]
 		if !ok {
-			return badParam(at+".tool_call_id",
+			f.fail("tool_call_id",
 				"A message of the role \"tool\" must answer a call of the assistant's message before it.")
 		}
 		m.ToolName = name
 		delete(o, m.ToolCallID)
-		return nil
+		return
 	}
-	if err := o.settled(at); err != nil {
-		return err
-	}
+	o.settled(f, "")
 	for _, call := range m.ToolCalls {
 		if _, twice := o[call.ID]; twice {
-			return badParam(at+".tool_calls", "Two calls have the id %.80q.", call.ID)
+			f.fail("tool_calls", "Two calls have the id %.80q.", call.ID)
 		}
 		o[call.ID] = call.Name
 	}
-	return nil
 }
 
-func (o openCalls) settled(at string) error {
+// settled fails if a call has no result yet.
+func (o openCalls) settled(f fields, name string) {
 	if len(o) > 0 {
-		return badParam(at,
-			"Each call of an assistant must be followed by a message of the role \"tool\" with its result.")
+		f.fail(name, "Each call of an assistant must be followed by a message of the role \"tool\" with its result.")
 	}
-	return nil
 }

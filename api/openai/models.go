@@ -1,11 +1,6 @@
 package openai
 
-import (
-	"slices"
-	"strings"
-
-	"github.com/gin-gonic/gin"
-)
+import "slices"
 
 // defaultModel is a name for the default model. Clients use it without knowing the model's own name.
 const defaultModel = "farhand"
@@ -20,18 +15,8 @@ type modelRow struct {
 
 func modelRowOf(name string) modelRow { return modelRow{ID: name, Object: "model", OwnedBy: "farhand"} }
 
-// models returns the names of the configured models, the default first.
-func (a *API) models() []string {
-	agent, err := a.host.Agent()
-	if err != nil { // there is none
-		return nil
-	}
-	return agent.Models()
-}
-
-// model returns the configured name of a model.
-func (a *API) model(name string) (string, error) {
-	all := a.models()
+// configuredModel returns the configured name of a model. The first one of all is the default.
+func configuredModel(all []string, name string) (string, error) {
 	switch {
 	case slices.Contains(all, name):
 		return name, nil
@@ -42,24 +27,20 @@ func (a *API) model(name string) (string, error) {
 	}
 }
 
-// ListModels serves GET /v1/models.
-func (a *API) ListModels(c *gin.Context) {
+// ListModels returns the answer that lists models, to be written as JSON.
+func ListModels(all []string) any {
 	rows := []modelRow{}
-	for _, name := range a.models() {
+	for _, name := range all {
 		rows = append(rows, modelRowOf(name))
 	}
-	a.host.WriteCacheable(c, struct {
+	return struct {
 		Object string     `json:"object"`
 		Data   []modelRow `json:"data"`
-	}{"list", rows})
+	}{"list", rows}
 }
 
-// GetModel serves GET /v1/models/*model. A name may have slashes: models of a hub are called maker/model.
-func (a *API) GetModel(c *gin.Context) {
-	name, err := a.model(strings.TrimPrefix(c.Param("model"), "/"))
-	if err != nil {
-		a.host.Fail(c, err)
-		return
-	}
-	a.host.WriteJSON(c, modelRowOf(name))
+// GetModel returns the answer that describes one model, to be written as JSON.
+func GetModel(all []string, name string) (any, error) {
+	name, err := configuredModel(all, name)
+	return modelRowOf(name), err
 }

@@ -1,7 +1,9 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/agent/chat"
@@ -14,108 +16,80 @@ const (
 	maxTemperature = 2
 )
 
-// request is the body of a request for a completion. Each field is obeyed, passed on to the model, or refused by its
+// Request is the body of a request for a completion. Each field is obeyed, passed on to the model, or refused by its
 // name. None is ignored.
-type request struct {
+type Request struct {
 	completion   chat.Completion // without Key, Caller and Turn; Model as it was sent
 	user         string
 	stream       bool
 	includeUsage bool
 }
 
-// parseRequest reads the body of a request for a completion.
-func parseRequest(body []byte) (request, error) {
-	var r request
+// ParseRequest reads the body of a request for a completion.
+func ParseRequest(body []byte) (Request, error) {
+	var r Request
 	if strings.TrimSpace(string(body)) == "" {
 		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty.")
 	}
 	if err := jsonbody.Check(body); err != nil {
 		return r, err
 	}
-	f, err := readFields(body, "")
-	if err != nil {
-		return r, err
-	}
-	for _, read := range []func(fields) error{
+	var failed error
+	f := readFields(body, "", &failed)
+	for _, read := range []func(fields){
 		refuseUnoffered, r.readModel, r.readMessages, r.readTools, r.readToolChoice, r.readSampling, r.readStop,
 		r.readOptions, r.readFormat, r.readStreaming,
 	} {
-		if err := read(f); err != nil {
-			return r, err
+		if read(f); failed != nil {
+			break
 		}
 	}
-	return r, nil
+	return r, failed
 }
 
-func (r *request) readModel(f fields) (err error) {
-	if r.completion.Model, err = f.str("model", "model"); err != nil {
-		return err
-	}
-	if r.completion.Model == "" {
-		return badParam("model",
+// Streamed reports whether the answer is to be streamed.
+func (r *Request) Streamed() bool { return r.stream }
+
+func (r *Request) readModel(f fields) {
+	if r.completion.Model = f.str("model"); r.completion.Model == "" {
+		f.fail("model",
 			"You must provide a model parameter: a name of GET /v1/models, or %q for the default.", defaultModel)
 	}
-	r.user, err = f.str("user", "user")
-	return err
+	r.user = f.str("user")
 }
 
-func (r *request) readStreaming(f fields) (err error) {
-	if r.stream, err = f.flag("stream", "stream"); err != nil {
-		return err
+func (r *Request) readStreaming(f fields) {
+	r.stream = f.isSet("stream")
+	if !f.has("stream_options") {
+		return
 	}
-	text, ok := f["stream_options"]
-	if !ok {
-		return nil
+	options := f.object("stream_options")
+	options.only("include_usage", "include_obfuscation")
+	if options.has("include_obfuscation") && string(options.members["include_obfuscation"]) != "false" {
+		options.fail("include_obfuscation", "Padding of streams is not offered.")
 	}
-	options, err := readFields(text, "stream_options")
-	if err == nil {
-		err = options.only("stream_options", "include_usage", "include_obfuscation")
-	}
-	if err != nil {
-		return err
-	}
-	if on, err := options.flag("include_obfuscation", "stream_options.include_obfuscation"); err != nil || on {
-		return badParam("stream_options.include_obfuscation", "Padding of streams is not offered.")
-	}
-	r.includeUsage, err = options.flag("include_usage", "stream_options.include_usage")
-	return err
+	r.includeUsage = options.isSet("include_usage")
 }
 
-func (r *request) readSampling(f fields) (err error) {
+func (r *Request) readSampling(f fields) {
 	c := &r.completion
-	if c.MaxTokens, err = f.count("max_tokens", "max_tokens"); err != nil {
-		return err
-	}
-	newer, err := f.count("max_completion_tokens", "max_completion_tokens")
-	if err != nil {
-		return err
-	}
-	if newer > 0 {
-		c.MaxTokens = newer
-	}
-	c.Temperature, err = f.number("temperature", 0, maxTemperature)
-	return err
+	c.MaxTokens = f.count("max_tokens")
+	c.MaxTokens = cmp.Or(f.count("max_completion_tokens"), c.MaxTokens)
+	c.Temperature = f.number("temperature", 0, maxTemperature)
 }
 
 // readStop reads one sequence or several.
-func (r *request) readStop(f fields) error {
-	text, ok := f["stop"]
-	if !ok {
-		return nil
-	}
+func (r *Request) readStop(f fields) {
 	var one string
-	if json.Unmarshal(text, &one) == nil {
+	if json.Unmarshal(f.members["stop"], &one) == nil {
 		r.completion.Stop = []string{one}
-	} else if json.Unmarshal(text, &r.completion.Stop) != nil {
-		return badParam("stop", "The field \"stop\" must be a string or an array of strings.")
+	} else {
+		f.decode("stop", &r.completion.Stop, "a string or an array of strings")
 	}
 	if len(r.completion.Stop) > maxStops {
-		return badParam("stop", "At most %d sequences may be given in \"stop\".", maxStops)
+		f.fail("stop", "At most %d sequences may be given in \"stop\".", maxStops)
 	}
-	for _, s := range r.completion.Stop {
-		if s == "" {
-			return badParam("stop", "A sequence in \"stop\" must not be empty.")
-		}
+	if slices.Contains(r.completion.Stop, "") {
+		f.fail("stop", "A sequence in \"stop\" must not be empty.")
 	}
-	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // What official clients send is understood, and what they send besides does no harm.
 func TestCompletionRequest(t *testing.T) {
-	r, err := parseRequest([]byte(`{
+	r, err := ParseRequest([]byte(`{
 		"model":"m","stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},"max_tokens":5,"max_completion_tokens":7,
 		"temperature":0,"stop":["a","b"],"user":"anna","n":1,"response_format":{"type":"text"},"tool_choice":"auto",
 		"parallel_tool_calls":true,"store":false,"metadata":{},"seed":null,"top_p":1,
@@ -37,7 +37,8 @@ func TestCompletionRequest(t *testing.T) {
 	c := r.completion
 	want := []provider.Message{
 		{Role: provider.RoleUser, Content: "two seats"},
-		{Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{{ID: "x1", Name: "book", Args: `{"seats":2}`}, {ID: "x2", Name: "pay", Args: `{}`}}},
+		{Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{{ID: "x1", Name: "book", Args: `{"seats":2}`},
+			{ID: "x2", Name: "pay", Args: `{}`}}},
 		{Role: provider.RoleTool, ToolCallID: "x2", ToolName: "pay", Content: "paid"},
 		{Role: provider.RoleTool, ToolCallID: "x1", ToolName: "book", Content: "booked"},
 		{Role: provider.RoleAssistant, Content: "done"},
@@ -53,13 +54,16 @@ func TestCompletionRequest(t *testing.T) {
 	if !reflect.DeepEqual(c.Tools, tools) {
 		t.Errorf("tools %+v", c.Tools)
 	}
-	if c.Model != "m" || c.System != "be brief\n\nin English" || c.MaxTokens != 7 || !reflect.DeepEqual(c.Temperature, &zero) ||
-		!reflect.DeepEqual(c.Stop, []string{"a", "b"}) || r.user != "anna" || !r.stream || !r.includeUsage || r.noTools() {
+	if c.Model != "m" || c.System != "be brief\n\nin English" || c.MaxTokens != 7 ||
+		!reflect.DeepEqual(c.Temperature, &zero) ||
+		!reflect.DeepEqual(c.Stop, []string{"a", "b"}) || r.user != "anna" || !r.stream || !r.includeUsage ||
+		r.noTools() {
 		t.Errorf("read %+v", r)
 	}
-	none, err := parseRequest([]byte(`{"model":"m","stop":"x","tool_choice":"none","messages":[{"role":"user","content":""}],
+	none, err := ParseRequest([]byte(`{"model":"m","stop":"x","tool_choice":"none","messages":[{"role":"user","content":""}],
 		"tools":[{"type":"function","function":{"name":"book"}}]}`))
-	if err != nil || !none.noTools() || len(none.completion.Tools) != 0 || !reflect.DeepEqual(none.completion.Stop, []string{"x"}) {
+	if err != nil || !none.noTools() || len(none.completion.Tools) != 0 ||
+		!reflect.DeepEqual(none.completion.Stop, []string{"x"}) {
 		t.Errorf("%v, %+v", err, none)
 	}
 }
@@ -155,7 +159,7 @@ func TestCompletionMistakes(t *testing.T) {
 		`{"model":"m","model":"n","messages":[` + user + `]}`: "",
 		`{"model":`: "",
 	} {
-		_, err := parseRequest([]byte(body))
+		_, err := ParseRequest([]byte(body))
 		if code := registry.AsError(err).Code; err == nil || code != registry.CodeInvalidRequest {
 			t.Errorf("%s: %v", body, err)
 			continue
@@ -175,7 +179,8 @@ func TestCompletionMistakes(t *testing.T) {
 // conversation a model takes: results follow their calls, and names are possible ones.
 func FuzzCompletionBody(f *testing.F) {
 	for _, seed := range []string{
-		"", "{}", "null", "[]", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, `{"model":"m","messages":[null]}`,
+		"", "{}", "null", "[]", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
+		`{"model":"m","messages":[null]}`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text"}]}],"stop":["x"],"temperature":1e0}`,
 		`{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f"}}]},{"role":"tool","tool_call_id":"a","content":""}]}`,
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"a","parameters":{}}}],"tool_choice":"none"}`,
@@ -185,7 +190,7 @@ func FuzzCompletionBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		r, err := parseRequest(body)
+		r, err := ParseRequest(body)
 		if err != nil {
 			if code := registry.AsError(err).Code; code != registry.CodeInvalidRequest {
 				t.Fatalf("refused with %v", err)
@@ -200,13 +205,15 @@ func FuzzCompletionBody(f *testing.F) {
 			t.Fatalf("accepted, but encoding/json says %v", err)
 		}
 		c := r.completion
-		if c.Model == "" || len(c.Messages) == 0 || len(c.Stop) > maxStops || len(c.Tools) > maxCallerTools || c.MaxTokens < 0 {
+		if c.Model == "" || len(c.Messages) == 0 || len(c.Stop) > maxStops || len(c.Tools) > maxCallerTools ||
+			c.MaxTokens < 0 {
 			t.Fatalf("accepted %+v", c)
 		}
 		open := make(map[string]bool)
 		for _, m := range c.Messages {
 			switch {
-			case m.Role == provider.RoleTool && (!open[m.ToolCallID] || m.ToolName == ""), m.Role != provider.RoleTool && len(open) > 0:
+			case m.Role == provider.RoleTool && (!open[m.ToolCallID] || m.ToolName == ""),
+				m.Role != provider.RoleTool && len(open) > 0:
 				t.Fatalf("calls and results do not belong together: %+v", c.Messages)
 			case m.Role == provider.RoleTool:
 				delete(open, m.ToolCallID)

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/gin-gonic/gin"
-
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,17 +17,27 @@ const (
 	lookupTimeout = 10 * time.Second
 )
 
-// session returns the session whose tools join in a completion: the one the header names, otherwise the one of the user
-// in the body. The key has no session if there is none, or if no tools are wanted. A caller whose credentials name a
-// user speaks for that user only.
-func (a *API) session(c *gin.Context, r request) (registry.Key, error) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), lookupTimeout)
+// Sessions finds the sessions that are connected.
+type Sessions interface {
+	// Connected returns a session that the caller may talk to. It fails with registry.CodeSessionNotFound or
+	// registry.CodeNotConnected.
+	Connected(ctx context.Context, caller auth.Identity, id string) (registry.Entry, error)
+	// Each visits the sessions that match q. It fails if they are too many for one answer.
+	Each(ctx context.Context, q registry.Query, visit func(registry.Entry)) error
+}
+
+// session returns the session whose tools join in a completion: the one with that id, otherwise the one of the user in
+// the body. The key has no session if there is none, or if no tools are wanted. A caller whose credentials name a user
+// speaks for that user only.
+func (r *Request) session(
+	ctx context.Context, sessions Sessions, caller auth.Identity, id string,
+) (registry.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	caller := a.host.Caller(c)
 	none := registry.Key{Tenant: caller.Tenant}
-	switch id := c.GetHeader(HeaderSession); {
+	switch {
 	case id != "":
-		e, err := a.host.Connected(ctx, caller, id)
+		e, err := sessions.Connected(ctx, caller, id)
 		if err != nil || r.noTools() {
 			return none, err
 		}
@@ -39,7 +48,7 @@ func (a *API) session(c *gin.Context, r request) (registry.Key, error) {
 		return none, &paramError{param: "user", err: registry.Errorf(registry.CodeForbidden,
 			"The token is another user's. Leave \"user\" out, or name the user of the token.")}
 	}
-	found, err := a.sessionsOf(ctx, caller.Tenant, r.user)
+	found, err := sessionsOf(ctx, sessions, caller.Tenant, r.user)
 	switch {
 	case err != nil:
 		return none, err
@@ -51,7 +60,7 @@ func (a *API) session(c *gin.Context, r request) (registry.Key, error) {
 			Message: "Several sessions of this user are connected. Name one in the header " + HeaderSession + ".",
 		}}
 	}
-	e, err := a.host.Connected(ctx, caller, r.user)
+	e, err := sessions.Connected(ctx, caller, r.user)
 	switch {
 	case errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected):
 		return none, nil
@@ -65,10 +74,10 @@ func (a *API) session(c *gin.Context, r request) (registry.Key, error) {
 
 // sessionsOf returns the connected sessions of a user, at most maxCandidates. It looks at a bounded number of sessions:
 // in a very large fleet callers need the header.
-func (a *API) sessionsOf(ctx context.Context, tenant, user string) ([]registry.Candidate, error) {
+func sessionsOf(ctx context.Context, sessions Sessions, tenant, user string) ([]registry.Candidate, error) {
 	q := registry.Query{Tenant: tenant, Target: registry.Target{UserID: user}}
 	var found []registry.Candidate
-	err := a.host.EachSession(ctx, q, func(e registry.Entry) {
+	err := sessions.Each(ctx, q, func(e registry.Entry) {
 		if len(found) < maxCandidates {
 			found = append(found, registry.Candidate{
 				SessionID: e.Session.Key.Session, DeviceID: e.Session.DeviceID, UserID: e.Session.UserID,

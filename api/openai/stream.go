@@ -2,10 +2,11 @@ package openai
 
 import (
 	"context"
+	"time"
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/api/internal/sse"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 )
 
 // chunk is a piece of an answer, as OpenAI's API streams it.
@@ -40,19 +41,17 @@ type delta struct {
 
 // stream writes one completion while its turn runs.
 type stream struct {
-	*sse.TurnStream
-	host    Turns
-	ask     chat.Completion
+	*ssewriter.TurnStream
+	*Completion
 	created int64
-	usage   bool // the caller wants the usage
 	begun   bool // the role has been sent
 }
 
-// run runs the turn. Text and thinking of all its iterations are sent at once. The calls of the caller's own tools are
-// complete only at the end.
-func (s *stream) run(ctx context.Context, agent chat.Agent) sse.Ending {
-	aborted := false
-	reply, calls, err := agent.Complete(ctx, s.ask, func(e chat.Event) {
+// Stream runs the turn and writes its events. Text and thinking of all its iterations are sent at once. The calls of
+// the caller's own tools are complete only at the end.
+func (o *Completion) Stream(ctx context.Context, t *ssewriter.TurnStream) ssewriter.Ending {
+	s, aborted := &stream{TurnStream: t, Completion: o, created: time.Now().Unix()}, false
+	reply, calls, err := o.turns.Agent.Complete(ctx, o.ask, func(e chat.Event) {
 		switch e.Type {
 		case chat.EventChunk:
 			if e.Refusal {
@@ -69,13 +68,13 @@ func (s *stream) run(ctx context.Context, agent chat.Agent) sse.Ending {
 		}
 	})
 	if err != nil {
-		failure := turnFailure(s.host.TurnError(ctx, err, aborted), reply)
-		return sse.Ending{Failure: failure, Tell: func(t *sse.TurnStream) {
+		failure := turnFailure(o.turns.Explain(ctx, err, aborted), reply)
+		return ssewriter.Ending{Failure: failure, Tell: func(t *ssewriter.TurnStream) {
 			_, body := errorBodyOf(failure)
 			t.Send("", body) // without [DONE], which would say that the answer is whole
 		}}
 	}
-	return sse.Ending{Tell: func(*sse.TurnStream) { s.finish(reply, calls) }}
+	return ssewriter.Ending{Tell: func(*ssewriter.TurnStream) { s.finish(reply, calls) }}
 }
 
 // finish sends what is known only at the end.

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -19,8 +19,7 @@ type phantom struct {
 	conn  *redisstore.Conn
 	store *redisstore.Store
 	id    string
-	beats context.CancelFunc
-	done  sync.WaitGroup
+	die   func() // lets the lease lapse, as a pod does that was killed; waits for the heartbeats to end
 }
 
 // fillers is how many sessions are written at once.
@@ -29,7 +28,9 @@ const fillers = 64
 // startPhantom takes a lease and keeps it until die is called.
 func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*phantom, error) {
 	// Nobody refreshes its sessions, so they live long.
-	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: url, SessionTTL: 10 * time.Minute, PodLease: lease})
+	conn, err := redisstore.Dial(ctx, redisstore.Options{
+		URL: url, Limits: registry.Limits{SessionTTL: 10 * time.Minute, PodLease: lease},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +40,9 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 		return nil, err
 	}
 	beats, cancel := context.WithCancel(ctx)
-	p.beats = cancel
-	p.done.Go(func() {
+	var done sync.WaitGroup
+	p.die = func() { cancel(); done.Wait() }
+	done.Go(func() {
 		tick := time.NewTicker(lease / 10)
 		defer tick.Stop()
 		for {
@@ -48,7 +50,7 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 			case <-beats.Done():
 				return
 			case <-tick.C:
-				_, _ = p.store.Heartbeat(beats, id) // one beat more or less does not matter
+				_, _ = p.store.Heartbeat(beats, id) // one heartbeat more or less does not matter
 			}
 		}
 	})
@@ -57,28 +59,15 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 
 // fill opens sessions with the given specifications.
 func (p *phantom) fill(ctx context.Context, o *options, sessions int, specs []registry.ToolSpec) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var work sync.WaitGroup
-	for range fillers {
-		work.Go(func() {
-			for ctx.Err() == nil {
-				i := next.Add(1)
-				if i > int64(sessions) {
-					return
-				}
-				if i%1000 == 0 {
-					o.Note("filling Redis: %d of %d sessions", i, sessions)
-				}
-				if err := p.open(ctx, fmt.Sprintf("%s-%d", p.id, i), specs); err != nil {
-					cancel(err)
-				}
-			}
-		})
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(fillers)
+	for i := range sessions {
+		if i%1000 == 0 {
+			o.Note("filling Redis: %d of %d sessions", i, sessions)
+		}
+		work.Go(func() error { return p.open(ctx, fmt.Sprintf("%s-%d", p.id, i), specs) })
 	}
-	work.Wait()
-	return context.Cause(ctx)
+	return work.Wait()
 }
 
 func (p *phantom) open(ctx context.Context, session string, specs []registry.ToolSpec) error {
@@ -92,15 +81,9 @@ func (p *phantom) open(ctx context.Context, session string, specs []registry.Too
 	return p.store.SetTools(ctx, claim.Session, specs)
 }
 
-// die lets the lease lapse, as a pod does that was killed.
-func (p *phantom) die() {
-	p.beats()
-	p.done.Wait()
-}
-
 func (p *phantom) close() error {
 	p.die()
-	return errors.Join(p.conn.Close())
+	return p.conn.Close()
 }
 
 // phoneSpecs are n tools such as a phone offers.
@@ -109,8 +92,10 @@ func phoneSpecs(n int) ([]registry.ToolSpec, error) {
 	for i := range specs {
 		var err error
 		specs[i], err = registry.ToolSpec{
-			Name: fmt.Sprintf("phone_tool_%02d", i), Description: fmt.Sprintf("Tool %d of a phone: reads something and returns it.", i),
-			Parameters: json.RawMessage(`{"type":"object","properties":{"what":{"type":"string"},"limit":{"type":"integer","minimum":1}},"required":["what"]}`),
+			Name:        fmt.Sprintf("phone_tool_%02d", i),
+			Description: fmt.Sprintf("Tool %d of a phone: reads something and returns it.", i),
+			Parameters: json.RawMessage(`{"type":"object","properties":{"what":{"type":"string"},` +
+				`"limit":{"type":"integer","minimum":1}},"required":["what"]}`),
 		}.Normalize()
 		if err != nil {
 			return nil, err

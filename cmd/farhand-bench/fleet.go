@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
@@ -24,49 +27,65 @@ const (
 type fleet struct {
 	program  string
 	redis    *redisServer
-	probe    *redisProbe
+	probe    *redisProbe // nil for a Cluster
 	pods     []*child
 	profiles string        // directory; empty: none are written
 	settle   time.Duration // until what is written in batches is written
+
+	profileTime time.Duration // of the processor
 }
 
 // startFleet starts a Redis and n pods. Settings are added to the environment of the pods.
 func (o *options) startFleet(ctx context.Context, n int, settings ...string) (*fleet, error) {
-	f := &fleet{program: o.Program, profiles: o.Profiles, settle: idleSettle}
-	if o.Quick {
-		f.settle = quickSettle
-	}
-	var err error
-	if f.redis, err = startRedis(ctx); err != nil {
+	server, err := startRedis(ctx)
+	if err != nil {
 		return nil, err
 	}
+	f := o.newFleet(server)
 	if f.probe, err = newRedisProbe(f.redis.url); err != nil {
 		f.close()
 		return nil, err
 	}
+	return f, f.addPods(ctx, n, settings...)
+}
+
+// newFleet returns a fleet without pods.
+func (o *options) newFleet(server *redisServer) *fleet {
+	return &fleet{
+		program: o.Program, redis: server, profiles: o.Profiles,
+		settle: quickOr(o, quickSettle, idleSettle), profileTime: quickOr(o, time.Second, profileTime),
+	}
+}
+
+// startClusterFleet starts a Redis Cluster of six and n pods. Nobody probes it: every member would have to be asked.
+func (o *options) startClusterFleet(ctx context.Context, n int) (*fleet, error) {
+	server, err := startCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := o.newFleet(server)
+	return f, f.addPods(ctx, n)
+}
+
+// addPods starts n more pods. If one does not start, the fleet is closed.
+func (f *fleet) addPods(ctx context.Context, n int, settings ...string) error {
 	for range n {
 		if _, err := f.addPod(ctx, settings...); err != nil {
 			f.close()
-			return nil, err
+			return err
 		}
 	}
-	return f, nil
+	return nil
 }
 
 // addPod starts one more pod.
 func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) {
-	addr, err := freeAddr()
-	if err != nil {
-		return nil, err
-	}
 	env := append([]string{
-		"FARHAND_ADDR=" + addr, "FARHAND_REDIS_URL=" + f.redis.url, "FARHAND_TOKEN=" + benchToken, "FARHAND_LOG_LEVEL=warn",
+		"FARHAND_ADDR=" + anyAddr, "FARHAND_REDIS_URL=" + f.redis.url, "FARHAND_TOKEN=" + benchToken,
+		"FARHAND_LOG_LEVEL=warn",
+		"FARHAND_OPEN_RATE=100000", // all devices come from one address, faster than any that is not a whole fleet
 	}, settings...)
-	args := []string{podCommand}
-	if f.profiles != "" {
-		args = append(args, "--profiles", f.profiles)
-	}
-	pod, err := startChild(ctx, f.program, addr, env, args...)
+	pod, err := startChild(ctx, f.program, env, podCommand)
 	if err != nil {
 		return nil, err
 	}
@@ -74,16 +93,13 @@ func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) 
 	return pod, nil
 }
 
-// addReferences starts n pods of the featureless server on the same Redis, which the fleet stops with its own.
-func (f *fleet) addReferences(ctx context.Context, n int) ([]*child, error) {
+// addReferences starts n pods of the featureless server on the same Redis, which the fleet stops with its own. lookup
+// says that they ask Redis for a device's pod on each call.
+func (f *fleet) addReferences(ctx context.Context, n int, lookup bool) ([]*child, error) {
 	var list []*child
 	for i := range n {
-		addr, err := freeAddr()
-		if err != nil {
-			return nil, err
-		}
-		c, err := startChild(ctx, f.program, addr, nil, referenceCommand,
-			"--addr", addr, "--redis", f.redis.url, "--pod", "ref"+strconv.Itoa(i))
+		c, err := startChild(ctx, f.program, nil, referenceCommand,
+			"--redis", f.redis.url, "--pod", "ref"+strconv.Itoa(i), "--lookup="+strconv.FormatBool(lookup))
 		if err != nil {
 			return nil, err
 		}
@@ -93,24 +109,41 @@ func (f *fleet) addReferences(ctx context.Context, n int) ([]*child, error) {
 	return list, nil
 }
 
-// profile writes profiles of the pods while run runs, if profiles are wanted.
+// profile writes profiles of the pods, if profiles are wanted: what was allocated before run and after it, and what the
+// processor did meanwhile. run may be nil.
 func (f *fleet) profile(name string, pods []*child, run func() error) error {
 	if f.profiles == "" {
 		return nil
 	}
-	for i, p := range pods {
-		if _, err := fmt.Fprintf(p.stdin, "profile %s-pod%d\n", name, i); err != nil {
+	if err := os.MkdirAll(f.profiles, 0o755); err != nil {
+		return err
+	}
+	write := func(pod int, kind, what string) error {
+		text, err := pods[pod].ask(what)
+		if err != nil {
+			return fmt.Errorf("profile of %s: %w", pods[pod].url, err)
+		}
+		return os.WriteFile(filepath.Join(f.profiles, fmt.Sprintf("%s-pod%d.%s.pprof", name, pod, kind)), text, 0o600)
+	}
+	var work errgroup.Group
+	for i := range pods {
+		// A profile of the heap is complete up to the last collection.
+		if err := write(i, "before", "/heap?gc=1"); err != nil {
 			return err
 		}
+		if run != nil {
+			work.Go(func() error {
+				return write(i, "cpu",
+					fmt.Sprintf("/profile?seconds=%.0f", f.profileTime.Seconds()))
+			})
+		}
 	}
-	err := run()
-	for _, p := range pods {
-		if _, e := io.WriteString(p.stdin, "stop\n"); e != nil {
-			return errors.Join(err, e)
-		}
-		if line, e := p.out.ReadString('\n'); e != nil || line != "profiled\n" {
-			return errors.Join(err, e, fmt.Errorf("profile of %s: %q", p.url, line))
-		}
+	var err error
+	if run != nil {
+		err = errors.Join(run(), work.Wait())
+	}
+	for i := range pods {
+		err = errors.Join(err, write(i, "allocs", "/heap?gc=1"))
 	}
 	return err
 }
@@ -135,10 +168,15 @@ func urls(pods []*child) []string {
 	return list
 }
 
-// use makes pods of our own those of the side.
-func use(s *bench.Side, pods []*child) {
-	s.Pods, s.Token, s.Names, s.PIDs = urls(pods), benchToken, nil, nil
+// sideOf returns a side of pods of our own.
+func sideOf(name string, pods ...*child) *bench.Side {
+	return &bench.Side{Name: name, Pods: urls(pods), Token: benchToken, PIDs: pids(pods)}
+}
+
+func pids(pods []*child) []int {
+	list := make([]int, len(pods))
 	for i, p := range pods {
-		s.Names, s.PIDs = append(s.Names, "pod"+strconv.Itoa(i)), append(s.PIDs, p.pid())
+		list[i] = p.pid()
 	}
+	return list
 }

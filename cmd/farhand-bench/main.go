@@ -1,6 +1,5 @@
 // Command farhand-bench measures Farhand for its developers: the target table beside a featureless reference, and how
-// cost grows. It starts a Redis, pods and references of its own. README.md says
-// how to use it.
+// cost grows. It starts a Redis, pods and references of its own. README.md says how to use it.
 //
 // It builds on cmd/farhand/bench, which measures pods that are running. Start reading at targets.go: each row of the
 // table is a function in a file rows_….go.
@@ -14,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +34,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	var o options
+	o := defaultOptions()
 	var asJSON, growth bool
 	cmd := &cobra.Command{
 		Use:   "farhand-bench",
@@ -45,14 +43,8 @@ func command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, asJSON, growth) },
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Fleet, "fleet", 2, "pods of the matrix")
-	f.IntVar(&o.Devices, "devices", 128, "devices to call")
-	f.IntVar(&o.Tools, "tools", 5, "tools of each device")
-	f.IntSliceVar(&o.Callers, "callers", []int{1, 64, 512}, "callers at once, one run for each number")
-	f.DurationVar(&o.Duration, "duration", 2*time.Second, "measured time of one run")
-	f.DurationVar(&o.Warmup, "warmup", 0, "time before that; 0 means a fifth of the duration")
-	f.IntVar(&o.Payload, "payload", 64, "bytes a call carries each way")
-	f.IntVar(&o.Repeat, "repeat", 5, "runs of each, of which the median is printed")
+	o.Flags(f)
+	f.IntVar(&o.Fleet, "fleet", o.Fleet, "pods of the matrix")
 	f.StringSliceVar(&o.Only, "only", nil, "rows of the target table to measure")
 	f.BoolVar(&growth, "growth", false, "print how cost grows instead")
 	f.BoolVar(&o.Quick, "quick", false, "fractions of a second each: shows that it runs, not how fast")
@@ -73,7 +65,7 @@ func run(ctx context.Context, o options, asJSON, growth bool) error {
 	if info, err := os.Stderr.Stat(); err == nil {
 		o.Terminal = info.Mode()&os.ModeCharDevice != 0
 	}
-	if err := o.fill(); err != nil {
+	if err := o.complete(); err != nil {
 		return err
 	}
 	if growth {
@@ -88,30 +80,31 @@ func run(ctx context.Context, o options, asJSON, growth bool) error {
 
 // podServer runs one pod of Farhand, configured by FARHAND_ variables, as a child of this program.
 func podServer() *cobra.Command {
-	var profiles string
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: podCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod of Farhand",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runChild(cmd.Context(), os.Stdin, os.Stdout, profiles, servePod)
+			return runChild(cmd.Context(), os.Stdin, os.Stdout, servePod)
 		},
 	}
-	cmd.Flags().StringVar(&profiles, "profiles", "", "directory for profiles")
-	return cmd
 }
 
-// servePod is what `farhand serve` does, without its words about the surroundings.
-func servePod(ctx context.Context, ready func()) error {
+// servePod is what `farhand serve` does, without its warnings about the surroundings.
+func servePod(ctx context.Context, ready func(addr string)) error {
 	defer heapfloor.Raise(os.Environ())()
 	cfg, err := farhand.LoadConfig(os.Environ())
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	g, err := farhand.New(ctx, cfg, farhand.WithLogger(log))
+	listener, err := farhand.Listen(ctx, cfg.Addr)
 	if err != nil {
 		return err
 	}
-	ready()
+	g, err := farhand.New(ctx, cfg, farhand.WithLogger(log), farhand.WithListener(listener))
+	if err != nil {
+		return err
+	}
+	ready(listener.Addr().String())
 	runErr := g.Run(ctx)
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
@@ -120,19 +113,22 @@ func servePod(ctx context.Context, ready func()) error {
 
 // referenceServer runs one pod of the reference, as a child of this program.
 func referenceServer() *cobra.Command {
-	var addr, redis, pod string
+	var redis, pod string
+	var lookup bool
 	cmd := &cobra.Command{
 		Use: referenceCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod of the featureless reference",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runChild(cmd.Context(), os.Stdin, os.Stdout, "", func(ctx context.Context, ready func()) error {
-				// As in a pod, or the figures would compare how often garbage is collected on a small heap.
-				defer heapfloor.Raise(os.Environ())()
-				return serveReference(ctx, addr, redis, pod, ready)
-			})
+			return runChild(cmd.Context(), os.Stdin, os.Stdout,
+				func(ctx context.Context, ready func(addr string)) error {
+					// As in a pod, or the figures would compare how often garbage is collected on a small heap.
+					defer heapfloor.Raise(os.Environ())()
+					return serveReference(ctx, redis, pod, lookup, ready)
+				})
 		},
 	}
-	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:8090", "address to listen on")
 	cmd.Flags().StringVar(&redis, "redis", "redis://127.0.0.1:6379", "URL of Redis")
 	cmd.Flags().StringVar(&pod, "pod", "reference", "name of this pod")
+	cmd.Flags().BoolVar(&lookup, "lookup", false,
+		"ask Redis for the pod of a device on each call, not only on the first")
 	return cmd
 }

@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 func quick(t *testing.T) (o *options, out *bytes.Buffer) {
 	t.Helper()
 	out = &bytes.Buffer{}
-	o = &options{Quick: true, Program: program}
+	all := defaultOptions()
+	o = &all
+	o.Quick, o.Program = true, program
 	o.Out, o.Err = out, writerFunc(func(p []byte) (int, error) { t.Logf("%s", p); return len(p), nil })
 	return o, out
 }
@@ -47,7 +49,7 @@ func quick(t *testing.T) (o *options, out *bytes.Buffer) {
 // filled are options as a run has them.
 func filled(t *testing.T, o *options) *options {
 	t.Helper()
-	if err := o.fill(); err != nil {
+	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -68,6 +70,9 @@ type results struct {
 		P99         time.Duration `json:"p99_ns"`
 		Errors      map[string]int64
 		Usage       []bench.Usage
+		Found       *bench.Found
+		Redis       bench.RedisUse
+		AllCalls    int64 `json:"all_calls"`
 	}
 	Targets []verdict
 }
@@ -84,6 +89,10 @@ func (r results) plausible(t *testing.T, lines int) {
 		}
 		if len(f.Usage) != 3 && exists("/proc/self/stat") {
 			t.Errorf("use of two pods and of Redis expected: %+v", f.Usage)
+		}
+		if f.AllCalls < f.Calls || f.Route == bench.RouteCross && (f.Found == nil || f.Found.Remembered <= 0 ||
+			f.Found.EnvelopesPerPacket < 1 || f.Found.RepliesPerPacket < 1 || f.Redis["publish"].Count == 0) {
+			t.Errorf("calls across pods find routes and share packets: %d calls, %+v, %v", f.AllCalls, f.Found, f.Redis)
 		}
 	}
 }
@@ -102,8 +111,8 @@ func TestRunningPods(t *testing.T) {
 	}
 	defer f.close()
 	o.Pods, o.Token, o.Redis = urls(f.pods), benchToken, f.redis.url
-	o.PIDs = []int{f.pods[0].pid(), f.pods[1].pid()}
-	o.Callers = []int{1, 8}
+	o.PIDs = pids(f.pods)
+	o.Callers, o.Devices, o.Spread = []int{1, 8}, quickDevices, bench.SpreadUniform
 	if err := bench.Run(t.Context(), o.Options, true); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +126,7 @@ func TestRunningPods(t *testing.T) {
 // TestTargets: every row can be measured, and the profiles are written. Nothing is said about how the rows turn out.
 func TestTargets(t *testing.T) {
 	o, out := quick(t)
-	o.Callers, o.Profiles = []int{1}, t.TempDir()
+	o.Profiles = t.TempDir()
 	if _, err := measureTargets(t.Context(), filled(t, o), true); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +146,9 @@ func TestTargets(t *testing.T) {
 			t.Errorf("no verdict on %s", row)
 		}
 	}
-	for _, name := range []string{"call-pod0.cpu.pprof", "call-pod1.allocs.pprof", "idle-pod0.allocs.pprof"} {
+	for _, name := range []string{
+		"call-uniform-16-pod0.cpu.pprof", "call-pinned-16-pod1.allocs.pprof", "idle-pod0.allocs.pprof",
+	} {
 		if info, err := os.Stat(filepath.Join(o.Profiles, name)); err != nil || info.Size() == 0 {
 			t.Errorf("profile %s: %v", name, err)
 		}
@@ -178,7 +189,7 @@ func TestBothSidesCollectGarbageAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.close()
-	if _, err := f.addReferences(t.Context(), 1); err != nil {
+	if _, err := f.addReferences(t.Context(), 1, true); err != nil {
 		t.Fatal(err)
 	}
 	const floor = 32 << 20 // counts as in use
@@ -195,7 +206,8 @@ func TestBothSidesCollectGarbageAlike(t *testing.T) {
 
 func TestRowsThatDoNotExist(t *testing.T) {
 	t.Parallel()
-	if err := (&options{Only: []string{"speed"}}).fill(); err == nil || !strings.Contains(err.Error(), "router-p50") {
+	if err := (&options{Only: []string{"speed"}}).complete(); err == nil ||
+		!strings.Contains(err.Error(), "router-p50") {
 		t.Errorf("%v, want the rows there are", err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,27 +14,50 @@ import (
 type options struct {
 	bench.Options
 
-	Fleet    int      // pods of the matrix; default 2
+	Fleet    int      // pods of the matrix
 	Only     []string // of the rows of the target table; empty: all
 	Quick    bool     // fractions of a second and small numbers: does it run, not how fast
-	Profiles string   // directory for profiles of the pods, of calls at 512 callers and of idle sessions; empty: none
+	Profiles string   // directory for profiles of the pods; empty: none
 
 	Program string // this program, for pods and references
 }
 
-// fill sets defaults and checks the rest.
-func (o *options) fill() error {
+// defaultOptions returns options that lack only Program, Out and Err.
+func defaultOptions() options {
+	o := options{Options: bench.DefaultOptions(), Fleet: 2}
+	o.Repeat = 5
+	o.Devices, o.Spread, o.Callers = 0, "", nil // those of the target table
+	return o
+}
+
+// complete sets what follows from other options, and says what is wrong with them.
+func (o *options) complete() error {
 	if o.Quick {
 		o.Duration, o.Repeat, o.Grace = 200*time.Millisecond, 1, 30*time.Second
-		if o.Devices == 0 || o.Devices > 16 {
-			o.Devices = 16
-		}
 	}
 	o.Fleet = max(o.Fleet, 2)
 	for _, row := range o.Only {
-		if !slices.ContainsFunc(rows, func(r targetRow) bool { return r.name == row }) {
+		if !slices.Contains(rowNames(), row) {
 			return fmt.Errorf("--only %s: there is no such row; there are %s", row, strings.Join(rowNames(), ", "))
 		}
 	}
-	return o.Fill()
+	devices := o.Devices
+	o.Devices = cmp.Or(devices, workloads[0].devices)
+	err := o.Check()
+	o.Devices = devices
+	return err
+}
+
+// quickDevices is how many devices a quick run connects at most for calls.
+const quickDevices = 16
+
+// limited returns a number of devices to call, fewer in a quick run.
+func (o *options) limited(devices int) int { return quickOr(o, min(devices, quickDevices), devices) }
+
+// quickOr returns the size of something: a small one for a quick run.
+func quickOr[T any](o *options, quick, size T) T {
+	if o.Quick {
+		return quick
+	}
+	return size
 }

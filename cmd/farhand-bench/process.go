@@ -4,15 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,13 +19,16 @@ const (
 	stopTimeout  = 10 * time.Second
 )
 
-// child is a pod or a reference. It ends when its standard input does, so it never outlives who started it, however
-// that ended; and it answers a line "memory" with what its heap holds.
+// anyAddr lets the system choose a port.
+const anyAddr = "127.0.0.1:0"
+
+// child is a pod or a reference. It ends when its standard input does, so it never outlives its parent, however that
+// ended.
 type child struct {
 	cmd   *exec.Cmd
-	url   string
+	url   string // where it serves
+	about string // where it is asked about itself: child.go
 	stdin io.WriteCloser
-	out   *bufio.Reader
 	log   *tail
 	done  chan struct{}
 	stop  func()
@@ -57,9 +56,9 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.b))
 }
 
-// startChild starts a hidden command of a program that serves HTTP on addr, and waits until it is ready.
-func startChild(ctx context.Context, program, addr string, settings []string, args ...string) (*child, error) {
-	c := &child{cmd: exec.Command(program, args...), url: "http://" + addr, log: &tail{}, done: make(chan struct{})}
+// startChild starts a hidden command of a program that serves HTTP, and waits until it serves.
+func startChild(ctx context.Context, program string, settings []string, args ...string) (*child, error) {
+	c := &child{cmd: exec.Command(program, args...), log: &tail{}, done: make(chan struct{})}
 	for _, kv := range os.Environ() { // what the user has exported is not what is measured
 		if !strings.HasPrefix(kv, "FARHAND_") {
 			c.cmd.Env = append(c.cmd.Env, kv)
@@ -78,7 +77,7 @@ func startChild(ctx context.Context, program, addr string, settings []string, ar
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
-	c.stdin, c.out = stdin, bufio.NewReader(stdout)
+	c.stdin = stdin
 	go func() { _ = c.cmd.Wait(); close(c.done) }()
 	c.stop = sync.OnceFunc(func() {
 		_ = c.stdin.Close()
@@ -90,9 +89,11 @@ func startChild(ctx context.Context, program, addr string, settings []string, ar
 	})
 	ready := make(chan error, 1)
 	go func() {
-		line, err := c.out.ReadString('\n')
-		if err == nil && line != "serving\n" {
-			err = fmt.Errorf("it printed %q", line)
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		if err == nil {
+			var addr, about string
+			_, err = fmt.Sscanf(line, "serving %s %s", &addr, &about)
+			c.url, c.about = "http://"+addr, "http://"+about
 		}
 		ready <- err
 	}()
@@ -107,32 +108,7 @@ func startChild(ctx context.Context, program, addr string, settings []string, ar
 		c.kill()
 		return nil, fmt.Errorf("start %s: %w\n%s", strings.Join(args, " "), err, c.log)
 	}
-	return c, c.awaitReady(ctx)
-}
-
-// awaitReady polls the probe of a pod.
-func (c *child) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			c.stop()
-			return fmt.Errorf("%s is not ready: %w\n%s", c.url, ctx.Err(), c.log)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return c, nil
 }
 
 // kill ends the process at once.
@@ -142,93 +118,3 @@ func (c *child) kill() {
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
-
-// memory has the child collect its garbage.
-func (c *child) memory() (memoryUse, error) {
-	var m memoryUse
-	if _, err := io.WriteString(c.stdin, "memory\n"); err != nil {
-		return m, err
-	}
-	line, err := c.out.ReadBytes('\n')
-	if err != nil {
-		return m, err
-	}
-	return m, json.Unmarshal(line, &m)
-}
-
-// freeAddr returns a loopback address nobody listens on.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// babysitter runs its arguments and ends them when its standard input closes: Redis does not look at its own.
-const babysitter = `"$@" >/dev/null 2>&1 & pid=$!; echo $pid; read _; kill -9 $pid 2>/dev/null; wait`
-
-// redisServer is a Redis of our own.
-type redisServer struct {
-	url  string
-	pid  int
-	stop func()
-}
-
-// startRedis starts a redis-server that keeps nothing.
-func startRedis(ctx context.Context) (*redisServer, error) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, errors.New("redis-server is not on the PATH; install it, or measure running pods with `farhand bench`")
-	}
-	addr, err := freeAddr()
-	if err != nil {
-		return nil, err
-	}
-	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command("sh", "-c", babysitter, "sh", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
-		"--appendonly", "no", "--maxclients", "10000")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	s := &redisServer{url: "redis://" + addr}
-	s.stop = sync.OnceFunc(func() { _ = stdin.Close(); _ = cmd.Wait() })
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err == nil {
-		s.pid, err = strconv.Atoi(strings.TrimSpace(line))
-	}
-	if err == nil {
-		err = s.await(ctx)
-	}
-	if err != nil {
-		s.stop()
-		return nil, fmt.Errorf("start redis-server: %w", err)
-	}
-	return s, nil
-}
-
-func (s *redisServer) await(ctx context.Context) error {
-	probe, err := newRedisProbe(s.url)
-	if err != nil {
-		return err
-	}
-	defer probe.Close()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		if err := probe.Client.Ping(ctx).Err(); err == nil {
-			return nil
-		} else if ctx.Err() != nil {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}

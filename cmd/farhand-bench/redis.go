@@ -54,23 +54,41 @@ func (r *redisProbe) slowerThan(ctx context.Context, limit time.Duration) error 
 	return r.Client.Do(ctx, "SLOWLOG", "RESET").Err()
 }
 
-// slow returns what was noted since: how many commands, the longest of them, and what it was.
-func (r *redisProbe) slow(ctx context.Context) (n int, longest time.Duration, what string, err error) {
+// slowCommands are those that took longer than a limit.
+type slowCommands struct {
+	n       int
+	longest time.Duration
+	what    string // the longest
+}
+
+// slow returns what was noted since.
+func (r *redisProbe) slow(ctx context.Context) (s slowCommands, err error) {
 	entries, err := r.Client.SlowLogGet(ctx, 1024).Result()
-	if err != nil {
-		return 0, 0, "", err
-	}
 	for _, e := range entries {
 		if len(e.Args) > 0 && strings.EqualFold(e.Args[0], "slowlog") {
 			continue
 		}
-		n++
-		if e.Duration > longest {
-			longest = e.Duration
-			what = strings.Join(e.Args[:min(4, len(e.Args))], " ")
-		}
+		text := strings.Join(e.Args[:min(4, len(e.Args))], " ")
+		s.add(slowCommands{n: 1, longest: e.Duration, what: text[:min(len(text), 90)]})
 	}
-	return n, longest, what[:min(len(what), 90)], nil
+	return s, err
+}
+
+func (s *slowCommands) add(other slowCommands) {
+	s.n += other.n
+	if other.longest > s.longest {
+		s.longest, s.what = other.longest, other.what
+	}
+}
+
+// verdict is that there are none.
+func (s slowCommands) verdict(target string) verdict {
+	v := verdict{What: "the same: longest command in Redis", Target: target, Met: s.n == 0, Measured: "none longer"}
+	if s.n > 0 {
+		v.Measured = fmt.Sprintf("%d longer, up to %s", s.n, bench.Short(s.longest))
+		v.Detail = "longest command: " + s.what
+	}
+	return v
 }
 
 // monitor notes every command Redis is sent until stop is called, which returns how often each kind came. Commands of

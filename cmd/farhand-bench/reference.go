@@ -17,8 +17,8 @@ import (
 
 // reference is the featureless server our end-to-end figures are held against: net/http, gorilla/websocket and
 // go-redis, put together the straightforward way with the same Redis shape. It has no identity, policy, schemas,
-// records, receipts, limits or heartbeats, and speaks just enough of the protocol for the devices and callers of this
-// package.
+// records, receipts, limits or heartbeats, and speaks just enough of the protocol for the devices and callers of
+// cmd/farhand/bench.
 type reference struct {
 	pod      string
 	redis    *referenceBus
@@ -31,28 +31,27 @@ type reference struct {
 }
 
 // serveReference serves until ctx ends.
-func serveReference(ctx context.Context, addr, redisURL, pod string, ready func()) error {
+func serveReference(ctx context.Context, redisURL, pod string, lookup bool, ready func(addr string)) error {
 	s := &reference{
 		pod: pod, devices: make(map[string]*referenceDevice), waiting: make(map[string]chan string),
 		upgrader: websocket.Upgrader{ReadBufferSize: 1024, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{}},
 	}
 	var err error
-	if s.redis, err = newReferenceBus(redisURL, pod, s.deliver, s.resolve); err != nil {
+	if s.redis, err = newReferenceBus(ctx, redisURL, pod, lookup, s.deliver, s.resolve); err != nil {
 		return err
 	}
 	defer s.redis.close()
 	listen := net.ListenConfig{KeepAlive: -1}
-	listener, err := listen.Listen(ctx, "tcp", addr)
+	listener, err := listen.Listen(ctx, "tcp", anyAddr)
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /ws/chat", s.device)
 	mux.HandleFunc("POST /api/sessions/{id}/tools/{name}/call", s.call)
 	server := &http.Server{Handler: mux}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	ready()
+	ready(listener.Addr().String())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -69,8 +68,8 @@ func (s *reference) call(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e := referenceEnvelope{
-		ID: fmt.Sprintf("%s-%d", s.pod, s.ids.Add(1)), Session: r.PathValue("id"), Tool: r.PathValue("name"), Args: body.Args,
-		ReplyTo: s.pod,
+		ID: fmt.Sprintf("%s-%d", s.pod, s.ids.Add(1)), Session: r.PathValue("id"), Tool: r.PathValue("name"),
+		Args: body.Args, ReplyTo: s.pod,
 	}
 	answer := make(chan string, 1)
 	s.mu.Lock()
@@ -113,7 +112,7 @@ func (s *reference) deliver(e referenceEnvelope) {
 	}
 }
 
-// resolve hands an answer to who waits for it.
+// resolve hands an answer to the request that waits for it.
 func (s *reference) resolve(id, output string) {
 	s.mu.RLock()
 	answer := s.waiting[id]

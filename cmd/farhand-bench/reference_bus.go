@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,16 +26,19 @@ type referenceReply struct {
 	Output string `json:"output"`
 }
 
-// referenceBus is the bare shape of ours: PUBLISH to the owning pod, one list of answers per asking pod, both batched
-// by themselves. Owners are looked up once and never again: the reference does not know that devices move.
+// referenceBus is the bare shape of ours: PUBLISH to the owning pod, one list of answers per asking pod, both sent in
+// pipelines. Owners are looked up on each call, or once and never again: the reference does not notice then that
+// devices move.
 type referenceBus struct {
 	pod      string
+	lookup   bool // on each call
 	client   *redis.Client
 	blocking *redis.Client
-	out      *coalescer
-	back     *coalescer
-	inbox    *listener
-	drainer  *drainer
+	out      *pipeliner
+	back     *pipeliner
+	sub      *redis.PubSub
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
 
 	mu     sync.RWMutex
 	owners map[string]string
@@ -43,35 +48,70 @@ const (
 	referenceOwners  = "bench:ref:owners"
 	referenceChannel = "bench:ref:pod:"
 	referenceReplies = "bench:ref:replies:"
+
+	subscribeTimeout = 10 * time.Second
+	replyBatch       = 256 // answers taken off a list at once, as our own pods do
 )
 
-func newReferenceBus(url, pod string, deliver func(referenceEnvelope), resolve func(id, output string)) (*referenceBus, error) {
-	b := &referenceBus{pod: pod, owners: make(map[string]string)}
-	var err error
-	if b.client, err = newReferenceClient(url, 64); err != nil {
-		return nil, err
-	}
-	if b.blocking, err = newReferenceClient(url, 2); err != nil {
-		return nil, err
-	}
-	fail := func(err error) { log.Print("reference: ", err) }
-	b.out, b.back = newCoalescer(b.client, fail), newCoalescer(b.client, fail)
-	b.inbox, err = listen(b.client, referenceChannel+pod, func(m string) {
-		var e referenceEnvelope
-		if json.Unmarshal([]byte(m), &e) == nil {
-			deliver(e)
-		}
-	})
+func newReferenceBus(
+	ctx context.Context, url, pod string, lookup bool, deliver func(referenceEnvelope), resolve func(id, output string),
+) (*referenceBus, error) {
+	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	b.drainer = drain(b.blocking, referenceReplies+pod, func(m string) {
-		var r referenceReply
-		if json.Unmarshal([]byte(m), &r) == nil {
-			resolve(r.ID, r.Output)
-		}
-	})
+	// The settings of ours that cost nothing to copy, so that what differs is the shape.
+	o.PoolSize, o.Protocol, o.DisableIdentity, o.MaxRetries = 64, 2, true, -1
+	waiting := *o
+	waiting.PoolSize = 2
+	b := &referenceBus{
+		pod: pod, lookup: lookup, client: redis.NewClient(o), blocking: redis.NewClient(&waiting),
+		owners: make(map[string]string),
+	}
+	b.out, b.back = newPipeliner(b.client), newPipeliner(b.client)
+	b.sub = b.client.Subscribe(ctx, referenceChannel+pod)
+	subscribing, cancel := context.WithTimeout(ctx, subscribeTimeout)
+	defer cancel()
+	if _, err := b.sub.Receive(subscribing); err != nil {
+		return nil, errors.Join(err, b.sub.Close(), b.client.Close(), b.blocking.Close())
+	}
+	ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	b.done.Go(func() { b.out.sendQueued(ctx) })
+	b.done.Go(func() { b.back.sendQueued(ctx) })
+	b.done.Go(func() { b.receiveCalls(ctx, deliver) })
+	b.done.Go(func() { b.receiveReplies(ctx, resolve) })
 	return b, nil
+}
+
+// receiveCalls receives what is published for this pod until the bus is closed.
+func (b *referenceBus) receiveCalls(ctx context.Context, deliver func(referenceEnvelope)) {
+	for {
+		m, err := b.sub.ReceiveMessage(ctx)
+		if err != nil {
+			return
+		}
+		var e referenceEnvelope
+		if json.Unmarshal([]byte(m.Payload), &e) == nil {
+			deliver(e)
+		}
+	}
+}
+
+// receiveReplies takes answers off the list of this pod until the bus is closed.
+func (b *referenceBus) receiveReplies(ctx context.Context, resolve func(id, output string)) {
+	key := referenceReplies + b.pod
+	for ctx.Err() == nil {
+		_, answers, err := b.blocking.BLMPop(ctx, 200*time.Millisecond, "left", replyBatch, key).Result()
+		if err != nil && err != redis.Nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		for _, answer := range answers {
+			var r referenceReply
+			if json.Unmarshal([]byte(answer), &r) == nil {
+				resolve(r.ID, r.Output)
+			}
+		}
+	}
 }
 
 // own notes that a session is here.
@@ -83,7 +123,7 @@ func (b *referenceBus) owner(ctx context.Context, session string) (string, error
 	b.mu.RLock()
 	pod, known := b.owners[session]
 	b.mu.RUnlock()
-	if known {
+	if known && !b.lookup {
 		return pod, nil
 	}
 	pod, err := b.client.HGet(ctx, referenceOwners, session).Result()
@@ -119,10 +159,59 @@ func (b *referenceBus) reply(pod, id, output string) {
 }
 
 func (b *referenceBus) close() {
-	b.inbox.close()
-	b.drainer.close()
-	b.out.close()
-	b.back.close()
+	b.cancel()
+	_ = b.sub.Close()
+	b.done.Wait()
 	_ = b.client.Close()
 	_ = b.blocking.Close()
+}
+
+// pipeliner sends commands in pipelines without a timer or a threshold: what queues while one pipeline is on its way
+// leaves together in the next.
+type pipeliner struct {
+	client *redis.Client
+	wake   chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	queue [][]any
+}
+
+func newPipeliner(client *redis.Client) *pipeliner {
+	return &pipeliner{client: client, wake: make(chan struct{}, 1)}
+}
+
+// send queues a command and returns at once.
+func (p *pipeliner) send(command ...any) {
+	p.mu.Lock()
+	p.queue = append(p.queue, command)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sendQueued sends what is queued until ctx ends.
+func (p *pipeliner) sendQueued(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		}
+		p.mu.Lock()
+		commands := p.queue
+		p.queue = nil
+		p.mu.Unlock()
+		if len(commands) == 0 {
+			continue
+		}
+		pipe := p.client.Pipeline()
+		for _, command := range commands {
+			pipe.Do(ctx, command...)
+		}
+		if _, err := pipe.Exec(ctx); err != nil && ctx.Err() == nil {
+			log.Print("reference: ", err)
+		}
+	}
 }

@@ -33,10 +33,10 @@ type routerPair struct {
 func startRouterPair(ctx context.Context, url string) (*routerPair, error) {
 	s := &routerPair{}
 	var err error
-	if s.asking, err = startInProcessPod(ctx, url, redisstore.Options{}); err != nil {
+	if s.asking, err = startInProcessPod(ctx, url); err != nil {
 		return nil, err
 	}
-	if s.owning, err = startInProcessPod(ctx, url, redisstore.Options{}); err != nil {
+	if s.owning, err = startInProcessPod(ctx, url); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -51,16 +51,11 @@ func startRouterPair(ctx context.Context, url string) (*routerPair, error) {
 	return s, nil
 }
 
-// open returns how callers are made. With resolve every call also resolves its target, as every call over HTTP does:
-// once a second from the store, else from what the pod remembers. Without, the session is known.
-func (s *routerPair) open(resolve bool) func(int) (bench.Caller, error) {
-	return func(i int) (bench.Caller, error) {
-		l := s.locals[i%len(s.locals)]
-		args := argsText + strings.Repeat("0", bench.NonceLen) + strings.Repeat("x", answerPayload) + `"}`
-		return &routerCaller{
-			router: s.asking.pod.Router, resolve: resolve, session: l.Session(), spec: l.Tools()[0], args: []byte(args),
-		}, nil
-	}
+// open makes a caller. It resolves the target of every call, as every call over HTTP does.
+func (s *routerPair) open(i int) (bench.Caller, error) {
+	args := argsText + strings.Repeat("0", bench.NonceLen) + strings.Repeat("x", answerPayload) + `"}`
+	target := registry.Target{SessionID: s.locals[i%len(s.locals)].Session().Key.Session}
+	return &routerCaller{router: s.asking.pod.Router, target: target, args: []byte(args)}, nil
 }
 
 func (s *routerPair) close() {
@@ -72,11 +67,9 @@ func (s *routerPair) close() {
 
 // routerCaller calls one session over and over.
 type routerCaller struct {
-	router  *routing.Router
-	resolve bool
-	session registry.Session
-	spec    registry.ToolSpec
-	args    []byte
+	router *routing.Router
+	target registry.Target
+	args   []byte
 }
 
 // Call implements bench.Caller.
@@ -84,15 +77,13 @@ func (c *routerCaller) Call() string {
 	ctx := context.Background()
 	args := append(json.RawMessage(nil), c.args...)
 	bench.PutNonce(args[len(argsText):])
-	route := registry.Route{Session: c.session, Spec: c.spec}
-	if c.resolve {
-		var err error
-		target := registry.Target{SessionID: c.session.Key.Session}
-		if route, err = c.router.Resolve(ctx, c.session.Tenant, c.spec.Name, target, registry.SelectNone); err != nil {
-			return string(registry.AsError(err).Code)
-		}
+	route, err := c.router.Resolve(ctx, registry.DefaultTenant, bench.EchoTool, c.target, registry.SelectNone)
+	if err != nil {
+		return string(registry.AsError(err).Code)
 	}
-	res, err := c.router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(string(args)), Timeout: 30 * time.Second})
+	res, err := c.router.Call(ctx, registry.Call{
+		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(string(args)), Timeout: 30 * time.Second,
+	})
 	switch {
 	case err != nil:
 		return string(registry.AsError(err).Code)
@@ -106,24 +97,21 @@ func (c *routerCaller) Call() string {
 // Close implements bench.Caller.
 func (*routerCaller) Close() {}
 
-// inProcessPod is a pod without doors.
+// inProcessPod is a pod without endpoints.
 type inProcessPod struct {
-	conn  *redisstore.Conn
-	store *redisstore.Store
-	bus   registry.Bus
-	pod   *routing.Pod
+	conn *redisstore.Conn
+	bus  registry.Bus
+	pod  *routing.Pod
 }
 
-func startInProcessPod(ctx context.Context, url string, o redisstore.Options) (*inProcessPod, error) {
-	o.URL = url
-	conn, err := redisstore.Dial(ctx, o)
+func startInProcessPod(ctx context.Context, url string) (*inProcessPod, error) {
+	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: url})
 	if err != nil {
 		return nil, err
 	}
-	p := &inProcessPod{conn: conn, store: conn.Store(), bus: conn.Bus()}
+	p := &inProcessPod{conn: conn, bus: conn.Bus()}
 	p.pod, err = routing.NewPod(routing.PodConfig{
-		Store: p.store, Bus: p.bus, SessionTTL: o.SessionTTL, PodLease: o.PodLease,
-		MaxInFlight: 1 << 16, // what is measured is the router, not its limits
+		Store: conn.Store(), Bus: p.bus, MaxInFlight: 1 << 16, // what is measured is the router, not its limits
 	})
 	if err == nil {
 		err = p.pod.Start(ctx)
@@ -136,7 +124,9 @@ func startInProcessPod(ctx context.Context, url string, o redisstore.Options) (*
 }
 
 // connect opens a session with tools whose device answers at once.
-func (p *inProcessPod) connect(ctx context.Context, session string, tools ...registry.ToolSpec) (*routing.LocalSession, error) {
+func (p *inProcessPod) connect(
+	ctx context.Context, session string, tools ...registry.ToolSpec,
+) (*routing.LocalSession, error) {
 	d := &instantDevice{}
 	l, _, err := p.pod.Hub.Open(ctx, registry.Session{
 		Key: registry.Key{Tenant: registry.DefaultTenant, Session: session},
@@ -175,7 +165,8 @@ func (*instantDevice) Close(routing.CloseCause) {}
 // echoSpec is the specification of the echo tool.
 func echoSpec() registry.ToolSpec {
 	spec, err := registry.ToolSpec{
-		Name: bench.EchoTool, Description: "Returns what it is given.", Parameters: json.RawMessage(`{"type":"object"}`),
+		Name: bench.EchoTool, Description: "Returns what it is given.",
+		Parameters: json.RawMessage(`{"type":"object"}`),
 	}.Normalize()
 	if err != nil {
 		panic(err) // a constant

@@ -17,95 +17,112 @@ const (
 	quickSettle       = 100 * time.Millisecond
 )
 
-// memoryFigures are bytes for each idle session.
-type memoryFigures struct {
+// idleFigures are bytes for each idle session.
+type idleFigures struct {
 	sessions   int
 	resident   float64 // of the pod
 	heap       float64 // of the pod
 	stacks     float64 // of the pod
-	redis      float64
 	goroutines float64
+	redis      float64
+	connect    time.Duration // of all of them
 }
 
 // idleMemory measures what idle sessions take, each time in a fresh pod and a fresh Redis.
-func (l *lab) idleMemory(ctx context.Context) (memoryFigures, error) {
-	sessions := 10_000
-	if l.Quick {
-		sessions = 100
-	}
-	var runs []memoryFigures
-	for range l.Repeat {
-		f, err := l.idleOnce(ctx, sessions, idleTools)
+func (l *lab) idleMemory(ctx context.Context) (idleFigures, error) {
+	sessions := quickOr(l.options, 100, 10_000)
+	var runs []idleFigures
+	for range min(l.Repeat, slowRepeat) {
+		m, err := l.idleOnce(ctx, sessions)
 		if err != nil {
-			return f, err
+			return m, err
 		}
 		l.Step("%d idle sessions: %.1f KB resident (heap %.1f, stacks %.1f), %.0f bytes in Redis, each",
-			sessions, f.resident/1e3, f.heap/1e3, f.stacks/1e3, f.redis)
-		runs = append(runs, f)
+			sessions, m.resident/1e3, m.heap/1e3, m.stacks/1e3, m.redis)
+		runs = append(runs, m)
 	}
-	return memoryFigures{
+	median := func(figure func(idleFigures) float64) float64 { return bench.MedianOf(runs, figure) }
+	return idleFigures{
 		sessions:   sessions,
-		resident:   bench.MedianOf(runs, func(f memoryFigures) float64 { return f.resident }),
-		heap:       bench.MedianOf(runs, func(f memoryFigures) float64 { return f.heap }),
-		stacks:     bench.MedianOf(runs, func(f memoryFigures) float64 { return f.stacks }),
-		redis:      bench.MedianOf(runs, func(f memoryFigures) float64 { return f.redis }),
-		goroutines: bench.MedianOf(runs, func(f memoryFigures) float64 { return f.goroutines }),
+		resident:   median(func(m idleFigures) float64 { return m.resident }),
+		heap:       median(func(m idleFigures) float64 { return m.heap }),
+		stacks:     median(func(m idleFigures) float64 { return m.stacks }),
+		redis:      median(func(m idleFigures) float64 { return m.redis }),
+		goroutines: median(func(m idleFigures) float64 { return m.goroutines }),
 	}, nil
 }
 
-// idleOnce connects some sessions first, so that what a pod needs once is there before it is weighed.
-func (o *options) idleOnce(ctx context.Context, sessions, tools int) (memoryFigures, error) {
-	m := memoryFigures{sessions: sessions}
+func (o *options) idleOnce(ctx context.Context, sessions int) (idleFigures, error) {
 	f, err := o.startFleet(ctx, 1)
 	if err != nil {
-		return m, err
+		return idleFigures{}, err
 	}
 	defer f.close()
-	devices, err := bench.ConnectSwarm(ctx, f.pods[0].url, benchToken, "first", max(sessions/2, 10), tools)
+	m, devices, err := f.connectIdle(ctx, o, sessions/2, sessions, idleTools)
 	if err != nil {
 		return m, err
 	}
 	defer devices.Close()
-	before, err := f.weigh(ctx)
-	if err != nil {
-		return m, err
-	}
-	o.Note("connecting %d devices with %d tools", sessions, tools)
-	if err := devices.Add(f.pods[0].url, "idle", sessions); err != nil {
-		return m, err
-	}
-	after, err := f.weigh(ctx)
-	if err != nil {
-		return m, err
-	}
-	each := func(before, after int64) float64 { return float64(after-before) / float64(sessions) }
-	m.resident, m.redis = each(before.resident, after.resident), each(before.redis, after.redis)
-	m.heap, m.stacks = each(int64(before.Heap), int64(after.Heap)), each(int64(before.Stacks), int64(after.Stacks))
-	m.goroutines = each(int64(before.Goroutines), int64(after.Goroutines))
-	if err := devices.Lost(); err != nil {
-		return m, err
-	}
-	return m, f.profile("idle", f.pods, func() error { return nil })
+	return m, f.profile("idle", f.pods, nil)
 }
 
-// weight is what a fleet of one pod holds in memory.
+// connectIdle connects idle devices and returns what each takes. It connects some others before, so that what a pod
+// needs once is there when it is weighed first. The swarm has all of them, and is closed by the caller.
+func (f *fleet) connectIdle(
+	ctx context.Context, o *options, others, sessions, tools int,
+) (m idleFigures, devices *bench.Swarm, err error) {
+	url := f.pods[0].url
+	swarm, err := bench.ConnectSwarm(ctx, url, benchToken, "first", max(others, 10), tools)
+	if err != nil {
+		return m, nil, err
+	}
+	defer func() {
+		if err != nil { // the results may be empty by now
+			swarm.Close()
+		}
+	}()
+	before, err := f.weigh(ctx)
+	if err != nil {
+		return m, nil, err
+	}
+	o.Note("connecting %d devices with %d tools", sessions, tools)
+	began := time.Now()
+	if err := swarm.Add(url, "idle", sessions); err != nil {
+		return m, nil, err
+	}
+	m.sessions, m.connect = sessions, time.Since(began)
+	after, err := f.weigh(ctx)
+	if err != nil {
+		return m, nil, err
+	}
+	n := float64(sessions)
+	m.resident, m.redis = (after.resident-before.resident)/n, (after.redis-before.redis)/n
+	m.heap, m.stacks = (after.heap-before.heap)/n, (after.stacks-before.stacks)/n
+	m.goroutines = (after.goroutines - before.goroutines) / n
+	return m, swarm, swarm.Lost()
+}
+
+// weight is what a fleet of one pod holds in memory, in bytes.
 type weight struct {
-	memoryUse
-	resident int64
-	redis    int64
+	heap, stacks, goroutines, resident, redis float64
 }
 
 // weigh lets the fleet come to rest, has the pod collect its garbage, and then reads what is left.
 func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
 	time.Sleep(f.settle)
-	if w.memoryUse, err = f.pods[0].memory(); err != nil {
+	use, err := f.pods[0].memory()
+	if err != nil {
 		return w, err
 	}
-	if w.resident, err = bench.ResidentBytes(f.pods[0].pid()); err != nil {
+	resident, err := bench.ResidentBytes(ctx, f.pods[0].pid())
+	if err != nil {
 		return w, err
 	}
-	w.redis, err = f.probe.memoryOfSessions(ctx)
-	return w, err
+	redis, err := f.probe.memoryOfSessions(ctx)
+	return weight{
+		heap: float64(use.Heap), stacks: float64(use.Stacks), goroutines: float64(use.Goroutines),
+		resident: float64(resident), redis: float64(redis),
+	}, err
 }
 
 // rowPodMemory: what the process grows by with every idle session.
@@ -115,10 +132,11 @@ func rowPodMemory(_ context.Context, l *lab) ([]verdict, error) {
 		return nil, err
 	}
 	return []verdict{{
-		What: "memory per idle session with five tools, in the pod", Target: "≤ 14 KB", Met: m.resident <= podSessionBytes,
-		Measured: fmt.Sprintf("%.1f KB", m.resident/1e3),
-		Detail: fmt.Sprintf("growth of the resident set (smaps_rollup) with %d sessions, after the pod collected its garbage and gave back what is free; "+
-			"in use: heap %.1f KB, stacks %.1f KB; goroutines: %.1f", m.sessions, m.heap/1e3, m.stacks/1e3, m.goroutines),
+		What: "memory per idle session with five tools, in the pod", Target: "≤ 14 KB",
+		Met: m.resident <= podSessionBytes, Measured: fmt.Sprintf("%.1f KB", m.resident/1e3),
+		Detail: fmt.Sprintf("growth of the resident set with %d sessions, after the pod collected its garbage and "+
+			"gave back what is free; in use: heap %.1f KB, stacks %.1f KB; goroutines: %.1f",
+			m.sessions, m.heap/1e3, m.stacks/1e3, m.goroutines),
 	}}, nil
 }
 
@@ -129,7 +147,8 @@ func rowRedisMemory(_ context.Context, l *lab) ([]verdict, error) {
 		return nil, err
 	}
 	return []verdict{{
-		What: "the same, in Redis", Target: "≤ 1 KB", Met: m.redis <= redisSessionBytes, Measured: fmt.Sprintf("%.0f bytes", m.redis),
+		What: "the same, in Redis", Target: "≤ 1 KB",
+		Met: m.redis <= redisSessionBytes, Measured: fmt.Sprintf("%.0f bytes", m.redis),
 		Detail: "growth of used_memory without clients' buffers and without the capped feed of activity",
 	}}, nil
 }

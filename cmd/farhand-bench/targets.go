@@ -41,6 +41,13 @@ var rows = []targetRow{
 	{"call-p50", rowCallLatency},
 	{"call-flat", rowCallFlat},
 	{"call-tail", rowCallTail},
+	{"call-redis", rowCallRedis},
+	{"fleet", rowFleet},
+	{"cluster", rowCluster},
+	{"connects", rowConnects},
+	{"memory-resident", rowResident},
+	{"memory-shapes", rowShapes},
+	{"memory-definitions", rowDefinitions},
 	{"memory-pod", rowPodMemory},
 	{"memory-redis", rowRedisMemory},
 	{"listing", rowListing},
@@ -60,17 +67,17 @@ func rowNames() []string {
 // lab is what the rows share: measurements that more than one of them needs are made once.
 type lab struct {
 	*options
-	lines  func() ([]bench.Line, error)  // of the matrix with the reference beside it
-	memory func() (memoryFigures, error) // of idle sessions
-	redis  func() (*redisServer, error)  // for what runs in this process
+	lines  func(workload) ([]bench.Line, error) // of a workload, with the reference beside it
+	memory func() (idleFigures, error)          // of idle sessions
+	redis  func() (*redisServer, error)         // for what runs in this process
 }
 
 // measureTargets measures every row of the target table, or those chosen, and prints them. It reports whether all
 // were met.
 func measureTargets(ctx context.Context, o *options, asJSON bool) (bool, error) {
 	l := &lab{options: o}
-	l.lines = sync.OnceValues(func() ([]bench.Line, error) { return l.sideBySide(ctx) })
-	l.memory = sync.OnceValues(func() (memoryFigures, error) { return l.idleMemory(ctx) })
+	l.lines = oncePerWorkload(l.workloads(), func(w workload) ([]bench.Line, error) { return l.sideBySide(ctx, w) })
+	l.memory = sync.OnceValues(func() (idleFigures, error) { return l.idleMemory(ctx) })
 	stopRedis := func() {}
 	l.redis = sync.OnceValues(func() (*redisServer, error) {
 		s, err := startRedis(ctx)
@@ -104,9 +111,23 @@ func measureTargets(ctx context.Context, o *options, asJSON bool) (bool, error) 
 	o.Note("")
 	var lines []bench.Line
 	if needsLines {
-		lines, _ = l.lines() // an error is in the verdicts of its rows
+		for _, w := range l.workloads() {
+			more, _ := l.lines(w) // an error is in the verdicts of its rows
+			lines = append(lines, more...)
+		}
 	}
 	return met, o.report(asJSON, []string{"farhand", "reference"}, lines, verdicts)
+}
+
+// oncePerWorkload returns measure, made to measure each workload once.
+func oncePerWorkload(
+	list []workload, measure func(workload) ([]bench.Line, error),
+) func(workload) ([]bench.Line, error) {
+	once := make(map[string]func() ([]bench.Line, error))
+	for _, w := range list {
+		once[w.name] = sync.OnceValues(func() ([]bench.Line, error) { return measure(w) })
+	}
+	return func(w workload) ([]bench.Line, error) { return once[w.name]() }
 }
 
 // atLeast is the verdict on measured ≥ least × base.

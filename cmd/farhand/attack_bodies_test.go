@@ -63,7 +63,9 @@ func TestAttackLargeBodies(t *testing.T) {
 	a := startAttacked(t, 1)
 	url := a.pods[0].url
 	conn := dialRaw(t, url, "attacker")
-	tools := []definition{{"plain", json.RawMessage(`{}`)}, {"checked", json.RawMessage(`{"properties":{"a":{"type":["array","object","string"],"items":{"not":{"const":2}}}}}`)}}
+	tools := []definition{{"plain", json.RawMessage(`{}`)},
+		{"checked", json.RawMessage(
+			`{"properties":{"a":{"type":["array","object","string"],"items":{"not":{"const":2}}}}}`)}}
 	if rejected := registerRaw(t, conn, tools); len(rejected) > 0 {
 		t.Fatalf("rejected: %q", rejected)
 	}
@@ -140,15 +142,17 @@ func TestAttackUnsentBodies(t *testing.T) {
 				var attackers sync.WaitGroup
 				for range tt.connections {
 					attackers.Go(func() {
-						conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(a.pods[0].url, "http://"))
+						conn, err := (&net.Dialer{}).DialContext(ctx, "tcp",
+							strings.TrimPrefix(a.pods[0].url, "http://"))
 						if err != nil {
 							return
 						}
 						defer conn.Close()
 						deadline, _ := ctx.Deadline()
 						_ = conn.SetDeadline(deadline)
-						_, err = fmt.Fprintf(conn, "POST /api/sessions/honest/tools/echo/call HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n"+
-							"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", fleetToken, tt.announced, body)
+						_, err = fmt.Fprintf(conn, "POST /api/sessions/honest/tools/echo/call HTTP/1.1\r\n"+
+							"Host: pod\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+							"Content-Length: %d\r\n\r\n%s", fleetToken, tt.announced, body)
 						if err == nil {
 							_, _ = io.Copy(io.Discard, conn)
 						}
@@ -188,7 +192,8 @@ func TestAttackHeldArguments(t *testing.T) {
 				var attackers sync.WaitGroup
 				for i := range devices * calls {
 					attackers.Go(func() {
-						answers.add(attackPost(ctx, fmt.Sprintf("%s/api/sessions/mute-%d/tools/work/call", url, i%devices), body))
+						answers.add(attackPost(ctx,
+							fmt.Sprintf("%s/api/sessions/mute-%d/tools/work/call", url, i%devices), body))
 					})
 				}
 				attackers.Wait()

@@ -25,7 +25,8 @@ type attackSocket struct {
 
 // dialAttack opens a socket, or returns nil if the pod refuses it.
 func dialAttack(ctx context.Context, url, session string) *attackSocket {
-	conn, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+session,
+	conn, resp, err := websocket.DefaultDialer.DialContext(ctx,
+		"ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+session,
 		http.Header{"Authorization": {"Bearer " + fleetToken}})
 	if resp != nil {
 		resp.Body.Close()
@@ -38,7 +39,8 @@ func dialAttack(ctx context.Context, url, session string) *attackSocket {
 
 // serve registers one tool, work, and has answer deal with each call, in the goroutine that reads.
 func (s *attackSocket) serve(answer func(id string)) {
-	_ = s.WriteMessage(websocket.TextMessage, []byte(`{"type":"register_tools","tools":[{"name":"work","description":"works"}]}`))
+	_ = s.WriteMessage(websocket.TextMessage,
+		[]byte(`{"type":"register_tools","tools":[{"name":"work","description":"works"}]}`))
 	for {
 		var f struct{ Type, ID string }
 		_, frame, err := s.ReadMessage()
@@ -57,7 +59,8 @@ func (s *attackSocket) serve(answer func(id string)) {
 
 // postCall asks a session for a call and returns the status, 0 if there was no answer.
 func postCall(ctx context.Context, url, session, body string) (status int, answer map[string]any) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/sessions/"+session+"/tools/work/call", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/sessions/"+session+"/tools/work/call",
+		strings.NewReader(body))
 	if err != nil {
 		panic(err)
 	}
@@ -89,7 +92,8 @@ func (a *arena) redisGrowth(t *testing.T, limit int, attack func(ctx context.Con
 
 // TestAttackProgressChunks: one call, whose device reports progress as fast as it can, with chunks as long as may be.
 func TestAttackProgressChunks(t *testing.T) {
-	for name, chunk := range map[string]string{"text": strings.Repeat("x", 60<<10), "escapes": strings.Repeat(`\u0001`, 10<<10)} {
+	for name, chunk := range map[string]string{"text": strings.Repeat("x", 60<<10),
+		"escapes": strings.Repeat(`\u0001`, 10<<10)} {
 		t.Run(name, func(t *testing.T) {
 			a := startAttacked(t, 2)
 			a.redisGrowth(t, 8_000_000, func(ctx context.Context) {
@@ -104,7 +108,7 @@ func TestAttackProgressChunks(t *testing.T) {
 				defer reader.Wait()
 				defer device.Close()
 				var callID string
-				eventually(t, patience, "the call", func() bool {
+				eventually(t, waitLimit, "the call", func() bool {
 					status, answer := postCall(ctx, a.pods[1].url, "attacker", `{"mode":"async","timeout_ms":60000}`)
 					callID, _ = answer["call_id"].(string)
 					return status == http.StatusAccepted
@@ -112,7 +116,7 @@ func TestAttackProgressChunks(t *testing.T) {
 				id, chunks := <-called, 0
 				frame := []byte(fmt.Sprintf(`{"type":"tool_progress","id":%q,"chunk":"%s"}`, id, chunk))
 				for ctx.Err() == nil {
-					_ = device.SetWriteDeadline(time.Now().Add(patience))
+					_ = device.SetWriteDeadline(time.Now().Add(waitLimit))
 					if device.WriteMessage(websocket.TextMessage, frame) != nil {
 						break
 					}
@@ -219,12 +223,15 @@ func TestAttackDefinitions(t *testing.T) {
 						for k := range 6 {
 							enum = append(enum, fmt.Sprintf(`"%d-%d-%d-%d %s"`, n, i, j, k, padding))
 						}
-						tools = append(tools, fmt.Sprintf(`{"name":"t%d","description":"x","parameters":{"type":"object","properties":{"p":{"enum":[%s]}}}}`,
-							j, strings.Join(enum, ",")))
+						tools = append(tools,
+							fmt.Sprintf(`{"name":"t%d","description":"x","parameters":{"type":"object",`+
+								`"properties":{"p":{"enum":[%s]}}}}`,
+								j, strings.Join(enum, ",")))
 					}
-					_ = device.WriteMessage(websocket.TextMessage, []byte(`{"type":"register_tools","tools":[`+strings.Join(tools, ",")+`]}`))
+					_ = device.WriteMessage(websocket.TextMessage,
+						[]byte(`{"type":"register_tools","tools":[`+strings.Join(tools, ",")+`]}`))
 					for ctx.Err() == nil {
-						_ = device.SetReadDeadline(time.Now().Add(patience))
+						_ = device.SetReadDeadline(time.Now().Add(waitLimit))
 						_, frame, err := device.ReadMessage()
 						if err != nil || strings.Contains(string(frame), "tools_registered") {
 							break

@@ -45,7 +45,8 @@ func TestAttackFloods(t *testing.T) {
 				}
 				attackers.Wait()
 			})
-			t.Logf("%d sockets wrote %d frames, %v of CPU in %v", sockets.Load(), frames.Load(), cpuTime(t, a.pods[0])-before, length)
+			t.Logf("%d sockets wrote %d frames, %v of CPU in %v", sockets.Load(), frames.Load(),
+				cpuTime(t, a.pods[0])-before, length)
 			a.peakBelow(t, 400)
 			a.calmWithin(t, 10*time.Second)
 		})

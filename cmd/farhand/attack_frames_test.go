@@ -17,9 +17,11 @@ func TestAttackLongFrames(t *testing.T) {
 	items := repeated(120_000, constantly(`{"":1}`)) // 0.8 MB
 	for name, frame := range map[string]string{
 		"register_tools": `{"type":"register_tools","tools":[` + items + `]}`,
-		"tool_result":    `{"type":"tool_result","id":"00000000-0000-0000-0000-000000000000","success":true,"output":"x","structured":[` + items + "," + items + "," + items + `]}`,
-		"escapes":        `{"type":"tool_result","id":"00000000-0000-0000-0000-000000000000","success":true,"output":"` + strings.Repeat(`\u0061`, 600_000) + `"}`,
-		"unknown":        `{"type":"nothing","x":[` + items + `]}`,
+		"tool_result": `{"type":"tool_result","id":"00000000-0000-0000-0000-000000000000","success":true,` +
+			`"output":"x","structured":[` + items + "," + items + "," + items + `]}`,
+		"escapes": `{"type":"tool_result","id":"00000000-0000-0000-0000-000000000000","success":true,"output":"` +
+			strings.Repeat(`\u0061`, 600_000) + `"}`,
+		"unknown": `{"type":"nothing","x":[` + items + `]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sent, connects atomic.Int64

@@ -24,7 +24,8 @@ func TestAttackHeldRequests(t *testing.T) {
 	if begun.status != http.StatusAccepted {
 		t.Fatalf("not begun: %+v", begun)
 	}
-	ask := fmt.Sprintf("GET /api/calls/%s?wait_ms=60000 HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", begun.CallID, fleetToken)
+	ask := fmt.Sprintf("GET /api/calls/%s?wait_ms=60000 HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n",
+		begun.CallID, fleetToken)
 	var connected atomic.Int64
 	a.under(t, 12*time.Second, func(ctx context.Context) {
 		var attackers sync.WaitGroup

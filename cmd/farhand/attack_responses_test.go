@@ -15,7 +15,8 @@ import (
 
 // unread sends requests over a connection that takes in next to nothing, and does not read.
 func unread(ctx context.Context, url, path string, requests int) (net.Conn, error) {
-	return unreadRequest(ctx, url, fmt.Sprintf("GET %s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", path, fleetToken), requests)
+	return unreadRequest(ctx, url, fmt.Sprintf("GET %s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", path,
+		fleetToken), requests)
 }
 
 func unreadRequest(ctx context.Context, url, text string, requests int) (net.Conn, error) {
@@ -36,7 +37,8 @@ func unreadRequest(ctx context.Context, url, text string, requests int) (net.Con
 	return conn, nil
 }
 
-// TestAttackUnreadLists: many ask for the longest pages and read none of them. Who reads is served meanwhile.
+// TestAttackUnreadLists: many ask for the longest pages and read none of them. A client that reads is served
+// meanwhile.
 func TestAttackUnreadLists(t *testing.T) {
 	a := startAttacked(t, 1)
 	url := a.pods[0].url
@@ -49,14 +51,16 @@ func TestAttackUnreadLists(t *testing.T) {
 		defer device.Close()
 		var tools []string
 		for j := range 120 { // 1 MB of them together, the same for all
-			tools = append(tools, fmt.Sprintf(`{"name":"t%d","description":"%s","parameters":{"type":"object","description":"%s"}}`,
-				j, description, strings.Repeat(description, 8)))
+			tools = append(tools,
+				fmt.Sprintf(`{"name":"t%d","description":"%s","parameters":{"type":"object","description":"%s"}}`,
+					j, description, strings.Repeat(description, 8)))
 		}
-		if err := device.WriteMessage(1, []byte(`{"type":"register_tools","tools":[`+strings.Join(tools, ",")+`]}`)); err != nil {
+		if err := device.WriteMessage(1, []byte(`{"type":"register_tools","tools":[`+strings.Join(tools,
+			",")+`]}`)); err != nil {
 			t.Fatal(err)
 		}
 		for {
-			_ = device.SetReadDeadline(time.Now().Add(patience))
+			_ = device.SetReadDeadline(time.Now().Add(waitLimit))
 			_, frame, err := device.ReadMessage()
 			if err != nil {
 				t.Fatal(err)
@@ -66,7 +70,8 @@ func TestAttackUnreadLists(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/api/tools?limit=1000", "/api/sessions?limit=1000", "/api/tools?limit=1000&view=grouped&q=t", "/api/sessions/wide-0"} {
+	for _, path := range []string{"/api/tools?limit=1000", "/api/sessions?limit=1000",
+		"/api/tools?limit=1000&view=grouped&q=t", "/api/sessions/wide-0"} {
 		t.Run(path, func(t *testing.T) {
 			a.under(t, attackTime, func(ctx context.Context) {
 				var served, refused atomic.Int64
@@ -92,8 +97,10 @@ func TestAttackUnreadLists(t *testing.T) {
 				})
 				readers.Wait()
 				t.Logf("who reads was served %d times, refused %d times", served.Load(), refused.Load())
-				if served.Load()+refused.Load() == 0 || refused.Load() > max(2, served.Load()/4) { // on a busy machine there is time for few
-					t.Errorf("who reads is not served: %d times served, %d times refused", served.Load(), refused.Load())
+				// on a busy machine there is time for few
+				if served.Load()+refused.Load() == 0 || refused.Load() > max(2, served.Load()/4) {
+					t.Errorf("who reads is not served: %d times served, %d times refused", served.Load(),
+						refused.Load())
 				}
 			})
 			a.peakBelow(t, 200)
@@ -115,27 +122,31 @@ func TestAttackUnreadAnswers(t *testing.T) {
 		chunk, output := strings.Repeat("c", 60_000), strings.Repeat("o", 1_000_000)
 		device.serve(func(id string) {
 			for range 16 {
-				_ = device.WriteMessage(1, []byte(fmt.Sprintf(`{"type":"tool_progress","id":%q,"chunk":"%s"}`, id, chunk)))
+				_ = device.WriteMessage(1, []byte(fmt.Sprintf(`{"type":"tool_progress","id":%q,"chunk":"%s"}`, id,
+					chunk)))
 			}
-			_ = device.WriteMessage(1, []byte(fmt.Sprintf(`{"type":"tool_result","id":%q,"success":true,"output":"%s"}`, id, output)))
+			_ = device.WriteMessage(1, []byte(fmt.Sprintf(`{"type":"tool_result","id":%q,"success":true,"output":"%s"}`,
+				id, output)))
 		})
 	})
 	defer reader.Wait()
 	defer device.Close()
 	const body = `{"idempotency_key":"attack","timeout_ms":20000}`
 	var callID string
-	eventually(t, patience, "the call", func() bool {
+	eventually(t, waitLimit, "the call", func() bool {
 		status, answer := postCall(t.Context(), url, "attacker", body)
 		callID, _ = answer["call_id"].(string)
 		return status == http.StatusOK
 	})
 	get := func(path string) string {
-		return fmt.Sprintf("GET /api/calls/%s%s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", callID, path, fleetToken)
+		return fmt.Sprintf("GET /api/calls/%s%s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", callID,
+			path, fleetToken)
 	}
 	for name, text := range map[string]string{
 		"record": get(""), "record waited for": get("?wait_ms=5000"), "log": get("/events"),
-		"replayed answer": fmt.Sprintf("POST /api/sessions/attacker/tools/work/call HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n"+
-			"Content-Length: %d\r\n\r\n%s", fleetToken, len(body), body),
+		"replayed answer": fmt.Sprintf(
+			"POST /api/sessions/attacker/tools/work/call HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n"+
+				"Content-Length: %d\r\n\r\n%s", fleetToken, len(body), body),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.under(t, attackTime, func(ctx context.Context) {

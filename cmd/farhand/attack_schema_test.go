@@ -28,7 +28,7 @@ func registerRaw(t *testing.T, conn *websocket.Conn, tools []definition) map[str
 	if err := conn.WriteJSON(map[string]any{"type": "register_tools", "tools": tools}); err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(3 * patience))
+	_ = conn.SetReadDeadline(time.Now().Add(3 * waitLimit))
 	for {
 		var f struct {
 			Type     string
@@ -66,17 +66,19 @@ func TestAttackPatterns(t *testing.T) {
 	a := startAttacked(t, 1)
 	tools := []definition{{"honest_tool", json.RawMessage(`{"properties":{"a":{"pattern":"^[a-z]{1,20}$"}}}`)}}
 	for i := range 15 {
-		tools = append(tools, definition{fmt.Sprintf("heavy%d", i), json.RawMessage(`{"properties":{` + repeated(32, func(j int) string {
-			return fmt.Sprintf(`"p%d":{"pattern":"%c%c%s"}`, j, 'a'+i, 'A'+j%26, strings.Repeat("c{1000}", 250))
-		}) + `}}`)})
+		tools = append(tools, definition{fmt.Sprintf("heavy%d", i), json.RawMessage(`{"properties":{` +
+			repeated(32, func(j int) string {
+				return fmt.Sprintf(`"p%d":{"pattern":"%c%c%s"}`, j, 'a'+i, 'A'+j%26, strings.Repeat("c{1000}", 250))
+			}) + `}}`)})
 	}
 	// Those that are just small enough, and different every time.
 	light := func(round int) []definition {
 		var all []definition
 		for i := range 15 {
-			all = append(all, definition{fmt.Sprintf("light%d", i), json.RawMessage(`{"properties":{` + repeated(8, func(j int) string {
-				return fmt.Sprintf(`"p%d":{"pattern":"%d_%d_%d(?:a?b){900}"}`, j, round, i, j)
-			}) + `}}`)})
+			all = append(all, definition{fmt.Sprintf("light%d", i),
+				json.RawMessage(`{"properties":{` + repeated(8, func(j int) string {
+					return fmt.Sprintf(`"p%d":{"pattern":"%d_%d_%d(?:a?b){900}"}`, j, round, i, j)
+				}) + `}}`)})
 		}
 		return all
 	}
@@ -105,18 +107,30 @@ func expensive() map[string]struct{ schema, args string } {
 	}
 	nested := strings.Repeat(`{"n":`, 60) + `{"x":1}` + strings.Repeat("}", 60)
 	return map[string]struct{ schema, args string }{
-		"required":  {`{"properties":{"a":{"items":{"required":[` + repeated(8800, name) + `]}}}}`, `{"a":[` + repeated(340_000, constantly("{}")) + `]}`},
-		"any_of":    {`{"properties":{"a":{"items":{"anyOf":[` + repeated(33, constantly(`{"type":"string"}`)) + `]}}}}`, `{"a":[` + repeated(490_000, constantly("1")) + `]}`},
-		"all_of":    {`{"properties":{"a":{"items":{"allOf":[` + repeated(300, constantly(`{"minimum":0.5}`)) + `]}}}}`, `{"a":[` + repeated(240_000, constantly("1.5")) + `]}`},
-		"multiple":  {`{"properties":{"a":{"allOf":[` + repeated(2500, constantly(`{"multipleOf":7}`)) + `]}}}`, `{"a":` + strings.Repeat("7", 1_000_000) + `}`},
-		"enum":      {`{"properties":{"a":{"items":{"not":{"enum":[` + repeated(12_000, func(i int) string { return fmt.Sprint(1000 + i%8999) }) + `]}}}}}`, `{"a":[` + repeated(500_000, constantly("1")) + `]}`},
-		"unique":    {`{"properties":{"a":{"allOf":[` + repeated(1000, constantly(`{"uniqueItems":true}`)) + `]}}}`, `{"a":[` + repeated(140_000, func(i int) string { return fmt.Sprint(i) }) + `]}`},
-		"names":     {`{"properties":{"a":{"patternProperties":{` + repeated(20, func(i int) string { return fmt.Sprintf(`"a{1,%d}b":true`, 500+i) }) + `}}}}`, `{"a":{` + repeated(80_000, func(i int) string { return fmt.Sprintf(`"aaa%d":1`, i) }) + `}}`},
-		"recursion": {`{"properties":{"n":{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}},"additionalProperties":false}`, nested},
+		"required": {`{"properties":{"a":{"items":{"required":[` + repeated(8800, name) + `]}}}}`, `{"a":[` +
+			repeated(340_000, constantly("{}")) + `]}`},
+		"any_of": {`{"properties":{"a":{"items":{"anyOf":[` + repeated(33, constantly(`{"type":"string"}`)) +
+			`]}}}}`, `{"a":[` + repeated(490_000, constantly("1")) + `]}`},
+		"all_of": {`{"properties":{"a":{"items":{"allOf":[` + repeated(300, constantly(`{"minimum":0.5}`)) + `]}}}}`,
+			`{"a":[` + repeated(240_000, constantly("1.5")) + `]}`},
+		"multiple": {`{"properties":{"a":{"allOf":[` + repeated(2500, constantly(`{"multipleOf":7}`)) + `]}}}`,
+			`{"a":` + strings.Repeat("7", 1_000_000) + `}`},
+		"enum": {`{"properties":{"a":{"items":{"not":{"enum":[` +
+			repeated(12_000, func(i int) string { return fmt.Sprint(1000 + i%8999) }) + `]}}}}}`, `{"a":[` +
+			repeated(500_000, constantly("1")) + `]}`},
+		"unique": {`{"properties":{"a":{"allOf":[` + repeated(1000, constantly(`{"uniqueItems":true}`)) + `]}}}`,
+			`{"a":[` + repeated(140_000, func(i int) string { return fmt.Sprint(i) }) + `]}`},
+		"names": {`{"properties":{"a":{"patternProperties":{` +
+			repeated(20, func(i int) string { return fmt.Sprintf(`"a{1,%d}b":true`, 500+i) }) + `}}}}`, `{"a":{` +
+			repeated(80_000, func(i int) string { return fmt.Sprintf(`"aaa%d":1`, i) }) + `}}`},
+		"recursion": {`{"properties":{"n":{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}},"additionalProperties":false}`,
+			nested},
 		"dependents": {`{"$defs":{"l0":{},` + repeated(500, func(i int) string {
 			return fmt.Sprintf(`"l%d":{"dependentSchemas":{"a":{"$ref":"#/$defs/l%d"}}}`, i+1, i)
-		}) + `},"properties":{"a":{"items":{"$ref":"#/$defs/l500"}}}}`, `{"a":[` + repeated(120_000, constantly(`{"a":1}`)) + `]}`},
-		"text": {`{"properties":{"a":{"pattern":"^(?:[a-q][^u-z]{1,900})*x"}}}`, `{"a":"` + strings.Repeat("a", 900_000) + `"}`},
+		}) + `},"properties":{"a":{"items":{"$ref":"#/$defs/l500"}}}}`, `{"a":[` +
+			repeated(120_000, constantly(`{"a":1}`)) + `]}`},
+		"text": {`{"properties":{"a":{"pattern":"^(?:[a-q][^u-z]{1,900})*x"}}}`, `{"a":"` +
+			strings.Repeat("a", 900_000) + `"}`},
 	}
 }
 
@@ -130,7 +144,8 @@ func TestAttackValidation(t *testing.T) {
 	for name, tt := range expensive() {
 		tools = append(tools, definition{name, json.RawMessage(tt.schema)})
 	}
-	tools = append(tools, definition{"program", json.RawMessage(`{"properties":{"a":{"pattern":"^(?:` + strings.Repeat("a?", 100) + `){200}$"}}}`)})
+	tools = append(tools, definition{"program", json.RawMessage(`{"properties":{"a":{"pattern":"^(?:` +
+		strings.Repeat("a?", 100) + `){200}$"}}}`)})
 	rejected := registerRaw(t, conn, tools)
 	if reason := rejected["program"]; !strings.Contains(reason, "instructions") || len(rejected) != 1 {
 		t.Errorf("rejected: %q", rejected)
@@ -154,8 +169,8 @@ func TestAttackValidation(t *testing.T) {
 		var attackers sync.WaitGroup
 		for name, tt := range expensive() {
 			attackers.Go(func() {
-				for _, hangUp := range []time.Duration{0, 300 * time.Millisecond, 0} {
-					attackCall(t, ctx, a.pods[0].url, name, tt.args, hangUp)
+				for _, disconnect := range []time.Duration{0, 300 * time.Millisecond, 0} {
+					attackCall(t, ctx, a.pods[0].url, name, tt.args, disconnect)
 				}
 			})
 		}
@@ -170,12 +185,12 @@ func TestAttackValidation(t *testing.T) {
 }
 
 // attackCall makes one call of three seconds, and checks that its answer comes in time, however the call went. With
-// hangUp it leaves before.
-func attackCall(t *testing.T, ctx context.Context, url, tool, args string, hangUp time.Duration) {
+// disconnect it leaves before.
+func attackCall(t *testing.T, ctx context.Context, url, tool, args string, disconnect time.Duration) {
 	const allowed = 3 * time.Second
-	if hangUp > 0 {
+	if disconnect > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, hangUp)
+		ctx, cancel = context.WithTimeout(ctx, disconnect)
 		defer cancel()
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/sessions/attacker/tools/"+tool+"/call",
@@ -189,7 +204,7 @@ func attackCall(t *testing.T, ctx context.Context, url, tool, args string, hangU
 	began := time.Now()
 	resp, err := http.DefaultClient.Do(req)
 	took := time.Since(began)
-	if hangUp > 0 {
+	if disconnect > 0 {
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -223,7 +238,8 @@ func TestAttackKeyedArguments(t *testing.T) {
 		var attackers sync.WaitGroup
 		for i := range 30 {
 			attackers.Go(func() {
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.pods[0].url+"/api/sessions/attacker/tools/echo/call",
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost,
+					a.pods[0].url+"/api/sessions/attacker/tools/echo/call",
 					strings.NewReader(`{"timeout_ms":3000,"args":`+args+`}`))
 				if err != nil {
 					t.Error(err)

@@ -19,13 +19,14 @@ import (
 // bareSocket connects a bare WebSocket, and returns the status of the refusal if there is no error and no connection.
 func bareSocket(ctx context.Context, url, query, token string) (net.Conn, *bufio.Reader, int, error) {
 	addr := strings.TrimPrefix(url, "http://")
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", addr)
+	conn, err := (&net.Dialer{Timeout: waitLimit}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(waitLimit))
 	_, err = fmt.Fprintf(conn, "GET /ws/chat?%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer %s\r\n\r\n", query, addr, token)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer %s\r\n\r\n",
+		query, addr, token)
 	if err != nil {
 		conn.Close()
 		return nil, nil, 0, err
@@ -47,7 +48,7 @@ func bareSocket(ctx context.Context, url, query, token string) (net.Conn, *bufio
 
 // closeCode reads until the connection ends and returns the code of its close frame, zero if there was none.
 func closeCode(conn net.Conn, r *bufio.Reader) int {
-	_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * waitLimit))
 	for {
 		opcode, payload, err := readFrame(r)
 		if err != nil {
@@ -71,7 +72,8 @@ func TestAttackEmptyContinuations(t *testing.T) {
 		for i := range 4 {
 			attackers.Go(func() {
 				for ctx.Err() == nil {
-					conn, r, _, err := bareSocket(ctx, a.pods[0].url, fmt.Sprintf("session_id=pieces-%d", i), fleetToken)
+					conn, r, _, err := bareSocket(ctx, a.pods[0].url, fmt.Sprintf("session_id=pieces-%d", i),
+						fleetToken)
 					if err != nil || conn == nil {
 						waitFor(ctx, 10*time.Millisecond)
 						continue
@@ -109,7 +111,8 @@ func TestAttackEmptyContinuations(t *testing.T) {
 func TestAttackUnfinishedMessages(t *testing.T) {
 	a := startAttacked(t, 1, "FARHAND_MESSAGE_TIMEOUT=5s")
 	const sockets, size = 1000, 1 << 20
-	begin := append([]byte{0x01, 0x80 | 127, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0}, bytes.Repeat([]byte(" "), size-1000)...)
+	begin := append([]byte{0x01, 0x80 | 127, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0},
+		bytes.Repeat([]byte(" "), size-1000)...)
 	codes := make(map[int]int)
 	a.under(t, time.Minute, func(ctx context.Context) {
 		var mu sync.Mutex
@@ -149,10 +152,12 @@ func TestAttackManyConnects(t *testing.T) {
 			attackers.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
 					tried.Add(1)
-					conn, _, status, err := bareSocket(ctx, a.pods[i%2].url, fmt.Sprintf("session_id=rush-%d-%d", i, n), fleetToken)
+					conn, _, status, err := bareSocket(ctx, a.pods[i%2].url, fmt.Sprintf("session_id=rush-%d-%d", i, n),
+						fleetToken)
 					switch {
 					case err != nil:
-					case conn == nil && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable):
+					case conn == nil && (status == http.StatusTooManyRequests ||
+						status == http.StatusServiceUnavailable):
 						refused.Add(1)
 					case conn == nil:
 						t.Errorf("refused with %d", status)
@@ -165,7 +170,8 @@ func TestAttackManyConnects(t *testing.T) {
 		}
 		attackers.Wait()
 	})
-	t.Logf("%d connects tried in %v, %d opened, %d told to come back", tried.Load(), length, opened.Load(), refused.Load())
+	t.Logf("%d connects tried in %v, %d opened, %d told to come back", tried.Load(), length, opened.Load(),
+		refused.Load())
 	a.calmWithin(t, 10*time.Second)
 }
 
@@ -191,7 +197,7 @@ func TestAttackManyLabels(t *testing.T) {
 					}
 					_ = device.WriteMessage(1, []byte(`{"type":"connect","labels":{`+strings.Join(labels, ",")+`}}`))
 					_ = device.WriteMessage(1, []byte(`{"type":"register_tools","tools":[{"name":"x"}]}`))
-					_ = device.SetReadDeadline(time.Now().Add(patience))
+					_ = device.SetReadDeadline(time.Now().Add(waitLimit))
 					for {
 						_, frame, err := device.ReadMessage()
 						if err == nil && !bytes.Contains(frame, []byte("tools_registered")) {
@@ -234,7 +240,8 @@ func TestAttackForgedResults(t *testing.T) {
 			end := time.AfterFunc(time.Until(deadlineOf(ctx)), func() { conn.Close() })
 			go func() {
 				for err := error(nil); err == nil && ctx.Err() == nil; {
-					_, err = conn.Write(maskedText(fmt.Sprintf(`{"type":"tool_result","id":"%016x","output":"x"}`, rand.Uint64())))
+					_, err = conn.Write(maskedText(fmt.Sprintf(`{"type":"tool_result","id":"%016x","output":"x"}`,
+						rand.Uint64())))
 				}
 			}()
 			for {
@@ -269,7 +276,7 @@ func deadlineOf(ctx context.Context) time.Time {
 	return deadline
 }
 
-// Guessing tokens is slowed down, and does not keep out who has the right one.
+// Guessing tokens is slowed down, and does not keep out a client with the right one.
 func TestAttackWrongTokens(t *testing.T) {
 	a := startAttacked(t, 1)
 	var statuses [1000]atomic.Int64

@@ -23,7 +23,7 @@ func openEvents(ctx context.Context, url, path string, source net.IP, seen *atom
 	}
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n\r\n", path, fleetToken)
 	lines := bufio.NewScanner(conn)
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	_ = conn.SetReadDeadline(time.Now().Add(waitLimit))
 	if !lines.Scan() {
 		conn.Close()
 		return 0
@@ -75,7 +75,8 @@ func TestAttackStreams(t *testing.T) {
 		var seen atomic.Int64
 		open, refused := 0, 0
 		for range 1100 {
-			if openEvents(ctx, url, "/api/events?type=session.connected", net.IPv4(127, 0, 0, 1), &seen, &done) == http.StatusOK {
+			if openEvents(ctx, url, "/api/events?type=session.connected", net.IPv4(127, 0, 0, 1), &seen,
+				&done) == http.StatusOK {
 				open++
 			} else {
 				refused++
@@ -83,7 +84,8 @@ func TestAttackStreams(t *testing.T) {
 		}
 		t.Logf("%d streams are open, %d were refused", open, refused)
 		for source := byte(100); open < 950; source++ { // several attackers, then, up to what the pod may serve
-			if openEvents(ctx, url, "/api/events?type=session.connected", net.IPv4(127, 0, 0, source), &seen, &done) != http.StatusOK {
+			if openEvents(ctx, url, "/api/events?type=session.connected", net.IPv4(127, 0, 0, source), &seen,
+				&done) != http.StatusOK {
 				t.Errorf("no stream for an attacker at another address")
 				break
 			}
@@ -94,7 +96,8 @@ func TestAttackStreams(t *testing.T) {
 		}
 		var others atomic.Int64
 		for i := range 10 {
-			if status := openEvents(ctx, url, "/api/events", net.IPv4(127, 0, 0, byte(2+i)), &others, &done); status != http.StatusOK {
+			if status := openEvents(ctx, url, "/api/events", net.IPv4(127, 0, 0, byte(2+i)), &others,
+				&done); status != http.StatusOK {
 				t.Errorf("a stream of somebody else: status %d", status)
 			}
 		}
@@ -102,7 +105,8 @@ func TestAttackStreams(t *testing.T) {
 		waitFor(ctx, 5*time.Second)
 		took := time.Since(began)
 		commands, used := a.redisCommands(t)-before, cpuTime(t, a.pods[0])-cpu
-		t.Logf("%d streams: %.0f commands/s, %.2f cores", open, float64(commands)/took.Seconds(), used.Seconds()/took.Seconds())
+		t.Logf("%d streams: %.0f commands/s, %.2f cores", open, float64(commands)/took.Seconds(),
+			used.Seconds()/took.Seconds())
 		if commands > 1000*int(took.Seconds()+1) { // what the honest calls and the pod's upkeep need is among them
 			t.Errorf("%d commands in %v: the streams read the feed each for itself", commands, took)
 		}
@@ -112,7 +116,8 @@ func TestAttackStreams(t *testing.T) {
 			return
 		}
 		defer device.Close()
-		eventually(t, 2*patience, "every stream has heard of the device", func() bool { return seen.Load() == int64(open) })
+		eventually(t, 2*waitLimit, "every stream has heard of the device",
+			func() bool { return seen.Load() == int64(open) })
 	})
 	a.peakBelow(t, 200)
 }

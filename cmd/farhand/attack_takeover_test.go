@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// intruder is a socket of somebody who has a valid token.
+// intruder is a socket with a valid token.
 type intruder struct {
 	conn  *websocket.Conn
 	calls chan string   // ids of the calls it was asked for
@@ -28,7 +28,8 @@ type intruder struct {
 func intrude(t *testing.T, url, session, connect string) *intruder {
 	t.Helper()
 	header := http.Header{"Authorization": {"Bearer " + fleetToken}}
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+session, header)
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+session,
+		header)
 	if err != nil {
 		t.Errorf("dial: %v", err)
 		return nil
@@ -53,7 +54,8 @@ func intrude(t *testing.T, url, session, connect string) *intruder {
 	t.Cleanup(func() { _ = conn.Close(); <-i.ended })
 	if connect != "" {
 		_ = conn.WriteMessage(websocket.TextMessage, []byte(connect))
-		_ = conn.WriteMessage(websocket.TextMessage, []byte(`{"type":"register_tools","tools":[{"name":"echo"},{"name":"slow"}]}`))
+		_ = conn.WriteMessage(websocket.TextMessage,
+			[]byte(`{"type":"register_tools","tools":[{"name":"echo"},{"name":"slow"}]}`))
 	}
 	return i
 }
@@ -66,15 +68,16 @@ func (i *intruder) answer(id string) {
 // slowTool tells the id of each call and answers when it is released.
 func slowTool() (tool client.Option, asked chan string, release chan struct{}) {
 	asked, release = make(chan string, 16), make(chan struct{})
-	return client.WithTool(client.Tool{Name: "slow", Description: "takes its time"}, func(ctx context.Context, c client.Call) (any, error) {
-		asked <- c.ID
-		select {
-		case <-release:
-			return "true", nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}), asked, release
+	return client.WithTool(client.Tool{Name: "slow", Description: "takes its time"},
+		func(ctx context.Context, c client.Call) (any, error) {
+			asked <- c.ID
+			select {
+			case <-release:
+				return "true", nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}), asked, release
 }
 
 // TestAttackTakeover: somebody who knows a session's id, its device's id and the id of its call in flight gets none of
@@ -86,7 +89,8 @@ func TestAttackTakeover(t *testing.T) {
 	forged := make(chan string, 16)
 	a.under(t, time.Minute, func(ctx context.Context) {
 		var started answer
-		status, body := request(t, http.MethodPost, a.pods[1].url+"/api/sessions/victim/tools/slow/call", `{"mode":"async","args":{}}`)
+		status, body := request(t, http.MethodPost, a.pods[1].url+"/api/sessions/victim/tools/slow/call",
+			`{"mode":"async","args":{}}`)
 		if status != http.StatusAccepted || json.Unmarshal(body, &started) != nil {
 			t.Fatalf("%d %s", status, body)
 		}
@@ -95,7 +99,8 @@ func TestAttackTakeover(t *testing.T) {
 		for _, connect := range []string{
 			"", `{"type":"connect"}`, `{"type":"connect","device_id":"evil","capabilities":["resume","resume_token"]}`,
 			`{"type":"connect","device_id":"phone-1","capabilities":["resume","resume_token"]}`,
-			`{"type":"connect","device_id":"phone-1","capabilities":["resume"],"resume_token":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`,
+			`{"type":"connect","device_id":"phone-1","capabilities":["resume"],` +
+				`"resume_token":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`,
 		} {
 			for _, p := range a.pods {
 				all.Go(func() {
@@ -104,7 +109,7 @@ func TestAttackTakeover(t *testing.T) {
 							i.answer(id)
 							select {
 							case <-i.ended:
-							case <-time.After(patience):
+							case <-time.After(waitLimit):
 								t.Errorf("the intruder with %q was not sent away", connect)
 							}
 							if len(i.calls) > 0 {
@@ -125,7 +130,8 @@ func TestAttackTakeover(t *testing.T) {
 				default:
 				}
 				args := fmt.Sprintf(`{"n":%d}`, n)
-				if got := callTool(t, a.pods[n%2].url, "/api/sessions/victim/tools/echo/call", `{"args":`+args+`}`); got.Output != args {
+				if got := callTool(t, a.pods[n%2].url, "/api/sessions/victim/tools/echo/call",
+					`{"args":`+args+`}`); got.Output != args {
 					t.Errorf("call %d of the victim: %+v", n, got)
 				}
 				waitFor(ctx, honestPause)
@@ -135,7 +141,7 @@ func TestAttackTakeover(t *testing.T) {
 		close(stop)
 		caller.Wait()
 		close(release)
-		eventually(t, patience, "the call in flight has the victim's answer", func() bool {
+		eventually(t, waitLimit, "the call in flight has the victim's answer", func() bool {
 			_, body := request(t, http.MethodGet, a.pods[1].url+"/api/calls/"+id, "")
 			if strings.Contains(string(body), "forged") {
 				t.Fatalf("forged: %s", body)
@@ -167,10 +173,13 @@ func TestAttackMassKick(t *testing.T) {
 			"device", "--server", a.pods[i].url, "--session", session, "--tools", "echo"))
 		sessions = append(sessions, session)
 	}
-	eventually(t, patience, "all devices are listed", func() bool { return len(toolsOf(t, a.pods[0].url)) == len(sessions)+1 }) // and the honest one
+	// and the honest one
+	eventually(t, waitLimit, "all devices are listed",
+		func() bool { return len(toolsOf(t, a.pods[0].url)) == len(sessions)+1 })
 	served := func(session string) bool {
 		for _, p := range a.pods {
-			if got := callTool(t, p.url, "/api/sessions/"+session+"/tools/echo/call", `{"args":{"text":"here"}}`); got.status != http.StatusOK ||
+			if got := callTool(t, p.url, "/api/sessions/"+session+"/tools/echo/call",
+				`{"args":{"text":"here"}}`); got.status != http.StatusOK ||
 				!strings.Contains(got.Output, "here") {
 				return false
 			}
@@ -181,7 +190,8 @@ func TestAttackMassKick(t *testing.T) {
 		var all sync.WaitGroup
 		gates := make(chan struct{}, 16)
 		for i, session := range sessions {
-			for _, connect := range []string{"", fmt.Sprintf(`{"type":"connect","device_id":"evil-%d","capabilities":["resume_token"]}`, i)} {
+			for _, connect := range []string{"",
+				fmt.Sprintf(`{"type":"connect","device_id":"evil-%d","capabilities":["resume_token"]}`, i)} {
 				all.Go(func() {
 					gates <- struct{}{}
 					intrude(t, a.pods[(i+1)%2].url, session, connect)
@@ -191,7 +201,7 @@ func TestAttackMassKick(t *testing.T) {
 		}
 		all.Wait()
 		for _, session := range sessions {
-			eventually(t, patience, session+" is served", func() bool { return served(session) })
+			eventually(t, waitLimit, session+" is served", func() bool { return served(session) })
 		}
 	})
 	for i, c := range commands {
@@ -209,7 +219,8 @@ func TestAttackAskingForTheHolder(t *testing.T) {
 	a := startAttacked(t, 2)
 	header := http.Header{"Authorization": {"Bearer " + fleetToken}}
 	dial := func(url string) (*websocket.Conn, error) {
-		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id=asked", header)
+		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id=asked",
+			header)
 		return conn, err
 	}
 	holder, err := dial(a.pods[0].url)
@@ -232,7 +243,8 @@ func TestAttackAskingForTheHolder(t *testing.T) {
 			}
 		}
 	}()
-	_ = holder.WriteMessage(websocket.TextMessage, []byte(`{"type":"connect","device_id":"d","capabilities":["resume"]}`))
+	_ = holder.WriteMessage(websocket.TextMessage,
+		[]byte(`{"type":"connect","device_id":"d","capabilities":["resume"]}`))
 	_ = holder.WriteMessage(websocket.TextMessage, []byte(`{"type":"register_tools","tools":[{"name":"x"}]}`))
 	<-registered
 	const length = 5 * time.Second

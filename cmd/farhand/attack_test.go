@@ -49,8 +49,9 @@ func startAttacked(t *testing.T, n int, settings ...string) *arena {
 	}
 	a.control = startLimited(t, program)
 	for _, url := range []string{a.pods[0].url, a.control.url} {
-		device := start(t, []string{"FARHAND_TOKEN=" + fleetToken}, program, "device", "--server", url, "--session", "honest", "--tools", "echo")
-		eventually(t, patience, "the honest device is connected", func() bool {
+		device := start(t, []string{"FARHAND_TOKEN=" + fleetToken}, program, "device", "--server", url, "--session",
+			"honest", "--tools", "echo")
+		eventually(t, waitLimit, "the honest device is connected", func() bool {
 			return strings.Contains(device.out.String(), "session honest offers echo")
 		})
 	}
@@ -72,7 +73,8 @@ func startLimited(t *testing.T, program string, settings ...string) *pod {
 // limit. They lie beside farhandBinary and are removed with it.
 var buildPlain = sync.OnceValues(func() (string, error) {
 	program := farhandBinary + "-plain"
-	for output, source := range map[string]string{program: ".", filepath.Join(filepath.Dir(program), "honest"): "./testdata/honest"} {
+	for output, source := range map[string]string{program: ".",
+		filepath.Join(filepath.Dir(program), "honest"): "./testdata/honest"} {
 		if out, err := exec.Command("go", "build", "-o", output, source).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w\n%s", err, out)
 		}
@@ -146,7 +148,7 @@ func (a *arena) calmWithin(t *testing.T, limit time.Duration) {
 	for i, p := range a.pods {
 		began := cpuTime(t, p)
 		before := began
-		took := eventually(t, limit+3*patience, fmt.Sprintf("pod %d is calm", i), func() bool {
+		took := eventually(t, limit+3*waitLimit, fmt.Sprintf("pod %d is calm", i), func() bool {
 			waitFor(t.Context(), window)
 			now := cpuTime(t, p)
 			used := now - before
@@ -154,7 +156,8 @@ func (a *arena) calmWithin(t *testing.T, limit time.Duration) {
 			return used < window/4
 		})
 		if burned := before - began; took > limit+2*window && burned > 2*limit {
-			t.Errorf("pod %d burned %v of processor time in %v after the attack, want at most %v", i, burned, took, 2*limit)
+			t.Errorf("pod %d burned %v of processor time in %v after the attack, want at most %v", i, burned, took,
+				2*limit)
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"time"
-
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
@@ -10,7 +8,7 @@ import (
 )
 
 func (a *application) benchCommand() *cobra.Command {
-	var o bench.Options
+	o := bench.DefaultOptions()
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -26,16 +24,10 @@ func (a *application) benchCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	o.Flags(f)
 	f.StringSliceVar(&o.Pods, "pods", nil,
 		"URLs of running pods, comma-separated: the first gets the devices, the second is asked on the route cross")
-	f.IntVar(&o.Devices, "devices", 128, "devices to call")
-	f.IntVar(&o.Tools, "tools", 5, "tools of each device")
-	f.IntSliceVar(&o.Callers, "callers", []int{1, 64, 512}, "callers at once, one run for each number")
-	f.DurationVar(&o.Duration, "duration", 2*time.Second, "measured time of one run")
-	f.DurationVar(&o.Warmup, "warmup", 0, "time before that; 0 means a fifth of the duration")
-	f.IntVar(&o.Payload, "payload", 64, "bytes a call carries each way")
-	f.StringSliceVar(&o.Routes, "route", []string{bench.RouteLocal, bench.RouteCross}, "routes: local, cross")
-	f.IntVar(&o.Repeat, "repeat", 1, "runs of each, of which the median is printed")
+	f.StringSliceVar(&o.Routes, "route", o.Routes, "routes: local, cross")
 	f.StringVar(&o.Token, "token", "", "bearer token of the pods (FARHAND_TOKEN)")
 	f.StringVar(&o.Redis, "redis", "", "URL of the pods' Redis, to see its CPU and memory")
 	f.IntSliceVar(&o.PIDs, "pids", nil,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -32,8 +33,8 @@ func (a *application) callCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call TOOL [ARGS]",
 		Short: "Call a tool and print its answer",
-		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read one from a file, or - for standard\n" +
-			"input. Exits 0 when the tool succeeded, 1 when it ran and failed, 2 when it could not be called.",
+		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read one from a file, or - for\n" +
+			"standard input. Exits 0 when the tool succeeded, 1 when it ran and failed, 2 when it could not be called.",
 		ValidArgsFunction: completeTools(&o.remote),
 		Example: "  farhand call device_info\n  farhand call echo '{\"text\":\"hello\"}' --session 5d1f…\n" +
 			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json\n" +
@@ -63,7 +64,8 @@ func (a *application) callCommand() *cobra.Command {
 	f.BoolVar(&o.async, "async", false, "do not wait: print the call's id as soon as the gateway has taken it")
 	f.BoolVar(&o.watch, "progress", false, "show what the device reports while it works; Ctrl-C cancels the call")
 	cmd.MarkFlagsMutuallyExclusive("async", "progress")
-	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions(&o.remote)) // fails only for a flag that is not there
+	// This fails only for a flag that is not there.
+	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions(&o.remote))
 	return cmd
 }
 
@@ -74,7 +76,7 @@ func readArgs(text string, stdin io.Reader) (json.RawMessage, error) {
 	case text == "-":
 		b, err = io.ReadAll(stdin)
 	case strings.HasPrefix(text, "@"):
-		b, err = readFile(text[1:])
+		b, err = os.ReadFile(text[1:])
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the arguments: %w", err)
@@ -131,8 +133,8 @@ func (a *application) call(ctx context.Context, tool string, args json.RawMessag
 		return a.printAccepted(raw, o)
 	case o.watch:
 		var accepted callAccepted
-		if err := json.Unmarshal(raw, &accepted); err != nil {
-			return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		if err := decodeAnswer(raw, &accepted); err != nil {
+			return err
 		}
 		if raw, err = a.follow(ctx, o.remote, accepted.CallID); err != nil {
 			return err
@@ -154,8 +156,8 @@ func (a *application) withNearestTool(ctx context.Context, r remote, tool string
 // printAccepted tells how to find the call again.
 func (a *application) printAccepted(raw []byte, o callOptions) error {
 	var accepted callAccepted
-	if err := json.Unmarshal(raw, &accepted); err != nil {
-		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	if err := decodeAnswer(raw, &accepted); err != nil {
+		return err
 	}
 	if o.asJSON {
 		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
@@ -169,8 +171,8 @@ func (a *application) printAccepted(raw []byte, o callOptions) error {
 // printAnswer prints what a call came to: the answer to it, or its record.
 func (a *application) printAnswer(raw []byte, o callOptions) error {
 	var answer callAnswer
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	if err := decodeAnswer(raw, &answer); err != nil {
+		return err
 	}
 	if answer.Problem != nil {
 		answer.Problem.CallID, answer.Problem.Dispatched = answer.CallID, answer.Dispatched

@@ -24,8 +24,9 @@ type chatter struct {
 // startChat starts `farhand chat` against a gateway. What it reads is written to in; who closes that ends its input.
 func startChat(t *testing.T, url string, args ...string) *chatter {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	c := &chatter{t: t, cmd: exec.CommandContext(ctx, farhandBinary, append([]string{"chat"}, args...)...), out: &lockedBuffer{}, err: &lockedBuffer{}}
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+	c := &chatter{t: t, cmd: exec.CommandContext(ctx, farhandBinary, append([]string{"chat"}, args...)...),
+		out: &lockedBuffer{}, err: &lockedBuffer{}}
 	// The race detector waits for a second before a process ends.
 	c.cmd.Env = append(c.cmd.Environ(), envPrefix+"URL="+url, envPrefix+"TOKEN="+fleetToken, "GORACE=atexit_sleep_ms=0")
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.err
@@ -90,7 +91,8 @@ func cliScript(r scripted.Request) scripted.Step {
 	case role == string(provider.RoleTool):
 		return scripted.Reply(scripted.Text("Heard: ", strings.Split(said, "\n")[1], "."))
 	case said == "echo":
-		return scripted.Reply(scripted.Text("Listen.\n"), scripted.Calls(scripted.Call{Name: "echo", Args: `{"text":"ring \u001b[31mring"}`}))
+		return scripted.Reply(scripted.Text("Listen.\n"),
+			scripted.Calls(scripted.Call{Name: "echo", Args: `{"text":"ring \u001b[31mring"}`}))
 	case said == "echo badly":
 		return scripted.Reply(scripted.Calls(scripted.Call{Name: "echo", Args: `{"text":1}`}))
 	case said == "fail":
@@ -112,8 +114,9 @@ func TestChatProcess(t *testing.T) {
 		startChat(t, p.url, "hello").end(2, "", "farhand: no device is connected")
 	})
 	device := func(session string) {
-		start(t, []string{envPrefix + "URL=" + p.url, envPrefix + "TOKEN=" + fleetToken}, farhandBinary, "device", "--session", session)
-		eventually(t, patience, "the device has registered", func() bool { return toolsOf(t, p.url)[session] > 0 })
+		start(t, []string{envPrefix + "URL=" + p.url, envPrefix + "TOKEN=" + fleetToken}, farhandBinary, "device",
+			"--session", session)
+		eventually(t, waitLimit, "the device has registered", func() bool { return toolsOf(t, p.url)[session] > 0 })
 	}
 	device("laptop")
 
@@ -129,7 +132,8 @@ func TestChatProcess(t *testing.T) {
 	})
 	t.Run("a call that fails", func(t *testing.T) {
 		startChat(t, p.url, "echo badly").end(0,
-			"Heard: invalid_arguments: The arguments do not satisfy the parameters schema of \"echo\"..\n", `→ echo {"text":1}`+"\n", "✗ echo: invalid_arguments: ")
+			"Heard: invalid_arguments: The arguments do not satisfy the parameters schema of \"echo\"..\n",
+			`→ echo {"text":1}`+"\n", "✗ echo: invalid_arguments: ")
 	})
 	t.Run("a model that fails", func(t *testing.T) {
 		startChat(t, p.url, "fail").end(2, "", "PROVIDER_ERROR: ", "the model does not like it")
@@ -143,10 +147,12 @@ func TestChatProcess(t *testing.T) {
 	chatLines(t, p)
 	t.Run("several devices", func(t *testing.T) {
 		device("phone")
-		startChat(t, p.url, "hello").end(2, "", "several devices are connected, choose one:", "--session ", "--session ")
+		startChat(t, p.url, "hello").end(2, "", "several devices are connected, choose one:", "--session ",
+			"--session ")
 	})
 	t.Run("no gateway", func(t *testing.T) {
-		startChat(t, "http://"+freeAddr(t), "--session", "laptop", "hello").end(2, "", "farhand: no answer from the gateway at ")
+		startChat(t, "http://"+freeAddr(t), "--session", "laptop", "hello").end(2, "",
+			"farhand: no answer from the gateway at ")
 	})
 }
 
@@ -160,23 +166,24 @@ func chatLines(t *testing.T, p *pod) {
 	})
 	t.Run("interrupting one message", func(t *testing.T) {
 		c := startChat(t, p.url, "wait")
-		eventually(t, patience, "the answer begins", func() bool { return c.out.String() == "Well" })
+		eventually(t, waitLimit, "the answer begins", func() bool { return c.out.String() == "Well" })
 		_ = c.cmd.Process.Signal(syscall.SIGINT)
 		c.end(2, "Well\n", "farhand: the answer was aborted\n")
 	})
 	t.Run("interrupting an answer", func(t *testing.T) {
 		c := startChat(t, p.url)
 		c.types("wait\n")
-		eventually(t, patience, "the answer begins", func() bool { return c.out.String() == "Well" })
+		eventually(t, waitLimit, "the answer begins", func() bool { return c.out.String() == "Well" })
 		_ = c.cmd.Process.Signal(syscall.SIGINT)
-		eventually(t, patience, "the answer is aborted", func() bool { return strings.Contains(c.err.String(), "aborted") })
+		eventually(t, waitLimit, "the answer is aborted",
+			func() bool { return strings.Contains(c.err.String(), "aborted") })
 		c.types("again\n")
 		c.end(0, "Well\nYou said again.\n", "farhand: the answer was aborted\n")
 	})
 	t.Run("interrupting the wait for a line", func(t *testing.T) {
 		c := startChat(t, p.url)
 		c.types("hello\n")
-		eventually(t, patience, "it has answered", func() bool { return strings.HasSuffix(c.out.String(), ".\n") })
+		eventually(t, waitLimit, "it has answered", func() bool { return strings.HasSuffix(c.out.String(), ".\n") })
 		_ = c.cmd.Process.Signal(syscall.SIGINT)
 		if err := c.cmd.Wait(); err != nil {
 			t.Errorf("it left with %v", err)

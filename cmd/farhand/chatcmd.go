@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,8 +24,8 @@ const (
 	maxChatLine = 1 << 20
 )
 
-// errLeft ends a conversation whose user wants to leave.
-var errLeft = errors.New("left")
+// errQuit ends a conversation that its user quits.
+var errQuit = errors.New("quit")
 
 // chatOptions are the flags of `farhand chat`.
 type chatOptions struct {
@@ -41,9 +40,10 @@ func (a *application) chatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chat [MESSAGE…]",
 		Short: "Talk to the agent of a session",
-		Long: "Says something to the agent of a gateway, whose tools are those of a connected device, and shows the answer as\n" +
-			"it comes: text on standard output, calls of tools beside it on standard error. Without MESSAGE it reads lines and\n" +
-			"answers each: Ctrl-C aborts the answer, and leaves when there is none; Ctrl-D leaves. Exits 2 when an answer failed.",
+		Long: "Says something to the agent of a gateway, whose tools are those of a connected device, and shows\n" +
+			"the answer as it comes: text on standard output, calls of tools beside it on standard error. Without\n" +
+			"MESSAGE it reads lines and answers each: Ctrl-C aborts the answer, and leaves when there is none;\n" +
+			"Ctrl-D leaves. Exits 2 when an answer failed.",
 		Example: "  farhand chat where am I\n  farhand chat --session laptop --thinking",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.chat(cmd.Context(), strings.Join(args, " "), o)
@@ -77,7 +77,8 @@ func (a *application) chat(ctx context.Context, message string, o chatOptions) e
 
 // onlySession returns the one session that is connected.
 func onlySession(ctx context.Context, r remote) (string, error) {
-	raw, err := r.do(ctx, http.MethodGet, "/api/sessions", url.Values{"limit": {strconv.Itoa(maxChoices)}, "connected": {"true"}}, nil)
+	raw, err := r.do(ctx, http.MethodGet, "/api/sessions",
+		url.Values{"limit": {strconv.Itoa(maxChoices)}, "connected": {"true"}}, nil)
 	if err != nil {
 		return "", err
 	}
@@ -88,8 +89,8 @@ func onlySession(ctx context.Context, r remote) (string, error) {
 			DeviceName string `json:"device_name"`
 		} `json:"sessions"`
 	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return "", fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	if err := decodeAnswer(raw, &list); err != nil {
+		return "", err
 	}
 	switch len(list.Sessions) {
 	case 0:
@@ -114,9 +115,9 @@ func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-
 	if isTerminal(a.err) {
 		fmt.Fprintf(a.err, "talking to %s; Ctrl-C aborts an answer, Ctrl-D leaves\n", oneLine(o.session, 128))
 	}
-	left := make(chan struct{})
-	defer close(left)
-	lines, failed := a.readLines(left)
+	quit := make(chan struct{})
+	defer close(quit)
+	lines, failed := a.readLines(quit)
 	for {
 		if isTerminal(a.err) {
 			fmt.Fprint(a.err, "> ")
@@ -132,18 +133,18 @@ func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-
 				continue
 			}
 			switch err := a.interruptible(ctx, line, o, interrupts); {
-			case errors.Is(err, errLeft):
+			case errors.Is(err, errQuit):
 				return nil
 			case err != nil:
-				fmt.Fprintln(a.err, "farhand:", err)
+				fmt.Fprintln(a.err, "farhand:", printable(err.Error()))
 			}
 		}
 	}
 }
 
-// readLines reads the input until it ends. Reading a terminal cannot be stopped: after the user has left, it ends with
+// readLines reads the input until it ends. Reading a terminal cannot be stopped: after the user has quit, it ends with
 // the next line or with the program.
-func (a *application) readLines(left <-chan struct{}) (<-chan string, <-chan error) {
+func (a *application) readLines(quit <-chan struct{}) (<-chan string, <-chan error) {
 	lines, failed := make(chan string), make(chan error, 1)
 	go func() {
 		defer close(lines)
@@ -152,7 +153,7 @@ func (a *application) readLines(left <-chan struct{}) (<-chan string, <-chan err
 		for in.Scan() {
 			select {
 			case lines <- in.Text():
-			case <-left:
+			case <-quit:
 				return
 			}
 		}
@@ -162,7 +163,9 @@ func (a *application) readLines(left <-chan struct{}) (<-chan string, <-chan err
 }
 
 // interruptible runs a turn that the user may abort. A second interrupt, or the program being told to end, leaves.
-func (a *application) interruptible(ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal) error {
+func (a *application) interruptible(
+	ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal,
+) error {
 	ctx, abort := context.WithCancel(ctx)
 	defer abort()
 	done := make(chan error, 1)
@@ -172,7 +175,7 @@ func (a *application) interruptible(ctx context.Context, message string, o chatO
 		select {
 		case err := <-done:
 			if leaving {
-				return errLeft
+				return errQuit
 			}
 			return err
 		case s := <-interrupts:

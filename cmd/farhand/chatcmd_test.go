@@ -31,7 +31,8 @@ func newTalker(t *testing.T, sessions []string, answer func(http.ResponseWriter,
 	mux.HandleFunc("GET /api/sessions", func(w http.ResponseWriter, r *http.Request) {
 		rows := []map[string]any{}
 		for _, id := range g.sessions {
-			rows = append(rows, map[string]any{"session_id": id, "name": "the " + id + "\x1b[2J", "connected": true, "pod": "pod-1"})
+			rows = append(rows, map[string]any{"session_id": id, "name": "the " + id + "\x1b[2J", "connected": true,
+				"pod": "pod-1"})
 		}
 		if r.URL.Query().Get("connected") != "true" {
 			for _, id := range g.gone {
@@ -74,10 +75,12 @@ var aTurn = []string{
 	`{"type":"chunk","content":"Let me "}`, `{"type":"chunk","content":"look.\u001b[2J"}`,
 	`{"type":"tool_call","id":"c1","name":"locate","args":{"fast":true},"status":"pending"}`,
 	`{"type":"tool_call","id":"c1","name":"locate","args":{"fast":true},"status":"executing"}`,
-	`{"type":"tool_result","id":"c1","name":"locate","output":"at\u001b]0;home\u0007 ` + strings.Repeat("x", 500) + `","status":"completed"}`,
+	`{"type":"tool_result","id":"c1","name":"locate","output":"at\u001b]0;home\u0007 ` + strings.Repeat("x", 500) +
+		`","status":"completed"}`,
 	`{"type":"tool_result","id":"c2","name":"snap","output":"no camera","status":"failed"}`,
 	`{"type":"title_updated","title":"Home"}`,
-	`{"type":"chunk","content":"At home."}`, `{"type":"chunk_reset"}`, `{"type":"done","full_response":"Let me look. At home.","turn_id":"t1"}`,
+	`{"type":"chunk","content":"At home."}`, `{"type":"chunk_reset"}`,
+	`{"type":"done","full_response":"Let me look. At home.","turn_id":"t1"}`,
 }
 
 func TestChatShowsATurn(t *testing.T) {
@@ -87,12 +90,14 @@ func TestChatShowsATurn(t *testing.T) {
 	if want := "Let me look.\uFFFD[2J\nAt home.\n"; code != 0 || out != want {
 		t.Errorf("exit %d, got %q, want %q", code, out, want)
 	}
-	want := "→ locate {\"fast\":true}\n← locate: at\uFFFD]0;home\uFFFD " + strings.Repeat("x", 107) + "…\n✗ snap: no camera\ntitle: Home\n"
+	want := "→ locate {\"fast\":true}\n← locate: at\uFFFD]0;home\uFFFD " + strings.Repeat("x", 107) +
+		"…\n✗ snap: no camera\ntitle: Home\n"
 	if errOut != "prompt: 1 messages, about 7 tokens\n  user: where am I?\n"+want {
 		t.Errorf("beside it:\n%s", errOut)
 	}
 	heard := <-g.heard
-	if heard["session"] != "laptop" || heard["content"] != "where am I?" || heard["stream"] != true || heard["debug"] != false {
+	if heard["session"] != "laptop" || heard["content"] != "where am I?" || heard["stream"] != true ||
+		heard["debug"] != false {
 		t.Errorf("said %v", heard)
 	}
 	_, _, errOut = command(t, g.environ(), "chat", "--session", "other", "--thinking", "--debug", "hi")
@@ -123,7 +128,8 @@ func TestCommandsMeanConnectedSessions(t *testing.T) {
 		}
 	}
 	g.sessions = nil
-	if code, _, errOut := command(t, g.environ(), "chat", "hi"); code != exitError || !strings.Contains(errOut, "no device is connected") {
+	if code, _, errOut := command(t, g.environ(), "chat", "hi"); code != exitError ||
+		!strings.Contains(errOut, "no device is connected") {
 		t.Errorf("with nobody there: exit %d: %s", code, errOut)
 	}
 }
@@ -147,19 +153,31 @@ func TestChatFails(t *testing.T) {
 		want     []string
 	}{
 		"nobody there": {nil, nil, []string{"no device is connected"}},
-		"several":      {[]string{"laptop", "phone"}, nil, []string{"choose one", "--session laptop", "--session phone  (the phone\uFFFD[2J)"}},
+		"several": {[]string{"laptop", "phone"}, nil,
+			[]string{"choose one", "--session laptop", "--session phone  (the phone\uFFFD[2J)"}},
 		"busy": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			fmt.Fprint(w, `{"code":"busy","detail":"SESSION_BUSY: wait\u001b"}`)
 		}, []string{"busy: SESSION_BUSY: wait\uFFFD"}},
 		"in the middle": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
-			tell(w, `{"type":"chunk","content":"We"}`, `{"type":"error","code":"PROVIDER_ERROR","message":"gone\u001b"}`)
+			tell(w, `{"type":"chunk","content":"We"}`,
+				`{"type":"error","code":"PROVIDER_ERROR","message":"gone\u001b"}`)
 		}, []string{"We\n", "PROVIDER_ERROR: gone\uFFFD"}},
-		"aborted":      {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) { tell(w, `{"type":"aborted"}`) }, []string{"aborted"}},
-		"broken off":   {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) { tell(w, `{"type":"chunk","content":"We"}`) }, []string{"We\n", "broke off"}},
-		"no gateway":   {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) { fmt.Fprint(w, "<html>") }, []string{"not from a Farhand gateway"}},
-		"no events":    {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) { tell(w, `<html>`) }, []string{"not from a Farhand gateway"}},
-		"wrong answer": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) { w.WriteHeader(http.StatusTeapot) }, []string{"418"}},
+		"aborted": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
+			tell(w, `{"type":"aborted"}`)
+		}, []string{"aborted"}},
+		"broken off": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
+			tell(w, `{"type":"chunk","content":"We"}`)
+		}, []string{"We\n", "broke off"}},
+		"no gateway": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
+			fmt.Fprint(w, "<html>")
+		}, []string{"not from a Farhand gateway"}},
+		"no events": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
+			tell(w, `<html>`)
+		}, []string{"not from a Farhand gateway"}},
+		"wrong answer": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
+			w.WriteHeader(http.StatusTeapot)
+		}, []string{"418"}},
 	} {
 		g := newTalker(t, tt.sessions, tt.answer)
 		code, out, errOut := command(t, g.environ(), "chat", "hi")
@@ -188,8 +206,10 @@ func TestChatConversation(t *testing.T) {
 		tell(w, `{"type":"chunk","content":"re `+content+`"}`, `{"type":"done"}`)
 	})
 	var out, errOut lockedBuffer
-	app := application{in: strings.NewReader("one\n  \nfail\ntwo"), out: &out, err: &errOut, environ: g.environ(), args: []string{"chat"}}
-	if code := app.run(t.Context()); code != 0 || out.String() != "re one\nre two\n" || errOut.String() != "farhand: AGENT_ERROR: 30 iterations\n" {
+	app := application{in: strings.NewReader("one\n  \nfail\ntwo"), out: &out, err: &errOut, environ: g.environ(),
+		args: []string{"chat"}}
+	if code := app.run(t.Context()); code != 0 || out.String() != "re one\nre two\n" ||
+		errOut.String() != "farhand: AGENT_ERROR: 30 iterations\n" {
 		t.Errorf("exit %d: %q %q", code, out.String(), errOut.String())
 	}
 }
@@ -228,7 +248,7 @@ func (c *conversation) begin(t *testing.T, before int) {
 	if _, err := io.WriteString(c.say, "hi\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, patience, "the answer begins", func() bool { return strings.Count(c.out.String(), "well") > before })
+	eventually(t, waitLimit, "the answer begins", func() bool { return strings.Count(c.out.String(), "well") > before })
 }
 
 func receive[T any](t *testing.T, what string, from <-chan T) T {
@@ -236,7 +256,7 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("waited in vain for %s", what)
 		panic("unreachable")
 	}
@@ -250,7 +270,8 @@ func TestChatIsInterrupted(t *testing.T) {
 		c.begin(t, i)
 		c.interrupts <- os.Interrupt
 		receive(t, "the gateway to be told", c.hungUp)
-		eventually(t, patience, "the user is told", func() bool { return strings.Count(c.err.String(), "aborted") == i+1 })
+		eventually(t, waitLimit, "the user is told",
+			func() bool { return strings.Count(c.err.String(), "aborted") == i+1 })
 	}
 	c.interrupts <- os.Interrupt
 	if err := receive(t, "the end", c.left); err != nil {
@@ -284,7 +305,7 @@ func TestChatMessageIsInterrupted(t *testing.T) {
 	go func() {
 		done <- app.chat(ctx, "hi", chatOptions{session: "laptop", remote: remote{server: g.URL, token: fleetToken}})
 	}()
-	eventually(t, patience, "the answer begins", func() bool { return strings.Contains(out.String(), "well") })
+	eventually(t, waitLimit, "the answer begins", func() bool { return strings.Contains(out.String(), "well") })
 	interrupt()
 	if err := receive(t, "the end", done); !errors.Is(err, errAborted) || out.String() != "well\n" {
 		t.Errorf("%v, %q", err, out.String())

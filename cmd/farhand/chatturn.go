@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/farhand/farhand/internal/sse"
+	"github.com/farhand/farhand/internal/ssereader"
 )
 
 const (
@@ -60,15 +60,15 @@ func (a *application) chatTurn(ctx context.Context, message string, o chatOption
 	}
 	defer events.Close()
 	show := chatScreen{out: a.out, err: a.err, options: o, called: make(map[string]bool)}
-	for in := sse.NewReader(events, maxChatEvent); ; {
+	for in := ssereader.New(events, maxChatEvent); ; {
 		event, err := in.Next()
 		if err != nil {
 			show.newLine()
 			return brokenOff(ctx, err)
 		}
 		var e chatEvent
-		if err := json.Unmarshal(event.Data, &e); err != nil {
-			return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		if err := decodeAnswer(event.Data, &e); err != nil {
+			return err
 		}
 		if last, err := show.event(e); last {
 			return err
@@ -81,7 +81,7 @@ func brokenOff(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return errAborted
-	case errors.Is(err, sse.ErrTooLong):
+	case errors.Is(err, ssereader.ErrTooLong):
 		return fmt.Errorf("the answer has an event of more than %d bytes", maxChatEvent)
 	}
 	return errBrokenOff
@@ -96,21 +96,15 @@ func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser
 		return nil, err
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := o.remote.send(req)
 	if err != nil {
-		const format = "no answer from the gateway at %s (is it running? see --server): %w"
-		return nil, fmt.Errorf(format, o.remote.base(), errors.Unwrap(err))
+		return nil, err
 	}
-	if resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		return resp.Body, nil
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		_ = resp.Body.Close()
+		return nil, problem{Code: resp.Status, Detail: "the answer is not from a Farhand gateway"}
 	}
-	defer resp.Body.Close()
-	p := problem{Code: resp.Status, Detail: "the gateway gave no reason"}
-	if json.NewDecoder(io.LimitReader(resp.Body, maxChatEvent)).Decode(&p) != nil {
-		p.Detail = "the answer is not from a Farhand gateway"
-	}
-	p.Detail = printable(p.Detail)
-	return nil, p
+	return resp.Body, nil
 }
 
 // chatScreen shows a turn: what the model says on out, everything else on err, each on lines of its own. Models and

@@ -33,7 +33,7 @@ func openApp(t testing.TB, url, rest, session string, work func(*phone, said) (s
 	}
 	p := &phone{inbox: newInbox(t, "app "+session), session: session, conn: conn, work: work}
 	p.done.Go(p.listen)
-	t.Cleanup(p.hangUp)
+	t.Cleanup(p.disconnect)
 	p.send(map[string]any{"type": "connect", "v": 1, "session_id": session})
 	p.offer("echo")
 	return &app{TB: t, phone: p, rest: rest}
@@ -172,8 +172,8 @@ func TestClawSeedApp(t *testing.T) {
 
 	// It is renamed, goes away, is listed all the same, comes back, and is deleted.
 	a.ask(http.MethodPut, "/api/sessions/"+a.session, `{"name":"Story time"}`, 200, nil)
-	a.hangUp()
-	eventually(t, patience, "the app is offline, and listed", func() bool {
+	a.disconnect()
+	eventually(t, waitLimit, "the app is offline, and listed", func() bool {
 		row := a.drawer()
 		return row != nil && !row.Connected && row.Name == "Story time" && row.MessageCount == 6
 	})
@@ -188,8 +188,9 @@ func TestClawSeedApp(t *testing.T) {
 	}
 	back.ask(http.MethodDelete, "/api/sessions/"+a.session, "", 204, nil)
 	back.first("the end of its connection", ofType(closed))
-	eventually(t, patience, "nothing is left", func() bool { return back.drawer() == nil })
-	if said := back.all(); slices.ContainsFunc(a.all(), ofType("abort_ack")) || slices.ContainsFunc(said, ofType("title_updated")) {
+	eventually(t, waitLimit, "nothing is left", func() bool { return back.drawer() == nil })
+	if said := back.all(); slices.ContainsFunc(a.all(), ofType("abort_ack")) ||
+		slices.ContainsFunc(said, ofType("title_updated")) {
 		t.Errorf("heard too much: %+v", said)
 	}
 	again := openApp(t, pods[0].url, pods[1].url, a.session, a.work)

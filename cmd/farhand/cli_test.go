@@ -21,7 +21,7 @@ func unmarshal(raw []byte, v any) error { return json.Unmarshal(raw, v) }
 // command runs the program in this process and returns what it printed.
 func command(t *testing.T, environ []string, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	var stdout, stderr lockedBuffer
 	app := application{in: strings.NewReader(""), out: &stdout, err: &stderr, environ: environ, args: args}
@@ -70,9 +70,11 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 	if err := os.WriteFile(file, []byte(cards), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	device := start(t, environ, farhandBinary, "device", "--session", "laptop", "--name", "my laptop", "--contacts", file, "--label", "room=kitchen")
-	eventually(t, patience, "the device says what it offers", func() bool {
-		return strings.Contains(device.out.String(), "session laptop offers device_info, sensors, echo, sleep, contacts")
+	device := start(t, environ, farhandBinary, "device", "--session", "laptop", "--name", "my laptop", "--contacts",
+		file, "--label", "room=kitchen")
+	eventually(t, waitLimit, "the device says what it offers", func() bool {
+		return strings.Contains(device.out.String(),
+			"session laptop offers device_info, sensors, echo, sleep, contacts")
 	})
 	for _, c := range []struct {
 		name string
@@ -81,18 +83,21 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 		want []string
 	}{
 		{"tools", []string{"tools"}, 0, []string{"NAME", "device_info", "laptop", "contacts"}},
-		{"tools as JSON", []string{"tools", "--json", "--name", "echo"}, 0, []string{`"name": "echo"`, `"source": "laptop"`}},
+		{"tools as JSON", []string{"tools", "--json", "--name", "echo"}, 0,
+			[]string{`"name": "echo"`, `"source": "laptop"`}},
 		{"tools grouped", []string{"tools", "--grouped"}, 0, []string{"1 session "}},
 		{"sessions", []string{"sessions", "--label", "room=kitchen"}, 0, []string{"SESSION", "laptop", "my laptop"}},
 		{"sessions elsewhere", []string{"sessions", "--json", "--label", "room=attic"}, 0, []string{`"sessions": []`}},
 		{"call", []string{"call", "echo", `{"text":"hello"}`}, 0, []string{"hello"}},
-		{"call as JSON", []string{"call", "sensors", "--json", "--session", "laptop"}, 0, []string{`"state":"succeeded"`, "load"}},
+		{"call as JSON", []string{"call", "sensors", "--json", "--session", "laptop"}, 0,
+			[]string{`"state":"succeeded"`, "load"}},
 		{"contacts", []string{"call", "contacts", `{"query":"lovelace"}`}, 0, []string{"ada@example.com", `"total":1`}},
 		{"wrong arguments", []string{"call", "echo", `{}`}, exitError, []string{"invalid_arguments", "text"}},
 		{"no such tool", []string{"call", "nothing"}, exitError, []string{"tool_not_found"}},
 		{"not JSON", []string{"call", "echo", `{`}, exitError, []string{"must be a JSON object"}},
 		{"wrong token", []string{"tools", "--token", "wrong"}, exitError, []string{"unauthenticated"}},
-		{"nobody there", []string{"tools", "--server", "http://127.0.0.1:1"}, exitError, []string{"no answer from the gateway"}},
+		{"nobody there", []string{"tools", "--server", "http://127.0.0.1:1"}, exitError,
+			[]string{"no answer from the gateway"}},
 		{"health", []string{"health"}, 0, nil},
 		{"kick", []string{"sessions", "--kick", "laptop"}, 0, nil},
 	} {
@@ -117,8 +122,10 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 func TestDeviceStopsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
-	device := start(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}, farhandBinary, "device", "--tools", "echo")
-	eventually(t, patience, "the device is registered", func() bool { return strings.Contains(device.out.String(), "offers echo") })
+	device := start(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}, farhandBinary, "device",
+		"--tools", "echo")
+	eventually(t, waitLimit, "the device is registered",
+		func() bool { return strings.Contains(device.out.String(), "offers echo") })
 	device.signal(syscall.SIGINT)
 	if code := device.exit(t); code != 0 {
 		t.Errorf("exit %d\n%s", code, device.out)
@@ -152,10 +159,13 @@ func TestConfigCommand(t *testing.T) {
 		{"bad glob", []string{"FARHAND_CALL_DENY=[a"}, exitError, []string{"FARHAND", "malformed"}},
 		{"public without token", []string{"FARHAND_ADDR=0.0.0.0:80"}, exitError, []string{"set FARHAND_TOKEN"}},
 		{"short token", []string{"FARHAND_TOKEN=secret"}, 0, []string{"shorter than 16"}},
-		{"far Redis in the clear", []string{"FARHAND_REDIS_URL=redis://:geheim@redis.example.com:6379"}, 0, []string{"no TLS"}},
-		{"password in the model's URL", []string{"FARHAND_MODEL_URL=https://me:geheim@models.example.com/v1"}, exitError,
+		{"far Redis in the clear", []string{"FARHAND_REDIS_URL=redis://:geheim@redis.example.com:6379"}, 0,
+			[]string{"no TLS"}},
+		{"password in the model's URL", []string{"FARHAND_MODEL_URL=https://me:geheim@models.example.com/v1"},
+			exitError,
 			[]string{"FARHAND_MODEL_URL", "FARHAND_MODEL_KEY"}},
-		{"password in a bad URL", []string{"FARHAND_MODEL_URL=https://me:geheim @models.example.com"}, exitError, []string{"FARHAND_MODEL_URL"}},
+		{"password in a bad URL", []string{"FARHAND_MODEL_URL=https://me:geheim @models.example.com"}, exitError,
+			[]string{"FARHAND_MODEL_URL"}},
 		{"any origin", []string{"FARHAND_ALLOWED_ORIGINS=*"}, 0, []string{"any web page"}},
 	} {
 		code, out, errOut := command(t, c.environ, "config")
@@ -203,7 +213,8 @@ func TestConfigCommandHidesSecrets(t *testing.T) {
 func TestConfigIsReadWhole(t *testing.T) {
 	t.Parallel()
 	cfg, err := farhand.LoadConfig([]string{
-		"FARHAND_TOKEN=0123456789abcdef0", "FARHAND_ADDR=0.0.0.0:9000", "FARHAND_MAX_FRAME=2MiB", "FARHAND_MAX_BODY=4096",
+		"FARHAND_TOKEN=0123456789abcdef0", "FARHAND_ADDR=0.0.0.0:9000", "FARHAND_MAX_FRAME=2MiB",
+		"FARHAND_MAX_BODY=4096",
 		"FARHAND_CALL_TIMEOUT=10s", "FARHAND_REGISTER_DENY=exec,admin_*", "FARHAND_LOG_LEVEL=debug",
 	})
 	if err != nil {

@@ -18,7 +18,8 @@ func completeTools(r *remote) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault // a file, after @
 		}
-		return names(cmd.Context(), r, "/api/tools", "tools", url.Values{"view": {"grouped"}}, "name"), cobra.ShellCompDirectiveNoFileComp
+		return names(cmd.Context(), r, "/api/tools", "tools", url.Values{"view": {"grouped"}}, "name"),
+			cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -18,8 +18,9 @@ func (a *application) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "List every variable and check the current environment",
-		Long: "Prints every FARHAND_ variable with its default and meaning, then checks the current environment: values\n" +
-			"that cannot be used, variables that mean nothing, settings that are insecure. Exits 2 if serve would refuse.",
+		Long: "Prints every FARHAND_ variable with its default and meaning, then checks the current environment:\n" +
+			"values that cannot be used, variables that mean nothing, settings that are insecure. Exits 2 if serve\n" +
+			"would refuse.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asMarkdown {
@@ -29,7 +30,8 @@ func (a *application) configCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&asMarkdown, "markdown", false, "print the reference of docs/configuration.md, without checking anything")
+	cmd.Flags().BoolVar(&asMarkdown, "markdown", false,
+		"print the reference of docs/configuration.md, without checking anything")
 	return cmd
 }
 
@@ -107,7 +109,8 @@ func writeConfigMarkdown(out io.Writer) error {
 		if v.Default != "" {
 			def = "`" + v.Default + "`"
 		}
-		if _, err := fmt.Fprintf(out, "| `%s` | %s | %s |\n", v.Name, def, strings.ReplaceAll(v.Doc, "|", `\|`)); err != nil {
+		doc := strings.ReplaceAll(v.Doc, "|", `\|`)
+		if _, err := fmt.Fprintf(out, "| `%s` | %s | %s |\n", v.Name, def, doc); err != nil {
 			return err
 		}
 	}

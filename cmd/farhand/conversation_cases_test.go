@@ -20,20 +20,22 @@ func plainText(s *scene) {
 	}
 	title := tag(s.name) + " hello"
 	titles := only(events, "title_updated")
-	if s.door != doorHTTP && len(titles) == 0 { // on the socket it follows done
+	if s.endpoint != viaHTTP && len(titles) == 0 { // on the socket it follows done
 		titles = append(titles, s.phone.inbox.first("title", ofType("title_updated")))
 	}
 	if len(titles) != 1 || titles[0].Title != title {
 		s.Errorf("titles %+v", titles)
 	}
 	first := s.asked(0)
-	if !strings.HasPrefix(first.System, "You are a helpful assistant.") || !offered(first, "echo") || !offered(first, "time") {
+	if !strings.HasPrefix(first.System, "You are a helpful assistant.") || !offered(first, "echo") ||
+		!offered(first, "time") {
 		s.Errorf("the model was asked %s", first.Raw)
 	}
 	if titles := only(s.good("and now?"), "title_updated"); len(titles) != 0 {
 		s.Errorf("a second title: %+v", titles)
 	}
-	if tr := s.looks("u a u a"); tr.Title != title || tr.Messages[1].Content != "Hello you." || tr.Messages[2].Content != tag(s.name)+" and now?" {
+	if tr := s.looks("u a u a"); tr.Title != title || tr.Messages[1].Content != "Hello you." ||
+		tr.Messages[2].Content != tag(s.name)+" and now?" {
 		s.Errorf("the transcript: %s", tr.raw)
 	}
 }
@@ -41,7 +43,8 @@ func plainText(s *scene) {
 // The thought goes back to the model that had it. The scripted Anthropic server refuses one whose signature is wrong.
 func thinking(s *scene) {
 	s.answers(
-		scripted.Reply(scripted.Thinking("Let ", "me see."), scripted.Text("I look. "), scripted.Calls(echoing(`{"n":1}`))),
+		scripted.Reply(scripted.Thinking("Let ", "me see."), scripted.Text("I look. "),
+			scripted.Calls(echoing(`{"n":1}`))),
 		scripted.Reply(scripted.Thinking("So."), scripted.Text("Yes.")), saying("As I said."),
 	)
 	events := s.good("think")
@@ -65,18 +68,21 @@ func oneCall(s *scene) {
 	s.answers(calling(echoing(`{"nonce":"n-17"}`)), saying("It said n-17."))
 	events := s.good("call it")
 	calls, results := only(events, "tool_call"), only(events, "tool_result")
-	if len(calls) != 1 || calls[0].Name != "echo" || string(calls[0].Args) != `{"nonce":"n-17"}` || calls[0].Status != "executing" {
+	if len(calls) != 1 || calls[0].Name != "echo" || string(calls[0].Args) != `{"nonce":"n-17"}` ||
+		calls[0].Status != "executing" {
 		s.Fatalf("calls %+v", calls)
 	}
-	if len(results) != 1 || results[0].ID != calls[0].ID || results[0].Status != "completed" || !strings.Contains(results[0].Output, `{"nonce":"n-17"}`) {
+	if len(results) != 1 || results[0].ID != calls[0].ID || results[0].Status != "completed" ||
+		!strings.Contains(results[0].Output, `{"nonce":"n-17"}`) {
 		s.Fatalf("results %+v", results)
 	}
-	eventually(s.TB, patience, "the call is on record", func() bool { // written in the background
+	eventually(s.TB, waitLimit, "the call is on record", func() bool { // written in the background
 		status, raw := request(s.TB, http.MethodGet, s.reader+"/api/calls/"+calls[0].ID, "")
 		return status == http.StatusOK && strings.Contains(string(raw), `"status":"completed"`)
 	})
 	heard := s.asked(1).Messages
-	if last := heard[len(heard)-1]; last.Role != provider.RoleTool || !strings.HasPrefix(last.Content, "<tool_output") || !strings.Contains(last.Content, `{"nonce":"n-17"}`) {
+	if last := heard[len(heard)-1]; last.Role != provider.RoleTool ||
+		!strings.HasPrefix(last.Content, "<tool_output") || !strings.Contains(last.Content, `{"nonce":"n-17"}`) {
 		s.Errorf("the model read %+v", last)
 	}
 	s.looks("u a1 t a")
@@ -110,7 +116,8 @@ func parallelCalls(s *scene) {
 	heard := s.asked(1).Messages
 	results := heard[len(heard)-3:]
 	for i, want := range []string{"one", "two", "three"} {
-		if calls := heard[len(heard)-4].ToolCalls; results[i].ToolCallID != calls[i].ID || !strings.Contains(results[i].Content, want) {
+		if calls := heard[len(heard)-4].ToolCalls; results[i].ToolCallID != calls[i].ID ||
+			!strings.Contains(results[i].Content, want) {
 			s.Errorf("result %d: %+v of %+v", i, results[i], calls[i])
 		}
 	}
@@ -120,7 +127,7 @@ func parallelCalls(s *scene) {
 // moveIn gives the session's device another way of working.
 func (s *scene) moveIn(work func(*phone, said) (string, bool)) {
 	s.Helper()
-	s.phone.hangUp()
+	s.phone.disconnect()
 	s.phone = connectPhone(s.TB, s.device, s.name, work)
 }
 
@@ -132,7 +139,8 @@ func severalIterations(s *scene) {
 	if text := textOf(s.good("go on")); text != "First. Second. Third. Done." {
 		s.Errorf("said %q", text)
 	}
-	if tr := s.looks("u a1 t a1 t a1 t a"); tr.Messages[5].Content != "Third. " || !strings.Contains(tr.Messages[6].Content, `{"n":3}`) {
+	if tr := s.looks("u a1 t a1 t a1 t a"); tr.Messages[5].Content != "Third. " ||
+		!strings.Contains(tr.Messages[6].Content, `{"n":3}`) {
 		s.Errorf("the transcript: %s", tr.raw)
 	}
 }
@@ -141,7 +149,8 @@ func malformedArguments(s *scene) {
 	s.answers(calling(echoing(`{"n": oops`)), calling(echoing(`{"n":"right"}`)), saying("Good."))
 	events := s.good("write badly")
 	results := only(events, "tool_result")
-	if len(results) != 2 || results[0].Status != "failed" || !strings.Contains(results[0].Output, "not a JSON object") || results[1].Status != "completed" {
+	if len(results) != 2 || results[0].Status != "failed" ||
+		!strings.Contains(results[0].Output, "not a JSON object") || results[1].Status != "completed" {
 		s.Fatalf("results %+v", results)
 	}
 	if n := len(only(s.phone.all(), "tool_call_request")); n != 1 {
@@ -154,7 +163,8 @@ func malformedArguments(s *scene) {
 }
 
 func unknownTool(s *scene) {
-	s.answers(calling(scripted.Call{Name: "no-such-tool", Args: `{}`}), calling(echoing(`{"n":1}`)), saying("Found it."))
+	s.answers(calling(scripted.Call{Name: "no-such-tool", Args: `{}`}), calling(echoing(`{"n":1}`)),
+		saying("Found it."))
 	results := only(s.good("guess"), "tool_result")
 	if len(results) != 2 || results[0].Status != "failed" || !strings.Contains(results[0].Output, "echo, other") {
 		s.Fatalf("results %+v", results)
@@ -169,7 +179,8 @@ func failingTool(s *scene) {
 	})
 	s.answers(calling(echoing(`{}`)), saying("It is covered."))
 	results := only(s.good("look"), "tool_result")
-	if len(results) != 1 || results[0].Status != "failed" || !strings.Contains(results[0].Output, "the camera is covered") {
+	if len(results) != 1 || results[0].Status != "failed" ||
+		!strings.Contains(results[0].Output, "the camera is covered") {
 		s.Errorf("results %+v", results)
 	}
 	s.looks("u a1 t! a")
@@ -178,7 +189,8 @@ func failingTool(s *scene) {
 // What is said is heard at once, not when the answer is whole.
 func slowTokens(s *scene) {
 	second, third := make(chan struct{}), make(chan struct{})
-	s.answers(scripted.Reply(scripted.Text("one "), scripted.Hold(second), scripted.Text("two "), scripted.Hold(third), scripted.Text("three")))
+	s.answers(scripted.Reply(scripted.Text("one "), scripted.Hold(second), scripted.Text("two "), scripted.Hold(third),
+		scripted.Text("three")))
 	events := s.begin("slowly")
 	if e := events.first("the first token", ofType("chunk")); e.Content != "one " {
 		s.Errorf("heard %+v", e)
@@ -209,10 +221,12 @@ func toolsChange(s *scene) {
 	})
 	s.answers(
 		calling(echoing(`{"do":"change"}`)),
-		calling(scripted.Call{Name: "late", Args: `{"n":2}`}, scripted.Call{Name: "other", Args: `{"n":3}`}), saying("So it is."),
+		calling(scripted.Call{Name: "late", Args: `{"n":2}`}, scripted.Call{Name: "other", Args: `{"n":3}`}),
+		saying("So it is."),
 	)
 	results := only(s.good("change"), "tool_result")
-	if before, after := s.asked(0), s.play.asked(1); !offered(before, "other") || offered(before, "late") || offered(after, "other") || !offered(after, "late") {
+	if before, after := s.asked(0), s.play.asked(1); !offered(before, "other") || offered(before, "late") ||
+		offered(after, "other") || !offered(after, "late") {
 		s.Errorf("tools before: %+v, after: %+v", before.Tools, after.Tools)
 	}
 	if len(results) != 3 {
@@ -251,13 +265,14 @@ func nothingToRegenerate(s *scene) {
 
 func debugPrompt(s *scene) {
 	s.answers(calling(echoing(`{"n":1}`)), saying("One."))
-	prompts := only(s.goodEnd(rest(s.beginWith(map[string]any{"content": tag(s.name) + " show me", "debug": true}))), "debug_prompt")
+	prompts := only(s.goodEnd(rest(s.beginWith(map[string]any{"content": tag(s.name) + " show me", "debug": true}))),
+		"debug_prompt")
 	if len(prompts) != 2 {
 		s.Fatalf("%d prompts", len(prompts))
 	}
 	for i, n := range []int{2, 4} {
 		text := prompts[i].Messages
-		if s.door == doorSocket { // a text with JSON in it, as ClawSeed's clients expect
+		if s.endpoint == viaSocket { // a text with JSON in it, as ClawSeed's clients expect
 			var inner string
 			if err := json.Unmarshal(text, &inner); err != nil {
 				s.Fatalf("%s: %v", text, err)
@@ -265,7 +280,8 @@ func debugPrompt(s *scene) {
 			text = json.RawMessage(inner)
 		}
 		var messages []provider.Message
-		if err := json.Unmarshal(text, &messages); err != nil || len(messages) != n || messages[0].Role != provider.RoleSystem || prompts[i].Tokens <= 0 {
+		if err := json.Unmarshal(text, &messages); err != nil || len(messages) != n ||
+			messages[0].Role != provider.RoleSystem || prompts[i].Tokens <= 0 {
 			s.Errorf("prompt %d: %v %s, %d tokens", i, err, text, prompts[i].Tokens)
 		}
 	}
@@ -274,9 +290,10 @@ func debugPrompt(s *scene) {
 
 // Whoever reconnects, wherever, goes on where the conversation was.
 func reconnectElsewhere(s *scene) {
-	s.answers(calling(echoing(`{"nonce":"n-23"}`)), saying("It is n-23."), calling(echoing(`{"nonce":"n-42"}`)), saying("As before."))
+	s.answers(calling(echoing(`{"nonce":"n-23"}`)), saying("It is n-23."), calling(echoing(`{"nonce":"n-42"}`)),
+		saying("As before."))
 	s.good("what is it?")
-	s.phone.hangUp()
+	s.phone.disconnect()
 	s.device = s.reader
 	s.phone = connectPhone(s.TB, s.device, s.name, nil)
 	if o := s.phone.opening; !o.Resumed || o.MessageCount != 4 {
@@ -288,13 +305,14 @@ func reconnectElsewhere(s *scene) {
 	for _, m := range heard {
 		roles = append(roles, string(m.Role))
 	}
-	if strings.Join(roles, " ") != "user assistant tool assistant user" || !strings.Contains(heard[2].Content, "n-23") || heard[3].Content != "It is n-23." {
+	if strings.Join(roles, " ") != "user assistant tool assistant user" ||
+		!strings.Contains(heard[2].Content, "n-23") || heard[3].Content != "It is n-23." {
 		s.Errorf("the model was asked %+v", heard)
 	}
 	s.looks("u a1 t a u a1 t a")
 }
 
-// The other door beside the conversation: its turns use the same device, and leave the conversation alone.
+// The other endpoint beside the conversation: its turns use the same device, and leave the conversation alone.
 func completionsBeside(s *scene) {
 	s.answers(saying("Hello."), calling(echoing(`{"nonce":"n-99"}`)), saying("It is n-99."))
 	s.good("hello")
@@ -316,7 +334,8 @@ func completionsBeside(s *scene) {
 			Message struct{ Content string }
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Choices) != 1 || answer.Choices[0].Message.Content != "It is n-99." {
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Choices) != 1 ||
+		answer.Choices[0].Message.Content != "It is n-99." {
 		s.Errorf("%d %v %+v", resp.StatusCode, err, answer)
 	}
 	if heard := s.asked(2).Messages; len(heard) != 3 || !strings.Contains(heard[2].Content, "n-99") {

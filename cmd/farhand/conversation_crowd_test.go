@@ -58,7 +58,8 @@ func newCrowdModel(t testing.TB) *crowdModel {
 func (m *crowdModel) answer(r scripted.Request) scripted.Step {
 	own := nonce.FindString(r.Messages[0].Content)
 	onlyOwn(m.t, "a request to the model", own, string(r.Raw))
-	if !slices.ContainsFunc(r.Messages, func(m provider.Message) bool { return m.Role == provider.RoleTool }) && m.begun.Add(1) == crowdSize {
+	if !slices.ContainsFunc(r.Messages, func(m provider.Message) bool { return m.Role == provider.RoleTool }) &&
+		m.begun.Add(1) == crowdSize {
 		close(m.everybody)
 	}
 	var calls []scripted.Call
@@ -81,7 +82,10 @@ func (m *crowdModel) answer(r scripted.Request) scripted.Step {
 
 // heardOf reports whether the model was told something.
 func heardOf(r scripted.Request, who provider.Role, text string) bool {
-	return slices.ContainsFunc(r.Messages, func(m provider.Message) bool { return m.Role == who && strings.Contains(m.Content, text) })
+	return slices.ContainsFunc(r.Messages, func(m provider.Message) bool {
+		return m.Role == who &&
+			strings.Contains(m.Content, text)
+	})
 }
 
 // speaker is one of the crowd.
@@ -112,7 +116,7 @@ func runCrowd(t *testing.T, m *crowdModel, pods []string) {
 		}
 		s.say(t)
 	}
-	eventually(t, patience, "all of the crowd talk", func() bool {
+	eventually(t, waitLimit, "all of the crowd talk", func() bool {
 		for _, s := range crowd { // all others wait for one that does not begin
 			if heard := s.events.all()[s.events.read:]; len(heard) > 0 && heard[len(heard)-1].Type == "error" {
 				t.Logf("%s asks again: %+v", s.session, heard[len(heard)-1])
@@ -144,7 +148,8 @@ func (s *speaker) check(t testing.TB) {
 	t.Helper()
 	events := rest(s.events)
 	last, results := events[len(events)-1], only(events, "tool_result")
-	if want := fmt.Sprintf("Looking at %s. That was %[1]s.", s.nonce); last.Type != "done" || last.FullResponse != want || textOf(events) != want {
+	if want := fmt.Sprintf("Looking at %s. That was %[1]s.", s.nonce); last.Type != "done" ||
+		last.FullResponse != want || textOf(events) != want {
 		t.Errorf("%s ended with %+v", s.session, last)
 	}
 	calls := make(map[string]string)
@@ -193,12 +198,16 @@ func TestCrowd(t *testing.T) {
 // second leaves more than the first.
 func TestCrowdLeavesNothing(t *testing.T) {
 	var model atomic.Pointer[scripted.Server] // one for each crowd: it remembers all it was asked
-	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { model.Load().ServeHTTP(w, r) }))
+	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		model.Load().ServeHTTP(w, r)
+	}))
 	t.Cleanup(relay.Close)
 	redis := "FARHAND_REDIS_URL=" + redistest.Single(t)
 	var pods []string
 	for range 2 {
-		pods = append(pods, startGateway(t, redis, "FARHAND_SESSION_TTL=5s", "FARHAND_RETENTION=5s", "FARHAND_ACTIVITY_CAP=1000",
+		pods = append(pods, startGateway(t, redis, "FARHAND_SESSION_TTL=5s", "FARHAND_RETENTION=5s",
+			"FARHAND_ACTIVITY_CAP=1000",
 			"FARHAND_MODEL=m", "FARHAND_MODEL_PROVIDER="+providerAnthropic, "FARHAND_MODEL_URL="+relay.URL))
 	}
 	crowd := func(name string) {

@@ -15,7 +15,7 @@ import (
 const killedLease = 15 * time.Second
 
 // cutOff is a turn that will be cut off because its pod ends: in the middle of words or of a call, asked for through
-// either door. Over HTTP, the device is connected to another pod.
+// either endpoint. Over HTTP, the device is connected to another pod.
 type cutOff struct {
 	*scene
 	inCall bool
@@ -38,19 +38,23 @@ const half = "Half of it, "
 func beginCutOffs(t testing.TB, model *stage, on, elsewhere, reader string, end scripted.Part) []*cutOff {
 	t.Helper()
 	var all []*cutOff
-	for _, door := range []string{doorHTTP, doorSocket} {
+	for _, endpoint := range []string{viaHTTP, viaSocket} {
 		for _, inCall := range []bool{false, true} {
 			l, name := layout{"elsewhere", elsewhere, on, reader}, "words"
-			if door == doorSocket {
+			if endpoint == viaSocket {
 				l.name, l.device = "here", on
 			}
 			if inCall {
 				name = "call"
 			}
-			c := &cutOff{scene: newScene(t, model, l, door, name), inCall: inCall}
+			c := &cutOff{scene: newScene(t, model, l, endpoint, name), inCall: inCall}
 			if inCall {
-				c.moveIn(func(_ *phone, call said) (string, bool) { return "done", strings.Contains(string(call.Args), "quick") })
-				c.answers(scripted.Reply(scripted.Text(half), scripted.Calls(echoing(`{"n":"quick"}`), echoing(`{"n":"never"}`))))
+				c.moveIn(func(_ *phone, call said) (string, bool) {
+					return "done",
+						strings.Contains(string(call.Args), "quick")
+				})
+				c.answers(scripted.Reply(scripted.Text(half),
+					scripted.Calls(echoing(`{"n":"quick"}`), echoing(`{"n":"never"}`))))
 			} else {
 				c.answers(scripted.Reply(scripted.Text(half), end, scripted.Text("never said")))
 			}
@@ -63,7 +67,7 @@ func beginCutOffs(t testing.TB, model *stage, on, elsewhere, reader string, end 
 			c.phone.first("result_acknowledged", ofType("result_acknowledged"))
 			c.phone.holds(func(heard []said) bool { return len(only(heard, "tool_call_request")) == 2 })
 		}
-		eventually(t, patience, "what was said is stored", func() bool {
+		eventually(t, waitLimit, "what was said is stored", func() bool {
 			tr := readTranscript(t, reader, c.name)
 			return tr.Busy && len(tr.Messages) == 2 && tr.Messages[1].Content == half
 		})
@@ -104,8 +108,8 @@ func (c *cutOff) afterKill(elsewhere string) {
 	if c.inCall {
 		stored = 2
 	}
-	if c.door == doorSocket {
-		c.phone.hangUp()
+	if c.endpoint == viaSocket {
+		c.phone.disconnect()
 		c.device = elsewhere
 		c.phone = connectPhone(c.TB, c.device, c.name, nil)
 		if o := c.phone.opening; !o.Resumed || o.MessageCount != stored {
@@ -129,7 +133,7 @@ func (c *cutOff) goesOn(killed time.Time) {
 		c.events = c.begin("well?")
 	}
 	c.goodEnd(rest(c.events))
-	if took := time.Since(killed); took > killedLease+patience/4 {
+	if took := time.Since(killed); took > killedLease+waitLimit/4 {
 		c.Errorf("%s: it took %v", c.name, took)
 	}
 	tr := c.looks(c.shape() + " u a1 t a")
@@ -150,19 +154,20 @@ func TestDrainLetsTurnsEnd(t *testing.T) {
 	leaving, other := fleet[0], fleet[1].url
 	release := make(chan struct{})
 	var turns []*cutOff
-	for _, door := range []string{doorHTTP, doorSocket} {
-		s := newScene(t, model, layout{"drained", leaving.url, leaving.url, other}, door, "ends")
+	for _, endpoint := range []string{viaHTTP, viaSocket} {
+		s := newScene(t, model, layout{"drained", leaving.url, leaving.url, other}, endpoint, "ends")
 		s.moveIn(func(_ *phone, call said) (string, bool) { <-release; return string(call.Args), true })
 		s.answers(scripted.Reply(scripted.Text(half), scripted.Calls(echoing(`{"n":"late"}`))), saying("and the rest."))
 		turns = append(turns, &cutOff{scene: s, events: s.begin("speak")})
 		s.phone.holds(func(heard []said) bool { return len(only(heard, "tool_call_request")) == 1 })
 	}
 	leaving.signal(syscall.SIGTERM)
-	eventually(t, patience, "the pod says that it stops", func() bool {
+	eventually(t, waitLimit, "the pod says that it stops", func() bool {
 		status, _ := request(t, http.MethodGet, leaving.url+"/readyz", "")
 		return status == http.StatusServiceUnavailable
 	})
-	if a := callTool(t, leaving.url, "/api/sessions/"+turns[0].name+"/messages", `{"content":"and this?"}`); a.status != http.StatusServiceUnavailable || a.Code != "draining" {
+	if a := callTool(t, leaving.url, "/api/sessions/"+turns[0].name+"/messages",
+		`{"content":"and this?"}`); a.status != http.StatusServiceUnavailable || a.Code != "draining" {
 		t.Errorf("a new turn: %+v", a)
 	}
 	close(release)
@@ -191,7 +196,7 @@ func TestDrainCutsTurnsOff(t *testing.T) {
 		if last.Type != "error" || !strings.Contains(last.Message, "stopping") {
 			t.Errorf("%s: ended with %+v", c.name, last)
 		}
-		if c.door == doorSocket && !c.phone.has(ofType("server_draining")) {
+		if c.endpoint == viaSocket && !c.phone.has(ofType("server_draining")) {
 			t.Errorf("%s: the device was not told of the drain", c.name)
 		}
 	}
@@ -211,7 +216,7 @@ func TestDrainCutsTurnsOff(t *testing.T) {
 		if tr.shape() != want || tr.Messages[1].Content != half {
 			t.Errorf("%s: %s", c.name, tr.raw)
 		}
-		c.phone.hangUp()
+		c.phone.disconnect()
 		c.device, c.askAt = elsewhere, elsewhere
 		c.phone = connectPhone(t, elsewhere, c.name, nil)
 		if o := c.phone.opening; !o.Resumed || o.MessageCount != tr.MessageCount {

@@ -86,7 +86,7 @@ func (b *inbox) change(f func()) {
 // until returns what is heard from where the last call ended to the first that matches.
 func (b *inbox) until(what string, match func(said) bool) []said {
 	b.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for from := b.read; ; {
 		b.mu.Lock()
 		heard, over, changed := b.heard, b.over, b.changed
@@ -103,7 +103,7 @@ func (b *inbox) until(what string, match func(said) bool) []said {
 		select {
 		case <-changed:
 		case <-deadline:
-			b.t.Fatalf("%s: no %s in %v; heard %+v", b.who, what, patience, heard[from:])
+			b.t.Fatalf("%s: no %s in %v; heard %+v", b.who, what, waitLimit, heard[from:])
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (b *inbox) all() []said {
 // holds waits until what was heard is enough, beside the goroutine that reads. It reports false if nothing more will
 // come.
 func (b *inbox) holds(enough func([]said) bool) bool {
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for {
 		b.mu.Lock()
 		over, changed := b.over, b.changed
@@ -178,7 +178,7 @@ func connectPhone(t testing.TB, url, session string, work func(*phone, said) (st
 	}
 	p := &phone{inbox: newInbox(t, "phone "+session), session: session, conn: conn, work: work}
 	p.done.Go(p.listen)
-	t.Cleanup(p.hangUp)
+	t.Cleanup(p.disconnect)
 	p.opening = p.first("session_start", ofType("session_start"))
 	p.send(map[string]any{"type": "connect", "v": 1, "capabilities": []string{"cancel", "drain"}})
 	p.offer(toolsOfPhone...)
@@ -223,20 +223,22 @@ func (p *phone) offer(names ...string) {
 func (p *phone) register(names ...string) {
 	tools := make([]any, len(names))
 	for i, name := range names {
-		tools[i] = map[string]any{"name": name, "description": "returns its arguments", "parameters": map[string]any{"type": "object"}}
+		tools[i] = map[string]any{"name": name, "description": "returns its arguments",
+			"parameters": map[string]any{"type": "object"}}
 	}
 	p.send(map[string]any{"type": "register_tools", "tools": tools})
 }
 
-// hangUp disconnects. It may be called again.
-func (p *phone) hangUp() {
+// disconnect disconnects. It may be called again.
+func (p *phone) disconnect() {
 	p.conn.Close()
 	p.done.Wait()
 }
 
-// post says something over HTTP and returns what is streamed. hangUp ends it; it may be called again, and is when the
+// post says something over HTTP and returns what is streamed. disconnect ends it; it may be called again, and is when
+// the
 // test ends.
-func post(t testing.TB, url, session string, body map[string]any) (events *inbox, hangUp func()) {
+func post(t testing.TB, url, session string, body map[string]any) (events *inbox, disconnect func()) {
 	t.Helper()
 	body["stream"], body["results"] = true, "plain"
 	raw, err := json.Marshal(body)
@@ -250,9 +252,9 @@ func post(t testing.TB, url, session string, body map[string]any) (events *inbox
 		defer events.end()
 		listen(ctx, events, url+"/api/sessions/"+session+"/messages", raw)
 	})
-	hangUp = func() { cancel(); done.Wait() }
-	t.Cleanup(hangUp)
-	return events, hangUp
+	disconnect = func() { cancel(); done.Wait() }
+	t.Cleanup(disconnect)
+	return events, disconnect
 }
 
 // listen puts the events of a turn into the inbox. A refusal is heard as an error, with the code the chat knows it by.

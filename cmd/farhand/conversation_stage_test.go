@@ -71,7 +71,8 @@ func tagOf(r scripted.Request) string {
 
 // settings are those of pods whose model is on the stage.
 func (s *stage) settings() []string {
-	return []string{"FARHAND_MODEL=m", "FARHAND_MODEL_PROVIDER=" + s.vendor, "FARHAND_MODEL_URL=" + s.URL, "FARHAND_MODEL_KEY=sk-of-nobody"}
+	return []string{"FARHAND_MODEL=m", "FARHAND_MODEL_PROVIDER=" + s.vendor, "FARHAND_MODEL_URL=" + s.URL,
+		"FARHAND_MODEL_KEY=sk-of-nobody"}
 }
 
 // script adds to what the model of a conversation says. All of it must have been asked for when the test ends.

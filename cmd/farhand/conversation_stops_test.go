@@ -25,7 +25,8 @@ func brokenStream(s *scene) {
 
 // A call that came with half an answer does not run.
 func brokenCall(s *scene) {
-	s.answers(scripted.Reply(scripted.Text("I look. "), scripted.Calls(echoing(`{"n":1}`)), scripted.Cut()), saying("No."))
+	s.answers(scripted.Reply(scripted.Text("I look. "), scripted.Calls(echoing(`{"n":1}`)), scripted.Cut()),
+		saying("No."))
 	s.failsWith("PROVIDER_ERROR", "look")
 	if s.phone.has(ofType("tool_call_request")) {
 		s.Error("the device was called")
@@ -58,10 +59,11 @@ func tooManyRequests(s *scene) {
 func (s *scene) aborted(events *inbox) {
 	s.Helper()
 	s.abort()
-	if s.door == doorHTTP {
+	if s.endpoint == viaHTTP {
 		return // who has hung up hears nothing
 	}
-	if ack := events.first("abort_ack", ofType("abort_ack", "aborted")); ack.Type != "abort_ack" || ack.Status != "aborted" {
+	if ack := events.first("abort_ack", ofType("abort_ack", "aborted")); ack.Type != "abort_ack" ||
+		ack.Status != "aborted" {
 		s.Errorf("answered with %+v", ack)
 	}
 	if last := events.first("end", said.ended); last.Type != "aborted" {
@@ -84,7 +86,8 @@ func abortInWords(s *scene) {
 // The device is told that nobody waits any more.
 func abortInACall(s *scene) {
 	s.moveIn(func(*phone, said) (string, bool) { return "", false })
-	s.answers(scripted.Reply(scripted.Text("I look. "), scripted.Calls(echoing(`{"n":1}`), echoing(`{"n":2}`))), saying("Yes?"))
+	s.answers(scripted.Reply(scripted.Text("I look. "), scripted.Calls(echoing(`{"n":1}`), echoing(`{"n":2}`))),
+		saying("Yes?"))
 	events := s.begin("look")
 	calls := s.phone.first("the first call", ofType("tool_call_request"))
 	second := s.phone.first("the second call", ofType("tool_call_request"))
@@ -130,9 +133,9 @@ func deviceGoneInWords(s *scene) {
 	s.answers(scripted.Reply(scripted.Text("Half of it, "), scripted.Hold(release), scripted.Text("and the rest.")))
 	events := s.begin("speak")
 	events.first("the first words", ofType("chunk"))
-	s.phone.hangUp()
+	s.phone.disconnect()
 	shape, asked := "u a~", "Half of it, "
-	if s.door == doorHTTP {
+	if s.endpoint == viaHTTP {
 		shape, asked = "u a", "Half of it, and the rest."
 		close(release)
 		events.first("end", ofType("done"))
@@ -156,13 +159,13 @@ func deviceGoneInWords(s *scene) {
 func deviceGoneInACall(s *scene) {
 	s.moveIn(func(*phone, said) (string, bool) { return "", false })
 	s.answers(calling(echoing(`{"n":1}`)))
-	if s.door == doorHTTP {
+	if s.endpoint == viaHTTP {
 		s.answers(saying("It is gone."))
 	}
 	events := s.begin("look")
 	s.phone.first("the call", ofType("tool_call_request"))
-	s.phone.hangUp()
-	if s.door == doorHTTP {
+	s.phone.disconnect()
+	if s.endpoint == viaHTTP {
 		results := only(s.goodEnd(rest(events)), "tool_result")
 		if len(results) != 1 || results[0].Status != "failed" || !strings.Contains(results[0].Output, "connection") {
 			s.Errorf("results %+v", results)
@@ -183,10 +186,11 @@ func deviceGoneInACall(s *scene) {
 // What is said while something is being said waits, also on another pod.
 func theSecondWaits(s *scene) {
 	release := make(chan struct{})
-	s.answers(scripted.Reply(scripted.Text("First"), scripted.Hold(release), scripted.Text(" answer.")), saying("Second answer."))
+	s.answers(scripted.Reply(scripted.Text("First"), scripted.Hold(release), scripted.Text(" answer.")),
+		saying("Second answer."))
 	first := s.begin("first")
 	first.first("the first words", ofType("chunk"))
-	if s.door == doorHTTP {
+	if s.endpoint == viaHTTP {
 		s.askAt = s.reader
 	}
 	second := s.begin("second")
@@ -197,18 +201,20 @@ func theSecondWaits(s *scene) {
 	if last := second.first("end", said.ended); last.FullResponse != "Second answer." {
 		s.Errorf("heard %+v", last)
 	}
-	if tr := s.looks("u a u a"); !strings.HasSuffix(tr.Messages[2].Content, "second") || tr.Messages[1].Content != "First answer." {
+	if tr := s.looks("u a u a"); !strings.HasSuffix(tr.Messages[2].Content, "second") ||
+		tr.Messages[1].Content != "First answer." {
 		s.Errorf("the transcript: %s", tr.raw)
 	}
 }
 
-// A conversation has one turn at a time, whichever door its messages come through.
-func doorsTakeTurns(s *scene) {
+// A conversation has one turn at a time, whichever endpoint its messages come through.
+func endpointsTakeTurns(s *scene) {
 	release := make(chan struct{})
-	s.answers(scripted.Reply(scripted.Text("First"), scripted.Hold(release), scripted.Text(" answer.")), saying("Second answer."))
-	first, other := s.begin("first"), map[string]string{doorHTTP: doorSocket, doorSocket: doorHTTP}
+	s.answers(scripted.Reply(scripted.Text("First"), scripted.Hold(release), scripted.Text(" answer.")),
+		saying("Second answer."))
+	first, other := s.begin("first"), map[string]string{viaHTTP: viaSocket, viaSocket: viaHTTP}
 	first.first("the first words", ofType("chunk"))
-	s.door = other[s.door]
+	s.endpoint = other[s.endpoint]
 	second := s.begin("second")
 	close(release)
 	if last := first.first("end", said.ended); last.FullResponse != "First answer." {
@@ -235,7 +241,7 @@ func tooManyWait(s *scene) {
 		others = append(others, s.begin("next"))
 	}
 	isBusy := func(e said) bool { return e.Type == "error" && e.Code == "SESSION_BUSY" }
-	if s.door == doorSocket {
+	if s.endpoint == viaSocket {
 		s.phone.first("refusal", isBusy)
 		close(release)
 		for range 1 + waiting {
@@ -244,7 +250,7 @@ func tooManyWait(s *scene) {
 			}
 		}
 	} else {
-		eventually(s.TB, patience, "one is refused", func() bool {
+		eventually(s.TB, waitLimit, "one is refused", func() bool {
 			for _, b := range others {
 				if b.has(isBusy) {
 					return true

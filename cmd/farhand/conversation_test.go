@@ -21,14 +21,14 @@ type layout struct {
 	reader string // where it is read what was said, and where devices move to
 }
 
-// The doors of a conversation.
+// The endpoints of a conversation.
 const (
-	doorHTTP   = "http"
-	doorSocket = "socket"
+	viaHTTP   = "http"
+	viaSocket = "socket"
 )
 
 // TestConversations plays every kind of conversation with each provider, on one pod and across three, and through both
-// doors.
+// endpoints.
 func TestConversations(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Single(t)
@@ -40,11 +40,11 @@ func TestConversations(t *testing.T) {
 			{"alone", alone, alone, alone},
 			{"apart", fleet[1].url, fleet[0].url, fleet[2].url},
 		} {
-			for _, door := range []string{doorHTTP, doorSocket} {
+			for _, endpoint := range []string{viaHTTP, viaSocket} {
 				for _, name := range slices.Sorted(maps.Keys(conversations)) {
-					t.Run(fmt.Sprintf("%s/%s/%s/%s", vendor, l.name, door, name), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/%s/%s/%s", vendor, l.name, endpoint, name), func(t *testing.T) {
 						t.Parallel()
-						s := newScene(t, model, l, door, strings.ReplaceAll(name, " ", "-"))
+						s := newScene(t, model, l, endpoint, strings.ReplaceAll(name, " ", "-"))
 						conversations[name](s)
 						s.transcript() // is whole, however it ended
 					})
@@ -77,7 +77,7 @@ var conversations = map[string]func(*scene){
 	"debug prompt":            debugPrompt,
 	"tools change":            toolsChange,
 	"the second waits":        theSecondWaits,
-	"doors take turns":        doorsTakeTurns,
+	"endpoints take turns":    endpointsTakeTurns,
 	"too many wait":           tooManyWait,
 	"reconnect elsewhere":     reconnectElsewhere,
 	"device gone in words":    deviceGoneInWords,
@@ -91,15 +91,16 @@ type scene struct {
 	*play
 	layout
 
-	model *stage
-	door  string
-	name  string // of the session, and the tag
-	phone *phone
-	abort func() // ends the turn that was begun last, as the door has it
+	model    *stage
+	endpoint string
+	name     string // of the session, and the tag
+	phone    *phone
+	abort    func() // ends the turn that was begun last, as the endpoint has it
 }
 
-func newScene(t testing.TB, model *stage, l layout, door, name string) *scene {
-	s := &scene{TB: t, layout: l, model: model, door: door, name: fmt.Sprintf("%s-%s-%s-%s", name, model.vendor, l.name, door)}
+func newScene(t testing.TB, model *stage, l layout, endpoint, name string) *scene {
+	s := &scene{TB: t, layout: l, model: model, endpoint: endpoint,
+		name: fmt.Sprintf("%s-%s-%s-%s", name, model.vendor, l.name, endpoint)}
 	s.play = model.script(t, s.name)
 	s.phone = connectPhone(t, l.device, s.name, nil)
 	if s.phone.opening.Resumed || s.phone.opening.MessageCount != 0 {
@@ -119,9 +120,9 @@ func (s *scene) begin(text string) *inbox {
 
 func (s *scene) beginWith(body map[string]any) *inbox {
 	s.Helper()
-	if s.door == doorHTTP {
-		events, hangUp := post(s.TB, s.askAt, s.name, body)
-		s.abort = hangUp
+	if s.endpoint == viaHTTP {
+		events, disconnect := post(s.TB, s.askAt, s.name, body)
+		s.abort = disconnect
 		return events
 	}
 	body["type"] = "message"
@@ -161,7 +162,8 @@ func (s *scene) goodEnd(events []said) []said {
 func rest(events *inbox) []said {
 	events.t.Helper()
 	return slices.DeleteFunc(slices.Clone(events.until("end of the turn", said.ended)), func(e said) bool {
-		return !e.ended() && !ofType("chunk", "thinking", "tool_call", "tool_result", "chunk_reset", "title_updated", "debug_prompt")(e)
+		return !e.ended() && !ofType("chunk", "thinking", "tool_call", "tool_result", "chunk_reset", "title_updated",
+			"debug_prompt")(e)
 	})
 }
 
@@ -276,7 +278,7 @@ func readTranscript(t testing.TB, url, session string) transcript {
 // settledTranscript waits until no turn is under way, and checks that the transcript is whole.
 func settledTranscript(t testing.TB, url, session string) (tr transcript) {
 	t.Helper()
-	eventually(t, patience, "the turn of "+session+" has ended", func() bool {
+	eventually(t, waitLimit, "the turn of "+session+" has ended", func() bool {
 		tr = readTranscript(t, url, session)
 		return !tr.Busy
 	})

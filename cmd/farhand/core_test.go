@@ -40,7 +40,8 @@ func TestThousandCallsInParallel(t *testing.T) {
 			session, nonce := fmt.Sprintf("device-%d", i%devices), fmt.Sprintf("%d-%d", i, rand.Uint64())
 			a := callTool(t, entries[i%len(entries)], "/api/sessions/"+session+"/tools/echo/call",
 				fmt.Sprintf(`{"args":{"nonce":%q}}`, nonce))
-			if a.status != http.StatusOK || !a.Success || a.SessionID != session || a.Output != fmt.Sprintf(`{"nonce":%q}`, nonce) {
+			if a.status != http.StatusOK || !a.Success || a.SessionID != session ||
+				a.Output != fmt.Sprintf(`{"nonce":%q}`, nonce) {
 				t.Errorf("call %d: %+v", i, a)
 			}
 			mu.Lock()
@@ -72,7 +73,8 @@ func TestEveryPodToEveryOther(t *testing.T) {
 	}
 	for from, p := range pods {
 		for to := range pods {
-			a := callTool(t, p.url, fmt.Sprintf("/api/sessions/on-%d/tools/echo/call", to), `{"args":{"n":12345678901234567890}}`)
+			a := callTool(t, p.url, fmt.Sprintf("/api/sessions/on-%d/tools/echo/call", to),
+				`{"args":{"n":12345678901234567890}}`)
 			if a.status != http.StatusOK || a.Output != `{"n":12345678901234567890}` {
 				t.Errorf("from %d to %d: %+v", from, to, a)
 			}
@@ -152,7 +154,7 @@ func TestNoKeyOutlivesItsTTL(t *testing.T) {
 	for _, p := range pods {
 		p.signal(syscall.SIGKILL)
 	}
-	took := eventually(t, patience, "no key is left", func() bool { return len(scanKeys(t, rdb)) == 0 })
+	took := eventually(t, waitLimit, "no key is left", func() bool { return len(scanKeys(t, rdb)) == 0 })
 	t.Logf("%d keys, none left %v after kill -9", len(keys), took.Round(time.Millisecond))
 }
 
@@ -178,20 +180,24 @@ func TestHalfOpenSocketRemovesNothing(t *testing.T) {
 	t.Parallel()
 	pods := startFleet(t, 2, redistest.Single(t))
 	header := http.Header{"Authorization": {"Bearer " + fleetToken}}
-	old, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(pods[0].url, "http")+"/ws/chat?session_id=phone", header)
+	old, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(pods[0].url,
+		"http")+"/ws/chat?session_id=phone", header)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	if err := old.WriteMessage(websocket.TextMessage, []byte(`{"type":"register_tools","tools":[{"name":"echo","description":"old"}]}`)); err != nil {
+	if err := old.WriteMessage(websocket.TextMessage,
+		[]byte(`{"type":"register_tools","tools":[{"name":"echo","description":"old"}]}`)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Second, "the old socket's tool is listed", func() bool { return toolsOf(t, pods[1].url)["phone"] == 1 })
+	eventually(t, time.Second, "the old socket's tool is listed",
+		func() bool { return toolsOf(t, pods[1].url)["phone"] == 1 })
 	// From here on the old socket reads nothing: to the gateway it looks half-open.
 	connectDevice(t, pods[1].url, "phone", echoTool())
 	works := func(when string) {
 		for i, p := range pods {
-			if a := callTool(t, p.url, "/api/sessions/phone/tools/echo/call", `{"args":{"n":1}}`); a.Output != `{"n":1}` {
+			if a := callTool(t, p.url, "/api/sessions/phone/tools/echo/call",
+				`{"args":{"n":1}}`); a.Output != `{"n":1}` {
 				t.Errorf("%s, pod %d: %+v", when, i, a)
 			}
 			if got := toolsOf(t, p.url)["phone"]; got != 1 {
@@ -200,7 +206,7 @@ func TestHalfOpenSocketRemovesNothing(t *testing.T) {
 		}
 	}
 	works("while the old socket hangs")
-	eventually(t, patience, "pod 0 has given the old socket up", func() bool {
+	eventually(t, waitLimit, "pod 0 has given the old socket up", func() bool {
 		_, _, err := old.ReadMessage()
 		return err != nil
 	})
@@ -218,7 +224,8 @@ func TestNobodyAndSilence(t *testing.T) {
 		eventually(t, time.Second, "the disconnect is known", func() bool { return toolsOf(t, p.url)["gone"] == 0 })
 		began := time.Now()
 		a := callTool(t, p.url, "/api/sessions/gone/tools/echo/call", `{}`)
-		if took := time.Since(began); a.Code != "not_connected" || a.status != http.StatusConflict || took > time.Second {
+		if took := time.Since(began); a.Code != "not_connected" || a.status != http.StatusConflict ||
+			took > time.Second {
 			t.Errorf("pod %d, no device: %+v after %v", i, a, took)
 		}
 	}

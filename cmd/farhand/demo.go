@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
-	"github.com/farhand/farhand/cmd/farhand/hands"
+	"github.com/farhand/farhand/cmd/farhand/demotools"
 )
 
 // demoSession is the session id of the demo's device, so that the printed commands can be typed again.
@@ -31,7 +31,8 @@ func (a *application) demoCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), addr, once) },
 	}
-	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:8080", "loopback address to listen on; if it is taken, a free port is used")
+	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:8080",
+		"loopback address to listen on; if it is taken, a free port is used")
 	cmd.Flags().BoolVar(&once, "once", false, "stop after the call")
 	return cmd
 }
@@ -94,7 +95,7 @@ func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) er
 // showDemo connects the device, calls it, and tells what happens.
 func (a *application) showDemo(ctx context.Context, url string, running *sync.WaitGroup, log *slog.Logger) error {
 	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", url)
-	all := hands.Basic()
+	all := demotools.Basic()
 	o := deviceOptions{remote: remote{server: url}, session: demoSession, name: "demo device"}
 	c, err := newDevice(o, all, log)
 	if err != nil {
@@ -105,7 +106,8 @@ func (a *application) showDemo(ctx context.Context, url string, running *sync.Wa
 	if err := a.awaitDevice(c.Ready(), failed); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "2. This machine dialled in over WebSocket as session %q and registered %s.\n", demoSession, handNames(all))
+	fmt.Fprintf(a.out, "2. This machine dialled in over WebSocket as session %q and registered %s.\n", demoSession,
+		demotools.Names(all))
 	fmt.Fprintf(a.out, "3. A caller asks over HTTP:\n\n   POST %s/api/tools/device_info/call {\"args\":{}}\n\n", url)
 	raw, err := o.remote.do(ctx, "POST", "/api/tools/device_info/call", nil, map[string]any{"args": map[string]any{}})
 	if err != nil {

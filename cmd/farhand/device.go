@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/farhand/farhand/cmd/farhand/hands"
+	"github.com/farhand/farhand/cmd/farhand/demotools"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -33,9 +33,9 @@ func (a *application) deviceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "device",
 		Short: "Make this machine a device",
-		Long: "Connects to a gateway and offers tools of this machine: device_info, sensors (load, memory, temperature,\n" +
-			"battery where present), echo and sleep, and contacts when a vCard file is given. Nothing offered changes\n" +
-			"anything here. Runs until interrupted and reconnects by itself.",
+		Long: "Connects to a gateway and offers tools of this machine: device_info, sensors (load, memory,\n" +
+			"temperature, battery where present), echo and sleep, and contacts when a vCard file is given. Nothing\n" +
+			"offered changes anything here. Runs until interrupted and reconnects by itself.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.device(cmd.Context(), o) },
 	}
@@ -56,15 +56,15 @@ func (a *application) deviceCommand() *cobra.Command {
 }
 
 func (a *application) device(ctx context.Context, o deviceOptions) error {
-	all := hands.Basic()
+	all := demotools.Basic()
 	if o.contacts != "" {
-		contacts, err := hands.Contacts(o.contacts)
+		contacts, err := demotools.Contacts(o.contacts)
 		if err != nil {
 			return err
 		}
 		all = append(all, contacts)
 	}
-	chosen, err := hands.Choose(all, o.tools)
+	chosen, err := demotools.Choose(all, o.tools)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 	go func() {
 		select {
 		case <-c.Ready():
-			fmt.Fprintf(a.out, "session %s offers %s\n", c.SessionID(), handNames(chosen))
+			fmt.Fprintf(a.out, "session %s offers %s\n", c.SessionID(), demotools.Names(chosen))
 		case <-done:
 		}
 	}()
@@ -91,8 +91,8 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 	return nil
 }
 
-// newDevice builds the device that offers the chosen hands.
-func newDevice(o deviceOptions, chosen []hands.Hand, log *slog.Logger) (*client.Client, error) {
+// newDevice builds the device that offers the chosen demotools.
+func newDevice(o deviceOptions, chosen []demotools.Tool, log *slog.Logger) (*client.Client, error) {
 	endpoint, err := deviceURL(o.remote.base())
 	if err != nil {
 		return nil, err
@@ -101,8 +101,8 @@ func newDevice(o deviceOptions, chosen []hands.Hand, log *slog.Logger) (*client.
 		client.WithToken(o.remote.token), client.WithName(o.name), client.WithSession(o.session),
 		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
 	}
-	for _, h := range chosen {
-		options = append(options, client.WithTool(h.Tool, h.Handler))
+	for _, t := range chosen {
+		options = append(options, client.WithTool(t.Tool, t.Handler))
 	}
 	return client.New(endpoint, options...)
 }
@@ -123,12 +123,4 @@ func deviceURL(server string) (string, error) {
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/") + "/ws/chat"
 	return u.String(), nil
-}
-
-func handNames(chosen []hands.Hand) string {
-	var names []string
-	for _, h := range chosen {
-		names = append(names, h.Tool.Name)
-	}
-	return strings.Join(names, ", ")
 }

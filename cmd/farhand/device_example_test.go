@@ -20,24 +20,27 @@ func TestDeviceExample(t *testing.T) {
 	p := startPod(t)
 	addr := strings.TrimPrefix(p.url, "http://")
 	proxy := newMutedProxy(t, addr)
-	device := start(t, []string{"FARHAND_TOKEN=" + fleetToken}, node, "../../examples/device/node.js", "http://"+proxy.addr(), "laptop")
+	device := start(t, []string{"FARHAND_TOKEN=" + fleetToken}, node, "../../examples/device/node.js",
+		"http://"+proxy.addr(), "laptop")
 	listed := func() bool { return toolsOf(t, p.url)["laptop"] == 2 }
-	eventually(t, patience, "the device offers two tools", listed)
+	eventually(t, waitLimit, "the device offers two tools", listed)
 
-	if a := callTool(t, p.url, "/api/tools/host/call", `{"args":{}}`); !a.Success || !strings.Contains(a.Output, "uptime_s") {
+	if a := callTool(t, p.url, "/api/tools/host/call", `{"args":{}}`); !a.Success ||
+		!strings.Contains(a.Output, "uptime_s") {
 		t.Errorf("%+v", a)
 	}
 	if a := callTool(t, p.url, "/api/tools/count/call", `{"args":{"to":0}}`); a.Code != "invalid_arguments" {
 		t.Errorf("%+v", a)
 	}
-	code, out, errOut := command(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}, "call", "count", `{"to":3}`, "--progress")
+	code, out, errOut := command(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}, "call", "count",
+		`{"to":3}`, "--progress")
 	if code != 0 || !strings.Contains(out, "counted to 3") || !strings.Contains(errOut, "at 2") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 
 	// Cut off in the middle of a call: it comes back, and its answer reaches the caller who waits.
 	call := callInBackground(t, p.url, "/api/tools/count/call", `{"args":{"to":20,"step_ms":50},"timeout_ms":20000}`)
-	eventually(t, patience, "the call runs", func() bool {
+	eventually(t, waitLimit, "the call runs", func() bool {
 		_, raw := request(t, http.MethodGet, p.url+"/api/sessions/laptop", "")
 		return len(raw) > 0 && strings.Contains(string(raw), "laptop")
 	})
@@ -51,7 +54,7 @@ func TestDeviceExample(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.exit(t)
 	p = startPodAt(t, addr)
-	eventually(t, 2*patience, "the device is back after the restart", listed)
+	eventually(t, 2*waitLimit, "the device is back after the restart", listed)
 
 	if status, raw := request(t, http.MethodDelete, p.url+"/api/sessions/laptop", ""); status/100 != 2 {
 		t.Fatalf("%d %s", status, raw)

@@ -13,8 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/farhand/farhand/internal/metrics"
 )
 
 var update = flag.Bool("update", false, "rewrite the documents that are generated from code")
@@ -22,9 +20,11 @@ var update = flag.Bool("update", false, "rewrite the documents that are generate
 // TestDocsAreGenerated holds the reference documents to the code. `make docs` rewrites them.
 func TestDocsAreGenerated(t *testing.T) {
 	var config bytes.Buffer
-	config.WriteString("# Configuration\n\nGenerated from the code by `make docs`. `farhand serve` reads these variables once, at its start;\n" +
-		"`farhand config` prints them and checks the current environment: values that cannot be used, variables that mean\n" +
-		"nothing, settings that are insecure. Durations are in Go's syntax (`30s`, `5m`), sizes in bytes or with a unit (`1MiB`).\n\n")
+	config.WriteString("# Configuration\n\n" +
+		"Generated from the code by `make docs`. `farhand serve` reads these variables once, at its start;\n" +
+		"`farhand config` prints them and checks the current environment: values that cannot be used, variables\n" +
+		"that mean nothing, settings that are insecure. Durations are in Go's syntax (`30s`, `5m`), sizes in bytes\n" +
+		"or with a unit (`1MiB`).\n\n")
 	if err := writeConfigMarkdown(&config); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func operateDocument(t *testing.T) string {
 	if !begins || !ends {
 		t.Fatal("docs/operate.md has no place for the table of metrics")
 	}
-	return before + metricsBegin + "\n" + metrics.Table() + "\n" + metricsEnd + after
+	return before + metricsBegin + "\n" + metricsTable() + "\n" + metricsEnd + after
 }
 
 func cliReference() string {
@@ -112,34 +112,60 @@ func flagTable(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// TestNamedTestsExist: what docs/faults.md and docs/security.md name as a test is one.
+// documents are those that explain the code: they name tests and files.
+func documents(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob("../../docs/decisions/*.md")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no decisions: %v", err)
+	}
+	for _, name := range []string{"faults", "security", "architecture", "operate", "embedding", "performance"} {
+		all = append(all, "../../docs/"+name+".md")
+	}
+	return append(all, "../../README.md", "../farhand-bench/README.md")
+}
+
+// TestNamedTestsExist: what the documents name as a test is one, and a file they name is there.
 func TestNamedTestsExist(t *testing.T) {
-	there := make(map[string]bool)
+	tests, files := make(map[string]bool), make(map[string]bool)
 	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		files[filepath.Base(path)] = true
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(text, -1) {
-			there[string(m[1])] = true
+		for _, name := range matches(t, path, `(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w+)\(`) {
+			tests[name] = true
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"../../docs/faults.md", "../../docs/security.md"} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+	for _, path := range documents(t) {
+		for _, name := range matches(t, path, "`((?:Test|Fuzz|Benchmark|Example)[A-Z]\\w*)`") {
+			if !tests[name] {
+				t.Errorf("%s names the test %s, which does not exist", path, name)
+			}
 		}
-		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(text, -1) {
-			if name := string(m[1]); !there[name] {
-				t.Errorf("%s names %s, which does not exist", path, name)
+		for _, name := range matches(t, path, "`([\\w./-]+\\.(?:go|lua|json|yaml))`") {
+			_, err := os.Stat("../../" + name)
+			if bare := !strings.Contains(name, "/"); bare && !files[name] || !bare && err != nil {
+				t.Errorf("%s names the file %s, which does not exist", path, name)
 			}
 		}
 	}
+}
+
+// matches returns what the first group of a pattern matches in a file.
+func matches(t *testing.T, path, pattern string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+		found = append(found, string(m[1]))
+	}
+	return found
 }

@@ -29,11 +29,12 @@ func TestAFailingModelLeavesALine(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, patience, "each turn has left a line", func() bool {
+	eventually(t, waitLimit, "each turn has left a line", func() bool {
 		return strings.Count(p.out.String(), "a turn ended early") >= 4
 	})
 	text := p.out.String()
-	for _, want := range []string{`"a turn ended early"`, `"a model did not answer"`, `"status":503`, `"status":400`, `"level":"WARN"`, `"code":"PROVIDER_ERROR"`} {
+	for _, want := range []string{`"a turn ended early"`, `"a model did not answer"`, `"status":503`, `"status":400`,
+		`"level":"WARN"`, `"code":"PROVIDER_ERROR"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log lacks %s", want)
 		}

@@ -80,7 +80,7 @@ func (f *faultFleet) allListed(t testing.TB, sessions int, limit time.Duration) 
 func (f *faultFleet) heal(t *testing.T) {
 	t.Helper()
 	for _, p := range f.pods {
-		eventually(t, patience, "the pod is ready again", func() bool {
+		eventually(t, waitLimit, "the pod is ready again", func() bool {
 			resp, err := http.Get(p.url + "/readyz")
 			if err != nil {
 				return false
@@ -107,7 +107,8 @@ func (f *faultFleet) stop(t *testing.T) {
 			t.Errorf("a pod exited with %d", code)
 		}
 	}
-	eventually(t, patience, "nobody but this test is connected to Redis", func() bool { return redisClients(t, f.redis) == 1 })
+	eventually(t, waitLimit, "nobody but this test is connected to Redis",
+		func() bool { return redisClients(t, f.redis) == 1 })
 }
 
 func waitFor(ctx context.Context, d time.Duration) {

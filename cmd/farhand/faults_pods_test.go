@@ -37,7 +37,7 @@ func (c *pendingCall) wait(t *testing.T) answer {
 	select {
 	case <-c.done:
 		return c.answer
-	case <-time.After(3 * patience):
+	case <-time.After(3 * waitLimit):
 		t.Fatal("the call does not end")
 		return answer{}
 	}
@@ -49,7 +49,7 @@ func TestOwnerKilledBeforeItTookTheCall(t *testing.T) {
 	t.Parallel()
 	f := startFaultFleet(t, 2)
 	device := startRawDevice(t, "phone", []string{f.pods[1].url}, echoWork)
-	f.allListed(t, 1, patience)
+	f.allListed(t, 1, waitLimit)
 	f.pods[1].signal(syscall.SIGSTOP) // it takes no call any more, and Redis still counts it as a receiver
 	call := callInBackground(t, f.pods[0].url, "/api/sessions/phone/tools/work/call", `{"args":{},"timeout_ms":60000}`)
 	keyed := callInBackground(t, f.pods[0].url, "/api/sessions/phone/tools/work/call",
@@ -65,7 +65,7 @@ func TestOwnerKilledBeforeItTookTheCall(t *testing.T) {
 	}
 	f.pods[1].signal(syscall.SIGKILL)
 	f.pods[1].exit(t)
-	eventually(t, patience, "its tools are gone", func() bool { return len(toolsOf(t, f.pods[0].url)) == 0 })
+	eventually(t, waitLimit, "its tools are gone", func() bool { return len(toolsOf(t, f.pods[0].url)) == 0 })
 	device.stop()
 	if n := len(device.executions()); n != 0 {
 		t.Errorf("the device ran %d calls", n)
@@ -86,7 +86,7 @@ func TestAStalledDeviceStopsNoOther(t *testing.T) {
 		}
 	}
 	startRawDevice(t, "lively", []string{f.pods[1].url}, echoWork)
-	f.allListed(t, 2, patience)
+	f.allListed(t, 2, waitLimit)
 	large := fmt.Sprintf(`{"args":{"n":%q},"timeout_ms":20000}`, strings.Repeat("x", 256<<10))
 	var swamped []*pendingCall
 	for range 48 { // 12 MB, more than socket buffers and outbox take
@@ -154,17 +154,20 @@ func TestChangedDefinitionsCount(t *testing.T) {
 		}
 	}()
 	define := func(property string) {
-		send(map[string]any{"type": "register_tools", "tools": []any{map[string]any{"name": "work", "description": "takes " + property,
-			"parameters": map[string]any{"type": "object", "required": []string{property}, "additionalProperties": false,
-				"properties": map[string]any{property: map[string]any{"type": "string"}}}}}})
+		send(map[string]any{"type": "register_tools",
+			"tools": []any{map[string]any{"name": "work", "description": "takes " + property,
+				"parameters": map[string]any{"type": "object", "required": []string{property},
+					"additionalProperties": false,
+					"properties":           map[string]any{property: map[string]any{"type": "string"}}}}}})
 		select {
 		case <-registered:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Fatal("not registered")
 		}
 	}
 	call := func(p *pod, property string) answer {
-		return callTool(t, p.url, "/api/sessions/changeling/tools/work/call", fmt.Sprintf(`{"args":{%q:"x"}}`, property))
+		return callTool(t, p.url, "/api/sessions/changeling/tools/work/call",
+			fmt.Sprintf(`{"args":{%q:"x"}}`, property))
 	}
 	for _, property := range []string{"first", "second", "third"} {
 		define(property)
@@ -176,7 +179,8 @@ func TestChangedDefinitionsCount(t *testing.T) {
 				t.Errorf("%s: %+v", property, a)
 			}
 			status, raw := request(t, http.MethodGet, p.url+"/api/tools?session_id=changeling", "")
-			if status != http.StatusOK || strings.Count(string(raw), "takes ") != 1 || !strings.Contains(string(raw), "takes "+property) {
+			if status != http.StatusOK || strings.Count(string(raw), "takes ") != 1 ||
+				!strings.Contains(string(raw), "takes "+property) {
 				t.Errorf("%s is listed as %s", property, raw)
 			}
 		}
@@ -202,7 +206,7 @@ func TestAnotherTokenAfterARestart(t *testing.T) {
 	f.pods[0].exit(t)
 	select {
 	case <-closed:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("the socket outlives the pod that knew its token")
 	}
 	const rotated = "rotated-token-fedcba9876543210"
@@ -216,7 +220,8 @@ func TestAnotherTokenAfterARestart(t *testing.T) {
 	if status, _ := request(t, http.MethodGet, f.pods[0].url+"/api/tools", ""); status != http.StatusUnauthorized {
 		t.Errorf("a caller with the old token: %d", status)
 	}
-	conn, _, err = websocket.DefaultDialer.Dial("ws://"+addr+"/ws/chat?session_id=old", http.Header{"Authorization": {"Bearer " + rotated}})
+	conn, _, err = websocket.DefaultDialer.Dial("ws://"+addr+"/ws/chat?session_id=old",
+		http.Header{"Authorization": {"Bearer " + rotated}})
 	if err != nil {
 		t.Fatalf("a device with the new token: %v", err)
 	}
@@ -246,7 +251,7 @@ func TestSilentDevicesStay(t *testing.T) {
 	for n := range 20 {
 		select {
 		case <-pings:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Fatalf("ping %d does not come", n)
 		}
 	}
@@ -256,7 +261,8 @@ func TestSilentDevicesStay(t *testing.T) {
 	if n := len(toolsOf(t, p.url)); n != 0 {
 		t.Errorf("%d sessions offer tools", n)
 	}
-	text, _ := json.Marshal(map[string]any{"type": "register_tools", "tools": []any{map[string]any{"name": "late", "description": "d"}}})
+	text, _ := json.Marshal(map[string]any{"type": "register_tools",
+		"tools": []any{map[string]any{"name": "late", "description": "d"}}})
 	if err := conn.WriteMessage(websocket.TextMessage, text); err != nil {
 		t.Fatal(err)
 	}

@@ -109,11 +109,11 @@ func TestADeafPodIsNoticed(t *testing.T) {
 	asked := startPod(t, "FARHAND_REDIS_URL="+server.URL(), "FARHAND_LOG_LEVEL=error")
 	deaf := startPod(t, "FARHAND_REDIS_URL=redis://"+proxy.addr(), "FARHAND_LOG_LEVEL=error")
 	device := startRawDevice(t, "phone", []string{deaf.url}, echoWork)
-	eventually(t, patience, "the device is listed", func() bool { return len(toolsOf(t, asked.url)) == 1 })
+	eventually(t, waitLimit, "the device is listed", func() bool { return len(toolsOf(t, asked.url)) == 1 })
 	proxy.refusing.Store(true)
 	proxy.mute()
 	call := callInBackground(t, asked.url, "/api/sessions/phone/tools/work/call", `{"args":{},"timeout_ms":60000}`)
-	eventually(t, 2*patience, "the deaf pod is not ready", func() bool {
+	eventually(t, 2*waitLimit, "the deaf pod is not ready", func() bool {
 		resp, err := http.Get(deaf.url + "/readyz")
 		if err != nil {
 			return false
@@ -128,7 +128,7 @@ func TestADeafPodIsNoticed(t *testing.T) {
 		t.Errorf("the device ran %d calls", n)
 	}
 	proxy.refusing.Store(false)
-	eventually(t, 3*patience, "calls reach the device again", func() bool {
+	eventually(t, 3*waitLimit, "calls reach the device again", func() bool {
 		return callTool(t, asked.url, "/api/sessions/phone/tools/work/call", `{"args":{}}`).Success
 	})
 }
@@ -143,7 +143,8 @@ func TestAFrozenClusterMember(t *testing.T) {
 	for i := range 6 {
 		devices = append(devices, startRawDevice(t, fmt.Sprintf("device-%d", i), []string{pods[i%2].url}, echoWork))
 	}
-	eventually(t, patience, "all devices are listed", func() bool { return len(toolsOf(t, pods[0].url)) == len(devices) })
+	eventually(t, waitLimit, "all devices are listed",
+		func() bool { return len(toolsOf(t, pods[0].url)) == len(devices) })
 	path := func(i int) string { return fmt.Sprintf("/api/sessions/device-%d/tools/work/call", i%len(devices)) }
 	var calls []*pendingCall
 	cluster.Masters[1].Pause()
@@ -152,7 +153,8 @@ func TestAFrozenClusterMember(t *testing.T) {
 		if i%2 == 1 {
 			extra = fmt.Sprintf(`,"idempotency_key":"k%d"`, i)
 		}
-		calls = append(calls, callInBackground(t, pods[i/2%2].url, path(i), fmt.Sprintf(`{"args":{"n":%d},"timeout_ms":60000%s}`, i, extra)))
+		calls = append(calls, callInBackground(t, pods[i/2%2].url, path(i),
+			fmt.Sprintf(`{"args":{"n":%d},"timeout_ms":60000%s}`, i, extra)))
 		waitFor(t.Context(), 50*time.Millisecond) // into the time in which the cluster knows that it is down
 	}
 	told := make(map[string]int)
@@ -167,7 +169,8 @@ func TestAFrozenClusterMember(t *testing.T) {
 	cluster.Masters[1].Resume()
 	for i := range devices {
 		for _, p := range pods {
-			eventually(t, 2*patience, "every call succeeds again", func() bool { return callTool(t, p.url, path(i), `{"args":{}}`).Success })
+			eventually(t, 2*waitLimit, "every call succeeds again",
+				func() bool { return callTool(t, p.url, path(i), `{"args":{}}`).Success })
 		}
 	}
 	executed := make(map[string]int)
@@ -180,7 +183,8 @@ func TestAFrozenClusterMember(t *testing.T) {
 	for i, c := range calls {
 		n := executed[c.CallID]
 		switch {
-		case n > 1, c.Dispatched == "no" && n > 0, c.Dispatched == "yes" && n == 0, c.Success && c.Output != fmt.Sprintf(`{"n":%d}`, i):
+		case n > 1, c.Dispatched == "no" && n > 0, c.Dispatched == "yes" && n == 0, c.Success &&
+			c.Output != fmt.Sprintf(`{"n":%d}`, i):
 			t.Errorf("ran %d times: %+v", n, c.answer)
 		case !c.Success && c.Code != "store_unavailable" && c.Code != "lost" && c.Code != "not_connected":
 			t.Errorf("%+v", c.answer)
@@ -196,7 +200,7 @@ func TestRedisDropsASlowPod(t *testing.T) {
 	server := redistest.Start(t, "--client-output-buffer-limit", "pubsub 1mb 1mb 1")
 	pods := startFleet(t, 2, server.URL(), "FARHAND_LOG_LEVEL=error", "FARHAND_POD_LEASE=60s")
 	device := startRawDevice(t, "phone", []string{pods[1].url}, echoWork)
-	eventually(t, patience, "the device is listed", func() bool { return len(toolsOf(t, pods[0].url)) == 1 })
+	eventually(t, waitLimit, "the device is listed", func() bool { return len(toolsOf(t, pods[0].url)) == 1 })
 	subscribers := func() int {
 		list, err := server.Command("CLIENT", "LIST", "TYPE", "pubsub")
 		if err != nil {
@@ -210,7 +214,7 @@ func TestRedisDropsASlowPod(t *testing.T) {
 	pods[1].signal(syscall.SIGSTOP)
 	large := strings.Repeat("x", 512<<10)
 	var calls []*pendingCall
-	eventually(t, 2*patience, "Redis drops the slow pod", func() bool {
+	eventually(t, 2*waitLimit, "Redis drops the slow pod", func() bool {
 		if len(calls) < 60 {
 			body := fmt.Sprintf(`{"args":{"n":%d,"x":%q},"timeout_ms":60000}`, len(calls), large)
 			calls = append(calls, callInBackground(t, pods[0].url, "/api/sessions/phone/tools/work/call", body))
@@ -219,7 +223,7 @@ func TestRedisDropsASlowPod(t *testing.T) {
 		return subscribers() == 1
 	})
 	pods[1].signal(syscall.SIGCONT)
-	eventually(t, 2*patience, "the pod listens again", func() bool {
+	eventually(t, 2*waitLimit, "the pod listens again", func() bool {
 		return callTool(t, pods[0].url, "/api/sessions/phone/tools/work/call", `{"args":{}}`).Success
 	})
 	told := make(map[string]int)
@@ -231,7 +235,8 @@ func TestRedisDropsASlowPod(t *testing.T) {
 	device.stop()
 	executed := device.executions()
 	for _, c := range calls {
-		if n := executed[c.CallID]; n > 1 || n > 0 && c.Dispatched == "no" || n == 0 && (c.Success || c.Dispatched == "yes") {
+		if n := executed[c.CallID]; n > 1 || n > 0 && c.Dispatched == "no" || n == 0 &&
+			(c.Success || c.Dispatched == "yes") {
 			t.Errorf("ran %d times: %s %s", n, c.Code, c.Dispatched)
 		}
 	}

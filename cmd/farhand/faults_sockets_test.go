@@ -23,7 +23,7 @@ func TestIdleLimitsOfBalancers(t *testing.T) {
 	cut := newIdleBalancer(t, strings.TrimPrefix(silent.url, "http://"), limit)
 	connectDevice(t, kept.url(), "idle", echoTool())
 	connectDevice(t, cut.url(), "idle", echoTool(), client.WithSilence(time.Hour))
-	eventually(t, patience, "the device without pings is cut", func() bool { return cut.cut.Load() > 0 })
+	eventually(t, waitLimit, "the device without pings is cut", func() bool { return cut.cut.Load() > 0 })
 	waitFor(t.Context(), limit)
 	if n := kept.cut.Load(); n > 0 {
 		t.Errorf("the connection of a device that is pinged was cut %d times", n)
@@ -123,7 +123,7 @@ func TestBalancersThatCutLongConnections(t *testing.T) {
 	device := startRawDevice(t, "cut", []string{"http://" + proxy.addr()}, echoWork)
 	var answers []answer
 	for range 8 {
-		eventually(t, patience, "the device is back", func() bool {
+		eventually(t, waitLimit, "the device is back", func() bool {
 			a := callTool(t, p.url, "/api/sessions/cut/tools/work/call", `{"args":{}}`)
 			answers = append(answers, a)
 			return a.Success

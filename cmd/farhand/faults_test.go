@@ -28,7 +28,7 @@ func TestRollingRestart(t *testing.T) {
 	for i := range ledgerDevices {
 		devices = append(devices, startLedgerDevice(t, book, i, 1, f.urls))
 	}
-	f.allListed(t, ledgerDevices, patience)
+	f.allListed(t, ledgerDevices, waitLimit)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 24}}
@@ -51,7 +51,7 @@ func TestRollingRestart(t *testing.T) {
 			t.Errorf("pod %d exited with %d", i, code)
 		}
 		f.restart(t, i)
-		f.allListed(t, ledgerDevices, patience)
+		f.allListed(t, ledgerDevices, waitLimit)
 	}
 	waitFor(ctx, 500*time.Millisecond)
 	cancel()
@@ -89,7 +89,7 @@ func TestRedisAway(t *testing.T) {
 	for i, p := range f.pods {
 		devices = append(devices, startRawDevice(t, fmt.Sprintf("on-%d", i), []string{p.url}, echoWork))
 	}
-	f.allListed(t, 2, patience)
+	f.allListed(t, 2, waitLimit)
 	call := func(from, to int) (answer, time.Duration) {
 		began := time.Now()
 		a := callTool(t, f.pods[from].url, fmt.Sprintf("/api/sessions/on-%d/tools/work/call", to), `{"args":{}}`)
@@ -126,7 +126,8 @@ func TestRedisAway(t *testing.T) {
 					t.Errorf("redis %s: a local call: %+v after %v", away.name, a, took)
 				}
 				a, took := call(i, 1-i)
-				if a.status != http.StatusServiceUnavailable || a.Code != "store_unavailable" || took > time.Second+200*time.Millisecond {
+				if a.status != http.StatusServiceUnavailable || a.Code != "store_unavailable" ||
+					took > time.Second+200*time.Millisecond {
 					t.Errorf("redis %s: a remote call: %+v after %v", away.name, a, took)
 				}
 			}
@@ -163,16 +164,17 @@ func TestSentinelFailover(t *testing.T) {
 				return false
 			}
 			for to := range pods {
-				if a := callTool(t, pods[from].url, fmt.Sprintf("/api/sessions/on-%d/tools/work/call", to), `{"args":{}}`); !a.Success {
+				if a := callTool(t, pods[from].url, fmt.Sprintf("/api/sessions/on-%d/tools/work/call", to),
+					`{"args":{}}`); !a.Success {
 					return false
 				}
 			}
 		}
 		return true
 	}
-	eventually(t, patience, "the fleet works", works)
+	eventually(t, waitLimit, "the fleet works", works)
 	servers.Masters[0].Kill()
-	took := eventually(t, patience, "the fleet works on the new master", works)
+	took := eventually(t, waitLimit, "the fleet works on the new master", works)
 	t.Logf("everything works %v after the master died", took.Round(time.Millisecond))
 }
 
@@ -184,8 +186,9 @@ func TestKilledPodSaysLost(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	began := make(chan struct{}, 16)
-	device := startRawDevice(t, "hanging", []string{f.pods[1].url}, func(json.RawMessage) string { began <- struct{}{}; <-hang; return "" })
-	f.allListed(t, 1, patience)
+	device := startRawDevice(t, "hanging", []string{f.pods[1].url},
+		func(json.RawMessage) string { began <- struct{}{}; <-hang; return "" })
+	f.allListed(t, 1, waitLimit)
 	answers := make(chan answer, 8)
 	for range 8 {
 		go func() {
@@ -221,20 +224,20 @@ func TestPausedPod(t *testing.T) {
 	f := startFaultFleet(t, 2)
 	startRawDevice(t, "stays", []string{f.pods[0].url}, echoWork)
 	moves := startRawDevice(t, "moves", []string{f.pods[0].url}, echoWork)
-	f.allListed(t, 2, patience)
+	f.allListed(t, 2, waitLimit)
 	f.pods[0].signal(syscall.SIGSTOP)
-	eventually(t, patience, "the other pod has noticed", func() bool { return len(toolsOf(t, f.pods[1].url)) == 0 })
+	eventually(t, waitLimit, "the other pod has noticed", func() bool { return len(toolsOf(t, f.pods[1].url)) == 0 })
 	second := startRawDevice(t, "moves", []string{f.pods[1].url}, echoWork)
-	eventually(t, patience, "the session has moved", func() bool { return toolsOf(t, f.pods[1].url)["moves"] == 1 })
+	eventually(t, waitLimit, "the session has moved", func() bool { return toolsOf(t, f.pods[1].url)["moves"] == 1 })
 	moves.mu.Lock()
 	moves.stopped = true // what is left of its first life does not come back
 	moves.mu.Unlock()
 	f.pods[0].signal(syscall.SIGCONT)
-	f.allListed(t, 2, patience)
+	f.allListed(t, 2, waitLimit)
 	for _, p := range f.pods {
 		for _, session := range []string{"stays", "moves"} {
 			// The pod that stood still may need a moment to hear that it was replaced; until then it says so.
-			eventually(t, patience, session+" is callable from everywhere", func() bool {
+			eventually(t, waitLimit, session+" is callable from everywhere", func() bool {
 				a := callTool(t, p.url, "/api/sessions/"+session+"/tools/work/call", `{"args":{}}`)
 				if !a.Success && a.Dispatched != "no" {
 					t.Errorf("%s: %+v", session, a)
@@ -257,20 +260,22 @@ func TestOneSessionManyClaims(t *testing.T) {
 	for i := range 4 {
 		devices = append(devices, startRawDevice(t, "contested", []string{f.pods[i%2].url}, echoWork))
 	}
-	eventually(t, patience, "the session is there", func() bool { return toolsOf(t, f.pods[0].url)["contested"] == 1 })
+	eventually(t, waitLimit, "the session is there", func() bool { return toolsOf(t, f.pods[0].url)["contested"] == 1 })
 	contested := func(i int) answer {
-		return callTool(t, f.pods[i%2].url, "/api/sessions/contested/tools/work/call", fmt.Sprintf(`{"args":{"n":%d}}`, i))
+		return callTool(t, f.pods[i%2].url, "/api/sessions/contested/tools/work/call",
+			fmt.Sprintf(`{"args":{"n":%d}}`, i))
 	}
 	answers := make([]answer, 0, 200)
 	successes := 0
-	eventually(t, 3*patience, "20 of at least 100 calls succeed while four devices fight over the session", func() bool {
-		a := contested(len(answers))
-		if a.Success {
-			successes++
-		}
-		answers = append(answers, a)
-		return successes >= 20 && len(answers) >= 100
-	})
+	eventually(t, 3*waitLimit, "20 of at least 100 calls succeed while four devices fight over the session",
+		func() bool {
+			a := contested(len(answers))
+			if a.Success {
+				successes++
+			}
+			answers = append(answers, a)
+			return successes >= 20 && len(answers) >= 100
+		})
 	t.Logf("%d of %d calls succeeded while four devices fought over the session", successes, len(answers))
 	if got := toolsOf(t, f.pods[0].url); len(got) > 1 || got["contested"] > 1 {
 		t.Errorf("listed: %v", got)
@@ -278,7 +283,8 @@ func TestOneSessionManyClaims(t *testing.T) {
 	for _, d := range devices[1:] {
 		d.stop()
 	}
-	eventually(t, patience, "the last device has the session", func() bool { return contested(0).Success && contested(1).Success })
+	eventually(t, waitLimit, "the last device has the session",
+		func() bool { return contested(0).Success && contested(1).Success })
 	for i := range 10 {
 		if a := contested(i); !a.Success {
 			t.Errorf("one device is left, and a call fails: %+v", a)
@@ -317,9 +323,10 @@ func TestDurableCalls(t *testing.T) {
 		}
 		return string(args)
 	})
-	f.allListed(t, 1, patience)
+	f.allListed(t, 1, waitLimit)
 	// Asynchronous: asked at one pod, waited for at another.
-	accepted := callTool(t, f.pods[0].url, "/api/sessions/phone/tools/work/call", `{"args":{"wait":1},"mode":"async","timeout_ms":20000}`)
+	accepted := callTool(t, f.pods[0].url, "/api/sessions/phone/tools/work/call",
+		`{"args":{"wait":1},"mode":"async","timeout_ms":20000}`)
 	if accepted.status != http.StatusAccepted || accepted.CallID == "" {
 		t.Fatalf("%+v", accepted)
 	}
@@ -333,7 +340,7 @@ func TestDurableCalls(t *testing.T) {
 		getJSON(t, p.url+"/api/calls/"+id+query, &r)
 		return r
 	}
-	eventually(t, patience, "the call is with the device", func() bool {
+	eventually(t, waitLimit, "the call is with the device", func() bool {
 		s := read(f.pods[1], accepted.CallID, "").State
 		return s == "delivered" || s == "running"
 	})
@@ -349,7 +356,8 @@ func TestDurableCalls(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 30 {
 		wg.Go(func() {
-			a := callTool(t, f.pods[i%3].url, "/api/sessions/phone/tools/work/call", `{"args":{"n":1},"idempotency_key":"once"}`)
+			a := callTool(t, f.pods[i%3].url, "/api/sessions/phone/tools/work/call",
+				`{"args":{"n":1},"idempotency_key":"once"}`)
 			if !a.Success || a.Output != `{"n":1}` {
 				t.Errorf("%+v", a)
 			}
@@ -359,10 +367,12 @@ func TestDurableCalls(t *testing.T) {
 	if n := len(device.executions()) - before; n != 1 {
 		t.Errorf("the device saw %d requests", n)
 	}
-	if a := callTool(t, f.pods[1].url, "/api/sessions/phone/tools/work/call", `{"args":{"n":2},"idempotency_key":"once"}`); a.Code != "idempotency_conflict" {
+	if a := callTool(t, f.pods[1].url, "/api/sessions/phone/tools/work/call",
+		`{"args":{"n":2},"idempotency_key":"once"}`); a.Code != "idempotency_conflict" {
 		t.Errorf("%+v", a)
 	}
-	if a := callTool(t, f.pods[1].url, "/api/sessions/nobody/tools/work/call", `{"idempotency_key":"free"}`); a.Code != "session_not_found" || a.Dispatched != "no" {
+	if a := callTool(t, f.pods[1].url, "/api/sessions/nobody/tools/work/call",
+		`{"idempotency_key":"free"}`); a.Code != "session_not_found" || a.Dispatched != "no" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -373,17 +383,19 @@ func TestCallerPodKilled(t *testing.T) {
 	t.Parallel()
 	f := startFaultFleet(t, 2)
 	release := make(chan struct{})
-	startRawDevice(t, "phone", []string{f.pods[1].url}, func(args json.RawMessage) string { <-release; return string(args) })
-	f.allListed(t, 1, patience)
-	a := callTool(t, f.pods[0].url, "/api/sessions/phone/tools/work/call", `{"args":{"n":1},"mode":"async","timeout_ms":20000}`)
+	startRawDevice(t, "phone", []string{f.pods[1].url},
+		func(args json.RawMessage) string { <-release; return string(args) })
+	f.allListed(t, 1, waitLimit)
+	a := callTool(t, f.pods[0].url, "/api/sessions/phone/tools/work/call",
+		`{"args":{"n":1},"mode":"async","timeout_ms":20000}`)
 	state := func() string {
 		var r struct{ State string }
 		getJSON(t, f.pods[1].url+"/api/calls/"+a.CallID, &r)
 		return r.State
 	}
-	eventually(t, patience, "the call is with the device", func() bool { return state() == "delivered" })
+	eventually(t, waitLimit, "the call is with the device", func() bool { return state() == "delivered" })
 	f.pods[0].signal(syscall.SIGKILL)
 	f.pods[0].exit(t)
 	close(release)
-	eventually(t, patience, "the answer is in the record", func() bool { return state() == "succeeded" })
+	eventually(t, waitLimit, "the answer is in the record", func() bool { return state() == "succeeded" })
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// patience bounds every wait of these tests for something that must come true.
-const patience = 20 * time.Second
+// waitLimit bounds every wait of these tests.
+const waitLimit = 20 * time.Second
 
 // fleetToken is the bearer token of every pod the tests start.
 const fleetToken = "fleet-test-token-0123456789"
@@ -101,7 +101,7 @@ func (p *process) exit(t testing.TB) int {
 	select {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("the process does not end")
 		return -1
 	}
@@ -145,9 +145,10 @@ func startPodAt(t testing.TB, addr string, settings ...string) *pod {
 // startProgram starts a pod of a given build.
 func startProgram(t testing.TB, program, addr string, settings ...string) *pod {
 	t.Helper()
-	env := append([]string{"FARHAND_ADDR=" + addr, "FARHAND_TOKEN=" + fleetToken, "FARHAND_LOG_LEVEL=warn"}, settings...)
+	env := append([]string{"FARHAND_ADDR=" + addr, "FARHAND_TOKEN=" + fleetToken, "FARHAND_LOG_LEVEL=warn"},
+		settings...)
 	p := &pod{process: start(t, env, program, "serve"), url: "http://" + addr}
-	eventually(t, patience, "the pod is ready", func() bool {
+	eventually(t, waitLimit, "the pod is ready", func() bool {
 		select {
 		case <-p.done:
 			t.Fatalf("the pod ended: %v\n%s", p.err, p.out)
@@ -196,7 +197,8 @@ func startBalancer(t testing.TB, pods []*pod) string {
 	conf = strings.Replace(conf, "listen 8080;", "listen "+addr+";", 1)
 	// Beside the addresses only what a process of an ordinary user needs is added: places to write to.
 	conf = fmt.Sprintf("daemon off; pid %s/pid; error_log stderr;\n", dir) + strings.Replace(conf, "http {",
-		fmt.Sprintf("http { client_body_temp_path %[1]s/a; proxy_temp_path %[1]s/b; fastcgi_temp_path %[1]s/c; uwsgi_temp_path %[1]s/d; scgi_temp_path %[1]s/e;", dir), 1)
+		fmt.Sprintf("http { client_body_temp_path %[1]s/a; proxy_temp_path %[1]s/b; fastcgi_temp_path %[1]s/c; "+
+			"uwsgi_temp_path %[1]s/d; scgi_temp_path %[1]s/e;", dir), 1)
 	path := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
@@ -207,7 +209,7 @@ func startBalancer(t testing.TB, pods []*pod) string {
 		p.exit(t)
 	})
 	url := "http://" + addr
-	eventually(t, patience, "the balancer answers", func() bool {
+	eventually(t, waitLimit, "the balancer answers", func() bool {
 		resp, err := http.Get(url + "/readyz")
 		if err != nil {
 			return false
@@ -237,7 +239,7 @@ func connectDevice(t testing.TB, url, session string, options ...client.Option) 
 	t.Cleanup(disconnect)
 	select {
 	case <-c.Ready():
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("device %s did not register", session)
 	}
 	return disconnect

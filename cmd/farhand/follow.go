@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farhand/farhand/internal/sse"
+	"github.com/farhand/farhand/internal/ssereader"
 )
 
 const (
@@ -67,8 +67,8 @@ func (a *application) untilEnded(ctx context.Context, r remote, path string) (js
 		var known struct {
 			Status string `json:"status"`
 		}
-		if err := json.Unmarshal(record, &known); err != nil {
-			return nil, fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		if err := decodeAnswer(record, &known); err != nil {
+			return nil, err
 		}
 		if known.Status != "pending" && known.Status != "executing" {
 			return record, nil
@@ -92,7 +92,7 @@ func (a *application) showProgress(ctx context.Context, r remote, path, last str
 		return last, err
 	}
 	defer resp.Body.Close()
-	for events := sse.NewReader(resp.Body, maxCallEvent); ; {
+	for events := ssereader.New(resp.Body, maxCallEvent); ; {
 		event, err := events.Next()
 		if errors.Is(err, io.EOF) {
 			return last, nil

@@ -27,7 +27,8 @@ func TestGoldenFrames(t *testing.T) {
 	r.section("Opening")
 	d := r.dial("phone", p.url, "?session_id=phone&name=My+phone")
 	d.next("session_start")
-	d.says("connected", `{"type":"connect","v":1,"device_id":"phone-1","device_name":"Phone","platform":"android","labels":{"room":"hall"},"capabilities":["ack","progress","cancel","drain","resume","call_status"]}`)
+	d.says("connected", `{"type":"connect","v":1,"device_id":"phone-1","device_name":"Phone","platform":"android",`+
+		`"labels":{"room":"hall"},"capabilities":["ack","progress","cancel","drain","resume","call_status"]}`)
 	nameless := r.dial("nameless", p.url, "")
 	nameless.next("session_start")
 	nameless.says("connected", `{"type":"connect","session_id":"chosen"}`)
@@ -35,11 +36,20 @@ func TestGoldenFrames(t *testing.T) {
 	nameless.leave()
 
 	r.section("Tools")
-	d.says("tools_registered", `{"type":"register_tools","tools":[{"name":"echo","description":"Says it again.","parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]},"timeout_ms":5000,"annotations":{"readOnlyHint":true}},{"name":"work","description":"Works."}]}`)
-	d.says("tools_registered", `{"type":"register_tools","tools":[{"name":"has space","description":"x"},{"name":"bad","description":"x","parameters":{"type":"nonsense"}},{"name":"list","description":"x","parameters":[]},{"description":"nameless"},7,{"name":"Echo","description":"looks like echo"},{"name":"deep","description":"x","parameters":{"$ref":"https://example.com/schema"}}]}`)
+	d.says("tools_registered",
+		`{"type":"register_tools","tools":[{"name":"echo","description":"Says it again.",`+
+			`"parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]},`+
+			`"timeout_ms":5000,"annotations":{"readOnlyHint":true}},{"name":"work","description":"Works."}]}`)
+	d.says("tools_registered",
+		`{"type":"register_tools","tools":[{"name":"has space","description":"x"},{"name":"bad","description":"x",`+
+			`"parameters":{"type":"nonsense"}},{"name":"list","description":"x","parameters":[]},`+
+			`{"description":"nameless"},7,{"name":"Echo","description":"looks like echo"},{"name":"deep",`+
+			`"description":"x","parameters":{"$ref":"https://example.com/schema"}}]}`)
 	d.says("error", `{"type":"register_tools"}`)
 	d.says("error", `{"type":"register_tools","tools":"all"}`)
-	d.says("tools_registered", `{"type":"register_tools","tools":[{"name":"old","description":"draft 4","parameters":{"type":"object","properties":{"n":{"type":"int","minimum":0,"exclusiveMinimum":true}}}}]}`)
+	d.says("tools_registered",
+		`{"type":"register_tools","tools":[{"name":"old","description":"draft 4","parameters":{"type":"object",`+
+			`"properties":{"n":{"type":"int","minimum":0,"exclusiveMinimum":true}}}}]}`)
 	d.says("registered_tools", `{"type":"get_registered_tools"}`)
 	d.says("tools_registered", `{"type":"unregister_tools","names":["old","never-was"]}`)
 	d.says("error", `{"type":"unregister_tools","names":[7]}`)
@@ -47,7 +57,8 @@ func TestGoldenFrames(t *testing.T) {
 	r.section("Frames that are refused")
 	for _, frame := range []string{
 		`{`, `[]`, `"text"`, `{}`, `{"type":7}`, `{"type":"dance"}`, `{"type":"connect","type":"connect"}`,
-		`{"type":"tool_result"}`, `{"type":"tool_result","id":7}`, `{"type":"tool_error"}`, `{"type":"tool_progress","id":""}`,
+		`{"type":"tool_result"}`, `{"type":"tool_result","id":7}`, `{"type":"tool_error"}`,
+		`{"type":"tool_progress","id":""}`,
 		`{"type":"message"}`, `{"type":"message","content":7}`,
 		strings.Repeat(`{"a":`, 70) + `1` + strings.Repeat(`}`, 70),
 	} {
@@ -65,14 +76,15 @@ func TestGoldenFrames(t *testing.T) {
 	d.next("tool_call_cancel")
 	d.says("result_acknowledged", `{"type":"tool_result","id":"%s","output":"late"}`, id)
 	d.says("result_acknowledged", `{"type":"tool_result","id":"%s","output":"again"}`, id)
-	d.says("result_acknowledged", `{"type":"tool_result","id":"00000000-0000-4000-8000-000000000000","output":"of no call"}`)
+	d.says("result_acknowledged",
+		`{"type":"tool_result","id":"00000000-0000-4000-8000-000000000000","output":"of no call"}`)
 	r.do(p.url, http.MethodGet, "/api/calls/"+id, "")
 
 	r.section("Resuming: the answer to a call comes over the next connection")
 	call := r.callOf(p.url, "/api/tools/work/call", `{}`)
 	id = d.called()
 	d.drop()
-	eventually(t, patience, "the pod notices", func() bool { return len(toolsOf(t, p.url)) == 0 })
+	eventually(t, waitLimit, "the pod notices", func() bool { return len(toolsOf(t, p.url)) == 0 })
 	d = r.dial("phone", p.url, "?session_id=phone")
 	d.next("session_start")
 	d.says("connected", `{"type":"connect","device_id":"phone-1","capabilities":["resume"]}`)
@@ -97,8 +109,10 @@ func TestGoldenFrames(t *testing.T) {
 // frameCalls has the device answer in every way.
 func (r *record) frameCalls(url string, d *goldenSocket) {
 	answers := []struct{ path, body, answer string }{
-		{"/api/tools/echo/call", `{"args":{"text":"ü<>&\u2028"}}`, `{"type":"tool_result","id":"%s","output":"ü<>&","success":true}`},
-		{"/api/sessions/phone/tools/work/call", `{"args":{"n":12345678901234567890,"a":[1.50,1e3]}}`, `{"type":"tool_result","id":"%s","output":{"b":1,"a":[2.50]}}`},
+		{"/api/tools/echo/call", `{"args":{"text":"ü<>&\u2028"}}`,
+			`{"type":"tool_result","id":"%s","output":"ü<>&","success":true}`},
+		{"/api/sessions/phone/tools/work/call", `{"args":{"n":12345678901234567890,"a":[1.50,1e3]}}`,
+			`{"type":"tool_result","id":"%s","output":{"b":1,"a":[2.50]}}`},
 		{"/api/tools/work/call", ``, `{"type":"tool_result","id":"%s","output":null}`},
 		{"/api/tools/work/call", `{}`, `{"type":"tool_result","id":"%s","success":false,"error":"no","output":"part"}`},
 		{"/api/tools/work/call", `{}`, `{"type":"tool_error","id":"%s","error":"broken"}`},
@@ -135,8 +149,10 @@ func (r *record) frameCalls(url string, d *goldenSocket) {
 
 // refusedUpgrades asks for sockets that are not given.
 func (r *record) refusedUpgrades(url string) {
-	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
-	for _, path := range []string{"?session_id=-no", "?session_id=x&results=loud", "?session_id=x&name=" + strings.Repeat("n", 500)} {
+	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+		"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
+	for _, path := range []string{"?session_id=-no", "?session_id=x&results=loud", "?session_id=x&name=" +
+		strings.Repeat("n", 500)} {
 		r.do(url, http.MethodGet, "/ws/chat"+path, "", upgrade...)
 	}
 	r.do(url, http.MethodGet, "/ws/chat?session_id=x", "", append(upgrade, "Authorization", "Bearer wrong")...)
@@ -174,7 +190,8 @@ func TestGoldenTakeover(t *testing.T) {
 	liar.closed()
 	again := r.dial("owner-again", p.url, "?session_id=kept")
 	again.next("session_start")
-	again.says("connected", `{"type":"connect","device_id":"d1","capabilities":["resume","resume_token"],"resume_token":"%s"}`, token)
+	again.says("connected",
+		`{"type":"connect","device_id":"d1","capabilities":["resume","resume_token"],"resume_token":"%s"}`, token)
 	owner.closed()
 
 	r.section("connect names another session than the URL")

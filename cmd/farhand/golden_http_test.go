@@ -18,8 +18,10 @@ func TestGoldenHTTP(t *testing.T) {
 
 	r.section("Without a device")
 	for _, path := range []string{
-		"/healthz", "/health", "/readyz", "/api/tools", "/api/sessions", "/api/sessions/none", "/api/sessions/running", "/api/sessions/none/state",
-		"/api/calls", "/api/calls/none", "/api/calls/none/events", "/api/nothing", "/nothing", "/v1/models", "/v1/models/none",
+		"/healthz", "/health", "/readyz", "/api/tools", "/api/sessions", "/api/sessions/none", "/api/sessions/running",
+		"/api/sessions/none/state",
+		"/api/calls", "/api/calls/none", "/api/calls/none/events", "/api/nothing", "/nothing", "/v1/models",
+		"/v1/models/none",
 	} {
 		r.do(p.url, get, path, "")
 	}
@@ -40,14 +42,21 @@ func TestGoldenHTTP(t *testing.T) {
 	r.do(p.url, get, "/api/tools", "", "Origin", "https://evil.example")
 	r.do(p.url, http.MethodPatch, "/api/tools", "")
 
-	phone := r.quietDevice(p.url, "phone", `{"name":"echo","description":"Says it again.","parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}},{"name":"work","description":"Works."},{"name":"denied_tool","description":"x"},{"name":"admins","description":"x","security_level":"admin_only"}`)
+	phone := r.quietDevice(p.url, "phone",
+		`{"name":"echo","description":"Says it again.","parameters":{"type":"object",`+
+			`"properties":{"text":{"type":"string"}},"required":["text"]}},{"name":"work","description":"Works."},`+
+			`{"name":"denied_tool","description":"x"},`+
+			`{"name":"admins","description":"x","security_level":"admin_only"}`)
 	r.quietDevice(p.url, "tablet", `{"name":"work","description":"Works on a tablet."}`)
 
 	r.section("Lists")
 	for _, path := range []string{
-		"/api/tools", "/api/tools?name=work&session_id=tablet", "/api/tools?view=grouped", "/api/tools?format=openai", "/api/tools?format=anthropic", "/api/tools?format=mcp",
-		"/api/tools?limit=1", "/api/tools?user_id=u", "/api/tools?nonsense=1", "/api/tools?limit=none", "/api/tools?limit=5000", "/api/tools?cursor=none", "/api/tools?format=none",
-		"/api/tools?view=grouped&format=mcp", "/api/tools?label=novalue", "/api/sessions", "/api/sessions?tool=echo", "/api/sessions?label=kind%3Dphone", "/api/sessions?connected=maybe",
+		"/api/tools", "/api/tools?name=work&session_id=tablet", "/api/tools?view=grouped", "/api/tools?format=openai",
+		"/api/tools?format=anthropic", "/api/tools?format=mcp",
+		"/api/tools?limit=1", "/api/tools?user_id=u", "/api/tools?nonsense=1", "/api/tools?limit=none",
+		"/api/tools?limit=5000", "/api/tools?cursor=none", "/api/tools?format=none",
+		"/api/tools?view=grouped&format=mcp", "/api/tools?label=novalue", "/api/sessions", "/api/sessions?tool=echo",
+		"/api/sessions?label=kind%3Dphone", "/api/sessions?connected=maybe",
 		"/api/sessions/phone", "/api/sessions/phone/state",
 	} {
 		r.do(p.url, get, path, "")
@@ -57,7 +66,8 @@ func TestGoldenHTTP(t *testing.T) {
 
 	r.section("Requests that are refused")
 	for _, body := range []string{
-		`{`, `[]`, `{"args":[]}`, `{"args":{},"args":{}}`, `{"surprise":1}`, `{} {}`, `{"timeout_ms":0}`, `{"timeout_ms":1e9}`, `{"mode":"later"}`, `{"select":"best"}`,
+		`{`, `[]`, `{"args":[]}`, `{"args":{},"args":{}}`, `{"surprise":1}`, `{} {}`, `{"timeout_ms":0}`,
+		`{"timeout_ms":1e9}`, `{"mode":"later"}`, `{"select":"best"}`,
 		`{"target":{"session_id":7}}`, `{"idempotency_key":"a b"}`, `{"args":{"text":7}}`, `{"args":{}}`,
 	} {
 		r.do(p.url, post, "/api/tools/echo/call", body)
@@ -80,7 +90,8 @@ func TestGoldenHTTP(t *testing.T) {
 	r.do(p.url, get, "/api/calls?state=succeeded&limit=1", "")
 	r.do(p.url, get, "/api/calls?state=none", "")
 	r.do(p.url, get, "/api/events?type=none", "")
-	r.ask(p.url, goldenRequest{method: get, path: "/api/events?last_event_id=0-0", events: true, until: `"state":"timed_out"`}).finish()
+	r.ask(p.url, goldenRequest{method: get, path: "/api/events?last_event_id=0-0", events: true,
+		until: `"state":"timed_out"`}).finish()
 
 	r.section("A device that goes away")
 	call := r.callOf(p.url, "/api/sessions/phone/tools/work/call", `{}`)
@@ -96,7 +107,8 @@ func (r *record) quietDevice(url, session, tools string) *goldenSocket {
 	r.t.Helper()
 	d := r.dial(session, url, "?session_id="+session)
 	d.next("session_start")
-	d.says("connected", `{"type":"connect","device_id":"%s-1","platform":"test","labels":{"kind":"%s"}}`, session, session)
+	d.says("connected", `{"type":"connect","device_id":"%s-1","platform":"test","labels":{"kind":"%s"}}`, session,
+		session)
 	d.says("tools_registered", `{"type":"register_tools","tools":[%s]}`, tools)
 	return d
 }
@@ -104,7 +116,8 @@ func (r *record) quietDevice(url, session, tools string) *goldenSocket {
 // httpCalls are calls by everything that can be asked of one.
 func (r *record) httpCalls(url string, phone *goldenSocket) {
 	for _, body := range []string{
-		`{"target":{"session_id":"phone"}}`, `{"target":{"device_id":"phone-1"},"timeout_ms":5000}`, `{"target":{"labels":{"kind":"phone"}}}`,
+		`{"target":{"session_id":"phone"}}`, `{"target":{"device_id":"phone-1"},"timeout_ms":5000}`,
+		`{"target":{"labels":{"kind":"phone"}}}`,
 	} {
 		call := r.callOf(url, "/api/tools/work/call", body)
 		phone.says("result_acknowledged", `{"type":"tool_result","id":"%s","output":{"answer":42}}`, phone.called())
@@ -143,8 +156,10 @@ func TestGoldenConversations(t *testing.T) {
 		scripted.Fail(http.StatusBadRequest, "no"),
 		scripted.Reply(scripted.Text("Hello ", "there."), scripted.Usage(7, 3)),
 		scripted.Reply(scripted.Text("Hello ", "there."), scripted.Usage(7, 3)),
-		scripted.Reply(scripted.Calls(scripted.Call{ID: "call_of_client", Name: "mine", Args: `{"b":2}`}), scripted.Usage(7, 3)),
-		scripted.Reply(scripted.Calls(scripted.Call{ID: "call_of_client", Name: "mine", Args: `{"b":2}`}), scripted.Usage(7, 3)),
+		scripted.Reply(scripted.Calls(scripted.Call{ID: "call_of_client", Name: "mine", Args: `{"b":2}`}),
+			scripted.Usage(7, 3)),
+		scripted.Reply(scripted.Calls(scripted.Call{ID: "call_of_client", Name: "mine", Args: `{"b":2}`}),
+			scripted.Usage(7, 3)),
 		scripted.Fail(http.StatusUnauthorized, "bad key"),
 	)
 	p := startPod(t, agentSettings(providerOpenAI, model)...)
@@ -157,7 +172,8 @@ func TestGoldenConversations(t *testing.T) {
 	r.section("Ours")
 	r.do(p.url, get, "/api/tools?source_type=builtin", "")
 	r.do(p.url, post, messages, `{"content":"hello"}`)
-	r.ask(p.url, goldenRequest{method: post, path: messages, body: `{"content":"hello","stream":true}`, events: true}).finish()
+	r.ask(p.url, goldenRequest{method: post, path: messages, body: `{"content":"hello","stream":true}`,
+		events: true}).finish()
 	call := r.callOf(p.url, messages, `{"content":"work!"}`)
 	phone.says("result_acknowledged", `{"type":"tool_result","id":"%s","output":"worked"}`, phone.called())
 	call.finish()
@@ -167,7 +183,8 @@ func TestGoldenConversations(t *testing.T) {
 	r.do(p.url, get, messages+"?limit=0", "")
 	r.do(p.url, get, "/api/sessions/phone", "")
 	r.do(p.url, post, "/api/tools/time/call", `{"args":{"timezone":7}}`)
-	for _, body := range []string{`{}`, `{"content":""}`, `{"content":"x","regenerate":true}`, `{"content":7}`, `{"content":"x","results":"loud"}`, `{"contents":"x"}`} {
+	for _, body := range []string{`{}`, `{"content":""}`, `{"content":"x","regenerate":true}`, `{"content":7}`,
+		`{"content":"x","results":"loud"}`, `{"contents":"x"}`} {
 		r.do(p.url, post, messages, body)
 	}
 	r.do(p.url, post, "/api/sessions/nobody/messages", `{"content":"hello"}`)
@@ -181,14 +198,19 @@ func TestGoldenConversations(t *testing.T) {
 	r.do(p.url, post, completions, completionHello)
 	streamed := strings.TrimSuffix(completionHello, "}") + `,"stream":true,"stream_options":{"include_usage":true}}`
 	r.ask(p.url, goldenRequest{method: post, path: completions, body: streamed, events: true}).finish()
-	const tools = `,"tools":[{"type":"function","function":{"name":"mine","description":"x","parameters":{"type":"object"}}}]`
+	const tools = `,"tools":[{"type":"function","function":{"name":"mine","description":"x",` +
+		`"parameters":{"type":"object"}}}]`
 	r.do(p.url, post, completions, strings.TrimSuffix(completionHello, "}")+tools+"}")
-	r.ask(p.url, goldenRequest{method: post, path: completions, body: strings.TrimSuffix(streamed, "}") + tools + "}", events: true}).finish()
+	r.ask(p.url, goldenRequest{method: post, path: completions, body: strings.TrimSuffix(streamed, "}") + tools + "}",
+		events: true}).finish()
 	r.do(p.url, post, completions, completionHello)
 	for _, body := range []string{
-		`{`, `{}`, `{"model":"farhand"}`, `{"model":"none","messages":[{"role":"user","content":"x"}]}`, `{"model":"farhand","messages":[]}`,
-		`{"model":"farhand","messages":[{"role":"nobody","content":"x"}]}`, strings.TrimSuffix(completionHello, "}") + `,"n":2}`,
-		strings.TrimSuffix(completionHello, "}") + `,"surprise":2}`, strings.TrimSuffix(completionHello, "}") + `,"tool_choice":"often"}`,
+		`{`, `{}`, `{"model":"farhand"}`, `{"model":"none","messages":[{"role":"user","content":"x"}]}`,
+		`{"model":"farhand","messages":[]}`,
+		`{"model":"farhand","messages":[{"role":"nobody","content":"x"}]}`, strings.TrimSuffix(completionHello, "}") +
+			`,"n":2}`,
+		strings.TrimSuffix(completionHello, "}") + `,"surprise":2}`, strings.TrimSuffix(completionHello, "}") +
+			`,"tool_choice":"often"}`,
 	} {
 		r.do(p.url, post, completions, body)
 	}

@@ -56,7 +56,8 @@ type record struct {
 
 // newRecord begins a record that is compared with testdata/golden/file when the test ends well.
 func newRecord(t *testing.T, file string) *record {
-	r := &record{t: t, file: filepath.Join("testdata", "golden", file), names: make(map[string]string), count: make(map[string]int)}
+	r := &record{t: t, file: filepath.Join("testdata", "golden", file), names: make(map[string]string),
+		count: make(map[string]int)}
 	t.Cleanup(r.compare)
 	return r
 }
@@ -80,7 +81,8 @@ func (r *record) compare() {
 	for i := range max(len(got), len(want)) {
 		if lineAt(got, i) != lineAt(want, i) {
 			r.t.Errorf("%s:%d: a contract with clients changed\n got: %s\nwant: %s\nprevious line: %s\n"+
-				"If that is meant: go test ./cmd/farhand -run TestGolden -update", r.file, i+1, lineAt(got, i), lineAt(want, i), lineAt(got, i-1))
+				"If that is meant: go test ./cmd/farhand -run TestGolden -update", r.file, i+1, lineAt(got, i),
+				lineAt(want, i), lineAt(got, i-1))
 			return
 		}
 	}
@@ -153,7 +155,7 @@ type goldenAnswer struct {
 // ask sends a request to a pod and returns at once. It is written down by finish.
 func (r *record) ask(url string, req goldenRequest) *goldenAnswer {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	a := &goldenAnswer{r: r, req: req, done: make(chan struct{})}
 	hr, err := http.NewRequestWithContext(ctx, req.method, url+req.path, strings.NewReader(req.body))
 	if err != nil {
@@ -188,7 +190,8 @@ func (a *goldenAnswer) run(hr *http.Request) error {
 		var n int
 		n, err = resp.Body.Read(buf)
 		body.Write(buf[:n])
-		if before, after, found := strings.Cut(body.String(), a.req.until); found && a.req.until != "" && strings.Contains(after, "\n\n") {
+		if before, after, found := strings.Cut(body.String(), a.req.until); found && a.req.until != "" &&
+			strings.Contains(after, "\n\n") {
 			after, _, _ = strings.Cut(after, "\n\n")
 			body.Reset()
 			body.WriteString(before + a.req.until + after + "\n\n")
@@ -315,7 +318,7 @@ func (s *goldenSocket) next(typ string) string {
 			s.r.t.Fatalf("%s: %s instead of %s", s.who, frame, typ)
 		}
 		return frame
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		s.r.t.Fatalf("%s: no %s", s.who, typ)
 		return ""
 	}
@@ -356,7 +359,7 @@ func (s *goldenSocket) closed() {
 		if ok {
 			s.r.t.Fatalf("%s: %s instead of the end", s.who, frame)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		s.r.t.Fatalf("%s: not closed", s.who)
 	}
 	s.r.printf("%s S→C %v", s.who, s.end)

@@ -40,12 +40,13 @@ func TestHerd(t *testing.T) {
 	}
 	herd := newHerd(pods[0].url, herdSize)
 	t.Cleanup(herd.stop)
-	took := eventually(t, time.Minute, "the herd is connected", func() bool { return herd.registered.Load() == herdSize })
+	took := eventually(t, time.Minute, "the herd is connected",
+		func() bool { return herd.registered.Load() == herdSize })
 	t.Logf("%d devices connected and registered in %v", herdSize, took.Round(time.Millisecond))
 	for i := range 20 {
 		startRawDevice(t, fmt.Sprintf("other-%d", i), []string{pods[1+i%2].url}, echoWork)
 	}
-	eventually(t, patience, "the others can be called", func() bool {
+	eventually(t, waitLimit, "the others can be called", func() bool {
 		_, raw := request(t, http.MethodGet, pods[1].url+"/api/tools?name=work&view=grouped", "")
 		return strings.Contains(string(raw), `"sessions":20`)
 	})
@@ -59,7 +60,8 @@ func TestHerd(t *testing.T) {
 		callers.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				a := callTool(t, pods[1+i%2].url, fmt.Sprintf("/api/sessions/other-%d/tools/work/call", rand.IntN(20)), `{"args":{}}`)
+				a := callTool(t, pods[1+i%2].url, fmt.Sprintf("/api/sessions/other-%d/tools/work/call", rand.IntN(20)),
+					`{"args":{}}`)
 				mu.Lock()
 				took2 = append(took2, time.Since(began))
 				if !a.Success {
@@ -80,7 +82,8 @@ func TestHerd(t *testing.T) {
 	})
 	cancel()
 	callers.Wait()
-	t.Logf("%d devices were back %v after their pod was killed; at most %d connections to Redis", herdSize, took.Round(time.Millisecond), most)
+	t.Logf("%d devices were back %v after their pod was killed; at most %d connections to Redis", herdSize,
+		took.Round(time.Millisecond), most)
 	slices.Sort(took2)
 	t.Logf("%d calls to the others meanwhile: p50 %v, p99 %v, failed %v", len(took2),
 		took2[len(took2)/2].Round(time.Millisecond), took2[len(took2)*99/100].Round(time.Millisecond), failed)
@@ -154,8 +157,11 @@ func (h *herd) connect(addr, session string) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(h.ctx, func() { conn.Close() })()
-	_, err = fmt.Fprintf(conn, "GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer %s\r\n\r\n", session, addr, fleetToken)
+	_, err = fmt.Fprintf(conn,
+		"GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer "+
+			"%s\r\n\r\n",
+		session, addr, fleetToken)
 	if err != nil {
 		return err
 	}
@@ -168,7 +174,8 @@ func (h *herd) connect(addr, session string) error {
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return errors.New(resp.Status)
 	}
-	if _, err := conn.Write(maskedText(`{"type":"register_tools","tools":[{"name":"herd","description":"one of many"}]}`)); err != nil {
+	const tools = `{"type":"register_tools","tools":[{"name":"herd","description":"one of many"}]}`
+	if _, err := conn.Write(maskedText(tools)); err != nil {
 		return err
 	}
 	for {

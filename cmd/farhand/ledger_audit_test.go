@@ -82,7 +82,8 @@ func (b *ledger) auditArrivals(reached map[string][]ledgerArrival, byNonce map[s
 }
 
 // auditHeard: what a caller hears is true.
-func (b *ledger) auditHeard(c ledgerCall, ids map[string]string, arrivals []ledgerArrival, answers []ledgerAnswer, report reporter) {
+func (b *ledger) auditHeard(c ledgerCall, ids map[string]string, arrivals []ledgerArrival, answers []ledgerAnswer,
+	report reporter) {
 	if c.CallID == "" {
 		report("told", "", c.nonce, "no call id")
 		return
@@ -165,7 +166,8 @@ func (b *ledger) auditRecords(answered map[string][]ledgerAnswer, report reporte
 			answeredLate := r.late && !registry.State(was.state).Answered() && registry.State(r.state).Answered()
 			summary := was.state == r.state && r.output == "" && b.wiped(was.at, r.at) // the feed has no outputs
 			if !answeredLate && !summary {
-				report("record", r.callID, "", "was %s (%q), became %s (%q), late %v", was.state, was.output, r.state, r.output, r.late)
+				report("record", r.callID, "", "was %s (%q), became %s (%q), late %v", was.state, was.output, r.state,
+					r.output, r.late)
 			}
 		}
 		before[r.callID] = r
@@ -211,7 +213,8 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 
 // auditEvents: the log of a call is in order, and ends with it.
 func (b *ledger) auditEvents(report reporter) {
-	ranks := map[string]int{"accepted": 0, "routed": 1, "delivered": 2, "running": 3, ".": 4, "cancelled": 5, "timed_out": 5, "lost": 5}
+	ranks := map[string]int{"accepted": 0, "routed": 1, "delivered": 2, "running": 3, ".": 4, "cancelled": 5,
+		"timed_out": 5, "lost": 5}
 	for id, events := range b.events {
 		last := -1
 		for _, e := range events {

@@ -105,8 +105,10 @@ func (b *ledger) history(callID, nonce string) string {
 	session := ""
 	for _, c := range b.asked {
 		if c.CallID == callID && callID != "" || c.nonce == nonce {
-			note(c.asked, "asked: %s of %s at %s, %s, nonce %s, timeout %v, key %q", c.tool, c.session, c.pod, c.shape, c.nonce, c.limit, c.key)
-			note(c.heard, "heard: %d %s %s dispatched %s, %q, broken %v: %s", c.status, c.state, c.Code, c.Dispatched, c.Output, c.broken, c.Detail)
+			note(c.asked, "asked: %s of %s at %s, %s, nonce %s, timeout %v, key %q", c.tool, c.session, c.pod, c.shape,
+				c.nonce, c.limit, c.key)
+			note(c.heard, "heard: %d %s %s dispatched %s, %q, broken %v: %s", c.status, c.state, c.Code, c.Dispatched,
+				c.Output, c.broken, c.Detail)
 			if first.IsZero() || c.asked.Before(first) {
 				first = c.asked
 			}
@@ -131,7 +133,8 @@ func (b *ledger) history(callID, nonce string) string {
 	}
 	for _, r := range b.seen {
 		if r.callID == callID {
-			note(r.at, "record: %s late %v dispatched %s %q missing %v", r.state, r.late, r.dispatched, r.output, r.missing)
+			note(r.at, "record: %s late %v dispatched %s %q missing %v", r.state, r.late, r.dispatched, r.output,
+				r.missing)
 		}
 	}
 	for _, f := range b.faults {

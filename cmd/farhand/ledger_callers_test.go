@@ -32,7 +32,7 @@ var ledgerShapes = []struct {
 	{"keyed", (*ledgerCaller).keyed},
 	{"async", func(c *ledgerCaller, ctx context.Context) { c.async(ctx, "async", false) }},
 	{"cancelled", func(c *ledgerCaller, ctx context.Context) { c.async(ctx, "cancelled", true) }},
-	{"hung up", (*ledgerCaller).hangUp},
+	{"hung up", (*ledgerCaller).disconnect},
 	{"reports", func(c *ledgerCaller, ctx context.Context) {
 		c.plain(ctx, "reports", ledgerWork{DelayMS: 300 + c.random.IntN(300), Reports: 3}, "")
 	}},
@@ -60,7 +60,8 @@ func (c *ledgerCaller) run(ctx context.Context) {
 func (c *ledgerCaller) draw(shape string, work *ledgerWork, more string) (ledgerCall, string, string) {
 	entry := ledgerCall{
 		nonce: fmt.Sprintf("%016x", c.random.Uint64()), session: fmt.Sprintf("device-%d", c.random.IntN(ledgerDevices)),
-		tool: ledgerTools[c.random.IntN(len(ledgerTools))], shape: shape, limit: time.Duration(500+c.random.IntN(2500)) * time.Millisecond,
+		tool: ledgerTools[c.random.IntN(len(ledgerTools))], shape: shape,
+		limit: time.Duration(500+c.random.IntN(2500)) * time.Millisecond,
 	}
 	work.Nonce = entry.nonce
 	args, err := json.Marshal(work)
@@ -73,7 +74,8 @@ func (c *ledgerCaller) draw(shape string, work *ledgerWork, more string) (ledger
 		more += fmt.Sprintf(`,"timeout_ms":%d`, entry.limit.Milliseconds())
 	}
 	entry.pod = c.fleet.urls()[c.random.IntN(ledgerPods)]
-	return entry, fmt.Sprintf("%s/api/sessions/%s/tools/%s/call", entry.pod, entry.session, entry.tool), fmt.Sprintf(`{"args":%s%s}`, args, more)
+	return entry, fmt.Sprintf("%s/api/sessions/%s/tools/%s/call", entry.pod, entry.session, entry.tool),
+		fmt.Sprintf(`{"args":%s%s}`, args, more)
 }
 
 // plain makes a call that is waited for.
@@ -124,11 +126,12 @@ func (c *ledgerCaller) async(ctx context.Context, shape string, cancel bool) {
 	}
 }
 
-// hangUp makes a call and does not wait for its end.
-func (c *ledgerCaller) hangUp(ctx context.Context) {
+// disconnect makes a call and does not wait for its end.
+func (c *ledgerCaller) disconnect(ctx context.Context) {
 	work := ledgerWork{DelayMS: c.random.IntN(800)}
 	entry, url, body := c.draw("hung up", &work, "")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(20+c.random.IntN(600))*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		time.Duration(20+c.random.IntN(600))*time.Millisecond)
 	defer cancel()
 	c.finish(&entry, c.post(ctx, &entry, url, body))
 }
@@ -168,7 +171,8 @@ func (c *ledgerCaller) finish(entry *ledgerCall, err error) {
 
 // read reads a record on any pod, or cancels its call, and writes down what it says. It reports whether it is final.
 func (c *ledgerCaller) read(method, callID, query string) bool {
-	r, err := readLedgerRecord(c.http, method, c.fleet.urls()[c.random.IntN(ledgerPods)]+"/api/calls/"+callID+query, callID)
+	r, err := readLedgerRecord(c.http, method, c.fleet.urls()[c.random.IntN(ledgerPods)]+"/api/calls/"+callID+query,
+		callID)
 	if err != nil {
 		return false
 	}
@@ -180,7 +184,7 @@ func (c *ledgerCaller) read(method, callID, query string) bool {
 var errNoRecord = errors.New("no answer")
 
 func readLedgerRecord(h *http.Client, method, url, callID string) (ledgerRecord, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -211,7 +215,7 @@ func readLedgerRecord(h *http.Client, method, url, callID string) (ledgerRecord,
 
 // readLedgerEvents reads the log of a call that has ended.
 func readLedgerEvents(t testing.TB, h *http.Client, url string) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

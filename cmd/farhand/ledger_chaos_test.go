@@ -21,7 +21,8 @@ type ledgerChaos struct {
 // run breaks everything once, in an order of its own, again and again until ctx ends.
 func (c *ledgerChaos) run(ctx context.Context) {
 	faults := []func(context.Context) ledgerFault{
-		c.killPod, c.stopPod, c.stopPod, c.drainPod, c.killRedis, c.freezeRedis, c.freezeRedis, c.cutRedis, c.slowRedis, c.flush,
+		c.killPod, c.stopPod, c.stopPod, c.drainPod, c.killRedis, c.freezeRedis, c.freezeRedis, c.cutRedis, c.slowRedis,
+		c.flush,
 		c.dropDevices, c.dropDevices, c.dropDevices,
 	}
 	for ctx.Err() == nil {

@@ -45,7 +45,8 @@ type ledgerDevice struct {
 
 func startLedgerDevice(t testing.TB, b *ledger, i int, seed uint64, urls func() []string) *ledgerDevice {
 	d := &ledgerDevice{
-		book: b, session: fmt.Sprintf("device-%d", i), resumes: i%2 == 0, urls: urls, random: rand.New(rand.NewPCG(seed, uint64(i))),
+		book: b, session: fmt.Sprintf("device-%d", i), resumes: i%2 == 0, urls: urls,
+		random: rand.New(rand.NewPCG(seed, uint64(i))),
 	}
 	d.done.Go(d.run)
 	t.Cleanup(d.stop)
@@ -83,7 +84,8 @@ func (d *ledgerDevice) roll(n int) int {
 func (d *ledgerDevice) run() {
 	for {
 		urls := d.urls()
-		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(urls[d.roll(len(urls))], "http")+"/ws/chat?session_id="+d.session,
+		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(urls[d.roll(len(urls))],
+			"http")+"/ws/chat?session_id="+d.session,
 			http.Header{"Authorization": {"Bearer " + fleetToken}})
 		d.mu.Lock()
 		stopped := d.stopped

@@ -11,7 +11,8 @@ func agreeing() *ledger {
 	output := ledgerOutput("n", "device-0", "work", 1)
 	return &ledger{
 		asked: []ledgerCall{{
-			nonce: "n", session: "device-0", tool: "work", pod: "http://a", asked: at(0), heard: at(400), limit: time.Second,
+			nonce: "n", session: "device-0", tool: "work", pod: "http://a", asked: at(0), heard: at(400),
+			limit:  time.Second,
 			answer: answer{status: 200, CallID: "c", Success: true, Output: output}, state: "succeeded",
 		}},
 		arrived: []ledgerArrival{{"c", "device-0", "work", "n", at(10)}},
@@ -46,29 +47,37 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 		"one key, two calls": {"once", func(b *ledger) {
 			b.arrived = append(b.arrived, ledgerArrival{"d", "device-0", "work", "n", time.Time{}})
 		}},
-		"other device":          {"routed", func(b *ledger) { b.arrived[0].session = "device-1" }},
-		"other tool":            {"routed", func(b *ledger) { b.arrived[0].tool = "play" }},
-		"other arguments":       {"routed", func(b *ledger) { b.arrived[0].nonce = "m" }},
-		"never ran":             {"told", func(b *ledger) { b.arrived = nil }},
-		"no call id":            {"told", func(b *ledger) { b.asked[0].CallID = "" }},
-		"other answer":          {"answer", func(b *ledger) { b.asked[0].Output = "x" }},
-		"second answer":         {"answer", func(b *ledger) { b.asked[0].Output = b.answers[1].output }},
-		"nobody answered":       {"answer", func(b *ledger) { b.answers = nil }},
-		"said no, ran":          {"dispatched", func(b *ledger) { failed(b, "not_connected", "no") }},
-		"said yes, never ran":   {"dispatched", func(b *ledger) { failed(b, "timeout", "yes"); b.arrived = nil }},
-		"did not say":           {"dispatched", func(b *ledger) { failed(b, "timeout", "") }},
-		"too late":              {"time", func(b *ledger) { b.asked[0].heard = b.asked[0].asked.Add(1700 * time.Millisecond) }},
+		"other device":        {"routed", func(b *ledger) { b.arrived[0].session = "device-1" }},
+		"other tool":          {"routed", func(b *ledger) { b.arrived[0].tool = "play" }},
+		"other arguments":     {"routed", func(b *ledger) { b.arrived[0].nonce = "m" }},
+		"never ran":           {"told", func(b *ledger) { b.arrived = nil }},
+		"no call id":          {"told", func(b *ledger) { b.asked[0].CallID = "" }},
+		"other answer":        {"answer", func(b *ledger) { b.asked[0].Output = "x" }},
+		"second answer":       {"answer", func(b *ledger) { b.asked[0].Output = b.answers[1].output }},
+		"nobody answered":     {"answer", func(b *ledger) { b.answers = nil }},
+		"said no, ran":        {"dispatched", func(b *ledger) { failed(b, "not_connected", "no") }},
+		"said yes, never ran": {"dispatched", func(b *ledger) { failed(b, "timeout", "yes"); b.arrived = nil }},
+		"did not say":         {"dispatched", func(b *ledger) { failed(b, "timeout", "") }},
+		"too late": {"time",
+			func(b *ledger) { b.asked[0].heard = b.asked[0].asked.Add(1700 * time.Millisecond) }},
 		"recorded otherwise":    {"agrees", func(b *ledger) { b.seen[1].state, b.seen[1].output = "timed_out", "" }},
 		"recorded as late":      {"agrees", func(b *ledger) { b.seen[1].late = true }},
 		"failed, not so":        {"agrees", func(b *ledger) { failed(b, "connection_lost", "yes") }},
 		"recorded second":       {"record", func(b *ledger) { b.seen[1].output = b.answers[1].output }},
 		"never ended":           {"record", func(b *ledger) { b.seen[1].state = "delivered" }},
 		"changed after its end": {"record", func(b *ledger) { b.seen[0].state = "cancelled" }},
-		"out of order":          {"events", func(b *ledger) { b.events["c"] = []string{"delivered", "succeeded", "accepted"} }},
-		"after the end":         {"events", func(b *ledger) { b.events["c"] = []string{"running", "succeeded", "."} }},
-		"both answers counted":  {"acknowledged", func(b *ledger) { b.acks[1].ignored = false }},
+		"out of order": {"events", func(b *ledger) {
+			b.events["c"] = []string{"delivered", "succeeded",
+				"accepted"}
+		}},
+		"after the end":        {"events", func(b *ledger) { b.events["c"] = []string{"running", "succeeded", "."} }},
+		"both answers counted": {"acknowledged", func(b *ledger) { b.acks[1].ignored = false }},
 
-		"late": {"", func(b *ledger) { failed(b, "timeout", "yes"); b.seen[0].state, b.seen[1].late = "timed_out", true }},
+		"late": {"", func(b *ledger) {
+			failed(b, "timeout", "yes")
+			b.seen[0].state, b.seen[1].late = "timed_out",
+				true
+		}},
 		"dropped": {"", func(b *ledger) {
 			failed(b, "connection_lost", "yes")
 			b.arrived, b.answers, b.acks = nil, nil, nil
@@ -82,7 +91,8 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 		"a summary after a wipe": {"", func(b *ledger) {
 			b.seen[0] = b.seen[1]
 			b.seen[0].last, b.seen[1].output = false, ""
-			b.faults = []ledgerFault{{from: b.seen[0].at.Add(-time.Second), to: b.seen[1].at.Add(time.Second), wipes: true}}
+			b.faults = []ledgerFault{{from: b.seen[0].at.Add(-time.Second), to: b.seen[1].at.Add(time.Second),
+				wipes: true}}
 			b.seen[1].at = b.seen[1].at.Add(time.Second)
 		}},
 		"an output that vanished": {"record", func(b *ledger) {
@@ -91,7 +101,8 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 		}},
 		"a stopped pod": {"", func(b *ledger) {
 			b.asked[0].heard = b.asked[0].asked.Add(3 * time.Second)
-			b.faults = []ledgerFault{{from: b.asked[0].asked, to: b.asked[0].asked.Add(2 * time.Second), pod: "http://a"}}
+			b.faults = []ledgerFault{{from: b.asked[0].asked, to: b.asked[0].asked.Add(2 * time.Second),
+				pod: "http://a"}}
 		}},
 	} {
 		b := agreeing()

@@ -45,7 +45,7 @@ func TestLedger(t *testing.T) {
 	for i := range ledgerDevices {
 		devices = append(devices, startLedgerDevice(t, book, i, seed, f.urls))
 	}
-	f.allListed(t, ledgerDevices, patience)
+	f.allListed(t, ledgerDevices, waitLimit)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * ledgerCallers}}
 	defer client.CloseIdleConnections()
 
@@ -63,7 +63,7 @@ func TestLedger(t *testing.T) {
 	busy.Wait()
 
 	f.heal(t)
-	f.allListed(t, ledgerDevices, patience)
+	f.allListed(t, ledgerDevices, waitLimit)
 	for _, p := range f.pods {
 		if a := callTool(t, p.url, "/api/sessions/device-0/tools/work/call", `{"args":{}}`); a.status != http.StatusOK {
 			t.Errorf("after it all: %+v", a)
@@ -147,9 +147,11 @@ func (b *ledger) judge(t *testing.T) {
 	for _, m := range b.control {
 		worst = max(worst, m.took)
 	}
-	t.Logf("%d calls, %d reached devices, %d records and %d logs read; the latest answer %v after its deadline, %v allowed; the control took %v at worst; load %s",
+	t.Logf("%d calls, %d reached devices, %d records and %d logs read; the latest answer %v after its deadline, %v "+
+		"allowed; the control took %v at worst; load %s",
 		len(b.asked), len(b.arrived), len(b.seen), len(b.events), slowest.Round(time.Millisecond),
-		(b.patienceOf(ofSlowest) - ofSlowest.limit).Round(time.Millisecond), worst.Round(time.Millisecond), machineLoad())
+		(b.patienceOf(ofSlowest) - ofSlowest.limit).Round(time.Millisecond), worst.Round(time.Millisecond),
+		machineLoad())
 	if len(b.events) == 0 {
 		t.Error("no log of a call was read")
 	}
@@ -182,7 +184,8 @@ func startControl(t *testing.T) ledgerControlPod {
 func (p ledgerControlPod) measure(ctx context.Context, b *ledger) {
 	for ctx.Err() == nil {
 		began := time.Now()
-		req, err := http.NewRequest(http.MethodPost, p.url+"/api/sessions/control/tools/echo/call", strings.NewReader(`{"args":{}}`))
+		req, err := http.NewRequest(http.MethodPost, p.url+"/api/sessions/control/tools/echo/call",
+			strings.NewReader(`{"args":{}}`))
 		if err != nil {
 			panic(err)
 		}

@@ -17,10 +17,12 @@ func TestLogLinesAreLegible(t *testing.T) {
 	for _, format := range []string{"json", "text"} {
 		var out bytes.Buffer
 		newLogger(&out, slog.LevelInfo, format).With("with", unseenText).WithGroup("g").Info("said "+unseenText,
-			"text", unseenText, "error", errors.New(unseenText), "list", []string{unseenText}, slog.Group("in", "side", unseenText),
+			"text", unseenText, "error", errors.New(unseenText), "list", []string{unseenText},
+			slog.Group("in", "side", unseenText),
 			"two\nlines", "first\nsecond")
 		line := strings.TrimSuffix(out.String(), "\n")
-		if legible.Hides(line) || strings.Contains(line, "\n") || strings.Count(strings.ReplaceAll(line, `\u202e`, "\uFFFD"), "a\uFFFDb") < 5 {
+		if legible.Hides(line) || strings.Contains(line, "\n") ||
+			strings.Count(strings.ReplaceAll(line, `\u202e`, "\uFFFD"), "a\uFFFDb") < 5 {
 			t.Errorf("%s: %+q", format, line)
 		}
 	}

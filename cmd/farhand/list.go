@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -36,7 +35,8 @@ func (a *application) toolsCommand() *cobra.Command {
 	r.flags(f, a.environ)
 	for name, usage := range map[string]string{
 		"name": "tools of this name", "q": "text in name or description", "session_id": "tools of this session",
-		"device_id": "tools of this device", "user_id": "tools of this user", "label": "tools of devices with this label, key=value",
+		"device_id": "tools of this device", "user_id": "tools of this user",
+		"label": "tools of devices with this label, key=value",
 	} {
 		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
 	}
@@ -95,11 +95,13 @@ func (a *application) sessionsCommand() *cobra.Command {
 	f := cmd.Flags()
 	r.flags(f, a.environ)
 	for name, usage := range map[string]string{
-		"device_id": "sessions of this device", "user_id": "sessions of this user", "label": "sessions with this label, key=value",
+		"device_id": "sessions of this device", "user_id": "sessions of this user",
+		"label": "sessions with this label, key=value",
 	} {
 		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
 	}
-	f.StringVar(&kick, "kick", "", "end the session with this id and erase its conversation; the device is told not to come back")
+	f.StringVar(&kick, "kick", "",
+		"end the session with this id and erase its conversation; the device is told not to come back")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -148,11 +150,11 @@ func fetchAll(ctx context.Context, r remote, path, field string, q url.Values) (
 		var page map[string]json.RawMessage
 		var next string
 		var items []json.RawMessage
-		if err := json.Unmarshal(raw, &page); err != nil {
-			return nil, fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		if err := decodeAnswer(raw, &page); err != nil {
+			return nil, err
 		}
-		if err := json.Unmarshal(page[field], &items); err != nil {
-			return nil, fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+		if err := decodeAnswer(page[field], &items); err != nil {
+			return nil, err
 		}
 		rows = append(rows, items...)
 		if page["next_cursor"] != nil {

@@ -17,7 +17,8 @@ func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(legibleLines{w}, opts))
 }
 
-// legibleLines writes lines of a log, which may quote devices, so that who reads them sees all there is.
+// legibleLines writes the lines of a log. They may quote devices, so what a terminal would act on or hide is made
+// visible.
 type legibleLines struct{ w io.Writer }
 
 // Write implements io.Writer.

@@ -53,8 +53,9 @@ var loops = map[string]loop{
 		error: `the 20th call in a row that alternates between "listen" and one other`, ran: []int{10, 9},
 	},
 	"device-and-gateway": {
-		tools: []string{"look", "sessions"}, args: `{"tool":"no_such_tool"}`, perTurn: 5, stopped: loopStopped, warned: true,
-		error: `the 20th call in a row that alternates between "sessions" and one other`, ran: []int{10},
+		tools: []string{"look", "sessions"}, args: `{"tool":"no_such_tool"}`, perTurn: 5, stopped: loopStopped,
+		warned: true,
+		error:  `the 20th call in a row that alternates between "sessions" and one other`, ran: []int{10},
 	},
 	"an-unknown-tool": {
 		tools: []string{"guess"}, args: `{}`, perTurn: 4, stopped: loopWarned,
@@ -125,10 +126,11 @@ func (l loop) run(t *testing.T, session string, pods []*pod) {
 	connectDevice(t, pods[0].url, session,
 		client.WithTool(client.Tool{Name: "look", Description: "looks"}, says(0, "nothing to be seen")),
 		client.WithTool(client.Tool{Name: "listen", Description: "listens"}, says(1, "nothing to be heard")),
-		client.WithTool(client.Tool{Name: "fail", Description: "fails"}, func(context.Context, client.Call) (any, error) {
-			ran[2].Add(1)
-			return nil, fmt.Errorf("the door is locked")
-		}))
+		client.WithTool(client.Tool{Name: "fail", Description: "fails"},
+			func(context.Context, client.Call) (any, error) {
+				ran[2].Add(1)
+				return nil, fmt.Errorf("the door is locked")
+			}))
 
 	// Turns are asked at one pod and the other, until one is stopped.
 	said, turns := session, 0
@@ -171,7 +173,8 @@ func (l loop) checkResults(t *testing.T, said []transcriptMessage) {
 		}
 		n++
 		warning := strings.Contains(m.Content, fmt.Sprintf("%s%dth ", loopWarning, n))
-		if want := l.warned && n >= loopWarned && n < loopStopped; warning != want || strings.Count(m.Content, loopWarning) > 1 {
+		if want := l.warned && n >= loopWarned && n < loopStopped; warning != want ||
+			strings.Count(m.Content, loopWarning) > 1 {
 			t.Errorf("result %d: warning %v, want %v: %s", n, warning, want, m.Content)
 		}
 		if stopped := m.Failed && strings.Contains(m.Content, "The call was stopped: "); stopped != (n == l.stopped) {

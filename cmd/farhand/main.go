@@ -25,16 +25,19 @@ var errToolFailed = errors.New("the tool failed")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	app := application{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), program: invocation(os.Args), args: os.Args[1:]}
+	app := application{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		environ: os.Environ(), program: invocation(os.Args), args: os.Args[1:],
+	}
 	os.Exit(app.run(ctx))
 }
 
-// application is the program with its surroundings, so that tests can be them.
+// application is the program with its surroundings, which tests replace.
 type application struct {
 	in       io.Reader
 	out, err io.Writer
 	environ  []string
-	program  string // as it is to be typed again; default farhand
+	program  string // as a user types it; default farhand
 	args     []string
 }
 
@@ -60,16 +63,15 @@ func (a *application) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "farhand",
 		Short: "Gives AI agents hands on any device",
-		Long: "Farhand is a gateway between AI agents and devices. Devices dial out over WebSocket and register tools;\n" +
-			"agents call those tools over HTTP on any pod of the fleet.",
+		Long: "Farhand is a gateway between AI agents and devices. Devices dial out over WebSocket and register\n" +
+			"tools; agents call those tools over HTTP on any pod of the fleet.",
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddCommand(
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.chatCommand(), a.toolsCommand(),
-		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(),
+		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
 	)
-	root.AddCommand(a.benchCommand())
 	return root
 }

@@ -27,24 +27,32 @@ func TestMistakesAreExplained(t *testing.T) {
 		want    []string
 		never   []string
 	}{
-		{"a tool that nearly exists", there, []string{"call", "ehco"}, exitError, []string{"tool_not_found", "Did you mean echo?"}, nil},
-		{"a tool that is far from any", there, []string{"call", "photograph"}, exitError, []string{"tool_not_found"}, []string{"Did you mean"}},
-		{"a server without a scheme", nil, []string{"tools", "--server", strings.TrimPrefix(p.url, "http://"), "--token", fleetToken}, 0,
+		{"a tool that nearly exists", there, []string{"call", "ehco"}, exitError,
+			[]string{"tool_not_found", "Did you mean echo?"}, nil},
+		{"a tool that is far from any", there, []string{"call", "photograph"}, exitError, []string{"tool_not_found"},
+			[]string{"Did you mean"}},
+		{"a server without a scheme", nil, []string{"tools", "--server", strings.TrimPrefix(p.url, "http://"),
+			"--token", fleetToken}, 0,
 			[]string{"echo"}, nil},
 		{"a variable that nearly exists", []string{"FARHAND_REDIS_ULR=x"}, []string{"config"}, 0,
 			[]string{"unknown variable: FARHAND_REDIS_ULR; did you mean FARHAND_REDIS_URL?"}, nil},
 		{"values of other kinds", []string{"FARHAND_CALL_TIMEOUT=30", "FARHAND_MAX_TOOLS=many", "FARHAND_MAX_FRAME=big",
-			"FARHAND_ALLOW_DEBUG=perhaps", "FARHAND_FRAME_RATE=fast", "FARHAND_LOG_LEVEL=loud"}, []string{"serve"}, exitError,
+			"FARHAND_ALLOW_DEBUG=perhaps", "FARHAND_FRAME_RATE=fast", "FARHAND_LOG_LEVEL=loud"}, []string{"serve"},
+			exitError,
 			[]string{`FARHAND_CALL_TIMEOUT: "30" is not a duration; for example FARHAND_CALL_TIMEOUT=30s`,
 				`FARHAND_MAX_TOOLS: "many" is not a whole number; for example FARHAND_MAX_TOOLS=128`,
 				`FARHAND_MAX_FRAME: "big" is not a size`, `FARHAND_ALLOW_DEBUG: "perhaps" is not true or false`,
-				`FARHAND_FRAME_RATE: "fast" is not a number`, `FARHAND_LOG_LEVEL: "loud" is not debug, info, warn or error`},
+				`FARHAND_FRAME_RATE: "fast" is not a number`,
+				`FARHAND_LOG_LEVEL: "loud" is not debug, info, warn or error`},
 			[]string{"time.Duration", "parse error", "field"}},
-		{"no Redis", []string{"FARHAND_REDIS_URL=redis://:hidden@" + nowhere, "FARHAND_ADDR=127.0.0.1:0"}, []string{"serve"}, exitError,
-			[]string{"no Redis answers there", nowhere, "start one: redis-server", "unset FARHAND_REDIS_URL"}, []string{"hidden"}},
+		{"no Redis", []string{"FARHAND_REDIS_URL=redis://:hidden@" + nowhere, "FARHAND_ADDR=127.0.0.1:0"},
+			[]string{"serve"}, exitError,
+			[]string{"no Redis answers there", nowhere, "start one: redis-server", "unset FARHAND_REDIS_URL"},
+			[]string{"hidden"}},
 		{"the version", nil, []string{"version"}, 0, []string{"farhand ", "go1."}, nil},
 		{"completion of tools", there, []string{"__complete", "call", ""}, 0, []string{"echo"}, nil},
-		{"completion of sessions", there, []string{"__complete", "call", "echo", "--session", ""}, 0, []string{"phone"}, nil},
+		{"completion of sessions", there, []string{"__complete", "call", "echo", "--session", ""}, 0, []string{"phone"},
+			nil},
 	} {
 		code, out, errOut := command(t, c.environ, c.args...)
 		if code != c.code {
@@ -91,18 +99,21 @@ func TestDemoSaysThatItsPortIsTaken(t *testing.T) {
 	defer taken.Close()
 	addr := strings.TrimPrefix(taken.URL, "http://")
 	demo := start(t, nil, farhandBinary, "demo", "--addr", addr)
-	eventually(t, patience, "the demo prints what to try", func() bool { return strings.Contains(demo.out.String(), "Ctrl-C") })
+	eventually(t, waitLimit, "the demo prints what to try",
+		func() bool { return strings.Contains(demo.out.String(), "Ctrl-C") })
 	out := demo.out.String()
 	if !strings.Contains(out, addr+" is taken") || !strings.Contains(out, farhandBinary+" tools") {
 		t.Errorf("printed:\n%s", out)
 	}
 	_, rest, _ := strings.Cut(out, "export FARHAND_URL=")
 	url, _, _ := strings.Cut(rest, "\n")
-	if code, list, errOut := command(t, []string{"FARHAND_URL=" + url}, "tools"); code != 0 || !strings.Contains(list, "device_info") {
+	if code, list, errOut := command(t, []string{"FARHAND_URL=" + url}, "tools"); code != 0 ||
+		!strings.Contains(list, "device_info") {
 		t.Errorf("the printed URL %q: exit %d\n%s%s", url, code, list, errOut)
 	}
 	for args, want := range map[string]string{
-		"/tmp/go-build123/b001/exe/farhand": "go run ./cmd/farhand", "farhand": "farhand", "./bin/farhand": "./bin/farhand",
+		"/tmp/go-build123/b001/exe/farhand": "go run ./cmd/farhand", "farhand": "farhand",
+		"./bin/farhand": "./bin/farhand",
 	} {
 		if got := invocation([]string{args}); got != want {
 			t.Errorf("started as %s it tells to type %s, want %s", args, got, want)
@@ -131,7 +142,8 @@ func TestCallWithoutWaiting(t *testing.T) {
 		t.Errorf("%d %s", status, raw)
 	}
 	code, out, errOut = command(t, environ, "call", "film", "--progress")
-	if code != 0 || strings.TrimSpace(out) != "a film" || !strings.Contains(errOut, "25 %  lens open") || !strings.Contains(errOut, "succeeded") {
+	if code != 0 || strings.TrimSpace(out) != "a film" || !strings.Contains(errOut, "25 %  lens open") ||
+		!strings.Contains(errOut, "succeeded") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}
 }
@@ -146,7 +158,7 @@ func TestDeviceSaysWhyItCannotConnect(t *testing.T) {
 		"unauthenticated":                    {"--server", p.url, "--token", "wrong"},
 	} {
 		device := start(t, nil, farhandBinary, append([]string{"device"}, args...)...)
-		eventually(t, patience, want, func() bool { return strings.Contains(device.out.String(), want) })
+		eventually(t, waitLimit, want, func() bool { return strings.Contains(device.out.String(), want) })
 		if out := device.out.String(); strings.Contains(want, "address") && !strings.Contains(out, `"retry_in":"`) {
 			t.Errorf("when it tries again is not told in words: %s", out)
 		}

@@ -50,7 +50,8 @@ func startWeather(t *testing.T, obeys bool) *weather {
 	w.model = scripted.OpenAIFunc(t, w.script)
 	pods := startFleet(t, 2, redistest.Single(t), agentSettings(providerOpenAI, w.model)...)
 	w.asked = pods[0]
-	connectDevice(t, pods[1].url, "thermometer", client.WithTool(client.Tool{Name: "temperature", Description: "reads it"},
+	connectDevice(t, pods[1].url, "thermometer", client.WithTool(client.Tool{Name: "temperature",
+		Description: "reads it"},
 		func(_ context.Context, call client.Call) (any, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -68,7 +69,7 @@ func (w *weather) script(r scripted.Request) scripted.Step {
 	temperature := scripted.Calls(scripted.Call{ID: "read", Name: "temperature", Args: `{"room":"kitchen"}`})
 	switch {
 	case role == "tool":
-		// Beside its wrapper it is what a tool said, which only somebody knows who has called it.
+		// Beside its wrapper it is what a tool said, which only its caller knows.
 		said = toolOutputMark.ReplaceAllString(said, "")
 		return scripted.Reply(scripted.Text("It is ", said, "."), scripted.Usage(20, 7))
 	case said == "live": // the first words must have arrived before there are more
@@ -77,7 +78,8 @@ func (w *weather) script(r scripted.Request) scripted.Step {
 	case said == "at once":
 		return scripted.Reply(scripted.Text("Let me see. "), temperature, scripted.Usage(10, 5))
 	case said == "your own":
-		return scripted.Reply(scripted.Text("Hm. "), scripted.Calls(scripted.Call{ID: "own", Name: "forecast", Args: `{"day":"today"}`}))
+		return scripted.Reply(scripted.Text("Hm. "),
+			scripted.Calls(scripted.Call{ID: "own", Name: "forecast", Args: `{"day":"today"}`}))
 	default:
 		return scripted.Reply(scripted.Text("I was asked something else: " + said))
 	}
@@ -101,7 +103,7 @@ func (w *weather) wantCalls(t *testing.T, n int) {
 // client starts a program that talks to the fleet, and returns the lines it prints.
 func (w *weather) client(t *testing.T, name string, args ...string) <-chan string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -197,7 +199,7 @@ func TestOpenAIPackage(t *testing.T) {
 // goOn lets a streamed answer that has begun go on.
 func (w *weather) goOn(t *testing.T) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	select {
 	case <-w.begun:
 	case <-deadline:
@@ -218,7 +220,8 @@ func TestCurl(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWeather(t)
-	lines := w.client(t, curl, "-N", "-sS", "--fail-with-body", w.asked.url+"/v1/chat/completions", "-H", "Authorization: Bearer "+fleetToken,
+	lines := w.client(t, curl, "-N", "-sS", "--fail-with-body", w.asked.url+"/v1/chat/completions", "-H",
+		"Authorization: Bearer "+fleetToken,
 		"-H", "Content-Type: application/json", "-H", "X-Farhand-Session: thermometer",
 		"-d", `{"model":"farhand","stream":true,"messages":[{"role":"user","content":"live"}]}`)
 	var said strings.Builder
@@ -234,7 +237,8 @@ func TestCurl(t *testing.T) {
 		if !ok {
 			continue // what separates events
 		}
-		if err := json.Unmarshal([]byte(data), &chunk); err != nil || len(chunk.Choices) != 1 || chunk.Object != "chat.completion.chunk" {
+		if err := json.Unmarshal([]byte(data), &chunk); err != nil || len(chunk.Choices) != 1 ||
+			chunk.Object != "chat.completion.chunk" {
 			t.Fatalf("%v: %s", err, data)
 		}
 		said.WriteString(chunk.Choices[0].Delta.Content)

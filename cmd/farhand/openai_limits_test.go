@@ -42,8 +42,10 @@ const completionHello = `{"model":"farhand","messages":[{"role":"user","content"
 func TestFullPod(t *testing.T) {
 	t.Parallel()
 	held, release := make(chan struct{}), make(chan struct{})
-	model := scripted.OpenAI(t, scripted.Reply(scripted.Do(func() { close(held) }), scripted.Hold(release), scripted.Text("done")))
-	pods := startFleet(t, 1, redistest.Single(t), append(agentSettings(providerOpenAI, model), envPrefix+"MAX_TURNS=1")...)
+	model := scripted.OpenAI(t, scripted.Reply(scripted.Do(func() { close(held) }), scripted.Hold(release),
+		scripted.Text("done")))
+	pods := startFleet(t, 1, redistest.Single(t),
+		append(agentSettings(providerOpenAI, model), envPrefix+"MAX_TURNS=1")...)
 	connectDevice(t, pods[0].url, "phone")
 	first := make(chan []byte, 1)
 	go func() {
@@ -59,7 +61,8 @@ func TestFullPod(t *testing.T) {
 	} {
 		resp, body := pods[0].post(t, tt.path, tt.body)
 		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-		if resp.StatusCode != http.StatusTooManyRequests || err != nil || seconds < 1 || resp.Header.Get("X-Should-Retry") != "" ||
+		if resp.StatusCode != http.StatusTooManyRequests || err != nil || seconds < 1 ||
+			resp.Header.Get("X-Should-Retry") != "" ||
 			!bytes.Contains(body, []byte(`"busy"`)) {
 			t.Errorf("%s: status %d, %v: %s", tt.path, resp.StatusCode, resp.Header, body)
 		}
@@ -86,7 +89,7 @@ func TestFullPod(t *testing.T) {
 	}
 }
 
-// TestTheProvidersAdviceIsPassedOn: who is told to wait by a model's provider tells its own callers.
+// TestTheProvidersAdviceIsPassedOn: a pod that a provider tells to wait tells its own callers.
 func TestTheProvidersAdviceIsPassedOn(t *testing.T) {
 	t.Parallel()
 	status := make(chan int, 1)
@@ -123,11 +126,13 @@ func TestARefusalOfAnthropicIsTold(t *testing.T) {
 	for _, tt := range []struct{ path, body, want string }{
 		{"/v1/chat/completions", completionHello, `"content":null,"refusal":"The model declined to answer."`},
 		{"/v1/chat/completions", completionHello, `"finish_reason":"content_filter"`},
-		{"/v1/chat/completions", strings.TrimSuffix(completionHello, "}") + `,"stream":true}`, `"delta":{"refusal":"The model declined to answer."}`},
+		{"/v1/chat/completions", strings.TrimSuffix(completionHello, "}") + `,"stream":true}`,
+			`"delta":{"refusal":"The model declined to answer."}`},
 		{"/api/sessions/phone/messages", `{"content":"hello"}`, `"full_response":"The model declined to answer."`},
 		{"/api/sessions/phone/messages", `{"content":"hello"}`, `"stop_reason":"content_filter"`},
 	} {
-		if resp, body := pods[0].post(t, tt.path, tt.body); resp.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(tt.want)) {
+		if resp, body := pods[0].post(t, tt.path, tt.body); resp.StatusCode != http.StatusOK ||
+			!bytes.Contains(body, []byte(tt.want)) {
 			t.Errorf("%s: %d, without %s: %s", tt.path, resp.StatusCode, tt.want, body)
 		}
 	}

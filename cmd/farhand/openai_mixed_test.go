@@ -26,12 +26,14 @@ func TestToolsOfDeviceAndCallerOnTwoPods(t *testing.T) {
 	reading := fmt.Sprintf("%d °C", rand.Uint64())
 	w := &weather{model: scripted.OpenAIFunc(t, mixedScript)}
 	pods := startFleet(t, 2, redistest.Single(t), agentSettings(providerOpenAI, w.model)...)
-	connectDevice(t, pods[1].url, "thermometer", client.WithTool(client.Tool{Name: "temperature", Description: "reads it"},
+	connectDevice(t, pods[1].url, "thermometer", client.WithTool(client.Tool{Name: "temperature",
+		Description: "reads it"},
 		func(context.Context, client.Call) (any, error) {
 			read.Add(1)
 			return reading, nil
 		}))
-	lines := w.client(t, node, "testdata/openai/mixed.js", pods[0].url+"/v1", pods[1].url+"/v1", fleetToken, "thermometer")
+	lines := w.client(t, node, "testdata/openai/mixed.js", pods[0].url+"/v1", pods[1].url+"/v1", fleetToken,
+		"thermometer")
 	for i, what := range []string{"one after the other", "side by side", "streamed"} {
 		want := fmt.Sprintf("%s: %q in %d requests", what, "It is "+reading+", and it will be rain today.", 2*i+2)
 		if got := nextLine(t, lines); got != want {

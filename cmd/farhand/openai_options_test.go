@@ -28,7 +28,8 @@ func TestOptionsOfOpenAIsPackage(t *testing.T) {
 		`options: "7 0.5 1 1 low false {\"a\":\"b\"} {\"5\":-1}"`,
 		`refused: "I must not." null stop`, `refused, streamed: "I must not." stop`,
 		`{"logprobs":true}: BadRequestError 400 logprobs`, `{"top_k":4}: BadRequestError 400 top_k`,
-		`{"store":true}: BadRequestError 400 store`, `{"audio":{"voice":"alloy","format":"mp3"}}: BadRequestError 400 audio`,
+		`{"store":true}: BadRequestError 400 store`,
+		`{"audio":{"voice":"alloy","format":"mp3"}}: BadRequestError 400 audio`,
 	} {
 		if got := nextLine(t, lines); got != want {
 			t.Fatalf("the client printed\n\t%s, want\n\t%s", got, want)
@@ -69,7 +70,8 @@ func obedientScript(r scripted.Request) scripted.Step {
 		return scripted.Reply(scripted.Text(image.URL, " ", image.Detail))
 	}
 	var told []string
-	for _, name := range []string{"seed", "top_p", "presence_penalty", "frequency_penalty", "reasoning_effort", "parallel_tool_calls", "metadata", "logit_bias"} {
+	for _, name := range []string{"seed", "top_p", "presence_penalty", "frequency_penalty", "reasoning_effort",
+		"parallel_tool_calls", "metadata", "logit_bias"} {
 		told = append(told, strings.Trim(string(all[name]), `"`))
 	}
 	return scripted.Reply(scripted.Text(strings.Join(told, " ")))

@@ -43,7 +43,8 @@ func TestGeneratedClients(t *testing.T) {
 		modules := filepath.Join(source, "node", "node_modules", ".bin")
 		run(t, dir, filepath.Join(modules, "openapi-typescript"), path, "-o", "schema.d.ts")
 		copyFile(t, filepath.Join(source, "node", "use.ts"), filepath.Join(dir, "use.ts"))
-		run(t, dir, filepath.Join(modules, "tsc"), "--noEmit", "--strict", "--skipLibCheck", "false", "--module", "nodenext", "use.ts")
+		run(t, dir, filepath.Join(modules, "tsc"), "--noEmit", "--strict", "--skipLibCheck", "false", "--module",
+			"nodenext", "use.ts")
 	})
 	t.Run("openapi-python-client", func(t *testing.T) {
 		bin := filepath.Join("..", "..", ".cache", "openapi-python", "bin")
@@ -52,11 +53,13 @@ func TestGeneratedClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		made := filepath.Join(dir, "python")
-		out := run(t, dir, generator, "generate", "--path", path, "--output-path", made, "--config", filepath.Join(source, "python", "config.yaml"))
+		out := run(t, dir, generator, "generate", "--path", path, "--output-path", made, "--config",
+			filepath.Join(source, "python", "config.yaml"))
 		if strings.Contains(strings.ToLower(out), "warning") {
 			t.Errorf("it warns:\n%s", out)
 		}
-		run(t, dir, filepath.Join(filepath.Dir(generator), "python"), filepath.Join(source, "python", "use.py"), made, p.url, fleetToken)
+		run(t, dir, filepath.Join(filepath.Dir(generator), "python"), filepath.Join(source, "python", "use.py"), made,
+			p.url, fleetToken)
 	})
 	t.Run("oapi-codegen", func(t *testing.T) {
 		module := filepath.Join(dir, "go")

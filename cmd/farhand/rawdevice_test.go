@@ -55,7 +55,8 @@ func (d *rawDevice) run() {
 			return
 		}
 		url := d.urls[rand.IntN(len(d.urls))]
-		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat?session_id="+d.session,
+		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url,
+			"http")+"/ws/chat?session_id="+d.session,
 			http.Header{"Authorization": {"Bearer " + fleetToken}})
 		d.mu.Lock()
 		if d.stopped {
@@ -85,7 +86,8 @@ func (d *rawDevice) serve(conn *websocket.Conn) {
 		defer write.Unlock()
 		_ = conn.WriteJSON(v)
 	}
-	send(map[string]any{"type": "register_tools", "tools": []any{map[string]any{"name": "work", "description": "counts"}}})
+	send(map[string]any{"type": "register_tools",
+		"tools": []any{map[string]any{"name": "work", "description": "counts"}}})
 	for {
 		var f struct {
 			Type string          `json:"type"`

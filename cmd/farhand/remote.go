@@ -112,7 +112,8 @@ func (r *remote) request(ctx context.Context, method, path string, query url.Val
 func (r *remote) send(req *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", r.base(), errors.Unwrap(err))
+		const format = "no answer from the gateway at %s (is it running? see --server): %w"
+		return nil, fmt.Errorf(format, r.base(), errors.Unwrap(err))
 	}
 	if resp.StatusCode < 300 {
 		return resp, nil
@@ -127,6 +128,14 @@ func (r *remote) send(req *http.Request) (*http.Response, error) {
 		p.Detail = "the answer is not from a Farhand gateway"
 	}
 	return nil, p
+}
+
+// decodeAnswer decodes what a gateway answered.
+func decodeAnswer(text []byte, v any) error {
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
+	}
+	return nil
 }
 
 // do sends a request and returns the body of a successful answer.

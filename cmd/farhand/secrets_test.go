@@ -25,10 +25,11 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	server := redistest.Start(t, "--requirepass", canaries["password of Redis"])
 	p := startPod(t, "FARHAND_REDIS_URL=redis://:"+canaries["password of Redis"]+"@"+server.Addr(),
-		"FARHAND_LOG_LEVEL=debug", "FARHAND_LOG_FORMAT=json", "FARHAND_MODEL=none", "FARHAND_MODEL_KEY="+canaries["key of the model"],
+		"FARHAND_LOG_LEVEL=debug", "FARHAND_LOG_FORMAT=json", "FARHAND_MODEL=none",
+		"FARHAND_MODEL_KEY="+canaries["key of the model"],
 		"FARHAND_MODEL_URL=http://"+freeAddr(t)+"/v1")
 	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return canaries["output"] })
-	eventually(t, patience, "the device is listed", func() bool { return len(toolsOf(t, p.url)) == 1 })
+	eventually(t, waitLimit, "the device is listed", func() bool { return len(toolsOf(t, p.url)) == 1 })
 
 	// The token in the place where proxies would log it, and tokens that are wrong.
 	ws := "ws" + strings.TrimPrefix(p.url, "http") + "/ws/chat?session_id=query&token="
@@ -68,10 +69,13 @@ func TestSecretsStayInside(t *testing.T) {
 	everything := func() {
 		ask(http.MethodGet, "/api/tools", "", canaries["wrong token"])
 		ask(http.MethodPost, "/api/sessions/phone/tools/work/call", call, fleetToken)
-		ask(http.MethodPost, "/api/sessions/phone/tools/work/call", fmt.Sprintf(`{"args":{"x":%q}}`, canaries["arguments"]), fleetToken)
-		ask(http.MethodPost, "/api/sessions/phone/messages", fmt.Sprintf(`{"content":%q}`, canaries["message"]), fleetToken)
+		ask(http.MethodPost, "/api/sessions/phone/tools/work/call",
+			fmt.Sprintf(`{"args":{"x":%q}}`, canaries["arguments"]), fleetToken)
+		ask(http.MethodPost, "/api/sessions/phone/messages", fmt.Sprintf(`{"content":%q}`, canaries["message"]),
+			fleetToken)
 		ask(http.MethodPost, "/api/sessions/nobody/tools/work/call", call+"trailing", fleetToken)
-		for _, path := range []string{"/api/tools", "/api/sessions", "/api/calls", "/api/calls/none", "/readyz", "/openapi.json"} {
+		for _, path := range []string{"/api/tools", "/api/sessions", "/api/calls", "/api/calls/none", "/readyz",
+			"/openapi.json"} {
 			ask(http.MethodGet, path, "", fleetToken)
 		}
 	}

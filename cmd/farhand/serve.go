@@ -29,8 +29,8 @@ func (a *application) serve(ctx context.Context) error {
 	}
 	log := newLogger(a.err, cfg.LogLevel, cfg.LogFormat)
 	if cfg.Token == "" && inContainer() {
-		log.Warn("no FARHAND_TOKEN is set, so this pod listens on "+cfg.Addr+": in a container nothing but the container itself "+
-			"can reach it; set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
+		log.Warn("no FARHAND_TOKEN is set, so this pod listens on "+cfg.Addr+": in a container nothing but the "+
+			"container itself can reach it; set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
 	}
 	unknown, meant := unknownVariables(a.environ)
 	for _, name := range unknown {
@@ -49,7 +49,9 @@ func (a *application) serve(ctx context.Context) error {
 
 // openGateway returns a gateway and the address it is going to listen on. Listening comes first: an address in use is
 // the most likely thing to be wrong.
-func openGateway(ctx context.Context, cfg farhand.Config, log *slog.Logger) (g *farhand.Gateway, addr string, err error) {
+func openGateway(
+	ctx context.Context, cfg farhand.Config, log *slog.Logger,
+) (g *farhand.Gateway, addr string, err error) {
 	l, err := farhand.Listen(ctx, cfg.Addr)
 	if err != nil {
 		return nil, "", err

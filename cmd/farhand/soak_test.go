@@ -26,7 +26,8 @@ func TestSoak(t *testing.T) {
 	url := redistest.Single(t)
 	var urls []string
 	for range 2 {
-		urls = append(urls, startGateway(t, "FARHAND_REDIS_URL="+url, "FARHAND_SESSION_TTL=5s", "FARHAND_RETENTION=5s", "FARHAND_ACTIVITY_CAP=1000"))
+		urls = append(urls, startGateway(t, "FARHAND_REDIS_URL="+url, "FARHAND_SESSION_TTL=5s", "FARHAND_RETENTION=5s",
+			"FARHAND_ACTIVITY_CAP=1000"))
 	}
 	soak(t, urls, *soakTime/10)
 	goroutines, heap := settled()
@@ -44,7 +45,8 @@ func TestSoak(t *testing.T) {
 // startGateway starts a gateway in this process, where its goroutines and memory can be counted, and returns its URL.
 func startGateway(t *testing.T, settings ...string) string {
 	t.Helper()
-	cfg, err := farhand.LoadConfig(append([]string{"FARHAND_ADDR=127.0.0.1:0", "FARHAND_TOKEN=" + fleetToken}, settings...))
+	cfg, err := farhand.LoadConfig(append([]string{"FARHAND_ADDR=127.0.0.1:0", "FARHAND_TOKEN=" + fleetToken},
+		settings...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func startGateway(t *testing.T, settings ...string) string {
 	})
 	t.Cleanup(func() {
 		defer running.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)
@@ -101,7 +103,8 @@ func soak(t *testing.T, urls []string, d time.Duration) {
 		})
 	}
 	bodies := []string{
-		`{"args":{"n":1}}`, `{"args":{"n":1},"mode":"async"}`, `{"args":{"n":1},"idempotency_key":"k%d"}`, `{"args":{},"timeout_ms":1}`,
+		`{"args":{"n":1}}`, `{"args":{"n":1},"mode":"async"}`, `{"args":{"n":1},"idempotency_key":"k%d"}`,
+		`{"args":{},"timeout_ms":1}`,
 	}
 	for range 8 {
 		all.Go(func() {
@@ -114,7 +117,8 @@ func soak(t *testing.T, urls []string, d time.Duration) {
 				if n%20 == 0 {
 					tool, body = "silent", `{"timeout_ms":200}`
 				}
-				request(t, http.MethodPost, fmt.Sprintf("%s/api/sessions/soak-%d/tools/%s/call", urls[n%2], n%10, tool), body)
+				request(t, http.MethodPost, fmt.Sprintf("%s/api/sessions/soak-%d/tools/%s/call", urls[n%2], n%10, tool),
+					body)
 			}
 		})
 	}

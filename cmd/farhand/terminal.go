@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -73,5 +72,3 @@ func oneLine(text string, limit int) string {
 func printable(text string) string {
 	return legible.Expose(text)
 }
-
-func readFile(path string) ([]byte, error) { return os.ReadFile(path) }

@@ -11,7 +11,8 @@ func TestServeRefusesWeakTokens(t *testing.T) {
 	for _, token := range []string{"x", "fifteen-letters", strings.Repeat("a", 40)} {
 		for _, addr := range []string{"0.0.0.0:0", "[::]:0", "192.0.2.1:0"} {
 			code, _, errOut := command(t, []string{"FARHAND_ADDR=" + addr, "FARHAND_TOKEN=" + token}, "serve")
-			if code != exitError || !strings.Contains(errOut, "openssl rand -base64 32") || !strings.Contains(errOut, "FARHAND_ALLOW_WEAK_TOKEN") {
+			if code != exitError || !strings.Contains(errOut, "openssl rand -base64 32") ||
+				!strings.Contains(errOut, "FARHAND_ALLOW_WEAK_TOKEN") {
 				t.Errorf("%s at %s: exit %d: %s", token, addr, code, errOut)
 			}
 		}

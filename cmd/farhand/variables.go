@@ -13,7 +13,8 @@ const envPrefix = farhand.EnvPrefix
 
 // clientVariables are read by the other commands, so `serve` must not call them unknown.
 var clientVariables = []variable{
-	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080", Doc: "The gateway that device, call, chat, tools and sessions talk to."},
+	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080",
+		Doc: "The gateway that device, call, chat, tools and sessions talk to."},
 }
 
 // unknownVariables returns the FARHAND_ variables that mean nothing, most likely misspelt, each with the one that was

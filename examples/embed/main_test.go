@@ -56,10 +56,11 @@ func TestEmbed(t *testing.T) {
 func connect(t *testing.T, url string) (disconnect func()) {
 	t.Helper()
 	wipe := client.Tool{Name: "wipe", Description: "Erases everything."}
-	c, err := client.New(url, client.WithSession("phone"), client.WithTool(wipe, func(context.Context, client.Call) (any, error) {
-		t.Error("the device was asked to wipe")
-		return nil, nil
-	}))
+	c, err := client.New(url, client.WithSession("phone"),
+		client.WithTool(wipe, func(context.Context, client.Call) (any, error) {
+			t.Error("the device was asked to wipe")
+			return nil, nil
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func endpoints() []agent.Endpoint {
 }
 
 func callRoutes() []agent.CallRoute {
-	return []agent.CallRoute{agent.RouteNone, agent.RouteBuiltin, agent.RouteLocal, agent.RouteRemote}
+	return []agent.CallRoute{agent.RouteNone, agent.RouteLocalTool, agent.RouteLocal, agent.RouteRemote}
 }
 
 // callOutcomes are all outcomes that a call can have.
@@ -48,11 +48,11 @@ func newCalls(s *Set) *Calls {
 	s.counter("farhand_calls_total",
 		"Calls that ended, on the pod that was asked, "+
 			"by where they came in, the way to their tool, and how they ended.",
-		[]Label{endpoint, route, {"outcome", callOutcomes()}}, func(emit emitFunc) {
+		source{[]Label{endpoint, route, {"outcome", callOutcomes()}}, func(emit emitFunc) {
 			for way, w := range c.ways {
 				w.outcomes.emit(emit, string(way.endpoint), string(way.route))
 			}
-		})
+		}})
 	durations := s.histograms("farhand_call_duration_seconds",
 		"How long calls took that their tools answered, from the request to the result.",
 		[]Label{endpoint, route}, callBuckets)

@@ -18,7 +18,8 @@ import (
 func BenchmarkCallEnded(b *testing.B) {
 	p := newTestPod(b)
 	end := agent.CallEnd{
-		Endpoint: agent.EndpointAPI, Route: agent.RouteLocal, Outcome: agent.OutcomeSucceeded, Duration: 3 * time.Millisecond,
+		Endpoint: agent.EndpointAPI, Route: agent.RouteLocal, Outcome: agent.OutcomeSucceeded,
+		Duration: 3 * time.Millisecond,
 	}
 	for b.Loop() {
 		p.set.Calls.CallEnded(end)
@@ -42,7 +43,8 @@ func BenchmarkCall(b *testing.B) {
 	policy, err := agent.NewPolicy(agent.PolicyRules{})
 	p.must(err)
 	invokers := map[string]*agent.Invoker{
-		"with": agent.NewInvoker(agent.Config{Router: p.Router, CallLog: p.Calls, Policy: policy, Pod: "pod", Meter: p.set.Calls}),
+		"with": agent.NewInvoker(agent.Config{Router: p.Router, CallLog: p.Calls, Policy: policy, Pod: "pod",
+			Meter: p.set.Calls}),
 		"none": agent.NewInvoker(agent.Config{Router: p.Router, CallLog: p.Calls, Policy: policy, Pod: "pod"}),
 	}
 	spent, order := make(map[string][]time.Duration), []string{"with", "none"}
@@ -50,7 +52,8 @@ func BenchmarkCall(b *testing.B) {
 		order[0], order[1] = order[1], order[0] // whoever is second finds what the first has left behind
 		for _, name := range order {
 			req := agent.Request{
-				Tool: "echo", Args: registry.MustJSON("{}"), Target: registry.Target{SessionID: "phone"}, Endpoint: agent.EndpointAPI,
+				Tool: "echo", Args: registry.MustJSON("{}"), Target: registry.Target{SessionID: "phone"},
+				Endpoint: agent.EndpointAPI,
 			}
 			req.Caller.Tenant = registry.DefaultTenant
 			began := time.Now()
@@ -80,7 +83,8 @@ func median(all []time.Duration) float64 {
 // connectEcho connects a device that answers every call of the tool echo.
 func (p *testPod) connectEcho() *websocket.Conn {
 	p.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.http.URL, "http")+"/ws/chat?session_id=phone", nil)
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.http.URL,
+		"http")+"/ws/chat?session_id=phone", nil)
 	p.must(err)
 	p.must(conn.WriteJSON(map[string]any{"type": "connect"}))
 	p.must(conn.WriteJSON(map[string]any{"type": "register_tools", "tools": []any{map[string]any{"name": "echo"}}}))

@@ -53,14 +53,14 @@ func newHTTP(s *Set) *HTTP {
 	route := Label{"route", httpRoutes()}
 	h := &HTTP{routes: make(map[api.Route]*routeCounters), codes: newTally(append(texts(registry.Codes()), other))}
 	s.counter("farhand_http_requests_total", "HTTP requests that ended, by route and status.",
-		[]Label{route, {"status", httpStatuses()}}, func(emit emitFunc) {
+		source{[]Label{route, {"status", httpStatuses()}}, func(emit emitFunc) {
 			h.other.statuses.emit(emit, other)
 			for r, c := range h.routes {
 				c.statuses.emit(emit, r.Method+" "+r.Path)
 			}
-		})
+		}})
 	s.counter("farhand_http_errors_total", "HTTP requests that failed, by the code of the error.",
-		[]Label{{"code", append(texts(registry.Codes()), other)}}, func(emit emitFunc) { h.codes.emit(emit) })
+		source{[]Label{{"code", append(texts(registry.Codes()), other)}}, func(emit emitFunc) { h.codes.emit(emit) }})
 	durations := s.histograms("farhand_http_request_duration_seconds",
 		"How long HTTP requests took until they were answered. Streams take as long as their clients listen.",
 		[]Label{route}, httpBuckets)

@@ -54,11 +54,14 @@ func newTestPod(t testing.TB) *testPod {
 	p.must(p.Start(t.Context()))
 	refusals := auth.NewRefusals(auth.Sources{}, slog.New(slog.DiscardHandler))
 	devices, err := ws.NewServer(ws.Config{
-		Pod: p.Pod, Admission: agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}), Auth: auth.Anonymous{}, Origins: origins,
+		Pod: p.Pod, Admission: agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}),
+		Auth: auth.Anonymous{}, Origins: origins,
 	})
 	p.must(err)
 	handler, err := api.NewHandler(api.Config{
-		Pod: "pod", Calls: p.Calls, Directory: store, Kicker: p.Hub, Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
+		Pod: "pod", Calls: p.Calls, Directory: store, Conversations: store, Kicker: p.Hub, Turns: p.Turns,
+		Policy: policy,
+		Auth:   auth.Anonymous{}, Origins: origins,
 		Invoker: agent.NewInvoker(agent.Config{
 			Router: p.Router, CallLog: p.Calls, Policy: policy, Pod: "pod", Meter: p.set.Calls,
 		}),
@@ -157,14 +160,16 @@ func (p *testPod) flood(seed uint64, n int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	name := func() string { return fmt.Sprintf("n%d_%d", seed, random.Uint64()) }
 	for range n {
-		s := registry.Session{Key: registry.Key{Tenant: registry.DefaultTenant, Session: name()}, DeviceID: name(), Name: name(), UserID: name()}
+		s := registry.Session{Key: registry.Key{Tenant: registry.DefaultTenant, Session: name()}, DeviceID: name(),
+			Name: name(), UserID: name()}
 		local, _, err := p.Hub.Open(p.Context(), s, deaf{})
 		p.must(err)
 		spec, err := registry.ToolSpec{Name: name()}.Normalize()
 		p.must(err)
 		p.must(local.PutTools(p.Context(), []registry.ToolSpec{spec}, nil))
 	}
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.http.URL, "http")+"/ws/chat?session_id="+name(), nil)
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.http.URL,
+		"http")+"/ws/chat?session_id="+name(), nil)
 	p.must(err)
 	defer conn.Close()
 	for range n / 200 {
@@ -174,10 +179,13 @@ func (p *testPod) flood(seed uint64, n int) {
 		p.ask(http.MethodPost, "/api/sessions/"+name(), "", nil)
 		p.ask(strings.ToUpper(name()[:5]), "/api/tools?"+name()+"="+name(), "", nil)
 		p.ask(http.MethodGet, "/ws/chat?session_id="+name(), "", nil)
-		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: name(), Model: name()}, chat.TurnEnd{Outcome: chat.Outcome(name()), Calls: 1})
-		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: chat.ChannelChat, Model: name()}, chat.TurnEnd{Outcome: chat.Outcome(name())})
-		p.set.Calls.CallEnded(agent.CallEnd{Endpoint: agent.Endpoint(name()), Route: agent.CallRoute(name()), Outcome: name()})
-		p.set.Redis.RoundTrip(redisstore.Group(name()), time.Second, redisstore.FailureTimeout)
+		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: name(), Model: name()},
+			chat.TurnEnd{Outcome: chat.Outcome(name()), Calls: 1})
+		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: chat.ChannelChat, Model: name()},
+			chat.TurnEnd{Outcome: chat.Outcome(name())})
+		p.set.Calls.CallEnded(agent.CallEnd{Endpoint: agent.Endpoint(name()), Route: agent.CallRoute(name()),
+			Outcome: name()})
+		p.set.Redis.RoundTrip(redisstore.Kind(name()), time.Second, redisstore.FailureTimeout)
 	}
 	for status := range 1000 {
 		p.set.HTTP.Requested(name(), name(), status, registry.Code(name()), time.Second)

@@ -22,170 +22,151 @@ type Pod struct {
 	Bus        func() bus.Stats                       // nil without Redis
 }
 
-// Bus says what waits in it. *redisstore.Bus is one.
-type Bus interface{ Stats() bus.Stats }
-
 // routing exports sessions, calls, the recorder and the lease.
 func (s *Set) routing(read func() routing.Stats) {
-	one := func(value func(routing.Stats) int64) func(emitFunc) {
-		return func(emit emitFunc) { emit(float64(value(read()))) }
-	}
 	type stats = routing.Stats
 	s.gauge("farhand_sessions",
-		"Sessions whose sockets are on this pod.", nil, one(func(s stats) int64 { return s.Sessions }))
+		"Sessions whose sockets are on this pod.", number(read, func(s stats) int64 { return s.Sessions }))
 	s.counter("farhand_sessions_opened_total",
 		"Sessions that were opened on this pod; resumed ones had been connected a moment before, here or elsewhere.",
-		[]Label{{"resumed", []string{"true", "false"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.SessionsResumed), "true")
-			emit(float64(n.SessionsOpened-n.SessionsResumed), "false")
-		})
-	s.counter("farhand_sessions_replaced_total", "Sessions of this pod that another connection took over.", nil,
-		one(func(s stats) int64 { return s.SessionsReplaced }))
+		shares("resumed", read, func(n stats) []share {
+			return []share{{"true", n.SessionsResumed}, {"false", n.SessionsOpened - n.SessionsResumed}}
+		}))
+	s.counter("farhand_sessions_replaced_total", "Sessions of this pod that another connection took over.",
+		number(read, func(s stats) int64 { return s.SessionsReplaced }))
 	s.counter("farhand_sessions_restored_total",
 		"Sessions that were written to the store again because it had lost them, by whether that worked.",
-		[]Label{{"result", []string{"ok", "failed"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.SessionsRestored), "ok")
-			emit(float64(n.RestoresFailed), "failed")
-		})
+		shares("result", read, func(n stats) []share {
+			return []share{{"ok", n.SessionsRestored}, {"failed", n.RestoresFailed}}
+		}))
 	s.gauge("farhand_calls_in_progress",
 		"Calls by where they are: pending wait here for their answers, in_flight are at devices of this pod, "+
 			"detached are at devices that may come back, running outlive their requests. "+
 			"One call can be in several places.",
-		[]Label{{"place", []string{"pending", "in_flight", "detached", "running"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.Pending), "pending")
-			emit(float64(n.InFlight), "in_flight")
-			emit(float64(n.Detached), "detached")
-			emit(float64(n.Running), "running")
-		})
+		shares("place", read, func(n stats) []share {
+			return []share{
+				{"pending", n.Pending}, {"in_flight", n.InFlight},
+				{"detached", n.Detached}, {"running", n.Running},
+			}
+		}))
 	s.counter("farhand_calls_received_twice_total",
-		"Calls that came twice from another pod and were delivered once.", nil,
-		one(func(s stats) int64 { return s.ReceivedTwice }))
+		"Calls that came twice from another pod and were delivered once.",
+		number(read, func(s stats) int64 { return s.ReceivedTwice }))
+	s.counter("farhand_routes_total",
+		"Sessions of other pods that calls named by their ids, by how this pod found them: remembered from an "+
+			"earlier call, or read from the store.",
+		shares("from", read, func(n stats) []share {
+			return []share{{"memory", n.RoutesRemembered}, {"store", n.RoutesRead}}
+		}))
 	s.gauge("farhand_tasks",
-		"Short exchanges with the store that are under way.", nil, one(func(s stats) int64 { return s.Tasks }))
+		"Short exchanges with the store that are under way.", number(read, func(s stats) int64 { return s.Tasks }))
 	s.recorder(read)
 	s.lease(read)
 }
 
 // recorder exports what waits to be written to the store.
 func (s *Set) recorder(read func() routing.Stats) {
+	type stats = routing.Stats
 	s.gauge("farhand_recorder_queued_lines",
-		"Lines of the activity feed, of logs and records of calls that wait to be written.", nil,
-		func(emit emitFunc) { emit(float64(read().RecorderLines)) })
-	s.gauge("farhand_recorder_held_bytes", "About how many bytes those lines take that wait or are being written.", nil,
-		func(emit emitFunc) { emit(float64(read().RecorderBytes)) })
+		"Lines of the activity feed, of logs and records of calls that wait to be written.",
+		number(read, func(s stats) int64 { return s.RecorderLines }))
+	s.gauge("farhand_recorder_held_bytes", "About how many bytes those lines take that wait or are being written.",
+		number(read, func(s stats) int64 { return s.RecorderBytes }))
 	s.gauge("farhand_recorder_unwritten_records",
-		"Records of calls that could not be written and are tried again.", nil,
-		func(emit emitFunc) { emit(float64(read().RecorderUnwritten)) })
+		"Records of calls that could not be written and are tried again.",
+		number(read, func(s stats) int64 { return s.RecorderUnwritten }))
 	s.counter("farhand_recorder_dropped_lines_total",
-		"Lines that were lost because there was no room or the store did not take them.", nil,
-		func(emit emitFunc) { emit(float64(read().RecorderDropped)) })
+		"Lines that were lost because there was no room or the store did not take them.",
+		number(read, func(s stats) int64 { return s.RecorderDropped }))
 }
 
 // lease exports how the pod and the fleet are alive.
 func (s *Set) lease(read func() routing.Stats) {
+	type stats = routing.Stats
 	s.counter("farhand_heartbeats_total", "Renewals of this pod's lease, by whether the store took them.",
-		[]Label{{"result", []string{"ok", "missed"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.Heartbeats-n.HeartbeatsMissed), "ok")
-			emit(float64(n.HeartbeatsMissed), "missed")
-		})
-	s.gauge("farhand_pods_live", "Pods with a valid lease, as this pod saw them last.", nil,
-		func(emit emitFunc) { emit(float64(read().PodsLive)) })
-	s.counter("farhand_pods_died_total", "Pods whose leases lapsed and that this pod cleaned up after.", nil,
-		func(emit emitFunc) { emit(float64(read().PodsDied)) })
+		shares("result", read, func(n stats) []share {
+			return []share{{"ok", n.Heartbeats - n.HeartbeatsMissed}, {"missed", n.HeartbeatsMissed}}
+		}))
+	s.gauge("farhand_pods_live", "Pods with a valid lease, as this pod saw them last.",
+		number(read, func(s stats) int64 { return s.PodsLive }))
+	s.counter("farhand_pods_died_total", "Pods whose leases lapsed and that this pod cleaned up after.",
+		number(read, func(s stats) int64 { return s.PodsDied }))
 	s.counter("farhand_routing_refused_total",
 		"What this pod had no room for, by the bound it met: calls in flight of one device, "+
 			"calls that outlive their requests, short exchanges with the store.",
-		[]Label{{"bound", []string{"device", "running", "tasks"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.DeviceBusy), "device")
-			emit(float64(n.PodBusy), "running")
-			emit(float64(n.TasksRefused), "tasks")
-		})
+		shares("bound", read, func(n stats) []share {
+			return []share{{"device", n.DeviceBusy}, {"running", n.PodBusy}, {"tasks", n.TasksRefused}}
+		}))
 }
 
 // sockets exports connections of devices, and what goes over them.
 func (s *Set) sockets(read func() ws.Stats) {
-	one := func(value func(ws.Stats) int64) func(emitFunc) {
-		return func(emit emitFunc) { emit(float64(value(read()))) }
-	}
 	type stats = ws.Stats
-	s.gauge("farhand_sockets", "Open connections of devices.", nil, one(func(s stats) int64 { return s.Open }))
+	s.gauge("farhand_sockets", "Open connections of devices.", number(read, func(s stats) int64 { return s.Open }))
 	s.gauge("farhand_sockets_opening",
 		"Connections by how far they are: opening talk to the store now, queued wait for that.",
-		[]Label{{"state", []string{"opening", "queued"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.Opening), "opening")
-			emit(float64(n.Queued), "queued")
-		})
+		shares("state", read, func(n stats) []share {
+			return []share{{"opening", n.Opening}, {"queued", n.Queued}}
+		}))
 	s.counter("farhand_sockets_opened_total",
-		"Connections of devices that were accepted.", nil, one(func(s stats) int64 { return s.Opened }))
+		"Connections of devices that were accepted.", number(read, func(s stats) int64 { return s.Opened }))
 	s.counter("farhand_sockets_closed_total",
 		"Connections of devices that ended, by reason; gone means that the device went or its network did.",
-		[]Label{{"reason", ws.CloseReasons()}}, func(emit emitFunc) { emitAll(emit, read().Closed) })
+		source{[]Label{{"reason", ws.CloseReasons()}}, func(emit emitFunc) { emitAll(emit, read().Closed) }})
 	s.counter("farhand_sockets_refused_total", "Requests for a connection that were refused, by the code of the error.",
-		[]Label{{"code", texts(registry.Codes())}}, func(emit emitFunc) { emitAll(emit, read().Refused) })
+		source{[]Label{{"code", texts(registry.Codes())}}, func(emit emitFunc) { emitAll(emit, read().Refused) }})
 	s.counter("farhand_frames_received_total",
 		"Frames from devices, by type; other are those that were not understood.",
-		[]Label{{"type", ws.ReceivedTypes()}}, func(emit emitFunc) { emitAll(emit, read().Received) })
+		source{[]Label{{"type", ws.ReceivedTypes()}}, func(emit emitFunc) { emitAll(emit, read().Received) }})
 	s.counter("farhand_frames_sent_total", "Frames to devices, by type.",
-		[]Label{{"type", ws.SentTypes()}}, func(emit emitFunc) { emitAll(emit, read().Sent) })
+		source{[]Label{{"type", ws.SentTypes()}}, func(emit emitFunc) { emitAll(emit, read().Sent) }})
+	s.counter("farhand_acknowledgements_total",
+		"Acknowledgements of results to devices, by whether they were written alone or together with another frame.",
+		shares("written", read, func(n stats) []share {
+			return []share{{"together", n.AcknowledgedTogether}, {"alone", n.AcknowledgedAlone}}
+		}))
 	s.counter("farhand_socket_bytes_total", "Bytes from devices (in) and to them (out).",
-		[]Label{{"direction", []string{"in", "out"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.BytesIn), "in")
-			emit(float64(n.BytesOut), "out")
-		})
+		shares("direction", read, func(n stats) []share {
+			return []share{{"in", n.BytesIn}, {"out", n.BytesOut}}
+		}))
 	s.gauge("farhand_outbox_frames",
-		"Frames that wait to be written to devices.", nil, one(func(s stats) int64 { return s.OutboxFrames }))
+		"Frames that wait to be written to devices.", number(read, func(s stats) int64 { return s.OutboxFrames }))
 	s.gauge("farhand_outbox_bytes",
-		"Bytes that wait to be written to devices.", nil, one(func(s stats) int64 { return s.OutboxBytes }))
-	s.gauge("farhand_outbox_fullest_bytes", "Bytes that wait for the device with the most of them.", nil,
-		one(func(s stats) int64 { return s.FullestOutbox }))
-	s.gauge("farhand_unhandled_bytes", "Bytes received of messages that are not complete or not handled yet.", nil,
-		one(func(s stats) int64 { return s.UnhandledBytes }))
+		"Bytes that wait to be written to devices.", number(read, func(s stats) int64 { return s.OutboxBytes }))
+	s.gauge("farhand_outbox_fullest_bytes", "Bytes that wait for the device with the most of them.",
+		number(read, func(s stats) int64 { return s.FullestOutbox }))
+	s.gauge("farhand_unhandled_bytes", "Bytes received of messages that are not complete or not handled yet.",
+		number(read, func(s stats) int64 { return s.UnhandledBytes }))
 }
 
-// refusals exports what the API and the agent hold and turn away, and who was refused before anything else.
+// refusals exports what the API and the agent hold and refuse, and which requests authentication refused.
 func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, turns func() chat.Stats) {
 	s.gauge("farhand_http_held_requests",
 		"Requests that stay open: event streams and streamed turns, and requests that wait for a call.",
-		[]Label{{"kind", []string{"streams", "waiting"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.Streams), "streams")
-			emit(float64(n.Waiting), "waiting")
-		})
+		shares("kind", read, func(n api.Stats) []share {
+			return []share{{"streams", n.Streams}, {"waiting", n.Waiting}}
+		}))
 	s.counter("farhand_http_refused_total",
 		"Requests the API had no room for, by the bound they met: event streams, requests that wait for "+
 			"a call, bytes of answers, bytes of request bodies.",
-		[]Label{{"bound", []string{"streams", "waiting", "answers", "bodies"}}}, func(emit emitFunc) {
-			n := read()
-			emit(float64(n.StreamsRefused), "streams")
-			emit(float64(n.WaitingRefused), "waiting")
-			emit(float64(n.AnswersRefused), "answers")
-			emit(float64(n.BodiesRefused), "bodies")
-		})
+		shares("bound", read, func(n api.Stats) []share {
+			return []share{
+				{"streams", n.StreamsRefused}, {"waiting", n.WaitingRefused},
+				{"answers", n.AnswersRefused}, {"bodies", n.BodiesRefused},
+			}
+		}))
 	s.counter("farhand_auth_refused_total",
 		"Requests, of devices too, that were refused: a web origin that is not allowed, a wrong or "+
 			"missing token, no proper WebSocket handshake, too many sessions from one source.",
-		[]Label{{"reason", auth.RefusalKinds()}}, func(emit emitFunc) {
+		source{[]Label{{"reason", auth.RefusalKinds()}}, func(emit emitFunc) {
 			for _, kind := range auth.RefusalKinds() {
 				emit(float64(refused(kind)), kind)
 			}
-		})
-	one := func(value func(chat.Stats) int64) func(emitFunc) {
-		if turns == nil {
-			return nil
-		}
-		return func(emit emitFunc) { emit(float64(value(turns()))) }
-	}
+		}})
 	s.gauge("farhand_turns",
-		"Turns that run or wait for their conversation.", nil, one(func(s chat.Stats) int64 { return s.Turns }))
+		"Turns that run or wait for their conversation.", number(turns, func(s chat.Stats) int64 { return s.Turns }))
 	s.counter("farhand_turns_refused_total",
-		"Turns the pod had no room for.", nil, one(func(s chat.Stats) int64 { return s.Refused }))
+		"Turns the pod had no room for.", number(turns, func(s chat.Stats) int64 { return s.Refused }))
 }
 
 func emitAll[K ~string](emit emitFunc, counts map[K]int64) {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -57,7 +58,7 @@ func (m Metric) labelNames() []string {
 	return names
 }
 
-// Set is all metrics of one pod. What it gives to rooms may be used concurrently.
+// Set is all metrics of one pod. Its fields may be used concurrently.
 type Set struct {
 	registry *prometheus.Registry
 	metrics  []Metric
@@ -68,8 +69,8 @@ type Set struct {
 	Turns *Turns // implements chat.Activity
 }
 
-// New returns the metrics of a pod. models are the names of the configured models, version is the program's. Pod is set
-// once its rooms have been built; until then what they count is not exported.
+// New returns the metrics of a pod. models are the names of the configured models, version is the program's. What the
+// parts of the pod count is not exported before Watch.
 func New(models []string, version string) *Set {
 	s := &Set{registry: prometheus.NewRegistry()}
 	s.Calls = newCalls(s)
@@ -77,12 +78,12 @@ func New(models []string, version string) *Set {
 	s.Redis = newRedis(s)
 	s.Turns = newTurns(s, models)
 	s.gauge("farhand_build_info",
-		"The version of the program; the value is always 1.", []Label{{"version", []string{version}}},
-		func(emit emitFunc) { emit(1, version) })
+		"The version of the program; the value is always 1.",
+		source{[]Label{{"version", []string{version}}}, func(emit emitFunc) { emit(1, version) }})
 	return s
 }
 
-// Watch exports what the rooms of a pod count. It is called once.
+// Watch exports what the parts of a pod count. It is called once.
 func (s *Set) Watch(p Pod) {
 	s.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -101,28 +102,61 @@ func (s *Set) Handler() http.Handler {
 // Metrics returns the descriptions of Farhand's own metrics, in order of name.
 func (s *Set) Metrics() []Metric {
 	all := slices.Clone(s.metrics)
-	slices.SortFunc(all, func(a, b Metric) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
 // emitFunc exports one value of a metric, with the values of its labels.
 type emitFunc func(value float64, labels ...string)
 
-func (s *Set) gauge(name, help string, labels []Label, read func(emitFunc)) {
-	s.read(Metric{Name: name, Kind: Gauge, Help: help, Labels: labels}, prometheus.GaugeValue, read)
+// source is where the values of a metric come from.
+type source struct {
+	labels []Label
+	emit   func(emitFunc) // called when somebody scrapes; nil: nothing is exported
 }
 
-func (s *Set) counter(name, help string, labels []Label, read func(emitFunc)) {
-	s.read(Metric{Name: name, Kind: Counter, Help: help, Labels: labels}, prometheus.CounterValue, read)
+// number is one number of what read returns. A nil read exports nothing.
+func number[T any](read func() T, of func(T) int64) source {
+	if read == nil {
+		return source{}
+	}
+	return source{emit: func(emit emitFunc) { emit(float64(of(read()))) }}
 }
 
-// read registers a metric whose values are read when somebody scrapes. A nil read exports nothing.
-func (s *Set) read(m Metric, kind prometheus.ValueType, read func(emitFunc)) {
+// share is the part of a number that one value of a label has.
+type share struct {
+	value string
+	n     int64
+}
+
+// shares is a number for each value of a label, of what read returns. A nil read exports nothing. of always names the
+// same values.
+func shares[T any](label string, read func() T, of func(T) []share) source {
+	l := Label{Name: label}
+	for _, s := range of(*new(T)) {
+		l.Values = append(l.Values, s.value)
+	}
+	from := source{labels: []Label{l}}
+	if read != nil {
+		from.emit = func(emit emitFunc) {
+			for _, s := range of(read()) {
+				emit(float64(s.n), s.value)
+			}
+		}
+	}
+	return from
+}
+
+func (s *Set) gauge(name, help string, from source) {
+	s.register(Metric{Name: name, Kind: Gauge, Help: help, Labels: from.labels}, prometheus.GaugeValue, from.emit)
+}
+
+func (s *Set) counter(name, help string, from source) {
+	s.register(Metric{Name: name, Kind: Counter, Help: help, Labels: from.labels}, prometheus.CounterValue, from.emit)
+}
+
+// register adds a metric whose values are read when somebody scrapes. A nil read exports nothing.
+func (s *Set) register(m Metric, kind prometheus.ValueType, read func(emitFunc)) {
 	s.metrics = append(s.metrics, m)
 	if read != nil {
 		desc := prometheus.NewDesc(m.Name, m.Help, m.labelNames(), nil)

@@ -13,7 +13,7 @@ type tally struct {
 	counts map[string]*atomic.Int64 // never changes
 }
 
-// newTally returns a tally of values, of which other must be one if anything else may be counted.
+// newTally returns a tally of values. They must include other if any further value may be counted.
 func newTally(values []string) tally {
 	t := tally{counts: make(map[string]*atomic.Int64, len(values))}
 	for _, v := range values {
@@ -53,7 +53,7 @@ func newTimer(vec *prometheus.HistogramVec, labels ...string) *timer {
 func (t *timer) observe(took time.Duration) {
 	o := t.series.Load()
 	if o == nil {
-		made := t.vec.WithLabelValues(t.labels...) // the same one, whoever is first
+		made := t.vec.WithLabelValues(t.labels...) // the same one for every goroutine that comes here
 		o = &made
 		t.series.Store(o)
 	}
@@ -69,10 +69,10 @@ func texts[S ~string](values []S) []string {
 	return all
 }
 
-// scrapeTime is how long what was read for one metric is good for the others: they are read together.
+// scrapeTime is how long a value that was read for one metric is used for the others. All are read in one scrape.
 const scrapeTime = 100 * time.Millisecond
 
-// once returns what read returned a moment ago, or calls it. What it reads may look at every connection.
+// once returns a function that calls read at most once in scrapeTime, because read may look at every connection.
 func once[T any](read func() T) func() T {
 	if read == nil {
 		return nil

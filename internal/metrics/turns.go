@@ -28,22 +28,22 @@ func newTurns(s *Set, models []string) *Turns {
 		input: newTally(models), output: newTally(models),
 	}
 	s.counter("farhand_turns_total", "Turns of conversations that ended, by where they came in and how they ended.",
-		[]Label{channel, {"outcome", outcomes}}, func(emit emitFunc) {
+		source{[]Label{channel, {"outcome", outcomes}}, func(emit emitFunc) {
 			for channel, tally := range t.outcomes {
 				tally.emit(emit, channel)
 			}
-		})
+		}})
 	durations := s.histograms("farhand_turn_duration_seconds", "How long turns took, tools included.",
 		[]Label{channel}, turnBuckets)
 	s.counter("farhand_turn_calls_total",
-		"Tool calls that models asked for.", []Label{{"channel", append(channels, other)}},
-		func(emit emitFunc) { t.calls.emit(emit) })
+		"Tool calls that models asked for.",
+		source{[]Label{{"channel", append(channels, other)}}, func(emit emitFunc) { t.calls.emit(emit) }})
 	s.counter("farhand_model_tokens_total",
 		"Tokens that models read (input) and wrote (output), as their providers count them.",
-		[]Label{{"direction", []string{"input", "output"}}, {"model", models}}, func(emit emitFunc) {
+		source{[]Label{{"direction", []string{"input", "output"}}, {"model", models}}, func(emit emitFunc) {
 			t.input.emit(emit, "input")
 			t.output.emit(emit, "output")
-		})
+		}})
 	for _, c := range channels {
 		t.outcomes[c], t.durations[c] = newTally(outcomes), newTimer(durations, c)
 	}
@@ -62,19 +62,4 @@ func (t *Turns) TurnFinished(info chat.TurnInfo, end chat.TurnEnd) {
 	t.calls.add(info.Channel, int64(end.Calls))
 	t.input.add(info.Model, int64(end.Usage.Input))
 	t.output.add(info.Model, int64(end.Usage.Output))
-}
-
-// Both tells two activities of every turn.
-type Both struct{ First, Second chat.Activity }
-
-// TurnStarted implements chat.Activity.
-func (b Both) TurnStarted(t chat.TurnInfo) {
-	b.First.TurnStarted(t)
-	b.Second.TurnStarted(t)
-}
-
-// TurnFinished implements chat.Activity.
-func (b Both) TurnFinished(t chat.TurnInfo, end chat.TurnEnd) {
-	b.First.TurnFinished(t, end)
-	b.Second.TurnFinished(t, end)
 }

@@ -72,8 +72,8 @@ func Explain(err error) Problem {
 	return Problem{Fault: Malformed, Err: err}
 }
 
-// Depth returns how deep objects and arrays nest in a text, without parsing it. Brackets in strings do not count. Of a
-// text that is no JSON the answer is an upper bound of what a parser meets.
+// Depth returns how deep objects and arrays nest in a text, without parsing it. Brackets in strings do not count. For a
+// text that is not JSON the answer is an upper bound of what a parser meets.
 func Depth(text []byte) int {
 	depth, deepest := 0, 0
 	inString, escaped := false, false
@@ -125,7 +125,7 @@ func (r *reader) free() {
 	readers.Put(r)
 }
 
-// value returns the next value as the part of the text it is: what the decoder returns is its own.
+// value returns the next value as a part of the text. The decoder's own copy would not outlive its next read.
 func (r *reader) value() ([]byte, error) {
 	v, err := r.ReadValue()
 	if err != nil {

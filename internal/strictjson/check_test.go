@@ -73,18 +73,25 @@ func TestCheck(t *testing.T) {
 		fault Fault
 		path  string
 	}{
-		`{}`: {}, ` {"args":{"text":"h\u00e9llo\n","n":[1,-0.5e+3,0,true,false,null,[],{}]},"timeout_ms":3000} `: {}, `"é"`: {}, `0`: {}, `-1E9`: {},
+		`{}`: {}, ` {"args":{"text":"h\u00e9llo\n","n":[1,-0.5e+3,0,true,false,null,[],{}]},"timeout_ms":3000} `: {},
+		`"é"`: {}, `0`: {}, `-1E9`: {},
 		nested(scanDepth): {}, many + `}`: {}, `{"a":1,"A":2,"":3}`: {}, `[{"a":1},{"a":2}]`: {},
 
 		`{"a":1,"a":2}`: {NameTwice, "a"}, `{"a":1,"\u0061":2}`: {NameTwice, "a"}, `{"":1,"":2}`: {NameTwice, ""},
-		`{"x":{"y":[{"a":{"b":1,"b":1}}]}}`: {NameTwice, "x.y.0.a.b"}, many + `,"k3":1}`: {NameTwice, "k3"}, many + `,"k39":1}`: {NameTwice, "k39"},
+		`{"x":{"y":[{"a":{"b":1,"b":1}}]}}`: {NameTwice, "x.y.0.a.b"}, many + `,"k3":1}`: {NameTwice, "k3"}, many +
+			`,"k39":1}`: {NameTwice, "k39"},
 		nested(scanDepth + 1): {TooDeep, ""}, strings.Repeat(`{"a":`, 9): {TooDeep, ""}, "\"\xff\"": {NotUTF8, ""},
-		``: {Malformed, ""}, ` `: {Malformed, ""}, `{`: {Malformed, ""}, `{}{}`: {Malformed, ""}, `{"a"}`: {Malformed, ""},
-		`{"a":}`: {Malformed, ""}, `{"a":1,}`: {Malformed, ""}, `{,}`: {Malformed, ""}, `{a:1}`: {Malformed, ""}, `[1,]`: {Malformed, ""},
-		`01`: {Malformed, ""}, `-`: {Malformed, ""}, `1.`: {Malformed, ""}, `.5`: {Malformed, ""}, `1e`: {Malformed, ""}, `+1`: {Malformed, ""},
-		`tru`: {Malformed, ""}, `nulll`: {Malformed, ""}, `"`: {Malformed, ""}, `"\x"`: {Malformed, ""}, `"\u12g4"`: {Malformed, ""},
+		``: {Malformed, ""}, ` `: {Malformed, ""}, `{`: {Malformed, ""}, `{}{}`: {Malformed, ""},
+		`{"a"}`:  {Malformed, ""},
+		`{"a":}`: {Malformed, ""}, `{"a":1,}`: {Malformed, ""}, `{,}`: {Malformed, ""}, `{a:1}`: {Malformed, ""},
+		`[1,]`: {Malformed, ""},
+		`01`:   {Malformed, ""}, `-`: {Malformed, ""}, `1.`: {Malformed, ""}, `.5`: {Malformed, ""},
+		`1e`: {Malformed, ""}, `+1`: {Malformed, ""},
+		`tru`: {Malformed, ""}, `nulll`: {Malformed, ""}, `"`: {Malformed, ""}, `"\x"`: {Malformed, ""},
+		`"\u12g4"`: {Malformed, ""},
 		`"\ud800"`: {Malformed, ""}, `{"\udc00":1}`: {Malformed, ""}, `["\ud83d\ude00"]`: {},
-		"\"\n\"": {Malformed, ""}, `"abc\`: {Malformed, ""}, `{"a":1 "b":2}`: {Malformed, ""}, `[1 2]`: {Malformed, ""}, `{"a":1}]`: {Malformed, ""},
+		"\"\n\"": {Malformed, ""}, `"abc\`: {Malformed, ""}, `{"a":1 "b":2}`: {Malformed, ""}, `[1 2]`: {Malformed, ""},
+		`{"a":1}]`: {Malformed, ""},
 	} {
 		if p := Check([]byte(text), scanDepth); p.Fault != want.fault || p.Path != want.path {
 			t.Errorf("%s: fault %d at %q, want %d at %q", text, p.Fault, p.Path, want.fault, want.path)
@@ -99,7 +106,8 @@ func TestCheck(t *testing.T) {
 // a fault.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{
-		`{"a":[1,2.50,{"b":"\ud800\n"}],"c":null}`, `{"a":1,"a":2}`, `[[[[[[[1]]]]]]]`, ` [ 1 , "x" ] `, `{"":0}`, `1e400`, "\"\xc3\"", `[true,fals]`,
+		`{"a":[1,2.50,{"b":"\ud800\n"}],"c":null}`, `{"a":1,"a":2}`, `[[[[[[[1]]]]]]]`, ` [ 1 , "x" ] `, `{"":0}`,
+		`1e400`, "\"\xc3\"", `[true,fals]`,
 		`{"\u0061":1,"b":2}`, `{"a":{"b":{"b":1,"b":2}}}`, `"\udbff\udfff\udc00"`, `{"type":"x","list":[{},[],""]} `,
 	} {
 		f.Add([]byte(text))
@@ -153,7 +161,8 @@ func TestMembersAndItems(t *testing.T) {
 	if _, err := Members(nil, object, 2); err != ErrTooMany {
 		t.Errorf("three members of two: %v", err)
 	}
-	for _, text := range []string{"", "[]", "1", `{"a":1}{}`, `{"a":1`, `{"a":{"b":1,"b":2}}`, `{"a":1,"a":2}`, `{"a":"\ud800"}`, "{\"a\":\"\xff\"}"} {
+	for _, text := range []string{"", "[]", "1", `{"a":1}{}`, `{"a":1`, `{"a":{"b":1,"b":2}}`, `{"a":1,"a":2}`,
+		`{"a":"\ud800"}`, "{\"a\":\"\xff\"}"} {
 		if members, err := Members(nil, []byte(text), 9); err == nil {
 			t.Errorf("%s: %s", text, members)
 		}

@@ -21,14 +21,14 @@ var (
 	ErrTooMany   = errors.New("too many members")
 )
 
-// Members appends the members of a JSON object in order, at most limit. It checks the whole text while it does: of an
-// object that was not checked before, the members it returns without an error are without a fault.
+// Members appends the members of a JSON object in order, at most limit. It checks the whole text on the way: the
+// members that it returns without an error have no fault.
 func Members(into []Member, text []byte, limit int) ([]Member, error) {
 	return readMembers(into, text, limit)
 }
 
-// LenientMembers is Members for a text that was found to be faulty: it also takes names twice, and characters that are
-// none. It serves to tell whom an answer that cannot be taken was meant for.
+// LenientMembers is Members for a text that was found to be faulty: it also takes names twice and invalid UTF-8. It
+// serves to find the call that a refused answer was meant for.
 func LenientMembers(text []byte, limit int) ([]Member, error) {
 	return readMembers(nil, text, limit, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }

@@ -1,6 +1,10 @@
 package strictjson
 
-import "unicode/utf8"
+import (
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+)
 
 const hexDigits = "0123456789abcdef"
 
@@ -34,6 +38,20 @@ func AppendString(b []byte, s string) []byte {
 	}
 	b = append(b, s[start:]...)
 	return append(b, '"')
+}
+
+// AppendScalar appends a value that is no object and no array, as a json.Decoder that uses json.Number returns it.
+func AppendScalar(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		return AppendString(b, v)
+	case json.Number:
+		return append(b, v...)
+	case bool:
+		return strconv.AppendBool(b, v)
+	default:
+		return append(b, "null"...)
+	}
 }
 
 // plainWords returns how many bytes at the beginning of s stand for themselves in JSON, counted by eights: texts are

@@ -34,7 +34,8 @@ func TestAppendJSONStringAtEveryPlace(t *testing.T) {
 
 func BenchmarkAppendJSONString(b *testing.B) {
 	for name, s := range map[string]string{
-		"word": "delivered", "id": "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", "text": strings.Repeat("The battery is at 83 %.\n", 400),
+		"word": "delivered", "id": "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11",
+		"text": strings.Repeat("The battery is at 83 %.\n", 400),
 	} {
 		b.Run(name, func(b *testing.B) {
 			buf := make([]byte, 0, 2*len(s)+2)
@@ -57,4 +58,13 @@ func FuzzAppendJSONString(f *testing.F) {
 			t.Errorf("%q: %s, want %s", s, got, want)
 		}
 	})
+}
+
+func TestAppendScalar(t *testing.T) {
+	for want, v := range map[string]any{`"a\n"`: "a\n", "1.0e2": json.Number("1.0e2"), "true": true, "false": false,
+		"null": nil} {
+		if got := string(AppendScalar(nil, v)); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
 }

@@ -25,8 +25,8 @@ func Parse(text []byte) (Value, error) {
 	return Value{}, err
 }
 
-// ReplaceHalves returns a text in which every half of a surrogate pair that stands alone is U+FFFD. ok is false if that does not
-// make a value without a fault of it.
+// ReplaceHalves returns a text in which every half of a surrogate pair that stands alone is U+FFFD. ok is false if the
+// result is not a value without a fault.
 func ReplaceHalves(text []byte) (replaced []byte, ok bool) {
 	replaced, err := jsontext.AppendFormat(nil, text, jsontext.AllowInvalidUTF8(true))
 	return replaced, err == nil && Valid(replaced)
@@ -41,8 +41,8 @@ func Must(text string) Value {
 	return v
 }
 
-// Checked returns the value of a member, which Members has checked. Of one that LenientMembers returned it must not be
-// called.
+// Checked returns the value of a member that Members has checked. It must not be called for a member that
+// LenientMembers returned.
 func (m Member) Checked() Value { return Value{m.Value} }
 
 // Raw returns the text, nil if there is none.

@@ -41,7 +41,7 @@ type batchLimits struct {
 func (b *batcher[T]) submit(item T, inline bool) bool {
 	b.mu.Lock()
 	size := b.size(item)
-	if b.closed || !b.roomLocked(size) {
+	if b.closed || !b.fitsLocked(size) {
 		b.mu.Unlock()
 		return false
 	}
@@ -83,7 +83,7 @@ func (b *batcher[T]) requeue(item T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	size := b.size(item)
-	if b.stopped || !b.roomLocked(size) {
+	if b.stopped || !b.fitsLocked(size) {
 		return false
 	}
 	b.queue, b.bytes = append(b.queue, item), b.bytes+size
@@ -101,8 +101,8 @@ func (b *batcher[T]) waiting() (items, bytes int) {
 	return len(b.queue), b.bytes
 }
 
-// roomLocked reports whether an item of this size may be queued. An item that is alone always may.
-func (b *batcher[T]) roomLocked(size int) bool {
+// fitsLocked reports whether an item of this size may be queued. An item that is alone always may.
+func (b *batcher[T]) fitsLocked(size int) bool {
 	return len(b.queue) == 0 || len(b.queue) < b.limits.queueItems && b.bytes+size <= b.limits.queueBytes
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 func call1(id string) registry.Envelope {
-	return registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: id, ReplyTo: "a", Args: registry.MustJSON(`{}`)}
+	return registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: id, ReplyTo: "a", Args: registry.MustJSON(`{}`)}
 }
 
 func wantDispatched(t *testing.T, err error, want registry.Dispatched) {
@@ -154,7 +154,8 @@ func TestReplyQueueIsBounded(t *testing.T) {
 			refused = err
 			break
 		}
-		if took := time.Since(start); took > 5*time.Second { // encoding megabytes with the race detector takes its time, too
+		took := time.Since(start)
+		if took > 5*time.Second { // encoding megabytes with the race detector takes its time, too
 			t.Fatalf("Reply blocked for %v", took)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // is the JSON of registry.Error; errors are rare and have many parts.
 //
 // JSON would need no code here. It was measured, with arguments and output of 100 bytes each: encoding and decoding the
-// envelope and the reply of one call took 14 µs as JSON and takes 2.7 µs like this (410 and 55 µs with 10 KB). All of a
-// call between two pods, under load, takes 11 µs of processor time (docs/decisions/0011-bundles.md). BenchmarkCodec
+// envelope and the reply of one call took 14 µs as JSON, and this takes 2.7 µs (410 and 55 µs with 10 KB). All of a
+// call between two pods, under load, takes 11 µs of processor time (docs/decisions/0011-batches.md). BenchmarkCodec
 // repeats the measurement of this form.
 
 // Flags of an envelope.
@@ -47,13 +47,15 @@ func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 		e.V = registry.EnvelopeVersion
 	}
 	flags := flag(flagDurable, e.Durable) | flag(flagExact, e.Exact) | flag(flagAnswered, e.Result != nil)
-	size := e.Args.Len() + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) + len(e.Reason)
+	size := e.Args.Len() + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) + len(e.Spec) + len(e.Reason)
 	b := append(make([]byte, 0, 64+size), messageEnvelope, byte(e.V), flags)
-	for _, text := range []string{e.CallID, e.ReplyTo, string(e.Kind), e.Tenant, e.Session, e.Tool, e.Reason} {
+	for _, text := range []string{e.CallID, e.ReplyTo, string(e.Kind), e.Tenant, e.Session, e.Tool, e.Spec, e.Reason} {
 		b = appendField(b, text)
 	}
 	b = binary.AppendVarint(b, e.Generation)
 	b = binary.AppendVarint(b, e.TimeoutMS)
+	b = binary.AppendVarint(b, int64(e.Attributes))
+	b = binary.AppendVarint(b, e.Attempt)
 	b = binary.AppendUvarint(b, uint64(len(e.Proofs)))
 	for _, proof := range e.Proofs {
 		b = appendField(b, proof)
@@ -87,8 +89,9 @@ func decodeEnvelope(text string) (*registry.Envelope, error) {
 		return nil, bad
 	}
 	e.Kind = registry.EnvelopeKind(r.field())
-	e.Tenant, e.Session, e.Tool, e.Reason = r.field(), r.field(), r.field(), r.field()
+	e.Tenant, e.Session, e.Tool, e.Spec, e.Reason = r.field(), r.field(), r.field(), r.field(), r.field()
 	e.Generation, e.TimeoutMS = r.number(), r.number()
+	e.Attributes, e.Attempt = uint64(r.number()), r.number()
 	e.Proofs = r.fields()
 	if args := r.field(); args != "" {
 		e.Args = r.checked(args)
@@ -97,7 +100,7 @@ func decodeEnvelope(text string) (*registry.Envelope, error) {
 		e.Result = r.result()
 	}
 	if !r.finished() {
-		bad.cause = errors.New("envelope that is cut short or garbled")
+		bad.cause = errors.New("envelope that is truncated or garbled")
 		return nil, bad
 	}
 	return e, nil
@@ -154,7 +157,7 @@ func decodeReply(text string) (*registry.Reply, error) {
 	}
 	switch {
 	case !f.finished():
-		return nil, &badMessage{cause: errors.New("reply that is cut short or garbled")}
+		return nil, &badMessage{cause: errors.New("reply that is truncated or garbled")}
 	case r.CallID == "":
 		return nil, &badMessage{cause: errors.New("reply without a call id")}
 	case set != 1:

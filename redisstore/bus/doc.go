@@ -14,7 +14,7 @@
 //	stats.go          what waits, and what went wrong
 //	codec.go          the binary form of envelopes and replies; message.go says what else a message can be
 //
-// Both names in Redis are in keys.go, the one script in lua/push.lua. The package imports registry, for the contract,
+// Both names in Redis are in keys.go, the scripts in lua. The package imports registry, for the contract,
 // redisstore/internal/redisconn, for the connection it shares with the store, and internal/strictjson; nothing else of
 // ours.
 package bus

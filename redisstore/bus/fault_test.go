@@ -21,8 +21,12 @@ func TestAMovedSlotIsFollowed(t *testing.T) {
 	for _, key := range []string{podChannel("b"), podRepliesKey("b")} {
 		moveSlot(t, cluster, key)
 	}
-	redistest.Eventually(t, "the subscription has moved", func() bool { return b.Stats().Resubscribed > 0 && b.Healthy() == nil })
-	redistest.Eventually(t, "calls arrive again", func() bool { return b.Send(context.Background(), "b", call1("c")) == nil })
+	registrytest.Eventually(t, "the subscription has moved", func() bool {
+		return b.Stats().Resubscribed > 0 && b.Healthy() == nil
+	})
+	registrytest.Eventually(t, "calls arrive again", func() bool {
+		return b.Send(context.Background(), "b", call1("c")) == nil
+	})
 	if got := receive(t, inbox.Envelopes).CallID; got != "c" {
 		t.Errorf("heard %s", got)
 	}
@@ -66,8 +70,8 @@ func TestADeafSubscriptionIsRebuilt(t *testing.T) {
 	b := listen(t, dial(t, p.url()), "b", inbox, 100*time.Millisecond)
 	sender := New(dial(t, server.URL()), Options{})
 	p.mute()
-	redistest.Eventually(t, "the bus notices", func() bool { return b.Stats().Resubscribed > 0 })
-	redistest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	registrytest.Eventually(t, "the bus notices", func() bool { return b.Stats().Resubscribed > 0 })
+	registrytest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
 	if err := sender.Send(context.Background(), "b", call1("after")); err != nil {
 		t.Fatal(err)
 	}
@@ -117,14 +121,14 @@ func TestASubscriptionAtADetachedReplicaIsNoticed(t *testing.T) {
 	run(replica, "replicaof", "no", "one")
 	p.lead(replica.Addr())
 	run(master, "client", "kill", "type", "pubsub")
-	redistest.Eventually(t, "the subscription is at the replica", func() bool {
+	registrytest.Eventually(t, "the subscription is at the replica", func() bool {
 		return strings.Contains(run(replica, "client", "list", "type", "pubsub"), "id=")
 	})
-	redistest.Eventually(t, "the bus notices", func() bool { return b.Healthy() != nil })
+	registrytest.Eventually(t, "the bus notices", func() bool { return b.Healthy() != nil })
 	p.lead(master.Addr())
-	redistest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	registrytest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
 	// It may have come to the replica once more, and looks healthy there until its next probe is missed.
-	redistest.Eventually(t, "calls arrive again", func() bool {
+	registrytest.Eventually(t, "calls arrive again", func() bool {
 		return sender.Send(context.Background(), "b", call1("after")) == nil
 	})
 	if got := receive(t, inbox.Envelopes).CallID; got != "after" {
@@ -135,7 +139,7 @@ func TestASubscriptionAtADetachedReplicaIsNoticed(t *testing.T) {
 func TestProbesKeepAQuietBusHealthy(t *testing.T) {
 	b := listen(t, dial(t, redistest.Single(t)), "b", registrytest.NewInbox(), 300*time.Millisecond)
 	quiet := time.Now()
-	redistest.Eventually(t, "the bus stays healthy for five probes", func() bool {
+	registrytest.Eventually(t, "the bus stays healthy for five probes", func() bool {
 		if err := b.Healthy(); err != nil {
 			t.Errorf("after %v: %v", time.Since(quiet), err)
 			return true
@@ -153,20 +157,21 @@ func TestRedisRestartsEmpty(t *testing.T) {
 	inbox := registrytest.NewInbox()
 	b := listen(t, conn, "a", inbox, 200*time.Millisecond)
 	server.Kill()
-	redistest.Eventually(t, "the bus is unhealthy", func() bool { return b.Healthy() != nil })
-	redistest.Eventually(t, "calls are refused before they leave", func() bool {
+	registrytest.Eventually(t, "the bus is unhealthy", func() bool { return b.Healthy() != nil })
+	registrytest.Eventually(t, "calls are refused before they leave", func() bool {
 		err := b.Send(context.Background(), "a", call1("refused"))
 		return registry.AsError(err).Dispatched == registry.DispatchedNo && !errors.Is(err, registry.ErrNoReceiver)
 	})
 	server.Restart()
-	redistest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
-	redistest.Eventually(t, "calls arrive again", func() bool {
+	registrytest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	registrytest.Eventually(t, "calls arrive again", func() bool {
 		return b.Send(context.Background(), "a", call1("again")) == nil
 	})
 	if got := receive(t, inbox.Envelopes).CallID; got != "again" {
 		t.Errorf("heard %s", got)
 	}
-	if err := b.Reply("a", registry.Reply{CallID: "r", Delivered: true}); err != nil { // with a script the server forgot
+	err := b.Reply("a", registry.Reply{CallID: "r", Delivered: true})
+	if err != nil { // with a script the server forgot
 		t.Fatal(err)
 	}
 	receive(t, inbox.Replies)
@@ -186,9 +191,9 @@ func TestAHangingRedisIsNotWaitedFor(t *testing.T) {
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("waited %v with 300 ms left", took)
 	}
-	redistest.Eventually(t, "the bus is unhealthy", func() bool { return b.Healthy() != nil })
+	registrytest.Eventually(t, "the bus is unhealthy", func() bool { return b.Healthy() != nil })
 	server.Resume()
-	redistest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
+	registrytest.Eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
 }
 
 func TestAnswersGetThroughWhenMemoryIsFull(t *testing.T) {
@@ -209,7 +214,9 @@ func TestAnswersGetThroughWhenMemoryIsFull(t *testing.T) {
 	if err := b.Reply("nobody", registry.Reply{CallID: "d", Delivered: true}); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "what could not be delivered is counted", func() bool { return b.Stats().RepliesLost == 1 })
+	registrytest.Eventually(t, "what could not be delivered is counted", func() bool {
+		return b.Stats().RepliesLost == 1
+	})
 	if got := b.Stats().RepliesPublished; got != 1 {
 		t.Errorf("%d answers published, want 1", got)
 	}

@@ -19,8 +19,9 @@ func Forget(p *redisconn.Pipeline, pod string) { p.Do("UNLINK", podRepliesKey(po
 var scriptFiles embed.FS
 
 var (
-	scripts    = redisconn.NewScripts(scriptFiles)
-	scriptPush = scripts.Must("push")
+	scripts           = redisconn.NewScripts(scriptFiles)
+	scriptPush        = scripts.Must("push")
+	scriptSubscribers = scripts.Must("subscribers")
 )
 
 // Scripts returns the scripts of the bus, for redisconn.Dial to load.

@@ -13,7 +13,7 @@ const (
 	messageEnvelope = 'E'
 	messageReply    = 'R'
 	messageProbe    = 'P'
-	messageBatch    = 'B'
+	messagePacket   = 'B'
 )
 
 // message is a decoded one. Exactly one field is set.
@@ -23,7 +23,7 @@ type message struct {
 	probe    bool
 }
 
-// decodeMessage decodes a message that is not a batch. Every error is a *badMessage.
+// decodeMessage decodes a message that is not a packet. Every error is a *badMessage.
 func decodeMessage(text string) (message, error) {
 	if text == "" {
 		return message{}, &badMessage{cause: errors.New("empty message")}

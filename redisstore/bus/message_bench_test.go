@@ -17,7 +17,8 @@ func benchEnvelope(n int) registry.Envelope {
 	return registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: "default", Session: "phone-1",
 		Generation: 1_790_000_000_000_000, CallID: "8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", Tool: "echo",
-		Args: registry.MustJSON(`{"text":"` + strings.Repeat("x", n) + `"}`), TimeoutMS: 30_000, ReplyTo: "host-8b0f6a52",
+		Args: registry.MustJSON(`{"text":"` + strings.Repeat("x", n) + `"}`), TimeoutMS: 30_000,
+		ReplyTo: "host-8b0f6a52",
 	}
 }
 

@@ -21,8 +21,8 @@ func wholeResult() *registry.Result {
 // TestMessagesSurviveTheTrip sends every field there is: a field that is added must be in the codec.
 func TestMessagesSurviveTheTrip(t *testing.T) {
 	whole := registry.Envelope{
-		V: 1, Kind: registry.EnvelopeCall, Tenant: "t", Session: "s", Generation: 1 << 52, Exact: true, CallID: "c",
-		Tool: "x", Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
+		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: "t", Session: "s", Generation: 1 << 52, Exact: true, CallID: "c",
+		Tool: "x", Spec: "h", Attributes: 1 << 63, Attempt: 1, Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
 		Durable: true, Result: wholeResult(), Proofs: []string{"p1", "p2"}, Reason: "r",
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
@@ -31,8 +31,8 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 		}
 	}
 	for _, envelope := range []registry.Envelope{
-		whole, {V: 1}, {V: 1, Generation: -1, Result: &registry.Result{}},
-		{V: 1, Args: registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`), CallID: "c", ReplyTo: "p"},
+		whole, {V: registry.EnvelopeVersion}, {V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
+		{V: registry.EnvelopeVersion, Args: registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`), CallID: "c", ReplyTo: "p"},
 	} {
 		text, err := encodeEnvelope(envelope)
 		if err != nil {
@@ -46,12 +46,12 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 	failure := registry.ErrNotOwner.With(registry.DispatchedNo)
 	failure.RetryAfter, failure.Candidates = time.Second, []registry.Candidate{{SessionID: "s"}}
 	for _, r := range []registry.Reply{
-		{V: 1, CallID: "c", Tenant: "t", Session: "s", Result: wholeResult()},
-		{V: 1, CallID: "c", Result: &registry.Result{}},
-		{V: 1, CallID: "c", Delivered: true, Running: true},
-		{V: 1, CallID: "c", Wake: true},
-		{V: 1, CallID: "c", Answer: "stored"},
-		{V: 1, CallID: "c", Err: failure},
+		{V: registry.EnvelopeVersion, CallID: "c", Tenant: "t", Session: "s", Result: wholeResult()},
+		{V: registry.EnvelopeVersion, CallID: "c", Result: &registry.Result{}},
+		{V: registry.EnvelopeVersion, CallID: "c", Delivered: true, Running: true},
+		{V: registry.EnvelopeVersion, CallID: "c", Wake: true},
+		{V: registry.EnvelopeVersion, CallID: "c", Answer: "stored"},
+		{V: registry.EnvelopeVersion, CallID: "c", Err: failure},
 	} {
 		text, err := encodeReply(r)
 		if err != nil {
@@ -114,7 +114,8 @@ func TestBadMessages(t *testing.T) {
 		if (r != nil) != wantRefusal {
 			t.Errorf("%s: refusal %+v, want one: %v", text, r, wantRefusal)
 		}
-		if r != nil && (r.CallID != "c" || !errors.Is(r.Err, registry.CodeInvalidRequest) || r.Err.Dispatched != registry.DispatchedNo) {
+		if r != nil && (r.CallID != "c" || !errors.Is(r.Err, registry.CodeInvalidRequest) ||
+			r.Err.Dispatched != registry.DispatchedNo) {
 			t.Errorf("%s: refusal %+v", text, r)
 		}
 	}

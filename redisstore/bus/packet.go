@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// Messages to one pod that leave at the same moment travel as one packet: a batch is a message that holds others, each
-// with its length in front. Redis, and the client library at both ends, then handle one instead of hundreds, and that
-// was most of what a call under load cost Redis. A batch holds no batches.
+// Messages to one pod that leave at the same moment travel as one packet: a message that holds others, each with its
+// length in front. Redis, and the client library at both ends, then handle one message instead of hundreds, which was
+// most of what a call under load cost Redis. A packet holds no packets. A message that travels alone is a packet as it
+// is.
 const (
-	maxBatched = 8 << 10  // bytes; a longer message travels alone: copying it would cost what a batch saves
-	maxBatch   = 64 << 10 // bytes; so that many batches can be read at once
+	maxPacked = 8 << 10  // bytes; a longer message travels alone: copying it would cost what a packet saves
+	maxPacket = 64 << 10 // bytes; so that many packets can be read at once
 )
 
 // outgoing is a message on its way to a pod.
@@ -35,7 +36,7 @@ func byPod[T outgoing](all []T) map[string][]T {
 	return sorted
 }
 
-// packet is what travels as one: a message, or a batch of them.
+// packet is what travels as one.
 type packet[T outgoing] struct {
 	items   []T
 	payload []byte
@@ -46,10 +47,10 @@ func packets[T outgoing](items []T) []packet[T] {
 	var packed []packet[T]
 	for len(items) > 0 {
 		n, size := 1, len(items[0].message())
-		if size <= maxBatched {
+		if size <= maxPacked {
 			for _, o := range items[1:] {
 				next := len(o.message())
-				if next > maxBatched || size+next > maxBatch {
+				if next > maxPacked || size+next > maxPacket {
 					break
 				}
 				n, size = n+1, size+next
@@ -66,19 +67,19 @@ func pack[T outgoing](items []T, size int) packet[T] {
 		return packet[T]{items: items, payload: items[0].message()}
 	}
 	b := make([]byte, 1, 1+size+len(items)*binary.MaxVarintLen16)
-	b[0] = messageBatch
+	b[0] = messagePacket
 	for _, o := range items {
 		b = appendField(b, o.message())
 	}
 	return packet[T]{items: items, payload: b}
 }
 
-var errBatch = errors.New("batch that is cut short or garbled")
+var errPacket = errors.New("packet that is truncated or garbled")
 
-// unpack calls each with every message of a packet. Messages before the place where a batch is broken count. Each is a
+// unpack calls each with every message of a packet. Messages before the place where a packet is broken count. Each is a
 // copy of its own: a call that takes long must not keep its neighbours in memory.
 func unpack(payload string, each func(string)) error {
-	if payload == "" || payload[0] != messageBatch {
+	if payload == "" || payload[0] != messagePacket {
 		each(payload)
 		return nil
 	}
@@ -86,7 +87,7 @@ func unpack(payload string, each func(string)) error {
 	for r.text != "" {
 		m := r.field()
 		if r.broken {
-			return errBatch
+			return errPacket
 		}
 		each(strings.Clone(m))
 	}

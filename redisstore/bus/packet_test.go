@@ -37,16 +37,16 @@ func unpacked(t *testing.T, text string) []string {
 }
 
 func TestPackets(t *testing.T) {
-	long, full := strings.Repeat("l", maxBatched+1), strings.Repeat("f", maxBatched)
+	long, full := strings.Repeat("l", maxPacked+1), strings.Repeat("f", maxPacked)
 	for name, tt := range map[string]struct {
 		items []note
-		want  []int // items of each parcel
+		want  []int // items of each packet
 	}{
 		"one alone is itself":         {notes("x"), []int{1}},
 		"several travel as one":       {notes("x", "", "y"), []int{3}},
 		"a long one travels alone":    {notes("x", "y", long, "z", "z", long), []int{2, 1, 2, 1}},
 		"long ones travel each alone": {notes(long, long), []int{1, 1}},
-		"a bundle is full some time":  {slices.Repeat(notes(full), 20), []int{8, 8, 4}},
+		"a packet is full some time":  {slices.Repeat(notes(full), 20), []int{8, 8, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sizes []int
@@ -62,7 +62,8 @@ func TestPackets(t *testing.T) {
 				want = append(want, n.text)
 			}
 			if !slices.Equal(sizes, tt.want) || !slices.Equal(got, want) {
-				t.Errorf("parcels of %v items, want %v; messages equal and in order: %v", sizes, tt.want, slices.Equal(got, want))
+				t.Errorf("packets of %v items, want %v; messages equal and in order: %v",
+					sizes, tt.want, slices.Equal(got, want))
 			}
 		})
 	}
@@ -76,7 +77,7 @@ func TestByPodKeepsOrder(t *testing.T) {
 	}
 }
 
-func TestABrokenBundleSpoilsOnlyItsRest(t *testing.T) {
+func TestABrokenPacketSpoilsOnlyItsRest(t *testing.T) {
 	whole := packets(notes("one", "two", "three"))[0].payload
 	for cut := 1; cut < len(whole); cut++ {
 		var got []string
@@ -85,14 +86,14 @@ func TestABrokenBundleSpoilsOnlyItsRest(t *testing.T) {
 			t.Errorf("cut after %d bytes: %q", cut, got)
 		}
 		boundary := cut == 1 || cut == 5 || cut == 9
-		if (err == nil) != boundary || err != nil && !errors.Is(err, errBatch) {
+		if (err == nil) != boundary || err != nil && !errors.Is(err, errPacket) {
 			t.Errorf("cut after %d bytes: %v", cut, err)
 		}
 	}
 }
 
-// TestBundlesArrive sends what a bundle may hold, and what it may not, to a bus that goes on afterwards.
-func TestBundlesArrive(t *testing.T) {
+// TestPacketsArrive sends what a packet may hold, and what it may not, to a bus that goes on afterwards.
+func TestPacketsArrive(t *testing.T) {
 	conn := dial(t, redistest.Single(t))
 	inbox := registrytest.NewInbox()
 	b := listen(t, conn, "a", panicky{inbox})
@@ -104,8 +105,8 @@ func TestBundlesArrive(t *testing.T) {
 		return string(text)
 	}
 	inner := packets(notes(encoded("nested"), encoded("nested")))[0].payload
-	bundle := packets(notes(encoded("c1"), "nonsense", encoded("boom"), string(inner), encoded("c2")))[0].payload
-	for _, payload := range [][]byte{bundle, append(bytes.Clone(bundle), 200)} { // the second is broken at its end
+	several := packets(notes(encoded("c1"), "nonsense", encoded("boom"), string(inner), encoded("c2")))[0].payload
+	for _, payload := range [][]byte{several, append(bytes.Clone(several), 200)} { // the second is broken at its end
 		if err := conn.Client().Publish(t.Context(), podChannel("a"), payload).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -115,14 +116,14 @@ func TestBundlesArrive(t *testing.T) {
 			}
 		}
 	}
-	redistest.Eventually(t, "what is broken is counted", func() bool {
+	registrytest.Eventually(t, "what is broken is counted", func() bool {
 		s := b.Stats()
 		return s.Malformed == 5 && s.Panics == 2
 	})
 }
 
-// TestQueuedMessagesAreBundled: what waits for the batch before leaves as one message, each way.
-func TestQueuedMessagesAreBundled(t *testing.T) {
+// TestQueuedMessagesShareAPacket: what waits for the batch before leaves as one message, each way.
+func TestQueuedMessagesShareAPacket(t *testing.T) {
 	conn := dial(t, redistest.Single(t))
 	inbox := registrytest.NewInbox()
 	listen(t, conn, "a", inbox)
@@ -162,6 +163,9 @@ func TestQueuedMessagesAreBundled(t *testing.T) {
 	if refused != 1 {
 		t.Errorf("%d found no receiver, want the one to nobody", refused)
 	}
+	if s := b.Stats(); s.CallsSent != 101 || s.CallPackets != 2 {
+		t.Errorf("counted %d calls in %d packets, want 101 in 2", s.CallsSent, s.CallPackets)
+	}
 }
 
 // TestQueuedAnswersAreBundled: an element of the list for each pod, of which nothing is missing.
@@ -181,6 +185,9 @@ func TestQueuedAnswersAreBundled(t *testing.T) {
 		if n, err := conn.Client().LLen(t.Context(), podRepliesKey(pod)).Result(); n != 1 || err != nil {
 			t.Errorf("the list of %s has %d elements, %v", pod, n, err)
 		}
+	}
+	if s := b.Stats(); s.RepliesSent != 100 || s.ReplyPackets != 2 {
+		t.Errorf("counted %d replies in %d packets, want 100 in 2", s.RepliesSent, s.ReplyPackets)
 	}
 	inbox := registrytest.NewInbox()
 	listen(t, conn, "b", inbox)
@@ -203,7 +210,7 @@ func FuzzBundle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message, text string) {
 		_ = unpack(text, func(string) {}) // whatever comes, it ends
 		got := unpacked(t, string(packets(notes(message, message, "end"))[0].payload))
-		if len(message) <= maxBatched && !slices.Equal(got, []string{message, message, "end"}) {
+		if len(message) <= maxPacked && !slices.Equal(got, []string{message, message, "end"}) {
 			t.Errorf("%q came back as %q", message, got)
 		}
 	})

@@ -97,6 +97,8 @@ func (q *replyQueue) push(batch []*pendingReply) {
 		for _, p := range packets(replies) {
 			args = append(args, p.payload)
 		}
+		q.bus.counts.repliesSent.Add(int64(len(replies)))
+		q.bus.counts.replyPackets.Add(int64(len(args) - 1))
 		commands[pod] = pipe.Eval(scriptPush, []string{podRepliesKey(pod)}, args...)
 	}
 	if pipe.Exec(ctx) == nil {

@@ -12,12 +12,12 @@ import (
 
 // answerOf is the answer to a call.
 func answerOf(id string) registry.Reply {
-	return registry.Reply{V: 1, CallID: id, Result: &registry.Result{Success: true, Output: id}}
+	return registry.Reply{V: registry.EnvelopeVersion, CallID: id, Result: &registry.Result{Success: true, Output: id}}
 }
 
 // refusalOf says that a call did not reach its device.
 func refusalOf(id string) registry.Reply {
-	return registry.Reply{V: 1, CallID: id, Err: registry.ErrNotOwner.With(registry.DispatchedNo)}
+	return registry.Reply{V: registry.EnvelopeVersion, CallID: id, Err: registry.ErrNotOwner.With(registry.DispatchedNo)}
 }
 
 // stubborn returns a server and a bus on it, not listening, that does not give an answer up before the test ends.
@@ -38,12 +38,12 @@ func stubborn(t *testing.T) (*redistest.Server, *Bus) {
 func TestAnswersOutliveARestart(t *testing.T) {
 	server, b := stubborn(t)
 	server.Kill()
-	for _, r := range []registry.Reply{answerOf("answer"), {V: 1, CallID: "receipt", Delivered: true}} {
+	for _, r := range []registry.Reply{answerOf("answer"), {V: registry.EnvelopeVersion, CallID: "receipt", Delivered: true}} {
 		if err := b.Reply("a", r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	redistest.Eventually(t, "both were tried", func() bool { return b.Stats().RepliesRetried >= 2 })
+	registrytest.Eventually(t, "both were tried", func() bool { return b.Stats().RepliesRetried >= 2 })
 	server.Restart()
 	inbox := registrytest.NewInbox()
 	listen(t, dial(t, server.URL()), "a", inbox)
@@ -63,7 +63,7 @@ func TestAnswersOutliveAHang(t *testing.T) {
 	if err := b.Reply("a", answerOf("c")); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "it was tried", func() bool { return b.Stats().RepliesRetried >= 1 })
+	registrytest.Eventually(t, "it was tried", func() bool { return b.Stats().RepliesRetried >= 1 })
 	server.Resume()
 	inbox := registrytest.NewInbox()
 	listen(t, dial(t, server.URL()), "a", inbox)
@@ -80,12 +80,12 @@ func TestARefusalIsNotRepeatedBlindly(t *testing.T) {
 	if err := b.Reply("a", refusalOf("c")); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "it is given up", func() bool { return b.Stats().RepliesLost == 1 })
+	registrytest.Eventually(t, "it is given up", func() bool { return b.Stats().RepliesLost == 1 })
 	if n := b.Stats().RepliesRetried; n != 0 {
 		t.Errorf("tried %d times again", n)
 	}
 	server.Kill() // now it surely was not taken
-	redistest.Eventually(t, "connections are refused", func() bool {
+	registrytest.Eventually(t, "connections are refused", func() bool {
 		if err := b.Reply("a", refusalOf("d")); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestAnswersAreGivenUpAfterAWhile(t *testing.T) {
 	if err := b.Reply("a", answerOf("c")); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, "it is given up", func() bool { return b.Stats().RepliesLost == 1 })
+	registrytest.Eventually(t, "it is given up", func() bool { return b.Stats().RepliesLost == 1 })
 	if n := b.Stats().RepliesRetried; n == 0 {
 		t.Error("it was not tried again before")
 	}
@@ -115,7 +115,9 @@ func TestAnswersToPushAgainAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	redistest.Eventually(t, "what is too much is dropped and counted", func() bool { return b.Stats().RepliesLost > 0 })
+	registrytest.Eventually(t, "what is too much is dropped and counted", func() bool {
+		return b.Stats().RepliesLost > 0
+	})
 }
 
 func TestCloseDoesNotWaitForFurtherTries(t *testing.T) {
@@ -124,8 +126,8 @@ func TestCloseDoesNotWaitForFurtherTries(t *testing.T) {
 	if err := b.Reply("a", answerOf("c")); err != nil {
 		t.Fatal(err)
 	}
-	// From the fifth failure on it waits for seconds, and with this patience for ever.
-	redistest.Eventually(t, "it was tried", func() bool { return b.Stats().RepliesRetried >= 5 })
+	// From the fifth failure on it waits for seconds, and with such a limit for ever.
+	registrytest.Eventually(t, "it was tried", func() bool { return b.Stats().RepliesRetried >= 5 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	closed := make(chan struct{})

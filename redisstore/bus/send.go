@@ -25,7 +25,9 @@ func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
 }
 
 // SendAsync implements registry.Bus.
-func (b *Bus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
+func (b *Bus) SendAsync(
+	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
+) (registry.PendingSend, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, registry.StoreUnavailable("send", err).With(registry.DispatchedNo)
 	}
@@ -97,20 +99,8 @@ func (p *pendingEnvelope) Cancel() bool { return p.queue.cancel(p) }
 func (p *pendingEnvelope) to() string      { return p.pod }
 func (p *pendingEnvelope) message() []byte { return p.payload }
 
-// publishError returns what the sender of an envelope is notified of.
-func publishError(receivers int64, err error) error {
-	switch {
-	case err != nil:
-		return registry.StoreUnavailable("send", err).With(dispatched(err))
-	case receivers == 0:
-		return registry.ErrNoReceiver
-	default:
-		return nil
-	}
-}
-
 // publishCommand is the command that reaches a channel. On a Cluster the channels are sharded: publisher and
-// subscriber meet at the member that owns the channel's slot, so the number of receivers is true there too.
+// subscriber meet at the master that owns the channel's slot.
 func publishCommand(conn *redisconn.Conn) string {
 	if conn.IsCluster() {
 		return "SPUBLISH"
@@ -136,13 +126,42 @@ func (b *Bus) publish(batch []*pendingEnvelope) {
 			sent, commands = append(sent, p), append(commands, pipe.Do(publish, channel, p.payload))
 		}
 	}
+	b.counts.callsSent.Add(int64(len(batch)))
+	b.counts.callPackets.Add(int64(len(sent)))
 	_ = pipe.Exec(ctx) // every command has its own error
 	for i, c := range commands {
-		err := publishError(c.Int(), c.Err())
+		err := b.publishError(ctx, sent[i].items[0].pod, c)
 		for _, p := range sent[i].items {
 			p.sender.Sent(err)
 		}
 	}
+}
+
+// publishError returns what the senders of a packet to a pod are notified of.
+func (b *Bus) publishError(ctx context.Context, pod string, published *redisconn.Command) error {
+	if err := published.Err(); err != nil {
+		return registry.StoreUnavailable("send", err).With(dispatched(err))
+	}
+	if published.Int() > 0 {
+		return nil
+	}
+	if b.conn.IsCluster() {
+		switch n, err := subscribers(ctx, b.conn, podChannel(pod)); {
+		case err != nil:
+			return registry.StoreUnavailable("send", err).With(registry.DispatchedUnknown)
+		case n > 0:
+			return nil
+		}
+	}
+	return registry.ErrNoReceiver
+}
+
+// subscribers returns how many subscribers a channel has at the master of a Cluster that owns its slot. The number that
+// SPUBLISH returns is not always that: a replica, which was the master when the client last asked, carries SPUBLISH out
+// too, passes the message on to its master, and counts its own subscribers. A script is redirected to the master.
+func subscribers(ctx context.Context, conn *redisconn.Conn, channel string) (int64, error) {
+	c, err := conn.Eval(ctx, scriptSubscribers, []string{channel})
+	return c.Int(), err
 }
 
 // Reply implements registry.Bus.

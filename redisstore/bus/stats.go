@@ -2,8 +2,11 @@ package bus
 
 import "sync/atomic"
 
-// Stats says what waits in a bus, and counts what went wrong since it was made.
+// Stats says what waits in a bus, and counts what it sent and what went wrong since it was made.
 type Stats struct {
+	CallsSent, CallPackets    int64 // envelopes, and the packets they travelled in; also those that failed
+	RepliesSent, ReplyPackets int64 // replies, once for every try, and the packets they travelled in
+
 	RepliesRefused   int64 // replies not queued, because too much was waiting
 	RepliesPublished int64 // replies published to the channel, because the list did not take them
 	RepliesRetried   int64 // replies queued to be pushed again, once for every try
@@ -19,12 +22,16 @@ type Stats struct {
 }
 
 type counters struct {
+	callsSent, callPackets, repliesSent, replyPackets atomic.Int64
+
 	refused, published, retried, lost, malformed, panics, unsent atomic.Int64
 }
 
 // Stats returns the counters.
 func (b *Bus) Stats() Stats {
 	s := Stats{
+		CallsSent: b.counts.callsSent.Load(), CallPackets: b.counts.callPackets.Load(),
+		RepliesSent: b.counts.repliesSent.Load(), ReplyPackets: b.counts.replyPackets.Load(),
 		RepliesRefused: b.counts.refused.Load(), RepliesPublished: b.counts.published.Load(),
 		RepliesRetried: b.counts.retried.Load(), RepliesLost: b.counts.lost.Load(),
 		Malformed: b.counts.malformed.Load(), Panics: b.counts.panics.Load(), CallsRefused: b.counts.unsent.Load(),

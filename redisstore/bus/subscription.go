@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -58,7 +59,11 @@ func (s *subscription) open(ctx context.Context) error {
 	} else {
 		ps = s.client.Subscribe(ctx, s.channel)
 	}
-	if err := s.confirm(ctx, ps); err != nil {
+	err := s.confirm(ctx, ps)
+	if err == nil && s.conn.IsCluster() {
+		err = s.meet(ctx)
+	}
+	if err != nil {
 		_ = ps.Close()
 		s.mu.Lock()
 		s.failure = err
@@ -88,6 +93,20 @@ func (s *subscription) confirm(ctx context.Context, ps *redis.PubSub) error {
 			return nil
 		}
 	}
+}
+
+// errElsewhere is the cause when the member subscribed at is not the one that messages are published at.
+var errElsewhere = errors.New("subscribed at a member that does not own the channel's slot")
+
+// meet looks whether publishers count this subscription. Only that tells a master of a Cluster from a replica: a
+// replica confirms subscriptions and delivers what its master passes on, but those who publish at the master are told
+// that nobody listens.
+func (s *subscription) meet(ctx context.Context) error {
+	n, err := subscribers(ctx, s.conn, s.channel)
+	if err == nil && n == 0 {
+		return errElsewhere
+	}
+	return err
 }
 
 func (s *subscription) start() {
@@ -147,8 +166,8 @@ func (s *subscription) reopen() bool {
 		if s.ctx.Err() != nil {
 			return false
 		}
-		if cluster, ok := s.client.(*redis.ClusterClient); ok {
-			cluster.ReloadState(s.ctx) // the channel's slot may have moved
+		if s.conn.IsCluster() {
+			s.renewClient()
 		}
 		err := s.open(s.ctx)
 		if err == nil {
@@ -166,7 +185,20 @@ func (s *subscription) reopen() bool {
 	}
 }
 
-// probeSilence publishes to the channel while it is silent, and ends a subscription on which nothing comes back.
+// renewClient replaces the client by one that does not know yet which member owns the channel's slot: the slot may have
+// moved, and a client reloads what it knows in the background only.
+func (s *subscription) renewClient() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil { // close has looked for the client already
+		return
+	}
+	_ = s.client.Close()
+	s.client = s.conn.NewBlockingClient(listenerPool)
+}
+
+// probeSilence publishes to the channel while it is silent, and ends a subscription on which nothing comes back. On a
+// Cluster it does so now and then on a busy channel, too: what arrives there may have been published elsewhere.
 func (s *subscription) probeSilence() {
 	ticker := time.NewTicker(max(s.every/4, time.Millisecond))
 	defer ticker.Stop()
@@ -180,23 +212,33 @@ func (s *subscription) probeSilence() {
 		s.mu.Lock()
 		ps, silence := s.current, time.Since(s.arrived)
 		s.mu.Unlock()
+		due := s.every
+		if silence < s.every {
+			due = maxSilence * s.every
+		}
 		switch {
-		case ps == nil || silence < s.every:
+		case ps == nil || silence < s.every && !s.conn.IsCluster():
 		case silence >= maxSilence*s.every:
 			s.drop(ps, fmt.Errorf("nothing arrived for %v, not even our own probe", silence.Round(time.Millisecond)))
-		case time.Since(probed) >= s.every:
+		case time.Since(probed) >= due:
 			probed = time.Now()
-			s.publishProbe()
+			s.probe(ps)
 		}
 	}
 }
 
-func (s *subscription) publishProbe() {
+// probe publishes a probe. On a Cluster it also ends a subscription that publishers do not count.
+func (s *subscription) probe(ps *redis.PubSub) {
 	ctx, cancel := context.WithTimeout(s.ctx, redisconn.IOTimeout)
 	defer cancel()
-	pipe := s.conn.Pipeline()
-	pipe.Do(publishCommand(s.conn), s.channel, string(messageProbe))
-	if err := pipe.Exec(ctx); err != nil && s.ctx.Err() == nil {
+	_, err := s.conn.Do(ctx, publishCommand(s.conn), s.channel, string(messageProbe))
+	if err == nil && s.conn.IsCluster() {
+		err = s.meet(ctx)
+	}
+	switch {
+	case errors.Is(err, errElsewhere):
+		s.drop(ps, err)
+	case err != nil && s.ctx.Err() == nil:
 		s.log.Debug("probe not published", "error", err)
 	}
 }
@@ -217,12 +259,12 @@ func (s *subscription) healthy() error {
 func (s *subscription) close() error {
 	s.cancel()
 	s.mu.Lock()
-	ps := s.current
+	ps, client := s.current, s.client
 	s.mu.Unlock()
 	if ps != nil {
 		s.drop(ps, errClosed)
 	}
-	err := s.client.Close()
+	err := client.Close()
 	s.done.Wait()
 	return err
 }

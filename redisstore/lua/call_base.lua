@@ -26,8 +26,8 @@ local function extend(final)
   redis.call('PEXPIRE', KEYS[2], life)
 end
 
--- log adds to the events, unless the log says more than that already: an event has a rank, and none of a lower one follows.
--- Of a rank that is odd there may be several.
+-- log adds to the events, unless the log has an event of a higher rank already. There may be several events of an odd
+-- rank.
 local cap = 2048 -- events kept, roughly
 local last
 local function log(rank, text)

@@ -1,10 +1,12 @@
 -- Makes a pod the owner of a session under a new, higher generation. It starts without tools.
 --
--- KEYS 1 session hash, 2 gone string
+-- KEYS 1 session hash, 2 gone string, 3 formers (sorted set: pod, when the session left it in ms)
 -- ARGV 1 session TTL in ms, 2 pod, 3 the generation that may be replaced without asking (0: none, -1: any), 4 for
---      how many ms the device that had the session may take it back, 5... field and value pairs of the attributes
--- Returns {generation, the time in ms, the previous session hash, the gone string, heirs}; the hash is a flat list,
--- empty when there was none. The generation is 0, and nothing has changed, when the holder must be asked first.
+--      how many ms the device that had the session may take it back, 5 for how many ms a pod that the session left is
+--      remembered, 6 how many of them, 7... field and value pairs of the attributes
+-- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers}; the hash is a flat
+-- list, empty when there was none; formers are the pods that the session has left, the last one first, and the next one
+-- may be among them. The generation is 0, and nothing has changed, when the holder must be asked first.
 
 -- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:
 -- whether it had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its
@@ -15,9 +17,9 @@ local goneGen = tonumber(string.match(gone, '^%d+'))
 local time = redis.call('TIME')
 local at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local before = redis.call('HGETALL', KEYS[1])
-local held, asked, proofs, heirs = unpack(redis.call('HMGET', KEYS[1], 'g', 'a', 'k', 'r'))
+local held, asked, proofs, heirs, pod = unpack(redis.call('HMGET', KEYS[1], 'g', 'a', 'k', 'r', 'p'))
 if held and asked and ARGV[3] ~= held and ARGV[3] ~= '-1' then
-  return {'0', at, before, '', ''}
+  return {'0', at, before, '', '', {}}
 end
 if not held then
   asked, proofs, heirs = string.match(gone, '^[^\n]*\n([^\n]*)\n[^\n]*\n([^\n]*)\n([^\n]*)')
@@ -38,9 +40,17 @@ gen = math.max(gen, (held or 0) + 1, goneGen + 1)
 gen = string.format('%.0f', gen)
 
 redis.call('DEL', KEYS[1], KEYS[2])
-redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 5))
+redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 7))
 if heirs ~= '' then
   redis.call('HSET', KEYS[1], 'r', heirs)
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
-return {gen, at, before, gone, heirs}
+
+pod = pod or string.match(gone, '^%d+ (%S+)')
+if pod and pod ~= ARGV[2] then
+  redis.call('ZADD', KEYS[3], at, pod)
+  redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -1 - ARGV[6])
+  redis.call('PEXPIRE', KEYS[3], ARGV[5])
+end
+local formers = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', string.format('(%.0f', at - ARGV[5]))
+return {gen, at, before, gone, heirs, formers}

@@ -1,8 +1,9 @@
--- Takes or renews the lease of a pod. If the lease must be there and is not, Redis was emptied: all pods find the mark of that as
--- soon as they could find the lease.
+-- Takes or renews the lease of a pod. If the lease must be there and is not, Redis was emptied: all pods find the mark
+-- of that as soon as they can find the lease.
 --
 -- KEYS 1 leases (sorted set: pod, expiry in ms of Redis time), 2 mark (string), both in one slot
--- ARGV 1 pod, 2 life of the lease and of the mark in ms, 3 TTL of the leases in ms, 4 whether the lease must be there: 1 or empty
+-- ARGV 1 pod, 2 life of the lease and of the mark in ms, 3 TTL of the leases in ms, 4 1 if the lease must be there,
+--      else empty
 -- Returns 1 when the pod still had an unlapsed lease, else 0.
 
 local time = redis.call('TIME')

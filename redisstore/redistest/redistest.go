@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	host     = "127.0.0.1"
-	patience = 20 * time.Second // for servers to start and agree
-	tries    = 5                // at finding a port nobody takes in between
+	host         = "127.0.0.1"
+	startTimeout = 20 * time.Second // for servers to start and agree
+	tries        = 5                // at finding a port nobody takes in between
 )
 
 // babysitter runs its arguments in the background and prints their process id. When its standard input closes,
@@ -146,7 +146,7 @@ func (s *Server) start() error {
 
 // Command runs redis-cli against the server and returns what it prints.
 func (s *Server) Command(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	all := append([]string{"-h", host, "-p", strconv.Itoa(s.port)}, args...)
 	out, err := exec.CommandContext(ctx, "redis-cli", all...).CombinedOutput()
@@ -209,9 +209,9 @@ func ping(addr string) error {
 // errStop ends a poll early.
 type errStop struct{ error }
 
-// poll calls f until it returns nil, at most for as long as patience lasts.
+// poll calls f until it returns nil, for at most startTimeout.
 func poll(f func() error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(startTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := f()
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,25 +27,65 @@ type Servers struct {
 // Cluster starts a cluster of three masters.
 func Cluster(t testing.TB) *Servers {
 	t.Helper()
-	var c Servers
+	return startCluster(t, 0)
+}
+
+// ReplicatedCluster starts a cluster of three masters with a replica each: Replicas[i] is that of Masters[i].
+func ReplicatedCluster(t testing.TB) *Servers {
+	t.Helper()
+	return startCluster(t, 1)
+}
+
+// startCluster starts a cluster of three masters, each with that many replicas.
+func startCluster(t testing.TB, replicas int) *Servers {
+	t.Helper()
+	var members []*Server
 	var addrs []string
-	for range 3 {
-		s := Start(t, "--cluster-enabled", "yes",
-			"--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
-		c.Masters = append(c.Masters, s)
+	for range 3 * (1 + replicas) {
+		s := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+			"--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0")
+		members = append(members, s)
 		addrs = append(addrs, s.Addr())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	args := append([]string{"--cluster", "create"}, append(addrs, "--cluster-yes")...)
+	args := append([]string{"--cluster", "create"}, addrs...)
+	args = append(args, "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")
 	if out, err := exec.CommandContext(ctx, "redis-cli", args...).CombinedOutput(); err != nil {
 		t.Fatalf("redistest: create cluster: %v\n%s", err, out)
 	}
-	for _, s := range c.Masters {
+	for _, s := range members {
 		mustBecome(t, s, "cluster_state:ok", "cluster", "info")
 	}
-	c.URL = "redis://" + strings.Join(addrs, ",")
-	return &c
+	c := &Servers{URL: "redis://" + strings.Join(addrs, ","), Masters: members[:3]}
+	for _, master := range c.Masters {
+		for _, s := range members[3:] {
+			if out, _ := s.Command("info", "replication"); strings.Contains(out, "master_port:"+strconv.Itoa(master.port)) {
+				c.Replicas = append(c.Replicas, s)
+			}
+		}
+	}
+	if len(c.Replicas) != 3*replicas {
+		t.Fatalf("redistest: %d replicas of the first three members, want %d", len(c.Replicas), 3*replicas)
+	}
+	for _, s := range c.Replicas {
+		mustBecome(t, s, "master_link_status:up", "info", "replication")
+		for _, member := range members { // those that vote, too, must know whose replica it is
+			id := mustPrint(t, c.Masters[slices.Index(c.Replicas, s)], "cluster", "myid")
+			mustBecome(t, member, s.Addr(), "cluster", "replicas", id)
+		}
+	}
+	return c
+}
+
+// mustPrint returns what a command prints.
+func mustPrint(t testing.TB, s *Server, command ...string) string {
+	t.Helper()
+	out, err := s.Command(command...)
+	if err != nil {
+		t.Fatalf("redistest: %s: %v", strings.Join(command, " "), err)
+	}
+	return out
 }
 
 // masterName is what the sentinel calls the master.

@@ -97,13 +97,15 @@ func TestSkeletons(t *testing.T) {
 		return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 	}
 	for _, pair := range [][2]string{
-		{"time", "TIME"}, {"time", "tirne"}, {"paypal", "pаypal"}, {"scope", "ѕсоре"}, {"TIME", "TlME"}, {"x_0", "x_o"}, {"getUser", "getuser"},
+		{"time", "TIME"}, {"time", "tirne"}, {"paypal", "pаypal"}, {"scope", "ѕсоре"}, {"TIME", "TlME"}, {"x_0", "x_o"},
+		{"getUser", "getuser"},
 	} {
 		if !alike(legible.Skeletons(pair[0]), legible.Skeletons(pair[1])) {
 			t.Errorf("%s and %s do not look alike", pair[0], pair[1])
 		}
 	}
-	for _, pair := range [][2]string{{"time", "t1me"}, {"time", "times"}, {"axis_i", "axis_1"}, {"schon", "schön"}, {"天气", "天氣"}} {
+	for _, pair := range [][2]string{{"time", "t1me"}, {"time", "times"}, {"axis_i", "axis_1"}, {"schon", "schön"},
+		{"天气", "天氣"}} {
 		if alike(legible.Skeletons(pair[0]), legible.Skeletons(pair[1])) {
 			t.Errorf("%s and %s look alike", pair[0], pair[1])
 		}
@@ -115,7 +117,8 @@ func TestSkeletons(t *testing.T) {
 
 func TestPlain(t *testing.T) {
 	for r, want := range map[rune]string{
-		'o': "o", 'O': "o", '0': "o", 'о': "o", 'т': "t", 'ⓣ': "t", 'ｔ': "t", '𝐭': "t", 'ü': "u", '＜': "<", '‹': "<", '⁄': "/", '天': "天",
+		'o': "o", 'O': "o", '0': "o", 'о': "o", 'т': "t", 'ⓣ': "t", 'ｔ': "t", '𝐭': "t", 'ü': "u", '＜': "<", '‹': "<",
+		'⁄': "/", '天': "天",
 	} {
 		if got := legible.Plain(r); got != want {
 			t.Errorf("Plain(%c) = %q, want %q", r, got, want)
@@ -125,7 +128,8 @@ func TestPlain(t *testing.T) {
 
 func TestExpose(t *testing.T) {
 	for said, want := range map[string]string{
-		"a\x1b[31mb\n\tc": "a\uFFFD[31mb\n\tc", "a\u202eb\rc\xff": "a\uFFFDb\uFFFDc\uFFFD", "می\u200cخواهم": "می\u200cخواهم", "❤\ufe0f\ufe0f": "❤\ufe0f\uFFFD",
+		"a\x1b[31mb\n\tc": "a\uFFFD[31mb\n\tc", "a\u202eb\rc\xff": "a\uFFFDb\uFFFDc\uFFFD",
+		"می\u200cخواهم": "می\u200cخواهم", "❤\ufe0f\ufe0f": "❤\ufe0f\uFFFD",
 	} {
 		if got := legible.Expose(said); got != want || legible.Hides(got) {
 			t.Errorf("Expose(%+q) = %+q, want %+q", said, got, want)
@@ -134,7 +138,8 @@ func TestExpose(t *testing.T) {
 }
 
 func FuzzClean(f *testing.F) {
-	for _, s := range []string{"", "\x1b[", "\x1b]x\x07", "\xff", "\u009b1m\r\r\n", "می\u200cخواهم", "👨\u200d👩", "❤\ufe0f\ufe0f", "\x1b\u200b[31m", "\u200d\x1b[m"} {
+	for _, s := range []string{"", "\x1b[", "\x1b]x\x07", "\xff", "\u009b1m\r\r\n", "می\u200cخواهم", "👨\u200d👩",
+		"❤\ufe0f\ufe0f", "\x1b\u200b[31m", "\u200d\x1b[m"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

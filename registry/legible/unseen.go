@@ -1,6 +1,7 @@
 package legible
 
 import (
+	"strings"
 	"unicode"
 
 	"golang.org/x/text/unicode/rangetable"
@@ -78,14 +79,5 @@ func isEmoji(r rune) bool {
 		return false
 	}
 	return r >= firstSymbol && unicode.In(r, unicode.So, unicode.Sm) ||
-		r >= firstSkin && r <= lastSkin || isOtherEmoji(r)
-}
-
-func isOtherEmoji(r rune) bool {
-	for _, s := range otherSymbols {
-		if r == s {
-			return true
-		}
-	}
-	return false
+		r >= firstSkin && r <= lastSkin || strings.ContainsRune(otherSymbols, r)
 }

@@ -20,7 +20,8 @@ func BenchmarkListing(b *testing.B) {
 	for i := range specs {
 		var err error
 		specs[i], err = registry.ToolSpec{
-			Name: fmt.Sprintf("tool_%d", i), Description: "reads something and returns it", Parameters: json.RawMessage(`{"type":"object"}`),
+			Name: fmt.Sprintf("tool_%d", i), Description: "reads something and returns it",
+			Parameters: json.RawMessage(`{"type":"object"}`),
 		}.Normalize()
 		if err != nil {
 			b.Fatal(err)
@@ -41,7 +42,8 @@ func BenchmarkListing(b *testing.B) {
 	b.Run("grouped", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if groups, _, err := m.Groups(ctx, registry.GroupQuery{Tenant: registry.DefaultTenant}); err != nil || len(groups) != len(specs) {
+			groups, _, err := m.OfferedTools(ctx, registry.OfferedToolQuery{Tenant: registry.DefaultTenant})
+			if err != nil || len(groups) != len(specs) {
 				b.Fatal(len(groups), err)
 			}
 		}

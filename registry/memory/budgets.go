@@ -8,47 +8,35 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// memoryBudgets are the budgets that are not full.
-type memoryBudgets struct {
+// budgets are the budgets that are not full. Of a full one nothing needs to be remembered.
+type budgets struct {
 	mu     sync.Mutex
-	all    map[memoryBudgetKey]memoryBudget
-	purged time.Time
+	all    expiring[tenantKey, *budget]
+	purges throttle
 }
 
-type memoryBudgetKey struct{ tenant, name string }
-
-type memoryBudget struct {
+type budget struct {
+	life   // until it is full again
 	tokens float64
 	at     time.Time
-	full   time.Time // from then on nothing needs to be remembered
 }
 
-// Spend implements BudgetStore.
+// Spend implements registry.BudgetStore.
 func (m *Store) Spend(_ context.Context, tenant, name string, n int64, b registry.Budget) (time.Duration, error) {
 	s := &m.budgets
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, key := m.opts.Now(), memoryBudgetKey{tenant, name}
-	if now.Sub(s.purged) >= time.Minute {
-		s.purgeLocked(now)
+	now, key := m.opts.Now(), tenantKey{tenant, name}
+	if s.purges.due(now, time.Minute) {
+		s.all.purge(now)
 	}
-	burst, wanted := float64(b.Burst()), float64(min(n, b.Burst()))
-	tokens := burst
-	if known, ok := s.all[key]; ok {
-		tokens = min(burst, known.tokens+float64(now.Sub(known.at).Milliseconds())*b.Rate())
+	tokens, wanted := float64(b.Burst()), float64(min(n, b.Burst()))
+	if known := s.all.get(key, now); known != nil {
+		tokens = min(tokens, known.tokens+float64(now.Sub(known.at).Milliseconds())*b.Rate())
 	}
 	if tokens < wanted {
 		return time.Duration((wanted-tokens)/b.Rate()+1) * time.Millisecond, nil
 	}
-	s.all[key] = memoryBudget{tokens: tokens - wanted, at: now, full: now.Add(b.Over)}
+	s.all[key] = &budget{life{now.Add(b.Over)}, tokens - wanted, now}
 	return 0, nil
-}
-
-func (s *memoryBudgets) purgeLocked(now time.Time) {
-	s.purged = now
-	for key, b := range s.all {
-		if !now.Before(b.full) {
-			delete(s.all, key)
-		}
-	}
 }

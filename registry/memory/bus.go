@@ -8,12 +8,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// memoryInbox bounds what waits for one pod's handler.
-const memoryInbox = 4096
+// inboxSize bounds how many messages wait for the handler of one pod.
+const inboxSize = 4096
 
 // Bus is the bus of one pod on a Store.
 type Bus struct {
-	memory *Store
+	store *Store
 
 	mu     sync.Mutex
 	pod    string
@@ -25,19 +25,19 @@ type Bus struct {
 var _ registry.Bus = (*Bus)(nil)
 
 // NewBus returns a bus for one pod of the store.
-func (m *Store) NewBus() *Bus { return &Bus{memory: m} }
+func (m *Store) NewBus() *Bus { return &Bus{store: m} }
 
-// Listen implements Bus.
+// Listen implements registry.Bus.
 func (b *Bus) Listen(_ context.Context, pod string, h registry.BusHandler) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.inbox != nil {
 		return errors.New("registry: the bus is already listening")
 	}
-	if _, taken := b.memory.buses.LoadOrStore(pod, b); taken {
+	if _, taken := b.store.buses.LoadOrStore(pod, b); taken {
 		return errors.New("registry: another bus listens for pod " + pod)
 	}
-	inbox, done := make(chan func(registry.BusHandler), memoryInbox), make(chan struct{})
+	inbox, done := make(chan func(registry.BusHandler), inboxSize), make(chan struct{})
 	b.pod, b.inbox, b.done = pod, inbox, done
 	go func() {
 		defer close(done)
@@ -64,14 +64,14 @@ func (b *Bus) post(deliver func(registry.BusHandler)) error {
 }
 
 func (b *Bus) peer(pod string) (*Bus, error) {
-	peer, ok := b.memory.buses.Load(pod)
+	peer, ok := b.store.buses.Load(pod)
 	if !ok {
 		return nil, registry.ErrNoReceiver
 	}
 	return peer.(*Bus), nil
 }
 
-// Send implements Bus.
+// Send implements registry.Bus.
 func (b *Bus) Send(_ context.Context, pod string, e registry.Envelope) error {
 	peer, err := b.peer(pod)
 	if err != nil {
@@ -80,21 +80,21 @@ func (b *Bus) Send(_ context.Context, pod string, e registry.Envelope) error {
 	return peer.post(func(h registry.BusHandler) { h.HandleEnvelope(e) })
 }
 
-// SendAsync implements Bus.
+// SendAsync implements registry.Bus.
 func (b *Bus) SendAsync(
 	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
 ) (registry.PendingSend, error) {
 	s.Sent(b.Send(ctx, pod, e))
-	return gone{}, nil
+	return sent{}, nil
 }
 
-// gone is the PendingSend of an envelope that was sent.
-type gone struct{}
+// sent is the PendingSend of an envelope that was sent.
+type sent struct{}
 
-// Cancel implements PendingSend.
-func (gone) Cancel() bool { return false }
+// Cancel implements registry.PendingSend.
+func (sent) Cancel() bool { return false }
 
-// Reply implements Bus.
+// Reply implements registry.Bus.
 func (b *Bus) Reply(pod string, r registry.Reply) error {
 	peer, err := b.peer(pod)
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *Bus) Reply(pod string, r registry.Reply) error {
 	return peer.post(func(h registry.BusHandler) { h.HandleReply(r) })
 }
 
-// Healthy implements Bus.
+// Healthy implements registry.Bus.
 func (b *Bus) Healthy() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +113,7 @@ func (b *Bus) Healthy() error {
 	return nil
 }
 
-// Close implements Bus.
+// Close implements registry.Bus.
 func (b *Bus) Close(ctx context.Context) error {
 	b.mu.Lock()
 	if b.closed || b.inbox == nil {
@@ -124,7 +124,7 @@ func (b *Bus) Close(ctx context.Context) error {
 	b.closed = true
 	close(b.inbox)
 	b.mu.Unlock()
-	b.memory.buses.Delete(b.pod)
+	b.store.buses.Delete(b.pod)
 	select {
 	case <-b.done:
 		return nil

@@ -9,29 +9,27 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// memoryContinuations are the continuations of all holders.
-type memoryContinuations struct {
+// continuations are the continuations of all holders.
+type continuations struct {
 	mu      sync.Mutex
-	holders map[registry.Holder]*memoryHolder
-	purged  time.Time
+	holders map[registry.ContinuationOwner]*holder
+	purges  throttle
 }
 
-// memoryHolder is what one holder has.
-type memoryHolder struct {
-	kept  map[string]memoryContinuation
+// holder is what one holder has.
+type holder struct {
+	kept  expiring[string, *continuation]
 	bytes int
 }
 
-type memoryContinuation struct {
-	data    []byte
-	expires time.Time
+type continuation struct {
+	life
+	data []byte
 }
 
-var _ registry.ContinuationStore = (*Store)(nil)
-
-// KeepContinuation implements ContinuationStore.
+// KeepContinuation implements registry.ContinuationStore.
 func (m *Store) KeepContinuation(
-	_ context.Context, o registry.Holder, id string, data []byte, ttl time.Duration,
+	_ context.Context, o registry.ContinuationOwner, id string, data []byte, ttl time.Duration,
 ) error {
 	if len(data) > registry.MaxContinuation {
 		return registry.ErrContinuationTooLarge
@@ -39,39 +37,37 @@ func (m *Store) KeepContinuation(
 	s, now := &m.continuations, m.opts.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holders == nil {
-		s.holders = make(map[registry.Holder]*memoryHolder)
+	if s.purges.due(now, ttl/purgesPerLife) {
+		s.purge(now)
 	}
-	s.purgeLocked(now, ttl)
-	holder := s.holders[o]
-	if holder == nil {
-		holder = &memoryHolder{kept: make(map[string]memoryContinuation)}
-		s.holders[o] = holder
+	h := s.holders[o]
+	if h == nil {
+		h = &holder{kept: make(expiring[string, *continuation])}
+		s.holders[o] = h
 	}
-	holder.drop(id)
-	holder.kept[id] = memoryContinuation{data: bytes.Clone(data), expires: now.Add(ttl)}
-	holder.bytes += len(data) + registry.ContinuationOverhead
-	for holder.bytes > registry.MaxHeldContinuations {
-		holder.drop(holder.oldest(id))
+	h.drop(id)
+	h.kept[id] = &continuation{life{now.Add(ttl)}, bytes.Clone(data)}
+	h.bytes += len(data) + registry.ContinuationOverhead
+	for h.bytes > registry.MaxHeldContinuations {
+		h.drop(h.oldest(id))
 	}
 	return nil
 }
 
-// Continuations implements ContinuationStore.
+// Continuations implements registry.ContinuationStore.
 func (m *Store) Continuations(
-	_ context.Context, o registry.Holder, limit int, ids ...string,
+	_ context.Context, o registry.ContinuationOwner, limit int, ids ...string,
 ) (map[string][]byte, error) {
 	s, now := &m.continuations, m.opts.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holder := s.holders[o]
-	found := make(map[string][]byte)
-	if holder == nil {
+	found, h := make(map[string][]byte), s.holders[o]
+	if h == nil {
 		return found, nil
 	}
 	for _, id := range ids {
-		c, ok := holder.kept[id]
-		if _, twice := found[id]; !ok || twice || !now.Before(c.expires) {
+		c := h.kept.get(id, now)
+		if _, twice := found[id]; c == nil || twice {
 			continue
 		}
 		if limit -= len(c.data); limit < 0 {
@@ -82,35 +78,31 @@ func (m *Store) Continuations(
 	return found, nil
 }
 
-// purgeLocked removes what has expired, now and then.
-func (s *memoryContinuations) purgeLocked(now time.Time, ttl time.Duration) {
-	if now.Sub(s.purged) < ttl/conversationsPurgeEvery {
-		return
-	}
-	s.purged = now
-	for o, holder := range s.holders {
-		for id, c := range holder.kept {
-			if !now.Before(c.expires) {
-				holder.drop(id)
+// purge removes what has expired.
+func (s *continuations) purge(now time.Time) {
+	for o, h := range s.holders {
+		for id := range h.kept {
+			if h.kept.get(id, now) == nil {
+				h.drop(id)
 			}
 		}
-		if len(holder.kept) == 0 {
+		if len(h.kept) == 0 {
 			delete(s.holders, o)
 		}
 	}
 }
 
-func (o *memoryHolder) drop(id string) {
-	if c, ok := o.kept[id]; ok {
-		o.bytes -= len(c.data) + registry.ContinuationOverhead
-		delete(o.kept, id)
+func (h *holder) drop(id string) {
+	if c, ok := h.kept[id]; ok {
+		h.bytes -= len(c.data) + registry.ContinuationOverhead
+		delete(h.kept, id)
 	}
 }
 
 // oldest returns the continuation that expires first, other than the one that is just being kept.
-func (o *memoryHolder) oldest(but string) string {
+func (h *holder) oldest(but string) string {
 	first, at := "", time.Time{}
-	for id, c := range o.kept {
+	for id, c := range h.kept {
 		if id != but && (first == "" || c.expires.Before(at)) {
 			first, at = id, c.expires
 		}

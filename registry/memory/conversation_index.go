@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DescribeConversations implements ConversationIndex.
+// DescribeConversations implements registry.ConversationIndex.
 func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -19,21 +19,18 @@ func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) (
 	infos := make([]registry.ConversationInfo, len(keys))
 	for i, key := range keys {
 		infos[i] = registry.ConversationInfo{Key: key}
-		if c := m.conversationLocked(key, now); c != nil {
+		if c := m.conversations.all.get(key, now); c != nil {
 			infos[i] = c.info(key, now)
 		}
 	}
 	return infos, nil
 }
 
-// ListConversations implements ConversationIndex. It looks at all conversations, and keeps few of them at a time.
+// ListConversations implements registry.ConversationIndex.
 func (m *Store) ListConversations(
 	_ context.Context, q registry.ConversationQuery,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
-	limit := q.Limit
-	if limit <= 0 {
-		limit = defaultPage
-	}
+	limit := pageSize(q.Limit)
 	found := m.newestConversations(q, limit+1)
 	var next *registry.ConversationCursor
 	if len(found) > limit {
@@ -52,14 +49,14 @@ func (m *Store) ListConversations(
 	}), next, nil
 }
 
-// newestConversations returns up to limit conversations that come behind the cursor of a query. It keeps places of few
-// of them while it looks at all, and once it has enough it passes over those that come behind what it has.
+// newestConversations returns up to limit conversations that come after the cursor of a query. It looks at all of them
+// and keeps the places of few: once it has enough it passes over those that come after the last of them.
 func (m *Store) newestConversations(q registry.ConversationQuery, limit int) []registry.ConversationInfo {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
 	var places []registry.ConversationCursor
-	var last registry.ConversationCursor // of those that are kept, once they are enough
+	var last registry.ConversationCursor // of the places that are kept, once they are enough
 	for key, c := range m.conversations.all {
 		if key.Tenant != q.Tenant || len(c.messages) == 0 || !now.Before(c.expires) {
 			continue
@@ -97,7 +94,7 @@ func cursorOf(c registry.ConversationInfo) registry.ConversationCursor {
 	return registry.ConversationCursor{Active: c.Active.UnixMilli(), Session: c.Key.Session}
 }
 
-// RunningConversations implements ConversationIndex.
+// RunningConversations implements registry.ConversationIndex.
 func (m *Store) RunningConversations(_ context.Context, tenant string, limit int) ([]registry.ConversationInfo, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -112,7 +109,8 @@ func (m *Store) RunningConversations(_ context.Context, tenant string, limit int
 	return running[:min(limit, len(running))], nil
 }
 
-// ConversationsVersion implements ConversationIndex. Conversations that expire count as a change when they are removed.
+// ConversationsVersion implements registry.ConversationIndex. Conversations that expire count as a change when they are
+// removed.
 func (m *Store) ConversationsVersion(_ context.Context, tenant string) (string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -124,7 +122,7 @@ func (m *Store) ConversationsVersion(_ context.Context, tenant string) (string, 
 	return "", nil
 }
 
-// NameConversation implements ConversationIndex.
+// NameConversation implements registry.ConversationIndex.
 func (m *Store) NameConversation(_ context.Context, key registry.Key, title string) error {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -139,18 +137,18 @@ func (m *Store) NameConversation(_ context.Context, key registry.Key, title stri
 	return nil
 }
 
-// EraseConversation implements ConversationIndex.
+// EraseConversation implements registry.ConversationIndex.
 func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	c := m.conversationLocked(key, m.opts.Now())
+	c := m.conversations.all.get(key, m.opts.Now())
 	delete(m.conversations.all, key)
 	m.conversations.changes++
 	return c != nil, nil
 }
 
 // touchLocked notes that messages changed.
-func (s *memoryConversations) touchLocked(c *memoryConversation, now time.Time) {
+func (s *conversations) touchLocked(c *conversation, now time.Time) {
 	if c.created.IsZero() {
 		c.created = now
 	}
@@ -159,22 +157,15 @@ func (s *memoryConversations) touchLocked(c *memoryConversation, now time.Time) 
 }
 
 // info describes a conversation, with times as exact as a shared store keeps them.
-func (c *memoryConversation) info(key registry.Key, now time.Time) registry.ConversationInfo {
+func (c *conversation) info(key registry.Key, now time.Time) registry.ConversationInfo {
 	info := registry.ConversationInfo{
-		Key: key, Owner: c.ownerOrNobody(), Title: c.title, Named: c.named, Messages: len(c.messages),
+		Key: key, Owner: c.owner, Title: c.title, Named: c.named, Messages: len(c.messages),
 		Created: inMillis(c.created), Active: inMillis(c.active),
 	}
 	if now.Before(c.until) {
 		info.Turn = time.UnixMicro(c.holder).UTC()
 	}
 	return info
-}
-
-func (c *memoryConversation) ownerOrNobody() registry.Owner {
-	if c.owner == nil {
-		return registry.Owner{}
-	}
-	return *c.owner
 }
 
 // inMillis returns a time in whole milliseconds; the zero time stays what it is.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,39 +12,35 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-const (
-	maxMemoryConversations  = 100_000 // a store that is full refuses new ones
-	conversationsPurgeEvery = 16      // times per history TTL that what has expired is removed
-)
+// maxConversations is how many conversations there may be. A store that is full refuses new ones.
+const maxConversations = 100_000
 
-// memoryConversations are the conversations of all tenants.
-type memoryConversations struct {
-	mu     sync.Mutex
-	all    map[registry.Key]*memoryConversation
-	fence  int64 // of the last turn of any of them
-	purged time.Time
-
+// conversations are the conversations of all tenants.
+type conversations struct {
+	mu      sync.Mutex
+	all     expiring[registry.Key, *conversation]
+	purges  throttle
+	fence   int64 // of the last turn of any of them
 	changes int64 // made so far to what lists show
 }
 
-type memoryConversation struct {
+type conversation struct {
+	life
 	messages []json.RawMessage
 	appended []json.RawMessage // what the turn appended last; nil: nothing since it began, or since a truncation
 	draft    json.RawMessage
 	title    string
 	named    bool // title is a person's
-	owner    *registry.Owner
+	owner    registry.Owner
+	owned    bool      // owner is known
 	created  time.Time // of the first message
 	active   time.Time // when messages changed last
 	trail    []string
 	holder   int64     // fence of the current turn; zero once it has ended
-	until    time.Time // its lease
-	expires  time.Time
+	until    time.Time // when the lease of the current turn lapses
 }
 
-var _ registry.ConversationStore = (*Store)(nil)
-
-// BeginTurn implements ConversationStore.
+// BeginTurn implements registry.ConversationStore.
 func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Duration) (registry.Turn, error) {
 	s := &m.conversations
 	s.mu.Lock()
@@ -55,8 +50,8 @@ func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Durati
 	if err != nil {
 		return registry.Turn{}, err
 	}
-	if left := c.until.Sub(now); left > 0 {
-		return registry.Turn{}, registry.ErrTurnTaken(left)
+	if remaining := c.until.Sub(now); remaining > 0 {
+		return registry.Turn{}, registry.ErrTurnTaken(remaining)
 	}
 	s.fence = max(s.fence+1, now.UnixMicro())
 	c.holder, c.until, c.appended = s.fence, now.Add(lease), nil
@@ -64,19 +59,19 @@ func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Durati
 	return registry.Turn{Key: key, Fence: c.holder}, nil
 }
 
-// RenewTurn implements ConversationStore.
+// RenewTurn implements registry.ConversationStore.
 func (m *Store) RenewTurn(_ context.Context, t registry.Turn, lease time.Duration) error {
-	return m.change(t, func(c *memoryConversation, now time.Time) { c.until = now.Add(lease) })
+	return m.change(t, func(c *conversation, now time.Time) { c.until = now.Add(lease) })
 }
 
-// EndTurn implements ConversationStore.
+// EndTurn implements registry.ConversationStore.
 func (m *Store) EndTurn(_ context.Context, t registry.Turn) error {
-	return m.change(t, func(c *memoryConversation, _ time.Time) { c.holder, c.until, c.appended = 0, time.Time{}, nil })
+	return m.change(t, func(c *conversation, _ time.Time) { c.holder, c.until, c.appended = 0, time.Time{}, nil })
 }
 
-// AppendMessages implements ConversationStore.
+// AppendMessages implements registry.ConversationStore.
 func (m *Store) AppendMessages(_ context.Context, t registry.Turn, messages ...json.RawMessage) (count int, err error) {
-	err = m.change(t, func(c *memoryConversation, now time.Time) {
+	err = m.change(t, func(c *conversation, now time.Time) {
 		if len(messages) == 0 || !slices.EqualFunc(c.appended, messages, sameMessage) {
 			c.appended = cloneMessages(messages)
 			c.messages = append(c.messages, c.appended...)
@@ -90,27 +85,27 @@ func (m *Store) AppendMessages(_ context.Context, t registry.Turn, messages ...j
 	return count, err
 }
 
-// SaveDraft implements ConversationStore.
+// SaveDraft implements registry.ConversationStore.
 func (m *Store) SaveDraft(_ context.Context, t registry.Turn, draft json.RawMessage) error {
-	return m.change(t, func(c *memoryConversation, _ time.Time) {
+	return m.change(t, func(c *conversation, _ time.Time) {
 		if c.draft = nil; len(draft) > 0 {
 			c.draft = bytes.Clone(draft)
 		}
 	})
 }
 
-// TruncateMessages implements ConversationStore.
+// TruncateMessages implements registry.ConversationStore.
 func (m *Store) TruncateMessages(_ context.Context, t registry.Turn, n int) error {
-	return m.change(t, func(c *memoryConversation, now time.Time) {
+	return m.change(t, func(c *conversation, now time.Time) {
 		m.conversations.touchLocked(c, now)
 		c.messages = slices.Delete(c.messages, min(max(n, 0), len(c.messages)), len(c.messages))
 		c.draft, c.appended = nil, nil
 	})
 }
 
-// SetTitle implements ConversationStore.
+// SetTitle implements registry.ConversationStore.
 func (m *Store) SetTitle(_ context.Context, t registry.Turn, title string) error {
-	return m.change(t, func(c *memoryConversation, _ time.Time) {
+	return m.change(t, func(c *conversation, _ time.Time) {
 		if !c.named {
 			c.title = title
 			m.conversations.changes++
@@ -118,42 +113,42 @@ func (m *Store) SetTitle(_ context.Context, t registry.Turn, title string) error
 	})
 }
 
-// SetOwner implements ConversationStore.
+// SetOwner implements registry.ConversationStore.
 func (m *Store) SetOwner(_ context.Context, t registry.Turn, o registry.Owner) error {
-	return m.change(t, func(c *memoryConversation, _ time.Time) {
-		if c.owner == nil {
-			c.owner = &o
+	return m.change(t, func(c *conversation, _ time.Time) {
+		if !c.owned {
+			c.owner, c.owned = o, true
 			m.conversations.changes++
 		}
 	})
 }
 
-// Conversation implements ConversationStore.
+// Conversation implements registry.ConversationStore.
 func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conversation, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
-	c := m.conversationLocked(key, now)
+	c := m.conversations.all.get(key, now)
 	if c == nil {
 		return registry.Conversation{}, nil
 	}
 	return registry.Conversation{
-		Messages: cloneMessages(c.messages), Draft: bytes.Clone(c.draft), Title: c.title, Owner: c.ownerOrNobody(),
+		Messages: cloneMessages(c.messages), Draft: bytes.Clone(c.draft), Title: c.title, Owner: c.owner,
 		Busy: now.Before(c.until),
 	}, nil
 }
 
-// CountMessages implements ConversationStore.
+// CountMessages implements registry.ConversationStore.
 func (m *Store) CountMessages(_ context.Context, key registry.Key) (int, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	if c := m.conversationLocked(key, m.opts.Now()); c != nil {
+	if c := m.conversations.all.get(key, m.opts.Now()); c != nil {
 		return len(c.messages), nil
 	}
 	return 0, nil
 }
 
-// AppendTrail implements ConversationStore.
+// AppendTrail implements registry.ConversationStore.
 func (m *Store) AppendTrail(_ context.Context, key registry.Key, entry string, limit int) ([]string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -167,23 +162,23 @@ func (m *Store) AppendTrail(_ context.Context, key registry.Key, entry string, l
 	return slices.Clone(c.trail), nil
 }
 
-// Trail implements ConversationStore.
+// Trail implements registry.ConversationStore.
 func (m *Store) Trail(_ context.Context, key registry.Key, limit int) ([]string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	c := m.conversationLocked(key, m.opts.Now())
+	c := m.conversations.all.get(key, m.opts.Now())
 	if c == nil || limit <= 0 {
 		return nil, nil
 	}
 	return slices.Clone(c.trail[max(0, len(c.trail)-limit):]), nil
 }
 
-// change runs f on the conversation of a turn, if that is the current one.
-func (m *Store) change(t registry.Turn, f func(c *memoryConversation, now time.Time)) error {
+// change runs f on the conversation of a turn if it is the current turn.
+func (m *Store) change(t registry.Turn, f func(c *conversation, now time.Time)) error {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
-	c := m.conversationLocked(t.Key, now)
+	c := m.conversations.all.get(t.Key, now)
 	if c == nil || c.holder == 0 || c.holder != t.Fence {
 		return registry.ErrTurnLost
 	}
@@ -192,34 +187,26 @@ func (m *Store) change(t registry.Turn, f func(c *memoryConversation, now time.T
 	return nil
 }
 
-// conversationLocked returns a conversation, nil when there is none or it has expired.
-func (m *Store) conversationLocked(key registry.Key, now time.Time) *memoryConversation {
-	if c := m.conversations.all[key]; c != nil && now.Before(c.expires) {
-		return c
-	}
-	return nil
-}
-
-// openLocked returns a conversation, a new one when there is none. The caller writes to it and keeps it.
-func (m *Store) openLocked(key registry.Key, now time.Time) (*memoryConversation, error) {
-	if c := m.conversationLocked(key, now); c != nil {
+// openLocked returns a conversation, a new one when there is none. The caller writes to it and then calls keepLocked.
+func (m *Store) openLocked(key registry.Key, now time.Time) (*conversation, error) {
+	s := &m.conversations
+	if c := s.all.get(key, now); c != nil {
 		return c, nil
 	}
-	s := &m.conversations
-	if now.Sub(s.purged) >= m.opts.HistoryTTL/conversationsPurgeEvery {
-		m.purgeConversationsLocked(now)
+	if s.purges.due(now, m.opts.HistoryTTL/purgesPerLife) {
+		s.purge(now)
 	}
-	if len(s.all) >= maxMemoryConversations {
+	if len(s.all) >= maxConversations {
 		return nil, registry.StoreUnavailable("store a conversation", fmt.Errorf("%d are kept already", len(s.all)))
 	}
-	c := &memoryConversation{}
+	c := &conversation{}
 	s.all[key] = c
 	return c, nil
 }
 
-// keepLocked has a conversation live for one more TTL, but not shorter than its turn: a lease must not be forgotten
+// keepLocked gives a conversation one more life. It lasts at least as long as the turn: a lease must not be forgotten
 // while it runs.
-func (m *Store) keepLocked(c *memoryConversation, now time.Time) {
+func (m *Store) keepLocked(c *conversation, now time.Time) {
 	c.expires = now.Add(m.opts.HistoryTTL)
 	if c.until.After(c.expires) {
 		c.expires = c.until
@@ -229,21 +216,13 @@ func (m *Store) keepLocked(c *memoryConversation, now time.Time) {
 func (m *Store) purgeConversations() {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	m.purgeConversationsLocked(m.opts.Now())
+	m.conversations.purge(m.opts.Now())
 }
 
-func (m *Store) purgeConversationsLocked(now time.Time) {
-	s := &m.conversations
-	s.purged = now
-	before := len(s.all)
-	maps.DeleteFunc(s.all, func(_ registry.Key, c *memoryConversation) bool { return !now.Before(c.expires) })
-	if len(s.all) < before {
-		s.changes++
-	}
-}
+func (s *conversations) purge(now time.Time) { s.changes += int64(s.all.purge(now)) }
 
 // forgetOldest removes messages until there are no more than limit, and no more bytes than MaxHistoryBytes.
-func (c *memoryConversation) forgetOldest(limit int) {
+func (c *conversation) forgetOldest(limit int) {
 	kept, size := 0, 0
 	for _, message := range slices.Backward(c.messages) {
 		size += len(message)

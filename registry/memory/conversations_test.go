@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// memoryWithClock returns a store and its clock, which only the test moves.
-func memoryWithClock() (*Store, *time.Time) {
+// storeWithClock returns a store and its clock, which only the test moves.
+func storeWithClock() (*Store, *time.Time) {
 	now := time.UnixMilli(1_700_000_000_000)
 	return New(Options{Now: func() time.Time { return now }}), &now
 }
@@ -26,9 +26,9 @@ func beginTurn(t *testing.T, m *Store, key registry.Key, lease time.Duration) re
 	return turn
 }
 
-func TestMemoryConversationLivesFromItsLastChange(t *testing.T) {
+func TestConversationLivesFromItsLastChange(t *testing.T) {
 	ctx, key := context.Background(), registry.Key{Tenant: "t", Session: "s"}
-	m, now := memoryWithClock()
+	m, now := storeWithClock()
 	turn := beginTurn(t, m, key, time.Minute)
 	for i, write := range []func() error{
 		func() error { return m.RenewTurn(ctx, turn, time.Minute) },
@@ -58,9 +58,9 @@ func TestMemoryConversationLivesFromItsLastChange(t *testing.T) {
 	}
 }
 
-func TestMemoryLeaseLapsesToTheMoment(t *testing.T) {
+func TestLeaseLapsesToTheMoment(t *testing.T) {
 	ctx, key := context.Background(), registry.Key{Tenant: "t", Session: "s"}
-	m, now := memoryWithClock()
+	m, now := storeWithClock()
 	first := beginTurn(t, m, key, time.Second)
 	*now = now.Add(time.Second - time.Nanosecond)
 	_, err := m.BeginTurn(ctx, key, time.Second)
@@ -73,9 +73,9 @@ func TestMemoryLeaseLapsesToTheMoment(t *testing.T) {
 	}
 }
 
-// TestMemoryFencesGrow: also of a conversation that was forgotten, and when the clock goes back.
-func TestMemoryFencesGrow(t *testing.T) {
-	m, now := memoryWithClock()
+// TestFencesGrow: also of a conversation that was forgotten, and when the clock goes back.
+func TestFencesGrow(t *testing.T) {
+	m, now := storeWithClock()
 	key := registry.Key{Tenant: "t", Session: "s"}
 	var last int64
 	for _, step := range []time.Duration{0, time.Minute, 2 * registry.DefaultHistoryTTL, -registry.DefaultHistoryTTL} {
@@ -91,17 +91,18 @@ func TestMemoryFencesGrow(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+func TestIsBounded(t *testing.T) {
 	ctx := context.Background()
-	m, now := memoryWithClock()
-	for i := range maxMemoryConversations {
+	m, now := storeWithClock()
+	for i := range maxConversations {
 		beginTurn(t, m, registry.Key{Tenant: "t", Session: fmt.Sprint(i)}, time.Second)
 	}
 	for what, write := range map[string]func(registry.Key) error{
 		"a turn":  func(k registry.Key) error { _, err := m.BeginTurn(ctx, k, time.Second); return err },
 		"a trail": func(k registry.Key) error { _, err := m.AppendTrail(ctx, k, "x", 5); return err },
 	} {
-		if err := write(registry.Key{Tenant: "t", Session: "one too many"}); !errors.Is(err, registry.CodeStoreUnavailable) {
+		err := write(registry.Key{Tenant: "t", Session: "one too many"})
+		if !errors.Is(err, registry.CodeStoreUnavailable) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

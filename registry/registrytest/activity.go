@@ -30,9 +30,7 @@ var activityTests = []subtest{
 		}
 		for before := ""; ; {
 			page, err := f.store.LastActivity(f.ctx, f.tenant, before, 7)
-			if err != nil {
-				f.Fatal(err)
-			}
+			f.must(err)
 			if len(page) == 0 {
 				break
 			}
@@ -63,13 +61,17 @@ var activityTests = []subtest{
 		failed.State, failed.Err = registry.StateLost, registry.Errorf(registry.CodeLost, "gone")
 		at := time.Now().UTC().Truncate(time.Millisecond)
 		sent := []registry.Activity{
-			{Tenant: f.tenant, Type: registry.ActivityCall, At: at, Pod: "a", SessionID: "s", DeviceID: "d", Call: &call},
+			{
+				Tenant: f.tenant, Type: registry.ActivityCall, At: at, Pod: "a",
+				SessionID: "s", DeviceID: "d", Call: &call,
+			},
 			{Tenant: f.tenant, Type: registry.ActivityCall, At: at, Pod: "a", Call: &failed},
-			{Tenant: f.tenant, Type: registry.ActivityTools, At: at, Pod: "a", Tools: []string{"x", "<y>"}, Reason: "r\x00"},
+			{
+				Tenant: f.tenant, Type: registry.ActivityTools, At: at, Pod: "a",
+				Tools: []string{"x", "<y>"}, Reason: "r\x00",
+			},
 		}
-		if err := f.store.AppendActivity(f.ctx, sent); err != nil {
-			f.Fatal(err)
-		}
+		f.must(f.store.AppendActivity(f.ctx, sent))
 		if call.Result.Output != "secret" || sent[0].Call.Result.Structured.IsZero() {
 			f.Error("the caller's own record was changed")
 		}
@@ -77,14 +79,14 @@ var activityTests = []subtest{
 		for i := range got {
 			sent[i].ID = got[i].ID
 		}
-		told := call
-		told.Result = &registry.Result{Success: true}
-		sent[0].Call = &told
+		stored := call
+		stored.Result = &registry.Result{Success: true}
+		sent[0].Call = &stored
 		if !reflect.DeepEqual(got, sent) {
 			f.Errorf("got  %+v\nwant %+v", got, sent)
 		}
 	}},
-	{name: "who waits is woken", run: func(f *fixture) {
+	{name: "a reader that waits is woken", run: func(f *fixture) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() { f.follow(200) })
@@ -127,7 +129,7 @@ var activityTests = []subtest{
 			f.Error("no error although the context ended")
 		}
 	}},
-	{name: "the feed is capped", options: Options{ActivityCap: 50}, run: func(f *fixture) {
+	{name: "the feed is capped", limits: registry.Limits{ActivityCap: 50}, run: func(f *fixture) {
 		f.happen(f.tenant, 0, 1000)
 		got := f.readActivity("", 1000)
 		if n := len(got); n < 50 || n > 250 || got[n-1].Reason != "999" {
@@ -140,7 +142,7 @@ var activityTests = []subtest{
 			f.Errorf("%d behind one that is long gone", len(all))
 		}
 	}},
-	{name: "the feed is capped in bytes", options: Options{ActivityBytes: 200_000}, run: func(f *fixture) {
+	{name: "the feed is capped in bytes", limits: registry.Limits{ActivityBytes: 200_000}, run: func(f *fixture) {
 		names := make([]string, 100)
 		for i := range names {
 			names[i] = strings.Repeat("n", 60)
@@ -148,11 +150,11 @@ var activityTests = []subtest{
 		for range 40 { // 10 MB in batches of 250 KB
 			var batch []registry.Activity
 			for i := range 40 {
-				batch = append(batch, registry.Activity{Tenant: f.tenant, Type: registry.ActivityTools, Reason: strconv.Itoa(i), Tools: names})
+				batch = append(batch, registry.Activity{
+					Tenant: f.tenant, Type: registry.ActivityTools, Reason: strconv.Itoa(i), Tools: names,
+				})
 			}
-			if err := f.store.AppendActivity(f.ctx, batch); err != nil {
-				f.Fatal(err)
-			}
+			f.must(f.store.AppendActivity(f.ctx, batch))
 		}
 		if got := f.readActivity("", 1000); len(got) < 10 || len(got) > 60 || got[len(got)-1].Reason != "39" {
 			f.Errorf("%d lines of 6 KB in a feed of about 200 KB", len(got))
@@ -162,8 +164,8 @@ var activityTests = []subtest{
 			f.Errorf("%d short lines in a feed of about 200 KB", len(got))
 		}
 	}},
-	{name: "a call is found as long as the feed has it", options: Options{ActivityCap: 300}, run: func(f *fixture) {
-		f.wantNoCall("c0")
+	{name: "a call is found while the feed has it", limits: registry.Limits{ActivityCap: 300}, run: func(f *fixture) {
+		f.wantNotFound("c0")
 		end := func(from, to int) {
 			var batch []registry.Activity
 			for i := from; i < to; i++ {
@@ -171,27 +173,26 @@ var activityTests = []subtest{
 				call.State, call.Result = registry.StateSucceeded, &registry.Result{Success: true}
 				batch = append(batch, registry.Activity{Tenant: f.tenant, Type: registry.ActivityCall, Call: &call})
 			}
-			if err := f.store.AppendActivity(f.ctx, batch); err != nil {
-				f.Fatal(err)
-			}
+			f.must(f.store.AppendActivity(f.ctx, batch))
 		}
 		end(0, 5)
 		end(5, 105)
 		end(105, 290)
 		for _, i := range []int{0, 4, 5, 21, 104, 105, 289} {
 			id := "c" + strconv.Itoa(i)
-			if r, err := f.store.FindCall(f.ctx, f.tenant, id); err != nil || r.CallID != id || r.State != registry.StateSucceeded {
+			r, err := f.store.FindCall(f.ctx, f.tenant, id)
+			if err != nil || r.CallID != id || r.State != registry.StateSucceeded {
 				f.Errorf("%s: %+v, %v", id, r, err)
 			}
 		}
-		f.wantNoCall("c290")
+		f.wantNotFound("c290")
 		if _, err := f.store.FindCall(f.ctx, f.tenant+"x", "c4"); !registry.IsCallNotFound(err) {
 			f.Errorf("found by another tenant: %v", err)
 		}
 		for i := 290; i < 3000; i += 90 {
 			end(i, i+90)
 		}
-		f.wantNoCall("c289")
+		f.wantNotFound("c289")
 		for _, a := range f.readActivity("", 1000) {
 			if _, err := f.store.FindCall(f.ctx, f.tenant, a.Call.CallID); err != nil {
 				f.Errorf("%s is in the feed and not found: %v", a.Call.CallID, err)
@@ -205,7 +206,8 @@ var activityTests = []subtest{
 		lost.State, lost.Err = registry.StateLost, registry.Errorf(registry.CodeLost, "%s", long)
 		lost.Err.Violations = make([]registry.Violation, 1000)
 		if err := f.store.AppendActivity(f.ctx, []registry.Activity{
-			{Tenant: f.tenant, Type: registry.ActivityCall, Call: &failed}, {Tenant: f.tenant, Type: registry.ActivityCall, Call: &lost},
+			{Tenant: f.tenant, Type: registry.ActivityCall, Call: &failed},
+			{Tenant: f.tenant, Type: registry.ActivityCall, Call: &lost},
 		}); err != nil {
 			f.Fatal(err)
 		}
@@ -232,18 +234,16 @@ var activityTests = []subtest{
 	{name: "malformed places are refused", run: func(f *fixture) {
 		f.happen(f.tenant, 0, 1)
 		for _, id := range []string{"x", "1", "-", "+", "$", "0-0 ", "(0-0", "1-99999999999999999999", "1-1\n"} {
-			_, err := f.store.ReadActivity(f.ctx, f.tenant, id, 10, 0)
-			f.wantCode(err, registry.CodeInvalidRequest)
-			_, err = f.store.LastActivity(f.ctx, f.tenant, id, 10)
-			f.wantCode(err, registry.CodeInvalidRequest)
+			f.wantCode(errOf(f.store.ReadActivity(f.ctx, f.tenant, id, 10, 0)), registry.CodeInvalidRequest)
+			f.wantCode(errOf(f.store.LastActivity(f.ctx, f.tenant, id, 10)), registry.CodeInvalidRequest)
 		}
 	}},
 }
 
-func (f *fixture) wantNoCall(id string) {
+// wantNotFound checks that the feed of the tenant has no line about the end of a call.
+func (f *fixture) wantNotFound(id string) {
 	f.Helper()
-	_, err := f.store.FindCall(f.ctx, f.tenant, id)
-	f.wantCode(err, registry.CodeCallNotFound)
+	f.wantNoCall(errOf(f.store.FindCall(f.ctx, f.tenant, id)))
 }
 
 // happen appends numbered entries to the feed of a tenant.
@@ -253,17 +253,13 @@ func (f *fixture) happen(tenant string, from, to int) {
 	for i := from; i < to; i++ {
 		all = append(all, registry.Activity{Tenant: tenant, Type: registry.ActivityConnected, Reason: strconv.Itoa(i)})
 	}
-	if err := f.store.AppendActivity(f.ctx, all); err != nil {
-		f.Fatalf("append activity: %v", err)
-	}
+	f.must(f.store.AppendActivity(f.ctx, all))
 }
 
 func (f *fixture) readActivity(after string, limit int) []registry.Activity {
 	f.Helper()
 	page, err := f.store.ReadActivity(f.ctx, f.tenant, after, limit, 0)
-	if err != nil {
-		f.Fatalf("read activity: %v", err)
-	}
+	f.must(err)
 	if limit > 0 && len(page) > limit {
 		f.Fatalf("a page of %d, limit %d", len(page), limit)
 	}
@@ -279,9 +275,7 @@ func (f *fixture) activity(after string, limit int) string {
 func (f *fixture) lastActivity(before string, limit int) string {
 	f.Helper()
 	page, err := f.store.LastActivity(f.ctx, f.tenant, before, limit)
-	if err != nil {
-		f.Fatalf("last activity: %v", err)
-	}
+	f.must(err)
 	return strings.Join(reasons(page), " ")
 }
 
@@ -289,7 +283,7 @@ func (f *fixture) lastActivity(before string, limit int) string {
 func (f *fixture) follow(n int) {
 	after := ""
 	for seen := 0; seen < n; {
-		page, err := f.store.ReadActivity(f.ctx, f.tenant, after, 5, patience)
+		page, err := f.store.ReadActivity(f.ctx, f.tenant, after, 5, testTimeout)
 		if err != nil || len(page) == 0 {
 			f.Errorf("after %d entries: %d more, %v", seen, len(page), err)
 			return

@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// outcomes is a registry.SendCallback that passes on what it is told.
+// outcomes is a registry.SendCallback that passes on every outcome.
 type outcomes chan error
 
 func (c outcomes) Sent(err error) { c <- err }
@@ -19,11 +19,9 @@ func (c outcomes) Sent(err error) { c <- err }
 func (f *fixture) listen(pod string, h registry.BusHandler) registry.Bus {
 	f.Helper()
 	bus := f.newBus()
-	if err := bus.Listen(f.ctx, pod, h); err != nil {
-		f.Fatalf("listen: %v", err)
-	}
+	f.must(bus.Listen(f.ctx, pod, h))
 	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := bus.Close(ctx); err != nil {
 			f.Errorf("close bus: %v", err)
@@ -37,9 +35,7 @@ var busTests = []subtest{
 		a, b := f.pod("a"), f.pod("b")
 		inA, inB := NewInbox(), NewInbox()
 		busA, busB := f.listen(a, inA), f.listen(b, inB)
-		if err := errors.Join(busA.Healthy(), busB.Healthy()); err != nil {
-			f.Fatalf("not healthy after Listen: %v", err)
-		}
+		f.must(errors.Join(busA.Healthy(), busB.Healthy()))
 		sent := registry.Envelope{
 			V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: f.tenant, Session: "s1", Generation: 7,
 			CallID: "c1", Tool: "camera", Args: registry.MustJSON(`{"big":12345678901234567890,"s":"é\u0000"}`),
@@ -47,23 +43,19 @@ var busTests = []subtest{
 		}
 		for _, said := range []struct{ durable, exact bool }{{false, false}, {true, false}, {false, true}} {
 			sent.Durable, sent.Exact = said.durable, said.exact
-			if err := busA.Send(f.ctx, b, sent); err != nil {
-				f.Fatal(err)
-			}
+			f.must(busA.Send(f.ctx, b, sent))
 			if got := Receive(f, "the envelope", inB.Envelopes); !reflect.DeepEqual(got, sent) {
 				f.Errorf("envelope %+v\nwant     %+v", got, sent)
 			}
 		}
 		for _, r := range []registry.Reply{
-			{V: 1, CallID: "c1", Delivered: true},
-			{V: 1, CallID: "c1", Delivered: true, Running: true},
-			{V: 1, CallID: "c1", Wake: true},
-			{V: 1, CallID: "c1", Result: &registry.Result{Success: true, Output: "out", Structured: registry.MustJSON(`{"n":12345678901234567890}`)}, Tenant: "t", Session: "s"},
-			{V: 1, CallID: "c2", Err: registry.Errorf(registry.CodeBusy, "wait").With(registry.DispatchedNo)},
+			{V: registry.EnvelopeVersion, CallID: "c1", Delivered: true},
+			{V: registry.EnvelopeVersion, CallID: "c1", Delivered: true, Running: true},
+			{V: registry.EnvelopeVersion, CallID: "c1", Wake: true},
+			{V: registry.EnvelopeVersion, CallID: "c1", Result: output("out"), Tenant: "t", Session: "s"},
+			{V: registry.EnvelopeVersion, CallID: "c2", Err: registry.Errorf(registry.CodeBusy, "wait").With(registry.DispatchedNo)},
 		} {
-			if err := busB.Reply(a, r); err != nil {
-				f.Fatal(err)
-			}
+			f.must(busB.Reply(a, r))
 			if got := Receive(f, "the reply", inA.Replies); !reflect.DeepEqual(got, r) {
 				f.Errorf("reply %+v\nwant  %+v", got, r)
 			}
@@ -71,7 +63,7 @@ var busTests = []subtest{
 	}},
 	{name: "sending to nobody says so", run: func(f *fixture) {
 		bus := f.listen(f.pod("a"), NewInbox())
-		err := bus.Send(f.ctx, "nobody-"+f.id, registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: "c"})
+		err := bus.Send(f.ctx, "nobody-"+f.id, registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: "c"})
 		if !errors.Is(err, registry.ErrNoReceiver) {
 			f.Errorf("got %v", err)
 		}
@@ -79,22 +71,23 @@ var busTests = []subtest{
 			f.Errorf("dispatched %q", d)
 		}
 	}},
-	{name: "who posts is told once, as a sender would be", run: func(f *fixture) {
+	{name: "the callback of an asynchronous send is called once", run: func(f *fixture) {
 		a, b := f.pod("a"), f.pod("b")
 		in := NewInbox()
 		bus, _ := f.listen(a, NewInbox()), f.listen(b, in)
-		told := make(outcomes, 10)
+		sent := make(outcomes, 10)
 		for i, pod := range []string{b, "nobody-" + f.id, b} {
-			e := registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: registry.MustJSON(`{}`)}
-			posted, err := bus.SendAsync(f.ctx, pod, e, told)
-			if err != nil {
-				f.Fatal(err)
+			e := registry.Envelope{
+				V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: registry.MustJSON(`{}`),
 			}
-			if err := Receive[error](f, "the outcome", told); errors.Is(err, registry.ErrNoReceiver) != (pod != b) || pod == b && err != nil {
-				f.Errorf("posted to %s: %v", pod, err)
+			pending, err := bus.SendAsync(f.ctx, pod, e, sent)
+			f.must(err)
+			switch err := Receive[error](f, "the outcome", sent); {
+			case pod == b && err != nil, pod != b && !errors.Is(err, registry.ErrNoReceiver):
+				f.Errorf("sent to %s: %v", pod, err)
 			}
-			if posted.Cancel() {
-				f.Errorf("what was sent to %s is said to be taken back", pod)
+			if pending.Cancel() {
+				f.Errorf("what was sent to %s is said to be cancelled", pod)
 			}
 		}
 		for _, want := range []string{"0", "2"} {
@@ -102,16 +95,14 @@ var busTests = []subtest{
 				f.Errorf("received %s, want %s", got, want)
 			}
 		}
-		if len(told) != 0 {
-			f.Errorf("told %d times more", len(told))
+		if len(sent) != 0 {
+			f.Errorf("called %d times more", len(sent))
 		}
 	}},
 	{name: "a pod can send to itself", run: func(f *fixture) {
 		a, in := f.pod("a"), NewInbox()
 		bus := f.listen(a, in)
-		if err := bus.Send(f.ctx, a, registry.Envelope{V: 1, Kind: registry.EnvelopeEvict, Session: "s"}); err != nil {
-			f.Fatal(err)
-		}
+		f.must(bus.Send(f.ctx, a, registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Session: "s"}))
 		if got := Receive(f, "the envelope", in.Envelopes); got.Session != "s" {
 			f.Errorf("got %+v", got)
 		}
@@ -126,11 +117,10 @@ var busTests = []subtest{
 			wg.Go(func() {
 				for i := range each {
 					id := fmt.Sprintf("%d-%d", s, i)
-					if err := busA.Send(f.ctx, b, registry.Envelope{V: 1, Kind: registry.EnvelopeCall, CallID: id}); err != nil {
-						f.Errorf("send: %v", err)
-					}
-					if err := busB.Reply(a, registry.Reply{V: 1, CallID: id, Result: &registry.Result{Output: strings.Repeat("x", 100)}}); err != nil {
-						f.Errorf("reply: %v", err)
+					e := registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: id}
+					r := registry.Reply{V: registry.EnvelopeVersion, CallID: id, Result: &registry.Result{Output: strings.Repeat("x", 100)}}
+					if err := errors.Join(busA.Send(f.ctx, b, e), busB.Reply(a, r)); err != nil {
+						f.Errorf("send and reply: %v", err)
 					}
 				}
 			})
@@ -149,14 +139,12 @@ var busTests = []subtest{
 		a, b := f.pod("a"), f.pod("b")
 		busA := f.listen(a, NewInbox())
 		busB := f.listen(b, NewInbox())
-		if err := busB.Close(f.ctx); err != nil {
-			f.Fatal(err)
-		}
+		f.must(busB.Close(f.ctx))
 		if busB.Healthy() == nil {
 			f.Error("a closed bus says it is healthy")
 		}
 		f.eventually("nobody listens any more", func() bool {
-			return errors.Is(busA.Send(f.ctx, b, registry.Envelope{V: 1, CallID: "c"}), registry.ErrNoReceiver)
+			return errors.Is(busA.Send(f.ctx, b, registry.Envelope{V: registry.EnvelopeVersion, CallID: "c"}), registry.ErrNoReceiver)
 		})
 	}},
 }

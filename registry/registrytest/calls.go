@@ -21,7 +21,8 @@ var lifeTests = []subtest{
 		r := f.record("c1")
 		r.SessionID, r.State, r.Late = "", registry.StateLost, true // the store begins anew whatever it is given
 		c := f.create(r)
-		if c.State != registry.StateAccepted || c.Late || c.Dispatched != registry.DispatchedNo || len(c.Timeline) != 1 {
+		if c.State != registry.StateAccepted || states(c) != "accepted" || c.Late ||
+			c.Dispatched != registry.DispatchedNo {
 			f.Fatalf("created %+v", c)
 		}
 		if want := c.Timeline[0].At.Add(time.Minute).Truncate(time.Millisecond); !c.Deadline.Equal(want) {
@@ -57,7 +58,7 @@ var lifeTests = []subtest{
 				id := string(s) + "-" + string(e)
 				f.create(f.record(id))
 				for _, step := range paths[s] {
-					f.move(id, step, f.change(step))
+					f.step(id, step)
 				}
 				f.checkMove(id, s, e)
 			}
@@ -68,7 +69,8 @@ var lifeTests = []subtest{
 		won := f.race("c1", func(i int) (registry.Event, registry.Change) {
 			return registry.EventDeliver, registry.Change{Owner: fmt.Sprint(i)}
 		})
-		if got := f.read("c1"); len(won) != 1 || got.Owner != fmt.Sprint(won[0]) || got.State != registry.StateDelivered {
+		got := f.read("c1")
+		if len(won) != 1 || got.Owner != fmt.Sprint(won[0]) || got.State != registry.StateDelivered {
 			f.Errorf("won %v, record %+v", won, got)
 		}
 	}},
@@ -86,8 +88,8 @@ var lifeTests = []subtest{
 		f.create(f.record("c1"))
 		f.move("c1", registry.EventDeliver, registry.Change{})
 		for _, from := range []registry.Key{f.key("s2"), f.key(""), {Tenant: f.tenant + "x", Session: "s1"}, {}} {
-			_, err := f.store.MoveCall(f.ctx, f.tenant, "c1", registry.EventSucceed, registry.Change{Session: from, Result: output("x")})
-			f.wantCode(err, registry.CodeCallNotFound)
+			change := registry.Change{Session: from, Result: output("x")}
+			f.wantNoCall(errOf(f.store.MoveCall(f.ctx, f.tenant, "c1", registry.EventSucceed, change)))
 		}
 		if got := f.read("c1"); got.State != registry.StateDelivered || got.Result != nil {
 			f.Errorf("record %+v", got)
@@ -97,12 +99,12 @@ var lifeTests = []subtest{
 		r := f.record("c1")
 		r.SessionID = ""
 		f.create(r)
-		if _, err := f.store.MoveCall(f.ctx, f.tenant, "c1", registry.EventSucceed, registry.Change{Session: f.key(""), Result: output("forged")}); !registry.IsCallNotFound(err) {
-			f.Errorf("an answer without a session: %v", err)
-		}
+		forged := registry.Change{Session: f.key(""), Result: output("forged")}
+		f.wantNoCall(errOf(f.store.MoveCall(f.ctx, f.tenant, "c1", registry.EventSucceed, forged)))
 		f.move("c1", registry.EventRun, registry.Change{Owner: "asked"})
 		f.move("c1", registry.EventSucceed, registry.Change{Here: true, Result: output("noon")})
-		if got := f.read("c1"); got.State != registry.StateSucceeded || got.Result.Output != "noon" || got.SessionID != "" || got.Owner != "asked" {
+		got := f.read("c1")
+		if got.State != registry.StateSucceeded || got.Result.Output != "noon" || got.SessionID+got.Owner != "asked" {
 			f.Errorf("record %+v", got)
 		}
 	}},
@@ -111,7 +113,8 @@ var lifeTests = []subtest{
 			id := string(e)
 			f.create(f.record(id))
 			f.move(id, registry.EventRoute, registry.Change{})
-			ended := f.move(id, e, registry.Change{Err: registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes)})
+			lost := registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes)
+			ended := f.move(id, e, registry.Change{Err: lost})
 			if ended.Record.Dispatched != registry.DispatchedYes || ended.Record.Late {
 				f.Errorf("%s: %+v", e, ended.Record)
 			}
@@ -122,7 +125,7 @@ var lifeTests = []subtest{
 			if e == registry.EventCancel { // of a cancelled call only a success is news
 				late, want = registry.EventSucceed, registry.StateSucceeded
 			}
-			f.move(id, late, f.change(late))
+			f.step(id, late)
 			got := f.read(id)
 			if got.State != want || !got.Late || got.Result == nil || got.Err != nil || len(got.Timeline) != 4 {
 				f.Errorf("%s: %+v", e, got)
@@ -138,7 +141,7 @@ var lifeTests = []subtest{
 			r.TimeoutMS = 1
 			f.create(r)
 			for _, e := range events {
-				f.move(id, e, f.change(e))
+				f.step(id, e)
 			}
 			if got := f.read(id); got.State.Final() {
 				f.Errorf("%s at once", got.State)
@@ -147,18 +150,19 @@ var lifeTests = []subtest{
 		for _, id := range []string{"expired", "timed_out"} {
 			f.eventually(id, func() bool { return f.read(id).State.Final() })
 			got := f.read(id)
-			if string(got.State) != id || got.Timeline[len(got.Timeline)-1].At.Before(got.Deadline.Add(registry.OverdueGrace)) {
+			last := got.Timeline[len(got.Timeline)-1]
+			if string(got.State) != id || last.At.Before(got.Deadline.Add(registry.OverdueGrace)) {
 				f.Errorf("%+v", got)
 			}
 		}
 		if m := f.moved("expired", registry.EventDeliver, registry.Change{}); m.Applied {
 			f.Error("an expired call was delivered")
 		}
-		if got := f.move("timed_out", registry.EventSucceed, f.change(registry.EventSucceed)); !got.Record.Late {
+		if got := f.step("timed_out", registry.EventSucceed); !got.Record.Late {
 			f.Errorf("late answer %+v", got.Record)
 		}
 	}},
-	{name: "who watches is told once", run: func(f *fixture) {
+	{name: "a watcher is woken once", run: func(f *fixture) {
 		f.create(f.record("c1"))
 		for _, pod := range []string{"b", "a", "b"} {
 			f.watch("c1", pod)
@@ -175,20 +179,17 @@ var lifeTests = []subtest{
 		if r := f.watch("c1", "late"); r.State != registry.StateTimedOut {
 			f.Errorf("watched %+v", r)
 		}
-		if m := f.move("c1", registry.EventSucceed, f.change(registry.EventSucceed)); len(m.Watchers) != 0 {
+		if m := f.step("c1", registry.EventSucceed); len(m.Watchers) != 0 {
 			f.Errorf("woken again: %v", m.Watchers)
 		}
 	}},
 	{name: "a call of another tenant does not exist", run: func(f *fixture) {
 		f.create(f.record("c1"))
 		other := f.tenant + "x"
-		_, err := f.store.ReadCall(f.ctx, other, "c1")
-		f.wantCode(err, registry.CodeCallNotFound)
-		_, err = f.store.WatchCall(f.ctx, other, "c1", "a")
-		f.wantCode(err, registry.CodeCallNotFound)
+		f.wantNoCall(errOf(f.store.ReadCall(f.ctx, other, "c1")))
+		f.wantNoCall(errOf(f.store.WatchCall(f.ctx, other, "c1", "a")))
 		for _, e := range registry.Events() {
-			_, err = f.store.MoveCall(f.ctx, other, "c1", e, f.change(e))
-			f.wantCode(err, registry.CodeCallNotFound)
+			f.wantNoCall(errOf(f.store.MoveCall(f.ctx, other, "c1", e, f.change(e))))
 		}
 		if got := f.read("c1"); got.State != registry.StateAccepted {
 			f.Errorf("record %+v", got)
@@ -221,22 +222,18 @@ func (f *fixture) race(id string, move func(i int) (registry.Event, registry.Cha
 	f.Helper()
 	var mu sync.Mutex
 	var won []int
-	var wg sync.WaitGroup
-	for i := range racers {
-		wg.Go(func() {
-			e, c := move(i)
-			m, err := f.store.MoveCall(f.ctx, f.tenant, id, e, c)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				f.Errorf("racer %d: %v", i, err)
-			}
-			if m.Applied {
-				won = append(won, i)
-			}
-		})
-	}
-	wg.Wait()
+	together(racers, func(i int) {
+		e, c := move(i)
+		m, err := f.store.MoveCall(f.ctx, f.tenant, id, e, c)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			f.Errorf("racer %d: %v", i, err)
+		}
+		if m.Applied {
+			won = append(won, i)
+		}
+	})
 	return won
 }
 

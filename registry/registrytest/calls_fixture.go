@@ -11,8 +11,8 @@ import (
 // record returns a new call to session s1.
 func (f *fixture) record(id string) registry.Record {
 	return registry.Record{
-		CallID: id, Tenant: f.tenant, Tool: "camera", SessionID: "s1", UserID: "u1", Turn: "turn-1", Source: registry.SourceBuiltin, Mode: registry.ModeAsync,
-		Pod: "asked", TimeoutMS: time.Minute.Milliseconds(),
+		CallID: id, Tenant: f.tenant, Tool: "camera", SessionID: "s1", UserID: "u1", Turn: "turn-1", Pod: "asked",
+		Source: registry.SourceLocal, Mode: registry.ModeAsync, TimeoutMS: time.Minute.Milliseconds(),
 	}
 }
 
@@ -25,30 +25,34 @@ func (f *fixture) create(r registry.Record) registry.Record {
 	return stored
 }
 
+// known creates a call that exists already, and returns the one that does.
+func (f *fixture) known(r registry.Record) registry.Record {
+	f.Helper()
+	stored, created, err := f.store.CreateCall(f.ctx, r)
+	if err != nil || created {
+		f.Fatalf("create %s: %v, %v", r.CallID, created, err)
+	}
+	return stored
+}
+
 func (f *fixture) read(id string) registry.Record {
 	f.Helper()
 	r, err := f.store.ReadCall(f.ctx, f.tenant, id)
-	if err != nil {
-		f.Fatalf("read %s: %v", id, err)
-	}
+	f.must(err)
 	return r
 }
 
 func (f *fixture) watch(id, pod string) registry.Record {
 	f.Helper()
 	r, err := f.store.WatchCall(f.ctx, f.tenant, id, pod)
-	if err != nil {
-		f.Fatalf("watch %s: %v", id, err)
-	}
+	f.must(err)
 	return r
 }
 
 func (f *fixture) moved(id string, e registry.Event, c registry.Change) registry.Moved {
 	f.Helper()
 	m, err := f.store.MoveCall(f.ctx, f.tenant, id, e, c)
-	if err != nil {
-		f.Fatalf("%s %s: %v", e, id, err)
-	}
+	f.must(err)
 	return m
 }
 
@@ -60,6 +64,12 @@ func (f *fixture) move(id string, e registry.Event, c registry.Change) registry.
 		f.Fatalf("%s of %s did not apply in state %s", e, id, m.Record.State)
 	}
 	return m
+}
+
+// step moves a call by an event with what comes with it.
+func (f *fixture) step(id string, e registry.Event) registry.Moved {
+	f.Helper()
+	return f.move(id, e, f.change(e))
 }
 
 // change returns what comes with an event.
@@ -82,7 +92,8 @@ func (f *fixture) change(e registry.Event) registry.Change {
 
 // output returns a successful result whose numbers do not fit a double.
 func output(text string) *registry.Result {
-	return &registry.Result{Success: true, Output: text, Structured: registry.MustJSON(`{"n":12345678901234567890,"a":[],"o":{},"h":"<&>"}`)}
+	structured := registry.MustJSON(`{"n":12345678901234567890,"a":[],"o":{},"h":"<&>"}`)
+	return &registry.Result{Success: true, Output: text, Structured: structured}
 }
 
 func states(r registry.Record) string {
@@ -100,18 +111,22 @@ func (f *fixture) keyed(id, key string) registry.Record {
 	return r
 }
 
+// wantHolder checks which call has the key k.
+func (f *fixture) wantHolder(id string) {
+	f.Helper()
+	if r, err := f.store.CallByKey(f.ctx, f.tenant, "k"); err != nil || r.CallID != id {
+		f.Errorf("the key belongs to %q, %v, want %q", r.CallID, err, id)
+	}
+}
+
 func (f *fixture) keep(records ...registry.Record) {
 	f.Helper()
-	if err := f.store.KeepCalls(f.ctx, records); err != nil {
-		f.Fatalf("keep: %v", err)
-	}
+	f.must(f.store.KeepCalls(f.ctx, records))
 }
 
 func (f *fixture) freeKey(tenant, callID string) {
 	f.Helper()
-	if err := f.store.FreeKey(f.ctx, tenant, "k", callID); err != nil {
-		f.Fatalf("free key: %v", err)
-	}
+	f.must(f.store.FreeKey(f.ctx, tenant, "k", callID))
 }
 
 // note appends n numbered events.
@@ -125,9 +140,7 @@ func (f *fixture) note(id string, n int) {
 			Message: fmt.Sprintf("<%d>", i), Chunk: "\x00é", At: time.UnixMilli(int64(i)).UTC(),
 		})
 	}
-	if err := f.store.AppendCallEvents(f.ctx, events); err != nil {
-		f.Fatalf("append events: %v", err)
-	}
+	f.must(f.store.AppendCallEvents(f.ctx, events))
 }
 
 func (f *fixture) events(id, after string) []registry.CallEvent {
@@ -136,9 +149,7 @@ func (f *fixture) events(id, after string) []registry.CallEvent {
 	var events []registry.CallEvent
 	for {
 		more, err := f.store.CallEvents(f.ctx, f.tenant, id, after, page)
-		if err != nil {
-			f.Fatalf("events: %v", err)
-		}
+		f.must(err)
 		if events = append(events, more...); len(more) < page {
 			return events
 		}

@@ -19,11 +19,14 @@ var keptTests = []subtest{
 		at := time.Now().UTC().Truncate(time.Microsecond)
 		r := f.record("c1")
 		r.State, r.Dispatched, r.Owner, r.DeviceID = registry.StateTimedOut, registry.DispatchedYes, "owner", "d1"
-		r.Timeline = []registry.Step{{State: registry.StateAccepted, At: at}, {State: registry.StateTimedOut, At: at.Add(time.Second)}}
+		r.Timeline = []registry.Step{
+			{State: registry.StateAccepted, At: at}, {State: registry.StateTimedOut, At: at.Add(time.Second)},
+		}
 		r.Err = registry.Errorf(registry.CodeTimeout, "too <late>").With(registry.DispatchedYes)
 		r.Err.RetryAfter, r.Err.Violations = time.Second, []registry.Violation{{Pointer: "/a", Message: "b"}}
 		done := r
-		done.CallID, done.State, done.Err, done.Result, done.Timeline = "c2", registry.StateSucceeded, nil, output("x"), nil
+		done.CallID, done.State, done.Timeline = "c2", registry.StateSucceeded, nil
+		done.Err, done.Result = nil, output("x")
 		f.keep(r, done)
 		for _, want := range []registry.Record{r, done} {
 			if got := f.read(want.CallID); !reflect.DeepEqual(got, want) {
@@ -41,7 +44,7 @@ var keptTests = []subtest{
 		if got := f.read("c1"); got.State != registry.StateTimedOut || got.Err == nil {
 			f.Fatalf("record %+v", got)
 		}
-		answered := f.move("c1", registry.EventSucceed, f.change(registry.EventSucceed)).Record
+		answered := f.step("c1", registry.EventSucceed).Record
 		if !answered.Late {
 			f.Errorf("answer %+v", answered)
 		}
@@ -62,20 +65,18 @@ var keptTests = []subtest{
 			f.Errorf("woken %v", m.Watchers)
 		}
 	}},
-	{name: "records expire, unfinished ones not before their deadline", options: Options{Retention: briefly}, run: func(f *fixture) {
+	{name: "records expire after their deadlines", limits: registry.Limits{Retention: briefly}, run: func(f *fixture) {
 		f.create(f.record("unfinished"))
 		f.create(f.record("c1"))
 		f.note("c1", 3)
 		f.note("unfinished", 3)
 		f.move("c1", registry.EventCancel, registry.Change{})
 		f.eventually("the record is gone", func() bool {
-			_, err := f.store.ReadCall(f.ctx, f.tenant, "c1")
-			return registry.IsCallNotFound(err)
+			return registry.IsCallNotFound(errOf(f.store.ReadCall(f.ctx, f.tenant, "c1")))
 		})
-		_, err := f.store.MoveCall(f.ctx, f.tenant, "c1", registry.EventSucceed, f.change(registry.EventSucceed))
-		f.wantCode(err, registry.CodeCallNotFound)
-		_, err = f.store.WatchCall(f.ctx, f.tenant, "c1", "a")
-		f.wantCode(err, registry.CodeCallNotFound)
+		succeed := registry.EventSucceed
+		f.wantNoCall(errOf(f.store.MoveCall(f.ctx, f.tenant, "c1", succeed, f.change(succeed))))
+		f.wantNoCall(errOf(f.store.WatchCall(f.ctx, f.tenant, "c1", "a")))
 		f.eventually("its events are gone", func() bool { return len(f.events("c1", "")) == 0 })
 		if r := f.read("unfinished"); r.State != registry.StateAccepted || len(f.events("unfinished", "")) != 4 {
 			f.Errorf("record %+v", r)
@@ -104,8 +105,7 @@ var keptTests = []subtest{
 			f.Errorf("of another tenant: %+v, %v", other, err)
 		}
 		for _, id := range []string{"x", "1", "-1", "1-", "+", "(1-1", "1-1 ", "99999999999999999999-0", "$"} {
-			_, err := f.store.CallEvents(f.ctx, f.tenant, "c1", id, 10)
-			f.wantCode(err, registry.CodeInvalidRequest)
+			f.wantCode(errOf(f.store.CallEvents(f.ctx, f.tenant, "c1", id, 10)), registry.CodeInvalidRequest)
 		}
 		f.note("c1", 4500)
 		all = f.events("c1", "")
@@ -119,22 +119,18 @@ var keyTests = []subtest{
 	{name: "of racing calls with one key one is created", run: func(f *fixture) {
 		var mu sync.Mutex
 		ids, created := make(map[string]int), 0
-		var wg sync.WaitGroup
-		for i := range racers {
-			wg.Go(func() {
-				r, mine, err := f.store.CreateCall(f.ctx, f.keyed(fmt.Sprintf("c%d", i), "k"))
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					f.Errorf("racer %d: %v", i, err)
-				}
-				ids[r.CallID]++
-				if mine {
-					created++
-				}
-			})
-		}
-		wg.Wait()
+		together(racers, func(i int) {
+			r, mine, err := f.store.CreateCall(f.ctx, f.keyed(fmt.Sprintf("c%d", i), "k"))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				f.Errorf("racer %d: %v", i, err)
+			}
+			ids[r.CallID]++
+			if mine {
+				created++
+			}
+		})
 		if len(ids) != 1 || created != 1 {
 			f.Fatalf("%d created, records %v", created, ids)
 		}
@@ -147,16 +143,14 @@ var keyTests = []subtest{
 	}},
 	{name: "a key leads to its call as it is now, in its tenant", run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
-		want := f.move("c1", registry.EventSucceed, f.change(registry.EventSucceed)).Record
-		got, created, err := f.store.CreateCall(f.ctx, f.keyed("c2", "k"))
-		if err != nil || created || !reflect.DeepEqual(got, want) || got.RequestDigest != "digest" {
-			f.Errorf("%+v, %v, %v", got, created, err)
+		want := f.step("c1", registry.EventSucceed).Record
+		if got := f.known(f.keyed("c2", "k")); !reflect.DeepEqual(got, want) || got.RequestDigest != "digest" {
+			f.Errorf("%+v", got)
 		}
 		if got, err := f.store.CallByKey(f.ctx, f.tenant, "k"); err != nil || !reflect.DeepEqual(got, want) {
 			f.Errorf("by key: %+v, %v", got, err)
 		}
-		_, err = f.store.CallByKey(f.ctx, f.tenant+"x", "k")
-		f.wantCode(err, registry.CodeCallNotFound)
+		f.wantNoCall(errOf(f.store.CallByKey(f.ctx, f.tenant+"x", "k")))
 		other := f.keyed("c3", "k")
 		other.Tenant += "x"
 		f.create(other)
@@ -165,46 +159,36 @@ var keyTests = []subtest{
 	{name: "a repeated creation changes nothing", run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
 		f.move("c1", registry.EventDeliver, registry.Change{})
-		got, created, err := f.store.CreateCall(f.ctx, f.keyed("c1", "k"))
-		if err != nil || created || got.State != registry.StateDelivered {
-			f.Errorf("%+v, %v, %v", got, created, err)
+		if got := f.known(f.keyed("c1", "k")); got.State != registry.StateDelivered {
+			f.Errorf("%+v", got)
 		}
 	}},
 	{name: "a key whose call never ran is free", run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
 		f.move("c1", registry.EventReject, registry.Change{Err: registry.Errorf(registry.CodeNotConnected, "gone")})
-		_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
-		f.wantCode(err, registry.CodeCallNotFound)
-		if r, created, err := f.store.CreateCall(f.ctx, f.keyed("c2", "k")); err != nil || !created || r.CallID != "c2" {
-			f.Errorf("%+v, %v, %v", r, created, err)
-		}
+		f.wantNoCall(errOf(f.store.CallByKey(f.ctx, f.tenant, "k")))
+		f.create(f.keyed("c2", "k"))
 	}},
 	{name: "a key is freed only by its call", run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
 		f.freeKey(f.tenant, "c2")
 		f.freeKey(f.tenant+"x", "c1")
-		if got, err := f.store.CallByKey(f.ctx, f.tenant, "k"); err != nil || got.CallID != "c1" {
-			f.Fatalf("%+v, %v", got, err)
-		}
+		f.wantHolder("c1")
 		f.freeKey(f.tenant, "c1")
-		_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
-		f.wantCode(err, registry.CodeCallNotFound)
+		f.wantNoCall(errOf(f.store.CallByKey(f.ctx, f.tenant, "k")))
 		f.create(f.keyed("c2", "k"))
 		f.freeKey(f.tenant, "c1") // late
-		if got, err := f.store.CallByKey(f.ctx, f.tenant, "k"); err != nil || got.CallID != "c2" {
-			f.Errorf("%+v, %v", got, err)
-		}
+		f.wantHolder("c2")
 	}},
-	{name: "a key whose record has expired can be taken again", options: Options{Retention: briefly}, run: func(f *fixture) {
+	{name: "a key without a record can be taken", limits: registry.Limits{Retention: briefly}, run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
 		f.move("c1", registry.EventDeliver, registry.Change{})
 		f.move("c1", registry.EventCancel, registry.Change{})
-		if r, created, err := f.store.CreateCall(f.ctx, f.keyed("c2", "k")); err != nil || created || r.CallID != "c1" {
-			f.Fatalf("%+v, %v, %v", r, created, err)
+		if r := f.known(f.keyed("c2", "k")); r.CallID != "c1" {
+			f.Fatalf("%+v", r)
 		}
 		f.eventually("the record is gone", func() bool {
-			_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
-			return registry.IsCallNotFound(err)
+			return registry.IsCallNotFound(errOf(f.store.CallByKey(f.ctx, f.tenant, "k")))
 		})
 		var wg sync.WaitGroup
 		created := make(chan string, racers)
@@ -223,11 +207,10 @@ var keyTests = []subtest{
 			f.Errorf("%d took it over; it belongs to %s, %v", len(created), got.CallID, err)
 		}
 	}},
-	{name: "a key is free after its time", options: Options{IdempotencyTTL: briefly}, run: func(f *fixture) {
+	{name: "a key is free after its time", limits: registry.Limits{IdempotencyTTL: briefly}, run: func(f *fixture) {
 		f.create(f.keyed("c1", "k"))
 		f.eventually("the key is free", func() bool {
-			_, err := f.store.CallByKey(f.ctx, f.tenant, "k")
-			return registry.IsCallNotFound(err)
+			return registry.IsCallNotFound(errOf(f.store.CallByKey(f.ctx, f.tenant, "k")))
 		})
 		f.create(f.keyed("c2", "k"))
 		f.read("c1")

@@ -23,7 +23,7 @@ var continuationTests = []subtest{
 	}},
 	{name: "tenants and users have their own", run: func(f *fixture) {
 		f.remember(f.holder("ann"), "a", []byte("ann's"), time.Minute)
-		for _, o := range []registry.Holder{
+		for _, o := range []registry.ContinuationOwner{
 			f.holder("ben"), f.holder(""), {Tenant: f.tenant + "x", User: "ann"}, {Tenant: f.tenant + "/ann"},
 		} {
 			f.wantKept(o, 100, nil, "a")
@@ -67,23 +67,23 @@ var continuationTests = []subtest{
 	}},
 }
 
-func (f *fixture) holder(user string) registry.Holder {
-	return registry.Holder{Tenant: f.tenant, User: user}
+func (f *fixture) holder(user string) registry.ContinuationOwner {
+	return registry.ContinuationOwner{Tenant: f.tenant, User: user}
 }
 
-func (f *fixture) remember(o registry.Holder, id string, data []byte, ttl time.Duration) {
+func (f *fixture) remember(o registry.ContinuationOwner, id string, data []byte, ttl time.Duration) {
 	f.Helper()
-	f.done(f.store.KeepContinuation(f.ctx, o, id, data, ttl))
+	f.must(f.store.KeepContinuation(f.ctx, o, id, data, ttl))
 }
 
-func (f *fixture) kept(o registry.Holder, limit int, ids ...string) map[string][]byte {
+func (f *fixture) kept(o registry.ContinuationOwner, limit int, ids ...string) map[string][]byte {
 	f.Helper()
 	found, err := f.store.Continuations(f.ctx, o, limit, ids...)
-	f.done(err)
+	f.must(err)
 	return found
 }
 
-func (f *fixture) wantKept(o registry.Holder, limit int, want map[string]string, ids ...string) {
+func (f *fixture) wantKept(o registry.ContinuationOwner, limit int, want map[string]string, ids ...string) {
 	f.Helper()
 	found := f.kept(o, limit, ids...)
 	if !maps.EqualFunc(found, want, func(a []byte, b string) bool { return string(a) == b }) {

@@ -21,13 +21,13 @@ var conversationIndexTests = []subtest{
 	}},
 	{name: "a conversation is described from its first message on", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
-		f.done(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "ann", DeviceID: "phone"}))
-		f.done(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "bob"})) // it is known by now
+		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "ann", DeviceID: "phone"}))
+		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "bob"})) // it is known by now
 		f.wantListed(registry.ConversationQuery{})
 		f.say(t, raw("1", "2")...)
 		first := f.describe("c")
 		f.say(t, raw("3")...)
-		f.done(f.store.SetTitle(f.ctx, t, "What it began with"))
+		f.must(f.store.SetTitle(f.ctx, t, "What it began with"))
 		info := f.describe("c")
 		if first.Messages != 2 || info.Messages != 3 || first.Created.IsZero() || !info.Created.Equal(first.Created) ||
 			info.Active.Before(first.Active) || info.Title != "What it began with" || info.Named ||
@@ -37,7 +37,7 @@ var conversationIndexTests = []subtest{
 		if since := info.Active.Sub(info.Turn); since <= -time.Millisecond || since > time.Minute {
 			f.Errorf("the turn began at %v, the last message came at %v", info.Turn, info.Active)
 		}
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.EndTurn(f.ctx, t))
 		if c := f.conversation("c"); c.Owner != info.Owner {
 			f.Errorf("owner %+v", c.Owner)
 		}
@@ -66,8 +66,7 @@ var conversationIndexTests = []subtest{
 		f.wantListed(registry.ConversationQuery{Offline: true}, "c", "a")
 		f.wantListed(registry.ConversationQuery{Offline: true, Limit: 1}, "c", "a")
 		f.wantListed(registry.ConversationQuery{}, "c", "b", "a")
-		_, err := f.store.Release(f.ctx, b)
-		f.done(err)
+		f.must(errOf(f.store.Release(f.ctx, b)))
 		f.wantListed(registry.ConversationQuery{Offline: true}, "c", "b", "a")
 	}},
 	{name: "running conversations are those with a turn, the longest running first", run: func(f *fixture) {
@@ -81,19 +80,19 @@ var conversationIndexTests = []subtest{
 		f.say(f.begin("lapsed", instant), raw("1")...)
 		f.eventually("the lease has lapsed", func() bool { return f.describe("lapsed").Turn.IsZero() })
 		f.wantRunning("b", "a", "c")
-		f.done(f.store.EndTurn(f.ctx, turns[1]))
+		f.must(f.store.EndTurn(f.ctx, turns[1]))
 		f.wantRunning("b", "c")
 	}},
 	{name: "a name a person gave stays", run: func(f *fixture) {
-		f.done(f.store.NameConversation(f.ctx, f.key("c"), "Mine"))
+		f.must(f.store.NameConversation(f.ctx, f.key("c"), "Mine"))
 		t := f.begin("c", time.Minute)
 		f.say(t, raw("1")...)
-		f.done(f.store.SetTitle(f.ctx, t, "Somebody else's"))
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.SetTitle(f.ctx, t, "Somebody else's"))
+		f.must(f.store.EndTurn(f.ctx, t))
 		if info := f.describe("c"); info.Title != "Mine" || !info.Named || f.conversation("c").Title != "Mine" {
 			f.Errorf("%+v", info)
 		}
-		f.done(f.store.NameConversation(f.ctx, f.key("c"), "Another"))
+		f.must(f.store.NameConversation(f.ctx, f.key("c"), "Another"))
 		if info := f.describe("c"); info.Title != "Another" || info.Messages != 1 {
 			f.Errorf("%+v", info)
 		}
@@ -101,13 +100,13 @@ var conversationIndexTests = []subtest{
 	{name: "what is erased is gone, and its turn is lost", run: func(f *fixture) {
 		f.talk("stays")
 		t := f.begin("c", time.Minute)
-		f.done(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "ann"}))
+		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "ann"}))
 		f.say(t, raw("1")...)
-		f.done(f.store.SaveDraft(f.ctx, t, raw("2")[0]))
+		f.must(f.store.SaveDraft(f.ctx, t, raw("2")[0]))
 		f.leave("c", "entry", 5)
 		for _, want := range []bool{true, false} {
 			erased, err := f.store.EraseConversation(f.ctx, f.key("c"))
-			if f.done(err); erased != want {
+			if f.must(err); erased != want {
 				f.Errorf("erased: %v", erased)
 			}
 			f.wantConversation("c", registry.Conversation{})
@@ -132,7 +131,7 @@ var conversationIndexTests = []subtest{
 		seen := map[string]bool{f.conversationsVersion(): true}
 		changes := func(what string, want bool, do func() error) {
 			f.Helper()
-			f.done(do())
+			f.must(do())
 			if v := f.conversationsVersion(); seen[v] == want {
 				f.Errorf("%s: changed is %v", what, !want)
 			} else {
@@ -142,26 +141,25 @@ var conversationIndexTests = []subtest{
 		var t registry.Turn
 		key := f.key("c")
 		changes("begin", false, func() (err error) { t, err = f.store.BeginTurn(f.ctx, key, time.Minute); return err })
-		changes("append", true, func() error { _, err := f.store.AppendMessages(f.ctx, t, raw("1", "2")...); return err })
+		changes("append", true, func() error { return errOf(f.store.AppendMessages(f.ctx, t, raw("1", "2")...)) })
 		changes("draft", false, func() error { return f.store.SaveDraft(f.ctx, t, raw("2")[0]) })
 		changes("renew", false, func() error { return f.store.RenewTurn(f.ctx, t, time.Minute) })
 		changes("truncate", true, func() error { return f.store.TruncateMessages(f.ctx, t, 1) })
 		changes("title", true, func() error { return f.store.SetTitle(f.ctx, t, "x") })
 		changes("end", false, func() error { return f.store.EndTurn(f.ctx, t) })
 		changes("name", true, func() error { return f.store.NameConversation(f.ctx, key, "y") })
-		changes("erase", true, func() error { _, err := f.store.EraseConversation(f.ctx, key); return err })
+		changes("erase", true, func() error { return errOf(f.store.EraseConversation(f.ctx, key)) })
 	}},
-	{name: "forgotten conversations leave the lists", options: Options{HistoryTTL: 500 * time.Millisecond}, run: func(f *fixture) {
-		f.talk("c")
-		before := f.conversationsVersion()
-		f.eventually("it is listed no more", func() bool { return len(f.listed(registry.ConversationQuery{})) == 0 })
-		if _, err := f.store.Sweep(f.ctx); err != nil {
-			f.Fatal(err)
-		}
-		if v := f.conversationsVersion(); v == before {
-			f.Errorf("still version %q", v)
-		}
-	}},
+	{name: "forgotten conversations leave the lists",
+		limits: registry.Limits{HistoryTTL: 500 * time.Millisecond}, run: func(f *fixture) {
+			f.talk("c")
+			before := f.conversationsVersion()
+			f.eventually("it is not listed", func() bool { return len(f.listed(registry.ConversationQuery{})) == 0 })
+			f.must(errOf(f.store.Sweep(f.ctx)))
+			if v := f.conversationsVersion(); v == before {
+				f.Errorf("still version %q", v)
+			}
+		}},
 }
 
 // talk says something in a turn. No two of them are in the same millisecond.
@@ -174,15 +172,15 @@ func (f *fixture) talkIn(tenant, session string) {
 	f.Helper()
 	time.Sleep(2 * time.Millisecond)
 	t, err := f.store.BeginTurn(f.ctx, registry.Key{Tenant: tenant, Session: session}, time.Minute)
-	f.done(err)
+	f.must(err)
 	f.say(t, raw(fmt.Sprintf("%d", t.Fence))...)
-	f.done(f.store.EndTurn(f.ctx, t))
+	f.must(f.store.EndTurn(f.ctx, t))
 }
 
 func (f *fixture) describe(session string) registry.ConversationInfo {
 	f.Helper()
 	infos, err := f.store.DescribeConversations(f.ctx, f.key(session))
-	if f.done(err); len(infos) != 1 {
+	if f.must(err); len(infos) != 1 {
 		f.Fatalf("%d descriptions", len(infos))
 	}
 	return infos[0]
@@ -191,7 +189,7 @@ func (f *fixture) describe(session string) registry.ConversationInfo {
 func (f *fixture) conversationsVersion() string {
 	f.Helper()
 	v, err := f.store.ConversationsVersion(f.ctx, f.key("").Tenant)
-	f.done(err)
+	f.must(err)
 	return v
 }
 
@@ -202,7 +200,7 @@ func (f *fixture) listed(q registry.ConversationQuery) []string {
 	var sessions []string
 	for {
 		page, next, err := f.store.ListConversations(f.ctx, q)
-		f.done(err)
+		f.must(err)
 		for _, c := range page {
 			sessions = append(sessions, c.Key.Session)
 		}
@@ -223,7 +221,7 @@ func (f *fixture) wantListed(q registry.ConversationQuery, want ...string) {
 func (f *fixture) wantRunning(want ...string) {
 	f.Helper()
 	running, err := f.store.RunningConversations(f.ctx, f.key("").Tenant, 10)
-	f.done(err)
+	f.must(err)
 	var got []string
 	for _, c := range running {
 		if got = append(got, c.Key.Session); c.Turn.IsZero() {

@@ -39,7 +39,7 @@ var messageTests = []subtest{
 			}
 		}
 		f.wantConversation("c", registry.Conversation{Messages: raw("1", "2", "3", "4"), Busy: true})
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.EndTurn(f.ctx, t))
 		f.wantConversation("c", registry.Conversation{Messages: raw("1", "2", "3", "4")})
 	}},
 	{name: "messages and drafts come back byte for byte", run: func(f *fixture) {
@@ -51,7 +51,7 @@ var messageTests = []subtest{
 		t := f.begin("c", time.Minute)
 		f.say(t, all...)
 		for _, draft := range all {
-			f.done(f.store.SaveDraft(f.ctx, t, draft))
+			f.must(f.store.SaveDraft(f.ctx, t, draft))
 			f.wantConversation("c", registry.Conversation{Messages: all, Draft: draft, Busy: true})
 		}
 	}},
@@ -60,21 +60,22 @@ var messageTests = []subtest{
 		t := f.begin("c", time.Minute)
 		f.say(t, large)
 		f.say(t, raw("1")...)
-		f.done(f.store.SaveDraft(f.ctx, t, large))
-		f.wantConversation("c", registry.Conversation{Messages: append(list(large), raw("1")...), Draft: large, Busy: true})
+		f.must(f.store.SaveDraft(f.ctx, t, large))
+		all := append(list(large), raw("1")...)
+		f.wantConversation("c", registry.Conversation{Messages: all, Draft: large, Busy: true})
 	}},
 	{name: "nobody shares memory with the store", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		said, draft := raw("12", "34"), raw("56")[0]
 		f.say(t, said...)
-		f.done(f.store.SaveDraft(f.ctx, t, draft))
+		f.must(f.store.SaveDraft(f.ctx, t, draft))
 		got := f.conversation("c")
 		for _, bytes := range [][]byte{said[0], draft, got.Messages[1], got.Draft} {
 			bytes[0] = 'x'
 		}
 		f.wantConversation("c", registry.Conversation{Messages: raw("12", "34"), Draft: raw("56")[0], Busy: true})
 	}},
-	{name: "at the cap the oldest messages go", options: Options{HistoryCap: 3}, run: func(f *fixture) {
+	{name: "at the cap the oldest messages go", limits: registry.Limits{HistoryCap: 3}, run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		for i, step := range []struct {
 			add, want []json.RawMessage
@@ -112,14 +113,14 @@ var messageTests = []subtest{
 			}
 			f.wantConversation("c", registry.Conversation{Messages: step.want, Busy: true})
 		}
-		f.done(f.store.TruncateMessages(f.ctx, t, 2))
+		f.must(f.store.TruncateMessages(f.ctx, t, 2))
 		f.say(t, b, c) // what was truncated does not count any more
 		f.wantConversation("c", registry.Conversation{Messages: list(e, a, b, c), Busy: true})
-		f.done(f.store.TruncateMessages(f.ctx, t, 0))
+		f.must(f.store.TruncateMessages(f.ctx, t, 0))
 		f.say(t, a, b, c, d)
 		f.wantConversation("c", registry.Conversation{Messages: list(a, b, c, d), Busy: true})
 	}},
-	{name: "many messages go in at once", options: Options{HistoryCap: 12_000}, run: func(f *fixture) {
+	{name: "many messages go in at once", limits: registry.Limits{HistoryCap: 12_000}, run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		var all []json.RawMessage
 		for i := range 9_500 {
@@ -140,37 +141,37 @@ var messageTests = []subtest{
 		for _, step := range []struct {
 			keep int
 			want []json.RawMessage
-		}{{math.MaxInt, raw("1", "2", "3", "4")}, {9, raw("1", "2", "3", "4")}, {4, raw("1", "2", "3", "4")}, {2, raw("1", "2")}, {1, raw("1")}, {0, nil}, {0, nil}} {
-			f.done(f.store.TruncateMessages(f.ctx, t, step.keep))
+		}{
+			{math.MaxInt, raw("1", "2", "3", "4")}, {9, raw("1", "2", "3", "4")}, {4, raw("1", "2", "3", "4")},
+			{2, raw("1", "2")}, {1, raw("1")}, {0, nil}, {0, nil},
+		} {
+			f.must(f.store.TruncateMessages(f.ctx, t, step.keep))
 			f.wantConversation("c", registry.Conversation{Messages: step.want, Busy: true})
 		}
 		if n := f.say(t, raw("5")...); n != 1 {
 			f.Errorf("%d messages after all had been removed", n)
 		}
-		f.done(f.store.TruncateMessages(f.ctx, t, -1))
+		f.must(f.store.TruncateMessages(f.ctx, t, -1))
 		f.wantConversation("c", registry.Conversation{Busy: true})
 	}},
 	{name: "the draft is one, until something takes its place", run: func(f *fixture) {
 		for what, forget := range map[string]func(registry.Turn) error{
-			"appending": func(t registry.Turn) error { f.say(t, raw("1")...); return nil },
-			"appending nothing": func(t registry.Turn) error {
-				_, err := f.store.AppendMessages(f.ctx, t)
-				return err
-			},
-			"truncating":     func(t registry.Turn) error { return f.store.TruncateMessages(f.ctx, t, 5) },
-			"an empty draft": func(t registry.Turn) error { return f.store.SaveDraft(f.ctx, t, nil) },
+			"appending":         func(t registry.Turn) error { f.say(t, raw("1")...); return nil },
+			"appending nothing": func(t registry.Turn) error { return errOf(f.store.AppendMessages(f.ctx, t)) },
+			"truncating":        func(t registry.Turn) error { return f.store.TruncateMessages(f.ctx, t, 5) },
+			"an empty draft":    func(t registry.Turn) error { return f.store.SaveDraft(f.ctx, t, nil) },
 		} {
 			session := strings.ReplaceAll(what, " ", "-")
 			t := f.begin(session, time.Minute)
-			f.done(f.store.SaveDraft(f.ctx, t, raw(`"he"`)[0]))
-			f.done(f.store.SaveDraft(f.ctx, t, raw(`"hello"`)[0]))
-			f.done(f.store.SetTitle(f.ctx, t, "title"))
-			f.done(f.store.RenewTurn(f.ctx, t, time.Minute))
+			f.must(f.store.SaveDraft(f.ctx, t, raw(`"he"`)[0]))
+			f.must(f.store.SaveDraft(f.ctx, t, raw(`"hello"`)[0]))
+			f.must(f.store.SetTitle(f.ctx, t, "title"))
+			f.must(f.store.RenewTurn(f.ctx, t, time.Minute))
 			f.leave(session, "entry", 5)
 			if got := string(f.conversation(session).Draft); got != `"hello"` {
 				f.Errorf("before %s: draft %s", what, got)
 			}
-			f.done(forget(t))
+			f.must(forget(t))
 			if got := f.conversation(session).Draft; got != nil {
 				f.Errorf("after %s: draft %q", what, got)
 			}
@@ -179,14 +180,14 @@ var messageTests = []subtest{
 	{name: "the draft outlives the end of its turn", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		f.say(t, raw("1")...)
-		f.done(f.store.SaveDraft(f.ctx, t, raw("2")[0]))
-		f.done(f.store.EndTurn(f.ctx, t)) // after an append that failed
+		f.must(f.store.SaveDraft(f.ctx, t, raw("2")[0]))
+		f.must(f.store.EndTurn(f.ctx, t)) // after an append that failed
 		f.wantConversation("c", registry.Conversation{Messages: raw("1"), Draft: raw("2")[0]})
 		next := f.begin("c", time.Minute)
 		f.say(next, raw("2")...)
 		f.wantConversation("c", registry.Conversation{Messages: raw("1", "2"), Busy: true})
 	}},
-	{name: "what was appended last is not added again", options: Options{HistoryCap: 5}, run: func(f *fixture) {
+	{name: "what was appended last is not added again", limits: registry.Limits{HistoryCap: 5}, run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		for i, step := range []struct{ add, want []json.RawMessage }{
 			{raw("1"), raw("1")},
@@ -200,42 +201,42 @@ var messageTests = []subtest{
 			{raw("a", "b", "c", "d", "e", "f"), raw("b", "c", "d", "e", "f")},
 			{raw("a", "b", "c", "d", "e", "f"), raw("b", "c", "d", "e", "f")}, // though not all of them are there
 		} {
-			f.done(f.store.SaveDraft(f.ctx, t, raw("draft")[0]))
+			f.must(f.store.SaveDraft(f.ctx, t, raw("draft")[0]))
 			if n := f.say(t, step.add...); n != len(step.want) {
 				f.Errorf("step %d: %d messages", i, n)
 			}
 			f.wantConversation("c", registry.Conversation{Messages: step.want, Busy: true})
 		}
-		f.done(f.store.TruncateMessages(f.ctx, t, 0))
+		f.must(f.store.TruncateMessages(f.ctx, t, 0))
 		f.say(t, raw("a", "b", "c", "d", "e", "f")...)
 		f.wantConversation("c", registry.Conversation{Messages: raw("b", "c", "d", "e", "f"), Busy: true})
-		f.done(f.store.TruncateMessages(f.ctx, t, 0))
+		f.must(f.store.TruncateMessages(f.ctx, t, 0))
 		f.say(t, raw("1")...)
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.EndTurn(f.ctx, t))
 		f.say(f.begin("c", time.Minute), raw("1")...) // another turn says the same
 		f.wantConversation("c", registry.Conversation{Messages: raw("1", "1"), Busy: true})
 	}},
 	{name: "the title is the last one given", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		for _, title := range []string{"first", "Zwölf <&> \U0001f600\x00", ""} {
-			f.done(f.store.SetTitle(f.ctx, t, title))
+			f.must(f.store.SetTitle(f.ctx, t, title))
 			f.wantConversation("c", registry.Conversation{Title: title, Busy: true})
 		}
-		f.done(f.store.SetTitle(f.ctx, t, "kept"))
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.SetTitle(f.ctx, t, "kept"))
+		f.must(f.store.EndTurn(f.ctx, t))
 		f.wantConversation("c", registry.Conversation{Title: "kept"})
 	}},
 	{name: "tenants and sessions have conversations of their own", run: func(f *fixture) {
 		other := registry.Key{Tenant: f.tenant + "x", Session: "c"}
 		mine := f.begin("c", time.Minute)
 		theirs, err := f.store.BeginTurn(f.ctx, other, time.Minute) // not busy
-		f.done(err)
+		f.must(err)
 		f.begin("d", time.Minute)
 		f.say(mine, raw("1")...)
-		f.done(f.store.SetTitle(f.ctx, mine, "mine"))
+		f.must(f.store.SetTitle(f.ctx, mine, "mine"))
 		f.leave("c", "mine", 5)
 		got, err := f.store.Conversation(f.ctx, other)
-		if f.done(err); !reflect.DeepEqual(got, registry.Conversation{Busy: true}) {
+		if f.must(err); !reflect.DeepEqual(got, registry.Conversation{Busy: true}) {
 			f.Errorf("of another tenant: %+v", got)
 		}
 		if trail, err := f.store.Trail(f.ctx, other, 5); err != nil || len(trail) != 0 {
@@ -246,16 +247,14 @@ var messageTests = []subtest{
 		f.refused("another conversation's turn", mine)
 		f.refused("another conversation's turn", theirs)
 	}},
-	{name: "a conversation outlives the session", options: Options{SessionTTL: briefly}, run: func(f *fixture) {
+	{name: "a conversation outlives the session", limits: registry.Limits{SessionTTL: briefly}, run: func(f *fixture) {
 		pod := f.pod("a")
 		s := f.claim("c", pod)
 		t := f.begin("c", time.Minute)
 		f.say(t, raw("1")...)
 		f.leave("c", "entry", 5)
 		want := registry.Conversation{Messages: raw("1"), Busy: true}
-		if _, err := f.store.Release(f.ctx, s); err != nil {
-			f.Fatal(err)
-		}
+		f.must(errOf(f.store.Release(f.ctx, s)))
 		f.wantConversation("c", want)
 		f.claim("c", pod)
 		f.wantConversation("c", want)
@@ -269,15 +268,16 @@ var messageTests = []subtest{
 		}
 		f.say(t, raw("2")...)
 	}},
-	{name: "a conversation nothing happens to is forgotten", options: Options{HistoryTTL: briefly}, run: func(f *fixture) {
+	{name: "an idle conversation is forgotten", limits: registry.Limits{HistoryTTL: briefly}, run: func(f *fixture) {
 		old := f.begin("c", time.Minute) // which keeps it
 		f.say(old, raw("1")...)
-		f.done(f.store.SetTitle(f.ctx, old, "title"))
-		f.done(f.store.SaveDraft(f.ctx, old, raw("2")[0]))
+		f.must(f.store.SetTitle(f.ctx, old, "title"))
+		f.must(f.store.SaveDraft(f.ctx, old, raw("2")[0]))
 		f.leave("c", "entry", 5)
-		f.done(f.store.RenewTurn(f.ctx, old, instant))
+		f.must(f.store.RenewTurn(f.ctx, old, instant))
 		f.eventually("all of it is forgotten", func() bool {
-			return reflect.DeepEqual(f.conversation("c"), registry.Conversation{}) && f.count("c") == 0 && len(f.trail("c", 5)) == 0
+			return reflect.DeepEqual(f.conversation("c"), registry.Conversation{}) &&
+				f.count("c") == 0 && len(f.trail("c", 5)) == 0
 		})
 		f.refused("a forgotten turn", old)
 		if next := f.begin("c", time.Minute); next.Fence <= old.Fence {
@@ -285,13 +285,13 @@ var messageTests = []subtest{
 		}
 		f.refused("a forgotten turn", old)
 	}},
-	{name: "a conversation is not forgotten during a turn", options: Options{HistoryTTL: briefly}, run: func(f *fixture) {
+	{name: "a turn keeps its conversation", limits: registry.Limits{HistoryTTL: briefly}, run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		f.say(t, raw("1")...)
 		f.leave("d", "entry", 5)
 		f.eventually("an older one is forgotten", func() bool { return len(f.trail("d", 5)) == 0 })
 		f.wantConversation("c", registry.Conversation{Messages: raw("1"), Busy: true})
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.EndTurn(f.ctx, t))
 		f.eventually("it is forgotten after the turn", func() bool { return f.count("c") == 0 })
 	}},
 }

@@ -14,9 +14,7 @@ import (
 func (f *fixture) begin(session string, lease time.Duration) registry.Turn {
 	f.Helper()
 	t, err := f.store.BeginTurn(f.ctx, f.key(session), lease)
-	if err != nil {
-		f.Fatalf("begin a turn of %s: %v", session, err)
-	}
+	f.must(err)
 	return t
 }
 
@@ -74,7 +72,7 @@ func (f *fixture) taken(session string, above, atMost time.Duration) {
 func (f *fixture) refused(what string, t registry.Turn) {
 	f.Helper()
 	before, err := f.store.Conversation(f.ctx, t.Key)
-	f.done(err)
+	f.must(err)
 	_, appended := f.store.AppendMessages(f.ctx, t, raw(`"stale"`)...)
 	_, nothing := f.store.AppendMessages(f.ctx, t)
 	for op, err := range map[string]error{
@@ -92,7 +90,7 @@ func (f *fixture) refused(what string, t registry.Turn) {
 		}
 	}
 	after, err := f.store.Conversation(f.ctx, t.Key)
-	if f.done(err); !reflect.DeepEqual(after, before) {
+	if f.must(err); !reflect.DeepEqual(after, before) {
 		f.Errorf("%s changed %+v into %+v", what, before, after)
 	}
 }
@@ -120,7 +118,7 @@ func (f *fixture) count(session string) int {
 func (f *fixture) conversation(session string) registry.Conversation {
 	f.Helper()
 	c, err := f.store.Conversation(f.ctx, f.key(session))
-	f.done(err)
+	f.must(err)
 	return c
 }
 
@@ -137,13 +135,14 @@ func show(c registry.Conversation) string {
 	for _, m := range c.Messages {
 		messages = append(messages, fmt.Sprintf("%.100q", m))
 	}
-	return fmt.Sprintf("%q, busy %v, draft %.100q, %d messages %.500v", c.Title, c.Busy, c.Draft, len(messages), messages)
+	return fmt.Sprintf("%q, busy %v, draft %.100q, %d messages %.500v",
+		c.Title, c.Busy, c.Draft, len(messages), messages)
 }
 
 func (f *fixture) trail(session string, limit int) []string {
 	f.Helper()
 	trail, err := f.store.Trail(f.ctx, f.key(session), limit)
-	f.done(err)
+	f.must(err)
 	return trail
 }
 
@@ -151,15 +150,8 @@ func (f *fixture) trail(session string, limit int) []string {
 func (f *fixture) leave(session, entry string, limit int) []string {
 	f.Helper()
 	trail, err := f.store.AppendTrail(f.ctx, f.key(session), entry, limit)
-	f.done(err)
+	f.must(err)
 	return trail
-}
-
-func (f *fixture) done(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
 }
 
 func list(messages ...json.RawMessage) []json.RawMessage { return messages }

@@ -2,6 +2,7 @@ package registrytest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/registry"
@@ -16,13 +17,9 @@ var listingTests = []subtest{
 			f.claim(name, pod)
 			want = append(want, name+"()")
 		}
-		if got := names(f.list(registry.Query{})); got != strings.Join(want, " ") {
-			f.Errorf("listed %s\nwant   %s", got, strings.Join(want, " "))
-		}
-		newest := f.list(registry.Query{Newest: true, Limit: 1})
-		if len(newest) != 10 || newest[0].Session.Key.Session+"()" != want[9] || newest[9].Session.Key.Session+"()" != want[0] {
-			f.Errorf("newest first: %s", names(newest))
-		}
+		f.wantList(registry.Query{}, strings.Join(want, " "))
+		slices.Reverse(want)
+		f.wantList(registry.Query{Newest: true, Limit: 1}, strings.Join(want, " "))
 	}},
 	{name: "filters combine", run: func(f *fixture) {
 		pod := f.pod("a")
@@ -35,23 +32,24 @@ var listingTests = []subtest{
 			f.putTools(s, tool(fmt.Sprintf("tool%d", i%2), "x"), tool("common", "x"))
 		}
 		for _, c := range []struct {
-			q    registry.Query
-			want string
+			tool   string
+			target registry.Target
+			want   string
 		}{
-			{registry.Query{Tool: "tool1", Target: registry.Target{UserID: "u1", Labels: map[string]string{"half": "1", "all": "y"}}}, "s5 s7"},
-			{registry.Query{Target: registry.Target{SessionID: "s3"}}, "s3"},
-			{registry.Query{Tool: "tool0", Target: registry.Target{SessionID: "s3"}}, ""},
-			{registry.Query{Target: registry.Target{DeviceID: "d2"}}, "s2 s6"},
-			{registry.Query{Tool: "common", Target: registry.Target{DeviceID: "d2", Labels: map[string]string{"half": "0"}}}, "s2"},
-			{registry.Query{Target: registry.Target{SessionID: "nobody"}}, ""},
-			{registry.Query{Tool: "nothing"}, ""},
+			{"tool1", registry.Target{UserID: "u1", Labels: map[string]string{"half": "1", "all": "y"}}, "s5 s7"},
+			{"", registry.Target{SessionID: "s3"}, "s3"},
+			{"tool0", registry.Target{SessionID: "s3"}, ""},
+			{"", registry.Target{DeviceID: "d2"}, "s2 s6"},
+			{"common", registry.Target{DeviceID: "d2", Labels: map[string]string{"half": "0"}}, "s2"},
+			{"", registry.Target{SessionID: "nobody"}, ""},
+			{"nothing", registry.Target{}, ""},
 		} {
 			var got []string
-			for _, e := range f.list(c.q) {
+			for _, e := range f.list(registry.Query{Tool: c.tool, Target: c.target}) {
 				got = append(got, e.Session.Key.Session)
 			}
 			if strings.Join(got, " ") != c.want {
-				f.Errorf("%+v: %v, want %s", c.q, got, c.want)
+				f.Errorf("%+v: %v", c, got)
 			}
 		}
 	}},
@@ -65,9 +63,7 @@ var listingTests = []subtest{
 		q := registry.Query{Tenant: f.tenant, Limit: 4}
 		for round := 0; ; round++ {
 			page, next, err := f.store.List(f.ctx, q)
-			if err != nil {
-				f.Fatal(err)
-			}
+			f.must(err)
 			for _, e := range page {
 				seen = append(seen, e.Session.Key.Session)
 			}
@@ -77,9 +73,7 @@ var listingTests = []subtest{
 			q.After = *next
 			if round == 0 { // one already seen and one still to come go; a new one comes
 				for _, i := range []int{1, 9} {
-					if _, err := f.store.Release(f.ctx, all[i]); err != nil {
-						f.Fatal(err)
-					}
+					f.must(errOf(f.store.Release(f.ctx, all[i])))
 				}
 				f.claim("new", pod)
 			}
@@ -95,11 +89,11 @@ var listingTests = []subtest{
 			f.putTools(f.claim(fmt.Sprintf("s%d", i), pod),
 				tool("common", "x"), tool("split", fmt.Sprint(i%2)), tool(fmt.Sprintf("own%d", i), "x"))
 		}
-		got := f.groups(registry.GroupQuery{})
+		got := f.groups(registry.OfferedToolQuery{})
 		if len(got) != 10 || got["common x"] != 7 || got["split 0"] != 4 || got["split 1"] != 3 || got["own3 x"] != 1 {
 			f.Errorf("groups %v", got)
 		}
-		got = f.groups(registry.GroupQuery{Name: "split"})
+		got = f.groups(registry.OfferedToolQuery{Name: "split"})
 		if len(got) != 2 || got["split 0"] != 4 {
 			f.Errorf("groups by name %v", got)
 		}
@@ -121,14 +115,8 @@ var listingTests = []subtest{
 				f.Errorf("%s: %+v", what, got)
 			}
 		}
-		if got := f.groups(registry.GroupQuery{}); len(got) != 1 || got["camera mine"] != 1 {
-			f.Errorf("groups %v", got)
-		}
-		if _, err := f.store.Release(f.ctx, claim.Session); err != nil {
-			f.Fatal(err)
-		}
-		if got := names(f.list(registry.Query{})); got != "same(camera)" {
-			f.Errorf("after the other tenant's release: %s", got)
-		}
+		f.wantGroups(registry.OfferedToolQuery{}, map[string]int{"camera mine": 1})
+		f.must(errOf(f.store.Release(f.ctx, claim.Session)))
+		f.wantList(registry.Query{}, "same(camera)")
 	}},
 }

@@ -18,13 +18,11 @@ var podTests = []subtest{
 			}
 		}
 		f.eventually("the pod is live", func() bool { return f.live(pod) })
-		if err := f.store.Leave(f.ctx, pod); err != nil {
-			f.Fatal(err)
-		}
+		f.must(f.store.Leave(f.ctx, pod))
 		f.eventually("the pod that left is gone", func() bool { return !f.live(pod) })
 	}},
 	{name: "a dead pod's sessions vanish within the lease and are swept",
-		options: Options{SessionTTL: time.Minute, PodLease: 500 * time.Millisecond}, run: func(f *fixture) {
+		limits: registry.Limits{SessionTTL: time.Minute, PodLease: 500 * time.Millisecond}, run: func(f *fixture) {
 			dead, alive := f.pod("dead"), f.pod("alive")
 			for i := range 5 {
 				f.putTools(f.claim(fmt.Sprintf("d%d", i), dead, device("x")), tool("camera", "x"), tool("own", "x"))
@@ -34,24 +32,17 @@ var podTests = []subtest{
 			f.putTools(f.claim("moved", alive), tool("camera", "x"))
 			died := time.Now()
 			f.eventually("the sessions are not listed any more", func() bool {
-				if _, err := f.store.Heartbeat(f.ctx, alive); err != nil {
-					f.Fatal(err)
-				}
+				f.must(errOf(f.store.Heartbeat(f.ctx, alive)))
 				return names(f.list(registry.Query{})) == "moved(camera)"
 			})
 			if took := time.Since(died); took > 500*time.Millisecond+2*time.Second {
 				f.Errorf("took %v with a lease of 500ms", took)
 			}
-			_, err := f.store.Entry(f.ctx, f.key("d0"))
-			f.wantCode(err, registry.CodeNotConnected)
+			f.wantCode(errOf(f.store.Entry(f.ctx, f.key("d0"))), registry.CodeNotConnected)
 			f.eventually("the dead pod is swept", func() bool {
-				if _, err := f.store.Heartbeat(f.ctx, alive); err != nil {
-					f.Fatal(err)
-				}
-				if _, err := f.store.Sweep(f.ctx); err != nil {
-					f.Fatal(err)
-				}
-				got := f.groups(registry.GroupQuery{})
+				f.must(errOf(f.store.Heartbeat(f.ctx, alive)))
+				f.must(errOf(f.store.Sweep(f.ctx)))
+				got := f.groups(registry.OfferedToolQuery{})
 				return len(got) == 1 && got["camera x"] == 1
 			})
 			known, err := f.store.Heartbeat(f.ctx, dead)
@@ -60,15 +51,13 @@ var podTests = []subtest{
 			}
 		}},
 	{name: "a pod that comes back restores its sessions",
-		options: Options{SessionTTL: time.Minute, PodLease: 300 * time.Millisecond}, run: func(f *fixture) {
+		limits: registry.Limits{SessionTTL: time.Minute, PodLease: 300 * time.Millisecond}, run: func(f *fixture) {
 			pod := f.pod("paused")
 			s := f.claim("s1", pod)
 			e := registry.Entry{Session: s, Tools: []registry.ToolSpec{tool("camera", "x")}}
 			f.putTools(s, e.Tools...)
 			f.eventually("another pod sweeps it", func() bool {
-				if _, err := f.store.Sweep(f.ctx); err != nil {
-					f.Fatal(err)
-				}
+				f.must(errOf(f.store.Sweep(f.ctx)))
 				missing, _, err := f.store.Refresh(f.ctx, []registry.Entry{e})
 				return err == nil && len(missing) == 1
 			})
@@ -77,17 +66,11 @@ var podTests = []subtest{
 			err := f.store.SetTools(f.ctx, s, []registry.ToolSpec{tool("more", "x")})
 			f.wantCode(err, registry.CodeStoreUnavailable)
 			f.wantCode(f.store.Update(f.ctx, s), registry.CodeStoreUnavailable)
-			if _, err := f.store.Heartbeat(f.ctx, pod); err != nil {
-				f.Fatal(err)
-			}
+			f.must(errOf(f.store.Heartbeat(f.ctx, pod)))
 			restored, err := f.store.Restore(f.ctx, e)
-			if err != nil {
-				f.Fatal(err)
-			}
+			f.must(err)
 			f.eventually("the session is listed again", func() bool {
-				if _, err := f.store.Heartbeat(f.ctx, pod); err != nil {
-					f.Fatal(err)
-				}
+				f.must(errOf(f.store.Heartbeat(f.ctx, pod)))
 				return names(f.list(registry.Query{})) == "s1(camera)"
 			})
 			if restored.Generation <= s.Generation {
@@ -99,8 +82,6 @@ var podTests = []subtest{
 func (f *fixture) live(pod string) bool {
 	f.Helper()
 	live, err := f.store.Live(f.ctx)
-	if err != nil {
-		f.Fatalf("live: %v", err)
-	}
+	f.must(err)
 	return slices.Contains(live, pod)
 }

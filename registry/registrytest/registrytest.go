@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,26 +19,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Options are what a subtest needs of the store it is given. Zero is the store's default.
-type Options struct {
-	SessionTTL     time.Duration
-	PodLease       time.Duration
-	Retention      time.Duration
-	IdempotencyTTL time.Duration
-	ActivityCap    int
-	ActivityBytes  int
-	HistoryTTL     time.Duration
-	HistoryCap     int
-}
-
 // Open returns a store, shared or not with other subtests, and a function that makes a new bus on it. It registers
 // the cleaning up with t.
-type Open func(t *testing.T, o Options) (registry.Store, func() registry.Bus)
+type Open func(t *testing.T, l registry.Limits) (registry.Store, func() registry.Bus)
 
-// patience bounds every wait for something that must come true.
-const patience = 10 * time.Second
+// testTimeout bounds every wait for something that must come true.
+const testTimeout = 20 * time.Second
 
-var lasting = Options{SessionTTL: time.Minute, PodLease: time.Minute}
+// lasting are limits under which nothing expires during a test.
+var lasting = registry.Limits{SessionTTL: time.Minute, PodLease: time.Minute}
 
 // Run runs the whole suite, or the groups that are named.
 func Run(t *testing.T, open Open, only ...string) {
@@ -45,8 +36,9 @@ func Run(t *testing.T, open Open, only ...string) {
 		tests []subtest
 	}{
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
-		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests}, {"calls", callTests}, {"activity", activityTests},
-		{"conversations", conversationTests}, {"takeover", takeoverTests},
+		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests},
+		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
+		{"takeover", takeoverTests},
 		{"continuations", continuationTests}, {"budgets", budgetTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {
@@ -56,11 +48,11 @@ func Run(t *testing.T, open Open, only ...string) {
 			for _, st := range group.tests {
 				t.Run(st.name, func(t *testing.T) {
 					t.Parallel()
-					o := st.options
-					if o == (Options{}) {
-						o = lasting
+					limits := st.limits
+					if limits == (registry.Limits{}) {
+						limits = lasting
 					}
-					store, newBus := open(t, o)
+					store, newBus := open(t, limits)
 					st.run(newFixture(t, store, newBus))
 				})
 			}
@@ -69,9 +61,9 @@ func Run(t *testing.T, open Open, only ...string) {
 }
 
 type subtest struct {
-	name    string
-	options Options // zero: nothing expires during the test
-	run     func(*fixture)
+	name   string
+	limits registry.Limits // zero: nothing expires during the test
+	run    func(*fixture)
 }
 
 // fixture gives a subtest a tenant and pods of its own, so that stores may be shared.
@@ -95,10 +87,17 @@ func newFixture(t *testing.T, store registry.Store, newBus func() registry.Bus) 
 func (f *fixture) pod(name string) string {
 	f.Helper()
 	pod := name + "-" + f.id
-	if _, err := f.store.Heartbeat(f.ctx, pod); err != nil {
-		f.Fatalf("beat: %v", err)
-	}
+	f.must(errOf(f.store.Heartbeat(f.ctx, pod)))
 	return pod
+}
+
+// session returns a session as a device asks for it.
+func (f *fixture) session(id string, changes ...func(*registry.Session)) registry.Session {
+	s := registry.Session{Key: f.key(id)}
+	for _, change := range changes {
+		change(&s)
+	}
+	return s
 }
 
 func (f *fixture) key(session string) registry.Key {
@@ -108,23 +107,17 @@ func (f *fixture) key(session string) registry.Key {
 // claim claims a session for pod and returns it as stored.
 func (f *fixture) claim(session, pod string, change ...func(*registry.Session)) registry.Session {
 	f.Helper()
-	s := registry.Session{Key: f.key(session), Pod: pod, Generation: registry.AnyHolder}
-	for _, c := range change {
-		c(&s)
-	}
+	s := f.session(session, change...)
+	s.Pod, s.Generation = pod, registry.AnyHolder
 	claim, err := f.store.Claim(f.ctx, s)
-	if err != nil {
-		f.Fatalf("claim %s: %v", session, err)
-	}
+	f.must(err)
 	return claim.Session
 }
 
 // putTools makes specs all tools of a claim.
 func (f *fixture) putTools(s registry.Session, specs ...registry.ToolSpec) {
 	f.Helper()
-	if err := f.store.SetTools(f.ctx, s, specs); err != nil {
-		f.Fatalf("set tools: %v", err)
-	}
+	f.must(f.store.SetTools(f.ctx, s, specs))
 }
 
 // list reads all pages, a few entries at a time.
@@ -137,9 +130,7 @@ func (f *fixture) list(q registry.Query) []registry.Entry {
 	var all []registry.Entry
 	for pages := 0; pages < 1000; pages++ {
 		page, next, err := f.store.List(f.ctx, q)
-		if err != nil {
-			f.Fatalf("list: %v", err)
-		}
+		f.must(err)
 		if len(page) > q.Limit {
 			f.Fatalf("a page of %d entries, limit %d", len(page), q.Limit)
 		}
@@ -153,16 +144,14 @@ func (f *fixture) list(q registry.Query) []registry.Entry {
 	return nil
 }
 
-func (f *fixture) groups(q registry.GroupQuery) map[string]int {
+func (f *fixture) groups(q registry.OfferedToolQuery) map[string]int {
 	f.Helper()
 	q.Tenant = f.tenant
 	q.Limit = 2
 	all := make(map[string]int)
 	for pages := 0; pages < 1000; pages++ {
-		page, next, err := f.store.Groups(f.ctx, q)
-		if err != nil {
-			f.Fatalf("groups: %v", err)
-		}
+		page, next, err := f.store.OfferedTools(f.ctx, q)
+		f.must(err)
 		for _, g := range page {
 			all[g.Spec.Name+" "+g.Spec.Description] += g.Sessions
 		}
@@ -175,26 +164,62 @@ func (f *fixture) groups(q registry.GroupQuery) map[string]int {
 	return nil
 }
 
-// eventually polls until ok returns true.
-func (f *fixture) eventually(what string, ok func() bool) {
+// together runs do in n goroutines at once, and waits for all.
+func together(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { do(i) })
+	}
+	wg.Wait()
+}
+
+// wantList checks what a query finds, as names renders it.
+func (f *fixture) wantList(q registry.Query, want string) {
 	f.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			f.Fatalf("did not come true within %v: %s", patience, what)
-		case <-tick.C:
-		}
+	if got := names(f.list(q)); got != want {
+		f.Errorf("%+v: listed %q, want %q", q, got, want)
 	}
 }
 
-func (f *fixture) wantCode(err error, code registry.Code) {
+// wantGroups checks how many sessions offer each tool, by its name and description.
+func (f *fixture) wantGroups(q registry.OfferedToolQuery, want map[string]int) {
+	f.Helper()
+	if got := f.groups(q); !maps.Equal(got, want) {
+		f.Errorf("%+v: groups %v, want %v", q, got, want)
+	}
+}
+
+func (f *fixture) eventually(what string, ok func() bool) {
+	f.Helper()
+	Eventually(f, what, ok)
+}
+
+// must ends the test if there is an error.
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// errOf drops the value that came with an error.
+func errOf[T any](_ T, err error) error { return err }
+
+// wantCode checks the code of an error, and what it says of whether the call has reached its device if that is given.
+func (f *fixture) wantCode(err error, code registry.Code, dispatched ...registry.Dispatched) {
 	f.Helper()
 	if !errors.Is(err, code) {
 		f.Fatalf("error %v, want code %s", err, code)
 	}
+	if got := registry.AsError(err).Dispatched; len(dispatched) > 0 && got != dispatched[0] {
+		f.Errorf("dispatched %q of %v, want %q", got, err, dispatched[0])
+	}
+}
+
+// wantNoCall checks that the error says that there is no such call.
+func (f *fixture) wantNoCall(err error) {
+	f.Helper()
+	f.wantCode(err, registry.CodeCallNotFound)
 }
 
 // tool makes a normalized spec; two tools with the same name and description are equal.

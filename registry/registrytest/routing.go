@@ -34,10 +34,27 @@ func NewDevice(answer func(routing.DeviceCall) *registry.Result) *Device {
 	return &Device{Answer: answer, closed: make(chan routing.CloseCause, 16), cancelled: make(chan string, 64)}
 }
 
+// silent returns a device that never answers.
+func silent() *Device { return NewDevice(func(routing.DeviceCall) *registry.Result { return nil }) }
+
+// reporting returns a device that never answers, and reports every call it gets.
+func reporting(calls chan<- struct{}) *Device {
+	return NewDevice(func(routing.DeviceCall) *registry.Result { calls <- struct{}{}; return nil })
+}
+
+// newCall returns a call to a route with an id of its own.
+func newCall(route registry.Route, args string, timeout time.Duration) registry.Call {
+	return registry.Call{
+		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(args), Timeout: timeout,
+	}
+}
+
 // Connect opens a session for the device on a pod, closes it when the test ends, and registers tools.
-func (d *Device) Connect(t testing.TB, pod *routing.Pod, s registry.Session, tools ...registry.ToolSpec) *routing.LocalSession {
+func (d *Device) Connect(
+	t testing.TB, pod *routing.Pod, s registry.Session, tools ...registry.ToolSpec,
+) *routing.LocalSession {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	l, _, err := pod.Hub.Open(ctx, s, d)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
@@ -50,7 +67,7 @@ func (d *Device) Connect(t testing.TB, pod *routing.Pod, s registry.Session, too
 	d.local = l
 	d.mu.Unlock()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		l.Close(ctx)
 	})
@@ -116,11 +133,9 @@ func (f *fixture) startPod(name string) *routing.Pod {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := pod.Start(f.ctx); err != nil {
-		f.Fatal(err)
-	}
+	f.must(pod.Start(f.ctx))
 	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := errors.Join(pod.Close(ctx), bus.Close(ctx)); err != nil {
 			f.Errorf("close pod: %v", err)
@@ -135,38 +150,25 @@ func (f *fixture) call(pod *routing.Pod, session, name, args string, timeout tim
 	if err != nil {
 		return registry.Result{}, err
 	}
-	return pod.Router.Call(f.ctx, registry.Call{
-		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(args), Timeout: timeout,
-	})
-}
-
-func (f *fixture) wantDispatched(err error, d registry.Dispatched) {
-	f.Helper()
-	if got := registry.AsError(err).Dispatched; got != d {
-		f.Errorf("dispatched %q of %v, want %q", got, err, d)
-	}
+	return pod.Router.Call(f.ctx, newCall(route, args, timeout))
 }
 
 var routingTests = []subtest{
 	{name: "every pod reaches every device, each answer its own question", run: func(f *fixture) {
 		pods := []*routing.Pod{f.startPod("a"), f.startPod("b"), f.startPod("c")}
 		for i, pod := range pods {
-			NewDevice(nil).Connect(f, pod, registry.Session{Key: f.key(fmt.Sprintf("s%d", i))}, tool("echo", "x"))
+			NewDevice(nil).Connect(f, pod, f.session(fmt.Sprintf("s%d", i)), tool("echo", "x"))
 		}
-		var wg sync.WaitGroup
-		for i := range 90 {
-			wg.Go(func() {
-				args := fmt.Sprintf(`{"nonce":%d}`, i)
-				res, err := f.call(pods[i%3], fmt.Sprintf("s%d", i/3%3), "echo", args, patience)
-				if err != nil || !res.Success || res.Output != args {
-					f.Errorf("call %d: %+v, %v", i, res, err)
-				}
-			})
-		}
-		wg.Wait()
+		together(90, func(i int) {
+			args := fmt.Sprintf(`{"nonce":%d}`, i)
+			res, err := f.call(pods[i%3], fmt.Sprintf("s%d", i/3%3), "echo", args, testTimeout)
+			if err != nil || !res.Success || res.Output != args {
+				f.Errorf("call %d: %+v, %v", i, res, err)
+			}
+		})
 		for _, pod := range pods {
 			if n := pod.Router.Pending(); n != 0 {
-				f.Errorf("%d waiters left", n)
+				f.Errorf("%d calls still pending", n)
 			}
 		}
 	}},
@@ -175,9 +177,9 @@ var routingTests = []subtest{
 		NewDevice(func(routing.DeviceCall) *registry.Result {
 			r := registry.NewResult(false, registry.JSON{}, "Camera permission denied")
 			return &r
-		}).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("camera", "x"))
+		}).Connect(f, b, f.session("s1"), tool("camera", "x"))
 		for _, pod := range []*routing.Pod{a, b} {
-			res, err := f.call(pod, "s1", "camera", `{}`, patience)
+			res, err := f.call(pod, "s1", "camera", `{}`, testTimeout)
 			if err != nil || res.Success || res.Error != "Camera permission denied" || res.Output != res.Error {
 				f.Errorf("%+v, %v", res, err)
 			}
@@ -185,13 +187,11 @@ var routingTests = []subtest{
 	}},
 	{name: "a silent device times out when asked to", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		NewDevice(func(routing.DeviceCall) *registry.Result { return nil }).
-			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("sleep", "x"))
+		silent().Connect(f, b, f.session("s1"), tool("sleep", "x"))
 		for name, pod := range map[string]*routing.Pod{"remote": a, "local": b} {
 			start := time.Now()
 			_, err := f.call(pod, "s1", "sleep", `{}`, 600*time.Millisecond)
-			f.wantCode(err, registry.CodeTimeout)
-			f.wantDispatched(err, registry.DispatchedYes)
+			f.wantCode(err, registry.CodeTimeout, registry.DispatchedYes)
 			if took := time.Since(start); took < 600*time.Millisecond || took > 2*time.Second {
 				f.Errorf("%s: took %v", name, took)
 			}
@@ -203,30 +203,25 @@ var routingTests = []subtest{
 		NewDevice(func(c routing.DeviceCall) *registry.Result {
 			<-release
 			return &registry.Result{Success: true, Output: "late"}
-		}).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("slow", "x"))
+		}).Connect(f, b, f.session("s1"), tool("slow", "x"))
 		timer := time.AfterFunc(2500*time.Millisecond, func() { close(release) })
 		defer timer.Stop()
-		res, err := f.call(a, "s1", "slow", `{}`, patience)
+		res, err := f.call(a, "s1", "slow", `{}`, testTimeout)
 		if err != nil || res.Output != "late" {
 			f.Errorf("%+v, %v", res, err)
 		}
 	}},
 	{name: "no device answers at once", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		l := NewDevice(nil).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		l := NewDevice(nil).Connect(f, b, f.session("s1"), tool("echo", "x"))
 		route, err := a.Router.Resolve(f.ctx, f.tenant, "echo", registry.Target{SessionID: "s1"}, registry.SelectNone)
-		if err != nil {
-			f.Fatal(err)
-		}
+		f.must(err)
 		l.Close(f.ctx)
 		start := time.Now()
-		_, err = a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: patience})
-		f.wantCode(err, registry.CodeNotConnected)
-		f.wantDispatched(err, registry.DispatchedNo)
-		_, err = f.call(a, "s1", "echo", `{}`, patience)
-		f.wantCode(err, registry.CodeNotConnected)
-		_, err = f.call(a, "never", "echo", `{}`, patience)
-		f.wantCode(err, registry.CodeSessionNotFound)
+		_, err = a.Router.Call(f.ctx, newCall(route, `{}`, testTimeout))
+		f.wantCode(err, registry.CodeNotConnected, registry.DispatchedNo)
+		f.wantCode(errOf(f.call(a, "s1", "echo", `{}`, testTimeout)), registry.CodeNotConnected)
+		f.wantCode(errOf(f.call(a, "never", "echo", `{}`, testTimeout)), registry.CodeSessionNotFound)
 		if took := time.Since(start); took > 2*time.Second {
 			f.Errorf("took %v", took)
 		}
@@ -234,8 +229,7 @@ var routingTests = []subtest{
 	{name: "calls in flight fail when the device goes", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		asked := make(chan struct{}, 2)
-		l := NewDevice(func(routing.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
-			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
+		l := reporting(asked).Connect(f, b, f.session("s1"), tool("hang", "x"))
 		failed := make(chan error, 2)
 		for _, pod := range []*routing.Pod{a, b} {
 			go func() {
@@ -248,44 +242,37 @@ var routingTests = []subtest{
 		l.Close(f.ctx)
 		for range 2 {
 			err := Receive(f, "the failure", failed)
-			f.wantCode(err, registry.CodeConnectionLost)
-			f.wantDispatched(err, registry.DispatchedYes)
+			f.wantCode(err, registry.CodeConnectionLost, registry.DispatchedYes)
 		}
 	}},
 	{name: "a call follows a device that moved", run: func(f *fixture) {
 		a, b, c := f.startPod("a"), f.startPod("b"), f.startPod("c")
 		old := NewDevice(nil)
-		oldLocal := old.Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		oldLocal := old.Connect(f, b, f.session("s1"), tool("echo", "x"))
 		route, err := a.Router.Resolve(f.ctx, f.tenant, "echo", registry.Target{SessionID: "s1"}, registry.SelectNone)
-		if err != nil {
-			f.Fatal(err)
-		}
+		f.must(err)
 		moved := NewDevice(nil)
-		moved.Connect(f, c, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		moved.Connect(f, c, f.session("s1"), tool("echo", "x"))
 		if cause := Receive(f, "the eviction", old.Closed()); cause != routing.CloseReplaced {
 			f.Errorf("closed because %s", cause)
 		}
 		oldLocal.Close(f.ctx) // late, as a half-open socket's would be
-		res, err := a.Router.Call(f.ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{"n":1}`), Timeout: patience})
+		res, err := a.Router.Call(f.ctx, newCall(route, `{"n":1}`, testTimeout))
 		if err != nil || res.Output != `{"n":1}` || len(moved.Calls()) != 1 || len(old.Calls()) != 0 {
 			f.Errorf("%+v, %v; old device saw %d, new %d", res, err, len(old.Calls()), len(moved.Calls()))
 		}
-		if got := names(f.list(registry.Query{})); got != "s1(echo)" {
-			f.Errorf("listed %s", got)
-		}
+		f.wantList(registry.Query{}, "s1(echo)")
 	}},
 	{name: "an answer to no open call changes nothing", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		d := NewDevice(nil)
-		l := d.Connect(f, b, registry.Session{Key: f.key("s1")}, tool("echo", "x"))
+		l := d.Connect(f, b, f.session("s1"), tool("echo", "x"))
 		ignored := make(chan bool, 1)
 		l.Complete("never", registry.Result{Success: true}, func(i bool) { ignored <- i })
 		if !Receive(f, "the acknowledgement", ignored) {
 			f.Error("an unknown call was settled")
 		}
-		if _, err := f.call(a, "s1", "echo", `{}`, patience); err != nil {
-			f.Fatal(err)
-		}
+		f.must(errOf(f.call(a, "s1", "echo", `{}`, testTimeout)))
 		l.Complete(d.Calls()[0].ID, registry.Result{Success: true}, func(i bool) { ignored <- i })
 		if !Receive(f, "the acknowledgement", ignored) {
 			f.Error("a call was settled twice")
@@ -294,8 +281,7 @@ var routingTests = []subtest{
 	{name: "a session takes so many calls at once and no more", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		asked := make(chan struct{}, routing.DefaultMaxInFlight)
-		l := NewDevice(func(routing.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
-			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
+		l := reporting(asked).Connect(f, b, f.session("s1"), tool("hang", "x"))
 		var wg sync.WaitGroup
 		for range routing.DefaultMaxInFlight {
 			wg.Go(func() { _, _ = f.call(a, "s1", "hang", `{}`, time.Minute) })
@@ -303,32 +289,27 @@ var routingTests = []subtest{
 		for range routing.DefaultMaxInFlight {
 			Receive(f, "a call", asked)
 		}
-		_, err := f.call(a, "s1", "hang", `{}`, time.Minute)
-		f.wantCode(err, registry.CodeBusy)
-		f.wantDispatched(err, registry.DispatchedNo)
+		f.wantCode(errOf(f.call(a, "s1", "hang", `{}`, time.Minute)), registry.CodeBusy, registry.DispatchedNo)
 		l.Close(f.ctx)
 		wg.Wait()
 	}},
 	{name: "a caller that stops waiting leaves nothing behind", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		asked := make(chan struct{}, 1)
-		NewDevice(func(routing.DeviceCall) *registry.Result { asked <- struct{}{}; return nil }).
-			Connect(f, b, registry.Session{Key: f.key("s1")}, tool("hang", "x"))
+		reporting(asked).Connect(f, b, f.session("s1"), tool("hang", "x"))
 		route, err := a.Router.Resolve(f.ctx, f.tenant, "hang", registry.Target{}, registry.SelectNone)
-		if err != nil {
-			f.Fatal(err)
-		}
+		f.must(err)
 		ctx, cancel := context.WithCancel(f.ctx)
 		failed := make(chan error, 1)
 		go func() {
-			_, err := a.Router.Call(ctx, registry.Call{ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(`{}`), Timeout: time.Minute})
+			_, err := a.Router.Call(ctx, newCall(route, `{}`, time.Minute))
 			failed <- err
 		}()
 		Receive(f, "the call", asked)
 		cancel()
 		f.wantCode(Receive(f, "the end", failed), registry.CodeCancelled)
 		if n := a.Router.Pending(); n != 0 {
-			f.Errorf("%d waiters left", n)
+			f.Errorf("%d calls still pending", n)
 		}
 	}},
 }

@@ -11,18 +11,16 @@ import (
 var takeoverTests = []subtest{
 	{name: "ids that apps choose are taken as they are", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		for _, id := range []string{"android:1", "user@host", "user+tag@host.example", "YWJj==", "a:b:c", "a~b", "5d1f-ok_.x"} {
-			l := NewDevice(nil).Connect(f, a, registry.Session{Key: f.key(id)}, tool("echo", "x"))
-			if res, err := f.call(b, id, "echo", `{"id":1}`, patience); err != nil || res.Output != `{"id":1}` {
+		for _, id := range []string{
+			"android:1", "user@host", "user+tag@host.example", "YWJj==", "a:b:c", "a~b", "5d1f-ok_.x",
+		} {
+			l := NewDevice(nil).Connect(f, a, f.session(id), tool("echo", "x"))
+			if res, err := f.call(b, id, "echo", `{"id":1}`, testTimeout); err != nil || res.Output != `{"id":1}` {
 				f.Errorf("%s: %+v, %v", id, res, err)
 			}
-			if got := names(f.list(registry.Query{})); got != id+"(echo)" {
-				f.Errorf("%s is listed as %s", id, got)
-			}
+			f.wantList(registry.Query{}, id+"(echo)")
 			l.Close(f.ctx)
-			if got := names(f.list(registry.Query{})); got != "" {
-				f.Errorf("%s left: %s", id, got)
-			}
+			f.wantList(registry.Query{}, "")
 		}
 	}},
 	{name: "an answer counts from who was asked", run: func(f *fixture) {
@@ -31,10 +29,12 @@ var takeoverTests = []subtest{
 			proofs []string
 			counts bool
 		}{
-			{"p1", []string{"p1"}, true}, {"p1", []string{"p2", "p1"}, true}, {"p1", []string{"p2"}, false}, {"p1", []string{}, false},
+			{"p1", []string{"p1"}, true}, {"p1", []string{"p2", "p1"}, true}, {"p1", []string{"p2"}, false},
+			{"p1", []string{}, false},
 			{"p1", []string{"p11", "xp1"}, false}, {"p1", nil, true}, {"", []string{"p2"}, true}, {"", nil, true},
 		} {
-			answer := registry.Change{Session: f.key("s1"), Result: &registry.Result{Output: "x", Success: true}, Proofs: tc.proofs}
+			answer := f.change(registry.EventSucceed)
+			answer.Proofs = tc.proofs
 			durable := f.create(f.record(fmt.Sprintf("durable-%d", i)))
 			f.move(durable.CallID, registry.EventDeliver, registry.Change{Owner: "a", Proof: tc.asked})
 			kept := f.record(fmt.Sprintf("kept-%d", i))
@@ -76,15 +76,15 @@ var takeoverTests = []subtest{
 				}
 			}
 		}
-		device := registry.Target{DeviceID: "phone"}
-		_, err := a.Router.Resolve(f.ctx, f.tenant, "camera", device, registry.SelectNone)
+		target := registry.Target{DeviceID: "phone"}
+		_, err := a.Router.Resolve(f.ctx, f.tenant, "camera", target, registry.SelectNone)
 		f.wantCode(err, registry.CodeAmbiguousTarget)
-		resolve("real", device, registry.SelectNewest)
-		resolve("real", device, registry.SelectAny)
+		resolve("real", target, registry.SelectNewest)
+		resolve("real", target, registry.SelectAny)
 		resolve("real", registry.Target{}, registry.SelectNewest)
-		NewDevice(nil).Connect(f, b, registry.Session{Key: f.key("twin")}, tool("camera", "real"))
+		NewDevice(nil).Connect(f, b, f.session("twin"), tool("camera", "real"))
 		resolve("twin", registry.Target{}, registry.SelectNewest)
-		resolve("real", device, registry.SelectNewest)
+		resolve("real", target, registry.SelectNewest)
 
 		// The device that comes back has been there all the time, if it proves to be the same.
 		real.Close(f.ctx)
@@ -92,19 +92,16 @@ var takeoverTests = []subtest{
 			Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("next")},
 		}, tool("camera", "real"))
 		back.Introduce(registry.Introduction{DeviceID: "phone", Token: "real"})
-		if err := back.Update(f.ctx, func(*registry.Session) {}); err != nil {
-			f.Fatal(err)
-		}
-		resolve("real", device, registry.SelectNewest)
+		f.must(back.Update(f.ctx, func(*registry.Session) {}))
+		resolve("real", target, registry.SelectNewest)
 
-		// Who names the device later is younger, however long it has been connected.
-		early := NewDevice(nil).Connect(f, a, registry.Session{Key: f.key("early")}, tool("lens", "early"))
-		late := NewDevice(nil).Connect(f, a, registry.Session{Key: f.key("late"), DeviceID: "lens-1"}, tool("lens", "late"))
+		// A session that names the device later is younger, however long it has been connected.
+		lens := registry.Target{DeviceID: "lens-1"}
+		early := NewDevice(nil).Connect(f, a, f.session("early"), tool("lens", "early"))
+		late := NewDevice(nil).Connect(f, a, f.session("late", device("lens-1")), tool("lens", "late"))
 		clock(late)
-		if err := early.Update(f.ctx, func(s *registry.Session) { s.DeviceID = "lens-1" }); err != nil {
-			f.Fatal(err)
-		}
-		route, err := b.Router.Resolve(f.ctx, f.tenant, "lens", registry.Target{DeviceID: "lens-1"}, registry.SelectNewest)
+		f.must(early.Update(f.ctx, func(s *registry.Session) { s.DeviceID = "lens-1" }))
+		route, err := b.Router.Resolve(f.ctx, f.tenant, "lens", lens, registry.SelectNewest)
 		if err != nil || route.Session.Key.Session != "late" {
 			f.Errorf("chosen: %s, %v", route.Session.Key.Session, err)
 		}
@@ -114,18 +111,14 @@ var takeoverTests = []subtest{
 		key := registry.Session{Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("first")}}
 		NewDevice(nil).Connect(f, a, key, tool("camera", "real")).Close(f.ctx)
 		for i := range 30 {
-			fake := registry.Session{Key: f.key(fmt.Sprintf("fake-%d", i)), DeviceID: "phone"}
+			fake := f.session(fmt.Sprintf("fake-%d", i), device("phone"))
 			NewDevice(nil).Connect(f, b, fake, tool("camera", fmt.Sprintf("fake %d", i%3)))
 		}
 		key.Proofs = []string{registry.Proof("second")}
 		back := NewDevice(nil).Connect(f, a, key)
 		back.Introduce(registry.Introduction{DeviceID: "phone", Token: "first"})
-		if err := back.Update(f.ctx, func(*registry.Session) {}); err != nil {
-			f.Fatal(err)
-		}
-		if err := back.PutTools(f.ctx, []registry.ToolSpec{tool("camera", "real")}, nil); err != nil {
-			f.Fatal(err)
-		}
+		f.must(back.Update(f.ctx, func(*registry.Session) {}))
+		f.must(back.PutTools(f.ctx, []registry.ToolSpec{tool("camera", "real")}, nil))
 		if specs, err := f.store.Definitions(f.ctx, f.tenant, "camera"); err != nil || len(specs) != 4 ||
 			specs[0] != tool("camera", "real").Hash() {
 			f.Errorf("definitions: %v, %v", specs, err)
@@ -139,19 +132,21 @@ var takeoverTests = []subtest{
 
 		// Of more sessions than are compared, none is chosen as the one device that is meant.
 		for i := range 180 {
-			NewDevice(nil).Connect(f, b, registry.Session{Key: f.key(fmt.Sprintf("more-%d", i)), DeviceID: "phone"}, tool("camera", "fake 1"))
+			fake := f.session(fmt.Sprintf("more-%d", i), device("phone"))
+			NewDevice(nil).Connect(f, b, fake, tool("camera", "fake 1"))
 		}
-		_, err := a.Router.Resolve(f.ctx, f.tenant, "camera", registry.Target{DeviceID: "phone"}, registry.SelectAny)
+		phone := registry.Target{DeviceID: "phone"}
+		_, err := a.Router.Resolve(f.ctx, f.tenant, "camera", phone, registry.SelectAny)
 		f.wantCode(err, registry.CodeAmbiguousTarget)
 
 		// What nobody offers any more is no definition.
 		back.Close(f.ctx)
 		if specs, err := f.store.Definitions(f.ctx, f.tenant, "camera"); err != nil || len(specs) != 3 {
-			f.Errorf("definitions of those who are left: %v, %v", specs, err)
+			f.Errorf("definitions of the rest: %v, %v", specs, err)
 		}
 		route, err := b.Router.Resolve(f.ctx, f.tenant, "camera", registry.Target{}, registry.SelectNewest)
 		if err != nil || route.Spec.Hash() == tool("camera", "real").Hash() {
-			f.Errorf("of those who are left: %s, %v", route.Session.Key.Session, err)
+			f.Errorf("of the rest: %s, %v", route.Session.Key.Session, err)
 		}
 	}},
 }

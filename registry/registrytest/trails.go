@@ -44,19 +44,15 @@ var trailTests = []subtest{
 		const calls, limit = 50, 20
 		var mu sync.Mutex
 		var windows [][]string
-		var wg sync.WaitGroup
-		for i := range calls {
-			wg.Go(func() {
-				got, err := f.store.AppendTrail(f.ctx, f.key("c"), fmt.Sprint(i), limit)
-				if err != nil || len(got) == 0 || len(got) > limit || got[len(got)-1] != fmt.Sprint(i) {
-					f.Errorf("call %d: %q, %v", i, got, err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				windows = append(windows, got)
-			})
-		}
-		wg.Wait()
+		together(calls, func(i int) {
+			got, err := f.store.AppendTrail(f.ctx, f.key("c"), fmt.Sprint(i), limit)
+			if err != nil || len(got) == 0 || len(got) > limit || got[len(got)-1] != fmt.Sprint(i) {
+				f.Errorf("call %d: %q, %v", i, got, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			windows = append(windows, got)
+		})
 		// All of them saw one and the same order: put the answers side by side by what stands before their own entry.
 		before := make(map[string]string) // entry → the one before it
 		for _, w := range windows {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -15,7 +14,7 @@ var turnTests = []subtest{
 		first := f.begin("c", time.Minute)
 		f.taken("c", 0, time.Minute)
 		f.wantConversation("c", registry.Conversation{Busy: true})
-		f.done(f.store.EndTurn(f.ctx, first))
+		f.must(f.store.EndTurn(f.ctx, first))
 		f.wantConversation("c", registry.Conversation{})
 		second := f.begin("c", time.Minute)
 		if first.Key != f.key("c") || second.Fence <= first.Fence {
@@ -27,20 +26,17 @@ var turnTests = []subtest{
 		for round := range 3 {
 			session := fmt.Sprintf("c%d", round)
 			turns := make(chan registry.Turn, contenders)
-			var wg sync.WaitGroup
-			for i := range contenders {
-				wg.Go(func() {
-					t, err := f.store.BeginTurn(f.ctx, f.key(session), time.Minute)
-					var e *registry.Error
-					switch {
-					case err == nil:
-						turns <- t
-					case !errors.As(err, &e) || e.Code != registry.CodeBusy || e.RetryAfter <= 0 || e.RetryAfter > time.Minute:
-						f.Errorf("contender %d: %v", i, err)
-					}
-				})
-			}
-			wg.Wait()
+			together(contenders, func(i int) {
+				t, err := f.store.BeginTurn(f.ctx, f.key(session), time.Minute)
+				if err == nil {
+					turns <- t
+					return
+				}
+				after := registry.AsError(err).RetryAfter
+				if !errors.Is(err, registry.CodeBusy) || after <= 0 || after > time.Minute {
+					f.Errorf("contender %d: %v", i, err)
+				}
+			})
 			if len(turns) != 1 {
 				f.Fatalf("%d winners", len(turns))
 			}
@@ -49,19 +45,15 @@ var turnTests = []subtest{
 	}},
 	{name: "turns follow each other without losing anything", run: func(f *fixture) {
 		const writers, each = 8, 5
-		var wg sync.WaitGroup
-		for range writers {
-			wg.Go(func() {
-				for range each {
-					f.takeTurn("c", func(t registry.Turn) {
-						// Reading and writing are two steps: only the turn keeps others from coming in between.
-						n := f.count("c")
-						f.say(t, json.RawMessage(fmt.Sprintf("[%d,%d]", n, t.Fence)))
-					})
-				}
-			})
-		}
-		wg.Wait()
+		together(writers, func(int) {
+			for range each {
+				f.takeTurn("c", func(t registry.Turn) {
+					// Reading and writing are two steps: only the turn keeps others from coming in between.
+					n := f.count("c")
+					f.say(t, json.RawMessage(fmt.Sprintf("[%d,%d]", n, t.Fence)))
+				})
+			}
+		})
 		var fence int64
 		for i, message := range f.conversation("c").Messages {
 			var pair [2]int64
@@ -76,28 +68,28 @@ var turnTests = []subtest{
 	}},
 	{name: "renewing counts from now", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
-		f.done(f.store.RenewTurn(f.ctx, t, time.Hour))
+		f.must(f.store.RenewTurn(f.ctx, t, time.Hour))
 		f.taken("c", time.Minute, time.Hour)
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.EndTurn(f.ctx, t))
 		f.begin("c", time.Minute)
 	}},
 	{name: "a lapsed lease is no end while nobody else begins", run: func(f *fixture) {
 		t := f.begin("c", instant)
 		f.eventually("the lease has lapsed", func() bool { return !f.conversation("c").Busy })
 		f.say(t, raw("1")...)
-		f.done(f.store.SaveDraft(f.ctx, t, raw("2")[0]))
-		f.done(f.store.SetTitle(f.ctx, t, "title"))
+		f.must(f.store.SaveDraft(f.ctx, t, raw("2")[0]))
+		f.must(f.store.SetTitle(f.ctx, t, "title"))
 		f.wantConversation("c", registry.Conversation{Messages: raw("1"), Draft: raw("2")[0], Title: "title"})
-		f.done(f.store.TruncateMessages(f.ctx, t, 0))
-		f.done(f.store.RenewTurn(f.ctx, t, time.Minute))
+		f.must(f.store.TruncateMessages(f.ctx, t, 0))
+		f.must(f.store.RenewTurn(f.ctx, t, time.Minute))
 		f.wantConversation("c", registry.Conversation{Title: "title", Busy: true})
 		f.taken("c", 0, time.Minute)
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.EndTurn(f.ctx, t))
 	}},
-	{name: "who was replaced can write nothing", run: func(f *fixture) {
+	{name: "a replaced turn can write nothing", run: func(f *fixture) {
 		old := f.begin("c", instant)
 		f.say(old, raw("1")...)
-		f.done(f.store.SaveDraft(f.ctx, old, raw(`"half a sen"`)[0]))
+		f.must(f.store.SaveDraft(f.ctx, old, raw(`"half a sen"`)[0]))
 		current := f.inherit("c")
 		// The draft is there for whoever goes on.
 		want := registry.Conversation{Messages: raw("1"), Draft: raw(`"half a sen"`)[0], Busy: true}
@@ -109,14 +101,14 @@ var turnTests = []subtest{
 		f.wantConversation("c", want)
 		f.taken("c", 0, time.Minute) // the lease is as long as it was
 		f.say(current, raw("2")...)
-		f.done(f.store.EndTurn(f.ctx, current))
+		f.must(f.store.EndTurn(f.ctx, current))
 		f.refused("a replaced turn", old) // also when nobody has the turn any more
 		f.wantConversation("c", registry.Conversation{Messages: raw("1", "2")})
 	}},
-	{name: "who has ended can write nothing", run: func(f *fixture) {
+	{name: "an ended turn can write nothing", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		f.say(t, raw("1")...)
-		f.done(f.store.EndTurn(f.ctx, t))
+		f.must(f.store.EndTurn(f.ctx, t))
 		f.refused("an ended turn", t)
 		f.refused("no turn", registry.Turn{Key: f.key("c")})
 		f.refused("a turn of the future", registry.Turn{Key: f.key("c"), Fence: t.Fence + 1})
@@ -134,9 +126,9 @@ var turnTests = []subtest{
 			}
 			last = t.Fence
 			if i%2 == 0 {
-				f.done(f.store.EndTurn(f.ctx, t))
+				f.must(f.store.EndTurn(f.ctx, t))
 			} else {
-				f.done(f.store.RenewTurn(f.ctx, t, instant))
+				f.must(f.store.RenewTurn(f.ctx, t, instant))
 			}
 		}
 	}},

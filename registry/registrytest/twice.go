@@ -8,11 +8,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// twice is a bus that repeats every reply that may come twice, as a bus may that does not know what became of the
-// first: at once, and again when its test says so.
+// twice is a bus that sends every reply again that may come twice: at once, and once more when its test says so. A bus
+// does that when it does not know what became of the first.
 type twice struct {
 	registry.Bus
-	handled chan registry.Reply // what its pod was given, once it has been dealt with
+	handled chan registry.Reply // what its pod was given and has handled
 	again   chan func() error
 }
 
@@ -31,7 +31,7 @@ func (b twice) Listen(ctx context.Context, pod string, h registry.BusHandler) er
 	return b.Bus.Listen(ctx, pod, watched{h, b.handled})
 }
 
-// watched tells of every reply its handler has dealt with.
+// watched reports every reply that its handler has handled.
 type watched struct {
 	registry.BusHandler
 	handled chan<- registry.Reply
@@ -48,13 +48,13 @@ var twiceTests = []subtest{
 		handled, again, newBus := make(chan registry.Reply, 1024), make(chan func() error, 1024), f.newBus
 		f.newBus = func() registry.Bus { return twice{newBus(), handled, again} }
 		a, b := f.startPod("a"), f.startPod("b")
-		local := NewDevice(nil).Connect(f, b, registry.Session{Key: f.key("s1")}, tool("camera", "x"))
+		local := NewDevice(nil).Connect(f, b, f.session("s1"), tool("camera", "x"))
 		route := registry.Route{Session: local.Session(), Spec: local.Tools()[0]}
 		for i, durable := range []bool{false, true, false, true} {
 			id, args := fmt.Sprintf("c%d", i), fmt.Sprintf(`{"nonce":%d}`, i)
 			f.create(f.record(id))
 			res, err := a.Router.Call(f.ctx, registry.Call{
-				ID: id, Route: route, Args: registry.MustJSON(args), Timeout: patience, Durable: durable,
+				ID: id, Route: route, Args: registry.MustJSON(args), Timeout: testTimeout, Durable: durable,
 			})
 			if err != nil || res.Output != args {
 				f.Fatalf("call %d: %+v, %v", i, res, err)
@@ -63,9 +63,7 @@ var twiceTests = []subtest{
 				f.moved(id, registry.EventSucceed, registry.Change{Session: f.key("s1"), Result: &res})
 			}
 			// The second may have found the caller still there. The third does not.
-			if err := Receive(f, "the repetition", again)(); err != nil {
-				f.Fatal(err)
-			}
+			f.must(Receive(f, "the repetition", again)())
 			for answers := 0; answers < 3; {
 				if r := Receive(f, "the answer", handled); r.CallID == id && r.Result != nil {
 					answers++
@@ -73,7 +71,7 @@ var twiceTests = []subtest{
 			}
 		}
 		if n := a.Router.Pending(); n != 0 {
-			f.Errorf("%d waiters left", n)
+			f.Errorf("%d calls still pending", n)
 		}
 		for id, want := range map[string]string{
 			"c0": "accepted succeeded", "c1": "accepted delivered succeeded",

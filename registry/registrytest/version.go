@@ -43,19 +43,19 @@ var versionTests = []subtest{
 		f.eventually("the version is the same before and after reading and refreshing", func() bool {
 			before := f.version() // pods of other subtests may come and go between the two
 			f.list(registry.Query{Tool: "a"})
-			f.groups(registry.GroupQuery{})
+			f.groups(registry.OfferedToolQuery{})
 			if _, _, err := f.store.Refresh(f.ctx, []registry.Entry{e}); err != nil {
 				f.Fatal(err)
 			}
 			return f.version() == before
 		})
 	}},
-	{name: "the death of a pod makes another version", options: Options{SessionTTL: time.Minute, PodLease: 400 * time.Millisecond},
-		run: func(f *fixture) {
+	{name: "the death of a pod makes another version",
+		limits: registry.Limits{SessionTTL: time.Minute, PodLease: 400 * time.Millisecond}, run: func(f *fixture) {
 			s := f.claim("s1", f.pod("a"))
 			f.putTools(s, tool("a", "x"))
 			before := f.version()
-			f.eventually("the session is not listed any more", func() bool { return len(f.list(registry.Query{})) == 0 })
+			f.eventually("the session is not listed", func() bool { return len(f.list(registry.Query{})) == 0 })
 			f.eventually("the version has changed", func() bool { return f.version() != before })
 		}},
 }
@@ -63,8 +63,6 @@ var versionTests = []subtest{
 func (f *fixture) version() string {
 	f.Helper()
 	v, err := f.store.Version(f.ctx, f.tenant)
-	if err != nil {
-		f.Fatalf("version: %v", err)
-	}
+	f.must(err)
 	return v
 }

@@ -35,18 +35,18 @@ func durableRecord(session string) registry.Record {
 	return r
 }
 
-// Outputs beyond the budget are cut, and say so; then calls are refused before they run, also those of another pod and
-// a new connection. What is small, and what is there already, is not affected.
+// Outputs beyond the budget are shortened, and say so; then calls are refused before they run, also those of another
+// pod and a new connection. What is small, and what is there already, is not affected.
 func TestOutputsAreKeptWithinABudget(t *testing.T) {
 	const budget = 80 << 20
 	ctx, pods := context.Background(), budgetPods(t, 2, PodConfig{CallBytes: budget})
 	output := strings.Repeat("x", 1<<20)
-	kept, cut := 0, 0
+	kept, shortened := 0, 0
 	first := durableRecord("s1")
 	first.IdempotencyKey, first.RequestDigest = "key", "digest"
 	var refused *registry.Error
 	for i := 0; i < 200 && refused == nil; i++ {
-		calls, rec := pods[i%2].cfg.calls, durableRecord("s1")
+		calls, rec := pods[i%2].Calls.store, durableRecord("s1")
 		if i == 0 {
 			rec = first
 		}
@@ -55,31 +55,35 @@ func TestOutputsAreKeptWithinABudget(t *testing.T) {
 			break
 		}
 		moved, err := calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
-			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: output}})
+			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"},
+				Result: &registry.Result{Success: true, Output: output}})
 		switch {
 		case err != nil || !moved.Applied:
 			t.Fatalf("answer %d: %+v, %v", i, moved, err)
 		case moved.Record.Result.Output == output:
 			kept += len(output)
 		case strings.HasPrefix(moved.Record.Result.Output, "xxx") && len(moved.Record.Result.Output) < 1000 &&
-			strings.Contains(moved.Record.Result.Output, "[1048576 bytes of output were not kept") && moved.Record.State == registry.StateSucceeded:
-			cut++
+			strings.Contains(moved.Record.Result.Output, "[1048576 bytes of output were not kept") &&
+			moved.Record.State == registry.StateSucceeded:
+			shortened++
 		default:
 			t.Fatalf("answer %d: %.200q", i, moved.Record.Result.Output)
 		}
 	}
-	if kept < budget/32 || kept > budget/16 || cut == 0 {
-		t.Errorf("%d bytes kept of one session, %d outputs cut", kept, cut)
+	if kept < budget/32 || kept > budget/16 || shortened == 0 {
+		t.Errorf("%d bytes kept of one session, %d outputs shortened", kept, shortened)
 	}
-	if refused == nil || refused.Code != registry.CodeRateLimited || refused.Dispatched != registry.DispatchedNo || refused.RetryAfter < time.Second {
+	if refused == nil || refused.Code != registry.CodeRateLimited || refused.Dispatched != registry.DispatchedNo ||
+		refused.RetryAfter < time.Second {
 		t.Fatalf("no call was refused: %+v", refused)
 	}
 	again := durableRecord("s1")
 	again.IdempotencyKey, again.RequestDigest = "key", "digest"
-	if stored, created, err := pods[0].cfg.calls.CreateCall(ctx, again); err != nil || created || stored.CallID != first.CallID {
+	if stored, created, err := pods[0].Calls.store.CreateCall(ctx, again); err != nil || created ||
+		stored.CallID != first.CallID {
 		t.Errorf("the first request repeated: %+v, %v, %v", stored, created, err)
 	}
-	if _, _, err := pods[1].cfg.calls.CreateCall(ctx, durableRecord("s2")); err != nil {
+	if _, _, err := pods[1].Calls.store.CreateCall(ctx, durableRecord("s2")); err != nil {
 		t.Errorf("a call of another session: %v", err)
 	}
 }
@@ -89,18 +93,20 @@ func TestOutputsAreKeptWithinABudget(t *testing.T) {
 func TestForgedAnswersAreNotCharged(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
 	for range 100 {
-		_, err := pod.cfg.calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
-			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: largeText}})
+		_, err := pod.Calls.store.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
+			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"},
+				Result: &registry.Result{Success: true, Output: largeText}})
 		if !registry.IsCallNotFound(err) {
 			t.Fatal(err)
 		}
 	}
 	rec := durableRecord("s1")
-	if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+	if _, _, err := pod.Calls.store.CreateCall(ctx, rec); err != nil {
 		t.Fatal(err)
 	}
-	moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
-		registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: largeText}})
+	moved, err := pod.Calls.store.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+		registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"},
+			Result: &registry.Result{Success: true, Output: largeText}})
 	if err != nil || moved.Record.Result.Output != largeText {
 		t.Errorf("a real answer: %.100v, %v", moved.Record.Result, err)
 	}
@@ -116,7 +122,7 @@ func TestKeptRecordsAreWithinTheBudget(t *testing.T) {
 			batch = append(batch, durableRecord("s1"))
 			ids = append(ids, batch[len(batch)-1].CallID)
 		}
-		if err := pod.cfg.calls.KeepCalls(ctx, batch); err != nil {
+		if err := pod.Calls.store.KeepCalls(ctx, batch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -141,10 +147,11 @@ func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
 		"structured": registry.NewResult(true, registry.MustJSON(`[`+strings.Repeat(`"x" , `, 1<<20)+`1]`), ""),
 	} {
 		rec := durableRecord("s1")
-		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil {
+		if _, _, err := pod.Calls.store.CreateCall(ctx, rec); err != nil {
 			t.Fatal(err)
 		}
-		moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed, registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &r})
+		moved, err := pod.Calls.store.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &r})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,14 +177,16 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 	list := func(n int) []registry.ToolSpec {
 		var tools []registry.ToolSpec
 		for i := range 10 {
-			tools = append(tools, registry.ToolSpec{Name: fmt.Sprint("tool", i), Description: fmt.Sprint(n, largeText[:10<<10])})
+			tools = append(tools,
+				registry.ToolSpec{Name: fmt.Sprint("tool", i), Description: fmt.Sprint(n, largeText[:10<<10])})
 		}
 		return tools
 	}
 	accepted := 0
 	var refused *registry.Error
 	for i := range 100 {
-		if err := pods[i%2].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("s", i)}, list(i)); err != nil {
+		if err := pods[i%2].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("s", i)},
+			list(i)); err != nil {
 			refused = registry.AsError(err)
 			break
 		}
@@ -190,7 +199,8 @@ func TestNewDefinitionsAreWithinABudget(t *testing.T) {
 		t.Fatalf("nothing was refused: %+v", refused)
 	}
 	for i := range 500 {
-		if err := pods[0].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("fleet", i)}, list(0)); err != nil {
+		if err := pods[0].Hub.offers.admit(ctx, registry.Key{Tenant: "t", Session: fmt.Sprint("fleet", i)},
+			list(0)); err != nil {
 			t.Fatalf("device %d of a fleet that offers what is known: %v", i, err)
 		}
 	}
@@ -230,20 +240,21 @@ func TestNewListsAreWithinABudget(t *testing.T) {
 	}
 }
 
-// What is too long for any call is cut, and what is left of it is charged like every other output.
+// An output that is too long for any call is shortened, and what remains is charged like every other output.
 func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 	const budget = 80 << 20
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: budget})[0]
 	output, kept := strings.Repeat("\x01", 1<<20), 0 // six times as long as JSON
 	for range 40 {
 		rec := durableRecord("s1")
-		if _, _, err := pod.cfg.calls.CreateCall(ctx, rec); errors.Is(err, registry.CodeRateLimited) {
+		if _, _, err := pod.Calls.store.CreateCall(ctx, rec); errors.Is(err, registry.CodeRateLimited) {
 			break // the session has spent what it may
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		moved, err := pod.cfg.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
-			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &registry.Result{Success: true, Output: output}})
+		moved, err := pod.Calls.store.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"},
+				Result: &registry.Result{Success: true, Output: output}})
 		if err != nil || !moved.Applied {
 			t.Fatalf("%+v, %v", moved, err)
 		}
@@ -257,11 +268,12 @@ func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 // A forged answer gives back no more than it took: it must not fill a budget that others have spent.
 func TestForgedLongAnswersGiveNothingBack(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
-	calls, key := pod.cfg.calls, registry.Key{Tenant: "t", Session: "s1"}
+	calls, key := pod.Calls.store.(*callBudget), registry.Key{Tenant: "t", Session: "s1"}
 	for calls.spend(ctx, key, 64<<10) == 0 { // all of the session's
 	}
 	_, err := calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
-		registry.Change{Session: key, Result: &registry.Result{Success: true, Output: strings.Repeat("x", maxKeptOutput+1)}})
+		registry.Change{Session: key,
+			Result: &registry.Result{Success: true, Output: strings.Repeat("x", maxKeptOutput+1)}})
 	if !registry.IsCallNotFound(err) {
 		t.Fatal(err)
 	}
@@ -276,27 +288,28 @@ func TestRepeatedRequestsAreNotCharged(t *testing.T) {
 	for i := range 200 {
 		rec := durableRecord("s1")
 		rec.IdempotencyKey, rec.RequestDigest = "key", "digest"
-		if _, created, err := pod.cfg.calls.CreateCall(ctx, rec); err != nil || created != (i == 0) {
+		if _, created, err := pod.Calls.store.CreateCall(ctx, rec); err != nil || created != (i == 0) {
 			t.Fatalf("request %d: %v, %v", i, created, err)
 		}
 	}
-	if _, _, err := pod.cfg.calls.CreateCall(ctx, durableRecord("s1")); err != nil {
+	if _, _, err := pod.Calls.store.CreateCall(ctx, durableRecord("s1")); err != nil {
 		t.Errorf("a new call: %v", err)
 	}
 }
 
-// A session pays nothing for tools that its tenant has no room for.
+// A session pays nothing for tools that its tenant's budget does not allow.
 func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
 	b := pod.Hub.offers
-	for b.allow.spend(ctx, "t", tenantTools, 64<<10, b.tenant) == 0 {
+	for b.reserved.spend(ctx, "t", b.name, 64<<10, b.tenant) == 0 {
 	}
 	for range 20 {
-		if b.admit(ctx, registry.Key{Tenant: "t", Session: "s1"}, []registry.ToolSpec{{Name: "a", Description: largeText[:60<<10]}}) == nil {
-			t.Fatal("accepted without room")
+		if b.admit(ctx, registry.Key{Tenant: "t", Session: "s1"},
+			[]registry.ToolSpec{{Name: "a", Description: largeText[:60<<10]}}) == nil {
+			t.Fatal("accepted beyond the budget")
 		}
 	}
-	if wait := b.allow.spent("t", tenantTools+"/s1"); wait > 0 {
+	if wait := b.reserved.spent("t", b.name+"/s1"); wait > 0 {
 		t.Errorf("the session's own part is spent for %v", wait)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
+	"sync/atomic"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -23,8 +23,8 @@ const (
 	// output.
 	MaxCallLog = 3 << 20
 
-	// maxKeptOutput bounds the stored output of one call, in bytes; a longer one is cut. Together with the log and with
-	// what Redis adds to the bytes it is given, it stays within MaxCallBytes.
+	// maxKeptOutput bounds the stored output of one call, in bytes; a longer one is shortened. Together with the log
+	// and with what Redis adds to the bytes it is given, it stays within MaxCallBytes.
 	maxKeptOutput = 4_500_000
 
 	// recordCost is about how many bytes the record of a call takes with an empty log, for which Redis reserves 4 KiB.
@@ -32,60 +32,28 @@ const (
 	recordCost = 6000
 	keyCost    = 300
 
-	// cutOutput is how many bytes of an output are stored when there is no room for all of it. recordCost includes
-	// them.
-	cutOutput = 512
-
-	// sessionShare divides a tenant's budget: one session may use an eighth of it.
-	sessionShare = 8
+	// shortOutput is how many bytes of an output are stored when the budget does not allow all of it. recordCost
+	// includes them.
+	shortOutput = 512
 )
 
 // callBudget is a CallStore that stores no more of the calls of a tenant, and of one session, than their budgets allow.
-// A budget counts the bytes added during one retention time. Without room, a call that must have a record is refused
-// before it runs; the output of a call that ran is cut, and says so; the record of a light call is not stored.
+// A budget counts the bytes added during one retention time. When it is spent, a call that must have a record is
+// refused before it runs; the output of a call that ran is shortened, and says so; the record of a light call is not
+// stored.
 type callBudget struct {
 	registry.CallStore
-	amending amending
-	allow    *allowances
-	tenant   registry.Budget
+	sharedBudget
+	amending atomic.Pointer[registry.Amend] // nil: results are stored as they are
 	log      *slog.Logger
 }
 
-func newCallBudget(cfg PodConfig, allow *allowances) *callBudget {
-	return &callBudget{
-		CallStore: cfg.Store, allow: allow, log: cfg.Log,
-		tenant: registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention},
-	}
+func newCallBudget(cfg PodConfig, r *reservations) *callBudget {
+	tenant := registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}
+	return &callBudget{CallStore: cfg.Store, sharedBudget: sharedBudget{r, "calls", tenant}, log: cfg.Log}
 }
 
-// spend spends n bytes of the session's budget and of the tenant's. It returns zero if it spent them, else how long to
-// wait before trying again.
-func (c *callBudget) spend(ctx context.Context, key registry.Key, n int64) time.Duration {
-	part := c.sessionBudget()
-	if key.Session != "" {
-		if wait := c.allow.spend(ctx, key.Tenant, sessionCalls(key.Session), n, part); wait > 0 {
-			return wait
-		}
-	}
-	wait := c.allow.spend(ctx, key.Tenant, tenantCalls, n, c.tenant)
-	if wait > 0 && key.Session != "" {
-		c.allow.giveBack(key.Tenant, sessionCalls(key.Session), n, part)
-	}
-	return wait
-}
-
-// tenantCalls names the budget of all calls of a tenant, sessionCalls that of one session.
-const tenantCalls = "calls"
-
-func sessionCalls(session string) string { return "calls/" + session }
-
-// spent returns for how much longer there is known to be no room for more of a session's calls. Zero means that there
-// may be room.
-func (c *callBudget) spent(key registry.Key) time.Duration {
-	return max(c.allow.spent(key.Tenant, tenantCalls), c.allow.spent(key.Tenant, sessionCalls(key.Session)))
-}
-
-// CreateCall implements CallStore. A repeated request gets the record of its call even if there is no room for new
+// CreateCall implements CallStore. A repeated request gets the record of its call even if the budget allows no new
 // records.
 func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
 	cost := int64(recordCost)
@@ -121,8 +89,8 @@ func (c *callBudget) MoveCall(
 	if change.Result == nil {
 		return c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	}
-	// The whole result is amended, before it is cut.
-	e, change, err := c.amending.amend(ctx, c.CallStore, tenant, callID, e, change)
+	// The whole result is amended, before it is shortened.
+	e, change, err := c.amend(ctx, tenant, callID, e, change)
 	if err != nil {
 		return registry.Moved{}, err
 	}
@@ -136,36 +104,21 @@ func (c *callBudget) MoveCall(
 	return moved, err
 }
 
-// giveBack returns n bytes that were spent for something that was not stored after all.
-func (c *callBudget) giveBack(key registry.Key, n int64) {
-	if n == 0 {
-		return
-	}
-	if key.Session != "" {
-		c.allow.giveBack(key.Tenant, sessionCalls(key.Session), n, c.sessionBudget())
-	}
-	c.allow.giveBack(key.Tenant, tenantCalls, n, c.tenant)
-}
-
-// sessionBudget is the part of the tenant's budget that one session may use.
-func (c *callBudget) sessionBudget() registry.Budget {
-	return registry.Budget{Bytes: c.tenant.Bytes / sessionShare, Over: c.tenant.Over}
-}
-
 // fit returns the part of a result that is stored, and how many bytes were spent for it.
 func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Result) (*registry.Result, int64) {
 	r = compact(r)
 	kept, size := r, resultSize(r)
 	if size > maxKeptOutput {
 		const escaped = 6 // bytes that JSON may take for one
-		kept = cut(r, (maxKeptOutput-cutOutput)/escaped, "one call may keep no more")
+		kept = truncate(r, (maxKeptOutput-shortOutput)/escaped, "one call may keep no more")
 		size = resultSize(kept)
 	}
 	switch {
-	case size <= cutOutput:
+	case size <= shortOutput:
 		return kept, 0
 	case c.spend(ctx, key, size) > 0:
-		return cut(r, cutOutput, "the outputs of this tenant or session use up what FARHAND_CALL_BYTES allows"), 0
+		return truncate(r, shortOutput,
+			"the outputs of this tenant or session use up what FARHAND_CALL_BYTES allows"), 0
 	default:
 		return kept, size
 	}
@@ -195,8 +148,8 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 	return c.CallStore.KeepCalls(ctx, kept)
 }
 
-// AppendCallEvents implements CallStore. Events without room are dropped: a client that follows a call learns its end
-// even if the log does not contain it.
+// AppendCallEvents implements CallStore. Events beyond the budget are dropped: a client that follows a call learns its
+// end even if the log does not contain it.
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	kept := make([]registry.CallEvent, 0, len(events))
 	for _, e := range events {
@@ -245,14 +198,14 @@ func compact(r *registry.Result) *registry.Result {
 	return &kept
 }
 
-// cut returns the first limit bytes of a result, with a line that says that the rest is missing, and why.
-func cut(r *registry.Result, limit int, reason string) *registry.Result {
+// truncate returns the first limit bytes of a result, with a line that says that the rest is missing, and why.
+func truncate(r *registry.Result, limit int, reason string) *registry.Result {
 	kept := *r
 	if len(r.Output) > limit || !r.Structured.IsZero() {
 		kept.Output = fmt.Sprintf("%s\n[%d bytes of output were not kept: %s]",
-			registry.CutText(r.Output, limit), len(r.Output), reason)
+			registry.TruncateText(r.Output, limit), len(r.Output), reason)
 	}
-	kept.Error, kept.Structured = registry.CutText(r.Error, min(limit, registry.MaxErrorText)), registry.JSON{}
+	kept.Error, kept.Structured = registry.TruncateText(r.Error, min(limit, registry.MaxErrorText)), registry.JSON{}
 	return &kept
 }
 

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -12,7 +13,7 @@ import (
 // stored in the record of its call, if there is one.
 func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge func(ignored bool)) {
 	p := l.hub
-	if f := l.takeAnswered(callID); f != nil {
+	if f := l.takeCall(callID, p.noteAnswer); f != nil {
 		p.complete(f, r, acknowledge)
 		return
 	}
@@ -21,7 +22,7 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 		acknowledge(true)
 		return
 	}
-	if !p.tasks.run(func(ctx context.Context) {
+	if !p.tasks.start(func(ctx context.Context) {
 		p.completeLate(ctx, l, callID, r, func(ignored bool) {
 			p.completing.end(callID)
 			acknowledge(ignored)
@@ -43,7 +44,7 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 		acknowledge(!f.finish(registry.Reply{Result: &r}))
 		return
 	}
-	if !p.tasks.run(func(ctx context.Context) {
+	if !p.tasks.start(func(ctx context.Context) {
 		ignored := !p.completeDurable(ctx, f, r)
 		p.completing.end(f.callID)
 		acknowledge(ignored)
@@ -57,9 +58,9 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 
 // Fail ends a call whose answer could not be parsed. It reports whether the call was open.
 func (l *LocalSession) Fail(callID string, e *registry.Error) bool {
-	f := l.take(callID)
+	f := l.takeCall(callID, nil)
 	if f == nil {
-		f = l.hub.detached.take(l.key, callID, l.proofs())
+		f = l.hub.detached.take(l.key, callID, l.proofs(), nil)
 	}
 	return f != nil && f.finish(registry.Reply{Err: e.With(registry.DispatchedYes)})
 }
@@ -91,7 +92,7 @@ func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.R
 func (p *Hub) completeLate(
 	ctx context.Context, l *LocalSession, callID string, r registry.Result, acknowledge func(ignored bool),
 ) {
-	if f := p.detached.takeAnswered(l.key, callID, l.proofs(), p.noteAnswer); f != nil {
+	if f := p.detached.take(l.key, callID, l.proofs(), p.noteAnswer); f != nil {
 		p.complete(f, r, acknowledge)
 		return
 	}
@@ -103,28 +104,28 @@ func (p *Hub) completeLate(
 		acknowledge(verdict == answerKnown)
 		return
 	}
-	p.keepLate(ctx, l.key, l.proofs(), callID, r, func(_ context.Context, moved registry.Moved, err error) {
+	p.storeLateAnswer(ctx, l.key, l.proofs(), callID, r, func(_ context.Context, moved registry.Moved, err error) {
 		if err != nil && !registry.IsCallNotFound(err) {
 			p.log.Warn("late answer not stored", "call", callID, "error", err)
 		}
 		if err == nil && moved.Applied {
 			// The pod of the call may be about to write an end without this answer, and another answer must not count.
-			p.answered.add(callID, 0)
+			p.answered.add(callID, 0, 0)
 		}
 		acknowledge(err != nil || !moved.Applied)
 	})
 }
 
-// keepLate stores an answer that nobody waits for in the record of its call, and calls then, at once or soon, with what
-// the store returned. A record that is missing may be on its way to the store, so keepLate tries a second time. proofs
-// are those of the device, nil if another pod has checked them.
-func (p *Hub) keepLate(
-	ctx context.Context, key registry.Key, proofs []string, callID string, r registry.Result,
+// storeLateAnswer stores an answer that nobody waits for in the record of its call. It calls then, at once or soon,
+// with what the store returned. A record that is missing may be on its way to the store, so storeLateAnswer tries a
+// second time. proofs are those of the device, nil if another pod has checked them.
+func (p *Hub) storeLateAnswer(
+	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result,
 	then func(context.Context, registry.Moved, error),
 ) {
 	store := func(ctx context.Context) (registry.Moved, error) {
-		change := registry.Change{Session: key, Proofs: proofs, Result: &r}
-		moved, err := p.calls.MoveCall(ctx, key.Tenant, callID, registry.EndEvent(r, nil), change)
+		change := registry.Change{Session: key, Proofs: proofs, Result: &res}
+		moved, err := p.calls.MoveCall(ctx, key.Tenant, callID, registry.EndEvent(res, nil), change)
 		if err == nil && moved.Applied {
 			p.notifyWatchers(moved)
 		}
@@ -132,7 +133,7 @@ func (p *Hub) keepLate(
 	}
 	moved, err := store(ctx)
 	// A device may send any number of answers to unknown calls, so the waits for their records have slots of their own.
-	if !registry.IsCallNotFound(err) || !p.late.run(func(ctx context.Context) {
+	if !registry.IsCallNotFound(err) || !p.late.start(func(ctx context.Context) {
 		if waitABit(ctx) {
 			moved, err = store(ctx)
 		}
@@ -156,3 +157,14 @@ func waitABit(ctx context.Context) bool {
 
 // notifyWatchers tells the pods that watch a call that it is final now.
 func (p *Hub) notifyWatchers(m registry.Moved) { notifyWatchers(p.bus, p.log, m) }
+
+// notifyWatchers tells the pods that watch a call that it is final. A pod that misses the message reads the record
+// again after watchPause.
+func notifyWatchers(bus registry.Bus, log *slog.Logger, m registry.Moved) {
+	for _, pod := range m.Watchers {
+		wake := registry.Reply{V: registry.EnvelopeVersion, CallID: m.Record.CallID, Wake: true}
+		if err := bus.Reply(pod, wake); err != nil {
+			log.Debug("watcher not notified", "call", m.Record.CallID, "pod", pod, "error", err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +26,8 @@ func (p *Hub) Obtain(
 ) (*LocalSession, error) {
 	var spoken *registry.Introduction
 	for range maxContests {
-		verdict, gone := p.contest(ctx, held, &spoken, said)
-		if verdict != registry.VerdictTake || ctx.Err() != nil { // ctx may have ended together with the verdict
+		v, gone := p.contest(ctx, held, &spoken, said)
+		if v != verdictTake || ctx.Err() != nil { // ctx may have ended together with the verdict
 			return nil, registry.ErrHeldByAnother
 		}
 		l, err := p.Replace(ctx, s, c, held.Holder, gone)
@@ -40,7 +41,7 @@ func (p *Hub) Obtain(
 // contest decides which connection gets the session. gone reports that the holder did not answer.
 func (p *Hub) contest(
 	ctx context.Context, held *registry.Held, spoken **registry.Introduction, said <-chan registry.Introduction,
-) (v registry.Verdict, gone bool) {
+) (v verdict, gone bool) {
 	answers := make(chan bool, 1)
 	var asking sync.WaitGroup
 	asked, stop := context.WithCancel(ctx)
@@ -49,7 +50,7 @@ func (p *Hub) contest(
 	defer stop()
 	var known *bool
 	for {
-		if v := held.Decide(*spoken, known); v != registry.VerdictWait {
+		if v := decide(held, *spoken, known); v != verdictWait {
 			return v, known != nil && !*known
 		}
 		select {
@@ -58,9 +59,51 @@ func (p *Hub) contest(
 		case alive := <-answers:
 			known = &alive
 		case <-ctx.Done():
-			return registry.VerdictRefuse, false
+			return verdictRefuse, false
 		}
 	}
+}
+
+// verdict is what becomes of a claim of a session that a connection holds.
+type verdict int
+
+const (
+	verdictWait   verdict = iota // more must be known first
+	verdictTake                  // the session is the claimer's
+	verdictRefuse                // the holder keeps it
+)
+
+// decide says what becomes of a claim. said is nil until the claimer has introduced itself, answers is nil until it is
+// known whether the holder answers.
+func decide(h *registry.Held, said *registry.Introduction, answers *bool) verdict {
+	holder := &h.Holder
+	switch {
+	case said != nil && proves(h, said.Token):
+		return verdictTake
+	case answers == nil:
+		return verdictWait
+	case !*answers:
+		return verdictTake
+	case holder.Can(registry.CapabilityResumeToken): // a device that keeps its token would have presented it
+	case holder.DeviceID == "":
+		return verdictTake
+	case said != nil && said.DeviceID == holder.DeviceID:
+		return verdictTake
+	}
+	if said == nil {
+		return verdictWait
+	}
+	return verdictRefuse
+}
+
+// proves reports whether the token is one of the holder's, or of the device that may take the session back from it.
+func proves(h *registry.Held, token string) bool {
+	if token == "" {
+		return false
+	}
+	proof := registry.Proof(token)
+	return slices.Contains(h.Holder.Proofs, proof) ||
+		slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
 }
 
 // probePrefix starts the ids of the pings that pods ask each other for.
@@ -72,10 +115,10 @@ func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	id := probePrefix + uuid.NewString()
-	answer, stop := p.pings.add(id)
+	answer, stop := p.pings.listen(id, 1)
 	defer stop()
 	if holder.Pod == p.pod {
-		if !p.pingHere(holder, func() { p.pings.answer(id, true) }) {
+		if !p.pingHere(holder, func() { p.pings.notify(id, true) }) {
 			return false
 		}
 	} else {
@@ -125,6 +168,6 @@ func (p *Hub) handlePong(r registry.Reply) bool {
 	if !strings.HasPrefix(r.CallID, probePrefix) {
 		return false
 	}
-	p.pings.answer(r.CallID, r.Delivered)
+	p.pings.notify(r.CallID, r.Delivered)
 	return true
 }

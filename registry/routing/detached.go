@@ -30,20 +30,21 @@ func (o *detachedCalls) add(f *inFlightCall) {
 }
 
 // take removes and returns the call of that session with that id. It returns nil if there is none, or if a device with
-// these proofs may not answer it.
-func (o *detachedCalls) take(key registry.Key, callID string, proofs []string) *inFlightCall {
+// these proofs may not answer it. note is as in LocalSession.takeCall.
+func (o *detachedCalls) take(
+	key registry.Key, callID string, proofs []string, note func(*inFlightCall),
+) *inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.takeLocked(key, callID, proofs)
-}
-
-func (o *detachedCalls) takeLocked(key registry.Key, callID string, proofs []string) *inFlightCall {
 	f := o.byID[callID]
-	if f == nil || f.key != key || !registry.MayAnswer(f.owner, proofs) {
+	if f == nil || f.key != key || !registry.MayAnswer(f.proof, proofs) {
 		return nil
 	}
 	delete(o.byID, callID)
 	f.resume.Stop()
+	if note != nil {
+		note(f)
+	}
 	return f
 }
 
@@ -53,18 +54,6 @@ func (o *detachedCalls) has(key registry.Key, callID string) bool {
 	defer o.mu.Unlock()
 	f := o.byID[callID]
 	return f != nil && f.key == key
-}
-
-// takeAnswered is take for a caller that has the call's answer. It passes the call to note under the lock, so that
-// nobody finds neither the call nor the note.
-func (o *detachedCalls) takeAnswered(
-	key registry.Key, callID string, proofs []string, note func(*inFlightCall),
-) *inFlightCall {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	f := o.takeLocked(key, callID, proofs)
-	note(f)
-	return f
 }
 
 // remove removes this very in-flight call; another one with the same id stays. It reports whether the call was there.
@@ -86,7 +75,7 @@ func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCa
 	defer o.mu.Unlock()
 	var found []*inFlightCall
 	for id, f := range o.byID {
-		if f.key == key && registry.MayAnswer(f.owner, proofs) && f.resume.Stop() {
+		if f.key == key && registry.MayAnswer(f.proof, proofs) && f.resume.Stop() {
 			delete(o.byID, id)
 			found = append(found, f)
 		}

@@ -9,9 +9,10 @@
 //	answer       ──▶ LocalSession.Complete  matched by call id, handed to the pending call or sent back over the bus
 //	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
 //
-// Start with router.go: Router.Call is the whole way of a call. pending.go and wait.go are the waiting for an answer,
-// inflight.go and complete.go are the side of the device, upkeep.go is the background work. A Pod ties the pieces
-// together and owns their goroutines.
+// Start with router.go: Router.Call is the whole way of a call. pending.go, wait.go and sending.go are the waiting for an
+// answer; receive.go, inflight.go and complete.go are the side of the device; calls.go, durable.go and cancel.go are
+// calls that outlive their requests; upkeep.go is the background work. A Pod ties the pieces together and owns their
+// goroutines.
 //
 // Imports: registry and internal packages. It never learns which store or which bus it works with.
 package routing

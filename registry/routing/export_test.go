@@ -29,13 +29,20 @@ func (p *Pod) Leftovers() map[string]int {
 		left[what] = n()
 	}
 	h := p.Hub
-	count("watchers", &p.Calls.watchers.mu, func() int { return len(p.Calls.watchers.byID) })
+	left["watchers"] = p.Calls.watchers.len()
+	left["cancellers"] = p.Calls.endings.len()
 	count("detached calls", &h.detached.mu, func() int { return len(h.detached.byID) })
 	count("answers that are stored", &h.completing.mu, func() int { return len(h.completing.ids) })
-	count("forwarded answers", &h.forwarded.mu, func() int { return len(h.forwarded.byID) })
-	count("pings", &h.pings.mu, func() int { return len(h.pings.byID) })
+	left["forwarded answers"] = h.verdicts.len()
+	left["pings"] = h.pings.len()
 	for _, l := range h.All() {
 		left["calls in flight"] += l.InFlight()
 	}
 	return left
+}
+
+func (l *listeners[T]) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.byID)
 }

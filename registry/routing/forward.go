@@ -45,8 +45,8 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 	if len(pods) == 0 {
 		return answerUnknown
 	}
-	verdicts, end := p.forwarded.begin(callID, len(pods))
-	defer end()
+	verdicts, stop := p.verdicts.listen(callID, len(pods))
+	defer stop()
 	asked := 0
 	for _, pod := range pods {
 		err := p.bus.Send(ctx, pod, registry.Envelope{
@@ -92,7 +92,7 @@ func (p *Hub) handleAnswer(e registry.Envelope) {
 			p.log.Debug("verdict on an answer not sent", "call", e.CallID, "pod", e.ReplyTo, "error", err)
 		}
 	}
-	f := p.detached.takeAnswered(e.Key(), e.CallID, e.Proofs, p.noteAnswer)
+	f := p.detached.take(e.Key(), e.CallID, e.Proofs, p.noteAnswer)
 	if f == nil {
 		// A detached call that this device may not answer is known, too: the answer changes nothing.
 		if p.completing.is(e.CallID) || p.answered.has(e.CallID, 0) || p.detached.has(e.Key(), e.CallID) {
@@ -109,41 +109,6 @@ func (p *Hub) handleAnswer(e registry.Envelope) {
 			reply(answerTaken)
 		}
 	})
-}
-
-// forwardedAnswers are the answers that were forwarded and have no verdict yet. The zero value is ready.
-type forwardedAnswers struct {
-	mu   sync.Mutex
-	byID map[string]chan string
-}
-
-// begin returns a channel for the verdicts on the answer to a call, with room for so many, and a function that ends the
-// wait.
-func (i *forwardedAnswers) begin(callID string, room int) (<-chan string, func()) {
-	c := make(chan string, room)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.byID == nil {
-		i.byID = make(map[string]chan string)
-	}
-	i.byID[callID] = c
-	return c, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		if i.byID[callID] == c {
-			delete(i.byID, callID)
-		}
-	}
-}
-
-// tell hands a verdict to the answer that waits for it, if any.
-func (i *forwardedAnswers) tell(callID, verdict string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	select {
-	case i.byID[callID] <- verdict: // a nil channel takes nothing
-	default:
-	}
 }
 
 // completingCalls are the ids of calls whose answers are being stored. A second answer comes too late. The zero value

@@ -57,7 +57,8 @@ func TestReconnectWhileACallIsHandedOver(t *testing.T) {
 		for name, pod := range map[string]*Pod{"local": owning, "remote": asking} {
 			next := newAskedConn()
 			var second *LocalSession
-			first := connect(t, owning, leavingConn{leave: func() { second = connect(t, owning, next, canResume) }}, canResume)
+			first := connect(t, owning, leavingConn{leave: func() { second = connect(t, owning, next, canResume) }},
+				canResume)
 			ended := begin(t, pod, first.Session(), name, 5*time.Second)
 			next.wantCall(t, name)
 			second.Complete(name, registry.Result{Success: true, Output: "done"}, func(ignored bool) {
@@ -162,7 +163,8 @@ func TestClaimThatLosesTakesNoCalls(t *testing.T) {
 		store.hold = true
 		opened := make(chan *LocalSession)
 		go func() {
-			l, _, err := pod.Hub.Open(t.Context(), registry.Session{Key: first.key, Capabilities: []string{registry.CapabilityResume}}, deafConn{})
+			l, _, err := pod.Hub.Open(t.Context(),
+				registry.Session{Key: first.key, Capabilities: []string{registry.CapabilityResume}}, deafConn{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -228,11 +230,12 @@ func TestRejoinReplacesNothing(t *testing.T) {
 	})
 }
 
-// Who leaves before it is decided who has a session does not get it: that would only throw the holder out.
+// A claimer that leaves before the contest is decided does not get the session: that would only throw the holder out.
 func TestWhoLeavesTheContestTakesNothing(t *testing.T) {
 	const token = "a token of the holder"
 	pod := startPod(t, memory.New(memory.Options{}), "a")
-	holder := connect(t, pod, deafConn{}, func(s *registry.Session) { s.DeviceID, s.Proofs = "phone", []string{registry.Proof(token)} })
+	holder := connect(t, pod, deafConn{},
+		func(s *registry.Session) { s.DeviceID, s.Proofs = "phone", []string{registry.Proof(token)} })
 	for range 100 { // both ends of the contest have come, and either may be seen first
 		ctx, leave := context.WithCancel(t.Context())
 		leave()

@@ -43,6 +43,25 @@ const (
 	CloseDraining CloseCause = "draining" // this pod is stopping: connect again, elsewhere
 )
 
+// hubCalls is the part of the stored calls that a Hub needs.
+type hubCalls interface {
+	callMover
+
+	// amends reports whether results are amended before they are stored.
+	amends() bool
+
+	// spent returns for how much longer the budget of a session's calls is known to be spent; zero: it may not be.
+	spent(key registry.Key) time.Duration
+}
+
+// hubRecorder is the part of a recorder that a Hub needs.
+type hubRecorder interface {
+	activity(a registry.Activity)
+	event(e registry.CallEvent) (line int64)
+	wrote(line int64) bool
+	waitFor(ctx context.Context, line int64)
+}
+
 // Hub holds the sessions whose sockets are on this pod. It is safe for concurrent use.
 type Hub struct {
 	pod         string
@@ -50,8 +69,8 @@ type Hub struct {
 	owners      owners
 	bus         registry.Bus
 	maxInFlight int
-	calls       *callBudget
-	rec         *recorder
+	calls       hubCalls
+	rec         hubRecorder
 	tasks       *tasks
 	late        *tasks // late answers that wait for a record
 	lists       toolLists
@@ -65,15 +84,15 @@ type Hub struct {
 
 	detached   detachedCalls
 	completing completingCalls
-	answered   *seenCalls // calls without a record that have been answered
-	forwarded  forwardedAnswers
-	pings      pendingPings
+	answered   *seenCalls        // calls without a record that have been answered
+	verdicts   listeners[string] // on answers that were forwarded to other pods
+	pings      listeners[bool]   // whether the devices that were pinged answered
 }
 
-func newHub(cfg PodConfig, rec *recorder, t *tasks) *Hub {
+func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, t *tasks) *Hub {
 	return &Hub{
 		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight,
-		calls: cfg.calls, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newToolLists(),
+		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newToolLists(toolListBytes),
 		callLog: cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
 	}
 }

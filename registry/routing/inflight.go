@@ -10,7 +10,7 @@ import (
 )
 
 // receiptAfter is how long an answer may take before the waiting pod is told that the call was written to the socket. A
-// faster call costs one reply only (architecture.md, "A call across pods", step 5).
+// faster call costs one reply only (docs/architecture.md, "The path of a call", step 4).
 const receiptAfter = 250 * time.Millisecond
 
 // expiryGrace is how much longer than its caller the owning pod remembers a call, so that an answer in the last moment
@@ -21,7 +21,7 @@ const expiryGrace = 200 * time.Millisecond
 type inFlightCall struct {
 	key     registry.Key
 	callID  string
-	owner   string                       // proof of the device that may answer; empty: any that has the session
+	proof   string                       // of the device that may answer; empty: any device that has the session
 	session atomic.Pointer[LocalSession] // its connection; the session's next one may take it over
 	durable bool
 	reply   func(registry.Reply) // called at most once with the final reply; may be called with receipts before
@@ -90,14 +90,13 @@ func (f *inFlightCall) sendReceipt() {
 
 // deliver writes a call to the socket and tracks it until it is finished, dropped, or expired. An error means that the
 // device will not see the call. reply also gets a receipt if the answer takes longer than receiptAfter. A durable call
-// is claimed in the store first, so deliver must not block a goroutine that others wait for.
+// is claimed in the store first, so deliver must not block a goroutine that others wait for. decided is what
+// the call was decided on.
 func (l *LocalSession) deliver(
-	ctx context.Context, c DeviceCall, durable bool, reply func(registry.Reply),
+	ctx context.Context, c DeviceCall, decided basis, durable bool, reply func(registry.Reply),
 ) (*inFlightCall, error) {
-	if _, ok := l.Tool(c.Tool); !ok {
-		e := registry.Errorf(registry.CodeToolNotFound,
-			"The session does not offer the tool %q. List its tools and try again.", c.Tool)
-		return nil, e.With(registry.DispatchedNo)
+	if err := l.holds(c.Tool, decided); err != nil {
+		return nil, err
 	}
 	f := &inFlightCall{key: l.key, callID: c.ID, durable: durable, reply: reply}
 	f.session.Store(l)
@@ -110,11 +109,41 @@ func (l *LocalSession) deliver(
 			return nil, err
 		}
 	}
-	err := f.send(l.conn, c)
+	err := l.holds(c.Tool, decided) // claiming took a while
+	if err == nil {
+		err = f.send(l.conn, c)
+	} else {
+		f.abandon()
+	}
 	if err != nil && durable {
 		l.unclaimCall(ctx, c.ID)
 	}
 	return f, err
+}
+
+// basis is what a call was decided on.
+type basis struct {
+	spec       string // hash of the tool's definition
+	attributes uint64 // digest of the session's attributes; zero: they were just read
+}
+
+func basisOf(r registry.Route) basis { return basis{r.Spec.Hash(), r.Attributes} }
+
+// holds returns nil if what a call was decided on still holds.
+func (l *LocalSession) holds(tool string, decided basis) error {
+	l.mu.Lock()
+	tools, attributes := l.tools, l.attributes
+	l.mu.Unlock()
+	spec, ok := toolOf(tools, tool)
+	if !ok {
+		e := registry.Errorf(registry.CodeToolNotFound,
+			"The session does not offer the tool %q. List its tools and try again.", tool)
+		return e.With(registry.DispatchedNo)
+	}
+	if spec.Hash() != decided.spec || decided.attributes != 0 && decided.attributes != attributes {
+		return registry.StaleRoute()
+	}
+	return nil
 }
 
 // send gives the call to the socket. If the socket does not take it, the in-flight call is forgotten, so that the call
@@ -149,7 +178,7 @@ func (l *LocalSession) unclaimCall(ctx context.Context, callID string) {
 func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
 	ctx, cancel := context.WithTimeout(ctx, min(taskTimeout, c.Timeout))
 	defer cancel()
-	change := registry.Change{Owner: l.hub.pod, Proof: l.owner()}
+	change := registry.Change{Owner: l.hub.pod, Proof: l.ownerProof()}
 	moved, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, c.ID, registry.EventDeliver, change)
 	switch {
 	case registry.IsCallNotFound(err): // the store was emptied since the record was written
@@ -185,7 +214,7 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 		l.inFlight = make(map[string]*inFlightCall)
 	}
 	l.inFlight[f.callID] = f
-	f.owner = l.session.OwnerProof()
+	f.proof = l.session.OwnerProof()
 	f.expires = time.Now().Add(timeout + expiryGrace)
 	f.timer = time.AfterFunc(min(receiptAfter, timeout+expiryGrace), f.tick)
 	return nil
@@ -238,7 +267,7 @@ func (f *inFlightCall) remove() {
 
 // cancel ends a call as cancelled, and tells the device if it has the call. It reports whether the call was open.
 func (l *LocalSession) cancel(callID, reason string) bool {
-	f := l.take(callID)
+	f := l.takeCall(callID, nil)
 	return f != nil && f.cancelAt(l.conn, reason)
 }
 
@@ -268,33 +297,25 @@ func (l *LocalSession) untrack(f *inFlightCall) {
 	}
 }
 
-// take removes and returns the in-flight call with that id, nil if there is none.
-func (l *LocalSession) take(callID string) *inFlightCall {
+// takeCall removes and returns the in-flight call with that id, nil if there is none. If the call is answered, note is
+// Hub.noteAnswer, else nil. It is called under the lock, so that nobody finds neither the call nor the note.
+func (l *LocalSession) takeCall(callID string, note func(*inFlightCall)) *inFlightCall {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.inFlight[callID]
 	delete(l.inFlight, callID)
+	if f != nil && note != nil {
+		note(f)
+	}
 	return f
 }
 
-// takeAnswered is take for a caller that has the call's answer.
-func (l *LocalSession) takeAnswered(callID string) *inFlightCall {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := l.inFlight[callID]
-	delete(l.inFlight, callID)
-	l.hub.noteAnswer(f)
-	return f
-}
-
-// noteAnswer notes that an in-flight call, which is about to be taken out, has been answered. f may be nil. The note of
-// a durable call is needed only until the store has its answer.
+// noteAnswer notes that an in-flight call, which is about to be taken out, has been answered. The note of a durable
+// call is needed only until the store has its answer.
 func (p *Hub) noteAnswer(f *inFlightCall) {
-	switch {
-	case f == nil:
-	case f.durable:
+	if f.durable {
 		p.completing.begin(f.callID)
-	default:
-		p.answered.add(f.callID, 0)
+	} else {
+		p.answered.add(f.callID, 0, 0)
 	}
 }

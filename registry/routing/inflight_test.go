@@ -19,7 +19,9 @@ type slowClaims struct {
 	proceed chan struct{}
 }
 
-func (s slowClaims) MoveCall(ctx context.Context, tenant, callID string, e registry.Event, c registry.Change) (registry.Moved, error) {
+func (s slowClaims) MoveCall(
+	ctx context.Context, tenant, callID string, e registry.Event, c registry.Change,
+) (registry.Moved, error) {
 	if e == registry.EventDeliver {
 		s.asked <- struct{}{}
 		<-s.proceed
@@ -72,7 +74,9 @@ func TestConnectionEndsDuringClaim(t *testing.T) {
 	failed := make(chan error, 1)
 	go func() {
 		route := registry.Route{Session: l.Session(), Spec: spec}
-		_, err := pod.Router.Call(ctx, registry.Call{ID: "c1", Route: route, Args: registry.MustJSON(`{}`), Timeout: 5 * time.Second, Durable: true})
+		_, err := pod.Router.Call(ctx,
+			registry.Call{ID: "c1", Route: route, Args: registry.MustJSON(`{}`), Timeout: 5 * time.Second,
+				Durable: true})
 		failed <- err
 	}()
 	<-store.asked
@@ -81,7 +85,8 @@ func TestConnectionEndsDuringClaim(t *testing.T) {
 	if e := registry.AsError(<-failed); e.Code != registry.CodeNotConnected || e.Dispatched != registry.DispatchedNo {
 		t.Errorf("%+v", e)
 	}
-	if r, err := store.ReadCall(ctx, "t", "c1"); err != nil || r.State != registry.StateAccepted || r.Dispatched != registry.DispatchedNo {
+	if r, err := store.ReadCall(ctx, "t", "c1"); err != nil || r.State != registry.StateAccepted ||
+		r.Dispatched != registry.DispatchedNo {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -100,7 +105,8 @@ func TestCallExpiresWhileItsDeviceIsAway(t *testing.T) {
 		if got := <-ended; !errors.Is(got.err, registry.CodeTimeout) {
 			t.Fatalf("%+v", got)
 		}
-		time.Sleep(2 * time.Second) // past the expiry of the in-flight call, and before the end of waiting for the device
+		// past the expiry of the in-flight call, and before the end of waiting for the device
+		time.Sleep(2 * time.Second)
 		if left := pod.Hub.detached.takeAll(l.key, nil); len(left) != 0 {
 			t.Errorf("%d calls still wait for their device", len(left))
 		}

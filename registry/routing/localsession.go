@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -20,22 +19,23 @@ type LocalSession struct {
 	conn       Conn
 	formerPods formerPods
 
-	stale bool // a write failed, so the copy is incomplete; guarded by the turn (see takeTurn)
+	stale bool // a write failed, so the copy is incomplete; guarded by the order of writes (see beginWrite)
 
-	mu       sync.Mutex
-	session  registry.Session
-	tools    []registry.ToolSpec // ordered by name; replaced, never changed in place
-	last     chan struct{}       // closed when the last queued write to the store has ended; nil if there is none
-	inFlight map[string]*inFlightCall
-	closed   bool
-	asked    time.Time         // when the claim was sent to the store, by this pod's clock: not after ConnectedAt
-	named    string            // the device id of the claim before, if the device proved to be the same
-	before   *registry.Session // the claim before; nil if unknown, or after Introduce
-	gone     bool              // the device of that claim did not answer, or there was none
+	mu         sync.Mutex
+	session    registry.Session
+	attributes uint64              // digest of the session's
+	tools      []registry.ToolSpec // ordered by name; replaced, never changed in place
+	lastWrite  chan struct{}       // closed when the last queued write to the store has ended; nil if there is none
+	inFlight   map[string]*inFlightCall
+	closed     bool
+	asked      time.Time         // when the claim was sent to the store, by this pod's clock: not after ConnectedAt
+	named      string            // the device id of the claim before, if the device proved to be the same
+	before     *registry.Session // the claim before; nil if unknown, or after Introduce
+	gone       bool              // the device of that claim did not answer, or there was none
 }
 
 func newLocalSession(p *Hub, s registry.Session, asked time.Time, c Conn) *LocalSession {
-	return &LocalSession{hub: p, key: s.Key, conn: c, session: s, asked: asked}
+	return &LocalSession{hub: p, key: s.Key, conn: c, session: s, attributes: s.AttributesDigest(), asked: asked}
 }
 
 // Session returns the session as it is now. The caller must not change its maps and slices.
@@ -53,8 +53,9 @@ func (l *LocalSession) Tools() []registry.ToolSpec {
 }
 
 // Tool returns the tool of that name.
-func (l *LocalSession) Tool(name string) (registry.ToolSpec, bool) {
-	tools := l.Tools()
+func (l *LocalSession) Tool(name string) (registry.ToolSpec, bool) { return toolOf(l.Tools(), name) }
+
+func toolOf(tools []registry.ToolSpec, name string) (registry.ToolSpec, bool) {
 	byName := func(t registry.ToolSpec, n string) int { return strings.Compare(t.Name, n) }
 	i, ok := slices.BinarySearchFunc(tools, name, byName)
 	if !ok {
@@ -76,8 +77,8 @@ func (l *LocalSession) proofs() []string {
 	return l.session.Proofs
 }
 
-// owner returns the proof that the answer to a call must come with, if the call is given to the device now.
-func (l *LocalSession) owner() string {
+// ownerProof returns the proof that the answer to a call must come with, if the call is given to the device now.
+func (l *LocalSession) ownerProof() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session.OwnerProof()
@@ -89,32 +90,6 @@ func (l *LocalSession) entry() registry.Entry {
 	return registry.Entry{Session: l.session, Tools: l.tools}
 }
 
-// Introduce takes the device's introduction, which decides which calls it may answer. The calls of its former
-// connection are in flight here from now on. Introduce is called once. It reports whether the caller must store the
-// change with Update.
-func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
-	l.mu.Lock()
-	before := l.before
-	l.before = nil
-	s := l.session.Inherit(said, before, l.gone)
-	if before != nil && before.DeviceID == said.DeviceID && !s.Since.IsZero() {
-		l.named = said.DeviceID
-	}
-	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) ||
-		s.OwnerProof() != l.session.OwnerProof()
-	l.session.Proofs, l.session.Since = s.Proofs, s.Since
-	l.session.Heirs, l.session.HeirsUntil = s.Heirs, s.HeirsUntil
-	l.mu.Unlock()
-	if l.hub.Get(l.key) == l { // a connection that has lost the session takes over no calls
-		l.rejoin(l.hub.detached.takeAll(l.key, s.Proofs))
-	}
-	return changed
-}
-
-// storeWait is how long a change waits for the store. A device that registers should get its reply once everybody can
-// see its tools. But its reader also brings the answers to calls, and must not stand still because the store does.
-const storeWait = 250 * time.Millisecond
-
 // Update changes the attributes of the session. change must not alter the key, the pod or the generation. When the
 // store is away the change stays local until the next announcement; only losing the session is an error.
 func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session)) error {
@@ -123,18 +98,17 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 	if err := s.ValidateAttributes(); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's from now on only
-		elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
-		s.Since = l.session.ConnectedAt.Add(elapsed).Truncate(time.Millisecond)
-	}
-	s.Generation = l.session.Generation // a restore may have come in between
-	l.session = s
-	l.mu.Unlock()
 	l.hub.rec.activity(registry.Activity{
 		Tenant: s.Tenant, Type: registry.ActivityUpdated, SessionID: s.Key.Session, DeviceID: s.DeviceID,
 	})
-	return l.stored(ctx, func(ctx context.Context) error { return l.hub.store.Update(ctx, l.Session()) })
+	return l.stored(ctx, func() {
+		if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's from now on only
+			elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
+			s.Since = l.session.ConnectedAt.Add(elapsed).Truncate(time.Millisecond)
+		}
+		s.Generation = l.session.Generation // a restore may have come in between
+		l.session, l.attributes = s, s.AttributesDigest()
+	}, func(ctx context.Context) error { return l.hub.store.Update(ctx, l.Session()) })
 }
 
 // PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change stays
@@ -144,15 +118,14 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 	if err := l.hub.offers.admit(ctx, l.key, mergeTools(l.Tools(), put, drop)); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.tools = l.hub.lists.share(mergeTools(l.tools, put, drop))
-	s, tools := l.session, l.tools
-	l.mu.Unlock()
-	l.hub.rec.activity(registry.Activity{
-		Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-		Tools: toolNames(tools),
-	})
-	return l.stored(ctx, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
+	s := l.Session()
+	return l.stored(ctx, func() {
+		l.tools = l.hub.lists.share(mergeTools(l.tools, put, drop))
+		l.hub.rec.activity(registry.Activity{
+			Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+			Tools: toolNames(l.tools),
+		})
+	}, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
 }
 
 func toolNames(tools []registry.ToolSpec) []string {
@@ -161,108 +134,6 @@ func toolNames(tools []registry.ToolSpec) []string {
 		names[i] = t.Name
 	}
 	return names
-}
-
-// stored queues the write of a change to the store and waits for it, at most storeWait. It fails only if this pod has
-// lost the session: any other failure means nothing for the device.
-func (l *LocalSession) stored(ctx context.Context, write func(context.Context) error) error {
-	written, done := make(chan error, 1), make(chan struct{})
-	l.mu.Lock()
-	before := l.last
-	queued := l.hub.tasks.run(func(ctx context.Context) {
-		defer l.endTurn(done)
-		if before != nil {
-			<-before // changes are written in the order they were made
-		}
-		written <- l.writeNow(ctx, write)
-	})
-	if queued {
-		l.last = done
-	}
-	l.mu.Unlock()
-	if !queued {
-		return nil // the next refresh writes it
-	}
-	limit := time.NewTimer(storeWait)
-	defer limit.Stop()
-	select {
-	case err := <-written:
-		return err
-	case <-limit.C:
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// takeTurn waits until all writes to the store that were queued before have ended, and returns a function that ends its
-// own turn. So two writes of one session never overtake each other. The wait is bounded, because each write is.
-func (l *LocalSession) takeTurn() (end func()) {
-	done := make(chan struct{})
-	l.mu.Lock()
-	before := l.last
-	l.last = done
-	l.mu.Unlock()
-	if before != nil {
-		<-before
-	}
-	return func() { l.endTurn(done) }
-}
-
-// endTurn closes done, which lets the next write begin. An idle session keeps no channel.
-func (l *LocalSession) endTurn(done chan struct{}) {
-	close(done)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.last == done {
-		l.last = nil
-	}
-}
-
-// writeNow writes a change, or the whole session if an earlier write failed. The caller must have the turn.
-func (l *LocalSession) writeNow(ctx context.Context, write func(context.Context) error) error {
-	var err error
-	if l.stale {
-		err = l.restoreNow(ctx)
-	} else {
-		err = write(ctx)
-	}
-	switch {
-	case err == nil:
-		l.stale = false
-		return nil
-	case errors.Is(err, registry.ErrNotOwner):
-		l.replaced()
-		return registry.ErrNotOwner
-	default:
-		l.stale = true
-		l.hub.log.Warn("store write put off until the next announcement", "session", l.key.Session, "error", err)
-		return nil
-	}
-}
-
-// restore writes the session to the store again after the store lost it.
-func (l *LocalSession) restore(ctx context.Context) error {
-	defer l.takeTurn()()
-	return l.restoreNow(ctx)
-}
-
-// restoreNow is restore for a caller that has the turn.
-func (l *LocalSession) restoreNow(ctx context.Context) error {
-	l.mu.Lock()
-	e, closed := registry.Entry{Session: l.session, Tools: l.tools}, l.closed
-	l.mu.Unlock()
-	if closed {
-		return nil
-	}
-	s, err := l.hub.store.Restore(ctx, e)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	l.session.Generation = s.Generation
-	l.mu.Unlock()
-	l.stale = false
-	return nil
 }
 
 // Close ends the session on this pod. Its calls in flight fail with connection_lost, at once or, if the device can
@@ -290,7 +161,7 @@ func (l *LocalSession) Close(ctx context.Context) {
 	l.hub.rec.activity(registry.Activity{
 		Tenant: s.Tenant, Type: registry.ActivityDisconnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
 	})
-	defer l.takeTurn()()
+	defer l.beginWrite()()
 	if _, err := l.hub.store.Release(ctx, l.Session()); err != nil {
 		l.hub.log.Warn("session not released; its keys expire by themselves",
 			"session", l.key.Session, "error", err)
@@ -363,22 +234,22 @@ func (l *LocalSession) kicked() {
 	l.conn.Close(CloseKicked)
 }
 
-// mergeTools returns have without the tools named in drop and with those in put, ordered by name.
+// mergeTools returns have without the tools named in drop and with those in put, ordered by name. Of several with one
+// name the last counts.
 func mergeTools(have, put []registry.ToolSpec, drop []string) []registry.ToolSpec {
-	byName := make(map[string]registry.ToolSpec, len(have)+len(put))
+	all := make([]registry.ToolSpec, 0, len(have)+len(put))
 	for _, t := range have {
-		byName[t.Name] = t
+		if !slices.Contains(drop, t.Name) {
+			all = append(all, t)
+		}
 	}
-	for _, name := range drop {
-		delete(byName, name)
+	all = append(all, put...)
+	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	merged := all[:0]
+	for i, t := range all {
+		if i+1 == len(all) || all[i+1].Name != t.Name {
+			merged = append(merged, t)
+		}
 	}
-	for _, t := range put {
-		byName[t.Name] = t
-	}
-	merged := make([]registry.ToolSpec, 0, len(byName))
-	for _, t := range byName {
-		merged = append(merged, t)
-	}
-	slices.SortFunc(merged, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
 	return merged
 }

@@ -62,100 +62,100 @@ func (n *notifier) reset() {
 }
 
 // deliver hands over a reply, of which the first answer counts. It reports whether the caller will see the reply.
-func (w *pendingCall) deliver(r registry.Reply) (accepted bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (p *pendingCall) deliver(r registry.Reply) (accepted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
-	case w.closed:
-	case !r.Delivered && !w.answered:
-		w.answer, w.answered, accepted = r, true, true
-	case r.Delivered && (!w.delivered || r.Running && !w.running):
-		w.delivered, w.running, w.receiptTaken, accepted = true, w.running || r.Running, false, true
+	case p.closed:
+	case !r.Delivered && !p.answered:
+		p.answer, p.answered, accepted = r, true, true
+	case r.Delivered && (!p.delivered || r.Running && !p.running):
+		p.delivered, p.running, p.receiptTaken, accepted = true, p.running || r.Running, false, true
 	}
 	if accepted {
-		w.notifyLocked()
+		p.notifyLocked()
 	}
 	return accepted
 }
 
 // Sent implements registry.SendCallback. It notifies the caller of a failure only, because a caller need not act on a
 // success.
-func (w *pendingCall) Sent(err error) {
+func (p *pendingCall) Sent(err error) {
 	now := time.Now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sentAt, w.sendErr = now, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sentAt, p.sendErr = now, err
 	if err != nil {
-		w.notifyLocked()
+		p.notifyLocked()
 	}
 }
 
-// sendResult returns p with the current sentAt and sendErr.
-func (w *pendingCall) sendResult(p progress) progress {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p.sentAt, p.sendErr = w.sentAt, w.sendErr
-	return p
+// sendResult returns got with the current sentAt and sendErr.
+func (p *pendingCall) sendResult(got progress) progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got.sentAt, got.sendErr = p.sentAt, p.sendErr
+	return got
 }
 
 // close ends the wait: deliver reports false from now on. It returns the answer if that has come in the meantime.
-func (w *pendingCall) close() *registry.Reply {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-	return w.answerLocked()
+func (p *pendingCall) close() *registry.Reply {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return p.answerLocked()
 }
 
 // answerLocked returns the answer, nil if there is none. An answer never changes.
-func (w *pendingCall) answerLocked() *registry.Reply {
-	if !w.answered {
+func (p *pendingCall) answerLocked() *registry.Reply {
+	if !p.answered {
 		return nil
 	}
-	return &w.answer
+	return &p.answer
 }
 
 // publicRecord returns a copy of the call's record that goroutines other than the caller's may read. It has the fields
 // that never change, and so does not say how far the call has come.
-func (w *pendingCall) publicRecord() registry.Record {
-	r := w.record
+func (p *pendingCall) publicRecord() registry.Record {
+	r := p.record
 	return registry.Record{
 		CallID: r.CallID, Tenant: r.Tenant, Tool: r.Tool,
 		SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID, Mode: r.Mode, TimeoutMS: r.TimeoutMS,
 		State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown,
-		Timeline: []registry.Step{{State: registry.StateAccepted, At: w.since.UTC()}},
+		Timeline: []registry.Step{{State: registry.StateAccepted, At: p.since.UTC()}},
 	}
 }
 
 // cancel marks the call as cancelled and notifies the caller.
-func (w *pendingCall) cancel() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cancelled = true
-	w.notifyLocked()
+func (p *pendingCall) cancel() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cancelled = true
+	p.notifyLocked()
 }
 
 // notifyLocked wakes the caller. It does nothing once the call is closed, because the notifier may belong to another
 // call by then.
-func (w *pendingCall) notifyLocked() {
-	if w.closed {
+func (p *pendingCall) notifyLocked() {
+	if p.closed {
 		return
 	}
 	select {
-	case w.ready <- struct{}{}:
+	case p.ready <- struct{}{}:
 	default: // it has not looked yet
 	}
 }
 
 // progress returns the current progress. It reports a receipt once.
-func (w *pendingCall) progress() progress {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := progress{
-		answer: w.answerLocked(), receipt: w.delivered && !w.receiptTaken, running: w.running, cancelled: w.cancelled,
-		sentAt: w.sentAt, sendErr: w.sendErr,
+func (p *pendingCall) progress() progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got := progress{
+		answer: p.answerLocked(), receipt: p.delivered && !p.receiptTaken, running: p.running, cancelled: p.cancelled,
+		sentAt: p.sentAt, sendErr: p.sendErr,
 	}
-	w.receiptTaken = w.receiptTaken || p.receipt
-	return p
+	p.receiptTaken = p.receiptTaken || got.receipt
+	return got
 }
 
 // pendingCalls is the table of the calls that callers on this pod wait for. An answer finds its pending call by call
@@ -174,62 +174,62 @@ func newPendingCalls() *pendingCalls {
 	}
 }
 
-func (w *pendingCalls) add(c *registry.Call, pod string) *pendingCall {
-	wt := &pendingCall{id: c.ID, pod: pod, since: time.Now(), record: c.Record, notifier: w.notifiers.Get().(*notifier)}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.byID[c.ID] = wt
-	return wt
+func (t *pendingCalls) add(c *registry.Call, pod string) *pendingCall {
+	p := &pendingCall{id: c.ID, pod: pod, since: time.Now(), record: c.Record, notifier: t.notifiers.Get().(*notifier)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.byID[c.ID] = p
+	return p
 }
 
 // remove ends the wait for a call and forgets the call. The caller must not touch the pending call afterwards.
-func (w *pendingCalls) remove(wt *pendingCall) {
-	w.mu.Lock()
-	if w.byID[wt.id] == wt {
-		delete(w.byID, wt.id)
+func (t *pendingCalls) remove(p *pendingCall) {
+	t.mu.Lock()
+	if t.byID[p.id] == p {
+		delete(t.byID, p.id)
 	}
-	w.mu.Unlock()
-	wt.close() // another goroutine may have found it just before
-	wt.reset()
-	w.notifiers.Put(wt.notifier)
+	t.mu.Unlock()
+	p.close() // another goroutine may have found it just before
+	p.reset()
+	t.notifiers.Put(p.notifier)
 }
 
-func (w *pendingCalls) get(callID string) *pendingCall {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.byID[callID]
+func (t *pendingCalls) get(callID string) *pendingCall {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byID[callID]
 }
 
 // deliver hands a reply to its pending call. It reports whether a caller will see it.
-func (w *pendingCalls) deliver(r registry.Reply) bool {
-	wt := w.get(r.CallID)
-	return wt != nil && wt.deliver(r)
+func (t *pendingCalls) deliver(r registry.Reply) bool {
+	p := t.get(r.CallID)
+	return p != nil && p.deliver(r)
 }
 
 // cancel marks a tenant's pending call as cancelled and returns it, nil if nobody waits for it.
-func (w *pendingCalls) cancel(tenant, callID string) *pendingCall {
-	wt := w.get(callID)
-	if wt == nil || wt.record == nil || wt.record.Tenant != tenant {
+func (t *pendingCalls) cancel(tenant, callID string) *pendingCall {
+	p := t.get(callID)
+	if p == nil || p.record == nil || p.record.Tenant != tenant {
 		return nil
 	}
-	wt.cancel()
-	return wt
+	p.cancel()
+	return p
 }
 
 // failExcept answers with e every pending call whose pod is neither this one nor in live. live was read after the time
 // asked, so calls that began later are left alone.
-func (w *pendingCalls) failExcept(live map[string]bool, asked time.Time, e *registry.Error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id, wt := range w.byID {
-		if wt.pod != "" && !live[wt.pod] && wt.since.Before(asked) {
-			wt.deliver(registry.Reply{V: registry.EnvelopeVersion, CallID: id, Err: e})
+func (t *pendingCalls) failExcept(live map[string]bool, asked time.Time, e *registry.Error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, p := range t.byID {
+		if p.pod != "" && !live[p.pod] && p.since.Before(asked) {
+			p.deliver(registry.Reply{V: registry.EnvelopeVersion, CallID: id, Err: e})
 		}
 	}
 }
 
-func (w *pendingCalls) len() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.byID)
+func (t *pendingCalls) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.byID)
 }

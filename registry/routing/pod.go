@@ -33,7 +33,6 @@ type PodConfig struct {
 	CallLog      int64         // stored of what a device reports of one call; default DefaultCallLog
 	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
 
-	calls  *callBudget                       // Store within CallBytes
 	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
 	gather func()                            // of the recorder, for tests; default: does nothing
 }
@@ -91,16 +90,15 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 		cfg.gather = func() {}
 	}
 	cfg.setBudgets()
-	allow := newAllowances(cfg.Store, cfg.Log)
-	cfg.calls = newCallBudget(cfg, allow)
+	reserved := newReservations(cfg.Store, cfg.Log)
+	calls := newCallBudget(cfg, reserved)
 	p := &Pod{
-		cfg: cfg, rec: newRecorder(cfg), tasks: newTasks(maxTasks, cfg.Log),
+		cfg: cfg, rec: newRecorder(cfg, calls), tasks: newTasks(maxTasks, cfg.Log),
 		refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
 	}
-	p.Hub = newHub(cfg, p.rec, p.tasks)
-	p.Hub.offers = newToolBudget(cfg, allow)
-	p.Router = newRouter(cfg, p.Hub, p.rec, p.tasks, &p.Hub.counts)
-	p.Calls = newCalls(cfg, p.Router, p.rec, &p.Hub.counts)
+	p.Hub = newHub(cfg, calls, newToolBudget(cfg, reserved), p.rec, p.tasks)
+	p.Router = newRouter(cfg, p.Hub, calls, p.rec.keepRunning, p.tasks, &p.Hub.counts)
+	p.Calls = newCalls(cfg, calls, p.Router, p.rec, &p.Hub.counts)
 	p.Turns = newTurns(cfg)
 	return p, nil
 }
@@ -138,7 +136,7 @@ func (p *Pod) Start(ctx context.Context) error {
 	p.done.Go(func() { p.heartbeatLoop(run) })
 	p.done.Go(func() { p.sweepLoop(run) })
 	p.done.Go(func() { p.refreshLoop(run) })
-	p.done.Go(func() { p.rec.run(run) })
+	p.done.Go(func() { p.rec.writeUntil(run) })
 	return nil
 }
 
@@ -203,11 +201,11 @@ func (p *Pod) HandleReply(r registry.Reply) {
 		return
 	}
 	if r.Answer != "" {
-		p.Hub.forwarded.tell(r.CallID, r.Answer)
+		p.Hub.verdicts.notify(r.CallID, r.Answer)
 		return
 	}
 	if r.Wake {
-		p.Calls.watchers.notify(r.CallID)
+		p.Calls.watchers.notify(r.CallID, struct{}{})
 		return
 	}
 	p.Router.handleReply(r)

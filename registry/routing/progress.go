@@ -17,7 +17,7 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 	if f == nil {
 		return nil
 	}
-	if l.hub.calls.amending.on() {
+	if l.hub.calls.amends() {
 		message, chunk = "", "" // they may contain text that the amending takes out of the result
 	}
 	if f.running.CompareAndSwap(false, true) {
@@ -51,7 +51,7 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	if !f.durable {
 		return
 	}
-	l.hub.tasks.run(func(ctx context.Context) {
+	l.hub.tasks.start(func(ctx context.Context) {
 		_, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, f.callID, registry.EventRun, registry.Change{})
 		if err != nil {
 			l.hub.log.Debug("beginning of a call not stored", "call", f.callID, "error", err)
@@ -59,8 +59,8 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	})
 }
 
-// log adds an event to the log of a call, which is bounded in bytes. After the first event without room all later ones
-// are dropped, too, because nobody could see a hole in the log.
+// log adds an event to the log of a call, which is bounded in bytes. After the first event that does not fit, all later
+// ones are dropped, too, because nobody could see a hole in the log.
 func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	size := jsonSize(e.Message) + jsonSize(e.Chunk)
 	var refused *registry.Error
@@ -97,7 +97,7 @@ func (f *inFlightCall) noteLogLine(line int64) { f.lastLine.Store(line) }
 // afterLog runs end when all reports of the call have been written, at once or soon.
 func (p *Hub) afterLog(f *inFlightCall, end func()) {
 	line := f.lastLine.Load()
-	if p.rec.wrote(line) || !p.tasks.run(func(ctx context.Context) {
+	if p.rec.wrote(line) || !p.tasks.start(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, logWait)
 		defer cancel()
 		p.rec.waitFor(ctx, line)

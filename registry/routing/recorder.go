@@ -31,7 +31,7 @@ type recorder struct {
 	activities registry.ActivityStore
 	log        *slog.Logger
 	now        func() time.Time
-	gather     func() // called after the writer woke, before it takes lines; only tests set it
+	gather     func() // called after the writer woke, before it takes lines; tests set it
 	dropped    atomic.Int64
 
 	mu        sync.Mutex
@@ -45,7 +45,8 @@ type recorder struct {
 	done      int64         // lines ever written, or lost
 	flushed   chan struct{} // closed and replaced when done grows
 
-	// unwritten are records that could not be written, so the store may be wrong about their calls. Only run uses them.
+	// unwritten are records that could not be written, so the store may be wrong about their calls. Only writeUntil
+	// uses them.
 	unwritten     []registry.Record
 	unwrittenSize int
 }
@@ -60,16 +61,16 @@ type recorded struct {
 
 func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r.events) }
 
-func newRecorder(cfg PodConfig) *recorder {
+func newRecorder(cfg PodConfig, calls registry.CallStore) *recorder {
 	return &recorder{
-		pod: cfg.ID, calls: cfg.calls, activities: cfg.Store, log: cfg.Log, now: time.Now, gather: cfg.gather,
+		pod: cfg.ID, calls: calls, activities: cfg.Store, log: cfg.Log, now: time.Now, gather: cfg.gather,
 		wake: make(chan struct{}, 1), flushSoon: make(chan struct{}, 1), flushed: make(chan struct{}),
 	}
 }
 
-// roomLocked returns the batch that takes n lines of size bytes in total, and wakes the writer. It returns nil if there
-// is no room: then the lines are dropped.
-func (r *recorder) roomLocked(n, size int) *recorded {
+// reserveLocked returns the batch that takes n lines of size bytes in total, and wakes the writer. It returns nil if
+// the queue is full: then the lines are dropped.
+func (r *recorder) reserveLocked(n, size int) *recorded {
 	if r.waiting+n > recorderQueue || r.held+size > recorderBytes {
 		r.dropped.Add(int64(n))
 		return nil
@@ -105,7 +106,7 @@ func (r *recorder) activity(a registry.Activity) {
 	a.Call.DigestLongArgs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if batch := r.roomLocked(1, a.MemorySize()); batch != nil {
+	if batch := r.reserveLocked(1, a.MemorySize()); batch != nil {
 		batch.activities = append(batch.activities, a)
 	}
 }
@@ -115,7 +116,7 @@ func (r *recorder) keep(rec registry.Record) (line int64) {
 	rec.DigestLongArgs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if batch := r.roomLocked(1, rec.MemorySize()); batch != nil {
+	if batch := r.reserveLocked(1, rec.MemorySize()); batch != nil {
 		batch.records = append(batch.records, rec)
 	}
 	return r.taken
@@ -135,7 +136,7 @@ func (r *recorder) event(e registry.CallEvent) (line int64) {
 	e.At = r.now().UTC()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if batch := r.roomLocked(1, e.MemorySize()); batch != nil {
+	if batch := r.reserveLocked(1, e.MemorySize()); batch != nil {
 		batch.events = append(batch.events, e)
 	}
 	return r.taken
@@ -169,147 +170,5 @@ func (r *recorder) waitFor(ctx context.Context, line int64) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// run writes until ctx ends, and then writes the rest.
-func (r *recorder) run(ctx context.Context) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		var again <-chan time.Time
-		if len(r.unwritten) > 0 {
-			again = time.After(recorderRetry)
-		}
-		select {
-		case <-ctx.Done():
-			for { // write the rest, unless the store fails
-				if more, err := r.flush(); !more || err != nil {
-					return
-				}
-			}
-		case <-r.wake:
-			r.gather()
-		case <-again:
-		}
-		for more := true; more && ctx.Err() == nil; {
-			more, _ = r.flush() // failures are logged there
-		}
-		// Lines that come soon after one another are written together.
-		pause.Reset(recorderPause)
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		case <-r.flushSoon:
-		}
-	}
-}
-
-// flush writes the records that could not be written before, and then one batch. It reports whether there was a batch,
-// and the last failure.
-func (r *recorder) flush() (more bool, failure error) {
-	batch := r.take()
-	if batch == nil && len(r.unwritten) == 0 {
-		return false, nil
-	}
-	if more = batch != nil; !more {
-		batch = new(recorded)
-	} else {
-		defer r.release(batch)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
-	defer cancel()
-	for i := range batch.activities {
-		batch.activities[i].Call.DigestArgs()
-	}
-	for i := range batch.records {
-		batch.records[i].DigestArgs()
-	}
-	if err := r.keepCalls(ctx, batch.records); err != nil {
-		r.log.Warn("records not written; they are tried again", "records", len(r.unwritten), "error", err)
-		failure = err
-	}
-	for _, part := range []struct {
-		what  string
-		lines int
-		err   error
-	}{
-		{"events", len(batch.events), r.calls.AppendCallEvents(ctx, batch.events)},
-		{"activity", len(batch.activities), r.activities.AppendActivity(ctx, batch.activities)},
-	} {
-		if part.err != nil {
-			r.dropped.Add(int64(part.lines))
-			r.log.Warn("not recorded", "what", part.what, "lines", part.lines, "error", part.err)
-			failure = part.err
-		}
-	}
-	return more, failure
-}
-
-// keepCalls stores the records that could not be written before, and then records. If that fails, it keeps the newest
-// record of each call for the next try, as far as there is room.
-func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) error {
-	if len(r.unwritten) > 0 {
-		records = slices.Concat(r.unwritten, records)
-	}
-	err := r.calls.KeepCalls(ctx, records)
-	var again []registry.Record
-	size := 0
-	if err != nil {
-		known := make(map[[2]string]bool)
-		for _, rec := range slices.Backward(records) {
-			if id := [2]string{rec.Tenant, rec.CallID}; !known[id] {
-				known[id] = true
-				if n := rec.MemorySize(); len(again) >= recorderKept || !r.hold(n-r.unwrittenSize, size) {
-					r.dropped.Add(1)
-				} else {
-					again, size = append(again, rec), size+n
-				}
-			}
-		}
-		slices.Reverse(again)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.held += size - r.unwrittenSize
-	r.unwritten, r.unwrittenSize = again, size
-	return err
-}
-
-// hold reports whether there is room for more bytes, when beside bytes are about to be added as well.
-func (r *recorder) hold(more, beside int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.held+beside+more <= recorderBytes
-}
-
-// take removes and returns the first batch, nil if no line waits.
-func (r *recorder) take() *recorded {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.queue) == 0 {
-		return nil
-	}
-	batch := r.queue[0]
-	r.queue = slices.Delete(r.queue, 0, 1)
-	r.waiting -= batch.len()
-	return batch
-}
-
-// release gives up the memory of a batch that was written, and keeps the empty batch for reuse.
-func (r *recorder) release(batch *recorded) {
-	size, lines := batch.size, batch.len()
-	clear(batch.activities)
-	clear(batch.records)
-	clear(batch.events)
-	*batch = recorded{activities: batch.activities[:0], records: batch.records[:0], events: batch.events[:0]}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.held -= size
-	r.done += int64(lines)
-	close(r.flushed)
-	r.flushed = make(chan struct{})
-	if len(r.spare) < recorderSpare {
-		r.spare = append(r.spare, batch)
 	}
 }

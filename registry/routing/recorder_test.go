@@ -56,12 +56,14 @@ func TestTheFeedHoldsNeitherArgumentsNorOutputs(t *testing.T) {
 	pod.rec.keepRunning(&slow)
 	pod.Calls.Finish(&slow, answer, nil)
 	waiting := pod.rec.queue[0]
-	if rec := waiting.records; len(rec) != 2 || rec[1].Result.Output != largeText || holdsArgs(rec[1]) || rec[1].ArgsDigest != want.ArgsDigest {
+	if rec := waiting.records; len(rec) != 2 || rec[1].Result.Output != largeText || holdsArgs(rec[1]) ||
+		rec[1].ArgsDigest != want.ArgsDigest {
 		t.Errorf("the slow call's record does not have its answer and digest")
 	}
 	for _, a := range waiting.activities {
 		c := a.Call
-		if c.ArgsDigest != want.ArgsDigest || holdsArgs(*c) || !c.Result.Success || c.Result.Output != "" || !c.Result.Structured.IsZero() {
+		if c.ArgsDigest != want.ArgsDigest || holdsArgs(*c) || !c.Result.Success || c.Result.Output != "" ||
+			!c.Result.Structured.IsZero() {
 			t.Errorf("%s waits with its arguments or output, or without its digest", c.CallID)
 		}
 	}
@@ -84,7 +86,8 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 		synctest.Wait() // it is being written
 		const lines = 2 * recorderBytes / (100 << 10)
 		for range lines {
-			pod.rec.event(registry.CallEvent{Tenant: "t", CallID: "c1", Type: registry.CallEventProgress, Chunk: largeText})
+			pod.rec.event(registry.CallEvent{Tenant: "t", CallID: "c1", Type: registry.CallEventProgress,
+				Chunk: largeText})
 		}
 		held, waiting := load(pod.rec)
 		if held > recorderBytes || held < recorderBytes/2 || int64(waiting)+pod.rec.dropped.Load() != lines {
@@ -118,13 +121,15 @@ func TestAWrittenBatchHoldsNothing(t *testing.T) {
 		}
 	}
 	fill(recorderBatch + 1)
-	first := rec.take()
+	first := rec.nextBatch()
 	rec.keep(registry.NewRecord("c", "t", "tool", nil))
-	if second := rec.take(); first.len() != recorderBatch || second.len() != 2 || second == first || rec.take() != nil {
+	if second := rec.nextBatch(); first.len() != recorderBatch || second.len() != 2 || second == first ||
+		rec.nextBatch() != nil {
 		t.Fatalf("batches of %d and %d", first.len(), second.len())
 	}
 	rec.release(first)
-	if first.activities = first.activities[:recorderBatch]; first.activities[0].Reason != "" || first.activities[recorderBatch-1].Reason != "" {
+	if first.activities = first.activities[:recorderBatch]; first.activities[0].Reason != "" ||
+		first.activities[recorderBatch-1].Reason != "" {
 		t.Error("a written batch holds on to its lines")
 	}
 	first.activities = first.activities[:0]
@@ -136,7 +141,8 @@ func TestAWrittenBatchHoldsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if last, err := pod.Calls.Feed(t.Context(), "t", "", 2*registry.DefaultActivityCap, 0); err != nil || len(last) != registry.DefaultActivityCap {
+	if last, err := pod.Calls.Feed(t.Context(), "t", "", 2*registry.DefaultActivityCap, 0); err != nil ||
+		len(last) != registry.DefaultActivityCap {
 		t.Errorf("%d lines, %v", len(last), err)
 	}
 	if n := len(rec.spare); n != recorderSpare {
@@ -209,7 +215,8 @@ func TestEndsOfCallsAreRecordedAfterTheStoreWasAway(t *testing.T) {
 		store.away.Store(false)
 		time.Sleep(2 * time.Second)
 		for _, id := range []string{"c1", "c2"} {
-			if r, err := store.ReadCall(t.Context(), "t", id); err != nil || r.State != registry.StateSucceeded || r.Late {
+			if r, err := store.ReadCall(t.Context(), "t", id); err != nil || r.State != registry.StateSucceeded ||
+				r.Late {
 				t.Errorf("%s: %+v, %v", id, r, err)
 			}
 		}
@@ -238,7 +245,8 @@ func TestRecordsThatWaitAreBounded(t *testing.T) {
 	for more := true; more; {
 		more, _ = pod.rec.flush()
 	}
-	if held, _ := load(pod.rec); held > recorderBytes || len(pod.rec.unwritten) > recorderKept || len(pod.rec.unwritten) == 0 || pod.rec.dropped.Load() == 0 {
+	if held, _ := load(pod.rec); held > recorderBytes || len(pod.rec.unwritten) > recorderKept ||
+		len(pod.rec.unwritten) == 0 || pod.rec.dropped.Load() == 0 {
 		t.Errorf("%d records wait, %d bytes held, %d dropped", len(pod.rec.unwritten), held, pod.rec.dropped.Load())
 	}
 	store.away.Store(false)

@@ -3,14 +3,13 @@ package routing
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/farhand/farhand/registry"
 )
 
 const (
 	maxCandidates = 20  // sessions an ambiguous_target error lists
-	maxOneDevice  = 200 // sessions that may name one device; among more, the eldest is not searched for
+	maxOneDevice  = 200 // sessions that may name one device; among more, the most senior is not searched for
 )
 
 // Resolve chooses the session that a call goes to. A target with a session id means that session. Otherwise Resolve
@@ -27,8 +26,8 @@ func (r *Router) Resolve(
 	return f.route(target, err)
 }
 
-// Refresh returns the current state of a remembered route. All errors carry DispatchedNo.
-func (r *Router) Refresh(ctx context.Context, old registry.Route) (registry.Route, error) {
+// ResolveAgain returns the current state of a remembered route. All errors carry DispatchedNo.
+func (r *Router) ResolveAgain(ctx context.Context, old registry.Route) (registry.Route, error) {
 	f, err := r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target)
 	return f.route(old.Target, err)
 }
@@ -38,6 +37,7 @@ type choice struct {
 	entry      *registry.Entry
 	spec       *registry.ToolSpec
 	remembered bool
+	attributes uint64 // digest, of a remembered one
 }
 
 // route returns the route to the choice, or err as an error with DispatchedNo.
@@ -45,7 +45,9 @@ func (f choice) route(target registry.Target, err error) (registry.Route, error)
 	if err != nil {
 		return registry.Route{}, registry.AsError(err).With(registry.DispatchedNo)
 	}
-	return registry.Route{Session: f.entry.Session, Spec: *f.spec, Target: target, Remembered: f.remembered}, nil
+	return registry.Route{
+		Session: f.entry.Session, Spec: *f.spec, Target: target, Remembered: f.remembered, Attributes: f.attributes,
+	}, nil
 }
 
 // search looks at the sessions that offer a tool.
@@ -72,11 +74,11 @@ func (r *Router) search(
 	case len(matches) > 1 && (sel == registry.SelectNone || more && target.DeviceID != ""):
 		return choice{}, ambiguous(tool, matches)
 	}
-	return offered(eldest(matches), tool)
+	return offered(mostSenior(matches), tool)
 }
 
-// newest chooses the newest of the sessions that define the tool as the eldest does. Anybody may register a tool name
-// that others have, and must not be preferred for having come later.
+// newest chooses the newest of the sessions that define the tool as the most senior does. Anybody may register a tool
+// name that others have, and must not be preferred for having come later.
 func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -108,12 +110,12 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	return offered(&matches[0], q.Tool)
 }
 
-// eldest returns the entry whose device has had its session for longest. Among several that claim to be one device,
+// mostSenior returns the entry whose device has had its session for longest. Among several that claim to be one device,
 // that one is the least likely to have copied another's id.
-func eldest(entries []registry.Entry) *registry.Entry {
+func mostSenior(entries []registry.Entry) *registry.Entry {
 	found := &entries[0]
 	for i := range entries {
-		if entries[i].Session.ElderThan(found.Session) {
+		if entries[i].Session.SeniorTo(found.Session) {
 			found = &entries[i]
 		}
 	}
@@ -144,31 +146,14 @@ func (r *Router) resolveSession(
 		return choice{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
 	}
 	if !target.AsksMore() && r.local.Get(key) == nil { // another user's device may have the session by now
-		e, renew := r.routes.get(key)
-		if renew > 0 {
-			f, err := r.renew(ctx, renew, key, tool, target)
-			if !errors.Is(err, registry.CodeStoreUnavailable) {
-				return f, err
-			}
-			r.routes.notRenewed(key) // the remembered entry is valid for a little longer
-		}
-		if e != nil {
-			if f, err := offered(e, tool); err == nil {
-				f.remembered = true
+		if e, attributes, ok := r.routes.get(key); ok {
+			if f, err := offered(&e, tool); err == nil {
+				f.remembered, f.attributes = true, attributes
+				r.routes.remembered.Add(1)
 				return f, nil
 			} // the tool may have been added since
 		}
 	}
-	return r.readSession(ctx, key, tool, target)
-}
-
-// renew is readSession with a limit: it lasts as long as the remembered entry is valid. A store that does not answer
-// must not cost the caller its timeout twice.
-func (r *Router) renew(
-	ctx context.Context, limit time.Duration, key registry.Key, tool string, target registry.Target,
-) (choice, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	return r.readSession(ctx, key, tool, target)
 }
 
@@ -182,6 +167,7 @@ func (r *Router) readSession(
 	}
 	ctx, cancel := inTime(ctx)
 	defer cancel()
+	r.routes.read.Add(1)
 	e, err := r.dir.Entry(ctx, key)
 	if err != nil {
 		if !errors.Is(err, registry.CodeStoreUnavailable) {

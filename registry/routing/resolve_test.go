@@ -55,7 +55,8 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 				t.Errorf("%s: %+v, %v", name, route, err)
 			}
 		}
-		if route, err := resolve(registry.Target{SessionID: "s"}); err != nil || !route.Remembered || route.Session.UserID != "anna" {
+		if route, err := resolve(registry.Target{SessionID: "s"}); err != nil || !route.Remembered ||
+			route.Session.UserID != "anna" {
 			t.Errorf("by id alone: %+v, %v", route, err)
 		}
 		l.Close(t.Context()) // or it would not exist for bert
@@ -89,7 +90,8 @@ func TestCallReachesNobodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.New(memory.Options{})
-				pods := map[string]*Pod{"a": startPod(t, store, "a"), "b": startPod(t, store, "b"), "c": startPod(t, store, "c")}
+				pods := map[string]*Pod{"a": startPod(t, store, "a"), "b": startPod(t, store, "b"),
+					"c": startPod(t, store, "c")}
 				l := connect(t, pods["b"], deafConn{}, ofUser("anna"))
 				route, err := pods["a"].Router.Resolve(t.Context(), "t", "tool", tt.target, registry.SelectNone)
 				if err != nil {
@@ -100,12 +102,14 @@ func TestCallReachesNobodyElse(t *testing.T) {
 				}
 				now := newNotedConn()
 				connect(t, pods[tt.pod], now, ofUser(tt.user))
-				ended := begin(t, pods["a"], route.Session, "c1", time.Second, func(c *registry.Call) { c.Route = route })
+				ended := begin(t, pods["a"], route.Session, "c1", time.Second,
+					func(c *registry.Call) { c.Route = route })
 				got := registry.AsError((<-ended).err)
 				if tt.reaches != (len(now.calls) == 1) || len(now.calls) > 1 {
 					t.Errorf("%d calls reached the device", len(now.calls))
 				}
-				if !tt.reaches && (got.Code != registry.CodeSessionNotFound || got.Dispatched != registry.DispatchedNo) || tt.reaches && got.Code != registry.CodeTimeout {
+				if !tt.reaches && (got.Code != registry.CodeSessionNotFound ||
+					got.Dispatched != registry.DispatchedNo) || tt.reaches && got.Code != registry.CodeTimeout {
 					t.Errorf("%+v", got)
 				}
 			})
@@ -119,14 +123,16 @@ func TestRefreshReadsWhatIsTrueNow(t *testing.T) {
 		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
 		l := connect(t, owning, deafConn{}, nil)
 		resolve := func() registry.Route {
-			route, err := asking.Router.Resolve(t.Context(), "t", "tool", registry.Target{SessionID: "s"}, registry.SelectNone)
+			route, err := asking.Router.Resolve(t.Context(), "t", "tool", registry.Target{SessionID: "s"},
+				registry.SelectNone)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return route
 		}
 		resolve()
-		changed, err := registry.ToolSpec{Name: "tool", Parameters: json.RawMessage(`{"type":"object","required":["new"]}`)}.Normalize()
+		changed, err := registry.ToolSpec{Name: "tool",
+			Parameters: json.RawMessage(`{"type":"object","required":["new"]}`)}.Normalize()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,22 +140,25 @@ func TestRefreshReadsWhatIsTrueNow(t *testing.T) {
 			t.Fatal(err)
 		}
 		old := resolve()
-		fresh, err := asking.Router.Refresh(t.Context(), old)
-		if err != nil || !old.Remembered || fresh.Remembered || string(fresh.Spec.Parameters) != string(changed.Parameters) {
+		fresh, err := asking.Router.ResolveAgain(t.Context(), old)
+		if err != nil || !old.Remembered || fresh.Remembered ||
+			string(fresh.Spec.Parameters) != string(changed.Parameters) {
 			t.Errorf("%+v of %+v, %v", fresh, old, err)
 		}
 		if next := resolve(); string(next.Spec.Parameters) != string(changed.Parameters) {
 			t.Errorf("what was read is not remembered: %+v", next)
 		}
 		l.Close(t.Context())
-		if _, err := asking.Router.Refresh(t.Context(), old); !errors.Is(err, registry.CodeNotConnected) || registry.AsError(err).Dispatched != registry.DispatchedNo {
+		if _, err := asking.Router.ResolveAgain(t.Context(), old); !errors.Is(err, registry.CodeNotConnected) ||
+			registry.AsError(err).Dispatched != registry.DispatchedNo {
 			t.Errorf("of a device that has gone: %v", err)
 		}
 	})
 }
 
-// A remembered pod that has not noticed yet that the session moved may not have the tool the session has there.
-func TestRememberedPodWithoutTheTool(t *testing.T) {
+// A call to a remembered session that is elsewhere, or does not have the tool any more, is for its caller to decide on
+// anew: the session may be another one by now.
+func TestARememberedRouteThatIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})
 		asking, before, now := startPod(t, store, "a"), startPod(t, store, "b"), startPod(t, store, "c")
@@ -159,16 +168,82 @@ func TestRememberedPodWithoutTheTool(t *testing.T) {
 		if err := old.PutTools(t.Context(), nil, []string{"tool"}); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-begin(t, asking, route, "c1", time.Second, remembered); !errors.Is(got.err, registry.CodeToolNotFound) {
+		got := <-begin(t, asking, route, "c1", time.Second, remembered)
+		if !errors.Is(got.err, registry.CodeStaleRoute) {
 			t.Errorf("a tool that is gone: %+v", got)
 		}
 		device := newNotedConn()
 		connect(t, now, device, nil)
 		synctest.Wait()
 		before.Hub.adopt(old) // as if the eviction were still on its way
-		<-begin(t, asking, route, "c2", time.Second, remembered)
+		got = <-begin(t, asking, route, "c2", time.Second, remembered)
+		if !errors.Is(got.err, registry.CodeStaleRoute) || len(device.calls) != 0 {
+			t.Errorf("a session that moved: %+v; %d calls reached the device", got, len(device.calls))
+		}
+		fresh, err := asking.Router.ResolveAgain(t.Context(), registry.Route{
+			Session: route, Spec: registry.ToolSpec{Name: "tool"}, Target: registry.Target{SessionID: "s"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-begin(t, asking, route, "c2", time.Second, func(c *registry.Call) { c.Route, c.Attempt = fresh, 1 })
 		if len(device.calls) != 1 {
 			t.Errorf("%d calls reached the device", len(device.calls))
 		}
 	})
+}
+
+// A remembered session that became another user's on the same pod, or said something else about itself since, does not
+// get the call: hooks decided on what it was.
+func TestARememberedSessionThatIsAnother(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, pod *Pod, l *LocalSession){
+		"another claim": func(t *testing.T, pod *Pod, l *LocalSession) {
+			l.Close(t.Context())
+			connect(t, pod, newNotedConn(), ofUser("bert"))
+		},
+		"other labels": func(t *testing.T, _ *Pod, l *LocalSession) {
+			if err := l.Update(t.Context(), func(s *registry.Session) { s.Labels = map[string]string{"of": "all"} }); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New(memory.Options{})
+				asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
+				device := newNotedConn()
+				l := connect(t, owning, device, ofUser("anna"))
+				resolve := func() registry.Route {
+					t.Helper()
+					route, err := asking.Router.Resolve(t.Context(), "t", "tool", registry.Target{SessionID: "s"},
+						registry.SelectNone)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return route
+				}
+				resolve()
+				call := func(route registry.Route) error {
+					return (<-begin(t, asking, route.Session, registry.NewCallID(), time.Second,
+						func(c *registry.Call) { c.Route = route })).err
+				}
+				if route := resolve(); !route.Remembered || !errors.Is(call(route), registry.CodeTimeout) {
+					t.Fatalf("%+v is not remembered, or does not reach the device", route)
+				}
+				resolve() // read anew: a timeout ends a route
+				time.Sleep(time.Hour)
+				change(t, owning, l)
+				route := resolve()
+				if !route.Remembered {
+					t.Fatal("the route is not remembered")
+				}
+				if err := call(route); !errors.Is(err, registry.CodeStaleRoute) || len(device.calls) != 1 {
+					t.Errorf("%v; %d calls reached the device", err, len(device.calls))
+				}
+				if next := resolve(); next.Remembered || next.Session.Labels["of"] == "anna" {
+					t.Errorf("the next call decides on %+v", next)
+				}
+			})
+		})
+	}
 }

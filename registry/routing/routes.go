@@ -9,67 +9,92 @@ import (
 )
 
 const (
-	// routeLife is how long a pod relies on what it read about a session of another pod, for calls that name the
-	// session by its id alone. If the other pod does not hold the session or the tool any more, it says so, and the
-	// session is read again. It is also read again before arguments are called invalid. A caller that asks for more
-	// than the id (a user, a device, labels) is never answered from memory. One inaccuracy remains: arguments that
-	// satisfy a definition of up to a second ago go to the device unchecked by its current definition.
-	routeLife = time.Second
+	// routeBytes bounds each of the two generations of remembered sessions. 100,000 sessions take about 55 MB
+	// (BenchmarkRememberedRoutes); a pod that calls more of them reads some again.
+	routeBytes = 32 << 20
 
-	// routeAhead is how long before the end of routeLife the first caller reads the session again. Otherwise all
-	// callers of a busy session would read it at the moment it is forgotten.
-	routeAhead = routeLife / 5
+	// routeOverhead is about what a remembered session takes beside its texts: the session, its key, and their place in
+	// the maps.
+	routeOverhead = 460
 
-	// routeLimit is how many sessions are remembered at least.
-	routeLimit = 1 << 14
+	// routeToolBytes bounds each of the two generations of the lists of tools that the remembered sessions offer.
+	routeToolBytes = 16 << 20
 )
 
-// routeCache remembers for a short time where sessions are and what they offer, so that a busy caller asks the store
-// once a second and not once a call. It is safe for concurrent use.
+// routeCache remembers where sessions of other pods are and what they offer, for calls that name the session by its id
+// alone. What it remembers may be out of date, but does no harm: a call says which claim and which attributes of the
+// session, and which definition of the tool it was decided on, and the pod that holds the socket refuses it if they are
+// not the current ones. Then the session is read again. It is safe for concurrent use.
 type routeCache struct {
 	bySession *cache.Cache[registry.Key, *cachedEntry]
+	lists     toolLists // what the sessions offer; a route without its list is forgotten
+	live      atomic.Pointer[livePods]
+
+	remembered, read atomic.Int64 // sessions of other pods that calls named by id, by how they were found
 }
 
 type cachedEntry struct {
-	entry    registry.Entry
-	until    time.Time
-	renewing atomic.Bool // a caller is reading it again
+	session    registry.Session
+	attributes uint64
+	tools      toolListKey
+	read       time.Time
 }
 
-func newRouteCache() routeCache {
-	return routeCache{cache.New[registry.Key, *cachedEntry](routeLimit, routeLife)}
+// livePods are the pods that had a lease when this pod last looked.
+type livePods struct {
+	pods  map[string]bool
+	asked time.Time
 }
 
-// get returns the remembered entry of a session, nil if there is none or it is too old. It is read-only. If renew is
-// not zero, the caller should read the session again within that time, which is how long the entry is still valid, and
-// call notRenewed if that failed. Only one caller at a time gets a renew.
-func (r routeCache) get(key registry.Key) (e *registry.Entry, renew time.Duration) {
+func newRouteCache() *routeCache {
+	return &routeCache{
+		bySession: cache.New[registry.Key, *cachedEntry](routeBytes, 0), lists: newToolLists(routeToolBytes),
+	}
+}
+
+// get returns the remembered entry of a session, read-only, and the digest of its attributes. It reports false if there
+// is none, or if the session's pod has lost its lease since: a pod that stands still refuses nothing.
+func (r *routeCache) get(key registry.Key) (e registry.Entry, attributes uint64, ok bool) {
 	c, ok := r.bySession.Get(key)
 	if !ok {
-		return nil, 0
+		return e, 0, false
 	}
-	valid := time.Until(c.until)
-	switch {
-	case valid < 0:
-		return nil, 0
-	case valid >= routeAhead || !c.renewing.CompareAndSwap(false, true):
-		return &c.entry, 0
-	default:
-		return &c.entry, valid
+	if live := r.live.Load(); live != nil && !live.pods[c.session.Pod] && !c.read.After(live.asked) {
+		return e, 0, false
 	}
-}
-
-// notRenewed lets another caller read the session again.
-func (r routeCache) notRenewed(key registry.Key) {
-	if c, ok := r.bySession.Get(key); ok {
-		c.renewing.Store(false)
-	}
+	tools, ok := r.lists.get(c.tools)
+	return registry.Entry{Session: c.session, Tools: tools}, c.attributes, ok
 }
 
 // put remembers a session.
-func (r routeCache) put(e registry.Entry) {
-	r.bySession.Put(e.Session.Key, &cachedEntry{entry: e, until: time.Now().Add(routeLife)}, 1)
+func (r *routeCache) put(e registry.Entry) {
+	_, tools := r.lists.keep(e.Tools)
+	c := &cachedEntry{session: e.Session, attributes: e.Session.AttributesDigest(), tools: tools, read: time.Now()}
+	r.bySession.Put(e.Session.Key, c, routeOverhead+textSize(e.Session))
 }
 
-// drop forgets a session that turned out to be elsewhere, or to offer something else.
-func (r routeCache) drop(key registry.Key) { r.bySession.Delete(key) }
+// textSize returns how many bytes of texts a session holds.
+func textSize(s registry.Session) int {
+	n := len(s.Key.Tenant) + len(s.Key.Session) + len(s.Pod) + len(s.Name) + len(s.DeviceID) + len(s.DeviceName) +
+		len(s.UserID) + len(s.Platform)
+	for k, v := range s.Labels {
+		n += len(k) + len(v) + 2*textOverhead
+	}
+	for _, list := range [][]string{s.Capabilities, s.Proofs, s.Heirs} {
+		for _, text := range list {
+			n += len(text) + textOverhead
+		}
+	}
+	return n
+}
+
+// textOverhead is what a string takes beside its bytes.
+const textOverhead = 16
+
+// drop forgets a session that turned out to be elsewhere, or to offer something else, or whose pod gave no answer.
+func (r *routeCache) drop(key registry.Key) { r.bySession.Delete(key) }
+
+// setLive tells which pods had a lease at the time asked.
+func (r *routeCache) setLive(pods map[string]bool, asked time.Time) {
+	r.live.Store(&livePods{pods, asked})
+}

@@ -2,7 +2,11 @@ package routing
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,100 +15,187 @@ import (
 	"github.com/farhand/farhand/registry/memory"
 )
 
+func routeEntry(session, pod string) registry.Entry {
+	return registry.Entry{Session: registry.Session{
+		Key: registry.Key{Tenant: "t", Session: session}, Pod: pod, Generation: 1, DeviceID: "device of " + session,
+	}}
+}
+
+// A remembered route needs no clock to stay valid, but its pod's lease.
 func TestRouteCacheForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRouteCache()
-		e := registry.Entry{Session: registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}, Generation: 1}}
-		r.put(e)
-		if e, _ := r.get(e.Session.Key); e == nil || e.Session.Generation != 1 {
-			t.Errorf("remembered %+v", e)
-		}
-		time.Sleep(routeLife + 1)
-		if e, _ := r.get(e.Session.Key); e != nil {
-			t.Error("an old entry is still believed")
+		e := routeEntry("s", "b")
+		known := func() bool {
+			_, _, ok := r.get(e.Session.Key)
+			return ok
 		}
 		r.put(e)
+		time.Sleep(time.Hour)
+		if !known() {
+			t.Error("forgotten by the clock")
+		}
+		r.setLive(map[string]bool{"a": true, "b": true}, time.Now())
+		if !known() {
+			t.Error("forgotten although the pod is live")
+		}
+		time.Sleep(time.Second)
+		r.setLive(map[string]bool{"a": true}, time.Now())
+		if known() {
+			t.Error("a route to a pod without a lease")
+		}
+		time.Sleep(time.Second)
+		r.put(e) // the pod is new: the directory knew it, the last look did not
+		if !known() {
+			t.Error("what was read since the last look is not known")
+		}
 		r.drop(e.Session.Key)
-		if e, _ := r.get(e.Session.Key); e != nil {
+		if known() {
 			t.Error("a dropped entry is still there")
 		}
 	})
 }
 
-// Before a busy session is forgotten one of its callers reads it again; the others go on with what is remembered, if
-// they have to until its life ends, and no longer.
-func TestOneCallerReadsABusySessionAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRouteCache()
-		e := registry.Entry{Session: registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}}
-		sent := func(callers int) (n int) {
-			for range callers {
-				if known, renew := r.get(e.Session.Key); known == nil || renew > 0 {
-					n++
-				}
-			}
-			return n
-		}
-		r.put(e)
-		for i, at := range []struct {
-			after time.Duration
-			want  int
-		}{{routeLife - routeAhead, 0}, {1, 1}, {routeAhead - 1, 0}, {1, 10}} {
-			time.Sleep(at.after)
-			if n := sent(10); n != at.want {
-				t.Errorf("step %d: %d of 10 callers were sent to read it, not %d", i, n, at.want)
-			}
-		}
-		r.put(e)
-		if n := sent(10); n != 0 {
-			t.Errorf("%d callers were sent to read what has just been read", n)
-		}
-	})
+// However many sessions are called, the routes take no more memory than their bound.
+func TestRouteCacheIsBounded(t *testing.T) {
+	r := newRouteCache()
+	for i := range 4 * routeBytes / (routeOverhead + 40) {
+		r.put(routeEntry(fmt.Sprintf("s%07d", i), "b"))
+	}
+	if _, _, ok := r.get(registry.Key{Tenant: "t", Session: "s0000000"}); ok {
+		t.Error("the first is still remembered")
+	}
 }
 
-// flakyDirectory cannot be read while it is out of reach, and knows no session that is gone.
-type flakyDirectory struct {
+// The tools of sessions are bounded, too: sessions with large lists of their own are forgotten earlier.
+func TestToolsOfRememberedSessionsAreBounded(t *testing.T) {
+	r := newRouteCache()
+	parameters := json.RawMessage(`{"type":"object","description":"` + strings.Repeat("x", 50_000) + `"}`)
+	const sessions = 4 * routeToolBytes / 50_000
+	for i := range sessions {
+		e := routeEntry(fmt.Sprintf("s%07d", i), "b")
+		e.Tools = []registry.ToolSpec{registry.ToolSpec{Name: fmt.Sprintf("tool%d", i), Parameters: parameters}.Hashed()}
+		r.put(e)
+	}
+	known := 0
+	for i := range sessions {
+		if _, _, ok := r.get(registry.Key{Tenant: "t", Session: fmt.Sprintf("s%07d", i)}); ok {
+			known++
+		}
+	}
+	if known == 0 || known > 2*routeToolBytes/50_000 {
+		t.Errorf("%d of %d sessions are remembered with their tools", known, sessions)
+	}
+}
+
+// countedDirectory counts how often a session is read, and cannot be read while it is away.
+type countedDirectory struct {
 	registry.Directory
-	away, gone bool
+	reads int
+	away  bool
 }
 
-func (d *flakyDirectory) Entry(ctx context.Context, k registry.Key) (registry.Entry, error) {
+func (d *countedDirectory) Entry(ctx context.Context, k registry.Key) (registry.Entry, error) {
+	d.reads++
 	if d.away {
 		return registry.Entry{}, registry.StoreUnavailable("read the session", context.DeadlineExceeded)
-	}
-	if d.gone {
-		return registry.Entry{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
 	}
 	return d.Directory.Entry(ctx, k)
 }
 
-// A session that cannot be read again is still known until its life ends, to who tried, too.
-func TestRouteHoldsWhenItCannotBeReadAgain(t *testing.T) {
+// One session costs one read, however long it is called, also while the store is away.
+func TestARouteIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})
 		asking := startPod(t, store, "a")
 		connect(t, startPod(t, store, "b"), deafConn{}, nil)
-		dir := &flakyDirectory{Directory: asking.Router.dir}
+		dir := &countedDirectory{Directory: asking.Router.dir}
 		asking.Router.dir = dir
-		resolve := func() error {
+		for i := range 100 {
+			dir.away = i > 50
 			_, err := asking.Router.Resolve(t.Context(), "t", "tool", registry.Target{SessionID: "s"}, registry.SelectNone)
-			return err
-		}
-		for _, step := range []struct {
-			wait time.Duration
-			away bool
-			gone bool
-			code registry.Code
-		}{
-			{away: false}, {wait: routeLife - routeAhead/2, away: true}, {away: true}, {away: false},
-			{wait: routeLife - routeAhead/2, away: true}, {wait: routeAhead, away: true, code: registry.CodeStoreUnavailable},
-			{away: false}, {wait: routeLife - routeAhead/2, gone: true, code: registry.CodeSessionNotFound}, {gone: true, code: registry.CodeSessionNotFound},
-		} {
-			time.Sleep(step.wait)
-			dir.away, dir.gone = step.away, step.gone
-			if err := resolve(); step.code == "" && err != nil || step.code != "" && !errors.Is(err, step.code) {
-				t.Errorf("%+v: %v", step, err)
+			if err != nil {
+				t.Fatalf("%d: %v", i, err)
 			}
+			time.Sleep(time.Second)
+		}
+		if dir.reads != 1 {
+			t.Errorf("the session was read %d times", dir.reads)
+		}
+		if s := asking.Stats(); s.RoutesRead != 1 || s.RoutesRemembered != 99 {
+			t.Errorf("counted %d read and %d remembered", s.RoutesRead, s.RoutesRemembered)
 		}
 	})
+}
+
+// A call that was checked against another definition than the device's is refused, also when the store has not heard of
+// the new one: the refusal waits until it has.
+func TestACallCheckedAgainstAnotherDefinitionIsRefused(t *testing.T) {
+	for _, pod := range []string{"a", "b"} {
+		for _, durable := range []bool{false, true} {
+			t.Run(fmt.Sprintf("device on %s, durable %v", pod, durable), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := memory.New(memory.Options{})
+					pods := map[string]*Pod{"a": startPod(t, store, "a"), "b": startPod(t, store, "b")}
+					device := newNotedConn()
+					l := connect(t, pods[pod], device, nil)
+					route, err := pods["a"].Router.Resolve(
+						t.Context(), "t", "tool", registry.Target{SessionID: "s"}, registry.SelectNone)
+					if err != nil {
+						t.Fatal(err)
+					}
+					changed, err := registry.ToolSpec{
+						Name: "tool", Parameters: json.RawMessage(`{"type":"object","required":["new"]}`),
+					}.Normalize()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := l.PutTools(t.Context(), []registry.ToolSpec{changed}, nil); err != nil {
+						t.Fatal(err)
+					}
+					call := func(attempt int64) error {
+						return (<-begin(t, pods["a"], route.Session, "c1", time.Second, func(c *registry.Call) {
+							c.Route, c.Durable, c.Attempt = route, durable, attempt
+						})).err
+					}
+					if err := call(0); !errors.Is(err, registry.CodeStaleRoute) || registry.AsError(err).Dispatched != registry.DispatchedNo {
+						t.Errorf("%v", err)
+					}
+					if route, err = pods["a"].Router.ResolveAgain(t.Context(), route); err != nil || route.Spec.Hash() != changed.Hash() {
+						t.Fatalf("%+v, %v", route, err)
+					}
+					_ = call(1)
+					if !durable && len(device.calls) != 1 { // a durable call needs a record to be claimed
+						t.Errorf("%d calls reached the device", len(device.calls))
+					}
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkRememberedRoutes prints what a remembered session takes in memory.
+func BenchmarkRememberedRoutes(b *testing.B) {
+	const sessions = 50_000
+	spec, err := registry.ToolSpec{Name: "tool"}.Normalize()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	for range b.N {
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		r := newRouteCache()
+		for i := range sessions {
+			e := routeEntry(fmt.Sprintf("session-of-phone-%07d", i), "pod-7f9c4d")
+			e.Session.UserID, e.Session.Platform = fmt.Sprintf("user-%07d", i), "android"
+			e.Session.Capabilities = []string{registry.CapabilityAck, registry.CapabilityResume}
+			e.Tools = []registry.ToolSpec{spec, spec, spec, spec, spec}
+			r.put(e)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/sessions, "B/session")
+		runtime.KeepAlive(r)
+	}
 }

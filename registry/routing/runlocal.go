@@ -73,7 +73,7 @@ func (r *Router) watchLocal(
 				continue // it has a record
 			}
 			rec.Apply(registry.EventRun, registry.Change{}, time.Now().UTC())
-			r.rec.keepRunning(rec)
+			r.keepRunning(rec)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func herePods(t *testing.T) (a, b *routing.Pod) {
 // localCall returns a call that needs no device, with its record.
 func localCall() registry.Call {
 	rec := registry.NewRecord(registry.NewCallID(), "t", "clock", []byte(`{}`))
-	rec.Source = registry.SourceBuiltin
+	rec.Source = registry.SourceLocal
 	return registry.Call{ID: rec.CallID, Record: &rec, Timeout: time.Minute}
 }
 
@@ -55,7 +55,8 @@ func TestRunHere(t *testing.T) {
 	if err != nil || res.Output != "noon" || pod.Router.Pending() != 0 {
 		t.Fatalf("%+v, %v, %d calls left", res, err, pod.Router.Pending())
 	}
-	if c.Record.State != registry.StateDelivered || c.Record.Dispatched != registry.DispatchedYes || c.Record.Owner != pod.ID() {
+	if c.Record.State != registry.StateDelivered || c.Record.Dispatched != registry.DispatchedYes ||
+		c.Record.Owner != pod.ID() {
 		t.Errorf("record %+v", c.Record)
 	}
 }
@@ -86,8 +87,10 @@ func TestRunHereIsSeenAndCancelled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || limit.Err() != nil {
 		t.Fatal(err)
 	}
-	pod.Calls.Finish(c.Record, registry.Result{}, registry.Errorf(registry.CodeCancelled, "stopped").With(registry.DispatchedYes))
-	if rec, err := other.Calls.Wait(limit, "t", c.ID, 10*time.Second); err != nil || rec.State != registry.StateCancelled {
+	pod.Calls.Finish(c.Record, registry.Result{},
+		registry.Errorf(registry.CodeCancelled, "stopped").With(registry.DispatchedYes))
+	if rec, err := other.Calls.Wait(limit, "t", c.ID, 10*time.Second); err != nil ||
+		rec.State != registry.StateCancelled {
 		t.Errorf("%+v, %v", rec, err)
 	}
 }

@@ -16,10 +16,11 @@ type seenCalls struct {
 	calls *cache.Cache[seenCall, struct{}]
 }
 
-// seenCall is a call as it went to one claim of a session. Its id is stored as a hash of 128 bits under secret seeds,
-// because every garbage collection would scan tens of thousands of strings.
+// seenCall is one attempt of a call, as it went to one claim of a session. Its id is stored as a hash of 128 bits under
+// secret seeds, because every garbage collection would scan tens of thousands of strings.
 type seenCall struct {
 	id         [2]uint64
+	attempt    int64
 	generation int64
 }
 
@@ -31,14 +32,16 @@ func newSeenCalls() *seenCalls {
 }
 
 // has reports whether the call is remembered.
-func (s *seenCalls) has(id string, generation int64) bool { return s.calls.Has(s.call(id, generation)) }
+func (s *seenCalls) has(id string, generation int64) bool {
+	return s.calls.Has(s.key(id, 0, generation))
+}
 
-// add remembers the call. It reports whether the call is new to that generation.
-func (s *seenCalls) add(id string, generation int64) bool {
-	_, known := s.calls.GetOrPut(s.call(id, generation), struct{}{}, 1)
+// add remembers an attempt of a call. It reports whether the attempt is new to that generation.
+func (s *seenCalls) add(id string, attempt, generation int64) bool {
+	_, known := s.calls.GetOrPut(s.key(id, attempt, generation), struct{}{}, 1)
 	return !known
 }
 
-func (s *seenCalls) call(id string, generation int64) seenCall {
-	return seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, generation}
+func (s *seenCalls) key(id string, attempt, generation int64) seenCall {
+	return seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, attempt, generation}
 }

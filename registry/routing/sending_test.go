@@ -19,7 +19,9 @@ type cutBus struct {
 	giveUp context.CancelFunc
 }
 
-func (b cutBus) SendAsync(ctx context.Context, pod string, e registry.Envelope, _ registry.SendCallback) (registry.PendingSend, error) {
+func (b cutBus) SendAsync(
+	ctx context.Context, pod string, e registry.Envelope, _ registry.SendCallback,
+) (registry.PendingSend, error) {
 	posted, err := b.Bus.SendAsync(ctx, pod, e, deafSender{})
 	if e.Kind == registry.EnvelopeCall && err == nil {
 		b.giveUp()
@@ -79,7 +81,8 @@ func TestCallerGivesUpWhileSending(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = asking.Router.Call(calling, registry.Call{ID: "c1", Route: route, Timeout: 5 * time.Second})
-	if e := registry.AsError(err); !errors.Is(err, registry.CodeCancelled) || e.Dispatched != registry.DispatchedUnknown {
+	if e := registry.AsError(err); !errors.Is(err, registry.CodeCancelled) ||
+		e.Dispatched != registry.DispatchedUnknown {
 		t.Errorf("the caller heard %v, dispatched %s", err, e.Dispatched)
 	}
 	select {
@@ -98,7 +101,9 @@ type handBus struct {
 	posted chan *handed
 }
 
-func (b handBus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
+func (b handBus) SendAsync(
+	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
+) (registry.PendingSend, error) {
 	h := &handed{SendCallback: s, send: func() error { return b.Send(ctx, pod, e) }}
 	b.posted <- h
 	return h, nil
@@ -131,12 +136,14 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 		timeline   []registry.State
 	}{
 		"it never leaves": {
-			timeout: long, after: sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedNo, withdrawn: true,
-			timeline: []registry.State{registry.StateAccepted, registry.StateRejected},
+			timeout: long, after: sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedNo,
+			withdrawn: true,
+			timeline:  []registry.State{registry.StateAccepted, registry.StateRejected},
 		},
 		"it is leaving for ever": {
-			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.gone.Store(true) },
-			after: sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedUnknown,
+			timeout:   long,
+			meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.gone.Store(true) },
+			after:     sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedUnknown,
 			timeline: []registry.State{registry.StateAccepted, registry.StateLost},
 		},
 		"sending fails": {
@@ -152,8 +159,9 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				asking.Router.pending.cancel("t", "c1")
 			},
-			after: 100 * time.Millisecond, code: registry.CodeCancelled, dispatched: registry.DispatchedNo, withdrawn: true,
-			timeline: []registry.State{registry.StateAccepted, registry.StateCancelled},
+			after: 100 * time.Millisecond, code: registry.CodeCancelled, dispatched: registry.DispatchedNo,
+			withdrawn: true,
+			timeline:  []registry.State{registry.StateAccepted, registry.StateCancelled},
 		},
 		"it leaves and nobody answers": {
 			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) {
@@ -169,7 +177,9 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				l.Complete("c1", registry.Result{Success: true, Output: "done"}, func(bool) {})
 			},
-			after: 10 * time.Second, timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateDelivered, registry.StateSucceeded},
+			after: 10 * time.Second,
+			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateDelivered,
+				registry.StateSucceeded},
 		},
 		"it is answered before it is known to have left": {
 			timeout: long, meanwhile: func(_ context.Context, h *handed, _ *Pod, l *LocalSession) {
@@ -180,9 +190,11 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateSucceeded},
 		},
 		"its time is over": {
-			timeout: sendTimeout / 2, meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.Sent(h.send()) },
-			after: sendTimeout / 2, code: registry.CodeTimeout, dispatched: registry.DispatchedYes,
-			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateDelivered, registry.StateTimedOut},
+			timeout:   sendTimeout / 2,
+			meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.Sent(h.send()) },
+			after:     sendTimeout / 2, code: registry.CodeTimeout, dispatched: registry.DispatchedYes,
+			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateDelivered,
+				registry.StateTimedOut},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +213,9 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 				if took := time.Since(start); took != tt.after {
 					t.Errorf("after %v, want %v", took, tt.after)
 				}
-				if tt.code != "" && (!errors.Is(got.err, tt.code) || registry.AsError(got.err).Dispatched != tt.dispatched) || tt.code == "" && got.res.Output != "done" {
+				if tt.code != "" && (!errors.Is(got.err, tt.code) ||
+					registry.AsError(got.err).Dispatched != tt.dispatched) ||
+					tt.code == "" && got.res.Output != "done" {
 					t.Errorf("%+v", got)
 				}
 				if h.withdrawn.Load() != tt.withdrawn {
@@ -225,7 +239,9 @@ type answeredBus struct {
 	asking func() *Pod
 }
 
-func (b answeredBus) SendAsync(_ context.Context, _ string, e registry.Envelope, _ registry.SendCallback) (registry.PendingSend, error) {
+func (b answeredBus) SendAsync(
+	_ context.Context, _ string, e registry.Envelope, _ registry.SendCallback,
+) (registry.PendingSend, error) {
 	return answeredPost{b, e}, nil
 }
 
@@ -236,7 +252,8 @@ type answeredPost struct {
 
 func (p answeredPost) Cancel() bool {
 	p.bus.asking().Router.handleReply(registry.Reply{
-		V: registry.EnvelopeVersion, CallID: p.e.CallID, Tenant: p.e.Tenant, Session: p.e.Session, Result: &registry.Result{Success: true, Output: "done"},
+		V: registry.EnvelopeVersion, CallID: p.e.CallID, Tenant: p.e.Tenant, Session: p.e.Session,
+		Result: &registry.Result{Success: true, Output: "done"},
 	})
 	return false // it had left
 }
@@ -245,7 +262,8 @@ func TestAnswerThatComesAsTheSendingIsGivenUpCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})
 		var asking *Pod
-		asking = startPod(t, store, "a", func(c *PodConfig) { c.Bus = answeredBus{c.Bus, func() *Pod { return asking }} })
+		asking = startPod(t, store, "a",
+			func(c *PodConfig) { c.Bus = answeredBus{c.Bus, func() *Pod { return asking }} })
 		l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
 		if got := <-begin(t, asking, l.Session(), "c1", time.Minute); got.err != nil || got.res.Output != "done" {
 			t.Errorf("%+v", got)
@@ -262,7 +280,8 @@ func TestCallQueuedForADeadPodIsTakenBack(t *testing.T) {
 		h := <-posted
 		time.Sleep(100 * time.Millisecond)
 		asking.Router.failDeadPods([]string{"a"}, time.Now())
-		if got := <-ended; !h.withdrawn.Load() || !errors.Is(got.err, registry.CodeNotConnected) || registry.AsError(got.err).Dispatched != registry.DispatchedNo {
+		if got := <-ended; !h.withdrawn.Load() || !errors.Is(got.err, registry.CodeNotConnected) ||
+			registry.AsError(got.err).Dispatched != registry.DispatchedNo {
 			t.Errorf("taken back: %v; %+v", h.withdrawn.Load(), got)
 		}
 	})
@@ -281,7 +300,8 @@ func TestCancelledCallThatReachedNobody(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		h.Sent(registry.ErrNoReceiver)
 		got := <-ended
-		if took := time.Since(start); took != 10*time.Millisecond || !errors.Is(got.err, registry.CodeCancelled) || registry.AsError(got.err).Dispatched != registry.DispatchedNo {
+		if took := time.Since(start); took != 10*time.Millisecond || !errors.Is(got.err, registry.CodeCancelled) ||
+			registry.AsError(got.err).Dispatched != registry.DispatchedNo {
 			t.Errorf("after %v: %+v", took, got)
 		}
 	})
@@ -293,7 +313,8 @@ func TestCancelledCallIsNotSentElsewhere(t *testing.T) {
 		"the pod does not own the session": func(_ *pendingCall, asking *Pod, _ *handed) {
 			asking.Router.pending.cancel("t", "c1")
 			synctest.Wait()
-			asking.Router.handleReply(registry.Reply{V: registry.EnvelopeVersion, CallID: "c1", Err: registry.ErrNotOwner.With(registry.DispatchedNo)})
+			asking.Router.handleReply(registry.Reply{V: registry.EnvelopeVersion, CallID: "c1",
+				Err: registry.ErrNotOwner.With(registry.DispatchedNo)})
 		},
 		"nobody is there": func(_ *pendingCall, asking *Pod, h *handed) {
 			asking.Router.pending.cancel("t", "c1")
@@ -319,7 +340,8 @@ func TestCancelledCallIsNotSentElsewhere(t *testing.T) {
 				synctest.Wait()
 				learn(asking.Router.pending.get("c1"), asking, h)
 				got := <-ended
-				if len(posted) != 0 || !errors.Is(got.err, registry.CodeCancelled) || registry.AsError(got.err).Dispatched != registry.DispatchedNo {
+				if len(posted) != 0 || !errors.Is(got.err, registry.CodeCancelled) ||
+					registry.AsError(got.err).Dispatched != registry.DispatchedNo {
 					t.Errorf("sent again: %d; %+v", len(posted), got)
 				}
 			})

@@ -18,6 +18,7 @@ type simBook struct {
 	runs     map[string][]string  // calls that reached a device, by nonce
 	answers  []said
 	acks     []ack
+	counted  map[string]ack        // the first answer to a call that was not ignored
 	handed   map[string][]*simConn // connections that were given a call
 	seen     map[string]registry.Record
 
@@ -98,7 +99,8 @@ func (s *simulation) violate(rule, call, format string, args ...any) {
 
 func (s *simulation) violateLocked(rule, call, format string, args ...any) {
 	if len(s.book.violations) < 20 {
-		s.book.violations = append(s.book.violations, violation{rule, call, fmt.Sprintf("%v: ", time.Since(s.began)) + fmt.Sprintf(format, args...)})
+		s.book.violations = append(s.book.violations,
+			violation{rule, call, fmt.Sprintf("%v: ", time.Since(s.began)) + fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -113,8 +115,6 @@ func (s *simulation) note(list any, entry any) {
 		*list = append(*list, entry.(time.Time))
 	case *[]said:
 		*list = append(*list, entry.(said))
-	case *[]ack:
-		*list = append(*list, entry.(ack))
 	}
 	s.traceLocked("%T %+v", entry, entry)
 }
@@ -133,6 +133,15 @@ func (s *simulation) hear(id string, o outcome) {
 	s.book.byID[id].heard = &o
 	s.traceLocked("%s hears %v", id, o)
 	s.checkHeard(s.book.byID[id])
+}
+
+// acknowledge writes down what a device was told of an answer.
+func (s *simulation) acknowledge(a ack) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.book.acks = append(s.book.acks, a)
+	s.traceLocked("ack %+v", a)
+	s.checkAck(a)
 }
 
 func (s *simulation) arrive(a arrival) {
@@ -159,7 +168,9 @@ func (s *simulation) see(id string, r registry.Record) {
 	defer s.mu.Unlock()
 	s.traceLocked("%s is seen %s, late %v, dispatched %s", id, r.State, r.Late, r.Dispatched)
 	s.checkSeen(id, r)
-	s.book.seen[id] = r
+	if len(r.Timeline) >= len(s.book.seen[id].Timeline) {
+		s.book.seen[id] = r
+	}
 }
 
 // troubled reports whether the store, the network or one of the pods was not well in a time.

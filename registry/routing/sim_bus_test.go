@@ -43,8 +43,10 @@ func (b *simBus) Send(ctx context.Context, pod string, e registry.Envelope) erro
 	return b.leave(f, pod, e)
 }
 
-// Post implements registry.Bus. A message that waits to leave can be taken back.
-func (b *simBus) SendAsync(ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback) (registry.PendingSend, error) {
+// SendAsync implements registry.Bus.
+func (b *simBus) SendAsync(
+	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
+) (registry.PendingSend, error) {
 	f := b.sim.fateOf("post", b.pod.id, pod, string(e.Kind), e.Session, nameOf(e.CallID))
 	p := &simPosted{}
 	wait := f.span(50*time.Microsecond, time.Millisecond)
@@ -89,8 +91,9 @@ func (p *simPosted) Cancel() bool { return p.leave() }
 
 // leave sends an envelope that is about to leave.
 func (b *simBus) leave(f *fate, pod string, e registry.Envelope) error {
-	deliver := func() { _ = b.inner.Send(context.Background(), pod, e) } // whoever has gone gets nothing
-	if now, d := time.Now(), b.sim.weather(); now.Before(d.away) || now.Before(d.frozen) || now.Before(d.unsure) && f.chance(0.2) {
+	deliver := func() { _ = b.inner.Send(context.Background(), pod, e) } // a pod that has gone gets nothing
+	if now, d := time.Now(), b.sim.weather(); now.Before(d.away) || now.Before(d.frozen) ||
+		now.Before(d.unsure) && f.chance(0.2) {
 		switch f.pick(3) {
 		case 0:
 			b.carry(f, pod, "envelope", string(e.Kind)+" "+nameOf(e.CallID), true, deliver)
@@ -205,7 +208,9 @@ func (b *simBus) carry(f *fate, to, kind, about string, mayDouble bool, deliver 
 			at = sim.inOrder(link, at, f.span(time.Microsecond, 20*time.Microsecond))
 		}
 		time.AfterFunc(time.Until(at), func() {
-			sim.trace("%s %s from %s to %s", kind, about, b.pod.id, to)
+			if sim.tracing {
+				sim.trace("%s %s from %s to %s", kind, about, b.pod.id, to)
+			}
 			if p := sim.podOf(to); p != nil {
 				p.to(deliver)
 			}

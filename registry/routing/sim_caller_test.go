@@ -86,7 +86,7 @@ func askerOf(ctx context.Context) string {
 func (c *simCaller) run() {
 	ctx, cancel := context.WithCancel(named(c.pod.requests, c.id))
 	defer cancel()
-	if c.plan.shape == shapeHungUp {
+	if c.plan.shape == shapeDisconnected {
 		stop := time.AfterFunc(c.plan.later, cancel)
 		defer stop.Stop()
 	}
@@ -134,11 +134,32 @@ func (c *simCaller) light(ctx context.Context) outcome {
 	if left := time.Until(deadline); err == nil && left <= 0 {
 		err = registry.Errorf(registry.CodeTimeout, "The time was up.").With(registry.DispatchedNo)
 	} else if err == nil {
-		res, err = c.pod.pod.Router.Call(ctx, registry.Call{ID: c.id, Route: route, Args: registry.MustJSON(string(c.args())), Timeout: left, Record: &rec})
+		res, err = c.call(ctx, registry.Call{
+			ID: c.id, Route: route, Args: registry.MustJSON(string(c.args())), Timeout: left, Record: &rec,
+		}, deadline)
 	}
-	time.Sleep(c.sim.fates.of("finish", c.id).span(time.Microsecond, 20*time.Microsecond)) // of several that end together, too
+	// of several that end together, too
+	time.Sleep(c.sim.fates.of("finish", c.id).span(time.Microsecond, 20*time.Microsecond))
 	c.pod.pod.Calls.Finish(&rec, res, err)
 	return c.outcome(c.id, res, err)
+}
+
+// call makes a call, and makes it again if the device defines its tool otherwise by now.
+func (c *simCaller) call(ctx context.Context, call registry.Call, deadline time.Time) (registry.Result, error) {
+	for range 2 {
+		res, err := c.pod.pod.Router.Call(ctx, call)
+		if !errors.Is(err, registry.CodeStaleRoute) {
+			return res, err
+		}
+		timed, cancel := context.WithDeadline(ctx, deadline)
+		call.Route, err = c.pod.pod.Router.ResolveAgain(timed, call.Route)
+		cancel()
+		if err != nil {
+			return registry.Result{}, err
+		}
+		call.Timeout, call.Attempt = max(time.Millisecond, time.Until(deadline)), call.Attempt+1
+	}
+	return c.pod.pod.Router.Call(ctx, call)
 }
 
 func (c *simCaller) durable(ctx context.Context) outcome {
@@ -174,9 +195,10 @@ func (c *simCaller) durable(ctx context.Context) outcome {
 		var err error
 		stored, _, err = calls.Start(timed, rec, func(run context.Context) (registry.Result, error) {
 			of := rec
-			return c.pod.pod.Router.Call(run, registry.Call{
-				ID: c.id, Route: route, Args: registry.MustJSON(string(c.args())), Timeout: max(time.Millisecond, time.Until(deadline)), Durable: true, Record: &of,
-			})
+			return c.call(run, registry.Call{
+				ID: c.id, Route: route, Args: registry.MustJSON(string(c.args())),
+				Timeout: max(time.Millisecond, time.Until(deadline)), Durable: true, Record: &of,
+			}, deadline)
 		})
 		if err != nil {
 			if e := registry.AsError(err); e.Dispatched == "" {
@@ -199,7 +221,7 @@ func (c *simCaller) join(ctx context.Context, rec registry.Record, asked time.Ti
 		defer cancel()
 		var err error
 		id := rec.CallID
-		if rec, err = c.pod.pod.Calls.Outcome(ctx, simTenant, id, wait); err != nil {
+		if rec, err = c.pod.pod.Calls.WaitOutcome(ctx, simTenant, id, wait); err != nil {
 			return c.outcome(id, registry.Result{}, registry.AsError(err).With(registry.DispatchedUnknown))
 		}
 	}
@@ -208,7 +230,8 @@ func (c *simCaller) join(ctx context.Context, rec registry.Record, asked time.Ti
 		if dispatched != registry.DispatchedYes {
 			dispatched = registry.DispatchedUnknown
 		}
-		o := c.outcome(rec.CallID, registry.Result{}, registry.Errorf(registry.CodeTimeout, "It is still %s.", rec.State).With(dispatched))
+		o := c.outcome(rec.CallID, registry.Result{},
+			registry.Errorf(registry.CodeTimeout, "It is still %s.", rec.State).With(dispatched))
 		o.accepted = true
 		return o
 	}

@@ -19,8 +19,8 @@ type simConn struct {
 	device *simDevice
 	id     string
 
-	frames chan simFrame // from the device, as the pod reads them
-	gone   chan struct{} // closed when the pod knows that the connection has ended
+	frames chan *simFrame // from the device, as the pod reads them
+	gone   chan struct{}  // closed when the pod knows that the connection has ended
 
 	mu      sync.Mutex
 	sent    [2]time.Time // when the last frame arrives: at the device, at the pod
@@ -38,7 +38,9 @@ var _ routing.Conn = (*simConn)(nil)
 
 // simFrame is what travels on a connection.
 type simFrame struct {
-	kind   string // to the device: start, connected, registered, call, cancel, ping, ack, close; to the pod: connect, register, result, report, pong
+	// kind is, to the device: start, connected, registered, call, cancel, ping, ack, close; to the pod: connect,
+	// register, result, report, pong.
+	kind   string
 	token  string
 	call   routing.DeviceCall
 	id     string // of a call
@@ -70,7 +72,8 @@ func (c *simConn) travel(way int, f simFrame) {
 		return
 	}
 	c.count[way]++
-	at := time.Now().Add(c.sim.fates.of("frame", c.id, f.kind, fmt.Sprint(way, c.count[way])).span(200*time.Microsecond, 5*time.Millisecond))
+	fate := c.sim.fates.of("frame", c.id, f.kind, fmt.Sprint(way, c.count[way]))
+	at := time.Now().Add(fate.span(200*time.Microsecond, 5*time.Millisecond))
 	if last := c.sent[way]; !at.After(last) {
 		at = last.Add(time.Microsecond)
 	}
@@ -82,10 +85,12 @@ func (c *simConn) travel(way int, f simFrame) {
 		switch {
 		case broken:
 		case way == toDevice:
-			c.sim.trace("%s: %s %s", c.id, f.kind, f.id)
+			if c.sim.tracing {
+				c.sim.trace("%s: %s %s", c.id, f.kind, f.id)
+			}
 			c.device.receive(c, f)
 		default:
-			c.pod.to(func() { c.frames <- f })
+			c.pod.to(func() { c.frames <- &f })
 		}
 	})
 }
@@ -100,7 +105,8 @@ func (c *simConn) cut(noticed time.Duration) {
 
 // endAfter has the pod find out that the connection has ended.
 func (c *simConn) endAfter(wait time.Duration) {
-	wait += c.sim.fates.of("noticed", c.id).span(time.Microsecond, time.Millisecond) // of several that end together, too
+	// of several that end together, too
+	wait += c.sim.fates.of("noticed", c.id).span(time.Microsecond, time.Millisecond)
 	time.AfterFunc(wait, func() {
 		if c.pod.isDead() {
 			c.end()
@@ -163,19 +169,21 @@ func (c *simConn) serve(token string) {
 func (c *simConn) read() (simFrame, bool) {
 	select {
 	case f := <-c.frames:
-		return f, true
+		return *f, true
 	default:
 	}
 	select {
 	case f := <-c.frames:
-		return f, true
+		return *f, true
 	case <-c.gone:
 		return simFrame{}, false
 	}
 }
 
 // contend has it decided whether the device gets a session that another one has.
-func (c *simConn) contend(s registry.Session, held *registry.Held) (*routing.LocalSession, *registry.Introduction, simFrame) {
+func (c *simConn) contend(
+	s registry.Session, held *registry.Held,
+) (*routing.LocalSession, *registry.Introduction, simFrame) {
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 	defer stop()
 	said := make(chan registry.Introduction, 1)
@@ -188,7 +196,7 @@ func (c *simConn) contend(s registry.Session, held *registry.Held) (*routing.Loc
 	select {
 	case f := <-c.frames:
 		said <- f.said
-		return <-over, &f.said, f
+		return <-over, &f.said, *f
 	case <-c.gone:
 		stop()
 		return <-over, nil, simFrame{}
@@ -224,7 +232,7 @@ func (c *simConn) handle(f simFrame) {
 	case "register":
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if err := c.local.PutTools(ctx, simTools, nil); err == nil {
+		if err := c.local.PutTools(ctx, simVersions[f.turn%len(simVersions)], nil); err == nil {
 			c.send(toDevice, simFrame{kind: "registered"})
 		}
 	case "report":
@@ -238,7 +246,7 @@ func (c *simConn) handle(f simFrame) {
 			c.mu.Lock()
 			c.owed--
 			c.mu.Unlock()
-			c.sim.note(&c.sim.book.acks, ack{id: f.id, turn: f.turn, ignored: ignored, pod: c.pod.id})
+			c.sim.acknowledge(ack{id: f.id, turn: f.turn, ignored: ignored, pod: c.pod.id})
 			c.send(toDevice, simFrame{kind: "ack", id: f.id, turn: f.turn})
 		})
 	case "pong":

@@ -11,11 +11,16 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// simTools are the tools of every device.
-var simTools = []registry.ToolSpec{simTool("play"), simTool("work")}
+// simVersions are the tools of every device, as its versions define them.
+var simVersions = [][]registry.ToolSpec{
+	{simTool("play", "1"), simTool("work", "1")}, {simTool("play", "2"), simTool("work", "2")},
+}
 
-func simTool(name string) registry.ToolSpec {
-	spec, err := registry.ToolSpec{Name: name}.Normalize()
+// simTools are the tools of a device that has not been updated.
+var simTools = simVersions[0]
+
+func simTool(name, version string) registry.ToolSpec {
+	spec, err := registry.ToolSpec{Name: name, Description: version}.Normalize()
 	if err != nil {
 		panic(err)
 	}
@@ -36,6 +41,7 @@ type simDevice struct {
 	conn    *simConn // nil while it has none
 	ready   bool     // its tools are registered
 	tries   int      // connections so far
+	version int      // of its app: how it defines its tools
 	tokens  []string // that it was given
 	answers []*deviceAnswer
 	stopped map[string]bool // calls that were cancelled
@@ -83,7 +89,8 @@ func (d *simDevice) connect() {
 	d.tries++
 	f := d.sim.fates.of("connect", d.name, fmt.Sprint(d.tries))
 	c := &simConn{
-		sim: d.sim, device: d, id: fmt.Sprintf("%s#%d", d.name, d.tries), frames: make(chan simFrame, 1000), gone: make(chan struct{}),
+		sim: d.sim, device: d, id: fmt.Sprintf("%s#%d", d.name, d.tries), frames: make(chan *simFrame, 1000),
+		gone: make(chan struct{}),
 	}
 	d.mu.Unlock()
 	p := d.sim.near(f.pick(simPods))
@@ -119,7 +126,8 @@ func (p *simPod) accept(c *simConn) {
 	}
 	p.mu.Unlock()
 	if refused {
-		time.AfterFunc(p.sim.fates.of("refused", c.id).span(time.Millisecond, 5*time.Millisecond), func() { c.device.lose(c, 0) })
+		time.AfterFunc(p.sim.fates.of("refused", c.id).span(time.Millisecond, 5*time.Millisecond),
+			func() { c.device.lose(c, 0) })
 		return
 	}
 	p.sim.trace("%s at %s", c.id, p.id)
@@ -155,6 +163,7 @@ func (d *simDevice) receive(c *simConn, f simFrame) {
 		d.stopped[f.id] = true
 	}
 	again := slices.Clone(d.answers)
+	version := d.version
 	said := registry.Introduction{DeviceID: d.id}
 	if n := len(d.tokens); d.can(registry.CapabilityResumeToken) && n > 1 {
 		said.Token = d.tokens[n-2] // of the connection before; the last one is this one's
@@ -164,7 +173,7 @@ func (d *simDevice) receive(c *simConn, f simFrame) {
 	case "start":
 		c.send(toPod, simFrame{kind: "connect", said: said, caps: d.caps})
 	case "connected":
-		c.send(toPod, simFrame{kind: "register"})
+		c.send(toPod, simFrame{kind: "register", turn: version})
 		if d.can(registry.CapabilityResume) {
 			for _, a := range again {
 				c.send(toPod, simFrame{kind: "result", id: a.id, result: a.result, turn: 1})
@@ -201,7 +210,8 @@ func (d *simDevice) closed(c *simConn, reason string) {
 // run carries out a call and answers.
 func (d *simDevice) run(c *simConn, call routing.DeviceCall) {
 	nonce := strings.TrimSuffix(strings.TrimPrefix(call.Args.String(), `{"nonce":"`), `"}`)
-	d.sim.arrive(arrival{id: call.ID, nonce: nonce, session: d.key.Session, device: d.name, tool: call.Tool, at: time.Now(), pod: c.pod.id})
+	d.sim.arrive(arrival{id: call.ID, nonce: nonce, session: d.key.Session, device: d.name, tool: call.Tool,
+		at: time.Now(), pod: c.pod.id})
 	plan := d.sim.planOf(nonce)
 	f := d.sim.fates.of("work", d.name, call.ID, c.id)
 	work := plan.work + f.span(time.Microsecond, time.Millisecond)

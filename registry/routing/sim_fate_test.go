@@ -2,7 +2,6 @@ package routing_test
 
 import (
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -13,16 +12,34 @@ type fates uint64
 
 // of returns the fate of what the parts name.
 func (f fates) of(parts ...string) *fate {
-	h := uint64(f) ^ 0xcbf29ce484222325
+	h := f.begin()
 	for _, part := range parts {
-		for i := range len(part) {
-			h = (h ^ uint64(part[i])) * 0x100000001b3
-		}
-		h = (h ^ 0xff) * 0x100000001b3
+		h = h.add(part).end()
 	}
-	one := fate(h)
-	one.next()
-	return &one
+	return h.fate()
+}
+
+// nameHash is the hash of a seed and of a part of a name (FNV-1a).
+type nameHash uint64
+
+func (f fates) begin() nameHash { return nameHash(f) ^ 0xcbf29ce484222325 }
+
+func (h nameHash) byte(b byte) nameHash { return (h ^ nameHash(b)) * 0x100000001b3 }
+
+func (h nameHash) add(part string) nameHash {
+	for i := range len(part) {
+		h = h.byte(part[i])
+	}
+	return h
+}
+
+// end ends a part, so that "a" and "bc" are not "ab" and "c".
+func (h nameHash) end() nameHash { return h.byte(0xff) }
+
+func (h nameHash) fate() *fate {
+	f := fate(h)
+	f.next()
+	return &f
 }
 
 // fate is a short source of random numbers.
@@ -51,10 +68,17 @@ func (f *fate) pick(n int) int { return int(f.next() % uint64(n)) }
 
 // fateOf returns the fate of the next event of this name. Events of one name follow one another.
 func (s *simulation) fateOf(parts ...string) *fate {
-	name := strings.Join(parts, "/")
+	h := s.fates.begin() // of the parts with a slash between them: a name is not put together for each event
+	for i, part := range parts {
+		if i > 0 {
+			h = h.byte('/')
+		}
+		h = h.add(part)
+	}
+	h = h.end()
 	s.mu.Lock()
-	s.times[name]++
-	n := s.times[name]
+	s.times[h]++
+	n := s.times[h]
 	s.mu.Unlock()
-	return s.fates.of(name, strconv.Itoa(n))
+	return h.add(strconv.Itoa(n)).end().fate()
 }

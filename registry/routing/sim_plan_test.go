@@ -26,6 +26,7 @@ const (
 	stepLeave  stepKind = "leave"  // a device goes away for a while
 	stepMove   stepKind = "move"   // a device connects elsewhere before it closes its connection
 	stepRival  stepKind = "rival"  // another device asks for the session of a device
+	stepUpdate stepKind = "update" // a device registers its tools anew, with other definitions
 	stepNet    stepKind = "net"    // messages between pods are lost, late, doubled, out of order for a while
 	stepAway   stepKind = "away"   // the store, and the bus with it
 	stepFreeze stepKind = "freeze" // the store takes commands, and carries them out when it is back
@@ -36,7 +37,8 @@ const (
 
 // faultKinds are the kinds of steps but calls.
 var faultKinds = []stepKind{
-	stepKill, stepStop, stepDrain, stepDrop, stepLeave, stepMove, stepRival, stepNet, stepAway, stepFreeze, stepSlow, stepUnsure, stepEmpty,
+	stepKill, stepStop, stepDrain, stepDrop, stepLeave, stepMove, stepRival, stepUpdate, stepNet, stepAway, stepFreeze,
+	stepSlow, stepUnsure, stepEmpty,
 }
 
 // step is one thing that happens. Its number names it, and all that comes of it, also when other steps are left out.
@@ -57,7 +59,7 @@ func (s step) String() string {
 		what = s.call.String()
 	case stepKill, stepStop, stepDrain:
 		what = fmt.Sprintf("pod %d, %v", s.pod, s.lasts)
-	case stepDrop, stepLeave, stepMove, stepRival:
+	case stepDrop, stepLeave, stepMove, stepRival, stepUpdate:
 		what = fmt.Sprintf("device %d, %v", s.device, s.lasts)
 	case stepEmpty:
 	default:
@@ -74,7 +76,7 @@ type callPlan struct {
 	device, tool int
 	timeout      time.Duration
 	work         time.Duration // of the device
-	later        time.Duration // until the repetition, the cancellation or the hanging up
+	later        time.Duration // until the repetition, the cancellation or the disconnect
 	twice, fails bool          // the device answers twice; its tool fails
 	reports      int
 	named        bool // the target names the device, too
@@ -82,19 +84,20 @@ type callPlan struct {
 
 // Shapes of calls.
 const (
-	shapeSync      = "sync"
-	shapeAsync     = "async"
-	shapeKeyed     = "keyed"
-	shapeCancelled = "cancelled"      // while it is waited for
-	shapeRevoked   = "revoked"        // asynchronous, and cancelled
-	shapeHungUp    = "hung up"        // its caller does not wait
-	shapeShort     = "short"          // hardly any time
-	shapeLong      = "long"           // longer than a lease
-	shapeLongKey   = "long and keyed" // the same
+	shapeSync         = "sync"
+	shapeAsync        = "async"
+	shapeKeyed        = "keyed"
+	shapeCancelled    = "cancelled"      // while it is waited for
+	shapeRevoked      = "revoked"        // asynchronous, and cancelled
+	shapeDisconnected = "disconnected"   // its caller does not wait
+	shapeShort        = "short"          // hardly any time
+	shapeLong         = "long"           // longer than a lease
+	shapeLongKey      = "long and keyed" // the same
 )
 
 var shapes = []string{
-	shapeSync, shapeSync, shapeSync, shapeAsync, shapeKeyed, shapeKeyed, shapeCancelled, shapeRevoked, shapeHungUp, shapeShort, shapeLong, shapeLongKey,
+	shapeSync, shapeSync, shapeSync, shapeAsync, shapeKeyed, shapeKeyed, shapeCancelled, shapeRevoked,
+	shapeDisconnected, shapeShort, shapeLong, shapeLongKey,
 }
 
 // keyed reports whether the request carries an idempotency key, durable whether its call has a record from the
@@ -106,8 +109,10 @@ func (c callPlan) durable() bool {
 }
 
 func (c callPlan) String() string {
-	return fmt.Sprintf("%s of device %d tool %d at pod %d (%d), %s, within %v, takes %v, later %v, twice %v, fails %v, reports %d, named %v",
-		c.shape, c.device, c.tool, c.pod, c.again, c.nonce, c.timeout, c.work, c.later, c.twice, c.fails, c.reports, c.named)
+	return fmt.Sprintf("%s of device %d tool %d at pod %d (%d), %s, within %v, takes %v, later %v, "+
+		"twice %v, fails %v, reports %d, named %v",
+		c.shape, c.device, c.tool, c.pod, c.again, c.nonce, c.timeout, c.work, c.later,
+		c.twice, c.fails, c.reports, c.named)
 }
 
 // newPlan returns what happens in the run of a seed. Each seed has a few kinds of faults only: what two of them do
@@ -151,9 +156,12 @@ func newCallPlan(random *rand.Rand, number int) callPlan {
 	upTo := func(limit time.Duration) time.Duration { return time.Duration(random.Int64N(int64(limit))) }
 	c := callPlan{
 		nonce: fmt.Sprintf("n%d", number), shape: shapes[random.IntN(len(shapes))],
-		pod: random.IntN(simPods), again: random.IntN(simPods), device: random.IntN(simDevices), tool: random.IntN(len(simTools)),
-		timeout: 300*time.Millisecond + upTo(4*time.Second), work: upTo(200 * time.Millisecond), later: upTo(700 * time.Millisecond),
-		twice: random.IntN(4) == 0, fails: random.IntN(8) == 0, reports: max(0, random.IntN(5)-2), named: random.IntN(4) == 0,
+		pod: random.IntN(simPods), again: random.IntN(simPods), device: random.IntN(simDevices),
+		tool:    random.IntN(len(simTools)),
+		timeout: 300*time.Millisecond + upTo(4*time.Second), work: upTo(200 * time.Millisecond),
+		later: upTo(700 * time.Millisecond),
+		twice: random.IntN(4) == 0, fails: random.IntN(8) == 0, reports: max(0, random.IntN(5)-2),
+		named: random.IntN(4) == 0,
 	}
 	if random.IntN(3) == 0 {
 		c.work = upTo(3 * time.Second)

@@ -64,13 +64,15 @@ func (s *simulation) start(slot int) {
 	n := s.incarnations[slot]
 	s.mu.Unlock()
 	p := &simPod{
-		sim: s, slot: slot, incarnation: n, id: fmt.Sprintf("pod%d.%d", slot, n), killed: make(chan struct{}), running: make(chan struct{}),
+		sim: s, slot: slot, incarnation: n, id: fmt.Sprintf("pod%d.%d", slot, n), killed: make(chan struct{}),
+		running: make(chan struct{}),
 	}
 	close(p.running)
 	p.requests, p.end = context.WithCancelCause(context.Background())
 	p.bus = &simBus{sim: s, pod: p, inner: s.wires.NewBus()}
 	cfg := routing.PodConfig{
-		ID: p.id, Store: &simStore{sim: s, pod: p}, Bus: p.bus, SessionTTL: simTTL, PodLease: simLease, Log: slog.New(alarm{s}),
+		ID: p.id, Store: &simStore{sim: s, pod: p}, Bus: p.bus, SessionTTL: simTTL, PodLease: simLease,
+		Log: slog.New(alarm{s}),
 	}.Replayable(
 		func(limit time.Duration) time.Duration { return s.fateOf("jitter", p.id).span(0, limit) },
 		func() {

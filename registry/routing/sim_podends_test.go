@@ -72,7 +72,8 @@ func (p *simPod) kill() {
 	p.sim.unslot(p)
 	for _, c := range conns {
 		c.cut(0)
-		time.AfterFunc(p.sim.fates.of("broken", c.id).span(time.Millisecond, 2*time.Second), func() { c.device.lose(c, 0) })
+		time.AfterFunc(p.sim.fates.of("broken", c.id).span(time.Millisecond, 2*time.Second),
+			func() { c.device.lose(c, 0) })
 	}
 	p.end(registry.ErrAbandoned)
 	p.sim.work.Go(func() {

@@ -23,21 +23,26 @@ func (s *simStore) CreateCall(ctx context.Context, r registry.Record) (registry.
 }
 
 func (s *simStore) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
-	return answer(ctx, s, "key", key, func(m *memory.Store) (registry.Record, error) { return m.CallByKey(ctx, tenant, key) })
+	return answer(ctx, s, "key", key,
+		func(m *memory.Store) (registry.Record, error) { return m.CallByKey(ctx, tenant, key) })
 }
 
-func (s *simStore) MoveCall(ctx context.Context, tenant, id string, e registry.Event, c registry.Change) (registry.Moved, error) {
+func (s *simStore) MoveCall(
+	ctx context.Context, tenant, id string, e registry.Event, c registry.Change,
+) (registry.Moved, error) {
 	return answer(ctx, s, "move "+string(e), id, func(m *memory.Store) (registry.Moved, error) {
 		return m.MoveCall(ctx, tenant, id, e, c)
 	})
 }
 
 func (s *simStore) ReadCall(ctx context.Context, tenant, id string) (registry.Record, error) {
-	return answer(ctx, s, "read", id, func(m *memory.Store) (registry.Record, error) { return m.ReadCall(ctx, tenant, id) })
+	return answer(ctx, s, "read", id,
+		func(m *memory.Store) (registry.Record, error) { return m.ReadCall(ctx, tenant, id) })
 }
 
 func (s *simStore) WatchCall(ctx context.Context, tenant, id, pod string) (registry.Record, error) {
-	return answer(ctx, s, "watch", id, func(m *memory.Store) (registry.Record, error) { return m.WatchCall(ctx, tenant, id, pod) })
+	return answer(ctx, s, "watch", id,
+		func(m *memory.Store) (registry.Record, error) { return m.WatchCall(ctx, tenant, id, pod) })
 }
 
 func (s *simStore) KeepCalls(ctx context.Context, records []registry.Record) error {

@@ -1,6 +1,7 @@
 package routing_test
 
 import (
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -19,7 +20,8 @@ func (s *simulation) checkArrival(a arrival) {
 	case !ok:
 		s.violateLocked("routed", a.id, "nobody asked for %s", a.nonce)
 	case a.session != asked.key.Session || a.tool != simTools[plan.tool].Name:
-		s.violateLocked("routed", a.id, "%s was for tool %d of %s and reached %s of %s", a.id, plan.tool, asked.name, a.tool, a.session)
+		s.violateLocked("routed", a.id, "%s was for tool %d of %s and reached %s of %s", a.id, plan.tool, asked.name,
+			a.tool, a.session)
 	case plan.named && asked.id != "" && a.device != asked.name:
 		s.violateLocked("routed", a.id, "%s was for %s by its name and reached %s", a.id, asked.name, a.device)
 	}
@@ -46,7 +48,8 @@ func (s *simulation) checkHeard(r *request) {
 		case first == nil:
 			s.violateLocked("answer", o.callID, "%s heard %q, which no device said", r.id, o.output)
 		case !b.mayBe(first, o.output) || first.output == o.output && first.success != o.success:
-			s.violateLocked("answer", o.callID, "%s heard %q, the device's first answer was %q", r.id, o.output, first.output)
+			s.violateLocked("answer", o.callID, "%s heard %q, the device's first answer was %q", r.id, o.output,
+				first.output)
 		}
 	case o.dispatched == registry.DispatchedNo:
 		if len(b.arrivals[o.callID]) > 0 {
@@ -54,7 +57,8 @@ func (s *simulation) checkHeard(r *request) {
 		}
 	case o.dispatched == registry.DispatchedYes:
 		if len(b.handed[o.callID]) == 0 && !b.claimed(r) {
-			s.violateLocked("dispatched", o.callID, "%s was told that it reached its device, and no connection was given it: %v", r.id, o)
+			s.violateLocked("dispatched", o.callID,
+				"%s was told that it reached its device, and no connection was given it: %v", r.id, o)
 		}
 	case o.dispatched != registry.DispatchedUnknown:
 		s.violateLocked("dispatched", o.callID, "%s was not told whether it ran: %v", r.id, o)
@@ -86,23 +90,27 @@ func (s *simulation) checkTime(r *request) {
 		}
 	}
 	if r.heard.at.After(limit) {
-		s.violateLocked("time", r.heard.callID, "%s took %v, and had %v: %v", r.id, r.heard.at.Sub(r.asked), r.plan.timeout, r.heard)
+		s.violateLocked("time", r.heard.callID, "%s took %v, and had %v: %v", r.id, r.heard.at.Sub(r.asked),
+			r.plan.timeout, r.heard)
 	}
 	for _, a := range b.arrivals[r.id] { // of a call that it made itself
 		for _, k := range b.kills {
 			late := r.heard.at.Sub(k.from)
-			quiet := !during(b.storms, "", k.from.Add(-simLease), r.heard.at) && !during(b.stops, r.pod, k.from, r.heard.at) && !during(b.stops, a.pod, k.from.Add(-simLease), k.from)
-			if k.pod == a.pod && a.at.Before(k.from) && r.asked.Before(k.from) && late > simLease && quiet && !r.heard.answered {
+			quiet := !during(b.storms, "", k.from.Add(-simLease), r.heard.at) &&
+				!during(b.stops, r.pod, k.from, r.heard.at) && !during(b.stops, a.pod, k.from.Add(-simLease), k.from)
+			if k.pod == a.pod && a.at.Before(k.from) && r.asked.Before(k.from) && late > simLease && quiet &&
+				!r.heard.answered {
 				s.violateLocked("lease", r.heard.callID, "%s waited for a dead pod for %v: %v", r.id, late, r.heard)
 			}
 		}
 	}
 }
 
-// checkSeen: after its end a record changes for a late answer only.
+// checkSeen: after its end a record changes for a late answer only. A pod that stood still may show what it had read
+// before, a record with a shorter timeline; what the store has at the end is checked by checkRecord.
 func (s *simulation) checkSeen(id string, r registry.Record) {
 	was, ok := s.book.seen[id]
-	if !ok || !was.State.Final() || was.State == r.State || s.book.wiped(s.book.byID[id].asked, time.Now()) {
+	if !ok || len(r.Timeline) < len(was.Timeline) || !was.State.Final() || was.State == r.State || s.book.wiped(s.book.byID[id].asked, time.Now()) {
 		return
 	}
 	if !r.Late || was.State.Answered() || !r.State.Answered() {
@@ -110,12 +118,18 @@ func (s *simulation) checkSeen(id string, r registry.Record) {
 	}
 }
 
-// checkStep is what is looked at after each step.
+// checkStep is what is looked at after each step: no session is listed at a pod that has been dead for a lease.
 func (s *simulation) checkStep() {
+	s.mu.Lock()
+	kills := slices.Clone(s.book.kills)
+	s.mu.Unlock()
+	if len(kills) == 0 {
+		return
+	}
 	listed := s.listed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range s.book.kills {
+	for _, k := range kills {
 		if time.Since(k.from) <= simLease || during(s.book.storms, "", k.from.Add(-simLease), time.Now()) {
 			continue
 		}
@@ -125,24 +139,21 @@ func (s *simulation) checkStep() {
 			}
 		}
 	}
-	s.checkAcks()
 }
 
-// checkAcks: of the answers to a call one counts.
-func (s *simulation) checkAcks() {
-	counted := make(map[string]ack)
-	for _, a := range s.book.acks {
-		if a.ignored {
-			continue
-		}
-		first, ok := counted[a.id]
-		if !ok {
-			counted[a.id] = a
-			continue
-		}
-		// A pod that stood still may take the answer that was sent again elsewhere meanwhile.
-		if first.turn != a.turn || first.pod == a.pod || !s.book.troubled(s.began, time.Now()) {
-			s.violateLocked("acknowledged", a.id, "two answers counted: number %d at %s, and number %d at %s", first.turn, first.pod, a.turn, a.pod)
-		}
+// checkAck: of the answers to a call one counts.
+func (s *simulation) checkAck(a ack) {
+	if a.ignored {
+		return
+	}
+	first, ok := s.book.counted[a.id]
+	if !ok {
+		s.book.counted[a.id] = a
+		return
+	}
+	// A pod that stood still may take the answer that was sent again elsewhere meanwhile.
+	if first.turn != a.turn || first.pod == a.pod || !s.book.troubled(s.began, time.Now()) {
+		s.violateLocked("acknowledged", a.id, "two answers counted: number %d at %s, and number %d at %s",
+			first.turn, first.pod, a.turn, a.pod)
 	}
 }

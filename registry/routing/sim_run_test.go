@@ -30,7 +30,7 @@ type simulation struct {
 	sky          weather
 	book         simBook
 	plans        map[string]callPlan
-	times        map[string]int
+	times        map[nameHash]int // events of a name so far
 	links        map[string]*link
 	slots        [simPods]*simPod
 	incarnations [simPods]int
@@ -68,16 +68,18 @@ func simulate(t *testing.T, seed uint64, plan []step, tracing bool) (r simRun) {
 }
 
 func (s *simulation) newMemory() *memory.Store {
-	return memory.New(memory.Options{SessionTTL: simTTL, PodLease: simLease, Now: s.clock})
+	return memory.New(memory.Options{
+		Limits: registry.Limits{SessionTTL: simTTL, PodLease: simLease}, Now: s.clock,
+	})
 }
 
 func (s *simulation) run() {
 	s.began = time.Now()
 	s.skew = s.fates.of("skew").span(-time.Hour, time.Hour)
-	s.times, s.links, s.plans = make(map[string]int), make(map[string]*link), make(map[string]callPlan)
+	s.times, s.links, s.plans = make(map[nameHash]int), make(map[string]*link), make(map[string]callPlan)
 	s.book.arrivals, s.book.runs = make(map[string][]arrival), make(map[string][]string)
 	s.book.byID, s.book.handed = make(map[string]*request), make(map[string][]*simConn)
-	s.book.seen = make(map[string]registry.Record)
+	s.book.seen, s.book.counted = make(map[string]registry.Record), make(map[string]ack)
 	s.wires, s.memory = memory.New(memory.Options{}), s.newMemory()
 	s.newDevices()
 	for slot := range simPods {

@@ -18,14 +18,17 @@ func (s *simStore) Claim(ctx context.Context, claimed registry.Session) (registr
 		c, failure := m.Claim(ctx, claimed)
 		if err == nil && failure == nil && before.Session.AskFirst() &&
 			claimed.Generation != before.Session.Generation && claimed.Generation != registry.AnyHolder {
-			s.sim.violate("claim", "", "%s took %s from %s without asking", s.pod.id, claimed.Key.Session, before.Session.Pod)
+			s.sim.violate("claim", "", "%s took %s from %s without asking", s.pod.id, claimed.Key.Session,
+				before.Session.Pod)
 		}
 		return c, failure
 	})
 }
 
 // fenced carries out a write of a claim.
-func (s *simStore) fenced(ctx context.Context, op string, claim registry.Session, write func(*memory.Store) error) error {
+func (s *simStore) fenced(
+	ctx context.Context, op string, claim registry.Session, write func(*memory.Store) error,
+) error {
 	return tell(ctx, s, op, claim.Key.Session, func(m *memory.Store) error {
 		before, err := m.Entry(ctx, claim.Key)
 		failure := write(m)
@@ -39,12 +42,15 @@ func (s *simStore) fenced(ctx context.Context, op string, claim registry.Session
 			after, err := m.Entry(ctx, claim.Key)
 			switch {
 			case err != nil:
-				s.sim.violate("fence", "", "%s of %s by %s removed the claim of %s", op, claim.Key.Session, claim.Pod, before.Session.Pod)
+				s.sim.violate("fence", "", "%s of %s by %s removed the claim of %s", op, claim.Key.Session, claim.Pod,
+					before.Session.Pod)
 			case after.Session.Generation != before.Session.Generation || len(after.Tools) != len(before.Tools) ||
 				after.Session.DeviceID != before.Session.DeviceID:
-				s.sim.violate("fence", "", "%s of %s by %s changed what %s had written", op, claim.Key.Session, claim.Pod, before.Session.Pod)
+				s.sim.violate("fence", "", "%s of %s by %s changed what %s had written", op, claim.Key.Session,
+					claim.Pod, before.Session.Pod)
 			case failure == nil && op != "release":
-				s.sim.violate("fence", "", "%s of %s by %s was taken, while %s had it", op, claim.Key.Session, claim.Pod, before.Session.Pod)
+				s.sim.violate("fence", "", "%s of %s by %s was taken, while %s had it", op, claim.Key.Session,
+					claim.Pod, before.Session.Pod)
 			}
 		}
 		return failure
@@ -120,7 +126,8 @@ func (s *simStore) List(ctx context.Context, q registry.Query) ([]registry.Entry
 func (s *simulation) listed() map[string]string {
 	s.commands.Lock()
 	defer s.commands.Unlock()
-	entries, _, _ := s.memory.List(context.Background(), registry.Query{Tenant: simTenant, Limit: 10 * simDevices}) // it never fails
+	// it never fails
+	entries, _, _ := s.memory.List(context.Background(), registry.Query{Tenant: simTenant, Limit: 10 * simDevices})
 	pods := make(map[string]string)
 	for _, e := range entries {
 		pods[e.Session.Key.Session] = e.Session.Pod

@@ -20,7 +20,7 @@ func (s *simulation) do(st step) {
 		s.ask(st.call)
 	case stepKill, stepDrain, stepStop:
 		s.breakPod(st, f)
-	case stepDrop, stepLeave, stepMove, stepRival:
+	case stepDrop, stepLeave, stepMove, stepRival, stepUpdate:
 		s.moveDevice(st, f)
 	case stepEmpty:
 		s.empty()
@@ -108,17 +108,31 @@ func (s *simulation) moveDevice(st step, f *fate) {
 		}
 	case stepRival:
 		s.rival(d, st)
+	case stepUpdate:
+		d.update()
 	}
 }
 
 // rival has another device ask for the session of d.
 func (s *simulation) rival(d *simDevice, st step) {
-	r := &simDevice{sim: s, name: fmt.Sprintf("rival%d", st.number), key: d.key, id: "rival", stopped: make(map[string]bool)}
+	r := &simDevice{sim: s, name: fmt.Sprintf("rival%d", st.number), key: d.key, id: "rival",
+		stopped: make(map[string]bool)}
 	s.mu.Lock()
 	s.devices = append(s.devices, r)
 	s.mu.Unlock()
 	r.connect()
 	time.AfterFunc(st.lasts, func() { r.leave(0) })
+}
+
+// update has the device define its tools otherwise.
+func (d *simDevice) update() {
+	d.mu.Lock()
+	d.version++
+	c, version := d.conn, d.version
+	d.mu.Unlock()
+	if c != nil {
+		c.send(toPod, simFrame{kind: "register", turn: version})
+	}
 }
 
 // leave has the device go, and stay away.

@@ -10,8 +10,8 @@ import (
 	"github.com/farhand/farhand/registry/memory"
 )
 
-// storePatience is how long a client of the store waits for an answer at most.
-const storePatience = 2700 * time.Millisecond
+// simStoreTimeout is how long a client of the store waits for an answer at most.
+const simStoreTimeout = 2700 * time.Millisecond
 
 // usualWait is longer than a store that is well takes for a command.
 const usualWait = 2 * time.Millisecond
@@ -56,7 +56,7 @@ func (s *simStore) fateOfCommand(f *fate) asked {
 	case now.Before(d.away):
 		a.lost = true
 		if f.chance(0.5) { // it is not refused but swallowed
-			a.wait += storePatience
+			a.wait += simStoreTimeout
 		}
 	case now.Before(d.slow):
 		a.wait += f.span(0, 2*time.Second)
@@ -79,14 +79,18 @@ func answer[T any](ctx context.Context, s *simStore, op, about string, do func(*
 		return none, registry.StoreUnavailable(op, errDead)
 	}
 	a := s.fateOfCommand(f)
-	s.sim.trace("store %s is asked to %s %s: %+v", s.pod.id, op, about, a)
+	if s.sim.tracing { // the arguments of trace are costly
+		s.sim.trace("store %s is asked to %s %s: %+v", s.pod.id, op, about, a)
+	}
 	dies := f.chance(0.5) // together with its pod
 	execute := func() (value T, err error) {
 		if a.lost || dies && s.pod.isDead() {
 			return none, registry.StoreUnavailable(op, errAway)
 		}
 		value, err = carryOut(s.sim, do)
-		s.sim.trace("store %s %s %s: %v", s.pod.id, op, about, err)
+		if s.sim.tracing {
+			s.sim.trace("store %s %s %s: %v", s.pod.id, op, about, err)
+		}
 		if a.silent {
 			err = registry.StoreUnavailable(op, errAway)
 		}
@@ -107,7 +111,9 @@ func answer[T any](ctx context.Context, s *simStore, op, about string, do func(*
 }
 
 // within has a command carried out after wait, and waits for it as long as a client does.
-func within[T any](ctx context.Context, s *simStore, op string, wait time.Duration, execute func() (T, error)) (T, error) {
+func within[T any](
+	ctx context.Context, s *simStore, op string, wait time.Duration, execute func() (T, error),
+) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -117,7 +123,7 @@ func within[T any](ctx context.Context, s *simStore, op string, wait time.Durati
 		value, err := execute()
 		done <- result{value, err}
 	})
-	limit := time.NewTimer(storePatience)
+	limit := time.NewTimer(simStoreTimeout)
 	defer limit.Stop()
 	var why error
 	select {
@@ -189,7 +195,8 @@ func (s *simStore) Whole(ctx context.Context) error {
 }
 
 func (s *simStore) Spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) (time.Duration, error) {
-	return answer(ctx, s, "spend", name, func(m *memory.Store) (time.Duration, error) { return m.Spend(ctx, tenant, name, n, b) })
+	return answer(ctx, s, "spend", name,
+		func(m *memory.Store) (time.Duration, error) { return m.Spend(ctx, tenant, name, n, b) })
 }
 
 func (s *simStore) AppendActivity(ctx context.Context, all []registry.Activity) error {
@@ -198,5 +205,6 @@ func (s *simStore) AppendActivity(ctx context.Context, all []registry.Activity) 
 }
 
 func (s *simStore) FindCall(ctx context.Context, tenant, callID string) (registry.Record, error) {
-	return answer(ctx, s, "find", callID, func(m *memory.Store) (registry.Record, error) { return m.FindCall(ctx, tenant, callID) })
+	return answer(ctx, s, "find", callID,
+		func(m *memory.Store) (registry.Record, error) { return m.FindCall(ctx, tenant, callID) })
 }

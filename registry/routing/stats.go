@@ -23,12 +23,14 @@ type Stats struct {
 
 	RecorderLines, RecorderBytes int64 // of what waits to be written
 	RecorderUnwritten            int64 // records that could not be written and are tried again
-	RecorderDropped              int64 // lines that were lost: there was no room, or the store did not take them
+	RecorderDropped              int64 // lines that were lost: the queue was full, or the store did not take them
+
+	RoutesRemembered, RoutesRead int64 // sessions of other pods that calls named by id: from memory, from the store
 
 	SessionsOpened, SessionsResumed   int64 // resumed ones are among the opened
 	SessionsReplaced                  int64 // another connection took them over
 	SessionsRestored, RestoresFailed  int64 // the store had lost them
-	DeviceBusy, PodBusy, TasksRefused int64 // calls and tasks there was no room for
+	DeviceBusy, PodBusy, TasksRefused int64 // calls and tasks beyond a limit
 	ReceivedTwice                     int64 // calls that came twice and were delivered once
 	Heartbeats, HeartbeatsMissed      int64
 	PodsLive                          int64 // as the last heartbeat found them
@@ -40,8 +42,9 @@ func (p *Pod) Stats() Stats {
 	n := &p.Hub.counts
 	s := Stats{
 		Pending: int64(p.Router.pending.len()), Detached: p.Hub.detached.len(), Running: int64(len(p.Calls.slots)),
-		Tasks:          int64(len(p.tasks.slots) + len(p.Hub.late.slots)),
-		TasksRefused:   p.tasks.refused.Load() + p.Hub.late.refused.Load(),
+		Tasks:            int64(len(p.tasks.slots) + len(p.Hub.late.slots)),
+		TasksRefused:     p.tasks.refused.Load() + p.Hub.late.refused.Load(),
+		RoutesRemembered: p.Router.routes.remembered.Load(), RoutesRead: p.Router.routes.read.Load(),
 		SessionsOpened: n.opened.Load(), SessionsResumed: n.resumed.Load(), SessionsReplaced: n.replaced.Load(),
 		SessionsRestored: n.restored.Load(), RestoresFailed: n.restoreFailed.Load(),
 		DeviceBusy: n.deviceBusy.Load(), PodBusy: n.podBusy.Load(), ReceivedTwice: n.receivedTwice.Load(),

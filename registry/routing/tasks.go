@@ -29,8 +29,8 @@ func newTasks(limit int, log *slog.Logger) *tasks {
 	return &tasks{slots: make(chan struct{}, limit), log: log}
 }
 
-// run starts f, or reports false if too many tasks are running.
-func (t *tasks) run(f func(ctx context.Context)) bool {
+// start runs f in a goroutine, or reports false if too many tasks are running.
+func (t *tasks) start(f func(ctx context.Context)) bool {
 	select {
 	case t.slots <- struct{}{}:
 	default:

@@ -79,11 +79,14 @@ type callResult struct {
 }
 
 // begin makes a call of "tool" in a goroutine of its own.
-func begin(t *testing.T, pod *Pod, s registry.Session, id string, timeout time.Duration, change ...func(*registry.Call)) <-chan callResult {
+func begin(
+	t *testing.T, pod *Pod, s registry.Session, id string, timeout time.Duration, change ...func(*registry.Call),
+) <-chan callResult {
 	t.Helper()
 	rec := registry.NewRecord(id, s.Tenant, "tool", json.RawMessage(`{}`))
 	rec.SessionID = s.Key.Session
-	c := registry.Call{ID: id, Route: registry.Route{Session: s, Spec: testTool(t, "tool")}, Args: registry.MustJSON(`{}`), Timeout: timeout, Record: &rec}
+	c := registry.Call{ID: id, Route: registry.Route{Session: s, Spec: testTool(t, "tool")},
+		Args: registry.MustJSON(`{}`), Timeout: timeout, Record: &rec}
 	for _, ch := range change {
 		ch(&c)
 	}

@@ -14,7 +14,9 @@ import (
 // stuckClaims is a store that hangs when a call is claimed.
 type stuckClaims struct{ *memory.Store }
 
-func (s stuckClaims) MoveCall(ctx context.Context, tenant, callID string, e registry.Event, c registry.Change) (registry.Moved, error) {
+func (s stuckClaims) MoveCall(
+	ctx context.Context, tenant, callID string, e registry.Event, c registry.Change,
+) (registry.Moved, error) {
 	if e != registry.EventDeliver {
 		return s.Store.MoveCall(ctx, tenant, callID, e, c)
 	}
@@ -25,7 +27,9 @@ func (s stuckClaims) MoveCall(ctx context.Context, tenant, callID string, e regi
 // stuckBus is a bus that hands over and does not send.
 type stuckBus struct{ registry.Bus }
 
-func (stuckBus) SendAsync(context.Context, string, registry.Envelope, registry.SendCallback) (registry.PendingSend, error) {
+func (stuckBus) SendAsync(
+	context.Context, string, registry.Envelope, registry.SendCallback,
+) (registry.PendingSend, error) {
 	return waiting{}, nil
 }
 
@@ -59,8 +63,10 @@ func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
 				})
 				l := connect(t, pods[tt.owner], deafConn{}, nil)
 				start := time.Now()
-				got := <-begin(t, pods["a"], l.Session(), "c1", tt.timeout, func(c *registry.Call) { c.Durable = tt.durable })
-				if took := time.Since(start); !errors.Is(got.err, registry.CodeStoreUnavailable) || registry.AsError(got.err).Dispatched != registry.DispatchedNo || took > tt.within {
+				got := <-begin(t, pods["a"], l.Session(), "c1", tt.timeout,
+					func(c *registry.Call) { c.Durable = tt.durable })
+				if took := time.Since(start); !errors.Is(got.err, registry.CodeStoreUnavailable) ||
+					registry.AsError(got.err).Dispatched != registry.DispatchedNo || took > tt.within {
 					t.Errorf("%+v after %v", got, took)
 				}
 			})

@@ -14,8 +14,7 @@ import (
 const DefaultNewToolBytes = 64 << 20
 
 const (
-	tenantTools  = "tools" // names the budget
-	listedTool   = 250     // about how many bytes a tool takes in the indexes for each list that has it
+	listedTool   = 250 // about how many bytes a tool takes in the indexes for each list that has it
 	maxKnownSets = 1 << 15
 )
 
@@ -23,16 +22,15 @@ const (
 // lists of them stay in the store for a while after the last session that has them. Definitions and lists that this pod
 // has seen lately are free, however many devices offer them. It is safe for concurrent use.
 type toolBudget struct {
-	allow  *allowances
-	tenant registry.Budget
-
+	sharedBudget
 	known *cache.Cache[string, struct{}] // what was paid for, by tenant and hash; a look-up does not extend its life
 }
 
-func newToolBudget(cfg PodConfig, allow *allowances) *toolBudget {
+func newToolBudget(cfg PodConfig, r *reservations) *toolBudget {
+	tenant := registry.Budget{Bytes: cfg.NewToolBytes, Over: 2 * cfg.SessionTTL}
 	return &toolBudget{
-		allow: allow, tenant: registry.Budget{Bytes: cfg.NewToolBytes, Over: 2 * cfg.SessionTTL},
-		known: cache.New[string, struct{}](maxKnownSets, cfg.SessionTTL/2),
+		sharedBudget: sharedBudget{r, "tools", tenant},
+		known:        cache.New[string, struct{}](maxKnownSets, cfg.SessionTTL/2),
 	}
 }
 
@@ -42,14 +40,7 @@ func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []regist
 	if cost == 0 {
 		return nil
 	}
-	part := registry.Budget{Bytes: b.tenant.Bytes / sessionShare, Over: b.tenant.Over}
-	wait := b.allow.spend(ctx, key.Tenant, tenantTools+"/"+key.Session, cost, part)
-	if wait == 0 {
-		if wait = b.allow.spend(ctx, key.Tenant, tenantTools, cost, b.tenant); wait > 0 {
-			b.allow.giveBack(key.Tenant, tenantTools+"/"+key.Session, cost, part)
-		}
-	}
-	if wait > 0 {
+	if wait := b.spend(ctx, key, cost); wait > 0 {
 		e := registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
 			"a tenant may add %d bytes of them in %v, and one session an eighth of that; register them again in %v",
 			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))

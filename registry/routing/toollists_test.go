@@ -17,7 +17,7 @@ func TestEqualToolListsAreShared(t *testing.T) {
 		}
 		return []registry.ToolSpec{spec}
 	}
-	l := newToolLists()
+	l := newToolLists(toolListBytes)
 	first := l.share(list("a"))
 	if again := l.share(list("a")); &again[0] != &first[0] {
 		t.Error("equal lists are two")
@@ -38,10 +38,11 @@ func TestEqualToolListsAreShared(t *testing.T) {
 
 // What counts is what the lists keep in memory: the definitions, not only the keys they are found by.
 func TestSharedToolListsAreBoundedInBytes(t *testing.T) {
-	l := newToolLists()
+	l := newToolLists(toolListBytes)
 	const large = 60 << 10
 	schema := func(i, size int) registry.ToolSpec {
-		spec := registry.ToolSpec{Name: "tool", Parameters: json.RawMessage(fmt.Sprintf(`{"title":"%d %s"}`, i, strings.Repeat("x", size)))}
+		spec := registry.ToolSpec{Name: "tool",
+			Parameters: json.RawMessage(fmt.Sprintf(`{"title":"%d %s"}`, i, strings.Repeat("x", size)))}
 		spec, err := spec.NormalizeWithin(registry.ToolLimits{SchemaBytes: 2 * toolListBytes})
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +56,7 @@ func TestSharedToolListsAreBoundedInBytes(t *testing.T) {
 		l.share([]registry.ToolSpec{schema(1+i, large)})
 	}
 	if !kept() {
-		t.Error("a list was forgotten though there is room")
+		t.Error("a list was forgotten though the cache is not full")
 	}
 	huge := []registry.ToolSpec{schema(0, toolListBytes)}
 	if got := l.share(huge); &got[0] != &huge[0] || !kept() {

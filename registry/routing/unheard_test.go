@@ -14,7 +14,9 @@ import (
 // unheardClaims is a store that claims durable calls, and whose answer to that is lost.
 type unheardClaims struct{ *memory.Store }
 
-func (s unheardClaims) MoveCall(ctx context.Context, tenant, callID string, e registry.Event, c registry.Change) (registry.Moved, error) {
+func (s unheardClaims) MoveCall(
+	ctx context.Context, tenant, callID string, e registry.Event, c registry.Change,
+) (registry.Moved, error) {
 	moved, err := s.Store.MoveCall(ctx, tenant, callID, e, c)
 	if e == registry.EventDeliver && err == nil {
 		return registry.Moved{}, registry.StoreUnavailable("claim", context.DeadlineExceeded)
@@ -34,14 +36,16 @@ func TestAClaimNobodyHeardOfIsRefused(t *testing.T) {
 		began := time.Now()
 		_, _, err := asking.Calls.Start(t.Context(), rec, func(ctx context.Context) (registry.Result, error) {
 			return asking.Router.Call(ctx, registry.Call{
-				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")}, Args: registry.MustJSON(`{}`), Timeout: time.Minute, Durable: true,
+				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")},
+				Args: registry.MustJSON(`{}`), Timeout: time.Minute, Durable: true,
 			})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := asking.Calls.Outcome(t.Context(), "t", "c1", time.Minute)
-		if took := time.Since(began); err != nil || got.State != registry.StateRejected || got.Dispatched != registry.DispatchedNo || took > time.Second {
+		got, err := asking.Calls.WaitOutcome(t.Context(), "t", "c1", time.Minute)
+		if took := time.Since(began); err != nil || got.State != registry.StateRejected ||
+			got.Dispatched != registry.DispatchedNo || took > time.Second {
 			t.Errorf("after %v: %s, dispatched %s, %v", took, got.State, got.Dispatched, err)
 		}
 		if _, err := asking.Calls.ByKey(t.Context(), "t", "k"); !registry.IsCallNotFound(err) {
@@ -58,18 +62,19 @@ func TestSecondAnswerAfterAFailureThatCrossedTheEnd(t *testing.T) {
 		l := connect(t, pod, deafConn{}, nil)
 		rec := registry.NewRecord("c1", "t", "tool", json.RawMessage(`{}`))
 		rec.SessionID = "s"
-		ctx, hangUp := context.WithCancel(t.Context())
+		ctx, disconnect := context.WithCancel(t.Context())
 		recorded, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			res, err := pod.Router.Call(ctx, registry.Call{
-				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")}, Args: registry.MustJSON(`{}`), Timeout: time.Minute, Record: &rec,
+				ID: "c1", Route: registry.Route{Session: l.Session(), Spec: testTool(t, "tool")},
+				Args: registry.MustJSON(`{}`), Timeout: time.Minute, Record: &rec,
 			})
 			<-recorded
 			pod.Calls.Finish(&rec, res, err)
 			close(ended)
 		}()
 		time.Sleep(time.Second) // it has a record
-		hangUp()
+		disconnect()
 		synctest.Wait()
 		acks := make(chan bool, 2)
 		answer := func(success bool, output string) {
@@ -109,7 +114,7 @@ func TestTheLastLookWhenTheTimeIsUp(t *testing.T) {
 		}
 		for range 100 { // both ends come together, and either may be seen first
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			if _, err := pod.Calls.Outcome(ctx, "t", "c1", 10*time.Millisecond); err != nil {
+			if _, err := pod.Calls.WaitOutcome(ctx, "t", "c1", 10*time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
 			cancel()
@@ -125,10 +130,11 @@ func TestASummaryIsNoAnswer(t *testing.T) {
 		rec := registry.NewRecord("c1", "t", "tool", json.RawMessage(`{}`))
 		pod.Calls.Finish(&rec, registry.Result{Success: true, Output: "forty-two"}, nil)
 		time.Sleep(time.Second)
-		if got, err := pod.Calls.Outcome(t.Context(), "t", "c1", time.Second); !registry.IsCallNotFound(err) {
+		if got, err := pod.Calls.WaitOutcome(t.Context(), "t", "c1", time.Second); !registry.IsCallNotFound(err) {
 			t.Errorf("its caller hears %s, %+v, %v", got.State, got.Result, err)
 		}
-		if got, err := pod.Calls.Wait(t.Context(), "t", "c1", time.Second); err != nil || got.State != registry.StateSucceeded {
+		if got, err := pod.Calls.Wait(t.Context(), "t", "c1", time.Second); err != nil ||
+			got.State != registry.StateSucceeded {
 			t.Errorf("others hear %s, %v", got.State, err)
 		}
 	})

@@ -112,18 +112,20 @@ func (p *Pod) refreshLoop(ctx context.Context) {
 
 func (p *Pod) refreshAll(ctx context.Context) {
 	locals := p.Hub.All()
-	for start := 0; start < len(locals); start += refreshBatch {
-		p.refreshSome(ctx, locals[start:min(start+refreshBatch, len(locals))])
+	entries := make([]registry.Entry, 0, min(len(locals), refreshBatch)) // used again by each batch
+	for batch := range slices.Chunk(locals, refreshBatch) {
+		entries = entries[:0]
+		for _, l := range batch {
+			entries = append(entries, l.entry())
+		}
+		p.refreshSome(ctx, batch, entries)
 	}
 }
 
-func (p *Pod) refreshSome(run context.Context, locals []*LocalSession) {
+// refreshSome refreshes some sessions; entries are what they are now.
+func (p *Pod) refreshSome(run context.Context, locals []*LocalSession, entries []registry.Entry) {
 	ctx, cancel := context.WithTimeout(run, storeTimeout)
 	defer cancel()
-	entries := make([]registry.Entry, len(locals))
-	for i, l := range locals {
-		entries[i] = l.entry()
-	}
 	missing, lost, err := p.cfg.Store.Refresh(ctx, entries)
 	if err != nil {
 		p.logStore(ctx, "sessions not refreshed", err)

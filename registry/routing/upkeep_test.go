@@ -26,7 +26,7 @@ func (slowSweeps) Sweep(ctx context.Context) ([]string, error) {
 func TestLongSweepDoesNotCostTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = time.Second
-		store := slowSweeps{memory.New(memory.Options{PodLease: lease})}
+		store := slowSweeps{memory.New(memory.Options{Limits: registry.Limits{PodLease: lease}})}
 		startPod(t, store, "a", func(c *PodConfig) { c.PodLease = lease })
 		for range 100 {
 			time.Sleep(lease / 10)
@@ -80,7 +80,8 @@ func (s *slowRestores) Restore(ctx context.Context, e registry.Entry) (registry.
 // two attempts.
 func TestManySessionsAreRestoredSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowRestores{Store: memory.New(memory.Options{}), lost: make(map[registry.Key]bool), inVain: make(map[registry.Key]bool)}
+		store := &slowRestores{Store: memory.New(memory.Options{}), lost: make(map[registry.Key]bool),
+			inVain: make(map[registry.Key]bool)}
 		pod := startPod(t, store, "a")
 		const sessions = 2 * refreshBatch
 		for i := range sessions {

@@ -14,30 +14,32 @@ import (
 // An answer that is there when the waiting ends is the answer, whichever the caller was woken by.
 func TestAnAnswerThatIsThereCounts(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *wait) (registry.Result, error){
-		"time is over": func(t *testing.T, w *wait) (registry.Result, error) { return w.run(t.Context(), nil) },
+		"time is over": func(t *testing.T, w *wait) (registry.Result, error) { return w.forAnswer(t.Context(), nil) },
 		"the other pod seems lost": func(t *testing.T, w *wait) (registry.Result, error) {
 			w.deadline = time.Now().Add(time.Minute)
-			return w.run(t.Context(), nil)
+			return w.forAnswer(t.Context(), nil)
 		},
 		"the caller has gone": func(t *testing.T, w *wait) (registry.Result, error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			w.deadline = time.Now().Add(time.Minute)
-			return w.run(ctx, func(string) { t.Error("the device is told to stop") })
+			return w.forAnswer(ctx, func(string) { t.Error("the device is told to stop") })
 		},
 		"the call was cancelled": func(_ *testing.T, w *wait) (registry.Result, error) { return w.afterCancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ws := newPendingCalls()
+				table := newPendingCalls()
 				rec := registry.NewRecord("c1", "t", "tool", nil)
-				w := ws.add(&registry.Call{ID: "c1", Record: &rec}, "b")
-				if !ws.deliver(registry.Reply{CallID: "c1", Result: &registry.Result{Success: true, Output: "done"}}) {
+				p := table.add(&registry.Call{ID: "c1", Record: &rec}, "b")
+				done := registry.Result{Success: true, Output: "done"}
+				if !table.deliver(registry.Reply{CallID: "c1", Result: &done}) {
 					t.Fatal("nobody was waiting")
 				}
-				<-w.ready // so what wakes it is the end
-				a := wait{phase: phaseSent, record: &rec, timeout: time.Second, call: w, since: w.since, deadline: time.Now()}
-				if res, err := end(t, &a); err != nil || res.Output != "done" {
+				<-p.ready // so what wakes it is the end
+				w := wait{phase: phaseSent, record: &rec, timeout: time.Second, pending: p, since: p.since,
+					deadline: time.Now()}
+				if res, err := end(t, &w); err != nil || res.Output != "done" {
 					t.Errorf("%+v, %v", res, err)
 				}
 			})
@@ -45,55 +47,55 @@ func TestAnAnswerThatIsThereCounts(t *testing.T) {
 	}
 }
 
-// Of an answer that comes too late to be heard its sender is told so, and nothing is lost between.
-func TestNobodyHearsWhatComesAfterTheEnd(t *testing.T) {
-	ws := newPendingCalls()
+// The sender of an answer that comes too late learns that, and no answer is lost in between.
+func TestAnAnswerAfterTheEndIsNotAccepted(t *testing.T) {
+	table := newPendingCalls()
 	answer := registry.Reply{CallID: "c1", Result: &registry.Result{Success: true}}
 	for name, end := range map[string]func(*pendingCall){
-		"left":     func(w *pendingCall) { w.close() },
-		"removed":  func(w *pendingCall) { ws.remove(w) },
-		"answered": func(w *pendingCall) { w.deliver(registry.Reply{CallID: "c1", Err: registry.Lost()}) },
+		"closed":   func(p *pendingCall) { p.close() },
+		"removed":  func(p *pendingCall) { table.remove(p) },
+		"answered": func(p *pendingCall) { p.deliver(registry.Reply{CallID: "c1", Err: registry.Lost()}) },
 	} {
-		w := ws.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
-		end(w) // after it was found in the table, before it is handed the answer
-		if w.deliver(answer) {
-			t.Errorf("%s: the answer is said to be heard", name)
+		p := table.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
+		end(p) // after it was found in the table, before it is handed the answer
+		if p.deliver(answer) {
+			t.Errorf("%s: the answer is said to be accepted", name)
 		}
 	}
 }
 
-// What a caller waited with may be another's by the time somebody who found it before wakes it.
-func TestABellIsSilentOnceItsCallerHasLeft(t *testing.T) {
-	ws := newPendingCalls()
-	w := ws.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
-	w.cancel()
-	w.timer.Reset(0)
-	ws.remove(w)
-	w.cancel()
-	w.Sent(registry.Lost())
-	w.deliver(registry.Reply{CallID: "c1", Err: registry.Lost()})
-	w.deliver(registry.Reply{CallID: "c1", Delivered: true})
+// A notifier may belong to another call by the time a goroutine that found the closed call notifies it.
+func TestANotifierIsSilentOnceItsCallIsClosed(t *testing.T) {
+	table := newPendingCalls()
+	p := table.add(&registry.Call{ID: "c1", Record: &registry.Record{}}, "b")
+	p.cancel()
+	p.timer.Reset(0)
+	table.remove(p)
+	p.cancel()
+	p.Sent(registry.Lost())
+	p.deliver(registry.Reply{CallID: "c1", Err: registry.Lost()})
+	p.deliver(registry.Reply{CallID: "c1", Delivered: true})
 	select {
-	case <-w.ready:
+	case <-p.ready:
 		t.Error("the next caller would be woken")
-	case <-w.timer.C:
+	case <-p.timer.C:
 		t.Error("the next caller's time would be over")
 	default:
 	}
-	if n := ws.len(); n != 0 {
+	if n := table.len(); n != 0 {
 		t.Errorf("%d callers wait", n)
 	}
 }
 
-// Who leaves takes nobody along that waits under the same id.
-func TestLeavingTakesNobodyAlong(t *testing.T) {
-	ws := newPendingCalls()
-	first, second := ws.add(&registry.Call{ID: "c1"}, "b"), ws.add(&registry.Call{ID: "c1"}, "b")
-	ws.remove(first)
-	if !ws.deliver(registry.Reply{CallID: "c1", Result: &registry.Result{}}) {
+// A pending call that is removed leaves another one with the same id in the table.
+func TestRemovingLeavesAnotherCallOfThatID(t *testing.T) {
+	table := newPendingCalls()
+	first, second := table.add(&registry.Call{ID: "c1"}, "b"), table.add(&registry.Call{ID: "c1"}, "b")
+	table.remove(first)
+	if !table.deliver(registry.Reply{CallID: "c1", Result: &registry.Result{}}) {
 		t.Error("nobody waits any more")
 	}
-	ws.remove(second)
+	table.remove(second)
 }
 
 // An answer that crosses the end of the waiting goes into the record, although that is still on its way to the store.
@@ -108,12 +110,13 @@ func TestCrossingAnswerIsKept(t *testing.T) {
 				ended := begin(t, pods["a"], l.Session(), "c1", timeout)
 				time.Sleep(timeout - time.Millisecond)
 				pods["a"].Router.pending.get("c1").close() // as it does when time is over
-				told := make(chan bool, 1)
-				l.Complete("c1", registry.Result{Success: true, Output: "done"}, func(ignored bool) { told <- ignored })
+				acknowledged := make(chan bool, 1)
+				l.Complete("c1", registry.Result{Success: true, Output: "done"},
+					func(ignored bool) { acknowledged <- ignored })
 				if got := <-ended; !errors.Is(got.err, registry.CodeTimeout) {
 					t.Errorf("%+v", got)
 				}
-				if <-told {
+				if <-acknowledged {
 					t.Error("the device was told that its answer does not count")
 				}
 				time.Sleep(time.Second)
@@ -126,14 +129,15 @@ func TestCrossingAnswerIsKept(t *testing.T) {
 	}
 }
 
-// Answers to calls that nobody knows leave room for everything else the pod has to do.
+// Answers to calls that nobody knows do not keep the pod from anything else it has to do.
 func TestUnknownAnswersDoNotFillThePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
 		l := connect(t, pod, deafConn{}, nil)
 		acknowledged := make(chan bool, 2*maxTasks)
 		for range cap(acknowledged) {
-			l.Complete(registry.NewCallID(), registry.Result{Success: true}, func(ignored bool) { acknowledged <- ignored })
+			l.Complete(registry.NewCallID(), registry.Result{Success: true},
+				func(ignored bool) { acknowledged <- ignored })
 			synctest.Wait()
 		}
 		if n := len(pod.tasks.slots); n != 0 {
@@ -159,7 +163,8 @@ func TestCancelledReadsWhatNeverChanges(t *testing.T) {
 			rec.Apply(registry.EventDeliver, registry.Change{Owner: "b"}, time.Now())
 		}()
 		got, err := pod.Calls.awaitCancelled(t.Context(), w, nil)
-		if err != nil || got.State != registry.StateCancelled || got.Owner != "" || got.Tool != "tool" || got.SessionID != "s" ||
+		if err != nil || got.State != registry.StateCancelled || got.Owner != "" || got.Tool != "tool" ||
+			got.SessionID != "s" ||
 			got.UserID != "u" || got.TimeoutMS != 60_000 || got.Pod != "a" || len(got.Timeline) != 2 {
 			t.Errorf("%+v, %v", got, err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-const patience = 10 * time.Second
+const testTimeout = 10 * time.Second
 
 // fake is a gateway driven by hand: every connection is handed to the test.
 type fake struct {
@@ -57,7 +57,7 @@ func (f *fake) accept() *peer {
 			"message_count": 0})
 		p.send(map[string]any{"type": "tools_registered", "count": n, "registered": n})
 		return p
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		f.t.Fatal("no connection")
 		panic("unreachable")
 	}
@@ -85,7 +85,7 @@ func (p *peer) next() map[string]any {
 // raw reads one frame and does nothing else.
 func (p *peer) raw() map[string]any {
 	p.t.Helper()
-	must(p.t, p.conn.SetReadDeadline(time.Now().Add(patience)))
+	must(p.t, p.conn.SetReadDeadline(time.Now().Add(testTimeout)))
 	_, data, err := p.conn.ReadMessage()
 	must(p.t, err)
 	var frame map[string]any
@@ -112,8 +112,8 @@ func (p *peer) call(id, tool string, deadlineMS int) {
 func (p *peer) close(code int, reason string) {
 	p.t.Helper()
 	must(p.t, p.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason),
-		time.Now().Add(patience)))
-	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+		time.Now().Add(testTimeout)))
+	_ = p.conn.SetReadDeadline(time.Now().Add(testTimeout))
 	for {
 		if _, _, err := p.conn.ReadMessage(); err != nil {
 			break
@@ -139,7 +139,7 @@ func start(t *testing.T, address string, options ...client.Option) (*client.Clie
 		cancel()
 		select {
 		case <-finished:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Error("Run did not return")
 		}
 	})
@@ -151,7 +151,7 @@ func wait[T any](t *testing.T, ch <-chan T) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("waited in vain")
 		panic("unreachable")
 	}

@@ -27,7 +27,7 @@ func (c Call) Progress(progress, total float64, message string) {
 	if c.reporter == nil {
 		return
 	}
-	frame, err := progressFrame(c.ID, progress, total, cut(message, maxMessage))
+	frame, err := progressFrame(c.ID, progress, total, truncate(message, maxMessage))
 	if err != nil { // not a number, or not a finite one
 		c.reporter.client.cfg.log.Warn("progress not sent", "call", c.ID, "error", err)
 		return
@@ -45,7 +45,7 @@ func (c Call) Chunk(text string) {
 	}
 	limit := min(maxChunk, c.reporter.client.cfg.writeLimit/8) // JSON may need six bytes for one
 	for text != "" {
-		part := cut(text, limit)
+		part := truncate(text, limit)
 		if part == "" { // a limit below one character
 			return
 		}
@@ -85,8 +85,8 @@ func (c *Client) acceptLater(id string) (stop func()) {
 	}
 }
 
-// cut returns at most n bytes of s, whole characters only.
-func cut(s string, n int) string {
+// truncate returns at most n bytes of s, whole characters only.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -135,7 +135,8 @@ func (s *anthropicSpeaker) finish(reason provider.StopReason) {
 		provider.StopRefusal: "refusal",
 	}
 	s.send("message_delta", object{
-		"delta": object{"stop_reason": names[reason], "stop_sequence": nil}, "usage": object{"output_tokens": s.usage.Output},
+		"delta": object{"stop_reason": names[reason], "stop_sequence": nil},
+		"usage": object{"output_tokens": s.usage.Output},
 	})
 	s.send("message_stop", object{})
 }

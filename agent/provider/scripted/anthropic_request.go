@@ -103,7 +103,8 @@ func checkThinking(b anthropicBody) error {
 	}
 	said := b.Messages[last-1].Content
 	if len(said) == 0 || said[0].Type != "thinking" && said[0].Type != "redacted_thinking" {
-		return refuse("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`. When `thinking` is enabled, "+
+		return refuse("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`. When `thinking` "+
+			"is enabled, "+
 			"a final `assistant` message must start with a thinking block", last-1)
 	}
 	return nil
@@ -113,7 +114,8 @@ func readAnthropicMessages(r *Request, messages []anthropicMessage) error {
 	open, used := map[string]string{}, map[string]bool{}
 	for i, m := range messages {
 		if i > 0 && messages[i-1].Role == m.Role {
-			return refuse("messages: roles must alternate between \"user\" and \"assistant\", but found multiple \"%s\" roles "+
+			return refuse("messages: roles must alternate between \"user\" and \"assistant\", but found multiple "+
+				"\"%s\" roles "+
 				"in a row", m.Role)
 		}
 		if len(m.Content) == 0 {
@@ -153,13 +155,16 @@ func readAnthropicUser(r *Request, i int, m anthropicMessage, open map[string]st
 			if b.Source.Type == "base64" {
 				image.URL = "data:" + b.Source.MediaType + ";base64," + b.Source.Data
 			}
-			r.Messages = append(r.Messages, provider.Message{Role: provider.RoleUser, Parts: []provider.Part{{Image: &image}}})
+			r.Messages = append(r.Messages, provider.Message{Role: provider.RoleUser,
+				Parts: []provider.Part{{Image: &image}}})
 		case "tool_result":
 			name, ok := open[b.ToolUseID]
 			switch {
 			case !ok:
-				return refuse("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: %s. Each "+
-					"`tool_result` block must have a corresponding `tool_use` block in the previous message.", i, n, b.ToolUseID)
+				return refuse("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: "+
+					"%s. Each "+
+					"`tool_result` block must have a corresponding `tool_use` block in the previous message.", i, n,
+					b.ToolUseID)
 			case spoken:
 				return refuse("messages.%d: `tool_result` blocks must come before any other content", i)
 			}
@@ -236,6 +241,7 @@ func checkText(i int, b anthropicBlock) error {
 }
 
 func withoutResult(i int, open map[string]string) error {
-	return refuse("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each "+
+	return refuse("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. "+
+		"Each "+
 		"`tool_use` block must have a corresponding `tool_result` block in the next message.", i, sortedKeys(open))
 }

@@ -16,12 +16,12 @@ var (
 	idPattern   = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 )
 
-// refusal is why a request is not taken, in the words of the vendor.
+// refuse returns why a request is not taken, in the words of the vendor, which begin and end as sentences do.
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
-
-func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
 // tool is a tool in both formats, which only call the schema differently.
 type tool struct {
@@ -52,7 +52,8 @@ func readTools(r *Request, where string, tools []tool) error {
 			return refuse("Invalid schema for '%s': schema must be of type \"object\".", at)
 		}
 		if key := refusedKeyword(schema); key != "" {
-			return refuse("Invalid schema for '%s': schema must be of type \"object\" and not have '%s' at the top level.", at, key)
+			return refuse("Invalid schema for '%s': schema must be of type \"object\" and not have '%s' at the "+
+				"top level.", at, key)
 		}
 		seen[t.Name] = true
 		r.Tools = append(r.Tools, provider.Tool{Name: t.Name, Description: t.Description, Parameters: schema})

@@ -16,7 +16,8 @@ func (openAI) fault(status int, message string) string {
 	if status >= 500 {
 		kind = "server_error"
 	}
-	return mustJSON(map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": nil}})
+	return mustJSON(map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil,
+		"code": nil}})
 }
 
 func (openAI) speaker(p *player) speaker {
@@ -81,7 +82,8 @@ func (s *openAISpeaker) finish(reason provider.StopReason) {
 	s.delta(object{}, reason)
 	if s.counts {
 		s.chunk([]any{}, object{
-			"prompt_tokens": s.usage.Input, "completion_tokens": s.usage.Output, "total_tokens": s.usage.Input + s.usage.Output,
+			"prompt_tokens": s.usage.Input, "completion_tokens": s.usage.Output,
+			"total_tokens": s.usage.Input + s.usage.Output,
 		})
 	}
 	s.write("data: [DONE]\n\n")

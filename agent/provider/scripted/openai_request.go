@@ -71,14 +71,16 @@ func (openAI) read(r *Request) error {
 	if err := json.Unmarshal(r.Raw, &b); err != nil {
 		return refuse("We could not parse the JSON body of your request.")
 	}
-	r.Model, r.MaxTokens, r.Temperature, r.Stop = b.Model, max(b.MaxTokens, b.MaxCompletionTokens), b.Temperature, b.Stop
+	r.Model, r.MaxTokens, r.Temperature, r.Stop = b.Model, max(b.MaxTokens, b.MaxCompletionTokens), b.Temperature,
+		b.Stop
 	switch {
 	case b.Model == "":
 		return refuse("you must provide a model parameter")
 	case !b.Stream:
 		return refuse("scripted servers only stream")
 	case len(b.Messages) == 0:
-		return refuse("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.")
+		return refuse("Invalid 'messages': empty array. Expected an array with minimum length 1, but got an " +
+			"empty array instead.")
 	case b.MaxTokens > 0 && b.MaxCompletionTokens > 0:
 		return refuse("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
 	}
@@ -117,7 +119,8 @@ func readOpenAIMessages(r *Request, messages []openAIMessage) error {
 		case "tool":
 			name, ok := open[m.ToolCallID]
 			if !ok {
-				err = refuse("Invalid parameter: messages with role 'tool' must be a response to a preceding message "+
+				err = refuse("Invalid parameter: messages with role 'tool' must be a response to a preceding "+
+					"message "+
 					"with 'tool_calls': '%s'. (messages[%d])", m.ToolCallID, i)
 			}
 			delete(open, m.ToolCallID)
@@ -159,7 +162,8 @@ func readOpenAICalls(out *provider.Message, i int, m openAIMessage, open map[str
 			return invalidName(where+".function.name", c.Function.Name)
 		}
 		open[c.ID] = c.Function.Name
-		out.ToolCalls = append(out.ToolCalls, provider.ToolCall{ID: c.ID, Name: c.Function.Name, Args: *c.Function.Arguments})
+		out.ToolCalls = append(out.ToolCalls, provider.ToolCall{ID: c.ID, Name: c.Function.Name,
+			Args: *c.Function.Arguments})
 	}
 	return nil
 }

@@ -7,7 +7,7 @@
 //		scripted.Reply(scripted.Calls(scripted.Call{Name: "echo", Args: `{"text":"hi"}`})),
 //		scripted.Reply(scripted.Text("It said ", "hi.")),
 //	)
-//	model := provider.NewOpenAI(provider.OpenAIConfig{Name: "m", BaseURL: server.URL, HTTPClient: server.Client()})
+//	model := provider.NewOpenAI(provider.Config{Name: "m", BaseURL: server.URL, HTTPClient: server.Client()})
 package scripted
 
 import (

@@ -72,9 +72,11 @@ func TestOpenAIRules(t *testing.T) {
 	script, served := said(t)
 	s := scripted.OpenAIFunc(t, script)
 	const (
-		hi    = `{"role":"user","content":"hi"}`
-		call  = `{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function","function":{"name":"echo","arguments":"oops"}}]}`
-		two   = `{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"a","arguments":""}},{"id":"y","type":"function","function":{"name":"b","arguments":""}}]}`
+		hi   = `{"role":"user","content":"hi"}`
+		call = `{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",` +
+			`"function":{"name":"echo","arguments":"oops"}}]}`
+		two = `{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"a",` +
+			`"arguments":""}},{"id":"y","type":"function","function":{"name":"b","arguments":""}}]}`
 		doneX = `{"role":"tool","tool_call_id":"x","content":"ok"}`
 		doneY = `{"role":"tool","tool_call_id":"y","content":"ok"}`
 	)
@@ -110,7 +112,8 @@ func TestOpenAIRules(t *testing.T) {
 		{tools(`{"name":"a b","parameters":{"type":"object"}}`), "does not match"},
 		{tools(`{"name":"` + strings.Repeat("n", 65) + `","parameters":{"type":"object"}}`), "does not match"},
 		{tools(`{"name":"a","parameters":{"type":"string"}}`), "must be of type"},
-		{tools(`{"name":"a","parameters":{"type":"object"}}},{"type":"function","function":{"name":"a","parameters":{"type":"object"}}`), "unique"},
+		{tools(`{"name":"a","parameters":{"type":"object"}}},{"type":"function","function":{"name":"a",` +
+			`"parameters":{"type":"object"}}`), "unique"},
 		{strings.Replace(messages(hi), `{`, `{"max_tokens":1,"max_completion_tokens":1,`, 1), "at the same time"},
 	} {
 		check(t, s, served, c.body, c.want)
@@ -145,7 +148,8 @@ func TestAnthropicRules(t *testing.T) {
 		{messages(hi, yes, hi), ""},
 		{messages(hi, blocks("assistant", word, use, useY), blocks("user", resY, result, word), yes, hi), ""},
 		{messages(hi, blocks("assistant", `{"type":"redacted_thinking","data":"d"}`, use), blocks("user", result)), ""},
-		{with(thinking, hi, blocks("assistant", `{"type":"redacted_thinking","data":"d"}`, use), blocks("user", result)), ""},
+		{with(thinking, hi, blocks("assistant", `{"type":"redacted_thinking","data":"d"}`, use),
+			blocks("user", result)), ""},
 		{with(`"max_tokens":1,"tools":[{"name":"a","input_schema":{"type":"object"}}],`, hi), ""},
 		{`{`, "not valid JSON"},
 		{with(``, hi), "max_tokens: Field required"},
@@ -165,13 +169,20 @@ func TestAnthropicRules(t *testing.T) {
 		{messages(hi, blocks("assistant", use), blocks("user", result, result)), "unexpected `tool_use_id`"},
 		{messages(hi, blocks("assistant", use), blocks("user", word, result)), "must come before"},
 		{messages(hi, blocks("assistant", use, use), blocks("user", result)), "unique"},
-		{messages(hi, blocks("assistant", use), blocks("user", result), blocks("assistant", use), blocks("user", result)), "unique"},
-		{messages(hi, blocks("assistant", strings.Replace(use, "echo", "e.cho", 1)), blocks("user", result)), "tool_use.name"},
-		{messages(hi, blocks("assistant", strings.Replace(use, `"x"`, `"x:0"`, 1)), blocks("user", result)), "tool_use.id"},
-		{messages(hi, blocks("assistant", strings.Replace(use, `{}`, `"{}"`, 1)), blocks("user", result)), "valid dictionary"},
-		{messages(hi, blocks("assistant", strings.Replace(use, `,"input":{}`, ``, 1)), blocks("user", result)), "valid dictionary"},
-		{messages(hi, blocks("assistant", use), blocks("user", strings.Replace(result, `"ok"`, `""`, 1))), "non-whitespace"},
-		{messages(hi, blocks("assistant", `{"type":"thinking","thinking":"t","signature":"forged"}`, use), blocks("user", result)), "Invalid `signature`"},
+		{messages(hi, blocks("assistant", use), blocks("user", result), blocks("assistant", use),
+			blocks("user", result)), "unique"},
+		{messages(hi, blocks("assistant", strings.Replace(use, "echo", "e.cho", 1)), blocks("user", result)),
+			"tool_use.name"},
+		{messages(hi, blocks("assistant", strings.Replace(use, `"x"`, `"x:0"`, 1)), blocks("user", result)),
+			"tool_use.id"},
+		{messages(hi, blocks("assistant", strings.Replace(use, `{}`, `"{}"`, 1)), blocks("user", result)),
+			"valid dictionary"},
+		{messages(hi, blocks("assistant", strings.Replace(use, `,"input":{}`, ``, 1)), blocks("user", result)),
+			"valid dictionary"},
+		{messages(hi, blocks("assistant", use), blocks("user", strings.Replace(result, `"ok"`, `""`, 1))),
+			"non-whitespace"},
+		{messages(hi, blocks("assistant", `{"type":"thinking","thinking":"t","signature":"forged"}`, use),
+			blocks("user", result)), "Invalid `signature`"},
 		{with(thinking, hi, blocks("assistant", use), blocks("user", result)), "Expected `thinking`"},
 		{with(strings.Replace(thinking, "1024", "1023", 1), hi), "budget_tokens"},
 		{with(strings.Replace(thinking, "1024", "2000", 1), hi), "must be greater than"},
@@ -186,26 +197,31 @@ func TestAnthropicRules(t *testing.T) {
 // The formats are pinned here: a mistake in them would go unnoticed where a provider makes the same one.
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	step := scripted.Reply(scripted.Thinking("hm"), scripted.Text("a"), scripted.Calls(scripted.Call{ID: "x", Name: "f", Args: `{}`, Pieces: 2}), scripted.Usage(3, 4))
-	_, got := post(t, scripted.OpenAI(t, step), `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`)
+	step := scripted.Reply(scripted.Thinking("hm"), scripted.Text("a"),
+		scripted.Calls(scripted.Call{ID: "x", Name: "f", Args: `{}`, Pieces: 2}), scripted.Usage(3, 4))
+	_, got := post(t, scripted.OpenAI(t, step), `{"model":"m","stream":true,"stream_options":{"include_usage":true},`+
+		`"messages":[{"role":"user","content":"hi"}]}`)
 	const chunk = `"created":0,"id":"chatcmpl-scripted","model":"m","object":"chat.completion.chunk","usage":`
 	want := ""
 	for _, d := range []string{
 		`{"content":"","role":"assistant"},"finish_reason":null`, `{"reasoning_content":"hm"},"finish_reason":null`,
 		`{"content":"a"},"finish_reason":null`,
-		`{"tool_calls":[{"function":{"arguments":"","name":"f"},"id":"x","index":0,"type":"function"}]},"finish_reason":null`,
+		`{"tool_calls":[{"function":{"arguments":"","name":"f"},"id":"x","index":0,"type":"function"}]},` +
+			`"finish_reason":null`,
 		`{"tool_calls":[{"function":{"arguments":"{"},"index":0}]},"finish_reason":null`,
 		`{"tool_calls":[{"function":{"arguments":"}"},"index":0}]},"finish_reason":null`,
 		`{},"finish_reason":"tool_calls"`,
 	} {
 		want += `data: {"choices":[{"delta":` + d + `,"index":0}],` + chunk + "null}\n\n"
 	}
-	want += `data: {"choices":[],` + chunk + `{"completion_tokens":4,"prompt_tokens":3,"total_tokens":7}}` + "\n\ndata: [DONE]\n\n"
+	want += `data: {"choices":[],` + chunk + `{"completion_tokens":4,"prompt_tokens":3,"total_tokens":7}}` +
+		"\n\ndata: [DONE]\n\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 
-	_, got = post(t, scripted.Anthropic(t, step), `{"model":"m","stream":true,"max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`)
+	_, got = post(t, scripted.Anthropic(t, step), `{"model":"m","stream":true,"max_tokens":1,`+
+		`"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`)
 	var events []string
 	for line := range strings.Lines(got) {
 		if name, ok := strings.CutPrefix(line, "event: "); ok {
@@ -220,7 +236,8 @@ func TestFormats(t *testing.T) {
 	}
 	for _, part := range []string{
 		`data: {"delta":{"thinking":"hm","type":"thinking_delta"},"index":0,"type":"content_block_delta"}`,
-		`"type":"signature_delta"`, `{"content_block":{"text":"","type":"text"},"index":1,"type":"content_block_start"}`,
+		`"type":"signature_delta"`, `{"content_block":{"text":"","type":"text"},"index":1,` +
+			`"type":"content_block_start"}`,
 		`{"content_block":{"id":"x","input":{},"name":"f","type":"tool_use"},"index":2,"type":"content_block_start"}`,
 		`{"delta":{"partial_json":"{","type":"input_json_delta"},"index":2,"type":"content_block_delta"}`,
 		`{"delta":{"stop_reason":"tool_use","stop_sequence":null},"type":"message_delta","usage":{"output_tokens":4}}`,
@@ -233,15 +250,19 @@ func TestFormats(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	s := scripted.Anthropic(t, scripted.Fail(529, "busy").With("Retry-After", "3"), scripted.Fail(500, "").Body("<html>"))
-	const body = `{"model":"m","stream":true,"max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}`
-	if status, got := post(t, s, body); status != 529 || got != `{"error":{"message":"busy","type":"overloaded_error"},"type":"error"}` {
+	s := scripted.Anthropic(t, scripted.Fail(529, "busy").With("Retry-After", "3"),
+		scripted.Fail(500, "").Body("<html>"))
+	const body = `{"model":"m","stream":true,"max_tokens":1,"messages":[{"role":"user","content":[{"type":"text",` +
+		`"text":"hi"}]}]}`
+	if status, got := post(t, s, body); status != 529 ||
+		got != `{"error":{"message":"busy","type":"overloaded_error"},"type":"error"}` {
 		t.Errorf("%d %s", status, got)
 	}
 	if status, got := post(t, s, body); status != 500 || got != "<html>" {
 		t.Errorf("%d %s", status, got)
 	}
-	if r := s.Requests(); len(r) != 2 || r[1].Number != 1 || r[0].Model != "m" || r[0].Messages[0].Role != provider.RoleUser {
+	if r := s.Requests(); len(r) != 2 || r[1].Number != 1 || r[0].Model != "m" ||
+		r[0].Messages[0].Role != provider.RoleUser {
 		t.Errorf("requests %+v", r)
 	}
 }

@@ -35,7 +35,8 @@ func Check(text []byte) error {
 		if err == nil { // encoding/json takes half a surrogate pair
 			err = p.Err
 		}
-		return registry.Errorf(registry.CodeInvalidRequest, "The body is not one valid JSON value: %s.", syntaxProblem(err))
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"The body is not one valid JSON value: %s.", syntaxProblem(err))
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 // FuzzMembers: of every text that is let in, the fields are those encoding/json finds, byte for byte.
 func FuzzMembers(f *testing.F) {
 	for _, seed := range []string{
-		`{}`, ` { } `, `{"a":1}`, `{"args":{"x":[1,{"y":"}]\""}]},"mode":"sync"}`, "{\n\"a\" : [ ] ,\t\"b\":null}", `{"a":-1.5e3,"b":true}`,
+		`{}`, ` { } `, `{"a":1}`, `{"args":{"x":[1,{"y":"}]\""}]},"mode":"sync"}`, "{\n\"a\" : [ ] ,\t\"b\":null}",
+		`{"a":-1.5e3,"b":true}`,
 		`{"é\"\\":"","":{}}`, `{"a":"\\"}`, `[]`, `null`, `"{"`, `7 `, `{"a":[[[]]]}`,
 	} {
 		f.Add([]byte(seed))

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,14 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
-
-// Opcodes of WebSocket frames (RFC 6455).
-const (
-	opText  = 1
-	opClose = 8
-	opPing  = 9
-	opPong  = 10
 )
 
 const (
@@ -41,30 +32,49 @@ type Swarm struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	token  string
-	frame  []byte // register_tools
+	frame  func(device int) []byte // register_tools of each
 	slots  chan struct{}
 
 	handshake time.Duration // for one
 
 	sessions   []string // their ids
 	registered atomic.Int64
-	refused    atomic.Int64 // connections that ended before they were registered
-	lost       atomic.Int64 // connections that ended later, but before the swarm did
-	failure    atomic.Pointer[error]
+	lost       atomic.Int64          // devices whose connection ended before the swarm did
+	failure    atomic.Pointer[error] // of the first of them
+	changed    chan struct{}         // capacity 1: a device was registered or lost
 }
 
 // ConnectSwarm connects n devices with the given number of tools to a pod and waits until all are registered.
 func ConnectSwarm(ctx context.Context, base, token, prefix string, n, tools int) (*Swarm, error) {
-	s := &Swarm{
-		token: token, frame: maskedFrame(opText, []byte(registerTools(tools))), slots: make(chan struct{}, dialAtOnce),
-		handshake: handshakeTimeout,
+	names := make([]string, max(tools, 1))
+	for i := range names {
+		names[i] = fmt.Sprintf("tool_%02d", i)
 	}
-	s.ctx, s.cancel = context.WithCancel(ctx)
+	names[0] = EchoTool
+	frame := RegisterTools(names)
+	return ConnectSwarmWith(ctx, base, token, prefix, n, func(int) []byte { return frame })
+}
+
+// ConnectSwarmWith is ConnectSwarm for devices that need not have the same tools: toolsOf returns the frame of the i-th
+// device, as RegisterTools makes it.
+func ConnectSwarmWith(
+	ctx context.Context, base, token, prefix string, n int, toolsOf func(i int) []byte,
+) (*Swarm, error) {
+	s := newSwarm(ctx, token, toolsOf)
 	if err := s.Add(base, prefix, n); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+func newSwarm(ctx context.Context, token string, toolsOf func(i int) []byte) *Swarm {
+	s := &Swarm{
+		token: token, frame: toolsOf, handshake: handshakeTimeout,
+		slots: make(chan struct{}, dialAtOnce), changed: make(chan struct{}, 1),
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	return s
 }
 
 // Add connects n more devices and waits until they are registered.
@@ -73,12 +83,11 @@ func (s *Swarm) Add(base, prefix string, n int) error {
 	want := s.registered.Load() + int64(n)
 	for i := range n {
 		session := fmt.Sprintf("%s-%d", prefix, i)
+		frame := s.frame(len(s.sessions))
 		s.sessions = append(s.sessions, session)
-		s.work.Go(func() { s.live(addr, session) })
+		s.work.Go(func() { s.keepConnected(addr, session, frame) })
 	}
 	deadline := time.After(readyTimeout)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for s.registered.Load() < want {
 		if err := s.failure.Load(); err != nil {
 			return fmt.Errorf("connect devices to %s: %w", base, *err)
@@ -87,11 +96,20 @@ func (s *Swarm) Add(base, prefix string, n int) error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-deadline:
-			return fmt.Errorf("connect devices to %s: %d of %d registered within %v", base, s.registered.Load(), want, readyTimeout)
-		case <-tick.C:
+			return fmt.Errorf("connect devices to %s: %d of %d registered within %v",
+				base, s.registered.Load(), want, readyTimeout)
+		case <-s.changed:
 		}
 	}
 	return nil
+}
+
+// noteChange wakes Add.
+func (s *Swarm) noteChange() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
 }
 
 // Close disconnects the devices and waits until their goroutines are gone.
@@ -103,30 +121,30 @@ func (s *Swarm) Close() {
 // Sessions returns the ids of the devices' sessions.
 func (s *Swarm) Sessions() []string { return s.sessions }
 
-// Lost returns an error if devices were cut off that were registered.
+// Lost returns an error if devices lost their connection.
 func (s *Swarm) Lost() error {
 	lost := s.lost.Load()
 	if lost == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d devices were cut off: %w", lost, *s.failure.Load())
+	return fmt.Errorf("%d devices lost their connection: %w", lost, *s.failure.Load())
 }
 
-// live is the life of one device. One that a busy pod sends away before it is registered comes back, as any would; one
-// that is cut off later stays away: what is measured then is the pod's fault.
-func (s *Swarm) live(addr, session string) {
+// keepConnected connects one device. A device that a busy pod refuses before it is registered comes back, as any would.
+// One whose connection ends later stays away: the pod lost it, and the figures must say so.
+func (s *Swarm) keepConnected(addr, session string, frame []byte) {
 	for try := 1; ; try++ {
-		d := device{swarm: s}
-		err := d.run(addr, session)
+		d := device{swarm: s, tools: frame}
+		err := d.serve(addr, session)
 		switch {
 		case s.ctx.Err() != nil:
 			return
 		case d.registered || try == connectTries:
 			s.lost.Add(1)
 			s.failure.CompareAndSwap(nil, &err)
+			s.noteChange()
 			return
 		}
-		s.refused.Add(1)
 		select {
 		case <-s.ctx.Done():
 		case <-time.After(time.Duration(try) * connectPause):
@@ -134,26 +152,26 @@ func (s *Swarm) live(addr, session string) {
 	}
 }
 
-// registerTools is the frame that registers tools: the echo and, beside it, ones that are only there.
-func registerTools(n int) string {
+// RegisterTools returns the frame that registers tools of these names. Tools of one name are alike.
+func RegisterTools(names []string) []byte {
 	var b strings.Builder
 	b.WriteString(`{"type":"register_tools","tools":[`)
-	for i := range max(n, 1) {
-		name := EchoTool
+	for i, name := range names {
 		if i > 0 {
 			b.WriteByte(',')
-			name = fmt.Sprintf("tool_%02d", i)
 		}
-		fmt.Fprintf(&b, `{"name":%q,"description":"Tool %d of a device under load. It returns the text it is given.",`+
-			`"parameters":{"type":"object","properties":{"text":{"type":"string","description":"What to return."}},"required":["text"]}}`, name, i)
+		fmt.Fprintf(&b, `{"name":%q,"description":"The tool %s of a device under load. It returns its text.",`+
+			`"parameters":{"type":"object","properties":{"text":{"type":"string","description":"What %s returns."}},`+
+			`"required":["text"]}}`, name, name, name)
 	}
 	b.WriteString(`]}`)
-	return b.String()
+	return maskedFrame(opText, []byte(b.String()))
 }
 
 // device is one connection. Its buffers grow with the calls it gets: an idle one keeps next to nothing.
 type device struct {
 	swarm  *Swarm
+	tools  []byte // the frame that registers them
 	conn   net.Conn
 	stop   func() bool // the end of the swarm no longer closes conn
 	reader *bufio.Reader
@@ -163,19 +181,21 @@ type device struct {
 	registered bool
 }
 
-func (d *device) run(addr, session string) error {
+// serve connects the device and answers what it is asked until its connection ends.
+func (d *device) serve(addr, session string) error {
 	if err := d.connect(addr, session); err != nil {
 		return err
 	}
-	defer d.hangUp()
-	if _, err := d.conn.Write(d.swarm.frame); err != nil {
+	defer d.close()
+	if _, err := d.conn.Write(d.tools); err != nil {
 		return err
 	}
 	for {
-		opcode, payload, err := d.read()
+		opcode, payload, err := readFrame(d.reader, d.in)
 		if err != nil {
 			return err
 		}
+		d.in = payload
 		switch opcode {
 		case opText:
 			err = d.handle(payload)
@@ -200,7 +220,8 @@ func (d *device) connect(addr, session string) error {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	}
-	dialer := net.Dialer{Timeout: 10 * time.Second, KeepAlive: -1} // thousands accepted in one burst would be probed in one
+	// Without keep-alive: thousands that were accepted in one burst would be probed in one burst.
+	dialer := net.Dialer{Timeout: s.handshake, KeepAlive: -1}
 	conn, err := dialer.DialContext(s.ctx, "tcp", addr)
 	if err != nil {
 		return err
@@ -212,19 +233,20 @@ func (d *device) connect(addr, session string) error {
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		d.hangUp()
+		d.close()
 	}
 	return err
 }
 
-func (d *device) hangUp() {
+func (d *device) close() {
 	d.stop()
 	_ = d.conn.Close()
 }
 
 func (d *device) upgrade(addr, session string) error {
-	head := fmt.Sprintf("GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", session, addr)
+	head := fmt.Sprintf("GET /ws/chat?session_id=%s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\n"+
+		"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+		session, addr)
 	if d.swarm.token != "" {
 		head += "Authorization: Bearer " + d.swarm.token + "\r\n"
 	}
@@ -236,29 +258,6 @@ func (d *device) upgrade(addr, session string) error {
 		err = errors.New(resp.Status)
 	}
 	return err
-}
-
-// read returns the next frame. Its payload is valid until the next call.
-func (d *device) read() (opcode byte, payload []byte, err error) {
-	var head [10]byte
-	if _, err = io.ReadFull(d.reader, head[:2]); err != nil {
-		return 0, nil, err
-	}
-	n := uint64(head[1] & 0x7f)
-	switch n {
-	case 126:
-		_, err = io.ReadFull(d.reader, head[2:4])
-		n = uint64(binary.BigEndian.Uint16(head[2:4]))
-	case 127:
-		_, err = io.ReadFull(d.reader, head[2:10])
-		n = binary.BigEndian.Uint64(head[2:10])
-	}
-	if err != nil {
-		return 0, nil, err
-	}
-	d.in = grow(d.in, int(n))
-	_, err = io.ReadFull(d.reader, d.in)
-	return head[0] & 0x0f, d.in, err
 }
 
 // handle answers a call with the text it came with, and takes note of a registration.
@@ -279,6 +278,7 @@ func (d *device) handle(frame []byte) error {
 		}
 		d.in, d.out, d.registered = nil, nil, true // the buffers were for the handshake
 		d.swarm.registered.Add(1)
+		d.swarm.noteChange()
 	}
 	return nil
 }
@@ -291,20 +291,4 @@ func textAfter(frame []byte, mark string) []byte {
 	_, rest, _ := bytes.Cut(frame, []byte(mark))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
 	return text
-}
-
-// maskedFrame encodes a frame as a client must: masked. The mask is zero, which every server takes and nobody pays for.
-func maskedFrame(opcode byte, payload []byte) []byte {
-	b := make([]byte, 0, 14+len(payload))
-	b = append(b, 0x80|opcode)
-	switch n := len(payload); {
-	case n < 126:
-		b = append(b, 0x80|byte(n))
-	case n < 1<<16:
-		b = binary.BigEndian.AppendUint16(append(b, 0x80|126), uint16(n))
-	default:
-		b = binary.BigEndian.AppendUint64(append(b, 0x80|127), uint64(n))
-	}
-	b = append(b, 0, 0, 0, 0)
-	return append(b, payload...)
 }

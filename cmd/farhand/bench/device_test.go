@@ -71,9 +71,11 @@ func TestASwarmDoesNotHangOnASilentServer(t *testing.T) {
 
 func TestAHandshakeHasItsTime(t *testing.T) {
 	addr, _ := silentServer(t)
-	s := &Swarm{ctx: t.Context(), slots: make(chan struct{}, 1), handshake: 50 * time.Millisecond}
+	s := newSwarm(t.Context(), "", nil)
+	defer s.Close()
+	s.handshake = 50 * time.Millisecond
 	ended := make(chan error, 1)
-	go func() { ended <- (&device{swarm: s}).run(addr, "silent") }()
+	go func() { ended <- (&device{swarm: s}).serve(addr, "silent") }()
 	if err := within(t, "the end", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("ended with %v", err)
 	}

@@ -15,7 +15,8 @@ func TestHistogramIsExactToOnePercent(t *testing.T) {
 		half.Record(time.Duration(i) * 10 * time.Microsecond)
 	}
 	h.merge(&other)
-	for q, want := range map[float64]time.Duration{.5: 50 * time.Millisecond, .9: 90 * time.Millisecond, .99: 99 * time.Millisecond} {
+	for q, want := range map[float64]time.Duration{.5: 50 * time.Millisecond, .9: 90 * time.Millisecond,
+		.99: 99 * time.Millisecond} {
 		if got := h.Quantile(q); got < want*99/100 || got > want*101/100 {
 			t.Errorf("quantile %v: %v, want %v", q, got, want)
 		}

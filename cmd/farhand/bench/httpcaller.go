@@ -32,29 +32,33 @@ func PutNonce(b []byte) {
 	}
 }
 
-// httpCaller is an HTTP/1.1 client of one request, sent over and over on a connection of its own. The request is built
-// once and only its nonce changes: what a full client would cost here, every figure would have in it.
+// httpCaller is an HTTP/1.1 client of one tool, with a connection of its own. Its request is built once. Only the
+// session and the nonce change from call to call: what a full client would cost here, every figure would have in it.
 type httpCaller struct {
 	addr    string
+	session func() string // the session to call next
 	request []byte
-	nonce   []byte // within request
+	rest    []byte // what follows the session in a request
+	nonce   []byte // within rest
 	conn    net.Conn
 	reader  *bufio.Reader
 	body    []byte
 }
 
-// newHTTPCaller returns a caller of one tool of one session, with a payload of the given size.
-func newHTTPCaller(base, token, session, tool string, payload int) *httpCaller {
+const callPath = "POST /api/sessions/"
+
+// newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size.
+func newHTTPCaller(base, token string, session func() string, payload int) *httpCaller {
 	addr := strings.TrimPrefix(base, "http://")
 	const before = `{"args":{"text":"`
 	body := before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + `"}}`
-	head := fmt.Sprintf("POST /api/sessions/%s/tools/%s/call HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", session, tool, addr)
+	head := fmt.Sprintf("/tools/%s/call HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", EchoTool, addr)
 	if token != "" {
 		head += "Authorization: Bearer " + token + "\r\n"
 	}
 	head += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	c := &httpCaller{addr: addr, request: []byte(head + body)}
-	c.nonce = c.request[len(head)+len(before):][:NonceLen]
+	c := &httpCaller{addr: addr, session: session, rest: []byte(head + body)}
+	c.nonce = c.rest[len(head)+len(before):][:NonceLen]
 	return c
 }
 
@@ -76,6 +80,7 @@ func (c *httpCaller) Call() string {
 		c.conn, c.reader = conn, bufio.NewReaderSize(conn, 2048)
 	}
 	PutNonce(c.nonce)
+	c.request = append(append(append(c.request[:0], callPath...), c.session()...), c.rest...)
 	status, err := c.exchange()
 	switch {
 	case err != nil:

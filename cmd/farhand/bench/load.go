@@ -22,6 +22,9 @@ type Figures struct {
 	Max       time.Duration    `json:"max_ns"`           // of all calls, also of failed and of late ones
 	Errors    map[string]int64 `json:"errors,omitempty"` // by code, however late they came
 	Usage     []Usage          `json:"usage,omitempty"`  // of the processes watched meanwhile
+	Found     *Found           `json:"found,omitempty"`  // nil: the pods do not tell
+	Redis     RedisUse         `json:"redis,omitempty"`  // while all calls were made; nil: Redis was not asked
+	AllCalls  int64            `json:"all_calls"`        // those of the warm-up, late ones and failures too
 }
 
 // Failed returns how many calls went wrong.
@@ -38,59 +41,61 @@ type Caller interface {
 	Close()
 }
 
-// plan is one run: callers that call for a while, of which the first part only warms up.
-type plan struct {
-	callers  int
-	warmup   time.Duration
-	duration time.Duration
-	grace    time.Duration                            // how much longer a run without a success may take
-	progress func(elapsed time.Duration, calls int64) // optional, called a few times a second
-}
-
 // tally is what one caller counted. The padding keeps the counters of two callers out of one cache line.
 type tally struct {
 	histogram Histogram
 	done      atomic.Int64
+	all       int64 // calls, whenever they ended and however
 	errors    map[string]int64
 	_         [64]byte
 }
 
-// drive runs the plan. A call counts when it ends within the measured time, so that rates are not biased by what is
-// under way at either end. What is under way at the end is waited for all the same: a failure that takes longer than
-// the run, as a call that is lost does, must show. A run without a single success goes on until the first, for as long
-// as the plan's grace: a busy machine may not finish one call in a short run.
-func drive(ctx context.Context, p plan, open func(i int) (Caller, error)) (Figures, error) {
-	callers := make([]Caller, 0, p.callers)
+// errNothing is returned when not a single call succeeded: there is nothing to compare then.
+var errNothing = errors.New("not one call succeeded")
+
+// Drive has callers call, and returns what they measured; what names them in errors. Calls count once the options'
+// Warmup is over.
+//
+// A call counts when it ends within the measured time, so that rates are not biased by what is under way at either end.
+// What is under way at the end is waited for all the same: a failure that takes longer than the run, as a call that is
+// lost does, must show. A run without a single success goes on until the first, for the options' Grace: a busy machine
+// may not finish one call in a short run. Without a success it is an error.
+func (o *Options) Drive(
+	ctx context.Context, what string, callers int, open func(i int) (Caller, error),
+) (Figures, error) {
+	list := make([]Caller, 0, callers)
 	defer func() {
-		for _, c := range callers {
+		for _, c := range list {
 			c.Close()
 		}
 	}()
-	for i := range p.callers {
+	for i := range callers {
 		c, err := open(i)
 		if err != nil {
 			return Figures{}, fmt.Errorf("caller %d: %w", i, err)
 		}
-		callers = append(callers, c)
+		list = append(list, c)
 	}
-	tallies := make([]tally, p.callers)
-	from := time.Now().Add(p.warmup)
-	span := window{from: from, until: from.Add(p.duration)}
-	span.last = span.until.Add(p.grace)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	tallies := make([]tally, callers)
+	from := time.Now().Add(o.Warmup)
+	span := window{from: from, until: from.Add(o.Duration)}
+	span.last = span.until.Add(o.Grace)
 	var work sync.WaitGroup
-	for i := range callers {
+	for i := range list {
 		tallies[i].errors = make(map[string]int64)
-		work.Go(func() { tallies[i].run(ctx, callers[i], &span) })
+		work.Go(func() { tallies[i].callUntilEnd(ctx, list[i], &span) })
 	}
 	stopped := make(chan struct{})
 	go func() { work.Wait(); close(stopped) }()
-	watch(p, tallies, from, stopped)
+	o.showProgress(fmt.Sprintf("%s, %d callers", what, callers), tallies, from, stopped)
 	if err := ctx.Err(); err != nil {
 		return Figures{}, err
 	}
-	return collect(p, tallies), nil
+	f := collect(o.Duration, tallies)
+	if f.Calls == 0 {
+		return f, fmt.Errorf("%s: %w: %v", what, errNothing, f.Errors)
+	}
+	return f, nil
 }
 
 // window is when the calls of a run count.
@@ -111,9 +116,11 @@ func (w *window) holds(ended time.Time) bool {
 	return !ended.After(w.until) || first && !ended.After(w.last)
 }
 
-func (t *tally) run(ctx context.Context, c Caller, span *window) {
+// callUntilEnd makes one call after the other until the run is over.
+func (t *tally) callUntilEnd(ctx context.Context, c Caller, span *window) {
 	for began := time.Now(); ctx.Err() == nil && span.open(began); {
 		code := c.Call()
+		t.all++
 		now := time.Now()
 		if now.After(span.from) {
 			t.count(code, now.Sub(began), code == "" && span.holds(now))
@@ -138,8 +145,8 @@ func (t *tally) count(code string, took time.Duration, inTime bool) {
 	}
 }
 
-// watch reports progress until the callers have stopped.
-func watch(p plan, tallies []tally, from time.Time, stopped <-chan struct{}) {
+// showProgress shows how it goes until the callers have stopped.
+func (o *Options) showProgress(what string, tallies []tally, from time.Time, stopped <-chan struct{}) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -148,48 +155,42 @@ func watch(p plan, tallies []tally, from time.Time, stopped <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		if p.progress == nil {
-			continue
-		}
 		var calls int64
 		for i := range tallies {
 			calls += tallies[i].done.Load()
 		}
-		p.progress(time.Since(from), calls)
+		if seconds := time.Since(from).Seconds(); seconds > 0 {
+			o.Note("%s: %.1fs, %.0f calls/s", what, seconds, float64(calls)/seconds)
+		}
 	}
 }
 
-func collect(p plan, tallies []tally) Figures {
-	f := Figures{Callers: p.callers, Errors: make(map[string]int64)}
+func collect(length time.Duration, tallies []tally) Figures {
+	f := Figures{Callers: len(tallies), Errors: make(map[string]int64)}
 	all := &Histogram{}
 	for i := range tallies {
 		all.merge(&tallies[i].histogram)
+		f.AllCalls += tallies[i].all
 		for code, n := range tallies[i].errors {
 			f.Errors[code] += n
 		}
 	}
-	f.Calls, f.PerSecond = all.total, float64(all.total)/p.duration.Seconds()
+	f.Calls, f.PerSecond = all.total, float64(all.total)/length.Seconds()
 	f.P50, f.P90, f.P99, f.Max = all.Quantile(.5), all.Quantile(.9), all.Quantile(.99), all.Max
 	return f
 }
 
-// errNothing is returned when not a single call succeeded: there is nothing to compare then.
-var errNothing = errors.New("not one call succeeded")
-
-func (f Figures) check(what string) error {
-	if f.Calls > 0 {
-		return nil
-	}
-	return fmt.Errorf("%s: %w: %v", what, errNothing, f.Errors)
-}
-
-// MedianFigures takes the median of each figure of several runs of one plan; maxima and errors add up.
+// MedianFigures takes the median of each figure of several runs of the same; maxima, errors and what Redis did add up.
 func MedianFigures(runs []Figures) Figures {
 	f := runs[0]
-	f.Errors, f.Usage = make(map[string]int64), medianUsage(runs)
-	f.Calls, f.Max = 0, 0
+	f.Errors, f.Usage, f.Found = make(map[string]int64), medianUsage(runs), medianFound(runs)
+	f.Calls, f.AllCalls, f.Max = 0, 0, 0
+	if f.Redis != nil {
+		f.Redis = make(RedisUse)
+	}
 	for _, r := range runs {
-		f.Calls += r.Calls
+		f.Calls, f.AllCalls = f.Calls+r.Calls, f.AllCalls+r.AllCalls
+		f.Redis.add(r.Redis)
 		f.Max = max(f.Max, r.Max)
 		for code, n := range r.Errors {
 			f.Errors[code] += n

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -20,15 +21,15 @@ func (slowCaller) Close() {}
 
 // TestWhatOutlastsTheRunIsNotHidden: the callers that fail slowest are those whose failure must not be missed.
 func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
-	p := plan{callers: 10, duration: 500 * time.Millisecond}
+	o := Options{Duration: 500 * time.Millisecond}
 	const takes = 600 * time.Millisecond
-	f, err := drive(t.Context(), p, func(i int) (Caller, error) {
+	f, err := o.Drive(t.Context(), "callers", 10, func(i int) (Caller, error) {
 		if i < 8 {
 			return slowCaller{takes, "lost"}, nil
 		}
 		return slowCaller{takes, ""}, nil
 	})
-	if err != nil {
+	if !errors.Is(err, errNothing) {
 		t.Fatal(err)
 	}
 	if f.Failed() != 8 || f.Errors["lost"] != 8 {
@@ -45,8 +46,8 @@ func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
 // TestARunWaitsForItsFirstSuccess: on a busy machine not one call may end within a short run. The figures are worth
 // little then, but a run that only shows that everything works must not fail for it.
 func TestARunWaitsForItsFirstSuccess(t *testing.T) {
-	p := plan{callers: 4, duration: time.Millisecond, grace: time.Minute}
-	f, err := drive(t.Context(), p, func(i int) (Caller, error) {
+	o := Options{Duration: time.Millisecond, Grace: time.Minute}
+	f, err := o.Drive(t.Context(), "callers", 4, func(i int) (Caller, error) {
 		if i > 0 {
 			return slowCaller{10 * time.Millisecond, "lost"}, nil
 		}

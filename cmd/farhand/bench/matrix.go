@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Side is one set of pods with the devices connected to its first.
@@ -14,9 +17,8 @@ type Side struct {
 	Name    string
 	Pods    []string // their URLs; the second is asked on the route cross
 	Token   string
-	Names   []string // of the processes of PIDs
-	PIDs    []int    // of processes whose use of the machine is printed; may be empty
-	Devices *Swarm   // once they are connected
+	PIDs    []int  // of the pods, whose use of the machine is printed; may be empty
+	Devices *Swarm // once they are connected
 }
 
 // Connect connects the devices that are called.
@@ -28,61 +30,88 @@ func (s *Side) Connect(ctx context.Context, o *Options) error {
 	return err
 }
 
-// Open returns how callers of a route are made. They share the devices evenly.
+// Open returns how callers of a route are made. They choose their devices as o.Spread says.
 func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 	pod := s.Pods[0]
 	if route == RouteCross {
 		pod = s.Pods[1]
 	}
 	sessions := s.Devices.Sessions()
-	return func(i int) (Caller, error) {
-		session := sessions[i%len(sessions)]
-		return newHTTPCaller(pod, s.Token, session, EchoTool, o.Payload), nil
-	}
+	return func(i int) (Caller, error) { return o.NewCaller(pod, s.Token, sessions, i), nil }
 }
 
-// Measure runs the callers of one route once.
-func (s *Side) Measure(ctx context.Context, o *Options, redis *RedisProbe, route string, callers int) (Figures, error) {
-	watch := WatchPIDs(s.Names, s.PIDs)
-	var before RedisLoad
-	if redis != nil {
-		var err error
-		if before, err = redis.Load(ctx); err != nil {
-			return Figures{}, err
-		}
+// NewCaller returns the i-th caller of a pod. It chooses among the sessions as o.Spread says.
+func (o *Options) NewCaller(pod, token string, sessions []string, i int) Caller {
+	return newHTTPCaller(pod, token, o.Spread.chooser(sessions, i), o.Payload)
+}
+
+// eachCallers is how many callers CallEach has.
+const eachCallers = 64
+
+// CallEach calls each of the sessions once by way of a pod.
+func (o *Options) CallEach(ctx context.Context, pod, token string, sessions []string) error {
+	var work errgroup.Group
+	for part := range slices.Chunk(sessions, max(1, len(sessions)/eachCallers)) {
+		work.Go(func() error {
+			next := 0
+			c := newHTTPCaller(pod, token, func() string { next++; return part[next-1] }, o.Payload)
+			defer c.Close()
+			for range part {
+				if code := c.Call(); code != "" {
+					return fmt.Errorf("a first call failed: %s", code)
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+			}
+			return nil
+		})
 	}
-	f, err := drive(ctx, o.plan(s.Name+" "+route, callers), s.Open(o, route))
+	return work.Wait()
+}
+
+// Measure runs the callers of one route once. redis may be nil.
+func (s *Side) Measure(ctx context.Context, o *Options, redis *RedisProbe, route string, callers int) (Figures, error) {
+	f, err := s.MeasureCallers(ctx, o, redis, s.Name+" "+route, callers, s.Open(o, route))
 	if err != nil {
 		return f, err
 	}
-	f.Route, f.Usage = route, watch.Usage()
-	if redis != nil {
-		after, err := redis.Load(ctx)
-		if err != nil {
-			return f, err
-		}
-		f.Usage = append(f.Usage, before.Usage(after))
-	}
+	f.Route = route
 	if err := s.Devices.Lost(); err != nil {
 		return f, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return f, f.check(s.Name + " " + route)
+	return f, nil
 }
 
-// Drive has callers call, and returns what they measured. Without a single success that is an error.
-func (o *Options) Drive(ctx context.Context, what string, callers int, open func(int) (Caller, error)) (Figures, error) {
-	f, err := drive(ctx, o.plan(what, callers), open)
+// MeasureCallers runs callers once and watches the pods meanwhile; what names the callers. redis may be nil.
+func (s *Side) MeasureCallers(
+	ctx context.Context, o *Options, redis *RedisProbe, what string, callers int, open func(int) (Caller, error),
+) (Figures, error) {
+	before := s.readCounters(ctx)
+	watch, err := StartWatch(ctx, s.PIDs, redis)
+	if err != nil {
+		return Figures{}, err
+	}
+	f, err := o.Drive(ctx, what, callers, open)
 	if err != nil {
 		return f, err
 	}
-	return f, f.check(what)
+	if f.Redis, err = watch.RedisUse(ctx); err != nil {
+		return f, err
+	}
+	if f.Usage, err = watch.Usage(ctx); err != nil {
+		return f, err
+	}
+	f.Found = found(before, s.readCounters(ctx))
+	return f, nil
 }
 
 // Line is what the sides measured for one route and number of callers, in their order.
 type Line struct {
-	Route   string
-	Callers int
-	Sides   []Figures
+	Workload string // empty: there is only one
+	Route    string
+	Callers  int
+	Sides    []Figures
 }
 
 // Compare measures every route with every number of callers, the sides in turns.
@@ -103,42 +132,33 @@ func (o *Options) Compare(
 				}
 			}
 			l := Line{Route: route, Callers: n}
-			for _, r := range runs {
-				l.Sides = append(l.Sides, MedianFigures(r))
+			var said []string
+			for i, r := range runs {
+				f := MedianFigures(r)
+				l.Sides = append(l.Sides, f)
+				said = append(said, fmt.Sprintf("%s %.0f/s, p50 %s", sides[i].Name, f.PerSecond, Short(f.P50)))
 			}
 			lines = append(lines, l)
-			o.Step("%s, %d callers: %s", route, n, summary(sides, l))
+			o.Step("%s, %d callers: %s", route, n, strings.Join(said, "; "))
 		}
 	}
 	return lines, nil
 }
 
-func summary(sides []*Side, l Line) string {
-	text := ""
-	for i, f := range l.Sides {
-		if i > 0 {
-			text += "; "
-		}
-		text += fmt.Sprintf("%s %.0f/s, p50 %s", sides[i].Name, f.PerSecond, Short(f.P50))
-	}
-	return text
-}
-
 // Run measures pods that are running and prints the figures.
 func Run(ctx context.Context, o Options, asJSON bool) error {
-	if err := o.Fill(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	switch {
+	case len(o.Callers) == 0:
+		return errors.New("--callers: name at least one number")
 	case len(o.Pods) == 0:
 		return errors.New("--pods: name the pods to measure")
 	case len(o.Pods) < 2 && slices.Contains(o.Routes, RouteCross):
 		return errors.New("the route cross needs two pods; add one, or choose --route local")
 	}
 	s := &Side{Name: "farhand", Pods: o.Pods, Token: o.Token, PIDs: o.PIDs}
-	for i := range o.PIDs {
-		s.Names = append(s.Names, "pod"+strconv.Itoa(i))
-	}
 	var redis *RedisProbe
 	if o.Redis != "" {
 		var err error
@@ -154,6 +174,9 @@ func Run(ctx context.Context, o Options, asJSON bool) error {
 	lines, err := o.Compare(ctx, redis, o.Routes, o.Callers, s)
 	if err != nil {
 		return err
+	}
+	for i := range lines {
+		lines[i].Workload = fmt.Sprintf("%s, %d devices", o.Spread, o.Devices)
 	}
 	o.Note("")
 	return o.Report(asJSON, []string{s.Name}, lines)

@@ -1,12 +1,16 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Routes a call can take.
@@ -18,21 +22,22 @@ const (
 // MaxPayload leaves room in a frame of the default limit for what is around the payload.
 const MaxPayload = 1_000_000
 
-// Options say what is measured and how. Zero fields get defaults by Fill.
+// Options say what is measured and how. DefaultOptions has the values that Flags begins with.
 type Options struct {
 	Pods  []string // URLs: the first holds the devices, the second is asked on the route cross
 	Token string   // of Pods
 	Redis string   // URL; empty: Redis is not asked what it used
 	PIDs  []int    // of Pods, in their order
 
-	Devices  int           // that are called; default 128
-	Tools    int           // per device; default 5
+	Devices  int           // that are called
+	Spread   Spread        // how callers choose among them
+	Tools    int           // per device
 	Payload  int           // bytes each way beside a nonce
-	Callers  []int         // one run for each; default 1, 64, 512
-	Routes   []string      // default local, cross
-	Duration time.Duration // of one run, after Warmup; default 2 s
-	Warmup   time.Duration // default a fifth of Duration
-	Repeat   int           // runs of each, of which the median is taken; default 1
+	Callers  []int         // one run for each
+	Routes   []string      // local, cross
+	Duration time.Duration // of one run, after Warmup
+	Warmup   time.Duration // 0: a fifth of Duration
+	Repeat   int           // runs of each, of which the median is taken
 	Grace    time.Duration // how much longer a run may take in which not a single call succeeded
 
 	Out io.Writer // results
@@ -41,19 +46,29 @@ type Options struct {
 	Terminal bool
 }
 
-// Fill sets defaults and checks the rest. How many pods there are is not checked.
-func (o *Options) Fill() error {
-	setDefault(&o.Devices, 128)
-	setDefault(&o.Tools, 5)
-	setDefault(&o.Duration, 2*time.Second)
-	setDefault(&o.Repeat, 1)
-	if len(o.Callers) == 0 {
-		o.Callers = []int{1, 64, 512}
+// DefaultOptions returns options that lack only Pods, Out and Err.
+func DefaultOptions() Options {
+	return Options{
+		Devices: 128, Spread: SpreadUniform, Tools: 5, Payload: 64, Callers: []int{1, 64, 512},
+		Routes: []string{RouteLocal, RouteCross}, Duration: 2 * time.Second, Repeat: 1,
 	}
-	if len(o.Routes) == 0 {
-		o.Routes = []string{RouteLocal, RouteCross}
-	}
-	setDefault(&o.Warmup, o.Duration/5)
+}
+
+// Flags adds the flags of how it is measured. Their defaults are what the options hold.
+func (o *Options) Flags(f *pflag.FlagSet) {
+	f.IntVar(&o.Devices, "devices", o.Devices, "devices to call")
+	f.Var(&o.Spread, "spread", "how callers choose a device for each call: uniform, zipf, or pinned to one")
+	f.IntVar(&o.Tools, "tools", o.Tools, "tools of each device")
+	f.IntSliceVar(&o.Callers, "callers", o.Callers, "callers at once, one run for each number")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "measured time of one run")
+	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before that; 0 means a fifth of the duration")
+	f.IntVar(&o.Payload, "payload", o.Payload, "bytes a call carries each way")
+	f.IntVar(&o.Repeat, "repeat", o.Repeat, "runs of each, of which the median is printed")
+}
+
+// Check completes the options and says what is wrong with them. How many pods there are is not checked.
+func (o *Options) Check() error {
+	o.Warmup = cmp.Or(o.Warmup, o.Duration/5)
 	for i, pod := range o.Pods {
 		o.Pods[i] = strings.TrimSuffix(pod, "/")
 		if u, err := url.Parse(o.Pods[i]); err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" {
@@ -61,26 +76,21 @@ func (o *Options) Fill() error {
 			return fmt.Errorf(format, pod)
 		}
 	}
-	for _, n := range o.Callers {
-		if n < 1 {
-			return errors.New("--callers: must be greater than zero")
-		}
-	}
 	for _, route := range o.Routes {
 		if route != RouteLocal && route != RouteCross {
 			return fmt.Errorf("--route %s: must be local or cross", route)
 		}
 	}
-	if o.Payload > MaxPayload {
-		return fmt.Errorf("--payload: at most %d bytes fit a frame", MaxPayload)
+	if slices.ContainsFunc(o.Callers, func(n int) bool { return n < 1 }) {
+		return errors.New("--callers: must be greater than zero")
+	}
+	if min(o.Devices, o.Tools, o.Repeat, int(o.Duration)) < 1 {
+		return errors.New("--devices, --tools, --repeat, --duration: must be greater than zero")
+	}
+	if o.Payload < 0 || o.Payload > MaxPayload {
+		return fmt.Errorf("--payload: 0 to %d bytes fit a frame", MaxPayload)
 	}
 	return nil
-}
-
-func setDefault[T int | time.Duration](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
 }
 
 // Note shows on a terminal what is going on; the next one replaces it.
@@ -96,17 +106,5 @@ func (o *Options) Step(format string, args ...any) {
 		o.Note(format, args...)
 	} else {
 		fmt.Fprintf(o.Err, format+"\n", args...)
-	}
-}
-
-// plan returns one run of the given number of callers.
-func (o *Options) plan(what string, callers int) plan {
-	return plan{
-		callers: callers, warmup: o.Warmup, duration: o.Duration, grace: o.Grace,
-		progress: func(elapsed time.Duration, calls int64) {
-			if seconds := elapsed.Seconds(); seconds > 0 {
-				o.Note("%s, %d callers: %.1fs, %.0f calls/s", what, callers, seconds, float64(calls)/seconds)
-			}
-		},
 	}
 }

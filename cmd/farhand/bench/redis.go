@@ -62,11 +62,6 @@ func (r *RedisProbe) Load(ctx context.Context) (RedisLoad, error) {
 	}, nil
 }
 
-// Usage returns what Redis used between two looks.
-func (before RedisLoad) Usage(after RedisLoad) Usage {
-	return Usage{Name: "redis", CPU: (after.CPU - before.CPU).Seconds() / after.At.Sub(before.At).Seconds(), Memory: after.Memory}
-}
-
 // Number reads a number of INFO; 0: it is none.
 func Number(text string) float64 {
 	f, _ := strconv.ParseFloat(text, 64)

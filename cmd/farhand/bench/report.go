@@ -41,12 +41,13 @@ func JSONLines(sides []string, lines []Line) []JSONFigures {
 func PrintLines(out io.Writer, sides []string, lines []Line) error {
 	tw := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	if len(lines) > 0 {
-		fmt.Fprintln(tw, "route\tcallers\t\tcalls/s\tp50\tp90\tp99\tmax\terrors\tused")
+		fmt.Fprintln(tw, "route\tworkload\tcallers\t\tcalls/s\tp50\tp90\tp99\tmax\terrors\tused\tfound")
 	}
 	for _, l := range lines {
 		for i, f := range l.Sides {
-			fmt.Fprintf(tw, "%s\t%d\t%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Route, l.Callers, sides[i], f.PerSecond,
-				Short(f.P50), Short(f.P90), Short(f.P99), Short(f.Max), ErrorsText(f.Errors), UsageText(f.Usage))
+			fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				l.Route, l.Workload, l.Callers, sides[i], f.PerSecond, Short(f.P50), Short(f.P90), Short(f.P99),
+				Short(f.Max), ErrorsText(f.Errors), UsageText(f.Usage), f.Found.Text())
 		}
 	}
 	return tw.Flush()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,10 +61,10 @@ func startPod(t *testing.T) (url string, pid int) {
 
 // quickly are options for a run that shows that everything works, not how fast.
 func quickly(url string, out *bytes.Buffer) Options {
-	return Options{
-		Pods: []string{url + "/"}, Routes: []string{RouteLocal}, Devices: 4, Callers: []int{1, 8}, Repeat: 2,
-		Duration: 200 * time.Millisecond, Grace: 30 * time.Second, Out: out, Err: out, Terminal: false,
-	}
+	o := DefaultOptions()
+	o.Pods, o.Routes, o.Devices, o.Callers, o.Repeat = []string{url + "/"}, []string{RouteLocal}, 4, []int{1, 8}, 2
+	o.Duration, o.Grace, o.Out, o.Err = 200*time.Millisecond, 30*time.Second, out, out
+	return o
 }
 
 func TestRun(t *testing.T) {
@@ -103,16 +104,20 @@ func TestRun(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	two := []string{"http://a:1", "http://b:1"}
-	for want, o := range map[string]Options{
-		"--pods":                      {},
-		"two pods":                    {Pods: two[:1]},
-		"http://":                     {Pods: []string{"https://a:1", "https://b:1"}},
-		"--callers":                   {Pods: two, Callers: []int{0}},
-		"--route":                     {Pods: two, Routes: []string{"nearby"}},
-		"--payload":                   {Pods: two, Payload: 2 << 20},
-		strconv.Itoa(MaxPayload):      {Pods: two, Payload: MaxPayload + 1},
-		"must be of the form http://": {Pods: []string{"a"}},
+	for want, change := range map[string]func(o *Options){
+		"--pods":                      func(o *Options) { o.Pods = nil },
+		"two pods":                    func(o *Options) { o.Pods = two[:1] },
+		"http://":                     func(o *Options) { o.Pods = []string{"https://a:1", "https://b:1"} },
+		"--callers":                   func(o *Options) { o.Callers = []int{0} },
+		"--route":                     func(o *Options) { o.Routes = []string{"nearby"} },
+		"--devices":                   func(o *Options) { o.Devices = 0 },
+		"--payload":                   func(o *Options) { o.Payload = 2 << 20 },
+		strconv.Itoa(MaxPayload):      func(o *Options) { o.Payload = MaxPayload + 1 },
+		"must be of the form http://": func(o *Options) { o.Pods = []string{"a"} },
 	} {
+		o := DefaultOptions()
+		o.Pods = slices.Clone(two)
+		change(&o)
 		if err := Run(t.Context(), o, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want a word about %s", o, err, want)
 		}

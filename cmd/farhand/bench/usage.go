@@ -1,11 +1,11 @@
 package bench
 
 import (
-	"fmt"
-	"os"
+	"context"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/shirou/gopsutil/v4/process"
 )
 
 // Usage is what one process used while something ran.
@@ -15,43 +15,95 @@ type Usage struct {
 	Memory int64   `json:"memory"` // resident bytes at the end; Redis: used_memory
 }
 
-// clockTicks is how many ticks of /proc/PID/stat make a second, on every Linux there is.
-const clockTicks = 100
+// Watch looks at what pods and a Redis use.
+type Watch struct {
+	pods   []watched
+	redis  *RedisProbe // may be nil
+	before RedisLoad
+	used   RedisUse // before
+}
 
-// Watch is some processes whose use of the machine is of interest.
-type Watch []watched
-
-// watched is a process whose use of the machine is of interest.
+// watched is the process of a pod.
 type watched struct {
-	name string
-	pid  int
-	cpu  time.Duration
-	at   time.Time
+	name    string
+	process *process.Process
+	cpu     float64 // seconds it had used
+	at      time.Time
 }
 
-// WatchPIDs starts to watch. Processes that cannot be read, or a machine without /proc, are left out.
-func WatchPIDs(names []string, pids []int) Watch {
-	var all Watch
+// StartWatch starts to watch the pods with these process ids, and a Redis unless it is nil. A process that cannot be
+// read is left out.
+func StartWatch(ctx context.Context, pids []int, redis *RedisProbe) (*Watch, error) {
+	w := &Watch{redis: redis}
 	for i, pid := range pids {
-		if cpu, err := cpuTime(pid); err == nil {
-			all = append(all, watched{name: names[i], pid: pid, cpu: cpu, at: time.Now()})
-		}
-	}
-	return all
-}
-
-// Usage returns what the processes used since they are watched.
-func (all Watch) Usage() []Usage {
-	var list []Usage
-	for _, w := range all {
-		cpu, err := cpuTime(w.pid)
+		p, err := process.NewProcessWithContext(ctx, int32(pid))
 		if err != nil {
 			continue
 		}
-		rss, _ := ResidentBytes(w.pid)
-		list = append(list, Usage{Name: w.name, CPU: (cpu - w.cpu).Seconds() / time.Since(w.at).Seconds(), Memory: rss})
+		if times, err := p.TimesWithContext(ctx); err == nil {
+			w.pods = append(w.pods, watched{
+				name: "pod" + strconv.Itoa(i), process: p, cpu: times.User + times.System, at: time.Now(),
+			})
+		}
 	}
-	return list
+	var err error
+	if redis != nil {
+		if w.before, err = redis.Load(ctx); err == nil {
+			w.used, err = redis.Use(ctx)
+		}
+	}
+	return w, err
+}
+
+// RedisUse returns what Redis did since then. It returns nil where no Redis is watched.
+func (w *Watch) RedisUse(ctx context.Context) (RedisUse, error) {
+	if w.redis == nil {
+		return nil, nil
+	}
+	now, err := w.redis.Use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return now.Since(w.used), nil
+}
+
+// Usage returns what they used since then: the pods in their order, then Redis.
+func (w *Watch) Usage(ctx context.Context) ([]Usage, error) {
+	var list []Usage
+	for _, p := range w.pods {
+		times, err := p.process.TimesWithContext(ctx)
+		if err != nil {
+			continue
+		}
+		u := Usage{Name: p.name, CPU: (times.User + times.System - p.cpu) / time.Since(p.at).Seconds()}
+		if memory, err := p.process.MemoryInfoWithContext(ctx); err == nil {
+			u.Memory = int64(memory.RSS)
+		}
+		list = append(list, u)
+	}
+	if w.redis == nil {
+		return list, nil
+	}
+	after, err := w.redis.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seconds := after.At.Sub(w.before.At).Seconds()
+	cpu := (after.CPU - w.before.CPU).Seconds() / seconds
+	return append(list, Usage{Name: "redis", CPU: cpu, Memory: after.Memory}), nil
+}
+
+// ResidentBytes returns the memory of a process that is in RAM.
+func ResidentBytes(ctx context.Context, pid int) (int64, error) {
+	p, err := process.NewProcessWithContext(ctx, int32(pid))
+	if err != nil {
+		return 0, err
+	}
+	memory, err := p.MemoryInfoWithContext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return int64(memory.RSS), nil
 }
 
 func medianUsage(runs []Figures) []Usage {
@@ -67,36 +119,4 @@ func medianUsage(runs []Figures) []Usage {
 		list = append(list, u)
 	}
 	return list
-}
-
-// cpuTime returns the CPU time, user and system, a process has used so far.
-func cpuTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name in parentheses may hold anything; the fields after it are numbers.
-	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat is not understood", pid)
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * time.Second / clockTicks, nil
-}
-
-// ResidentBytes returns the memory of a process that is in RAM.
-func ResidentBytes(pid int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "Rss:" {
-			kb, err := strconv.ParseInt(fields[1], 10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/smaps_rollup has no Rss", pid)
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,6 +39,10 @@ var (
 // blockingPool is for connections that mostly wait, and need no large buffers.
 func blockingPool(size int) pool { return pool{size: size, wait: poolTimeout, buffer: 8 << 10} }
 
+// reloadInterval is the age at which a client reads again which member of a Cluster owns what. The library's default is
+// a minute. Redirections make it read at once, but a replica that was a master takes part of the commands without one.
+const reloadInterval = 5 * time.Second
+
 // newClient builds a client for the servers at a. Nothing is dialled yet. No command is ever sent a second time by the
 // client library: it might be carried out twice.
 func newClient(a address, p pool) redis.UniversalClient {
@@ -44,7 +50,7 @@ func newClient(a address, p pool) redis.UniversalClient {
 	if a.tls {
 		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.roots}
 	}
-	return redis.NewUniversalClient(&redis.UniversalOptions{
+	options := &redis.UniversalOptions{
 		Addrs: a.hosts, IsClusterMode: a.topology == topologyCluster, MasterName: a.master, DB: a.db,
 		Username: a.username, Password: a.password, Dialer: newDialer(config),
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
@@ -52,7 +58,29 @@ func newClient(a address, p pool) redis.UniversalClient {
 		PoolSize: p.size, PoolTimeout: p.wait, PipelinePoolSize: -1,
 		ReadBufferSize: p.buffer, WriteBufferSize: p.buffer,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
+	if a.topology == topologyCluster {
+		return newClusterClient(options.Cluster())
+	}
+	return redis.NewUniversalClient(options)
+}
+
+// newClusterClient builds a client that asks the members who owns what whenever one of them cannot be reached. The
+// library would go on dialling a member that is dead, after its replica has taken its place.
+func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
+	var client atomic.Pointer[redis.ClusterClient]
+	dial := options.Dialer
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if c := client.Load(); err != nil && c != nil {
+			c.ReloadState(ctx) // in the background; several at once become one
+		}
+		return conn, err
+	}
+	options.ClusterStateReloadInterval = reloadInterval
+	c := redis.NewClusterClient(options)
+	client.Store(c)
+	return c
 }
 
 // clientLog routes what the client library prints about itself to our log. It is detail: whatever matters also

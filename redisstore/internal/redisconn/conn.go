@@ -24,14 +24,12 @@ type Conn struct {
 	addr     address
 	client   redis.UniversalClient
 	sessions redis.UniversalClient
+	opening  sender // over sessions
 	warnings []string
 	close    func() error
 }
 
-// Dial connects, loads the scripts, and checks that the servers can do what is needed. It fails when they cannot be
-// reached, are older than Redis 7.0, or are arranged differently from what the URL says. ctx bounds the dialling.
-//
-// The client library has one log for the whole process; Dial points it at o.Log.
+// Dial is what redisstore.Dial says.
 func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 	addr, err := parseURL(o.URL)
 	if err != nil {
@@ -59,6 +57,10 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 // newConn returns a connection that has not been dialled.
 func newConn(addr address) *Conn {
 	c := &Conn{addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool)}
+	c.opening = alone(c.sessions)
+	if !c.IsCluster() { // in a cluster, a member that hangs would hold up what goes to the others
+		c.opening = (&together{send: alone(c.sessions)}).exec
+	}
 	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.sessions.Close()) })
 	return c
 }

@@ -10,6 +10,12 @@ import (
 // MaxPipeline bounds how many commands are sent before their answers are read.
 const MaxPipeline = 1000
 
+// The commands that run a script: by its hash, which a server may have forgotten, and by its source.
+const (
+	evalSHA    = "evalsha"
+	evalSource = "eval"
+)
+
 // Command is one command or script of a pipeline, and its answer once the pipeline has been sent.
 type Command struct {
 	script *Script // nil for a plain command
@@ -30,18 +36,43 @@ func (once) NoRetry() bool { return true }
 // a round trip. A pipeline is used once, by one goroutine.
 type Pipeline struct {
 	cluster bool
-	client  redis.UniversalClient
+	send    sender
 	parts   [][]*Command
 }
 
+// sender sends commands and returns when each has its answer or error.
+type sender func(ctx context.Context, commands []redis.Cmder)
+
 // Pipeline returns an empty pipeline.
-func (c *Conn) Pipeline() *Pipeline { return c.pipelineOf(c.client) }
+func (c *Conn) Pipeline() *Pipeline { return c.pipelineOf(alone(c.client)) }
 
-// SessionPipeline returns an empty pipeline for a session that is opened, changed or released.
-func (c *Conn) SessionPipeline() *Pipeline { return c.pipelineOf(c.sessions) }
+// SessionPipeline returns an empty pipeline for a session that is opened, changed or released. To a single server, those
+// that are sent at the same time travel together.
+func (c *Conn) SessionPipeline() *Pipeline { return c.pipelineOf(c.opening) }
 
-func (c *Conn) pipelineOf(client redis.UniversalClient) *Pipeline {
-	return &Pipeline{cluster: c.IsCluster(), client: client, parts: [][]*Command{nil}}
+func (c *Conn) pipelineOf(send sender) *Pipeline {
+	return &Pipeline{cluster: c.IsCluster(), send: send, parts: [][]*Command{nil}}
+}
+
+// alone returns the sender of pipelines that wait for no others.
+func alone(client redis.UniversalClient) sender {
+	return func(ctx context.Context, commands []redis.Cmder) {
+		pipe := client.Pipeline()
+		_ = pipe.BatchProcess(ctx, commands...)
+		_, _ = pipe.Exec(ctx) // every command has its own error
+	}
+}
+
+// Do sends one command, as Pipeline.Do would, and returns it with its answer.
+func (c *Conn) Do(ctx context.Context, args ...any) (*Command, error) {
+	p := c.Pipeline()
+	return p.Do(args...), p.Exec(ctx)
+}
+
+// Eval runs one script and returns its answer.
+func (c *Conn) Eval(ctx context.Context, s *Script, keys []string, args ...any) (*Command, error) {
+	p := c.Pipeline()
+	return p.Eval(s, keys, args...), p.Exec(ctx)
 }
 
 // Then starts the next part. Its commands must be safe to repeat, because a part may be sent again after a server
@@ -66,9 +97,9 @@ func (p *Pipeline) add(c *Command) *Command {
 func (p *Pipeline) Exec(ctx context.Context) error {
 	if p.cluster {
 		for _, part := range p.parts {
-			p.send(ctx, part)
+			p.exchange(ctx, part, evalSHA)
 			if again := forgotten(part); len(again) > 0 {
-				p.sendSource(ctx, again)
+				p.exchange(ctx, again, evalSource)
 			}
 		}
 		return p.err()
@@ -77,7 +108,7 @@ func (p *Pipeline) Exec(ctx context.Context) error {
 	for _, part := range p.parts {
 		all = append(all, part...)
 	}
-	p.send(ctx, all)
+	p.exchange(ctx, all, evalSHA)
 	p.repeat(ctx)
 	return p.err()
 }
@@ -92,7 +123,7 @@ func (p *Pipeline) repeat(ctx context.Context) {
 		for _, later := range p.parts[i+1:] {
 			again = append(again, later...)
 		}
-		p.sendSource(ctx, again)
+		p.exchange(ctx, again, evalSource)
 		return
 	}
 }
@@ -108,23 +139,15 @@ func forgotten(part []*Command) []*Command {
 	return again
 }
 
-func (p *Pipeline) send(ctx context.Context, commands []*Command) {
-	p.exchange(ctx, commands, func(c *Command) *redis.Cmd { return c.build(ctx, "evalsha") })
-}
-
-func (p *Pipeline) sendSource(ctx context.Context, commands []*Command) {
-	p.exchange(ctx, commands, func(c *Command) *redis.Cmd { return c.build(ctx, "eval") })
-}
-
-// exchange sends commands and reads their answers, a bounded number at a time.
-func (p *Pipeline) exchange(ctx context.Context, commands []*Command, build func(*Command) *redis.Cmd) {
+// exchange sends commands and reads their answers, a bounded number at a time. eval says how scripts are sent.
+func (p *Pipeline) exchange(ctx context.Context, commands []*Command, eval string) {
 	for chunk := range slices.Chunk(commands, MaxPipeline) {
-		pipe := p.client.Pipeline()
-		for _, c := range chunk {
-			c.cmd = build(c)
-			_ = pipe.Process(ctx, once{c.cmd})
+		batch := make([]redis.Cmder, len(chunk))
+		for i, c := range chunk {
+			c.cmd = c.build(ctx, eval)
+			batch[i] = once{c.cmd}
 		}
-		_, _ = pipe.Exec(ctx) // every command has its own error
+		p.send(ctx, batch)
 	}
 }
 
@@ -135,7 +158,7 @@ func (c *Command) build(ctx context.Context, eval string) *redis.Cmd {
 		return cmd
 	}
 	text := c.script.sha
-	if eval == "eval" {
+	if eval == evalSource {
 		text = c.script.source
 	}
 	args := make([]any, 0, 3+len(c.keys)+len(c.args))

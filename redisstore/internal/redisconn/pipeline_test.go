@@ -57,7 +57,8 @@ func (r *rude) serve(conn net.Conn) {
 			return
 		case "cluster":
 			host, port, _ := net.SplitHostPort(r.listener.Addr().String())
-			fmt.Fprintf(conn, "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$2\r\nid\r\n", len(host), host, port)
+			fmt.Fprintf(conn, "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$2\r\nid\r\n",
+				len(host), host, port)
 		case "command":
 			fmt.Fprint(conn, "*0\r\n")
 		default:

@@ -1,0 +1,187 @@
+package chat
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// continuedPrefix begins the ids of returned calls for which the gateway keeps what ran before them. It tells a
+	// continuation that was lost from a call that never had one. The id of the continuation and the number of the call
+	// follow.
+	continuedPrefix = "call_fh_"
+
+	// maxContinuations is how many continuations of a conversation are looked up: the latest.
+	maxContinuations = 128
+
+	noteContinuationLost = "[Farhand: before this call tools of the device ran, " +
+		"and what they returned is not kept any more. " +
+		"They did run: do not run one again unless running it twice does no harm.]\n"
+)
+
+// continuations keeps what completions did before they returned calls to their caller. It puts that back when the
+// caller comes with the results, on whatever pod.
+type continuations struct {
+	store  registry.ContinuationStore
+	holder registry.ContinuationOwner
+	ttl    time.Duration
+	limit  int // bytes that are put back into one conversation
+	log    *slog.Logger
+}
+
+// returnCalls ends the turn with the calls of the caller's tools. The gateway's calls beside them run first, because
+// the model reads the results of both.
+func (l *loop) returnCalls(ctx context.Context, n int, answer provider.Message, listed []agent.ShownTool) error {
+	own := func(c provider.ToolCall) bool { return l.own[c.Name] }
+	gateways := slices.DeleteFunc(slices.Clone(answer.ToolCalls), own)
+	if l.exceeded(n, len(gateways)) != nil { // they do not run, and the model may ask for them again
+		answer.ToolCalls = slices.DeleteFunc(answer.ToolCalls, func(c provider.ToolCall) bool { return !own(c) })
+		gateways = nil
+	}
+	keeps := len(l.history) > l.given || len(gateways) > 0 || len(answer.Thinking) > 0
+	id := rand.Text()
+	var callers []provider.ToolCall
+	for i := range answer.ToolCalls {
+		c := &answer.ToolCalls[i]
+		if !own(*c) {
+			continue
+		}
+		if keeps {
+			c.ID = fmt.Sprintf("%s%s_%d", continuedPrefix, id, i)
+		}
+		callers = append(callers, *c)
+	}
+	if !keeps {
+		l.returned = callers
+		return nil
+	}
+	if err := l.keep(ctx, answer); err != nil {
+		return err
+	}
+	if len(gateways) > 0 {
+		if err := l.callAll(ctx, gateways, listed); err != nil {
+			return err
+		}
+	}
+	if err := l.continuations.keep(ctx, id, l.history[l.given:]); err != nil { // the model will be told
+		l.log.Warn("what a completion did is not kept", "turn", l.turn, "error", err)
+	}
+	l.returned = callers
+	return nil
+}
+
+// keep keeps messages under the id of a continuation. If they are too long, it leaves out the oldest results.
+func (h continuations) keep(ctx context.Context, id string, messages []provider.Message) error {
+	data, err := json.Marshal(messages)
+	if err == nil && len(data) > registry.MaxContinuation {
+		// JSON may take more than the text.
+		data, err = json.Marshal(trim(messages, registry.MaxContinuation/2/bytesPerToken))
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	return h.store.KeepContinuation(ctx, h.holder, id, data, h.ttl)
+}
+
+// restore returns the messages of a caller with the kept messages before the calls that were returned to it. If those
+// are lost, the result of the call says so.
+func (h continuations) restore(ctx context.Context, messages []provider.Message) ([]provider.Message, error) {
+	var ids []string
+	for _, m := range slices.Backward(messages) {
+		if id := continuationOf(m); id != "" && !slices.Contains(ids, id) && len(ids) < maxContinuations {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return messages, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	found, err := h.store.Continuations(ctx, h.holder, h.limit, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("read what was done before: %w", err)
+	}
+	out, seen := make([]provider.Message, 0, len(messages)), make(map[string]bool)
+	lost := ""
+	for _, m := range messages {
+		id := continuationOf(m)
+		switch {
+		case id == "" || seen[id]:
+			if lost != "" && m.Role == provider.RoleTool && continuationID(m.ToolCallID) == lost {
+				m.Content, lost = noteContinuationLost+m.Content, ""
+			}
+			out = append(out, m)
+			continue
+		}
+		seen[id] = true
+		var kept []provider.Message
+		if data := found[id]; data == nil || json.Unmarshal(data, &kept) != nil {
+			h.log.Info("what a completion did is not known any more", "handout", id)
+			lost = id
+			out = append(out, m)
+			continue
+		}
+		out = append(out, spliced(kept, id, m)...)
+	}
+	return out, nil
+}
+
+// spliced returns the kept messages in place of the message that the caller saw. It leaves calls that the caller shows
+// elsewhere to that place.
+func spliced(kept []provider.Message, id string, shown provider.Message) []provider.Message {
+	at := slices.IndexFunc(kept, func(m provider.Message) bool { return continuationOf(m) == id })
+	if at < 0 {
+		return append(kept, shown)
+	}
+	answer, there := &kept[at], make(map[string]bool)
+	for _, c := range shown.ToolCalls {
+		there[c.ID] = true
+	}
+	answer.ToolCalls = slices.DeleteFunc(answer.ToolCalls, func(c provider.ToolCall) bool {
+		return continuationID(c.ID) == id && !there[c.ID]
+	})
+	for _, c := range answer.ToolCalls {
+		delete(there, c.ID)
+	}
+	for _, c := range shown.ToolCalls {
+		if there[c.ID] {
+			answer.ToolCalls = append(answer.ToolCalls, c)
+		}
+	}
+	return kept
+}
+
+// continuationOf returns the id of the continuation of an assistant's message, empty if it has none.
+func continuationOf(m provider.Message) string {
+	if m.Role != provider.RoleAssistant {
+		return ""
+	}
+	for _, c := range m.ToolCalls {
+		if id := continuationID(c.ID); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// continuationID returns the id of the continuation of a call, empty if it has none.
+func continuationID(call string) string {
+	rest, ok := strings.CutPrefix(call, continuedPrefix)
+	id, _, ok2 := strings.Cut(rest, "_")
+	if !ok || !ok2 {
+		return ""
+	}
+	return id
+}

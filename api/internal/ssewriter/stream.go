@@ -1,0 +1,129 @@
+package ssewriter
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+)
+
+const (
+	// Heartbeat is the longest silence of a stream. Proxies and networks take a longer one for death.
+	Heartbeat = 15 * time.Second
+
+	// writeTimeout is how long a client may take to receive what was flushed. A slower client is disconnected. It can
+	// come back and continue where it was.
+	writeTimeout = 10 * time.Second
+)
+
+// comment is a sign of life. Readers of events skip it.
+const comment = ":\n\n"
+
+// Stream writes server-sent events. It belongs to one goroutine.
+type Stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	buffer  bytes.Buffer
+	last    time.Time // of the last write
+}
+
+// New returns a stream on a writer whose head has been written.
+func New(w http.ResponseWriter) *Stream {
+	return &Stream{w: w, control: http.NewResponseController(Innermost(w)), last: time.Now()}
+}
+
+// Open writes the head of an answer of server-sent events. It fails when the client is gone.
+func Open(c *gin.Context) (*Stream, error) {
+	header := c.Writer.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache, no-store")
+	header.Set("X-Accel-Buffering", "no") // nginx would collect events before it passes them on
+	c.Status(http.StatusOK)
+	c.Writer.WriteHeaderNow()
+	s := New(c.Writer)
+	if err := s.control.Flush(); err != nil {
+		return nil, err
+	}
+	s.writeBy(time.Time{}) // each later write sets its own deadline
+	return s, nil
+}
+
+// Innermost returns the writer that net/http made. The writers around it swallow errors of flushing, and only for this
+// one does http.MaxBytesReader close the connection.
+func Innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
+// Put adds an event to the next flush. The name may be empty. The id is the place where a client that comes back
+// continues. An event without an id leaves that place as it is. Put fails only if a json.RawMessage in data is not
+// JSON.
+func (s *Stream) Put(id, event string, data any) error { return Append(&s.buffer, id, event, data) }
+
+// PutEncoded adds events that Append wrote to the next flush.
+func (s *Stream) PutEncoded(events []byte) { s.buffer.Write(events) }
+
+// Buffered returns how many bytes wait for the next flush.
+func (s *Stream) Buffered() int { return s.buffer.Len() }
+
+// Append appends one event in its written form.
+func Append(b *bytes.Buffer, id, event string, data any) error {
+	start := b.Len()
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
+	if event != "" {
+		b.WriteString("event: " + event + "\n")
+	}
+	b.WriteString("data: ")
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(data); err != nil { // one line, and its line feed
+		b.Truncate(start)
+		return err
+	}
+	b.WriteByte('\n')
+	return nil
+}
+
+// Flush writes what was put. If nothing was put, it writes a sign of life once the silence has lasted for Heartbeat. An
+// error means that the client is gone or too slow.
+func (s *Stream) Flush() error {
+	if s.buffer.Len() == 0 {
+		if s.UntilHeartbeat() > 0 {
+			return nil
+		}
+		s.buffer.WriteString(comment)
+	}
+	defer s.buffer.Reset()
+	s.writeBy(time.Now().Add(writeTimeout))
+	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
+		return err
+	}
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	s.writeBy(time.Time{}) // the next event may come in an hour
+	s.last = time.Now()
+	return nil
+}
+
+// UntilHeartbeat returns how much longer the stream may be silent. It is negative when a sign of life is due.
+func (s *Stream) UntilHeartbeat() time.Duration { return Heartbeat - time.Since(s.last) }
+
+// Close bounds the time for the end of the answer, which net/http writes.
+func (s *Stream) Close() { s.writeBy(time.Now().Add(writeTimeout)) }
+
+// Controller returns what sets the deadlines of the answer.
+func (s *Stream) Controller() *http.ResponseController { return s.control }
+
+func (s *Stream) writeBy(deadline time.Time) {
+	_ = s.control.SetWriteDeadline(deadline) // fails for a test's recorder, which has no slow reader
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
+)
+
+// stormDevices are dropped all at once, and come back all at once.
+const stormDevices = 4000
+
+// storm is what it costs that devices are dropped and come back, for each of them.
+type storm struct {
+	perSecond float64
+	commands  float64
+	micros    float64 // of Redis, for those commands
+	cpu       time.Duration
+	redis     bench.RedisUse
+}
+
+// rowConnects: devices with five tools that Redis knows lose their connections and come back, all at once.
+func rowConnects(ctx context.Context, l *lab) ([]verdict, error) {
+	devices := quickOr(l.options, 50, stormDevices)
+	f, err := l.startFleet(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	swarm, err := bench.ConnectSwarm(ctx, f.pods[0].url, benchToken, "storm", devices, idleTools)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { swarm.Close() }()
+	var storms []storm
+	for range min(l.Repeat, slowRepeat) {
+		time.Sleep(f.settle) // what was written in the background belongs to the storm before
+		watch, err := bench.StartWatch(ctx, pids(f.pods), f.probe.RedisProbe)
+		if err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		swarm.Close()
+		back := time.Now()
+		next, err := bench.ConnectSwarm(ctx, f.pods[0].url, benchToken, "storm", devices, idleTools)
+		if err != nil {
+			return nil, err
+		}
+		swarm = next
+		took := time.Since(back)
+		time.Sleep(f.settle)
+		s, err := stormCost(ctx, watch, devices, time.Since(began))
+		if err != nil {
+			return nil, err
+		}
+		s.perSecond = float64(devices) / took.Seconds()
+		l.Step("%d devices came back: %.0f/s, %.1f commands and %.0f µs of Redis, %s of the pod, each",
+			devices, s.perSecond, s.commands, s.micros, bench.Short(s.cpu))
+		storms = append(storms, s)
+	}
+	median := func(of func(storm) float64) float64 { return bench.MedianOf(storms, of) }
+	cpu := bench.MedianOf(storms, func(s storm) time.Duration { return s.cpu })
+	return []verdict{{
+		What:   fmt.Sprintf("%d devices with five known tools are dropped and come back", devices),
+		Target: "no errors", Met: swarm.Lost() == nil,
+		Measured: fmt.Sprintf("%.0f devices/s; each %.1f Redis commands, %.0f µs of Redis, %.0f µs of the pod",
+			median(func(s storm) float64 { return s.perSecond }), median(func(s storm) float64 { return s.commands }),
+			median(func(s storm) float64 { return s.micros }), micros(cpu)),
+		Detail: "the end of the old connection and what is written in the background are in it; commands of scripts " +
+			"count beside the script, in time, too; of the last storm, for each device: " +
+			storms[len(storms)-1].redis.Text(float64(devices)),
+	}}, nil
+}
+
+// stormCost returns what was used since the watch began, length ago, for each device.
+func stormCost(ctx context.Context, watch *bench.Watch, devices int, length time.Duration) (s storm, err error) {
+	if s.redis, err = watch.RedisUse(ctx); err != nil {
+		return s, err
+	}
+	total := s.redis.Total()
+	s.commands, s.micros = total.Count/float64(devices), total.Micros/float64(devices)
+	usage, err := watch.Usage(ctx)
+	for _, u := range usage[:max(len(usage)-1, 0)] { // the last is Redis
+		s.cpu += time.Duration(u.CPU * float64(length) / float64(devices))
+	}
+	return s, err
+}

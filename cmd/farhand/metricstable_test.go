@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/farhand/farhand/internal/metrics"
+)
+
+// longList is how many values of a label are written out in a document.
+const longList = 12
+
+// metricsTable returns all metrics as a table for a document, with the bound of their series.
+func metricsTable() string {
+	s := metrics.New([]string{"model"}, "version")
+	s.Watch(metrics.Pod{})
+	var b strings.Builder
+	b.WriteString("| metric | kind | labels | meaning | series |\n| --- | --- | --- | --- | --- |\n")
+	total := 0
+	for _, m := range s.Metrics() {
+		total += m.Bound()
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d |\n", m.Name, m.Kind, labelsOf(m), m.Help, m.Bound())
+	}
+	fmt.Fprintf(&b, "\nAt most %d series on one pod with one model, %d more for each further model, "+
+		"beside those of the Go runtime (`go_…`) and the process (`process_…`). What has not happened has no series: "+
+		"a pod in ordinary use has a tenth of that.\n", total, perModel(s))
+	return b.String()
+}
+
+// perModel returns how many series each configured model can have.
+func perModel(s *metrics.Set) int {
+	n := 0
+	for _, m := range s.Metrics() {
+		for _, l := range m.Labels {
+			if l.Name == "model" {
+				n += m.Bound() / len(l.Values)
+			}
+		}
+	}
+	return n
+}
+
+func labelsOf(m metrics.Metric) string {
+	var all []string
+	for _, l := range m.Labels {
+		switch {
+		case l.Name == "model":
+			all = append(all, "`model` (a configured one, `other`)")
+		case l.Name == "version":
+			all = append(all, "`version`")
+		case len(l.Values) > longList:
+			all = append(all, fmt.Sprintf("`%s` (%d values)", l.Name, len(l.Values)))
+		default:
+			all = append(all, fmt.Sprintf("`%s` (`%s`)", l.Name, strings.Join(l.Values, "`, `")))
+		}
+	}
+	return strings.Join(all, ", ")
+}

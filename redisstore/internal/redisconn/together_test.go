@@ -1,0 +1,152 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slowServer answers a pipeline once it is let go, each command with its own argument.
+type slowServer struct {
+	mu    sync.Mutex
+	sizes []int // of the pipelines that came
+	ended []error
+	gate  chan struct{}
+}
+
+func (s *slowServer) send(ctx context.Context, commands []redis.Cmder) {
+	s.mu.Lock()
+	s.sizes = append(s.sizes, len(commands))
+	s.mu.Unlock()
+	select {
+	case <-s.gate:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	s.ended = append(s.ended, ctx.Err())
+	s.mu.Unlock()
+	for _, c := range commands {
+		if err := ctx.Err(); err != nil {
+			c.SetErr(err)
+		} else {
+			c.(*redis.Cmd).SetVal(c.Args()[0])
+		}
+	}
+}
+
+// sent is what became of the commands of one goroutine.
+type sent struct {
+	commands []redis.Cmder
+	wg       sync.WaitGroup
+}
+
+func start(ctx context.Context, t *together, args ...any) *sent {
+	s := &sent{}
+	for _, a := range args {
+		s.commands = append(s.commands, redis.NewCmd(ctx, a))
+	}
+	s.wg.Go(func() { t.exec(ctx, s.commands) })
+	return s
+}
+
+func (s *sent) check(t *testing.T, want error) {
+	t.Helper()
+	s.wg.Wait()
+	for _, c := range s.commands {
+		if !errors.Is(c.Err(), want) {
+			t.Errorf("%v: %v, want %v", c.Args(), c.Err(), want)
+		}
+		if want == nil && c.(*redis.Cmd).Val() != c.Args()[0] {
+			t.Errorf("%v got the answer %v", c.Args(), c.(*redis.Cmd).Val())
+		}
+	}
+}
+
+// What comes while the maxUnderWay are taken travels as one pipeline, and every goroutine gets its own answers.
+func TestWhatComesTogetherTravelsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{gate: make(chan struct{})}
+		tog := &together{send: server.send}
+		var all []*sent
+		for i := range maxUnderWay {
+			all = append(all, start(t.Context(), tog, i))
+		}
+		synctest.Wait()
+		for i := range 300 {
+			all = append(all, start(t.Context(), tog, 1000+2*i, 1001+2*i))
+		}
+		synctest.Wait()
+		close(server.gate)
+		for _, s := range all {
+			s.check(t, nil)
+		}
+		if n := len(server.sizes); n != maxUnderWay+2 { // 600 commands, of which 512 may go at once
+			t.Errorf("pipelines of %v commands", server.sizes)
+		}
+		if tog.sending != 0 || len(tog.waiting) != 0 {
+			t.Errorf("at the end %d maxUnderWay are taken, %d wait", tog.sending, len(tog.waiting))
+		}
+	})
+}
+
+// A goroutine whose time is up does not wait any longer for its ready, and the others' commands are not its business.
+func TestTheContextOfOneEndsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{gate: make(chan struct{})}
+		tog := &together{send: server.send}
+		var first []*sent
+		for i := range maxUnderWay {
+			first = append(first, start(t.Context(), tog, i))
+		}
+		synctest.Wait()
+		impatient, leave := context.WithCancel(t.Context())
+		gone := start(impatient, tog, "gone")
+		synctest.Wait()
+		leave()
+		gone.check(t, context.Canceled)
+
+		long, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		short, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		leader := start(short, tog, "leader")
+		synctest.Wait()
+		follower := start(long, tog, "follower")
+		synctest.Wait()
+		server.gate <- struct{}{} // one lane is free, and the two go out
+		synctest.Wait()
+		time.Sleep(time.Minute + time.Second) // the leader's time is up
+		synctest.Wait()
+		close(server.gate)
+		for _, s := range append(first, leader, follower) {
+			s.check(t, nil)
+		}
+		if len(server.sizes) != maxUnderWay+1 {
+			t.Errorf("pipelines of %v commands", server.sizes)
+		}
+	})
+}
+
+// The latest of the deadlines ends a pipeline that is not answered, and the lane is free again.
+func TestAPipelineThatIsNotAnsweredEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{gate: make(chan struct{})}
+		tog := &together{send: server.send}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var all []*sent
+		for i := range 10 {
+			all = append(all, start(ctx, tog, i))
+		}
+		for _, s := range all {
+			s.check(t, context.DeadlineExceeded)
+		}
+		close(server.gate)
+		start(t.Context(), tog, "after").check(t, nil)
+	})
+}

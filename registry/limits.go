@@ -1,0 +1,39 @@
+package registry
+
+import "time"
+
+// Limits say how long a store keeps what it is given, and how much of it. What is not positive is the default.
+type Limits struct {
+	SessionTTL     time.Duration // life of a session between refreshes; default 60 s
+	PodLease       time.Duration // how soon the tools of a dead pod are out of the listing; default 10 s
+	Retention      time.Duration // life of a call's record after its last change; default 15 min
+	IdempotencyTTL time.Duration // life of idempotency keys; default 24 h
+	ActivityTTL    time.Duration // life of a feed to which nothing is added; default 24 h
+	ActivityCap    int           // lines kept in the feed of a tenant, roughly; default 10,000
+	ActivityBytes  int           // bytes of those lines, roughly; default 16 MiB
+	HistoryTTL     time.Duration // life of a conversation after its last change; default 24 h
+	HistoryCap     int           // messages kept of a conversation; default 1,000
+}
+
+// WithDefaults returns the limits with the defaults filled in.
+func (l Limits) WithDefaults() Limits {
+	return Limits{
+		SessionTTL:     positive(l.SessionTTL, DefaultSessionTTL),
+		PodLease:       positive(l.PodLease, DefaultPodLease),
+		Retention:      positive(l.Retention, DefaultRetention),
+		IdempotencyTTL: positive(l.IdempotencyTTL, DefaultIdempotencyTTL),
+		ActivityTTL:    positive(l.ActivityTTL, DefaultActivityTTL),
+		ActivityCap:    positive(l.ActivityCap, DefaultActivityCap),
+		ActivityBytes:  positive(l.ActivityBytes, DefaultActivityBytes),
+		HistoryTTL:     positive(l.HistoryTTL, DefaultHistoryTTL),
+		HistoryCap:     positive(l.HistoryCap, DefaultHistoryCap),
+	}
+}
+
+// positive returns value, or otherwise if value is not positive.
+func positive[T ~int | ~int64](value, otherwise T) T {
+	if value > 0 {
+		return value
+	}
+	return otherwise
+}

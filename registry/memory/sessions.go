@@ -1,0 +1,233 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// storedSession is a session and the tools it offers, by name.
+type storedSession struct {
+	life
+	session registry.Session
+	tools   map[string]registry.ToolSpec
+}
+
+// goneSession is what the store remembers of a session that is not connected any more.
+type goneSession struct {
+	life
+	session registry.Session
+}
+
+// former is a pod a session has left.
+type former struct {
+	pod   string
+	until time.Time
+}
+
+// Claim implements registry.SessionStore.
+func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.opts.Now()
+	var claim registry.Claim
+	if old := m.liveLocked(s.Key); old != nil {
+		previous := old.session.Clone()
+		if previous.AskFirst() && s.Generation != previous.Generation && s.Generation != registry.AnyHolder {
+			return registry.Claim{}, &registry.Held{Holder: previous, At: now}
+		}
+		claim.Previous, claim.Before = &previous, &previous
+	} else if gone := m.gone.get(s.Key, now); gone != nil {
+		claim.Before = &gone.session
+	}
+	s.Heirs, s.HeirsUntil = nil, time.Time{}
+	leaves := ""
+	if claim.Before != nil {
+		s.Heirs, s.HeirsUntil = registry.Succeed(*claim.Before, now)
+		leaves = claim.Before.Pod
+	}
+	claim.Formers = m.leaveLocked(s.Key, leaves, s.Pod)
+	m.generation = max(m.generation+1, now.UnixMicro())
+	s.Generation = m.generation
+	claim.Session = m.storeLocked(s, nil)
+	return claim, nil
+}
+
+// leaveLocked notes that a session leaves a pod, empty if it was on none, for another. It returns all pods that the
+// session has left.
+func (m *Store) leaveLocked(key registry.Key, pod, next string) []string {
+	now := m.opts.Now()
+	formers := m.formersLocked(key, now)
+	if pod != "" && pod != next {
+		formers = slices.DeleteFunc(formers, func(f former) bool { return f.pod == pod })
+		formers = slices.Insert(formers, 0, former{pod, now.Add(registry.FormerTerm)})
+	}
+	if len(formers) == 0 {
+		delete(m.formers, key)
+		return nil
+	}
+	formers = formers[:min(len(formers), registry.MaxFormers)]
+	m.formers[key] = formers
+	pods := make([]string, len(formers))
+	for i, f := range formers {
+		pods[i] = f.pod
+	}
+	return pods
+}
+
+func (m *Store) formersLocked(key registry.Key, now time.Time) []former {
+	return slices.DeleteFunc(m.formers[key], func(f former) bool { return !now.Before(f.until) })
+}
+
+// Restore implements registry.SessionStore.
+func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := e.Session
+	switch live := m.liveLocked(s.Key); {
+	case live != nil && (live.isClaim(s) || live.isRestored(s)):
+		s.Generation = live.session.Generation
+	case live != nil && live.session.Generation > s.Generation, m.replacedLocked(s):
+		return registry.Session{}, registry.ErrNotOwner
+	default: // removals still under way for the claim that was lost cannot touch the next one
+		s.Generation++
+	}
+	m.generation = max(m.generation, s.Generation)
+	return m.storeLocked(s, e.Tools), nil
+}
+
+// isClaim reports whether s is the claim that is stored.
+func (stored *storedSession) isClaim(s registry.Session) bool {
+	return stored.session.Pod == s.Pod && stored.session.Generation == s.Generation
+}
+
+// isRestored reports whether what is stored is s, which its pod has restored without learning of it.
+func (stored *storedSession) isRestored(s registry.Session) bool {
+	s.Generation++
+	return stored.isClaim(s)
+}
+
+// has reports whether all of an entry is stored. Heirs are not compared, because claims write them.
+func (stored *storedSession) has(e registry.Entry) bool {
+	mine, its := stored.session, e.Session
+	mine.Heirs, mine.HeirsUntil, mine.ConnectedAt = its.Heirs, its.HeirsUntil, its.ConnectedAt
+	if !reflect.DeepEqual(mine, its) || len(stored.tools) != len(e.Tools) {
+		return false
+	}
+	for _, t := range e.Tools {
+		if known, ok := stored.tools[t.Name]; !ok || !reflect.DeepEqual(known, t) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Store) storeLocked(s registry.Session, tools []registry.ToolSpec) registry.Session {
+	now := m.opts.Now()
+	s = s.Clone()
+	if s.ConnectedAt.IsZero() {
+		s.ConnectedAt = now.UTC().Truncate(time.Millisecond)
+	}
+	stored := &storedSession{session: s, life: life{now.Add(m.opts.SessionTTL)}}
+	stored.setTools(tools)
+	m.sessions[s.Key] = stored
+	m.changes++
+	delete(m.gone, s.Key)
+	return s.Clone()
+}
+
+// Update implements registry.SessionStore.
+func (m *Store) Update(_ context.Context, s registry.Session) error {
+	return m.write(s, func(stored *storedSession) { stored.session = s.Clone() })
+}
+
+// SetTools implements registry.SessionStore.
+func (m *Store) SetTools(_ context.Context, s registry.Session, tools []registry.ToolSpec) error {
+	return m.write(s, func(stored *storedSession) { stored.setTools(tools) })
+}
+
+// write changes what is stored of s if that is the current claim. It returns ErrNotOwner if there is or was a newer
+// claim, and CodeStoreUnavailable if the session was forgotten.
+func (m *Store) write(s registry.Session, change func(*storedSession)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch stored := m.liveLocked(s.Key); {
+	case stored != nil && stored.isClaim(s):
+		change(stored)
+		m.changes++
+		return nil
+	case stored != nil, m.replacedLocked(s):
+		return registry.ErrNotOwner
+	default:
+		return registry.StoreUnavailable("write", errors.New("the session was forgotten"))
+	}
+}
+
+// replacedLocked reports whether a claim newer than s came and went.
+func (m *Store) replacedLocked(s registry.Session) bool {
+	gone := m.gone.get(s.Key, m.opts.Now())
+	return gone != nil && gone.session.Generation > s.Generation
+}
+
+// Refresh implements registry.SessionStore. A session is missing if a write of it failed, or if it was restored without
+// its pod learning of it.
+func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	expires := m.opts.Now().Add(m.opts.SessionTTL)
+	for _, e := range entries {
+		switch stored := m.liveLocked(e.Session.Key); {
+		case stored == nil, stored.isRestored(e.Session), stored.isClaim(e.Session) && !stored.has(e):
+			missing = append(missing, e.Session.Key)
+		case !stored.isClaim(e.Session):
+			lost = append(lost, e.Session.Key)
+		default:
+			stored.expires = expires
+		}
+	}
+	return missing, lost, nil
+}
+
+// Release implements registry.SessionStore.
+func (m *Store) Release(_ context.Context, s registry.Session) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if stored := m.liveLocked(s.Key); stored == nil || !stored.isClaim(s) {
+		return false, nil
+	}
+	m.forgetLocked(s.Key)
+	return true, nil
+}
+
+// forgetLocked removes a session and remembers for a while that it was connected.
+func (m *Store) forgetLocked(key registry.Key) {
+	m.gone[key] = &goneSession{life{m.opts.Now().Add(m.opts.SessionTTL)}, m.sessions[key].session}
+	delete(m.sessions, key)
+	m.changes++
+}
+
+// liveLocked returns a session, nil if there is none or it has expired.
+func (m *Store) liveLocked(key registry.Key) *storedSession { return m.sessions.get(key, m.opts.Now()) }
+
+func (stored *storedSession) setTools(tools []registry.ToolSpec) {
+	stored.tools = make(map[string]registry.ToolSpec, len(tools))
+	for _, t := range tools {
+		stored.tools[t.Name] = t
+	}
+}
+
+func (stored *storedSession) entry() registry.Entry {
+	byName := func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) }
+	tools := slices.SortedFunc(maps.Values(stored.tools), byName)
+	return registry.Entry{Session: stored.session.Clone(), Tools: tools}
+}
+
+func (stored *storedSession) cursor() registry.Cursor {
+	return registry.Cursor{Generation: stored.session.Generation, Session: stored.session.Key.Session}
+}

@@ -1,0 +1,55 @@
+package registrytest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Inbox is a registry.BusHandler that records what a bus delivers.
+type Inbox struct {
+	Envelopes chan registry.Envelope
+	Replies   chan registry.Reply
+}
+
+// NewInbox returns an inbox with space for more messages than a test sends.
+func NewInbox() *Inbox {
+	return &Inbox{Envelopes: make(chan registry.Envelope, 4096), Replies: make(chan registry.Reply, 4096)}
+}
+
+// HandleEnvelope implements registry.BusHandler.
+func (i *Inbox) HandleEnvelope(e registry.Envelope) { i.Envelopes <- e }
+
+// HandleReply implements registry.BusHandler.
+func (i *Inbox) HandleReply(r registry.Reply) { i.Replies <- r }
+
+// HandleGap implements registry.BusHandler.
+func (i *Inbox) HandleGap() {}
+
+// Eventually polls until ok returns true: for what no channel tells. It fails the test when that takes too long.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(testTimeout)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("did not come true within %v: %s", testTimeout, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// Receive returns the next value of a channel. It fails the test when none arrives.
+func Receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(testTimeout):
+		t.Fatalf("%s did not arrive", what)
+		panic("unreachable")
+	}
+}

@@ -1,0 +1,151 @@
+package routing
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// writeUntil writes until ctx ends, and then writes the rest.
+func (r *recorder) writeUntil(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		var again <-chan time.Time
+		if len(r.unwritten) > 0 {
+			again = time.After(recorderRetry)
+		}
+		select {
+		case <-ctx.Done():
+			for { // write the rest, unless the store fails
+				if more, err := r.flush(); !more || err != nil {
+					return
+				}
+			}
+		case <-r.wake:
+			r.gather()
+		case <-again:
+		}
+		for more := true; more && ctx.Err() == nil; {
+			more, _ = r.flush() // failures are logged there
+		}
+		// Lines that come soon after one another are written together.
+		pause.Reset(recorderPause)
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		case <-r.flushSoon:
+		}
+	}
+}
+
+// flush writes the records that could not be written before, and then one batch. It reports whether there was a batch,
+// and the last failure.
+func (r *recorder) flush() (more bool, failure error) {
+	batch := r.nextBatch()
+	if batch == nil && len(r.unwritten) == 0 {
+		return false, nil
+	}
+	if more = batch != nil; !more {
+		batch = new(recorded)
+	} else {
+		defer r.release(batch)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
+	defer cancel()
+	for i := range batch.activities {
+		batch.activities[i].Call.DigestArgs()
+	}
+	for i := range batch.records {
+		batch.records[i].DigestArgs()
+	}
+	if err := r.keepCalls(ctx, batch.records); err != nil {
+		r.log.Warn("records not written; they are tried again", "records", len(r.unwritten), "error", err)
+		failure = err
+	}
+	for _, part := range []struct {
+		what  string
+		lines int
+		err   error
+	}{
+		{"events", len(batch.events), r.calls.AppendCallEvents(ctx, batch.events)},
+		{"activity", len(batch.activities), r.activities.AppendActivity(ctx, batch.activities)},
+	} {
+		if part.err != nil {
+			r.dropped.Add(int64(part.lines))
+			r.log.Warn("not recorded", "what", part.what, "lines", part.lines, "error", part.err)
+			failure = part.err
+		}
+	}
+	return more, failure
+}
+
+// keepCalls stores the records that could not be written before, and then records. If that fails, it keeps the newest
+// record of each call for the next try, within recorderBytes.
+func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) error {
+	if len(r.unwritten) > 0 {
+		records = slices.Concat(r.unwritten, records)
+	}
+	err := r.calls.KeepCalls(ctx, records)
+	var again []registry.Record
+	size := 0
+	if err != nil {
+		known := make(map[[2]string]bool)
+		for _, rec := range slices.Backward(records) {
+			if id := [2]string{rec.Tenant, rec.CallID}; !known[id] {
+				known[id] = true
+				if n := rec.MemorySize(); len(again) >= recorderKept || !r.fits(n-r.unwrittenSize, size) {
+					r.dropped.Add(1)
+				} else {
+					again, size = append(again, rec), size+n
+				}
+			}
+		}
+		slices.Reverse(again)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held += size - r.unwrittenSize
+	r.unwritten, r.unwrittenSize = again, size
+	return err
+}
+
+// fits reports whether more bytes may be held, when beside bytes are about to be added as well.
+func (r *recorder) fits(more, beside int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held+beside+more <= recorderBytes
+}
+
+// nextBatch removes and returns the first batch, nil if no line waits.
+func (r *recorder) nextBatch() *recorded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == 0 {
+		return nil
+	}
+	batch := r.queue[0]
+	r.queue = slices.Delete(r.queue, 0, 1)
+	r.waiting -= batch.len()
+	return batch
+}
+
+// release gives up the memory of a batch that was written, and keeps the empty batch for reuse.
+func (r *recorder) release(batch *recorded) {
+	size, lines := batch.size, batch.len()
+	clear(batch.activities)
+	clear(batch.records)
+	clear(batch.events)
+	*batch = recorded{activities: batch.activities[:0], records: batch.records[:0], events: batch.events[:0]}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held -= size
+	r.done += int64(lines)
+	close(r.flushed)
+	r.flushed = make(chan struct{})
+	if len(r.spare) < recorderSpare {
+		r.spare = append(r.spare, batch)
+	}
+}

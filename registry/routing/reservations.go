@@ -1,0 +1,111 @@
+package routing
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// budgetParts is into how many parts a budget is divided. A pod takes at least one part from the store at a time.
+	budgetParts = 64
+
+	// maxReservations bounds how many reservations a pod keeps. Beyond it those unused for longest go, with whatever
+	// they have not spent.
+	maxReservations = 1 << 14
+
+	// minWait is the shortest time for which a pod does not ask the store again for a budget that is spent.
+	minWait = time.Second
+)
+
+// reservations are the parts of budgets that this pod has taken from the store and not spent yet. They exist so that
+// one request to the store pays for many small things. While the store is away nothing is refused, because nothing can
+// be added to the store either. It is safe for concurrent use.
+type reservations struct {
+	store registry.BudgetStore
+	log   *slog.Logger
+
+	mu  sync.Mutex // guards the contents of each reservation
+	all *cache.Cache[budgetName, *reservation]
+}
+
+type budgetName struct{ tenant, name string }
+
+type reservation struct {
+	remaining int64     // bytes taken from the store and not spent
+	refused   time.Time // until then the budget is known to be spent
+}
+
+func newReservations(store registry.BudgetStore, log *slog.Logger) *reservations {
+	return &reservations{store: store, log: log, all: cache.New[budgetName, *reservation](maxReservations/2, 0)}
+}
+
+// spend spends n bytes, all or none. It returns zero if it spent them, else how long to wait before trying again.
+func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
+	key := budgetName{tenant, name}
+	n = min(n, b.Burst())
+	if wait, known := r.spendKnown(key, n); known {
+		return wait
+	}
+	part := max(n, b.Burst()/budgetParts)
+	wait, err := r.store.Spend(ctx, tenant, name, part, b)
+	if err == nil && wait > 0 && part > n { // the budget does not have a part, but maybe n bytes
+		part = n
+		wait, err = r.store.Spend(ctx, tenant, name, part, b)
+	}
+	if err != nil {
+		r.log.Debug("budget not asked", "tenant", tenant, "budget", name, "error", err)
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.getLocked(key)
+	if wait > 0 {
+		wait = max(wait, minWait)
+		x.refused = time.Now().Add(wait)
+		return wait
+	}
+	x.remaining += part - n
+	return 0
+}
+
+// spendKnown spends n bytes of what this pod has, or finds the budget known to be spent. known is false if the store
+// has to be asked.
+func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.getLocked(key)
+	if x.remaining >= n {
+		x.remaining -= n
+		return 0, true
+	}
+	wait = time.Until(x.refused)
+	return max(wait, 0), wait > 0
+}
+
+// giveBack returns n bytes that were spent for something that was not added after all.
+func (r *reservations) giveBack(tenant, name string, n int64, b registry.Budget) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.getLocked(budgetName{tenant, name}).remaining += min(n, b.Burst())
+}
+
+// spent returns for how much longer the budget is known to be spent. Zero means that it is not known to be.
+func (r *reservations) spent(tenant, name string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(time.Until(r.getLocked(budgetName{tenant, name}).refused), 0)
+}
+
+func (r *reservations) getLocked(key budgetName) *reservation {
+	x, ok := r.all.Get(key)
+	if !ok {
+		x = new(reservation)
+		r.all.Put(key, x, 1)
+	}
+	return x
+}

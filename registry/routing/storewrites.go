@@ -1,0 +1,136 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// storeWait is how long a change waits for the store. A device that registers should get its reply once everybody can
+// see its tools. But its reader also brings the answers to calls, and must not stand still because the store does.
+const storeWait = 250 * time.Millisecond
+
+// stored makes a change of the session, queues its write to the store and waits for that, at most storeWait. No write
+// that was queued before has ended without the change being visible, and none is awaited without it. It fails only if this pod has
+// lost the session: any other failure means nothing for the device.
+func (l *LocalSession) stored(
+	ctx context.Context, change func(), write func(context.Context) error,
+) error {
+	written, done := make(chan error, 1), make(chan struct{})
+	l.mu.Lock()
+	change()
+	before := l.lastWrite
+	queued := l.hub.tasks.start(func(ctx context.Context) {
+		defer l.endWrite(done)
+		if before != nil {
+			<-before // changes are written in the order they were made
+		}
+		written <- l.writeNow(ctx, write)
+	})
+	if queued {
+		l.lastWrite = done
+	}
+	l.mu.Unlock()
+	if !queued {
+		return nil // the next refresh writes it
+	}
+	limit := time.NewTimer(storeWait)
+	defer limit.Stop()
+	select {
+	case err := <-written:
+		return err
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// awaitWrites waits until the writes to the store that are queued have ended, at most for the limit.
+func (l *LocalSession) awaitWrites(limit time.Duration) {
+	l.mu.Lock()
+	last := l.lastWrite
+	l.mu.Unlock()
+	if last == nil {
+		return
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-last:
+	case <-timer.C:
+	}
+}
+
+// beginWrite waits until all writes to the store that were queued before have ended, and returns a function that ends
+// its own. So two writes of one session never overtake each other. The wait is bounded, because each write is.
+func (l *LocalSession) beginWrite() (end func()) {
+	done := make(chan struct{})
+	l.mu.Lock()
+	before := l.lastWrite
+	l.lastWrite = done
+	l.mu.Unlock()
+	if before != nil {
+		<-before
+	}
+	return func() { l.endWrite(done) }
+}
+
+// endWrite closes done, which lets the next write begin. An idle session keeps no channel.
+func (l *LocalSession) endWrite(done chan struct{}) {
+	close(done)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lastWrite == done {
+		l.lastWrite = nil
+	}
+}
+
+// writeNow writes a change, or the whole session if an earlier write failed. The caller must be the only writer (see
+// beginWrite).
+func (l *LocalSession) writeNow(ctx context.Context, write func(context.Context) error) error {
+	var err error
+	if l.stale {
+		err = l.restoreNow(ctx)
+	} else {
+		err = write(ctx)
+	}
+	switch {
+	case err == nil:
+		l.stale = false
+		return nil
+	case errors.Is(err, registry.ErrNotOwner):
+		l.replaced()
+		return registry.ErrNotOwner
+	default:
+		l.stale = true
+		l.hub.log.Warn("store write put off until the next announcement", "session", l.key.Session, "error", err)
+		return nil
+	}
+}
+
+// restore writes the session to the store again after the store lost it.
+func (l *LocalSession) restore(ctx context.Context) error {
+	defer l.beginWrite()()
+	return l.restoreNow(ctx)
+}
+
+// restoreNow is restore for a caller that is the only writer.
+func (l *LocalSession) restoreNow(ctx context.Context) error {
+	l.mu.Lock()
+	e, closed := registry.Entry{Session: l.session, Tools: l.tools}, l.closed
+	l.mu.Unlock()
+	if closed {
+		return nil
+	}
+	s, err := l.hub.store.Restore(ctx, e)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.session.Generation = s.Generation
+	l.mu.Unlock()
+	l.stale = false
+	return nil
+}
