@@ -177,6 +177,42 @@ func TestNoReceiptBeforeTheSocketHasTheCall(t *testing.T) {
 	})
 }
 
+// A tool that is registered anew while a durable call of it is being claimed is not called: the caller decides again on
+// the definition there is now, and the claim is given back.
+func TestToolChangesDuringClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hungClaims()
+		pod := startPod(t, store, "a")
+		device := newNotedConn()
+		l := connect(t, pod, device, nil)
+		rec := registry.NewRecord("c1", "t", "tool", nil)
+		rec.SessionID, rec.TimeoutMS = "s", 5000
+		if _, _, err := store.CreateCall(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		ended := begin(t, pod, l.Session(), "c1", 5*time.Second, func(c *registry.Call) { c.Durable = true })
+		<-store.asked
+		changed, err := registry.ToolSpec{Name: "tool", Description: "now another one"}.Normalize()
+		if err == nil {
+			err = l.PutTools(t.Context(), []registry.ToolSpec{changed}, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(store.proceed)
+		got := <-ended
+		if e := registry.AsError(got.err); e.Code != registry.CodeStaleRoute || e.Dispatched != registry.DispatchedNo {
+			t.Errorf("the caller hears %v", got.err)
+		}
+		if len(device.calls) != 0 || l.InFlight() != 0 {
+			t.Errorf("the device was given %d calls, %d are in flight", len(device.calls), l.InFlight())
+		}
+		if r, err := store.ReadCall(t.Context(), "t", "c1"); err != nil || r.State != registry.StateAccepted {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
 func wasDelivered(w *pendingCall) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
