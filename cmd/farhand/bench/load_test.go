@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -21,6 +22,10 @@ func (slowCaller) Close() {}
 
 // TestWhatOutlastsTheRunIsNotHidden: the callers that fail slowest are those whose failure must not be missed.
 func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
+	synctest.Test(t, testWhatOutlastsTheRun)
+}
+
+func testWhatOutlastsTheRun(t *testing.T) {
 	o := Options{Duration: 500 * time.Millisecond}
 	const takes = 600 * time.Millisecond
 	f, err := o.Drive(t.Context(), "callers", 10, func(i int) (Caller, error) {
@@ -46,6 +51,10 @@ func TestWhatOutlastsTheRunIsNotHidden(t *testing.T) {
 // TestARunWaitsForItsFirstSuccess: on a busy machine not one call may end within a short run. The figures are worth
 // little then, but a run that only shows that everything works must not fail for it.
 func TestARunWaitsForItsFirstSuccess(t *testing.T) {
+	synctest.Test(t, testARunWaits)
+}
+
+func testARunWaits(t *testing.T) {
 	o := Options{Duration: time.Millisecond, Grace: time.Minute}
 	f, err := o.Drive(t.Context(), "callers", 4, func(i int) (Caller, error) {
 		if i > 0 {
