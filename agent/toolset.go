@@ -273,7 +273,7 @@ func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) 
 		}
 		q.After = *next
 	}
-	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the oldest session has the plain name
+	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the most senior has the plain name
 		return a.Session.Seniority().Compare(b.Session.Seniority())
 	})
 	var tools []boundTool

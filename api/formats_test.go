@@ -76,7 +76,7 @@ func TestFormats(t *testing.T) {
 			t.Errorf("row %+v", r)
 		}
 	}
-	// door.open may not be called; of camera.snap the eldest session's definition is shown.
+	// door.open may not be called; of camera.snap the most senior session's definition is shown.
 	equal(t, "mcp", names, []string{"camera.snap: Takes a Picture", "camera_snap: does camera_snap",
 		"locate: where it is"})
 	if mcp.Names != nil {

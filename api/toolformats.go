@@ -46,8 +46,8 @@ type mcpTool struct {
 }
 
 // formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools by name
-// alone, so of several definitions it shows the oldest session's: a device that comes later cannot take over a name. A
-// built-in tool always keeps its own definition.
+// alone, so of several definitions it shows the most senior session's: a device that comes later cannot take over a
+// name. A built-in tool always keeps its own definition.
 func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, format string) (page, error) {
 	specs, err := h.distinct(ctx, tq)
 	if err != nil {

@@ -1,5 +1,5 @@
--- Notes since when definitions of tools are offered: by the seniority of the eldest device that does. Of each tool the
--- eldest are kept.
+-- Notes since when definitions of tools are offered: the seniority of the most senior device that does. Of each tool
+-- the definitions that are offered longest are kept.
 --
 -- KEYS the definitions of a tool each (sorted set: hash of the specification, since when in ms), all in one slot
 -- ARGV 1 TTL in ms, 2 how many definitions of a tool are kept, then for each key 3... hash and since when

@@ -117,21 +117,21 @@ func (m *Store) OfferedTools(_ context.Context, q registry.OfferedToolQuery) ([]
 func (m *Store) Definitions(_ context.Context, tenant, tool string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	oldest := make(map[string]registry.Session) // by hash: the session that offers the definition for the longest time
+	senior := make(map[string]registry.Session) // by hash: the most senior session that offers the definition
 	for _, stored := range m.sessions {
 		if stored.session.Tenant != tenant || !m.matchesLocked(stored, registry.Query{Tenant: tenant, Tool: tool}) {
 			continue
 		}
 		hash := stored.tools[tool].Hash()
-		if known, ok := oldest[hash]; !ok || stored.session.SeniorTo(known) {
-			oldest[hash] = stored.session
+		if known, ok := senior[hash]; !ok || stored.session.SeniorTo(known) {
+			senior[hash] = stored.session
 		}
 	}
-	hashes := slices.SortedFunc(maps.Keys(oldest), func(a, b string) int {
+	hashes := slices.SortedFunc(maps.Keys(senior), func(a, b string) int {
 		switch {
-		case oldest[a].SeniorTo(oldest[b]):
+		case senior[a].SeniorTo(senior[b]):
 			return -1
-		case oldest[b].SeniorTo(oldest[a]):
+		case senior[b].SeniorTo(senior[a]):
 			return 1
 		default:
 			return strings.Compare(a, b)
