@@ -39,7 +39,7 @@ type conn struct {
 	hasOpenSlot  bool            // the connection has one of the slots for opening
 	introduced   bool            // the first frame has come
 	fresh        bool            // the session's id was made here, and connect may name another
-	compiled     []int           // bytes of the compiled schema of each tool, in the order of local.Tools
+	compiled     []int32         // bytes of the compiled schema of each tool, in the order of local.Tools
 
 	// local is nil until the session is claimed, and stays nil if the claim failed. The reader writes it under mu. The
 	// reader, and goroutines it waits for, may read it without mu; everybody else reads it under mu.

@@ -35,7 +35,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 		conn: c, offered: make(map[string]size, len(c.local.Tools())+few), put: make([]registry.ToolSpec, 0, few),
 	}
 	for i, t := range c.local.Tools() {
-		r.offer(t, c.compiled[i])
+		r.offer(t, int(c.compiled[i]))
 	}
 	for _, raw := range f.Tools {
 		r.admitTool(ctx, raw)
@@ -138,9 +138,9 @@ func (r *registration) take(t agent.Admitted) {
 // keepSizes stores in the connection how large the compiled schemas are.
 func (r *registration) keepSizes() {
 	tools := r.conn.local.Tools()
-	r.conn.compiled = make([]int, len(tools))
+	r.conn.compiled = make([]int32, len(tools))
 	for i, t := range tools {
-		r.conn.compiled[i] = r.offered[t.Name].compiled
+		r.conn.compiled[i] = int32(r.offered[t.Name].compiled) // at most agent.maxCompiledBytes
 	}
 }
 
@@ -179,7 +179,7 @@ func reasonOf(err error) string {
 // unregisterTools removes tools. Names that the session does not offer are no mistake.
 func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) error {
 	var drop []string
-	var compiled []int
+	var compiled []int32
 	for i, t := range c.local.Tools() {
 		if slices.Contains(f.Names, t.Name) {
 			drop = append(drop, t.Name)

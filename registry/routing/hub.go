@@ -73,7 +73,7 @@ type Hub struct {
 	rec         hubRecorder
 	tasks       *tasks
 	late        *tasks // late answers that wait for a record
-	lists       toolLists
+	lists       *sharedLists
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call
 	log         *slog.Logger
@@ -92,7 +92,7 @@ type Hub struct {
 func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, t *tasks) *Hub {
 	return &Hub{
 		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight,
-		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newToolLists(toolListBytes),
+		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newSharedLists(),
 		callLog: cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
 	}
 }

@@ -132,7 +132,7 @@ func basisOf(r registry.Route) basis { return basis{r.Spec.Hash(), r.Attributes}
 // holds returns nil if what a call was decided on still holds.
 func (l *LocalSession) holds(tool string, decided basis) error {
 	l.mu.Lock()
-	tools, attributes := l.tools, l.attributes
+	tools, attributes := l.tools.all(), l.attributes
 	l.mu.Unlock()
 	spec, ok := toolOf(tools, tool)
 	if !ok {

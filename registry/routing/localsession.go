@@ -23,9 +23,9 @@ type LocalSession struct {
 
 	mu         sync.Mutex
 	session    registry.Session
-	attributes uint64              // digest of the session's
-	tools      []registry.ToolSpec // ordered by name; replaced, never changed in place
-	lastWrite  chan struct{}       // closed when the last queued write to the store has ended; nil if there is none
+	attributes uint64        // digest of the session's
+	tools      *toolList     // replaced, never changed in place
+	lastWrite  chan struct{} // closed when the last queued write to the store has ended; nil if there is none
 	inFlight   map[string]*inFlightCall
 	closed     bool
 	asked      time.Time         // when the claim was sent to the store, by this pod's clock: not after ConnectedAt
@@ -49,7 +49,7 @@ func (l *LocalSession) Session() registry.Session {
 func (l *LocalSession) Tools() []registry.ToolSpec {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.tools
+	return l.tools.all()
 }
 
 // Tool returns the tool of that name.
@@ -87,7 +87,7 @@ func (l *LocalSession) ownerProof() string {
 func (l *LocalSession) entry() registry.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return registry.Entry{Session: l.session, Tools: l.tools}
+	return registry.Entry{Session: l.session, Tools: l.tools.all()}
 }
 
 // Update changes the attributes of the session. change must not alter the key, the pod or the generation. When the
@@ -120,10 +120,10 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 	}
 	s := l.Session()
 	return l.stored(ctx, func() {
-		l.tools = l.hub.lists.share(mergeTools(l.tools, put, drop))
+		l.tools = l.hub.lists.share(mergeTools(l.tools.all(), put, drop))
 		l.hub.rec.activity(registry.Activity{
 			Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-			Tools: toolNames(l.tools),
+			Tools: toolNames(l.tools.all()),
 		})
 	}, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
 }

@@ -68,7 +68,7 @@ func (r *routeCache) get(key registry.Key) (e registry.Entry, attributes uint64,
 
 // put remembers a session.
 func (r *routeCache) put(e registry.Entry) {
-	_, tools := r.lists.keep(e.Tools)
+	tools := r.lists.keep(e.Tools)
 	c := &cachedEntry{session: e.Session, attributes: e.Session.AttributesDigest(), tools: tools, read: time.Now()}
 	r.bySession.Put(e.Session.Key, c, routeOverhead+textSize(e.Session))
 }

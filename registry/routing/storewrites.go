@@ -119,7 +119,7 @@ func (l *LocalSession) restore(ctx context.Context) error {
 // restoreNow is restore for a caller that is the only writer.
 func (l *LocalSession) restoreNow(ctx context.Context) error {
 	l.mu.Lock()
-	e, closed := registry.Entry{Session: l.session, Tools: l.tools}, l.closed
+	e, closed := registry.Entry{Session: l.session, Tools: l.tools.all()}, l.closed
 	l.mu.Unlock()
 	if closed {
 		return nil

@@ -3,6 +3,7 @@ package routing
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -17,55 +18,63 @@ func TestEqualToolListsAreShared(t *testing.T) {
 		}
 		return []registry.ToolSpec{spec}
 	}
-	l := newToolLists(toolListBytes)
+	l := newSharedLists()
 	first := l.share(list("a"))
-	if again := l.share(list("a")); &again[0] != &first[0] {
+	if other := l.share(list("b")); other.all()[0].Name != "b" {
+		t.Errorf("another list became %v", other.all())
+	}
+	// Lists that nobody has any more are forgotten; those in use are not, however many there are.
+	used := make([]*toolList, 10*minSweep)
+	for i := range used {
+		used[i] = l.share(list(fmt.Sprintf("t%d", i)))
+	}
+	if again := l.share(list("a")); again != first {
 		t.Error("equal lists are two")
 	}
-	if other := l.share(list("b")); other[0].Name != "b" {
-		t.Errorf("another list became %v", other)
+	if len(l.lists) != len(used)+2 {
+		t.Errorf("%d lists are known", len(l.lists))
 	}
-	// Lists nobody asks for any more are forgotten in the end; those in use are not.
-	for i := range 2 * toolListBytes / 64 {
-		l.share(list(fmt.Sprintf("t%d", i)))
-		if i%1000 == 0 {
-			if again := l.share(list("a")); &again[0] != &first[0] {
-				t.Fatal("a list in use was forgotten")
-			}
-		}
+	clear(used)
+	runtime.GC()
+	for i := range 10 * minSweep {
+		l.share(list(fmt.Sprintf("n%d", i)))
+	}
+	if len(l.lists) > 15*minSweep {
+		t.Errorf("%d lists are known, %d of them have gone", len(l.lists), 10*minSweep)
+	}
+	if again := l.share(list("a")); again != first {
+		t.Error("a list in use was forgotten")
 	}
 }
 
 // What counts is what the lists keep in memory: the definitions, not only the keys they are found by.
-func TestSharedToolListsAreBoundedInBytes(t *testing.T) {
-	l := newToolLists(toolListBytes)
-	const large = 60 << 10
-	schema := func(i, size int) registry.ToolSpec {
+func TestListsOfRoutesAreBoundedInBytes(t *testing.T) {
+	const limit, large = 4 << 20, 60 << 10
+	l := newToolLists(limit)
+	put := func(i, size int) toolListKey {
 		spec := registry.ToolSpec{Name: "tool",
 			Parameters: json.RawMessage(fmt.Sprintf(`{"title":"%d %s"}`, i, strings.Repeat("x", size)))}
-		spec, err := spec.NormalizeWithin(registry.ToolLimits{SchemaBytes: 2 * toolListBytes})
+		spec, err := spec.NormalizeWithin(registry.ToolLimits{SchemaBytes: 2 * limit})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return spec
+		return l.keep([]registry.ToolSpec{spec})
 	}
-	first := []registry.ToolSpec{schema(0, large)}
-	l.share(first)
-	kept := func() bool { return &l.share([]registry.ToolSpec{schema(0, large)})[0] == &first[0] }
-	for i := range toolListBytes / large / 2 {
-		l.share([]registry.ToolSpec{schema(1+i, large)})
+	first := put(0, large)
+	kept := func(key toolListKey) bool { return l.hashed.Has(key) }
+	for i := range limit / large / 2 {
+		put(1+i, large)
 	}
-	if !kept() {
+	if !kept(first) {
 		t.Error("a list was forgotten though the cache is not full")
 	}
-	huge := []registry.ToolSpec{schema(0, toolListBytes)}
-	if got := l.share(huge); &got[0] != &huge[0] || !kept() {
+	if kept(put(0, limit)) || !kept(first) {
 		t.Error("a list that is larger than all may be together is kept, or makes others be forgotten")
 	}
-	for i := range 4 * toolListBytes / large {
-		l.share([]registry.ToolSpec{schema(1+i, large)})
+	for i := range 4 * limit / large {
+		put(1+i, large)
 	}
-	if kept() {
+	if kept(first) {
 		t.Error("a list that nobody wanted while many others came is still kept")
 	}
 }
