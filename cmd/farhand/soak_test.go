@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -30,16 +31,9 @@ func TestSoak(t *testing.T) {
 			"FARHAND_ACTIVITY_CAP=1000"))
 	}
 	soak(t, urls, *soakTime/10)
-	goroutines, heap := settled()
+	before := settled(math.MaxInt)
 	soak(t, urls, *soakTime)
-	goroutinesAfter, heapAfter := settled()
-	t.Logf("goroutines %d, then %d; heap %d KiB, then %d KiB", goroutines, goroutinesAfter, heap>>10, heapAfter>>10)
-	if goroutinesAfter > goroutines+10 {
-		t.Errorf("goroutines grew from %d to %d", goroutines, goroutinesAfter)
-	}
-	if heapAfter > heap*3/2+(8<<20) {
-		t.Errorf("the heap grew from %d to %d KiB", heap>>10, heapAfter>>10)
-	}
+	settled(before.goroutines+spare).compare(t, before, before.heap*3/2+(8<<20))
 }
 
 // startGateway starts a gateway in this process, where its goroutines and memory can be counted, and returns its URL.
@@ -71,20 +65,80 @@ func startGateway(t *testing.T, settings ...string) string {
 	return "http://" + addr
 }
 
-// settled returns what is there once what is on its way out has gone.
-func settled() (goroutines int, heap uint64) {
+// spare is how many goroutines may be there that were not before.
+const spare = 10
+
+// census is what is there at one time.
+type census struct {
+	goroutines int
+	stacks     map[string]int // how many goroutines have each stack
+	heap       uint64
+}
+
+// settled returns what is there once what is on its way out has gone: after two seconds, or later if there are more
+// goroutines than most. The figure must only not stay.
+func settled(most int) census {
 	http.DefaultClient.CloseIdleConnections()
-	var m runtime.MemStats
-	goroutines = 1 << 30
-	// What is on its way out is given time: the figure must only not stay.
-	for range 40 {
+	c := countGoroutines()
+	for began := time.Now(); time.Since(began) < 2*time.Second ||
+		c.goroutines > most && time.Since(began) < waitLimit; {
 		waitFor(context.Background(), 50*time.Millisecond)
-		goroutines = min(goroutines, runtime.NumGoroutine())
+		if now := countGoroutines(); now.goroutines < c.goroutines {
+			c = now
+		}
 	}
 	runtime.GC()
 	runtime.GC() // what lies in pools outlives the first
+	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return goroutines, m.HeapAlloc
+	c.heap = m.HeapAlloc
+	return c
+}
+
+// countGoroutines counts all but the idle ones of the pool that handles frames. The pool keeps as many as ever ran at a
+// time, up to a limit, and how many that were depends on how busy the machine is.
+func countGoroutines() census {
+	const idleStack = "github.com/farhand/farhand/ws.(*stackPool).get."
+	var records []runtime.StackRecord
+	n, ok := runtime.GoroutineProfile(nil)
+	for !ok {
+		records = make([]runtime.StackRecord, n+100)
+		n, ok = runtime.GoroutineProfile(records)
+	}
+	c := census{stacks: make(map[string]int)}
+	for _, r := range records[:n] {
+		var calls []string // the innermost first, without the runtime's own
+		for frames, more := runtime.CallersFrames(r.Stack()), true; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); !strings.HasPrefix(f.Function, "runtime.") {
+				calls = append(calls, f.Function)
+			}
+		}
+		if len(calls) == 0 || strings.HasPrefix(calls[0], idleStack) {
+			continue
+		}
+		c.goroutines++
+		c.stacks[strings.Join(calls, " < ")]++
+	}
+	return c
+}
+
+// compare checks that there are not more goroutines than before, and no larger a heap than allowed.
+func (c census) compare(t *testing.T, before census, heap uint64) {
+	t.Helper()
+	t.Logf("goroutines %d, then %d; heap %d KiB, then %d KiB", before.goroutines, c.goroutines, before.heap>>10,
+		c.heap>>10)
+	if c.goroutines > before.goroutines+spare {
+		t.Errorf("goroutines grew from %d to %d", before.goroutines, c.goroutines)
+		for stack, n := range c.stacks {
+			if was := before.stacks[stack]; n > was {
+				t.Logf("%d, then %d: %s", was, n, stack)
+			}
+		}
+	}
+	if c.heap > heap {
+		t.Errorf("the heap grew from %d to %d KiB", before.heap>>10, c.heap>>10)
+	}
 }
 
 // soak keeps devices, calls of all kinds and disconnects going for a while.
