@@ -14,8 +14,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// attackTime is how long an attack on the store goes on.
-const attackTime = 8 * time.Second
+// storeAttackTime is how long an attack on the store goes on: the store grows all the time.
+const storeAttackTime = 8 * time.Second
 
 // attackSocket is a socket of an attacker.
 type attackSocket struct {
@@ -79,7 +79,7 @@ func postCall(ctx context.Context, url, session, body string) (status int, answe
 func (a *arena) redisGrowth(t *testing.T, limit int, attack func(ctx context.Context)) {
 	t.Helper()
 	before, grown := a.redisBytes(t), 0
-	a.under(t, attackTime, func(ctx context.Context) {
+	a.under(t, storeAttackTime, func(ctx context.Context) {
 		attack(ctx)
 		waitFor(t.Context(), time.Second) // what the pod still holds is written
 		grown = a.redisBytes(t) - before

@@ -67,7 +67,7 @@ func (a *arena) redisCommands(t *testing.T) int {
 func TestAttackStreams(t *testing.T) {
 	a := startAttacked(t, 1)
 	url := a.pods[0].url
-	a.under(t, 4*attackTime, func(ctx context.Context) {
+	a.under(t, 32*time.Second, func(ctx context.Context) {
 		ctx, stop := context.WithCancel(ctx)
 		var done sync.WaitGroup
 		defer done.Wait()

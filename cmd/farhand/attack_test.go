@@ -26,6 +26,8 @@ const (
 	honestP99          = 500 * time.Millisecond
 	honestPause        = 20 * time.Millisecond
 	honestFactor       = 3 // over the control's p99, where the whole machine is slow
+	// attackTime is how long most attacks go on: each has reached its peak of memory after a second or two.
+	attackTime = 4 * time.Second
 )
 
 // arena is a fleet under attack, with an honest device and its caller beside the attacker. A control pod that nobody
@@ -92,8 +94,8 @@ func plainProgram(t *testing.T) string {
 }
 
 // under runs an attack while the honest caller works, and then checks what must hold after every attack: the pods run,
-// no honest call failed, and the slowest of a hundred took less than honestP99. The attack ends when it returns, or
-// should when its context does.
+// no honest call failed, and the slowest of a hundred took less than honestP99, or as much more as strangers left this
+// test less of the machine. The attack ends when it returns, or should when its context does.
 func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context.Context)) {
 	t.Helper()
 	a.idle = a.idle[:0]
@@ -106,10 +108,12 @@ func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context
 	for _, p := range a.pods {
 		urls = append(urls, p.url)
 	}
+	before := lookAtMachine(t)
 	honest, control := startHonest(t, urls...), startHonest(t, a.control.url)
 	attack(ctx)
 	honest.stop(t)
 	control.stop(t)
+	left := lookAtMachine(t).leftSince(before)
 	for i, p := range a.pods {
 		select {
 		case <-p.done:
@@ -121,9 +125,11 @@ func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context
 		t.Errorf("%d of %d honest calls failed, the first: %s", len(honest.Failed), len(honest.Took), honest.Failed[0])
 	}
 	p99, reference := honest.p99(), control.p99()
-	t.Logf("honest calls: %d, p99 %v (%v at a pod nobody attacks)", len(honest.Took), p99, reference)
-	if p99 > max(honestP99, honestFactor*reference) {
-		t.Errorf("honest calls: p99 %v, and %v at a pod nobody attacks", p99, reference)
+	limit = time.Duration(float64(max(honestP99, honestFactor*reference)) / left).Round(time.Millisecond)
+	t.Logf("honest calls: %d, p99 %v (%v at a pod nobody attacks); %.0f %% of the machine were left to this test",
+		len(honest.Took), p99, reference, 100*left)
+	if p99 > limit {
+		t.Errorf("honest calls: p99 %v, want at most %v", p99, limit)
 	}
 }
 
@@ -252,23 +258,6 @@ func residentPeak(t *testing.T, p *pod, reset bool) int {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// cpuTime returns how long the pod's threads have run.
-func cpuTime(t *testing.T, p *pod) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold spaces
-	fields := strings.Fields(rest)
-	user, err1 := strconv.Atoi(fields[11])
-	system, err2 := strconv.Atoi(fields[12])
-	if err1 != nil || err2 != nil {
-		t.Fatal(err1, err2)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100 on every Linux
 }
 
 // TestAttackHarness: with no attacker all is well, and the figures are there to be looked at.

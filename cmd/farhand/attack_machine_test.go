@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// machine is how much processor time was used since the machine started.
+type machine struct {
+	all    time.Duration // that all cores had
+	others time.Duration // that processes used which are not of this test
+}
+
+// lookAtMachine needs Linux, as the attack suite does.
+func lookAtMachine(t *testing.T) machine {
+	t.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	var m machine
+	// user, nice, system, idle, iowait, irq, softirq, steal; the rest is counted in these already
+	for i, field := range strings.Fields(line)[1:9] {
+		d := ticks(t, field)
+		m.all += d
+		if i != 3 && i != 4 {
+			m.others += d
+		}
+	}
+	m.others -= familyTime(t)
+	return m
+}
+
+// leftSince returns the share of the machine, above 0 and at most 1, that others left to this test.
+func (m machine) leftSince(before machine) float64 {
+	return min(1, max(0.05, 1-float64(m.others-before.others)/float64(m.all-before.all)))
+}
+
+// familyTime returns how long this process, those it started, and those they started have run.
+func familyTime(t *testing.T) time.Duration {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parents, times := make(map[string]string), make(map[string]time.Duration)
+	for _, path := range paths {
+		fields, err := statOf(path)
+		if err != nil {
+			continue // it has ended
+		}
+		pid := filepath.Base(filepath.Dir(path))
+		parents[pid] = fields[1]
+		for _, field := range fields[11:15] { // its own, and that of children that have ended
+			times[pid] += ticks(t, field)
+		}
+	}
+	var sum time.Duration
+	self := strconv.Itoa(os.Getpid())
+	for pid := range times {
+		for of := pid; of != ""; of = parents[of] {
+			if of == self {
+				sum += times[pid]
+				break
+			}
+		}
+	}
+	return sum
+}
+
+// cpuTime returns how long the pod's threads have run.
+func cpuTime(t *testing.T, p *pod) time.Duration {
+	t.Helper()
+	fields, err := statOf(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticks(t, fields[11]) + ticks(t, fields[12])
+}
+
+// statOf returns the fields of a process's stat file that follow the name.
+func statOf(path string) ([]string, error) {
+	text, err := os.ReadFile(path)
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold spaces
+	return strings.Fields(rest), err
+}
+
+// ticks reads a time in units of USER_HZ, which is 100 on every Linux.
+func ticks(t *testing.T, field string) time.Duration {
+	t.Helper()
+	n, err := strconv.Atoi(field)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(n) * 10 * time.Millisecond
+}
