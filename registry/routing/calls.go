@@ -138,8 +138,7 @@ func (c *Calls) WaitOutcome(ctx context.Context, tenant, callID string, wait tim
 func (c *Calls) waitFor(
 	ctx context.Context, tenant, callID string, wait time.Duration, caller bool,
 ) (registry.Record, error) {
-	deadline := time.NewTimer(wait)
-	defer deadline.Stop()
+	deadline := time.Now().Add(wait)
 	for {
 		woken, stop := c.watchers.listen(callID, 1) // before the read, or a notification in between would be missed
 		rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
@@ -164,22 +163,23 @@ func (c *Calls) waitFor(
 			}
 			return rec, err
 		}
-		pause := time.NewTimer(watchPause)
+		pause := time.NewTimer(min(watchPause, time.Until(deadline)))
 		select {
 		case <-woken:
 		case <-pause.C:
-		case <-deadline.C:
-			wait = 0 // read a last time
 		case <-ctx.Done():
-			wait = 0 // read a last time
 		}
-		if wait == 0 && endsWithin(ctx, lastLook) { // the caller waits for this read
+		pause.Stop()
+		stop()
+		if ctx.Err() == nil && time.Now().Before(deadline) {
+			continue
+		}
+		wait = 0                       // read a last time
+		if endsWithin(ctx, lastLook) { // the caller waits for this read
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 			defer cancel()
 			ctx = last
 		}
-		pause.Stop()
-		stop()
 	}
 }
 

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -168,10 +169,11 @@ func (r *Router) readSession(
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	r.routes.read.Add(1)
+	asked := time.Now()
 	e, err := r.dir.Entry(ctx, key)
 	if err != nil {
 		if !errors.Is(err, registry.CodeStoreUnavailable) {
-			r.routes.drop(key)
+			r.routes.drop(key, asked)
 		}
 		return choice{}, err
 	}

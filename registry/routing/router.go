@@ -66,13 +66,14 @@ func newRouter(
 // is remembered: the caller then decides anew on the route that ResolveAgain returns, and calls again with the next
 // c.Attempt.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
-	deadline := time.Now().Add(c.Timeout)
+	began := time.Now()
+	deadline := began.Add(c.Timeout)
 	res, err := r.attempt(ctx, &c.Route.Session, &c, deadline)
 	if err == nil {
 		return res, nil
 	}
 	if mayHaveMoved(err) {
-		r.routes.drop(c.Route.Session.Key)
+		r.routes.drop(c.Route.Session.Key, began)
 	}
 	toolGone := errors.Is(err, registry.CodeToolNotFound)
 	switch {

@@ -91,8 +91,13 @@ func textSize(s registry.Session) int {
 // textOverhead is what a string takes beside its bytes.
 const textOverhead = 16
 
-// drop forgets a session that turned out to be elsewhere, or to offer something else, or whose pod gave no answer.
-func (r *routeCache) drop(key registry.Key) { r.bySession.Delete(key) }
+// drop forgets a session that turned out to be elsewhere, or to offer something else, or whose pod gave no answer. What
+// was read after the time relied is kept: another caller has found out in the meantime.
+func (r *routeCache) drop(key registry.Key, relied time.Time) {
+	if c, ok := r.bySession.Get(key); ok && !c.read.After(relied) {
+		r.bySession.Delete(key)
+	}
+}
 
 // setLive tells which pods had a lease at the time asked.
 func (r *routeCache) setLive(pods map[string]bool, asked time.Time) {

@@ -49,7 +49,11 @@ func TestRouteCacheForgets(t *testing.T) {
 		if !known() {
 			t.Error("what was read since the last look is not known")
 		}
-		r.drop(e.Session.Key)
+		r.drop(e.Session.Key, time.Now().Add(-time.Second)) // by a call that began before
+		if !known() {
+			t.Error("what was read since the call began is not known")
+		}
+		r.drop(e.Session.Key, time.Now())
 		if known() {
 			t.Error("a dropped entry is still there")
 		}

@@ -29,7 +29,7 @@ func (b *simBus) Close(ctx context.Context) error { return b.inner.Close(ctx) }
 
 // Send implements registry.Bus.
 func (b *simBus) Send(ctx context.Context, pod string, e registry.Envelope) error {
-	f := b.sim.fateOf("send", b.pod.id, pod, string(e.Kind), e.Session, nameOf(e.CallID))
+	f := b.sim.fateOf("send", b.pod.id, pod, string(e.Kind), e.Session, nameOf(e.CallID), askerOf(ctx))
 	if !b.pod.pass(f) {
 		return registry.StoreUnavailable("send", errDead).With(registry.DispatchedUnknown)
 	}
@@ -48,7 +48,7 @@ func (b *simBus) SendAsync(
 	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
 ) (registry.PendingSend, error) {
 	f := b.sim.fateOf("post", b.pod.id, pod, string(e.Kind), e.Session, nameOf(e.CallID))
-	p := &simPosted{}
+	p := &simPosted{callback: s}
 	wait := f.span(50*time.Microsecond, time.Millisecond)
 	if time.Now().Before(b.sim.weather().slow) {
 		wait += f.span(0, time.Second)
@@ -59,13 +59,11 @@ func (b *simBus) SendAsync(
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			if p.leave() {
-				s.Sent(registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedNo))
-			}
+			p.leave(func() error { return registry.StoreUnavailable("send", ctx.Err()).With(registry.DispatchedNo) })
 			return
 		}
-		if b.pod.pass(f) && p.leave() {
-			s.Sent(b.leave(f, pod, e))
+		if b.pod.pass(f) {
+			p.leave(func() error { return b.leave(f, pod, e) })
 		}
 	}()
 	return p, nil
@@ -73,21 +71,31 @@ func (b *simBus) SendAsync(
 
 // simPosted is a message that waits to leave.
 type simPosted struct {
+	callback registry.SendCallback
+
 	mu   sync.Mutex
 	over bool // it has left, or was taken back
 }
 
-// leave reports whether the message had not left yet. It has from then on.
-func (p *simPosted) leave() bool {
+// leave sends the message and tells what came of it, unless the message was taken back. Whoever takes it back at the
+// same instant finds either all of that done or nothing.
+func (p *simPosted) leave(send func() error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := !p.over
-	p.over = true
-	return left
+	if !p.over {
+		p.over = true
+		p.callback.Sent(send())
+	}
 }
 
 // Cancel implements registry.PendingSend.
-func (p *simPosted) Cancel() bool { return p.leave() }
+func (p *simPosted) Cancel() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	waiting := !p.over
+	p.over = true
+	return waiting
+}
 
 // leave sends an envelope that is about to leave.
 func (b *simBus) leave(f *fate, pod string, e registry.Envelope) error {

@@ -184,6 +184,13 @@ func (c *simConn) read() (simFrame, bool) {
 func (c *simConn) contend(
 	s registry.Session, held *registry.Held,
 ) (*routing.LocalSession, *registry.Introduction, simFrame) {
+	select {
+	case <-c.gone: // while the store was asked
+		if len(c.frames) == 0 {
+			return nil, nil, simFrame{}
+		}
+	default:
+	}
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 	defer stop()
 	said := make(chan registry.Introduction, 1)
@@ -193,10 +200,18 @@ func (c *simConn) contend(
 		c.sim.trace("%s contends: %v", c.id, err)
 		over <- local
 	}()
-	select {
-	case f := <-c.frames:
+	take := func(f *simFrame) (*routing.LocalSession, *registry.Introduction, simFrame) {
 		said <- f.said
 		return <-over, &f.said, *f
+	}
+	select {
+	case f := <-c.frames: // before the end of the connection, if both are there
+		return take(f)
+	default:
+	}
+	select {
+	case f := <-c.frames:
+		return take(f)
 	case <-c.gone:
 		stop()
 		return <-over, nil, simFrame{}
@@ -246,6 +261,9 @@ func (c *simConn) handle(f simFrame) {
 			c.mu.Lock()
 			c.owed--
 			c.mu.Unlock()
+			if c.pod.isDead() {
+				return // what its goroutines come to in the instant of its death, nobody hears
+			}
 			c.sim.acknowledge(ack{id: f.id, turn: f.turn, ignored: ignored, pod: c.pod.id})
 			c.send(toDevice, simFrame{kind: "ack", id: f.id, turn: f.turn})
 		})

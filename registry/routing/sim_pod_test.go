@@ -77,7 +77,9 @@ func (s *simulation) start(slot int) {
 		func(limit time.Duration) time.Duration { return s.fateOf("jitter", p.id).span(0, limit) },
 		func() {
 			if !p.isEnding() { // when its work has ended nobody adds any more
-				time.Sleep(s.fateOf("gather", p.id).span(time.Microsecond, 10*time.Microsecond))
+				// Not the next fate of its name: how often the recorder wakes for nothing is the scheduler's choice.
+				at := time.Since(s.began).String()
+				time.Sleep(s.fates.of("gather", p.id, at).span(time.Microsecond, 10*time.Microsecond))
 			}
 		},
 	)
