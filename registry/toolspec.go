@@ -104,7 +104,7 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	if t.Parameters, err = legible.CleanSchema(compact.Bytes()); err != nil {
 		return t, Errorf(CodeInvalidRequest, "parameters: %v", err)
 	}
-	if t.TimeoutMS < 0 || time.Duration(t.TimeoutMS)*time.Millisecond > MaxToolTimeout {
+	if t.TimeoutMS < 0 || t.TimeoutMS > MaxToolTimeout.Milliseconds() {
 		return t, Errorf(CodeInvalidRequest, "timeout_ms: must be between 0 and %d", MaxToolTimeout.Milliseconds())
 	}
 	switch t.SecurityLevel {
@@ -126,8 +126,8 @@ func (t ToolSpec) Hash() string {
 	return t.Hashed().hash
 }
 
-// Hashed returns the specification with its hash computed, so that Hash costs nothing. A copy that gets other Parameters
-// has another hash; a copy whose name, description or level is changed must be Hashed again.
+// Hashed returns the specification with its hash computed, so that Hash costs nothing. A copy that gets other
+// Parameters has another hash; a copy whose name, description or level is changed must be Hashed again.
 func (t ToolSpec) Hashed() ToolSpec {
 	b, err := json.Marshal(t)
 	if err != nil { // cannot happen for a normalized spec: its only RawMessage was compacted
