@@ -42,14 +42,30 @@ func (f *fleet) residents(ctx context.Context) ([]float64, error) {
 	return list, nil
 }
 
-// rest waits until the pods have come to rest.
-func (l *lab) rest(ctx context.Context) error {
+// residentsAtRest returns the same once the pods have come to rest with the devices, all of which must have stayed.
+func (l *lab) residentsAtRest(ctx context.Context, f *fleet, devices *bench.Swarm) ([]float64, error) {
 	select {
 	case <-time.After(quickOr(l.options, quickSettle, residentSettle)):
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
+	after, err := f.residents(ctx)
+	return after, errors.Join(err, devices.Lost())
+}
+
+// startSettled starts a fleet and returns it with the resident sets it has before there is a device.
+func (l *lab) startSettled(ctx context.Context, pods int) (*fleet, []float64, error) {
+	f, err := l.startFleet(ctx, pods)
+	if err != nil {
+		return nil, nil, err
+	}
+	time.Sleep(f.settle)
+	before, err := f.residents(ctx)
+	if err != nil {
+		f.close()
+		return nil, nil, err
+	}
+	return f, before, nil
 }
 
 // rowResident: what the resident set of a fresh pod grows by with every idle session, and that of a fresh reference.
@@ -107,11 +123,7 @@ func (l *lab) residentWith(ctx context.Context, f *fleet, pod *child, sessions i
 		return nil, err
 	}
 	defer devices.Close()
-	if err := l.rest(ctx); err != nil {
-		return nil, err
-	}
-	after, err := f.residents(ctx)
-	return after, errors.Join(err, devices.Lost())
+	return l.residentsAtRest(ctx, f, devices)
 }
 
 // shapeNames are the names of tools from one of the shapes on, each a definition of its own.
@@ -126,16 +138,11 @@ func shapeNames(first, n, of int) []string {
 // rowShapes: sessions with many tools, of which many sessions have some and no two need have all.
 func rowShapes(ctx context.Context, l *lab) ([]verdict, error) {
 	sessions := quickOr(l.options, 50, shapeSessions)
-	f, err := l.startFleet(ctx, 1)
+	f, before, err := l.startSettled(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	time.Sleep(f.settle)
-	before, err := f.residents(ctx)
-	if err != nil {
-		return nil, err
-	}
 	devices, err := bench.ConnectSwarmWith(ctx, f.pods[0].url, benchToken, "shapes", sessions, func(i int) []byte {
 		const apart = 7919 // a prime: sessions one after the other begin far from one another
 		return bench.RegisterTools(shapeNames(i*apart, shapeTools, shapes))
@@ -144,10 +151,7 @@ func rowShapes(ctx context.Context, l *lab) ([]verdict, error) {
 		return nil, err
 	}
 	defer devices.Close()
-	if err := l.rest(ctx); err != nil {
-		return nil, err
-	}
-	after, err := f.residents(ctx)
+	after, err := l.residentsAtRest(ctx, f, devices)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +161,7 @@ func rowShapes(ctx context.Context, l *lab) ([]verdict, error) {
 	each := (after[0] - before[0]) / float64(sessions)
 	return []verdict{{
 		What:   fmt.Sprintf("the same, %d sessions with %d tools each from %d shapes", sessions, shapeTools, shapes),
-		Target: "≤ 16 KiB", Met: each <= shapeBytes && devices.Lost() == nil,
+		Target: "≤ 16 KiB", Met: each <= shapeBytes,
 		Measured: fmt.Sprintf("%.1f KiB", each/kib),
 		Detail:   "what the pod keeps of the definitions themselves is in it; Redis has each definition once",
 	}}, nil
@@ -167,16 +171,11 @@ func rowShapes(ctx context.Context, l *lab) ([]verdict, error) {
 // both pods have seen all of them.
 func rowDefinitions(ctx context.Context, l *lab) ([]verdict, error) {
 	all := quickOr(l.options, 500, definitions)
-	f, err := l.startFleet(ctx, 2)
+	f, before, err := l.startSettled(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	time.Sleep(f.settle)
-	before, err := f.residents(ctx)
-	if err != nil {
-		return nil, err
-	}
 	names := func(i int) []string { return shapeNames(i*shapeTools, shapeTools, all) }
 	devices, err := bench.ConnectSwarmWith(ctx, f.pods[0].url, benchToken, "unlike", all/shapeTools,
 		func(i int) []byte { return bench.RegisterTools(names(i)) })
@@ -194,10 +193,7 @@ func rowDefinitions(ctx context.Context, l *lab) ([]verdict, error) {
 	if err := calls.Wait(); err != nil {
 		return nil, err
 	}
-	if err := l.rest(ctx); err != nil {
-		return nil, err
-	}
-	after, err := f.residents(ctx)
+	after, err := l.residentsAtRest(ctx, f, devices)
 	if err != nil {
 		return nil, err
 	}
