@@ -134,7 +134,8 @@ func TestWritingStays(t *testing.T) {
 		"flag":   "🏳\ufe0f\u200d🌈",
 		"keycap": "1\ufe0f\u20e3", "thai": "น้ำ", "accents": "Größe, déjà vu", "lines": "a\n\tb",
 	} {
-		parameters, _ := json.Marshal(map[string]any{"properties": map[string]any{said: map[string]any{"enum": []string{said}, "description": said}}})
+		property := map[string]any{"enum": []string{said}, "description": said}
+		parameters, _ := json.Marshal(map[string]any{"properties": map[string]any{said: property}})
 		spec, err := admit(t, registry.ToolSpec{Name: "t", Description: said, Parameters: parameters})
 		if name == "lines" && err != nil {
 			continue // a name of a parameter is one line

@@ -365,7 +365,8 @@ func (i *Invoker) runTool(
 	limit := time.Now().Add(p.remaining) // a definition that is read later gives a call no more time
 	for attempt := int64(0); ; attempt++ {
 		call := registry.Call{
-			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable, Attempt: attempt,
+			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
+			Attempt: attempt,
 		}
 		if !durable {
 			call.Record = rec
@@ -376,8 +377,9 @@ func (i *Invoker) runTool(
 			return res, err
 		}
 		if attempt == maxAttempts-1 {
-			return registry.Result{}, registry.Errorf(registry.CodeBusy,
-				"The device changes its session or the tool all the time. Retry in a moment.").With(registry.DispatchedNo)
+			e := registry.Errorf(registry.CodeBusy,
+				"The device changes its session or the tool all the time. Retry in a moment.")
+			return registry.Result{}, e.With(registry.DispatchedNo)
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
 			return registry.Result{}, err

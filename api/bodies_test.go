@@ -82,7 +82,8 @@ func TestStalledBodiesMakeRoom(t *testing.T) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(f.pods[0].server.URL, "http://"))
 	f.must(err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "POST /api/tools/t/call HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n", token)
+	_, err = fmt.Fprintf(conn, "POST /api/tools/t/call HTTP/1.1\r\nHost: pod\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n", token)
 	f.must(err)
 	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	stalled := bufio.NewReader(conn)

@@ -14,8 +14,8 @@ import (
 
 const (
 	// followPause is the pause between two reads of a call's log. It grows up to idlePause while nothing happens. The
-	// log is polled because nothing announces its lines: pods notify one another of a call's end only, and a message for
-	// each line would cost more than reading the few calls that somebody follows.
+	// log is polled because nothing announces its lines: pods notify one another of a call's end only, and a message
+	// for each line would cost more than reading the few calls that somebody follows.
 	followPause = 250 * time.Millisecond
 	idlePause   = time.Second
 	idleReads   = 2

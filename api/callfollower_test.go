@@ -40,8 +40,14 @@ func TestEndMissingInTheLog(t *testing.T) {
 	if err := f.writeAll(t.Context(), ssewriter.New(w)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "id: 5-1\nevent: state\ndata: {\"call_id\":\"c\",\"type\":\"state\",\"state\":\"accepted\",\"at\":\"0001-01-01T00:00:00.000Z\"}\n\n" +
-		"event: state\ndata: {\"call_id\":\"c\",\"type\":\"state\",\"state\":\"lost\",\"at\":\"0001-01-01T00:00:00.000Z\"}\n\n"
+	const want = `id: 5-1
+event: state
+data: {"call_id":"c","type":"state","state":"accepted","at":"0001-01-01T00:00:00.000Z"}
+
+event: state
+data: {"call_id":"c","type":"state","state":"lost","at":"0001-01-01T00:00:00.000Z"}
+
+`
 	if w.Body.String() != want {
 		t.Errorf("written %q", w.Body)
 	}

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// gzipMinimum is the length of the shortest answer worth compressing, in bytes. A shorter one fits one TCP segment anyway.
+// gzipMinimum is the length of the shortest answer worth compressing, in bytes. A shorter one fits one TCP segment
+// anyway.
 const gzipMinimum = 1400
 
 // gzipPool keeps compressors, which are large, for reuse. The zero value is ready.

@@ -132,7 +132,8 @@ event: chunk_reset
 data: {"type":"chunk_reset"}
 
 event: done
-data: {"type":"done","full_response":"You are at home.","turn_id":"t1","stop_reason":"stop","usage":{"input_tokens":12,"output_tokens":5},"message_count":6,"duration_ms":1500}`
+data: {"type":"done","full_response":"You are at home.","turn_id":"t1","stop_reason":"stop",` +
+		`"usage":{"input_tokens":12,"output_tokens":5},"message_count":6,"duration_ms":1500}`
 	for _, r := range []request{
 		{body: `{"content":"where am I?","stream":true}`},
 		{body: `{"content":"where am I?"}`,

@@ -50,11 +50,11 @@ func BenchmarkCallAnswer(b *testing.B) {
 // BenchmarkGroupedPage encodes a page of the grouped listing as it is answered.
 func BenchmarkGroupedPage(b *testing.B) {
 	rows := make([]groupRow, 100)
+	parameters := json.RawMessage(`{"type":"object","properties":{"what":{"type":"string"}},"required":["what"]}`)
 	for i := range rows {
 		rows[i] = groupRow{toolInfo: toolInfo{
 			Name: fmt.Sprintf("tool_%d", i), Description: "Reads something and returns it.", Enabled: true,
-			Parameters: json.RawMessage(`{"type":"object","properties":{"what":{"type":"string"}},"required":["what"]}`),
-			SchemaHash: strings.Repeat("0", 64),
+			Parameters: parameters, SchemaHash: strings.Repeat("0", 64),
 		}, SourceType: sourceRemote, Sessions: 100_000}
 	}
 	h := &handler{}

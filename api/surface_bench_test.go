@@ -83,7 +83,9 @@ func benchAPI(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler 
 	surface, err := api.NewHandler(api.Config{
 		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Conversations: store, Kicker: pod.Hub, Turns: pod.Turns,
 		Policy: policy, Origins: origins, Auth: auth.NewStaticToken(token), MaxCallTimeout: time.Minute,
-		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy, LocalTools: box}),
+		Invoker: agent.NewInvoker(agent.Config{
+			Router: pod.Router, CallLog: pod.Calls, Policy: policy, LocalTools: box,
+		}),
 	})
 	if err != nil {
 		b.Fatal(err)

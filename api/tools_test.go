@@ -82,14 +82,15 @@ func TestToolRow(t *testing.T) {
 
 func TestToolFilters(t *testing.T) {
 	f := threeDevices(t)
+	const all = "s1/camera.snap s1/locate s2/camera.snap s2/locate s3/camera.snap s3/door.open"
 	for query, want := range map[string]string{
-		"":                                     "s1/camera.snap s1/locate s2/camera.snap s2/locate s3/camera.snap s3/door.open",
+		"":                                     all,
 		"name=locate":                          "s1/locate s2/locate",
 		"name=absent":                          "",
 		"q=PICTURE":                            "s1/camera.snap s2/camera.snap s3/camera.snap",
 		"q=slowly":                             "s3/camera.snap",
 		"q=OOR":                                "s3/door.open",
-		"q=":                                   "s1/camera.snap s1/locate s2/camera.snap s2/locate s3/camera.snap s3/door.open",
+		"q=":                                   all,
 		"session_id=s2":                        "s2/camera.snap s2/locate",
 		"session_id=nobody":                    "",
 		"device_id=tablet":                     "s3/camera.snap s3/door.open",

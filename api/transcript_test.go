@@ -39,8 +39,10 @@ func TestTranscript(t *testing.T) {
 	const head = `,"title":"Where I am","busy":true,"message_count":5,"messages":[`
 	const at = `,"at":"2026-11-20T12:18:54.000Z","turn_id":"t1"}`
 	golden(t, "transcript", f.get(messagesOfS1).body, `{"session_id":"s1"`+head+
-		`{"role":"user","content":"where am I?"`+at+`,{"role":"assistant","content":"","thinking":"hm\n\na tool","tool_calls":[`+
-		`{"id":"c1","name":"locate","args":{"fast":true}},{"id":"c2","name":"snap","args":"{\"broken"},{"id":"c3","name":"t","args":{}}]`+at+
+		`{"role":"user","content":"where am I?"`+at+
+		`,{"role":"assistant","content":"","thinking":"hm\n\na tool","tool_calls":[`+
+		`{"id":"c1","name":"locate","args":{"fast":true}},{"id":"c2","name":"snap","args":"{\"broken"},`+
+		`{"id":"c3","name":"t","args":{}}]`+at+
 		`,{"role":"tool","content":"at home","tool_call_id":"c1","tool_name":"locate"`+at+
 		`,{"role":"tool","content":"not JSON","tool_call_id":"c2","tool_name":"snap","failed":true`+at+`,`+lastWords)
 	golden(t, "its end", f.get("/api/sessions/old/messages?limit=1").body, `{"session_id":"old"`+head+lastWords)

@@ -47,8 +47,9 @@ func TestCompletion(t *testing.T) {
 	f := talking(t, a)
 	golden(t, "answer", f.post(completionsPath, hello).body,
 		`{"id":"chatcmpl-ID","object":"chat.completion","created":0,"model":"swift",`+
-			`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>","reasoning_content":"a tool","refusal":null},`+
-			`"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
+			`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>",`+
+			`"reasoning_content":"a tool","refusal":null},"logprobs":null,"finish_reason":"stop"}],`+
+			`"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
 	asked := <-a.completed
 	if asked.Model != "swift" || asked.Turn == "" || asked.Key != (registry.Key{Tenant: registry.DefaultTenant}) ||
 		asked.Caller.Tenant != registry.DefaultTenant || len(asked.Messages) != 1 || asked.Messages[0].Content != "hi" {
@@ -61,7 +62,8 @@ const chunkHead = `data: {"id":"chatcmpl-ID","object":"chat.completion.chunk","c
 func TestCompletionStream(t *testing.T) {
 	f := talking(t, answering())
 	r := f.post(completionsPath, strings.TrimSuffix(hello, "}")+`,"stream":true}`)
-	const want = chunkHead + `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}
+	const want = chunkHead +
+		`{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}
 
 ` + chunkHead + `{"index":0,"delta":{"reasoning_content":"a tool"},"logprobs":null,"finish_reason":null}]}
 
@@ -89,16 +91,18 @@ func TestCompletionCallsTheCallersTools(t *testing.T) {
 	const shown2 = `"type":"function","function":{"name":"pay","arguments":"{"}}`
 	golden(t, "answer", f.post(completionsPath, hello).body,
 		`{"id":"chatcmpl-ID","object":"chat.completion","created":0,"model":"swift",`+
-			`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>","reasoning_content":"a tool",`+
-			`"tool_calls":[{"id":"x1",`+shown+`,{"id":"x2",`+shown2+`],"refusal":null},`+
-			`"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
+			`"choices":[{"index":0,"message":{"role":"assistant","content":"Let me look. <home>",`+
+			`"reasoning_content":"a tool","tool_calls":[{"id":"x1",`+shown+`,{"id":"x2",`+shown2+`],"refusal":null},`+
+			`"logprobs":null,"finish_reason":"tool_calls"}],`+
+			`"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
 
 	r := f.post(completionsPath, strings.TrimSuffix(hello,
 		"}")+`,"stream":true,"stream_options":{"include_usage":true}}`)
 	const tail = chunkHead + `{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x1",` + shown +
 		`]},"logprobs":null,"finish_reason":null}],"usage":null}
 
-` + chunkHead + `{"index":0,"delta":{"tool_calls":[{"index":1,"id":"x2",` + shown2 + `]},"logprobs":null,"finish_reason":null}],"usage":null}
+` + chunkHead + `{"index":0,"delta":{"tool_calls":[{"index":1,"id":"x2",` + shown2 +
+		`]},"logprobs":null,"finish_reason":null}],"usage":null}
 
 ` + chunkHead + `{"index":0,"delta":{},"logprobs":null,"finish_reason":"tool_calls"}],"usage":null}
 

@@ -10,8 +10,8 @@ import (
 
 // appendLine appends a line of the feed: one about an ordinary call by hand, any other by encoding/json.
 //
-// encoding/json takes 3.4 µs and 1.2 KB for a short line, this takes 0.8 µs. Each call leaves a line, and the feed was a
-// tenth of the asking pod's time, and a fifth of what it allocated. BenchmarkActivity repeats the measurement.
+// encoding/json takes 3.4 µs and 1.2 KB for a short line, this takes 0.8 µs. Each call leaves a line, and the feed was
+// a tenth of the asking pod's time, and a fifth of what it allocated. BenchmarkActivity repeats the measurement.
 func appendLine(b []byte, a *registry.Activity) ([]byte, error) {
 	if a.Call != nil && isOrdinary(a) && isPlain(a) {
 		return appendPlain(b, a), nil

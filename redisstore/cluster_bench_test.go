@@ -60,7 +60,8 @@ func BenchmarkClusterTenants(b *testing.B) {
 			n := int(opened.Add(1))
 			c, err := s.Claim(context.Background(), registry.Session{
 				Key: registry.Key{Tenant: tenantOf(n), Session: fmt.Sprintf("session-%d", n)}, Pod: "pod",
-				Generation: registry.AnyHolder, DeviceID: fmt.Sprintf("device-%d", n), UserID: fmt.Sprintf("user-%d", n),
+				Generation: registry.AnyHolder,
+				DeviceID:   fmt.Sprintf("device-%d", n), UserID: fmt.Sprintf("user-%d", n),
 			})
 			if err != nil {
 				return err

@@ -15,8 +15,8 @@ const (
 	// writtenLimit is how many tool sets are remembered at least.
 	writtenLimit = 1 << 12
 
-	// writtenAge is how long a set counts as written. What Redis loses meanwhile is written again by the next refresh of
-	// the sessions, as everything it loses is.
+	// writtenAge is how long a set counts as written. What Redis loses meanwhile is written again by the next refresh
+	// of the sessions, as everything it loses is.
 	writtenAge = 5 * time.Second
 )
 

@@ -29,7 +29,8 @@ type Envelope struct {
 	Session    string       `json:"session"`
 	Generation int64        `json:"gen,omitempty"`
 	// Exact says that only the claim of that generation may take the call, because the caller asked for more than the
-	// session's id, or the call was decided on what was remembered of the session. Otherwise a newer claim may take it, too.
+	// session's id, or the call was decided on what was remembered of the session. Otherwise a newer claim may take it,
+	// too.
 	Exact  bool   `json:"exact,omitempty"`
 	CallID string `json:"call,omitempty"`
 	Tool   string `json:"tool,omitempty"`

@@ -133,8 +133,8 @@ func (s Session) Ref() Ref { return Ref{Key: s.Key, Generation: s.Generation} }
 // Can reports whether the device declared the capability.
 func (s Session) Can(capability string) bool { return slices.Contains(s.Capabilities, capability) }
 
-// AttributesDigest returns a value that tells two sets of attributes apart: what a device says about itself, which hooks
-// decide on. It is never zero, and the same on every pod.
+// AttributesDigest returns a value that tells two sets of attributes apart: what a device says about itself, which
+// hooks decide on. It is never zero, and the same on every pod.
 func (s Session) AttributesDigest() uint64 {
 	h := fnv.New64a()
 	write := func(text string) {

@@ -36,7 +36,8 @@ func TestBinaryMessageIsAnswered(t *testing.T) {
 func TestUnknownFieldsAndNullsAreIgnored(t *testing.T) {
 	t.Parallel()
 	d := newGateway(t).connect("lenient")
-	d.send(`{"type":"connect","v":1,"session_id":null,"device_name":null,"labels":null,"future":{"a":[1,{"b":2}]},"TypeX":3}`)
+	d.send(`{"type":"connect","v":1,"session_id":null,"device_name":null,"labels":null,` +
+		`"future":{"a":[1,{"b":2}]},"TypeX":3}`)
 	if got := d.expect("connected"); got["v"] != 1.0 || got["message"] != "Connection established" {
 		t.Fatalf("connected: %v", got)
 	}
@@ -164,7 +165,8 @@ func TestRegisteredToolsAreListed(t *testing.T) {
 	if got := d.expect("registered_tools"); len(got["tools"].([]any)) != 0 {
 		t.Fatalf("registered_tools: %v", got)
 	}
-	d.send(`{"type":"register_tools","tools":[{"name":"b","description":"<b> & co","parameters":{"type":"object","maximum":12345678901234567890}},{"name":"a"}]}`)
+	d.send(`{"type":"register_tools","tools":[{"name":"b","description":"<b> & co",` +
+		`"parameters":{"type":"object","maximum":12345678901234567890}},{"name":"a"}]}`)
 	d.expect("tools_registered")
 	d.send(`{"type":"get_registered_tools"}`)
 	_, data, err := d.conn.ReadMessage()

@@ -26,7 +26,8 @@ func TestCallAndAnswer(t *testing.T) {
 		{"nothing", `{"type":"tool_result","id":ID}`, registry.Result{Success: true}},
 		{"JSON is kept", `{"type":"tool_result","id":ID,"output":{"big": 12345678901234567890, "f":1.10}}`,
 			registry.Result{
-				Success: true, Output: `{"big": 12345678901234567890, "f":1.10}`, Structured: registry.MustJSON(`{"big": 12345678901234567890, "f":1.10}`),
+				Success: true, Output: `{"big": 12345678901234567890, "f":1.10}`,
+				Structured: registry.MustJSON(`{"big": 12345678901234567890, "f":1.10}`),
 			}},
 		{"failure of the tool", `{"type":"tool_result","id":ID,"success":false,"error":"no permission"}`,
 			registry.Result{Output: "no permission", Error: "no permission"}},
@@ -155,8 +156,8 @@ func TestConnectUpdatesTheSession(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	d := g.connect("described")
-	d.send(`{"type":"connect","v":1,"session_id":"described","device_name":"Pixel 8","capabilities":["drain","cancel"],` +
-		`"device_id":"dev-1","platform":"android","labels":{"room":"kitchen"}}`)
+	d.send(`{"type":"connect","v":1,"session_id":"described","device_name":"Pixel 8",` +
+		`"capabilities":["drain","cancel"],"device_id":"dev-1","platform":"android","labels":{"room":"kitchen"}}`)
 	d.expect("connected")
 	key := registry.Key{Tenant: registry.DefaultTenant, Session: "described"}
 	e, err := g.store.Entry(context.Background(), key)

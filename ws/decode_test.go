@@ -54,15 +54,18 @@ func checkTools(t *testing.T, frame any) {
 
 func goodFrames() []string {
 	return []string{
-		`{"type":"connect","v":1,"session_id":"s","device_name":"d","capabilities":["ack"],"device_id":"i","platform":"p","labels":{"a":"b","A":"c"}}`,
+		`{"type":"connect","v":1,"session_id":"s","device_name":"d","capabilities":["ack"],"device_id":"i",` +
+			`"platform":"p","labels":{"a":"b","A":"c"}}`,
 		`{"type":"connect"}`,
-		`{"type":"register_tools","tools":[{"name":"a","description":"d","parameters":{"type":"object"},"timeout_ms":5,"annotations":{"readOnlyHint":true},"security_level":"safe"},7,null]}`,
+		`{"type":"register_tools","tools":[{"name":"a","description":"d","parameters":{"type":"object"},` +
+			`"timeout_ms":5,"annotations":{"readOnlyHint":true},"security_level":"safe"},7,null]}`,
 		`{"type":"unregister_tools","names":["a","\u0062"]}`,
 		`{"type":"get_registered_tools"}`,
 		`{"type":"tool_call_accepted","id":"1"}`,
 		`{"type":"tool_progress","id":"1","progress":0.4,"total":1,"message":"m","chunk":[1e999]}`,
 		`{"type":"tool_result","id":"1","output":{"n":12345678901234567890},"success":true,"error":null}`,
-		`{"type":"tool_result","id":"1","output":"\ud800<>"}`, `{"type":"tool_result","id":"1","output":["\ud83d\ude00\uDC00",1.50]}`,
+		`{"type":"tool_result","id":"1","output":"\ud800<>"}`,
+		`{"type":"tool_result","id":"1","output":["\ud83d\ude00\uDC00",1.50]}`,
 		`{"type":"tool_error","id":"1","error":"e","success":false}`,
 		`{"type":"message","content":"hi","debug":true}`,
 		`{"type":"abort"}`, ` { "type" : "regenerate" , "x":[{"y":"]}\""}] } `,
@@ -101,7 +104,8 @@ func TestDepthLimit(t *testing.T) {
 }
 
 func BenchmarkDecodeResult(b *testing.B) {
-	frame := []byte(`{"type":"tool_result","id":"550e8400-e29b-41d4-a716-446655440000","output":"{\"model\":\"Pixel 8\"}","success":true}`)
+	frame := []byte(`{"type":"tool_result","id":"550e8400-e29b-41d4-a716-446655440000",` +
+		`"output":"{\"model\":\"Pixel 8\"}","success":true}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := decodeFrame(frame); err != nil {

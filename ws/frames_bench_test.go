@@ -76,7 +76,8 @@ func registerFrame(tools int) string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `{"name":"tool_%d","description":"Reads something and returns it.","parameters":{"type":"object",`+
+		fmt.Fprintf(&b, `{"name":"tool_%d","description":"Reads something and returns it.",`+
+			`"parameters":{"type":"object",`+
 			`"properties":{"what":{"type":"string"},"limit":{"type":"integer","minimum":1}},"required":["what"]}}`, i)
 	}
 	b.WriteString(`]}`)

@@ -12,12 +12,15 @@ func TestOldSpellingsOfSchemasAreAccepted(t *testing.T) {
 	d := newGateway(t).connect("clawseed")
 	d.send(`{"type":"register_tools","tools":[
 		{"name":"required","parameters":{"type":"object","properties":{"to":{"type":"string","required":true}}}},
-		{"name":"bounds","parameters":{"type":"object","properties":{"n":{"type":"number","minimum":0,"exclusiveMinimum":true}}}},
-		{"name":"draft04","parameters":{"$schema":"http://json-schema.org/draft-04/schema#","id":"http://example.com/t","type":"object",
+		{"name":"bounds","parameters":{"type":"object",
+			"properties":{"n":{"type":"number","minimum":0,"exclusiveMinimum":true}}}},
+		{"name":"draft04","parameters":{"$schema":"http://json-schema.org/draft-04/schema#",
+			"id":"http://example.com/t","type":"object",
 			"definitions":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/definitions/s"}}}},
 		{"name":"tuple","parameters":{"type":"object","properties":{"p":{"type":"array","items":[{"type":"number"}]}}}},
 		{"name":"types","parameters":{"type":"OBJECT","properties":{"a":{"type":"any"},"b":{"type":"int"}}}},
-		{"name":"nulls","parameters":{"type":"object","description":null,"properties":{"a":{"type":"string","enum":null}}}}]}`)
+		{"name":"nulls","parameters":{"type":"object","description":null,
+			"properties":{"a":{"type":"string","enum":null}}}}]}`)
 	if got := d.expect("tools_registered"); got["registered"] != 6.0 || got["rejected"] != nil {
 		t.Fatalf("%v", got)
 	}

@@ -10,10 +10,11 @@ import (
 // send queues a frame. A device that does not read its frames is closed as slow.
 func (c *conn) send(frame []byte) error { return sendError(c.out.push(frame)) }
 
-// How long an acknowledgement may wait for the next frame to the device. Two frames written together cost one system call
-// here, and one at the device. An acknowledgement only frees what the device keeps, and keeps it from sending the answer again on its next
-// connection, so a device that nobody calls gets it late: in a fleet where each device is called about once a second, most ride along with the next call then. A
-// device with other calls to answer gets it soon: it may answer them one after the other.
+// How long an acknowledgement may wait for the next frame to the device. Two frames written together cost one system
+// call here, and one at the device. An acknowledgement only frees what the device keeps, and keeps it from sending the
+// answer again on its next connection, so a device that nobody calls gets it late: in a fleet where each device is
+// called about once a second, most ride along with the next call then. A device with other calls to answer gets it
+// soon: it may answer them one after the other.
 const (
 	ackDelay     = 20 * time.Millisecond
 	idleAckDelay = 800 * time.Millisecond

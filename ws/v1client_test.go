@@ -95,7 +95,8 @@ func TestConversationWithAVersion1Client(t *testing.T) {
 	want := []string{
 		"session: v1 false 0",
 		`debug: [{"role":"user","content":"hi"}] 1`,
-		"thinking: hm", `call: c look {"text":"[\"odd\"]"}`, "result: c look {}", "assistant: hello ", "title: Greeting",
+		"thinking: hm", `call: c look {"text":"[\"odd\"]"}`, "result: c look {}", "assistant: hello ",
+		"title: Greeting",
 		"aborted: ", "assistant: still here ",
 	}
 	var client v1Client

@@ -57,7 +57,8 @@ func (sessions) Spec() registry.ToolSpec {
 		Name:        "sessions",
 		Description: "The devices that are connected now, and the tools each of them offers.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{"tool":{"type":"string","minLength":1,` +
-			`"maxLength":64,"description":"only devices that offer the tool of this name"}},"additionalProperties":false}`),
+			`"maxLength":64,"description":"only devices that offer the tool of this name"}},` +
+			`"additionalProperties":false}`),
 		Annotations: readOnly(),
 	}
 }

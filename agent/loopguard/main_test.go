@@ -98,7 +98,8 @@ func newConversation(t *testing.T, s stores, cfg loopguard.Config, custom ...age
 	k.device = registrytest.NewDevice(k.answer)
 	var specs []registry.ToolSpec
 	for _, name := range []string{"x", "y", "z", "denied"} {
-		spec, err := registry.ToolSpec{Name: name, Parameters: json.RawMessage(`{"properties":{"n":{"type":"number"}}}`)}.Normalize()
+		parameters := json.RawMessage(`{"properties":{"n":{"type":"number"}}}`)
+		spec, err := registry.ToolSpec{Name: name, Parameters: parameters}.Normalize()
 		k.must(err)
 		specs = append(specs, spec)
 	}

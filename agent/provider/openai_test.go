@@ -157,7 +157,8 @@ func TestOpenAIOddities(t *testing.T) {
 		want   provider.Answer
 	}{
 		"usage with every piece": {
-			`data: {"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":3,"completion_tokens":1}}` + "\n\n" +
+			`data: {"choices":[{"index":0,"delta":{"content":"a"}}],` +
+				`"usage":{"prompt_tokens":3,"completion_tokens":1}}` + "\n\n" +
 				`data: {"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}],` +
 				`"usage":{"prompt_tokens":3,"completion_tokens":2}}` + "\n\n",
 			provider.Answer{Message: provider.Message{Content: "ab"}, Stop: provider.StopEnd,

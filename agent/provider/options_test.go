@@ -65,10 +65,13 @@ func TestOpenAIOptions(t *testing.T) {
 		scripted.Reply(scripted.Text("c")))
 	m := backends[0].model(s, options{})
 	generate(t, m, optioned())
-	wantSent(t, sent(t, s, 0, names...), `{"parallel_tool_calls":false,"top_p":0.5,"presence_penalty":0,"frequency_penalty":-1,"seed":7,
+	wantSent(t, sent(t, s, 0, names...), `{
+		"parallel_tool_calls":false,"top_p":0.5,"presence_penalty":0,"frequency_penalty":-1,"seed":7,
 		"logit_bias":{"50256":-100},"reasoning_effort":"low","verbosity":"high","service_tier":"flex","user":"ann",
-		"safety_identifier":"a1","prompt_cache_key":"k","metadata":{"a":"b"},"tool_choice":{"type":"function","function":{"name":"book"}},
-		"response_format":{"type":"json_schema","json_schema":{"name":"trip","schema":{"type":"object","b":1,"a":2},"strict":true}}}`)
+		"safety_identifier":"a1","prompt_cache_key":"k","metadata":{"a":"b"},
+		"tool_choice":{"type":"function","function":{"name":"book"}},
+		"response_format":{"type":"json_schema",
+			"json_schema":{"name":"trip","schema":{"type":"object","b":1,"a":2},"strict":true}}}`)
 	if tools, _ := json.Marshal(sent(t, s, 0, "tools")["tools"]); string(tools) !=
 		`[{"function":{"name":"book","parameters":{"type":"object"},"strict":true},"type":"function"}]` {
 		t.Errorf("tools %s", tools)
@@ -93,8 +96,10 @@ func TestAnthropicOptions(t *testing.T) {
 		Format: &provider.Format{Name: "trip", Schema: json.RawMessage(`{"type":"object"}`)},
 	}
 	generate(t, m, r)
-	wantSent(t, sent(t, s, 0, names...), `{"tool_choice":{"type":"tool","name":"book","disable_parallel_tool_use":true},"top_p":0.5,
-		"metadata":{"user_id":"ann"},"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`)
+	wantSent(t, sent(t, s, 0, names...), `{
+		"tool_choice":{"type":"tool","name":"book","disable_parallel_tool_use":true},"top_p":0.5,
+		"metadata":{"user_id":"ann"},
+		"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`)
 	for i, tt := range []struct {
 		choice provider.Choice
 		want   string

@@ -23,8 +23,9 @@ func TestSchemasAreMadeAcceptable(t *testing.T) {
 		`{}`:                                     `{"type":"object"}`,
 		`true`:                                   `{"type":"object","properties":{}}`,
 		`{"title":"x","type":["object","null"]}`: `{"type":"object","title":"x"}`,
-		`{"type":"object","anyOf":[{"required":["a"]},{"required":["b"]}],"properties":{"b":{},"a":{}},"not":{}}`: `{"type":"object",` +
-			`"properties":{"b":{},"a":{}},"description":"The arguments must also satisfy this JSON Schema: ` +
+		`{"type":"object","anyOf":[{"required":["a"]},{"required":["b"]}],"properties":{"b":{},"a":{}},"not":{}}`: `{` +
+			`"type":"object","properties":{"b":{},"a":{}},` +
+			`"description":"The arguments must also satisfy this JSON Schema: ` +
 			`{\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}],\"not\":{}}"}`,
 		`{"enum":[{"a":1}],"description":"One.","oneOf":[],"allOf":[]}`: `{"type":"object",` +
 			`"description":"One. The arguments must also ` +

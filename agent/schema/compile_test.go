@@ -112,7 +112,9 @@ func slowToCompile() map[string]string {
 			return fmt.Sprintf(`{"pattern":"^[\\pL]{%d}$"}`,
 				30+i)
 		}) + `]}`,
-		"programs": `{"allOf":[` + each(8, func(i int) string { return fmt.Sprintf(`{"pattern":"(?:a?b){49%d}[x-z]{49%d}"}`, i, i) }) + `]}`,
+		"programs": `{"allOf":[` + each(8, func(i int) string {
+			return fmt.Sprintf(`{"pattern":"(?:a?b){49%d}[x-z]{49%d}"}`, i, i)
+		}) + `]}`,
 		"required": `{"required":[` + each(6000, func(i int) string { return fmt.Sprintf(`"n%d"`, i) }) + `]}`,
 		"exponents": `{"$schema":"http://json-schema.org/draft-04/schema#","enum":[` +
 			each(6000, func(i int) string { return fmt.Sprintf(`%de-999`, i) }) + `]}`,

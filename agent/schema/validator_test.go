@@ -196,13 +196,16 @@ func TestExpensiveSchemasAreRefusedFast(t *testing.T) {
 // What real tools use stays usable: recursion over filters, trees and JSON itself, with arguments of ordinary size.
 func TestRecursionOfRealToolsIsAllowed(t *testing.T) {
 	for name, tt := range map[string]struct{ schema, args string }{
-		"filter": {`{"$defs":{"f":{"oneOf":[{"properties":{"op":{"const":"and"},"args":{"items":{"$ref":"#/$defs/f"}}},"required":["op"]},
+		"filter": {`{"$defs":{"f":{"oneOf":[
+			{"properties":{"op":{"const":"and"},"args":{"items":{"$ref":"#/$defs/f"}}},"required":["op"]},
 			{"properties":{"op":{"const":"not"},"arg":{"$ref":"#/$defs/f"}},"required":["op"]},
 			{"properties":{"op":{"const":"eq"},"value":true},"required":["op"]}]}},"$ref":"#/$defs/f"}`,
 			`{"op":"and","args":[{"op":"not","arg":{"op":"and","args":[{"op":"eq","value":1},{"op":"eq",` +
 				`"value":2}]}}]}`},
-		"json": {`{"$defs":{"v":{"anyOf":[{"type":["string","number","boolean","null"]},{"type":"array","items":{"$ref":"#/$defs/v"}},
-			{"type":"object","additionalProperties":{"$ref":"#/$defs/v"}}]}},"properties":{"doc":{"$ref":"#/$defs/v"}}}`,
+		"json": {`{"$defs":{"v":{"anyOf":[{"type":["string","number","boolean","null"]},
+			{"type":"array","items":{"$ref":"#/$defs/v"}},
+			{"type":"object","additionalProperties":{"$ref":"#/$defs/v"}}]}},
+			"properties":{"doc":{"$ref":"#/$defs/v"}}}`,
 			`{"doc":` + strings.Repeat(`{"a":[1,2,`, 20) + `3` + strings.Repeat(`]}`, 20) + `}`},
 		"long list": {`{"properties":{"n":{"type":"array","items":{"type":"integer","minimum":0}}}}`,
 			`{"n":[` + strings.Repeat(`1,`, 100_000) + `1]}`},

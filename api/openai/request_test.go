@@ -14,10 +14,12 @@ import (
 // What official clients send is understood, and what they send besides does no harm.
 func TestCompletionRequest(t *testing.T) {
 	r, err := ParseRequest([]byte(`{
-		"model":"m","stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},"max_tokens":5,"max_completion_tokens":7,
-		"temperature":0,"stop":["a","b"],"user":"anna","n":1,"response_format":{"type":"text"},"tool_choice":"auto",
+		"model":"m","stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},
+		"max_tokens":5,"max_completion_tokens":7,"temperature":0,"stop":["a","b"],"user":"anna","n":1,
+		"response_format":{"type":"text"},"tool_choice":"auto",
 		"parallel_tool_calls":true,"store":false,"metadata":{},"seed":null,"top_p":1,
-		"tools":[{"type":"function","function":{"name":"book","description":"books","parameters":{"type":"object"},"strict":true}},
+		"tools":[{"type":"function",
+		          "function":{"name":"book","description":"books","parameters":{"type":"object"},"strict":true}},
 		         {"type":"function","function":{"name":"pay","description":null,"parameters":null}}],
 		"messages":[
 			{"role":"system","content":"be brief"},
@@ -60,7 +62,8 @@ func TestCompletionRequest(t *testing.T) {
 		r.noTools() {
 		t.Errorf("read %+v", r)
 	}
-	none, err := ParseRequest([]byte(`{"model":"m","stop":"x","tool_choice":"none","messages":[{"role":"user","content":""}],
+	none, err := ParseRequest([]byte(`{"model":"m","stop":"x","tool_choice":"none",
+		"messages":[{"role":"user","content":""}],
 		"tools":[{"type":"function","function":{"name":"book"}}]}`))
 	if err != nil || !none.noTools() || len(none.completion.Tools) != 0 ||
 		!reflect.DeepEqual(none.completion.Stop, []string{"x"}) {
@@ -71,10 +74,15 @@ func TestCompletionRequest(t *testing.T) {
 // A mistake names the field it is in.
 func TestCompletionMistakes(t *testing.T) {
 	const user = `{"role":"user","content":"hi"}`
-	const asks = `{"role":"assistant","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]}`
+	const asks = `{"role":"assistant","tool_calls":[` +
+		`{"id":"x","type":"function","function":{"name":"f","arguments":"{}"}}]}`
 	with := func(fields string) string { return `{"model":"m","messages":[` + user + `],` + fields + `}` }
 	say := func(messages string) string { return `{"model":"m","messages":[` + messages + `]}` }
+	part := func(part string) string { return say(`{"role":"user","content":[` + part + `]}`) }
 	tools := func(list string) string { return with(`"tools":` + list) }
+	tool := func(function string) string { return `{"type":"function","function":` + function + `}` }
+	format := func(f string) string { return with(`"response_format":` + f) }
+	jsonSchema := func(f string) string { return format(`{"type":"json_schema","json_schema":` + f + `}`) }
 	for body, param := range map[string]string{
 		`{"messages":[` + user + `]}`:             "model",
 		`{"model":"","messages":[` + user + `]}`:  "model",
@@ -91,37 +99,37 @@ func TestCompletionMistakes(t *testing.T) {
 		say(`{"role":"user"}`):                   "messages[0].content",
 		say(`{"role":"user","content":null}`):    "messages[0].content",
 		say(`{"role":"user","content":1}`):       "messages[0].content",
-		say(`{"role":"user","content":[{"type":"input_audio"}]}`):                                        "messages[0].content[0].type",
-		say(`{"role":"user","content":[{"type":"image_url"}]}`):                                          "messages[0].content[0].image_url",
-		say(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}`): "messages[0].content[0].image_url.url",
-		say(`{"role":"system","content":[{"type":"image_url","image_url":{"url":"https://x"}}]}`):        "messages[0].content[0].type",
-		say(`{"role":"user","content":[{"type":"text","text":1}]}`):                                      "messages[0].content[0].text",
-		say(`{"role":"assistant"}`):                                "messages[0].content",
-		say(`{"role":"assistant","tool_calls":{}}`):                "messages[0].tool_calls",
-		say(`{"role":"assistant","tool_calls":[{"id":"x"}]}`):      "messages[0].tool_calls[0].function",
-		say(`{"role":"assistant","tool_calls":[{"function":{}}]}`): "messages[0].tool_calls[0]",
+		part(`{"type":"input_audio"}`):           "messages[0].content[0].type",
+		part(`{"type":"image_url"}`):             "messages[0].content[0].image_url",
+		part(`{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}`): "messages[0].content[0].image_url.url",
+		say(`{"role":"system","content":[{"type":"image_url"}]}`):             "messages[0].content[0].type",
+		part(`{"type":"text","text":1}`):                                      "messages[0].content[0].text",
+		say(`{"role":"assistant"}`):                                           "messages[0].content",
+		say(`{"role":"assistant","tool_calls":{}}`):                           "messages[0].tool_calls",
+		say(`{"role":"assistant","tool_calls":[{"id":"x"}]}`):                 "messages[0].tool_calls[0].function",
+		say(`{"role":"assistant","tool_calls":[{"function":{}}]}`):            "messages[0].tool_calls[0]",
 		say(asks):              "messages",
 		say(asks + `,` + user): "messages[1]",
 		say(asks + `,{"role":"tool","content":"x"}`):                    "messages[1].tool_call_id",
 		say(asks + `,{"role":"tool","tool_call_id":"y","content":"x"}`): "messages[1].tool_call_id",
 		say(`{"role":"tool","tool_call_id":"x","content":"x"}`):         "messages[0].tool_call_id",
-		tools(`{}`):                      "tools",
-		tools(`[1]`):                     "tools[0]",
-		tools(`[{"type":"web_search"}]`): "tools[0].type",
-		tools(`[{"type":"function"}]`):   "tools[0].function",
-		tools(`[{"type":"function","function":{"name":"a.b"}}]`):                                           "tools[0].function.name",
-		tools(`[{"type":"function","function":{"name":"a","parameters":[]}}]`):                             "tools[0].function.parameters",
-		tools(`[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}]`): "tools[1].function.name",
-		tools(`[` + strings.Repeat(`{},`, 128) + `{}]`):                                                    "tools",
-		with(`"tool_choice":"sometimes"`):                                                                  "tool_choice",
-		with(`"tool_choice":{"type":"allowed_tools"}`):                                                     "tool_choice",
-		with(`"tool_choice":{"type":"function"}`):                                                          "tool_choice.function",
-		with(`"tool_choice":{"type":"function","function":{}}`):                                            "tool_choice.function.name",
-		with(`"n":2`): "n",
-		with(`"response_format":{"type":"grammar"}`):                                              "response_format.type",
-		with(`"response_format":{"type":"json_schema"}`):                                          "response_format.json_schema",
-		with(`"response_format":{"type":"json_schema","json_schema":{"name":"a"}}`):               "response_format.json_schema.schema",
-		with(`"response_format":{"type":"json_schema","json_schema":{"name":"a b","schema":{}}}`): "response_format.json_schema.name",
+		tools(`{}`):                                             "tools",
+		tools(`[1]`):                                            "tools[0]",
+		tools(`[{"type":"web_search"}]`):                        "tools[0].type",
+		tools(`[{"type":"function"}]`):                          "tools[0].function",
+		tools(`[` + tool(`{"name":"a.b"}`) + `]`):               "tools[0].function.name",
+		tools(`[` + tool(`{"name":"a","parameters":[]}`) + `]`): "tools[0].function.parameters",
+		tools(`[` + tool(`{"name":"a"}`) + `,` + tool(`{"name":"a"}`) + `]`): "tools[1].function.name",
+		tools(`[` + strings.Repeat(`{},`, 128) + `{}]`):                      "tools",
+		with(`"tool_choice":"sometimes"`):                                    "tool_choice",
+		with(`"tool_choice":{"type":"allowed_tools"}`):                       "tool_choice",
+		with(`"tool_choice":{"type":"function"}`):                            "tool_choice.function",
+		with(`"tool_choice":{"type":"function","function":{}}`):              "tool_choice.function.name",
+		with(`"n":2`):                                         "n",
+		format(`{"type":"grammar"}`):                          "response_format.type",
+		format(`{"type":"json_schema"}`):                      "response_format.json_schema",
+		jsonSchema(`{"name":"a"}`):                            "response_format.json_schema.schema",
+		jsonSchema(`{"name":"a b","schema":{}}`):              "response_format.json_schema.name",
 		with(`"top_p":1.1`):                                   "top_p",
 		with(`"presence_penalty":"x"`):                        "presence_penalty",
 		with(`"frequency_penalty":-3`):                        "frequency_penalty",
@@ -139,7 +147,7 @@ func TestCompletionMistakes(t *testing.T) {
 		with(`"web_search_options":{}`):                       "web_search_options",
 		with(`"top_k":4`):                                     "top_k",
 		with(`"stream_options":{"include_obfuscation":true}`): "stream_options.include_obfuscation",
-		with(`"response_format":"text"`):                      "response_format",
+		format(`"text"`):                                      "response_format",
 		with(`"functions":[]`):                                "functions",
 		with(`"max_tokens":0`):                                "max_tokens",
 		with(`"max_completion_tokens":1.5`):                   "max_completion_tokens",
@@ -181,10 +189,14 @@ func FuzzCompletionBody(f *testing.F) {
 	for _, seed := range []string{
 		"", "{}", "null", "[]", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
 		`{"model":"m","messages":[null]}`,
-		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text"}]}],"stop":["x"],"temperature":1e0}`,
-		`{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f"}}]},{"role":"tool","tool_call_id":"a","content":""}]}`,
-		`{"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"a","parameters":{}}}],"tool_choice":"none"}`,
-		`{"model":"m","messages":[{"role":"user","content":"\ud800"}],"n":1,"max_tokens":1,"stream_options":{"include_usage":true}}`,
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text"}]}],"stop":["x"],
+			"temperature":1e0}`,
+		`{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f"}}]},
+			{"role":"tool","tool_call_id":"a","content":""}]}`,
+		`{"model":"m","messages":[{"role":"user","content":"hi"}],
+			"tools":[{"type":"function","function":{"name":"a","parameters":{}}}],"tool_choice":"none"}`,
+		`{"model":"m","messages":[{"role":"user","content":"\ud800"}],"n":1,"max_tokens":1,
+			"stream_options":{"include_usage":true}}`,
 		strings.Repeat("[", 70), "\xff", `{"model":"m","messages":[{"role":"user","content":"hi"}],"stop":[null]}`,
 	} {
 		f.Add([]byte(seed))

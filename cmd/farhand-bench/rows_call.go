@@ -211,7 +211,8 @@ func rowCallRedis(_ context.Context, l *lab) ([]verdict, error) {
 			What:   fmt.Sprintf("what Redis does for a call, %s, %d callers, upkeep included", w.name, n),
 			Target: "≤ 4 commands, ≤ 12 µs", Met: commands <= redisCommands && micros <= redisMicros,
 			Measured: fmt.Sprintf("%.2f commands, %.1f µs", commands, micros),
-			Detail: fmt.Sprintf("commandstats; commands of scripts count beside the script, in time, too; %d callers: %s",
+			Detail: fmt.Sprintf(
+				"commandstats; commands of scripts count beside the script, in time, too; %d callers: %s",
 				n, f.Redis.Text(calls)),
 		})
 	}

@@ -18,7 +18,10 @@ import (
 )
 
 func call1(id string) registry.Envelope {
-	return registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: id, ReplyTo: "a", Args: registry.MustJSON(`{}`)}
+	return registry.Envelope{
+		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: id, ReplyTo: "a",
+		Args: registry.MustJSON(`{}`),
+	}
 }
 
 func wantDispatched(t *testing.T, err error, want registry.Dispatched) {

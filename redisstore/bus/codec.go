@@ -47,7 +47,8 @@ func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 		e.V = registry.EnvelopeVersion
 	}
 	flags := flag(flagDurable, e.Durable) | flag(flagExact, e.Exact) | flag(flagAnswered, e.Result != nil)
-	size := e.Args.Len() + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) + len(e.Spec) + len(e.Reason)
+	size := e.Args.Len() + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) +
+		len(e.Spec) + len(e.Reason)
 	b := append(make([]byte, 0, 64+size), messageEnvelope, byte(e.V), flags)
 	for _, text := range []string{e.CallID, e.ReplyTo, string(e.Kind), e.Tenant, e.Session, e.Tool, e.Spec, e.Reason} {
 		b = appendField(b, text)

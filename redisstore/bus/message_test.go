@@ -21,8 +21,9 @@ func wholeResult() *registry.Result {
 // TestMessagesSurviveTheTrip sends every field there is: a field that is added must be in the codec.
 func TestMessagesSurviveTheTrip(t *testing.T) {
 	whole := registry.Envelope{
-		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: "t", Session: "s", Generation: 1 << 52, Exact: true, CallID: "c",
-		Tool: "x", Spec: "h", Attributes: 1 << 63, Attempt: 1, Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
+		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: "t", Session: "s", Generation: 1 << 52,
+		Exact: true, CallID: "c", Tool: "x", Spec: "h", Attributes: 1 << 63, Attempt: 1,
+		Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
 		Durable: true, Result: wholeResult(), Proofs: []string{"p1", "p2"}, Reason: "r",
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
@@ -30,9 +31,10 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
 		}
 	}
+	long := registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`)
 	for _, envelope := range []registry.Envelope{
 		whole, {V: registry.EnvelopeVersion}, {V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
-		{V: registry.EnvelopeVersion, Args: registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`), CallID: "c", ReplyTo: "p"},
+		{V: registry.EnvelopeVersion, Args: long, CallID: "c", ReplyTo: "p"},
 	} {
 		text, err := encodeEnvelope(envelope)
 		if err != nil {

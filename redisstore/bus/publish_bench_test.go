@@ -13,8 +13,9 @@ import (
 )
 
 // BenchmarkPublishOnCluster compares two ways to publish on a Cluster of three masters with a replica each: PUBLISH,
-// which goes to every member, and SPUBLISH, which stays in a shard and is ours. Eight pods listen. It counts what the six
-// members do for a message: messages to each other, processor time by commandstats and as the operating system sees it.
+// which goes to every member, and SPUBLISH, which stays in a shard and is ours. Eight pods listen. It counts what the
+// six members do for a message: messages to each other, processor time by commandstats and as the operating system sees
+// it.
 func BenchmarkPublishOnCluster(b *testing.B) {
 	const pods, pipelined = 8, 8
 	payload := strings.Repeat("x", 200)

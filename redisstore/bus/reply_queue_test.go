@@ -17,7 +17,8 @@ func answerOf(id string) registry.Reply {
 
 // refusalOf says that a call did not reach its device.
 func refusalOf(id string) registry.Reply {
-	return registry.Reply{V: registry.EnvelopeVersion, CallID: id, Err: registry.ErrNotOwner.With(registry.DispatchedNo)}
+	refusal := registry.ErrNotOwner.With(registry.DispatchedNo)
+	return registry.Reply{V: registry.EnvelopeVersion, CallID: id, Err: refusal}
 }
 
 // stubborn returns a server and a bus on it, not listening, that does not give an answer up before the test ends.
@@ -38,7 +39,8 @@ func stubborn(t *testing.T) (*redistest.Server, *Bus) {
 func TestAnswersOutliveARestart(t *testing.T) {
 	server, b := stubborn(t)
 	server.Kill()
-	for _, r := range []registry.Reply{answerOf("answer"), {V: registry.EnvelopeVersion, CallID: "receipt", Delivered: true}} {
+	receipt := registry.Reply{V: registry.EnvelopeVersion, CallID: "receipt", Delivered: true}
+	for _, r := range []registry.Reply{answerOf("answer"), receipt} {
 		if err := b.Reply("a", r); err != nil {
 			t.Fatal(err)
 		}

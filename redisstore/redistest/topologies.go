@@ -60,7 +60,8 @@ func startCluster(t testing.TB, replicas int) *Servers {
 	c := &Servers{URL: "redis://" + strings.Join(addrs, ","), Masters: members[:3]}
 	for _, master := range c.Masters {
 		for _, s := range members[3:] {
-			if out, _ := s.Command("info", "replication"); strings.Contains(out, "master_port:"+strconv.Itoa(master.port)) {
+			out, _ := s.Command("info", "replication")
+			if strings.Contains(out, "master_port:"+strconv.Itoa(master.port)) {
 				c.Replicas = append(c.Replicas, s)
 			}
 		}

@@ -53,7 +53,8 @@ var busTests = []subtest{
 			{V: registry.EnvelopeVersion, CallID: "c1", Delivered: true, Running: true},
 			{V: registry.EnvelopeVersion, CallID: "c1", Wake: true},
 			{V: registry.EnvelopeVersion, CallID: "c1", Result: output("out"), Tenant: "t", Session: "s"},
-			{V: registry.EnvelopeVersion, CallID: "c2", Err: registry.Errorf(registry.CodeBusy, "wait").With(registry.DispatchedNo)},
+			{V: registry.EnvelopeVersion, CallID: "c2",
+				Err: registry.Errorf(registry.CodeBusy, "wait").With(registry.DispatchedNo)},
 		} {
 			f.must(busB.Reply(a, r))
 			if got := Receive(f, "the reply", inA.Replies); !reflect.DeepEqual(got, r) {
@@ -63,7 +64,8 @@ var busTests = []subtest{
 	}},
 	{name: "sending to nobody says so", run: func(f *fixture) {
 		bus := f.listen(f.pod("a"), NewInbox())
-		err := bus.Send(f.ctx, "nobody-"+f.id, registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: "c"})
+		err := bus.Send(f.ctx, "nobody-"+f.id,
+			registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: "c"})
 		if !errors.Is(err, registry.ErrNoReceiver) {
 			f.Errorf("got %v", err)
 		}
@@ -78,7 +80,8 @@ var busTests = []subtest{
 		sent := make(outcomes, 10)
 		for i, pod := range []string{b, "nobody-" + f.id, b} {
 			e := registry.Envelope{
-				V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i), Args: registry.MustJSON(`{}`),
+				V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: fmt.Sprint(i),
+				Args: registry.MustJSON(`{}`),
 			}
 			pending, err := bus.SendAsync(f.ctx, pod, e, sent)
 			f.must(err)
@@ -102,7 +105,8 @@ var busTests = []subtest{
 	{name: "a pod can send to itself", run: func(f *fixture) {
 		a, in := f.pod("a"), NewInbox()
 		bus := f.listen(a, in)
-		f.must(bus.Send(f.ctx, a, registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Session: "s"}))
+		f.must(bus.Send(f.ctx, a,
+			registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Session: "s"}))
 		if got := Receive(f, "the envelope", in.Envelopes); got.Session != "s" {
 			f.Errorf("got %+v", got)
 		}
@@ -118,7 +122,8 @@ var busTests = []subtest{
 				for i := range each {
 					id := fmt.Sprintf("%d-%d", s, i)
 					e := registry.Envelope{V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, CallID: id}
-					r := registry.Reply{V: registry.EnvelopeVersion, CallID: id, Result: &registry.Result{Output: strings.Repeat("x", 100)}}
+					result := &registry.Result{Output: strings.Repeat("x", 100)}
+					r := registry.Reply{V: registry.EnvelopeVersion, CallID: id, Result: result}
 					if err := errors.Join(busA.Send(f.ctx, b, e), busB.Reply(a, r)); err != nil {
 						f.Errorf("send and reply: %v", err)
 					}
@@ -144,7 +149,8 @@ var busTests = []subtest{
 			f.Error("a closed bus says it is healthy")
 		}
 		f.eventually("nobody listens any more", func() bool {
-			return errors.Is(busA.Send(f.ctx, b, registry.Envelope{V: registry.EnvelopeVersion, CallID: "c"}), registry.ErrNoReceiver)
+			err := busA.Send(f.ctx, b, registry.Envelope{V: registry.EnvelopeVersion, CallID: "c"})
+			return errors.Is(err, registry.ErrNoReceiver)
 		})
 	}},
 }

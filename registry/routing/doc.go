@@ -9,8 +9,8 @@
 //	answer       ──▶ LocalSession.Complete  matched by call id, handed to the pending call or sent back over the bus
 //	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
 //
-// Start with router.go: Router.Call is the whole way of a call. pending.go, wait.go and sending.go are the waiting for an
-// answer; receive.go, inflight.go and complete.go are the side of the device; calls.go, durable.go and cancel.go are
+// Start with router.go: Router.Call is the whole way of a call. pending.go, wait.go and sending.go are the waiting for
+// an answer; receive.go, inflight.go and complete.go are the side of the device; calls.go, durable.go and cancel.go are
 // calls that outlive their requests; upkeep.go is the background work. A Pod ties the pieces together and owns their
 // goroutines.
 //

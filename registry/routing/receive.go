@@ -39,7 +39,8 @@ func (r *Router) handleCall(e registry.Envelope) {
 // deliverFor delivers the call of an envelope.
 func (r *Router) deliverFor(ctx context.Context, e registry.Envelope, l *LocalSession, c DeviceCall) {
 	pod := e.ReplyTo
-	_, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, func(reply registry.Reply) { r.answer(pod, reply) })
+	onReply := func(reply registry.Reply) { r.answer(pod, reply) }
+	_, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, onReply)
 	if err == nil {
 		return
 	}
@@ -53,7 +54,8 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope, l *LocalSe
 	}
 }
 
-// staleWait is how long the refusal of a call may wait for the store: less than the asking pod waits for word of a call.
+// staleWait is how long the refusal of a call may wait for the store: less than the asking pod waits for word of a
+// call.
 const staleWait = 500 * time.Millisecond
 
 // refuse tells the pod that waits for a call that its device has not seen it.

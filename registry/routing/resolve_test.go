@@ -202,7 +202,8 @@ func TestARememberedSessionThatIsAnother(t *testing.T) {
 			connect(t, pod, newNotedConn(), ofUser("bert"))
 		},
 		"other labels": func(t *testing.T, _ *Pod, l *LocalSession) {
-			if err := l.Update(t.Context(), func(s *registry.Session) { s.Labels = map[string]string{"of": "all"} }); err != nil {
+			relabel := func(s *registry.Session) { s.Labels = map[string]string{"of": "all"} }
+			if err := l.Update(t.Context(), relabel); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -111,8 +111,8 @@ func (s *simulation) checkRecord(r *request, record registry.Record) {
 	}
 	switch {
 	case o.answered:
-		// When it was cancelled, it had been answered already. A durable call whose time was up may have been answered by
-		// the time its record was read.
+		// When it was cancelled, it had been answered already. A durable call whose time was up may have been answered
+		// by the time its record was read.
 		late := record.Late && r.plan.shape != shapeCancelled &&
 			!(r.plan.durable() && o.at.Sub(r.asked) >= r.plan.timeout)
 		if record.State != state || late && !b.troubled(r.asked, o.at.Add(5*time.Second)) {

@@ -110,7 +110,8 @@ func (s *simulation) checkTime(r *request) {
 // before, a record with a shorter timeline; what the store has at the end is checked by checkRecord.
 func (s *simulation) checkSeen(id string, r registry.Record) {
 	was, ok := s.book.seen[id]
-	if !ok || len(r.Timeline) < len(was.Timeline) || !was.State.Final() || was.State == r.State || s.book.wiped(s.book.byID[id].asked, time.Now()) {
+	if !ok || len(r.Timeline) < len(was.Timeline) || !was.State.Final() || was.State == r.State ||
+		s.book.wiped(s.book.byID[id].asked, time.Now()) {
 		return
 	}
 	if !r.Late || was.State.Answered() || !r.State.Answered() {

@@ -13,8 +13,8 @@ import (
 const storeWait = 250 * time.Millisecond
 
 // stored makes a change of the session, queues its write to the store and waits for that, at most storeWait. No write
-// that was queued before has ended without the change being visible, and none is awaited without it. It fails only if this pod has
-// lost the session: any other failure means nothing for the device.
+// that was queued before has ended without the change being visible, and none is awaited without it. It fails only if
+// this pod has lost the session: any other failure means nothing for the device.
 func (l *LocalSession) stored(
 	ctx context.Context, change func(), write func(context.Context) error,
 ) error {

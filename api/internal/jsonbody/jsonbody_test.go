@@ -13,10 +13,12 @@ func TestCheck(t *testing.T) {
 		`{"a":[1,{"b":null}]}`: "", `7`: "",
 		"\xff":                 "The body is not valid UTF-8.",
 		`{"a":1,"b":{},"a":2}`: "The field \"a\" appears twice.",
-		`{"a":}`:               "The body is not one valid JSON value: invalid character '}' looking for beginning of value at byte 6.",
-		`{} {}`:                "The body is not one valid JSON value: invalid character '{' after top-level value at byte 4.",
-		nested(maxDepth):       "",
-		nested(maxDepth + 1):   "The body nests deeper than 65 levels.",
+		`{"a":}`: "The body is not one valid JSON value: " +
+			"invalid character '}' looking for beginning of value at byte 6.",
+		`{} {}`: "The body is not one valid JSON value: " +
+			"invalid character '{' after top-level value at byte 4.",
+		nested(maxDepth):     "",
+		nested(maxDepth + 1): "The body nests deeper than 65 levels.",
 	} {
 		err := Check([]byte(text))
 		if want == "" && err == nil {

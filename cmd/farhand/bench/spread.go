@@ -12,7 +12,7 @@ type Spread string
 // best and a uniform one least: a fleet's calls lie between.
 const (
 	SpreadUniform Spread = "uniform" // each call goes to a device chosen at random
-	SpreadZipf    Spread = "zipf"    // the same, but few get most calls: the n-th in proportion to n to the power of -1.1
+	SpreadZipf    Spread = "zipf"    // the same, but few get most calls: the n-th in proportion to n^-1.1
 	SpreadPinned  Spread = "pinned"  // each caller calls one device over and over
 )
 

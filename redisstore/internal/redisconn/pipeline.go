@@ -46,8 +46,8 @@ type sender func(ctx context.Context, commands []redis.Cmder)
 // Pipeline returns an empty pipeline.
 func (c *Conn) Pipeline() *Pipeline { return c.pipelineOf(alone(c.client)) }
 
-// SessionPipeline returns an empty pipeline for a session that is opened, changed or released. To a single server, those
-// that are sent at the same time travel together.
+// SessionPipeline returns an empty pipeline for a session that is opened, changed or released. To a single server,
+// those that are sent at the same time travel together.
 func (c *Conn) SessionPipeline() *Pipeline { return c.pipelineOf(c.opening) }
 
 func (c *Conn) pipelineOf(send sender) *Pipeline {
