@@ -1,0 +1,53 @@
+package legible
+
+import (
+	"strings"
+	"testing"
+)
+
+// Free text is cleaned; what arguments are compared with stays as it is, to the digit.
+func TestCleanSchema(t *testing.T) {
+	const hidden = "\u200b"
+	for schema, want := range map[string]string{
+		`{"title":"` + hidden + `a","description":"b` + hidden + `"}`:               `{"title":"a","description":"b"}`,
+		`{"description":"a\u001b[31mb","enum":["é"]}`:                               `{"description":"ab","enum":["é"]}`,
+		`{"items":{"$comment":"a` + hidden + `"},"minimum":1.50e400,"not":true}`:    `{"items":{"$comment":"a"},"minimum":1.50e400,"not":true}`,
+		`{"anyOf":[{"title":"é` + hidden + `"},{}],"const":null}`:                   `{"anyOf":[{"title":"é"},{}],"const":null}`,
+		`{"properties":{"description":{"description":"a` + hidden + `","n":9007}}}`: `{"properties":{"description":{"description":"a","n":9007}}}`,
+	} {
+		if got, err := CleanSchema([]byte(schema)); err != nil || string(got) != want {
+			t.Errorf("%s\ngot  %s, %v\nwant %s", schema, got, err, want)
+		}
+	}
+	for schema, what := range map[string]string{
+		`{"enum":["a","b` + hidden + `"]}`:                               "a value of enum ",
+		`{"const":{"title":"` + hidden + `"}}`:                           "a value of const ",
+		`{"properties":{"default":{"default":"` + hidden + `"}}}`:        "a value of default ",
+		`{"pattern":"` + hidden + `"}`:                                   "a value of pattern ",
+		`{"properties":{"to` + hidden + `":{}}}`:                         "the name ",
+		`{"properties":{"a\nb":{"description":"é"}}}`:                    "the name ",
+		`{"description":["` + hidden + `"]}`:                             "a value of description ",
+		`{"$defs":{"a":{"examples":[{"description":"` + hidden + `"}]}}`: "a value of examples ",
+		`{"title":"é",`:  "not valid JSON",
+		`{"title":"é"`:   "",
+		`{"enum":["é"`:   "",
+		`{"title":"é",}`: "not valid JSON",
+	} {
+		if got, err := CleanSchema([]byte(schema)); err == nil || !strings.HasPrefix(err.Error(), what) {
+			t.Errorf("%s: %s, %v", schema, got, err)
+		}
+	}
+}
+
+// A word that mixes scripts is meant to be taken for another; scripts that are written together are not mixed.
+func TestOneScript(t *testing.T) {
+	for word, want := range map[string]bool{
+		"": true, "2": true, "pay2": true, "größe": true, "погода": true, "天気を見る": true, "get天気": true, "날씨": true,
+		"注音ㄅ": true, "नमस्ते": true, "pаypal": false, "get_погода": false, "αβc": false, "天気погода": false,
+		"날씨を": false, "погодаα": false, "\U000e0fff": false,
+	} {
+		if OneScript(word) != want {
+			t.Errorf("%q: %v", word, !want)
+		}
+	}
+}
