@@ -56,7 +56,7 @@ func TestLimitsOfTools(t *testing.T) {
 // A description is cut between characters, and not behind half of a sequence.
 func TestLongDescriptionsAreCut(t *testing.T) {
 	const flag = "🏳\ufe0f\u200d🌈" // four characters, one sign
-	for _, text := range []string{strings.Repeat("é", MaxDescription+1), strings.Repeat(flag, MaxDescription)} {
+	for _, text := range []string{strings.Repeat("é", MaxDescription+1), "x" + strings.Repeat(flag, MaxDescription)} {
 		got, err := ToolSpec{Name: "tool", Description: text}.Normalize()
 		n := utf8.RuneCountInString(got.Description)
 		if err != nil || n > MaxDescription || n < MaxDescription-4 || !utf8.ValidString(got.Description) ||
