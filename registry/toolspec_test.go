@@ -37,7 +37,7 @@ func TestLimitsOfTools(t *testing.T) {
 		"longest time":        {ToolSpec{TimeoutMS: MaxToolTimeout.Milliseconds()}, ""},
 		"longer time":         {ToolSpec{TimeoutMS: MaxToolTimeout.Milliseconds() + 1}, "timeout_ms"},
 		"negative time":       {ToolSpec{TimeoutMS: -1}, "timeout_ms"},
-		"time beyond a clock": {ToolSpec{TimeoutMS: math.MaxUint64/1_000_000 + 1}, "timeout_ms"}, // as a Duration: 448 µs
+		"time beyond a clock": {ToolSpec{TimeoutMS: math.MaxUint64/1_000_000 + 1}, "timeout_ms"}, // 448 µs of 64 bits
 		"level":               {ToolSpec{SecurityLevel: SecurityAdminOnly}, ""},
 		"unknown level":       {ToolSpec{SecurityLevel: "Safe"}, "security_level"},
 	} {

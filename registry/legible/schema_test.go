@@ -8,14 +8,15 @@ import (
 // Free text is cleaned; what arguments are compared with stays as it is, to the digit.
 func TestCleanSchema(t *testing.T) {
 	const hidden = "\u200b"
-	for schema, want := range map[string]string{
-		`{"title":"` + hidden + `a","description":"b` + hidden + `"}`:               `{"title":"a","description":"b"}`,
-		`{"description":"a\u001b[31mb","enum":["é"]}`:                               `{"description":"ab","enum":["é"]}`,
-		`{"items":{"$comment":"a` + hidden + `"},"minimum":1.50e400,"not":true}`:    `{"items":{"$comment":"a"},"minimum":1.50e400,"not":true}`,
-		`{"anyOf":[{"title":"é` + hidden + `"},{}],"const":null}`:                   `{"anyOf":[{"title":"é"},{}],"const":null}`,
-		`{"properties":{"description":{"description":"a` + hidden + `","n":9007}}}`: `{"properties":{"description":{"description":"a","n":9007}}}`,
+	for schema, want := range map[string]string{ // H is hidden
+		`{"title":"Ha","description":"bH"}`:                  `{"title":"a","description":"b"}`,
+		`{"description":"a\u001b[31mb","enum":["é"]}`:        `{"description":"ab","enum":["é"]}`,
+		`{"items":{"$comment":"aH"},"minimum":1.50e400}`:     `{"items":{"$comment":"a"},"minimum":1.50e400}`,
+		`{"anyOf":[{"title":"éH"},{}],"const":null}`:         `{"anyOf":[{"title":"é"},{}],"const":null}`,
+		`{"properties":{"title":{"title":"aH","not":true}}}`: `{"properties":{"title":{"title":"a","not":true}}}`,
 	} {
-		if got, err := CleanSchema([]byte(schema)); err != nil || string(got) != want {
+		got, err := CleanSchema([]byte(strings.ReplaceAll(schema, "H", hidden)))
+		if err != nil || string(got) != want {
 			t.Errorf("%s\ngot  %s, %v\nwant %s", schema, got, err, want)
 		}
 	}
