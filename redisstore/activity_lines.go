@@ -39,9 +39,12 @@ type feedLines struct {
 	bytes int
 }
 
-// AppendActivity implements registry.ActivityStore. A script appends the first lines of a feed and makes the stream
-// expire. The many other lines of a busy pod follow as plain commands, which are carried out only if the stream is
-// there. Redis needs two thirds of the time for those, because it hashes every byte that a script is given.
+// AppendActivity implements registry.ActivityStore. A script appends the lines of a feed and makes the stream expire.
+// Of a large batch it appends the first lines only. The many others follow as plain commands, which are carried out
+// only if the stream is there. Redis needs two thirds of the time for those, because it hashes every byte that a script
+// is given. They take two more round trips, so a batch of up to feedWhole lines is left to the script: with 48 lines
+// that halves the pod's time for a line (3.1 to 1.6 µs), and Redis' stays the same (3.4 µs). BenchmarkAppendActivity
+// measures both.
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
 	buf := s.lines.get()
 	defer s.lines.put(buf) // the batches have run by then, and nothing else refers to the lines
@@ -51,7 +54,10 @@ func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) err
 	}
 	head, rest, more := s.conn.Pipeline(), s.conn.Pipeline(), make(map[string][]*redisconn.Command)
 	for tenant, feed := range feeds {
-		n := min(feedHead, len(feed.texts))
+		n := len(feed.texts)
+		if n > feedWhole {
+			n = feedHead
+		}
 		s.appendLines(head, tenant, feed.bytes, feed.texts[:n], feed.marks[:n])
 		if n < len(feed.texts) {
 			more[tenant] = appendRest(rest, activityKey(tenant), feed.texts[n:])

@@ -54,7 +54,7 @@ func TestALargeBatchOfActivity(t *testing.T) {
 			}
 		}
 	}
-	for _, n := range []int{1, feedHead, feedHead + 1, 2 * feedHead, lines} {
+	for _, n := range []int{1, feedHead, feedWhole, feedWhole + 1, lines} {
 		if err := s.conn.Client().ScriptFlush(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +64,8 @@ func TestALargeBatchOfActivity(t *testing.T) {
 	if err := s.conn.Client().FlushAll(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	write(2 * feedHead)
-	if n := len(must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, "", lines))); n != 2*feedHead {
+	write(2 * feedWhole)
+	if n := len(must[[]registry.Activity](t)(s.LastActivity(ctx, tenant, "", lines))); n != 2*feedWhole {
 		t.Errorf("%d lines after the server was emptied", n)
 	}
 }

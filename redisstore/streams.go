@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	streamField = "d"         // the one field of every entry, JSON
-	appendChunk = 100         // entries appended by one script: it holds up the server
-	feedHead    = 16          // lines of a batch appended to a feed by a script
+	streamField = "d" // the one field of every entry, JSON
+	appendChunk = 100 // entries appended by one script: it holds up the server
+	feedWhole   = 64  // lines of a batch that a script appends to a feed; of a larger one it appends feedHead
+	feedHead    = 16
 	followBlock = time.Second // how long one read waits: it cannot be cancelled
 
 	followerPool = 32 // connections for waiting, per server
