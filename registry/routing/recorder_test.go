@@ -182,6 +182,41 @@ func TestLostLinesAreCounted(t *testing.T) {
 	}
 }
 
+// slowFeed is a store that takes its time for activity, and counts how often it is written to.
+type slowFeed struct {
+	*memory.Store
+	writes, lines atomic.Int64
+}
+
+func (s *slowFeed) AppendActivity(ctx context.Context, all []registry.Activity) error {
+	time.Sleep(recorderPause / 5)
+	s.writes.Add(1)
+	s.lines.Add(int64(len(all)))
+	return s.Store.AppendActivity(ctx, all)
+}
+
+// Lines that come during a write are written with those that come soon after, and not at once by themselves.
+func TestASlowStoreIsWrittenToWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pauses = 20
+		store := &slowFeed{Store: memory.New(memory.Options{})}
+		pod := startPod(t, store, "a")
+		began := time.Now()
+		n := int64(0)
+		for ; time.Since(began) < pauses*recorderPause; n++ {
+			pod.rec.activity(registry.Activity{Tenant: "t", Type: registry.ActivityUpdated})
+			time.Sleep(time.Millisecond)
+		}
+		if writes := store.writes.Load(); writes > pauses {
+			t.Errorf("%d writes in the time of %d pauses", writes, pauses)
+		}
+		time.Sleep(3 * recorderPause)
+		if lines := store.lines.Load(); lines != n {
+			t.Errorf("%d of %d lines are written", lines, n)
+		}
+	})
+}
+
 // awayStore is a store that keeps no records while it is away.
 type awayStore struct {
 	*memory.Store

@@ -28,10 +28,11 @@ func (r *recorder) writeUntil(ctx context.Context) {
 			r.gather()
 		case <-again:
 		}
-		for more := true; more && ctx.Err() == nil; {
-			more, _ = r.flush() // failures are logged there
+		for more := true; more && ctx.Err() == nil; more = r.hasWhole() {
+			_, _ = r.flush() // failures are logged there
 		}
-		// Lines that come soon after one another are written together.
+		// Lines that come soon after one another are written together. What came during the write waits, too: a busy
+		// store would else be written to without a pause, a few lines at a time.
 		pause.Reset(recorderPause)
 		select {
 		case <-ctx.Done():
@@ -130,6 +131,13 @@ func (r *recorder) nextBatch() *recorded {
 	r.queue = slices.Delete(r.queue, 0, 1)
 	r.waiting -= batch.len()
 	return batch
+}
+
+// hasWhole reports whether a batch waits that grows no more.
+func (r *recorder) hasWhole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.queue) > 0 && r.queue[0].len() >= recorderBatch
 }
 
 // release gives up the memory of a batch that was written, and keeps the empty batch for reuse.
