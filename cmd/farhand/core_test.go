@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,9 +20,9 @@ import (
 )
 
 // TestThousandCallsInParallel: three pods behind the load balancer, 50 devices, 1,000 calls at once from every pod
-// to every other; each answer belongs to its question.
+// to every other; each answer belongs to its question. It runs beside no other test. On a machine that other processes
+// are busy on, a call that was not sent or not received in time is made again.
 func TestThousandCallsInParallel(t *testing.T) {
-	t.Parallel()
 	pods := startFleet(t, 3, redistest.Single(t))
 	balancer := startBalancer(t, pods)
 	const devices, calls = 50, 1000
@@ -35,11 +36,19 @@ func TestThousandCallsInParallel(t *testing.T) {
 	var mu sync.Mutex
 	routes := make(map[string]int)
 	var wg sync.WaitGroup
+	var again atomic.Int64
+	before := lookAtMachine(t)
 	for i := range calls {
 		wg.Go(func() {
 			session, nonce := fmt.Sprintf("device-%d", i%devices), fmt.Sprintf("%d-%d", i, rand.Uint64())
-			a := callTool(t, entries[i%len(entries)], "/api/sessions/"+session+"/tools/echo/call",
-				fmt.Sprintf(`{"args":{"nonce":%q}}`, nonce))
+			var a answer
+			for began := time.Now(); ; again.Add(1) {
+				a = callTool(t, entries[i%len(entries)], "/api/sessions/"+session+"/tools/echo/call",
+					fmt.Sprintf(`{"args":{"nonce":%q}}`, nonce))
+				if late := a.Code == "store_unavailable" || a.Code == "lost"; !late || time.Since(began) > waitLimit {
+					break
+				}
+			}
 			if a.status != http.StatusOK || !a.Success || a.SessionID != session ||
 				a.Output != fmt.Sprintf(`{"nonce":%q}`, nonce) {
 				t.Errorf("call %d: %+v", i, a)
@@ -50,7 +59,12 @@ func TestThousandCallsInParallel(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("calls per entry: %v", routes)
+	left := lookAtMachine(t).leftSince(before)
+	t.Logf("calls per entry: %v; %d made again; %.0f %% of the machine were left to this test", routes, again.Load(),
+		100*left)
+	if again.Load() > 0 && left > 0.5 {
+		t.Errorf("%d calls were made again, though the machine was not busy", again.Load())
+	}
 
 	// That every pod really has devices of its own, or "every pod to every other" was not tried.
 	var sessions struct{ Sessions []struct{ Pod string } }
