@@ -62,9 +62,9 @@ func newRouter(
 // more which pod owns the session and tries there.
 //
 // A call never reaches a device whose session does not match the target any more, nor a pod whose device defines the
-// tool otherwise than c.Route.Spec. The latter is CodeStaleRoute, and so is whatever else is not as c.Route says if that
-// is remembered: the caller then decides anew on the route that ResolveAgain returns, and calls again with the next
-// c.Attempt.
+// tool otherwise than c.Route.Spec. The latter is CodeStaleRoute, and so is whatever else is not as c.Route says if
+// that is remembered: the caller then decides anew on the route that ResolveAgain returns, and calls again with the
+// next c.Attempt.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
 	began := time.Now()
 	deadline := began.Add(c.Timeout)

@@ -78,7 +78,8 @@ func TestToolsOfRememberedSessionsAreBounded(t *testing.T) {
 	const sessions = 4 * routeToolBytes / 50_000
 	for i := range sessions {
 		e := routeEntry(fmt.Sprintf("s%07d", i), "b")
-		e.Tools = []registry.ToolSpec{registry.ToolSpec{Name: fmt.Sprintf("tool%d", i), Parameters: parameters}.Hashed()}
+		spec := registry.ToolSpec{Name: fmt.Sprintf("tool%d", i), Parameters: parameters}
+		e.Tools = []registry.ToolSpec{spec.Hashed()}
 		r.put(e)
 	}
 	known := 0
@@ -117,7 +118,8 @@ func TestARouteIsReadOnce(t *testing.T) {
 		asking.Router.dir = dir
 		for i := range 100 {
 			dir.away = i > 50
-			_, err := asking.Router.Resolve(t.Context(), "t", "tool", registry.Target{SessionID: "s"}, registry.SelectNone)
+			target := registry.Target{SessionID: "s"}
+			_, err := asking.Router.Resolve(t.Context(), "t", "tool", target, registry.SelectNone)
 			if err != nil {
 				t.Fatalf("%d: %v", i, err)
 			}
@@ -162,10 +164,12 @@ func TestACallCheckedAgainstAnotherDefinitionIsRefused(t *testing.T) {
 							c.Route, c.Durable, c.Attempt = route, durable, attempt
 						})).err
 					}
-					if err := call(0); !errors.Is(err, registry.CodeStaleRoute) || registry.AsError(err).Dispatched != registry.DispatchedNo {
+					if err := call(0); !errors.Is(err, registry.CodeStaleRoute) ||
+						registry.AsError(err).Dispatched != registry.DispatchedNo {
 						t.Errorf("%v", err)
 					}
-					if route, err = pods["a"].Router.ResolveAgain(t.Context(), route); err != nil || route.Spec.Hash() != changed.Hash() {
+					route, err = pods["a"].Router.ResolveAgain(t.Context(), route)
+					if err != nil || route.Spec.Hash() != changed.Hash() {
 						t.Fatalf("%+v, %v", route, err)
 					}
 					_ = call(1)
