@@ -92,9 +92,9 @@ func TestAStalledDeviceStopsNoOther(t *testing.T) {
 	for range 48 { // 12 MB, more than socket buffers and outbox take
 		swamped = append(swamped, callInBackground(t, f.pods[0].url, "/api/sessions/stalled/tools/work/call", large))
 	}
-	served := 0
+	caller, served := bePatient(t), 0
 	for pending := true; pending || served < 50; served++ {
-		if a := callTool(t, f.pods[0].url, "/api/sessions/lively/tools/work/call", `{"args":{}}`); !a.Success {
+		if a := caller.call(t, f.pods[0].url, "/api/sessions/lively/tools/work/call", `{"args":{}}`); !a.Success {
 			t.Fatalf("a call to another device of the pod: %+v", a)
 		}
 		pending = false
@@ -106,6 +106,7 @@ func TestAStalledDeviceStopsNoOther(t *testing.T) {
 			}
 		}
 	}
+	caller.check(t)
 	for _, c := range swamped {
 		if a := c.wait(t); a.Success || a.Code == "internal" {
 			t.Errorf("%+v", a)
