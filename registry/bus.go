@@ -35,7 +35,7 @@ type Envelope struct {
 	CallID string `json:"call,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	// Spec is the hash of the definition that the arguments were checked against, and Attributes the digest of the
-	// attributes that the call was decided on, zero if they were just read. The pod that holds the socket refuses the
+	// attributes that the call was decided on, zero if they do not matter. The pod that holds the socket refuses the
 	// call if its own are others (CodeStaleRoute). Attempt counts how often that has happened.
 	Spec       string `json:"spec,omitempty"`
 	Attributes uint64 `json:"attributes,omitempty"`

@@ -40,7 +40,7 @@ type Route struct {
 	// wrong by now; Router.ResolveAgain reads the session again.
 	Remembered bool
 
-	// Attributes is the digest of the session's attributes if it was remembered, else zero.
+	// Attributes is the digest of the session's attributes, on which hooks decide. Zero: they do not matter.
 	Attributes uint64
 }
 

@@ -1,7 +1,8 @@
 package registry
 
 import (
-	"hash/fnv"
+	"crypto/sha256"
+	"encoding/binary"
 	"maps"
 	"regexp"
 	"slices"
@@ -134,15 +135,15 @@ func (s Session) Ref() Ref { return Ref{Key: s.Key, Generation: s.Generation} }
 func (s Session) Can(capability string) bool { return slices.Contains(s.Capabilities, capability) }
 
 // AttributesDigest returns a value that tells two sets of attributes apart: what a device says about itself, which
-// hooks decide on. It is never zero, and the same on every pod.
+// hooks decide on. It is never zero, and the same on every pod. It is made with SHA-256, because a device could choose
+// labels that have the same value of a faster hash as those of another device.
 func (s Session) AttributesDigest() uint64 {
-	h := fnv.New64a()
-	write := func(text string) {
-		_, _ = h.Write([]byte(text)) // never fails
-		_, _ = h.Write([]byte{0xff}) // is in no UTF-8
+	text := make([]byte, 0, 256) // more than most sessions have
+	write := func(field string) {
+		text = append(append(text, field...), 0xff) // which is in no UTF-8
 	}
-	for _, text := range []string{s.Name, s.DeviceID, s.DeviceName, s.UserID, s.Platform} {
-		write(text)
+	for _, field := range [...]string{s.Name, s.DeviceID, s.DeviceName, s.UserID, s.Platform} {
+		write(field)
 	}
 	for _, capability := range s.Capabilities {
 		write(capability)
@@ -152,7 +153,8 @@ func (s Session) AttributesDigest() uint64 {
 		write(key)
 		write(s.Labels[key])
 	}
-	return h.Sum64() | 1
+	sum := sha256.Sum256(text)
+	return binary.BigEndian.Uint64(sum[:]) | 1
 }
 
 // Clone returns a copy that shares no map or slice with s.

@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -93,6 +95,19 @@ func TestAttributesDigest(t *testing.T) {
 			t.Errorf("%d: %x, seen of %d", i, digest, before)
 		}
 		seen[digest] = i
+	}
+}
+
+// Pods of two releases compare digests, so the digest of a session must not change.
+func TestAttributesDigestStaysTheSame(t *testing.T) {
+	s := Session{
+		Name: "n", DeviceID: "d", DeviceName: "dn", UserID: "u", Platform: "p", Capabilities: []string{"ack", "cancel"},
+		Labels: map[string]string{"room": "kitchen", "at": "home"},
+	}
+	text := "n|d|dn|u|p|ack|cancel||at|home|room|kitchen|"
+	sum := sha256.Sum256([]byte(strings.ReplaceAll(text, "|", "\xff")))
+	if want := binary.BigEndian.Uint64(sum[:]) | 1; s.AttributesDigest() != want {
+		t.Errorf("%x, want %x", s.AttributesDigest(), want)
 	}
 }
 

@@ -124,7 +124,7 @@ func (l *LocalSession) deliver(
 // basis is what a call was decided on.
 type basis struct {
 	spec       string // hash of the tool's definition
-	attributes uint64 // digest of the session's attributes; zero: they were just read
+	attributes uint64 // digest of the session's attributes; zero: they do not matter
 }
 
 func basisOf(r registry.Route) basis { return basis{r.Spec.Hash(), r.Attributes} }

@@ -85,9 +85,15 @@ func (l *LocalSession) ownerProof() string {
 }
 
 func (l *LocalSession) entry() registry.Entry {
+	e, _ := l.entryWithDigest()
+	return e
+}
+
+// entryWithDigest returns the entry and the digest of its attributes.
+func (l *LocalSession) entryWithDigest() (e registry.Entry, attributes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return registry.Entry{Session: l.session, Tools: l.tools.all()}
+	return registry.Entry{Session: l.session, Tools: l.tools.all()}, l.attributes
 }
 
 // Update changes the attributes of the session. change must not alter the key, the pod or the generation. When the

@@ -38,13 +38,16 @@ type choice struct {
 	entry      *registry.Entry
 	spec       *registry.ToolSpec
 	remembered bool
-	attributes uint64 // digest, of a remembered one
+	attributes uint64 // digest of the session's; zero: not made yet
 }
 
 // route returns the route to the choice, or err as an error with DispatchedNo.
 func (f choice) route(target registry.Target, err error) (registry.Route, error) {
 	if err != nil {
 		return registry.Route{}, registry.AsError(err).With(registry.DispatchedNo)
+	}
+	if f.attributes == 0 {
+		f.attributes = f.entry.Session.AttributesDigest()
 	}
 	return registry.Route{
 		Session: f.entry.Session, Spec: *f.spec, Target: target, Remembered: f.remembered, Attributes: f.attributes,
@@ -163,8 +166,10 @@ func (r *Router) readSession(
 	ctx context.Context, key registry.Key, tool string, target registry.Target,
 ) (choice, error) {
 	if l := r.local.Get(key); l != nil {
-		e := l.entry()
-		return offeredWithin(&e, tool, target)
+		e, attributes := l.entryWithDigest()
+		f, err := offeredWithin(&e, tool, target)
+		f.attributes = attributes
+		return f, err
 	}
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -177,7 +182,7 @@ func (r *Router) readSession(
 		}
 		return choice{}, err
 	}
-	r.routes.put(e)
+	r.routes.put(e, asked)
 	return offeredWithin(&e, tool, target)
 }
 

@@ -69,8 +69,8 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 	})
 }
 
-// A session that becomes another user's between choosing and calling does not get the call; the same user's does, and
-// so does anybody's if nobody asked for more than the id.
+// A session that becomes another user's between choosing and calling does not get the call; the same user's does. If
+// nobody asked for more than the id, anybody's gets it, but only once hooks have decided on who that is.
 func TestCallReachesNobodyElse(t *testing.T) {
 	for name, tt := range map[string]struct {
 		target  registry.Target
@@ -86,6 +86,7 @@ func TestCallReachesNobodyElse(t *testing.T) {
 		"the same user, elsewhere":  {registry.Target{UserID: "anna"}, "anna", "c", true},
 		"whoever has it":            {registry.Target{SessionID: "s"}, "bert", "b", true},
 		"whoever has it, elsewhere": {registry.Target{SessionID: "s"}, "bert", "c", true},
+		"whoever has it, here":      {registry.Target{SessionID: "s"}, "bert", "a", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,9 +103,20 @@ func TestCallReachesNobodyElse(t *testing.T) {
 				}
 				now := newNotedConn()
 				connect(t, pods[tt.pod], now, ofUser(tt.user))
-				ended := begin(t, pods["a"], route.Session, "c1", time.Second,
-					func(c *registry.Call) { c.Route = route })
-				got := registry.AsError((<-ended).err)
+				call := func(attempt int64) *registry.Error {
+					return registry.AsError((<-begin(t, pods["a"], route.Session, "c1", time.Second,
+						func(c *registry.Call) { c.Route, c.Attempt = route, attempt })).err)
+				}
+				got := call(0)
+				if stale := errors.Is(got, registry.CodeStaleRoute); stale != (tt.reaches && tt.user != "anna") ||
+					stale && len(now.calls) != 0 {
+					t.Errorf("the first attempt: %+v; %d calls reached the device", got, len(now.calls))
+				} else if stale {
+					if route, err = pods["a"].Router.ResolveAgain(t.Context(), route); err != nil {
+						t.Fatal(err)
+					}
+					got = call(1)
+				}
 				if tt.reaches != (len(now.calls) == 1) || len(now.calls) > 1 {
 					t.Errorf("%d calls reached the device", len(now.calls))
 				}

@@ -61,10 +61,10 @@ func newRouter(
 // tool. Farhand never sends a call again that may have reached a device. If it certainly did not, Call looks up once
 // more which pod owns the session and tries there.
 //
-// A call never reaches a device whose session does not match the target any more, nor a pod whose device defines the
-// tool otherwise than c.Route.Spec. The latter is CodeStaleRoute, and so is whatever else is not as c.Route says if
-// that is remembered: the caller then decides anew on the route that ResolveAgain returns, and calls again with the
-// next c.Attempt.
+// A call never reaches a device whose session does not match the target any more, or has other attributes than
+// c.Route.Attributes says, or defines the tool otherwise than c.Route.Spec. The last two are CodeStaleRoute, and so is
+// whatever else is not as c.Route says if that is remembered: the caller then decides anew on the route that
+// ResolveAgain returns, and calls again with the next c.Attempt.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
 	began := time.Now()
 	deadline := began.Add(c.Timeout)
@@ -142,11 +142,12 @@ func movedAway(err error) bool {
 func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	asked := time.Now()
 	entry, err := r.dir.Entry(ctx, tried.Session.Key)
 	if err != nil {
 		return registry.Session{}, registry.AsError(err).With(registry.DispatchedNo)
 	}
-	r.routes.put(entry)
+	r.routes.put(entry, asked)
 	switch {
 	case !tried.Target.Matches(entry.Session):
 		return registry.Session{}, noMatch()

@@ -37,7 +37,7 @@ type cachedEntry struct {
 	session    registry.Session
 	attributes uint64
 	tools      toolListKey
-	read       time.Time
+	asked      time.Time // when its read began: what happened before that is in it
 }
 
 // livePods are the pods that had a lease when this pod last looked.
@@ -59,17 +59,17 @@ func (r *routeCache) get(key registry.Key) (e registry.Entry, attributes uint64,
 	if !ok {
 		return e, 0, false
 	}
-	if live := r.live.Load(); live != nil && !live.pods[c.session.Pod] && !c.read.After(live.asked) {
+	if live := r.live.Load(); live != nil && !live.pods[c.session.Pod] && !c.asked.After(live.asked) {
 		return e, 0, false
 	}
 	tools, ok := r.lists.get(c.tools)
 	return registry.Entry{Session: c.session, Tools: tools}, c.attributes, ok
 }
 
-// put remembers a session.
-func (r *routeCache) put(e registry.Entry) {
+// put remembers a session whose read began at the time asked.
+func (r *routeCache) put(e registry.Entry, asked time.Time) {
 	tools := r.lists.keep(e.Tools)
-	c := &cachedEntry{session: e.Session, attributes: e.Session.AttributesDigest(), tools: tools, read: time.Now()}
+	c := &cachedEntry{session: e.Session, attributes: e.Session.AttributesDigest(), tools: tools, asked: asked}
 	r.bySession.Put(e.Session.Key, c, routeOverhead+textSize(e.Session))
 }
 
@@ -94,7 +94,7 @@ const textOverhead = 16
 // drop forgets a session that turned out to be elsewhere, or to offer something else, or whose pod gave no answer. What
 // was read after the time relied is kept: another caller has found out in the meantime.
 func (r *routeCache) drop(key registry.Key, relied time.Time) {
-	if c, ok := r.bySession.Get(key); ok && !c.read.After(relied) {
+	if c, ok := r.bySession.Get(key); ok && !c.asked.After(relied) {
 		r.bySession.Delete(key)
 	}
 }

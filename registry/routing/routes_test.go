@@ -30,7 +30,7 @@ func TestRouteCacheForgets(t *testing.T) {
 			_, _, ok := r.get(e.Session.Key)
 			return ok
 		}
-		r.put(e)
+		r.put(e, time.Now())
 		time.Sleep(time.Hour)
 		if !known() {
 			t.Error("forgotten by the clock")
@@ -45,15 +45,24 @@ func TestRouteCacheForgets(t *testing.T) {
 			t.Error("a route to a pod without a lease")
 		}
 		time.Sleep(time.Second)
-		r.put(e) // the pod is new: the directory knew it, the last look did not
+		r.put(e, time.Now()) // the pod is new: the directory knew it, the last look did not
 		if !known() {
 			t.Error("what was read since the last look is not known")
 		}
+		began := time.Now()
+		time.Sleep(time.Second)
+		r.setLive(map[string]bool{"a": true}, time.Now())
+		time.Sleep(time.Second)
+		r.put(e, began) // the read took until now, but may not know what the last look knows
+		if known() {
+			t.Error("a route that may have been read before the pod lost its lease")
+		}
+		r.put(e, time.Now().Add(time.Millisecond))
 		r.drop(e.Session.Key, time.Now().Add(-time.Second)) // by a call that began before
 		if !known() {
 			t.Error("what was read since the call began is not known")
 		}
-		r.drop(e.Session.Key, time.Now())
+		r.drop(e.Session.Key, time.Now().Add(time.Second))
 		if known() {
 			t.Error("a dropped entry is still there")
 		}
@@ -64,7 +73,7 @@ func TestRouteCacheForgets(t *testing.T) {
 func TestRouteCacheIsBounded(t *testing.T) {
 	r := newRouteCache()
 	for i := range 4 * routeBytes / (routeOverhead + 40) {
-		r.put(routeEntry(fmt.Sprintf("s%07d", i), "b"))
+		r.put(routeEntry(fmt.Sprintf("s%07d", i), "b"), time.Now())
 	}
 	if _, _, ok := r.get(registry.Key{Tenant: "t", Session: "s0000000"}); ok {
 		t.Error("the first is still remembered")
@@ -80,7 +89,7 @@ func TestToolsOfRememberedSessionsAreBounded(t *testing.T) {
 		e := routeEntry(fmt.Sprintf("s%07d", i), "b")
 		spec := registry.ToolSpec{Name: fmt.Sprintf("tool%d", i), Parameters: parameters}
 		e.Tools = []registry.ToolSpec{spec.Hashed()}
-		r.put(e)
+		r.put(e, time.Now())
 	}
 	known := 0
 	for i := range sessions {
@@ -199,7 +208,7 @@ func BenchmarkRememberedRoutes(b *testing.B) {
 			e.Session.UserID, e.Session.Platform = fmt.Sprintf("user-%07d", i), "android"
 			e.Session.Capabilities = []string{registry.CapabilityAck, registry.CapabilityResume}
 			e.Tools = []registry.ToolSpec{spec, spec, spec, spec, spec}
-			r.put(e)
+			r.put(e, time.Now())
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
