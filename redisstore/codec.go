@@ -63,10 +63,14 @@ func attributeFields(s registry.Session) []any {
 	return fields
 }
 
-// attributeDigest is the digest attributeFields would write.
-func attributeDigest(s registry.Session) string { return digestOf(attributesOf(s)) }
+// appendAttributeDigest appends the digest attributeFields would write.
+func appendAttributeDigest(b []byte, s *registry.Session) []byte {
+	return appendDigest(b, attributesOf(*s))
+}
 
-func digestOf(all [11]attribute) string {
+func digestOf(all [11]attribute) string { return string(appendDigest(nil, all)) }
+
+func appendDigest(b []byte, all [11]attribute) []byte {
 	var room [1 << 10]byte // on the stack: every session's is computed at every refresh
 	text := room[:0]
 	for _, a := range all {
@@ -76,7 +80,7 @@ func digestOf(all [11]attribute) string {
 		}
 	}
 	sum := sha256.Sum256(text)
-	return base64.RawURLEncoding.EncodeToString(sum[:9])
+	return base64.RawURLEncoding.AppendEncode(b, sum[:9])
 }
 
 // jsonText encodes maps and slices of strings, which cannot fail; empty ones become the empty string.

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
@@ -77,45 +76,31 @@ func (s *Store) offeredDefinitions(ctx context.Context, tenant, tool string, has
 	return offered, nil
 }
 
-// ages collects since when tools are offered by which definition.
-type ages map[string]map[definition]int64 // by tenant; ms
-
-type definition struct{ tool, hash string }
-
-// add notes what a session offers, since its device is there.
-func (a ages) add(sess registry.Session, set toolSet) {
-	since := sess.Seniority().UnixMilli()
-	for _, t := range set.tools {
-		known := a[sess.Tenant]
-		if known == nil {
-			known = make(map[definition]int64)
-			a[sess.Tenant] = known
-		}
-		d := definition{t.name, t.hash}
-		if before, ok := known[d]; !ok || since < before {
-			known[d] = since
-		}
-	}
+// aged is a definition of a tool, and since when it is offered.
+type aged struct {
+	tenant, tool, hash string
+	since              int64 // ms
 }
 
-// into adds to the pipeline what writes the ages.
-func (a ages) into(pipe *redisconn.Pipeline, ttl int64) {
-	for tenant, known := range a {
-		var keys []string
-		args := []any{ttl, keptDefinitions}
-		send := func() {
-			if len(keys) > 0 {
-				pipe.Eval(scriptDefinitionsAdd, slices.Clone(keys), slices.Clone(args)...)
-			}
-			keys, args = keys[:0], args[:2]
+// putAges adds to the pipeline what writes the ages of definitions, with one script for many that follow each other and
+// are of one tenant. keys has the keys until the pipeline was sent.
+func (s *Store) putAges(pipe *redisconn.Pipeline, keys *texts, list []aged) {
+	for len(list) > 0 {
+		n := 1
+		for n < min(len(list), definitionKeys) && list[n].tenant == list[0].tenant {
+			n++
 		}
-		for d, since := range known {
-			keys = append(keys, definitionsIndex(tenant, d.tool))
-			args = append(args, d.hash, since)
-			if len(keys) == definitionKeys {
-				send()
-			}
+		c := pipe.EvalKeys(scriptDefinitionsAdd, n)
+		for i := range list[:n] {
+			keys.bytes = appendDefinitionsIndex(keys.bytes, list[i].tenant, list[i].tool)
+			c.Add(keys.text())
 		}
-		send()
+		c.Add(s.indexTTL)
+		c.Add(keptDefinitions)
+		for i := range list[:n] {
+			c.Add(&list[i].hash)
+			c.Add(&list[i].since)
+		}
+		list = list[n:]
 	}
 }

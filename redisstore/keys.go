@@ -24,7 +24,7 @@ const (
 // name may hold, so the members sort by name first.
 const offerSeparator = "\x00"
 
-func sessionKey(k registry.Key) string { return "fh:" + sessionTag(k) }
+func sessionKey(k registry.Key) string { return string(appendSessionKey(nil, k)) }
 func goneKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":gone" }
 
 func formersKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":formers" }
@@ -59,7 +59,19 @@ func sessionTag(k registry.Key) string {
 	return "{" + redisconn.Escape(k.Tenant) + "/" + redisconn.Escape(k.Session) + "}"
 }
 
-func specKey(tenant, hash string) string { return tenantKey(tenant, "spec:"+redisconn.Escape(hash)) }
+// The keys that a refresh names for each session or tool can be appended to memory that is there (texts).
+
+func appendSessionKey(b []byte, k registry.Key) []byte {
+	b = append(append(b, "fh:{"...), redisconn.Escape(k.Tenant)...)
+	return append(append(append(b, '/'), redisconn.Escape(k.Session)...), '}')
+}
+
+func appendSpecKey(b []byte, tenant, hash string) []byte {
+	b = append(append(b, "fh:"...), redisconn.Escape(tenant)...)
+	return append(append(b, ":spec:"...), redisconn.Escape(hash)...)
+}
+
+func specKey(tenant, hash string) string { return string(appendSpecKey(nil, tenant, hash)) }
 
 func sessionsIndex(tenant string) string   { return tenantKey(tenant, "sessions") }
 func deviceIndex(tenant, id string) string { return tenantKey(tenant, "device:"+redisconn.Escape(id)) }
@@ -77,7 +89,12 @@ func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
 // definitionsIndex records by which definitions a tool is offered, and since when. Those of all tools of a tenant are
 // in one slot, so that a device with many tools costs one script.
 func definitionsIndex(tenant, tool string) string {
-	return "fh:{" + redisconn.Escape(tenant) + ":definitions}:" + redisconn.Escape(tool)
+	return string(appendDefinitionsIndex(nil, tenant, tool))
+}
+
+func appendDefinitionsIndex(b []byte, tenant, tool string) []byte {
+	b = append(append(b, "fh:{"...), redisconn.Escape(tenant)...)
+	return append(append(b, ":definitions}:"...), redisconn.Escape(tool)...)
 }
 
 func versionKey(tenant string) string { return tenantKey(tenant, "version") }
@@ -142,7 +159,12 @@ func parsePodMember(member string) registry.Key {
 
 // offerMember says in offersIndex that a tool of this name and specification is in a set.
 func offerMember(name, hash, set string) string {
-	return name + offerSeparator + hash + offerSeparator + set
+	return string(appendOfferMember(nil, name, hash, set))
+}
+
+func appendOfferMember(b []byte, name, hash, set string) []byte {
+	b = append(append(append(b, name...), offerSeparator...), hash...)
+	return append(append(b, offerSeparator...), set...)
 }
 
 func parseOfferMember(member string) (o offer, ok bool) {
@@ -154,8 +176,10 @@ func parseOfferMember(member string) (o offer, ok bool) {
 }
 
 // attributeIndexes are the indexes a session is in because of what it says about itself.
-func attributeIndexes(s registry.Session) []string {
-	keys := []string{sessionsIndex(s.Tenant)}
+func attributeIndexes(s registry.Session) []string { return appendAttributeIndexes(nil, s) }
+
+func appendAttributeIndexes(keys []string, s registry.Session) []string {
+	keys = append(keys, sessionsIndex(s.Tenant))
 	if s.DeviceID != "" {
 		keys = append(keys, deviceIndex(s.Tenant, s.DeviceID))
 	}

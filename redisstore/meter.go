@@ -82,7 +82,8 @@ func newMeterHook(m Meter) meterHook {
 // kindOfScript returns the kind of the script in a file.
 func kindOfScript(name string) Kind {
 	switch prefix, _, _ := strings.Cut(name, "_"); prefix {
-	case "claim", "restore", "update", "set", "refresh", "release", "index", "labels", "definitions", "zrem":
+	case "claim", "restore", "update", "set", "refresh", "release", "index", "labels", "definitions", "offers",
+		"zrem":
 		if name == "set_if" { // of an idempotency key
 			return KindCalls
 		}

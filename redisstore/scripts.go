@@ -25,6 +25,7 @@ var (
 	scriptIndexLeave = scripts.Must("index_leave")
 
 	scriptDefinitionsAdd = scripts.Must("definitions_add")
+	scriptOffersMissing  = scripts.Must("offers_missing")
 
 	scriptZRemIf      = scripts.Must("zrem_if")
 	scriptPage        = scripts.Must("page")

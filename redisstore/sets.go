@@ -22,40 +22,49 @@ type setTool struct{ name, hash string }
 
 // newToolSet returns the set of these tools. Of several with one name the last counts.
 func newToolSet(tools []registry.ToolSpec) toolSet {
+	tools = ordered(tools)
 	if len(tools) == 0 {
 		return toolSet{}
 	}
-	all := make([]setTool, len(tools))
+	set := toolSet{hash: setHash(appendSetText(nil, tools)), tools: make([]setTool, len(tools))}
 	for i, t := range tools {
-		all[i] = setTool{name: t.Name, hash: t.Hash()}
+		set.tools[i] = setTool{name: t.Name, hash: t.Hash()}
 	}
-	slices.SortStableFunc(all, func(a, b setTool) int { return strings.Compare(a.name, b.name) })
-	set := toolSet{tools: all[:0]}
-	for i, t := range all {
-		if i+1 == len(all) || all[i+1].name != t.name {
-			set.tools = append(set.tools, t)
-		}
-	}
-	sum := sha256.Sum256([]byte(set.text()))
-	set.hash = base64.RawURLEncoding.EncodeToString(sum[:16])
 	return set
 }
 
-// text is how a set is stored: a line "name hash" for each tool.
-func (s toolSet) text() string {
-	size := 0
-	for _, t := range s.tools {
-		size += len(t.name) + len(t.hash) + 2
+// ordered returns tools ordered by name, of several with one name the last: the list itself if it is so already.
+func ordered(tools []registry.ToolSpec) []registry.ToolSpec {
+	isOrdered := true
+	for i := 1; i < len(tools) && isOrdered; i++ {
+		isOrdered = tools[i-1].Name < tools[i].Name
 	}
-	var b strings.Builder
-	b.Grow(size)
-	for _, t := range s.tools {
-		b.WriteString(t.name)
-		b.WriteByte(' ')
-		b.WriteString(t.hash)
-		b.WriteByte('\n')
+	if isOrdered {
+		return tools
 	}
-	return b.String()
+	all := slices.Clone(tools)
+	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	kept := all[:0]
+	for i, t := range all {
+		if i+1 == len(all) || all[i+1].Name != t.Name {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// appendSetText appends how a set of ordered tools is stored: a line "name hash" for each.
+func appendSetText(b []byte, tools []registry.ToolSpec) []byte {
+	for i := range tools {
+		b = append(append(append(append(b, tools[i].Name...), ' '), tools[i].Hash()...), '\n')
+	}
+	return b
+}
+
+// setHash returns the hash of a set that is stored as a text.
+func setHash(text []byte) string {
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
 func parseToolSet(hash, text string) toolSet {
@@ -91,7 +100,7 @@ func (s *Store) putSet(pipe *redisconn.Pipeline, tenant string, set toolSet, too
 	if set.hash == "" {
 		return nil
 	}
-	pipe.Do("SET", setKey(tenant, set.hash), set.text(), "PX", s.indexTTL)
+	pipe.Do("SET", setKey(tenant, set.hash), appendSetText(nil, ordered(tools)), "PX", s.indexTTL)
 	return s.putSpecs(pipe, tenant, tools)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -38,6 +39,7 @@ type Store struct {
 	specs      *cache.Cache[string, registry.ToolSpec]
 	sets       *cache.Cache[string, toolSet]
 	written    *writtenSets
+	refreshers sync.Pool // of *refresher
 	live       *liveSet
 	reads      *semaphore.Weighted // records that are read at a time
 	own        ownLease

@@ -89,10 +89,17 @@ func (s *Store) offer(pipe *redisconn.Pipeline, p placement) *offerCheck {
 		return o
 	}
 	s.enter(pipe, offersIndex(tenant), "0", p.offered.offerMembers()...)
-	aged := make(ages)
-	aged.add(p.session, p.offered)
-	aged.into(pipe, s.indexTTL)
+	s.putAges(pipe, new(texts), agesOf(p.session, p.offered))
 	return nil
+}
+
+// agesOf returns what a session offers, since its device is there.
+func agesOf(sess registry.Session, set toolSet) []aged {
+	list := make([]aged, len(set.tools))
+	for i, t := range set.tools {
+		list[i] = aged{sess.Tenant, t.name, t.hash, sess.Seniority().UnixMilli()}
+	}
+	return list
 }
 
 // complete writes the offers and ages that were removed since the set was written.
@@ -106,9 +113,7 @@ func (o *offerCheck) complete(ctx context.Context) error {
 	}
 	pipe := o.store.conn.SessionPipeline()
 	o.store.enter(pipe, offersIndex(o.tenant), "0", o.set.offerMembers()...)
-	aged := make(ages)
-	aged.add(o.sess, o.set)
-	aged.into(pipe, o.store.indexTTL)
+	o.store.putAges(pipe, new(texts), agesOf(o.sess, o.set))
 	o.store.changed(pipe, o.tenant)
 	return pipe.Exec(ctx)
 }

@@ -19,10 +19,16 @@ const (
 // Command is one command or script of a pipeline, and its answer once the pipeline has been sent.
 type Command struct {
 	script *Script // nil for a plain command
-	keys   []string
-	args   []any
+	args   []any   // all that is sent; of a script the first are how it is run, which, and how many keys there are
 	cmd    *redis.Cmd
 }
+
+// scriptArgs is how many arguments come before the keys of a script.
+const scriptArgs = 3
+
+// Add adds an argument to a command that has not been sent. A text may be given as a pointer, which takes no memory of
+// its own.
+func (c *Command) Add(arg any) { c.args = append(c.args, arg) }
 
 // once is a command the cluster client does not send again when a connection breaks: a claim must not be made twice
 // and a message not delivered twice. Redirections are still followed, they say that nothing was done.
@@ -33,11 +39,12 @@ func (once) NoRetry() bool { return true }
 
 // Pipeline is a list of commands that travel together. What comes after Then takes effect after what came before it:
 // on a single server one pipeline keeps the order; on a cluster, whose members answer independently, every part is
-// a round trip. A pipeline is used once, by one goroutine.
+// a round trip. A pipeline is used once, or again after Reset, by one goroutine.
 type Pipeline struct {
 	cluster bool
 	send    sender
 	parts   [][]*Command
+	batch   []redis.Cmder // what is being sent
 }
 
 // sender sends commands and returns when each has its answer or error.
@@ -79,17 +86,46 @@ func (c *Conn) Eval(ctx context.Context, s *Script, keys []string, args ...any) 
 // forgot the scripts of the part before.
 func (p *Pipeline) Then() { p.parts = append(p.parts, nil) }
 
+// Reset empties a pipeline of one part. Those added next take the memory of the commands that were in it, whose answers
+// are lost.
+func (p *Pipeline) Reset() { p.parts[0] = p.parts[0][:0] }
+
 // Do adds a command whose first argument after the name is its key.
-func (p *Pipeline) Do(args ...any) *Command { return p.add(&Command{args: args}) }
+func (p *Pipeline) Do(args ...any) *Command {
+	c := p.add(nil)
+	c.args = append(c.args, args...)
+	return c
+}
 
 // Eval adds a script.
 func (p *Pipeline) Eval(s *Script, keys []string, args ...any) *Command {
-	return p.add(&Command{script: s, keys: keys, args: args})
+	c := p.EvalKeys(s, len(keys))
+	c.args = slices.Grow(c.args, len(keys)+len(args))
+	for _, key := range keys {
+		c.args = append(c.args, key)
+	}
+	c.args = append(c.args, args...)
+	return c
 }
 
-func (p *Pipeline) add(c *Command) *Command {
-	last := len(p.parts) - 1
-	p.parts[last] = append(p.parts[last], c)
+// EvalKeys adds a script of which keys and arguments are yet to be added: so many keys first.
+func (p *Pipeline) EvalKeys(s *Script, keys int) *Command {
+	c := p.add(s)
+	c.args = append(c.args, evalSHA, s.named, keys)
+	return c
+}
+
+// add adds an empty command, one that was there before Reset if there is one.
+func (p *Pipeline) add(s *Script) *Command {
+	part := &p.parts[len(p.parts)-1]
+	n := len(*part)
+	if n < cap(*part) && (*part)[:n+1][n] != nil {
+		*part = (*part)[:n+1]
+	} else {
+		*part = append(*part, new(Command))
+	}
+	c := (*part)[n]
+	c.script, c.args = s, c.args[:0]
 	return c
 }
 
@@ -104,9 +140,9 @@ func (p *Pipeline) Exec(ctx context.Context) error {
 		}
 		return p.err()
 	}
-	var all []*Command
-	for _, part := range p.parts {
-		all = append(all, part...)
+	all := p.parts[0]
+	for _, part := range p.parts[1:] {
+		all = append(slices.Clip(all), part...)
 	}
 	p.exchange(ctx, all, evalSHA)
 	p.repeat(ctx)
@@ -142,33 +178,33 @@ func forgotten(part []*Command) []*Command {
 // exchange sends commands and reads their answers, a bounded number at a time. eval says how scripts are sent.
 func (p *Pipeline) exchange(ctx context.Context, commands []*Command, eval string) {
 	for chunk := range slices.Chunk(commands, MaxPipeline) {
-		batch := make([]redis.Cmder, len(chunk))
-		for i, c := range chunk {
-			c.cmd = c.build(ctx, eval)
-			batch[i] = once{c.cmd}
+		p.batch = slices.Grow(p.batch[:0], len(chunk))
+		for _, c := range chunk {
+			c.build(ctx, eval, p.cluster)
+			p.batch = append(p.batch, once{c.cmd})
 		}
-		p.send(ctx, batch)
+		p.send(ctx, p.batch)
 	}
 }
 
-func (c *Command) build(ctx context.Context, eval string) *redis.Cmd {
-	if c.script == nil {
-		cmd := redis.NewCmd(ctx, c.args...)
-		cmd.SetFirstKeyPos(1)
-		return cmd
+// build makes the command of the client library, from that of a former use if it has the same arguments in number. One
+// of a cluster client remembers the slot of its key, and is not used again.
+func (c *Command) build(ctx context.Context, eval string, cluster bool) {
+	key := 1
+	if c.script != nil {
+		key = scriptArgs
+		c.args[0], c.args[1] = evalSHA, c.script.named
+		if eval == evalSource {
+			c.args[0], c.args[1] = evalSource, c.script.source
+		}
 	}
-	text := c.script.sha
-	if eval == evalSource {
-		text = c.script.source
+	if cluster || c.cmd == nil || len(c.cmd.Args()) != len(c.args) || &c.cmd.Args()[0] != &c.args[0] {
+		c.cmd = redis.NewCmd(ctx, c.args...)
+	} else {
+		c.cmd.SetVal(nil)
+		c.cmd.SetErr(nil)
 	}
-	args := make([]any, 0, 3+len(c.keys)+len(c.args))
-	args = append(args, eval, text, len(c.keys))
-	for _, k := range c.keys {
-		args = append(args, k)
-	}
-	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
+	c.cmd.SetFirstKeyPos(int8(key))
 }
 
 func (p *Pipeline) err() error {

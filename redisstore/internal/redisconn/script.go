@@ -14,6 +14,7 @@ type Script struct {
 	name   string // of the file, or the last of them
 	source string
 	sha    string
+	named  any // sha, as an argument
 }
 
 // SHA is what the server knows the script by.
@@ -45,7 +46,8 @@ func (s *Scripts) Must(names ...string) *Script {
 		source = append(source, part...)
 	}
 	sum := sha1.Sum(source)
-	script := &Script{name: names[len(names)-1], source: string(source), sha: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	script := &Script{name: names[len(names)-1], source: string(source), sha: sha, named: sha}
 	s.all = append(s.all, script)
 	return script
 }

@@ -1,0 +1,200 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"unsafe"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// refreshTools is how many tools are asked for in one go, about: it bounds the memory that the questions take.
+	refreshTools = 2048
+
+	// offersAsked is how many members of the offers index one script is asked for. It bounds how long the script blocks
+	// the server.
+	offersAsked = 1000
+)
+
+// offeredSet is a tool set, and the entries of a chunk that offer it.
+type offeredSet struct {
+	tenant  string
+	hash    string              // empty: no tools
+	tools   []registry.ToolSpec // ordered
+	members string              // the index of the sessions that offer it
+	since   int64               // since when the eldest of them is there; ms
+	places  []int
+
+	kept    *redisconn.Command
+	missing []*redisconn.Command // what the offers index lacks
+}
+
+// offeredSpec is a definition that an entry of a chunk offers.
+type offeredSpec struct {
+	tenant string
+	spec   *registry.ToolSpec
+	kept   *redisconn.Command
+}
+
+// sharedList identifies a list of tools by where it is in memory.
+type sharedList struct {
+	tenant string
+	first  *registry.ToolSpec
+	length int
+}
+
+// sharedSpec identifies a definition.
+type sharedSpec struct{ tenant, hash string }
+
+// offeredSets are the sets of a chunk, and their definitions. Sessions that offer the same share a list of tools, so
+// what depends on the list alone is made once for each list of a chunk.
+type offeredSets struct {
+	byList map[sharedList]*offeredSet
+	list   []*offeredSet // those that were used before are behind its end
+	asked  []*offeredSet // of which the answers are awaited
+
+	bySpec map[sharedSpec]int // its place in the next two
+	specs  []offeredSpec
+	ages   []aged
+	from   int // the first of the specs of which the answers are awaited
+	to     int // behind the last
+}
+
+func (o *offeredSets) reset() {
+	clear(o.byList)
+	clear(o.bySpec)
+	for _, set := range o.list {
+		set.tools, set.places, set.missing = nil, set.places[:0], set.missing[:0]
+	}
+	clear(o.specs)
+	clear(o.ages)
+	o.list, o.asked, o.specs, o.ages, o.from, o.to = o.list[:0], o.asked[:0], o.specs[:0], o.ages[:0], 0, 0
+}
+
+// add notes what the entry at this place of the chunk offers. It uses texts for a while.
+func (o *offeredSets) add(place int, e *registry.Entry, scratch *texts) *offeredSet {
+	key := sharedList{e.Session.Tenant, unsafe.SliceData(e.Tools), len(e.Tools)}
+	set, since := o.byList[key], e.Session.Seniority().UnixMilli()
+	if set == nil {
+		set = again(&o.list)
+		set.tenant, set.tools, set.hash, set.since = e.Session.Tenant, ordered(e.Tools), "", since
+		if len(set.tools) > 0 {
+			scratch.bytes = appendSetText(scratch.bytes, set.tools)
+			set.hash = setHash(scratch.bytes[scratch.begun:])
+			scratch.bytes = scratch.bytes[:scratch.begun]
+			set.members = membersIndex(set.tenant, set.hash)
+		}
+		o.byList[key] = set
+	}
+	set.since = min(set.since, since)
+	set.places = append(set.places, place)
+	return set
+}
+
+// collect notes the definitions of all sets, each once and since the eldest session that offers it.
+func (o *offeredSets) collect() {
+	for _, set := range o.list {
+		for i := range set.tools {
+			spec := &set.tools[i]
+			key := sharedSpec{set.tenant, spec.Hash()}
+			place, known := o.bySpec[key]
+			if !known {
+				o.bySpec[key] = len(o.specs)
+				o.specs = append(o.specs, offeredSpec{tenant: set.tenant, spec: spec})
+				o.ages = append(o.ages, aged{set.tenant, spec.Name, key.hash, set.since})
+				continue
+			}
+			o.ages[place].since = min(o.ages[place].since, set.since)
+		}
+	}
+}
+
+// askSpecs adds what extends the lives of the definitions, and writes their ages.
+func (r *refresher) askSpecs(ctx context.Context) error {
+	o, t := &r.sets, &r.texts
+	o.collect()
+	for o.to < len(o.specs) {
+		o.from, o.to = o.to, min(len(o.specs), o.to+refreshTools)
+		for i := range o.specs[o.from:o.to] {
+			spec := &o.specs[o.from+i]
+			t.bytes = appendSpecKey(t.bytes, spec.tenant, spec.spec.Hash())
+			spec.kept = r.pipe.Do("PEXPIRE", t.text(), r.indexTTL)
+		}
+		r.store.putAges(r.pipe, t, o.ages[o.from:o.to])
+		if o.to < len(o.specs) {
+			if err := r.flush(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// noteSpecs has the definitions written that Redis no longer has.
+func (r *refresher) noteSpecs() {
+	o := &r.sets
+	for _, spec := range o.specs[o.from:o.to] {
+		if spec.kept.Int() == 1 {
+			continue
+		}
+		if text, err := encodeJSON(*spec.spec); err == nil { // else it was refused when it was put
+			r.write(specKey(spec.tenant, spec.spec.Hash()), text)
+		}
+	}
+	o.from = o.to
+}
+
+// askSets adds what extends the lives of the sets, and asks whether the offers index has what they offer.
+func (r *refresher) askSets(ctx context.Context) error {
+	o, tools, tenant := &r.sets, 0, ""
+	for _, set := range o.list {
+		if set.hash == "" {
+			continue
+		}
+		if tools += len(set.tools); tools > refreshTools {
+			if err := r.flush(ctx); err != nil {
+				return err
+			}
+			tools = len(set.tools)
+		}
+		set.kept = r.pipe.Do("PEXPIRE", setKey(set.tenant, set.hash), r.indexTTL)
+		if tenant != set.tenant {
+			tenant = set.tenant
+			r.pipe.Do("PEXPIRE", offersIndex(tenant), r.indexTTL)
+		}
+		r.askOffers(set)
+		o.asked = append(o.asked, set)
+	}
+	return nil
+}
+
+func (r *refresher) askOffers(set *offeredSet) {
+	var index any = offersIndex(set.tenant)
+	for tools := range slices.Chunk(set.tools, offersAsked) {
+		c := r.pipe.EvalKeys(scriptOffersMissing, 1)
+		c.Add(index)
+		for i := range tools {
+			r.texts.bytes = appendOfferMember(r.texts.bytes, tools[i].Name, tools[i].Hash(), set.hash)
+			c.Add(r.texts.text())
+		}
+		set.missing = append(set.missing, c)
+	}
+}
+
+// noteSets has the sets written that Redis no longer has. Whoever offers what the offers index lacks is absent there.
+func (r *refresher) noteSets() {
+	for _, set := range r.sets.asked {
+		if set.kept.Int() != 1 {
+			r.write(setKey(set.tenant, set.hash), appendSetText(nil, set.tools))
+		}
+		if slices.ContainsFunc(set.missing, func(c *redisconn.Command) bool { return c.Int() > 0 }) {
+			for _, place := range set.places {
+				r.absent[place] = true
+			}
+		}
+		set.missing = set.missing[:0]
+	}
+	r.sets.asked = r.sets.asked[:0]
+}
