@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"time"
 
@@ -16,28 +17,61 @@ const MaxDepth = 64
 // are two.
 const CacheBytes = 32 << 20
 
-// Validator compiles the JSON Schemas of tools and keeps them compiled: once per content, however many devices register
-// it. What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded arguments, and
+const (
+	// checkedBytes bounds what is remembered of schemas that were checked, in bytes, per generation of the cache.
+	checkedBytes = 4 << 20
+
+	// checkedSize is about how many bytes it takes to remember one.
+	checkedSize = 100
+)
+
+// Validator checks the JSON Schemas of tools when they are registered, and compiles them when they are called: most are
+// never called on the pod that has the device, and a compiled one takes two kilobytes and more. Both are done once per
+// content, however many devices register it. What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded arguments, and
 // the cores that read, compile, or validate at length. It is safe for concurrent use.
 type Validator struct {
-	compiled *cache.Cache[string, *Schema] // by source text
+	compiled *cache.Cache[string, *Schema]        // by source text
+	checked  *cache.Cache[[sha256.Size]byte, int] // how many bytes it takes when compiled, by digest of the source text
 	capacity
 }
 
 // NewValidator returns a Validator that knows no schema yet.
 func NewValidator() *Validator {
-	return &Validator{compiled: cache.New[string, *Schema](CacheBytes, 0), capacity: newCapacity()}
+	return &Validator{
+		compiled: cache.New[string, *Schema](CacheBytes, 0),
+		checked:  cache.New[[sha256.Size]byte, int](checkedBytes, 0), capacity: newCapacity(),
+	}
 }
 
 // Compile checks that the parameters of a normalized spec are a usable schema: it refers to nothing outside itself, its
 // patterns are RE2, and it is not too large. It returns how many bytes the compiled schema takes. The error's message
 // is a reason for the device.
 func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size int, err error) {
-	compiled, err := s.get(ctx, time.Time{}, spec)
+	digest := sha256.Sum256(spec.Parameters)
+	if size, known := s.checked.Get(digest); known {
+		return size, nil
+	}
+	if err := acquire(ctx, time.Time{}, s.compiling, 1); err != nil {
+		return 0, err
+	}
+	defer s.compiling.Release(1)
+	if size, known := s.checked.Get(digest); known { // thousands of devices with one app may come at once
+		return size, nil
+	}
+	compiled, err := compileOf(spec)
 	if err != nil {
 		return 0, err
 	}
+	s.checked.Put(digest, compiled.Size(), checkedSize)
 	return compiled.Size(), nil
+}
+
+func compileOf(spec registry.ToolSpec) (*Schema, error) {
+	compiled, err := Compile(spec.Parameters)
+	if err != nil {
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "parameters: %s", err)
+	}
+	return compiled, nil
 }
 
 // Validate checks args against the parameters of spec until the deadline; zero is none. The error is an
@@ -87,7 +121,7 @@ func outOfTime(err error) *registry.Error {
 func (s *Validator) violations(
 	ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time,
 ) ([]registry.Violation, error) {
-	compiled, err := s.get(ctx, deadline, spec) // compiled when it was registered, here or on another pod
+	compiled, err := s.get(ctx, deadline, spec) // it was checked when it was registered, here or on another pod
 	if err != nil {
 		return nil, err
 	}
@@ -128,12 +162,12 @@ func (s *Validator) get(ctx context.Context, deadline time.Time, spec registry.T
 		return nil, err
 	}
 	defer s.compiling.Release(1)
-	if known := s.cached(spec.Parameters); known != nil { // thousands of devices with one app may come at once
+	if known := s.cached(spec.Parameters); known != nil { // many callers may come at once
 		return known, nil
 	}
-	compiled, err := Compile(spec.Parameters)
+	compiled, err := compileOf(spec)
 	if err != nil {
-		return nil, registry.Errorf(registry.CodeInvalidRequest, "parameters: %s", err)
+		return nil, err
 	}
 	s.compiled.Put(string(spec.Parameters), compiled, len(spec.Parameters)+compiled.Size())
 	return compiled, nil
@@ -144,5 +178,8 @@ func (s *Validator) cached(source []byte) *Schema {
 	return known
 }
 
-// Known reports whether a schema is kept compiled, and so needs no checking.
-func (s *Validator) Known(source []byte) bool { return s.cached(source) != nil }
+// Known reports whether a schema was checked, and so needs no checking.
+func (s *Validator) Known(source []byte) bool {
+	_, known := s.checked.Get(sha256.Sum256(source))
+	return known
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -263,4 +264,34 @@ func wantCode(t *testing.T, err error, code registry.Code) *registry.Error {
 		t.Fatalf("error %v, want %s", err, code)
 	}
 	return e
+}
+
+// What is registered is checked once, and not kept: a pod has many more tools than are called there.
+func TestARegisteredSchemaIsNotKeptCompiled(t *testing.T) {
+	const n, perSchema = 500, 1500 // bytes; compiled, one takes several kilobytes
+	schemas := schema.NewValidator()
+	parameters := func(i int) string {
+		return fmt.Sprintf(`{"properties":{"a":{"type":"string","description":"%d"},"b":{"minimum":%d}}}`, i, i)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		if err := compile(t, schemas, parameters(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > n*perSchema {
+		t.Errorf("%d schemas that were registered keep %d bytes", n, kept)
+	}
+	if !schemas.Known([]byte(parameters(0))) || schemas.Known([]byte(parameters(n))) {
+		t.Error("what is known is not what was registered")
+	}
+	allocated := testing.AllocsPerRun(10, func() { _ = compile(t, schemas, parameters(1)) })
+	if allocated > 20 {
+		t.Errorf("a schema that is known is checked again: %.0f allocations", allocated)
+	}
+	runtime.KeepAlive(schemas)
 }

@@ -197,6 +197,9 @@ func rowDefinitions(ctx context.Context, l *lab) ([]verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := f.profile("definitions", f.pods, nil); err != nil {
+		return nil, err
+	}
 	owning, asking := after[0]-before[0], after[1]-before[1]
 	return []verdict{{
 		What:   fmt.Sprintf("definitions of %d different shapes, each called once: what both pods grow by", all),
