@@ -13,6 +13,11 @@ import (
 // as one, too.
 const maxTogether = 512
 
+// maxTogetherBytes is how many bytes of commands of several goroutines travel as one pipeline. The timeouts of a
+// connection are for a whole pipeline, so devices that register megabytes of definitions must not make the commands of
+// others fail.
+const maxTogetherBytes = 1 << 20
+
 // together sends what several goroutines want to send at the same time as one pipeline. A goroutine that comes alone
 // sends at once. What comes while its answers are under way waits, and goes out together, sent by the first that waits.
 // Thousands of devices that come at once so cost a fraction of the system calls, here and at the server. It is safe for
@@ -31,6 +36,7 @@ const maxUnderWay = 2
 // submission is what one goroutine wants to send.
 type submission struct {
 	commands []redis.Cmder
+	bytes    int       // of the commands, about; of those that wait
 	deadline time.Time // zero: none
 
 	// ready gets the submissions that the goroutine must send, its own among them, or nil if another has sent its own.
@@ -50,7 +56,7 @@ func (t *together) exec(ctx context.Context, commands []redis.Cmder) {
 		t.lead(ctx, own, []*submission{own})
 		return
 	}
-	own.ready = make(chan []*submission, 1)
+	own.ready, own.bytes = make(chan []*submission, 1), bytesOf(commands)
 	t.waiting = append(t.waiting, own)
 	t.mu.Unlock()
 	var batch []*submission
@@ -114,9 +120,12 @@ func (t *together) next() {
 		t.waiting = nil
 		return
 	}
-	n, commands := 1, len(t.waiting[0].commands)
-	for n < len(t.waiting) && commands+len(t.waiting[n].commands) <= maxTogether {
-		commands += len(t.waiting[n].commands)
+	n, commands, bytes := 0, 0, 0
+	for _, e := range t.waiting {
+		commands, bytes = commands+len(e.commands), bytes+e.bytes
+		if n > 0 && (commands > maxTogether || bytes > maxTogetherBytes) {
+			break
+		}
 		n++
 	}
 	batch := slices.Clone(t.waiting[:n])
@@ -137,6 +146,21 @@ func contextOf(ctx context.Context, batch []*submission) (context.Context, conte
 		}
 	}
 	return context.WithDeadline(ctx, latest)
+}
+
+// bytesOf returns about how many bytes the commands are.
+func bytesOf(commands []redis.Cmder) (n int) {
+	for _, c := range commands {
+		for _, arg := range c.Args() {
+			switch arg := arg.(type) {
+			case string:
+				n += len(arg)
+			case []byte:
+				n += len(arg)
+			}
+		}
+	}
+	return n
 }
 
 func setErrors(commands []redis.Cmder, err error) {

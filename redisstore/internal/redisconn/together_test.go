@@ -3,6 +3,8 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -67,7 +69,7 @@ func (s *sent) check(t *testing.T, want error) {
 	}
 }
 
-// What comes while the maxUnderWay are taken travels as one pipeline, and every goroutine gets its own answers.
+// What comes while maxUnderWay pipelines are under way travels as one, and every goroutine gets its own answers.
 func TestWhatComesTogetherTravelsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &slowServer{gate: make(chan struct{})}
@@ -89,12 +91,37 @@ func TestWhatComesTogetherTravelsTogether(t *testing.T) {
 			t.Errorf("pipelines of %v commands", server.sizes)
 		}
 		if tog.sending != 0 || len(tog.waiting) != 0 {
-			t.Errorf("at the end %d maxUnderWay are taken, %d wait", tog.sending, len(tog.waiting))
+			t.Errorf("at the end %d pipelines are under way, %d wait", tog.sending, len(tog.waiting))
 		}
 	})
 }
 
-// A goroutine whose time is up does not wait any longer for its ready, and the others' commands are not its business.
+// Long commands do not travel together: the timeouts of a connection are for a whole pipeline.
+func TestAPipelineOfSeveralIsNotLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{gate: make(chan struct{})}
+		tog := &together{send: server.send}
+		var all []*sent
+		for i := range maxUnderWay {
+			all = append(all, start(t.Context(), tog, i))
+		}
+		synctest.Wait()
+		for _, length := range []int{maxTogetherBytes / 2, maxTogetherBytes / 2, 2 * maxTogetherBytes, 1, 1} {
+			all = append(all, start(t.Context(), tog, strings.Repeat("x", length)))
+			synctest.Wait() // so that they wait in this order
+		}
+		close(server.gate)
+		for _, s := range all {
+			s.check(t, nil)
+		}
+		slices.Sort(server.sizes)
+		if want := []int{1, 1, 1, 2, 2}; !slices.Equal(server.sizes, want) {
+			t.Errorf("pipelines of %v commands, want %v", server.sizes, want)
+		}
+	})
+}
+
+// A goroutine whose time is up does not wait any longer to be sent, and the others' commands are not its business.
 func TestTheContextOfOneEndsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &slowServer{gate: make(chan struct{})}
