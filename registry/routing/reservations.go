@@ -87,11 +87,13 @@ func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, 
 	return max(wait, 0), wait > 0
 }
 
-// giveBack returns n bytes that were spent for something that was not added after all.
+// giveBack returns n bytes that were spent for something that was not added after all. While the store is away nothing
+// is taken from it, but everything is given back, so no more is kept than the whole budget.
 func (r *reservations) giveBack(tenant, name string, n int64, b registry.Budget) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.getLocked(budgetName{tenant, name}).remaining += min(n, b.Burst())
+	x := r.getLocked(budgetName{tenant, name})
+	x.remaining = min(x.remaining+min(n, b.Burst()), b.Burst())
 }
 
 // spent returns for how much longer the budget is known to be spent. Zero means that it is not known to be.
