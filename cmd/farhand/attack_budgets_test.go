@@ -76,10 +76,10 @@ func postCall(ctx context.Context, url, session, body string) (status int, answe
 }
 
 // redisGrowth runs an attack on the store and checks that it grew by no more than that many bytes.
-func (a *arena) redisGrowth(t *testing.T, limit int, attack func(ctx context.Context)) {
+func (a *arena) redisGrowth(t *testing.T, limit int, length time.Duration, attack func(ctx context.Context)) {
 	t.Helper()
 	before, grown := a.redisBytes(t), 0
-	a.under(t, storeAttackTime, func(ctx context.Context) {
+	a.under(t, length, func(ctx context.Context) {
 		attack(ctx)
 		waitFor(t.Context(), time.Second) // what the pod still holds is written
 		grown = a.redisBytes(t) - before
@@ -96,7 +96,7 @@ func TestAttackProgressChunks(t *testing.T) {
 		"escapes": strings.Repeat(`\u0001`, 10<<10)} {
 		t.Run(name, func(t *testing.T) {
 			a := startAttacked(t, 2)
-			a.redisGrowth(t, 8_000_000, func(ctx context.Context) {
+			a.redisGrowth(t, 8_000_000, attackTime, func(ctx context.Context) {
 				called := make(chan string, 1)
 				device := dialAttack(ctx, a.pods[0].url, "attacker")
 				if device == nil {
@@ -165,7 +165,7 @@ func eventsOfCall(t *testing.T, url, id string) string {
 func TestAttackOutputs(t *testing.T) {
 	a := startAttacked(t, 2)
 	output := strings.Repeat("x", 1_000_000)
-	a.redisGrowth(t, 44_000_000, func(ctx context.Context) {
+	a.redisGrowth(t, 44_000_000, storeAttackTime, func(ctx context.Context) {
 		var parties sync.WaitGroup
 		defer parties.Wait()
 		device := dialAttack(ctx, a.pods[0].url, "attacker")
@@ -205,7 +205,7 @@ func TestAttackOutputs(t *testing.T) {
 func TestAttackDefinitions(t *testing.T) {
 	a := startAttacked(t, 2)
 	padding := strings.Repeat("d", 1000)
-	a.redisGrowth(t, 64_000_000, func(ctx context.Context) {
+	a.redisGrowth(t, 64_000_000, storeAttackTime, func(ctx context.Context) {
 		var attackers sync.WaitGroup
 		var connections atomic.Int64
 		for n := range 4 {
@@ -250,7 +250,7 @@ func TestAttackDefinitions(t *testing.T) {
 // still come.
 func TestAttackShortTimeouts(t *testing.T) {
 	a := startAttacked(t, 2)
-	a.redisGrowth(t, 48_000_000, func(ctx context.Context) {
+	a.redisGrowth(t, 48_000_000, storeAttackTime, func(ctx context.Context) {
 		device := dialAttack(ctx, a.pods[0].url, "attacker")
 		if device == nil {
 			t.Error("the attacker is not connected")

@@ -145,7 +145,7 @@ func TestAttackUnfinishedMessages(t *testing.T) {
 func TestAttackManyConnects(t *testing.T) {
 	a := startAttacked(t, 2)
 	var tried, opened, refused atomic.Int64
-	const length = 8 * time.Second
+	const length = 5 * time.Second
 	a.under(t, length, func(ctx context.Context) {
 		var attackers sync.WaitGroup
 		for i := range 64 {
@@ -179,7 +179,7 @@ func TestAttackManyConnects(t *testing.T) {
 func TestAttackManyLabels(t *testing.T) {
 	a := startAttacked(t, 2)
 	var opened, refused atomic.Int64
-	const length = 8 * time.Second
+	const length = 5 * time.Second
 	a.under(t, length, func(ctx context.Context) {
 		var attackers sync.WaitGroup
 		for i := range 32 {

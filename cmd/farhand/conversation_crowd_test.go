@@ -44,8 +44,8 @@ func onlyOwn(t testing.TB, where, own, text string) {
 }
 
 // crowdModel answers by what it is asked alone: two calls side by side, another one, a last word. It begins when all
-// conversations are there. A call that failed because the store or the other pod did not answer in time, as on a machine
-// that is as busy as a crowd makes it, is made again.
+// conversations are there. A call that failed because the store or the other pod did not answer in time, as on a
+// machine that is as busy as a crowd makes it, is made again.
 type crowdModel struct {
 	t         testing.TB
 	begun     atomic.Int64  // conversations

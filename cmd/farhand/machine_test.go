@@ -43,8 +43,8 @@ func (m machine) leftSince(before machine) float64 {
 	return min(1, max(0.05, 1-float64(m.others-before.others)/float64(m.all-before.all)))
 }
 
-// patient makes calls again that the store or the other pod did not answer in time, as happens on a machine that is busy
-// with other work. On one that is not, check makes it a failure.
+// patient makes calls again that the store or the other pod did not answer in time, as happens on a machine that is
+// busy with other work. On one that is not, check makes it a failure.
 type patient struct {
 	before machine
 	again  atomic.Int64
