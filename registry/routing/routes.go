@@ -91,8 +91,8 @@ func textSize(s registry.Session) int {
 // textOverhead is what a string takes beside its bytes.
 const textOverhead = 16
 
-// drop forgets a session that turned out to be elsewhere, or to offer something else, or whose pod gave no answer. What
-// was read after the time relied is kept: another caller has found out in the meantime.
+// drop forgets a session that turned out to be elsewhere, or to offer something else, or whose pod gave no answer to a
+// call. relied is when that call began. A route whose read began later is kept, because it is news.
 func (r *routeCache) drop(key registry.Key, relied time.Time) {
 	if c, ok := r.bySession.Get(key); ok && !c.asked.After(relied) {
 		r.bySession.Delete(key)

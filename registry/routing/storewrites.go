@@ -12,9 +12,9 @@ import (
 // see its tools. But its reader also brings the answers to calls, and must not stand still because the store does.
 const storeWait = 250 * time.Millisecond
 
-// stored makes a change of the session, queues its write to the store and waits for that, at most storeWait. No write
-// that was queued before has ended without the change being visible, and none is awaited without it. It fails only if
-// this pod has lost the session: any other failure means nothing for the device.
+// stored makes a change of the session, queues its write to the store and waits for that, at most storeWait. The change
+// and the queueing are one step under the lock, so that whoever sees the change can await its write (awaitWrites). It
+// fails only if this pod has lost the session: any other failure means nothing for the device.
 func (l *LocalSession) stored(
 	ctx context.Context, change func(), write func(context.Context) error,
 ) error {

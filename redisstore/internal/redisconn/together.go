@@ -30,7 +30,8 @@ type together struct {
 	waiting []*submission // in the order they came
 }
 
-// maxUnderWay is how many pipelines are under way at a time. A second one keeps a server busy that is some way off.
+// maxUnderWay is how many pipelines are under way at a time. While the answers to one travel, the server has the other to
+// work on.
 const maxUnderWay = 2
 
 // submission is what one goroutine wants to send.
@@ -111,7 +112,7 @@ func (t *together) lead(ctx context.Context, own *submission, batch []*submissio
 	t.send(ctx, commands)
 }
 
-// next lets the first that waits send what has come, or frees the lane.
+// next lets the first that waits send what has come, or notes that a pipeline less is under way.
 func (t *together) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

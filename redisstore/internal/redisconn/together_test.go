@@ -145,7 +145,7 @@ func TestTheContextOfOneEndsNoOther(t *testing.T) {
 		synctest.Wait()
 		follower := start(long, tog, "follower")
 		synctest.Wait()
-		server.gate <- struct{}{} // one lane is free, and the two go out
+		server.gate <- struct{}{} // one pipeline has ended, and the two go out
 		synctest.Wait()
 		time.Sleep(time.Minute + time.Second) // the leader's time is up
 		synctest.Wait()
@@ -159,7 +159,7 @@ func TestTheContextOfOneEndsNoOther(t *testing.T) {
 	})
 }
 
-// The latest of the deadlines ends a pipeline that is not answered, and the lane is free again.
+// The latest of the deadlines ends a pipeline that is not answered, and another can go out.
 func TestAPipelineThatIsNotAnsweredEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &slowServer{gate: make(chan struct{})}
