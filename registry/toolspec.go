@@ -68,8 +68,13 @@ type ToolSpec struct {
 	Annotations   *Annotations    `json:"annotations,omitempty"`
 	SecurityLevel SecurityLevel   `json:"security_level,omitempty"`
 
-	hash   string // what Hash returns, once it is known
-	hashed *byte  // the first byte of the Parameters that hash was made of
+	hashed *specHash // nil: Hash was not computed yet
+}
+
+// specHash is what Hash returns. Copies of a specification share it: lists of them are what many sessions take.
+type specHash struct {
+	text string
+	of   *byte // the first byte of the Parameters it was made of
 }
 
 // Normalize is NormalizeWithin the default limits.
@@ -120,10 +125,10 @@ func (t ToolSpec) Size() int { return len(t.Name) + len(t.Description) + len(t.P
 
 // Hash identifies the content of a specification. Equal specifications of many devices are stored once under it.
 func (t ToolSpec) Hash() string {
-	if t.hash != "" && len(t.Parameters) > 0 && t.hashed == &t.Parameters[0] {
-		return t.hash
+	if t.hashed != nil && len(t.Parameters) > 0 && t.hashed.of == &t.Parameters[0] {
+		return t.hashed.text
 	}
-	return t.Hashed().hash
+	return t.Hashed().hashed.text
 }
 
 // Hashed returns the specification with its hash computed, so that Hash costs nothing. A copy that gets other
@@ -134,9 +139,9 @@ func (t ToolSpec) Hashed() ToolSpec {
 		b = []byte(t.Name + "\x00" + t.Description + "\x00" + string(t.Parameters))
 	}
 	sum := sha256.Sum256(b)
-	t.hash = hex.EncodeToString(sum[:])
+	t.hashed = &specHash{text: hex.EncodeToString(sum[:])}
 	if len(t.Parameters) > 0 {
-		t.hashed = &t.Parameters[0]
+		t.hashed.of = &t.Parameters[0]
 	}
 	return t
 }

@@ -121,12 +121,18 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 // local until the next announcement; only losing the session is an error. More new definitions than the budget allows
 // are an error, too (CodeRateLimited): then nothing changes.
 func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, drop []string) error {
-	if err := l.hub.offers.admit(ctx, l.key, mergeTools(l.Tools(), put, drop)); err != nil {
+	l.mu.Lock()
+	s, before := l.session, l.tools
+	l.mu.Unlock()
+	merged := mergeTools(before.all(), put, drop)
+	if err := l.hub.offers.admit(ctx, l.key, merged); err != nil {
 		return err
 	}
-	s := l.Session()
 	return l.stored(ctx, func() {
-		l.tools = l.hub.lists.share(mergeTools(l.tools.all(), put, drop))
+		if l.tools != before { // another change came in between
+			merged = mergeTools(l.tools.all(), put, drop)
+		}
+		l.tools = l.hub.lists.share(merged)
 		l.hub.rec.activity(registry.Activity{
 			Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
 			Tools: toolNames(l.tools.all()),
