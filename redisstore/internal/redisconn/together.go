@@ -30,8 +30,8 @@ type together struct {
 	waiting []*submission // in the order they came
 }
 
-// maxUnderWay is how many pipelines are under way at a time. While the answers to one travel, the server has the other to
-// work on.
+// maxUnderWay is how many pipelines are under way at a time. While the answers to one travel, the server has the other
+// to work on.
 const maxUnderWay = 2
 
 // submission is what one goroutine wants to send.
