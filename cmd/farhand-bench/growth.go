@@ -46,13 +46,11 @@ func growthPods(ctx context.Context, o *options) error {
 		"so the sum of the pods cannot grow)",
 		"pods", "callers", "calls/s", "p50", "p99", "errors", "CPU per call, pods", "Redis, per call", "found")
 	for _, n := range quickOr(o, []int{1, 2}, []int{1, 2, 4, 8}) {
-		f, err := o.startSpreadFleet(ctx, n)
+		f, err := o.warmFleet(ctx, n)
 		if err != nil {
 			return err
 		}
-		if err = f.warm(ctx, o); err == nil {
-			err = f.printRows(ctx, o)
-		}
+		err = f.printRows(ctx, o)
 		f.close()
 		if err != nil {
 			return err

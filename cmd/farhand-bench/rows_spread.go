@@ -94,65 +94,84 @@ func (f *spreadFleet) measure(ctx context.Context, o *options, callers int) (cal
 // fleetGrowth is how much more processor time a call may take on more pods than on two.
 const fleetGrowth = 1.3
 
-// rowFleet: the processor time of a call across the pods, as their number grows.
+// rowFleet: the processor time of a call across the pods, as their number grows. Each number of pods is measured in
+// turns with two pods, because a machine that others use is now slower and now faster.
 func rowFleet(ctx context.Context, l *lab) ([]verdict, error) {
 	callers := l.crowds(512)[0]
-	var two callCost
+	two, err := l.warmFleet(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	defer two.close()
 	var list []verdict
-	for _, n := range quickOr(l.options, []int{2, 3}, []int{2, 1, 4, 8}) {
-		c, err := l.spreadCost(ctx, n, callers)
+	for _, n := range quickOr(l.options, []int{3}, []int{1, 4, 8}) {
+		v, err := l.besideTwo(ctx, two, n, callers)
 		if err != nil {
 			return nil, err
 		}
-		l.Step("%d pods, %d callers: %.0f/s, %.0f µs of the pods and %.0f µs of Redis each", n, callers, c.PerSecond,
-			c.pods, c.redis)
-		if n == 2 {
-			two = c
-			continue
-		}
-		v := atMost(fmt.Sprintf("processor time of a call across the pods, %d pods, %d callers", n, callers),
-			c.pods, two.pods, fleetGrowth, "µs", "two pods'")
-		v.Met = v.Met && c.Failed() == 0
-		v.Detail = fmt.Sprintf("%d pods: %s. Two: %s", n, c.text(), two.text())
 		list = append(list, v)
 	}
 	return list, nil
 }
 
-// warm has each pod call each of its targets once, so that the number of pods is compared and not how many first calls
-// there are: a route is read once on each pod.
-func (f *spreadFleet) warm(ctx context.Context, o *options) error {
-	for i, pod := range f.pods {
-		o.Note("calling %d devices once by pod %d", len(f.targets[i]), i)
-		if err := o.CallEach(ctx, pod.url, benchToken, f.targets[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// spreadCost measures calls on n pods, several times, and returns the median of the figures.
-func (l *lab) spreadCost(ctx context.Context, n, callers int) (callCost, error) {
-	f, err := l.startSpreadFleet(ctx, n)
+// besideTwo measures calls on n pods in turns with those on two.
+func (l *lab) besideTwo(ctx context.Context, two *spreadFleet, n, callers int) (verdict, error) {
+	f, err := l.warmFleet(ctx, n)
 	if err != nil {
-		return callCost{}, err
+		return verdict{}, err
 	}
 	defer f.close()
-	if err := f.warm(ctx, l.options); err != nil {
-		return callCost{}, err
-	}
-	var runs []callCost
-	var figures []bench.Figures
+	fleets, costs := [2]*spreadFleet{two, f}, [2][]callCost{}
 	for range min(l.Repeat, slowRepeat) {
-		c, err := f.measure(ctx, l.options, callers)
-		if err != nil {
-			return c, err
+		for i, fleet := range fleets {
+			c, err := fleet.measure(ctx, l.options, callers)
+			if err != nil {
+				return verdict{}, err
+			}
+			costs[i] = append(costs[i], c)
 		}
-		runs, figures = append(runs, c), append(figures, c.Figures)
+	}
+	base, c := medianCost(costs[0]), medianCost(costs[1])
+	for _, s := range []struct {
+		pods int
+		cost callCost
+	}{{2, base}, {n, c}} {
+		l.Step("%d pods, %d callers: %.0f/s, %.0f µs of the pods and %.0f µs of Redis each", s.pods, callers,
+			s.cost.PerSecond, s.cost.pods, s.cost.redis)
+	}
+	v := atMost(fmt.Sprintf("processor time of a call across the pods, %d pods, %d callers", n, callers),
+		c.pods, base.pods, fleetGrowth, "µs", "two pods'")
+	v.Met = v.Met && c.Failed()+base.Failed() == 0
+	v.Detail = fmt.Sprintf("%d pods: %s. Two: %s", n, c.text(), base.text())
+	return v, nil
+}
+
+// medianCost returns the median of each figure.
+func medianCost(runs []callCost) callCost {
+	figures := make([]bench.Figures, len(runs))
+	for i, c := range runs {
+		figures[i] = c.Figures
 	}
 	return callCost{
 		Figures: bench.MedianFigures(figures),
 		pods:    bench.MedianOf(runs, func(c callCost) float64 { return c.pods }),
 		redis:   bench.MedianOf(runs, func(c callCost) float64 { return c.redis }),
-	}, nil
+	}
+}
+
+// warmFleet starts n pods and has each of them call each of its targets once, so that the number of pods is compared
+// and not how many first calls there are: a route is read once on each pod.
+func (o *options) warmFleet(ctx context.Context, n int) (*spreadFleet, error) {
+	f, err := o.startSpreadFleet(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	for i, pod := range f.pods {
+		o.Note("calling %d devices once by pod %d", len(f.targets[i]), i)
+		if err := o.CallEach(ctx, pod.url, benchToken, f.targets[i]); err != nil {
+			f.close()
+			return nil, err
+		}
+	}
+	return f, nil
 }
