@@ -16,7 +16,7 @@ import (
 type Invocation struct {
 	CallID  string
 	Caller  auth.Identity
-	Session registry.Session  // where the call goes; empty but for the tenant for a local tool
+	Session registry.Session  // where the call goes; empty but for the tenant for a local tool; shared, so read-only
 	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found
 	Args    registry.JSON     // an object
 	Asked   registry.JSON     // the arguments before any hook changed them
