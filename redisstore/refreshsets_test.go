@@ -9,12 +9,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// manySets are sessions of two tenants, of which each two offer the same, and all together more than is asked for in
-// one go. Sets overlap: most definitions are in several.
+// manySets are sessions of two tenants, of which each two offer the same, and all together more, sets and
+// definitions, than is asked for in one go. Each set has definitions of the next.
 func manySets(t *testing.T, s *Store) []registry.Entry {
 	t.Helper()
-	const sets, tools = 30, 100
-	specs := distinctSpecs(t, 3*tools)
+	const sets, tools, apart = 30, 100, 75
+	specs := distinctSpecs(t, sets*apart+tools)
 	var all []registry.Entry
 	for i := range 2 * sets {
 		sess := registry.Session{Key: registry.Key{Tenant: tenant, Session: fmt.Sprintf("s%d", i)}, Pod: "a"}
@@ -22,7 +22,7 @@ func manySets(t *testing.T, s *Store) []registry.Entry {
 			sess.Tenant = "other"
 		}
 		c := must[registry.Claim](t)(s.Claim(context.Background(), sess))
-		first := i % sets * 7 % (2 * tools)
+		first := i % sets * apart
 		all = append(all, putTools(t, s, c.Session, specs[first:first+tools]...))
 	}
 	return all
