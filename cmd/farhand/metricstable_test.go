@@ -22,7 +22,7 @@ func metricsTable() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d |\n", m.Name, m.Kind, labelsOf(m), m.Help, m.Bound())
 	}
 	fmt.Fprintf(&b, "\nAt most %d series on one pod with one model, %d more for each further model, "+
-		"beside those of the Go runtime (`go_…`) and the process (`process_…`). What has not happened has no series: "+
+		"beside those of the Go runtime\n(`go_…`) and the process (`process_…`). What has not happened has no series: "+
 		"a pod in ordinary use has a tenth of that.\n", total, perModel(s))
 	return b.String()
 }
