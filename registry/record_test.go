@@ -65,6 +65,24 @@ func TestApplyLearnsWhetherItWasDispatched(t *testing.T) {
 	}
 }
 
+// A claim is written before the call is given to the socket, so a caller that heard nothing cannot say.
+func TestLostAfterTheClaim(t *testing.T) {
+	for _, c := range []struct {
+		state      State
+		says, want Dispatched
+	}{
+		{StateDelivered, DispatchedUnknown, DispatchedUnknown},
+		{StateDelivered, DispatchedYes, DispatchedYes}, // a receipt had come
+		{StateDelivered, "", DispatchedYes},
+		{StateRunning, DispatchedUnknown, DispatchedYes}, // the device has reported
+	} {
+		r := Record{State: c.state, Dispatched: DispatchedYes}
+		if !r.Apply(EventLose, Change{Err: Lost().With(c.says)}, time.Time{}) || r.Dispatched != c.want {
+			t.Errorf("%s, the error says %q: dispatched %q, want %q", c.state, c.says, r.Dispatched, c.want)
+		}
+	}
+}
+
 func TestOutcome(t *testing.T) {
 	for state, code := range map[State]Code{
 		StateExpired: CodeTimeout, StateTimedOut: CodeTimeout, StateCancelled: CodeCancelled, StateLost: CodeLost,

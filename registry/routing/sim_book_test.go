@@ -221,7 +221,7 @@ func (b *simBook) mayBe(first *said, output string) bool {
 
 // claimed reports whether the pod of the device may have claimed the call in its record without giving it to the
 // device: a pod that dies, or does not hear that it has the call, between the two. Whoever reads the record meanwhile
-// takes it for delivered.
+// takes it for delivered. Not the caller who heard that the call was lost: a receipt would have come.
 func (b *simBook) claimed(r *request) bool {
-	return r.plan.durable() && b.troubled(r.asked.Add(-simLease), r.heard.at)
+	return r.plan.durable() && r.heard.code != registry.CodeLost && b.troubled(r.asked.Add(-simLease), r.heard.at)
 }
