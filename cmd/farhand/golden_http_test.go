@@ -84,6 +84,11 @@ func TestGoldenHTTP(t *testing.T) {
 
 	r.section("Calls")
 	r.httpCalls(p.url, phone)
+	eventually(t, waitLimit, "the feed has the last call", func() bool {
+		var listed struct{ Calls []struct{ State string } }
+		getJSON(t, p.url+"/api/calls?limit=1", &listed)
+		return len(listed.Calls) == 1 && listed.Calls[0].State == "timed_out"
+	})
 	r.do(p.url, put, "/api/sessions/phone", `{"name":"My phone"}`)
 	r.do(p.url, post, "/api/sessions/phone/abort", "")
 	r.do(p.url, get, "/api/calls", "")

@@ -20,7 +20,8 @@ func TestEqualToolListsAreShared(t *testing.T) {
 	}
 	l := newSharedLists()
 	first := l.share(list("a"))
-	if other := l.share(list("b")); other.all()[0].Name != "b" {
+	other := l.share(list("b"))
+	if other.all()[0].Name != "b" {
 		t.Errorf("another list became %v", other.all())
 	}
 	// Lists that nobody has any more are forgotten; those in use are not, however many there are.
@@ -45,6 +46,7 @@ func TestEqualToolListsAreShared(t *testing.T) {
 	if again := l.share(list("a")); again != first {
 		t.Error("a list in use was forgotten")
 	}
+	runtime.KeepAlive(other)
 }
 
 // What counts is what the lists keep in memory: the definitions, not only the keys they are found by.
