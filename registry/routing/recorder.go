@@ -83,11 +83,16 @@ func (r *recorder) reserveLocked(n, size int) *recorded {
 	r.taken += int64(n)
 	r.held += size
 	batch.size += size
+	r.wakeLocked()
+	return batch
+}
+
+// wakeLocked wakes the writer: a line waits.
+func (r *recorder) wakeLocked() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // it is awake
 	}
-	return batch
 }
 
 func (r *recorder) emptyLocked() *recorded {

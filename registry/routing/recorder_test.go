@@ -217,6 +217,24 @@ func TestASlowStoreIsWrittenToWithPauses(t *testing.T) {
 	})
 }
 
+// More lines than a batch has are all written, also when none comes after them.
+func TestABurstIsWrittenWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowFeed{Store: memory.New(memory.Options{})}
+		pod := startPod(t, store, "a")
+		line := registry.Activity{Tenant: "t", Type: registry.ActivityUpdated}
+		pod.rec.activity(line)
+		time.Sleep(recorderPause / 2) // the writer has written it, and pauses
+		for range recorderBatch + 1 {
+			pod.rec.activity(line)
+		}
+		time.Sleep(4 * recorderPause)
+		if lines := store.lines.Load(); lines != recorderBatch+2 {
+			t.Errorf("%d of %d lines are written", lines, recorderBatch+2)
+		}
+	})
+}
+
 // awayStore is a store that keeps no records while it is away.
 type awayStore struct {
 	*memory.Store

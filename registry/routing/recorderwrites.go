@@ -130,6 +130,9 @@ func (r *recorder) nextBatch() *recorded {
 	batch := r.queue[0]
 	r.queue = slices.Delete(r.queue, 0, 1)
 	r.waiting -= batch.len()
+	if len(r.queue) > 0 { // the writer may write one batch each time it wakes, and no line may come after these
+		r.wakeLocked()
+	}
 	return batch
 }
 
