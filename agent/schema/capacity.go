@@ -20,8 +20,8 @@ const (
 )
 
 const (
-	// maxLong bounds how many schemas are compiled, how many long texts are read and how many long validations run, at
-	// one time, on however many cores: each may take tens of megabytes.
+	// maxLong bounds how many schemas are checked and how many compiled, how many long texts are read and how many long
+	// validations run, at one time, on however many cores: each may take tens of megabytes.
 	maxLong = 4
 
 	// longText is from how many bytes on the reading of a text counts: some tens of microseconds.
@@ -40,8 +40,9 @@ const (
 type capacity struct {
 	smallArgs *semaphore.Weighted // bytes
 	largeArgs *semaphore.Weighted // bytes
-	reading   *semaphore.Weighted // slots, one per core it may take; so are the next two
-	compiling *semaphore.Weighted
+	reading   *semaphore.Weighted // slots, one per core it may take; so are the next three
+	checking  *semaphore.Weighted // schemas that are registered
+	compiling *semaphore.Weighted // schemas that are called: no call waits for all who register
 	heavy     *semaphore.Weighted // validations that take long
 }
 
@@ -49,8 +50,8 @@ func newCapacity() capacity {
 	cores := int64(min(max(1, runtime.GOMAXPROCS(0)/2), maxLong))
 	return capacity{
 		smallArgs: semaphore.NewWeighted(smallArgsBytes), largeArgs: semaphore.NewWeighted(largeArgsBytes),
-		reading: semaphore.NewWeighted(cores), compiling: semaphore.NewWeighted(cores),
-		heavy: semaphore.NewWeighted(cores),
+		reading: semaphore.NewWeighted(cores), checking: semaphore.NewWeighted(cores),
+		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // What is too large is refused with a reason that names the limit.
@@ -145,6 +147,17 @@ func TestCompilingIsBounded(t *testing.T) {
 			t.Errorf("%s has %d bytes", name, len(text))
 		}
 		runtime.KeepAlive(s)
+	}
+}
+
+// Thousands of devices may register schemas at once that take long, each waiting for its turn. A call waits for none.
+func TestRegistrationsKeepNoCallWaiting(t *testing.T) {
+	s := NewValidator()
+	for s.checking.TryAcquire(1) {
+	}
+	spec := registry.ToolSpec{Name: "t", Parameters: []byte(`{"type":"object"}`)}
+	if err := s.Validate(t.Context(), spec, []byte(`{}`), time.Now().Add(100*time.Millisecond)); err != nil {
+		t.Errorf("a call while all slots of registrations are taken: %v", err)
 	}
 }
 

@@ -27,8 +27,9 @@ const (
 
 // Validator checks the JSON Schemas of tools when they are registered, and compiles them when they are called: most are
 // never called on the pod that has the device, and a compiled one takes two kilobytes and more. Both are done once per
-// content, however many devices register it. What it takes of the pod is bounded, whoever asks: the memory of compiled schemas and of decoded arguments, and
-// the cores that read, compile, or validate at length. It is safe for concurrent use.
+// content, however many devices register it. What it takes of the pod is bounded, whoever asks: the memory of compiled
+// schemas and of decoded arguments, and the cores that read, check, compile, or validate at length. It is safe for
+// concurrent use.
 type Validator struct {
 	compiled *cache.Cache[string, *Schema]        // by source text
 	checked  *cache.Cache[[sha256.Size]byte, int] // how many bytes it takes when compiled, by digest of the source text
@@ -51,10 +52,10 @@ func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size i
 	if size, known := s.checked.Get(digest); known {
 		return size, nil
 	}
-	if err := acquire(ctx, time.Time{}, s.compiling, 1); err != nil {
+	if err := acquire(ctx, time.Time{}, s.checking, 1); err != nil {
 		return 0, err
 	}
-	defer s.compiling.Release(1)
+	defer s.checking.Release(1)
 	if size, known := s.checked.Get(digest); known { // thousands of devices with one app may come at once
 		return size, nil
 	}
