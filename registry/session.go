@@ -146,6 +146,9 @@ func (s Session) AttributesDigest() uint64 {
 		write(field)
 	}
 	for _, capability := range s.Capabilities {
+		if capability == "" { // else labels would seem to follow, which a device could choose to be another's
+			capability = "\xfe"
+		}
 		write(capability)
 	}
 	write("")

@@ -89,6 +89,7 @@ func TestAttributesDigest(t *testing.T) {
 		{Capabilities: []string{"a"}}, {Capabilities: []string{"a", "b"}}, {Capabilities: []string{"ab"}},
 		{Labels: map[string]string{"a": "b"}}, {Labels: map[string]string{"ab": ""}},
 		{Labels: map[string]string{"a": ""}, Capabilities: []string{"b"}},
+		{Capabilities: []string{"b", "", "a"}}, {Capabilities: []string{""}}, {Capabilities: []string{"", ""}},
 	} {
 		digest := s.AttributesDigest()
 		if before, ok := seen[digest]; ok || digest == 0 || digest != s.Clone().AttributesDigest() {
