@@ -69,16 +69,22 @@ func (s *sent) check(t *testing.T, want error) {
 	}
 }
 
+// allUnderWay returns a server that answers once its gate is closed, and as many pipelines as may be under way to it.
+func allUnderWay(t *testing.T) (*slowServer, *together, []*sent) {
+	server := &slowServer{gate: make(chan struct{})}
+	tog := &together{send: server.send}
+	var all []*sent
+	for i := range maxUnderWay {
+		all = append(all, start(t.Context(), tog, i))
+	}
+	synctest.Wait()
+	return server, tog, all
+}
+
 // What comes while maxUnderWay pipelines are under way travels as one, and every goroutine gets its own answers.
 func TestWhatComesTogetherTravelsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &slowServer{gate: make(chan struct{})}
-		tog := &together{send: server.send}
-		var all []*sent
-		for i := range maxUnderWay {
-			all = append(all, start(t.Context(), tog, i))
-		}
-		synctest.Wait()
+		server, tog, all := allUnderWay(t)
 		for i := range 300 {
 			all = append(all, start(t.Context(), tog, 1000+2*i, 1001+2*i))
 		}
@@ -99,13 +105,7 @@ func TestWhatComesTogetherTravelsTogether(t *testing.T) {
 // Long commands do not travel together: the timeouts of a connection are for a whole pipeline.
 func TestAPipelineOfSeveralIsNotLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &slowServer{gate: make(chan struct{})}
-		tog := &together{send: server.send}
-		var all []*sent
-		for i := range maxUnderWay {
-			all = append(all, start(t.Context(), tog, i))
-		}
-		synctest.Wait()
+		server, tog, all := allUnderWay(t)
 		for _, length := range []int{maxTogetherBytes / 2, maxTogetherBytes / 2, 2 * maxTogetherBytes, 1, 1} {
 			all = append(all, start(t.Context(), tog, strings.Repeat("x", length)))
 			synctest.Wait() // so that they wait in this order
