@@ -10,13 +10,6 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Identity is who is asking, taken from verified credentials only.
-type Identity struct {
-	Tenant string
-	User   string // empty when the credentials name nobody in particular
-	Admin  bool   // may call tools whose security level is registry.SecurityAdminOnly
-}
-
 // Authenticator says who sends a request. It is safe for concurrent use.
 type Authenticator interface {
 	// Authenticate returns the identity behind a request. token is the bearer token of the request, from wherever its
@@ -26,16 +19,23 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error)
 }
 
-// AuthenticatorFunc is a function that authenticates. An identity without a tenant belongs to registry.DefaultTenant.
+// AuthenticatorFunc is a function that authenticates. An identity without a tenant belongs to registry.DefaultTenant,
+// and one without roles that is no admin's has the roles RoleDevice and RoleCaller.
 type AuthenticatorFunc func(ctx context.Context, r *http.Request, token string) (Identity, error)
 
 // Authenticate implements Authenticator.
 func (f AuthenticatorFunc) Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error) {
 	id, err := f(ctx, r, token)
-	if err == nil && id.Tenant == "" {
+	if err != nil {
+		return Identity{}, err
+	}
+	if id.Tenant == "" {
 		id.Tenant = registry.DefaultTenant
 	}
-	return id, err
+	if !id.Admin && id.Roles == 0 {
+		id.Roles = RoleDevice | RoleCaller
+	}
+	return id, nil
 }
 
 // NamesUsers reports whether identities of an authenticator may name users. One that cannot says so with a method
@@ -44,6 +44,9 @@ func NamesUsers(a Authenticator) bool {
 	says, ok := a.(interface{ NamesUsers() bool })
 	return !ok || says.NamesUsers()
 }
+
+// CredentialToken is Identity.Credential of whoever has the one token.
+const CredentialToken = "token"
 
 // StaticToken accepts one token, shared by all devices and callers. Whoever has it is an admin: it is the only
 // credential.
@@ -60,7 +63,7 @@ func (s StaticToken) Authenticate(_ context.Context, _ *http.Request, token stri
 	if token == "" || subtle.ConstantTimeCompare(digest[:], s.digest[:]) != 1 {
 		return Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A valid bearer token is required.")
 	}
-	return Identity{Tenant: registry.DefaultTenant, Admin: true}, nil
+	return Identity{Tenant: registry.DefaultTenant, Admin: true, Credential: CredentialToken}, nil
 }
 
 // NamesUsers returns false.

@@ -1,0 +1,123 @@
+package auth
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Identity is who is asking, taken from verified credentials only. Nothing that a client says of itself is in it.
+type Identity struct {
+	Tenant string
+	User   string // empty when the credentials name nobody in particular
+	Admin  bool   // has every role, sees everything of its tenant, and may call what is registry.SecurityAdminOnly
+	Roles  Roles  // what else it may do; not for admins, who may do everything
+
+	// Device is the only device that the identity can be: its device_id. Empty: any.
+	Device string
+
+	// Tools restricts which tools the identity may call and register: globs over their names, separated by spaces as the
+	// scopes of OAuth are. Empty: no restriction.
+	Tools string
+
+	// Context says who takes part in the conversations the identity opens: agent.ContextMain, agent.ContextGroup or
+	// agent.ContextSandboxed. Empty: agent.ContextMain.
+	Context string
+
+	// Credential names what proved the identity, without being secret: "token", "key:" and the key's id, "device:" and
+	// the credential's id, or "jwt:" and the token's jti. It is what is revoked, and what the audit log has.
+	Credential string
+
+	Issued  time.Time // when the credential was made, if that is known
+	Expires time.Time // when the identity ends; zero: never
+}
+
+// Roles is a set of roles. The role admin is Identity.Admin.
+type Roles uint8
+
+// The roles.
+const (
+	RoleDevice   Roles = 1 << iota // may hold a device's WebSocket, and talk to the agent over it
+	RoleCaller                     // may list and call tools, follow calls, and hold conversations
+	RoleApprover                   // may decide approvals and pairings of its user, or of everybody if it names no user
+)
+
+// Names of roles, as credentials and policies write them.
+const (
+	NameDevice   = "device"
+	NameCaller   = "caller"
+	NameApprover = "approver"
+	NameAdmin    = "admin"
+)
+
+// RoleNames returns the names of all roles.
+func RoleNames() []string { return []string{NameDevice, NameCaller, NameApprover, NameAdmin} }
+
+// SetRoles gives an identity the named roles, in place of those it has. An unknown name is an error.
+func (id *Identity) SetRoles(names ...string) error {
+	admin, roles := false, Roles(0)
+	for _, name := range names {
+		switch name {
+		case NameDevice:
+			roles |= RoleDevice
+		case NameCaller:
+			roles |= RoleCaller
+		case NameApprover:
+			roles |= RoleApprover
+		case NameAdmin:
+			admin = true
+		default:
+			return registry.Errorf(registry.CodeInvalidRequest, "There is no role %.40q; there are: %s.", name,
+				strings.Join(RoleNames(), ", "))
+		}
+	}
+	id.Admin, id.Roles = admin, roles
+	return nil
+}
+
+// RoleNames returns the names of the roles of an identity.
+func (id Identity) RoleNames() []string {
+	var names []string
+	for _, r := range []struct {
+		role Roles
+		name string
+	}{{RoleDevice, NameDevice}, {RoleCaller, NameCaller}, {RoleApprover, NameApprover}} {
+		if id.Roles&r.role != 0 {
+			names = append(names, r.name)
+		}
+	}
+	if id.Admin {
+		names = append(names, NameAdmin)
+	}
+	return names
+}
+
+// Has reports whether the identity has one of the roles. An admin has all.
+func (id Identity) Has(oneOf Roles) bool { return id.Admin || id.Roles&oneOf != 0 }
+
+// HasNamed reports whether the identity has the role of this name.
+func (id Identity) HasNamed(role string) bool {
+	return id.Admin || slices.Contains(id.RoleNames(), role)
+}
+
+// Sees reports whether what belongs to a user may be seen, called and used by the identity. Admins, and identities that
+// name no user, see everything of their tenant; what belongs to nobody in particular is everybody's.
+func (id Identity) Sees(user string) bool {
+	return id.Admin || id.User == "" || user == "" || id.User == user
+}
+
+// Viewer returns the user whose things, beside those of nobody, are all the identity may see. Empty: it may see
+// everything of its tenant.
+func (id Identity) Viewer() string {
+	if id.Admin {
+		return ""
+	}
+	return id.User
+}
+
+// Expired reports whether the identity has ended.
+func (id Identity) Expired(now time.Time) bool {
+	return !id.Expires.IsZero() && !now.Before(id.Expires)
+}
