@@ -52,11 +52,13 @@ const (
 	SecurityAdminOnly   SecurityLevel = "admin_only"
 )
 
-// Annotations are MCP's hints about a tool. A device may lie in them: they inform people and models, never policy.
+// Annotations are MCP's hints about a tool. A device may lie in them: they inform people and models, and may
+// make policy stricter, never laxer.
 type Annotations struct {
 	ReadOnlyHint    *bool `json:"readOnlyHint,omitempty"`
 	DestructiveHint *bool `json:"destructiveHint,omitempty"`
 	IdempotentHint  *bool `json:"idempotentHint,omitempty"`
+	OpenWorldHint   *bool `json:"openWorldHint,omitempty"`
 }
 
 // ToolSpec is what a tool says about itself. Values are immutable once Normalize returned them.

@@ -58,7 +58,7 @@ func goodFrames() []string {
 			`"platform":"p","labels":{"a":"b","A":"c"}}`,
 		`{"type":"connect"}`,
 		`{"type":"register_tools","tools":[{"name":"a","description":"d","parameters":{"type":"object"},` +
-			`"timeout_ms":5,"annotations":{"readOnlyHint":true},"security_level":"safe"},7,null]}`,
+			`"timeout_ms":5,"annotations":{"readOnlyHint":true,"openWorldHint":true},"security_level":"safe"},7,null]}`,
 		`{"type":"unregister_tools","names":["a","\u0062"]}`,
 		`{"type":"get_registered_tools"}`,
 		`{"type":"tool_call_accepted","id":"1"}`,
@@ -77,6 +77,18 @@ func TestGoodFramesDecode(t *testing.T) {
 		if _, err := decodeFrame([]byte(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+func TestAllHintsAreKept(t *testing.T) {
+	const hints = `{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`
+	tool, err := decodeTool([]byte(`{"name":"a","annotations":` + hints + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := json.Marshal(tool.spec().Annotations)
+	if err != nil || string(kept) != hints {
+		t.Fatalf("kept %s, %v", kept, err)
 	}
 }
 

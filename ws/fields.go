@@ -204,6 +204,7 @@ func (f *fields) annotations(key string) *registry.Annotations {
 		ReadOnlyHint:    hints.optionalBool("readOnlyHint"),
 		DestructiveHint: hints.optionalBool("destructiveHint"),
 		IdempotentHint:  hints.optionalBool("idempotentHint"),
+		OpenWorldHint:   hints.optionalBool("openWorldHint"),
 	}
 	if bad != nil {
 		f.fail(key, bad.message)

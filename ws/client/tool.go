@@ -25,6 +25,7 @@ type Hints struct {
 	ReadOnly    *bool
 	Destructive *bool
 	Idempotent  *bool
+	OpenWorld   *bool
 }
 
 // Call is one invocation.
