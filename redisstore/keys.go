@@ -16,6 +16,10 @@ const (
 	podsKey = "fh:pods"
 	pingKey = "fh:ping"
 
+	// changesKey is the log of changes of credentials. It is the hash tag of lastChangeKey, so both are in one slot.
+	changesKey    = "fh:changes"
+	lastChangeKey = "fh:{fh:changes}:last"
+
 	// emptiedKey is in the slot of podsKey. It exists while Redis may lack sessions that pods have not announced again.
 	emptiedKey = "fh:{fh:pods}:emptied"
 )
@@ -53,6 +57,15 @@ func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail
 func continuationKeys(h registry.ContinuationOwner) []string {
 	key := tenantKey(h.Tenant, "{kept:"+redisconn.Escape(h.Tenant)+"/"+redisconn.Escape(h.User)+"}")
 	return []string{key, key + ":expiry"}
+}
+
+// credentialKey names a credential by its digest: whoever presents one says nothing of its tenant.
+func credentialKey(digest string) string { return "fh:credential:" + redisconn.Escape(digest) }
+
+// credentialsKeys are the keys the scripts on the credentials of a tenant take, all in one slot.
+func credentialsKeys(tenant string) []string {
+	index := "fh:{" + redisconn.Escape(tenant) + ":credentials}"
+	return []string{index, index + ":devices", index + ":ends"}
 }
 
 func sessionTag(k registry.Key) string {

@@ -64,4 +64,10 @@ var (
 
 	scriptContinuationKeep = scripts.Must("continuation_keep")
 	scriptContinuationRead = scripts.Must("continuation_read")
+
+	scriptCredentialCreate = scripts.Must("credential_create")
+	scriptCredentialUpdate = scripts.Must("credential_update")
+	scriptCredentialTouch  = scripts.Must("credential_touch")
+	scriptCredentialsAdd   = scripts.Must("credentials_add")
+	scriptChangeAppend     = scripts.Must("change_append")
 )

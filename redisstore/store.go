@@ -33,6 +33,9 @@ type Store struct {
 	feedBytes   int // of all its lines, about
 	lines       lineBuffers
 
+	credentials int   // of a tenant
+	changeTTL   int64 // of the log of their changes
+
 	historyTTL int64
 	historyCap int // messages of a conversation
 
@@ -63,6 +66,7 @@ func (c *Conn) Store() *Store {
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
+		credentials: c.opts.Credentials, changeTTL: millis(c.opts.ChangeTTL),
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: semaphore.NewWeighted(maxReads),

@@ -67,6 +67,7 @@ func TestEveryKeyExpires(t *testing.T) {
 			busy(t, s)
 			busyCalls(t, s)
 			busyConversations(t, s)
+			busyCredentials(t, s)
 			_, life := keyspace(t, s.conn)
 			if len(life) < 60 {
 				t.Fatalf("only %d keys: not a busy scenario", len(life))
@@ -88,8 +89,38 @@ func longestLife(key string) time.Duration {
 	case strings.Contains(key, ":idem:"), strings.Contains(key, ":activity"), strings.Contains(key, "}:chat"),
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
+	case strings.HasPrefix(key, "fh:credential:"), strings.Contains(key, ":credentials}"):
+		return registry.CredentialIdle
+	case key == changesKey, key == lastChangeKey:
+		return registry.DefaultChangeTTL
 	default:
 		return 2 * time.Minute
+	}
+}
+
+// busyCredentials makes, uses, changes and revokes credentials.
+func busyCredentials(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	for i := range 6 {
+		c := registry.Credential{
+			Tenant: tenant, ID: fmt.Sprint("k", i), Kind: registry.CredentialDevice, DeviceID: "d 1",
+			Digest: fmt.Sprintf("%064x", i),
+		}
+		if i%2 == 0 {
+			c.ExpiresAt = time.Now().Add(time.Hour)
+		}
+		c = must[registry.Credential](t)(s.CreateCredential(ctx, c))
+		if err := s.TouchCredentials(ctx, c.Digest); err != nil {
+			t.Fatal(err)
+		}
+		must[registry.Credential](t)(s.UpdateCredential(ctx, tenant, c.ID, func(c *registry.Credential) error {
+			c.Name = "renamed"
+			return nil
+		}))
+		if i > 3 {
+			must[registry.Credential](t)(s.RevokeCredential(ctx, tenant, c.ID))
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ type Limits struct {
 	ActivityBytes  int           // bytes of those lines, roughly; default 16 MiB
 	HistoryTTL     time.Duration // life of a conversation after its last change; default 24 h
 	HistoryCap     int           // messages kept of a conversation; default 1,000
+	Credentials    int           // credentials of a tenant; default 10,000
+	ChangeTTL      time.Duration // life of a change of credentials in the log; default 24 h
 }
 
 // WithDefaults returns the limits with the defaults filled in.
@@ -27,6 +29,8 @@ func (l Limits) WithDefaults() Limits {
 		ActivityBytes:  positive(l.ActivityBytes, DefaultActivityBytes),
 		HistoryTTL:     positive(l.HistoryTTL, DefaultHistoryTTL),
 		HistoryCap:     positive(l.HistoryCap, DefaultHistoryCap),
+		Credentials:    positive(l.Credentials, DefaultCredentials),
+		ChangeTTL:      positive(l.ChangeTTL, DefaultChangeTTL),
 	}
 }
 

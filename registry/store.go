@@ -157,6 +157,7 @@ type Store interface {
 	ConversationStore
 	ContinuationStore
 	BudgetStore
+	CredentialStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

@@ -35,6 +35,7 @@ type Store struct {
 	conversations conversations
 	continuations continuations
 	budgets       budgets
+	credentials   credentials
 
 	buses sync.Map // pod → *Bus
 }
@@ -62,6 +63,10 @@ func New(o Options) *Store {
 		conversations: conversations{all: make(expiring[registry.Key, *conversation])},
 		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
 		budgets:       budgets{all: make(expiring[tenantKey, *budget])},
+		credentials: credentials{
+			byDigest: make(expiring[string, *storedCredential]), byID: make(map[tenantKey]*storedCredential),
+			counts: make(map[string]int),
+		},
 	}
 }
 

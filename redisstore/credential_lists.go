@@ -1,0 +1,82 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+// Credentials implements registry.CredentialStore. Members that lead nowhere leave the lists.
+func (s *Store) Credentials(
+	ctx context.Context, q registry.CredentialQuery,
+) ([]registry.Credential, string, error) {
+	members, next, err := s.credentialMembers(ctx, q)
+	if err != nil || len(members) == 0 {
+		return nil, "", err
+	}
+	pipe := s.conn.Pipeline()
+	answers := make([]*redisconn.Command, len(members))
+	for i, m := range members {
+		answers[i] = pipe.Do("HGETALL", credentialKey(m.digest))
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, "", redisconn.Unavailable("list credentials", err)
+	}
+	var found []registry.Credential
+	var gone []credentialMember
+	for i, m := range members {
+		hash := answers[i].Map()
+		if len(hash) == 0 {
+			gone = append(gone, m)
+			continue
+		}
+		c, err := parseCredential(m.digest, hash)
+		if err != nil {
+			s.log.Warn("credential not readable; it is left out", "credential", m.id, "error", err)
+			continue
+		}
+		if q.Selects(c) {
+			found = append(found, c)
+		}
+	}
+	if len(gone) > 0 {
+		if err := s.unlistCredentials(ctx, q.Tenant, gone...); err != nil {
+			s.log.Debug("credentials that are gone stay listed", "error", err)
+		}
+	}
+	return found, next, nil
+}
+
+// credentialMembers reads a part of a list, and returns the id to go on after, empty at its end.
+func (s *Store) credentialMembers(
+	ctx context.Context, q registry.CredentialQuery,
+) (members []credentialMember, next string, err error) {
+	keys, limit := credentialsKeys(q.Tenant), pageSize(q.Limit)
+	key, prefix, parse := keys[0], "", parseCredentialMember
+	if q.DeviceID != "" {
+		key, prefix, parse = keys[1], redisconn.Escape(q.DeviceID)+" ", parseDeviceMember
+	}
+	from, to := "["+prefix, "+"
+	if q.After != "" {
+		from = "(" + prefix + q.After + "!" // which sorts after all members of the id
+	}
+	if q.DeviceID != "" {
+		to = "(" + redisconn.Escape(q.DeviceID) + "!"
+	}
+	answer, err := s.conn.Do(ctx, "ZRANGEBYLEX", key, from, to, "LIMIT", 0, limit+1)
+	if err != nil {
+		return nil, "", redisconn.Unavailable("list credentials", err)
+	}
+	texts := answer.Strings()
+	for i, text := range texts {
+		m, ok := parse(text)
+		switch {
+		case i == limit:
+			return members, next, nil
+		case ok:
+			members, next = append(members, m), m.id
+		}
+	}
+	return members, "", nil
+}

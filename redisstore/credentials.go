@@ -1,0 +1,222 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+// maxCredentialUpdates bounds how often an update begins again because others came between.
+const maxCredentialUpdates = 50
+
+var credentialIdle = millis(registry.CredentialIdle)
+
+// CreateCredential implements registry.CredentialStore. The credential is written before it is listed, so that a reader
+// of the list may drop what is not there.
+func (s *Store) CreateCredential(ctx context.Context, c registry.Credential) (registry.Credential, error) {
+	if err := c.Validate(); err != nil {
+		return registry.Credential{}, err
+	}
+	text, err := encodeCredential(c)
+	if err != nil {
+		return registry.Credential{}, registry.AsError(err)
+	}
+	answer, err := s.conn.Eval(ctx, scriptCredentialCreate, []string{credentialKey(c.Digest)},
+		text, expiryMillis(c), credentialIdle)
+	if err != nil {
+		return registry.Credential{}, redisconn.Unavailable("create credential", err)
+	}
+	made := answer.Int()
+	switch made {
+	case 0:
+		return registry.Credential{}, registry.ErrCredentialExpires
+	case -1:
+		return registry.Credential{}, registry.ErrCredentialExists
+	}
+	if err := s.listCredential(ctx, c); err != nil {
+		_, failed := s.conn.Do(ctx, "DEL", credentialKey(c.Digest))
+		return registry.Credential{}, errors.Join(err, redisconn.Unavailable("remove credential", failed))
+	}
+	c = c.Clone()
+	c.CreatedAt, c.LastUsed = time.UnixMilli(made).UTC(), time.Time{}
+	return c, nil
+}
+
+// listCredential puts a credential on the lists of its tenant, or renews its place there.
+func (s *Store) listCredential(ctx context.Context, c registry.Credential) error {
+	member := memberOf(c)
+	added, err := s.conn.Eval(ctx, scriptCredentialsAdd, credentialsKeys(c.Tenant),
+		member.text(), member.deviceText(), expiryMillis(c), credentialIdle, s.credentials)
+	if err != nil {
+		return redisconn.Unavailable("list credential", err)
+	}
+	if added.Int() == 0 {
+		return registry.ErrTooManyCredentials(s.credentials)
+	}
+	return nil
+}
+
+// CredentialByDigest implements registry.CredentialStore.
+func (s *Store) CredentialByDigest(ctx context.Context, digest string) (registry.Credential, error) {
+	c, _, err := s.readCredential(ctx, digest)
+	return c, err
+}
+
+// readCredential returns a credential and its version.
+func (s *Store) readCredential(ctx context.Context, digest string) (registry.Credential, string, error) {
+	answer, err := s.conn.Do(ctx, "HGETALL", credentialKey(digest))
+	if err != nil {
+		return registry.Credential{}, "", redisconn.Unavailable("read credential", err)
+	}
+	hash := answer.Map()
+	if len(hash) == 0 {
+		return registry.Credential{}, "", registry.ErrNoCredential
+	}
+	c, err := parseCredential(digest, hash)
+	if err != nil {
+		return registry.Credential{}, "", registry.AsError(err)
+	}
+	return c, hash[fieldCredentialVersion], nil
+}
+
+// Credential implements registry.CredentialStore.
+func (s *Store) Credential(ctx context.Context, tenant, id string) (registry.Credential, error) {
+	member, err := s.credentialMember(ctx, tenant, id)
+	if err != nil {
+		return registry.Credential{}, err
+	}
+	return s.CredentialByDigest(ctx, member.digest)
+}
+
+// credentialMember finds a credential on the list of its tenant.
+func (s *Store) credentialMember(ctx context.Context, tenant, id string) (credentialMember, error) {
+	answer, err := s.conn.Do(ctx, "ZRANGEBYLEX", credentialsKeys(tenant)[0], "["+id+" ", "("+id+"!", "LIMIT", 0, 1)
+	if err != nil {
+		return credentialMember{}, redisconn.Unavailable("find credential", err)
+	}
+	if found := answer.Strings(); len(found) == 1 {
+		if member, ok := parseCredentialMember(found[0]); ok && member.id == id {
+			return member, nil
+		}
+	}
+	return credentialMember{}, registry.ErrNoCredential
+}
+
+// UpdateCredential implements registry.CredentialStore.
+func (s *Store) UpdateCredential(
+	ctx context.Context, tenant, id string, change func(*registry.Credential) error,
+) (registry.Credential, error) {
+	member, err := s.credentialMember(ctx, tenant, id)
+	if err != nil {
+		return registry.Credential{}, err
+	}
+	for range maxCredentialUpdates {
+		c, version, err := s.readCredential(ctx, member.digest)
+		if err != nil {
+			return registry.Credential{}, err
+		}
+		if c, err = registry.ChangedCredential(c, change); err != nil {
+			return registry.Credential{}, err
+		}
+		switch written, err := s.writeCredential(ctx, c, version); {
+		case err != nil:
+			return registry.Credential{}, err
+		case written:
+			if err := s.listCredential(ctx, c); err != nil {
+				return registry.Credential{}, err
+			}
+			_, err := s.AppendChange(ctx, registry.CredentialChange{
+				Tenant: tenant, Kind: registry.ChangeCredential, ID: id,
+			})
+			return c, err
+		}
+	}
+	return registry.Credential{}, registry.Errorf(registry.CodeBusy, "Others change the credential. Try again.")
+}
+
+// writeCredential replaces a credential that has this version; it reports false if it has another.
+func (s *Store) writeCredential(ctx context.Context, c registry.Credential, version string) (bool, error) {
+	text, err := encodeCredential(c)
+	if err != nil {
+		return false, registry.AsError(err)
+	}
+	written, err := s.conn.Eval(ctx, scriptCredentialUpdate, []string{credentialKey(c.Digest)},
+		text, expiryMillis(c), credentialIdle, version)
+	if err != nil {
+		return false, redisconn.Unavailable("update credential", err)
+	}
+	switch written.Int() {
+	case -1:
+		return false, registry.ErrNoCredential
+	case -2:
+		return false, registry.ErrCredentialExpires
+	}
+	return written.Int() == 1, nil
+}
+
+// RevokeCredential implements registry.CredentialStore. The credential goes first, then everybody is told, and the list
+// loses it last: whatever fails, the next attempt finds it there and does the rest.
+func (s *Store) RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error) {
+	member, err := s.credentialMember(ctx, tenant, id)
+	if err != nil {
+		return registry.Credential{}, err
+	}
+	c, err := s.CredentialByDigest(ctx, member.digest)
+	if errors.Is(err, registry.CodeNotFound) {
+		c, err = registry.Credential{Tenant: tenant, ID: id, Digest: member.digest}, nil
+	}
+	if err != nil {
+		return registry.Credential{}, err
+	}
+	if _, err := s.conn.Do(ctx, "DEL", credentialKey(member.digest)); err != nil {
+		return registry.Credential{}, redisconn.Unavailable("remove credential", err)
+	}
+	if _, err = s.AppendChange(ctx, registry.CredentialChange{
+		Tenant: tenant, Kind: registry.ChangeCredential, ID: id, Revoked: true,
+	}); err != nil {
+		return registry.Credential{}, err
+	}
+	return c, s.unlistCredentials(ctx, tenant, member)
+}
+
+// unlistCredentials removes credentials from the lists of their tenant.
+func (s *Store) unlistCredentials(ctx context.Context, tenant string, members ...credentialMember) error {
+	keys, pipe := credentialsKeys(tenant), s.conn.Pipeline()
+	for _, m := range members {
+		pipe.Do("ZREM", keys[0], m.text())
+		pipe.Do("ZREM", keys[2], m.text())
+		if m.device != "" {
+			pipe.Do("ZREM", keys[1], m.deviceText())
+		}
+	}
+	return redisconn.Unavailable("remove credential", pipe.Exec(ctx))
+}
+
+// TouchCredentials implements registry.CredentialStore. Their places on the lists are renewed once a day.
+func (s *Store) TouchCredentials(ctx context.Context, digests ...string) error {
+	pipe := s.conn.Pipeline()
+	answers := make([]*redisconn.Command, len(digests))
+	for i, digest := range digests {
+		answers[i] = pipe.Eval(scriptCredentialTouch, []string{credentialKey(digest)}, credentialIdle)
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return redisconn.Unavailable("touch credentials", err)
+	}
+	for i, answer := range answers {
+		found := answer.Strings()
+		if len(found) != 2 {
+			continue
+		}
+		c, err := decodeCredential(digests[i], found[0])
+		if err == nil {
+			err = s.listCredential(ctx, c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

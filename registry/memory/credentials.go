@@ -1,0 +1,222 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// credentials are the credentials of all tenants, and the log of their changes.
+type credentials struct {
+	mu       sync.Mutex
+	byDigest expiring[string, *storedCredential]
+	byID     map[tenantKey]*storedCredential
+	counts   map[string]int // by tenant, also of what has expired and was not removed
+	purges   throttle
+
+	log  []registry.CredentialChange
+	last registry.CredentialChange // zero if the log is empty
+}
+
+type storedCredential struct {
+	life
+	credential registry.Credential
+}
+
+// renew sets when a credential ends that is used or changed now.
+func (c *storedCredential) renew(now time.Time) {
+	c.expires = now.Add(registry.CredentialIdle)
+	if end := c.credential.ExpiresAt; !end.IsZero() && end.Before(c.expires) {
+		c.expires = end
+	}
+}
+
+// CreateCredential implements registry.CredentialStore.
+func (m *Store) CreateCredential(_ context.Context, c registry.Credential) (registry.Credential, error) {
+	if err := c.Validate(); err != nil {
+		return registry.Credential{}, err
+	}
+	s, now := &m.credentials, m.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.purges.due(now, time.Minute) || s.counts[c.Tenant] >= m.opts.Credentials {
+		s.purge(now)
+	}
+	switch {
+	case !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt):
+		return registry.Credential{}, registry.ErrCredentialExpires
+	case s.byDigest.get(c.Digest, now) != nil:
+		return registry.Credential{}, registry.ErrCredentialExists
+	case s.counts[c.Tenant] >= m.opts.Credentials:
+		return registry.Credential{}, registry.ErrTooManyCredentials(m.opts.Credentials)
+	}
+	stored := &storedCredential{credential: c.Clone()}
+	stored.credential.CreatedAt = now.UTC().Truncate(time.Millisecond)
+	stored.credential.LastUsed = time.Time{}
+	if !c.ExpiresAt.IsZero() {
+		stored.credential.ExpiresAt = c.ExpiresAt.UTC().Truncate(time.Millisecond)
+	}
+	stored.renew(now)
+	s.drop(s.byDigest[c.Digest]) // which has expired, if there is one
+	s.byDigest[c.Digest], s.byID[tenantKey{c.Tenant, c.ID}] = stored, stored
+	s.counts[c.Tenant]++
+	return stored.credential.Clone(), nil
+}
+
+// CredentialByDigest implements registry.CredentialStore.
+func (m *Store) CredentialByDigest(_ context.Context, digest string) (registry.Credential, error) {
+	m.credentials.mu.Lock()
+	defer m.credentials.mu.Unlock()
+	stored := m.credentials.byDigest.get(digest, m.opts.Now())
+	if stored == nil {
+		return registry.Credential{}, registry.ErrNoCredential
+	}
+	return stored.credential.Clone(), nil
+}
+
+// Credential implements registry.CredentialStore.
+func (m *Store) Credential(_ context.Context, tenant, id string) (registry.Credential, error) {
+	m.credentials.mu.Lock()
+	defer m.credentials.mu.Unlock()
+	stored := m.credentials.get(tenant, id, m.opts.Now())
+	if stored == nil {
+		return registry.Credential{}, registry.ErrNoCredential
+	}
+	return stored.credential.Clone(), nil
+}
+
+// get returns a credential that has not expired, nil if there is none.
+func (s *credentials) get(tenant, id string, now time.Time) *storedCredential {
+	if stored := s.byID[tenantKey{tenant, id}]; stored != nil && now.Before(stored.expires) {
+		return stored
+	}
+	return nil
+}
+
+// Credentials implements registry.CredentialStore.
+func (m *Store) Credentials(
+	_ context.Context, q registry.CredentialQuery,
+) ([]registry.Credential, string, error) {
+	s, now, limit := &m.credentials, m.opts.Now(), pageSize(q.Limit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []registry.Credential
+	for _, stored := range s.byID {
+		if now.Before(stored.expires) && q.Selects(stored.credential) && stored.credential.ID > q.After {
+			found = append(found, stored.credential)
+		}
+	}
+	slices.SortFunc(found, func(a, b registry.Credential) int { return strings.Compare(a.ID, b.ID) })
+	next := ""
+	if len(found) > limit {
+		found = found[:limit]
+		next = found[limit-1].ID
+	}
+	for i := range found {
+		found[i] = found[i].Clone()
+	}
+	return found, next, nil
+}
+
+// UpdateCredential implements registry.CredentialStore.
+func (m *Store) UpdateCredential(
+	ctx context.Context, tenant, id string, change func(*registry.Credential) error,
+) (registry.Credential, error) {
+	for {
+		before, err := m.Credential(ctx, tenant, id)
+		if err != nil {
+			return registry.Credential{}, err
+		}
+		after, err := registry.ChangedCredential(before, change) // without the lock: it is the caller's code
+		if err != nil {
+			return registry.Credential{}, err
+		}
+		if done, err := m.replaceCredential(before, after); done || err != nil {
+			return after, err
+		}
+	}
+}
+
+// replaceCredential puts after in the place of before. It reports false if that has changed.
+func (m *Store) replaceCredential(before, after registry.Credential) (bool, error) {
+	s, now := &m.credentials, m.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored := s.get(before.Tenant, before.ID, now)
+	switch {
+	case stored == nil:
+		return false, registry.ErrNoCredential
+	case !after.ExpiresAt.IsZero() && !now.Before(after.ExpiresAt):
+		return false, registry.ErrCredentialExpires
+	case !sameCredential(stored.credential, before):
+		return false, nil
+	}
+	stored.credential = after.Clone()
+	stored.credential.LastUsed = before.LastUsed
+	stored.renew(now)
+	s.append(m, registry.CredentialChange{Tenant: after.Tenant, Kind: registry.ChangeCredential, ID: after.ID})
+	return true, nil
+}
+
+// sameCredential reports whether nobody has updated a credential between two reads of it.
+func sameCredential(a, b registry.Credential) bool {
+	return a.Name == b.Name && slices.Equal(a.Roles, b.Roles) && a.Tools == b.Tools && a.Context == b.Context &&
+		slices.Equal(a.PublicKey, b.PublicKey) && slices.Equal(a.Approved, b.Approved) &&
+		a.ExpiresAt.Equal(b.ExpiresAt) && a.CreatedAt.Equal(b.CreatedAt)
+}
+
+// RevokeCredential implements registry.CredentialStore.
+func (m *Store) RevokeCredential(_ context.Context, tenant, id string) (registry.Credential, error) {
+	s, now := &m.credentials, m.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored := s.get(tenant, id, now)
+	if stored == nil {
+		return registry.Credential{}, registry.ErrNoCredential
+	}
+	s.drop(stored)
+	s.append(m, registry.CredentialChange{
+		Tenant: tenant, Kind: registry.ChangeCredential, ID: id, Revoked: true,
+	})
+	return stored.credential, nil
+}
+
+// TouchCredentials implements registry.CredentialStore.
+func (m *Store) TouchCredentials(_ context.Context, digests ...string) error {
+	s, now := &m.credentials, m.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, digest := range digests {
+		if stored := s.byDigest.get(digest, now); stored != nil {
+			stored.credential.LastUsed = now.UTC().Truncate(time.Millisecond)
+			stored.renew(now)
+		}
+	}
+	return nil
+}
+
+// purge removes what has expired.
+func (s *credentials) purge(now time.Time) {
+	for _, stored := range s.byDigest {
+		if !now.Before(stored.expires) {
+			s.drop(stored)
+		}
+	}
+}
+
+// drop removes a credential; nil is none.
+func (s *credentials) drop(stored *storedCredential) {
+	if stored == nil {
+		return
+	}
+	c := stored.credential
+	delete(s.byDigest, c.Digest)
+	delete(s.byID, tenantKey{c.Tenant, c.ID})
+	if s.counts[c.Tenant]--; s.counts[c.Tenant] <= 0 {
+		delete(s.counts, c.Tenant)
+	}
+}
