@@ -148,7 +148,9 @@ func (adminAndUser) Authenticate(_ context.Context, _ *http.Request, token strin
 	if token == "" {
 		return auth.Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A token is required.")
 	}
-	return auth.Identity{Tenant: registry.DefaultTenant, User: token, Admin: token == "admin"}, nil
+	return auth.Identity{
+		Tenant: registry.DefaultTenant, User: token, Admin: token == "admin", Roles: auth.RoleCaller,
+	}, nil
 }
 
 func TestMetricsAreForAdmins(t *testing.T) {

@@ -93,7 +93,7 @@ func idsOf(records []record) []string {
 type byToken struct{}
 
 func (byToken) Authenticate(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
-	return auth.Identity{Tenant: token}, nil
+	return auth.Identity{Tenant: token, Roles: auth.RoleCaller}, nil
 }
 
 // What belongs to one tenant does not exist for another.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"sync"
 
@@ -86,6 +87,9 @@ func newEngine(h *handler) (*gin.Engine, error) {
 	engine.NoRoute(h.notFound)
 	engine.NoMethod(h.methodNotAllowed)
 	for _, r := range h.routes() {
+		if err := r.who.validate(); err != nil {
+			return nil, fmt.Errorf("api: %s %s: %w", r.method, r.path, err)
+		}
 		engine.Handle(r.method, r.path, h.serve(r))
 		if r.method == http.MethodGet && r.path != pathDevice {
 			engine.HEAD(r.path, h.serve(r))

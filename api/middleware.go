@@ -72,20 +72,27 @@ func finishWritingBy(c *gin.Context, deadline time.Time) {
 }
 
 // authenticate guards by path, not by route: later routes below /api and /v1, and paths that do not exist there, need a
-// token too.
+// credential too. Routes elsewhere that need one ask for it themselves.
 func (h *handler) authenticate(c *gin.Context) {
 	path := c.Request.URL.Path
-	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, openai.Prefix) && path != pathMetrics {
+	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, openai.Prefix) {
 		return
 	}
+	if err := h.identifyCaller(c); err != nil {
+		h.fail(c, err)
+	}
+}
+
+// identifyCaller finds out who sent a request.
+func (h *handler) identifyCaller(c *gin.Context) error {
 	token := auth.BearerHeader(c.Request)
 	caller, err := h.Auth.Authenticate(c.Request.Context(), c.Request, token)
 	if err != nil {
-		h.fail(c, h.Refusals.Token(c.Request, token, err))
-		return
+		return h.Refusals.Token(c.Request, token, err)
 	}
 	c.Set(keyCaller, caller)
+	return nil
 }
 
-// caller returns who asked. It is only for /metrics and routes below /api and /v1.
+// caller returns who asked. It is only for routes that are not for everybody.
 func caller(c *gin.Context) auth.Identity { return c.MustGet(keyCaller).(auth.Identity) }

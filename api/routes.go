@@ -28,6 +28,7 @@ const (
 type route struct {
 	method string
 	path   string
+	who    access
 	query  []string
 	handle handlerFunc
 }
@@ -35,7 +36,7 @@ type route struct {
 // handlerFunc answers a request, or returns why it failed: fail makes that the answer.
 type handlerFunc func(c *gin.Context, q params) error
 
-// routes is the whole HTTP surface. GET routes answer HEAD too.
+// routes is the whole HTTP surface, and who may use it. GET routes answer HEAD too.
 func (h *handler) routes() []route {
 	tools := []string{
 		"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "view", "format", "limit", "cursor",
@@ -43,36 +44,36 @@ func (h *handler) routes() []route {
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
 	table := []route{
-		{http.MethodGet, "/api/tools", tools, h.listTools},
-		{http.MethodPost, pathCall, nil, h.callTool},
-		{http.MethodGet, "/api/sessions", sessions, h.listSessions},
-		{http.MethodGet, "/api/sessions/:id", nil, h.getSession},
-		{http.MethodPut, "/api/sessions/:id", nil, h.renameSession},
-		{http.MethodDelete, "/api/sessions/:id", nil, h.deleteSession},
-		{http.MethodGet, "/api/sessions/running", nil, h.runningSessions},
-		{http.MethodGet, "/api/sessions/:id/state", nil, h.sessionState},
-		{http.MethodPost, "/api/sessions/:id/abort", nil, h.abortSession},
-		{http.MethodPost, pathSessionCall, nil, h.callTool},
-		{http.MethodGet, pathMessages, []string{"limit"}, h.reserving(transcriptCost, h.getMessages)},
-		{http.MethodPost, pathMessages, nil, h.postMessage},
-		{http.MethodGet, pathCalls, calls, h.reserving(pageCost, h.listCalls)},
-		{http.MethodGet, pathCalls + "/:id", []string{"wait_ms"}, h.getCall},
-		{http.MethodDelete, pathCalls + "/:id", nil, h.cancelCall},
-		{http.MethodGet, pathCalls + "/:id/events", []string{"last_event_id"}, h.callEvents},
-		{http.MethodGet, "/api/events", []string{"type", "last_event_id"}, h.events},
-		{http.MethodPost, "/v1/chat/completions", nil, h.complete},
-		{http.MethodGet, "/v1/models", nil, h.listModels},
-		{http.MethodGet, "/v1/models/*model", nil, h.getModel},
-		{http.MethodGet, pathHealth, nil, h.health},
-		{http.MethodGet, pathHealthClawSeed, nil, h.health},
-		{http.MethodGet, pathReady, nil, h.ready},
-		{http.MethodGet, "/openapi.json", nil, h.openAPI},
+		{http.MethodGet, "/api/tools", callers, tools, h.listTools},
+		{http.MethodPost, pathCall, callers, nil, h.callTool},
+		{http.MethodGet, "/api/sessions", callers, sessions, h.listSessions},
+		{http.MethodGet, "/api/sessions/:id", callers, nil, h.getSession},
+		{http.MethodPut, "/api/sessions/:id", callers, nil, h.renameSession},
+		{http.MethodDelete, "/api/sessions/:id", callers, nil, h.deleteSession},
+		{http.MethodGet, "/api/sessions/running", callers, nil, h.runningSessions},
+		{http.MethodGet, "/api/sessions/:id/state", callers, nil, h.sessionState},
+		{http.MethodPost, "/api/sessions/:id/abort", callers, nil, h.abortSession},
+		{http.MethodPost, pathSessionCall, callers, nil, h.callTool},
+		{http.MethodGet, pathMessages, callers, []string{"limit"}, h.reserving(transcriptCost, h.getMessages)},
+		{http.MethodPost, pathMessages, callers, nil, h.postMessage},
+		{http.MethodGet, pathCalls, callers, calls, h.reserving(pageCost, h.listCalls)},
+		{http.MethodGet, pathCalls + "/:id", callers, []string{"wait_ms"}, h.getCall},
+		{http.MethodDelete, pathCalls + "/:id", callers, nil, h.cancelCall},
+		{http.MethodGet, pathCalls + "/:id/events", callers, []string{"last_event_id"}, h.callEvents},
+		{http.MethodGet, "/api/events", callers | approvers, []string{"type", "last_event_id"}, h.events},
+		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
+		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
+		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},
+		{http.MethodGet, pathHealth, everybody, nil, h.health},
+		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
+		{http.MethodGet, pathReady, everybody, nil, h.ready},
+		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
 	}
 	if h.Metrics != nil {
-		table = append(table, route{http.MethodGet, pathMetrics, nil, h.metrics})
+		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
 	}
 	if h.Device != nil {
-		table = append(table, route{http.MethodGet, pathDevice, nil, h.device})
+		table = append(table, route{http.MethodGet, pathDevice, devices, nil, h.device})
 	}
 	return table
 }
@@ -85,7 +86,10 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 		defer releaseAll(c)
 		var q params
 		var err error
-		if strict {
+		if r.path != pathDevice { // its handler asks who it is itself
+			err = h.authorize(c, r.who)
+		}
+		if err == nil && strict {
 			q, err = parseQuery(c.Request.URL.RawQuery, r.query)
 		}
 		if err == nil {

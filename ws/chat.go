@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/registry"
 )
@@ -51,7 +50,7 @@ func (c *conn) ask(a chat.Ask) error {
 	s := c.local.Session()
 	a.Key = s.Key
 	a.Debug = a.Debug && !c.server.cfg.IgnoreDebug
-	a.Caller = auth.Identity{Tenant: s.Key.Tenant, User: s.UserID} // as authenticated: a device cannot change them
+	a.Caller = *c.who // as authenticated: a device cannot change it
 	a.Owner = registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID}
 	a.Format = chat.FormatMarkdown
 	if c.plain {

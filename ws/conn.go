@@ -9,6 +9,7 @@ import (
 
 	"github.com/olahol/melody"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -18,6 +19,7 @@ import (
 type conn struct {
 	server  *Server
 	session *melody.Session
+	who     *auth.Identity // of its credential; never changes
 	wire    corkedConn
 	out     outbox
 
@@ -76,7 +78,7 @@ type conn struct {
 var _ routing.Conn = (*conn)(nil)
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, plain: begin.plain, hasOpenSlot: true}
+	c := &conn{server: s, who: begin.who, plain: begin.plain, hasOpenSlot: true}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
 	c.budget = s.budgets.acquire(device{begin.session.Key, begin.source})

@@ -131,6 +131,9 @@ func (c *conn) refuseBinary(data []byte) {
 
 // handle calls the handler of a frame's type. doc.go says what else a new frame needs.
 func (c *conn) handle(frame any) error {
+	if err := c.mayFrame(frameType(frame)); err != nil {
+		return err
+	}
 	switch f := frame.(type) {
 	case *connectFrame:
 		return withStoreTimeout(c.connect, f)

@@ -53,6 +53,7 @@ const (
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
 	codeRateLimited          = "RATE_LIMITED"     // the device may ask for the same again later
 	codeProgressRefused      = "PROGRESS_REFUSED" // reports about a call are no longer kept; sent once a call
+	codeForbidden            = "FORBIDDEN"        // the connection's roles do not let it send such a frame
 	codeInternalError        = "INTERNAL_ERROR"
 )
 

@@ -18,7 +18,7 @@ import (
 type namedAuth struct{}
 
 func (namedAuth) Authenticate(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
-	return auth.Identity{Tenant: registry.DefaultTenant, User: token}, nil
+	return auth.Identity{Tenant: registry.DefaultTenant, User: token, Roles: auth.RoleDevice}, nil
 }
 
 // dialAs is dial with a token of one's own.

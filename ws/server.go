@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -32,6 +33,8 @@ type Server struct {
 	intake    intake
 	counters  counters
 	decoding  chan struct{} // slots for decoding long frames, taken by sending
+
+	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
 
 	mu       sync.Mutex
 	conns    pingQueue

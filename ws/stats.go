@@ -89,33 +89,45 @@ func countersOf[K comparable](keys []K) map[K]*atomic.Int64 {
 
 // frameReceived counts a decoded frame; nil is one that was not understood.
 func (c *counters) frameReceived(frame any) {
-	typ := countedOther
-	switch frame.(type) {
-	case *toolResultFrame:
+	typ := frameType(frame)
+	switch typ {
+	case typeToolResult:
 		c.results.Add(1)
 		return
-	case *connectFrame:
-		typ = typeConnect
-	case *registerToolsFrame:
-		typ = typeRegisterTools
-	case *unregisterToolsFrame:
-		typ = typeUnregisterTools
-	case *getRegisteredToolsFrame:
-		typ = typeGetRegisteredTools
-	case *toolCallAcceptedFrame:
-		typ = typeToolCallAccepted
-	case *toolProgressFrame:
-		typ = typeToolProgress
-	case *toolErrorFrame:
-		typ = typeToolError
-	case *messageFrame:
-		typ = typeMessage
-	case *abortFrame:
-		typ = typeAbort
-	case *regenerateFrame:
-		typ = typeRegenerate
+	case "":
+		typ = countedOther
 	}
 	c.received[typ].Add(1)
+}
+
+// frameType returns the type of a decoded frame, empty for one that was not understood.
+func frameType(frame any) string {
+	switch frame.(type) {
+	case *toolResultFrame:
+		return typeToolResult
+	case *connectFrame:
+		return typeConnect
+	case *registerToolsFrame:
+		return typeRegisterTools
+	case *unregisterToolsFrame:
+		return typeUnregisterTools
+	case *getRegisteredToolsFrame:
+		return typeGetRegisteredTools
+	case *toolCallAcceptedFrame:
+		return typeToolCallAccepted
+	case *toolProgressFrame:
+		return typeToolProgress
+	case *toolErrorFrame:
+		return typeToolError
+	case *messageFrame:
+		return typeMessage
+	case *abortFrame:
+		return typeAbort
+	case *regenerateFrame:
+		return typeRegenerate
+	default:
+		return ""
+	}
 }
 
 // Frames of the gateway begin with their type.

@@ -27,7 +27,8 @@ func TestTurnOnTheSocket(t *testing.T) {
 	turn := agent.next(t)
 	want := chat.Ask{
 		Key:    registry.Key{Tenant: registry.DefaultTenant, Session: "talker"},
-		Caller: auth.Identity{Tenant: registry.DefaultTenant}, Content: "how warm is it?", Format: chat.FormatPlain,
+		Caller:  auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Credential: auth.CredentialToken},
+		Content: "how warm is it?", Format: chat.FormatPlain,
 	}
 	if turn.Ask != want {
 		t.Fatalf("asked %+v, want %+v", turn.Ask, want)
@@ -95,7 +96,7 @@ func TestWhatAMessageCarries(t *testing.T) {
 		d.send(frame)
 		turn := agent.next(t)
 		want.Key = registry.Key{Tenant: "acme", Session: "s"}
-		want.Caller = auth.Identity{Tenant: "acme", User: "ada"}
+		want.Caller = auth.Identity{Tenant: "acme", User: "ada", Roles: auth.RoleDevice}
 		want.Format = chat.FormatMarkdown
 		want.Owner = registry.Owner{UserID: "ada"}
 		if turn.Ask != want {
@@ -141,7 +142,7 @@ func TestDebugCanBeSwitchedOff(t *testing.T) {
 type userAuth struct{}
 
 func (userAuth) Authenticate(context.Context, *http.Request, string) (auth.Identity, error) {
-	return auth.Identity{Tenant: "acme", User: "ada"}, nil
+	return auth.Identity{Tenant: "acme", User: "ada", Roles: auth.RoleDevice}, nil
 }
 
 // callHere calls a tool of the conversation's own session, as an agent does.

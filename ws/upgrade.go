@@ -45,12 +45,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // opening is what the upgrade request says about a connection.
 type opening struct {
 	session registry.Session
+	who     *auth.Identity
 	fresh   bool // the session's id was made here: nobody can have used it before
 	plain   bool // people read results of tools as plain text
 	source  netip.Prefix
 }
 
-// admit checks origin, token, attributes, and how fast the source opens sessions, in this order. It returns what to
+// admit checks origin, token, role, attributes, and how fast the source opens sessions, in this order. It returns what to
 // open.
 func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
@@ -62,7 +63,10 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err != nil {
 		return opening{}, s.cfg.Refusals.Token(r, token, err)
 	}
-	o := opening{source: s.cfg.Sources.Of(r), session: registry.Session{
+	if !identity.Has(auth.RoleDevice) {
+		return opening{}, auth.NeedRole(identity, auth.NameDevice)
+	}
+	o := opening{source: s.cfg.Sources.Of(r), who: s.shared(identity), session: registry.Session{
 		// Copies, or the whole request line would live as long as the socket.
 		Key:    registry.Key{Tenant: identity.Tenant, Session: strings.Clone(query.Get("session_id"))},
 		Name:   strings.Clone(query.Get("name")),

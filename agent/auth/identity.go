@@ -97,6 +97,17 @@ func (id Identity) RoleNames() []string {
 // Has reports whether the identity has one of the roles. An admin has all.
 func (id Identity) Has(oneOf Roles) bool { return id.Admin || id.Roles&oneOf != 0 }
 
+// NeedRole returns the error for an identity that has none of the named roles, one of which it needs.
+func NeedRole(id Identity, oneOf ...string) *registry.Error {
+	has := strings.Join(id.RoleNames(), ", ")
+	if has == "" {
+		has = "none"
+	}
+	return registry.Errorf(registry.CodeForbidden,
+		"This needs the role %s. The roles of this credential: %s. Use one that has it, or ask an admin for it.",
+		strings.Join(oneOf, " or "), has)
+}
+
 // HasNamed reports whether the identity has the role of this name.
 func (id Identity) HasNamed(role string) bool {
 	return id.Admin || slices.Contains(id.RoleNames(), role)

@@ -1,0 +1,36 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/farhand/farhand/agent/auth"
+)
+
+// A line of the table that does not say who may use its route keeps the gateway from starting.
+func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
+	t.Parallel()
+	h := &handler{Config: Config{Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler()}}
+	for _, r := range h.routes() {
+		if err := r.who.validate(); err != nil {
+			t.Errorf("%s %s: %v", r.method, r.path, err)
+		}
+	}
+	for _, a := range []access{0, everybody | callers, admins | callers, everybody | admins, 1 << 7} {
+		if a.validate() == nil {
+			t.Errorf("%b says who may use a route", a)
+		}
+	}
+}
+
+func TestAccessNames(t *testing.T) {
+	t.Parallel()
+	for a, want := range map[access][]string{
+		callers: {auth.NameCaller}, admins: {auth.NameAdmin}, callers | approvers: {auth.NameCaller, auth.NameApprover},
+	} {
+		if got := a.names(); !slices.Equal(got, want) {
+			t.Errorf("%b has the names %v, want %v", a, got, want)
+		}
+	}
+}
