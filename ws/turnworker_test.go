@@ -26,7 +26,7 @@ func TestTurnOnTheSocket(t *testing.T) {
 	d.ask("how warm is it?")
 	turn := agent.next(t)
 	want := chat.Ask{
-		Key:    registry.Key{Tenant: registry.DefaultTenant, Session: "talker"},
+		Key:     registry.Key{Tenant: registry.DefaultTenant, Session: "talker"},
 		Caller:  auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Credential: auth.CredentialToken},
 		Content: "how warm is it?", Format: chat.FormatPlain,
 	}
