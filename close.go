@@ -56,6 +56,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.redis != nil {
 		errs = append(errs, g.redis.Close())
 	}
+	if g.tokens != nil {
+		g.tokens.Close()
+	}
 	errs = append(errs, g.monitor.close())
 	return errors.Join(errs...)
 }

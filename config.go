@@ -69,6 +69,7 @@ type Config struct {
 	LogFormat      string        `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
 
 	AgentConfig
+	JWTConfig
 }
 
 // DefaultConfig returns the settings of an empty environment.

@@ -46,7 +46,10 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(!c.Pprof || c.MetricsAddr != "", "PPROF", "needs FARHAND_METRICS_ADDR: profiles are not for callers")
 	check(c.MetricsAddr == "" || validAddr(c.MetricsAddr), "METRICS_ADDR",
 		"must be host:port, for example 127.0.0.1:9090")
-	c.AgentConfig.check(check, a != nil && auth.NamesUsers(a))
+	c.AgentConfig.check(check, a != nil && auth.NamesUsers(a) || a == nil && c.acceptsJWT())
+	c.JWTConfig.check(check, c.Token)
+	check(a == nil || !c.acceptsJWT(), "JWT_JWKS_URL, JWT_KEY_FILE, JWT_SECRET",
+		"are not used: the program brings an authenticator of its own")
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
 			check(false, "REDIS_URL", err.Error())
@@ -127,7 +130,7 @@ func (c Config) checkExposure(authenticated bool) error {
 	if authenticated {
 		return nil
 	}
-	if c.Token == "" && !isLoopback(host) {
+	if c.Token == "" && !c.acceptsJWT() && !isLoopback(host) {
 		return fmt.Errorf("FARHAND_ADDR %s is reachable from other machines, and without a token anybody there could "+
 			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or listen on 127.0.0.1", c.Addr)
 	}
@@ -158,7 +161,7 @@ func (c Config) Insecurities() []string {
 	weak, url := c.Token != "" && weakToken(string(c.Token)), string(c.RedisURL)
 	host, _, err := net.SplitHostPort(c.MetricsAddr)
 	exposed := err == nil && !isLoopback(host)
-	warn(c.Token == "", "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
+	warn(c.Token == "" && !c.acceptsJWT(), "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
 	warn(c.Token != "",
 		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
 	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth/jwt"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -36,6 +37,7 @@ type Gateway struct {
 	chat     *chat.Engine // nil without a model
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
+	tokens   *jwt.Verifier    // nil unless JSON Web Tokens are accepted
 	devices  *ws.Server
 	monitor  *monitoring
 	handler  http.Handler

@@ -61,8 +61,11 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	origins, err := auth.NewOrigins(g.cfg.AllowedOrigins, g.cfg.Token == "" && g.parts.authenticator == nil)
+	origins, err := auth.NewOrigins(g.cfg.AllowedOrigins, g.cfg.Token == "" && g.parts.authenticator == nil && !g.cfg.acceptsJWT())
 	if err != nil {
+		return nil, err
+	}
+	if g.tokens, err = g.cfg.openJWT(g.log); err != nil {
 		return nil, err
 	}
 	authenticator := g.authenticator()
@@ -123,6 +126,8 @@ func (g *Gateway) authenticator() auth.Authenticator {
 	switch {
 	case g.parts.authenticator != nil:
 		return g.parts.authenticator
+	case g.tokens != nil: // without the one token nobody is let in by another way
+		return jwtOr{g.tokens, auth.NewStaticToken(string(g.cfg.Token))}
 	case g.cfg.Token != "":
 		return auth.NewStaticToken(string(g.cfg.Token))
 	default:

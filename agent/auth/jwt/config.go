@@ -1,0 +1,150 @@
+package jwt
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Defaults of Config.
+const (
+	DefaultLeeway    = 30 * time.Second
+	DefaultMaxAge    = 24 * time.Hour
+	DefaultRefresh   = 5 * time.Minute
+	DefaultRetry     = 30 * time.Second
+	DefaultKeepStale = 24 * time.Hour
+)
+
+// Bounds that are no settings.
+const (
+	minSecret    = 32               // bytes of a shared secret
+	maxToken     = 8 << 10          // bytes of a token
+	maxDepth     = 8                // nesting of its claims
+	maxKeySet    = 512 << 10        // bytes of a set of keys
+	maxKeys      = 64               // keys of a set that are kept
+	maxTries     = 4                // keys that one token is checked with
+	fetchTimeout = 10 * time.Second // for a set of keys
+	minRSA       = 2048             // bits
+	maxRSA       = 8192             // bits; beyond it a check takes too long
+)
+
+// Config says whose tokens are accepted. Issuer and Audience are required, and at least one of Secret, KeyFile and
+// KeySetURL.
+type Config struct {
+	Issuer   string // iss of every token
+	Audience string // one of aud of every token
+
+	Secret    []byte // shared with the issuer, for HS256; at least 32 bytes
+	KeyFile   []byte // content of a file with public keys: PEM blocks, or a set of keys as JSON
+	KeySetURL string // where the issuer publishes its keys (JWKS): https, or http of this machine
+
+	Leeway    time.Duration // how far the clock of the issuer may be off; default 30 s, negative: none
+	MaxAge    time.Duration // the longest life a token may have; default 24 h
+	Refresh   time.Duration // how often the published keys are fetched; default 5 min
+	Retry     time.Duration // the least time between two fetches, also for unknown keys; default 30 s
+	KeepStale time.Duration // how long keys are used that could not be fetched again; default 24 h
+
+	Claims ClaimNames
+
+	Client *http.Client     // default: one that follows no redirect
+	Now    func() time.Time // default: time.Now
+	Log    *slog.Logger     // default: discard
+}
+
+// ClaimNames says in which claims the parts of an identity are. A name is that of a claim or, if there is none of that
+// name, a path through objects with dots between its parts, as realm_access.roles. Empty fields mean their defaults.
+type ClaimNames struct {
+	Tenant  string // default tenant; absent in a token: the default tenant
+	User    string // default sub; absent in a token: it names no user
+	Roles   string // default roles; a list, or a text with spaces; names that are no roles are ignored
+	Tools   string // default tools; globs, a list or a text with spaces; absent in a token: no restriction
+	Context string // default context
+	Device  string // default device_id
+}
+
+func (n *ClaimNames) fill() {
+	for _, f := range []struct {
+		field *string
+		name  string
+	}{
+		{&n.Tenant, "tenant"}, {&n.User, "sub"}, {&n.Roles, "roles"}, {&n.Tools, "tools"}, {&n.Context, "context"},
+		{&n.Device, "device_id"},
+	} {
+		if *f.field == "" {
+			*f.field = f.name
+		}
+	}
+}
+
+// fill sets defaults, and reports everything that is wrong.
+func (c *Config) fill() error {
+	setDefault(&c.Leeway, DefaultLeeway)
+	c.Leeway = max(c.Leeway, 0)
+	setDefault(&c.MaxAge, DefaultMaxAge)
+	setDefault(&c.Refresh, DefaultRefresh)
+	setDefault(&c.Retry, DefaultRetry)
+	setDefault(&c.KeepStale, DefaultKeepStale)
+	c.Claims.fill()
+	if c.Client == nil {
+		c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("the URL of the keys must answer itself: redirects are not followed")
+		}}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	var errs []error
+	wrong := func(is bool, text string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(text, args...))
+		}
+	}
+	wrong(c.Issuer == "", "the issuer of tokens is missing")
+	wrong(c.Audience == "", "the audience of tokens is missing: a token for another service must not be one for this")
+	wrong(len(c.Secret) == 0 && len(c.KeyFile) == 0 && c.KeySetURL == "", "no key to check tokens with")
+	wrong(len(c.Secret) > 0 && len(c.Secret) < minSecret, "the secret must have at least %d bytes", minSecret)
+	wrong(c.MaxAge < time.Minute, "the longest life of a token must be at least a minute")
+	if c.KeySetURL != "" {
+		errs = append(errs, CheckURL(c.KeySetURL))
+	}
+	return errors.Join(errs...)
+}
+
+func setDefault(d *time.Duration, def time.Duration) {
+	if *d == 0 {
+		*d = def
+	}
+}
+
+// CheckURL reports why keys must not be fetched from a URL: whoever could change the answer on its way could sign
+// tokens.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "":
+		return errors.New("the URL of the keys must look like https://id.example.com/.well-known/jwks.json")
+	case u.User != nil:
+		return errors.New("the URL of the keys must not hold a user or a password")
+	case u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Host):
+		return nil
+	default:
+		return errors.New("the URL of the keys must be https, or http of this machine")
+	}
+}
+
+func isLoopback(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}

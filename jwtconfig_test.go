@@ -1,0 +1,76 @@
+package farhand_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	gojwt "github.com/golang-jwt/jwt/v5"
+
+	"github.com/farhand/farhand"
+)
+
+// signed returns a JSON Web Token with a secret.
+func signed(t *testing.T, secret string, claims gojwt.MapClaims) string {
+	t.Helper()
+	text, err := gojwt.NewWithClaims(gojwt.SigningMethodHS256, claims).SignedString([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// With a key for JSON Web Tokens the gateway takes them beside the one token, and nobody is let in without either, also
+// not on this machine.
+func TestJSONWebTokens(t *testing.T) {
+	t.Parallel()
+	const secret, token = "0123456789abcdef0123456789abcdef", "a-token-of-one-person"
+	jwtConfig := farhand.JWTConfig{JWTIssuer: "issuer", JWTAudience: "farhand", JWTSecret: secret}
+	claims := gojwt.MapClaims{
+		"iss": "issuer", "aud": "farhand", "sub": "ann", "roles": "caller", "exp": time.Now().Add(time.Hour).Unix(),
+	}
+	good, foreign := signed(t, secret, claims), ""
+	claims["aud"] = "another"
+	foreign = signed(t, secret, claims)
+	for name, tc := range map[string]struct {
+		cfg  farhand.Config
+		want map[string]int
+	}{
+		"alone": {farhand.Config{JWTConfig: jwtConfig}, map[string]int{
+			good: http.StatusOK, foreign: http.StatusUnauthorized, "": http.StatusUnauthorized,
+			token: http.StatusUnauthorized,
+		}},
+		"beside the token": {farhand.Config{JWTConfig: jwtConfig, Token: token}, map[string]int{
+			good: http.StatusOK, foreign: http.StatusUnauthorized, "": http.StatusUnauthorized, token: http.StatusOK,
+		}},
+	} {
+		url := start(t, tc.cfg)
+		for credential, want := range tc.want {
+			if got, body := send(t, url+"/api/tools", "", credential); got != want {
+				t.Errorf("%s: %.20q: status %d, want %d: %s", name, credential, got, want, body)
+			} else if want != http.StatusOK && strings.Contains(body, "audience") {
+				t.Errorf("%s: the client is told why: %s", name, body)
+			}
+		}
+	}
+}
+
+func TestJWTSettings(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ environment, wrong string }{
+		{"FARHAND_JWT_ISSUER=i", "FARHAND_JWT_ISSUER"},
+		{"FARHAND_JWT_SECRET=0123456789abcdef0123456789abcdef", "FARHAND_JWT_AUDIENCE"},
+		{"FARHAND_JWT_ISSUER=i FARHAND_JWT_AUDIENCE=a FARHAND_JWT_SECRET=short", "FARHAND_JWT_SECRET"},
+		{"FARHAND_JWT_ISSUER=i FARHAND_JWT_AUDIENCE=a FARHAND_JWT_JWKS_URL=http://id.example", "FARHAND_JWT_JWKS_URL"},
+		{"FARHAND_JWT_ISSUER=i FARHAND_JWT_AUDIENCE=a FARHAND_JWT_JWKS_URL=https://id.example FARHAND_TOKEN=a.b.c",
+			"FARHAND_TOKEN"},
+		{"FARHAND_JWT_ISSUER=i FARHAND_JWT_AUDIENCE=a FARHAND_JWT_JWKS_URL=https://id.example " +
+			"FARHAND_ADDR=0.0.0.0:8080", ""},
+	} {
+		_, err := farhand.LoadConfig(strings.Fields(tc.environment))
+		if tc.wrong == "" && err != nil || tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)) {
+			t.Errorf("%s: %v", tc.environment, err)
+		}
+	}
+}
