@@ -22,6 +22,9 @@ const (
 
 	// emptiedKey is in the slot of podsKey. It exists while Redis may lack sessions that pods have not announced again.
 	emptiedKey = "fh:{fh:pods}:emptied"
+
+	// approvalTenantsKey has the tenants with deferred approvals.
+	approvalTenantsKey = "fh:approvals"
 )
 
 // offerSeparator stands between the parts of a member of the offers index. It sorts before every character a
@@ -66,6 +69,29 @@ func credentialKey(digest string) string { return "fh:credential:" + redisconn.E
 func credentialsKeys(tenant string) []string {
 	index := "fh:{" + redisconn.Escape(tenant) + ":credentials}"
 	return []string{index, index + ":devices", index + ":ends"}
+}
+
+// approvalKeys are the keys the scripts on an approval take, all in the slot of its tenant's approvals: itself, those
+// that wait, those of its requester that wait, and deferred ones that are not settled.
+func approvalKeys(tenant, id, requester string) []string {
+	return []string{approvalKey(tenant, id), pendingKey(tenant), requesterKey(tenant, requester), dueKey(tenant)}
+}
+
+func approvalKey(tenant, id string) string { return approvalTag(tenant) + ":" + redisconn.Escape(id) }
+func pendingKey(tenant string) string      { return approvalTag(tenant) + ":pending" }
+func dueKey(tenant string) string          { return approvalTag(tenant) + ":due" }
+func approvalTag(tenant string) string     { return "fh:{" + redisconn.Escape(tenant) + ":approvals}" }
+
+// requesterKey names a requester by its digest: credentials and users may be long.
+func requesterKey(tenant, requester string) string {
+	digest := sha256.Sum256([]byte(requester))
+	return approvalTag(tenant) + ":of:" + hex.EncodeToString(digest[:16])
+}
+
+// grantKeys are the keys the scripts on the grants of a tenant take, all in one slot.
+func grantKeys(tenant string) []string {
+	key := "fh:{" + redisconn.Escape(tenant) + ":grants}"
+	return []string{key, key + ":bindings", key + ":expiry"}
 }
 
 func sessionTag(k registry.Key) string {

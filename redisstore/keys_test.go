@@ -45,6 +45,11 @@ func TestKeys(t *testing.T) {
 		{memberOf(registry.Credential{ID: "k1", Digest: "abc", DeviceID: "d 1"}).deviceText(), "d%201 k1 abc"},
 		{changesKey, "fh:changes"},
 		{lastChangeKey, "fh:{fh:changes}:last"},
+		{strings.Join(approvalKeys("acme", "abc", "user:ann"), " "),
+			"fh:{acme:approvals}:abc fh:{acme:approvals}:pending " +
+				"fh:{acme:approvals}:of:b7b15a392649eaf59c97b8faa3407082 fh:{acme:approvals}:due"},
+		{approvalTenantsKey, "fh:approvals"},
+		{strings.Join(grantKeys("acme"), " "), "fh:{acme:grants} fh:{acme:grants}:bindings fh:{acme:grants}:expiry"},
 		{podSessionsKey("host-1"), "fh:{pod:host-1}:sessions"},
 		{podMember(k), "acme/phone.1"},
 		{podMember(registry.Key{Tenant: "default", Session: "phone.1"}), "phone.1"},

@@ -27,6 +27,7 @@ const (
 	KindConversations Kind = "conversations" // messages and turns
 	KindPods          Kind = "pods"          // leases
 	KindBudgets       Kind = "budgets"       // what tenants may still add
+	KindApprovals     Kind = "approvals"     // approvals and grants
 	KindConnection    Kind = "connection"    // connections that are opened and checked
 	KindOther         Kind = "other"
 )
@@ -35,7 +36,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindPublish, KindReply, KindSessions, KindListing, KindCalls, KindActivity, KindConversations, KindPods,
-		KindBudgets, KindConnection, KindOther,
+		KindBudgets, KindApprovals, KindConnection, KindOther,
 	}
 }
 
@@ -104,6 +105,8 @@ func kindOfScript(name string) Kind {
 		return KindPods
 	case "spend":
 		return KindBudgets
+	case "approval", "grant":
+		return KindApprovals
 	default:
 		return KindOther
 	}

@@ -70,4 +70,16 @@ var (
 	scriptCredentialTouch  = scripts.Must("credential_touch")
 	scriptCredentialsAdd   = scripts.Must("credentials_add")
 	scriptChangeAppend     = scripts.Must("change_append")
+
+	scriptApprovalCreate  = scripts.Must("approval_base", "approval_create")
+	scriptApprovalDecide  = scripts.Must("approval_base", "approval_decide")
+	scriptApprovalRead    = scripts.Must("approval_base", "approval_read")
+	scriptApprovalVerdict = scripts.Must("approval_base", "approval_verdict")
+	scriptApprovalDue     = scripts.Must("approval_due")
+	scriptApprovalTenant  = scripts.Must("approval_tenant")
+
+	scriptGrantPut    = scripts.Must("grant_base", "grant_put")
+	scriptGrantFind   = scripts.Must("grant_base", "grant_find")
+	scriptGrantList   = scripts.Must("grant_base", "grant_list")
+	scriptGrantRevoke = scripts.Must("grant_base", "grant_revoke")
 )

@@ -57,6 +57,30 @@ func busy(t *testing.T, s *Store) {
 	})
 }
 
+// busyApprovals asks, decides, settles and grants.
+func busyApprovals(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	for i := range 12 {
+		a := registry.Approval{
+			ID: registry.NewApprovalID(), Tenant: tenant, Tool: "camera", Deferred: i%2 == 0, Args: registry.MustJSON("{}"),
+			Requester: registry.Requester{User: fmt.Sprint("u", i%3)},
+		}
+		must[registry.Approval](t)(s.CreateApproval(ctx, a, time.Minute, []byte("request")))
+		if i > 6 {
+			must[bool](t)(second(s.DecideApproval(ctx, tenant, a.ID, registry.Verdict{State: registry.ApprovalAllowed})))
+		}
+		if i > 9 {
+			if err := s.SettleApproval(ctx, tenant, a.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g := registry.GrantOf(a, registry.ScopeAlwaysTool)
+		g.ID = registry.NewApprovalID()
+		must[registry.Grant](t)(s.PutGrant(ctx, g, time.Minute))
+	}
+}
+
 func TestEveryKeyExpires(t *testing.T) {
 	for name, url := range map[string]func(testing.TB) string{
 		"single":  redistest.Single,
@@ -68,6 +92,7 @@ func TestEveryKeyExpires(t *testing.T) {
 			busyCalls(t, s)
 			busyConversations(t, s)
 			busyCredentials(t, s)
+			busyApprovals(t, s)
 			_, life := keyspace(t, s.conn)
 			if len(life) < 60 {
 				t.Fatalf("only %d keys: not a busy scenario", len(life))
@@ -86,6 +111,8 @@ func longestLife(key string) time.Duration {
 	switch {
 	case strings.Contains(key, "{call:"):
 		return registry.DefaultRetention + time.Minute
+	case strings.Contains(key, "approvals"):
+		return registry.ApprovalRetained + time.Minute
 	case strings.Contains(key, ":idem:"), strings.Contains(key, ":activity"), strings.Contains(key, "}:chat"),
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour

@@ -158,6 +158,7 @@ type Store interface {
 	ContinuationStore
 	BudgetStore
 	CredentialStore
+	ApprovalStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

@@ -36,6 +36,8 @@ type Store struct {
 	continuations continuations
 	budgets       budgets
 	credentials   credentials
+	approvals     approvals
+	grants        grants
 
 	buses sync.Map // pod → *Bus
 }
@@ -67,6 +69,8 @@ func New(o Options) *Store {
 			byDigest: make(expiring[string, *storedCredential]), byID: make(map[tenantKey]*storedCredential),
 			counts: make(map[string]int),
 		},
+		approvals: approvals{all: make(expiring[tenantKey, *approval])},
+		grants:    grants{all: make(expiring[tenantKey, *grant])},
 	}
 }
 

@@ -41,6 +41,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"takeover", takeoverTests},
 		{"continuations", continuationTests}, {"budgets", budgetTests},
 		{"credentials", credentialTests},
+		{"approvals", approvalTests}, {"grants", grantTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {
 			continue

@@ -1,0 +1,208 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+// maxDueTenants is how many tenants are asked at a time for approvals that are due.
+const maxDueTenants = 500
+
+// CreateApproval implements registry.ApprovalStore.
+func (s *Store) CreateApproval(
+	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
+) (registry.Approval, error) {
+	text, err := encodeJSON(a)
+	if err != nil {
+		return a, registry.AsError(err)
+	}
+	kept := millis(registry.ApprovalRetained)
+	if a.Deferred { // before the approval: one that nobody looks for would never be settled
+		keys := []string{approvalTenantsKey}
+		if _, err := s.conn.Eval(ctx, scriptApprovalTenant, keys, a.Tenant, millis(life)+kept); err != nil {
+			return a, redisconn.Unavailable("create approval", err)
+		}
+	}
+	c, err := s.conn.Eval(ctx, scriptApprovalCreate, approvalKeys(a.Tenant, a.ID, a.Requester.Key()), a.ID, millis(life),
+		kept, registry.MaxPending, registry.MaxPendingOfOne, flag(a.Deferred), string(text), a.Args.String(),
+		string(request))
+	if err != nil {
+		return a, redisconn.Unavailable("create approval", err)
+	}
+	answer := c.Strings()
+	switch {
+	case len(answer) == 2:
+		a.CreatedAt, a.ExpiresAt = fromMillis(answer[0]), fromMillis(answer[1])
+		a.Verdict = registry.Verdict{State: registry.ApprovalPending}
+		return a, nil
+	case len(answer) == 1 && answer[0] == "requester":
+		return a, registry.ErrManyOfOne
+	case len(answer) == 1:
+		return a, registry.ErrManyApprovals
+	default:
+		return a, redisconn.Unavailable("create approval", c.ErrShape())
+	}
+}
+
+// Approval implements registry.ApprovalStore.
+func (s *Store) Approval(ctx context.Context, tenant, id string) (registry.Approval, error) {
+	a, _, err := s.readApproval(ctx, tenant, id, false)
+	return a, err
+}
+
+// ApprovalRequest implements registry.ApprovalStore.
+func (s *Store) ApprovalRequest(ctx context.Context, tenant, id string) (registry.Approval, []byte, error) {
+	return s.readApproval(ctx, tenant, id, true)
+}
+
+func (s *Store) readApproval(
+	ctx context.Context, tenant, id string, request bool,
+) (registry.Approval, []byte, error) {
+	c, err := s.conn.Eval(ctx, scriptApprovalRead, []string{approvalKey(tenant, id)}, "1", flag(request))
+	if err != nil {
+		return registry.Approval{}, nil, redisconn.Unavailable("read approval", err)
+	}
+	fields := c.Strings()
+	if len(fields) == 0 {
+		return registry.Approval{}, nil, registry.ErrNoApproval
+	}
+	a, err := parseApproval(fields)
+	if err != nil || len(fields) < 9 {
+		return registry.Approval{}, nil, redisconn.Unavailable("read approval", err)
+	}
+	return a, []byte(fields[8]), nil
+}
+
+// parseApproval reads what whole() in lua/approval_base.lua returns.
+func parseApproval(fields []string) (a registry.Approval, err error) {
+	if len(fields) < 8 {
+		return a, fmt.Errorf("approval of %d fields", len(fields))
+	}
+	if err := json.Unmarshal([]byte(fields[4]), &a); err != nil {
+		return a, fmt.Errorf("approval: %w", err)
+	}
+	a.Verdict = parseVerdict(fields)
+	a.CreatedAt, a.ExpiresAt = fromMillis(fields[5]), fromMillis(fields[6])
+	if fields[7] != "" {
+		if a.Args, err = registry.ParseJSON([]byte(fields[7])); err != nil {
+			return a, fmt.Errorf("arguments of an approval: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// parseVerdict reads what verdict() in lua/approval_base.lua returns.
+func parseVerdict(fields []string) registry.Verdict {
+	if len(fields) < 4 {
+		return registry.Verdict{}
+	}
+	return registry.Verdict{
+		State: registry.ApprovalState(fields[0]), DecidedBy: fields[1], DecidedAt: fromMillis(fields[2]),
+		Scope: registry.ApprovalScope(fields[3]),
+	}
+}
+
+// Verdicts implements registry.ApprovalStore.
+func (s *Store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]registry.Verdict, error) {
+	pipe, commands := s.conn.Pipeline(), make([]*redisconn.Command, len(refs))
+	for i, ref := range refs {
+		commands[i] = pipe.Eval(scriptApprovalVerdict, []string{approvalKey(ref.Tenant, ref.ID)})
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("read verdicts", err)
+	}
+	verdicts := make([]registry.Verdict, len(refs))
+	for i, c := range commands {
+		verdicts[i] = parseVerdict(c.Strings())
+	}
+	return verdicts, nil
+}
+
+// PendingApprovals implements registry.ApprovalStore.
+func (s *Store) PendingApprovals(ctx context.Context, tenant string) ([]registry.Approval, error) {
+	c, err := s.conn.Eval(ctx, scriptApprovalDue, []string{pendingKey(tenant)}, "", registry.MaxPending)
+	if err != nil {
+		return nil, redisconn.Unavailable("list approvals", err)
+	}
+	pipe, commands := s.conn.Pipeline(), []*redisconn.Command(nil)
+	for _, id := range c.Strings() {
+		commands = append(commands, pipe.Eval(scriptApprovalRead, []string{approvalKey(tenant, id)}, "", ""))
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("list approvals", err)
+	}
+	pending := []registry.Approval{}
+	for _, c := range commands {
+		fields := c.Strings()
+		if len(fields) == 0 {
+			continue
+		}
+		a, err := parseApproval(fields)
+		if err != nil {
+			return nil, redisconn.Unavailable("list approvals", err)
+		}
+		if a.State == registry.ApprovalPending {
+			pending = append(pending, a)
+		}
+	}
+	return pending, nil
+}
+
+// DecideApproval implements registry.ApprovalStore.
+func (s *Store) DecideApproval(
+	ctx context.Context, tenant, id string, v registry.Verdict,
+) (registry.Approval, bool, error) {
+	known, err := s.Approval(ctx, tenant, id) // it says who asked, and so which index has it
+	if err != nil {
+		return known, false, err
+	}
+	c, err := s.conn.Eval(ctx, scriptApprovalDecide, approvalKeys(tenant, id, known.Requester.Key()), id,
+		string(v.State), v.DecidedBy, string(v.Scope), millis(registry.ApprovalRetained))
+	if err != nil {
+		return known, false, redisconn.Unavailable("decide approval", err)
+	}
+	answer := c.List()
+	if len(answer) != 2 {
+		return known, false, registry.ErrNoApproval
+	}
+	a, err := parseApproval(redisconn.Strings(answer[1]))
+	return a, redisconn.Int(answer[0]) == 1, redisconn.Unavailable("decide approval", err)
+}
+
+// DueApprovals implements registry.ApprovalStore.
+func (s *Store) DueApprovals(ctx context.Context, limit int) ([]registry.ApprovalRef, error) {
+	c, err := s.conn.Eval(ctx, scriptApprovalDue, []string{approvalTenantsKey}, "", maxDueTenants)
+	if err != nil {
+		return nil, redisconn.Unavailable("find due approvals", err)
+	}
+	tenants := c.Strings()
+	pipe, commands := s.conn.Pipeline(), make([]*redisconn.Command, len(tenants))
+	for i, tenant := range tenants {
+		commands[i] = pipe.Eval(scriptApprovalDue, []string{dueKey(tenant)}, "1", limit)
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("find due approvals", err)
+	}
+	var due []registry.ApprovalRef
+	for i, c := range commands {
+		for _, id := range c.Strings() {
+			if len(due) < limit {
+				due = append(due, registry.ApprovalRef{Tenant: tenants[i], ID: id})
+			}
+		}
+	}
+	return due, nil
+}
+
+// SettleApproval implements registry.ApprovalStore.
+func (s *Store) SettleApproval(ctx context.Context, tenant, id string) error {
+	pipe := s.conn.Pipeline()
+	pipe.Do("ZREM", dueKey(tenant), id)
+	pipe.Do("HDEL", approvalKey(tenant, id), "request")
+	return redisconn.Unavailable("settle approval", pipe.Exec(ctx))
+}

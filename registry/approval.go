@@ -1,0 +1,170 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"time"
+)
+
+// ApprovalState is what became of an approval.
+type ApprovalState string
+
+// The states of an approval. All but the first are final.
+const (
+	ApprovalPending   ApprovalState = "pending"
+	ApprovalAllowed   ApprovalState = "allowed"
+	ApprovalDenied    ApprovalState = "denied"
+	ApprovalExpired   ApprovalState = "expired"   // nobody answered in time, which is a denial
+	ApprovalWithdrawn ApprovalState = "withdrawn" // the call ended before anybody answered
+)
+
+// ApprovalScope is how far an approval that was allowed reaches.
+type ApprovalScope string
+
+// The scopes. The last two also make a Grant.
+const (
+	ScopeOnce       ApprovalScope = "once"
+	ScopeAlwaysTool ApprovalScope = "always_tool" // the tool, with any arguments
+	ScopeAlwaysArgs ApprovalScope = "always_args" // the tool, with the same arguments
+)
+
+// Limits of approvals and grants.
+const (
+	MaxApprovalArgs  = 64 << 10 // bytes of arguments that a person can be asked about
+	MaxPending       = 256      // approvals of a tenant that wait at a time
+	MaxPendingOfOne  = 32       // those of one requester
+	MaxGrants        = 1000     // of a tenant
+	MaxGrantLife     = 30 * 24 * time.Hour
+	ApprovalRetained = time.Hour // how long an approval is kept once it is final
+)
+
+// Requester is who asked for something. It is the person or program behind the credential, never a device or model.
+type Requester struct {
+	User       string `json:"user,omitempty"`
+	Credential string `json:"credential,omitempty"`
+}
+
+// Key tells requesters apart: by user if the credential names one, else by credential.
+func (r Requester) Key() string {
+	if r.User != "" {
+		return "user:" + r.User
+	}
+	return "credential:" + r.Credential
+}
+
+// Approval is a call that a person is asked about, and what the person decided. What it was asked for never changes.
+type Approval struct {
+	ID     string `json:"id"`
+	Tenant string `json:"tenant"`
+	CallID string `json:"call_id"`
+	Tool   string `json:"tool"`
+
+	DefinitionHash string `json:"definition_hash"` // of the tool
+	ArgsDigest     string `json:"args_digest"`     // of Args
+	Args           JSON   `json:"-"`               // as they will reach the tool; listings have none
+
+	// Arguments says of arguments where their values come from. Empty: that is not known.
+	Arguments []ArgumentSource `json:"arguments,omitempty"`
+
+	SessionID  string `json:"session_id,omitempty"` // where the call goes; empty for a tool of the gateway itself
+	DeviceID   string `json:"device_id,omitempty"`
+	DeviceName string `json:"device_name,omitempty"`
+
+	// Owner is the user whose device the call is for or, if the device is nobody's, the user who asked. Empty: nobody in
+	// particular. Whoever may see what belongs to Owner may decide.
+	Owner string `json:"owner,omitempty"`
+
+	Requester    Requester `json:"requester"`
+	Model        bool      `json:"model,omitempty"`        // a language model asks
+	Conversation string    `json:"conversation,omitempty"` // its session, if the gateway keeps it
+	Turn         string    `json:"turn,omitempty"`
+	Rule         string    `json:"rule"`   // what demands the approval
+	Reason       string    `json:"reason"` // the same for people
+
+	// Deferred says that no pod holds the call: whoever allows it starts it.
+	Deferred bool `json:"deferred,omitempty"`
+
+	CreatedAt time.Time `json:"-"` // by the store's clock
+	ExpiresAt time.Time `json:"-"` // then silence is a denial
+
+	Verdict `json:"-"`
+}
+
+// ArgumentSource says where the value of one argument was seen first.
+type ArgumentSource struct {
+	Pointer string `json:"pointer"` // JSON Pointer into the arguments
+	Value   string `json:"value"`   // shortened
+	Source  string `json:"source"`
+}
+
+// Verdict is what was decided. The zero value is that of an approval that is not known.
+type Verdict struct {
+	State     ApprovalState `json:"state"`
+	DecidedBy string        `json:"decided_by,omitempty"` // a user, a credential or a device; empty: nobody did
+	DecidedAt time.Time     `json:"decided_at,omitzero"`  // by the store's clock
+	Scope     ApprovalScope `json:"scope,omitempty"`      // with ApprovalAllowed
+}
+
+// Final reports whether nothing changes the verdict any more.
+func (v Verdict) Final() bool { return v.State != ApprovalPending && v.State != "" }
+
+// ApprovalRef names an approval.
+type ApprovalRef struct{ Tenant, ID string }
+
+// Ref returns what names the approval.
+func (a Approval) Ref() ApprovalRef { return ApprovalRef{a.Tenant, a.ID} }
+
+// approvalIDLen is how many characters of five bits an id has: short enough to be typed.
+const approvalIDLen = 16
+
+// NewApprovalID returns a random id, for approvals and grants.
+func NewApprovalID() string { return strings.ToLower(rand.Text()[:approvalIDLen]) }
+
+// ValidApprovalID reports whether an id can be one of NewApprovalID.
+func ValidApprovalID(id string) bool {
+	if len(id) != approvalIDLen {
+		return false
+	}
+	for i := range len(id) {
+		if c := id[i]; (c < 'a' || c > 'z') && (c < '2' || c > '7') {
+			return false
+		}
+	}
+	return true
+}
+
+// ErrNoApproval is returned for an unknown approval, or one of another tenant.
+var ErrNoApproval = Errorf(CodeNotFound, "No approval has this id, or it was forgotten some time after its decision.")
+
+// ApprovalStore keeps approvals and grants. The first decision about an approval wins. All methods are safe for
+// concurrent use. A failure of the store is an *Error with CodeStoreUnavailable.
+type ApprovalStore interface {
+	// CreateApproval stores a pending approval that expires after life. request is kept with a deferred one, for
+	// ApprovalRequest. CodeBusy if MaxPending or MaxPendingOfOne approvals wait already.
+	CreateApproval(ctx context.Context, a Approval, life time.Duration, request []byte) (Approval, error)
+
+	// Approval returns an approval. One whose time is up is expired. ErrNoApproval if there is none.
+	Approval(ctx context.Context, tenant, id string) (Approval, error)
+
+	// Verdicts returns the verdicts of approvals in the order of refs, the zero Verdict for one that is not known.
+	Verdicts(ctx context.Context, refs []ApprovalRef) ([]Verdict, error)
+
+	// PendingApprovals returns those of a tenant that wait, without arguments, in the order in which they expire.
+	PendingApprovals(ctx context.Context, tenant string) ([]Approval, error)
+
+	// DecideApproval makes v the verdict if the approval is pending, and reports whether it was. It returns the approval
+	// as it is then. The store fills in DecidedAt. ErrNoApproval if there is none.
+	DecideApproval(ctx context.Context, tenant, id string, v Verdict) (a Approval, decided bool, err error)
+
+	// DueApprovals returns at most limit deferred approvals that are final and not settled.
+	DueApprovals(ctx context.Context, limit int) ([]ApprovalRef, error)
+
+	// ApprovalRequest returns a deferred approval and the request that was kept with it.
+	ApprovalRequest(ctx context.Context, tenant, id string) (a Approval, request []byte, err error)
+
+	// SettleApproval notes that the call of a deferred approval was started, or ended. It is no longer due.
+	SettleApproval(ctx context.Context, tenant, id string) error
+
+	GrantStore
+}

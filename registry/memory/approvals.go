@@ -1,0 +1,175 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// approvals are those that wait, and those that were decided not long ago.
+type approvals struct {
+	mu     sync.Mutex
+	all    expiring[tenantKey, *approval]
+	purges throttle
+}
+
+type approval struct {
+	life
+	registry.Approval
+	request []byte // of a deferred one
+	due     bool   // deferred, and not settled
+}
+
+// at returns the approval as it is now.
+func (a *approval) at(now time.Time) registry.Approval {
+	shown := a.Approval
+	shown.Args = shown.Args.Clone()
+	if shown.State == registry.ApprovalPending && !now.Before(shown.ExpiresAt) {
+		shown.Verdict = registry.Verdict{State: registry.ApprovalExpired, DecidedAt: shown.ExpiresAt}
+	}
+	return shown
+}
+
+// CreateApproval implements registry.ApprovalStore.
+func (m *Store) CreateApproval(
+	_ context.Context, a registry.Approval, lasts time.Duration, request []byte,
+) (registry.Approval, error) {
+	s := &m.approvals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.opts.Now()
+	if s.purges.due(now, registry.ApprovalRetained/purgesPerLife) {
+		s.all.purge(now)
+	}
+	tenant, own := 0, 0
+	for key, other := range s.all {
+		if key.tenant == a.Tenant && other.at(now).State == registry.ApprovalPending {
+			tenant++
+			if other.Requester.Key() == a.Requester.Key() {
+				own++
+			}
+		}
+	}
+	switch {
+	case own >= registry.MaxPendingOfOne:
+		return a, registry.ErrManyOfOne
+	case tenant >= registry.MaxPending:
+		return a, registry.ErrManyApprovals
+	}
+	a.CreatedAt = now.UTC().Truncate(time.Millisecond)
+	a.ExpiresAt, a.Verdict = a.CreatedAt.Add(lasts), registry.Verdict{State: registry.ApprovalPending}
+	a.Args = a.Args.Clone()
+	s.all[tenantKey{a.Tenant, a.ID}] = &approval{
+		life: life{now.Add(lasts + registry.ApprovalRetained)}, Approval: a, request: bytes.Clone(request), due: a.Deferred,
+	}
+	return a, nil
+}
+
+// Approval implements registry.ApprovalStore.
+func (m *Store) Approval(_ context.Context, tenant, id string) (registry.Approval, error) {
+	s := &m.approvals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.opts.Now()
+	a := s.all.get(tenantKey{tenant, id}, now)
+	if a == nil {
+		return registry.Approval{}, registry.ErrNoApproval
+	}
+	return a.at(now), nil
+}
+
+// Verdicts implements registry.ApprovalStore.
+func (m *Store) Verdicts(_ context.Context, refs []registry.ApprovalRef) ([]registry.Verdict, error) {
+	s := &m.approvals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, verdicts := m.opts.Now(), make([]registry.Verdict, len(refs))
+	for i, ref := range refs {
+		if a := s.all.get(tenantKey{ref.Tenant, ref.ID}, now); a != nil {
+			verdicts[i] = a.at(now).Verdict
+		}
+	}
+	return verdicts, nil
+}
+
+// PendingApprovals implements registry.ApprovalStore.
+func (m *Store) PendingApprovals(_ context.Context, tenant string) ([]registry.Approval, error) {
+	s := &m.approvals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, pending := m.opts.Now(), []registry.Approval{}
+	for key, a := range s.all {
+		if shown := a.at(now); key.tenant == tenant && shown.State == registry.ApprovalPending {
+			shown.Args = registry.JSON{}
+			pending = append(pending, shown)
+		}
+	}
+	slices.SortFunc(pending, func(a, b registry.Approval) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
+	})
+	return pending, nil
+}
+
+// DecideApproval implements registry.ApprovalStore.
+func (m *Store) DecideApproval(
+	_ context.Context, tenant, id string, v registry.Verdict,
+) (registry.Approval, bool, error) {
+	s := &m.approvals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.opts.Now()
+	a := s.all.get(tenantKey{tenant, id}, now)
+	if a == nil {
+		return registry.Approval{}, false, registry.ErrNoApproval
+	}
+	if shown := a.at(now); shown.Final() {
+		return shown, false, nil
+	}
+	v.DecidedAt = now.UTC().Truncate(time.Millisecond)
+	a.Verdict, a.expires = v, now.Add(registry.ApprovalRetained)
+	return a.at(now), true, nil
+}
+
+// DueApprovals implements registry.ApprovalStore.
+func (m *Store) DueApprovals(_ context.Context, limit int) ([]registry.ApprovalRef, error) {
+	s := &m.approvals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, due := m.opts.Now(), []registry.ApprovalRef(nil)
+	for key, a := range s.all {
+		if len(due) < limit && a.due && now.Before(a.expires) && a.at(now).Final() {
+			due = append(due, registry.ApprovalRef{Tenant: key.tenant, ID: key.id})
+		}
+	}
+	return due, nil
+}
+
+// ApprovalRequest implements registry.ApprovalStore.
+func (m *Store) ApprovalRequest(ctx context.Context, tenant, id string) (registry.Approval, []byte, error) {
+	a, err := m.Approval(ctx, tenant, id)
+	if err != nil {
+		return a, nil, err
+	}
+	m.approvals.mu.Lock()
+	defer m.approvals.mu.Unlock()
+	kept := m.approvals.all[tenantKey{tenant, id}]
+	if kept == nil {
+		return a, nil, registry.ErrNoApproval
+	}
+	return a, bytes.Clone(kept.request), nil
+}
+
+// SettleApproval implements registry.ApprovalStore.
+func (m *Store) SettleApproval(_ context.Context, tenant, id string) error {
+	m.approvals.mu.Lock()
+	defer m.approvals.mu.Unlock()
+	if a := m.approvals.all[tenantKey{tenant, id}]; a != nil {
+		a.due, a.request = false, nil
+	}
+	return nil
+}
