@@ -28,6 +28,7 @@ require (
 	github.com/spf13/pflag v1.0.9
 	go.mau.fi/util v0.9.4
 	go.uber.org/goleak v1.3.0
+	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/text v0.43.0
 )

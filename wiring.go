@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/loopguard"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
@@ -57,7 +58,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 
 // openAPIs builds the operation and the two APIs in front of it.
 func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
-	policy, err := agent.NewPolicy(g.cfg.policyRules())
+	policy, err := policy.New(policy.Options{Lists: g.cfg.policyRules(), Unconfirmed: g.cfg.Unconfirmed})
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +182,7 @@ func (g *Gateway) openAgent(
 	}
 	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
 		Invoker: invoker, Directory: store, Policy: policy, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
-		Unconfirmed: g.cfg.Unconfirmed, Log: g.log,
+		Log: g.log,
 	})
 	models := append([]provider.Model(nil), g.parts.models...)
 	var err error

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
@@ -39,6 +40,7 @@ type AdmissionLimits struct {
 
 // Offered is what a session offers beside the tool that is being judged.
 type Offered struct {
+	Who   auth.Identity // of the session's device
 	Tools int
 	Bytes int        // the sum of registry.ToolSpec.Size
 	Names *Namesakes // of them; nil: none
@@ -111,9 +113,8 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	if err := checkNamesake(other.Names.Of(spec.Name)); err != nil {
 		return spec, err
 	}
-	if !a.policy.MayRegister(spec.Name) {
-		return spec, registry.Errorf(registry.CodePolicyDenied,
-			"this gateway does not allow devices to register this name")
+	if err := a.policy.MayRegister(other.Who, spec.Name).Err(); err != nil {
+		return spec, err
 	}
 	if err := a.checkRoom(spec, other); err != nil {
 		return spec, err
@@ -149,9 +150,12 @@ func (a *Admission) Remember(text []byte, spec registry.ToolSpec, compiled int) 
 // sends the same texts, and one of them is decoded, cleaned and compiled.
 func (a *Admission) Known(text []byte) (Admitted, bool) { return a.known.Get(string(text)) }
 
-// AdmitKnown is Admit for a definition that was admitted before: whether this session may have it depends on what else
-// the session offers only.
+// AdmitKnown is Admit for a definition that was admitted before: whether this session may have it depends on whose it
+// is and what else it offers only.
 func (a *Admission) AdmitKnown(known Admitted, other Offered) error {
+	if err := a.policy.MayRegister(other.Who, known.Spec.Name).Err(); err != nil {
+		return err
+	}
 	if err := checkNamesake(other.Names.of(known.Spec.Name, known.skeletons)); err != nil {
 		return err
 	}

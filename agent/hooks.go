@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -29,6 +30,12 @@ type Invocation struct {
 	Turn         string
 	CallHistory  *CallHistory // what guards note of a turn whose conversation the caller keeps; nil otherwise
 	Source       string       // registry.SourceLocal, "remote:" and the session, or empty if no tool was found
+
+	Model   bool             // a model asks for the call, not its caller
+	Context policy.Context   // of the conversation; the caller's credentials may say more of it
+	Policy  *policy.Decision // what policy says of the call; nil if no tool was found
+	Marks   policy.Marks     // where the call comes from, as far as policy asks; for those who run after the hooks
+	Demand  *policy.Demand   // why a person is asked about the call; nil: nobody is
 }
 
 // Decision is what a hook says before a call. The zero value lets it pass.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
@@ -48,8 +49,11 @@ type Config struct {
 	CallLog    CallLog
 	Policy     *Policy
 	Schemas    *schema.Validator // default: schema.NewValidator()
-	Guards     []Hook            // the gateway's own hooks, such as the loop guard; they run after the policy
+	Limits     Hook              // counts calls against the limits of the policy; nil: nothing is limited
+	Guards     []Hook            // the gateway's own hooks, such as the loop guard
 	Hooks      []Hook            // custom hooks; they run after the guards, before the validation of the arguments
+	Marks      Marker            // finds where calls of models come from; nil: they bear no marks
+	Approver   Approver          // asks people; nil: what somebody must approve is refused
 	LocalTools *LocalTools       // tools that may be called by name alone; nil: none
 	Timeout    time.Duration     // for a call when neither the request nor the tool names one; default 30 s
 	MaxTimeout time.Duration     // the longest timeout that a request or a tool can get; default 5 min
@@ -67,12 +71,14 @@ type Invoker struct {
 
 // NewInvoker returns an Invoker. This is the one place that says in which order hooks run:
 //
-//	before:  name policy ─▶ guards (loop guard) ─▶ custom hooks ─▶ validation of the arguments
+//	before:  policy ─▶ limits ─▶ guards (loop guard) ─▶ custom hooks ─▶ validation of the arguments ─▶
+//	         what a local tool says of its caller and arguments ─▶ marks ─▶ approval
 //	amend:   the same hooks backwards, so that the guards read, and may add to, what the others made of the result
 //	after:   the same hooks forwards; they see what the caller reads
 //
-// Validation is last because a hook may have changed the arguments. The before hooks do not run for a call whose tool
-// was not found, or whose arguments are not a JSON object, because such a call has ended already.
+// Validation follows the hooks because one may have changed the arguments, and the approval follows both because a
+// person must be asked about what will really run. The before hooks do not run for a call whose tool was not found, or
+// whose arguments are not a JSON object, because such a call has ended already.
 func NewInvoker(cfg Config) *Invoker {
 	if cfg.Schemas == nil {
 		cfg.Schemas = schema.NewValidator()
@@ -86,7 +92,10 @@ func NewInvoker(cfg Config) *Invoker {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	hooks := pipeline{cfg.Policy}
+	var hooks pipeline
+	if cfg.Limits != nil {
+		hooks = append(hooks, cfg.Limits)
+	}
 	hooks = append(hooks, cfg.Guards...)
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
@@ -119,6 +128,10 @@ type Request struct {
 
 	Conversation registry.Key // the conversation that the call belongs to; zero: none
 	Turn         string       // the turn of the conversation
+
+	// Model says that a model asks for the call, in a conversation of the kind Context.
+	Model   bool
+	Context policy.Context
 
 	// Async makes Invoke return as soon as the call has a record. The record then says how the call ends.
 	Async bool
@@ -258,7 +271,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, inv: Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
-		CallHistory: req.history,
+		CallHistory: req.history, Model: req.Model, Context: req.Context,
 	}}
 	if req.refused != nil {
 		return req.refused
@@ -310,7 +323,13 @@ func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) err
 // admit lets the hooks decide whether a call whose route is known may run.
 func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
+	if err := i.decide(p); err != nil {
+		return err
+	}
 	p.inv.Timeout = i.clamp(p.timeout, p.route.Spec.Timeout())
+	if most := p.inv.Policy.Resources.MaxRuntime; most > 0 {
+		p.inv.Timeout = min(p.inv.Timeout, most)
+	}
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
 	if err := i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {
 		return err
@@ -319,6 +338,9 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 		if err := i.checkLocal(ctx, p.local, &p.inv); err != nil {
 			return err
 		}
+	}
+	if err := i.consent(ctx, &p.inv); err != nil {
+		return err
 	}
 	// Checks that took less than a millisecond are not taken from the tool's time.
 	if p.remaining = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.remaining <= 0 {
@@ -333,7 +355,10 @@ func (i *Invoker) localTool(req *Request) Tool {
 	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
 		return nil
 	}
-	sc := SessionContext{Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller}
+	sc := SessionContext{
+		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller,
+		Kind: policy.Join(req.Context, policy.Context(req.Caller.Context)),
+	}
 	tool, err := i.cfg.LocalTools.find(sc, req.Tool)
 	if err != nil {
 		i.cfg.Log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)

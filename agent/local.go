@@ -33,7 +33,7 @@ func (i *Invoker) runLocal(
 	run := func(ctx context.Context) (registry.Result, error) {
 		ctx, cancel := context.WithTimeout(ctx, p.remaining)
 		defer cancel()
-		res, err := i.executeLocal(deadlineOnly{ctx}, p.local, &p.inv)
+		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy.Resources}, p.local, &p.inv)
 		if err != nil {
 			return registry.Result{}, localError(ctx, &p.inv, err)
 		}

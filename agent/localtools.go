@@ -8,17 +8,18 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
 // ContextKind says who takes part in a conversation.
-type ContextKind string
+type ContextKind = policy.Context
 
 // The kinds. The empty kind means ContextMain.
 const (
-	ContextMain      ContextKind = "main"            // one trusted person
-	ContextGroup     ContextKind = "group"           // more people than the device's owner
-	ContextSandboxed ContextKind = "group sandboxed" // as before, with its local tools in a sandbox
+	ContextMain      = policy.Main      // one trusted person
+	ContextGroup     = policy.Group     // more people than the device's owner
+	ContextSandboxed = policy.Sandboxed // as before, with its local tools in a sandbox
 )
 
 // SessionContext is what a tool may know of the turn, or of the single call, that it is made for. Any field may be

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -53,6 +54,15 @@ type deadlineOnly struct{ context.Context }
 
 // Value returns nil for every key.
 func (deadlineOnly) Value(any) any { return nil }
+
+// toolContext is the context of a local tool, with what its call may use.
+type toolContext struct {
+	deadlineOnly
+	resources policy.Resources
+}
+
+// Value returns what the call may use, for policy.ResourcesOf, and nil for every other key.
+func (c toolContext) Value(key any) any { return c.resources.Value(key) }
 
 // AfterFunc lets contexts derived from this one hear of its end without a goroutine each: package context looks for
 // this method, because the value it would otherwise find its own kind by is hidden.

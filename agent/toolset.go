@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -39,9 +40,9 @@ type ToolSetsConfig struct {
 	// names.
 	OtherSessions bool
 
-	// Unconfirmed lets models call tools whose security level is registry.SecurityUserConfirm. Until there is somebody
-	// to ask, models are otherwise not offered them. Tools that are registry.SecurityAdminOnly are never offered.
-	Unconfirmed bool
+	// Approvals says that there is somebody to ask. Else models are not offered the tools of which every call must be
+	// approved.
+	Approvals bool
 
 	Log *slog.Logger // default: discard
 }
@@ -98,20 +99,16 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 		s.cfg.Log.Warn("local tools not made as announced",
 			"tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
-	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !s.cfg.offers(t.Spec()) })
+	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.offers(t.Spec(), policy.Builtin) })
 	return set
 }
 
-// offers reports whether a model may see a tool, and so may call it.
-func (c ToolSetsConfig) offers(spec registry.ToolSpec) bool {
-	switch spec.SecurityLevel {
-	case registry.SecurityAdminOnly:
-		return false
-	case registry.SecurityUserConfirm:
-		return c.Unconfirmed && c.Policy.MayCall(spec.Name)
-	default:
-		return c.Policy.MayCall(spec.Name)
-	}
+// offers reports whether the model may see a tool, and so may call it.
+func (s *ToolSet) offers(spec registry.ToolSpec, source policy.Source) bool {
+	d := s.cfg.Policy.Decide(policy.Question{
+		Who: s.sc.Caller, Tool: spec, Source: source, Context: s.sc.Kind, Model: true,
+	})
+	return d.Allowed && (s.cfg.Approvals || d.Approval(0) == nil)
 }
 
 // Tools returns what may be called now: the local tools, those of the own session, and then those of other sessions,
@@ -148,6 +145,7 @@ type InvokeRequest struct {
 func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
 	req := Request{
 		CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history, Endpoint: EndpointChat,
+		Model: true, Context: s.sc.Kind,
 	}
 	if s.sc.Stateless {
 		req.Endpoint = EndpointV1
@@ -241,7 +239,7 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 func (s *ToolSet) of(e registry.Entry) []boundTool {
 	var tools []boundTool
 	for _, spec := range e.Tools {
-		if s.cfg.offers(spec) {
+		if s.offers(spec, policy.Remote) {
 			tools = append(tools, boundTool{
 				ShownTool: ShownTool{Spec: spec, Source: sourceOf(e.Session.Key)}, session: e.Session.Key.Session,
 			})
@@ -252,7 +250,7 @@ func (s *ToolSet) of(e registry.Entry) []boundTool {
 
 // others returns the tools of the user's other sessions, in order of name and then of seniority.
 func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) {
-	if !s.cfg.OtherSessions || user == "" || s.sc.Kind != "" && s.sc.Kind != ContextMain {
+	if !s.cfg.OtherSessions || user == "" || policy.Join(s.sc.Kind, policy.Context(s.sc.Caller.Context)) != ContextMain {
 		return nil, nil
 	}
 	var found []registry.Entry

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,21 +32,41 @@ func TestViewLeavesOutWhatNeedsConsent(t *testing.T) {
 		_, err := v.Invoke(t.Context(), agent.InvokeRequest{ModelName: name})
 		wantCode(t, err, registry.CodeToolNotFound)
 	}
-	cfg.Unconfirmed = true
-	v = agent.NewToolSets(cfg).Open(of("phone"))
-	if got, want := see(t, v), []string{"gate=gate@builtin", "pay=pay@remote:phone",
-		"torch=torch@remote:phone"}; !slices.Equal(got, want) {
-		t.Errorf("unconfirmed, a model sees %v", got)
+	unconfirmed, err := policy.New(policy.Options{
+		Lists: agent.PolicyRules{CallDeny: []string{"secret"}}, Unconfirmed: true,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for tool, admin := range map[string]bool{"pay": false, "wipe": true} { // a program of a person's may
-		_, err := h.invoker.Invoke(t.Context(), agent.Request{
-			Caller: auth.Identity{Tenant: "default", Admin: admin}, Tool: tool,
-			Target: registry.Target{SessionID: "phone"},
-		})
-		if err != nil {
+	for _, change := range []func(*agent.ToolSetsConfig){
+		func(c *agent.ToolSetsConfig) { c.Policy = unconfirmed },
+		func(c *agent.ToolSetsConfig) { c.Approvals = true },
+	} {
+		cfg := cfg
+		change(&cfg)
+		v := agent.NewToolSets(cfg).Open(of("phone"))
+		want := []string{"gate=gate@builtin", "pay=pay@remote:phone", "torch=torch@remote:phone"}
+		if got := see(t, v); !slices.Equal(got, want) {
+			t.Errorf("with nobody to ask, or somebody, a model sees %v", got)
+		}
+	}
+	for tool, who := range map[string]auth.Identity{ // a program of a person's may who could approve it
+		"pay": {Tenant: "default", Roles: auth.RoleApprover}, "wipe": {Tenant: "default", Admin: true},
+	} {
+		if _, err := callPhone(t, h, who, tool); err != nil {
 			t.Errorf("%s over HTTP: %v", tool, err)
 		}
 	}
+	_, err = callPhone(t, h, auth.Identity{Tenant: "default", Roles: auth.RoleCaller}, "pay")
+	wantCode(t, err, registry.CodeApprovalDenied)
+	_, err = callPhone(t, h, auth.Identity{Tenant: "default", Roles: auth.RoleCaller}, "wipe")
+	wantCode(t, err, registry.CodeForbidden)
+}
+
+func callPhone(t *testing.T, h *fixture, who auth.Identity, tool string) (agent.Outcome, error) {
+	return h.invoker.Invoke(t.Context(), agent.Request{
+		Caller: who, Tool: tool, Target: registry.Target{SessionID: "phone"},
+	})
 }
 
 func TestViewOfSomebodyElsesDevice(t *testing.T) {

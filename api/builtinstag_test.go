@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
@@ -15,12 +16,16 @@ func (s specs) Specs() []registry.ToolSpec { return s }
 
 // The tag of a list says which built-in tools it has, whatever order they are told in.
 func TestETagFollowsTheBuiltins(t *testing.T) {
+	rules, err := agent.NewPolicy(agent.PolicyRules{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tag := func(own Builtins) string {
 		b, err := newBuiltins(own)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &handler{builtins: b}
+		h := &handler{Config: Config{Policy: rules}, builtins: b}
 		return h.listTag("1", auth.Identity{Tenant: registry.DefaultTenant}, "/api/tools", nil, false)
 	}
 	two := specs{{Name: "time"}, {Name: "zone"}}

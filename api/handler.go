@@ -13,19 +13,18 @@ import (
 // handler has what the routes need. It is safe for concurrent use.
 type handler struct {
 	Config
-	document     []byte // the OpenAPI document
-	policyDigest string
-	namesUsers   bool // whether credentials may name users
-	builtins     builtins
-	zip          gzipPool
-	answers      sync.Pool // *[]byte, of answers to calls
-	streams      *slots
-	waiting      *slots
-	hub          *feedHub
-	catchingUp   chan struct{} // slots of streams that read a feed for themselves
-	responses    *byteBudget
-	bodies       *byteBudget
-	access       *accessLog
+	document   []byte // the OpenAPI document
+	namesUsers bool   // whether credentials may name users
+	builtins   builtins
+	zip        gzipPool
+	answers    sync.Pool // *[]byte, of answers to calls
+	streams    *slots
+	waiting    *slots
+	hub        *feedHub
+	catchingUp chan struct{} // slots of streams that read a feed for themselves
+	responses  *byteBudget
+	bodies     *byteBudget
+	access     *accessLog
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -47,7 +46,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	h := &handler{
-		Config: cfg, document: document, policyDigest: cfg.Policy.Digest(), builtins: own,
+		Config: cfg, document: document, builtins: own,
 		streams: newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
 		catchingUp: make(chan struct{}, catchUps),

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -190,7 +191,7 @@ func (h *handler) getSession(c *gin.Context, q params) error {
 		}
 		row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
 		for i, t := range e.Tools {
-			tools[i] = h.toolInfoOf(who, t)
+			tools[i] = h.toolInfoOf(who, t, policy.Remote)
 		}
 		row.Tools = tools
 		if !info.Owner.Foreign(who.User) {

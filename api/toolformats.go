@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -53,11 +54,16 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 	if err != nil {
 		return page{}, err
 	}
+	own := make(map[string]bool)
 	for _, t := range h.builtins.matching(tq, cursor{}) {
-		specs[t.Name] = t
+		specs[t.Name], own[t.Name] = t, true
 	}
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
-		return !tq.matches(t) || !h.Policy.MayUse(tq.who, t)
+		from := policy.Remote
+		if own[name] {
+			from = policy.Builtin
+		}
+		return !tq.matches(t) || !h.decide(tq.who, t, from).Allowed
 	})
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,7 +20,11 @@ type groupRow struct {
 }
 
 func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, source string, sessions int) groupRow {
-	return groupRow{toolInfo: h.toolInfoOf(who, t), SourceType: source, Sessions: sessions}
+	from := policy.Remote
+	if source == sourceBuiltin {
+		from = policy.Builtin
+	}
+	return groupRow{toolInfo: h.toolInfoOf(who, t, from), SourceType: source, Sessions: sessions}
 }
 
 // groupChunk is how many groups are asked for at once, because a definition can be long. maxGroupPages bounds how often

@@ -8,6 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -23,15 +24,22 @@ type toolInfo struct {
 	Description   string                 `json:"description"`
 	Parameters    json.RawMessage        `json:"parameters"`
 	Enabled       bool                   `json:"enabled"`
+	Reason        string                 `json:"reason,omitempty"` // why the asker may not call it
 	TimeoutMS     int64                  `json:"timeout_ms,omitempty"`
 	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
 	SchemaHash    string                 `json:"schema_hash"`
 }
 
-func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec) toolInfo {
+// decide asks policy whether somebody may call a tool.
+func (h *handler) decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
+	return h.Policy.Decide(policy.Question{Who: who, Tool: t, Source: from})
+}
+
+func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, from policy.Source) toolInfo {
+	d := h.decide(who, t, from)
 	return toolInfo{
-		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: h.Policy.MayUse(who, t),
+		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: d.Allowed, Reason: d.Reason,
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
 	}
 }
@@ -152,7 +160,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
-		info := h.toolInfoOf(tq.who, t)
+		info := h.toolInfoOf(tq.who, t, policy.Builtin)
 		rows = append(rows, toolRow{toolInfo: info, SourceType: sourceBuiltin, Source: sourceBuiltin})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
@@ -196,7 +204,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 
 func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) toolRow {
 	return toolRow{
-		toolInfo: h.toolInfoOf(who, t), SourceType: sourceRemote, Source: s.Key.Session, SessionID: s.Key.Session,
+		toolInfo: h.toolInfoOf(who, t, policy.Remote), SourceType: sourceRemote, Source: s.Key.Session, SessionID: s.Key.Session,
 		DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID, Labels: s.Labels, Pod: s.Pod,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,8 +32,10 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
 	}
 	few := min(len(f.Tools), fewTools)
+	s := c.local.Session()
 	r := registration{
-		conn: c, offered: make(map[string]size, len(c.local.Tools())+few), put: make([]registry.ToolSpec, 0, few),
+		conn: c, who: auth.Identity{Tenant: s.Key.Tenant, User: s.UserID, Roles: auth.RoleDevice},
+		offered: make(map[string]size, len(c.local.Tools())+few), put: make([]registry.ToolSpec, 0, few),
 	}
 	for i, t := range c.local.Tools() {
 		r.offer(t, int(c.compiled[i]))
@@ -59,6 +62,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 // registration is one register_tools frame that is being checked.
 type registration struct {
 	conn     *conn
+	who      auth.Identity    // of the device
 	offered  map[string]size  // the tools offered so far, by name
 	sum      size             // of all of them
 	names    *agent.Namesakes // of those; nil until a new name is checked
@@ -114,7 +118,7 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 
 // others returns what is offered beside the tool of this name.
 func (r *registration) others(name string) agent.Offered {
-	others := agent.Offered{Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
+	others := agent.Offered{Who: r.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
 	if old, replaced := r.offered[name]; replaced {
 		others.Tools--
 		others.Bytes -= old.bytes

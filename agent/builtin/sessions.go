@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -25,6 +26,7 @@ type sessions struct {
 	policy    *agent.Policy
 	scope     registry.Query // which sessions may be shown
 	caller    auth.Identity
+	context   policy.Context
 }
 
 // scopeOf returns which sessions a turn or call may know of, all of them of its caller's tenant: those of the user
@@ -71,7 +73,7 @@ func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.R
 	if err := json.Unmarshal(args, &in); err != nil {
 		return registry.Result{}, err
 	}
-	if in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.policy.MayCall(in.Tool)) {
+	if in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.mayCall(registry.ToolSpec{Name: in.Tool})) {
 		return answer("No device offers this tool.", listing{Sessions: []row{}})
 	}
 	rows, more, err := s.list(ctx, in.Tool)
@@ -84,6 +86,11 @@ func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.R
 type listing struct {
 	Sessions []row `json:"sessions"`
 	More     bool  `json:"more"` // there are sessions that are not shown
+}
+
+// mayCall reports whether the caller may call a tool of a device.
+func (s sessions) mayCall(t registry.ToolSpec) bool {
+	return s.policy.Decide(policy.Question{Who: s.caller, Tool: t, Context: s.context}).Allowed
 }
 
 // list reads the sessions the caller may know of, newest first.
@@ -118,7 +125,7 @@ func (s sessions) rowOf(e registry.Entry) row {
 	}
 	for _, t := range e.Tools {
 		switch {
-		case !s.policy.MayUse(s.caller, t):
+		case !s.mayCall(t):
 		case len(r.Tools) == maxTools:
 			r.MoreTools++
 		default:

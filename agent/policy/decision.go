@@ -1,0 +1,167 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// Question is what policy is asked: may this identity call this tool?
+type Question struct {
+	Who     auth.Identity
+	Tool    registry.ToolSpec // only name, level and annotations count
+	Source  Source
+	Context Context // of the conversation, as its channel says; Identity.Context is joined to it
+	Model   bool    // a model asks for the call, not the identity itself
+}
+
+// Source says where a tool comes from.
+type Source uint8
+
+// The sources.
+const (
+	Remote  Source = iota // a device
+	Builtin               // the gateway, or the program that embeds it
+)
+
+// Decision is what policy says of a call. Decisions are shared, so nobody may change one.
+type Decision struct {
+	Allowed bool
+	Code    registry.Code // why not: CodePolicyDenied, or CodeForbidden for what another identity may do
+	Rule    string        // the id of the rule that decided; empty if no rule had to
+	Reason  string        // why not, in whole sentences for people and models; empty if allowed
+
+	Level   registry.SecurityLevel // of the tool, as the operator has it; never empty
+	Effects Effects                // of the tool, as the operator has them
+
+	// Approvals are the reasons to ask a person before the call. One whose Marks the call bears is enough.
+	Approvals []Demand
+
+	// Forbids are the reasons to refuse the call that only show in a conversation.
+	Forbids []Demand
+
+	Limits    []Limit // of how often the tool is called; all of them hold
+	Resources Resources
+}
+
+// Err returns why a call is not allowed, nil if it is.
+func (d *Decision) Err() error {
+	if d.Allowed {
+		return nil
+	}
+	return registry.Errorf(d.Code, "%s", d.Reason)
+}
+
+// Approval returns the first reason to ask a person before a call that bears these marks, nil if there is none.
+func (d *Decision) Approval(m Marks) *Demand { return first(d.Approvals, m) }
+
+// Forbidden returns the first reason to refuse a call that bears these marks, nil if there is none.
+func (d *Decision) Forbidden(m Marks) *Demand { return first(d.Forbids, m) }
+
+func first(demands []Demand, m Marks) *Demand {
+	for i := range demands {
+		if demands[i].Marks == 0 || demands[i].Marks&m != 0 {
+			return &demands[i]
+		}
+	}
+	return nil
+}
+
+// Demand is a rule's reason to ask a person about a call, or to refuse it.
+type Demand struct {
+	Rule  string        // the id of the rule
+	When  string        // the condition, as the rule has it
+	Marks Marks         // the call bears one of these; zero: every call
+	Grant time.Duration // how long an approval for later calls may last; zero: as the approver says
+}
+
+// Marks say where a call of a model comes from. The gateway finds them, never a model.
+type Marks uint8
+
+// The marks.
+const (
+	// Untrusted: the conversation has read what came from outside.
+	Untrusted Marks = 1 << iota
+	// ForeignArgument: a value of the arguments was first seen in what came from outside.
+	ForeignArgument
+)
+
+// Effects says what a tool may do besides answering.
+type Effects uint8
+
+// The effects. No effect: the tool only reads, inside of what its owner controls.
+const (
+	Changes     Effects = 1 << iota // it changes something
+	Destructive                     // it may change or delete what was there
+	OpenWorld                       // it reaches strangers: sends, posts, fetches
+	Unknown                         // nothing is said of it
+)
+
+// EffectsOf returns what annotations say.
+func EffectsOf(a *registry.Annotations) Effects {
+	if a == nil {
+		return Unknown
+	}
+	var e Effects
+	is := func(hint *bool) bool { return hint != nil && *hint }
+	if is(a.OpenWorldHint) {
+		e |= OpenWorld
+	}
+	switch {
+	case is(a.ReadOnlyHint):
+	case is(a.DestructiveHint):
+		e |= Changes | Destructive
+	case a.DestructiveHint != nil || a.ReadOnlyHint != nil:
+		e |= Changes
+	default:
+		e |= Unknown
+	}
+	return e
+}
+
+// Per says whose calls a limit counts together.
+type Per string
+
+// Whose calls a limit counts.
+const (
+	PerIdentity Per = "identity"
+	PerTenant   Per = "tenant"
+	PerDevice   Per = "device" // the device that runs the tool
+)
+
+// Limit is how many calls are allowed in any window of time.
+type Limit struct {
+	Rule   string // the id of the rule
+	Per    Per
+	Tool   string // whose calls are counted; empty: those of all tools together
+	Calls  int
+	Window time.Duration
+}
+
+// Resources bounds what one call may use. Zero fields set no bound. Tools of the gateway read them with ResourcesOf.
+type Resources struct {
+	MaxFiles     int   // files read or written
+	MaxBytes     int64 // of one file
+	MaxProcesses int
+	MaxRuntime   time.Duration // the timeout of the call is no longer
+}
+
+// IsZero reports whether nothing is bounded.
+func (r Resources) IsZero() bool { return r == Resources{} }
+
+// min returns the stricter bounds of two.
+func (r Resources) min(o Resources) Resources {
+	return Resources{
+		MaxFiles: least(r.MaxFiles, o.MaxFiles), MaxBytes: least(r.MaxBytes, o.MaxBytes),
+		MaxProcesses: least(r.MaxProcesses, o.MaxProcesses), MaxRuntime: least(r.MaxRuntime, o.MaxRuntime),
+	}
+}
+
+// least returns the smaller of two bounds, where zero is none.
+func least[T int | int64 | time.Duration](a, b T) T {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
+)
+
+// globPattern leaves out character classes: every shell reads [!a] in its own way, and a deny list must not be
+// misread.
+var globPattern = regexp.MustCompile(`^[\p{L}\p{M}\p{Nd}_.*?-]{1,128}$`)
+
+// CheckGlob reports what is wrong with a pattern of tool names, which would otherwise silently match nothing.
+func CheckGlob(glob string) error {
+	if !globPattern.MatchString(glob) {
+		return registry.Errorf(registry.CodeInvalidRequest, "the tool name pattern %.80q is malformed: "+
+			"it may hold letters, digits, '_', '.', '-', * and ?, 128 characters at most", glob)
+	}
+	return nil
+}
+
+// globs are patterns: * matches any run of characters, ? exactly one, anything else itself.
+type globs []string
+
+func (g globs) match(s string) bool {
+	return slices.ContainsFunc(g, func(glob string) bool { return matchGlob(glob, s) })
+}
+
+// matchGlob takes time in proportion to the product of both lengths at most.
+func matchGlob(glob, s string) bool {
+	p, t := []rune(glob), []rune(s)
+	i, j, star, from := 0, 0, -1, 0
+	for j < len(t) {
+		switch {
+		case i < len(p) && p[i] == '*':
+			star, from = i, j
+			i++
+		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
+			i, j = i+1, j+1
+		case star >= 0: // the last star takes one character more
+			from++
+			i, j = star+1, from
+		default:
+			return false
+		}
+	}
+	for i < len(p) && p[i] == '*' {
+		i++
+	}
+	return i == len(p)
+}
+
+// denials are globs that also match what looks like a name they match, in another case or in letters of another
+// script: a name is denied for what its readers take it for.
+type denials struct {
+	globs
+	alike globs // of the skeletons
+}
+
+func newDenials(patterns []string) denials {
+	d := denials{globs: patterns}
+	for _, p := range patterns {
+		d.alike = append(d.alike, legible.AnySkeletons(p)...)
+	}
+	return d
+}
+
+func (d denials) match(name string) bool {
+	return len(d.globs) > 0 && (d.globs.match(name) ||
+		slices.ContainsFunc(legible.AnySkeletons(name), d.alike.match))
+}

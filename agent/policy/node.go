@@ -1,0 +1,184 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agnivade/levenshtein"
+	"go.yaml.in/yaml/v4"
+)
+
+// MaxFile bounds a policy file, in bytes.
+const MaxFile = 256 << 10
+
+// reader reads the nodes of a file and notes what is wrong with them, all of it and not only what comes first.
+type reader struct{ problems Problems }
+
+// document returns the top of a file, nil if it has none or is no YAML at all.
+func (r *reader) document(text []byte) *yaml.Node {
+	if len(text) > MaxFile {
+		r.problems = append(r.problems, Problem{1, 1, fmt.Sprintf("a policy file may have %d bytes at most", MaxFile)})
+		return nil
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		p := Problem{1, 1, err.Error()}
+		if at, ok := errors.AsType[*yaml.LoadError](err); ok {
+			p = Problem{at.Mark.Line, at.Mark.Column, at.Message}
+		}
+		p.Line, p.Column = max(p.Line, 1), max(p.Column, 1)
+		r.problems = append(r.problems, p)
+		return nil
+	}
+	if len(doc.Content) == 0 { // comments only
+		return nil
+	}
+	top := doc.Content[0]
+	r.refuseTricks(top)
+	if len(r.problems) > 0 {
+		return nil
+	}
+	return top
+}
+
+// refuseTricks refuses what makes a file mean something else than it shows: anchors and their aliases, merged keys, and
+// types by tag.
+func (r *reader) refuseTricks(n *yaml.Node) {
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		r.wrong(n, "anchors and aliases are not allowed; use a group for what several rules share")
+		return
+	case n.Tag == "!!merge":
+		r.wrong(n, "merged keys (<<) are not allowed")
+	case n.Style&yaml.TaggedStyle != 0:
+		r.wrong(n, "types by tag (%s) are not allowed", n.Tag)
+	}
+	for _, child := range n.Content {
+		r.refuseTricks(child)
+	}
+}
+
+// wrong notes a problem.
+func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
+	if len(r.problems) < maxProblems {
+		r.problems = append(r.problems, Problem{n.Line, n.Column, fmt.Sprintf(format, args...)})
+	}
+}
+
+// field is one known key of a mapping, and what reads its value.
+type field struct {
+	key  string
+	read func(*yaml.Node)
+}
+
+// fields reads a mapping. Keys that are not known, and keys that occur twice, are problems.
+func (r *reader) fields(n *yaml.Node, what string, known ...field) {
+	if n.Kind != yaml.MappingNode {
+		r.wrong(n, "%s must be a mapping of keys to values", what)
+		return
+	}
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if line, twice := seen[key.Value]; twice {
+			r.wrong(key, "%q stands here a second time; the first is in line %d", short(key.Value), line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		at := slices.IndexFunc(known, func(f field) bool { return key.Kind == yaml.ScalarNode && f.key == key.Value })
+		if at < 0 {
+			keys := make([]string, len(known))
+			for i, f := range known {
+				keys[i] = f.key
+			}
+			r.unknown(key, "field", keys)
+			continue
+		}
+		known[at].read(value)
+	}
+}
+
+// unknown says that a word is none of those that may stand there.
+func (r *reader) unknown(n *yaml.Node, what string, known []string) {
+	hint := "there are: " + strings.Join(known, ", ")
+	for _, k := range known {
+		if levenshtein.ComputeDistance(short(n.Value), k) <= 2 {
+			hint = fmt.Sprintf("did you mean %q?", k)
+			break
+		}
+	}
+	r.wrong(n, "there is no %s %q; %s", what, short(n.Value), hint)
+}
+
+func short(s string) string { return fmt.Sprintf("%.64s", s) }
+
+// each reads the items of a list. A single value stands for a list of one.
+func (r *reader) each(n *yaml.Node, read func(*yaml.Node)) {
+	if n.Kind != yaml.SequenceNode {
+		read(n)
+		return
+	}
+	if len(n.Content) == 0 {
+		r.wrong(n, "an empty list says nothing; leave the field out")
+	}
+	for _, item := range n.Content {
+		read(item)
+	}
+}
+
+// text returns a scalar as it is written, empty if it is none.
+func (r *reader) text(n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
+		r.wrong(n, "a word or text must stand here")
+		return ""
+	}
+	return n.Value
+}
+
+// oneOf returns a word if it is one of those that may stand there, else the empty one.
+func oneOf[T ~string](r *reader, n *yaml.Node, what string, known []T) T {
+	word := r.text(n)
+	if word == "" || slices.Contains(known, T(word)) {
+		return T(word)
+	}
+	words := make([]string, len(known))
+	for i, k := range known {
+		words[i] = string(k)
+	}
+	r.unknown(n, what, words)
+	return ""
+}
+
+// number returns a whole number from 1 to most.
+func (r *reader) number(n *yaml.Node, most int) int {
+	v, err := strconv.Atoi(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || v < 1 || v > most {
+		r.wrong(n, "a whole number from 1 to %d must stand here", most)
+		return 0
+	}
+	return v
+}
+
+// flag returns true or false.
+func (r *reader) flag(n *yaml.Node) *bool {
+	v := n.Value == "true"
+	if n.Kind != yaml.ScalarNode || !v && n.Value != "false" {
+		r.wrong(n, "true or false must stand here")
+		return nil
+	}
+	return &v
+}
+
+// duration returns a time such as 30m or 24h.
+func (r *reader) duration(n *yaml.Node) time.Duration {
+	v, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || v < time.Second {
+		r.wrong(n, "a time of at least 1s must stand here, such as 30m or 24h")
+		return 0
+	}
+	return v
+}

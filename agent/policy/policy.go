@@ -1,0 +1,191 @@
+package policy
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/registry"
+)
+
+//go:embed default.yaml
+var defaults []byte
+
+// Lists are patterns of tool names: * matches any run of characters, ? exactly one, anything else itself. An empty
+// allow list allows every name; a name that a deny list matches, or that looks like one it matches, is denied whatever
+// the allow list says. They hold beside the rules of a file, for everybody.
+type Lists struct {
+	RegisterAllow []string // names a device may register
+	RegisterDeny  []string
+	CallAllow     []string // names that may be called
+	CallDeny      []string
+}
+
+// Options make a Policy.
+type Options struct {
+	Lists Lists
+
+	// File is the text of a policy file; nil: there is none, and only the defaults hold.
+	File []byte
+
+	// Unconfirmed lets models call tools whose level is registry.SecurityUserConfirm although nobody is asked.
+	Unconfirmed bool
+}
+
+// Policy answers who may call and register what. It is safe for concurrent use, also while its rules are replaced.
+type Policy struct {
+	options Options // without File
+	state   atomic.Pointer[state]
+}
+
+// state is one version of the rules with what they were asked already.
+type state struct {
+	rules   *rules
+	digest  string
+	answers *cache.Cache[key, *Decision]
+}
+
+// answerBytes bounds the answers that are remembered, per generation of the cache.
+const answerBytes = 2 << 20
+
+// answerOverhead is about how many bytes an answer takes beside the texts of its question.
+const answerOverhead = 500
+
+// New returns a Policy. What is wrong with the file is an error of type Problems; a malformed pattern of a list is an
+// *registry.Error.
+func New(o Options) (*Policy, error) {
+	p := &Policy{options: o}
+	p.options.File = nil
+	return p, p.Replace(o.File)
+}
+
+// Replace puts the rules of another file, or of none, in the place of those there are. With an error the rules stay as
+// they are.
+func (p *Policy) Replace(file []byte) error {
+	compiled, err := compile(p.options, file)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %t %q %q", p.options.Lists, p.options.Unconfirmed, defaults, file))
+	p.state.Store(&state{
+		rules: compiled, digest: hex.EncodeToString(sum[:16]), answers: cache.New[key, *Decision](answerBytes, 0),
+	})
+	return nil
+}
+
+// Check reports what is wrong with the text of a policy file: Problems, or nil.
+func Check(file []byte) error {
+	_, err := parse(file)
+	return err
+}
+
+// compile puts lists, file and defaults together.
+func compile(o Options, file []byte) (*rules, error) {
+	all, err := parse(defaults)
+	if err != nil {
+		return nil, fmt.Errorf("policy: the defaults: %w", err)
+	}
+	if o.Unconfirmed {
+		all.drop(func(id string) bool { return id == "default:confirm-model" })
+	}
+	if file != nil {
+		own, err := parse(file)
+		if err != nil {
+			return nil, err
+		}
+		all.drop(own.has)
+		own.tools = append(own.tools, all.tools...)
+		all = own
+	}
+	return all, all.addLists(o.Lists)
+}
+
+// has reports whether there is a rule about tools with this id.
+func (r *rules) has(id string) bool {
+	return slices.ContainsFunc(r.tools, func(t toolRule) bool { return t.id == id })
+}
+
+// drop leaves out rules about tools.
+func (r *rules) drop(these func(id string) bool) {
+	r.tools = slices.DeleteFunc(r.tools, func(t toolRule) bool { return these(t.id) })
+}
+
+// addLists adds the lists, each as a rule before those of the file.
+func (r *rules) addLists(l Lists) error {
+	for _, list := range [][]string{l.RegisterAllow, l.RegisterDeny, l.CallAllow, l.CallDeny} {
+		for _, glob := range list {
+			if err := CheckGlob(glob); err != nil {
+				return err
+			}
+		}
+	}
+	add := func(to *[]nameRule, allowID string, allow []string, denyID string, deny []string) {
+		if len(deny) > 0 {
+			*to = append(*to, nameRule{id: denyID, deny: newDenials(deny)})
+		}
+		if len(allow) > 0 {
+			*to = append(*to, nameRule{id: allowID, allow: allow, alone: true})
+		}
+	}
+	add(&r.calls, RuleCallAllow, l.CallAllow, RuleCallDeny, l.CallDeny)
+	add(&r.register, RuleRegisterAllow, l.RegisterAllow, RuleRegisterDeny, l.RegisterDeny)
+	return nil
+}
+
+// Digest is the same for equal rules and different for others.
+func (p *Policy) Digest() string { return p.state.Load().digest }
+
+// key is what an answer depends on.
+type key struct {
+	tenant, user, scopes, name string
+	level                      registry.SecurityLevel
+	context                    Context
+	admin, model, registers    bool
+	roles                      auth.Roles
+	effects                    Effects
+	source                     Source
+}
+
+func (k *key) size() int {
+	return len(k.tenant) + len(k.user) + len(k.scopes) + len(k.name) + answerOverhead
+}
+
+// Decide answers a question. What was asked before costs a look into a cache.
+func (p *Policy) Decide(q Question) *Decision {
+	s := p.state.Load()
+	k := key{
+		tenant: q.Who.Tenant, user: q.Who.User, scopes: q.Who.Tools, admin: q.Who.Admin, roles: q.Who.Roles,
+		name: q.Tool.Name, level: q.Tool.SecurityLevel, effects: EffectsOf(q.Tool.Annotations),
+		context: Join(q.Context, Context(q.Who.Context)), model: q.Model, source: q.Source,
+	}
+	if d, ok := s.answers.Get(k); ok {
+		return d
+	}
+	d := s.rules.decide(&q)
+	k.tenant, k.user, k.scopes = strings.Clone(k.tenant), strings.Clone(k.user), strings.Clone(k.scopes)
+	k.name = strings.Clone(k.name)
+	s.answers.Put(k, d, k.size())
+	return d
+}
+
+// MayRegister decides whether a device may register a tool of this name. Only Allowed, Code, Rule and Reason of the
+// answer count.
+func (p *Policy) MayRegister(who auth.Identity, name string) *Decision {
+	s := p.state.Load()
+	k := key{
+		tenant: who.Tenant, user: who.User, scopes: who.Tools, admin: who.Admin, roles: who.Roles, name: name,
+		registers: true,
+	}
+	if d, ok := s.answers.Get(k); ok {
+		return d
+	}
+	d := s.rules.mayRegister(who, name)
+	s.answers.Put(k, d, k.size())
+	return d
+}

@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/farhand/farhand/registry"
+)
+
+var (
+	levelNames  = []registry.SecurityLevel{registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly}
+	effectNames = map[string]Effects{
+		"none": 0, "changes": Changes, "destructive": Changes | Destructive, "open world": OpenWorld, "unknown": Unknown,
+	}
+	sourceNames = map[string]Source{"remote": Remote, "builtin": Builtin}
+)
+
+// toolRules reads the section tools.
+func (r *fileReader) toolRules(n *yaml.Node) {
+	r.rulesOf(n, func(n *yaml.Node) {
+		if n.Kind != yaml.MappingNode {
+			r.wrong(n, "a rule must be a mapping of keys to values")
+			return
+		}
+		r.rules.tools = append(r.rules.tools, r.toolRule(n))
+	})
+}
+
+func (r *fileReader) toolRule(n *yaml.Node) toolRule {
+	rule := toolRule{id: lineID(n)}
+	for i := 0; i+1 < len(n.Content); i += 2 { // limits and demands name it
+		if n.Content[i].Value == "id" {
+			rule.id = r.id(n.Content[i+1])
+		}
+	}
+	fields := []field{
+		{"id", func(*yaml.Node) {}},
+		{"names", func(n *yaml.Node) { rule.names = newDenials(r.tools(n, true)) }},
+		{"levels", func(n *yaml.Node) {
+			r.each(n, func(n *yaml.Node) {
+				rule.levels = append(rule.levels, oneOf(&r.reader, n, "security level", levelNames))
+			})
+		}},
+		{"effects", func(n *yaml.Node) { rule.effects = r.effects(n) }},
+		{"sources", func(n *yaml.Node) { rule.sources = r.sources(n) }},
+		{"for", func(n *yaml.Node) { r.fields(n, "for", r.askerFields(&rule.who, true)...) }},
+		{"level", func(n *yaml.Node) { rule.level = oneOf(&r.reader, n, "security level", levelNames) }},
+		{"set_effects", func(n *yaml.Node) { e := r.effects(n); rule.setEffects = &e }},
+		{"roles", func(n *yaml.Node) { rule.roles = r.roles(n) }},
+		{"contexts", func(n *yaml.Node) { rule.contexts = r.contexts(n) }},
+		{"sandbox", func(n *yaml.Node) { rule.sandbox = r.flag(n) }},
+		{"approval", func(n *yaml.Node) { rule.approvals = r.demands(n, rule.id, true) }},
+		{"forbid", func(n *yaml.Node) { rule.forbids = r.demands(n, rule.id, false) }},
+		{"calls_per_minute", func(n *yaml.Node) { rule.limits = r.perMinute(n, rule.id) }},
+		{"resources", func(n *yaml.Node) { rule.resources = r.resources(n) }},
+		{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
+	}
+	r.fields(n, "a rule", fields...)
+	if (rule.level != "" || rule.setEffects != nil) && (len(rule.levels) > 0 || rule.effects != 0) {
+		r.wrong(n, "a rule that sets level or effects cannot select tools by them")
+	}
+	return rule
+}
+
+func (r *fileReader) effects(n *yaml.Node) (e Effects) {
+	r.each(n, func(n *yaml.Node) {
+		e |= effectNames[oneOf(&r.reader, n, "effect", []string{"none", "changes", "destructive", "open world", "unknown"})]
+	})
+	return e
+}
+
+func (r *fileReader) sources(n *yaml.Node) (list []Source) {
+	r.each(n, func(n *yaml.Node) {
+		if name := oneOf(&r.reader, n, "source", []string{"remote", "builtin"}); name != "" {
+			list = append(list, sourceNames[name])
+		}
+	})
+	return list
+}
+
+// Conditions of approvals and of what is forbidden.
+const (
+	whenAlways      = "always"
+	whenNever       = "never"
+	whenOutsideMain = "outside main"
+	whenModel       = "asked by a model"
+	whenDirect      = "asked directly"
+	whenUntrusted   = "after untrusted content"
+	whenForeign     = "argument from outside"
+)
+
+// demands reads when a person is asked, or a call is refused: a condition, a mapping with one, or a list of those.
+func (r *fileReader) demands(n *yaml.Node, id string, approval bool) (list []demand) {
+	r.each(n, func(n *yaml.Node) {
+		d := demand{Demand: Demand{Rule: id}}
+		if n.Kind != yaml.MappingNode {
+			r.condition(n, &d, approval)
+		} else {
+			fields := []field{
+				{"when", func(n *yaml.Node) { r.condition(n, &d, approval) }},
+				{"except", func(n *yaml.Node) { d.except = r.roles(n) }},
+			}
+			if approval {
+				fields = append(fields, field{"grant", func(n *yaml.Node) { d.Grant = r.duration(n) }})
+			}
+			r.fields(n, "a condition", fields...)
+			if d.When == "" {
+				r.wrong(n, "when: must say under which condition")
+			}
+		}
+		list = append(list, d)
+	})
+	return list
+}
+
+// condition reads one condition.
+func (r *fileReader) condition(n *yaml.Node, d *demand, approval bool) {
+	known := []string{whenAlways, whenOutsideMain, whenModel, whenDirect, whenUntrusted, whenForeign}
+	if approval {
+		known = slices.Insert(known, 1, whenNever)
+	}
+	yes, no := true, false
+	d.When = oneOf(&r.reader, n, "condition", known)
+	switch d.When {
+	case whenNever:
+		d.never = true
+	case whenOutsideMain:
+		d.outsideMain = true
+	case whenModel:
+		d.model = &yes
+	case whenDirect:
+		d.model = &no
+	case whenUntrusted:
+		d.Marks = Untrusted
+	case whenForeign:
+		d.Marks = ForeignArgument
+	}
+}
+
+// Bounds that a rule may set, at most.
+const (
+	maxFiles      = 1_000_000
+	maxSizeMB     = 1 << 20
+	maxProcesses  = 10_000
+	maxRuntimeSec = 24 * 60 * 60
+)
+
+// resources reads what one call may use.
+func (r *fileReader) resources(n *yaml.Node) (res Resources) {
+	r.fields(n, "resources",
+		field{"maxFiles", func(n *yaml.Node) { res.MaxFiles = r.number(n, maxFiles) }},
+		field{"maxSizeMB", func(n *yaml.Node) { res.MaxBytes = int64(r.number(n, maxSizeMB)) << 20 }},
+		field{"maxProcesses", func(n *yaml.Node) { res.MaxProcesses = r.number(n, maxProcesses) }},
+		field{"maxRuntimeSec", func(n *yaml.Node) { res.MaxRuntime = time.Duration(r.number(n, maxRuntimeSec)) * time.Second }},
+	)
+	return res
+}
