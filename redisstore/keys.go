@@ -65,6 +65,29 @@ func continuationKeys(h registry.ContinuationOwner) []string {
 // credentialKey names a credential by its digest: whoever presents one says nothing of its tenant.
 func credentialKey(digest string) string { return "fh:credential:" + redisconn.Escape(digest) }
 
+// Keys of requests to pair. All are in the slot of pairingsKey, which has the ids of all that were made lately.
+const pairingsKey = "fh:pairings"
+
+func pairingKey(id string) string { return "fh:{" + pairingsKey + "}:request:" + redisconn.Escape(id) }
+func pairingCodeKey(digest string) string {
+	return "fh:{" + pairingsKey + "}:code:" + redisconn.Escape(digest)
+}
+func pairingSourceKey(source string) string {
+	return "fh:{" + pairingsKey + "}:source:" + redisconn.Escape(source)
+}
+func pairingGuessKey(name string) string {
+	return "fh:{" + pairingsKey + "}:wrong:" + redisconn.Escape(name)
+}
+
+func noncesKey(tenant, credential string) string {
+	return tenantKey(tenant, "nonces:"+redisconn.Escape(credential))
+}
+
+// deviceToolsKey names the definitions that are kept of a paired device.
+func deviceToolsKey(tenant, credential string) string {
+	return tenantKey(tenant, "devicetools:"+redisconn.Escape(credential))
+}
+
 // credentialsKeys are the keys the scripts on the credentials of a tenant take, all in one slot.
 func credentialsKeys(tenant string) []string {
 	index := "fh:{" + redisconn.Escape(tenant) + ":credentials}"

@@ -65,6 +65,13 @@ var (
 	scriptContinuationKeep = scripts.Must("continuation_keep")
 	scriptContinuationRead = scripts.Must("continuation_read")
 
+	scriptPairingCreate = scripts.Must("pairing_create")
+	scriptPairingTry    = scripts.Must("pairing_try")
+	scriptPairingDecide = scripts.Must("pairing_decide")
+	scriptPairingTake   = scripts.Must("pairing_take")
+	scriptNoncePut      = scripts.Must("nonce_put")
+	scriptNonceTake     = scripts.Must("nonce_take")
+
 	scriptCredentialCreate = scripts.Must("credential_create")
 	scriptCredentialUpdate = scripts.Must("credential_update")
 	scriptCredentialTouch  = scripts.Must("credential_touch")

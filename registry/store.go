@@ -158,6 +158,7 @@ type Store interface {
 	ContinuationStore
 	BudgetStore
 	CredentialStore
+	PairingStore
 	ApprovalStore
 
 	// Ping reports whether the store can be read and written now.

@@ -35,6 +35,7 @@ type Store struct {
 	conversations conversations
 	continuations continuations
 	budgets       budgets
+	pairings      pairings
 	credentials   credentials
 	approvals     approvals
 	grants        grants
@@ -64,6 +65,7 @@ func New(o Options) *Store {
 		},
 		conversations: conversations{all: make(expiring[registry.Key, *conversation])},
 		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
+		pairings:      newPairings(),
 		budgets:       budgets{all: make(expiring[tenantKey, *budget])},
 		credentials: credentials{
 			byDigest: make(expiring[string, *storedCredential]), byID: make(map[tenantKey]*storedCredential),

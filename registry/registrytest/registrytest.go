@@ -40,7 +40,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests},
 		{"continuations", continuationTests}, {"budgets", budgetTests},
-		{"credentials", credentialTests},
+		{"credentials", credentialTests}, {"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {

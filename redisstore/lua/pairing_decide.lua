@@ -1,0 +1,17 @@
+-- Decides a request to pair, if nobody has before.
+--
+-- KEYS 1 request (hash), 2 its code
+-- ARGV 1 decision, 2 TTL in ms from now, 3 '1' if it has a code
+-- Returns 1, 0 if there is no request, 2 if it was decided before.
+
+if redis.call('HEXISTS', KEYS[1], 'body') == 0 then
+  return 0
+end
+if redis.call('HSETNX', KEYS[1], 'decision', ARGV[1]) == 0 then
+  return 2
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if ARGV[3] == '1' then
+  redis.call('DEL', KEYS[2])
+end
+return 1
