@@ -50,6 +50,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.pod.Drain(gentle)
 		errs = append(errs, g.pod.Close(ctx))
 	}
+	for _, h := range g.webhooks {
+		h.Close()
+	}
 	if g.bus != nil {
 		errs = append(errs, g.bus.Close(ctx))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -67,6 +68,11 @@ func (c Config) validate(a auth.Authenticator) error {
 	}
 	if _, err := agent.NewPolicy(c.policyRules()); err != nil {
 		check(false, "REGISTER_ALLOW, REGISTER_DENY, CALL_ALLOW, CALL_DENY", registry.AsError(err).Message)
+	}
+	if c.HooksFile != "" {
+		if _, err := httphook.Load(c.HooksFile); err != nil {
+			check(false, "HOOKS_FILE", err.Error())
+		}
 	}
 	if err := c.checkExposure(a != nil); err != nil {
 		errs = append(errs, err)

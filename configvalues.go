@@ -2,33 +2,18 @@ package farhand
 
 import (
 	"errors"
-	"log/slog"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/farhand/farhand/internal/secret"
 )
 
-// Secret is a value that never shows itself.
-type Secret string
+// Secret is a setting that is never printed: as a string, in JSON and in logs it is Masked. A conversion to string
+// reveals it.
+type Secret = secret.Text
 
 // Masked is what is shown instead of a secret.
-const Masked = "********"
-
-// String implements fmt.Stringer.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return Masked
-}
-
-// GoString implements fmt.GoStringer.
-func (s Secret) GoString() string { return s.String() }
-
-// MarshalText implements encoding.TextMarshaler.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// LogValue implements slog.LogValuer.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+const Masked = secret.Masked
 
 // ByteSize is a number of bytes, read with or without a unit: 1048576, 1MiB, 1MB.
 type ByteSize int64

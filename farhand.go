@@ -12,6 +12,7 @@ import (
 
 	"github.com/farhand/farhand/agent/auth/jwt"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -35,6 +36,7 @@ type Gateway struct {
 	log      *slog.Logger
 	pod      *routing.Pod
 	chat     *chat.Engine // nil without a model
+	webhooks []*httphook.Hook
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
 	tokens   *jwt.Verifier    // nil unless JSON Web Tokens are accepted

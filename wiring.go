@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/loopguard"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/provider"
@@ -83,9 +85,13 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	loops := loopguard.New(loopguard.Config{
 		Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log,
 	})
+	hooks, err := g.openHooks()
+	if err != nil {
+		return nil, err
+	}
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, LocalTools: localTools,
-		Guards: []agent.Hook{loops}, Hooks: g.parts.hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
+		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls,
 	})
 	conversations, err := g.openAgent(store, invoker, policy, localTools)
@@ -120,6 +126,28 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	}
 	g.monitor.watch(g, handler, refusals)
 	return handler, nil
+}
+
+// openHooks returns the custom hooks in the order in which they run before a call: those of the program, then those of
+// the file.
+func (g *Gateway) openHooks() ([]agent.Hook, error) {
+	hooks := slices.Clone(g.parts.hooks)
+	if g.cfg.HooksFile == "" {
+		return hooks, nil
+	}
+	configs, err := httphook.Load(g.cfg.HooksFile)
+	if err != nil {
+		return nil, fmt.Errorf("FARHAND_HOOKS_FILE: %w", err)
+	}
+	for _, c := range configs {
+		h, err := httphook.New(c, g.log)
+		if err != nil {
+			return nil, fmt.Errorf("FARHAND_HOOKS_FILE: %w", err)
+		}
+		g.webhooks = append(g.webhooks, h)
+		hooks = append(hooks, h)
+	}
+	return hooks, nil
 }
 
 // authenticator returns what says who is asking.

@@ -28,6 +28,29 @@ type AmendHook interface {
 	Amend(ctx context.Context, inv Invocation, out Outcome, err error) (registry.Result, error)
 }
 
+// SelectiveHook is an AmendHook that amends the results of some tools only. It is not asked about others, and what their
+// devices report while they work is not withheld.
+type SelectiveHook interface {
+	AmendHook
+
+	// Amends reports whether results of the tool of this name are amended. It always says the same.
+	Amends(tool string) bool
+}
+
+// amendsTool reports whether a hook amends the results of a tool.
+func amendsTool(h Hook, tool string) bool {
+	if s, ok := h.(SelectiveHook); ok {
+		return s.Amends(tool)
+	}
+	_, ok := h.(AmendHook)
+	return ok
+}
+
+// amendsTool reports whether one of the hooks amends the results of a tool.
+func (p pipeline) amendsTool(tool string) bool {
+	return slices.ContainsFunc(p, func(h Hook) bool { return amendsTool(h, tool) })
+}
+
 // amends returns the hooks that amend.
 func (p pipeline) amends() pipeline {
 	return slices.DeleteFunc(slices.Clone(p), func(h Hook) bool {
@@ -60,6 +83,7 @@ func (p pipeline) stored(
 func (p pipeline) end(
 	ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error,
 ) (registry.Result, error) {
+	out.Session = inv.Session // which hooks may keep
 	out.Result, err = p.amend(ctx, log, inv, out, err)
 	p.after(ctx, log, inv, out, err)
 	return out.Result, err
@@ -70,7 +94,7 @@ func (p pipeline) amend(
 	ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error,
 ) (registry.Result, error) {
 	for _, h := range slices.Backward(p) {
-		if a, ok := h.(AmendHook); ok {
+		if a, ok := h.(AmendHook); ok && amendsTool(h, inv.Spec.Name) {
 			out.Result, err = amend(ctx, log, a, inv, out, err)
 		}
 	}

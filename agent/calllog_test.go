@@ -37,7 +37,7 @@ func newCallLog(t *testing.T) *fakeCallLog {
 	return l
 }
 
-func (*fakeCallLog) AmendWith(registry.Amend) {} // no other pod stores anything here
+func (*fakeCallLog) AmendWith(registry.Amend, func(string) bool) {} // no other pod stores anything here
 
 func (l *fakeCallLog) Finish(rec *registry.Record, res registry.Result, err error) {
 	l.mu.Lock()

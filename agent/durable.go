@@ -61,7 +61,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 // endDurable tells the hooks how a durable call ended, and returns what is stored unless an answer is already.
 func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
 	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
-	if i.amendsStored && err == nil {
+	if err == nil && i.custom.amendsTool(d.inv.Spec.Name) {
 		rec, failure := i.cfg.CallLog.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
 		if failure == nil && rec.Result != nil { // it was amended as it was stored
 			out.Result, err = rec.Outcome()

@@ -17,8 +17,8 @@ import (
 type Invocation struct {
 	CallID  string
 	Caller  auth.Identity
-	Session registry.Session  // where the call goes; empty but for the tenant for a local tool; shared, so read-only
-	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found
+	Session registry.Session  // where the call goes; empty but for the tenant for a local tool; a copy of the call's own
+	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found; shared, so read-only
 	Args    registry.JSON     // an object
 	Asked   registry.JSON     // the arguments before any hook changed them
 	Timeout time.Duration

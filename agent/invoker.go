@@ -40,7 +40,8 @@ type CallLog interface {
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
 	// WaitOutcome is Wait for the caller of a call: it also returns an end that is not stored yet.
 	WaitOutcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
-	AmendWith(amend registry.Amend)
+	// AmendWith has the results of the tools that amends names amended before they are stored.
+	AmendWith(amend registry.Amend, amends func(tool string) bool)
 }
 
 // Config configures an Invoker. Router, CallLog and Policy are required.
@@ -64,9 +65,9 @@ type Config struct {
 
 // Invoker is the one operation behind every API. It is safe for concurrent use.
 type Invoker struct {
-	cfg          Config
-	hooks        pipeline
-	amendsStored bool // results are amended before they are stored
+	cfg    Config
+	hooks  pipeline
+	custom pipeline // custom hooks that amend; they amend what is stored before it is
 }
 
 // NewInvoker returns an Invoker. This is the one place that says in which order hooks run:
@@ -105,9 +106,9 @@ func NewInvoker(cfg Config) *Invoker {
 	if len(custom) > 0 {
 		cfg.CallLog.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
 			return custom.stored(ctx, cfg.Log, rec, res)
-		})
+		}, custom.amendsTool)
 	}
-	return &Invoker{cfg: cfg, hooks: hooks, amendsStored: len(custom) > 0}
+	return &Invoker{cfg: cfg, hooks: hooks, custom: custom}
 }
 
 // Request asks for one call.
@@ -323,6 +324,9 @@ func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) err
 // admit lets the hooks decide whether a call whose route is known may run.
 func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
+	if len(i.cfg.Hooks) > 0 { // they are not ours, and the session may be remembered for other calls
+		p.inv.Session = p.inv.Session.Clone()
+	}
 	if err := i.decide(p); err != nil {
 		return err
 	}

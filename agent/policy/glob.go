@@ -71,3 +71,6 @@ func (d denials) match(name string) bool {
 	return len(d.globs) > 0 && (d.globs.match(name) ||
 		slices.ContainsFunc(legible.AnySkeletons(name), d.alike.match))
 }
+
+// Match reports whether a name matches one of the patterns of tool names.
+func Match(patterns []string, name string) bool { return globs(patterns).match(name) }

@@ -44,7 +44,7 @@ const (
 type callBudget struct {
 	registry.CallStore
 	sharedBudget
-	amending atomic.Pointer[registry.Amend] // nil: results are stored as they are
+	amending atomic.Pointer[amending] // nil: results are stored as they are
 	log      *slog.Logger
 }
 
@@ -90,9 +90,15 @@ func (c *callBudget) MoveCall(
 		return c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	}
 	// The whole result is amended, before it is shortened.
+	amended := change.Amended
 	e, change, err := c.amend(ctx, tenant, callID, e, change)
 	if err != nil {
 		return registry.Moved{}, err
+	}
+	if change.Amended && !amended { // that may have taken all the time there was
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
+		defer cancel()
 	}
 	key := registry.Key{Tenant: tenant, Session: change.Session.Session}
 	kept, cost := c.fit(ctx, key, change.Result)

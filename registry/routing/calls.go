@@ -28,8 +28,8 @@ const (
 type recordStore interface {
 	registry.CallStore
 
-	// amendWith makes the store amend every result before it stores it.
-	amendWith(registry.Amend)
+	// amendWith makes the store amend results before it stores them.
+	amendWith(amend registry.Amend, amends func(tool string) bool)
 }
 
 // callRecorder is the part of a recorder that Calls need.

@@ -15,9 +15,9 @@ const (
 	endTries = 60
 )
 
-// Start stores the record of a durable call and starts run, which carries the call out whether or not anybody waits. If
-// the record's idempotency key belongs to another call, Start returns that call's record and created is false; run is
-// not started.
+// Start stores the record of a durable call and starts run, which carries the call out whether or not anybody waits, and
+// returns the result as it may be read. If the record's idempotency key belongs to another call, Start returns that
+// call's record and created is false; run is not started.
 func (c *Calls) Start(
 	ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
 ) (stored registry.Record, created bool, err error) {
@@ -57,7 +57,8 @@ func (c *Calls) Start(
 func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error) {
 	change := registry.Change{Err: errorOrNil(runErr), Here: rec.Source == registry.SourceLocal}
 	if runErr == nil {
-		change.Result, change.Session = &res, registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}
+		change.Result, change.Amended = &res, true
+		change.Session = registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}
 	}
 	event := rec.EndEvent(res, runErr)
 	final, err := c.storeEnd(rec, event, change)

@@ -47,8 +47,8 @@ const (
 type hubCalls interface {
 	callMover
 
-	// amends reports whether results are amended before they are stored.
-	amends() bool
+	// amends reports whether the results of a tool are amended before they are stored.
+	amends(tool string) bool
 
 	// spent returns for how much longer the budget of a session's calls is known to be spent; zero: it may not be.
 	spent(key registry.Key) time.Duration

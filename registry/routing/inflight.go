@@ -21,6 +21,7 @@ const expiryGrace = 200 * time.Millisecond
 type inFlightCall struct {
 	key     registry.Key
 	callID  string
+	tool    string
 	proof   string                       // of the device that may answer; empty: any device that has the session
 	session atomic.Pointer[LocalSession] // its connection; the session's next one may take it over
 	durable bool
@@ -98,7 +99,7 @@ func (l *LocalSession) deliver(
 	if err := l.holds(c.Tool, decided); err != nil {
 		return nil, err
 	}
-	f := &inFlightCall{key: l.key, callID: c.ID, durable: durable, reply: reply}
+	f := &inFlightCall{key: l.key, callID: c.ID, tool: c.Tool, durable: durable, reply: reply}
 	f.session.Store(l)
 	if err := l.track(f, c.Timeout); err != nil {
 		return nil, err

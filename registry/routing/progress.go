@@ -17,7 +17,7 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 	if f == nil {
 		return nil
 	}
-	if l.hub.calls.amends() {
+	if l.hub.calls.amends(f.tool) {
 		message, chunk = "", "" // they may contain text that the amending takes out of the result
 	}
 	if f.running.CompareAndSwap(false, true) {

@@ -1,0 +1,116 @@
+package httphook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/farhand/farhand/internal/publicnet"
+)
+
+const (
+	// answerSpare is how much longer than the question an answer may be, in bytes.
+	answerSpare = 64 << 10
+
+	// maxHeld is how many bytes of questions and answers one hook holds at once, about. A question that is longer waits
+	// until it is alone.
+	maxHeld = 64 << 20
+)
+
+// client asks one hook.
+type client struct {
+	url       string
+	signer    *webhooks.Webhook
+	http      *http.Client
+	transport *http.Transport
+	slots     chan struct{}
+	held      *semaphore.Weighted
+}
+
+func newClient(cfg Config) (*client, error) {
+	signer, err := webhooks.NewWebhook(string(cfg.Secret))
+	if err != nil {
+		return nil, errors.New("secret: must be Base64")
+	}
+	transport := publicnet.Guard{AllowPrivate: cfg.AllowPrivate}.Transport(cfg.Timeout)
+	transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = cfg.Concurrent, cfg.Concurrent
+	return &client{
+		url: cfg.URL, signer: signer, transport: transport, slots: make(chan struct{}, cfg.Concurrent),
+		held: semaphore.NewWeighted(maxHeld),
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // where a redirect leads to, nobody has configured
+		}},
+	}, nil
+}
+
+// ask sends a question of about size bytes, and returns the answer. It waits its turn within ctx.
+func (c *client) ask(ctx context.Context, id string, size int, body func() ([]byte, error)) ([]byte, error) {
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %d others are being asked", errBusy, cap(c.slots))
+	}
+	weight := min(int64(3*size+answerSpare), maxHeld) // the text, the question and the answer
+	if err := c.held.Acquire(ctx, weight); err != nil {
+		return nil, fmt.Errorf("%w: others are too long", errBusy)
+	}
+	defer c.held.Release(weight)
+	text, err := body()
+	if err != nil {
+		return nil, err
+	}
+	req, err := c.request(ctx, id, text)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err // without the URL
+		}
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%w: status %d", errAnswer, resp.StatusCode)
+	}
+	limit := len(text) + answerSpare
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	if err == nil && len(answer) > limit {
+		err = fmt.Errorf("%w: longer than %d bytes", errAnswer, limit)
+	}
+	return answer, err
+}
+
+// request makes the signed request of a question.
+func (c *client) request(ctx context.Context, id string, text []byte) (*http.Request, error) {
+	now := time.Now()
+	signature, err := c.signer.Sign(id, now, text)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "farhand")
+	req.Header.Set(webhooks.HeaderWebhookID, id)
+	req.Header.Set(webhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	req.Header.Set(webhooks.HeaderWebhookSignature, signature)
+	return req, nil
+}
+
+// close closes the connections that nobody uses.
+func (c *client) close() { c.transport.CloseIdleConnections() }
