@@ -161,8 +161,8 @@ func TestDeadServiceCostsItsTimeout(t *testing.T) {
 	if slowest > 20*timeout { // one after another they would take fifty times as long
 		t.Errorf("the slowest took %v", slowest)
 	}
-	if n := len(s.questions()); n > 2*8 {
-		t.Errorf("%d questions reached the service at once", n)
+	if n := len(s.questions()); n > calls/4 { // those that came later get the turns of those whose time was up
+		t.Errorf("%d questions reached the service", n)
 	}
 	if n := strings.Count(log.String(), "\n"); n > 3 {
 		t.Errorf("%d lines in the log", n)

@@ -21,6 +21,13 @@ const (
 	maxHooks = 16
 )
 
+// inWords says what the types of Go are that the library speaks of.
+var inWords = strings.NewReplacer(
+	"not found in type httphook.entry", "is none of a hook", "not found in type httphook.file", "is none of a file of hooks",
+	"[]httphook.entry", "a list of hooks", "httphook.entry", "a hook", "httphook.file", "a file of hooks",
+	"secret.Text", "a text", "[]string", "a list of texts",
+)
+
 // file is what a file of hooks looks like.
 type file struct {
 	Hooks []entry `yaml:"hooks"`
@@ -70,9 +77,15 @@ func readFile(path string) ([]byte, error) {
 // parse reads the text of a file. Relative paths in it begin at dir.
 func parse(text []byte, dir string) ([]Config, error) {
 	var f file
-	err := yaml.Load(text, &f, yaml.WithKnownFields(), yaml.WithUniqueKeys(), yaml.WithSingleDocument())
-	if err != nil && len(bytes.TrimSpace(text)) > 0 {
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithKnownFields(), yaml.WithUniqueKeys())
+	if err != nil {
 		return nil, err
+	}
+	if err := loader.Load(&f); err != nil && !errors.Is(err, io.EOF) {
+		return nil, errors.New(inWords.Replace(err.Error()))
+	}
+	if err := loader.Load(&file{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("must be one YAML document")
 	}
 	if len(f.Hooks) == 0 || len(f.Hooks) > maxHooks {
 		return nil, fmt.Errorf("hooks: must be a list of 1 to %d hooks", maxHooks)

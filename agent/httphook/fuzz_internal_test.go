@@ -1,6 +1,7 @@
 package httphook
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/farhand/farhand/internal/strictjson"
@@ -35,6 +36,26 @@ func FuzzAnswer(f *testing.F) {
 		}
 		if a.decision != decisionModify && (a.output != "" || !a.json.IsZero() || a.err != "") {
 			t.Errorf("%q: %+v", text, a)
+		}
+	})
+}
+
+// FuzzFile: a file is read or refused, and what is read can be used.
+func FuzzFile(f *testing.F) {
+	f.Add("hooks:\n  - name: a\n    url: https://h.example.com\n    phase: both\n" +
+		"    secret: whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n")
+	f.Add("hooks: &a [*a]")
+	f.Fuzz(func(t *testing.T, text string) {
+		hooks, err := parse([]byte(text), t.TempDir())
+		if err != nil {
+			return
+		}
+		for _, c := range hooks {
+			h, err := New(c, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatalf("%+v: %v", c, err)
+			}
+			h.Close()
 		}
 	})
 }
