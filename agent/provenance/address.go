@@ -1,0 +1,139 @@
+package provenance
+
+import (
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// address is what reaches somebody, in one form for all ways to write it.
+type address struct {
+	text  string // without scheme, www., a slash at the end; an account without spaces
+	host  string // of a URL
+	query bool   // of a URL: it carries data
+	kind  Kind
+}
+
+// maxAddress is how much of an address is looked at.
+const maxAddress = 2048
+
+// eachAddress calls visit with every address in folded text whose tokens are given, until it returns false.
+func eachAddress(s string, tokens []token, visit func(address) bool) {
+	for at := 0; at < len(s); {
+		end := at
+		for end < len(s) && !endsChunk(s[end]) {
+			end++
+		}
+		if !chunkAddresses(s[at:end], visit) {
+			return
+		}
+		at = end + 1
+	}
+	accounts(s, tokens, visit)
+}
+
+// endsChunk reports whether a character is never a part of an address.
+func endsChunk(b byte) bool {
+	return b <= ' ' || b == '<' || b == '>' || b == '"' || b == '`' || b == '|' || b == '\\' || b == '{' || b == '}'
+}
+
+// schemes are those of URLs without slashes that name no host.
+var schemes = []string{"data:", "javascript:"}
+
+// chunkAddresses finds the addresses in text without spaces.
+func chunkAddresses(s string, visit func(address) bool) bool {
+	if strings.IndexByte(s, '.') < 0 && strings.IndexByte(s, '@') < 0 && strings.IndexByte(s, ':') < 0 {
+		return true
+	}
+	if i := strings.Index(s, "://"); i > 0 {
+		begin := i
+		for begin > 0 && (isWord(rune(s[begin-1])) || s[begin-1] == '+' || s[begin-1] == '-') {
+			begin--
+		}
+		return visit(urlOf(s[begin:])) && chunkAddresses(s[:begin], visit)
+	}
+	for _, scheme := range schemes {
+		if i := strings.Index(s, scheme); i >= 0 {
+			return visit(address{text: clip(trimPunctuation(s[i:])), kind: KindURL}) && chunkAddresses(s[:i], visit)
+		}
+	}
+	for _, piece := range strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(",;()[]'’!*", r) }) {
+		if a, ok := plainAddress(trimPunctuation(piece)); ok && !visit(a) {
+			return false
+		}
+	}
+	return true
+}
+
+func trimPunctuation(s string) string { return strings.Trim(s, ".,;:!?()[]'’*_~") }
+
+func clip(s string) string { return s[:min(len(s), maxAddress)] }
+
+// urlOf returns the address of a text that is a URL, with a scheme or without.
+func urlOf(s string) address {
+	s = clip(strings.TrimRight(s, ".,;:!?)]'’*"))
+	if _, rest, ok := strings.Cut(s, "://"); ok {
+		s = rest
+	}
+	s, _, _ = strings.Cut(s, "#")
+	s = strings.TrimSuffix(strings.TrimPrefix(s, "www."), "/")
+	end := strings.IndexAny(s, "/?")
+	if end < 0 {
+		end = len(s)
+	}
+	host := strings.TrimSuffix(s[:end], ".")
+	return address{text: host + s[end:], host: host, query: strings.IndexByte(s, '?') >= 0, kind: KindURL}
+}
+
+// plainAddress returns the address of an e-mail address, or of a URL without a scheme.
+func plainAddress(s string) (address, bool) {
+	if user, host, ok := strings.Cut(s, "="); ok && strings.IndexByte(user, '/') < 0 { // mail=a@b.example
+		s = trimPunctuation(host)
+	}
+	for _, scheme := range []string{"mailto:", "sip:", "xmpp:"} {
+		s = strings.TrimPrefix(s, scheme)
+	}
+	end := strings.IndexAny(s, "/?")
+	if end < 0 {
+		end = len(s)
+	}
+	if i := strings.LastIndexByte(s[:end], '@'); i > 0 && i < end-1 {
+		return address{text: clip(s[:end]), kind: KindAddress}, true
+	}
+	host := s[:end]
+	if i := strings.LastIndexByte(host, ':'); i > 0 {
+		host = host[:i]
+	}
+	if !isHost(host, end < len(s) || strings.HasPrefix(host, "www.")) {
+		return address{}, false
+	}
+	return urlOf(s), true
+}
+
+// fileEnds are top-level domains that ends of file names are taken for, and that are taken for ends of file names.
+const fileEnds = " ai app cc md mov pl ps py rs sh so st zip name "
+
+// isHost reports whether a text is the name of a host, or an IP address. A text that may be the name of a file is a
+// host if it is sure to be an address.
+func isHost(s string, sure bool) bool {
+	dot := strings.LastIndexByte(s, '.')
+	if dot <= 0 || dot == len(s)-1 || len(s) > 253 || strings.Contains(s, "..") {
+		return false
+	}
+	numeric := true
+	for i := range len(s) {
+		b := s[i]
+		if b != '.' && b != '-' && (b < 0x80 && !isWord(rune(b))) {
+			return false
+		}
+		numeric = numeric && (b == '.' || b >= '0' && b <= '9')
+	}
+	if numeric {
+		return strings.Count(s, ".") == 3
+	}
+	suffix, listed := publicsuffix.PublicSuffix(s)
+	if !listed && !strings.Contains(suffix, ".") || suffix == s {
+		return false
+	}
+	return sure || !strings.Contains(fileEnds, " "+suffix+" ")
+}

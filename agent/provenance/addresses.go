@@ -1,0 +1,138 @@
+package provenance
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// addresses looks at the addresses in a text, and reports whether all of it is one address. With url the text is the
+// URL of something, whatever it looks like.
+func (s *search) addresses(pointer, folded string, url bool) (whole bool) {
+	found := false
+	eachAddress(folded, s.reader.split(folded), func(a address) bool {
+		found = true
+		whole = whole || covers(a, folded)
+		s.address(pointer, a, !covers(a, folded))
+		return !s.cut
+	})
+	if url && !found && folded != "" {
+		s.address(pointer, urlOf(folded), false)
+		return true
+	}
+	return whole
+}
+
+// covers reports whether an address is all of a text.
+func covers(a address, folded string) bool {
+	if len(folded) > 2*len(a.text)+16 {
+		return false
+	}
+	rest := strings.Trim(folded, " .,;:<>()\"'/")
+	if _, after, ok := strings.Cut(rest, "://"); ok {
+		rest = after
+	}
+	rest = strings.TrimPrefix(strings.TrimPrefix(rest, "mailto:"), "www.")
+	return rest == a.text || a.kind == KindAddress && strings.NewReplacer(" ", "", "-", "", "+", "", "(", "", ")", "",
+		".", "", "/", "").Replace(rest) == a.text
+}
+
+func (s *search) address(pointer string, a address, part bool) {
+	arg := Argument{Pointer: pointer, Value: a.text, Kind: a.kind, Part: part}
+	of, ok := s.trusted.addresses[a.text]
+	if !ok {
+		of, ok = s.below(a)
+	}
+	if !ok {
+		of, ok = s.outside.addresses[a.text]
+	}
+	if !ok {
+		of = origin{source: Model}
+	}
+	s.tell(arg, of)
+}
+
+// below returns who named a URL that this one lies below. One that carries data must be named itself.
+func (s *search) below(a address) (origin, bool) {
+	if a.host == "" || a.query || strings.ContainsAny(a.host, "@") {
+		return origin{}, false
+	}
+	for _, known := range s.trusted.hosts[a.host] {
+		if !known.query && strings.HasPrefix(a.text, known.text+"/") && !strings.Contains(a.text, "..") {
+			return s.trusted.addresses[known.text], true
+		}
+	}
+	return origin{}, false
+}
+
+// urlNames are names of parameters whose value is fetched or posted to.
+const urlNames = " url uri link href host hostname domain website webpage endpoint webhook "
+
+// isURLName reports whether a parameter is called like a URL.
+func isURLName(pointer string) bool {
+	name := strings.ToLower(pointer[strings.LastIndexByte(pointer, '/')+1:])
+	if i := strings.LastIndexAny(name, "_-"); i >= 0 {
+		name = name[i+1:]
+	}
+	return strings.Contains(urlNames, " "+name+" ")
+}
+
+// listed reports whether the schema lists a value among those that an argument may have.
+func (s *search) listed(pointer, value string) bool {
+	if s.parsed == nil {
+		if len(s.schema) == 0 || json.Unmarshal(s.schema, &s.parsed) != nil {
+			s.parsed = false
+		}
+	}
+	at := []any{s.parsed}
+	for _, step := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		at = stepInto(at, step)
+	}
+	for _, node := range alternatives(at, 4) {
+		m, _ := node.(map[string]any)
+		values, _ := m["enum"].([]any)
+		for _, v := range append(values, m["const"]) {
+			if v == any(value) || isNumber(v, value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isNumber(v any, value string) bool {
+	f, ok := v.(float64)
+	return ok && strconv.FormatFloat(f, 'f', -1, 64) == value
+}
+
+// stepInto returns the schemas of a member or an element.
+func stepInto(nodes []any, step string) (next []any) {
+	for _, node := range alternatives(nodes, 4) {
+		m, _ := node.(map[string]any)
+		properties, _ := m["properties"].(map[string]any)
+		for _, n := range []any{properties[step], m["items"]} {
+			if n != nil {
+				next = append(next, n)
+			}
+		}
+	}
+	return next
+}
+
+// alternatives returns schemas, and those that they are made of, at most depth levels deep and few of them.
+func alternatives(nodes []any, depth int) []any {
+	all := nodes
+	for ; depth > 0 && len(nodes) > 0 && len(all) < 100; depth-- {
+		var next []any
+		for _, node := range nodes {
+			m, _ := node.(map[string]any)
+			for _, keyword := range []string{"anyOf", "oneOf", "allOf"} {
+				list, _ := m[keyword].([]any)
+				next = append(next, list...)
+			}
+		}
+		nodes, all = next, append(all, next...)
+	}
+	return all
+}

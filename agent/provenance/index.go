@@ -1,0 +1,203 @@
+package provenance
+
+import (
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Bounds of what is kept of the texts of one conversation.
+const (
+	maxTrusted   = 1 << 20 // bytes of trusted texts; what is beyond does not vouch for anything
+	maxOutside   = 4 << 20 // bytes of texts from outside; beyond, a name that is not known counts as from outside
+	maxFields    = 50_000  // fields; beyond, values count as running text
+	maxAddresses = 10_000  // addresses from outside whose text is remembered
+	maxTokens    = maxOutside
+)
+
+// Lengths of a value that may be a name. What is longer is text.
+const (
+	maxNameTokens = 12
+	maxNameBytes  = 160
+)
+
+// index knows the values of the texts of one conversation, either of the trusted ones or of those from outside.
+type index struct {
+	corpus
+	bytes     int
+	cut       bool // texts were left out
+	addresses map[string]origin
+	hosts     map[string][]address // trusted URLs by host
+	dates     map[date]origin
+	numbers   map[string]origin // trusted ones only; those from outside are found as phrases
+
+	fields     map[string]origin // from outside only: scalars of JSON, folded
+	fieldDates map[date]origin
+}
+
+func newIndex() *index {
+	return &index{
+		addresses: make(map[string]origin), hosts: make(map[string][]address), dates: make(map[date]origin),
+		numbers: make(map[string]origin), fields: make(map[string]origin), fieldDates: make(map[date]origin),
+	}
+}
+
+// reader reads texts. It keeps what it needs for that from one to the next.
+type reader struct {
+	months map[uint64]int
+	tokens []token // of the text that is read
+}
+
+// split returns the tokens of folded text, which are good until the next text.
+func (r *reader) split(s string) []token {
+	r.tokens, _ = appendTokens(r.tokens[:0], s, maxTokens)
+	return r.tokens
+}
+
+// admit returns as much of a text as there is room for.
+func (x *index) admit(text string, most int) string {
+	if room := most - x.bytes; len(text) > room {
+		x.cut = true
+		text = text[:max(room, 0)]
+	}
+	x.bytes += len(text)
+	return text
+}
+
+// addTrusted notes the values of a trusted text.
+func (r *reader) addTrusted(x *index, of origin, text string) {
+	s := fold(x.admit(text, maxTrusted))
+	tokens := r.split(s)
+	x.add(of, tokens)
+	eachAddress(s, tokens, func(a address) bool {
+		note(x.addresses, a.text, of)
+		if a.host != "" {
+			x.hosts[a.host] = append(x.hosts[a.host], a)
+		}
+		return true
+	})
+	r.dates(s, tokens, func(d date) { note(x.dates, d, of) })
+	eachNumber(s, func(n string, whole bool) {
+		if !whole {
+			return
+		}
+		for _, v := range canonNumbers(n) {
+			note(x.numbers, v, of)
+		}
+	})
+}
+
+// addOutside notes the values of a text from outside. One that is JSON has fields, and the strings among them are
+// running text as well if they have more than one word.
+func (r *reader) addOutside(x *index, of origin, text string) {
+	text = x.admit(text, maxOutside)
+	rest := text
+	if t := strings.TrimLeft(text, " \t\r\n"); t != "" && (t[0] == '{' || t[0] == '[') {
+		rest = r.addJSON(x, of, t)
+	}
+	if rest != "" {
+		r.addProse(x, of, rest)
+	}
+}
+
+// addProse notes running text, and what stands encoded in it.
+func (r *reader) addProse(x *index, of origin, text string) {
+	r.addRunning(x, of, fold(text))
+	if plain := decoded(text); plain != "" {
+		r.addRunning(x, of, fold(plain))
+	}
+}
+
+func (r *reader) addRunning(x *index, of origin, s string) {
+	tokens := r.split(s)
+	x.add(of, tokens)
+	noteAddresses(x, of, s, tokens)
+	r.dates(s, tokens, func(d date) { note(x.dates, d, of) })
+}
+
+func noteAddresses(x *index, of origin, s string, tokens []token) {
+	if len(x.addresses) < maxAddresses {
+		eachAddress(s, tokens, func(a address) bool {
+			note(x.addresses, a.text, of)
+			return len(x.addresses) < maxAddresses
+		})
+	}
+}
+
+// addJSON notes the fields of JSON, and returns what is left where it is not JSON any more.
+func (r *reader) addJSON(x *index, of origin, text string) (rest string) {
+	d := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+	for {
+		before := d.InputOffset()
+		t, err := d.ReadToken()
+		if err == io.EOF {
+			return ""
+		}
+		if err != nil {
+			return text[before:]
+		}
+		switch t.Kind() {
+		case '"':
+			r.addString(x, of, t.String())
+		case '0':
+			if n, ok := exactNumber(t.String()); ok && len(x.fields) < maxFields {
+				note(x.fields, "#"+n, of)
+			}
+		}
+	}
+}
+
+// addString notes a string of JSON. A short one is a field.
+func (r *reader) addString(x *index, of origin, text string) {
+	s := strings.TrimSpace(fold(text))
+	if len(s) <= maxNameBytes && len(x.fields) < maxFields {
+		note(x.fields, s, of)
+		if n, ok := exactNumber(s); ok && s != "" {
+			note(x.fields, "#"+n, of)
+		}
+		tokens := r.split(s)
+		if len(tokens) < 2 {
+			noteAddresses(x, of, s, tokens)
+			return
+		}
+		if d, ok := r.dateOf(s, tokens); ok {
+			note(x.fieldDates, d, of)
+			return
+		}
+	}
+	r.addProse(x, of, text)
+}
+
+// note keeps the first origin of a value.
+func note[K comparable](m map[K]origin, key K, of origin) {
+	if _, ok := m[key]; !ok {
+		m[key] = of
+	}
+}
+
+// dateOf returns the date that folded text is, with a time or without.
+func (r *reader) dateOf(s string, tokens []token) (found date, ok bool) {
+	if len(s) > maxDate {
+		return date{}, false
+	}
+	r.dates(s, tokens, func(d date) {
+		if !ok {
+			found, ok = d, true
+		}
+	})
+	for _, t := range tokens {
+		w := t.text(s)
+		if ok && countDigits(w) == 0 && r.months[t.hash] == 0 && !strings.Contains(dateWords, " "+w+" ") {
+			return date{}, false
+		}
+	}
+	return found, ok
+}
+
+// maxDate is how many bytes a date and its time have.
+const maxDate = 40
+
+// dateWords may stand in a date and its time.
+const dateWords = " the of at am pm t z utc gmt cet uhr de um mon tue wed thu fri sat sun "

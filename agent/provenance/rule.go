@@ -1,0 +1,57 @@
+package provenance
+
+// Effect is what a tool does besides answering.
+type Effect string
+
+// The effects. What is not known of a tool is taken to change something.
+const (
+	Reads    Effect = "reads"
+	Changes  Effect = "changes"
+	Destroys Effect = "destroys"
+)
+
+// Suspects returns the values for which a person should be asked before the call, none if the call is as harmless as
+// the person's own words. It is the default rule:
+//
+// Once a conversation has read something from outside, a call that has an effect asks for every address in its
+// arguments that no trusted source has named; a call that only reads asks for such a URL. It also asks for every name,
+// number and date that stands only in running text from outside: what was a field of its own in a result is taken for a
+// reference to a record. A call that destroys something asks unless all its values come from trusted sources, and longer
+// ones than two characters, which may stand anywhere.
+func (f Facts) Suspects(e Effect) []Argument {
+	if !f.Tainted {
+		return nil
+	}
+	var suspects []Argument
+	vouched := false
+	for _, a := range f.Arguments {
+		switch {
+		case a.Source.trusted() && (e != Destroys || !a.Weak):
+			vouched = true
+		case a.suspicious(e):
+			suspects = append(suspects, a)
+		}
+	}
+	if e == Destroys && !vouched && len(suspects) == 0 {
+		return []Argument{{Kind: KindName, Source: Model}} // nothing says what is destroyed, and for whom
+	}
+	return suspects
+}
+
+// suspicious reports whether a value that no trusted source has named asks.
+func (a Argument) suspicious(e Effect) bool {
+	switch {
+	case a.Kind == KindURL:
+		return true
+	case e == Reads:
+		return false
+	case a.Kind == KindAddress || a.Kind == KindCut:
+		return true
+	case a.Kind == KindText:
+		return false
+	case e == Destroys:
+		return true
+	default:
+		return a.Source == Outside && !a.Field && !a.Weak
+	}
+}

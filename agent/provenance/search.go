@@ -1,0 +1,265 @@
+package provenance
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Bounds of the work for one call.
+const (
+	maxSteps  = 1 << 20 // comparisons of tokens
+	maxFound  = 256     // arguments that are told
+	maxLeaves = 4096    // values that are looked at
+	maxArgs   = 1 << 20 // bytes of values that are looked at
+	maxShown  = 200     // bytes of a value that are told
+)
+
+// search looks for the values of one call.
+type search struct {
+	*Conversation
+	budget int
+	schema json.RawMessage
+	parsed any // of schema
+
+	leaves, bytes int
+	found         []Argument
+	cut           bool
+}
+
+// args looks at all values of the arguments.
+func (s *search) args(args json.RawMessage) {
+	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+	for !s.cut {
+		t, err := d.ReadToken()
+		if err != nil { // the end; arguments were checked before
+			return
+		}
+		kind := t.Kind()
+		if kind != '"' && kind != '0' {
+			continue
+		}
+		value, pointer := t.String(), string(d.StackPointer())
+		s.leaves++
+		s.bytes += len(value)
+		if s.leaves > maxLeaves || s.bytes > maxArgs {
+			s.stop()
+			return
+		}
+		if container, n := d.StackIndex(d.StackDepth()); container == '{' && n%2 == 1 {
+			s.key(pointer, value)
+		} else if kind == '0' {
+			s.number(pointer, value)
+		} else {
+			s.text(pointer, value)
+		}
+	}
+}
+
+// stop ends the search: what was not looked at counts as from outside.
+func (s *search) stop() {
+	if !s.cut {
+		s.cut = true
+		s.found = append(s.found, Argument{Kind: KindCut, Source: Outside})
+	}
+}
+
+func (s *search) tell(a Argument, of origin) {
+	if len(s.found) >= maxFound {
+		s.stop()
+		return
+	}
+	a.Source, a.Where = of.source, of.id
+	a.Value = shorten(a.Value)
+	s.found = append(s.found, a)
+}
+
+func shorten(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxShown], "") + "…"
+}
+
+// key looks at a name of a member: only addresses matter in it.
+func (s *search) key(pointer, name string) {
+	s.addresses(pointer, fold(name), false)
+	s.encoded(pointer, name)
+}
+
+// encoded looks at the addresses in what stands encoded in a text.
+func (s *search) encoded(pointer, value string) {
+	if plain := decoded(value); plain != "" {
+		s.addresses(pointer, fold(plain), false)
+	}
+}
+
+// text looks at a string: at the addresses in it, and at the whole of it if it is short.
+func (s *search) text(pointer, value string) {
+	folded := strings.TrimSpace(fold(value))
+	if folded == "" {
+		return
+	}
+	if countDigits(folded) < len(folded) || len(folded) > maxNumber { // else it is judged as a number
+		if s.addresses(pointer, folded, isURLName(pointer)) {
+			return
+		}
+		s.encoded(pointer, value)
+	}
+	tokens, more := tokensOf(folded, maxNameTokens)
+	switch {
+	case more || len(folded) > maxNameBytes || strings.ContainsAny(folded, "\n"):
+		s.passage(pointer, value, folded)
+	case len(tokens) == 0: // only signs
+	default:
+		s.name(pointer, value, folded, tokens)
+	}
+}
+
+// passage looks at a long text. What it is made of is not evidence.
+func (s *search) passage(pointer, value, folded string) {
+	tokens, _ := tokensOf(folded, 4*maxNameTokens)
+	a := Argument{Pointer: pointer, Value: value, Kind: KindText}
+	of, ok := s.trusted.find(tokens, false, &s.budget)
+	if !ok {
+		of, ok = s.outside.find(tokens, false, &s.budget)
+	}
+	if !ok {
+		of = origin{source: Model}
+	}
+	s.tell(a, of)
+}
+
+// name looks at a short text.
+func (s *search) name(pointer, value, folded string, tokens []token) {
+	if d, ok := s.reader.dateOf(folded, tokens); ok {
+		s.date(pointer, value, d)
+		return
+	}
+	if n, ok := exactNumber(folded); ok {
+		s.numeral(pointer, value, n, len(folded) >= minAccount)
+		return
+	}
+	a := Argument{Pointer: pointer, Value: value, Kind: KindName, Weak: weakName(folded, tokens)}
+	of, ok := s.trusted.find(tokens, true, &s.budget)
+	if !ok {
+		if of, a.Field = s.outside.fields[folded]; !a.Field {
+			of, ok = s.outside.find(tokens, false, &s.budget)
+		}
+	}
+	s.conclude(a, of, ok || a.Field)
+}
+
+// conclude tells where a value that is no address was found.
+func (s *search) conclude(a Argument, of origin, found bool) {
+	switch {
+	case found:
+	case s.budget < 0 || s.outside.cut:
+		of = origin{source: Outside}
+	default:
+		of = origin{source: Model}
+	}
+	if !of.source.trusted() && s.listed(a.Pointer, a.Value) {
+		return
+	}
+	s.tell(a, of)
+}
+
+// weakName reports whether finding a name somewhere means nothing.
+func weakName(folded string, tokens []token) bool {
+	if len(tokens) > 1 {
+		return false
+	}
+	return tokens[0].end-tokens[0].start <= 2 || strings.Contains(commonWords, " "+folded+" ")
+}
+
+// commonWords are values that tools take and that stand in any longer text.
+const commonWords = " true false yes no on off all any none null auto default low medium high left right up down " +
+	"start stop open close new old first last next day week month year today tomorrow now text html json csv xml plain red " +
+	"green blue white black read write user main test "
+
+// date looks at a day, with a time or without.
+func (s *search) date(pointer, value string, d date) {
+	a := Argument{Pointer: pointer, Value: value, Kind: KindDate}
+	of, ok := lookUpDate(s.trusted.dates, d)
+	if !ok {
+		if of, a.Field = lookUpDate(s.outside.fieldDates, d); !a.Field {
+			of, ok = lookUpDate(s.outside.dates, d)
+		}
+	}
+	s.conclude(a, of, ok || a.Field)
+}
+
+// lookUpDate finds a date. One without a year is that day of any year.
+func lookUpDate(dates map[date]origin, d date) (origin, bool) {
+	of, ok := dates[d]
+	if !ok {
+		of, ok = dates[date{0, d.month, d.day}]
+	}
+	return of, ok
+}
+
+// number looks at a number of JSON.
+func (s *search) number(pointer, value string) {
+	if n, ok := exactNumber(value); ok {
+		s.numeral(pointer, value, n, false)
+	}
+}
+
+// numeral looks at a number in its shortest form. One of many digits that is a text may be an account or a phone: if it
+// is no reference to a record, it counts as an address.
+func (s *search) numeral(pointer, value, n string, long bool) {
+	a := Argument{Pointer: pointer, Value: value, Kind: KindNumber, Weak: countDigits(n) <= 2}
+	of, ok := s.trusted.numbers[n]
+	if !ok && long {
+		of, ok = s.trusted.addresses[value]
+	}
+	if ok {
+		s.tell(a, of)
+		return
+	}
+	if of, a.Field = s.outside.fields["#"+n]; a.Field {
+		s.conclude(a, of, true)
+		return
+	}
+	if long {
+		a.Kind = KindAddress
+		of, ok = s.outside.addresses[value]
+	}
+	for _, spelling := range spellings(n) {
+		if !ok {
+			tokens, _ := tokensOf(spelling, maxNameTokens)
+			of, ok = s.outside.find(tokens, false, &s.budget)
+		}
+	}
+	s.conclude(a, of, ok)
+}
+
+// spellings returns how running text may have a number: as it is, with groups of three digits, and with two digits
+// behind the point.
+func spellings(n string) []string {
+	whole, fraction, _ := strings.Cut(strings.TrimPrefix(n, "-"), ".")
+	tail := []string{"", ".00"}
+	switch len(fraction) {
+	case 0:
+	case 1:
+		tail = []string{"." + fraction, "." + fraction + "0"}
+	default:
+		tail = []string{"." + fraction}
+	}
+	var grouped string
+	for len(whole) > 3 && len(grouped) < 24 {
+		whole, grouped = whole[:len(whole)-3], ","+whole[len(whole)-3:]+grouped
+	}
+	out := []string{}
+	for _, t := range tail {
+		out = append(out, whole+strings.ReplaceAll(grouped, ",", "")+t)
+		if grouped != "" {
+			out = append(out, whole+grouped+t)
+		}
+	}
+	return out
+}

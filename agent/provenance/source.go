@@ -1,0 +1,52 @@
+package provenance
+
+// Source says who was the first to name a value.
+type Source string
+
+// The sources. The first three are trusted: a value that one of them names is theirs, whoever else names it.
+const (
+	Person   Source = "person"   // the words of the person
+	System   Source = "system"   // the system prompt, and what the gateway itself says
+	Approved Source = "approved" // what a person approved before
+	Outside  Source = "outside"  // what a tool, or anybody else, returned
+	Model    Source = "model"    // nobody: the model made it
+)
+
+// trusted reports whether values of the source may be used for anything.
+func (s Source) trusted() bool { return s == Person || s == System || s == Approved }
+
+// Kind says what a value is.
+type Kind string
+
+// The kinds. An address is a value that reaches somebody: a URL, a host, an e-mail address, a phone number, an account.
+const (
+	KindAddress Kind = "address"
+	KindURL     Kind = "url" // an address that can be fetched
+	KindName    Kind = "name"
+	KindNumber  Kind = "number"
+	KindDate    Kind = "date"
+	KindText    Kind = "text" // longer than a name: its exact words do not matter, the addresses in it do
+	KindCut     Kind = "cut"  // was not looked at, because there is too much
+)
+
+// Argument says of one value in the arguments of a call where it was seen.
+type Argument struct {
+	Pointer string // JSON Pointer to the argument
+	Value   string // shortened
+	Kind    Kind
+	Source  Source
+	Where   string // the id of the text that names it; empty: none does
+	Part    bool   // the value is a part of the argument
+
+	// Field: from outside, and the value was a field of its own there, so it may be a reference to a record.
+	Field bool
+
+	// Weak: the value is so short or common that finding it somewhere means nothing.
+	Weak bool
+}
+
+// Facts is what is known of one call.
+type Facts struct {
+	Tainted   bool // the conversation has read something from outside
+	Arguments []Argument
+}

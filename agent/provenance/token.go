@@ -1,0 +1,109 @@
+package provenance
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/farhand/farhand/registry/legible"
+)
+
+// fold returns text in the form in which texts are compared: compatibility characters in their plain form, in lower
+// case, without characters that nobody sees.
+func fold(s string) string {
+	if legible.IsASCII(s) {
+		return strings.ToLower(s)
+	}
+	return strings.ToLower(norm.NFKC.String(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.Is(unicode.Cf, r):
+			return -1
+		case r >= firstPhrase && r <= lastPhrase:
+			return ' '
+		}
+		return r
+	}, s)))
+}
+
+// The characters between these are whole phrases, which nobody takes for a value. Folding makes them up to 18 times as
+// long, all others up to four times.
+const firstPhrase, lastPhrase = '\ufdf0', '\ufdff'
+
+// token is a run of letters and digits in folded text. Characters of scripts without spaces are tokens by themselves.
+type token struct {
+	hash       uint64
+	start, end int32
+	joined     bool // only characters like . - : / @ stand between it and the token before
+	digits     bool // it has no letter
+}
+
+// joiners make one word of the letters before and behind them.
+const joiners = ".-:/@+'&=%#~?\\"
+
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+)
+
+// appendTokens appends the tokens of folded text, at most n, and reports whether there are more.
+func appendTokens(tokens []token, s string, n int) (all []token, more bool) {
+	joined := false
+	for i := 0; i < len(s); {
+		r, size := runeAt(s, i)
+		if !isWord(r) {
+			joined = joined && strings.IndexByte(joiners, s[i]) >= 0
+			i += size
+			continue
+		}
+		if len(tokens) >= n {
+			return tokens, true
+		}
+		t := token{hash: fnvOffset, start: int32(i), joined: joined, digits: true}
+		alone := isAlone(r)
+		for {
+			t.hash = (t.hash ^ uint64(r)) * fnvPrime
+			t.digits = t.digits && r >= '0' && r <= '9'
+			i += size
+			if i >= len(s) || alone {
+				break
+			}
+			if r, size = runeAt(s, i); !isWord(r) || isAlone(r) {
+				break
+			}
+		}
+		t.end = int32(i)
+		tokens = append(tokens, t)
+		joined = !alone
+	}
+	return tokens, false
+}
+
+func runeAt(s string, i int) (rune, int) {
+	if b := s[i]; b < utf8.RuneSelf {
+		return rune(b), 1
+	}
+	return utf8.DecodeRuneInString(s[i:])
+}
+
+// text returns what a token of s is.
+func (t token) text(s string) string { return s[t.start:t.end] }
+
+func isWord(r rune) bool {
+	if r < utf8.RuneSelf {
+		return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r >= 'A' && r <= 'Z'
+	}
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.M, r)
+}
+
+// isAlone reports whether a character is a token by itself.
+func isAlone(r rune) bool {
+	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao,
+		unicode.Khmer, unicode.Myanmar)
+}
+
+// tokensOf returns at most n tokens of folded text, and whether there are more.
+func tokensOf(s string, n int) (tokens []token, more bool) {
+	return appendTokens(make([]token, 0, n), s, n)
+}
