@@ -200,6 +200,12 @@ func feedKeys(tenant string) []string {
 
 func feedIndex(tenant string) string { return "fh:{" + activityKey(tenant) + "}:calls" }
 
+// auditKeys are the keys the script on an audit log takes, both in one slot.
+func auditKeys(tenant string) []string {
+	key := "fh:{" + redisconn.Escape(tenant) + ":audit}"
+	return []string{key, key + ":size"}
+}
+
 func podSessionsKey(pod string) string { return "fh:{pod:" + redisconn.Escape(pod) + "}:sessions" }
 
 // podMember names a session in podSessionsKey. It leaves out the default tenant, because every byte is there once for

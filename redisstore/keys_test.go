@@ -57,6 +57,7 @@ func TestKeys(t *testing.T) {
 				"fh:{acme:approvals}:of:b7b15a392649eaf59c97b8faa3407082 fh:{acme:approvals}:due"},
 		{approvalTenantsKey, "fh:approvals"},
 		{strings.Join(grantKeys("acme"), " "), "fh:{acme:grants} fh:{acme:grants}:bindings fh:{acme:grants}:expiry"},
+		{strings.Join(auditKeys("a}b"), " "), "fh:{a%7Db:audit} fh:{a%7Db:audit}:size"},
 		{podSessionsKey("host-1"), "fh:{pod:host-1}:sessions"},
 		{podMember(k), "acme/phone.1"},
 		{podMember(registry.Key{Tenant: "default", Session: "phone.1"}), "phone.1"},

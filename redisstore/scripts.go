@@ -62,6 +62,8 @@ var (
 	scriptChatsVersion = scripts.Must("chats_base", "chats_version")
 	scriptChatsPrune   = scripts.Must("chats_base", "chats_prune")
 
+	scriptAudit = scripts.Must("audit_append")
+
 	scriptContinuationKeep = scripts.Must("continuation_keep")
 	scriptContinuationRead = scripts.Must("continuation_read")
 

@@ -39,6 +39,10 @@ type Store struct {
 	historyTTL int64
 	historyCap int // messages of a conversation
 
+	auditTTL   int64
+	auditCap   int // lines of an audit log
+	auditBytes int // of all its lines, about
+
 	specs      *cache.Cache[string, registry.ToolSpec]
 	sets       *cache.Cache[string, toolSet]
 	written    *writtenSets
@@ -67,6 +71,7 @@ func (c *Conn) Store() *Store {
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
 		credentials: c.opts.Credentials, changeTTL: millis(c.opts.ChangeTTL),
+		auditTTL: millis(c.opts.AuditTTL), auditCap: c.opts.AuditCap, auditBytes: c.opts.AuditBytes,
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: semaphore.NewWeighted(maxReads),

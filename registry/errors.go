@@ -107,6 +107,7 @@ type Error struct {
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // zero: no advice
 	Violations []Violation   `json:"violations,omitempty"`  // with CodeInvalidArguments and invalid schemas
 	Candidates []Candidate   `json:"candidates,omitempty"`  // with CodeAmbiguousTarget
+	Rule       string        `json:"rule,omitempty"`        // what of a policy decided, or which limit was reached
 	Notice     string        `json:"-"`                     // a hook's text for a model that reads it; never a device's
 	Cause      error         `json:"-"`
 }

@@ -15,6 +15,9 @@ type Limits struct {
 	HistoryCap     int           // messages kept of a conversation; default 1,000
 	Credentials    int           // credentials of a tenant; default 10,000
 	ChangeTTL      time.Duration // life of a change of credentials in the log; default 24 h
+	AuditTTL       time.Duration // life of an audit log to which nothing is added; default 90 days
+	AuditCap       int           // lines kept in the audit log of a tenant, roughly; default 1,000,000
+	AuditBytes     int           // bytes of those lines, roughly; default 256 MiB
 }
 
 // WithDefaults returns the limits with the defaults filled in.
@@ -31,6 +34,9 @@ func (l Limits) WithDefaults() Limits {
 		HistoryCap:     positive(l.HistoryCap, DefaultHistoryCap),
 		Credentials:    positive(l.Credentials, DefaultCredentials),
 		ChangeTTL:      positive(l.ChangeTTL, DefaultChangeTTL),
+		AuditTTL:       positive(l.AuditTTL, DefaultAuditTTL),
+		AuditCap:       positive(l.AuditCap, DefaultAuditCap),
+		AuditBytes:     positive(l.AuditBytes, DefaultAuditBytes),
 	}
 }
 

@@ -160,6 +160,7 @@ type Store interface {
 	CredentialStore
 	PairingStore
 	ApprovalStore
+	AuditStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

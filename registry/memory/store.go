@@ -39,6 +39,7 @@ type Store struct {
 	credentials   credentials
 	approvals     approvals
 	grants        grants
+	audits        audits
 
 	buses sync.Map // pod → *Bus
 }
@@ -73,6 +74,7 @@ func New(o Options) *Store {
 		},
 		approvals: approvals{all: make(expiring[tenantKey, *approval])},
 		grants:    grants{all: make(expiring[tenantKey, *grant])},
+		audits:    audits{logs: make(expiring[string, *auditLog])},
 	}
 }
 

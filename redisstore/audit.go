@@ -1,0 +1,141 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	auditBlock = 64 // lines in one entry of the stream: an entry costs Redis about as much as a line would
+	auditRead  = 32 // entries read at once
+)
+
+// AppendAudit implements registry.AuditStore.
+func (s *Store) AppendAudit(ctx context.Context, entries []registry.AuditEntry) error {
+	logs := make(map[string][]registry.AuditEntry)
+	for _, e := range entries {
+		logs[e.Tenant] = append(logs[e.Tenant], e)
+	}
+	pipe := s.conn.Pipeline()
+	for tenant, lines := range logs {
+		for some := range slices.Chunk(lines, auditBlock*auditRead) { // a script holds up the server
+			args := []any{s.auditTTL, s.auditCap, s.auditBytes}
+			for block := range slices.Chunk(some, auditBlock) {
+				text, err := encodeAudit(block)
+				if err != nil {
+					return registry.AsError(err)
+				}
+				args = append(args, text, len(block), len(text))
+			}
+			pipe.Eval(scriptAudit, auditKeys(tenant), args...)
+		}
+	}
+	return redisconn.Unavailable("append to the audit log", pipe.Exec(ctx))
+}
+
+// encodeAudit writes lines as JSON, one under the other.
+func encodeAudit(lines []registry.AuditEntry) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	for i := range lines {
+		lines[i].DigestArgs()
+		if err := enc.Encode(&lines[i]); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// ReadAudit implements registry.AuditStore.
+func (s *Store) ReadAudit(ctx context.Context, q registry.AuditQuery) ([]registry.AuditEntry, string, error) {
+	scan := auditScan{query: q, limit: pageSize(q.Limit)}
+	end, start := "+", "-"
+	if !q.To.IsZero() {
+		end = "(" + strconv.FormatInt(q.To.UnixMilli(), 10) + "-0"
+	}
+	if q.Before != "" {
+		before, err := registry.ParseAuditID(q.Before)
+		if err != nil {
+			return nil, "", err
+		}
+		if to := q.To; to.IsZero() || before.Milli < to.UnixMilli() {
+			scan.before, end = &before, before.FeedID.String()
+		}
+	}
+	if !q.From.IsZero() {
+		start = strconv.FormatInt(q.From.UnixMilli(), 10)
+	}
+	for {
+		c, err := s.conn.Do(ctx, "XREVRANGE", auditKeys(q.Tenant)[0], end, start, "COUNT", auditRead)
+		if err != nil {
+			return nil, "", redisconn.Unavailable("read the audit log", err)
+		}
+		blocks, last := parseEntries(s, c, parseAudit(q.Tenant))
+		for _, lines := range blocks {
+			if next, full := scan.add(lines); full {
+				return scan.page, next, nil
+			}
+		}
+		if last == "" {
+			return scan.page, "", nil
+		}
+		end = "(" + last
+	}
+}
+
+// auditScan reads a page of an audit log, from the newest line on.
+type auditScan struct {
+	query  registry.AuditQuery
+	limit  int
+	before *registry.AuditID // only lines before this one; nil: all
+
+	page    []registry.AuditEntry
+	scanned int
+	oldest  string // the id of the line that was looked at last
+}
+
+// add looks at lines that were written together. If the page is full before their end, add returns the cursor of the
+// next page.
+func (a *auditScan) add(lines []registry.AuditEntry) (next string, full bool) {
+	for _, e := range slices.Backward(lines) {
+		if a.before != nil {
+			if id, _ := registry.ParseAuditID(e.ID); id.FeedID == a.before.FeedID && id.Line >= a.before.Line {
+				continue
+			}
+		}
+		if len(a.page) == a.limit || a.scanned >= registry.AuditScan {
+			return a.oldest, true
+		}
+		a.scanned, a.oldest = a.scanned+1, e.ID
+		if a.query.Matches(e) {
+			a.page = append(a.page, e)
+		}
+	}
+	return "", false
+}
+
+// parseAudit reads an entry of a log. Lines that cannot be read are left out, and keep their numbers.
+func parseAudit(tenant string) func(text []byte, id string) ([]registry.AuditEntry, error) {
+	return func(text []byte, id string) ([]registry.AuditEntry, error) {
+		var lines []registry.AuditEntry
+		number := -1
+		for raw := range bytes.Lines(text) {
+			number++
+			var e registry.AuditEntry
+			if err := json.Unmarshal(raw, &e); err != nil {
+				continue
+			}
+			e.ID, e.Tenant = fmt.Sprintf("%s.%d", id, number), tenant
+			lines = append(lines, e)
+		}
+		return lines, nil
+	}
+}

@@ -1,0 +1,225 @@
+package registry
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/internal/strictjson"
+)
+
+// AuditEntry is one line of the audit log of a tenant: who did what, or was not allowed to. It never holds arguments,
+// outputs, messages or credentials.
+type AuditEntry struct {
+	ID     string    `json:"-"` // set by the store; grows along the log
+	Tenant string    `json:"-"`
+	At     time.Time `json:"at"` // zero when it is noted: then now
+	Pod    string    `json:"pod"`
+
+	Actor   AuditActor `json:"actor"`
+	Action  string     `json:"action"`
+	Outcome string     `json:"outcome"`
+	Code    Code       `json:"code,omitempty"`   // of the error, unless the outcome is AuditAllowed
+	Rule    string     `json:"rule,omitempty"`   // the rule of the policy, or the hook, that decided
+	Reason  string     `json:"reason,omitempty"` // as the asker was told, cut to MaxAuditReason
+
+	// Target is what an action of an admin is about: the id of a key, a device, an approval or a pairing.
+	Target    string `json:"target,omitempty"`
+	Tool      string `json:"tool,omitempty"`
+	SessionID string `json:"session_id,omitempty"`
+	DeviceID  string `json:"device_id,omitempty"`
+	CallID    string `json:"call_id,omitempty"`
+	Turn      string `json:"turn_id,omitempty"`
+
+	// ArgsDigest is the SHA-256 of the arguments as canonical JSON: what tells whether two calls asked for the same.
+	ArgsDigest string `json:"args_digest,omitempty"`
+
+	// Omitted is how many lines of this kind were left out before this one, because there were too many at once.
+	Omitted int `json:"omitted,omitempty"`
+
+	Args JSON `json:"-"` // what ArgsDigest is made of, off the path of calls
+}
+
+// AuditActor is who did something.
+type AuditActor struct {
+	User       string   `json:"user,omitempty"`
+	Credential string   `json:"credential,omitempty"` // as in auth.Identity: a name, no secret
+	Roles      []string `json:"roles,omitempty"`
+	Source     string   `json:"source,omitempty"` // address or network that an action of an admin came from
+}
+
+// Actions of the audit log.
+const (
+	AuditCall          = "call"     // a call was let through, or refused
+	AuditRegister      = "register" // a device may not register a tool
+	AuditLogin         = "login"    // a credential was refused; sampled
+	AuditKeyCreate     = "key.create"
+	AuditKeyRevoke     = "key.revoke"
+	AuditRevoke        = "revoke" // a user, or a credential that is no key
+	AuditPairAsk       = "pair.ask"
+	AuditPairDecide    = "pair.decide"
+	AuditDeviceUpdate  = "device.update"
+	AuditDeviceRevoke  = "device.revoke"
+	AuditDeviceTools   = "device.tools" // tools of a paired device were approved
+	AuditApprovalAsk   = "approval.ask"
+	AuditApproval      = "approval.decide"
+	AuditGrantRevoke   = "grant.revoke"
+	AuditPolicyReload  = "policy.reload"
+	AuditSessionKick   = "session.kick"
+	AuditSessionRename = "session.rename"
+	AuditTurnAbort     = "turn.abort"
+	AuditCallCancel    = "call.cancel"
+)
+
+// AuditActions returns all actions.
+func AuditActions() []string {
+	return []string{
+		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
+		AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk, AuditApproval,
+		AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort, AuditCallCancel,
+	}
+}
+
+// Outcomes of what is audited.
+const (
+	AuditAllowed = "allowed" // it was let through, or done
+	AuditDenied  = "denied"  // somebody or something decided against it
+	AuditFailed  = "failed"  // it could not be done, or made no sense
+)
+
+// AuditOutcomes returns all outcomes.
+func AuditOutcomes() []string { return []string{AuditAllowed, AuditDenied, AuditFailed} }
+
+// Bounds of a line, in bytes. Longer texts are cut.
+const (
+	MaxAuditReason = 512
+	maxAuditName   = 256
+	maxAuditRoles  = 8
+)
+
+// Decide fills in the outcome, the code, the rule and the reason: what err says, or AuditAllowed.
+func (e *AuditEntry) Decide(err error) {
+	if err == nil {
+		e.Outcome = AuditAllowed
+		return
+	}
+	failure := AsError(err)
+	e.Outcome, e.Code, e.Reason = AuditFailed, failure.Code, failure.Message
+	if failure.Rule != "" {
+		e.Rule = failure.Rule
+	}
+	switch failure.Code {
+	case CodeUnauthenticated, CodeForbidden, CodePolicyDenied, CodeHookCancelled, CodeApprovalDenied, CodeRateLimited:
+		e.Outcome = AuditDenied
+	}
+}
+
+// Trim cuts the texts of a line, and digests arguments that are too long to wait in memory until it is written.
+func (e *AuditEntry) Trim() {
+	e.Reason = TruncateText(e.Reason, MaxAuditReason)
+	for _, text := range []*string{
+		&e.Actor.User, &e.Actor.Credential, &e.Actor.Source, &e.Action, &e.Outcome, &e.Rule, &e.Target, &e.Tool,
+		&e.SessionID, &e.DeviceID, &e.CallID, &e.Turn,
+	} {
+		if len(*text) > maxAuditName {
+			*text = TruncateText(*text, maxAuditName)
+		}
+	}
+	e.Actor.Roles = e.Actor.Roles[:min(len(e.Actor.Roles), maxAuditRoles)]
+	if e.Args.Len() > promptDigest {
+		e.DigestArgs()
+	}
+}
+
+// DigestArgs fills in ArgsDigest, and drops the arguments.
+func (e *AuditEntry) DigestArgs() {
+	if e.Args.IsZero() {
+		return
+	}
+	canonical, err := strictjson.Canonical(e.Args.Raw())
+	e.Args = JSON{}
+	if err != nil { // no JSON was decoded here that ParseJSON has not read
+		return
+	}
+	sum := sha256.Sum256(canonical)
+	e.ArgsDigest = hex.EncodeToString(sum[:])
+}
+
+// MemorySize returns about how many bytes of memory the line takes.
+func (e *AuditEntry) MemorySize() int { return lineWeight + len(e.Reason) + e.Args.Len() }
+
+// AuditQuery selects lines. Empty fields do not restrict.
+type AuditQuery struct {
+	Tenant string
+
+	// From and To are the time in which the lines were written, by the store's clock: From included, To not. A line is
+	// written a moment after what it tells of.
+	From, To time.Time
+
+	User, Credential, Action, Outcome, Tool, SessionID, CallID string
+
+	Before string // the cursor that the page before returned
+	Limit  int    // at most so many lines; zero means 100
+}
+
+// Matches reports whether a line is one of those that are asked for, but for their times.
+func (q AuditQuery) Matches(e AuditEntry) bool {
+	for _, pair := range [...][2]string{
+		{q.User, e.Actor.User}, {q.Credential, e.Actor.Credential}, {q.Action, e.Action}, {q.Outcome, e.Outcome},
+		{q.Tool, e.Tool}, {q.SessionID, e.SessionID}, {q.CallID, e.CallID},
+	} {
+		if pair[0] != "" && pair[0] != pair[1] {
+			return false
+		}
+	}
+	return true
+}
+
+// Defaults of how long the audit log of a tenant is kept after its last line, how many lines it has, and how many bytes
+// they have. Both bounds are rough.
+const (
+	DefaultAuditTTL   = 90 * 24 * time.Hour
+	DefaultAuditCap   = 1_000_000
+	DefaultAuditBytes = 256 << 20
+)
+
+// AuditStore keeps the audit logs. Nothing in one can be changed; the oldest lines go when it is full. Its methods are
+// safe for concurrent use, and keep no slice that they are given.
+type AuditStore interface {
+	// AppendAudit adds lines to the logs of their tenants, in order.
+	AppendAudit(ctx context.Context, entries []AuditEntry) error
+
+	// ReadAudit returns the lines that a query selects, newest first, and the cursor of the next page, empty on the
+	// last. A page may have fewer lines than the limit, even none, and still have a next one, because one page looks at
+	// a bounded part of the log. CodeInvalidRequest for a cursor that is none.
+	ReadAudit(ctx context.Context, q AuditQuery) (page []AuditEntry, next string, err error)
+}
+
+// AuditScan is how many lines one page looks at, about.
+const AuditScan = 10_000
+
+// AuditID is a place in an audit log: that of the lines that were written together, and the number of one of them.
+type AuditID struct {
+	FeedID
+	Line int
+}
+
+var auditIDPattern = regexp.MustCompile(`^(\d{1,18}-\d{1,18})\.(\d{1,6})$`)
+
+// ParseAuditID reads the id of a line. The error is CodeInvalidRequest.
+func ParseAuditID(text string) (id AuditID, err error) {
+	if !auditIDPattern.MatchString(text) {
+		return id, Errorf(CodeInvalidRequest, "The place in the audit log is malformed; pass one that was returned.")
+	}
+	feed, line, _ := strings.Cut(text, ".")
+	id.Line, _ = strconv.Atoi(line) // cannot fail: at most six digits
+	id.FeedID, err = ParseFeedID(feed)
+	return id, err
+}
+
+// String returns what ParseAuditID reads.
+func (id AuditID) String() string { return id.FeedID.String() + "." + strconv.Itoa(id.Line) }
