@@ -36,6 +36,8 @@ type Invocation struct {
 	Policy  *policy.Decision // what policy says of the call; nil if no tool was found
 	Marks   policy.Marks     // where the call comes from, as far as policy asks; for those who run after the hooks
 	Demand  *policy.Demand   // why a person is asked about the call; nil: nobody is
+
+	charged *[]string // the windows that have counted the call: it may be admitted several times
 }
 
 // Decision is what a hook says before a call. The zero value lets it pass.

@@ -60,6 +60,7 @@ type Config struct {
 	MaxTimeout time.Duration     // the longest timeout that a request or a tool can get; default 5 min
 	Pod        string            // id of this pod: tells the Meter which sessions are here
 	Meter      Meter             // counts how calls end; nil: calls are not counted
+	Audit      auth.Auditor      // notes for each call whether it may run; default: nobody
 	Log        *slog.Logger      // default: discard
 }
 
@@ -92,6 +93,9 @@ func NewInvoker(cfg Config) *Invoker {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Audit == nil {
+		cfg.Audit = auth.NoAudit{}
 	}
 	var hooks pipeline
 	if cfg.Limits != nil {
@@ -220,6 +224,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if err != nil {
 		err = undispatched(err)
 	}
+	i.noteDecision(req, &p, err)
 	req.where = i.routeOf(&p)
 	rec := recordOf(req, &p, &out.Session)
 	if req.durable() {
@@ -265,6 +270,7 @@ type prepared struct {
 	timeout   time.Duration // the timeout that the request names; zero: none
 	start     time.Time     // when the request came in; the timeout runs from here
 	remaining time.Duration // what remains of the timeout once the hooks have admitted the call
+	charged   []string      // the windows of rate limits that have counted the call
 }
 
 // prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
@@ -274,6 +280,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
 		CallHistory: req.history, Model: req.Model, Context: req.Context,
 	}}
+	p.inv.charged = &p.charged
 	if req.refused != nil {
 		return req.refused
 	}
@@ -411,6 +418,8 @@ func (i *Invoker) runTool(
 			return registry.Result{}, e.With(registry.DispatchedNo)
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
+			i.noteDecision(&Request{Caller: p.inv.Caller, Tool: p.inv.Spec.Name, CallID: p.inv.CallID,
+				Turn: p.inv.Turn}, p, err)
 			return registry.Result{}, err
 		}
 		rec.DeviceID = p.route.Session.DeviceID

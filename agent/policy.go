@@ -55,16 +55,20 @@ func (i *Invoker) consent(ctx context.Context, inv *Invocation) error {
 		}
 	}
 	if f := d.Forbidden(inv.Marks); f != nil {
-		return registry.Errorf(registry.CodePolicyDenied,
+		e := registry.Errorf(registry.CodePolicyDenied,
 			"The policy of this gateway does not allow this call of %q: %s (rule %s).", inv.Spec.Name, f.When, f.Rule)
+		e.Rule = f.Rule
+		return e
 	}
 	if inv.Demand = d.Approval(inv.Marks); inv.Demand == nil {
 		return nil
 	}
 	if i.cfg.Approver == nil {
-		return registry.Errorf(registry.CodeApprovalDenied,
+		e := registry.Errorf(registry.CodeApprovalDenied,
 			"A person must approve calls of %q (rule %s), and this gateway has nobody to ask.", inv.Spec.Name,
 			inv.Demand.Rule)
+		e.Rule = inv.Demand.Rule
+		return e
 	}
 	return i.cfg.Approver.Approve(ctx, *inv)
 }

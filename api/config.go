@@ -76,6 +76,7 @@ type Config struct {
 	Agent    chat.Agent     // holds conversations; nil: no model is configured, and routes that need one answer so
 	Builtins Builtins       // listed beside the devices' tools; nil: none
 	Refusals *auth.Refusals // notes who was refused; default: in Log
+	Audit    auth.Auditor   // notes what admins do; default: nobody
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Draining context.Context                 // ends when this pod begins to stop; default: never
@@ -107,6 +108,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func(context.Context) error { return nil }
+	}
+	if cfg.Audit == nil {
+		cfg.Audit = auth.NoAudit{}
 	}
 	if cfg.Draining == nil {
 		cfg.Draining = context.Background()

@@ -101,7 +101,7 @@ const (
 	maxAuditRoles  = 8
 )
 
-// Decide fills in the outcome, the code, the rule and the reason: what err says, or AuditAllowed.
+// Decide fills in the outcome, and after a failure the code, the rule and the reason.
 func (e *AuditEntry) Decide(err error) {
 	if err == nil {
 		e.Outcome = AuditAllowed
@@ -109,9 +109,7 @@ func (e *AuditEntry) Decide(err error) {
 	}
 	failure := AsError(err)
 	e.Outcome, e.Code, e.Reason = AuditFailed, failure.Code, failure.Message
-	if failure.Rule != "" {
-		e.Rule = failure.Rule
-	}
+	e.Rule = failure.Rule
 	switch failure.Code {
 	case CodeUnauthenticated, CodeForbidden, CodePolicyDenied, CodeHookCancelled, CodeApprovalDenied, CodeRateLimited:
 		e.Outcome = AuditDenied

@@ -50,7 +50,9 @@ func (d *Decision) Err() error {
 	if d.Allowed {
 		return nil
 	}
-	return registry.Errorf(d.Code, "%s", d.Reason)
+	e := registry.Errorf(d.Code, "%s", d.Reason)
+	e.Rule = d.Rule
+	return e
 }
 
 // Approval returns the first reason to ask a person before a call that bears these marks, nil if there is none.

@@ -1,0 +1,208 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxLines = 1 << 15  // lines that wait; more are dropped and counted
+	maxBytes = 16 << 20 // about the memory of the lines that wait or are being written
+	batch    = 512      // lines written at once, at most
+	gather   = 100 * time.Millisecond
+
+	writeTimeout = 5 * time.Second
+	retryPause   = time.Second // after a failure
+)
+
+// Store keeps the lines. registry.AuditStore is one.
+type Store interface {
+	AppendAudit(ctx context.Context, entries []registry.AuditEntry) error
+}
+
+// Log takes lines and writes them soon. While the store fails they wait, within bounds; then new ones are dropped, and
+// counted. It implements auth.Auditor, and is safe for concurrent use.
+type Log struct {
+	store Store
+	pod   string
+	log   *slog.Logger
+
+	dropped atomic.Int64
+	written atomic.Int64
+
+	mu      sync.Mutex
+	queue   [][]registry.AuditEntry // batches to write, in order; the last one still grows
+	waiting int                     // lines in queue
+	held    int                     // bytes of the lines that wait or are being written
+	wake    chan struct{}           // capacity 1: a line waits
+	closing chan struct{}           // closed when no more lines are taken
+
+	stop context.CancelFunc
+	done chan struct{} // closed when the writer has ended
+}
+
+// New returns a Log that writes to store until Close. log hears of what could not be written.
+func New(store Store, pod string, log *slog.Logger) *Log {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &Log{
+		store: store, pod: pod, log: log, wake: make(chan struct{}, 1), closing: make(chan struct{}),
+		stop: stop, done: make(chan struct{}),
+	}
+	go func() {
+		defer close(l.done)
+		for l.await(ctx) {
+			l.pause(ctx, l.writeBatch(ctx))
+		}
+	}()
+	return l
+}
+
+// Note implements auth.Auditor.
+func (l *Log) Note(e registry.AuditEntry) {
+	if e.At.IsZero() {
+		e.At = time.Now().UTC()
+	}
+	e.Pod = l.pod
+	e.Trim()
+	size := e.MemorySize()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosing() || l.waiting >= maxLines || l.held+size > maxBytes {
+		l.dropped.Add(1)
+		return
+	}
+	if last := len(l.queue) - 1; last < 0 || len(l.queue[last]) == batch {
+		l.queue = append(l.queue, nil)
+	}
+	last := &l.queue[len(l.queue)-1]
+	*last = append(*last, e)
+	l.waiting, l.held = l.waiting+1, l.held+size
+	select {
+	case l.wake <- struct{}{}:
+	default: // the writer is awake
+	}
+}
+
+func (l *Log) isClosing() bool {
+	select {
+	case <-l.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Stats are counts of a Log.
+type Stats struct {
+	Waiting, Bytes   int64 // lines that wait, and about how many bytes they take with those that are being written
+	Written, Dropped int64 // lines since the start
+}
+
+// Stats returns the counts.
+func (l *Log) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{int64(l.waiting), int64(l.held), l.written.Load(), l.dropped.Load()}
+}
+
+// Close writes what waits, and returns when that is done or ctx has ended. Lines that come later are dropped. It is
+// called once.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	close(l.closing)
+	l.mu.Unlock()
+	defer context.AfterFunc(ctx, l.stop)()
+	<-l.done // soon after ctx has ended: that ends the write
+	l.stop()
+	if left := l.Stats().Waiting; left > 0 {
+		l.dropped.Add(left)
+		return fmt.Errorf("%d lines of the audit log were lost", left)
+	}
+	return nil
+}
+
+// await waits for lines to write. It returns false when there will be none, or ctx has ended.
+func (l *Log) await(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		closing := l.isClosing() // lines that come later are dropped, so the queue is complete
+		if l.Stats().Waiting > 0 {
+			return true
+		}
+		if closing {
+			return false
+		}
+		select {
+		case <-l.wake:
+		case <-l.closing:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// pause waits after a batch: lines that come soon after one another are written together.
+func (l *Log) pause(ctx context.Context, failure error) {
+	length, closing := gather, l.closing
+	switch isClosing := l.isClosing(); {
+	case failure != nil && isClosing: // the store is asked again until the time is up
+		length, closing = retryPause/10, nil
+	case failure != nil:
+		length = retryPause
+	case isClosing || l.hasWhole():
+		return
+	}
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-closing:
+	case <-ctx.Done():
+	}
+}
+
+// hasWhole reports whether a batch waits that grows no more.
+func (l *Log) hasWhole() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue) > 0 && len(l.queue[0]) == batch
+}
+
+// writeBatch writes the first batch. If that fails it is the first again: its lines may be in the log twice then, and
+// are not missing.
+func (l *Log) writeBatch(ctx context.Context) error {
+	l.mu.Lock()
+	lines := l.queue[0]
+	l.queue = l.queue[1:]
+	l.waiting -= len(lines)
+	l.mu.Unlock()
+	size := 0
+	for i := range lines {
+		size += lines[i].MemorySize()
+		lines[i].DigestArgs()
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err := l.store.AppendAudit(ctx, lines)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.held -= size
+		l.written.Add(int64(len(lines)))
+		return nil
+	}
+	for i := range lines { // the arguments are gone
+		size -= lines[i].MemorySize()
+	}
+	l.held -= size
+	l.queue = slices.Insert(l.queue, 0, lines)
+	l.waiting += len(lines)
+	l.log.Warn("audit lines not written; they are tried again", "lines", l.waiting, "error", err)
+	return err
+}
