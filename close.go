@@ -53,6 +53,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 	for _, h := range g.webhooks {
 		h.Close()
 	}
+	if g.audit != nil {
+		errs = append(errs, g.audit.Close(ctx))
+	}
 	if g.bus != nil {
 		errs = append(errs, g.bus.Close(ctx))
 	}

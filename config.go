@@ -53,6 +53,9 @@ type Config struct {
 	ActivityTTL    time.Duration `env:"ACTIVITY_TTL" envDefault:"24h" doc:"How long the activity feed is kept while nothing is added to it."`
 	ActivityCap    int           `env:"ACTIVITY_CAP" envDefault:"10000" doc:"Lines of the activity feed that are kept, about."`
 	ActivityBytes  ByteSize      `env:"ACTIVITY_BYTES" envDefault:"16MiB" doc:"Bytes of those lines that are kept, about, for each tenant."`
+	AuditTTL       time.Duration `env:"AUDIT_TTL" envDefault:"2160h" doc:"How long the audit log of a tenant is kept after its last line."`
+	AuditCap       int           `env:"AUDIT_CAP" envDefault:"1000000" doc:"Lines of the audit log that are kept, about, for each tenant."`
+	AuditBytes     ByteSize      `env:"AUDIT_BYTES" envDefault:"256MiB" doc:"Bytes of those lines that are kept, about."`
 	CallBytes      ByteSize      `env:"CALL_BYTES" envDefault:"512MiB" doc:"Bytes of calls' records, logs and outputs that are kept for one tenant, by all pods together; an eighth of them for one session. Half may be added at once, the other half over FARHAND_RETENTION. Beyond that calls that need a record are refused (429), and outputs of calls that ran are cut, and say so."`
 	CallLog        ByteSize      `env:"CALL_LOG" envDefault:"1MiB" doc:"Bytes that are kept of what a device reports of one call on its way; at most 3MiB. With its output a call never adds more than 8 MB to the store."`
 	NewToolBytes   ByteSize      `env:"NEW_TOOL_BYTES" envDefault:"64MiB" doc:"Bytes of tool definitions nobody offers yet that one tenant may register over twice FARHAND_SESSION_TTL, half of them at once; an eighth of them by one session. What is offered already is free."`

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/agent/audit"
 	"github.com/farhand/farhand/agent/auth/jwt"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
@@ -42,6 +43,7 @@ type Gateway struct {
 	tokens   *jwt.Verifier    // nil unless JSON Web Tokens are accepted
 	devices  *ws.Server
 	monitor  *monitoring
+	audit    *audit.Log // nil before the pod has started
 	handler  http.Handler
 	server   *http.Server // which Run serves with
 	listener net.Listener // that the program brought; nil: Run opens one
@@ -106,6 +108,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.pod.Start(ctx); err != nil {
 		return err
 	}
+	g.audit = audit.New(store, g.pod.ID(), g.log)
 	if g.handler, err = g.openAPIs(store); err != nil {
 		return err
 	}

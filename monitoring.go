@@ -88,6 +88,7 @@ func (m *monitoring) handler() http.Handler {
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Count,
+		Audit: g.audit.Stats,
 	}
 	if g.chat != nil {
 		p.Turns = g.chat.Stats

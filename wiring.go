@@ -34,6 +34,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
 		IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL, ActivityCap: g.cfg.ActivityCap,
 		ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
+		AuditTTL: g.cfg.AuditTTL, AuditCap: g.cfg.AuditCap, AuditBytes: int(g.cfg.AuditBytes),
 	}
 	if g.cfg.RedisURL == "" {
 		memory := memory.New(memory.Options{Limits: limits})
@@ -92,7 +93,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, LocalTools: localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
-		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls,
+		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls, Audit: g.audit,
 	})
 	conversations, err := g.openAgent(store, invoker, policy, localTools)
 	if err != nil {
@@ -114,7 +115,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	handler, err := api.NewHandler(api.Config{
 		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: policy, Auth: authenticator, Origins: origins,
-		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals,
+		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals, Audit: g.audit,
 		Ready: g.pod.Ready, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
 		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
 		TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug, MaxResponseBytes: int64(g.cfg.MaxResponses),

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"github.com/farhand/farhand/agent/audit"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/api"
@@ -17,6 +18,7 @@ type Pod struct {
 	Sockets    func() ws.Stats
 	API        func() api.Stats
 	Refusals   func(kind string) int64
+	Audit      func() audit.Stats
 	Turns      func() chat.Stats                      // nil without a model
 	RedisPools func() map[string]redisstore.PoolStats // nil without Redis
 	Bus        func() bus.Stats                       // nil without Redis
@@ -167,6 +169,20 @@ func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, t
 		"Turns that run or wait for their conversation.", number(turns, func(s chat.Stats) int64 { return s.Turns }))
 	s.counter("farhand_turns_refused_total",
 		"Turns the pod had no room for.", number(turns, func(s chat.Stats) int64 { return s.Refused }))
+}
+
+// audit exports what becomes of the lines of the audit log.
+func (s *Set) audit(read func() audit.Stats) {
+	type stats = audit.Stats
+	s.gauge("farhand_audit_queued_lines",
+		"Lines of the audit log that wait to be written.", number(read, func(s stats) int64 { return s.Waiting }))
+	s.gauge("farhand_audit_held_bytes", "About how many bytes those lines take that wait or are being written.",
+		number(read, func(s stats) int64 { return s.Bytes }))
+	s.counter("farhand_audit_lines_total",
+		"Lines of the audit log, by what became of them: dropped ones were lost because the store was away for long.",
+		shares("result", read, func(n stats) []share {
+			return []share{{"written", n.Written}, {"dropped", n.Dropped}}
+		}))
 }
 
 func emitAll[K ~string](emit emitFunc, counts map[K]int64) {

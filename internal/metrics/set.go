@@ -92,6 +92,7 @@ func (s *Set) Watch(p Pod) {
 	s.refusals(once(p.API), p.Refusals, once(p.Turns))
 	s.redisPools(once(p.RedisPools))
 	s.bus(once(p.Bus))
+	s.audit(once(p.Audit))
 }
 
 // Handler serves the metrics in the format of Prometheus.
