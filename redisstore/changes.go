@@ -35,8 +35,8 @@ func (s *Store) AppendChange(
 // Changes implements registry.CredentialStore. It is one round trip.
 func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (registry.ChangePage, error) {
 	pipe := s.conn.Pipeline()
+	last := pipe.Do("GET", lastChangeKey) // first, so that what is appended meanwhile is not taken to be in the page
 	entries := pipe.Do("XRANGE", changesKey, "("+after.String(), "+", "COUNT", pageSize(limit))
-	last := pipe.Do("GET", lastChangeKey)
 	if err := pipe.Exec(ctx); err != nil {
 		return registry.ChangePage{}, redisconn.Unavailable("read changes", err)
 	}

@@ -204,7 +204,7 @@ func (c CredentialChange) Validate() error {
 // ChangePage is a part of the change log.
 type ChangePage struct {
 	Changes []CredentialChange
-	Last    int64 // Seq of the last change of the whole log; zero: the log is empty
+	Last    int64 // Seq of the last change of the whole log, or of one a moment before it; zero: there was none
 }
 
 // CredentialStore keeps credentials, and the log of their changes, which is one for the whole fleet. All methods are

@@ -32,7 +32,7 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 func NewSecret(kind registry.CredentialKind) string {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
-	body := prefixOf(kind) + digits62(new(big.Int).SetBytes(random), secretDigits)
+	body := prefixOf(kind) + bodyOf(random)
 	return body + checksum(body)
 }
 
@@ -83,16 +83,22 @@ func prefixOf(kind registry.CredentialKind) string {
 
 // checksum is of everything before it, the prefix too. It finds typing errors and what only looks like a secret.
 func checksum(body string) string {
-	return digits62(new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(body)))), checksumDigits)
+	sum := crc32.ChecksumIEEE([]byte(body))
+	var text [checksumDigits]byte
+	for i := len(text) - 1; i >= 0; i-- {
+		text[i] = base62[sum%62]
+		sum /= 62
+	}
+	return string(text[:])
 }
 
-// digits62 writes a number in base 62, with so many digits.
-func digits62(n *big.Int, digits int) string {
-	text := make([]byte, digits)
-	base, rest := big.NewInt(int64(len(base62))), new(big.Int)
+// bodyOf writes random bits in base 62.
+func bodyOf(random []byte) string {
+	n, base, rest := new(big.Int).SetBytes(random), big.NewInt(int64(len(base62))), new(big.Int)
+	var text [secretDigits]byte
 	for i := len(text) - 1; i >= 0; i-- {
 		n.DivMod(n, base, rest)
 		text[i] = base62[rest.Int64()]
 	}
-	return string(text)
+	return string(text[:])
 }

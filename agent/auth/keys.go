@@ -1,0 +1,230 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	keyCacheBytes = 16 << 20 // of credentials that are remembered, about, in each of two generations
+	noCacheBytes  = 1 << 20  // of digests that belong to none
+	noEntrySize   = 160
+	keyAge        = time.Minute            // how long a credential is remembered
+	noAge         = 500 * time.Millisecond // how long it is remembered that there is none: a new one is usable soon
+	keyTimeout    = 2 * time.Second        // of one read of a credential
+	touchEvery    = time.Minute            // how often the use of a credential is noted
+	touchFlush    = 5 * time.Second        // how long uses are gathered
+	maxTouches    = 10_000                 // uses that wait to be noted
+	touchBatch    = 500
+)
+
+// KeyStore is the part of registry.CredentialStore that Keys needs.
+type KeyStore interface {
+	CredentialByDigest(ctx context.Context, digest string) (registry.Credential, error)
+	TouchCredentials(ctx context.Context, digests ...string) error
+}
+
+// KeysConfig is what Keys needs.
+type KeysConfig struct {
+	Store KeyStore
+	Live  *Live // says what has changed, and whether that is known
+
+	// Prove checks that a request comes from the device whose key the credential names. Nil: nobody can prove it, and
+	// nobody is let in with such a credential.
+	Prove func(ctx context.Context, r *http.Request, c registry.Credential) error
+	Log   *slog.Logger // default: discard
+}
+
+// Keys identifies whoever presents an API key or the credential of a device. It remembers credentials for a while, and
+// also, more briefly, that there is none. While the log of changes cannot be read it lets nobody in.
+type Keys struct {
+	cfg     KeysConfig
+	known   *cache.Cache[[sha256.Size]byte, *knownKey]
+	unknown *cache.Cache[[sha256.Size]byte, time.Time]
+
+	mu   sync.Mutex
+	used []string // digests of credentials whose use is to be noted
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// knownKey is a credential that is remembered.
+type knownKey struct {
+	credential registry.Credential // without its approved tools
+	identity   Identity
+	generation int64 // of the changes, when it was read
+	read       time.Time
+	touched    atomic.Int64 // when its use was noted last, in Unix seconds
+}
+
+// NewKeys returns an authenticator. Start has it note when credentials were used.
+func NewKeys(cfg KeysConfig) *Keys {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Keys{
+		cfg: cfg, known: cache.New[[sha256.Size]byte, *knownKey](keyCacheBytes, 0),
+		unknown: cache.New[[sha256.Size]byte, time.Time](noCacheBytes, noAge),
+	}
+}
+
+// NamesUsers returns true.
+func (*Keys) NamesUsers() bool { return true }
+
+// Authenticate implements Authenticator.
+func (k *Keys) Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error) {
+	kind, ok := SecretKind(token)
+	if !ok {
+		return Identity{}, errNoKey()
+	}
+	if err := k.cfg.Live.Fresh(); err != nil {
+		return Identity{}, err
+	}
+	digest, now := sha256.Sum256([]byte(token)), time.Now()
+	key, err := k.key(ctx, digest, now)
+	if err != nil {
+		return Identity{}, err
+	}
+	if key.credential.Kind != kind {
+		return Identity{}, errNoKey()
+	}
+	if len(key.credential.PublicKey) > 0 {
+		if k.cfg.Prove == nil {
+			return Identity{}, registry.Errorf(registry.CodeUnauthenticated, "The device must sign with its key.")
+		}
+		if err := k.cfg.Prove(ctx, r, key.credential); err != nil {
+			return Identity{}, err
+		}
+	}
+	k.note(key, now)
+	return key.identity, nil
+}
+
+// key returns the credential with a digest, as it is remembered or as the store has it.
+func (k *Keys) key(ctx context.Context, digest [sha256.Size]byte, now time.Time) (*knownKey, error) {
+	changes := k.cfg.Live.changes
+	if key, ok := k.known.Get(digest); ok && now.Sub(key.read) < keyAge &&
+		changes.current(key.credential.Tenant, key.credential.ID, key.generation) {
+		return key, nil
+	}
+	if at, ok := k.unknown.Get(digest); ok && now.Sub(at) < noAge {
+		return nil, errNoKey()
+	}
+	generation := changes.now()
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	c, err := k.cfg.Store.CredentialByDigest(ctx, hex.EncodeToString(digest[:]))
+	switch {
+	case errors.Is(err, registry.CodeNotFound):
+		k.known.Delete(digest)
+		k.unknown.Put(digest, now, noEntrySize)
+		return nil, errNoKey()
+	case err != nil:
+		return nil, registry.StoreUnavailable("read credential", err)
+	}
+	key, err := knownKeyOf(c, digest)
+	if err != nil {
+		return nil, err
+	}
+	key.generation, key.read = generation, now
+	if !c.LastUsed.IsZero() {
+		key.touched.Store(c.LastUsed.Unix())
+	}
+	k.known.Put(digest, key, 2*key.credential.MemorySize()) // the identity has much of it again
+	return key, nil
+}
+
+// knownKeyOf makes the identity of a credential.
+func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, error) {
+	stored, err := hex.DecodeString(c.Digest)
+	if err != nil || subtle.ConstantTimeCompare(stored, digest[:]) != 1 {
+		return nil, errNoKey()
+	}
+	c.Approved = nil // who needs them asks the store
+	id := Identity{
+		Tenant: c.Tenant, User: c.User, Device: c.DeviceID, Tools: c.Tools, Context: c.Context,
+		Credential: CredentialName(c.Kind, c.ID), Issued: c.CreatedAt, Expires: c.ExpiresAt,
+	}
+	if err := id.SetRoles(c.Roles...); err != nil {
+		return nil, err
+	}
+	return &knownKey{credential: c, identity: id}, nil
+}
+
+// errNoKey is the error for what is no credential, or no longer. It does not say which.
+func errNoKey() error {
+	return registry.Errorf(registry.CodeUnauthenticated, "There is no such key. It may have expired, or was revoked.")
+}
+
+// note notes the use of a credential, once in a while.
+func (k *Keys) note(key *knownKey, now time.Time) {
+	last, at := key.touched.Load(), now.Unix()
+	if at-last < int64(touchEvery/time.Second) || !key.touched.CompareAndSwap(last, at) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.used) < maxTouches {
+		k.used = append(k.used, key.credential.Digest)
+	}
+}
+
+// Start begins to note when credentials were used, until Close. It is called once.
+func (k *Keys) Start() {
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop, k.done = stop, make(chan struct{})
+	go func() {
+		defer close(k.done)
+		ticker := time.NewTicker(touchFlush)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				k.flush(ctx)
+			}
+		}
+	}()
+}
+
+// Close ends what Start began, and notes the uses that it knows of, within ctx.
+func (k *Keys) Close(ctx context.Context) {
+	if k.stop == nil {
+		return
+	}
+	k.stop()
+	<-k.done
+	k.flush(ctx)
+}
+
+// flush tells the store which credentials were used. What it cannot tell is forgotten: the next use is noted again.
+func (k *Keys) flush(ctx context.Context) {
+	k.mu.Lock()
+	used := k.used
+	k.used = nil
+	k.mu.Unlock()
+	for len(used) > 0 {
+		n := min(len(used), touchBatch)
+		bounded, cancel := context.WithTimeout(ctx, keyTimeout)
+		err := k.cfg.Store.TouchCredentials(bounded, used[:n]...)
+		cancel()
+		if err != nil {
+			k.cfg.Log.Debug("the use of credentials was not noted", "credentials", len(used), "error", err)
+			return
+		}
+		used = used[n:]
+	}
+}
