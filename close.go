@@ -56,14 +56,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.audit != nil {
 		errs = append(errs, g.audit.Close(ctx))
 	}
+	g.closeIdentity(ctx)
 	if g.bus != nil {
 		errs = append(errs, g.bus.Close(ctx))
 	}
 	if g.redis != nil {
 		errs = append(errs, g.redis.Close())
-	}
-	if g.tokens != nil {
-		g.tokens.Close()
 	}
 	errs = append(errs, g.monitor.close())
 	return errors.Join(errs...)

@@ -17,8 +17,10 @@ type Config struct {
 	Addr           string        `env:"ADDR" envDefault:"127.0.0.1:8080" doc:"Address to listen on, host:port. Without FARHAND_TOKEN it must be a loopback address."`
 	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis://, rediss:// (TLS), several host:port separated by commas for a Cluster, redis+sentinel://host:port,host:port/master. Empty: this process runs alone on an in-memory store."`
 	RedisCA        string        `env:"REDIS_CA" doc:"PEM file with the authorities that may have signed the certificate of Redis, for rediss://. Empty: those the system trusts."`
-	Token          Secret        `env:"TOKEN" doc:"Bearer token that devices and callers must present: at least 16 characters, for example from openssl rand -base64 32. Whoever has it may do everything. Empty: no identity, loopback only."`
+	Token          Secret        `env:"TOKEN" doc:"Bearer token that devices and callers must present: at least 16 characters, for example from openssl rand -base64 32. Whoever has it may do everything. Empty: no identity, loopback only, unless FARHAND_KEYS_ONLY is set or JSON Web Tokens are accepted."`
 	AllowWeakToken bool          `env:"ALLOW_WEAK_TOKEN" envDefault:"false" doc:"Serve other machines although FARHAND_TOKEN is short or repeats itself."`
+	KeysOnly       bool          `env:"KEYS_ONLY" envDefault:"false" doc:"Let nobody in without an API key, a device's credential or a JSON Web Token, also not from this machine. FARHAND_TOKEN is empty then, and FARHAND_ADDR may be any address. Make the first key with farhand keys create --store."`
+	MaxCredentials int           `env:"MAX_CREDENTIALS" envDefault:"10000" doc:"API keys and paired devices one tenant may have."`
 	AllowedOrigins []string      `env:"ALLOWED_ORIGINS" doc:"Web origins that may connect, comma-separated (https://console.example.com), or * for all. Requests without an Origin header and pages of the same host always may."`
 	AllowQuery     bool          `env:"ALLOW_QUERY_TOKEN" envDefault:"true" doc:"Accept ?token= on the WebSocket, for clients that can set neither header nor subprotocol. URLs end up in logs of proxies; switch it off when no client needs it."`
 	CallTimeout    time.Duration `env:"CALL_TIMEOUT" envDefault:"30s" doc:"How long a call waits for the device when neither the call nor the tool says."`

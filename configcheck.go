@@ -51,6 +51,9 @@ func (c Config) validate(a auth.Authenticator) error {
 	c.JWTConfig.check(check, c.Token)
 	check(a == nil || !c.acceptsJWT(), "JWT_JWKS_URL, JWT_KEY_FILE, JWT_SECRET",
 		"are not used: the program brings an authenticator of its own")
+	check(!c.KeysOnly || c.Token == "", "KEYS_ONLY", "means that there is no FARHAND_TOKEN: remove one of them")
+	check(!c.KeysOnly || a == nil, "KEYS_ONLY", "is not used: the program brings an authenticator of its own")
+	check(!auth.IsSecret(string(c.Token)), "TOKEN", "must not begin like an API key: it would be looked up as one")
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
 			check(false, "REDIS_URL", err.Error())
@@ -136,9 +139,10 @@ func (c Config) checkExposure(authenticated bool) error {
 	if authenticated {
 		return nil
 	}
-	if c.Token == "" && !c.acceptsJWT() && !isLoopback(host) {
+	if c.Token == "" && !c.needsCredential() && !isLoopback(host) {
 		return fmt.Errorf("FARHAND_ADDR %s is reachable from other machines, and without a token anybody there could "+
-			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or listen on 127.0.0.1", c.Addr)
+			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true if all have API keys, "+
+			"or listen on 127.0.0.1", c.Addr)
 	}
 	if c.Token != "" && weakToken(string(c.Token)) && !isLoopback(host) && !c.AllowWeakToken {
 		return fmt.Errorf("FARHAND_TOKEN is short or repeats itself, so whoever reaches %s could guess it: "+
@@ -167,7 +171,7 @@ func (c Config) Insecurities() []string {
 	weak, url := c.Token != "" && weakToken(string(c.Token)), string(c.RedisURL)
 	host, _, err := net.SplitHostPort(c.MetricsAddr)
 	exposed := err == nil && !isLoopback(host)
-	warn(c.Token == "" && !c.acceptsJWT(), "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
+	warn(c.Token == "" && !c.needsCredential(), "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
 	warn(c.Token != "",
 		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
 	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/audit"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/auth/jwt"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
@@ -41,6 +42,8 @@ type Gateway struct {
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
 	tokens   *jwt.Verifier    // nil unless JSON Web Tokens are accepted
+	keys     *auth.Keys
+	live     *auth.Live
 	devices  *ws.Server
 	monitor  *monitoring
 	audit    *audit.Log // nil before the pod has started
@@ -109,6 +112,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	g.audit = audit.New(store, g.pod.ID(), g.log)
+	if err := g.openIdentity(ctx, store); err != nil {
+		return err
+	}
 	if g.handler, err = g.openAPIs(store); err != nil {
 		return err
 	}

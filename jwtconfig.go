@@ -1,14 +1,11 @@
 package farhand
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/auth/jwt"
 )
 
@@ -74,18 +71,4 @@ func (c JWTConfig) check(wrong func(ok bool, variable, message string), token Se
 		err := jwt.CheckURL(c.JWTKeySetURL)
 		wrong(err == nil, "JWT_JWKS_URL", fmt.Sprint(err))
 	}
-}
-
-// jwtOr checks tokens that look like a JSON Web Token as such, and leaves all others to another authenticator.
-type jwtOr struct {
-	tokens *jwt.Verifier
-	others auth.Authenticator
-}
-
-// Authenticate implements auth.Authenticator.
-func (j jwtOr) Authenticate(ctx context.Context, r *http.Request, token string) (auth.Identity, error) {
-	if jwt.Looks(token) {
-		return j.tokens.Authenticate(ctx, r, token)
-	}
-	return j.others.Authenticate(ctx, r, token)
 }

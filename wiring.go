@@ -35,6 +35,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL, ActivityCap: g.cfg.ActivityCap,
 		ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
 		AuditTTL: g.cfg.AuditTTL, AuditCap: g.cfg.AuditCap, AuditBytes: int(g.cfg.AuditBytes),
+		Credentials: g.cfg.MaxCredentials, ChangeTTL: g.cfg.changeTTL(),
 	}
 	if g.cfg.RedisURL == "" {
 		memory := memory.New(memory.Options{Limits: limits})
@@ -65,11 +66,9 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	origins, err := auth.NewOrigins(g.cfg.AllowedOrigins, g.cfg.Token == "" && g.parts.authenticator == nil && !g.cfg.acceptsJWT())
+	origins, err := auth.NewOrigins(g.cfg.AllowedOrigins,
+		g.cfg.Token == "" && g.parts.authenticator == nil && !g.cfg.needsCredential())
 	if err != nil {
-		return nil, err
-	}
-	if g.tokens, err = g.cfg.openJWT(g.log); err != nil {
 		return nil, err
 	}
 	authenticator := g.authenticator()
@@ -93,7 +92,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, LocalTools: localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
-		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls, Audit: g.audit,
+		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls, Live: g.live, Audit: g.audit,
 	})
 	conversations, err := g.openAgent(store, invoker, policy, localTools)
 	if err != nil {
@@ -101,7 +100,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	}
 	g.devices, err = ws.NewServer(ws.Config{
 		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), localTools.Names()...),
-		Auth: authenticator, Origins: origins, Agent: conversations, Conversations: store,
+		Auth: authenticator, Live: g.live, Origins: origins, Agent: conversations, Conversations: store,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
 		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
 		Sources: sources, Refusals: refusals,
@@ -114,7 +113,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	}
 	handler, err := api.NewHandler(api.Config{
 		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
-		Turns: g.pod.Turns, Policy: policy, Auth: authenticator, Origins: origins,
+		Turns: g.pod.Turns, Policy: policy, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,
 		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals, Audit: g.audit,
 		Ready: g.pod.Ready, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
 		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
@@ -149,20 +148,6 @@ func (g *Gateway) openHooks() ([]agent.Hook, error) {
 		hooks = append(hooks, h)
 	}
 	return hooks, nil
-}
-
-// authenticator returns what says who is asking.
-func (g *Gateway) authenticator() auth.Authenticator {
-	switch {
-	case g.parts.authenticator != nil:
-		return g.parts.authenticator
-	case g.tokens != nil: // without the one token nobody is let in by another way
-		return jwtOr{g.tokens, auth.NewStaticToken(string(g.cfg.Token))}
-	case g.cfg.Token != "":
-		return auth.NewStaticToken(string(g.cfg.Token))
-	default:
-		return auth.Anonymous{}
-	}
 }
 
 // localTools returns the tools that run in this process: the built-in ones, which are there for the gateway's agent

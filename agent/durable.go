@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"regexp"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -42,9 +44,11 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		if release != nil {
 			defer release()
 		}
+		held, letGo := i.hold(ctx, &d.inv.Caller)
+		defer letGo()
 		rec := d.rec
-		res, err := i.runTool(ctx, &d.prepared, &rec, true)
-		res, err = i.endDurable(ctx, d, res, err)
+		res, err := i.runTool(held, &d.prepared, &rec, true)
+		res, err = i.endDurable(ctx, d, res, unlessEnded(held, err))
 		i.count(&counted, time.Since(d.start), res.Success, err)
 		return res, err
 	}
@@ -56,6 +60,24 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		req.Release, req.counted = nil, true // when it has ended
 	}
 	return i.follow(ctx, req, stored, digest, !created, d.start, out)
+}
+
+// hold returns the context of a call that goes on without its request, but not without the identity of its caller.
+func (i *Invoker) hold(ctx context.Context, caller *auth.Identity) (context.Context, func()) {
+	if i.cfg.Live == nil {
+		return ctx, func() {}
+	}
+	return i.cfg.Live.Hold(ctx, caller)
+}
+
+// unlessEnded returns err, and says so if the call was cancelled because the identity of its caller has ended.
+func unlessEnded(ctx context.Context, err error) error {
+	if !errors.Is(err, registry.CodeCancelled) || !errors.Is(context.Cause(ctx), registry.CodeUnauthenticated) {
+		return err
+	}
+	why := registry.Errorf(registry.CodeCancelled, "The call was cancelled, because its caller may not go on: %s",
+		registry.AsError(context.Cause(ctx)).Message)
+	return why.With(registry.AsError(err).Dispatched)
 }
 
 // endDurable tells the hooks how a durable call ended, and returns what is stored unless an answer is already.

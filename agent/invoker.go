@@ -29,6 +29,13 @@ type Router interface {
 	ResolveAgain(ctx context.Context, remembered registry.Route) (registry.Route, error)
 }
 
+// Live ends what an identity has begun. *auth.Live is one.
+type Live interface {
+	// Hold returns a context that ends when the identity does, until release is called. Its cause is then an
+	// *registry.Error with CodeUnauthenticated.
+	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
+}
+
 // CallLog is the part of routing.Calls the Invoker needs.
 type CallLog interface {
 	// Finish records the end of a call that has no record in the store. It keeps rec.
@@ -61,6 +68,7 @@ type Config struct {
 	Pod        string            // id of this pod: tells the Meter which sessions are here
 	Meter      Meter             // counts how calls end; nil: calls are not counted
 	Audit      auth.Auditor      // notes for each call whether it may run; default: nobody
+	Live       Live              // ends calls that outlive their request; nil: nobody does
 	Log        *slog.Logger      // default: discard
 }
 

@@ -53,6 +53,13 @@ type Calls interface {
 	FeedEnd(ctx context.Context, tenant string) (string, error)
 }
 
+// Live ends what an identity has begun. *auth.Live is one.
+type Live interface {
+	// Hold returns a context that ends when the identity does, until release is called. Its cause is then an
+	// *registry.Error with CodeUnauthenticated.
+	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
+}
+
 // Builtins are the tools that live in the gateway itself. What it returns must not change while the process runs.
 type Builtins interface {
 	Specs() []registry.ToolSpec
@@ -70,6 +77,9 @@ type Config struct {
 	Policy        *agent.Policy // says which of the listed tools are enabled
 	Auth          auth.Authenticator
 	Origins       *auth.Origins
+
+	Live        Live                     // ends the requests of identities that have ended; nil: nobody does
+	Credentials registry.CredentialStore // of API keys; nil: there are none
 
 	Pod      string         // id of this pod, sent as X-Farhand-Pod with every response
 	Version  string         // of the program, shown by /healthz and /openapi.json; default "dev"

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -80,7 +82,32 @@ func (h *handler) authenticate(c *gin.Context) {
 	}
 	if err := h.identifyCaller(c); err != nil {
 		h.fail(c, err)
+		return
 	}
+	h.whileAlive(c)
+}
+
+// whileAlive serves a request as long as the identity that sent it lives.
+func (h *handler) whileAlive(c *gin.Context) {
+	if h.Live == nil || !caller(c).MayEnd() {
+		return
+	}
+	who, before := caller(c), c.Request.Context()
+	ctx, release := h.Live.Hold(before, &who)
+	defer release()
+	if ctx != before {
+		c.Request = c.Request.WithContext(ctx)
+	}
+	c.Next()
+}
+
+// endedIdentity returns why the identity that sent a request has ended meanwhile, nil if it has not.
+func endedIdentity(ctx context.Context) *registry.Error {
+	var e *registry.Error
+	if ctx.Err() != nil && errors.As(context.Cause(ctx), &e) && e.Code == registry.CodeUnauthenticated {
+		return e
+	}
+	return nil
 }
 
 // identifyCaller finds out who sent a request.

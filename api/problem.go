@@ -18,6 +18,10 @@ import (
 // the call was dispatched. Responses to other requests have neither. Below /v1 the response is in OpenAI's format.
 func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
+	if ended := endedIdentity(c.Request.Context()); ended != nil {
+		e.Code, e.Message = ended.Code, ended.Message
+		err = &e
+	}
 	if isCall(c) {
 		if e.CallID == "" {
 			e.CallID = notedCall(c)

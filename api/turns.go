@@ -67,6 +67,8 @@ func turnError(ctx context.Context, err error, aborted bool) error {
 	switch {
 	case errors.Is(context.Cause(ctx), registry.ErrDraining):
 		return draining()
+	case endedIdentity(ctx) != nil:
+		return endedIdentity(ctx)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return &registry.Error{
 			Code: registry.CodeTimeout, Cause: err,

@@ -40,12 +40,21 @@ const (
 	subprotocol      = "clawseed.v1"
 )
 
+// Live tells when identities end. *auth.Live is one.
+type Live interface {
+	// Watch has end called, which returns at once, when an identity ends, until release is called.
+	Watch(id *auth.Identity, end func(error)) (release func())
+}
+
 // Config configures a Server. Pod, Admission, Auth and Origins are required.
 type Config struct {
 	Pod       *routing.Pod // started; its Hub gets the sessions
 	Admission *agent.Admission
 	Auth      auth.Authenticator
 	Origins   *auth.Origins
+
+	// Live closes the connections of identities that expire or are revoked. Nil: nobody does.
+	Live Live
 
 	// Agent answers the people at the devices. Nil: there is none; tools can be registered and called all the same.
 	Agent chat.Agent

@@ -20,6 +20,7 @@ type conn struct {
 	server  *Server
 	session *melody.Session
 	who     *auth.Identity // of its credential; never changes
+	unwatch func()         // has the end of who forgotten; nil: nobody watches it
 	wire    corkedConn
 	out     outbox
 

@@ -29,8 +29,17 @@ func (s *Server) onConnect(ms *melody.Session) {
 		c.end(CloseRestart)
 		return
 	}
+	if s.cfg.Live != nil {
+		c.unwatch = s.cfg.Live.Watch(c.who, c.endIdentity)
+	}
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
 	s.stacks.run(func() { c.open(begin) })
+}
+
+// endIdentity ends a connection whose identity has ended.
+func (c *conn) endIdentity(why error) {
+	c.log().Info("device's credential has ended", "reason", registry.AsError(why).Message)
+	c.end(CloseEnded)
 }
 
 // releaseOpenSlot gives the slot for opening back. It runs in the reader.

@@ -50,11 +50,28 @@ func (c *conn) endAfter(why Close, grace time.Duration) {
 	c.cancelTurn(why)
 	go func() {
 		defer c.server.taskDone()
+		if why == CloseEnded {
+			c.releaseSession()
+		}
 		if worker != nil && grace > 0 {
 			worker.wait(grace)
 		}
 		c.finish(why, c.out.seal())
 	}()
+}
+
+// releaseSession takes the session, and its tools, from a device that may not have it any more, however long the device
+// takes to close its socket.
+func (c *conn) releaseSession() {
+	c.mu.Lock()
+	local := c.local
+	c.mu.Unlock()
+	if local == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	local.Close(ctx)
 }
 
 // finish writes what is queued, then the close frame, and cuts the socket if the peer does not end it in time. Melody's
@@ -105,6 +122,9 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer s.untrack(c)
 	defer c.recoverPanic()
+	if c.unwatch != nil {
+		c.unwatch()
+	}
 	c.mu.Lock()
 	if c.closing == closeNone {
 		c.closing = closeGone // from here on nobody can start to close it

@@ -132,3 +132,12 @@ func (id Identity) Viewer() string {
 func (id Identity) Expired(now time.Time) bool {
 	return !id.Expires.IsZero() && !now.Before(id.Expires)
 }
+
+// MayEnd reports whether the identity can expire or be revoked.
+func (id Identity) MayEnd() bool {
+	if id.User != "" || id.Device != "" || !id.Expires.IsZero() {
+		return true
+	}
+	_, revocable := credentialSubject(&id)
+	return revocable
+}

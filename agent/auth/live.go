@@ -127,7 +127,7 @@ func (l *Live) Check(id *Identity) error {
 // CodeUnauthenticated. release ends it, too, and must be called. For an identity that can neither expire nor be revoked
 // both cost nothing.
 func (l *Live) Hold(ctx context.Context, id *Identity) (held context.Context, release func()) {
-	if !mayEnd(id) {
+	if !id.MayEnd() {
 		return ctx, func() {}
 	}
 	held, cancel := context.WithCancelCause(ctx)
@@ -141,7 +141,7 @@ func (l *Live) Hold(ctx context.Context, id *Identity) (held context.Context, re
 // Watch has end called when the identity ends: once, soon, and not while Watch is called unless the identity has ended
 // already. It must return at once. release has it forgotten, and must be called; end may be running then.
 func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
-	if !mayEnd(id) {
+	if !id.MayEnd() {
 		return func() {}
 	}
 	n, err := l.held.add(id, end, func() error { return l.Check(id) })
@@ -150,15 +150,6 @@ func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 		return func() {}
 	}
 	return func() { l.held.release(n) }
-}
-
-// mayEnd reports whether an identity can expire or be revoked.
-func mayEnd(id *Identity) bool {
-	if id.User != "" || id.Device != "" || !id.Expires.IsZero() {
-		return true
-	}
-	_, revocable := credentialSubject(id)
-	return revocable
 }
 
 // Held returns how many identities are held that can end.

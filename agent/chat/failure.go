@@ -59,6 +59,9 @@ func stopped(cause error, limits Limits) error {
 		return busy(cause)
 	case errors.Is(cause, registry.ErrDraining):
 		return fail("The turn was stopped: this pod is stopping. What was said until then is kept; ask again.")
+	case errors.Is(cause, registry.CodeUnauthenticated):
+		return fail("The turn was stopped: the credential of whoever asked was revoked or has expired. " +
+			"What was said until then is kept.")
 	case errors.Is(cause, registry.ErrTurnLost), errors.Is(cause, errLapsed):
 		return fail("The turn was stopped: this pod lost its right to the conversation. Ask again.")
 	default:

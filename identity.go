@@ -1,0 +1,65 @@
+package farhand
+
+import (
+	"context"
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// openIdentity makes what says who is asking, and what ends those who may not go on.
+func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error {
+	var err error
+	if g.tokens, err = g.cfg.openJWT(g.log); err != nil {
+		return err
+	}
+	live := auth.NewLive(auth.LiveConfig{Store: store, Remember: g.cfg.changeTTL(), Log: g.log})
+	if err := live.Start(ctx); err != nil {
+		return err
+	}
+	g.live = live
+	g.keys = auth.NewKeys(auth.KeysConfig{Store: store, Live: live, Log: g.log})
+	g.keys.Start()
+	return nil
+}
+
+// changeTTL is how long it is remembered what was revoked: longer than a JSON Web Token may be presented.
+func (c Config) changeTTL() time.Duration {
+	return max(registry.DefaultChangeTTL, c.JWTMaxAge+c.JWTLeeway+time.Hour)
+}
+
+// closeIdentity ends what openIdentity has begun.
+func (g *Gateway) closeIdentity(ctx context.Context) {
+	if g.keys != nil {
+		g.keys.Close(ctx)
+	}
+	if g.live != nil {
+		g.live.Close()
+	}
+	if g.tokens != nil {
+		g.tokens.Close()
+	}
+}
+
+// authenticator returns what says who is asking.
+func (g *Gateway) authenticator() auth.Authenticator {
+	chain := auth.Chain{Keys: g.keys, Live: g.live}
+	if g.tokens != nil {
+		chain.JWT = g.tokens
+	}
+	switch {
+	case g.parts.authenticator != nil:
+		chain.Otherwise = g.parts.authenticator
+	case g.cfg.Token != "":
+		chain.Otherwise = auth.NewStaticToken(string(g.cfg.Token))
+	case g.cfg.needsCredential():
+		chain.Otherwise = auth.Nobody{}
+	default:
+		chain.Otherwise = auth.Anonymous{}
+	}
+	return chain
+}
+
+// needsCredential reports whether nobody is let in without a credential although there is no token.
+func (c Config) needsCredential() bool { return c.KeysOnly || c.acceptsJWT() }
