@@ -108,3 +108,7 @@ func TestScopesOfCredentials(t *testing.T) {
 		}
 	}
 }
+
+func hints(readOnly, destructive, openWorld *bool) *registry.Annotations {
+	return &registry.Annotations{ReadOnlyHint: readOnly, DestructiveHint: destructive, OpenWorldHint: openWorld}
+}

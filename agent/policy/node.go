@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,17 +26,25 @@ func (r *reader) document(text []byte) *yaml.Node {
 		r.problems = append(r.problems, Problem{1, 1, fmt.Sprintf("a policy file may have %d bytes at most", MaxFile)})
 		return nil
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		p := Problem{1, 1, err.Error()}
-		if at, ok := errors.AsType[*yaml.LoadError](err); ok {
-			p = Problem{at.Mark.Line, at.Mark.Column, at.Message}
-		}
-		p.Line, p.Column = max(p.Line, 1), max(p.Column, 1)
-		r.problems = append(r.problems, p)
+	var doc, more yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	err := dec.Decode(&doc)
+	if errors.Is(err, io.EOF) { // comments only
 		return nil
 	}
-	if len(doc.Content) == 0 { // comments only
+	if err == nil && len(doc.Content) > 0 {
+		if err = dec.Decode(&more); errors.Is(err, io.EOF) {
+			err = nil
+		} else if err == nil {
+			r.wrong(&more, "a policy file is one document; here begins another")
+			return nil
+		}
+	}
+	if err != nil {
+		r.problems = append(r.problems, syntaxProblem(err))
+		return nil
+	}
+	if len(doc.Content) == 0 {
 		return nil
 	}
 	top := doc.Content[0]
@@ -43,6 +53,16 @@ func (r *reader) document(text []byte) *yaml.Node {
 		return nil
 	}
 	return top
+}
+
+// syntaxProblem says where a text is no YAML.
+func syntaxProblem(err error) Problem {
+	p := Problem{1, 1, err.Error()}
+	if at, ok := errors.AsType[*yaml.LoadError](err); ok {
+		p = Problem{at.Mark.Line, at.Mark.Column, at.Message}
+	}
+	p.Line, p.Column = max(p.Line, 1), max(p.Column, 1)
+	return p
 }
 
 // refuseTricks refuses what makes a file mean something else than it shows: anchors and their aliases, merged keys, and
