@@ -3,6 +3,8 @@ package policy
 import (
 	"regexp"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
@@ -30,26 +32,32 @@ func (g globs) match(s string) bool {
 
 // matchGlob takes time in proportion to the product of both lengths at most.
 func matchGlob(glob, s string) bool {
-	p, t := []rune(glob), []rune(s)
 	i, j, star, from := 0, 0, -1, 0
-	for j < len(t) {
+	for j < len(s) {
+		_, size := utf8.DecodeRuneInString(s[j:])
 		switch {
-		case i < len(p) && p[i] == '*':
+		case i < len(glob) && glob[i] == '*':
 			star, from = i, j
 			i++
-		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
-			i, j = i+1, j+1
+		case i < len(glob) && glob[i] == '?':
+			i, j = i+1, j+size
+		case strings.HasPrefix(glob[i:], s[j:j+size]):
+			i, j = i+size, j+size
 		case star >= 0: // the last star takes one character more
-			from++
+			_, size := utf8.DecodeRuneInString(s[from:])
+			from += size
 			i, j = star+1, from
 		default:
 			return false
 		}
 	}
-	for i < len(p) && p[i] == '*' {
-		i++
-	}
-	return i == len(p)
+	return strings.Trim(glob[i:], "*") == ""
+}
+
+// toolName is the name of a tool, and what it looks like.
+type toolName struct {
+	name      string
+	skeletons []string // computed when they are needed
 }
 
 // denials are globs that also match what looks like a name they match, in another case or in letters of another
@@ -67,9 +75,17 @@ func newDenials(patterns []string) denials {
 	return d
 }
 
-func (d denials) match(name string) bool {
-	return len(d.globs) > 0 && (d.globs.match(name) ||
-		slices.ContainsFunc(legible.AnySkeletons(name), d.alike.match))
+func (d denials) match(t *toolName) bool {
+	if len(d.globs) == 0 {
+		return false
+	}
+	if d.globs.match(t.name) {
+		return true
+	}
+	if t.skeletons == nil {
+		t.skeletons = legible.AnySkeletons(t.name)
+	}
+	return slices.ContainsFunc(t.skeletons, d.alike.match)
 }
 
 // Match reports whether a name matches one of the patterns of tool names.

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -49,6 +50,8 @@ type state struct {
 	rules   *rules
 	digest  string
 	answers *cache.Cache[key, *Decision]
+
+	byTenant, byUser bool // some rule asks for them
 }
 
 // answerBytes bounds the answers that are remembered, per generation of the cache.
@@ -73,9 +76,14 @@ func (p *Policy) Replace(file []byte) error {
 		return err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %t %q %q", p.options.Lists, p.options.Unconfirmed, defaults, file))
-	p.state.Store(&state{
+	now := &state{
 		rules: compiled, digest: hex.EncodeToString(sum[:16]), answers: cache.New[key, *Decision](answerBytes, 0),
-	})
+	}
+	for who := range compiled.askers() {
+		now.byTenant = now.byTenant || len(who.tenants) > 0
+		now.byUser = now.byUser || len(who.users) > 0
+	}
+	p.state.Store(now)
 	return nil
 }
 
@@ -111,6 +119,24 @@ func (r *rules) has(id string) bool {
 	return slices.ContainsFunc(r.tools, func(t toolRule) bool { return t.id == id })
 }
 
+// askers returns whom the rules are about.
+func (r *rules) askers() iter.Seq[asker] {
+	return func(yield func(asker) bool) {
+		for _, list := range [][]nameRule{r.calls, r.register} {
+			for _, rule := range list {
+				if !yield(rule.who) {
+					return
+				}
+			}
+		}
+		for _, rule := range r.tools {
+			if !yield(rule.who) {
+				return
+			}
+		}
+	}
+}
+
 // drop leaves out rules about tools.
 func (r *rules) drop(these func(id string) bool) {
 	r.tools = slices.DeleteFunc(r.tools, func(t toolRule) bool { return these(t.id) })
@@ -144,48 +170,85 @@ func (p *Policy) Digest() string { return p.state.Load().digest }
 // key is what an answer depends on.
 type key struct {
 	tenant, user, scopes, name string
-	level                      registry.SecurityLevel
-	context                    Context
-	admin, model, registers    bool
-	roles                      auth.Roles
-	effects                    Effects
-	source                     Source
+	asks                       uint64 // everything else
 }
 
 func (k *key) size() int {
 	return len(k.tenant) + len(k.user) + len(k.scopes) + len(k.name) + answerOverhead
 }
 
+// keyOf returns the key of an answer about a tool of this name. Who asks is part of it as far as rules look at that.
+func (s *state) keyOf(who *auth.Identity, name string) key {
+	k := key{scopes: who.Tools, name: name, asks: uint64(who.Roles)}
+	if s.byTenant {
+		k.tenant = who.Tenant
+	}
+	if s.byUser {
+		k.user = who.User
+	}
+	if who.Admin {
+		k.asks |= 1 << 8
+	}
+	return k
+}
+
+// The kinds of questions.
+const (
+	toRegister = 1 << 9
+	ofModel    = 1 << 10
+	ofBuiltin  = 1 << 11
+)
+
 // Decide answers a question. What was asked before costs a look into a cache.
 func (p *Policy) Decide(q Question) *Decision {
 	s := p.state.Load()
-	k := key{
-		tenant: q.Who.Tenant, user: q.Who.User, scopes: q.Who.Tools, admin: q.Who.Admin, roles: q.Who.Roles,
-		name: q.Tool.Name, level: q.Tool.SecurityLevel, effects: EffectsOf(q.Tool.Annotations),
-		context: Join(q.Context, Context(q.Who.Context)), model: q.Model, source: q.Source,
+	k := s.keyOf(&q.Who, q.Tool.Name)
+	k.asks |= uint64(rank(Join(q.Context, Context(q.Who.Context))))<<16 |
+		uint64(EffectsOf(q.Tool.Annotations))<<24 | levelRank(q.Tool.SecurityLevel)<<32
+	if q.Model {
+		k.asks |= ofModel
+	}
+	if q.Source == Builtin {
+		k.asks |= ofBuiltin
 	}
 	if d, ok := s.answers.Get(k); ok {
 		return d
 	}
 	d := s.rules.decide(&q)
-	k.tenant, k.user, k.scopes = strings.Clone(k.tenant), strings.Clone(k.user), strings.Clone(k.scopes)
-	k.name = strings.Clone(k.name)
-	s.answers.Put(k, d, k.size())
+	s.remember(k, d)
 	return d
+}
+
+// remember keeps an answer, and nothing else of what the texts of its key are cut from.
+func (s *state) remember(k key, d *Decision) {
+	for _, text := range []*string{&k.tenant, &k.user, &k.scopes, &k.name} {
+		*text = strings.Clone(*text)
+	}
+	s.answers.Put(k, d, k.size())
+}
+
+// levelRank tells levels apart. A level that there is not counts as the strictest one.
+func levelRank(l registry.SecurityLevel) uint64 {
+	switch l {
+	case "", registry.SecuritySafe:
+		return 0
+	case registry.SecurityUserConfirm:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // MayRegister decides whether a device may register a tool of this name. Only Allowed, Code, Rule and Reason of the
 // answer count.
 func (p *Policy) MayRegister(who auth.Identity, name string) *Decision {
 	s := p.state.Load()
-	k := key{
-		tenant: who.Tenant, user: who.User, scopes: who.Tools, admin: who.Admin, roles: who.Roles, name: name,
-		registers: true,
-	}
+	k := s.keyOf(&who, name)
+	k.asks |= toRegister
 	if d, ok := s.answers.Get(k); ok {
 		return d
 	}
 	d := s.rules.mayRegister(who, name)
-	s.answers.Put(k, d, k.size())
+	s.remember(k, d)
 	return d
 }

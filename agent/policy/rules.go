@@ -56,7 +56,7 @@ type nameRule struct {
 
 // checkNames returns the rule that forbids a name, nil if none does: one that denies it; or else the first of those
 // that allow names to this asker, if none of them allows this name.
-func checkNames(rules []nameRule, who auth.Identity, in Context, name string) *nameRule {
+func checkNames(rules []nameRule, who auth.Identity, in Context, name *toolName) *nameRule {
 	var notAllowed *nameRule // of those that count together
 	allowed := false
 	for i := range rules {
@@ -66,7 +66,7 @@ func checkNames(rules []nameRule, who auth.Identity, in Context, name string) *n
 		case r.deny.match(name):
 			return r
 		case len(r.allow) == 0:
-		case r.allow.match(name):
+		case r.allow.match(name.name):
 			allowed = allowed || !r.alone
 		case r.alone:
 			return r
@@ -117,27 +117,24 @@ func (d *demand) holds(q *Question, in Context) bool {
 }
 
 // selects reports whether a rule is about a tool, whose level and effects are known as far as d has them.
-func (r *toolRule) selects(q *Question, d *Decision, in Context) bool {
+func (r *toolRule) selects(q *Question, d *Decision, in Context, name *toolName) bool {
 	return (len(r.levels) == 0 || slices.Contains(r.levels, d.Level)) &&
 		(r.effects == 0 || r.effects&d.Effects != 0) &&
 		(len(r.sources) == 0 || slices.Contains(r.sources, q.Source)) &&
 		r.who.is(q.Who, in) &&
-		(len(r.names.globs) == 0 || r.names.match(q.Tool.Name))
+		(len(r.names.globs) == 0 || r.names.match(name))
 }
 
 // decide answers a question. It costs as much as there are rules.
 func (r *rules) decide(q *Question) *Decision {
-	in := Join(q.Context, Context(q.Who.Context))
-	d := &Decision{Allowed: true, Level: q.Tool.SecurityLevel, Effects: EffectsOf(q.Tool.Annotations)}
-	if d.Level == "" {
-		d.Level = registry.SecuritySafe
-	}
-	r.override(q, d, in)
+	in, name := Join(q.Context, Context(q.Who.Context)), &toolName{name: q.Tool.Name}
+	d := &Decision{Allowed: true, Level: levels[levelRank(q.Tool.SecurityLevel)], Effects: EffectsOf(q.Tool.Annotations)}
+	r.override(q, d, in, name)
 	if !inScope(q.Who, q.Tool.Name) {
 		return d.refuse(registry.CodeForbidden, RuleScope, "",
 			"Your credentials do not reach as far as the tool %q.", q.Tool.Name)
 	}
-	if rule := checkNames(r.calls, q.Who, in, q.Tool.Name); rule != nil {
+	if rule := checkNames(r.calls, q.Who, in, name); rule != nil {
 		return d.refuse(registry.CodePolicyDenied, rule.id, rule.reason,
 			"The policy of this gateway does not allow calls of %q (rule %s).", q.Tool.Name, rule.id)
 	}
@@ -153,7 +150,7 @@ func (r *rules) decide(q *Question) *Decision {
 	asks := true
 	for i := range r.tools {
 		rule := &r.tools[i]
-		if !rule.selects(q, d, in) {
+		if !rule.selects(q, d, in, name) {
 			continue
 		}
 		if !rule.admits(q, d, in) {
@@ -173,7 +170,7 @@ func (r *rules) mayRegister(who auth.Identity, name string) *Decision {
 		return d.refuse(registry.CodeForbidden, RuleScope, "",
 			"the credentials of this device do not reach as far as a tool of this name")
 	}
-	if rule := checkNames(r.register, who, Main, name); rule != nil {
+	if rule := checkNames(r.register, who, Main, &toolName{name: name}); rule != nil {
 		return d.refuse(registry.CodePolicyDenied, rule.id, rule.reason,
 			"this gateway does not allow devices to register this name (rule %s)", rule.id)
 	}
@@ -181,11 +178,11 @@ func (r *rules) mayRegister(who auth.Identity, name string) *Decision {
 }
 
 // override finds what the operator has as the level and the effects of a tool. The first rule that says it counts.
-func (r *rules) override(q *Question, d *Decision, in Context) {
+func (r *rules) override(q *Question, d *Decision, in Context, name *toolName) {
 	level, effects := false, false
 	for i := range r.tools {
 		rule := &r.tools[i]
-		if rule.level == "" && rule.setEffects == nil || !rule.selects(q, d, in) {
+		if rule.level == "" && rule.setEffects == nil || !rule.selects(q, d, in, name) {
 			continue
 		}
 		if rule.level != "" && !level {

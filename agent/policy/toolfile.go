@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	levelNames  = []registry.SecurityLevel{registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly}
+	levels      = []registry.SecurityLevel{registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly}
 	effectNames = map[string]Effects{
 		"none": 0, "changes": Changes, "destructive": Changes | Destructive, "open world": OpenWorld, "unknown": Unknown,
 	}
@@ -40,13 +40,13 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 		{"names", func(n *yaml.Node) { rule.names = newDenials(r.tools(n, true)) }},
 		{"levels", func(n *yaml.Node) {
 			r.each(n, func(n *yaml.Node) {
-				rule.levels = append(rule.levels, oneOf(&r.reader, n, "security level", levelNames))
+				rule.levels = append(rule.levels, oneOf(&r.reader, n, "security level", levels))
 			})
 		}},
 		{"effects", func(n *yaml.Node) { rule.effects = r.effects(n) }},
 		{"sources", func(n *yaml.Node) { rule.sources = r.sources(n) }},
 		{"for", func(n *yaml.Node) { r.fields(n, "for", r.askerFields(&rule.who, true)...) }},
-		{"level", func(n *yaml.Node) { rule.level = oneOf(&r.reader, n, "security level", levelNames) }},
+		{"level", func(n *yaml.Node) { rule.level = oneOf(&r.reader, n, "security level", levels) }},
 		{"set_effects", func(n *yaml.Node) { e := r.effects(n); rule.setEffects = &e }},
 		{"roles", func(n *yaml.Node) { rule.roles = r.roles(n) }},
 		{"contexts", func(n *yaml.Node) { rule.contexts = r.contexts(n) }},
