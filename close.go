@@ -63,6 +63,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.redis != nil {
 		errs = append(errs, g.redis.Close())
 	}
+	if g.policyFile != nil {
+		g.policyFile.Close()
+	}
 	errs = append(errs, g.monitor.close())
 	return errors.Join(errs...)
 }

@@ -69,6 +69,9 @@ func (c Config) validate(a auth.Authenticator) error {
 	if _, err := auth.NewSources(c.TrustedProxies); err != nil {
 		check(false, "TRUSTED_PROXIES", err.Error())
 	}
+	if c.PolicyFile != "" {
+		check(checkPolicyFile(c.PolicyFile))
+	}
 	if _, err := agent.NewPolicy(c.policyRules()); err != nil {
 		check(false, "REGISTER_ALLOW, REGISTER_DENY, CALL_ALLOW, CALL_DENY", registry.AsError(err).Message)
 	}

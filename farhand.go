@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent/auth/jwt"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -47,6 +48,9 @@ type Gateway struct {
 	devices  *ws.Server
 	monitor  *monitoring
 	audit    *audit.Log // nil before the pod has started
+
+	policyFile *policy.File // nil without one
+
 	handler  http.Handler
 	server   *http.Server // which Run serves with
 	listener net.Listener // that the program brought; nil: Run opens one

@@ -97,6 +97,9 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 		p.RedisPools = g.redis.Pools
 		p.Bus = g.bus.(interface{ Stats() redisstore.BusStats }).Stats
 	}
+	if g.policyFile != nil {
+		p.PolicyFile = g.policyFile.Status
+	}
 	m.set.Watch(p)
 	if m.listener == nil {
 		return

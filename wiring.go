@@ -14,7 +14,6 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/loopguard"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
@@ -62,7 +61,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 
 // openAPIs builds the operation and the two APIs in front of it.
 func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
-	policy, err := policy.New(policy.Options{Lists: g.cfg.policyRules(), Unconfirmed: g.cfg.Unconfirmed})
+	rules, err := g.openPolicy()
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +76,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	refusals := auth.NewRefusals(sources, g.log)
-	localTools, err := g.localTools(store, policy)
+	localTools, err := g.localTools(store, rules)
 	if err != nil {
 		return nil, err
 	}
@@ -90,16 +89,16 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	invoker := agent.NewInvoker(agent.Config{
-		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: policy, Schemas: schemas, LocalTools: localTools,
+		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: rules, Schemas: schemas, LocalTools: localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls, Live: g.live, Audit: g.audit,
 	})
-	conversations, err := g.openAgent(store, invoker, policy, localTools)
+	conversations, err := g.openAgent(store, invoker, rules, localTools)
 	if err != nil {
 		return nil, err
 	}
 	g.devices, err = ws.NewServer(ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(policy, schemas, g.cfg.admissionLimits(), localTools.Names()...),
+		Pod: g.pod, Admission: agent.NewAdmission(rules, schemas, g.cfg.admissionLimits(), g.ownNames(localTools)...),
 		Auth: authenticator, Live: g.live, Origins: origins, Agent: conversations, Conversations: store,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
 		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
@@ -113,9 +112,9 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	}
 	handler, err := api.NewHandler(api.Config{
 		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
-		Turns: g.pod.Turns, Policy: policy, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,
+		Turns: g.pod.Turns, Policy: rules, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,
 		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals, Audit: g.audit,
-		Ready: g.pod.Ready, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
+		Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
 		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
 		TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug, MaxResponseBytes: int64(g.cfg.MaxResponses),
 		MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams,
@@ -152,8 +151,8 @@ func (g *Gateway) openHooks() ([]agent.Hook, error) {
 
 // localTools returns the tools that run in this process: the built-in ones, which are there for the gateway's agent
 // (without a model there are none), and those the program brings.
-func (g *Gateway) localTools(store registry.Store, policy *agent.Policy) (*agent.LocalTools, error) {
-	own := builtin.Registrations(builtin.Deps{Directory: store, Policy: policy})
+func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.LocalTools, error) {
+	own := builtin.Registrations(builtin.Deps{Directory: store, Policy: rules})
 	builtins, err := agent.NewLocalTools(own...)
 	if err != nil {
 		return nil, err
@@ -189,13 +188,13 @@ func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.parts.models)
 
 // openAgent returns what holds conversations, nil without a model.
 func (g *Gateway) openAgent(
-	store registry.Store, invoker *agent.Invoker, policy *agent.Policy, localTools *agent.LocalTools,
+	store registry.Store, invoker *agent.Invoker, rules *agent.Policy, localTools *agent.LocalTools,
 ) (chat.Agent, error) {
 	if !g.hasModel() {
 		return nil, nil
 	}
 	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
-		Invoker: invoker, Directory: store, Policy: policy, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
+		Invoker: invoker, Directory: store, Policy: rules, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
 		Log: g.log,
 	})
 	models := append([]provider.Model(nil), g.parts.models...)

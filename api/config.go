@@ -89,6 +89,7 @@ type Config struct {
 	Audit    auth.Auditor   // notes what admins do; default: nobody
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
+	Warnings func() []string                 // words for what an operator should look at; default: nothing
 	Draining context.Context                 // ends when this pod begins to stop; default: never
 	Metrics  http.Handler                    // mounted at GET /metrics for admins; nil: not mounted
 	Meter    Meter                           // counts every request; nil: nobody does
@@ -115,6 +116,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Invoker == nil || cfg.Calls == nil || cfg.Directory == nil || cfg.Conversations == nil ||
 		cfg.Kicker == nil || cfg.Turns == nil || cfg.Policy == nil || cfg.Auth == nil || cfg.Origins == nil {
 		return cfg, errors.New("api: a required field of Config is nil")
+	}
+	if cfg.Warnings == nil {
+		cfg.Warnings = func() []string { return nil }
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func(context.Context) error { return nil }

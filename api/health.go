@@ -34,8 +34,9 @@ func (h *handler) ready(c *gin.Context, _ params) error {
 		return notReady(err)
 	}
 	return h.writeStatus(c, struct {
-		Status string `json:"status"`
-	}{"ready"})
+		Status   string   `json:"status"`
+		Warnings []string `json:"warnings,omitempty"`
+	}{"ready", h.Warnings()})
 }
 
 // notReady returns why a pod cannot serve, as far as clients may know.

@@ -51,7 +51,7 @@ func (a *application) run(ctx context.Context) int {
 	switch err := root.ExecuteContext(ctx); {
 	case err == nil:
 		return 0
-	case errors.Is(err, errToolFailed):
+	case errors.Is(err, errToolFailed), errors.Is(err, errAnsweredNo):
 		return exitToolFailed
 	default:
 		fmt.Fprintln(a.err, "farhand:", printable(err.Error()))
@@ -72,6 +72,7 @@ func (a *application) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.chatCommand(), a.toolsCommand(),
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
+		a.policyCommand(),
 	)
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/farhand/farhand/agent/audit"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/bus"
@@ -22,6 +23,24 @@ type Pod struct {
 	Turns      func() chat.Stats                      // nil without a model
 	RedisPools func() map[string]redisstore.PoolStats // nil without Redis
 	Bus        func() bus.Stats                       // nil without Redis
+	PolicyFile func() policy.Status                   // nil without a policy file
+}
+
+// policyFile exports whether the policy is as its file is.
+func (s *Set) policyFile(read func() policy.Status) {
+	type status = policy.Status
+	s.gauge("farhand_policy_file_refused",
+		"1 while the policy file that is there now is not in force because it cannot be used, else 0.",
+		number(read, func(s status) int64 {
+			if s.Err != nil {
+				return 1
+			}
+			return 0
+		}))
+	s.counter("farhand_policy_reloads_total", "Policy files that were read since the start, by whether they came in force.",
+		shares("result", read, func(s status) []share {
+			return []share{{"ok", int64(s.Reloads)}, {"refused", int64(s.Refused)}}
+		}))
 }
 
 // routing exports sessions, calls, the recorder and the lease.

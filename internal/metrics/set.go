@@ -93,6 +93,7 @@ func (s *Set) Watch(p Pod) {
 	s.redisPools(once(p.RedisPools))
 	s.bus(once(p.Bus))
 	s.audit(once(p.Audit))
+	s.policyFile(once(p.PolicyFile))
 }
 
 // Handler serves the metrics in the format of Prometheus.

@@ -1,0 +1,81 @@
+package policy
+
+import "github.com/farhand/farhand/registry"
+
+// Report is a Decision as people and programs read it.
+type Report struct {
+	Tool          string                 `json:"tool"`
+	Context       Context                `json:"context"`
+	Allowed       bool                   `json:"allowed"`
+	Rule          string                 `json:"rule,omitempty"`   // that decided
+	Reason        string                 `json:"reason,omitempty"` // why not
+	SecurityLevel registry.SecurityLevel `json:"security_level"`
+	Effects       []string               `json:"effects"`
+	Approvals     []DemandReport         `json:"approvals,omitempty"`
+	Forbidden     []DemandReport         `json:"forbidden,omitempty"`
+	Limits        []LimitReport          `json:"limits,omitempty"`
+	Resources     *ResourcesReport       `json:"resources,omitempty"`
+}
+
+// DemandReport is a Demand as it is read.
+type DemandReport struct {
+	Rule         string `json:"rule"`
+	When         string `json:"when"`
+	GrantSeconds int64  `json:"grant_seconds,omitempty"`
+}
+
+// LimitReport is a Limit as it is read.
+type LimitReport struct {
+	Rule          string `json:"rule"`
+	Per           Per    `json:"per"`
+	Tool          string `json:"tool,omitempty"` // empty: all tools together
+	Calls         int    `json:"calls"`
+	WindowSeconds int64  `json:"window_seconds"`
+}
+
+// ResourcesReport is Resources as they are read, in the words of the policy file.
+type ResourcesReport struct {
+	MaxFiles      int   `json:"maxFiles,omitempty"`
+	MaxSizeMB     int64 `json:"maxSizeMB,omitempty"`
+	MaxProcesses  int   `json:"maxProcesses,omitempty"`
+	MaxRuntimeSec int64 `json:"maxRuntimeSec,omitempty"`
+}
+
+// Report returns the answer to a question as it is read.
+func (d *Decision) Report(q Question) Report {
+	r := Report{
+		Tool: q.Tool.Name, Context: Join(q.Context, Context(q.Who.Context)), Allowed: d.Allowed, Rule: d.Rule,
+		Reason: d.Reason, SecurityLevel: d.Level, Effects: d.Effects.names(),
+		Approvals: demandReports(d.Approvals), Forbidden: demandReports(d.Forbids),
+	}
+	for _, l := range d.Limits {
+		r.Limits = append(r.Limits, LimitReport{l.Rule, l.Per, l.Tool, l.Calls, int64(l.Window.Seconds())})
+	}
+	if res := d.Resources; !res.IsZero() {
+		r.Resources = &ResourcesReport{
+			res.MaxFiles, res.MaxBytes >> 20, res.MaxProcesses, int64(res.MaxRuntime.Seconds()),
+		}
+	}
+	return r
+}
+
+func demandReports(demands []Demand) (list []DemandReport) {
+	for _, d := range demands {
+		list = append(list, DemandReport{d.Rule, d.When, int64(d.Grant.Seconds())})
+	}
+	return list
+}
+
+// names returns what a policy file calls the effects.
+func (e Effects) names() []string {
+	names := []string{}
+	for _, n := range []struct {
+		name string
+		is   Effects
+	}{{"changes", Changes}, {"destructive", Destructive}, {"open world", OpenWorld}, {"unknown", Unknown}} {
+		if e&n.is != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}

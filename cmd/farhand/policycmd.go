@@ -1,0 +1,258 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/registry"
+)
+
+// errAnsweredNo ends a command whose answer, which has been printed, is no.
+var errAnsweredNo = errors.New("no")
+
+func (a *application) policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check a policy file, and ask it who may call what",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.policyCheckCommand(), a.policyExplainCommand())
+	return cmd
+}
+
+func (a *application) policyCheckCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what is wrong with a policy file, and where",
+		Long: "Reads a policy file as serve does, and prints everything that is wrong with it, each with line and\n" +
+			"column. Exits 0 when nothing is, 1 when serve would refuse it, 2 when it cannot be read.",
+		Example: "  farhand policy check policy.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := policy.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			var problems policy.Problems
+			if err := policy.Check(text); err != nil && !errors.As(err, &problems) {
+				return err
+			}
+			if err := printProblems(cmd.OutOrStdout(), args[0], problems, asJSON); err != nil {
+				return err
+			}
+			if len(problems) > 0 {
+				return errAnsweredNo
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printProblems(out io.Writer, file string, problems policy.Problems, asJSON bool) error {
+	if asJSON {
+		if problems == nil {
+			problems = policy.Problems{}
+		}
+		return writeJSON(out, struct {
+			OK       bool            `json:"ok"`
+			Problems policy.Problems `json:"problems"`
+		}{len(problems) == 0, problems})
+	}
+	for _, p := range problems {
+		fmt.Fprintf(out, "%s:%s\n", printable(file), printable(p.String()))
+	}
+	if len(problems) == 0 {
+		fmt.Fprintf(out, "%s is fine.\n", printable(file))
+	}
+	return nil
+}
+
+// explanation is what `farhand policy explain` was asked.
+type explanation struct {
+	file, user, tenant, scopes, context, level, source string
+	roles, effects                                     []string
+	model, register, asJSON                            bool
+}
+
+func (a *application) policyExplainCommand() *cobra.Command {
+	var e explanation
+	cmd := &cobra.Command{
+		Use:   "explain TOOL",
+		Short: "Say whether somebody may call a tool, and which rule decides",
+		Long: "Answers from a policy file, the lists of the environment (FARHAND_CALL_DENY and the others) and the\n" +
+			"defaults, without a gateway. Exits 0 when the call is allowed, 1 when it is not.",
+		Example: "  farhand policy explain --file policy.yaml --as ada --role caller --context group camera_snap\n" +
+			"  farhand policy explain --level user_confirm --model pay",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.explain(cmd.OutOrStdout(), e, args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&e.file, "file", env.ToMap(a.environ)[envPrefix+"POLICY_FILE"], "policy file (FARHAND_POLICY_FILE)")
+	f.StringVar(&e.user, "as", "", "the user who asks")
+	f.StringVar(&e.tenant, "tenant", registry.DefaultTenant, "the tenant of the user")
+	f.StringSliceVar(&e.roles, "role", []string{auth.NameCaller}, "roles of the user: device, caller, approver, admin")
+	f.StringVar(&e.scopes, "scopes", "", "globs of tools that the credentials are restricted to, separated by spaces")
+	f.StringVar(&e.context, "context", string(policy.Main), "main, group or \"group sandboxed\"")
+	f.StringVar(&e.level, "level", string(registry.SecuritySafe), "the level of the tool: safe, user_confirm or admin_only")
+	f.StringSliceVar(&e.effects, "effect", nil, "what the tool says it does: read_only, destructive, open_world")
+	f.StringVar(&e.source, "source", "remote", "where the tool comes from: remote (a device) or builtin")
+	f.BoolVar(&e.model, "model", false, "a model asks for the call")
+	f.BoolVar(&e.register, "register", false, "ask whether a device may register the name instead")
+	f.BoolVar(&e.asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *application) explain(out io.Writer, e explanation, tool string) error {
+	rules, err := a.policyOf(e.file)
+	if err != nil {
+		return err
+	}
+	q, err := e.question(tool)
+	if err != nil {
+		return err
+	}
+	d := rules.Decide(q)
+	if e.register {
+		d = rules.MayRegister(q.Who, tool)
+	}
+	if e.asJSON {
+		err = writeJSON(out, d.Report(q))
+	} else {
+		printDecision(out, d.Report(q), e.register)
+	}
+	if err == nil && !d.Allowed {
+		return errAnsweredNo
+	}
+	return err
+}
+
+// policyOf returns the policy that serve would have with this file in this environment.
+func (a *application) policyOf(file string) (*policy.Policy, error) {
+	vars := env.ToMap(a.environ)
+	list := func(name string) []string {
+		return slices.DeleteFunc(strings.Split(vars[envPrefix+name], ","), func(s string) bool { return s == "" })
+	}
+	o := policy.Options{
+		Lists: policy.Lists{
+			RegisterAllow: list("REGISTER_ALLOW"), RegisterDeny: list("REGISTER_DENY"),
+			CallAllow: list("CALL_ALLOW"), CallDeny: list("CALL_DENY"),
+		},
+		Unconfirmed: vars[envPrefix+"AGENT_UNCONFIRMED"] == "true",
+	}
+	if file != "" {
+		var err error
+		if o.File, err = policy.ReadFile(file); err != nil {
+			return nil, err
+		}
+	}
+	p, err := policy.New(o)
+	if problems := (policy.Problems)(nil); errors.As(err, &problems) {
+		_ = printProblems(a.err, file, problems, false)
+		return nil, fmt.Errorf("%s cannot be used", file)
+	}
+	return p, err
+}
+
+// question returns what policy is asked.
+func (e explanation) question(tool string) (q policy.Question, err error) {
+	q.Who = auth.Identity{Tenant: e.tenant, User: e.user, Tools: e.scopes}
+	if err := q.Who.SetRoles(e.roles...); err != nil {
+		return q, errors.New(registry.AsError(err).Message)
+	}
+	q.Context, q.Model = policy.Context(e.context), e.model
+	if !slices.Contains(policy.Contexts(), q.Context) {
+		return q, fmt.Errorf("--context: there is no context %q; there are: main, group, group sandboxed", e.context)
+	}
+	q.Tool = registry.ToolSpec{Name: tool, SecurityLevel: registry.SecurityLevel(e.level)}
+	if _, err := q.Tool.Normalize(); err != nil {
+		return q, errors.New(registry.AsError(err).Message)
+	}
+	if q.Tool.Annotations, err = annotationsOf(e.effects); err != nil {
+		return q, err
+	}
+	switch e.source {
+	case "remote":
+	case "builtin":
+		q.Source = policy.Builtin
+	default:
+		return q, fmt.Errorf("--source: must be remote or builtin, not %q", e.source)
+	}
+	return q, nil
+}
+
+// annotationsOf returns hints of a tool, nil if there are none.
+func annotationsOf(effects []string) (*registry.Annotations, error) {
+	if len(effects) == 0 {
+		return nil, nil
+	}
+	yes, a := true, new(registry.Annotations)
+	for _, effect := range effects {
+		switch effect {
+		case "read_only":
+			a.ReadOnlyHint = &yes
+		case "destructive":
+			a.DestructiveHint = &yes
+		case "open_world":
+			a.OpenWorldHint = &yes
+		default:
+			return nil, fmt.Errorf("--effect: must be read_only, destructive or open_world, not %q", effect)
+		}
+	}
+	return a, nil
+}
+
+func printDecision(out io.Writer, r policy.Report, register bool) {
+	verdict := "allowed"
+	if !r.Allowed {
+		verdict = "denied"
+	}
+	fmt.Fprintln(out, verdict)
+	if r.Rule != "" {
+		fmt.Fprintf(out, "  rule      %s\n", r.Rule)
+	}
+	if r.Reason != "" {
+		fmt.Fprintf(out, "  reason    %s\n", printable(r.Reason))
+	}
+	if register {
+		return
+	}
+	fmt.Fprintf(out, "  level     %s\n", r.SecurityLevel)
+	for _, d := range r.Approvals {
+		fmt.Fprintf(out, "  approval  %s (rule %s)\n", d.When, d.Rule)
+	}
+	for _, d := range r.Forbidden {
+		fmt.Fprintf(out, "  forbidden %s (rule %s)\n", d.When, d.Rule)
+	}
+	for _, l := range r.Limits {
+		what := "of this tool"
+		if l.Tool == "" {
+			what = "of all tools"
+		}
+		fmt.Fprintf(out, "  limit     %d calls %s in %d s per %s (rule %s)\n", l.Calls, what, l.WindowSeconds, l.Per, l.Rule)
+	}
+	if res := r.Resources; res != nil {
+		for _, b := range []struct {
+			name string
+			n    int64
+		}{{"maxFiles", int64(res.MaxFiles)}, {"maxSizeMB", res.MaxSizeMB}, {"maxProcesses", int64(res.MaxProcesses)},
+			{"maxRuntimeSec", res.MaxRuntimeSec}} {
+			if b.n > 0 {
+				fmt.Fprintf(out, "  resource  %s %d\n", b.name, b.n)
+			}
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package farhand
+
+import (
+	"fmt"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/builtin"
+	"github.com/farhand/farhand/agent/policy"
+)
+
+// openPolicy returns who may do what: as the policy file has it, if there is one.
+func (g *Gateway) openPolicy() (*policy.Policy, error) {
+	o := policy.Options{Lists: g.cfg.policyRules(), Unconfirmed: g.cfg.Unconfirmed}
+	if g.cfg.PolicyFile == "" {
+		return policy.New(o)
+	}
+	rules, file, err := policy.Open(g.cfg.PolicyFile, o, policy.DefaultInterval, g.log)
+	if err != nil {
+		return nil, fmt.Errorf("FARHAND_POLICY_FILE: %w", err)
+	}
+	g.policyFile = file
+	return rules, nil
+}
+
+// warnings returns what an operator should look at although the pod serves.
+func (g *Gateway) warnings() []string {
+	if g.policyFile != nil && g.policyFile.Status().Err != nil {
+		return []string{"policy_file_refused"}
+	}
+	return nil
+}
+
+// ownNames returns the names that are the gateway's own, also those of built-in tools that are not enabled: what a
+// model knows as one of them must not be a device's.
+func (g *Gateway) ownNames(enabled *agent.LocalTools) []string {
+	names := enabled.Names()
+	for _, r := range builtin.Registrations(builtin.Deps{}) {
+		names = append(names, r.Names...)
+	}
+	return names
+}
+
+// checkPolicyFile reports what is wrong with a policy file.
+func checkPolicyFile(path string) (ok bool, variable, message string) {
+	text, err := policy.ReadFile(path)
+	if err == nil {
+		err = policy.Check(text)
+	}
+	if err != nil {
+		return false, "POLICY_FILE", fmt.Sprintf("%s: %v", path, err)
+	}
+	return true, "", ""
+}
