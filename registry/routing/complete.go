@@ -82,6 +82,9 @@ func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.R
 		return false
 	}
 	p.notifyWatchers(moved)
+	if stored := moved.Record.Result; stored != nil && p.calls.amends(f.tool) {
+		r = *stored // the other pod is not told what nobody may read
+	}
 	f.finish(registry.Reply{Result: &r})
 	return true
 }
