@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/farhand/farhand/agent/provider/scripted"
 	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/ws/client"
 )
 
 const (
@@ -392,4 +394,45 @@ func TestDeadHookStallsNobodyElse(t *testing.T) {
 	}
 	guarded.Wait()
 	t.Logf("beside a dead hook the slowest of 50 other calls took %v", slowest)
+}
+
+// TestHookExample: the service of examples/hook, which docs/operate.md names, does what it says.
+func TestHookExample(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatalf("this test needs Python 3.9 or later: %v", err)
+	}
+	host, port, err := net.SplitHostPort(freeAddr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, []string{"HOOK_SECRET=" + hookSecret}, python, "../../examples/hook/receiver.py", host, port)
+	path := filepath.Join(t.TempDir(), "hooks.yaml")
+	text := fmt.Sprintf("hooks:\n  - name: cards\n    url: http://%s:%s\n    secret: %s\n    phase: both\n"+
+		"    allow_private: true\n    timeout: 10s\n", host, port, hookSecret)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, waitLimit, "the service listens", func() bool {
+		resp, err := http.Post("http://"+net.JoinHostPort(host, port), "application/json", strings.NewReader("{}"))
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return true
+	})
+	p := startPod(t, "FARHAND_HOOKS_FILE="+path)
+	say := func(text string) client.Handler {
+		return func(context.Context, client.Call) (any, error) { return text, nil }
+	}
+	connectDevice(t, p.url, "phone",
+		client.WithTool(client.Tool{Name: "read_card", Description: "x"}, say("It is 4111 1111 1111 1111.")),
+		client.WithTool(client.Tool{Name: "delete_all", Description: "x"}, say("gone")))
+	for tool, want := range map[string]string{"read_card": "It is [card].", "delete_all": "nothing is deleted here"} {
+		if _, text := request(t, http.MethodPost, p.url+"/api/tools/"+tool+"/call", `{}`); !bytes.Contains(text,
+			[]byte(want)) {
+			t.Errorf("%s: %s", tool, text)
+		}
+	}
 }

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""A hook: numbers of cards never leave a device, and nothing is deleted. Needs Python 3.9 or later and nothing else.
+Run: HOOK_SECRET=whsec_… python3 receiver.py 127.0.0.1 9000"""
+import base64, hashlib, hmac, json, os, re, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEY = base64.b64decode(os.environ["HOOK_SECRET"].removeprefix("whsec_"))
+
+def decide(q):
+    if q["type"] == "tool.call.before":
+        if q["tool"].startswith("delete_"):
+            return {"decision": "cancel", "reason": "nothing is deleted here"}
+        return {"decision": "continue"}
+    text = json.dumps(q["result"])
+    clean = re.sub(r"\b(?:\d[ -]?){13,16}\b", "[card]", text)
+    return {"decision": "modify", "result": json.loads(clean)} if clean != text else {"decision": "continue"}
+
+class Hook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        stamp = self.headers.get("webhook-timestamp", "0")
+        signed = f"{self.headers['webhook-id']}.{stamp}.".encode() + body
+        want = "v1," + base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
+        good = hmac.compare_digest(want, self.headers.get("webhook-signature", ""))
+        good = good and abs(time.time() - int(stamp)) < 300
+        answer = json.dumps(decide(json.loads(body))).encode() if good else b""
+        self.send_response(200 if good else 401)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+if __name__ == "__main__":
+    ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Hook).serve_forever()
