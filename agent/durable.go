@@ -31,7 +31,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if err != nil {
 		return err
 	}
-	d.rec.IdempotencyKey, d.rec.RequestDigest, d.rec.Mode = req.IdempotencyKey, digest, registry.ModeSync
+	d.rec.IdempotencyKey, d.rec.RequestDigest, d.rec.Mode = storedKey(req), digest, registry.ModeSync
 	if req.Async {
 		d.rec.Mode = registry.ModeAsync
 	}
@@ -106,7 +106,7 @@ func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result
 func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	if req.IdempotencyKey != "" {
 		stored, err := i.cfg.CallLog.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant,
-			req.IdempotencyKey)
+			d.rec.IdempotencyKey)
 		if err == nil {
 			return i.follow(ctx, req, stored, d.rec.RequestDigest, true, d.start, out)
 		}
@@ -184,6 +184,15 @@ func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) 
 	}
 	defer done()
 	return requestDigest(req)
+}
+
+// storedKey returns the idempotency key as the store has it: each user and each credential has keys of its own.
+func storedKey(req *Request) string {
+	scope := req.Caller.Scope()
+	if scope == "" || req.IdempotencyKey == "" {
+		return req.IdempotencyKey
+	}
+	return scope + "\n" + req.IdempotencyKey // keys have no line feeds, so this is one scope's only
 }
 
 // requestDigest tells whether two requests with one key ask for the same.

@@ -305,7 +305,9 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	} else {
 		var err error
 		ctx := timed{ctx, p.start.Add(p.inv.Timeout)}
-		p.route, err = i.cfg.Router.Resolve(ctx, req.Caller.Tenant, req.Tool, req.Target, req.Select)
+		target := req.Target
+		target.Viewer = req.Caller.Viewer()
+		p.route, err = i.cfg.Router.Resolve(ctx, req.Caller.Tenant, req.Tool, target, req.Select)
 		if err != nil {
 			return err
 		}

@@ -218,7 +218,7 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	if s.sc.Key.Session != "" {
 		e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
 		switch {
-		case err == nil && user != "" && e.Session.UserID != "" && user != e.Session.UserID: // somebody else's device
+		case err == nil && !s.sc.Caller.Sees(e.Session.UserID): // somebody else's device
 		case err == nil:
 			near = append(near, s.of(e)...)
 			if user == "" {
@@ -254,7 +254,10 @@ func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) 
 		return nil, nil
 	}
 	var found []registry.Entry
-	q := registry.Query{Tenant: s.sc.Key.Tenant, Target: registry.Target{UserID: user}, Limit: maxOtherSessions}
+	q := registry.Query{
+		Tenant: s.sc.Key.Tenant, Target: registry.Target{UserID: user, Viewer: s.sc.Caller.Viewer()},
+		Limit: maxOtherSessions,
+	}
 	for range maxOtherPages {
 		entries, next, err := s.cfg.Directory.List(ctx, q)
 		if err != nil {

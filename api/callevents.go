@@ -78,6 +78,9 @@ func (h *handler) callEvents(c *gin.Context, q params) error {
 		return err
 	}
 	defer release()
+	if err := h.checkCallSoon(c, f.id); err != nil {
+		return err
+	}
 	if err := f.begin(c.Request.Context()); err != nil {
 		return err
 	}
@@ -87,6 +90,13 @@ func (h *handler) callEvents(c *gin.Context, q params) error {
 	}
 	h.serveStream(c, f.writeAll)
 	return nil
+}
+
+// checkCallSoon is checkCall, within the time that the store has.
+func (h *handler) checkCallSoon(c *gin.Context, id string) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	return h.checkCall(ctx, caller(c), id)
 }
 
 // readLog reads the next events and the record. The log comes first, so the record is never older. The events are

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,7 +20,7 @@ var callIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{1
 
 // listCalls lists calls that have ended, newest first.
 func (h *handler) listCalls(c *gin.Context, q params) error {
-	query, err := callQuery(caller(c).Tenant, q)
+	query, err := callQuery(caller(c), q)
 	if err != nil {
 		return err
 	}
@@ -42,8 +43,8 @@ func (h *handler) listCalls(c *gin.Context, q params) error {
 	return h.respond(c, answer)
 }
 
-func callQuery(tenant string, q params) (registry.CallQuery, error) {
-	query := registry.CallQuery{Tenant: tenant, DeviceID: q.get("device_id")}
+func callQuery(who auth.Identity, q params) (registry.CallQuery, error) {
+	query := registry.CallQuery{Tenant: who.Tenant, UserID: who.Viewer(), DeviceID: q.get("device_id")}
 	var states []string
 	for _, s := range registry.States() {
 		states = append(states, string(s))
@@ -123,6 +124,9 @@ func (h *handler) showCall(
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), timeout)
 	defer cancel()
+	if err := h.checkCall(ctx, caller(c), id); err != nil {
+		return err
+	}
 	r, err := read(ctx, caller(c).Tenant, id)
 	switch {
 	case err != nil:
@@ -132,6 +136,22 @@ func (h *handler) showCall(
 	default:
 		return h.respond(c, recordOf(r))
 	}
+}
+
+// checkCall checks that a call exists for the caller, whom it must belong to if the caller does not see everything.
+// Calls of nobody in particular are not everybody's: their arguments and results are not.
+func (h *handler) checkCall(ctx context.Context, who auth.Identity, id string) error {
+	viewer := who.Viewer()
+	if viewer == "" {
+		return nil
+	}
+	switch r, err := h.Calls.Get(ctx, who.Tenant, id); {
+	case err != nil:
+		return err
+	case r.UserID != viewer:
+		return registry.ErrNoCall
+	}
+	return nil
 }
 
 // callID returns the id of the call the path names. An impossible id is an unknown one; it never reaches the store.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -30,11 +31,11 @@ func (k knownSession) hasConversation() bool {
 // exist for the caller.
 func (h *handler) findSession(ctx context.Context, c *gin.Context) (knownSession, error) {
 	k, who := knownSession{key: sessionKey(c)}, caller(c)
-	e, sessionErr := h.session(ctx, k.key)
+	e, foreign, sessionErr := h.session(ctx, who, k.key)
 	switch {
-	case sessionErr == nil && isForeign(who, e.Session):
+	case foreign:
 		k.foreign = true
-		return k, unknownSession()
+		return k, sessionErr
 	case sessionErr == nil:
 		k.session = &e.Session
 	case k.key.Validate() != nil || !isAbsent(sessionErr):
@@ -45,9 +46,9 @@ func (h *handler) findSession(ctx context.Context, c *gin.Context) (knownSession
 		return k, err
 	}
 	switch {
-	case k.info.Owner.Foreign(who.User):
+	case !who.Sees(k.info.Owner.UserID):
 		k.foreign = true
-		return k, unknownSession()
+		return k, registry.UnknownSession()
 	case k.session == nil && !k.hasConversation():
 		return k, sessionErr
 	}
@@ -159,10 +160,10 @@ func (h *handler) end(ctx context.Context, k knownSession) error {
 	return err
 }
 
-// ownerOf returns the owner of a conversation that begins now: the device's, or the caller if no device is connected.
+// ownerOf returns the owner of a conversation that begins now: the user of its device, or else the caller.
 func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 	if s == nil {
 		return registry.Owner{UserID: who.User}
 	}
-	return registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID}
+	return registry.Owner{UserID: cmp.Or(s.UserID, who.User), DeviceID: s.DeviceID}
 }

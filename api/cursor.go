@@ -67,7 +67,7 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 	}
 	if c.Builtin {
 		return c, c == cursor{Kind: c.Kind, Name: c.Name, Builtin: true} && registry.ValidToolName(c.Name) &&
-			(kind == cursorTools || kind == cursorGroups)
+			(kind == cursorTools || kind == cursorGroups || kind == cursorNames)
 	}
 	if c.Offline && (kind != cursorSessions || c.Name != "") {
 		return c, false

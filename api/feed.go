@@ -36,7 +36,8 @@ type activity struct {
 	Pod       string      `json:"pod"`
 	SessionID string      `json:"session_id,omitempty"`
 	DeviceID  string      `json:"device_id,omitempty"`
-	Tools     *[]string   `json:"tools,omitempty"` // with session.tools, where none is []
+	UserID    string      `json:"user_id,omitempty"` // of the session
+	Tools     *[]string   `json:"tools,omitempty"`   // with session.tools, where none is []
 	Reason    string      `json:"reason,omitempty"`
 	Call      *callRecord `json:"call,omitempty"`
 
@@ -45,8 +46,8 @@ type activity struct {
 
 func activityOf(a registry.Activity) activity {
 	shown := activity{
-		Type: a.Type, At: shownTime(a.At), Pod: a.Pod, SessionID: a.SessionID, DeviceID: a.DeviceID, Reason: a.Reason,
-		Turn: a.Turn,
+		Type: a.Type, At: shownTime(a.At), Pod: a.Pod, SessionID: a.SessionID, DeviceID: a.DeviceID, UserID: a.UserID,
+		Reason: a.Reason, Turn: a.Turn,
 	}
 	if a.Type == registry.ActivityTools {
 		tools := append([]string{}, a.Tools...)
@@ -59,9 +60,9 @@ func activityOf(a registry.Activity) activity {
 	return shown
 }
 
-// events streams the activity of the caller's tenant from now on. A client that comes back continues where it was.
+// events streams the activity of the caller's tenant, as far as the caller may see it, from now on. A client that comes back continues where it was.
 func (h *handler) events(c *gin.Context, q params) error {
-	tenant := caller(c).Tenant
+	tenant, viewer := caller(c).Tenant, caller(c).Viewer()
 	types, err := q.someOf("type", activityTypes()...)
 	if err != nil {
 		return err
@@ -83,7 +84,9 @@ func (h *handler) events(c *gin.Context, q params) error {
 	h.serveStream(c, func(ctx context.Context, s *ssewriter.Stream) error {
 		reader, leave := h.hub.follow(tenant)
 		defer leave()
-		f := &feedFollower{handler: h, reader: reader, tenant: tenant, after: after, out: s, types: types}
+		f := &feedFollower{
+			handler: h, reader: reader, tenant: tenant, viewer: viewer, after: after, out: s, types: types,
+		}
 		return f.writeAll(ctx)
 	})
 	return nil
@@ -100,6 +103,7 @@ type feedFollower struct {
 	*handler
 	reader *feedReader
 	tenant string
+	viewer string // the only user whose entries are written; empty: all
 	after  string // the last entry that was written or skipped
 	out    *ssewriter.Stream
 	types  []string // the wanted ones; empty: all
@@ -136,7 +140,7 @@ func (f *feedFollower) follow(ctx context.Context, at int64) error {
 			return errTooSlow // the client can come back with the id of the last entry
 		}
 		for _, e := range entries {
-			if f.wants(e.kind) {
+			if f.wants(e.kind, e.owner) {
 				f.out.PutEncoded(e.text)
 			}
 		}
@@ -174,7 +178,7 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 		f.after = base
 	}
 	for _, a := range entries {
-		if f.after = a.ID; f.wants(a.Type) {
+		if f.after = a.ID; f.wants(a.Type, a.Owner()) {
 			if err := f.out.Put(a.ID, a.Type, activityOf(a)); err != nil {
 				return err
 			}
@@ -183,6 +187,6 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 	return f.out.Flush()
 }
 
-func (f *feedFollower) wants(kind string) bool {
-	return len(f.types) == 0 || slices.Contains(f.types, kind)
+func (f *feedFollower) wants(kind string, owner registry.ActivityOwner) bool {
+	return (len(f.types) == 0 || slices.Contains(f.types, kind)) && owner.SeenBy(f.viewer)
 }

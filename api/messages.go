@@ -68,7 +68,7 @@ func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, 
 	case err == nil && (k.session != nil || k.info.Messages > 0):
 		return k.key, owner, nil
 	case err == nil:
-		err = unknownSession() // it has a name and nothing else
+		err = registry.UnknownSession() // it has a name and nothing else
 	case k.foreign || !isAbsent(err) || k.key.Validate() != nil:
 		return k.key, owner, err
 	}

@@ -47,7 +47,7 @@ func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, e
 // the last used first.
 func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) (sessionPage, error) {
 	answer := sessionPage{Sessions: []sessionRow{}}
-	query, from, err := sessionQuery(who.Tenant, q)
+	query, from, err := sessionQuery(who, q)
 	if err != nil {
 		return sessionPage{}, err
 	}
@@ -107,7 +107,7 @@ func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []se
 		return err
 	}
 	for i, info := range infos {
-		if !info.Owner.Foreign(who.User) {
+		if who.Sees(info.Owner.UserID) {
 			rows[i].describe(info)
 		}
 	}
@@ -130,7 +130,7 @@ func (h *handler) addOffline(
 			return err
 		}
 		for _, info := range infos {
-			if info.Owner.Foreign(who.User) || target.DeviceID != "" && target.DeviceID != info.Owner.DeviceID ||
+			if !who.Sees(info.Owner.UserID) || target.DeviceID != "" && target.DeviceID != info.Owner.DeviceID ||
 				target.UserID != "" && target.UserID != info.Owner.UserID {
 				continue
 			}
@@ -155,13 +155,14 @@ func offlineCursor(at registry.ConversationCursor) string {
 	return cursor{Kind: cursorSessions, Generation: at.Active, Session: at.Session, Offline: true}.String()
 }
 
-func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
-	query := registry.Query{Tenant: tenant}
+func sessionQuery(who auth.Identity, q params) (registry.Query, cursor, error) {
+	query := registry.Query{Tenant: who.Tenant}
 	var from cursor
 	var err error
 	if query.Target, err = q.target(); err != nil {
 		return query, from, err
 	}
+	query.Viewer = who.Viewer()
 	if query.Tool, err = q.toolName("tool"); err != nil {
 		return query, from, err
 	}
@@ -176,7 +177,7 @@ func sessionQuery(tenant string, q params) (registry.Query, cursor, error) {
 func (h *handler) getSession(c *gin.Context, q params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
 		who := caller(c)
-		e, sessionErr := h.session(ctx, sessionKey(c))
+		e, _, sessionErr := h.session(ctx, who, sessionKey(c))
 		if sessionErr != nil && !isAbsent(sessionErr) {
 			return nil, sessionErr
 		}
@@ -184,7 +185,7 @@ func (h *handler) getSession(c *gin.Context, q params) error {
 		switch {
 		case err != nil:
 			return nil, err
-		case sessionErr != nil && (info.Messages == 0 || info.Owner.Foreign(who.User)):
+		case sessionErr != nil && (info.Messages == 0 || !who.Sees(info.Owner.UserID)):
 			return nil, sessionErr
 		case sessionErr != nil:
 			return offlineRowOf(info), nil
@@ -194,19 +195,26 @@ func (h *handler) getSession(c *gin.Context, q params) error {
 			tools[i] = h.toolInfoOf(who, t, policy.Remote)
 		}
 		row.Tools = tools
-		if !info.Owner.Foreign(who.User) {
+		if who.Sees(info.Owner.UserID) {
 			row.describe(info)
 		}
 		return row, nil
 	})
 }
 
-// session reads a connected session.
-func (h *handler) session(ctx context.Context, key registry.Key) (registry.Entry, error) {
+// session reads a connected session. One that the caller may not see is unknown, whether it is connected or away;
+// foreign reports that.
+func (h *handler) session(
+	ctx context.Context, who auth.Identity, key registry.Key,
+) (e registry.Entry, foreign bool, err error) {
 	if key.Validate() != nil { // an impossible id is an unknown one; it never reaches the store
-		return registry.Entry{}, unknownSession()
+		return registry.Entry{}, false, registry.UnknownSession()
 	}
-	return h.Directory.Entry(ctx, key)
+	e, err = h.Directory.Entry(ctx, key)
+	if (err == nil || errors.Is(err, registry.CodeNotConnected)) && !who.Sees(e.Session.UserID) {
+		return registry.Entry{}, true, registry.UnknownSession()
+	}
+	return e, false, err
 }
 
 // sessionKey returns the key of the session that the path names.
@@ -217,14 +225,4 @@ func sessionKey(c *gin.Context) registry.Key {
 // isAbsent reports whether an error says that a session is not there, and nothing worse.
 func isAbsent(err error) bool {
 	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
-}
-
-// isForeign reports whether a session belongs to another user than the caller. A caller whose user is not known may
-// talk to every session.
-func isForeign(who auth.Identity, s registry.Session) bool {
-	return who.User != "" && s.UserID != "" && who.User != s.UserID
-}
-
-func unknownSession() error {
-	return registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
 }

@@ -125,7 +125,7 @@ func (h *handler) runningSessions(c *gin.Context, _ params) error {
 		Sessions []runningRow `json:"sessions"`
 	}{[]runningRow{}}
 	for _, info := range infos {
-		if row := offlineRowOf(info); !info.Owner.Foreign(who.User) {
+		if row := offlineRowOf(info); who.Sees(info.Owner.UserID) {
 			answer.Sessions = append(answer.Sessions,
 				runningRow{row.SessionID, row.Name, row.conversationRow, info.Turn.Format(timeFormat)})
 		}

@@ -106,7 +106,7 @@ func formatTool(t registry.ToolSpec, name, format string) any {
 
 // distinct returns the oldest definition of every tool of the sessions the filters select, by name.
 func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
-	if tq.target.IsZero() && tq.from(sourceRemote) {
+	if tq.all() && tq.from(sourceRemote) {
 		return h.distinctOfAll(ctx, tq)
 	}
 	specs := make(map[string]registry.ToolSpec)

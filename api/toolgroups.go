@@ -75,15 +75,25 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 	return page{Tools: rows, NextCursor: cursor{Kind: cursorGroups, Name: q.After}.String()}, nil
 }
 
-// groupedSome groups the tools of the sessions the filters select, which have to be read one by one.
+// groupedSome groups the tools of the sessions that the filters select, or that the caller may see if that is not all.
+// These have to be read one by one.
 func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (page, error) {
 	type place struct{ name, hash string }
 	compare := func(a, b place) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.hash, b.hash))
 	}
 	groups := make(map[place]*registry.OfferedTool)
-	if !tq.from(sourceRemote) { // built-in tools belong to no session
-		return page{Tools: []groupRow{}}, nil
+	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
+	for _, t := range h.builtins.matching(tq, from) { // none if sessions are selected: they belong to none
+		if budget.spent() {
+			return page{Tools: rows, NextCursor: last.String()}, nil
+		}
+		budget.addRow(t.Size() + rowOverhead)
+		rows = append(rows, h.groupRowOf(tq.who, t, sourceBuiltin, 0))
+		last = cursor{Kind: cursorNames, Name: t.Name, Builtin: true}
+	}
+	if !tq.from(sourceRemote) {
+		return page{Tools: rows}, nil
 	}
 	err := h.fold(ctx, tq.sessions(), func(e registry.Entry) {
 		for _, t := range e.Tools {
@@ -100,16 +110,15 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 	if err != nil {
 		return page{}, err
 	}
-	rows, budget := []groupRow{}, newPageBudget(tq.limit)
+	from = from.behindBuiltins()
 	for _, at := range slices.SortedFunc(maps.Keys(groups), compare) {
 		if compare(at, place{from.Name, from.Hash}) <= 0 {
 			continue
 		}
 		if budget.spent() {
-			last := rows[len(rows)-1]
-			next := cursor{Kind: cursorNames, Name: last.Name, Hash: last.SchemaHash}
-			return page{Tools: rows, NextCursor: next.String()}, nil
+			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
+		last = cursor{Kind: cursorNames, Name: at.name, Hash: at.hash}
 		budget.addRow(groups[at].Spec.Size() + rowOverhead)
 		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, sourceRemote, groups[at].Sessions))
 	}

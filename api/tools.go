@@ -92,9 +92,14 @@ func (tq toolQuery) matches(t registry.ToolSpec) bool {
 			strings.Contains(strings.ToLower(t.Description), tq.text))
 }
 
+// all reports whether all sessions of the tenant are meant, so that the directory can say what they offer together.
+func (tq toolQuery) all() bool { return tq.target.IsZero() && tq.who.Viewer() == "" }
+
 // sessions selects the sessions that can have a matching tool.
 func (tq toolQuery) sessions() registry.Query {
-	return registry.Query{Tenant: tq.who.Tenant, Target: tq.target, Tool: tq.name}
+	q := registry.Query{Tenant: tq.who.Tenant, Target: tq.target, Tool: tq.name}
+	q.Viewer = tq.who.Viewer()
+	return q
 }
 
 // page is an answer of the tool list, whatever its rows look like.
@@ -131,7 +136,7 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params) (pa
 			"view and format exclude one another: a format has one row for each name already.")
 	case format != "":
 		kind = cursorNames
-	case view != "" && tq.target.IsZero():
+	case view != "" && tq.all():
 		kind = cursorGroups
 	case view != "":
 		kind = cursorNames

@@ -72,19 +72,17 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 		return chat.Transcript{}, err
 	}
 	key := sessionKey(c)
-	e, sessionErr := h.session(ctx, key)
+	_, foreign, sessionErr := h.session(ctx, caller(c), key)
 	switch {
-	case key.Validate() != nil:
+	case foreign, key.Validate() != nil:
 		return chat.Transcript{}, sessionErr
-	case sessionErr == nil && isForeign(caller(c), e.Session):
-		return chat.Transcript{}, unknownSession()
 	case sessionErr != nil && !isAbsent(sessionErr): // its owner is unknown
 		return chat.Transcript{}, sessionErr
 	}
 	if info, err := h.describe(ctx, key); err != nil {
 		return chat.Transcript{}, err
-	} else if info.Owner.Foreign(caller(c).User) {
-		return chat.Transcript{}, unknownSession()
+	} else if !caller(c).Sees(info.Owner.UserID) {
+		return chat.Transcript{}, registry.UnknownSession()
 	}
 	transcript, err := agent.Transcript(ctx, key)
 	if err != nil || len(transcript.Messages) > 0 || transcript.Busy {

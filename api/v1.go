@@ -72,10 +72,7 @@ func (h *handler) models() []string {
 type v1Sessions struct{ h *handler }
 
 func (s v1Sessions) Connected(ctx context.Context, who auth.Identity, id string) (registry.Entry, error) {
-	e, err := s.h.session(ctx, registry.Key{Tenant: who.Tenant, Session: id})
-	if err == nil && isForeign(who, e.Session) {
-		return registry.Entry{}, unknownSession()
-	}
+	e, _, err := s.h.session(ctx, who, registry.Key{Tenant: who.Tenant, Session: id})
 	return e, err
 }
 

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -14,21 +15,52 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 	if err := sess.Validate(); err != nil {
 		return registry.Claim{}, err
 	}
+	for range maxOwners {
+		claim, owner, err := s.claim(ctx, sess)
+		if owner == "" {
+			return claim, err
+		}
+		sess.UserID = owner // the session stays this user's
+	}
+	return registry.Claim{}, registry.StoreUnavailable("claim", errors.New("the owner of the session changes all the time"))
+}
+
+// maxOwners bounds how often a claim of any owner is repeated because the session belongs to another user by now.
+const maxOwners = 4
+
+// claim claims a session. It returns the user that the session belongs to if it can only be claimed as theirs.
+func (s *Store) claim(ctx context.Context, sess registry.Session) (_ registry.Claim, owner string, err error) {
 	pipe := s.conn.SessionPipeline()
 	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
+	device := ""
+	if sess.Bound {
+		device = sess.DeviceID
+	}
 	args := []any{
 		s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds(),
-		registry.FormerTerm.Milliseconds(), registry.MaxFormers,
+		registry.FormerTerm.Milliseconds(), registry.MaxFormers, sess.UserID, device, flag(sess.AnyOwner),
 	}
 	args = append(args, attributeFields(sess)...)
 	c := pipe.Eval(scriptClaim, append(sessionKeys(sess.Key), formersKey(sess.Key)), args...)
 	if err := pipe.Exec(ctx); err != nil {
-		return registry.Claim{}, redisconn.Unavailable("claim", err)
+		return registry.Claim{}, "", redisconn.Unavailable("claim", err)
 	}
 	answer := c.List()
 	if len(answer) != 6 {
-		return registry.Claim{}, redisconn.Unavailable("claim", c.ErrShape())
+		return registry.Claim{}, "", redisconn.Unavailable("claim", c.ErrShape())
 	}
+	switch text, _ := answer[3].(string); redisconn.Int(answer[0]) {
+	case -1:
+		return registry.Claim{}, "", registry.ErrForeignSession
+	case -2:
+		return registry.Claim{}, text, nil
+	}
+	claim, err := s.claimed(ctx, sess, answer)
+	return claim, "", err
+}
+
+// claimed reads the answer to a claim, and puts the session into its indexes.
+func (s *Store) claimed(ctx context.Context, sess registry.Session, answer []any) (registry.Claim, error) {
 	at, _ := answer[1].(string)
 	gone, _ := answer[3].(string)
 	heirs, _ := answer[4].(string)
@@ -40,6 +72,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		return registry.Claim{}, &registry.Held{Holder: holder, At: fromMillis(at)}
 	}
 	stored := sess.Clone()
+	stored.AnyOwner = false
 	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), fromMillis(at)
 	stored.Heirs, stored.HeirsUntil = parseHeirs(heirs)
 

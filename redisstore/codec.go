@@ -32,6 +32,7 @@ const (
 	fieldAsk        = "a" // 1: claims must ask the device first
 	fieldProofs     = "k" // separated by spaces
 	fieldSince      = "b" // ms
+	fieldBound      = "o" // 1: the device is the credential's
 	fieldHeirs      = "r" // until when, in ms, and proofs, separated by spaces; claims write it
 )
 
@@ -39,13 +40,13 @@ const (
 type attribute struct{ name, value string }
 
 // attributesOf returns these fields in the order of their digest; some are empty.
-func attributesOf(s registry.Session) [11]attribute {
+func attributesOf(s registry.Session) [12]attribute {
 	return [...]attribute{
 		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
 		{fieldUserID, s.UserID}, {fieldPlatform, s.Platform},
 		{fieldLabels, jsonText(s.Labels, len(s.Labels))}, {fieldCaps, jsonText(s.Capabilities, len(s.Capabilities))},
 		{fieldAsk, flag(s.AskFirst())}, {fieldProofs, strings.Join(s.Proofs, " ")},
-		{fieldSince, timeMillis(s.Since)}, {fieldHeirs, heirsText(s)},
+		{fieldSince, timeMillis(s.Since)}, {fieldBound, flag(s.Bound)}, {fieldHeirs, heirsText(s)},
 	}
 }
 
@@ -68,9 +69,9 @@ func appendAttributeDigest(b []byte, s *registry.Session) []byte {
 	return appendDigest(b, attributesOf(*s))
 }
 
-func digestOf(all [11]attribute) string { return string(appendDigest(nil, all)) }
+func digestOf(all [12]attribute) string { return string(appendDigest(nil, all)) }
 
-func appendDigest(b []byte, all [11]attribute) []byte {
+func appendDigest(b []byte, all [12]attribute) []byte {
 	var room [1 << 10]byte // on the stack: every session's is computed at every refresh
 	text := room[:0]
 	for _, a := range all {
@@ -107,7 +108,7 @@ func parseSession(key registry.Key, h map[string]string) (registry.Session, erro
 	if err != nil {
 		return s, fmt.Errorf("session hash: %w", err)
 	}
-	s.Since = fromMillis(h[fieldSince])
+	s.Since, s.Bound = fromMillis(h[fieldSince]), h[fieldBound] != ""
 	s.Proofs = words(h[fieldProofs])
 	s.Heirs, s.HeirsUntil = parseHeirs(h[fieldHeirs])
 	return s, nil
@@ -155,11 +156,14 @@ func parseGone(key registry.Key, text string) (pod string, s *registry.Session) 
 		return "", nil
 	}
 	s = &registry.Session{Key: key, Pod: pod}
-	if len(lines) == 8 {
+	if len(lines) >= 8 {
 		s.ConnectedAt, s.Since = fromMillis(lines[6]), fromMillis(lines[7])
 		s.DeviceID, s.Proofs = lines[2], words(lines[3])
 		s.Heirs, s.HeirsUntil = parseHeirs(lines[4])
 		_ = json.Unmarshal([]byte(lines[5]), &s.Capabilities) // none, if it is empty
+	}
+	if len(lines) >= 10 {
+		s.UserID, s.Bound = lines[8], lines[9] != ""
 	}
 	return pod, s
 }

@@ -12,7 +12,7 @@ import (
 type found struct {
 	session registry.Session
 	exists  bool
-	gone    bool // only meaningful when it does not exist
+	gone    bool // only meaningful when it does not exist; then session says whose it was
 	set     toolSet
 }
 
@@ -27,16 +27,17 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 		if err := s.Whole(ctx); err != nil {
 			return registry.Entry{}, err
 		}
-		return registry.Entry{}, registry.Errorf(registry.CodeSessionNotFound,
-			"No session has this id. GET /api/sessions lists those that are connected.")
+		return registry.Entry{}, registry.UnknownSession()
 	}
 	entries, err := s.entries(ctx, key.Tenant, list)
 	if err != nil {
 		return registry.Entry{}, redisconn.Unavailable("entry", err)
 	}
 	if len(entries) == 0 {
-		return registry.Entry{}, registry.Errorf(registry.CodeNotConnected,
-			"The device is not connected. Retry when it is back.").With(registry.DispatchedNo)
+		away := registry.Session{
+			Key: key, UserID: f.session.UserID, DeviceID: f.session.DeviceID, Bound: f.session.Bound,
+		}
+		return registry.Entry{Session: away}, registry.NotConnected()
 	}
 	return entries[0], nil
 }
@@ -50,7 +51,11 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 	list, sets := make([]found, len(keys)), make(map[string]bool)
 	for i, hash := range hashes {
 		if len(hash) == 0 {
-			list[i].gone = gone[i]
+			if list[i].gone = gone[i] != ""; list[i].gone {
+				if _, was := parseGone(keys[i], gone[i]); was != nil {
+					list[i].session = *was
+				}
+			}
 			continue
 		}
 		session, err := parseSession(keys[i], hash)
@@ -66,24 +71,25 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 	return list, s.fillSets(ctx, keys, list, sets)
 }
 
-// readHashes reads the hashes of sessions, and of those without a hash whether they are remembered as disconnected. It
+// readHashes reads the hashes of sessions, and of those without a hash what is remembered of them as disconnected. It
 // uses plain commands, which take Redis a third of the time of a script. A session without either may have been claimed
 // or released between the two commands, so it is read again by a script.
-func (s *Store) readHashes(ctx context.Context, keys []registry.Key) ([]map[string]string, []bool, error) {
+func (s *Store) readHashes(ctx context.Context, keys []registry.Key) ([]map[string]string, []string, error) {
 	pipe := s.conn.Pipeline()
 	reads, marks := make([]*redisconn.Command, len(keys)), make([]*redisconn.Command, len(keys))
 	for i, key := range keys {
-		reads[i], marks[i] = pipe.Do("HGETALL", sessionKey(key)), pipe.Do("EXISTS", goneKey(key))
+		reads[i], marks[i] = pipe.Do("HGETALL", sessionKey(key)), pipe.Do("GET", goneKey(key))
 	}
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, nil, err
 	}
-	hashes, gone := make([]map[string]string, len(keys)), make([]bool, len(keys))
+	hashes, gone := make([]map[string]string, len(keys)), make([]string, len(keys))
 	again := s.conn.Pipeline()
 	doubtful := make(map[int]*redisconn.Command)
 	for i, key := range keys {
-		hashes[i], gone[i] = reads[i].Map(), marks[i].Int() == 1
-		if len(hashes[i]) == 0 && !gone[i] {
+		hashes[i] = reads[i].Map()
+		gone[i], _ = marks[i].Text()
+		if len(hashes[i]) == 0 && gone[i] == "" {
 			doubtful[i] = again.Eval(scriptEntry, sessionKeys(key))
 		}
 	}
@@ -98,7 +104,8 @@ func (s *Store) readHashes(ctx context.Context, keys []registry.Key) ([]map[stri
 		if len(answer) != 2 {
 			return nil, nil, c.ErrShape()
 		}
-		hashes[i], gone[i] = redisconn.Map(answer[0]), redisconn.Int(answer[1]) == 1
+		hashes[i] = redisconn.Map(answer[0])
+		gone[i], _ = answer[1].(string)
 	}
 	return hashes, gone, nil
 }

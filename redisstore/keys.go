@@ -251,9 +251,7 @@ func appendAttributeIndexes(keys []string, s registry.Session) []string {
 	if s.DeviceID != "" {
 		keys = append(keys, deviceIndex(s.Tenant, s.DeviceID))
 	}
-	if s.UserID != "" {
-		keys = append(keys, userIndex(s.Tenant, s.UserID))
-	}
+	keys = append(keys, userIndex(s.Tenant, s.UserID)) // those of nobody, under the empty name: users see them, too
 	for k, v := range s.Labels {
 		keys = append(keys, labelIndex(s.Tenant, k, v))
 	}

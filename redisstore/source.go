@@ -62,22 +62,42 @@ func (s *Store) smallestSource(ctx context.Context, q registry.Query) (source, e
 			best, size = from, sessions
 		}
 	}
-	candidates := attributeIndexes(registry.Session{
-		Key: registry.Key{Tenant: q.Tenant}, DeviceID: q.DeviceID, UserID: q.UserID, Labels: q.Labels,
-	})[1:] // the one of all sessions is never smaller than another
+	candidates := candidateIndexes(q)
 	if len(candidates) == 1 && q.Tool == "" {
-		return source{indexes: candidates}, nil
+		return source{indexes: candidates[0]}, nil
 	}
-	sizes, err := s.sizes(ctx, candidates)
+	sizes, err := s.sizes(ctx, slices.Concat(candidates...))
 	if err != nil {
 		return source{}, err
 	}
-	for i, n := range sizes {
+	for _, indexes := range candidates {
+		n := int64(0)
+		for range indexes {
+			n, sizes = n+sizes[0], sizes[1:]
+		}
 		if n < size {
-			best, size = source{indexes: candidates[i : i+1]}, n
+			best, size = source{indexes: indexes}, n
 		}
 	}
 	return best, nil
+}
+
+// candidateIndexes returns the groups of indexes that hold every match, each by itself. The index of all sessions is
+// not among them: it is never smaller than another.
+func candidateIndexes(q registry.Query) (candidates [][]string) {
+	if q.DeviceID != "" {
+		candidates = append(candidates, []string{deviceIndex(q.Tenant, q.DeviceID)})
+	}
+	switch {
+	case q.UserID != "":
+		candidates = append(candidates, []string{userIndex(q.Tenant, q.UserID)})
+	case q.Viewer != "":
+		candidates = append(candidates, []string{userIndex(q.Tenant, q.Viewer), userIndex(q.Tenant, "")})
+	}
+	for k, v := range q.Labels {
+		candidates = append(candidates, []string{labelIndex(q.Tenant, k, v)})
+	}
+	return candidates
 }
 
 // maxRereads bounds how often a page is read again because a tool got into another set meanwhile.

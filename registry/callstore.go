@@ -106,7 +106,8 @@ type Activity struct {
 	Pod       string    `json:"pod"`
 	SessionID string    `json:"session_id,omitempty"`
 	DeviceID  string    `json:"device_id,omitempty"`
-	Tools     []string  `json:"tools,omitempty"` // with ActivityTools: all that are offered now
+	UserID    string    `json:"user_id,omitempty"` // of the session; of a call and a turn, their own fields say it
+	Tools     []string  `json:"tools,omitempty"`   // with ActivityTools: all that are offered now
 	Reason    string    `json:"reason,omitempty"`
 	Call      *Record   `json:"call,omitempty"` // with ActivityCall: without result
 	Turn      *TurnNote `json:"turn,omitempty"` // with ActivityTurnStarted and ActivityTurnFinished
@@ -124,6 +125,29 @@ type TurnNote struct {
 	Input      int    `json:"input_tokens,omitempty"`
 	Output     int    `json:"output_tokens,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
+}
+
+// ActivityOwner says whose a line of the feed is.
+type ActivityOwner struct {
+	User    string
+	Private bool // it is about a call or a turn: what is nobody's is not everybody's
+}
+
+// Owner returns whose the line is.
+func (a *Activity) Owner() ActivityOwner {
+	switch {
+	case a.Call != nil:
+		return ActivityOwner{a.Call.UserID, true}
+	case a.Turn != nil:
+		return ActivityOwner{a.Turn.UserID, true}
+	default:
+		return ActivityOwner{User: a.UserID}
+	}
+}
+
+// SeenBy reports whether the line exists for a viewer. An empty viewer sees everything.
+func (o ActivityOwner) SeenBy(viewer string) bool {
+	return viewer == "" || o.User == viewer || o.User == "" && !o.Private
 }
 
 // Summary returns the record as the feed has it: without the tool's output, and with errors of at most MaxErrorText.
@@ -203,6 +227,7 @@ type CallQuery struct {
 	Tool      string
 	SessionID string
 	DeviceID  string
+	UserID    string // of the caller
 	State     State
 	Before    string // the cursor that the previous page returned
 	Limit     int

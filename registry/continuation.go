@@ -20,7 +20,7 @@ const (
 // ContinuationOwner is the owner of continuations. Nobody else can read them, or use up their space.
 type ContinuationOwner struct {
 	Tenant string
-	User   string // empty: everybody who shares the credentials
+	User   string // as auth.Identity.Scope has it; empty: everybody who shares the credentials
 }
 
 // ContinuationStore keeps for a while the state of a completion that handed a tool call to its caller, so that any pod

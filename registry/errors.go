@@ -135,6 +135,10 @@ func NotConnected() *Error {
 	return Errorf(CodeNotConnected, "The device is not connected. Retry when it is back.").With(DispatchedNo)
 }
 
+// UnknownSession is the error for a session that does not exist for whoever asks: it must not show whether it exists
+// for others.
+func UnknownSession() *Error { return Errorf(CodeSessionNotFound, "No session has this id.") }
+
 // TimedOut is the error for a device that did not answer in time. d says whether it may have run the tool.
 func TimedOut(after time.Duration, d Dispatched) *Error {
 	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Who may have a session that somebody has already. Nobody's identity is bound to a session, so three things decide:
-// the resume token, which only the device knows that was given it; the name a device gives itself; and whether the
-// device that has the session still answers. docs/decisions/0014-who-may-have-a-session.md says why.
+// Who may have a session that somebody has already. A session belongs to the user and the device that the credentials
+// of its first claim named. Where they named none, three things decide: the resume token, which only the device knows
+// that was given it; the name a device gives itself; and whether the device that has the session still answers.
+// docs/decisions/0014-who-may-have-a-session.md says why.
 
 // HeirTerm is how long the device that had a session before may take it back from another one.
 const HeirTerm = 5 * time.Minute
@@ -72,3 +73,28 @@ func (s *Session) OwnerProof() string {
 func MayAnswer(proof string, proofs []string) bool {
 	return proof == "" || slices.Contains(proofs, proof)
 }
+
+// BelongsTo reports whether a claim may have a session that was claimed so: one of a user is for that user, and one of
+// a device that its credential names is for that device. A session of nobody in particular is for everybody.
+func (s *Session) BelongsTo(claim *Session) bool {
+	switch {
+	case claim.AnyOwner:
+		return true
+	case s.UserID != "" && s.UserID != claim.UserID:
+		return false
+	default:
+		return !s.Bound || claim.Bound && s.DeviceID == claim.DeviceID
+	}
+}
+
+// Inherit returns the claim as it is stored: one of any owner leaves the session to its user.
+func (s Session) Inherit(former *Session) Session {
+	if s.AnyOwner && s.UserID == "" && former != nil {
+		s.UserID = former.UserID
+	}
+	s.AnyOwner = false
+	return s
+}
+
+// ErrForeignSession is returned for a claim of a session that belongs to another user or device.
+var ErrForeignSession = Errorf(CodeSessionNotFound, "No session of yours has this id. Use another session_id.")

@@ -80,6 +80,9 @@ func (k Key) Validate() error {
 	return nil
 }
 
+// ReservedSession is an id that no session can be opened with: GET /api/sessions/running lists sessions.
+const ReservedSession = "running"
+
 // Ref is one claim of a session: the key and the generation the claim was given.
 type Ref struct {
 	Key
@@ -99,6 +102,7 @@ type Session struct {
 	Platform     string
 	Labels       map[string]string
 	Capabilities []string
+	Bound        bool      // DeviceID is the credential's: nobody else can be that device
 	ConnectedAt  time.Time // by the store's clock, set by Claim
 	Since        time.Time // when its device first had it, zero if that was ConnectedAt; by the store's clock
 
@@ -110,6 +114,10 @@ type Session struct {
 	// was another one. Set by Claim.
 	Heirs      []string
 	HeirsUntil time.Time
+
+	// AnyOwner is for Claim alone, and never stored: the claim may take the session of any user and device, as an
+	// admin's who names no user may. The session stays that user's.
+	AnyOwner bool
 }
 
 // Seniority is when the session's device first had it. A reconnect does not make it younger.
@@ -236,21 +244,30 @@ type Target struct {
 	DeviceID  string
 	UserID    string
 	Labels    map[string]string
+
+	// Viewer is the user who asks: sessions of other users do not exist then. It is no wish of the caller, but comes
+	// from its credentials.
+	Viewer string `json:"-"`
 }
 
-// IsZero reports whether the target restricts nothing.
+// Sees reports whether what belongs to a user, or to nobody, exists for the viewer.
+func (t Target) Sees(user string) bool { return t.Viewer == "" || user == "" || user == t.Viewer }
+
+// IsZero reports whether the caller restricts nothing.
 func (t Target) IsZero() bool {
 	return t.SessionID == "" && t.DeviceID == "" && t.UserID == "" && len(t.Labels) == 0
 }
 
-// AsksMore reports whether the target asks for more than the session's id.
-func (t Target) AsksMore() bool { return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 }
+// AsksMore reports whether the target asks for more than the session's id: a session that has it may be the wrong one.
+func (t Target) AsksMore() bool {
+	return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 || t.Viewer != ""
+}
 
 // Matches reports whether the session fulfils the target.
 func (t Target) Matches(s Session) bool {
 	if t.SessionID != "" && t.SessionID != s.Key.Session ||
 		t.DeviceID != "" && t.DeviceID != s.DeviceID ||
-		t.UserID != "" && t.UserID != s.UserID {
+		t.UserID != "" && t.UserID != s.UserID || !t.Sees(s.UserID) {
 		return false
 	}
 	for k, v := range t.Labels {

@@ -35,7 +35,8 @@ type SessionStore interface {
 	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
 	// previous claim are gone afterwards: the new connection registers its own. A claim that has to be asked first (see
 	// Session.AskFirst) is replaced only if s.Generation is its generation, or AnyHolder; else the error is a *Held,
-	// and nothing has changed.
+	// and nothing has changed. A session that belongs to another user or device (see Session.BelongsTo) is refused
+	// with ErrForeignSession, also while it is only remembered.
 	Claim(ctx context.Context, s Session) (Claim, error)
 
 	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools, but
@@ -57,7 +58,8 @@ type SessionStore interface {
 	Release(ctx context.Context, s Session) (bool, error)
 }
 
-// Query selects sessions. Empty fields do not restrict.
+// Query selects sessions. Empty fields do not restrict. What a query with a Viewer costs grows with the sessions that
+// exist for the viewer, and not with those of the tenant.
 type Query struct {
 	Tenant string
 	Target
@@ -96,7 +98,7 @@ const MaxDefinitions = 32
 // listed. All methods are safe for concurrent use; a failure of the store is an *Error with CodeStoreUnavailable.
 type Directory interface {
 	// Entry returns one session with its tools: CodeSessionNotFound if it is unknown, CodeNotConnected if it was
-	// connected less than one session TTL ago.
+	// connected less than one session TTL ago. In the second case the entry says whose it is: user and device.
 	Entry(ctx context.Context, key Key) (Entry, error)
 
 	// List returns a page of sessions in order, and the cursor of the next page, nil on the last. A page may hold

@@ -14,13 +14,19 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 			"Use the session_id of the URL, or connect with this one there."))
 		return CloseOwnerMismatch
 	}
+	if c.isImpostor(f) {
+		_ = c.send(errorFrame(codeSessionOwnerMismatch, impostor))
+		return CloseOwnerMismatch
+	}
 	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
 		return &frameError{codeRateLimited,
 			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed."}
 	}
 	err := c.local.Update(ctx, func(s *registry.Session) {
 		set(&s.DeviceName, f.DeviceName)
-		set(&s.DeviceID, f.DeviceID)
+		if !s.Bound {
+			set(&s.DeviceID, f.DeviceID)
+		}
 		set(&s.Platform, f.Platform)
 		if f.Labels != nil {
 			s.Labels = f.Labels

@@ -26,6 +26,13 @@ func (c *conn) introduce(frame any) bool {
 		connect = f
 		set(&intro.DeviceID, f.DeviceID)
 		set(&intro.Token, f.ResumeToken)
+		if c.isImpostor(f) {
+			c.refuseSession(codeSessionOwnerMismatch, impostor)
+			return false
+		}
+	}
+	if c.who.Device != "" {
+		intro.DeviceID = c.who.Device
 	}
 	if c.contest != nil && !c.decideContest(intro) {
 		return false
@@ -45,14 +52,21 @@ func (c *conn) introduce(frame any) bool {
 	return true
 }
 
+// impostor is what a device is told that says it is another one than its credential names.
+const impostor = "device_id: the credential of this connection is another device's. Leave device_id out, or pair again."
+
+// isImpostor reports whether a device says it is another one than its credential names.
+func (c *conn) isImpostor(f *connectFrame) bool {
+	return c.who.Device != "" && f.DeviceID != nil && *f.DeviceID != "" && *f.DeviceID != c.who.Device
+}
+
 // moveSession gives the connection the session that connect names, in place of the one that was made for it. It reports
 // false if the connection does not get that session, and is being closed.
 func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introduction) bool {
 	made := c.local.Session()
-	s := registry.Session{
-		Key: registry.Key{Tenant: made.Tenant, Session: id}, Name: made.Name, UserID: made.UserID, Proofs: made.Proofs,
-	}
-	if err := s.Validate(); err != nil {
+	s := sessionOf(c.who, id)
+	s.Name, s.Proofs = made.Name, made.Proofs
+	if err := checkID(s.Key); err != nil {
 		c.refuseSession(codeInvalidMessage, registry.AsError(err).Message)
 		return false
 	}

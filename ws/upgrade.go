@@ -66,16 +66,14 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if !identity.Has(auth.RoleDevice) {
 		return opening{}, auth.NeedRole(identity, auth.NameDevice)
 	}
-	o := opening{source: s.cfg.Sources.Of(r), who: s.shared(identity), session: registry.Session{
-		// Copies, or the whole request line would live as long as the socket.
-		Key:    registry.Key{Tenant: identity.Tenant, Session: strings.Clone(query.Get("session_id"))},
-		Name:   strings.Clone(query.Get("name")),
-		UserID: identity.User,
-	}}
+	o := opening{source: s.cfg.Sources.Of(r), who: s.shared(identity)}
+	// Copies, or the whole request line would live as long as the socket.
+	o.session = sessionOf(o.who, strings.Clone(query.Get("session_id")))
+	o.session.Name = strings.Clone(query.Get("name"))
 	if o.session.Key.Session == "" {
 		o.session.Key.Session, o.fresh = uuid.NewString(), true
 	}
-	if err := o.session.Validate(); err != nil {
+	if err := checkID(o.session.Key); err != nil {
 		return opening{}, err
 	}
 	if o.plain, err = plainResults(query.Get("results")); err != nil {
@@ -85,6 +83,23 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 		return opening{}, err
 	}
 	return o, s.checkOpenRate(r, o.session.Key, o.source)
+}
+
+// sessionOf returns a session with what is known of it from the credentials of its device.
+func sessionOf(who *auth.Identity, id string) registry.Session {
+	return registry.Session{
+		Key: registry.Key{Tenant: who.Tenant, Session: id}, UserID: who.User, AnyOwner: who.OwnsAll(),
+		DeviceID: who.Device, Bound: who.Device != "",
+	}
+}
+
+// checkID checks the id of a session that is to be opened.
+func checkID(key registry.Key) error {
+	if key.Session == registry.ReservedSession {
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"session_id: no session can be called %q. Choose another one.", registry.ReservedSession)
+	}
+	return key.Validate()
 }
 
 // waitToOpen waits for a slot to open the session, and then asks the store who owns it. If it returns nil,

@@ -128,6 +128,24 @@ func (id Identity) Viewer() string {
 	return id.User
 }
 
+// OwnsAll reports whether the identity may take over what belongs to any user and device of its tenant, as an admin may
+// who names no user.
+func (id Identity) OwnsAll() bool { return id.Admin && id.User == "" }
+
+// Scope names what the identity's own things are kept under, beside its tenant: idempotency keys and continuations. It
+// is the user or, if the credentials name none, the API key or the device's credential. Whoever shares the one token
+// shares these things, and so do JWTs that name no user, because each renewal has another id.
+func (id Identity) Scope() string {
+	switch {
+	case id.User != "":
+		return "user:" + id.User
+	case strings.HasPrefix(id.Credential, "key:") || strings.HasPrefix(id.Credential, "device:"):
+		return id.Credential
+	default:
+		return ""
+	}
+}
+
 // Expired reports whether the identity has ended.
 func (id Identity) Expired(now time.Time) bool {
 	return !id.Expires.IsZero() && !now.Before(id.Expires)

@@ -39,7 +39,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	defer stop()
 	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
 	kept := continuations{
-		store: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.User},
+		store: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.Scope()},
 		ttl:   e.cfg.Limits.Continuation,
 		limit: e.cfg.Limits.ContextTokens * bytesPerToken, log: e.cfg.Log,
 	}

@@ -130,8 +130,8 @@ func (t *turn) run(ctx context.Context) error {
 
 // own checks that the conversation does not belong to another user, and stores its owner when it begins.
 func (t *turn) own(ctx context.Context, c registry.Conversation) error {
-	if c.Owner.Foreign(t.ask.Caller.User) {
-		cause := registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
+	if !t.ask.Caller.Sees(c.Owner.UserID) {
+		cause := registry.UnknownSession()
 		return &Error{Code: CodeAgent, Message: cause.Message, Cause: cause}
 	}
 	if len(c.Messages) > 0 || c.Owner != (registry.Owner{}) || t.ask.Owner == (registry.Owner{}) {

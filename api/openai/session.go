@@ -44,11 +44,11 @@ func (r *Request) session(
 		return e.Session.Key, nil
 	case r.user == "" || r.noTools():
 		return none, nil
-	case caller.User != "" && caller.User != r.user:
+	case caller.Viewer() != "" && caller.Viewer() != r.user:
 		return none, &paramError{param: "user", err: registry.Errorf(registry.CodeForbidden,
 			"The token is another user's. Leave \"user\" out, or name the user of the token.")}
 	}
-	found, err := sessionsOf(ctx, sessions, caller.Tenant, r.user)
+	found, err := sessionsOf(ctx, sessions, caller, r.user)
 	switch {
 	case err != nil:
 		return none, err
@@ -74,8 +74,10 @@ func (r *Request) session(
 
 // sessionsOf returns the connected sessions of a user, at most maxCandidates. It looks at a bounded number of sessions:
 // in a very large fleet callers need the header.
-func sessionsOf(ctx context.Context, sessions Sessions, tenant, user string) ([]registry.Candidate, error) {
-	q := registry.Query{Tenant: tenant, Target: registry.Target{UserID: user}}
+func sessionsOf(
+	ctx context.Context, sessions Sessions, caller auth.Identity, user string,
+) ([]registry.Candidate, error) {
+	q := registry.Query{Tenant: caller.Tenant, Target: registry.Target{UserID: user, Viewer: caller.Viewer()}}
 	var found []registry.Candidate
 	err := sessions.Each(ctx, q, func(e registry.Entry) {
 		if len(found) < maxCandidates {

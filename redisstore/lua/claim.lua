@@ -3,21 +3,38 @@
 -- KEYS 1 session hash, 2 gone string, 3 formers (sorted set: pod, when the session left it in ms)
 -- ARGV 1 session TTL in ms, 2 pod, 3 the generation that may be replaced without asking (0: none, -1: any), 4 for
 --      how many ms the device that had the session may take it back, 5 for how many ms a pod that the session left is
---      remembered, 6 how many of them, 7... field and value pairs of the attributes
+--      remembered, 6 how many of them, 7 the user, 8 the device of the credential, 9 not empty: whoever the session
+--      belongs to may be another, 10... field and value pairs of the attributes
 -- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers}; the hash is a flat
 -- list, empty when there was none; formers are the pods that the session has left, the last one first, and the next one
--- may be among them. The generation is 0, and nothing has changed, when the holder must be asked first.
+-- may be among them. The generation is 0, and nothing has changed, when the holder must be asked first. It is -1 when the
+-- session belongs to another user or device, and -2 when it may be claimed, but as that of the user who comes after the
+-- time.
 
 -- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:
 -- whether it had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its
--- device has it.
+-- device has it. If it belonged to somebody, the fields u and o follow.
 local gone = redis.call('GET', KEYS[2]) or '0'
 local goneGen = tonumber(string.match(gone, '^%d+'))
 
 local time = redis.call('TIME')
 local at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local before = redis.call('HGETALL', KEYS[1])
-local held, asked, proofs, heirs, pod = unpack(redis.call('HMGET', KEYS[1], 'g', 'a', 'k', 'r', 'p'))
+local held, asked, proofs, heirs, pod, user, device, bound =
+  unpack(redis.call('HMGET', KEYS[1], 'g', 'a', 'k', 'r', 'p', 'u', 'd', 'o'))
+if not held then
+  local lines = {}
+  for line in string.gmatch(gone .. '\n', '([^\n]*)\n') do
+    lines[#lines + 1] = line
+  end
+  device, user, bound = lines[3], lines[9], lines[10]
+end
+if (user or '') ~= '' and user ~= ARGV[7] then
+  return {ARGV[9] == '' and '-1' or '-2', at, {}, ARGV[9] == '' and '' or user, '', {}}
+end
+if (bound or '') ~= '' and device ~= ARGV[8] and ARGV[9] == '' then
+  return {'-1', at, {}, '', '', {}}
+end
 if held and asked and ARGV[3] ~= held and ARGV[3] ~= '-1' then
   return {'0', at, before, '', '', {}}
 end
@@ -40,7 +57,7 @@ gen = math.max(gen, (held or 0) + 1, goneGen + 1)
 gen = string.format('%.0f', gen)
 
 redis.call('DEL', KEYS[1], KEYS[2])
-redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 7))
+redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 10))
 if heirs ~= '' then
   redis.call('HSET', KEYS[1], 'r', heirs)
 end

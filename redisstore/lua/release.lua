@@ -9,10 +9,10 @@ if pod ~= ARGV[2] or gen ~= ARGV[3] then
   return {0}
 end
 local before = redis.call('HGETALL', KEYS[1])
-local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c', 't', 'b')
+local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c', 't', 'b', 'u', 'o')
 redis.call('DEL', KEYS[1])
 local gone = gen .. ' ' .. pod
-for i = 1, 7 do
+for i = 1, (kept[8] or kept[9]) and 9 or 7 do
   gone = gone .. '\n' .. (kept[i] or '')
 end
 redis.call('SET', KEYS[2], gone, 'PX', ARGV[1])

@@ -20,9 +20,11 @@ func (m *Store) Entry(_ context.Context, key registry.Key) (registry.Entry, erro
 	case stored != nil && m.podLiveLocked(stored.session.Pod):
 		return stored.entry(), nil
 	case stored != nil, m.gone.get(key, m.opts.Now()) != nil:
-		return registry.Entry{}, registry.NotConnected()
+		owner := m.ownerLocked(key)
+		away := registry.Session{Key: key, UserID: owner.UserID, DeviceID: owner.DeviceID, Bound: owner.Bound}
+		return registry.Entry{Session: away}, registry.NotConnected()
 	default:
-		return registry.Entry{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
+		return registry.Entry{}, registry.UnknownSession()
 	}
 }
 

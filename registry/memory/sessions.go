@@ -37,6 +37,11 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 	defer m.mu.Unlock()
 	now := m.opts.Now()
 	var claim registry.Claim
+	owner := m.ownerLocked(s.Key)
+	if owner != nil && !owner.BelongsTo(&s) {
+		return registry.Claim{}, registry.ErrForeignSession
+	}
+	s = s.Inherit(owner)
 	if old := m.liveLocked(s.Key); old != nil {
 		previous := old.session.Clone()
 		if previous.AskFirst() && s.Generation != previous.Generation && s.Generation != registry.AnyHolder {
@@ -57,6 +62,17 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 	s.Generation = m.generation
 	claim.Session = m.storeLocked(s, nil)
 	return claim, nil
+}
+
+// ownerLocked returns the session whose user and device a key belongs to, nil if it is nobody's.
+func (m *Store) ownerLocked(key registry.Key) *registry.Session {
+	if live := m.liveLocked(key); live != nil {
+		return &live.session
+	}
+	if gone := m.gone.get(key, m.opts.Now()); gone != nil {
+		return &gone.session
+	}
+	return nil
 }
 
 // leaveLocked notes that a session leaves a pod, empty if it was on none, for another. It returns all pods that the

@@ -38,7 +38,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests},
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
-		{"takeover", takeoverTests},
+		{"takeover", takeoverTests}, {"owners", ownerTests},
 		{"continuations", continuationTests}, {"budgets", budgetTests},
 		{"credentials", credentialTests}, {"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},

@@ -13,27 +13,29 @@ type owners interface {
 	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
 }
 
-// CheckOwner checks that the user named by a session's credentials may claim the session. It fails with
-// CodeSessionNotFound if a device of another user has the session, or if its conversation belongs to another user. A
-// session without a user passes, and the store is not asked.
+// CheckOwner checks that a session may be claimed by the user and the device that credentials name. It fails with
+// registry.ErrForeignSession if the session, or its conversation, belongs to others. A claim of any owner passes, and
+// the store is not asked. The claim itself checks the session again, in the store.
 func (p *Hub) CheckOwner(ctx context.Context, s registry.Session) error {
-	if s.UserID == "" {
+	if s.AnyOwner {
 		return nil
 	}
 	e, err := p.owners.Entry(ctx, s.Key)
+	absent := errors.Is(err, registry.CodeSessionNotFound)
 	switch {
-	case err == nil && registry.Owner{UserID: e.Session.UserID}.Foreign(s.UserID):
-		return foreignSession()
-	case err != nil && !errors.Is(err, registry.CodeSessionNotFound) && !errors.Is(err, registry.CodeNotConnected):
+	case !absent && (err == nil || errors.Is(err, registry.CodeNotConnected)):
+		if !e.Session.BelongsTo(&s) {
+			return registry.ErrForeignSession
+		}
+	case !absent:
 		return err
+	}
+	if s.UserID == "" { // whoever names no user sees all conversations
+		return nil
 	}
 	infos, err := p.owners.DescribeConversations(ctx, s.Key)
 	if err == nil && infos[0].Owner.Foreign(s.UserID) {
-		err = foreignSession()
+		err = registry.ErrForeignSession
 	}
 	return err
-}
-
-func foreignSession() *registry.Error {
-	return registry.Errorf(registry.CodeSessionNotFound, "No session of yours has this id. Use another session_id.")
 }

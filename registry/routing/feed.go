@@ -33,7 +33,8 @@ func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Reco
 	next := ""
 	err := c.search(ctx, q.Tenant, q.Before, searchLimit, func(id string, r registry.Record) bool {
 		if q.Tool != "" && r.Tool != q.Tool || q.SessionID != "" && r.SessionID != q.SessionID ||
-			q.DeviceID != "" && r.DeviceID != q.DeviceID || q.State != "" && r.State != q.State {
+			q.DeviceID != "" && r.DeviceID != q.DeviceID || q.UserID != "" && r.UserID != q.UserID ||
+			q.State != "" && r.State != q.State {
 			return true
 		}
 		page = append(page, r)

@@ -149,6 +149,7 @@ func (p *Hub) open(
 	}
 	p.rec.activity(registry.Activity{
 		Tenant: s.Tenant, Type: registry.ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+		UserID: claim.Session.UserID,
 	})
 	return l, claim.Previous != nil, nil
 }

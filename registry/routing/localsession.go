@@ -106,6 +106,7 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 	}
 	l.hub.rec.activity(registry.Activity{
 		Tenant: s.Tenant, Type: registry.ActivityUpdated, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+		UserID: s.UserID,
 	})
 	return l.stored(ctx, func() {
 		if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's from now on only
@@ -135,7 +136,8 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 		l.tools = l.hub.lists.share(merged)
 		l.hub.rec.activity(registry.Activity{
 			Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-			Tools: toolNames(l.tools.all()),
+			UserID: s.UserID,
+			Tools:  toolNames(l.tools.all()),
 		})
 	}, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
 }
@@ -172,6 +174,7 @@ func (l *LocalSession) Close(ctx context.Context) {
 	}
 	l.hub.rec.activity(registry.Activity{
 		Tenant: s.Tenant, Type: registry.ActivityDisconnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
+		UserID: s.UserID,
 	})
 	defer l.beginWrite()()
 	if _, err := l.hub.store.Release(ctx, l.Session()); err != nil {

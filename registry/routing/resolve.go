@@ -86,6 +86,9 @@ func (r *Router) search(
 func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
+	if q.Viewer != "" {
+		return r.newestSeen(ctx, q)
+	}
 	specs, err := r.dir.Definitions(ctx, q.Tenant, q.Tool)
 	if err != nil {
 		return choice{}, err
@@ -112,6 +115,31 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 		return choice{}, ambiguous(q.Tool, matches)
 	}
 	return offered(&matches[0], q.Tool)
+}
+
+// newestSeen is newest for a viewer. The store knows the ages of a tool's definitions among all users; one user's
+// sessions are few, and are looked at instead.
+func (r *Router) newestSeen(ctx context.Context, q registry.Query) (choice, error) {
+	q.Limit = maxOneDevice
+	matches, more, err := r.firstMatches(ctx, q)
+	switch {
+	case err != nil:
+		return choice{}, err
+	case len(matches) == 0:
+		return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
+	case more:
+		return choice{}, ambiguous(q.Tool, matches)
+	}
+	found, err := offered(mostSenior(matches), q.Tool)
+	if err != nil {
+		return choice{}, err
+	}
+	for i := range matches { // in the order of connecting
+		if other, err := offered(&matches[i], q.Tool); err == nil && other.spec.Hash() == found.spec.Hash() {
+			found = other
+		}
+	}
+	return found, nil
 }
 
 // mostSenior returns the entry whose device has had its session for longest. Among several that claim to be one device,
@@ -147,10 +175,12 @@ func (r *Router) resolveSession(
 	ctx context.Context, key registry.Key, tool string, target registry.Target,
 ) (choice, error) {
 	if err := key.Validate(); err != nil {
-		return choice{}, registry.Errorf(registry.CodeSessionNotFound, "No session has this id.")
+		return choice{}, registry.UnknownSession()
 	}
-	if !target.AsksMore() && r.local.Get(key) == nil { // another user's device may have the session by now
-		if e, attributes, ok := r.routes.get(key); ok {
+	asked := target
+	asked.Viewer = ""
+	if !asked.AsksMore() && r.local.Get(key) == nil { // another user's device may have the session by now
+		if e, attributes, ok := r.routes.get(key); ok && target.Sees(e.Session.UserID) {
 			if f, err := offered(&e, tool); err == nil {
 				f.remembered, f.attributes = true, attributes
 				r.routes.remembered.Add(1)
@@ -180,7 +210,7 @@ func (r *Router) readSession(
 		if !errors.Is(err, registry.CodeStoreUnavailable) {
 			r.routes.drop(key, asked)
 		}
-		return choice{}, err
+		return choice{}, hidden(target, e.Session, err)
 	}
 	r.routes.put(e, asked)
 	return offeredWithin(&e, tool, target)
@@ -188,10 +218,21 @@ func (r *Router) readSession(
 
 // offeredWithin is offered for a session that must match the whole target.
 func offeredWithin(e *registry.Entry, tool string, target registry.Target) (choice, error) {
-	if !target.Matches(e.Session) {
+	switch {
+	case !target.Sees(e.Session.UserID):
+		return choice{}, registry.UnknownSession()
+	case !target.Matches(e.Session):
 		return choice{}, noMatch()
 	}
 	return offered(e, tool)
+}
+
+// hidden returns the error of a session that is away: one of another user is not known at all.
+func hidden(target registry.Target, s registry.Session, err error) error {
+	if errors.Is(err, registry.CodeNotConnected) && !target.Sees(s.UserID) {
+		return registry.UnknownSession()
+	}
+	return err
 }
 
 func noMatch() *registry.Error {
@@ -204,7 +245,7 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target r
 	if err := r.pods.Whole(ctx); err != nil {
 		return err
 	}
-	if !target.IsZero() {
+	if !target.IsZero() { // what the viewer does not see does not match
 		found, _, err := r.firstMatches(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
 		if err != nil {
 			return err

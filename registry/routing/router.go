@@ -145,10 +145,13 @@ func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline ti
 	asked := time.Now()
 	entry, err := r.dir.Entry(ctx, tried.Session.Key)
 	if err != nil {
+		err = hidden(tried.Target, entry.Session, err)
 		return registry.Session{}, registry.AsError(err).With(registry.DispatchedNo)
 	}
 	r.routes.put(entry, asked)
 	switch {
+	case !tried.Target.Sees(entry.Session.UserID):
+		return registry.Session{}, registry.UnknownSession().With(registry.DispatchedNo)
 	case !tried.Target.Matches(entry.Session):
 		return registry.Session{}, noMatch()
 	case entry.Session.Pod == tried.Session.Pod && entry.Session.Generation == tried.Session.Generation:
