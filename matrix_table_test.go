@@ -1,0 +1,63 @@
+package farhand_test
+
+// line says what a route answers. Who has none of the roles gets 403, and who has no valid credential 401; what belongs
+// to another user or tenant is answered as what does not exist. An admin sees what belongs to any user of the tenant.
+type line struct {
+	route   string // method and path, as in the OpenAPI document
+	who     string // the roles that may use it, beside admin; everybody: also without a credential
+	thing   string // what {id} means, in the path and the body; empty: nothing that belongs to anybody
+	own     int    // the status of a request about one's own thing
+	foreign int    // and about what may not be seen
+	body    string
+}
+
+const (
+	everybody = "everybody"
+	admins    = "admin"
+)
+
+// matrix has a line for each route. A route without one fails the test.
+var matrix = []line{
+	{"GET /api/tools", "caller", "", 200, 0, ""},
+	{"POST /api/tools/{name}/call", "caller", "session", 200, 404, `{"target":{"session_id":"{id}"}}`},
+	{"GET /api/sessions", "caller", "", 200, 0, ""},
+	{"GET /api/sessions/running", "caller", "", 200, 0, ""},
+	{"GET /api/sessions/{id}", "caller", "session", 200, 404, ""},
+	{"PUT /api/sessions/{id}", "caller", "session", 200, 404, `{"name":"mine"}`},
+	{"DELETE /api/sessions/{id}", "caller", "session", 204, 404, ""},
+	{"GET /api/sessions/{id}/state", "caller", "session", 200, 404, ""},
+	{"POST /api/sessions/{id}/abort", "caller", "session", 200, 404, `{}`},
+	{"POST /api/sessions/{id}/tools/{name}/call", "caller", "session", 200, 404, `{}`},
+	{"GET /api/sessions/{id}/messages", "caller", "session", 200, 404, ""},
+	{"POST /api/sessions/{id}/messages", "caller", "session", 200, 404, `{"content":"hi"}`},
+	{"GET /api/calls", "caller", "", 200, 0, ""},
+	{"GET /api/calls/{id}", "caller", "call", 200, 404, ""},
+	{"DELETE /api/calls/{id}", "caller", "call", 200, 404, ""},
+	{"GET /api/calls/{id}/events", "caller", "call", 200, 404, ""},
+	{"GET /api/events", "caller approver", "", 200, 0, ""},
+	{"POST /v1/chat/completions", "caller", "session", 200, 404,
+		`{"model":"farhand","messages":[{"role":"user","content":"hi"}]}`},
+	{"GET /v1/models", "caller", "", 200, 0, ""},
+	{"GET /v1/models/{model}", "caller", "", 200, 0, ""},
+	{"GET /healthz", everybody, "", 200, 0, ""},
+	{"GET /health", everybody, "", 200, 0, ""},
+	{"GET /readyz", everybody, "", 200, 0, ""},
+	{"GET /openapi.json", everybody, "", 200, 0, ""},
+	{"GET /metrics", admins, "", 200, 0, ""},
+	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
+}
+
+// frames has a line for each frame that a device sends: the roles that may send it over their socket.
+var frames = []struct{ frame, who string }{
+	{`{"type":"connect"}`, "device"},
+	{`{"type":"register_tools","tools":[]}`, "device"},
+	{`{"type":"unregister_tools","names":[]}`, "device"},
+	{`{"type":"get_registered_tools"}`, "device"},
+	{`{"type":"tool_call_accepted","id":"c1"}`, "device"},
+	{`{"type":"tool_progress","id":"c1"}`, "device"},
+	{`{"type":"tool_result","id":"c1"}`, "device"},
+	{`{"type":"tool_error","id":"c1"}`, "device"},
+	{`{"type":"message","content":"hi"}`, "device"},
+	{`{"type":"abort"}`, "device"},
+	{`{"type":"regenerate"}`, "device"},
+}
