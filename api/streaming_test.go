@@ -80,6 +80,13 @@ type following struct {
 
 // follow opens a stream on a pod, behind the event with id after. The stream is being served when it returns.
 func (f *fleet) follow(pod int, path, after string) *following {
+	return f.followBy(pod, token, path, after)
+}
+
+// followAs opens a stream on the first pod with a token of one's own.
+func (f *fleet) followAs(user, path string) *following { return f.followBy(0, user, path, "") }
+
+func (f *fleet) followBy(pod int, token, path, after string) *following {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	server := f.pods[pod].server

@@ -28,6 +28,7 @@ func (c notedConn) Deliver(d DeviceCall) error {
 
 func ofUser(user string) func(*registry.Session) {
 	return func(s *registry.Session) {
+		s.AnyOwner = true // it may have been another's a moment ago
 		s.UserID, s.DeviceID, s.Labels = user, "phone of "+user, map[string]string{"of": user}
 	}
 }
@@ -59,7 +60,19 @@ func TestMemoryIsNotForWhoAsksForMore(t *testing.T) {
 			route.Session.UserID != "anna" {
 			t.Errorf("by id alone: %+v, %v", route, err)
 		}
-		l.Close(t.Context()) // or it would not exist for bert
+		seen := registry.Target{SessionID: "s", Viewer: "anna"}
+		if route, err := resolve(seen); err != nil || !route.Remembered {
+			t.Errorf("by id, of anna: %+v, %v", route, err)
+		}
+		hidden := registry.Target{SessionID: "s", Viewer: "bert"}
+		if route, err := resolve(hidden); !errors.Is(err, registry.CodeSessionNotFound) ||
+			err.Error() != registry.UnknownSession().With(registry.DispatchedNo).Error() {
+			t.Errorf("what the pod remembers for anna exists for bert: %+v, %v", route, err)
+		}
+		l.Close(t.Context())
+		if _, err := resolve(hidden); !errors.Is(err, registry.CodeSessionNotFound) {
+			t.Errorf("that the session was anna's is known to bert: %v", err)
+		}
 		connect(t, owning, deafConn{}, ofUser("bert"))
 		for name, target := range targetsOf("anna") {
 			if route, err := resolve(target); !errors.Is(err, registry.CodeSessionNotFound) {
@@ -82,6 +95,10 @@ func TestCallReachesNobodyElse(t *testing.T) {
 		"another user, another pod": {registry.Target{SessionID: "s", UserID: "anna"}, "bert", "c", false},
 		"another user, here":        {registry.Target{SessionID: "s", UserID: "anna"}, "bert", "a", false},
 		"another device":            {registry.Target{DeviceID: "phone of anna"}, "bert", "b", false},
+		"a user sees no other's":    {registry.Target{SessionID: "s", Viewer: "anna"}, "bert", "b", false},
+		"nor that has moved":        {registry.Target{SessionID: "s", Viewer: "anna"}, "bert", "c", false},
+		"nor that is here":          {registry.Target{SessionID: "s", Viewer: "anna"}, "bert", "a", false},
+		"a user's own":              {registry.Target{SessionID: "s", Viewer: "anna"}, "anna", "c", true},
 		"the same user":             {registry.Target{SessionID: "s", UserID: "anna"}, "anna", "b", true},
 		"the same user, elsewhere":  {registry.Target{UserID: "anna"}, "anna", "c", true},
 		"whoever has it":            {registry.Target{SessionID: "s"}, "bert", "b", true},
