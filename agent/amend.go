@@ -65,7 +65,7 @@ func (p pipeline) stored(
 ) registry.Result {
 	session := registry.Session{Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID}
 	inv := Invocation{
-		CallID: rec.CallID, Caller: auth.Identity{Tenant: rec.Tenant, User: rec.UserID}, Session: session,
+		CallID: rec.CallID, Caller: auth.OfNote(rec.Tenant, rec.UserID, rec.Caller), Session: session,
 		Spec: registry.ToolSpec{Name: rec.Tool}, Timeout: time.Duration(rec.TimeoutMS) * time.Millisecond,
 		Turn: rec.Turn, Source: rec.Source,
 	}

@@ -394,6 +394,7 @@ func sourceOf(session registry.Key) string { return sourceRemote + session.Sessi
 func recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
 	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
+	rec.Caller = req.Caller.Note()
 	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, registry.SourceLocal

@@ -150,9 +150,10 @@ func (o ActivityOwner) SeenBy(viewer string) bool {
 	return viewer == "" || o.User == viewer || o.User == "" && !o.Private
 }
 
-// Summary returns the record as the feed has it: without the tool's output, and with errors of at most MaxErrorText.
+// Summary returns the record as the feed has it: without the tool's output and the caller's note, and with errors of
+// at most MaxErrorText.
 func (r Record) Summary() Record {
-	r.Proof = ""
+	r.Proof, r.Caller = "", ""
 	if r.Result != nil {
 		r.Result = &Result{Success: r.Result.Success, Error: TruncateText(r.Result.Error, MaxErrorText)}
 	}

@@ -31,6 +31,7 @@ type Record struct {
 	SessionID  string     `json:"session_id,omitempty"`
 	DeviceID   string     `json:"device_id,omitempty"`
 	UserID     string     `json:"user_id,omitempty"` // of the caller
+	Caller     string     `json:"caller,omitempty"`  // what else is known of who called: an auth.Identity's note
 	ArgsDigest string     `json:"args_digest,omitempty"`
 	Source     string     `json:"source,omitempty"`  // SourceLocal; empty for tools of devices
 	Turn       string     `json:"turn_id,omitempty"` // of the conversation that asked; empty outside of any

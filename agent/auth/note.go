@@ -1,0 +1,46 @@
+package auth
+
+import "encoding/json"
+
+// note is what the record of a call keeps of its caller, beside tenant and user.
+type note struct {
+	Admin      bool   `json:"admin,omitempty"`
+	Roles      Roles  `json:"roles,omitempty"`
+	Device     string `json:"device,omitempty"`
+	Tools      string `json:"tools,omitempty"`
+	Context    string `json:"context,omitempty"`
+	Credential string `json:"credential,omitempty"`
+}
+
+// tokenNote is the note of whoever has the one token.
+const tokenNote = `{"admin":true,"credential":"` + CredentialToken + `"}`
+
+// Note returns what else than tenant and user is known of the identity, for OfNote on another pod. Nothing in it is
+// secret.
+func (id Identity) Note() string {
+	n := note{id.Admin, id.Roles, id.Device, id.Tools, id.Context, id.Credential}
+	switch n {
+	case note{Admin: true, Credential: CredentialToken}:
+		return tokenNote
+	case note{}:
+		return ""
+	}
+	text, err := json.Marshal(n)
+	if err != nil { // cannot happen: texts and numbers only
+		return ""
+	}
+	return string(text)
+}
+
+// OfNote returns the identity of a tenant and user that made a note. Of a note that cannot be read it has nothing: no
+// role and no rights.
+func OfNote(tenant, user, text string) Identity {
+	var n note
+	if text != "" && json.Unmarshal([]byte(text), &n) != nil {
+		n = note{}
+	}
+	return Identity{
+		Tenant: tenant, User: user, Admin: n.Admin, Roles: n.Roles, Device: n.Device, Tools: n.Tools,
+		Context: n.Context, Credential: n.Credential,
+	}
+}
