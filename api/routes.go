@@ -22,6 +22,7 @@ const (
 	pathSessionCall = "/api/sessions/:id/tools/:name/call"
 	pathCalls       = "/api/calls"
 	pathMessages    = "/api/sessions/:id/messages"
+	pathKeys        = "/api/keys"
 )
 
 // route is one line of the table below. query names the parameters its query string may have.
@@ -61,6 +62,10 @@ func (h *handler) routes() []route {
 		{http.MethodDelete, pathCalls + "/:id", callers, nil, h.audited(registry.AuditCallCancel, h.cancelCall)},
 		{http.MethodGet, pathCalls + "/:id/events", callers, []string{"last_event_id"}, h.callEvents},
 		{http.MethodGet, "/api/events", callers | approvers, []string{"type", "last_event_id"}, h.events},
+		{http.MethodGet, pathKeys, admins, []string{"user_id", "limit", "cursor"}, h.listKeys},
+		{http.MethodPost, pathKeys, admins, nil, h.audited(registry.AuditKeyCreate, h.createKey)},
+		{http.MethodDelete, pathKeys + "/:id", admins, nil, h.audited(registry.AuditKeyRevoke, h.revokeKey)},
+		{http.MethodPost, "/api/revocations", admins, nil, h.audited(registry.AuditRevoke, h.revoke)},
 		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
 		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
 		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},

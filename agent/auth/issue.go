@@ -1,0 +1,139 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// KeyRequest asks for an API key.
+type KeyRequest struct {
+	Tenant  string   // empty: that of the asker
+	Name    string   // for people
+	Roles   []string // by name; none: caller
+	User    string   // empty: nobody in particular
+	Device  string   // the only device id that a device with the key may have; empty: any
+	Tools   string   // globs over names of tools, separated by spaces; empty: all
+	Context string   // empty: one trusted person
+	Expires time.Time
+}
+
+// contexts are the values that a key's context may have.
+var contexts = []string{"", "main", "group", "group sandboxed"}
+
+// Issuer makes and revokes credentials. It is safe for concurrent use.
+type Issuer struct{ Store registry.CredentialStore }
+
+// CreateKey makes an API key for an admin. The secret is returned once and stored nowhere. An admin makes keys of the
+// own tenant, which may do no more tools than the own credential; whoever has the one token, of any tenant.
+func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (string, registry.Credential, error) {
+	if r.Tenant == "" {
+		r.Tenant = asker.Tenant
+	}
+	switch {
+	case !asker.Admin:
+		return "", registry.Credential{}, NeedRole(asker, NameAdmin)
+	case r.Tenant != asker.Tenant && asker.Credential != CredentialToken:
+		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
+			"tenant: only FARHAND_TOKEN can make keys of another tenant.")
+	case asker.Tools != "" && r.Tools != asker.Tools:
+		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
+			"tools: your credential is restricted, and its keys are to be restricted in the same way: %q.", asker.Tools)
+	}
+	return i.create(ctx, r, asker.Credential)
+}
+
+// CreateFirstKey makes an API key for whoever can write to the store.
+func (i Issuer) CreateFirstKey(ctx context.Context, r KeyRequest) (string, registry.Credential, error) {
+	if r.Tenant == "" {
+		r.Tenant = registry.DefaultTenant
+	}
+	return i.create(ctx, r, "store")
+}
+
+func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, registry.Credential, error) {
+	if len(r.Roles) == 0 {
+		r.Roles = []string{NameCaller}
+	}
+	if err := new(Identity).SetRoles(r.Roles...); err != nil {
+		return "", registry.Credential{}, err
+	}
+	if !slices.Contains(contexts, r.Context) {
+		return "", registry.Credential{}, registry.Errorf(registry.CodeInvalidRequest, "context: must be one of %s.",
+			strings.Join(contexts[1:], ", "))
+	}
+	secret := NewSecret(registry.CredentialKey)
+	c, err := i.Store.CreateCredential(ctx, registry.Credential{
+		Tenant: r.Tenant, ID: NewCredentialID(), Kind: registry.CredentialKey, Digest: SecretDigest(secret),
+		Name: r.Name, Roles: r.Roles, User: r.User, DeviceID: r.Device, Tools: strings.Join(strings.Fields(r.Tools), " "),
+		Context: r.Context, CreatedBy: by, ExpiresAt: r.Expires,
+	})
+	if err != nil {
+		return "", registry.Credential{}, err
+	}
+	return secret, c, nil
+}
+
+// RevokeKey removes an API key. The credential of a device is not one: then the error is registry.ErrNoCredential.
+func (i Issuer) RevokeKey(ctx context.Context, tenant, id string) (registry.Credential, error) {
+	c, err := i.Store.Credential(ctx, tenant, id)
+	switch {
+	case err == nil && c.Kind != registry.CredentialKey:
+		return registry.Credential{}, registry.ErrNoCredential
+	case err != nil && !errors.Is(err, registry.CodeNotFound):
+		return registry.Credential{}, err
+	}
+	return i.Store.RevokeCredential(ctx, tenant, id) // also what an attempt before has left on the list
+}
+
+// Revoke revokes everything of a user or a device that was issued until now, a credential by its name
+// (Identity.Credential) or id, or a JWT by its jti. It returns how many credentials it removed. If it fails it is to be
+// called again.
+func (i Issuer) Revoke(ctx context.Context, tenant string, kind registry.ChangeKind, id string) (int, error) {
+	if kind == registry.ChangeCredential {
+		if _, after, named := strings.Cut(id, ":"); named {
+			id = after
+		}
+		_, err := i.Store.RevokeCredential(ctx, tenant, id)
+		return 1, err
+	}
+	change, err := i.Store.AppendChange(ctx, registry.CredentialChange{
+		Tenant: tenant, Kind: kind, ID: id, Revoked: true,
+	})
+	if err != nil || kind == registry.ChangeJWT {
+		return 0, err
+	}
+	q := registry.CredentialQuery{Tenant: tenant}
+	if kind == registry.ChangeUser {
+		q.User = id
+	} else {
+		q.DeviceID = id
+	}
+	removed := 0
+	for {
+		page, next, err := i.Store.Credentials(ctx, q)
+		if err != nil {
+			return removed, err
+		}
+		for _, c := range page {
+			if c.CreatedAt.After(change.At) { // made since, for somebody who is trusted again
+				continue
+			}
+			_, err := i.Store.RevokeCredential(ctx, tenant, c.ID)
+			switch {
+			case err == nil:
+				removed++
+			case !errors.Is(err, registry.CodeNotFound): // else somebody was faster
+				return removed, err
+			}
+		}
+		if next == "" {
+			return removed, nil
+		}
+		q.After = next
+	}
+}

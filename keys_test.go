@@ -1,0 +1,391 @@
+package farhand_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/redisstore/redistest"
+)
+
+const adminToken = "a-token-of-the-admin-0123456789"
+
+// createdKey is the answer that makes a key.
+type createdKey struct{ ID, Key string }
+
+// makeKey makes an API key.
+func makeKey(t *testing.T, url, body string) createdKey {
+	t.Helper()
+	status, text := send(t, url+"/api/keys", body, adminToken)
+	var k createdKey
+	if err := json.Unmarshal([]byte(text), &k); err != nil || status != http.StatusCreated || k.Key == "" {
+		t.Fatalf("make a key: %d %s", status, text)
+	}
+	return k
+}
+
+// remove sends a DELETE.
+func remove(t *testing.T, url, token string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+// within waits for something that must come true.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// An admin makes, lists and revokes keys; the key is told once, and does what it was made for.
+func TestAPIKeys(t *testing.T) {
+	t.Parallel()
+	url := start(t, farhand.Config{Token: adminToken})
+	k := makeKey(t, url, `{"name":"ci","roles":["caller"],"user_id":"ann","tools":"camera_* torch","expires_in":3600}`)
+	if !regexp.MustCompile(`^fhk_[0-9A-Za-z]{49}$`).MatchString(k.Key) {
+		t.Error("the key has another form")
+	}
+	within(t, time.Second, "the key is usable", func() bool {
+		status, _ := send(t, url+"/api/tools", "", k.Key)
+		return status == http.StatusOK
+	})
+	status, list := send(t, url+"/api/keys", "", adminToken)
+	if status != http.StatusOK || !strings.Contains(list, k.ID) || strings.Contains(list, k.Key) ||
+		!strings.Contains(list, `"created_by":"token"`) {
+		t.Errorf("list: %d %s", status, list)
+	}
+	if status, text := send(t, url+"/api/keys", "", k.Key); status != http.StatusForbidden {
+		t.Errorf("a caller lists keys: %d %s", status, text)
+	}
+	for body, want := range map[string]int{
+		`{"roles":["root"]}`:                    http.StatusBadRequest,
+		`{"role":"admin"}`:                      http.StatusBadRequest, // not a field
+		`{"name":1}`:                            http.StatusBadRequest,
+		`{"roles":"admin"}`:                     http.StatusBadRequest,
+		`{"context":"anything"}`:                http.StatusBadRequest,
+		`{"expires_in":0}`:                      http.StatusBadRequest,
+		`{"expires_at":"2001-01-01T00:00:00Z"}`: http.StatusBadRequest,
+		`{"expires_at":"soon"}`:                 http.StatusBadRequest,
+		`{"expires_at":"2040-01-01T00:00:00Z","expires_in":1}`: http.StatusBadRequest,
+		`{"tenant":"a}:{b"}`:                          http.StatusBadRequest,
+		`{"name":"` + strings.Repeat("x", 300) + `"}`: http.StatusBadRequest,
+		`[]`: http.StatusBadRequest,
+	} {
+		if status, text := send(t, url+"/api/keys", body, adminToken); status != want {
+			t.Errorf("%.60s: %d %s", body, status, text)
+		}
+	}
+	other := makeKey(t, url, `{"tenant":"acme","roles":["admin"],"tools":"camera_*"}`)
+	for body, want := range map[string]int{
+		`{"tools":"camera_*"}`:                      http.StatusCreated,
+		`{"tenant":"acme","tools":"camera_*"}`:      http.StatusCreated,
+		`{"tenant":"default","tools":"camera_*"}`:   http.StatusForbidden,
+		`{"roles":["admin"],"tools":"camera_* sh"}`: http.StatusForbidden, // more than its own
+		`{"roles":["admin"]}`:                       http.StatusForbidden,
+	} {
+		if status, text := send(t, url+"/api/keys", body, other.Key); status != want {
+			t.Errorf("an admin of another tenant, %s: %d %s", body, status, text)
+		}
+	}
+	if status, text := send(t, url+"/api/keys", "", other.Key); status != http.StatusOK || strings.Contains(text, k.ID) {
+		t.Errorf("the keys of another tenant: %d %s", status, text)
+	}
+	if status := remove(t, url+"/api/keys/"+k.ID, other.Key); status != http.StatusNotFound {
+		t.Errorf("a key of another tenant is revoked: %d", status)
+	}
+	if status := remove(t, url+"/api/keys/"+k.ID, adminToken); status != http.StatusNoContent {
+		t.Errorf("revoke: %d", status)
+	}
+	if status := remove(t, url+"/api/keys/"+k.ID, adminToken); status != http.StatusNotFound {
+		t.Errorf("revoke again: %d", status)
+	}
+	within(t, time.Second, "the key is dead", func() bool {
+		status, _ := send(t, url+"/api/tools", "", k.Key)
+		return status == http.StatusUnauthorized
+	})
+	for body, want := range map[string]int{
+		`{}`: http.StatusBadRequest, `{"user_id":""}`: http.StatusBadRequest, `{"user":"ann"}`: http.StatusBadRequest,
+		`{"user_id":"a","jti":"b"}`: http.StatusBadRequest, `{"credential":"key:none"}`: http.StatusNotFound,
+		`{"jti":"b"}`: http.StatusOK, `{"user_id":"nobody"}`: http.StatusOK,
+	} {
+		if status, text := send(t, url+"/api/revocations", body, adminToken); status != want {
+			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+}
+
+// slowModel says a word, and then nothing until its turn ends.
+type slowModel struct{}
+
+func (slowModel) Name() string { return "slow" }
+
+func (slowModel) Generate(ctx context.Context, _ provider.Request, emit func(provider.Delta)) (provider.Answer, error) {
+	emit(provider.Delta{Text: "well"})
+	<-ctx.Done()
+	return provider.Answer{}, ctx.Err()
+}
+
+// threePods starts three pods on one Redis.
+func threePods(t *testing.T) (urls [3]string) {
+	t.Helper()
+	redis := redistest.Single(t)
+	for i := range urls {
+		urls[i] = start(t, farhand.Config{Token: adminToken, RedisURL: farhand.Secret(redis)},
+			farhand.WithModel(slowModel{}))
+	}
+	return urls
+}
+
+// ended is how something that outlived the check of its key came to its end.
+type ended struct {
+	what string
+	at   time.Time
+	err  error
+}
+
+// revocation is a test of what ends with a key.
+type revocation struct {
+	*testing.T
+	urls [3]string
+	key  string
+	ends chan ended
+	left int
+}
+
+// begin has something run until it ends by itself, and then says how.
+func (r *revocation) begin(what string, run func() error) {
+	r.left++
+	go func() {
+		err := run()
+		r.ends <- ended{what, time.Now(), err}
+	}()
+}
+
+// socket holds a device's socket with the key, and wants it to be closed as ended.
+func (r *revocation) socket(pod int) {
+	session := fmt.Sprintf("revoked-%d", pod)
+	conn := connect(r.T, r.urls[pod], session, r.key)
+	r.begin("socket on pod "+fmt.Sprint(pod), func() error {
+		for {
+			_, _, err := conn.ReadMessage()
+			if closed := (*websocket.CloseError)(nil); errors.As(err, &closed) {
+				if closed.Code != websocket.CloseNormalClosure || closed.Text != "session_ended" {
+					return err
+				}
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// request sends a request with the key, waits until its answer has begun if it is a stream, and wants it to end.
+func (r *revocation) request(what, url, body string, check func(status int, text string) error) {
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(r.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		r.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.key)
+	req.Header.Set("Content-Type", "application/json")
+	r.begin(what, func() error {
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body) // a stream may be cut
+		return check(resp.StatusCode, string(text))
+	})
+}
+
+// wants returns a check of an answer.
+func wants(status int, text string) func(int, string) error {
+	return func(gotStatus int, gotText string) error {
+		if gotStatus != status || !strings.Contains(gotText, text) {
+			return fmt.Errorf("answered %d %.300s", gotStatus, gotText)
+		}
+		return nil
+	}
+}
+
+// heldDevice is a device of somebody else that never answers, and tells what it was told to cancel.
+func heldDevice(t *testing.T, url string) (calls, cancelled chan string) {
+	t.Helper()
+	conn := connect(t, url, "held", adminToken)
+	calls, cancelled = make(chan string, 100), make(chan string, 100)
+	for _, frame := range []string{
+		`{"type":"connect","device_id":"held","capabilities":["cancel"]}`,
+		`{"type":"register_tools","tools":[{"name":"hang","description":"x","parameters":{"type":"object"}}]}`,
+	} {
+		if err := conn.WriteMessage(websocket.TextMessage, []byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registered := make(chan struct{})
+	go func() {
+		for {
+			var f struct {
+				Type string `json:"type"`
+				ID   string `json:"call_id"`
+			}
+			if conn.ReadJSON(&f) != nil {
+				return
+			}
+			switch f.Type {
+			case "tools_registered":
+				close(registered)
+			case "tool_call_request":
+				calls <- f.ID
+			case "tool_call_cancel":
+				cancelled <- f.ID
+			}
+		}
+	}()
+	<-registered
+	return calls, cancelled
+}
+
+// hold begins everything that a key can begin, on three pods, and returns when all of it is under way.
+func (r *revocation) hold() (cancelled chan string) {
+	r.Helper()
+	calls, cancelled := heldDevice(r.T, r.urls[2])
+	for pod, url := range r.urls {
+		r.socket(pod)
+		r.request(fmt.Sprint("events on pod ", pod), url+"/api/events", "", wants(http.StatusOK, ""))
+		r.request(fmt.Sprint("turn on pod ", pod), url+fmt.Sprintf("/api/sessions/revoked-%d/messages", pod),
+			`{"content":"hello","stream":true}`, wants(http.StatusOK, ""))
+		r.request(fmt.Sprint("call on pod ", pod), url+"/api/sessions/held/tools/hang/call", `{"timeout_ms":60000}`,
+			wants(http.StatusUnauthorized, `"dispatched":"yes"`))
+		status, text := send(r.T, url+"/api/sessions/held/tools/hang/call", `{"mode":"async","timeout_ms":60000}`, r.key)
+		if status != http.StatusAccepted {
+			r.Fatalf("asynchronous call: %d %s", status, text)
+		}
+		var accepted struct {
+			ID string `json:"call_id"`
+		}
+		if err := json.Unmarshal([]byte(text), &accepted); err != nil {
+			r.Fatal(err)
+		}
+		r.begin(fmt.Sprint("asynchronous call on pod ", pod), func() error {
+			for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+				if _, text := send(r.T, r.urls[0]+"/api/calls/"+accepted.ID, "", adminToken); strings.Contains(text,
+					`"state":"cancelled"`) {
+					return nil
+				}
+			}
+			return errors.New("it goes on")
+		})
+	}
+	for range 2 * len(r.urls) {
+		select {
+		case <-calls:
+		case <-time.After(limit):
+			r.Fatal("a call did not reach the device")
+		}
+	}
+	within(r.T, limit, "the turns run", func() bool {
+		_, text := send(r.T, r.urls[0]+"/api/sessions/running", "", adminToken)
+		return strings.Count(text, "revoked-") >= len(r.urls)
+	})
+	return cancelled
+}
+
+// wantEnd wants everything to end as it should within two seconds after a moment, and nothing of it to stay.
+func (r *revocation) wantEnd(from time.Time, cancelled chan string) {
+	r.Helper()
+	for range r.left {
+		select {
+		case e := <-r.ends:
+			if e.err != nil {
+				r.Errorf("%s: %v", e.what, e.err)
+			}
+			if took := e.at.Sub(from); took > 2*time.Second {
+				r.Errorf("%s ended after %v", e.what, took)
+			}
+		case <-time.After(limit):
+			r.Fatal("something goes on")
+		}
+	}
+	for range 2 * len(r.urls) {
+		select {
+		case <-cancelled:
+		case <-time.After(limit):
+			r.Fatal("a call goes on at the device")
+		}
+	}
+	within(r.T, limit, "the sessions are released", func() bool {
+		_, text := send(r.T, r.urls[0]+"/api/sessions?connected=true", "", adminToken)
+		return !strings.Contains(text, "revoked-")
+	})
+	for pod, url := range r.urls {
+		if status, text := send(r.T, url+"/api/tools", "", r.key); status != http.StatusUnauthorized {
+			r.Errorf("pod %d: the key is taken: %d %s", pod, status, text)
+		}
+	}
+}
+
+// A revocation reaches sockets, streams, turns and running calls on three pods within two seconds, whether the key, its
+// user or nobody says so: a key that expires ends the same things.
+func TestRevocationReachesEveryPod(t *testing.T) {
+	for name, end := range map[string]func(r *revocation, id string){
+		"key": func(r *revocation, id string) {
+			if status := remove(r.T, r.urls[1]+"/api/keys/"+id, adminToken); status != http.StatusNoContent {
+				r.Fatalf("revoke: %d", status)
+			}
+		},
+		"user": func(r *revocation, _ string) {
+			status, text := send(r.T, r.urls[1]+"/api/revocations", `{"user_id":"ann"}`, adminToken)
+			if status != http.StatusOK || !strings.Contains(text, `"credentials":1`) {
+				r.Fatalf("revoke: %d %s", status, text)
+			}
+		},
+		"expiry": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &revocation{T: t, urls: threePods(t), ends: make(chan ended, 100)}
+			life := ""
+			if end == nil {
+				life = `,"expires_in":8`
+			}
+			made := time.Now()
+			k := makeKey(t, r.urls[0], `{"roles":["device","caller"],"user_id":"ann"`+life+`}`)
+			r.key = k.Key
+			cancelled := r.hold()
+			at := made.Add(8 * time.Second)
+			if end != nil {
+				at = time.Now()
+				end(r, k.ID)
+			}
+			r.wantEnd(at, cancelled)
+		})
+	}
+}
