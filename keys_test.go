@@ -284,7 +284,12 @@ func (r *revocation) hold() (cancelled chan string) {
 		r.request(fmt.Sprint("turn on pod ", pod), url+fmt.Sprintf("/api/sessions/revoked-%d/messages", pod),
 			`{"content":"hello","stream":true}`, wants(http.StatusOK, ""))
 		r.request(fmt.Sprint("call on pod ", pod), url+"/api/sessions/held/tools/hang/call", `{"timeout_ms":60000}`,
-			wants(http.StatusUnauthorized, `"dispatched":"yes"`))
+			func(status int, text string) error {
+				if strings.Contains(text, `"dispatched":"no"`) { // it has reached the device
+					return errors.New(text)
+				}
+				return wants(http.StatusUnauthorized, `"code":"unauthenticated"`)(status, text)
+			})
 		status, text := send(r.T, url+"/api/sessions/held/tools/hang/call", `{"mode":"async","timeout_ms":60000}`, r.key)
 		if status != http.StatusAccepted {
 			r.Fatalf("asynchronous call: %d %s", status, text)
