@@ -32,10 +32,8 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
 	}
 	few := min(len(f.Tools), fewTools)
-	s := c.local.Session()
 	r := registration{
-		conn: c, who: auth.Identity{Tenant: s.Key.Tenant, User: s.UserID, Roles: auth.RoleDevice},
-		offered: make(map[string]size, len(c.local.Tools())+few), put: make([]registry.ToolSpec, 0, few),
+		conn: c, who: *c.who, offered: make(map[string]size, len(c.local.Tools())+few), put: make([]registry.ToolSpec, 0, few),
 	}
 	for i, t := range c.local.Tools() {
 		r.offer(t, int(c.compiled[i]))

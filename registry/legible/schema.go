@@ -77,7 +77,7 @@ func (c *schemaCleaner) value(part schemaPart, keyword string) error {
 	case string:
 		if part == partFreeText {
 			v = Clean(v)
-		} else if Hides(v) {
+		} else if Clean(v) != v {
 			return fmt.Errorf(
 				"a value of %s has a control or invisible character (%+.40q); "+
 					"it is compared with arguments, so it is not cleaned", keyword, v)
@@ -91,6 +91,7 @@ func (c *schemaCleaner) value(part schemaPart, keyword string) error {
 
 func (c *schemaCleaner) object(part schemaPart, keyword string) error {
 	c.out = append(c.out, '{')
+	var names imitations
 	for first := true; c.dec.More(); first = false {
 		if !first {
 			c.out = append(c.out, ',')
@@ -102,6 +103,9 @@ func (c *schemaCleaner) object(part schemaPart, keyword string) error {
 		}
 		if Line(key) != key {
 			return fmt.Errorf("the name %+.40q has a control or invisible character", key)
+		}
+		if other := names.add(key); part == partNames && other != "" {
+			return fmt.Errorf("the name %.40q looks like the name %.40q beside it", key, other)
 		}
 		c.out = append(strictjson.AppendString(c.out, key), ':')
 		of, near := partLiteral, keyword
@@ -136,4 +140,39 @@ func (c *schemaCleaner) array(part schemaPart, keyword string) error {
 	c.out = append(c.out, ']')
 	_, err := c.dec.Token()
 	return err
+}
+
+// imitations finds names beside one another that are taken for one another because one is written with letters of
+// another script. Names of ASCII letters alone are told apart by those who write them.
+type imitations struct {
+	ascii  []string
+	others map[string]string // by skeleton
+}
+
+// add takes in a name, and returns the name it looks like, empty if there is none.
+func (m *imitations) add(name string) (like string) {
+	if IsASCII(name) {
+		m.ascii = append(m.ascii, name)
+		if len(m.others) == 0 {
+			return ""
+		}
+	}
+	skeletons := Skeletons(name)
+	if m.others == nil { // the first that is not ASCII
+		m.others = make(map[string]string)
+		for _, plain := range m.ascii {
+			for _, s := range Skeletons(plain) {
+				m.others[s] = plain
+			}
+		}
+	}
+	for _, s := range skeletons {
+		if other, known := m.others[s]; known && other != name && !(IsASCII(other) && IsASCII(name)) {
+			return other
+		}
+	}
+	for _, s := range skeletons {
+		m.others[s] = name
+	}
+	return ""
 }

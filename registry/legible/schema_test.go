@@ -14,6 +14,8 @@ func TestCleanSchema(t *testing.T) {
 		`{"items":{"$comment":"aH"},"minimum":1.50e400}`:     `{"items":{"$comment":"a"},"minimum":1.50e400}`,
 		`{"anyOf":[{"title":"éH"},{}],"const":null}`:         `{"anyOf":[{"title":"é"},{}],"const":null}`,
 		`{"properties":{"title":{"title":"aH","not":true}}}`: `{"properties":{"title":{"title":"a","not":true}}}`,
+		`{"properties":{"Name":{},"name":{},"größe":{},"x_o":{},"x_0":{}}}`: `{"properties":{"Name":{},"name":{},"größe":{},` +
+			`"x_o":{},"x_0":{}}}`,
 	} {
 		got, err := CleanSchema([]byte(strings.ReplaceAll(schema, "H", hidden)))
 		if err != nil || string(got) != want {
@@ -29,6 +31,10 @@ func TestCleanSchema(t *testing.T) {
 		`{"properties":{"a\nb":{"description":"é"}}}`:                    "the name ",
 		`{"description":["` + hidden + `"]}`:                             "a value of description ",
 		`{"$defs":{"a":{"examples":[{"description":"` + hidden + `"}]}}`: "a value of examples ",
+		`{"enum":["a\r"]}`:                                               "a value of enum ",
+		`{"properties":{"path":{},"p\u0430th":{}}}`:                      `the name "pаth" looks like the name "path"`,
+		`{"properties":{"p\u0430th":{},"path":{}}}`:                      `the name "path" looks like the name "pаth"`,
+		`{"$defs":{"a":{"properties":{"ехес":{},"exec":{}}}}}`:           `the name "exec" looks like the name "ехес"`,
 		`{"title":"é",`:  "not valid JSON",
 		`{"title":"é"`:   "",
 		`{"enum":["é"`:   "",
