@@ -34,8 +34,12 @@ type Invocation struct {
 	Model   bool             // a model asks for the call, not its caller
 	Context policy.Context   // of the conversation; the caller's credentials may say more of it
 	Policy  *policy.Decision // what policy says of the call; nil if no tool was found
-	Marks   policy.Marks     // where the call comes from, as far as policy asks; for those who run after the hooks
-	Demand  *policy.Demand   // why a person is asked about the call; nil: nobody is
+
+	// Provenance says where the values of a model's call come from; nil: that is not known.
+	Provenance *Provenance
+
+	Marks  policy.Marks   // where the call comes from, as far as policy asks; for those who run after the hooks
+	Demand *policy.Demand // why a person is asked about the call; nil: nobody is
 
 	charged *[]string // the windows that have counted the call: it may be admitted several times
 }

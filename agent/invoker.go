@@ -60,7 +60,6 @@ type Config struct {
 	Limits     Hook              // counts calls against the limits of the policy; nil: nothing is limited
 	Guards     []Hook            // the gateway's own hooks, such as the loop guard
 	Hooks      []Hook            // custom hooks; they run after the guards, before the validation of the arguments
-	Marks      Marker            // finds where calls of models come from; nil: they bear no marks
 	Approver   Approver          // asks people; nil: what somebody must approve is refused
 	LocalTools *LocalTools       // tools that may be called by name alone; nil: none
 	Timeout    time.Duration     // for a call when neither the request nor the tool names one; default 30 s
@@ -145,6 +144,9 @@ type Request struct {
 	// Model says that a model asks for the call, in a conversation of the kind Context.
 	Model   bool
 	Context policy.Context
+
+	// Provenance says where the values of a model's call come from. Nil: nobody knows.
+	Provenance *Provenance
 
 	// Async makes Invoke return as soon as the call has a record. The record then says how the call ends.
 	Async bool
@@ -287,6 +289,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
 		CallHistory: req.history, Model: req.Model, Context: req.Context,
+		Provenance: req.Provenance,
 	}}
 	p.inv.charged = &p.charged
 	if req.refused != nil {

@@ -17,13 +17,6 @@ type PolicyRules = policy.Lists
 // NewPolicy returns the policy of lists and defaults alone. A malformed pattern is an error.
 func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Options{Lists: lists}) }
 
-// Marker finds where a call of a model comes from. It is safe for concurrent use.
-type Marker interface {
-	// Marks is asked about a call whose arguments no hook changes any more, and only if policy makes a difference by
-	// the answer. An error stops the call.
-	Marks(ctx context.Context, inv Invocation) (policy.Marks, error)
-}
-
 // Approver asks a person about calls. It is safe for concurrent use.
 type Approver interface {
 	// Approve returns nil once somebody has approved a call, or has approved calls like it before. inv.Demand says why
@@ -48,25 +41,24 @@ func (i *Invoker) consent(ctx context.Context, inv *Invocation) error {
 	if len(d.Approvals)+len(d.Forbids) == 0 {
 		return nil
 	}
-	if i.cfg.Marks != nil {
-		var err error
-		if inv.Marks, err = i.cfg.Marks.Marks(ctx, *inv); err != nil {
-			return err
-		}
-	}
+	inv.noteMarks()
 	if f := d.Forbidden(inv.Marks); f != nil {
 		e := registry.Errorf(registry.CodePolicyDenied,
-			"The policy of this gateway does not allow this call of %q: %s (rule %s).", inv.Spec.Name, f.When, f.Rule)
+			"The policy of this gateway does not allow this call of %q: %s (rule %s).%s", inv.Spec.Name, f.When, f.Rule,
+			inv.because())
 		e.Rule = f.Rule
 		return e
 	}
 	if inv.Demand = d.Approval(inv.Marks); inv.Demand == nil {
 		return nil
 	}
+	if inv.Provenance != nil {
+		inv.Provenance.Asked = true
+	}
 	if i.cfg.Approver == nil {
 		e := registry.Errorf(registry.CodeApprovalDenied,
-			"A person must approve calls of %q (rule %s), and this gateway has nobody to ask.", inv.Spec.Name,
-			inv.Demand.Rule)
+			"A person must approve this call of %q (rule %s), and this gateway has nobody to ask.%s", inv.Spec.Name,
+			inv.Demand.Rule, inv.because())
 		e.Rule = inv.Demand.Rule
 		return e
 	}

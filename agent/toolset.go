@@ -136,6 +136,8 @@ type InvokeRequest struct {
 	ModelName string // as it was shown
 	Args      registry.JSON
 	Turn      string
+
+	Provenance *Provenance // of the arguments; nil: nobody knows
 }
 
 // Invoke calls the tool a model means. A name means what it meant when the tools were last read, so that a tool that
@@ -145,7 +147,7 @@ type InvokeRequest struct {
 func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
 	req := Request{
 		CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history, Endpoint: EndpointChat,
-		Model: true, Context: s.sc.Kind,
+		Model: true, Context: s.sc.Kind, Provenance: r.Provenance,
 	}
 	if s.sc.Stateless {
 		req.Endpoint = EndpointV1

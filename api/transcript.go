@@ -32,9 +32,19 @@ type messageRecord struct {
 	ToolName    string           `json:"tool_name,omitempty"`
 	Failed      bool             `json:"failed,omitempty"`
 	Interrupted bool             `json:"interrupted,omitempty"`
-	At          string           `json:"at,omitempty"`
-	Turn        string           `json:"turn_id,omitempty"`
+
+	// Tainted: something from outside had been read. Source: of a result; outside, gateway or local.
+	Tainted  bool               `json:"tainted,omitempty"`
+	Source   string             `json:"source,omitempty"`
+	Approved bool               `json:"approved,omitempty"`
+	Suspects []provider.Suspect `json:"suspects,omitempty"`
+
+	At   string `json:"at,omitempty"`
+	Turn string `json:"turn_id,omitempty"`
 }
+
+// sourceOutside is the source of a result that strangers may have written.
+const sourceOutside = "outside"
 
 type toolCallRecord struct {
 	ID   string          `json:"id"`
@@ -98,6 +108,10 @@ func messageRecordOf(m provider.Message) messageRecord {
 	r := messageRecord{
 		Role: m.Role, Content: m.Content, ToolCallID: m.ToolCallID, ToolName: m.ToolName, Failed: m.Failed,
 		Interrupted: m.Interrupted, Turn: m.Turn,
+	}
+	r.Tainted, r.Approved, r.Suspects, r.Source = m.Tainted, m.Approved, m.Suspects, m.Source
+	if m.Foreign() {
+		r.Tainted, r.Source = true, sourceOutside
 	}
 	if !m.At.IsZero() {
 		r.At = shownTime(m.At)

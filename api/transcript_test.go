@@ -26,7 +26,9 @@ func aTranscript() chat.Transcript {
 		},
 		{Role: provider.RoleTool, Content: "at home", ToolCallID: "c1", ToolName: "locate", At: at, Turn: "t1"},
 		{Role: provider.RoleTool, Content: "not JSON", ToolCallID: "c2", ToolName: "snap", Failed: true, At: at,
-			Turn: "t1"},
+			Turn: "t1", Source: provider.SourceGateway, Suspects: []provider.Suspect{
+				{Pointer: "/to", Value: "a@b.example", Source: "outside", Where: "locate"},
+			}},
 		{Role: provider.RoleAssistant, Content: "You are", Interrupted: true},
 	}}
 }
@@ -43,8 +45,10 @@ func TestTranscript(t *testing.T) {
 		`,{"role":"assistant","content":"","thinking":"hm\n\na tool","tool_calls":[`+
 		`{"id":"c1","name":"locate","args":{"fast":true}},{"id":"c2","name":"snap","args":"{\"broken"},`+
 		`{"id":"c3","name":"t","args":{}}]`+at+
-		`,{"role":"tool","content":"at home","tool_call_id":"c1","tool_name":"locate"`+at+
-		`,{"role":"tool","content":"not JSON","tool_call_id":"c2","tool_name":"snap","failed":true`+at+`,`+lastWords)
+		`,{"role":"tool","content":"at home","tool_call_id":"c1","tool_name":"locate","tainted":true,"source":"outside"`+at+
+		`,{"role":"tool","content":"not JSON","tool_call_id":"c2","tool_name":"snap","failed":true,`+
+		`"source":"gateway","suspects":[{"pointer":"/to","value":"a@b.example","source":"outside","where":"locate"}]`+
+		at+`,`+lastWords)
 	golden(t, "its end", f.get("/api/sessions/old/messages?limit=1").body, `{"session_id":"old"`+head+lastWords)
 	for _, limit := range []string{"0", "1001", "x", "1&limit=2"} {
 		p := wantProblem(f.get(messagesOfS1+"?limit="+limit), 400, registry.CodeInvalidRequest)

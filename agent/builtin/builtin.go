@@ -41,6 +41,13 @@ func readOnly() *registry.Annotations {
 	return &registry.Annotations{ReadOnlyHint: &yes, IdempotentHint: &yes}
 }
 
+// ownWorld says of a tool that nothing in its answers was written by strangers.
+func ownWorld(a *registry.Annotations) *registry.Annotations {
+	no := false
+	a.OpenWorldHint = &no
+	return a
+}
+
 // failed is the result of a tool that cannot do what it was asked, with the reason for the model.
 func failed(reason string) registry.Result {
 	return registry.Result{Output: reason, Error: reason}

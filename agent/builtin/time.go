@@ -20,7 +20,7 @@ func (clock) Spec() registry.ToolSpec {
 		Description: "The present date and time, in UTC unless a time zone is given.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string","minLength":1,` +
 			`"maxLength":64,"description":"IANA name, as Europe/Vienna; default UTC"}},"additionalProperties":false}`),
-		Annotations: readOnly(),
+		Annotations: ownWorld(readOnly()),
 	}
 }
 

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/loopguard"
+	"github.com/farhand/farhand/agent/provenance"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -23,25 +25,31 @@ type call struct {
 	args    registry.JSON // none: what the model wrote is not a JSON object
 	problem string        // why there are no args
 
+	shown   agent.ShownTool // none: the name is not listed
+	origins *provenance.Conversation
+
 	text    string // the result, readable
 	notice  string // the gateway's note about it
 	failed  bool
 	blocked bool // by the loop guard
+
+	source   string // of text, as in provider.Message
+	approved bool   // a person approved it
+	suspects []provider.Suspect
 }
 
 // prepare makes the calls of an answer. A name that is not listed stays as it is and is called all the same, so that
 // the call is counted and recorded.
 func (l *loop) prepare(asked []provider.ToolCall, listed []agent.ShownTool) []*call {
-	originals := make(map[string]string, len(listed))
+	byName := make(map[string]agent.ShownTool, len(listed))
 	for _, t := range listed {
-		originals[t.ModelName] = t.Spec.Name
+		byName[t.ModelName] = t
 	}
+	origins := l.knows().Conversation
 	calls := make([]*call, len(asked))
 	for i, a := range asked {
-		c := &call{asked: a, id: registry.NewCallID(), name: originals[a.Name]}
-		if c.name == "" {
-			c.name = a.Name
-		}
+		c := &call{asked: a, id: registry.NewCallID(), shown: byName[a.Name], origins: origins}
+		c.name = cmp.Or(c.shown.Spec.Name, a.Name)
 		c.args, c.problem = parseArgs(a.Args)
 		calls[i] = c
 	}
@@ -142,18 +150,22 @@ func (l *loop) call(ctx context.Context, c *call) {
 			l.limits.MaxResult))
 		return
 	}
+	from := &agent.Provenance{Conversation: c.origins}
 	outcome, err := l.invoke(ctx, agent.InvokeRequest{
-		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn,
+		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn, Provenance: from,
 	})
+	c.approved, c.suspects = from.Asked && err == nil, suspectsOf(from)
 	c.blocked = errors.Is(err, loopguard.ErrBlocked)
 	switch {
 	case err == nil:
 		c.text, c.failed = readable(outcome.Result.Output, l.limits.MaxResult), !outcome.Result.Success
 		c.notice = readable(outcome.Result.Notice, l.limits.MaxResult)
+		c.source = sourceOf(c.shown, nil)
 	case ctx.Err() != nil:
 		c.fail(noteUnknown)
 	case c.blocked: // no tool has run
 		c.failed, c.notice = true, readable(explain(registry.AsError(err)), l.limits.MaxResult)
+		c.source = provider.SourceGateway
 	default:
 		e := registry.AsError(err)
 		c.fail(readable(explain(e), l.limits.MaxResult))
@@ -173,7 +185,8 @@ func (l *loop) invoke(ctx context.Context, r agent.InvokeRequest) (out agent.Out
 	return l.tools.Invoke(ctx, r)
 }
 
-func (c *call) fail(text string) { c.text, c.failed = text, true }
+// fail sets what the gateway says in place of a result.
+func (c *call) fail(text string) { c.text, c.failed, c.source = text, true, provider.SourceGateway }
 
 // said is the text and the notice of the call.
 func (c *call) said() string { return withNotice(c.text, c.notice) }
@@ -212,7 +225,9 @@ func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 	results := make([]provider.Message, len(calls))
 	for i, c := range calls {
 		results[i] = toolMessage(c.asked, c.text, c.failed, l.turn)
-		results[i].Notice = c.notice
+		m := &results[i]
+		m.Notice, m.Source, m.Approved, m.Suspects = c.notice, c.source, c.approved, c.suspects
+		m.Tainted = m.Foreign()
 		l.calls = append(l.calls, CallReport{
 			ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: c.status(), Output: show(c.said(), l.format),
 		})

@@ -32,7 +32,7 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 	said := draft.message()
 	l.count(request, answer, said)
 	if err != nil {
-		said.Interrupted = true
+		said.Interrupted, said.Tainted = true, l.knows().Tainted()
 		if keepErr := l.keep(ctx, said); keepErr != nil {
 			l.log.Warn("interrupted answer not stored", "turn", l.turn, "error", keepErr)
 		}
@@ -49,6 +49,7 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 	m := answer.Message
 	m.Role, m.Turn, m.At = provider.RoleAssistant, l.turn, said.At
 	m.ToolCalls = storable(m.ToolCalls)
+	m.Tainted = l.knows().Tainted()
 	return m, nil
 }
 

@@ -55,7 +55,7 @@ func missingResults(messages []provider.Message) []provider.Message {
 	var missing []provider.Message
 	for _, c := range messages[last].ToolCalls {
 		if !answered[c.ID] {
-			missing = append(missing, toolMessage(c, noteUnknown, true, messages[last].Turn))
+			missing = append(missing, noResult(c, messages[last].Turn))
 		}
 	}
 	return missing
@@ -81,6 +81,13 @@ func toolMessage(c provider.ToolCall, text string, failed bool, turn string) pro
 		Role: provider.RoleTool, Content: text, ToolCallID: c.ID, ToolName: c.Name, Failed: failed,
 		At: time.Now().UTC(), Turn: turn,
 	}
+}
+
+// noResult stands for the result of a call that is not known.
+func noResult(c provider.ToolCall, turn string) provider.Message {
+	m := toolMessage(c, noteUnknown, true, turn)
+	m.Source = provider.SourceGateway
+	return m
 }
 
 // wellFormed returns stored messages in a form that models accept.
@@ -120,7 +127,7 @@ func paired(messages []provider.Message) []provider.Message {
 			for _, c := range m.ToolCalls {
 				result, ok := results[c.ID]
 				if !ok {
-					result = toolMessage(c, noteUnknown, true, m.Turn)
+					result = noResult(c, m.Turn)
 				}
 				out = append(out, result)
 			}

@@ -29,7 +29,8 @@ type loop struct {
 	leftOut bool // the log says already that some tools are left out
 
 	history []provider.Message
-	given   int // how many of history came from a caller; their text is sent as it is
+	origins *origins // nil: nothing has been learned yet
+	given   int      // how many of history came from a caller; their text is sent as it is
 
 	choice  provider.Choice
 	held    *strings.Builder // text that may be no answer; nil: text is streamed

@@ -30,6 +30,7 @@ func (l *loop) request(listed []agent.ShownTool) provider.Request {
 			m.Content, marked = l.mark.around(*m), true
 		}
 		m.Nonce, m.Notice = "", "" // neither for the model nor for people
+		m.Source, m.Tainted, m.Approved, m.Suspects = "", false, false, nil
 	}
 	if marked || len(r.Tools) > len(l.base.Tools) {
 		r.System = strings.TrimPrefix(r.System+"\n\n"+l.mark.note(), "\n\n")

@@ -100,6 +100,16 @@ const (
 	Unknown                         // nothing is said of it
 )
 
+// effects returns what is known of the effects of the tool before the operator says more. A device's word that its tool
+// only reads is not enough: the hints of a device make policy stricter, never laxer.
+func (q *Question) effects() Effects {
+	e := EffectsOf(q.Tool.Annotations)
+	if q.Source == Remote && e&(Changes|Destructive) == 0 {
+		e |= Unknown
+	}
+	return e
+}
+
 // EffectsOf returns what annotations say.
 func EffectsOf(a *registry.Annotations) Effects {
 	if a == nil {

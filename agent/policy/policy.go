@@ -204,7 +204,7 @@ func (p *Policy) Decide(q Question) *Decision {
 	s := p.state.Load()
 	k := s.keyOf(&q.Who, q.Tool.Name)
 	k.asks |= uint64(rank(Join(q.Context, Context(q.Who.Context))))<<16 |
-		uint64(EffectsOf(q.Tool.Annotations))<<24 | levelRank(q.Tool.SecurityLevel)<<32
+		uint64(q.effects())<<24 | levelRank(q.Tool.SecurityLevel)<<32
 	if q.Model {
 		k.asks |= ofModel
 	}

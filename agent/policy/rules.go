@@ -128,7 +128,7 @@ func (r *toolRule) selects(q *Question, d *Decision, in Context, name *toolName)
 // decide answers a question. It costs as much as there are rules.
 func (r *rules) decide(q *Question) *Decision {
 	in, name := Join(q.Context, Context(q.Who.Context)), &toolName{name: q.Tool.Name}
-	d := &Decision{Allowed: true, Level: levels[levelRank(q.Tool.SecurityLevel)], Effects: EffectsOf(q.Tool.Annotations)}
+	d := &Decision{Allowed: true, Level: levels[levelRank(q.Tool.SecurityLevel)], Effects: q.effects()}
 	r.override(q, d, in, name)
 	if !inScope(q.Who, q.Tool.Name) {
 		return d.refuse(registry.CodeForbidden, RuleScope, "",

@@ -1,5 +1,7 @@
 package provenance
 
+import "fmt"
+
 // Source says who was the first to name a value.
 type Source string
 
@@ -43,6 +45,24 @@ type Argument struct {
 
 	// Weak: the value is so short or common that finding it somewhere means nothing.
 	Weak bool
+}
+
+// String says of the value where it was seen, for people and models.
+func (a Argument) String() string {
+	at := a.Pointer
+	if at == "" {
+		at = "the arguments"
+	}
+	switch {
+	case a.Kind == KindCut:
+		return "the rest of the arguments, which are too many to look at"
+	case a.Value == "":
+		return "what " + at + " mean"
+	case a.Source == Outside && a.Where != "":
+		return fmt.Sprintf("%q in %s, which only %s has", a.Value, at, a.Where)
+	default:
+		return fmt.Sprintf("%q in %s", a.Value, at)
+	}
 }
 
 // Facts is what is known of one call.

@@ -37,10 +37,40 @@ type Message struct {
 	// Nonce sets the conversation's tool output apart from what only looks like its end; a secret. RoleUser.
 	Nonce string `json:"nonce,omitempty"`
 
+	// Source is where a result comes from: SourceGateway, SourceLocal, or empty for everything that may have been written
+	// by strangers. RoleTool.
+	Source string `json:"source,omitempty"`
+
+	// Tainted marks what was written after something from outside was read, and that itself.
+	Tainted bool `json:"tainted,omitempty"`
+
+	// Approved says that a person approved the call. RoleTool.
+	Approved bool `json:"approved,omitempty"`
+
+	// Suspects are the arguments of the call that the person has not named. RoleTool.
+	Suspects []Suspect `json:"suspects,omitempty"`
+
 	Interrupted bool      `json:"interrupted,omitempty"` // RoleAssistant: it was cut off there
 	At          time.Time `json:"at,omitzero"`
 	Turn        string    `json:"turn_id,omitempty"`
 }
+
+// The sources of results that no stranger wrote.
+const (
+	SourceGateway = "gateway" // no tool ran: the gateway says why
+	SourceLocal   = "local"   // a tool of the gateway itself that reads nothing of strangers
+)
+
+// Suspect is an argument of a call whose value the person has not named.
+type Suspect struct {
+	Pointer string `json:"pointer"` // JSON Pointer into the arguments
+	Value   string `json:"value"`   // shortened
+	Source  string `json:"source"`  // where it was seen: outside, or model if nowhere
+	Where   string `json:"where,omitempty"`
+}
+
+// Foreign reports whether a message is from outside: a result that strangers may have written.
+func (m Message) Foreign() bool { return m.Role == RoleTool && m.Source == "" }
 
 // Thought is a part of a model's reasoning. Signature and Redacted are the vendor's, to be sent back unchanged.
 type Thought struct {

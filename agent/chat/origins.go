@@ -1,0 +1,86 @@
+package chat
+
+import (
+	"cmp"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// maxSuspects is how many arguments of a call are stored with its result.
+const maxSuspects = 16
+
+// origins knows where the values of a conversation were seen. It learns from the messages in their order, and belongs
+// to the turn's goroutine.
+type origins struct {
+	*provenance.Conversation
+	learned int                          // messages of the history
+	asked   map[string]provider.ToolCall // calls that have no result yet
+}
+
+// newOrigins begins with the system prompt.
+func newOrigins(system string) *origins {
+	o := &origins{Conversation: provenance.New(), asked: make(map[string]provider.ToolCall)}
+	o.Add(provenance.System, "the system prompt", system)
+	return o
+}
+
+// knows returns the origins of all messages until now.
+func (l *loop) knows() *origins {
+	if l.origins == nil {
+		l.origins = newOrigins(l.base.System)
+	}
+	for ; l.origins.learned < len(l.history); l.origins.learned++ {
+		l.origins.learn(l.history[l.origins.learned])
+	}
+	return l.origins
+}
+
+// learn notes a message. The words of a model are nobody's, but a mark on them stays.
+func (o *origins) learn(m provider.Message) {
+	if m.Tainted {
+		o.Taint()
+	}
+	switch m.Role {
+	case provider.RoleUser:
+		o.Add(provenance.Person, "the person", m.Content)
+	case provider.RoleAssistant:
+		for _, c := range m.ToolCalls {
+			o.asked[c.ID] = c
+		}
+	case provider.RoleTool:
+		if m.Approved {
+			o.Add(provenance.Approved, "an approved call", o.asked[m.ToolCallID].Args)
+		}
+		delete(o.asked, m.ToolCallID)
+		if m.Foreign() {
+			o.Add(provenance.Outside, "the result of "+cmp.Or(m.ToolName, "a tool"), m.Content)
+		}
+	}
+}
+
+// sourceOf returns the source of what a call returned. err is why no tool ran. A tool of the gateway itself is taken to
+// read what strangers wrote unless it says that it does not.
+func sourceOf(shown agent.ShownTool, err error) string {
+	switch a := shown.Spec.Annotations; {
+	case err != nil:
+		return provider.SourceGateway
+	case shown.Source == registry.SourceLocal && a != nil && a.OpenWorldHint != nil && !*a.OpenWorldHint:
+		return provider.SourceLocal
+	default:
+		return ""
+	}
+}
+
+// suspectsOf returns what is stored of the arguments of a call that asked.
+func suspectsOf(p *agent.Provenance) []provider.Suspect {
+	var list []provider.Suspect
+	for _, a := range p.Suspects[:min(len(p.Suspects), maxSuspects)] {
+		list = append(list, provider.Suspect{
+			Pointer: a.Pointer, Value: a.Value, Source: string(a.Source), Where: a.Where,
+		})
+	}
+	return list
+}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/provenance"
+)
+
+// Provenance says where the values of one call of a model come from. Its maker reads the fields below Conversation
+// after the call; while the call is on its way, the goroutine that makes it owns them.
+type Provenance struct {
+	Conversation *provenance.Conversation // what the model has read
+
+	Suspects []provenance.Argument // for which a person should be asked
+	Asked    bool                  // policy demands an approval: if the call ran, somebody has approved it
+}
+
+// noteMarks finds where the arguments of a call come from, as they are after all hooks.
+func (inv *Invocation) noteMarks() {
+	p := inv.Provenance
+	if p == nil || p.Conversation == nil || !p.Conversation.Tainted() {
+		return
+	}
+	p.Asked = false // the call may be judged anew
+	inv.Marks = policy.Untrusted
+	facts := p.Conversation.Origins(inv.Args.Raw(), inv.Spec.Parameters)
+	if p.Suspects = facts.Suspects(effectOf(inv.Policy.Effects)); len(p.Suspects) > 0 {
+		inv.Marks |= policy.ForeignArgument
+	}
+}
+
+// effectOf returns what a tool may do, as package provenance has it. What is not known of a tool may be a change.
+func effectOf(e policy.Effects) provenance.Effect {
+	switch {
+	case e&policy.Destructive != 0:
+		return provenance.Destroys
+	case e&(policy.Changes|policy.Unknown) != 0:
+		return provenance.Changes
+	default:
+		return provenance.Reads
+	}
+}
+
+// because is Provenance.Because behind another sentence.
+func (inv *Invocation) because() string {
+	if why := inv.Provenance.Because(); why != "" {
+		return " " + why
+	}
+	return ""
+}
+
+// maxSuspects is how many values a sentence names.
+const maxSuspects = 3
+
+// Because says in a sentence for people and models why somebody is asked about a call, empty if its values are no
+// reason.
+func (p *Provenance) Because() string {
+	if p == nil || len(p.Suspects) == 0 {
+		return ""
+	}
+	var values []string
+	for _, a := range p.Suspects[:min(len(p.Suspects), maxSuspects)] {
+		values = append(values, a.String())
+	}
+	more := ""
+	if n := len(p.Suspects) - maxSuspects; n > 0 {
+		more = fmt.Sprintf(", and %d more", n)
+	}
+	return "The person has not named " + strings.Join(values, ", ") + more + "."
+}
