@@ -34,7 +34,7 @@ type AgentConfig struct {
 	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before and within an answer."`
 	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"What a model is told before every conversation the gateway keeps."`
 	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Tools of the gateway itself that are enabled when there is a model, comma-separated: time, sessions. none: no such tool."`
-	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation also use the tools of the same user's other sessions. Not yet: credentials of this release name no users, so true is refused at start."`
+	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation also use the tools of the same user's other sessions, if its credentials name the user."`
 	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm although nobody is asked. Tools that are admin_only are never offered to a model."`
 	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that ask for debug what the model is asked, the system prompt included. Off: they get their answer without it."`
 	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is kept after its last change."`
@@ -74,8 +74,8 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesU
 	wrong(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
 	wrong(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS",
 		"must be 0, -1, or at least 1024")
-	wrong(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work yet: credentials of this release name no "+
-		"users, so no session has another one of the same user. Remove it")
+	wrong(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work: the program's authenticator "+
+		"names no users, so no session has another one of the same user. Remove it")
 	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
 }
 

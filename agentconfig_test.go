@@ -1,6 +1,7 @@
 package farhand
 
 import (
+	"github.com/farhand/farhand/agent/auth"
 	"slices"
 	"strings"
 	"testing"
@@ -54,15 +55,17 @@ func TestSwitchesOfTheAgent(t *testing.T) {
 	}
 }
 
-// No shipped credential names a user, so the tools of a user's other sessions are refused at start rather than never
+// The tools of a user's other sessions are refused at start where no credential can name a user, rather than never
 // offered.
-func TestOtherSessionsAreRefused(t *testing.T) {
+func TestOtherSessionsNeedUsers(t *testing.T) {
 	t.Parallel()
-	if _, err := LoadConfig([]string{"FARHAND_OTHER_SESSIONS=true"}); err == nil ||
-		!strings.Contains(err.Error(), "FARHAND_OTHER_SESSIONS") || !strings.Contains(err.Error(), "name no users") {
-		t.Errorf("%v", err)
+	cfg, err := LoadConfig([]string{"FARHAND_OTHER_SESSIONS=true"})
+	if err != nil || !cfg.OtherSessions {
+		t.Errorf("keys name users: %v", err)
 	}
-	if _, err := LoadConfig([]string{"FARHAND_OTHER_SESSIONS=false"}); err != nil {
-		t.Error(err)
+	_, err = New(t.Context(), cfg, WithAuthenticator(auth.Anonymous{}))
+	if err == nil || !strings.Contains(err.Error(), "FARHAND_OTHER_SESSIONS") ||
+		!strings.Contains(err.Error(), "names no users") {
+		t.Errorf("%v", err)
 	}
 }

@@ -47,7 +47,7 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(!c.Pprof || c.MetricsAddr != "", "PPROF", "needs FARHAND_METRICS_ADDR: profiles are not for callers")
 	check(c.MetricsAddr == "" || validAddr(c.MetricsAddr), "METRICS_ADDR",
 		"must be host:port, for example 127.0.0.1:9090")
-	c.AgentConfig.check(check, a != nil && auth.NamesUsers(a) || a == nil && c.acceptsJWT())
+	c.AgentConfig.check(check, a == nil || auth.NamesUsers(a)) // keys and JWTs may name users
 	c.JWTConfig.check(check, c.Token)
 	check(a == nil || !c.acceptsJWT(), "JWT_JWKS_URL, JWT_KEY_FILE, JWT_SECRET",
 		"are not used: the program brings an authenticator of its own")
