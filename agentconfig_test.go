@@ -1,11 +1,11 @@
 package farhand
 
 import (
-	"github.com/farhand/farhand/agent/auth"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry/memory"
 )
 

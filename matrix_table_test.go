@@ -43,6 +43,10 @@ var matrix = []line{
 	{"GET /health", everybody, "", 200, 0, ""},
 	{"GET /readyz", everybody, "", 200, 0, ""},
 	{"GET /openapi.json", everybody, "", 200, 0, ""},
+	{"GET /api/keys", admins, "", 200, 0, ""},
+	{"POST /api/keys", admins, "", 201, 0, `{"roles":["caller"],"user_id":"anna"}`},
+	{"DELETE /api/keys/{id}", admins, "key", 204, 404, ""},
+	{"POST /api/revocations", admins, "", 200, 0, `{"user_id":"zed"}`},
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 }

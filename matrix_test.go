@@ -91,7 +91,21 @@ func (w *world) seed(owner string) {
 		tokenOf("caller", user, tenant)); !strings.Contains(body, `"completed"`) && !strings.Contains(body, `"succeeded"`) {
 		w.Fatalf("%s: %d %s", owner, status, body)
 	}
-	w.things[owner] = map[string]string{"session": session, "call": call.CallID}
+	w.things[owner] = map[string]string{
+		"session": session, "call": call.CallID,
+		"key": w.create("/api/keys", `{"roles":["caller"],"user_id":"`+user+`"}`, tokenOf("admin", "", tenant)),
+	}
+}
+
+// create posts a body and returns the id of what it makes.
+func (w *world) create(path, body, token string) string {
+	w.Helper()
+	status, text := send(w.T, w.url+path, body, token)
+	var made struct{ ID string }
+	if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusCreated || made.ID == "" {
+		w.Fatalf("%s: %d %s", path, status, text)
+	}
+	return made.ID
 }
 
 // device connects a device that offers the tool look and answers its calls.
@@ -230,7 +244,8 @@ func (w *world) check(l line, method, actor, owner string) {
 }
 
 // unknownThing are ids of things that do not exist.
-var unknownThing = map[string]string{"session": "ghost", "call": "00000000-0000-4000-8000-000000000000"}
+var unknownThing = map[string]string{"session": "ghost", "call": "00000000-0000-4000-8000-000000000000",
+	"key": "0000000000000000"}
 
 var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
@@ -261,6 +276,21 @@ func (w *world) checkRoutes() {
 	}
 	for _, route := range slices.Sorted(maps.Keys(served)) {
 		w.Errorf("%s is served and has no line in the matrix", route)
+	}
+}
+
+// An admin is one of their own tenant, whatever they write.
+func TestAdminsOfOneTenant(t *testing.T) {
+	w := newWorld(t)
+	admin := tokenOf("admin", "", "acme")
+	status, text := send(t, w.url+"/api/keys", `{"roles":["admin"],"tenant":"globex"}`, admin)
+	if status/100 == 2 {
+		t.Errorf("an admin of one tenant made a key of another: %d %s", status, text)
+	}
+	send(t, w.url+"/api/revocations", `{"credential":"key:`+w.things["another tenant's"]["key"]+`"}`, admin)
+	if _, keys := send(t, w.url+"/api/keys", "", tokenOf("admin", "", "globex")); !strings.Contains(keys,
+		w.things["another tenant's"]["key"]) {
+		t.Errorf("an admin of one tenant revoked a key of another: %s", keys)
 	}
 }
 
