@@ -12,7 +12,7 @@ import (
 var (
 	levels      = []registry.SecurityLevel{registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly}
 	effectNames = map[string]Effects{
-		"none": 0, "changes": Changes, "destructive": Changes | Destructive, "open world": OpenWorld, "unknown": Unknown,
+		"none": 0, "changes": Changes, "destructive": Destructive, "open world": OpenWorld, "unknown": Unknown,
 	}
 	sourceNames = map[string]Source{"remote": Remote, "builtin": Builtin}
 )
@@ -47,7 +47,7 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 		{"sources", func(n *yaml.Node) { rule.sources = r.sources(n) }},
 		{"for", func(n *yaml.Node) { r.fields(n, "for", r.askerFields(&rule.who, true)...) }},
 		{"level", func(n *yaml.Node) { rule.level = oneOf(&r.reader, n, "security level", levels) }},
-		{"set_effects", func(n *yaml.Node) { e := r.effects(n); rule.setEffects = &e }},
+		{"set_effects", func(n *yaml.Node) { rule.setEffects = r.settable(n) }},
 		{"roles", func(n *yaml.Node) { rule.roles = r.roles(n) }},
 		{"contexts", func(n *yaml.Node) { rule.contexts = r.contexts(n) }},
 		{"sandbox", func(n *yaml.Node) { rule.sandbox = r.flag(n) }},
@@ -62,6 +62,15 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 		r.wrong(n, "a rule that sets level or effects cannot select tools by them")
 	}
 	return rule
+}
+
+// settable reads the effects that an operator says a tool has. What destroys, changes something.
+func (r *fileReader) settable(n *yaml.Node) *Effects {
+	e := r.effects(n)
+	if e&Destructive != 0 {
+		e |= Changes
+	}
+	return &e
 }
 
 func (r *fileReader) effects(n *yaml.Node) (e Effects) {
