@@ -63,6 +63,8 @@ type Config struct {
 	NewToolBytes   ByteSize      `env:"NEW_TOOL_BYTES" envDefault:"64MiB" doc:"Bytes of tool definitions nobody offers yet that one tenant may register over twice FARHAND_SESSION_TTL, half of them at once; an eighth of them by one session. What is offered already is free."`
 	PingInterval   time.Duration `env:"PING_INTERVAL" envDefault:"20s" doc:"How often a device is pinged. Keep it well under the idle limit of the load balancer."`
 	PongTimeout    time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that has not answered a ping for this long is gone."`
+	Pairing        string        `env:"PAIRING" envDefault:"code" doc:"Which devices may ask to be paired. code: every one; whoever approves it must know the code it shows. open: as before, and approvers of the default tenant see all that ask, and need no code. off: none."`
+	PairingTTL     time.Duration `env:"PAIRING_TTL" envDefault:"5m" doc:"How long a device waits to be approved, and then may take to collect its credential."`
 	RegisterAllow  []string      `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register, comma-separated. Empty: all."`
 	RegisterDeny   []string      `env:"REGISTER_DENY" doc:"Globs of tool names devices may not register. Deny wins."`
 	CallAllow      []string      `env:"CALL_ALLOW" doc:"Globs of tool names that may be called. Empty: all."`

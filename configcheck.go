@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/httphook"
+	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -49,6 +50,8 @@ func (c Config) validate(a auth.Authenticator) error {
 		"must be host:port, for example 127.0.0.1:9090")
 	c.AgentConfig.check(check, a == nil || auth.NamesUsers(a)) // keys and JWTs may name users
 	c.JWTConfig.check(check, c.Token)
+	check(slices.Contains(pairing.Modes(), pairing.Mode(c.Pairing)), "PAIRING", "must be off, code or open")
+	check(c.PairingTTL <= time.Hour, "PAIRING_TTL", "must be at most an hour: a code is short")
 	check(a == nil || !c.acceptsJWT(), "JWT_JWKS_URL, JWT_KEY_FILE, JWT_SECRET",
 		"are not used: the program brings an authenticator of its own")
 	check(!c.KeysOnly || c.Token == "", "KEYS_ONLY", "means that there is no FARHAND_TOKEN: remove one of them")

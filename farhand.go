@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent/auth/jwt"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
+	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -42,7 +43,8 @@ type Gateway struct {
 	webhooks []*httphook.Hook
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
-	tokens   *jwt.Verifier    // nil unless JSON Web Tokens are accepted
+	pairing  *pairing.Service
+	tokens   *jwt.Verifier // nil unless JSON Web Tokens are accepted
 	keys     *auth.Keys
 	live     *auth.Live
 	devices  *ws.Server

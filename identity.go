@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -14,12 +15,18 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 	if g.tokens, err = g.cfg.openJWT(g.log); err != nil {
 		return err
 	}
+	g.pairing, err = pairing.New(pairing.Config{
+		Store: store, Mode: pairing.Mode(g.cfg.Pairing), TTL: g.cfg.PairingTTL, Log: g.log,
+	})
+	if err != nil {
+		return err
+	}
 	live := auth.NewLive(auth.LiveConfig{Store: store, Remember: g.cfg.changeTTL(), Log: g.log})
 	if err := live.Start(ctx); err != nil {
 		return err
 	}
 	g.live = live
-	g.keys = auth.NewKeys(auth.KeysConfig{Store: store, Live: live, Log: g.log})
+	g.keys = auth.NewKeys(auth.KeysConfig{Store: store, Live: live, Prove: g.pairing.Prove, Log: g.log})
 	g.keys.Start()
 	return nil
 }

@@ -118,7 +118,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
 		TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug, MaxResponseBytes: int64(g.cfg.MaxResponses),
 		MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams,
-		Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP, AccessLog: api.AccessLog(g.cfg.AccessLog),
+		Pairing: g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP, AccessLog: api.AccessLog(g.cfg.AccessLog),
 	})
 	if err != nil {
 		return nil, err

@@ -6,12 +6,15 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/pairing"
 )
 
 // A line of the table that does not say who may use its route keeps the gateway from starting.
 func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
 	t.Parallel()
-	h := &handler{Config: Config{Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler()}}
+	h := &handler{Config: Config{
+		Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
+	}}
 	for _, r := range h.routes() {
 		if err := r.who.validate(); err != nil {
 			t.Errorf("%s %s: %v", r.method, r.path, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -81,12 +82,13 @@ type Config struct {
 	Live        Live                     // ends the requests of identities that have ended; nil: nobody does
 	Credentials registry.CredentialStore // of API keys; nil: there are none
 
-	Pod      string         // id of this pod, sent as X-Farhand-Pod with every response
-	Version  string         // of the program, shown by /healthz and /openapi.json; default "dev"
-	Agent    chat.Agent     // holds conversations; nil: no model is configured, and routes that need one answer so
-	Builtins Builtins       // listed beside the devices' tools; nil: none
-	Refusals *auth.Refusals // notes who was refused; default: in Log
-	Audit    auth.Auditor   // notes what admins do; default: nobody
+	Pod      string           // id of this pod, sent as X-Farhand-Pod with every response
+	Version  string           // of the program, shown by /healthz and /openapi.json; default "dev"
+	Agent    chat.Agent       // holds conversations; nil: no model is configured, and routes that need one answer so
+	Builtins Builtins         // listed beside the devices' tools; nil: none
+	Refusals *auth.Refusals   // notes who was refused; default: in Log
+	Audit    auth.Auditor     // notes what admins do; default: nobody
+	Pairing  *pairing.Service // pairs devices; nil: its routes are not there
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Warnings func() []string                 // words for what an operator should look at; default: nothing

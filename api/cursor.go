@@ -19,6 +19,7 @@ const (
 	cursorGroups   cursorKind = "g" // Name: a cursor of the directory
 	cursorNames    cursorKind = "n" // Name and Hash
 	cursorCalls    cursorKind = "c" // Name: the id of an entry of the feed
+	cursorDevices  cursorKind = "d" // Name: the id of a credential
 	cursorKeys     cursorKind = "k" // Name: the id of a key
 )
 

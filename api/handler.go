@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"github.com/gin-gonic/gin"
@@ -25,6 +26,8 @@ type handler struct {
 	responses  *byteBudget
 	bodies     *byteBudget
 	access     *accessLog
+	pairAsks   *auth.Buckets[netip.Prefix]
+	pairPolls  *auth.Buckets[netip.Prefix]
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -52,6 +55,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		catchingUp: make(chan struct{}, catchUps),
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),
+		pairAsks:   auth.NewBuckets[netip.Prefix](pairAsks), pairPolls: auth.NewBuckets[netip.Prefix](pairPolls),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),
 		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},

@@ -74,6 +74,9 @@ func (h *handler) routes() []route {
 		{http.MethodGet, pathReady, everybody, nil, h.ready},
 		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
 	}
+	if h.Pairing != nil {
+		table = append(table, h.pairingRoutes()...)
+	}
 	if h.Metrics != nil {
 		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
 	}

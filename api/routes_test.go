@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farhand/farhand/agent/pairing"
 )
 
 // TestRoutesAreDocumented compares the route table with the document in both directions, query parameters included.
@@ -48,7 +50,9 @@ func TestRoutesAreDocumented(t *testing.T) {
 			documented[strings.ToUpper(method)+" "+path] = query
 		}
 	}
-	h := &handler{Config: Config{Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler()}}
+	h := &handler{Config: Config{
+		Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
+	}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {
 		name := r.method + " " + braces.ReplaceAllString(r.path, "{$1}")

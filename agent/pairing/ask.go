@@ -1,0 +1,136 @@
+package pairing
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Request is what a device says when it asks to be paired. Nothing of it is believed: an approver looks at it.
+type Request struct {
+	DeviceID   string            // empty: one is made
+	DeviceName string            // for people
+	Platform   string            // for people
+	PublicKey  ed25519.PublicKey // nil: the device signs nothing
+	Tools      []string          // names of tools it wants to offer
+}
+
+// Asked is the answer to a request. Secret and Code are told nobody else, and never again.
+type Asked struct {
+	ID        string
+	Secret    string // the device asks with it whether it is paired
+	Code      string // the device shows it to a person: XXXX-XXXX
+	DeviceID  string
+	ExpiresIn time.Duration
+}
+
+const (
+	secretPrefix = "fhr_" // of the secret of a request
+	codeAlphabet = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+	codeLength   = 8  // letters, so 40 bits
+	idBytes      = 12 // of the digest of a secret that are its request's id
+	codeAttempts = 4  // to find a code that nobody has
+)
+
+// Ask has a device wait for an approver. source is where the request came from.
+func (s *Service) Ask(ctx context.Context, r Request, source string) (Asked, error) {
+	if s.cfg.Mode == ModeOff {
+		return Asked{}, registry.Errorf(registry.CodeNotFound, "This gateway pairs no devices (FARHAND_PAIRING is off).")
+	}
+	if r.DeviceID == "" {
+		r.DeviceID = "device-" + strings.ToLower(rand.Text()[:16])
+	}
+	if err := r.validate(); err != nil {
+		return Asked{}, err
+	}
+	secret := newSecret()
+	p := registry.Pairing{
+		ID: idOf(secret), Digest: digestOf(secret), Source: source, DeviceID: r.DeviceID, DeviceName: r.DeviceName,
+		Platform: r.Platform, PublicKey: r.PublicKey, Tools: r.Tools,
+	}
+	if s.cfg.Mode == ModeOpen {
+		p.Tenant = registry.DefaultTenant
+	}
+	for range codeAttempts {
+		code := newCode()
+		p.CodeDigest = codeDigest(code)
+		made, err := s.cfg.Store.CreatePairing(ctx, p, s.cfg.TTL)
+		switch {
+		case err == nil:
+			s.cfg.Log.Info("a device asks to be paired", "pairing", made.ID, "device", made.DeviceID, "source", source)
+			return Asked{p.ID, secret, showCode(code), p.DeviceID, made.ExpiresAt.Sub(made.CreatedAt)}, nil
+		case !errors.Is(err, registry.ErrCodeTaken):
+			return Asked{}, err
+		}
+	}
+	return Asked{}, registry.ErrPairingsFull
+}
+
+func (r Request) validate() error {
+	attributes := registry.Session{
+		DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform,
+	}
+	if err := attributes.ValidateAttributes(); err != nil {
+		return err
+	}
+	if r.PublicKey != nil && len(r.PublicKey) != ed25519.PublicKeySize {
+		return registry.Errorf(registry.CodeInvalidRequest, "public_key: must be an Ed25519 key, 32 bytes in base64url.")
+	}
+	if len(r.Tools) > registry.MaxPairingTools {
+		return registry.Errorf(registry.CodeInvalidRequest, "tools: at most %d are allowed.", registry.MaxPairingTools)
+	}
+	for _, name := range r.Tools {
+		if err := checkGlob(name); err != nil || isGlob(name) {
+			return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is no name of a tool.", name)
+		}
+	}
+	return nil
+}
+
+// newSecret returns the secret of a request: 256 random bits.
+func newSecret() string {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	return secretPrefix + base64.RawURLEncoding.EncodeToString(random)
+}
+
+func digestOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+func idOf(secret string) string { return digestOf(secret)[:2*idBytes] }
+
+// newCode returns a random code.
+func newCode() string {
+	random := make([]byte, codeLength)
+	_, _ = rand.Read(random) // never fails
+	for i, b := range random {
+		random[i] = codeAlphabet[int(b)%len(codeAlphabet)] // 256 is a multiple of its length
+	}
+	return string(random)
+}
+
+// showCode returns a code as people read it.
+func showCode(code string) string { return code[:codeLength/2] + "-" + code[codeLength/2:] }
+
+// readCode returns a code from what a person typed; empty if it cannot be one.
+func readCode(typed string) string {
+	code := strings.ToUpper(strings.NewReplacer("-", "", " ", "").Replace(typed))
+	if len(code) != codeLength || strings.Trim(code, codeAlphabet) != "" {
+		return ""
+	}
+	return code
+}
+
+// codeDigest returns what the store knows of a code. Codes are compared by it, so the comparison tells nothing of how
+// much of a wrong one was right.
+func codeDigest(code string) string { return digestOf("farhand pairing code\n" + code) }

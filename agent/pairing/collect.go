@@ -1,0 +1,76 @@
+package pairing
+
+import (
+	"context"
+	"crypto/subtle"
+	"strings"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// State is how far a request is.
+type State string
+
+// The states.
+const (
+	StatePending  State = "pending"
+	StateRejected State = "rejected"
+	StateApproved State = "approved" // the credential comes with it, once
+)
+
+// StateOf returns the state of a request.
+func StateOf(p registry.Pairing) State {
+	switch {
+	case p.Decision == nil:
+		return StatePending
+	case p.Decision.Approved:
+		return StateApproved
+	default:
+		return StateRejected
+	}
+}
+
+// Collected is what a device is told of its request.
+type Collected struct {
+	State      State
+	Credential string // of StateApproved; nobody is told it again
+	DeviceID   string
+	Name       string
+}
+
+// Collect tells a device whether it is paired, by the secret of its request. Whoever asks first after the approval gets
+// the credential, and the request is gone. If the credential cannot be stored, the device has to ask anew.
+func (s *Service) Collect(ctx context.Context, secret string) (Collected, error) {
+	if !strings.HasPrefix(secret, secretPrefix) || len(secret) > 128 {
+		return Collected{}, registry.ErrNoPairing
+	}
+	p, err := s.cfg.Store.Pairing(ctx, idOf(secret))
+	if err != nil {
+		return Collected{}, err
+	}
+	if subtle.ConstantTimeCompare([]byte(p.Digest), []byte(digestOf(secret))) != 1 {
+		return Collected{}, registry.ErrNoPairing
+	}
+	answer := Collected{State: StateOf(p), DeviceID: p.DeviceID}
+	if answer.State != StateApproved {
+		return answer, nil
+	}
+	if p, err = s.cfg.Store.TakePairing(ctx, p.ID); err != nil {
+		return Collected{}, err
+	}
+	answer.Credential, answer.Name = auth.NewSecret(registry.CredentialDevice), p.Decision.Name
+	c := registry.Credential{
+		Tenant: p.Decision.Tenant, ID: auth.NewCredentialID(), Kind: registry.CredentialDevice,
+		Digest: auth.SecretDigest(answer.Credential), Name: p.Decision.Name, Roles: []string{auth.NameDevice},
+		User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey, CreatedBy: p.Decision.By,
+	}
+	for _, glob := range p.Decision.Tools {
+		c.Approved = append(c.Approved, registry.ApprovedTool{Name: glob})
+	}
+	if _, err := s.cfg.Store.CreateCredential(ctx, c); err != nil {
+		return Collected{}, err
+	}
+	s.cfg.Log.Info("a device is paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant, "by", c.CreatedBy)
+	return answer, nil
+}

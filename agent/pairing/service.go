@@ -1,0 +1,81 @@
+package pairing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// Mode says who may ask to be paired.
+type Mode string
+
+// The modes.
+const (
+	ModeOff  Mode = "off"  // nobody
+	ModeCode Mode = "code" // every device; whoever approves it needs its code, which makes it a device of their tenant
+	ModeOpen Mode = "open" // as before, and approvers of the default tenant see every request, and need no code
+)
+
+// Modes returns all modes.
+func Modes() []Mode { return []Mode{ModeOff, ModeCode, ModeOpen} }
+
+// DefaultTTL is how long a request waits unless Config says otherwise.
+const DefaultTTL = 5 * time.Minute
+
+// Store is the part of registry.Store that pairing needs.
+type Store interface {
+	registry.PairingStore
+	CreateCredential(ctx context.Context, c registry.Credential) (registry.Credential, error)
+	Credential(ctx context.Context, tenant, id string) (registry.Credential, error)
+	Credentials(ctx context.Context, q registry.CredentialQuery) ([]registry.Credential, string, error)
+	UpdateCredential(
+		ctx context.Context, tenant, id string, change func(*registry.Credential) error,
+	) (registry.Credential, error)
+	RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error)
+}
+
+// Config is what a Service needs. Store is required.
+type Config struct {
+	Store Store
+	Mode  Mode          // default ModeCode
+	TTL   time.Duration // of a request, until it is decided, and from then until it is collected; default 5 min
+	Log   *slog.Logger  // default: discard
+}
+
+// Service pairs devices. It is safe for concurrent use, and has no state of its own.
+type Service struct{ cfg Config }
+
+// New returns a service.
+func New(cfg Config) (*Service, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("pairing: a service needs a store")
+	}
+	if cfg.Mode == "" {
+		cfg.Mode = ModeCode
+	}
+	if cfg.TTL <= 0 {
+		cfg.TTL = DefaultTTL
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{cfg}, nil
+}
+
+// Open reports whether devices may ask without a code, and wait to be approved by approvers of the default tenant.
+func (s *Service) Open() bool { return s.cfg.Mode == ModeOpen }
+
+// nameOf returns how logs and records name who did something: the credential, or the user.
+func nameOf(id auth.Identity) string {
+	if id.Credential != "" {
+		return id.Credential
+	}
+	if id.User != "" {
+		return "user:" + id.User
+	}
+	return "anonymous"
+}

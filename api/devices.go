@@ -1,0 +1,215 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/registry"
+)
+
+// deviceRow is a paired device.
+type deviceRow struct {
+	ID          string   `json:"id"`
+	DeviceID    string   `json:"device_id"`
+	Name        string   `json:"name,omitempty"`
+	UserID      string   `json:"user_id,omitempty"`
+	Fingerprint string   `json:"key_fingerprint,omitempty"`
+	Tools       []string `json:"tools"` // approved in advance
+	CreatedAt   string   `json:"created_at"`
+	CreatedBy   string   `json:"created_by"`
+	LastUsed    string   `json:"last_used,omitempty"`
+	ExpiresAt   string   `json:"expires_at,omitempty"`
+}
+
+func deviceRowOf(c registry.Credential) deviceRow {
+	row := deviceRow{
+		ID: c.ID, DeviceID: c.DeviceID, Name: c.Name, UserID: c.User, Fingerprint: fingerprint(c.PublicKey),
+		Tools: []string{}, CreatedAt: c.CreatedAt.UTC().Format(timeFormat), CreatedBy: c.CreatedBy,
+		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt),
+	}
+	for _, a := range c.Approved {
+		if a.Hash == "" {
+			row.Tools = append(row.Tools, a.Name)
+		}
+	}
+	return row
+}
+
+func optionalTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(timeFormat)
+}
+
+// deviceDetail is a paired device with its tools.
+type deviceDetail struct {
+	deviceRow
+	Approved []registry.ApprovedTool `json:"approved"`
+	Rejected []string                `json:"rejected"`
+	Waiting  []waitingTool           `json:"waiting"`
+}
+
+// waitingTool is a tool that waits for approval. Of one that was approved as something else, Before says what it was,
+// and Changed what is different.
+type waitingTool struct {
+	definition
+	Hash         string      `json:"hash"`
+	ApprovedHash string      `json:"approved_hash,omitempty"`
+	Before       *definition `json:"before,omitempty"`
+	Changed      []string    `json:"changed,omitempty"`
+}
+
+type definition struct {
+	Name          string                 `json:"name"`
+	Description   string                 `json:"description"`
+	Parameters    json.RawMessage        `json:"parameters"`
+	TimeoutMS     int64                  `json:"timeout_ms,omitempty"`
+	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
+	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
+}
+
+func definitionOf(t registry.ToolSpec) definition {
+	return definition{t.Name, t.Description, t.Parameters, t.TimeoutMS, t.Annotations, t.SecurityLevel}
+}
+
+func deviceDetailOf(d pairing.Device) deviceDetail {
+	detail := deviceDetail{
+		deviceRow: deviceRowOf(d.Credential), Approved: []registry.ApprovedTool{}, Rejected: []string{},
+		Waiting: []waitingTool{},
+	}
+	detail.Approved = append(detail.Approved, d.Pins()...)
+	detail.Rejected = append(detail.Rejected, d.Rejected()...)
+	for _, t := range d.Waiting {
+		w := waitingTool{definition: definitionOf(t), Hash: t.Hash()}
+		if i := slices.IndexFunc(detail.Approved, func(a registry.ApprovedTool) bool { return a.Name == t.Name }); i >= 0 {
+			w.ApprovedHash = detail.Approved[i].Hash
+		}
+		for _, p := range d.Pinned {
+			if p.Name == t.Name {
+				before := definitionOf(p)
+				w.Before, w.Changed = &before, changedFields(before, w.definition)
+			}
+		}
+		detail.Waiting = append(detail.Waiting, w)
+	}
+	return detail
+}
+
+// changedFields names the fields in which two definitions differ.
+func changedFields(a, b definition) []string {
+	fields := func(d definition) map[string]json.RawMessage {
+		text, _ := json.Marshal(d) // its parts were JSON before
+		members := make(map[string]json.RawMessage)
+		_ = json.Unmarshal(text, &members)
+		return members
+	}
+	before, after := fields(a), fields(b)
+	var changed []string
+	for _, name := range [...]string{
+		"description", "parameters", "timeout_ms", "annotations", "security_level",
+	} {
+		if string(before[name]) != string(after[name]) {
+			changed = append(changed, name)
+		}
+	}
+	return changed
+}
+
+// listDevices lists the paired devices that the approver may see.
+func (h *handler) listDevices(c *gin.Context, q params) error {
+	limit, err := q.limit()
+	if err != nil {
+		return err
+	}
+	from, err := q.cursor(cursorDevices)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	all, next, err := h.Pairing.Devices(ctx, h.approver(c), from.Name, limit)
+	if err != nil {
+		return err
+	}
+	page := deviceList{Devices: make([]deviceRow, len(all))}
+	for i, d := range all {
+		page.Devices[i] = deviceRowOf(d)
+	}
+	if next != "" {
+		page.NextCursor = cursor{Kind: cursorDevices, Name: next}.String()
+	}
+	return h.writeSecret(c, http.StatusOK, page)
+}
+
+type deviceList struct {
+	Devices    []deviceRow `json:"devices"`
+	NextCursor string      `json:"next_cursor,omitempty"`
+}
+
+// onDevice answers with what a step returns about the device that the path names.
+func (h *handler) onDevice(
+	c *gin.Context, step func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error),
+) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	d, err := step(ctx, h.approver(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return h.writeSecret(c, http.StatusOK, deviceDetailOf(d))
+}
+
+func (h *handler) getDevice(c *gin.Context, _ params) error { return h.onDevice(c, h.Pairing.Device) }
+
+func (h *handler) renameDevice(c *gin.Context, _ params) error {
+	name, err := h.readName(c)
+	if err != nil {
+		return err
+	}
+	return h.onDevice(c, func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error) {
+		return h.Pairing.Rename(ctx, by, id, name)
+	})
+}
+
+func (h *handler) revokeDevice(c *gin.Context, _ params) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	if err := h.Pairing.Revoke(ctx, h.approver(c), c.Param("id")); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// approveTools decides which of its tools a device may offer.
+func (h *handler) approveTools(c *gin.Context, _ params) error {
+	body, err := h.readBody(c)
+	if err != nil {
+		return err
+	}
+	fields, err := readMembers(body, "approve", "reject")
+	if err != nil {
+		return err
+	}
+	var approve []registry.ApprovedTool
+	var reject []string
+	if _, err := fields.optional("approve", &approve, "a list of objects with name and hash"); err != nil {
+		return err
+	}
+	if _, err := fields.optional("reject", &reject, "a list of names"); err != nil {
+		return err
+	}
+	if len(approve)+len(reject) == 0 {
+		return registry.Errorf(registry.CodeInvalidRequest, "Name the tools to approve or to reject.")
+	}
+	return h.onDevice(c, func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error) {
+		return h.Pairing.ApproveTools(ctx, by, id, approve, reject)
+	})
+}

@@ -1,0 +1,328 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/registry"
+)
+
+// Paths of pairing that devices use.
+const (
+	pathPair       = "/pair"
+	pathPairStatus = "/pair/status"
+)
+
+// Bounds of what devices without a credential may ask, of one source on this pod. The store bounds how many wait.
+var (
+	pairAsks  = auth.Limit{Rate: 0.2, Burst: 20}
+	pairPolls = auth.Limit{Rate: 10, Burst: 100}
+)
+
+const (
+	maxPairBody  = 16 << 10        // bytes
+	pollInterval = 2 * time.Second // how often a device should ask whether it is paired
+)
+
+// pairingRoutes are the routes by which devices are paired and managed.
+func (h *handler) pairingRoutes() []route {
+	return []route{
+		{http.MethodPost, pathPair, everybody, nil, h.pair},
+		{http.MethodPost, pathPairStatus, everybody, nil, h.pairStatus},
+		{http.MethodPost, pairing.PathChallenge, devices, nil, h.pairChallenge},
+		{http.MethodGet, "/api/pairings", approvers, nil, h.listPairings},
+		{http.MethodPost, "/api/pairings", approvers, nil, h.decidePairing},
+		{http.MethodPost, "/api/pairings/:id", approvers, nil, h.decidePairing},
+		{http.MethodGet, "/api/devices", approvers, []string{"limit", "cursor"}, h.listDevices},
+		{http.MethodGet, "/api/devices/:id", approvers, nil, h.getDevice},
+		{http.MethodPut, "/api/devices/:id", approvers, nil, h.renameDevice},
+		{http.MethodDelete, "/api/devices/:id", approvers, nil, h.revokeDevice},
+		{http.MethodPost, "/api/devices/:id/tools", approvers, nil, h.approveTools},
+	}
+}
+
+// pairBody reads the body of somebody who has no credential.
+func (h *handler) pairBody(c *gin.Context, names ...string) (memberList, error) {
+	body, held, err := h.bodies.readBody(c.Writer, c.Request, maxPairBody)
+	if err != nil {
+		return nil, err
+	}
+	if held != nil {
+		defer held.release()
+	}
+	return readMembers(body, names...)
+}
+
+// tooMany is the answer to a source that asks too often.
+func (h *handler) tooMany(c *gin.Context, l auth.Limit) error {
+	e := registry.Errorf(registry.CodeRateLimited, "Too many requests to pair came from this address. Wait.")
+	e.RetryAfter = time.Duration(float64(time.Second) / l.Rate)
+	h.Refusals.Note(c.Request, auth.RefusedRate, e)
+	return e
+}
+
+// pair has a device wait for an approver.
+func (h *handler) pair(c *gin.Context, _ params) error {
+	if !h.pairAsks.Take(h.Sources.Of(c.Request), 1) {
+		return h.tooMany(c, pairAsks)
+	}
+	fields, err := h.pairBody(c, "device_id", "device_name", "platform", "public_key", "tools")
+	if err != nil {
+		return err
+	}
+	var r pairing.Request
+	for name, field := range map[string]*string{
+		"device_id": &r.DeviceID, "device_name": &r.DeviceName, "platform": &r.Platform,
+	} {
+		if err := fields.optionalString(name, field); err != nil {
+			return err
+		}
+	}
+	var key string
+	if err := fields.optionalString("public_key", &key); err != nil {
+		return err
+	}
+	if key != "" {
+		if r.PublicKey, err = base64.RawURLEncoding.DecodeString(key); err != nil {
+			return wrongType("public_key", "an Ed25519 key, 32 bytes in base64url without padding")
+		}
+	}
+	if _, err := fields.optional("tools", &r.Tools, "a list of names"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	asked, err := h.Pairing.Ask(ctx, r, h.Sources.Of(c.Request).String())
+	if err != nil {
+		return err
+	}
+	return h.writeSecret(c, http.StatusCreated, pairAnswer{
+		asked.ID, asked.Secret, asked.Code, asked.DeviceID, int(asked.ExpiresIn.Seconds()), int(pollInterval.Seconds()),
+	})
+}
+
+type pairAnswer struct {
+	ID        string `json:"id"`
+	Secret    string `json:"secret"`
+	Code      string `json:"code"`
+	DeviceID  string `json:"device_id"`
+	ExpiresIn int    `json:"expires_in"` // seconds
+	Interval  int    `json:"interval"`   // seconds
+}
+
+// writeSecret writes an answer that nobody may keep but its client.
+func (h *handler) writeSecret(c *gin.Context, status int, v any) error {
+	c.Header("Cache-Control", "no-store")
+	return h.writeJSON(c, status, v)
+}
+
+// pairStatus tells a device whether it is paired, and its credential once.
+func (h *handler) pairStatus(c *gin.Context, _ params) error {
+	if !h.pairPolls.Take(h.Sources.Of(c.Request), 1) {
+		return h.tooMany(c, pairPolls)
+	}
+	fields, err := h.pairBody(c, "secret")
+	if err != nil {
+		return err
+	}
+	var secret string
+	if err := fields.requiredString("secret", &secret); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	got, err := h.Pairing.Collect(ctx, secret)
+	if err != nil {
+		return err
+	}
+	return h.writeSecret(c, http.StatusOK, pairStatusAnswer{got.State, got.DeviceID, got.Name, got.Credential})
+}
+
+type pairStatusAnswer struct {
+	Status     pairing.State `json:"status"`
+	DeviceID   string        `json:"device_id"`
+	Name       string        `json:"name,omitempty"`
+	Credential string        `json:"credential,omitempty"`
+}
+
+// pairChallenge gives a paired device a nonce to sign.
+func (h *handler) pairChallenge(c *gin.Context, _ params) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	nonce, err := h.Pairing.Challenge(ctx, caller(c))
+	if err != nil {
+		return err
+	}
+	return h.writeSecret(c, http.StatusOK, challengeAnswer{nonce, int(registry.NonceTTL.Seconds())})
+}
+
+type challengeAnswer struct {
+	Nonce     string `json:"nonce"`
+	ExpiresIn int    `json:"expires_in"` // seconds
+}
+
+// approver returns who decides.
+func (h *handler) approver(c *gin.Context) pairing.Approver {
+	return pairing.Approver{Identity: caller(c), Source: h.Sources.Of(c.Request).String()}
+}
+
+// listPairings lists the requests that may be decided without their codes.
+func (h *handler) listPairings(c *gin.Context, _ params) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	views, err := h.Pairing.Waiting(ctx, h.approver(c))
+	if err != nil {
+		return err
+	}
+	rows := make([]pairingRow, len(views))
+	for i, v := range views {
+		rows[i] = pairingRowOf(v)
+	}
+	return h.writeSecret(c, http.StatusOK, pairingList{rows})
+}
+
+type pairingList struct {
+	Pairings []pairingRow `json:"pairings"`
+}
+
+// pairingRow is a request to pair as its approver sees it.
+type pairingRow struct {
+	ID            string        `json:"id"`
+	Status        pairing.State `json:"status"`
+	DeviceID      string        `json:"device_id"`
+	DeviceName    string        `json:"device_name,omitempty"`
+	Platform      string        `json:"platform,omitempty"`
+	Tools         []string      `json:"tools"`
+	Fingerprint   string        `json:"key_fingerprint,omitempty"`
+	Source        string        `json:"source"`
+	AlreadyPaired bool          `json:"already_paired"`
+	CreatedAt     string        `json:"created_at"`
+	ExpiresAt     string        `json:"expires_at"`
+	UserID        string        `json:"user_id,omitempty"`
+}
+
+func pairingRowOf(v pairing.View) pairingRow {
+	row := pairingRow{
+		ID: v.ID, Status: pairing.StateOf(v.Pairing), DeviceID: v.DeviceID, DeviceName: v.DeviceName,
+		Platform: v.Platform, Tools: v.Tools, Fingerprint: fingerprint(v.PublicKey), Source: v.Source,
+		AlreadyPaired: v.Known, CreatedAt: v.CreatedAt.UTC().Format(timeFormat),
+		ExpiresAt: v.ExpiresAt.UTC().Format(timeFormat),
+	}
+	if d := v.Decision; d != nil {
+		row.UserID = d.User
+		if d.Approved {
+			row.Tools, row.DeviceName = d.Tools, d.Name
+		}
+	}
+	if row.Tools == nil {
+		row.Tools = []string{}
+	}
+	return row
+}
+
+// fingerprint returns what people compare public keys by.
+func fingerprint(key []byte) string {
+	if len(key) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:8])
+}
+
+// decidePairing looks at, or decides, the request that the path or the code names.
+func (h *handler) decidePairing(c *gin.Context, _ params) error {
+	body, err := h.readBody(c)
+	if err != nil {
+		return err
+	}
+	fields, err := readMembers(body, "code", "decision", "user", "name", "tools", "replace")
+	if err != nil {
+		return err
+	}
+	id, code := c.Param("id"), ""
+	if err := fields.optionalString("code", &code); err != nil {
+		return err
+	}
+	if id == "" && code == "" {
+		return registry.Errorf(registry.CodeInvalidRequest, "The field \"code\" is missing: the device shows it.")
+	}
+	decision, decided, err := readDecision(fields)
+	if err != nil {
+		return err
+	}
+	if !decided && id != "" {
+		return wrongType("decision", `"approve" or "reject"`)
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	var view pairing.View
+	if decided {
+		view, err = h.Pairing.Decide(ctx, h.approver(c), id, code, decision)
+	} else {
+		view, err = h.Pairing.Find(ctx, h.approver(c), code)
+	}
+	if err != nil {
+		return err
+	}
+	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
+}
+
+// readDecision reads what an approver decides, if anything.
+func readDecision(fields memberList) (d pairing.Decision, decided bool, err error) {
+	if text, ok := fields.get("decision"); ok {
+		choice, err := readEither(text, "decision", "approve", "reject")
+		if err != nil {
+			return d, false, err
+		}
+		decided, d.Approve = true, choice == "approve"
+	}
+	for name, field := range map[string]*string{"user": &d.User, "name": &d.Name} {
+		if err := fields.optionalString(name, field); err != nil {
+			return d, false, err
+		}
+	}
+	if _, err := fields.optional("replace", &d.Replace, "true or false"); err != nil {
+		return d, false, err
+	}
+	there, err := fields.optional("tools", &d.Tools, "a list of names or globs")
+	if there && d.Tools == nil {
+		d.Tools = []string{}
+	}
+	return d, decided, err
+}
+
+// optional reads a member into v, if it is there and not null.
+func (l memberList) optional(name string, v any, want string) (there bool, err error) {
+	text, ok := l.get(name)
+	if !ok || string(text) == "null" {
+		return false, nil
+	}
+	if json.Unmarshal(text, v) != nil {
+		return false, wrongType(name, want)
+	}
+	return true, nil
+}
+
+func (l memberList) optionalString(name string, field *string) error {
+	_, err := l.optional(name, field, "a string")
+	return err
+}
+
+func (l memberList) requiredString(name string, field *string) error {
+	text, ok := l.get(name)
+	if !ok {
+		return registry.Errorf(registry.CodeInvalidRequest, "The field %q is missing.", name)
+	}
+	var err error
+	*field, err = readString(text, name)
+	return err
+}
