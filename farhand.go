@@ -44,7 +44,8 @@ type Gateway struct {
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
 	pairing  *pairing.Service
-	tokens   *jwt.Verifier // nil unless JSON Web Tokens are accepted
+	told     atomic.Pointer[ws.Server] // of changes of credentials; nil until it is there
+	tokens   *jwt.Verifier             // nil unless JSON Web Tokens are accepted
 	keys     *auth.Keys
 	live     *auth.Live
 	devices  *ws.Server

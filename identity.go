@@ -21,7 +21,7 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 	if err != nil {
 		return err
 	}
-	live := auth.NewLive(auth.LiveConfig{Store: store, Remember: g.cfg.changeTTL(), Log: g.log})
+	live := auth.NewLive(auth.LiveConfig{Store: store, Remember: g.cfg.changeTTL(), Log: g.log, Changed: g.credentialsChanged})
 	if err := live.Start(ctx); err != nil {
 		return err
 	}
@@ -70,3 +70,10 @@ func (g *Gateway) authenticator() auth.Authenticator {
 
 // needsCredential reports whether nobody is let in without a credential although there is no token.
 func (c Config) needsCredential() bool { return c.KeysOnly || c.acceptsJWT() }
+
+// credentialsChanged tells the connections of paired devices what was decided of their tools.
+func (g *Gateway) credentialsChanged(changes []registry.CredentialChange) {
+	if devices := g.told.Load(); devices != nil {
+		devices.CredentialsChanged(changes)
+	}
+}

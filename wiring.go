@@ -99,7 +99,8 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	}
 	g.devices, err = ws.NewServer(ws.Config{
 		Pod: g.pod, Admission: agent.NewAdmission(rules, schemas, g.cfg.admissionLimits(), g.ownNames(localTools)...),
-		Auth: authenticator, Live: g.live, Origins: origins, Agent: conversations, Conversations: store,
+		Auth: authenticator, Approvals: g.pairing, Live: g.live, Origins: origins, Agent: conversations,
+		Conversations:      store,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
 		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
 		Sources: sources, Refusals: refusals,
@@ -110,6 +111,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.told.Store(g.devices)
 	handler, err := api.NewHandler(api.Config{
 		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: rules, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,

@@ -31,7 +31,10 @@ type conn struct {
 	prev, next *conn
 	pingAt     time.Duration // on the server's clock; zero: never queued
 
-	// The fields up to compiled are used by the reader only.
+	// registering is held while the tools of the session change. It is taken before all other locks of the connection.
+	registering sync.Mutex
+
+	// The fields up to compiled are used by the reader only; compiled by whoever holds registering.
 	hijack       *hijackWriter // nil after onConnect
 	scanner      frameScanner
 	unhandled    int64           // bytes that are counted in the intake

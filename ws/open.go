@@ -32,6 +32,7 @@ func (s *Server) onConnect(ms *melody.Session) {
 	if s.cfg.Live != nil {
 		c.unwatch = s.cfg.Live.Watch(c.who, c.endIdentity)
 	}
+	s.paired.add(c)
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
 	s.stacks.run(func() { c.open(begin) })
 }

@@ -31,30 +31,52 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if len(f.Tools) > maxDefinitions {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
 	}
-	few := min(len(f.Tools), fewTools)
-	r := registration{
-		conn: c, who: *c.who, offered: make(map[string]size, len(c.local.Tools())+few), put: make([]registry.ToolSpec, 0, few),
+	c.registering.Lock()
+	defer c.registering.Unlock()
+	r := c.newRegistration(len(f.Tools))
+	for _, raw := range f.Tools {
+		r.admitTool(ctx, raw)
+	}
+	drop, err := r.review(ctx)
+	if err == nil {
+		err = r.store(ctx, drop)
+	}
+	if err != nil {
+		return err
+	}
+	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected))
+}
+
+// newRegistration returns a registration of about n tools. c.registering must be held.
+func (c *conn) newRegistration(n int) *registration {
+	few := min(n, fewTools)
+	r := &registration{
+		conn: c, who: *c.who, offered: make(map[string]size, len(c.local.Tools())+few),
+		put: make([]registry.ToolSpec, 0, few),
 	}
 	for i, t := range c.local.Tools() {
 		r.offer(t, int(c.compiled[i]))
 	}
-	for _, raw := range f.Tools {
-		r.admitTool(ctx, raw)
+	return r
+}
+
+// store registers what was admitted, and removes the tools in drop.
+func (r *registration) store(ctx context.Context, drop []string) error {
+	if len(r.put)+len(drop) == 0 {
+		return nil
 	}
-	if len(r.put) > 0 {
-		err := c.local.PutTools(ctx, r.put, nil)
-		if errors.Is(err, registry.CodeRateLimited) {
-			for _, t := range r.put {
-				r.reject(t.Name, reasonOf(err))
-			}
-		} else {
-			r.keepSizes()
-			if err != nil {
-				return err
-			}
+	err := r.conn.local.PutTools(ctx, r.put, drop)
+	if errors.Is(err, registry.CodeRateLimited) {
+		if len(drop) > 0 { // they must not be offered any longer
+			return CloseRate
 		}
+		for _, t := range r.put {
+			r.reject(t.Name, reasonOf(err))
+		}
+		return nil
 	}
-	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected))
+	r.keepSizes()
+	return err
 }
 
 // registration is one register_tools frame that is being checked.
@@ -180,6 +202,8 @@ func reasonOf(err error) string {
 
 // unregisterTools removes tools. Names that the session does not offer are no mistake.
 func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) error {
+	c.registering.Lock()
+	defer c.registering.Unlock()
 	var drop []string
 	var compiled []int32
 	for i, t := range c.local.Tools() {

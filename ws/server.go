@@ -36,6 +36,8 @@ type Server struct {
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
 
+	paired pairedConns
+
 	mu       sync.Mutex
 	conns    pingQueue
 	pinger   *time.Timer   // nil until the first connection

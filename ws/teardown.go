@@ -122,6 +122,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer s.untrack(c)
 	defer c.recoverPanic()
+	s.paired.remove(c)
 	if c.unwatch != nil {
 		c.unwatch()
 	}

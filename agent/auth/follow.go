@@ -95,6 +95,9 @@ func (l *Live) apply(page registry.ChangePage) {
 		}
 		return
 	}
+	if l.cfg.Changed != nil {
+		l.cfg.Changed(page.Changes)
+	}
 	revoked := false
 	for _, c := range page.Changes {
 		if !l.changes.note(c) {

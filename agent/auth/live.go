@@ -39,6 +39,9 @@ type LiveConfig struct {
 	// lifetime of a JWT. Default registry.DefaultChangeTTL.
 	Remember time.Duration
 	Log      *slog.Logger // default: discard
+
+	// Changed is told of changes as they are read, each once, in order. It must return at once. Nil: nobody is told.
+	Changed func([]registry.CredentialChange)
 }
 
 // Live ends what outlives the check of its identity: sockets, streams, calls and turns of an identity that expires or

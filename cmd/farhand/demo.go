@@ -15,6 +15,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/cmd/farhand/demotools"
+	"github.com/farhand/farhand/ws/client"
 )
 
 // demoSession is the session id of the demo's device, so that the printed commands can be typed again.
@@ -97,7 +98,7 @@ func (a *application) showDemo(ctx context.Context, url string, running *sync.Wa
 	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", url)
 	all := demotools.Basic()
 	o := deviceOptions{remote: remote{server: url}, session: demoSession, name: "demo device"}
-	c, err := newDevice(o, all, log)
+	c, err := newDevice(o, client.Credential{}, all, log)
 	if err != nil {
 		return err
 	}

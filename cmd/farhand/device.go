@@ -26,6 +26,9 @@ type deviceOptions struct {
 	tools    []string
 	contacts string
 	verbose  bool
+
+	pair       bool
+	credential string // file
 }
 
 func (a *application) deviceCommand() *cobra.Command {
@@ -51,6 +54,9 @@ func (a *application) deviceCommand() *cobra.Command {
 	f.StringToStringVar(&o.labels, "label", nil, "labels callers can choose by, key=value")
 	f.StringSliceVar(&o.tools, "tools", nil, "offer only these tools, comma-separated")
 	f.StringVar(&o.contacts, "contacts", "", "vCard file whose addresses the contacts tool may search")
+	f.BoolVar(&o.pair, "pair", false, "have this device paired: show a code, and keep a credential of its own")
+	f.StringVar(&o.credential, "credential", "",
+		"file that keeps the credential of --pair (default: in the settings of this user)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every call")
 	return cmd
 }
@@ -72,7 +78,21 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 	if o.verbose {
 		level = slog.LevelDebug
 	}
-	c, err := newDevice(o, chosen, newLogger(a.err, level, "auto"))
+	var credential client.Credential
+	if o.pair {
+		endpoint, err := deviceURL(o.remote.base())
+		if err != nil {
+			return err
+		}
+		names := make([]string, len(chosen))
+		for i, t := range chosen {
+			names[i] = t.Tool.Name
+		}
+		if credential, err = a.pairDevice(ctx, o, endpoint, names); err != nil {
+			return err
+		}
+	}
+	c, err := newDevice(o, credential, chosen, newLogger(a.err, level, "auto"))
 	if err != nil {
 		return err
 	}
@@ -92,7 +112,9 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 }
 
 // newDevice builds the device that offers the chosen demotools.
-func newDevice(o deviceOptions, chosen []demotools.Tool, log *slog.Logger) (*client.Client, error) {
+func newDevice(
+	o deviceOptions, credential client.Credential, chosen []demotools.Tool, log *slog.Logger,
+) (*client.Client, error) {
 	endpoint, err := deviceURL(o.remote.base())
 	if err != nil {
 		return nil, err
@@ -100,6 +122,9 @@ func newDevice(o deviceOptions, chosen []demotools.Tool, log *slog.Logger) (*cli
 	options := []client.Option{
 		client.WithToken(o.remote.token), client.WithName(o.name), client.WithSession(o.session),
 		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
+	}
+	if credential.Token != "" {
+		options = append(options, client.WithCredential(credential))
 	}
 	for _, t := range chosen {
 		options = append(options, client.WithTool(t.Tool, t.Handler))

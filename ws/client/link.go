@@ -47,6 +47,15 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 	if c.cfg.token != "" {
 		header.Set("Authorization", "Bearer "+c.cfg.token)
 	}
+	if len(c.cfg.credential.Key) > 0 {
+		web := newWeb(c.url, c.cfg.tls)
+		defer web.client.CloseIdleConnections()
+		signature, err := web.sign(ctx, c.cfg.credential)
+		if err != nil {
+			return nil, err
+		}
+		header.Set("Farhand-Signature", signature)
+	}
 	conn, resp, err := dialer.DialContext(ctx, c.address(), header)
 	if err != nil {
 		if errors.Is(err, websocket.ErrBadHandshake) && resp != nil {

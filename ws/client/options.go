@@ -21,6 +21,7 @@ const (
 
 type config struct {
 	token       string
+	credential  Credential
 	session     string
 	name        string
 	deviceID    string
@@ -63,6 +64,9 @@ func (c *config) validate() error {
 	case c.silence <= 0 || c.readLimit <= 0 || c.writeLimit <= 0:
 		return errors.New("client: limits must be positive")
 	}
+	if c.credential.Token != "" { // whatever WithDevice says
+		c.deviceID = c.credential.DeviceID
+	}
 	for _, o := range c.tools {
 		if err := o.tool.validate(); err != nil {
 			return err
@@ -76,6 +80,12 @@ type Option func(*config)
 
 // WithToken sets the bearer token. It travels in the Authorization header.
 func WithToken(token string) Option { return func(c *config) { c.token = token } }
+
+// WithCredential has the client be the paired device of a credential, as Pair returns it: the token, the device id and,
+// if there is a key, a signature for each connection. It takes the place of WithToken.
+func WithCredential(cr Credential) Option {
+	return func(c *config) { c.credential, c.token, c.deviceID = cr, cr.Token, cr.DeviceID }
+}
 
 // WithSession asks for a session id, to come back to the same session after a restart. Without it the gateway
 // chooses one, which the client keeps over reconnects.

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/ws/client"
+)
+
+// pairingRow is a request to pair, as the gateway shows it.
+type pairingRow struct {
+	ID            string    `json:"id"`
+	Status        string    `json:"status"`
+	DeviceID      string    `json:"device_id"`
+	DeviceName    string    `json:"device_name"`
+	Platform      string    `json:"platform"`
+	Tools         []string  `json:"tools"`
+	Fingerprint   string    `json:"key_fingerprint"`
+	Source        string    `json:"source"`
+	AlreadyPaired bool      `json:"already_paired"`
+	ExpiresAt     time.Time `json:"expires_at"`
+}
+
+func (a *application) pairCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pair",
+		Short: "Approve or reject devices that ask to be paired",
+		Long: "A device that asks to be paired shows a code. Whoever is an approver approves it with\n" +
+			"`farhand pair approve CODE`; the device then has a credential of its own.",
+	}
+	cmd.AddCommand(a.pairListCommand(), a.pairShowCommand(), a.pairApproveCommand(), a.pairRejectCommand())
+	return cmd
+}
+
+func (a *application) pairListCommand() *cobra.Command {
+	var r remote
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the devices that may be approved without their code",
+		Long:  "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known by their codes only.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			raw, err := r.do(cmd.Context(), http.MethodGet, "/api/pairings", nil, nil)
+			if err != nil {
+				return err
+			}
+			var page struct {
+				Pairings []pairingRow `json:"pairings"`
+			}
+			if err := decodeAnswer(raw, &page); err != nil {
+				return err
+			}
+			var cells [][]string
+			for _, p := range page.Pairings {
+				cells = append(cells, []string{p.ID, p.DeviceName, p.DeviceID, p.Platform, p.Source, strings.Join(p.Tools, ","),
+					time.Until(p.ExpiresAt).Truncate(time.Second).String()})
+			}
+			return table(a.out, []string{"ID", "NAME", "DEVICE", "PLATFORM", "FROM", "TOOLS", "EXPIRES"}, cells)
+		},
+	}
+	r.flags(cmd.Flags(), a.environ)
+	return cmd
+}
+
+func (a *application) pairShowCommand() *cobra.Command {
+	var r remote
+	cmd := &cobra.Command{
+		Use:   "show CODE",
+		Short: "Show which device has a code",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.decidePairing(cmd.Context(), r, args[0], map[string]any{})
+		},
+	}
+	r.flags(cmd.Flags(), a.environ)
+	return cmd
+}
+
+func (a *application) pairApproveCommand() *cobra.Command {
+	var r remote
+	var user, name string
+	var tools []string
+	var replace bool
+	cmd := &cobra.Command{
+		Use:   "approve CODE",
+		Short: "Approve the device that shows a code, or one that is listed by its id",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"decision": "approve", "replace": replace}
+			if user != "" {
+				body["user"] = user
+			}
+			if name != "" {
+				body["name"] = name
+			}
+			if cmd.Flags().Changed("tools") {
+				body["tools"] = append([]string{}, tools...)
+			}
+			return a.decidePairing(cmd.Context(), r, args[0], body)
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	f.StringVar(&user, "user", "", "user whose device it becomes (default: you)")
+	f.StringVar(&name, "name", "", "name for people (default: as the device calls itself)")
+	f.StringSliceVar(&tools, "tools", nil, "names or globs of tools it may offer (default: those it asks for)")
+	f.BoolVar(&replace, "replace", false, "take the place of a device with the same id that is paired already")
+	return cmd
+}
+
+func (a *application) pairRejectCommand() *cobra.Command {
+	var r remote
+	cmd := &cobra.Command{
+		Use:   "reject CODE",
+		Short: "Reject the device that shows a code, or one that is listed by its id",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.decidePairing(cmd.Context(), r, args[0], map[string]any{"decision": "reject"})
+		},
+	}
+	r.flags(cmd.Flags(), a.environ)
+	return cmd
+}
+
+// pairingIDLength is how many digits the id of a request has. Codes are shorter.
+const pairingIDLength = 24
+
+// decidePairing decides or shows the request with a code or an id, and prints it.
+func (a *application) decidePairing(ctx context.Context, r remote, which string, body map[string]any) error {
+	path := "/api/pairings"
+	if len(which) == pairingIDLength {
+		path += "/" + url.PathEscape(which)
+	} else {
+		body["code"] = which
+	}
+	raw, err := r.do(ctx, http.MethodPost, path, nil, body)
+	if err != nil {
+		return err
+	}
+	var p pairingRow
+	if err := decodeAnswer(raw, &p); err != nil {
+		return err
+	}
+	lines := [][]string{
+		{"status", p.Status}, {"device", p.DeviceID}, {"name", p.DeviceName}, {"platform", p.Platform},
+		{"tools", strings.Join(p.Tools, ", ")}, {"key", p.Fingerprint}, {"from", p.Source},
+	}
+	if p.AlreadyPaired && p.Status == "pending" {
+		lines = append(lines, []string{"note", "a device with this id is paired already; approve it with --replace"})
+	}
+	return table(a.out, []string{"", ""}, lines)
+}
+
+// pairDevice returns the credential of this device, and has it paired if there is none.
+func (a *application) pairDevice(ctx context.Context, o deviceOptions, endpoint string, tools []string) (
+	client.Credential, error,
+) {
+	file, err := o.credentialFile()
+	if err != nil {
+		return client.Credential{}, err
+	}
+	return client.Pair(ctx, endpoint, client.PairOptions{
+		DeviceID: o.deviceID, DeviceName: o.name, Platform: runtime.GOOS, Tools: tools, Store: client.FileStore(file),
+		Show: func(code string, expires time.Time) {
+			fmt.Fprintf(a.out, "To pair this device, an approver runs within %s:\n  farhand pair approve %s\n",
+				time.Until(expires).Round(time.Second), code)
+		},
+	})
+}
+
+// credentialFile returns where the credential of this device is kept: one for each gateway.
+func (o deviceOptions) credentialFile() (string, error) {
+	if o.credential != "" {
+		return o.credential, nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", errors.New("there is no directory for settings of this user: say with --credential where to keep it")
+	}
+	u, err := url.Parse(o.remote.base())
+	if err != nil {
+		return "", err
+	}
+	host := strings.NewReplacer(":", "_", "[", "", "]", "").Replace(u.Host)
+	return filepath.Join(dir, "farhand", host+".json"), nil
+}

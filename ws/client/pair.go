@@ -1,0 +1,193 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// ErrRejected is the error of Pair when an approver rejected the device.
+var ErrRejected = errors.New("client: an approver rejected the device")
+
+// PairOptions say what Pair asks for. Show is required; all else may be empty.
+type PairOptions struct {
+	DeviceID   string   // the gateway makes one if it is empty
+	DeviceName string   // for the approver
+	Platform   string   // for the approver
+	Tools      []string // names of tools the device wants to offer
+
+	// Show shows a code to a person, who types it where pairings are approved before it expires. Pair calls it once for
+	// each code.
+	Show func(code string, expires time.Time)
+
+	Store Store       // keeps the credential; nil: only the caller has it
+	TLS   *tls.Config // as of WithTLS
+}
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 64 << 10
+
+// Pair returns the credential of the device that o.Store has, or has the device paired with the gateway at address: it
+// makes a key, asks, has the code shown, and waits for an approver until ctx ends. A code that expires is replaced by a
+// new one. The credential is stored before Pair returns. The error is ErrRejected, a *RefusedError, that of ctx, or of
+// the store.
+func Pair(ctx context.Context, address string, o PairOptions) (Credential, error) {
+	if o.Show == nil {
+		return Credential{}, errors.New("client: nobody would see the code: PairOptions.Show is missing")
+	}
+	if o.Store != nil {
+		if c, err := o.Store.Load(ctx); err != nil || c.Token != "" {
+			return c, err
+		}
+	}
+	base, err := endpoint(address)
+	if err != nil {
+		return Credential{}, fmt.Errorf("client: the address %q: %w", address, err)
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return Credential{}, err
+	}
+	p := pairer{web: newWeb(base, o.TLS), options: o, key: key}
+	defer p.web.client.CloseIdleConnections()
+	for {
+		c, err := p.once(ctx)
+		switch {
+		case errors.Is(err, errExpired):
+			continue
+		case err != nil:
+			return Credential{}, err
+		case o.Store != nil:
+			return c, o.Store.Save(ctx, c)
+		default:
+			return c, nil
+		}
+	}
+}
+
+// errExpired means that nobody approved a request in time.
+var errExpired = errors.New("client: the code has expired")
+
+// pairer pairs one device.
+type pairer struct {
+	web     web
+	options PairOptions
+	key     ed25519.PrivateKey
+}
+
+// once asks once, and waits for the decision.
+func (p *pairer) once(ctx context.Context) (Credential, error) {
+	var asked struct {
+		Secret    string `json:"secret"`
+		Code      string `json:"code"`
+		DeviceID  string `json:"device_id"`
+		ExpiresIn int    `json:"expires_in"`
+		Interval  int    `json:"interval"`
+	}
+	public := p.key.Public().(ed25519.PublicKey)
+	err := p.web.post(ctx, "/pair", "", map[string]any{
+		"device_id": p.options.DeviceID, "device_name": p.options.DeviceName, "platform": p.options.Platform,
+		"public_key": base64.RawURLEncoding.EncodeToString(public), "tools": append([]string{}, p.options.Tools...),
+	}, &asked)
+	if err != nil {
+		return Credential{}, err
+	}
+	p.options.DeviceID = asked.DeviceID // a new code is for the same device
+	p.options.Show(asked.Code, time.Now().Add(time.Duration(asked.ExpiresIn)*time.Second))
+	interval := time.Duration(max(1, asked.Interval)) * time.Second
+	for {
+		if err := sleep(ctx, interval); err != nil {
+			return Credential{}, err
+		}
+		var answer struct {
+			Status     string `json:"status"`
+			DeviceID   string `json:"device_id"`
+			Credential string `json:"credential"`
+		}
+		err := p.web.post(ctx, "/pair/status", "", map[string]any{"secret": asked.Secret}, &answer)
+		var refused *RefusedError
+		switch {
+		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+			return Credential{}, errExpired
+		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != http.StatusTooManyRequests:
+			return Credential{}, refused
+		case ctx.Err() != nil:
+			return Credential{}, ctx.Err()
+		case err != nil: // the gateway is away; the request may still be approved
+			continue
+		case answer.Status == "rejected":
+			return Credential{}, ErrRejected
+		case answer.Status == "approved":
+			return Credential{Token: answer.Credential, DeviceID: answer.DeviceID, Key: p.key}, nil
+		}
+	}
+}
+
+// web speaks to the gateway over HTTP.
+type web struct {
+	base   url.URL
+	client *http.Client
+}
+
+// newWeb returns what posts to the gateway whose WebSocket endpoint is given.
+func newWeb(endpoint *url.URL, t *tls.Config) web {
+	base := *endpoint
+	base.Scheme = map[string]string{"ws": "http", "wss": "https"}[base.Scheme]
+	base.Path, base.RawQuery = strings.TrimSuffix(base.Path, "/ws/chat"), ""
+	return web{base, &http.Client{
+		Timeout:   dialTimeout,
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},
+	}}
+}
+
+// post sends a body and reads the answer into v. A refusal is a *RefusedError.
+func (w web) post(ctx context.Context, path, token string, body, v any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base.JoinPath(path).String(), bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= 300 {
+		return refusal(resp)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer, v)
+}
+
+// sign returns the value of Farhand-Signature for one connection.
+func (w web) sign(ctx context.Context, c Credential) (string, error) {
+	var challenge struct {
+		Nonce string `json:"nonce"`
+	}
+	if err := w.post(ctx, "/pair/challenge", c.Token, map[string]any{}, &challenge); err != nil {
+		return "", err
+	}
+	signature := ed25519.Sign(c.Key, []byte("farhand-device-v1\n"+challenge.Nonce+"\n"+c.DeviceID))
+	return challenge.Nonce + "." + base64.RawURLEncoding.EncodeToString(signature), nil
+}
