@@ -18,7 +18,8 @@ var (
 )
 
 // asked is a question with what a test varies.
-func asked(who auth.Identity, tool string, level registry.SecurityLevel, in policy.Context, model bool) policy.Question {
+func asked(who auth.Identity, tool string, level registry.SecurityLevel, in policy.Context,
+	model bool) policy.Question {
 	return policy.Question{
 		Who: who, Tool: registry.ToolSpec{Name: tool, SecurityLevel: level}, Context: in, Model: model,
 		Source: policy.Builtin,
@@ -69,7 +70,8 @@ func TestDefaults(t *testing.T) {
 			}
 		}
 	}
-	if r := p.Decide(asked(admin, "exec", "", "", false)).Resources; r.MaxProcesses != 1 || r.MaxRuntime != 30*time.Second {
+	r := p.Decide(asked(admin, "exec", "", "", false)).Resources
+	if r.MaxProcesses != 1 || r.MaxRuntime != 30*time.Second {
 		t.Errorf("exec may use %+v", r)
 	}
 	if d := newPolicy(t, policy.Options{Unconfirmed: true}).Decide(

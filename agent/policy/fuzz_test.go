@@ -15,7 +15,8 @@ func FuzzFile(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(example)
-	for _, text := range []string{"version: 1", "version: 1\ntools: [{names: ~}]", "[[[", "a: &a [*a]", "? [a]: b", "<<: x"} {
+	for _, text := range []string{"version: 1", "version: 1\ntools: [{names: ~}]", "[[[", "a: &a [*a]", "? [a]: b",
+		"<<: x"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

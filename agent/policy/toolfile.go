@@ -162,7 +162,9 @@ func (r *fileReader) resources(n *yaml.Node) (res Resources) {
 		field{"maxFiles", func(n *yaml.Node) { res.MaxFiles = r.number(n, maxFiles) }},
 		field{"maxSizeMB", func(n *yaml.Node) { res.MaxBytes = int64(r.number(n, maxSizeMB)) << 20 }},
 		field{"maxProcesses", func(n *yaml.Node) { res.MaxProcesses = r.number(n, maxProcesses) }},
-		field{"maxRuntimeSec", func(n *yaml.Node) { res.MaxRuntime = time.Duration(r.number(n, maxRuntimeSec)) * time.Second }},
+		field{"maxRuntimeSec", func(n *yaml.Node) {
+			res.MaxRuntime = time.Duration(r.number(n, maxRuntimeSec)) * time.Second
+		}},
 	)
 	return res
 }

@@ -107,7 +107,8 @@ func (a *application) policyExplainCommand() *cobra.Command {
 	f.StringSliceVar(&e.roles, "role", []string{auth.NameCaller}, "roles of the user: device, caller, approver, admin")
 	f.StringVar(&e.scopes, "scopes", "", "globs of tools that the credentials are restricted to, separated by spaces")
 	f.StringVar(&e.context, "context", string(policy.Main), "main, group or \"group sandboxed\"")
-	f.StringVar(&e.level, "level", string(registry.SecuritySafe), "the level of the tool: safe, user_confirm or admin_only")
+	f.StringVar(&e.level, "level", string(registry.SecuritySafe),
+		"the level of the tool: safe, user_confirm or admin_only")
 	f.StringSliceVar(&e.effects, "effect", nil, "what the tool says it does: read_only, destructive, open_world")
 	f.StringVar(&e.source, "source", "remote", "where the tool comes from: remote (a device) or builtin")
 	f.BoolVar(&e.model, "model", false, "a model asks for the call")
