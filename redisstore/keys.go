@@ -3,6 +3,7 @@ package redisstore
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -199,6 +200,16 @@ func feedKeys(tenant string) []string {
 }
 
 func feedIndex(tenant string) string { return "fh:{" + activityKey(tenant) + "}:calls" }
+
+// windowKey names a sliding window by the digest of its name, which callers choose, of any length. Those of a tenant are
+// in one slot.
+func windowKey(tenant string, w registry.Window) string {
+	digest := sha256.Sum256([]byte(w.Name))
+	return "fh:{" + redisconn.Escape(tenant) + ":limits}:" + hex.EncodeToString(digest[:16]) + ":" +
+		strconv.FormatInt(w.Period.Milliseconds(), 10)
+}
+
+func usageKey(tenant, day string) string { return tenantKey(tenant, "usage:"+redisconn.Escape(day)) }
 
 // auditKeys are the keys the script on an audit log takes, both in one slot.
 func auditKeys(tenant string) []string {

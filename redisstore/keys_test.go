@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -57,6 +58,9 @@ func TestKeys(t *testing.T) {
 				"fh:{acme:approvals}:of:b7b15a392649eaf59c97b8faa3407082 fh:{acme:approvals}:due"},
 		{approvalTenantsKey, "fh:approvals"},
 		{strings.Join(grantKeys("acme"), " "), "fh:{acme:grants} fh:{acme:grants}:bindings fh:{acme:grants}:expiry"},
+		{windowKey("a}b", registry.Window{Name: "a", Period: time.Minute}),
+			"fh:{a%7Db:limits}:ca978112ca1bbdcafac231b39a23dc4d:60000"},
+		{usageKey("a}b", "2026-11-22"), "fh:a%7Db:usage:2026-11-22"},
 		{strings.Join(auditKeys("a}b"), " "), "fh:{a%7Db:audit} fh:{a%7Db:audit}:size"},
 		{podSessionsKey("host-1"), "fh:{pod:host-1}:sessions"},
 		{podMember(k), "acme/phone.1"},

@@ -63,6 +63,8 @@ var (
 	scriptChatsPrune   = scripts.Must("chats_base", "chats_prune")
 
 	scriptAudit = scripts.Must("audit_append")
+	scriptTake  = scripts.Must("take")
+	scriptUsage = scripts.Must("usage_add")
 
 	scriptContinuationKeep = scripts.Must("continuation_keep")
 	scriptContinuationRead = scripts.Must("continuation_read")

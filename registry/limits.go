@@ -18,6 +18,8 @@ type Limits struct {
 	AuditTTL       time.Duration // life of an audit log to which nothing is added; default 90 days
 	AuditCap       int           // lines kept in the audit log of a tenant, roughly; default 1,000,000
 	AuditBytes     int           // bytes of those lines, roughly; default 256 MiB
+	UsageTTL       time.Duration // life of the usage of a day; default 90 days
+	UsageRows      int           // rows of the usage of a tenant and day; default 10,000
 }
 
 // WithDefaults returns the limits with the defaults filled in.
@@ -37,6 +39,8 @@ func (l Limits) WithDefaults() Limits {
 		AuditTTL:       positive(l.AuditTTL, DefaultAuditTTL),
 		AuditCap:       positive(l.AuditCap, DefaultAuditCap),
 		AuditBytes:     positive(l.AuditBytes, DefaultAuditBytes),
+		UsageTTL:       positive(l.UsageTTL, DefaultUsageTTL),
+		UsageRows:      positive(l.UsageRows, DefaultUsageRows),
 	}
 }
 

@@ -163,6 +163,8 @@ type Store interface {
 	PairingStore
 	ApprovalStore
 	AuditStore
+	LimitStore
+	UsageStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

@@ -40,6 +40,8 @@ type Store struct {
 	approvals     approvals
 	grants        grants
 	audits        audits
+	windows       windows
+	usage         usage
 
 	buses sync.Map // pod → *Bus
 }
@@ -75,6 +77,8 @@ func New(o Options) *Store {
 		approvals: approvals{all: make(expiring[tenantKey, *approval])},
 		grants:    grants{all: make(expiring[tenantKey, *grant])},
 		audits:    audits{logs: make(expiring[string, *auditLog])},
+		windows:   windows{all: make(expiring[windowKey, *window])},
+		usage:     usage{days: make(expiring[tenantKey, *usageDay])},
 	}
 }
 
