@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/agent/usage"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -129,10 +130,11 @@ func (c AgentConfig) limits() chat.Limits {
 	}
 }
 
-// turnActivity counts the turns of conversations and notes them in the feed. It implements chat.Activity.
+// turnActivity counts the turns of conversations, adds up their tokens, and notes them in the feed. It implements chat.Activity.
 type turnActivity struct {
 	*metrics.Turns
 	calls *routing.Calls
+	usage *usage.Recorder
 }
 
 // TurnStarted implements chat.Activity.
@@ -146,6 +148,7 @@ func (a turnActivity) TurnFinished(t chat.TurnInfo, end chat.TurnEnd) {
 		Outcome: string(end.Outcome), Code: end.Code, Calls: end.Calls, Input: end.Usage.Input,
 		Output: end.Usage.Output, DurationMS: end.Duration.Milliseconds(),
 	})
+	a.usage.TurnEnded(t.Key.Tenant, t.Caller.User, end.Usage.Input, end.Usage.Output)
 	a.Turns.TurnFinished(t, end)
 }
 

@@ -54,7 +54,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		h.Close()
 	}
 	if g.audit != nil {
-		errs = append(errs, g.audit.Close(ctx))
+		errs = append(errs, g.usage.Close(ctx), g.audit.Close(ctx))
 	}
 	g.closeIdentity(ctx)
 	if g.bus != nil {

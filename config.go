@@ -55,6 +55,12 @@ type Config struct {
 	ActivityTTL    time.Duration `env:"ACTIVITY_TTL" envDefault:"24h" doc:"How long the activity feed is kept while nothing is added to it."`
 	ActivityCap    int           `env:"ACTIVITY_CAP" envDefault:"10000" doc:"Lines of the activity feed that are kept, about."`
 	ActivityBytes  ByteSize      `env:"ACTIVITY_BYTES" envDefault:"16MiB" doc:"Bytes of those lines that are kept, about, for each tenant."`
+	LimitIdentity  int           `env:"LIMIT_IDENTITY" envDefault:"0" doc:"Calls one identity (a user, otherwise a credential) may make in any minute, on all pods together; at most 10000. 0: no such limit. The policy may set others."`
+	LimitTenant    int           `env:"LIMIT_TENANT" envDefault:"0" doc:"Calls all identities of one tenant may make in any minute. 0: no such limit."`
+	LimitDevice    int           `env:"LIMIT_DEVICE" envDefault:"0" doc:"Calls that may be made to one device in any minute, whoever makes them. 0: no such limit."`
+	LimitsFail     string        `env:"LIMITS_FAIL" envDefault:"closed" doc:"What becomes of calls that have a limit while the store cannot be asked. closed: they are refused (503). open: they pass, and the log says so."`
+	UsageTTL       time.Duration `env:"USAGE_TTL" envDefault:"2160h" doc:"How long the usage of a day is kept."`
+	UsageRows      int           `env:"USAGE_ROWS" envDefault:"10000" doc:"Rows of usage (a user and a tool) that are kept for one tenant and day. What comes beyond is counted as that of others."`
 	AuditTTL       time.Duration `env:"AUDIT_TTL" envDefault:"2160h" doc:"How long the audit log of a tenant is kept after its last line."`
 	AuditCap       int           `env:"AUDIT_CAP" envDefault:"1000000" doc:"Lines of the audit log that are kept, about, for each tenant."`
 	AuditBytes     ByteSize      `env:"AUDIT_BYTES" envDefault:"256MiB" doc:"Bytes of those lines that are kept, about."`

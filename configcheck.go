@@ -43,6 +43,12 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(c.PongTimeout > c.PingInterval, "PONG_TIMEOUT", "must be longer than FARHAND_PING_INTERVAL")
 	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
 		fmt.Sprintf("must be at least %d bytes, and at least FARHAND_MAX_FRAME", ws.MinOutbound))
+	for name, calls := range map[string]int{
+		"LIMIT_IDENTITY": c.LimitIdentity, "LIMIT_TENANT": c.LimitTenant, "LIMIT_DEVICE": c.LimitDevice,
+	} {
+		check(calls >= 0 && calls <= registry.MaxWindowLimit, name, "must be from 0 to 10000")
+	}
+	check(slices.Contains([]string{limitsClosed, limitsOpen}, c.LimitsFail), "LIMITS_FAIL", "must be closed or open")
 	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")
 	check(slices.Contains(api.AccessLogs(), api.AccessLog(c.AccessLog)), "ACCESS_LOG", "must be off, sampled or all")
 	check(!c.Pprof || c.MetricsAddr != "", "PPROF", "needs FARHAND_METRICS_ADDR: profiles are not for callers")
@@ -104,7 +110,7 @@ func (c Config) checkByType(check func(ok bool, variable, message string)) {
 			}
 			check(v >= 1<<10 && v <= 1<<30, name, "must be between 1KiB and 1GiB")
 		case int:
-			if name != "MODEL_MAX_TOKENS" && name != "MODEL_THINKING_TOKENS" {
+			if name != "MODEL_MAX_TOKENS" && name != "MODEL_THINKING_TOKENS" && !strings.HasPrefix(name, "LIMIT_") {
 				check(v > 0, name, "must be greater than zero")
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/usage"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -54,6 +55,7 @@ type Gateway struct {
 
 	policyFile *policy.File // nil without one
 
+	usage    *usage.Recorder
 	handler  http.Handler
 	server   *http.Server // which Run serves with
 	listener net.Listener // that the program brought; nil: Run opens one
@@ -118,10 +120,10 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.pod.Start(ctx); err != nil {
 		return err
 	}
-	g.audit = audit.New(store, g.pod.ID(), g.log)
 	if err := g.openIdentity(ctx, store); err != nil {
 		return err
 	}
+	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
 	if g.handler, err = g.openAPIs(store); err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
 		AuditTTL: g.cfg.AuditTTL, AuditCap: g.cfg.AuditCap, AuditBytes: int(g.cfg.AuditBytes),
 		Credentials: g.cfg.MaxCredentials, ChangeTTL: g.cfg.changeTTL(),
+		UsageTTL: g.cfg.UsageTTL, UsageRows: g.cfg.UsageRows,
 	}
 	if g.cfg.RedisURL == "" {
 		memory := memory.New(memory.Options{Limits: limits})
@@ -91,7 +92,9 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: rules, Schemas: schemas, LocalTools: localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
-		Log: g.log, Pod: g.pod.ID(), Meter: g.monitor.set.Calls, Live: g.live, Audit: g.audit,
+		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit,
+		Meter:  meters{g.monitor.set.Calls, g.usage},
+		Limits: agent.NewRateLimits(store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
 	})
 	conversations, err := g.openAgent(store, invoker, rules, localTools)
 	if err != nil {
@@ -204,7 +207,7 @@ func (g *Gateway) openAgent(
 	g.chat, err = chat.NewEngine(chat.Config{
 		Models: append(models, g.cfg.models(g.log)...), Store: store,
 		OpenTools: func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
-		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls},
+		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
 		System:    g.cfg.SystemPrompt, SystemFor: g.parts.system, Limits: g.cfg.limits(), Log: g.log,
 	})
 	if err != nil {

@@ -39,7 +39,9 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		return i.refuseDurable(ctx, req, d, out)
 	}
 	release := req.Release
-	counted := Request{Endpoint: req.Endpoint, where: req.where}
+	counted := Request{
+		Endpoint: req.Endpoint, where: req.where, Caller: req.Caller, Tool: req.Tool, argsBytes: req.argsBytes,
+	}
 	run := func(ctx context.Context) (registry.Result, error) {
 		if release != nil {
 			defer release()
@@ -49,7 +51,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		rec := d.rec
 		res, err := i.runTool(held, &d.prepared, &rec, true)
 		res, err = i.endDurable(ctx, d, res, unlessEnded(held, err))
-		i.count(&counted, time.Since(d.start), res.Success, err)
+		i.count(&counted, time.Since(d.start), res, err)
 		return res, err
 	}
 	stored, created, err := i.cfg.CallLog.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, run)

@@ -162,8 +162,9 @@ type Request struct {
 	refused error        // why the call cannot run, if that is known before a tool is looked for
 	history *CallHistory // of a turn whose conversation the caller keeps
 
-	where   CallRoute // for the Meter
-	counted bool      // the Meter has counted this call, or something else counts it when it ends
+	where     CallRoute // for the Meter
+	argsBytes int
+	counted   bool // the Meter has counted this call, or something else counts it when it ends
 }
 
 // durable reports whether the call outlives its request.
@@ -187,6 +188,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	if req.CallID == "" {
 		req.CallID = registry.NewCallID()
 	}
+	req.argsBytes = req.Args.Len()
 	if req.Release != nil {
 		defer func() {
 			if req.Release != nil { // else the call goes on
@@ -200,7 +202,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 		out.Duration = time.Since(start)
 	}
 	if !req.counted {
-		i.count(&req, out.Duration, out.Result.Success, err)
+		i.count(&req, out.Duration, out.Result, err)
 	}
 	if err == nil {
 		return out, nil

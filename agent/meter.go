@@ -40,21 +40,28 @@ type CallEnd struct {
 	Route    CallRoute // as far as it was known when the call was admitted
 	Outcome  string
 	Duration time.Duration // since it was asked for
+
+	Tenant, User, Tool string // who asked, and for what
+	BytesIn, BytesOut  int    // of the arguments and the output
 }
 
 // Meter counts calls. Its method returns at once and is safe for concurrent use. It hears of every call once, on the
 // pod that was asked: of a call that outlives its request when the call has ended, also if nobody waited.
 type Meter interface{ CallEnded(CallEnd) }
 
-func (i *Invoker) count(req *Request, took time.Duration, success bool, err error) {
+func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, err error) {
 	if i.cfg.Meter == nil {
 		return
 	}
-	end := CallEnd{Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeFailed, Duration: took}
+	end := CallEnd{
+		Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeFailed, Duration: took,
+		Tenant: req.Caller.Tenant, User: req.Caller.User, Tool: req.Tool, BytesIn: req.argsBytes,
+		BytesOut: len(res.Output) + res.Structured.Len(),
+	}
 	switch {
 	case err != nil:
 		end.Outcome = string(registry.AsError(err).Code)
-	case success:
+	case res.Success:
 		end.Outcome = OutcomeSucceeded
 	}
 	if end.Route == "" {

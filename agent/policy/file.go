@@ -218,7 +218,7 @@ func (r *fileReader) overall(n *yaml.Node) {
 }
 
 // maxPerMinute bounds a limit: what is counted is kept call by call.
-const maxPerMinute = 100_000
+const maxPerMinute = registry.MaxWindowLimit
 
 // perMinute reads limits: a number for each identity, or numbers by whose calls they count.
 func (r *fileReader) perMinute(n *yaml.Node, id string) (limits []Limit) {

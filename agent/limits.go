@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/registry"
+)
+
+// limitWait bounds what a check of limits costs a call when the store is slow.
+const limitWait = time.Second
+
+// LimitStore counts for the whole fleet. registry.LimitStore is one.
+type LimitStore interface {
+	Take(ctx context.Context, tenant string, windows []registry.Window) (wait time.Duration, full int, err error)
+}
+
+// RateLimits is the hook that counts calls against the limits of the policy and those that hold for everybody. A call
+// without a limit asks the store nothing. It is safe for concurrent use.
+//
+// A call is counted once, however often it is admitted, and also if it is refused by a hook after this one. It is not
+// counted if any of its limits is reached.
+type RateLimits struct {
+	store  LimitStore
+	always []policy.Limit
+	open   bool
+	log    *slog.Logger
+}
+
+// NewRateLimits returns the hook. The limits always hold, beside those of the policy. While the store cannot be asked,
+// calls that have a limit are refused, or pass if open is set.
+func NewRateLimits(store LimitStore, always []policy.Limit, open bool, log *slog.Logger) *RateLimits {
+	return &RateLimits{store: store, always: always, open: open, log: log}
+}
+
+// Name implements Hook.
+func (l *RateLimits) Name() string { return "rate limits" }
+
+// Before implements BeforeHook.
+func (l *RateLimits) Before(ctx context.Context, inv Invocation) (Decision, error) {
+	windows, limits := l.windowsOf(inv)
+	if len(windows) == 0 {
+		return Pass(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limitWait)
+	defer cancel()
+	wait, full, err := l.store.Take(ctx, inv.Caller.Tenant, windows)
+	switch {
+	case err != nil:
+		return Pass(), l.unavailable(inv, err)
+	case wait > 0:
+		return Decision{}, reached(inv, limits[full], wait)
+	}
+	if inv.charged != nil {
+		for _, w := range windows {
+			*inv.charged = append(*inv.charged, w.Name)
+		}
+	}
+	return Pass(), nil
+}
+
+// unavailable says what becomes of a call whose limits cannot be checked, in the log and to the caller.
+func (l *RateLimits) unavailable(inv Invocation, err error) error {
+	if l.open {
+		l.log.Warn("rate limits not checked; the call passes (FARHAND_LIMITS_FAIL=open)",
+			"call", inv.CallID, "tool", inv.Spec.Name, "error", err)
+		return nil
+	}
+	e := *registry.AsError(err)
+	if e.Code == registry.CodeStoreUnavailable {
+		e.Message = "The gateway cannot reach its store, so it cannot check the rate limit of this call, " +
+			"and refuses it (FARHAND_LIMITS_FAIL=closed). Retry after a moment."
+	}
+	return &e
+}
+
+// windowsOf returns the windows of a call that have not counted it yet, and the limit that each stands for.
+func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limits []policy.Limit) {
+	add := func(limit policy.Limit) {
+		name, ok := windowName(inv, limit)
+		if !ok || inv.charged != nil && slices.Contains(*inv.charged, name) {
+			return
+		}
+		w := registry.Window{Name: name, Limit: limit.Calls, Period: limit.Window}
+		for i := range windows {
+			if windows[i].Name == name {
+				if w.Limit < windows[i].Limit {
+					windows[i], limits[i] = w, limit
+				}
+				return
+			}
+		}
+		windows, limits = append(windows, w), append(limits, limit)
+	}
+	for _, limit := range l.always {
+		add(limit)
+	}
+	if inv.Policy != nil {
+		for _, limit := range inv.Policy.Limits {
+			add(limit)
+		}
+	}
+	return windows, limits
+}
+
+// windowName names what a limit counts together; false if it does not count the call. Each part ends where it says, so
+// no two names are the same.
+func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
+	var whose string
+	switch l.Per {
+	case policy.PerIdentity:
+		whose = identityOf(inv.Caller)
+	case policy.PerDevice:
+		s := inv.Session
+		if s.Key.Session == "" { // a local tool
+			return "", false
+		}
+		if whose = "device:" + s.DeviceID; s.DeviceID == "" {
+			whose = "session:" + s.Key.Session
+		}
+	case policy.PerTenant:
+	}
+	for _, part := range []string{string(l.Per), l.Rule, l.Tool, l.Window.String(), whose} {
+		name += strconv.Itoa(len(part)) + ":" + part
+	}
+	return name, true
+}
+
+// identityOf names an identity: its user, otherwise its credential, and never its connection.
+func identityOf(who auth.Identity) string {
+	if who.User != "" {
+		return "user:" + who.User
+	}
+	return "credential:" + who.Credential
+}
+
+// reached is the error of a call that would exceed a limit.
+func reached(inv Invocation, l policy.Limit, wait time.Duration) error {
+	of := map[policy.Per]string{
+		policy.PerIdentity: "you", policy.PerTenant: "all of your tenant together", policy.PerDevice: "one device",
+	}[l.Per]
+	what := "calls"
+	if l.Tool != "" {
+		what = "calls of " + strconv.Quote(inv.Spec.Name)
+	}
+	e := registry.Errorf(registry.CodeRateLimited,
+		"The limit of %d %s in %v for %s is reached (%s). Retry in %v.", l.Calls, what, l.Window, of, l.Rule,
+		wait.Round(time.Millisecond))
+	e.Rule, e.RetryAfter = l.Rule, wait
+	return e
+}

@@ -1,0 +1,148 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// flaky is a store that may be away.
+type flaky struct {
+	*memory.Store
+	mu     sync.Mutex
+	away   bool
+	writes int
+}
+
+func (f *flaky) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	if f.away {
+		return registry.StoreUnavailable("add", errors.New("away"))
+	}
+	return f.Store.AddUsage(ctx, rows)
+}
+
+func (f *flaky) set(away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = away
+}
+
+func (f *flaky) sums(t *testing.T) (byTool map[string]registry.Usage, rows int) {
+	t.Helper()
+	list, err := f.ReadUsage(t.Context(), "t", registry.UsageDay(time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byTool = make(map[string]registry.Usage)
+	for _, r := range list {
+		byTool[r.Tool] = byTool[r.Tool].Plus(r.Usage)
+	}
+	return byTool, len(list)
+}
+
+func start() (*Recorder, *flaky) {
+	store := &flaky{Store: memory.New(memory.Options{Limits: registry.Limits{UsageRows: 1 << 20}})}
+	return New(store, slog.New(slog.DiscardHandler)), store
+}
+
+// Calls and turns add up, are written together, and what the store did not take is written when it is back.
+func TestUsageAddsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, store := start()
+		end := agent.CallEnd{
+			Route: agent.RouteRemote, Outcome: agent.OutcomeSucceeded, Duration: 20 * time.Millisecond,
+			Tenant: "t", User: "ann", Tool: "photo", BytesIn: 10, BytesOut: 100,
+		}
+		failed, unknown, replayed := end, end, end
+		failed.Outcome = string(registry.CodeTimeout)
+		unknown.Route, unknown.Outcome = agent.RouteNone, string(registry.CodeToolNotFound)
+		replayed.Outcome = agent.OutcomeReplayed
+		for range 100 {
+			r.CallEnded(end)
+			r.CallEnded(failed)
+			r.CallEnded(unknown)
+			r.CallEnded(replayed)
+			r.TurnEnded("t", "ann", 1000, 50)
+		}
+		store.set(true)
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		if sums, _ := store.sums(t); len(sums) != 0 {
+			t.Errorf("%+v in a store that is away", sums)
+		}
+		store.set(false)
+		r.CallEnded(end)
+		time.Sleep(interval)
+		synctest.Wait()
+		sums, rows := store.sums(t)
+		want := registry.Usage{Calls: 201, Failures: 100, Milliseconds: 4020, BytesIn: 2010, BytesOut: 20_100}
+		if sums["photo"] != want || rows != 3 {
+			t.Errorf("%d rows, got %+v, want %+v", rows, sums["photo"], want)
+		}
+		if u := sums[registry.UsageUnknown]; u.Calls != 100 || u.Failures != 100 {
+			t.Errorf("unknown tools: %+v", u)
+		}
+		if u := sums[registry.UsageModels]; u.InputTokens != 100_000 || u.OutputTokens != 5000 || u.Calls != 0 {
+			t.Errorf("tokens: %+v", u)
+		}
+		if store.writes > 5 {
+			t.Errorf("%d writes", store.writes)
+		}
+		r.CallEnded(end)
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if sums, _ := store.sums(t); sums["photo"].Calls != 202 {
+			t.Errorf("after Close: %+v", sums["photo"])
+		}
+	})
+}
+
+// The memory of a recorder is bounded, and calls that there is no row for are counted all the same.
+func TestUsageIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, store := start()
+		store.set(true)
+		const n = 2 * maxRows
+		for i := range n {
+			r.CallEnded(agent.CallEnd{
+				Route: agent.RouteLocal, Tenant: "t", User: strconv.Itoa(i) + strings.Repeat("u", 1000), Tool: "x",
+			})
+		}
+		time.Sleep(3 * interval)
+		synctest.Wait()
+		for key := range r.rows {
+			if len(key.user) > 128 {
+				t.Fatalf("a name of %d bytes waits", len(key.user))
+			}
+		}
+		if len(r.rows) > maxRows+1 || r.Other() < n-maxRows {
+			t.Errorf("%d rows, %d of others", len(r.rows), r.Other())
+		}
+		store.set(false)
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var calls int64
+		sums, _ := store.sums(t)
+		for _, u := range sums {
+			calls += u.Calls
+		}
+		if calls != n {
+			t.Errorf("%d calls of %d", calls, n)
+		}
+	})
+}
