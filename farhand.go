@@ -52,10 +52,10 @@ type Gateway struct {
 	devices  *ws.Server
 	monitor  *monitoring
 	audit    *audit.Log // nil before the pod has started
+	usage    *usage.Recorder
 
 	policyFile *policy.File // nil without one
 
-	usage    *usage.Recorder
 	handler  http.Handler
 	server   *http.Server // which Run serves with
 	listener net.Listener // that the program brought; nil: Run opens one

@@ -118,6 +118,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	handler, err := api.NewHandler(api.Config{
 		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: rules, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,
+		AuditLog: store, Usage: store,
 		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals, Audit: g.audit,
 		Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
 		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,

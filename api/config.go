@@ -61,6 +61,16 @@ type Live interface {
 	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
 }
 
+// AuditLog is what is read of the audit log. registry.AuditStore is one.
+type AuditLog interface {
+	ReadAudit(ctx context.Context, q registry.AuditQuery) (page []registry.AuditEntry, next string, err error)
+}
+
+// Usage is what is read of usage. registry.UsageStore is one.
+type Usage interface {
+	ReadUsage(ctx context.Context, tenant, day string) ([]registry.UsageRow, error)
+}
+
 // Builtins are the tools that live in the gateway itself. What it returns must not change while the process runs.
 type Builtins interface {
 	Specs() []registry.ToolSpec
@@ -73,6 +83,8 @@ type Config struct {
 	Calls         Calls
 	Directory     registry.Directory
 	Conversations registry.ConversationIndex // those that are kept, also of devices that have gone
+	AuditLog      AuditLog
+	Usage         Usage
 	Kicker        Kicker
 	Turns         Turns         // aborts turns
 	Policy        *agent.Policy // says which of the listed tools are enabled
@@ -116,6 +128,7 @@ type Config struct {
 
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Invoker == nil || cfg.Calls == nil || cfg.Directory == nil || cfg.Conversations == nil ||
+		cfg.AuditLog == nil || cfg.Usage == nil ||
 		cfg.Kicker == nil || cfg.Turns == nil || cfg.Policy == nil || cfg.Auth == nil || cfg.Origins == nil {
 		return cfg, errors.New("api: a required field of Config is nil")
 	}

@@ -47,7 +47,8 @@ func loadContract() *contract {
 	store := memory.New(memory.Options{})
 	handler, err := api.NewHandler(api.Config{
 		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store,
-		Conversations: store, Kicker: (*routing.Hub)(nil), Turns: (*routing.Turns)(nil), Policy: policy,
+		Conversations: store, AuditLog: store, Usage: store,
+		Kicker: (*routing.Hub)(nil), Turns: (*routing.Turns)(nil), Policy: policy,
 		Auth: auth.Anonymous{}, Origins: origins,
 	})
 	if err != nil {

@@ -21,6 +21,8 @@ const (
 	cursorCalls    cursorKind = "c" // Name: the id of an entry of the feed
 	cursorDevices  cursorKind = "d" // Name: the id of a credential
 	cursorKeys     cursorKind = "k" // Name: the id of a key
+	cursorAudit    cursorKind = "a" // Name: the id of a line of the audit log
+	cursorUsage    cursorKind = "u" // Name: the key of a row of usage
 )
 
 // cursor is the place of the last row of a page. Clients see it as one opaque word.
@@ -81,6 +83,9 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 		}
 		key := registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}
 		return c, c.Generation > 0 && key.Validate() == nil
+	case cursorAudit:
+		_, err := registry.ParseAuditID(c.Name)
+		return c, err == nil
 	case cursorCalls:
 		return c, registry.CheckFeedID(c.Name) == nil
 	default:

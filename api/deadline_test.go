@@ -42,7 +42,8 @@ func TestWriteDeadlines(t *testing.T) {
 	handler, err := NewHandler(Config{
 		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy}),
 		Calls:   pod.Calls, Directory: store, Conversations: store, Turns: pod.Turns,
-		Kicker: pod.Hub, Policy: policy, Auth: auth.Anonymous{}, Origins: origins, MaxCallTimeout: 10 * time.Minute,
+		AuditLog: store, Usage: store, Kicker: pod.Hub, Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
+		MaxCallTimeout: 10 * time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -100,7 +100,8 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 			Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, LocalTools: s.builtins,
 			MaxTimeout: time.Minute,
 		}),
-		Calls: p.Calls, Directory: store, Kicker: p.Hub, Policy: policy, Auth: auth.NewStaticToken(token),
+		Calls: p.Calls, Directory: store, AuditLog: store, Usage: store, Kicker: p.Hub,
+		Policy: policy, Auth: auth.NewStaticToken(token),
 		Origins:       origins,
 		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute,
 		StreamGrace: testTimeout, // a busy machine changes no status

@@ -44,6 +44,11 @@ func (h *handler) routes() []route {
 	}
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
+	usage := []string{"from", "to", "user", "tool", "by", "limit", "cursor"}
+	audit := []string{
+		"from", "to", "user", "credential", "action", "outcome", "tool", "session_id", "call_id", "format", "limit",
+		"cursor",
+	}
 	table := []route{
 		{http.MethodGet, "/api/tools", callers, tools, h.listTools},
 		{http.MethodPost, pathCall, callers, nil, h.callTool},
@@ -66,6 +71,8 @@ func (h *handler) routes() []route {
 		{http.MethodPost, pathKeys, admins, nil, h.audited(registry.AuditKeyCreate, h.createKey)},
 		{http.MethodDelete, pathKeys + "/:id", admins, nil, h.audited(registry.AuditKeyRevoke, h.revokeKey)},
 		{http.MethodPost, "/api/revocations", admins, nil, h.audited(registry.AuditRevoke, h.revoke)},
+		{http.MethodGet, "/api/usage", callers, usage, h.reserving(pageCost, h.readUsage)},
+		{http.MethodGet, "/api/audit", admins, audit, h.reserving(pageCost, h.readAudit)},
 		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
 		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
 		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},

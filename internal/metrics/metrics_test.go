@@ -59,7 +59,8 @@ func newTestPod(t testing.TB) *testPod {
 	})
 	p.must(err)
 	handler, err := api.NewHandler(api.Config{
-		Pod: "pod", Calls: p.Calls, Directory: store, Conversations: store, Kicker: p.Hub, Turns: p.Turns,
+		Pod: "pod", Calls: p.Calls, Directory: store, Conversations: store,
+		AuditLog: store, Usage: store, Kicker: p.Hub, Turns: p.Turns,
 		Policy: policy,
 		Auth:   auth.Anonymous{}, Origins: origins,
 		Invoker: agent.NewInvoker(agent.Config{

@@ -1,0 +1,168 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Bounds of an export of the audit log.
+const (
+	auditExportLimit = 100_000 // lines
+	auditExportTime  = 2 * time.Minute
+	auditExportPage  = 1000
+)
+
+// Values of format.
+const (
+	formatJSON  = "json"
+	formatJSONL = "jsonl"
+
+	mediaNDJSON = "application/x-ndjson"
+)
+
+// auditLine is a line of the audit log as clients see it.
+type auditLine struct {
+	ID string `json:"id"`
+	At string `json:"at"`
+	registry.AuditEntry
+}
+
+func auditLineOf(e registry.AuditEntry) auditLine {
+	return auditLine{ID: e.ID, At: shownTime(e.At), AuditEntry: e}
+}
+
+// readAudit lists lines of the audit log, newest first: a page as JSON, or many as JSON lines.
+func (h *handler) readAudit(c *gin.Context, q params) error {
+	format, err := q.oneOf("format", formatJSON, formatJSONL)
+	if err != nil {
+		return err
+	}
+	query, err := auditQuery(caller(c).Tenant, q)
+	if err != nil {
+		return err
+	}
+	if format == formatJSONL || format == "" && strings.Contains(c.GetHeader("Accept"), mediaNDJSON) {
+		return h.exportAudit(c, q, query)
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	page, next, err := h.AuditLog.ReadAudit(ctx, query)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Lines      []auditLine `json:"lines"`
+		NextCursor string      `json:"next_cursor,omitempty"`
+	}{Lines: make([]auditLine, len(page)), NextCursor: auditCursor(next)}
+	for i, e := range page {
+		answer.Lines[i] = auditLineOf(e)
+	}
+	return h.respond(c, answer)
+}
+
+func auditCursor(next string) string {
+	if next == "" {
+		return ""
+	}
+	return cursor{Kind: cursorAudit, Name: next}.String()
+}
+
+func auditQuery(tenant string, q params) (registry.AuditQuery, error) {
+	query := registry.AuditQuery{
+		Tenant: tenant, User: q.get("user"), Credential: q.get("credential"), Tool: q.get("tool"),
+		CallID: q.get("call_id"),
+	}
+	var err error
+	if query.Action, err = q.oneOf("action", registry.AuditActions()...); err != nil {
+		return query, err
+	}
+	if query.Outcome, err = q.oneOf("outcome", registry.AuditOutcomes()...); err != nil {
+		return query, err
+	}
+	if query.SessionID, err = q.sessionID(); err != nil {
+		return query, err
+	}
+	if query.From, err = q.time("from"); err != nil {
+		return query, err
+	}
+	if query.To, err = q.time("to"); err != nil {
+		return query, err
+	}
+	if query.Limit, err = q.limit(); err != nil {
+		return query, err
+	}
+	from, err := q.cursor(cursorAudit)
+	query.Before = from.Name
+	return query, err
+}
+
+// time returns a parameter that is a time, zero when it is absent.
+func (p params) time(name string) (time.Time, error) {
+	if !p.has(name) {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if at, err := time.Parse(layout, p.get(name)); err == nil && at.Year() >= 1970 {
+			return at, nil
+		}
+	}
+	return time.Time{}, registry.Errorf(registry.CodeInvalidRequest,
+		"The query parameter %q must be a time like 2026-11-22T09:00:00Z, or a day like 2026-11-22.", name)
+}
+
+// exportAudit streams lines, page by page, so that an export of any length takes little memory. The last line says
+// where to go on if there is more.
+func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuery) error {
+	left := auditExportLimit
+	if q.has("limit") {
+		left = query.Limit
+	}
+	release, err := h.reserveStream(h.slotCaller(c))
+	if err != nil {
+		return err
+	}
+	defer release()
+	finishWritingBy(c, time.Now().Add(auditExportTime))
+	ctx, cancel := context.WithTimeout(c.Request.Context(), auditExportTime)
+	defer cancel()
+	enc := json.NewEncoder(c.Writer)
+	enc.SetEscapeHTML(false)
+	for begun := false; ; begun = true {
+		query.Limit = min(left, auditExportPage)
+		page, next, err := h.AuditLog.ReadAudit(ctx, query)
+		if err != nil && !begun {
+			return err
+		}
+		if !begun {
+			c.Header("Content-Type", mediaNDJSON)
+			c.Header("Cache-Control", "no-store")
+			c.Status(http.StatusOK)
+		}
+		if err != nil { // the lines end without the one that says that they are all
+			h.Log.Warn("export of the audit log broke off", "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		for _, e := range page {
+			if err := enc.Encode(auditLineOf(e)); err != nil {
+				return nil // the client is gone
+			}
+		}
+		if left -= len(page); next == "" || left <= 0 {
+			if next != "" {
+				_ = enc.Encode(struct {
+					NextCursor string `json:"next_cursor"`
+				}{auditCursor(next)})
+			}
+			return nil
+		}
+		query.Before = next
+		c.Writer.Flush()
+	}
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *application) usageCommand() *cobra.Command {
+	var r remote
+	var asJSON bool
+	query := make(map[string]*string)
+	cmd := &cobra.Command{
+		Use:   "usage",
+		Short: "Show what was used: calls, time, bytes and tokens",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.usage(cmd.Context(), r, values(query), asJSON)
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	for name, usage := range map[string]string{
+		"from": "first day, like 2026-11-22 (default: 30 days ago)", "to": "last day (default: today)",
+		"user": "what this user used", "tool": "calls of this tool",
+		"by": "what rows are added up by: a list of day, user, tool (default: all three)",
+	} {
+		query[name] = f.String(name, "", usage)
+	}
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *application) usage(ctx context.Context, r remote, q url.Values, asJSON bool) error {
+	rows, err := fetchAll(ctx, r, "/api/usage", "usage", q)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(a.out, map[string]any{"usage": rows})
+	}
+	var cells [][]string
+	for _, raw := range rows {
+		var u struct {
+			Day, User, Tool     string
+			Calls, Failures, MS int64
+			BytesIn             int64 `json:"bytes_in"`
+			BytesOut            int64 `json:"bytes_out"`
+			InputTokens         int64 `json:"input_tokens"`
+			OutputTokens        int64 `json:"output_tokens"`
+		}
+		if err := decodeAnswer(raw, &u); err != nil {
+			return err
+		}
+		row := []string{u.Day, u.User, u.Tool}
+		for _, n := range []int64{u.Calls, u.Failures, u.MS, u.BytesIn, u.BytesOut, u.InputTokens, u.OutputTokens} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		cells = append(cells, row)
+	}
+	return table(a.out, []string{
+		"DAY", "USER", "TOOL", "CALLS", "FAILURES", "MS", "BYTES IN", "BYTES OUT", "TOKENS IN", "TOKENS OUT",
+	}, cells)
+}
+
+func (a *application) auditCommand() *cobra.Command {
+	var r remote
+	var export bool
+	var limit int
+	query := make(map[string]*string)
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Show or export the audit log",
+		Long: "Shows who did what, or was not allowed to, newest first. With --export every line is a JSON object;\n" +
+			"if there are more than 100,000, the last has only a next_cursor, for --cursor.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := values(query)
+			if cmd.Flags().Changed("limit") || !export {
+				q.Set("limit", strconv.Itoa(limit))
+			}
+			if export {
+				return a.exportAudit(cmd.Context(), r, q)
+			}
+			return a.audit(cmd.Context(), r, q)
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	for name, usage := range map[string]string{
+		"from": "lines written from this time on, like 2026-11-22T09:00:00Z", "to": "lines written before this time",
+		"user": "what this user did", "credential": "what was done with this credential",
+		"action": "lines of this action, for example call or key.create", "outcome": "allowed, denied or failed",
+		"tool": "lines about this tool", "session_id": "lines about this session", "call_id": "lines about this call",
+		"cursor": "go on where an answer before ended",
+	} {
+		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
+	}
+	f.IntVar(&limit, "limit", 100, "lines at most, up to 1000")
+	f.BoolVar(&export, "export", false, "print all lines as JSON lines")
+	return cmd
+}
+
+func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
+	body, err := r.do(ctx, http.MethodGet, "/api/audit", q, nil)
+	if err != nil {
+		return err
+	}
+	var page struct {
+		Lines      []json.RawMessage `json:"lines"`
+		NextCursor string            `json:"next_cursor"`
+	}
+	if err := decodeAnswer(body, &page); err != nil {
+		return err
+	}
+	var cells [][]string
+	for _, raw := range page.Lines {
+		var e struct {
+			At, Action, Outcome, Code, Rule, Target, Tool string
+			Actor                                         struct{ User, Credential string }
+			SessionID                                     string `json:"session_id"`
+			CallID                                        string `json:"call_id"`
+		}
+		if err := decodeAnswer(raw, &e); err != nil {
+			return err
+		}
+		about := strings.Join(strings.Fields(strings.Join([]string{e.Target, e.Tool, e.SessionID, e.CallID}, " ")), " ")
+		cells = append(cells, []string{
+			e.At, e.Actor.User, e.Actor.Credential, e.Action, e.Outcome, e.Code, e.Rule, about,
+		})
+	}
+	header := []string{"AT", "USER", "CREDENTIAL", "ACTION", "OUTCOME", "CODE", "RULE", "ABOUT"}
+	if err := table(a.out, header, cells); err != nil {
+		return err
+	}
+	if page.NextCursor != "" {
+		fmt.Fprintln(a.err, "there is more: --cursor", page.NextCursor)
+	}
+	return nil
+}
+
+// exportAudit prints the log as it comes.
+func (a *application) exportAudit(ctx context.Context, r remote, q url.Values) error {
+	q.Set("format", "jsonl")
+	req, err := r.request(ctx, http.MethodGet, "/api/audit", q, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := r.send(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(a.out, resp.Body); err != nil {
+		return fmt.Errorf("the answer of the gateway broke off: %w", err)
+	}
+	return nil
+}
