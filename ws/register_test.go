@@ -33,7 +33,7 @@ func TestRefusedToolsAreNotCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}
-	c := s.newConn(opening{session: session})
+	c := s.newConn(opening{session: session, who: &auth.Identity{Tenant: "t", Admin: true}})
 	if c.local, _, err = pod.Hub.Open(t.Context(), session, c); err != nil {
 		t.Fatal(err)
 	}
