@@ -21,7 +21,9 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 	if err != nil {
 		return err
 	}
-	live := auth.NewLive(auth.LiveConfig{Store: store, Remember: g.cfg.changeTTL(), Log: g.log, Changed: g.credentialsChanged})
+	live := auth.NewLive(auth.LiveConfig{
+		Store: store, Remember: g.cfg.changeTTL(), Log: g.log, Changed: g.credentialsChanged,
+	})
 	if err := live.Start(ctx); err != nil {
 		return err
 	}

@@ -201,7 +201,8 @@ func TestPairedDevice(t *testing.T) {
 
 	run := func(context.Context, client.Call) (any, error) { return "ok", nil }
 	tool := func(name, description string) client.Tool { return client.Tool{Name: name, Description: description} }
-	c, err := client.New(p.urls[2], client.WithCredential(credential), client.WithTool(tool("photo", "Takes a photo"), run),
+	c, err := client.New(p.urls[2], client.WithCredential(credential),
+		client.WithTool(tool("photo", "Takes a photo"), run),
 		client.WithTool(tool("erase", "Erases everything"), run))
 	if err != nil {
 		t.Fatal(err)

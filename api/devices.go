@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -88,8 +87,10 @@ func deviceDetailOf(d pairing.Device) deviceDetail {
 	detail.Rejected = append(detail.Rejected, d.Rejected()...)
 	for _, t := range d.Waiting {
 		w := waitingTool{definition: definitionOf(t), Hash: t.Hash()}
-		if i := slices.IndexFunc(detail.Approved, func(a registry.ApprovedTool) bool { return a.Name == t.Name }); i >= 0 {
-			w.ApprovedHash = detail.Approved[i].Hash
+		for _, a := range detail.Approved {
+			if a.Name == t.Name {
+				w.ApprovedHash = a.Hash
+			}
 		}
 		for _, p := range d.Pinned {
 			if p.Name == t.Name {

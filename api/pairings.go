@@ -40,13 +40,14 @@ func (h *handler) pairingRoutes() []route {
 		{http.MethodPost, pathPairStatus, everybody, nil, h.pairStatus},
 		{http.MethodPost, pairing.PathChallenge, devices, nil, h.pairChallenge},
 		{http.MethodGet, "/api/pairings", approvers, nil, h.listPairings},
-		{http.MethodPost, "/api/pairings", approvers, nil, h.decidePairing},
-		{http.MethodPost, "/api/pairings/:id", approvers, nil, h.decidePairing},
+		{http.MethodPost, "/api/pairings", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
+		{http.MethodPost, "/api/pairings/:id", approvers, nil, h.audited(registry.AuditPairDecide, h.decidePairing)},
 		{http.MethodGet, "/api/devices", approvers, []string{"limit", "cursor"}, h.listDevices},
 		{http.MethodGet, "/api/devices/:id", approvers, nil, h.getDevice},
-		{http.MethodPut, "/api/devices/:id", approvers, nil, h.renameDevice},
-		{http.MethodDelete, "/api/devices/:id", approvers, nil, h.revokeDevice},
-		{http.MethodPost, "/api/devices/:id/tools", approvers, nil, h.approveTools},
+		{http.MethodPut, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceUpdate, h.renameDevice)},
+		{http.MethodDelete, "/api/devices/:id", approvers, nil, h.audited(registry.AuditDeviceRevoke, h.revokeDevice)},
+		{http.MethodPost, "/api/devices/:id/tools", approvers, nil,
+			h.audited(registry.AuditDeviceTools, h.approveTools)},
 	}
 }
 
@@ -273,6 +274,7 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
+	noteTarget(c, view.ID)
 	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
 }
 

@@ -113,7 +113,8 @@ func (t DeviceTools) Size() int {
 }
 
 // ErrNoPairing is the error for a request that is not there, or no longer.
-var ErrNoPairing = Errorf(CodeNotFound, "There is no such request to pair: it has expired, was collected, or never was.")
+var ErrNoPairing = Errorf(CodeNotFound,
+	"There is no such request to pair: it has expired, was collected, or never was.")
 
 // ErrCodeTaken is the error for a code that another request has.
 var ErrCodeTaken = Errorf(CodeBusy, "Another device has this code.")
@@ -123,7 +124,8 @@ var ErrPairingDecided = Errorf(CodeInvalidRequest, "The request to pair was deci
 
 // ErrPairingsFull is the error while too many devices wait to be paired.
 var ErrPairingsFull = &Error{
-	Code: CodeRateLimited, Message: "Too many devices wait to be paired. Try again in a minute.", RetryAfter: time.Minute,
+	Code: CodeRateLimited, RetryAfter: time.Minute,
+	Message: "Too many devices wait to be paired. Try again in a minute.",
 }
 
 // ErrGuesses is the error for whoever may not try another code for a while.

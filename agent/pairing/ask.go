@@ -43,7 +43,8 @@ const (
 // Ask has a device wait for an approver. source is where the request came from.
 func (s *Service) Ask(ctx context.Context, r Request, source string) (Asked, error) {
 	if s.cfg.Mode == ModeOff {
-		return Asked{}, registry.Errorf(registry.CodeNotFound, "This gateway pairs no devices (FARHAND_PAIRING is off).")
+		return Asked{}, registry.Errorf(registry.CodeNotFound,
+			"This gateway pairs no devices (FARHAND_PAIRING is off).")
 	}
 	if r.DeviceID == "" {
 		r.DeviceID = "device-" + strings.ToLower(rand.Text()[:16])
@@ -82,7 +83,8 @@ func (r Request) validate() error {
 		return err
 	}
 	if r.PublicKey != nil && len(r.PublicKey) != ed25519.PublicKeySize {
-		return registry.Errorf(registry.CodeInvalidRequest, "public_key: must be an Ed25519 key, 32 bytes in base64url.")
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"public_key: must be an Ed25519 key, 32 bytes in base64url.")
 	}
 	if len(r.Tools) > registry.MaxPairingTools {
 		return registry.Errorf(registry.CodeInvalidRequest, "tools: at most %d are allowed.", registry.MaxPairingTools)

@@ -71,6 +71,7 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	if _, err := s.cfg.Store.CreateCredential(ctx, c); err != nil {
 		return Collected{}, err
 	}
-	s.cfg.Log.Info("a device is paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant, "by", c.CreatedBy)
+	s.cfg.Log.Info("a device is paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
+		"by", c.CreatedBy)
 	return answer, nil
 }

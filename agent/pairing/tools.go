@@ -140,7 +140,7 @@ func review(
 			r.Waiting = append(r.Waiting, Waiting{t, "too many tools of this device wait for approval"})
 		case isPinned:
 			kept.Waiting = append(kept.Waiting, t)
-			r.Waiting = append(r.Waiting, Waiting{t, "waits for approval: its definition has changed since it was approved"})
+			r.Waiting = append(r.Waiting, Waiting{t, "waits for approval: it was approved with another definition"})
 		default:
 			kept.Waiting = append(kept.Waiting, t)
 			r.Waiting = append(r.Waiting, Waiting{t, "waits for approval"})

@@ -55,7 +55,8 @@ func (a *application) devicesCommand() *cobra.Command {
 			}),
 		a.deviceStep("reject DEVICE TOOL...", "Keep a paired device from offering tools", -2,
 			func(ctx context.Context, r remote, args []string) error {
-				_, err := r.do(ctx, http.MethodPost, devicePath(args[0])+"/tools", nil, map[string]any{"reject": args[1:]})
+				body := map[string]any{"reject": args[1:]}
+				_, err := r.do(ctx, http.MethodPost, devicePath(args[0])+"/tools", nil, body)
 				return err
 			}))
 	return cmd
@@ -99,7 +100,8 @@ func (a *application) devicesListCommand() *cobra.Command {
 				if err := json.Unmarshal(raw, &d); err != nil {
 					return err
 				}
-				cells = append(cells, []string{d.DeviceID, d.Name, d.UserID, strings.Join(d.Tools, ","), d.LastUsed, d.ID})
+				cells = append(cells, []string{d.DeviceID, d.Name, d.UserID, strings.Join(d.Tools, ","),
+					d.LastUsed, d.ID})
 			}
 			return table(a.out, []string{"DEVICE", "NAME", "USER", "TOOLS", "LAST USED", "ID"}, cells)
 		},

@@ -47,8 +47,9 @@ func (a *application) pairListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the devices that may be approved without their code",
-		Long:  "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known by their codes only.",
-		Args:  cobra.NoArgs,
+		Long: "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known\n" +
+			"by their codes only.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			raw, err := r.do(cmd.Context(), http.MethodGet, "/api/pairings", nil, nil)
 			if err != nil {
@@ -62,7 +63,8 @@ func (a *application) pairListCommand() *cobra.Command {
 			}
 			var cells [][]string
 			for _, p := range page.Pairings {
-				cells = append(cells, []string{p.ID, p.DeviceName, p.DeviceID, p.Platform, p.Source, strings.Join(p.Tools, ","),
+				cells = append(cells, []string{p.ID, p.DeviceName, p.DeviceID, p.Platform, p.Source,
+					strings.Join(p.Tools, ","),
 					time.Until(p.ExpiresAt).Truncate(time.Second).String()})
 			}
 			return table(a.out, []string{"ID", "NAME", "DEVICE", "PLATFORM", "FROM", "TOOLS", "EXPIRES"}, cells)
