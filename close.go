@@ -46,6 +46,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.chat.Close(gentle))
 	}
 	errs = append(errs, g.closeServer(ctx)) // requests that had to be ended still tell their callers why
+	if g.approvals != nil {                 // whoever waited for one is gone
+		g.approvals.Close()
+	}
 	if g.pod != nil {
 		g.pod.Drain(gentle)
 		errs = append(errs, g.pod.Close(ctx))

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/agent/approval"
 	"github.com/farhand/farhand/agent/audit"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/auth/jwt"
@@ -55,6 +56,8 @@ type Gateway struct {
 	usage    *usage.Recorder
 
 	policyFile *policy.File // nil without one
+
+	approvals *approval.Keeper
 
 	handler  http.Handler
 	server   *http.Server // which Run serves with

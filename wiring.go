@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/approval"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/chat"
@@ -89,13 +90,18 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.approvals = approval.NewKeeper(approval.Config{
+		Store: store, Note: g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
+	})
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: rules, Schemas: schemas, LocalTools: localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit,
-		Meter:  meters{g.monitor.set.Calls, g.usage},
-		Limits: agent.NewRateLimits(store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
+		Meter:     meters{g.monitor.set.Calls, g.usage},
+		Limits:    agent.NewRateLimits(store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
+		Approvals: g.approvals, ApprovalTimeout: g.cfg.ApprovalTime, DeferredTimeout: g.cfg.DeferredTime,
 	})
+	g.approvals.Serve(invoker)
 	conversations, err := g.openAgent(store, invoker, rules, localTools)
 	if err != nil {
 		return nil, err
@@ -103,7 +109,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	g.devices, err = ws.NewServer(ws.Config{
 		Pod: g.pod, Admission: agent.NewAdmission(rules, schemas, g.cfg.admissionLimits(), g.ownNames(localTools)...),
 		Auth: authenticator, Approvals: g.pairing, Live: g.live, Origins: origins, Agent: conversations,
-		Conversations:      store,
+		Conversations: store, Decisions: g.approvals,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
 		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
 		Sources: sources, Refusals: refusals,
@@ -118,7 +124,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	handler, err := api.NewHandler(api.Config{
 		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: rules, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,
-		AuditLog: store, Usage: store,
+		Approvals: g.approvals, AuditLog: store, Usage: store,
 		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals, Audit: g.audit,
 		Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
 		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
@@ -201,7 +207,7 @@ func (g *Gateway) openAgent(
 	}
 	toolSets := agent.NewToolSets(agent.ToolSetsConfig{
 		Invoker: invoker, Directory: store, Policy: rules, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
-		Log: g.log,
+		Approvals: true, Log: g.log,
 	})
 	models := append([]provider.Model(nil), g.parts.models...)
 	var err error

@@ -119,3 +119,60 @@ func (l *fakeCallLog) ends() []finish {
 	defer l.mu.Unlock()
 	return l.finished
 }
+
+// Hold keeps a record that nothing runs for.
+func (l *fakeCallLog) Hold(_ context.Context, rec registry.Record) (registry.Record, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.byKey[rec.IdempotencyKey]; e != nil {
+		return e.rec, false, nil
+	}
+	e := &entry{rec: rec, done: make(chan struct{})}
+	l.byID[rec.CallID] = e
+	if rec.IdempotencyKey != "" {
+		l.byKey[rec.IdempotencyKey] = e
+	}
+	return rec, true, nil
+}
+
+func (l *fakeCallLog) Begin(
+	_ context.Context, _, callID string, _ time.Duration,
+	run func(context.Context, registry.Record) (registry.Result, error),
+) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.byID[callID]
+	if e == nil || e.rec.HoldMS == 0 || e.rec.State.Final() {
+		return false, nil
+	}
+	e.rec.HoldMS = 0
+	rec := e.rec
+	l.running.Go(func() {
+		res, err := run(context.Background(), rec)
+		l.end(e, res, err)
+	})
+	return true, nil
+}
+
+func (l *fakeCallLog) Refuse(_ context.Context, _, callID string, why *registry.Error) (bool, error) {
+	l.mu.Lock()
+	e := l.byID[callID]
+	held := e != nil && e.rec.HoldMS > 0 && !e.rec.State.Final()
+	l.mu.Unlock()
+	if held {
+		l.end(e, registry.Result{}, why)
+	}
+	return held, nil
+}
+
+// end ends the record of a call that was held.
+func (l *fakeCallLog) end(e *entry, res registry.Result, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change := registry.Change{Result: &res}
+	if err != nil {
+		change = registry.Change{Err: registry.AsError(err)}
+	}
+	e.rec.Apply(e.rec.EndEvent(res, err), change, time.Now())
+	close(e.done)
+}

@@ -38,18 +38,29 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if d.refused != nil {
 		return i.refuseDurable(ctx, req, d, out)
 	}
-	release := req.Release
+	if req.Async && d.ask != nil {
+		return i.deferCall(ctx, req, d, out)
+	}
+	release, tell := req.Release, req.tell
 	counted := Request{
 		Endpoint: req.Endpoint, where: req.where, Caller: req.Caller, Tool: req.Tool, argsBytes: req.argsBytes,
 	}
+	asked := Request{Caller: req.Caller, Tool: req.Tool, CallID: req.CallID, Turn: req.Turn}
 	run := func(ctx context.Context) (registry.Result, error) {
 		if release != nil {
 			defer release()
 		}
 		held, letGo := i.hold(ctx, &d.inv.Caller)
 		defer letGo()
-		rec := d.rec
-		res, err := i.runTool(held, &d.prepared, &rec, true)
+		rec, res := d.rec, registry.Result{}
+		var err error
+		if d.ask != nil {
+			err = i.approve(held, &d.prepared, tell)
+			i.noteDecision(&asked, &d.prepared, err)
+		}
+		if err == nil {
+			res, err = i.runTool(held, &d.prepared, &rec, true)
+		}
 		res, err = i.endDurable(ctx, d, res, unlessEnded(held, err))
 		i.count(&counted, time.Since(d.start), res, err)
 		return res, err
@@ -137,6 +148,7 @@ func (i *Invoker) follow(
 	if earlier && !req.counted {
 		i.countReplay(req)
 	}
+	out.Approval = rec.Approval
 	out.CallID, out.State, out.Replayed = rec.CallID, rec.State, earlier && rec.State.Final()
 	out.Session = registry.Session{
 		Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID,

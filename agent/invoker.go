@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -49,6 +50,14 @@ type CallLog interface {
 	WaitOutcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
 	// AmendWith has the results of the tools that amends names amended before they are stored.
 	AmendWith(amend registry.Amend, amends func(tool string) bool)
+
+	// Hold, Begin and Refuse are for calls that wait for a person and are held by no pod.
+	Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error)
+	Begin(
+		ctx context.Context, tenant, callID string, timeout time.Duration,
+		run func(context.Context, registry.Record) (registry.Result, error),
+	) (begun bool, err error)
+	Refuse(ctx context.Context, tenant, callID string, why *registry.Error) (refused bool, err error)
 }
 
 // Config configures an Invoker. Router, CallLog and Policy are required.
@@ -60,7 +69,7 @@ type Config struct {
 	Limits     Hook              // counts calls against the limits of the policy; nil: nothing is limited
 	Guards     []Hook            // the gateway's own hooks, such as the loop guard
 	Hooks      []Hook            // custom hooks; they run after the guards, before the validation of the arguments
-	Approver   Approver          // asks people; nil: what somebody must approve is refused
+	Approvals  Approvals         // asks people; nil: what somebody must approve is refused
 	LocalTools *LocalTools       // tools that may be called by name alone; nil: none
 	Timeout    time.Duration     // for a call when neither the request nor the tool names one; default 30 s
 	MaxTimeout time.Duration     // the longest timeout that a request or a tool can get; default 5 min
@@ -69,6 +78,9 @@ type Config struct {
 	Audit      auth.Auditor      // notes for each call whether it may run; default: nobody
 	Live       Live              // ends calls that outlive their request; nil: nobody does
 	Log        *slog.Logger      // default: discard
+
+	ApprovalTimeout time.Duration // how long a person has to answer a model's question; default 2 min
+	DeferredTimeout time.Duration // the same for asynchronous calls; default 1 h
 }
 
 // Invoker is the one operation behind every API. It is safe for concurrent use.
@@ -98,6 +110,8 @@ func NewInvoker(cfg Config) *Invoker {
 	if cfg.MaxTimeout <= 0 {
 		cfg.MaxTimeout = DefaultMaxCallTimeout
 	}
+	cfg.ApprovalTimeout = cmp.Or(max(cfg.ApprovalTimeout, 0), DefaultApprovalTimeout)
+	cfg.DeferredTimeout = cmp.Or(max(cfg.DeferredTimeout, 0), DefaultDeferredTimeout)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -159,12 +173,22 @@ type Request struct {
 	// after that, when the call has ended.
 	Release func()
 
+	// OnApproval is told of an approval that the call needs, when it is asked for and when it is final.
+	OnApproval func(registry.Approval)
+
 	refused error        // why the call cannot run, if that is known before a tool is looked for
 	history *CallHistory // of a turn whose conversation the caller keeps
 
 	where     CallRoute // for the Meter
 	argsBytes int
 	counted   bool // the Meter has counted this call, or something else counts it when it ends
+}
+
+// tell tells OnApproval of an approval.
+func (r *Request) tell(a registry.Approval) {
+	if r.OnApproval != nil {
+		r.OnApproval(a)
+	}
 }
 
 // durable reports whether the call outlives its request.
@@ -177,7 +201,8 @@ type Outcome struct {
 	State    registry.State
 	Result   registry.Result
 	Duration time.Duration
-	Replayed bool // the answer is that of an earlier call with the same idempotency key
+	Approval string // id of the approval that an asynchronous call waits for, or waited for
+	Replayed bool   // the answer is that of an earlier call with the same idempotency key
 }
 
 // Invoke resolves, checks and runs a call. Cancelling ctx cancels it, unless it is asynchronous or carries an
@@ -236,7 +261,12 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if err != nil {
 		err = undispatched(err)
 	}
-	i.noteDecision(req, &p, err)
+	if err == nil && p.ask != nil && !req.durable() {
+		err = i.approve(ctx, &p, req.tell)
+	}
+	if p.ask == nil || err != nil { // else it is decided later
+		i.noteDecision(req, &p, err)
+	}
 	req.where = i.routeOf(&p)
 	rec := recordOf(req, &p, &out.Session)
 	if req.durable() {
@@ -283,16 +313,20 @@ type prepared struct {
 	start     time.Time     // when the request came in; the timeout runs from here
 	remaining time.Duration // what remains of the timeout once the hooks have admitted the call
 	charged   []string      // the windows of rate limits that have counted the call
+
+	ask      *registry.Approval // what a person must be asked before it runs; nil: nothing
+	approved string             // what was approved, as of bindingOf; empty: nothing
 }
 
 // prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
-	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, inv: Invocation{
+	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved, charged: p.charged}
+	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
 		CallHistory: req.history, Model: req.Model, Context: req.Context,
 		Provenance: req.Provenance,
-	}}
+	}
 	p.inv.charged = &p.charged
 	if req.refused != nil {
 		return req.refused
@@ -365,7 +399,7 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 			return err
 		}
 	}
-	if err := i.consent(ctx, &p.inv); err != nil {
+	if err := i.consent(ctx, p); err != nil {
 		return err
 	}
 	// Checks that took less than a millisecond are not taken from the tool's time.
@@ -437,6 +471,10 @@ func (i *Invoker) runTool(
 			i.noteDecision(&Request{Caller: p.inv.Caller, Tool: p.inv.Spec.Name, CallID: p.inv.CallID,
 				Turn: p.inv.Turn}, p, err)
 			return registry.Result{}, err
+		}
+		if p.ask != nil {
+			return registry.Result{}, registry.Errorf(registry.CodeApprovalDenied, "The tool has changed just now and needs "+
+				"a person's approval. Call again to ask for it.").With(registry.DispatchedNo)
 		}
 		rec.DeviceID = p.route.Session.DeviceID
 		if p.remaining = min(p.remaining, time.Until(limit)); p.remaining <= 0 {

@@ -17,13 +17,6 @@ type PolicyRules = policy.Lists
 // NewPolicy returns the policy of lists and defaults alone. A malformed pattern is an error.
 func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Options{Lists: lists}) }
 
-// Approver asks a person about calls. It is safe for concurrent use.
-type Approver interface {
-	// Approve returns nil once somebody has approved a call, or has approved calls like it before. inv.Demand says why
-	// somebody is asked. Any error stops the call; a denial has registry.CodeApprovalDenied.
-	Approve(ctx context.Context, inv Invocation) error
-}
-
 // decide asks policy about a call whose tool is known.
 func (i *Invoker) decide(p *prepared) error {
 	q := policy.Question{Who: p.inv.Caller, Tool: p.inv.Spec, Context: p.inv.Context, Model: p.inv.Model}
@@ -35,9 +28,10 @@ func (i *Invoker) decide(p *prepared) error {
 }
 
 // consent does what policy asks for when everything else has admitted a call: it refuses what must not follow from
-// where the call comes from, and has a person asked. Nothing may change the arguments after it.
-func (i *Invoker) consent(ctx context.Context, inv *Invocation) error {
-	d := inv.Policy
+// where the call comes from, and finds out whether a person must be asked. Nothing may change the arguments after it.
+func (i *Invoker) consent(ctx context.Context, p *prepared) error {
+	p.ask = nil
+	inv, d := &p.inv, p.inv.Policy
 	if len(d.Approvals)+len(d.Forbids) == 0 {
 		return nil
 	}
@@ -55,12 +49,12 @@ func (i *Invoker) consent(ctx context.Context, inv *Invocation) error {
 	if inv.Provenance != nil {
 		inv.Provenance.Asked = true
 	}
-	if i.cfg.Approver == nil {
+	if i.cfg.Approvals == nil {
 		e := registry.Errorf(registry.CodeApprovalDenied,
 			"A person must approve this call of %q (rule %s), and this gateway has nobody to ask.%s", inv.Spec.Name,
 			inv.Demand.Rule, inv.because())
 		e.Rule = inv.Demand.Rule
 		return e
 	}
-	return i.cfg.Approver.Approve(ctx, *inv)
+	return i.demand(ctx, p)
 }

@@ -138,6 +138,8 @@ type InvokeRequest struct {
 	Turn      string
 
 	Provenance *Provenance // of the arguments; nil: nobody knows
+
+	OnApproval func(registry.Approval) // as of Request
 }
 
 // Invoke calls the tool a model means. A name means what it meant when the tools were last read, so that a tool that
@@ -147,7 +149,7 @@ type InvokeRequest struct {
 func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
 	req := Request{
 		CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history, Endpoint: EndpointChat,
-		Model: true, Context: s.sc.Kind, Provenance: r.Provenance,
+		Model: true, Context: s.sc.Kind, Provenance: r.Provenance, OnApproval: r.OnApproval,
 	}
 	if s.sc.Stateless {
 		req.Endpoint = EndpointV1

@@ -111,7 +111,13 @@ func (p params) wait() (time.Duration, error) {
 
 // cancelCall cancels a call, on whatever pod it runs. A call that has ended stays as it is.
 func (h *handler) cancelCall(c *gin.Context, _ params) error {
-	return h.showCall(c, storeTimeout, h.Calls.Cancel)
+	return h.showCall(c, storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
+		rec, err := h.Calls.Cancel(ctx, tenant, id)
+		if err == nil {
+			h.withdrawApproval(ctx, rec)
+		}
+		return rec, err
+	})
 }
 
 // showCall answers with the record that read returns for the call the path names.

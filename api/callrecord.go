@@ -25,6 +25,7 @@ type callRecord struct {
 	Late       bool                `json:"late"`
 	Timeline   []timelineStep      `json:"timeline"`
 	TimeoutMS  int64               `json:"timeout_ms"`
+	ApprovalID string              `json:"approval_id,omitempty"` // that it waits for, or waited for
 	ArgsDigest string              `json:"args_digest,omitempty"`
 	Pod        string              `json:"pod"`
 	Owner      string              `json:"owner,omitempty"`
@@ -61,7 +62,7 @@ func summaryOf(r registry.Record) callRecord {
 		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
 		Source: r.Source, TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(),
 		Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)), TimeoutMS: r.TimeoutMS,
-		ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner,
+		ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
 	}
 	for i, step := range r.Timeline {
 		shown.Timeline[i] = timelineStep{State: step.State, At: shownTime(step.At)}

@@ -59,6 +59,9 @@ type callAccepted struct {
 	State     registry.State `json:"state"`
 	SessionID string         `json:"session_id,omitempty"`
 	DeviceID  string         `json:"device_id,omitempty"`
+
+	// ApprovalID is the approval that the call waits for. Its time starts when somebody allows it.
+	ApprovalID string `json:"approval_id,omitempty"`
 }
 
 // callTool serves both routes of calls: with a session in the path and without.
@@ -123,7 +126,7 @@ func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	c.Header("Location", pathCalls+"/"+out.CallID)
 	return h.writeJSON(c, http.StatusAccepted, callAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
-		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID,
+		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, ApprovalID: out.Approval,
 	})
 }
 

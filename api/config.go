@@ -88,6 +88,7 @@ type Config struct {
 	Kicker        Kicker
 	Turns         Turns         // aborts turns
 	Policy        *agent.Policy // says which of the listed tools are enabled
+	Approvals     Approvals     // what people are asked; nil: nobody is
 	Auth          auth.Authenticator
 	Origins       *auth.Origins
 
@@ -144,6 +145,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Draining == nil {
 		cfg.Draining = context.Background()
 	}
+	cfg.Approvals = cmp.Or[Approvals](cfg.Approvals, nobody{})
 	cfg.Version = cmp.Or(cfg.Version, "dev")
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, DefaultMaxBody)
 	cfg.MaxCallTimeout = cmp.Or(cfg.MaxCallTimeout, agent.DefaultMaxCallTimeout)

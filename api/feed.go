@@ -25,7 +25,8 @@ func activityTypes() []string {
 	return []string{
 		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools,
 		registry.ActivityCall, registry.ActivityCallProgress, registry.ActivityTurnStarted,
-		registry.ActivityTurnFinished, registry.ActivityPodDied,
+		registry.ActivityTurnFinished, registry.ActivityPodDied, registry.ActivityApprovalRequested,
+		registry.ActivityApprovalDecided,
 	}
 }
 
@@ -42,6 +43,19 @@ type activity struct {
 	Call      *callRecord `json:"call,omitempty"`
 
 	Turn *registry.TurnNote `json:"turn,omitempty"`
+
+	Approval *approvalNote `json:"approval,omitempty"`
+}
+
+// approvalNote is what the feed says of an approval. GET /api/approvals/{id} has the rest.
+type approvalNote struct {
+	ID        string                 `json:"id"`
+	CallID    string                 `json:"call_id"`
+	Tool      string                 `json:"tool"`
+	UserID    string                 `json:"user_id,omitempty"`
+	State     registry.ApprovalState `json:"state"`
+	DecidedBy string                 `json:"decided_by,omitempty"`
+	ExpiresAt string                 `json:"expires_at"`
 }
 
 func activityOf(a registry.Activity) activity {
@@ -52,6 +66,12 @@ func activityOf(a registry.Activity) activity {
 	if a.Type == registry.ActivityTools {
 		tools := append([]string{}, a.Tools...)
 		shown.Tools = &tools
+	}
+	if n := a.Approval; n != nil {
+		shown.Approval = &approvalNote{
+			ID: n.ID, CallID: n.CallID, Tool: n.Tool, UserID: n.Owner, State: n.State, DecidedBy: n.DecidedBy,
+			ExpiresAt: shownTime(n.ExpiresAt),
+		}
 	}
 	if a.Call != nil {
 		call := summaryOf(*a.Call)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/approval"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
@@ -94,12 +95,16 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	origins, err := auth.NewOrigins([]string{"https://console.example.com"}, false)
 	f.must(err)
 	log := &logBuffer{}
+	keeper := approval.NewKeeper(approval.Config{Store: store, Note: p.Calls.Note})
+	f.Cleanup(keeper.Close)
+	invoker := agent.NewInvoker(agent.Config{
+		Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, LocalTools: s.builtins,
+		MaxTimeout: time.Minute, Approvals: keeper,
+	})
+	keeper.Serve(invoker)
 	cfg := api.Config{
 		Pod: p.ID(), Version: "1.2.3",
-		Invoker: agent.NewInvoker(agent.Config{
-			Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, LocalTools: s.builtins,
-			MaxTimeout: time.Minute,
-		}),
+		Invoker: invoker, Approvals: keeper,
 		Calls: p.Calls, Directory: store, AuditLog: store, Usage: store, Kicker: p.Hub,
 		Policy: policy, Auth: auth.NewStaticToken(token),
 		Origins:       origins,

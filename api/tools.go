@@ -29,7 +29,13 @@ type toolInfo struct {
 	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
 	SchemaHash    string                 `json:"schema_hash"`
+
+	// Approval is approvalRequired if a person is asked before each call of the asker.
+	Approval string `json:"approval,omitempty"`
 }
+
+// approvalRequired is toolInfo.Approval.
+const approvalRequired = "required"
 
 // decide asks policy whether somebody may call a tool.
 func (h *handler) decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
@@ -38,10 +44,14 @@ func (h *handler) decide(who auth.Identity, t registry.ToolSpec, from policy.Sou
 
 func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, from policy.Source) toolInfo {
 	d := h.decide(who, t, from)
-	return toolInfo{
+	info := toolInfo{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: d.Allowed, Reason: d.Reason,
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
 	}
+	if d.Allowed && d.Approval(0) != nil {
+		info.Approval = approvalRequired
+	}
+	return info
 }
 
 // toolRow is one tool of one session, or a built-in one, which has no session and is on every pod.

@@ -51,6 +51,10 @@ type (
 		MessageCount int                 `json:"message_count"`
 		DurationMS   int64               `json:"duration_ms"`
 	}
+	approvalEvent struct {
+		Type chat.EventType `json:"type"`
+		approvalShown
+	}
 	bareEvent struct {
 		Type chat.EventType `json:"type"`
 	}
@@ -69,6 +73,8 @@ func turnEvent(e chat.Event) any {
 		return titleEvent{e.Type, e.Title}
 	case chat.EventDebugPrompt:
 		return promptEvent{e.Type, append([]provider.Message{}, e.Messages...), e.EstimatedTokens}
+	case chat.EventApprovalRequest, chat.EventApprovalDecided:
+		return approvalEvent{e.Type, approvalOf(*e.Approval)}
 	case chat.EventError:
 		return errorEvent{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()}
 	default:

@@ -40,8 +40,8 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 	if err != nil {
 		return registry.Record{}, false, err
 	}
-	args := append([]any{s.retention, r.TimeoutMS, string(registry.StateAccepted)}, event...)
-	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched))
+	args := append([]any{s.retention, r.HoldMS + r.TimeoutMS, string(registry.StateAccepted)}, event...)
+	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched), fieldHeld, flag(r.HoldMS > 0))
 	c, err := s.conn.Eval(ctx, scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
 	if err != nil {
 		return registry.Record{}, false, err
@@ -82,7 +82,7 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 // keyLife returns the life of the key of a call, in ms: as long as its record can be there. The record of a call that
 // is answered at the last moment lives for two retention times after its deadline.
 func (s *Store) keyLife(r registry.Record) int64 {
-	return min(s.idemTTL, r.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
+	return min(s.idemTTL, r.HoldMS+r.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
 }
 
 // CallByKey implements registry.CallStore.
@@ -100,6 +100,23 @@ func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Rec
 		return registry.Record{}, registry.ErrNoCall
 	}
 	return r, err
+}
+
+// BeginCall implements registry.CallStore.
+func (s *Store) BeginCall(
+	ctx context.Context, tenant, callID, pod string, timeout time.Duration,
+) (registry.Record, bool, error) {
+	c, err := s.conn.Eval(ctx, scriptCallBegin, callKeys(tenant, callID), s.retention, millis(timeout), pod,
+		string(registry.StateAccepted))
+	if err != nil {
+		return registry.Record{}, false, redisconn.Unavailable("begin call", err)
+	}
+	answer := c.List()
+	if len(answer) != 2 {
+		return registry.Record{}, false, registry.ErrNoCall
+	}
+	r, err := parseRecord(redisconn.Map(answer[1]))
+	return r, redisconn.Int(answer[0]) == 1, redisconn.Unavailable("begin call", err)
 }
 
 // undoCall removes what was written for a call that will not run. It does not try if the time of the caller is up,

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ const (
 	fieldResult     = "result" // JSON
 	fieldError      = "error"  // JSON
 	fieldRest       = "rec"    // JSON
+	fieldHeld       = "held"   // 1 while it waits for BeginCall
+	fieldBegunOn    = "pod"    // the pod that began it; empty: the one in rec
 	watcherPrefix   = "w:"     // before the pod that is to be woken
 )
 
@@ -125,6 +128,7 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 	r.Dispatched = registry.Dispatched(h[fieldDispatched])
 	r.SessionID, r.DeviceID, r.Owner, r.Proof = h[fieldSession], h[fieldDevice], h[fieldOwner], h[fieldProof]
 	r.Deadline = fromMillis(h[fieldDeadline])
+	r.Pod = cmp.Or(h[fieldBegunOn], r.Pod)
 	var err error
 	r.Timeline, err = parseTimeline(h[fieldTimeline])
 	if err = errors.Join(err, decodeField(h, fieldResult, &r.Result), decodeField(h, fieldError, &r.Err)); err != nil {

@@ -13,7 +13,7 @@ import (
 func fullRecord(t *testing.T) registry.Record {
 	t.Helper()
 	r := registry.Record{
-		TimeoutMS: 1234, Late: true, Deadline: time.UnixMilli(1_700_000_000_123).UTC(),
+		TimeoutMS: 1234, HoldMS: 5678, Late: true, Deadline: time.UnixMilli(1_700_000_000_123).UTC(),
 		Timeline: []registry.Step{
 			{State: registry.StateAccepted, At: time.UnixMicro(1_700_000_000_000_001).UTC()},
 			{State: registry.StateFailed, At: time.UnixMicro(1_700_000_000_000_002).UTC()},

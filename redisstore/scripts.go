@@ -38,6 +38,7 @@ var (
 	scriptDelIf       = scripts.Must("del_if")
 
 	scriptCallCreate = scripts.Must("call_base", "call_create")
+	scriptCallBegin  = scripts.Must("call_base", "call_begin")
 	scriptCallMove   = scripts.Must("call_base", "call_move")
 	scriptCallRead   = scripts.Must("call_base", "call_read")
 	scriptCallKeep   = scripts.Must("call_base", "call_keep")

@@ -70,6 +70,7 @@ type Approval struct {
 	SessionID  string `json:"session_id,omitempty"` // where the call goes; empty for a tool of the gateway itself
 	DeviceID   string `json:"device_id,omitempty"`
 	DeviceName string `json:"device_name,omitempty"`
+	Pod        string `json:"pod,omitempty"` // that had the socket of the session when it was asked
 
 	// Owner is the user whose device the call is for or, if the device is nobody's, the user who asked. Empty: nobody in
 	// particular. Whoever may see what belongs to Owner may decide.
@@ -81,6 +82,13 @@ type Approval struct {
 	Turn         string    `json:"turn,omitempty"`
 	Rule         string    `json:"rule"`   // what demands the approval
 	Reason       string    `json:"reason"` // the same for people
+
+	// ExactArgs says that values of the arguments were seen only in what came from outside: then "allow always" holds
+	// for exactly these arguments, whatever else was granted.
+	ExactArgs bool `json:"exact_args,omitempty"`
+
+	// GrantLimit is how long a grant that it makes may last. Zero: MaxGrantLife.
+	GrantLimit time.Duration `json:"grant_limit,omitempty"`
 
 	// Deferred says that no pod holds the call: whoever allows it starts it.
 	Deferred bool `json:"deferred,omitempty"`

@@ -13,12 +13,13 @@ type EnvelopeKind string
 
 // The kinds of envelopes.
 const (
-	EnvelopeCall   EnvelopeKind = "call"   // deliver a call to a session's socket
-	EnvelopeCancel EnvelopeKind = "cancel" // cancel a call; goes to the pod that delivered it or the one that waits
-	EnvelopeAnswer EnvelopeKind = "answer" // a device that moved answers a call of its former pod
-	EnvelopeEvict  EnvelopeKind = "evict"  // the session was claimed by another connection, or kicked
-	EnvelopePing   EnvelopeKind = "ping"   // ping a session's device; the reply is a receipt, or an error
-	EnvelopeAbort  EnvelopeKind = "abort"  // end the turn of this conversation, if it runs on the receiving pod
+	EnvelopeCall     EnvelopeKind = "call"     // deliver a call to a session's socket
+	EnvelopeCancel   EnvelopeKind = "cancel"   // cancel a call; goes to the pod that delivered it or the one that waits
+	EnvelopeAnswer   EnvelopeKind = "answer"   // a device that moved answers a call of its former pod
+	EnvelopeEvict    EnvelopeKind = "evict"    // the session was claimed by another connection, or kicked
+	EnvelopePing     EnvelopeKind = "ping"     // ping a session's device; the reply is a receipt, or an error
+	EnvelopeApproval EnvelopeKind = "approval" // show an approval, whose id is CallID, on a session's device
+	EnvelopeAbort    EnvelopeKind = "abort"    // end the turn of this conversation, if it runs on the receiving pod
 )
 
 // Envelope is a message to the pod that owns a session.

@@ -11,9 +11,10 @@ import (
 // failure of the store is an *Error with CodeStoreUnavailable. Records expire one retention time after their last
 // change. No method keeps a slice that it is given.
 type CallStore interface {
-	// CreateCall stores a new record, in state accepted, with its deadline set to the store's now plus TimeoutMS. If
-	// the record carries an idempotency key that is taken, nothing is stored and the record of the call that has the
-	// key is returned with created false. Keys are scoped to a tenant and live for the idempotency TTL.
+	// CreateCall stores a new record, in state accepted, with its deadline set to the store's now plus HoldMS plus
+	// TimeoutMS. A call with HoldMS is held: it waits for BeginCall. If the record carries an idempotency key that is
+	// taken, nothing is stored and the record of the call that has the key is returned with created false. Keys are
+	// scoped to a tenant and live for the idempotency TTL.
 	CreateCall(ctx context.Context, r Record) (stored Record, created bool, err error)
 
 	// CallByKey returns the record of the call an idempotency key belongs to, CodeCallNotFound if it is free.
@@ -26,6 +27,11 @@ type CallStore interface {
 	// CodeCallNotFound if there is no such record. With c.Told, an end that does not apply because the answer is in the
 	// record marks that as late.
 	MoveCall(ctx context.Context, tenant, callID string, e Event, c Change) (moved Moved, err error)
+
+	// BeginCall starts the time of a held call on a pod: its deadline is the store's now plus timeout from then on. It
+	// reports false if the call is not held any more, because it was begun before or has ended. Of several that begin a
+	// call, one does. CodeCallNotFound if there is no such record.
+	BeginCall(ctx context.Context, tenant, callID, pod string, timeout time.Duration) (Record, bool, error)
 
 	// ReadCall returns a record. A record whose deadline has passed and whose pod did not end it is ended first:
 	// expired if it had not been delivered, timed_out otherwise. CodeCallNotFound if there is none.
@@ -111,6 +117,20 @@ type Activity struct {
 	Reason    string    `json:"reason,omitempty"`
 	Call      *Record   `json:"call,omitempty"` // with ActivityCall: without result
 	Turn      *TurnNote `json:"turn,omitempty"` // with ActivityTurnStarted and ActivityTurnFinished
+
+	// Approval is set with ActivityApprovalRequested and ActivityApprovalDecided.
+	Approval *ApprovalNote `json:"approval,omitempty"`
+}
+
+// ApprovalNote is what the feed says about an approval. It never contains arguments.
+type ApprovalNote struct {
+	ID        string        `json:"id"`
+	CallID    string        `json:"call_id"`
+	Tool      string        `json:"tool"`
+	Owner     string        `json:"owner,omitempty"` // as of Approval
+	State     ApprovalState `json:"state"`
+	DecidedBy string        `json:"decided_by,omitempty"`
+	ExpiresAt time.Time     `json:"expires_at"`
 }
 
 // TurnNote is what the feed says about a turn of a conversation. It never contains what was said. All but the first
@@ -192,6 +212,9 @@ const (
 	ActivityTurnStarted  = "turn.started"
 	ActivityTurnFinished = "turn.finished"
 	ActivityPodDied      = "pod.died"
+
+	ActivityApprovalRequested = "approval.requested"
+	ActivityApprovalDecided   = "approval.decided" // also when nobody answered in time
 )
 
 // Defaults of how many lines the feed of a tenant keeps, and how many bytes. Both bounds are rough.

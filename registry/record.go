@@ -44,7 +44,9 @@ type Record struct {
 	Late       bool       `json:"late,omitempty"` // the answer came after the caller had got another outcome
 	Timeline   []Step     `json:"timeline"`
 	TimeoutMS  int64      `json:"timeout_ms"`
-	Deadline   time.Time  `json:"deadline"` // by the store's clock; zero for calls that are not durable
+	Approval   string     `json:"approval_id,omitempty"` // that an asynchronous call waits for, or waited for
+	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for that before its time starts
+	Deadline   time.Time  `json:"deadline"`              // by the store's clock; zero for calls that are not durable
 	Result     *Result    `json:"result,omitempty"`
 	Err        *Error     `json:"error,omitempty"`
 

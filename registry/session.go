@@ -25,6 +25,9 @@ const (
 	CapabilityDrain    = "drain"
 	CapabilityResume   = "resume"
 
+	// CapabilityApproval says that a person at the device can be asked about calls of it.
+	CapabilityApproval = "approval"
+
 	// CapabilityResumeToken says that the device keeps its resume token and presents it whenever it comes back.
 	CapabilityResumeToken = "resume_token"
 )

@@ -3,6 +3,7 @@ package ws
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/chat"
@@ -58,6 +59,10 @@ func eventFrame(e chat.Event) []byte {
 			Code    string         `json:"code"`
 			RetryMS int64          `json:"retry_after_ms,omitempty"` // absent without advice when to ask again
 		}{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()})
+	case chat.EventApprovalRequest:
+		return approvalRequestFrame(*e.Approval, time.Now())
+	case chat.EventApprovalDecided:
+		return approvalDecidedFrame(*e.Approval)
 	case chat.EventChunkReset, chat.EventAborted:
 		return encode(struct {
 			Type chat.EventType `json:"type"`

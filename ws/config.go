@@ -62,6 +62,9 @@ type Config struct {
 	// Agent answers the people at the devices. Nil: there is none; tools can be registered and called all the same.
 	Agent chat.Agent
 
+	// Decisions takes the decisions of people at devices about calls. Nil: none is taken.
+	Decisions Decisions
+
 	// Conversations describes a device's conversation when it connects. Nil: there is none.
 	Conversations Conversations
 

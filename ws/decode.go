@@ -105,6 +105,8 @@ func (f *fields) frame(typ string) any {
 		return &messageFrame{Type: typ, Content: f.text("content"), Debug: f.optionalBool("debug")}
 	case typeAbort:
 		return &abortFrame{Type: typ}
+	case typeApprovalResponse:
+		return &approvalResponseFrame{Type: typ, ID: f.id(), Decision: f.text("decision")}
 	case typeRegenerate:
 		return &regenerateFrame{Type: typ, Debug: f.optionalBool("debug")}
 	default:

@@ -155,6 +155,8 @@ func (c *conn) handle(frame any) error {
 		return c.message(f)
 	case *abortFrame:
 		return c.abort()
+	case *approvalResponseFrame:
+		return withStoreTimeout(c.approvalResponse, f)
 	case *regenerateFrame:
 		return c.regenerate(f)
 	default:

@@ -28,6 +28,7 @@ const (
 	typeMessage            = "message"
 	typeAbort              = "abort"
 	typeRegenerate         = "regenerate"
+	typeApprovalResponse   = "approval_response"
 )
 
 // Types of the frames the server sends. Those of a conversation are the values of chat.EventType.
@@ -41,6 +42,8 @@ const (
 	typeResultAcknowledged = "result_acknowledged"
 	typeServerDraining     = "server_draining"
 	typeAbortAck           = "abort_ack"
+	typeApprovalRequest    = "approval_request" // capability approval, as is the next
+	typeApprovalDecided    = "approval_decided"
 	typeError              = "error"
 )
 
@@ -115,6 +118,11 @@ type (
 	}
 	abortFrame struct {
 		Type string `json:"type"`
+	}
+	approvalResponseFrame struct {
+		Type     string `json:"type"`
+		ID       string `json:"id"`
+		Decision string `json:"decision"`
 	}
 	regenerateFrame struct {
 		Type  string `json:"type"`

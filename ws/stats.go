@@ -21,11 +21,12 @@ var (
 	receivedTypes = []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
-		typeMessage, typeAbort, typeRegenerate, countedPing, countedPong, countedOther,
+		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, countedPing, countedPong, countedOther,
 	}
 	sentTypes = []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
-		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck, typeError,
+		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
+		typeApprovalRequest, typeApprovalDecided, typeError,
 		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,
@@ -123,6 +124,8 @@ func frameType(frame any) string {
 		return typeMessage
 	case *abortFrame:
 		return typeAbort
+	case *approvalResponseFrame:
+		return typeApprovalResponse
 	case *regenerateFrame:
 		return typeRegenerate
 	default:

@@ -150,6 +150,10 @@ func (w *turnWorker) emit(t *turn, e chat.Event) {
 	if e.Type == chat.EventToolCall && t.sentBefore(e.ID) && !w.conn.local.Session().Can(capabilityCallStatus) {
 		return
 	}
+	if e.Approval != nil {
+		w.showApproval(e)
+		return
+	}
 	frame := eventFrame(e)
 	if frame == nil {
 		return // of a newer agent; a device is not sent what it does not know

@@ -108,6 +108,9 @@ func NeedRole(id Identity, oneOf ...string) *registry.Error {
 		strings.Join(oneOf, " or "), has)
 }
 
+// Approves reports whether the identity may decide approvals: a person who has the role, never a device.
+func (id Identity) Approves() bool { return id.Has(RoleApprover) }
+
 // HasNamed reports whether the identity has the role of this name.
 func (id Identity) HasNamed(role string) bool {
 	return id.Admin || slices.Contains(id.RoleNames(), role)

@@ -153,6 +153,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 	from := &agent.Provenance{Conversation: c.origins}
 	outcome, err := l.invoke(ctx, agent.InvokeRequest{
 		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn, Provenance: from,
+		OnApproval: l.askPerson,
 	})
 	c.approved, c.suspects = from.Asked && err == nil, suspectsOf(from)
 	c.blocked = errors.Is(err, loopguard.ErrBlocked)
@@ -171,6 +172,15 @@ func (l *loop) call(ctx context.Context, c *call) {
 		c.fail(readable(explain(e), l.limits.MaxResult))
 		c.notice = readable(e.Notice, l.limits.MaxResult)
 	}
+}
+
+// askPerson tells whoever follows the turn that it waits for a person, or what the person has decided.
+func (l *loop) askPerson(a registry.Approval) {
+	e := Event{Type: EventApprovalRequest, ID: a.CallID, Name: a.Tool, Approval: &a}
+	if a.Final() {
+		e.Type = EventApprovalDecided
+	}
+	l.out.send(e)
 }
 
 // invoke makes an error of a panic of a tool: the model reads of a failure, and the process lives.

@@ -27,6 +27,9 @@ const (
 	EventTitle       EventType = "title_updated" // Title
 	EventDebugPrompt EventType = "debug_prompt"  // Messages, EstimatedTokens
 	EventError       EventType = "error"         // Message, Code: the turn failed; nothing follows
+
+	EventApprovalRequest EventType = "approval_request" // Approval: the turn waits for a person to decide about a call
+	EventApprovalDecided EventType = "approval_decided" // Approval: somebody has, or nobody did in time
 )
 
 // Status is the progress of a call of a turn.
@@ -57,6 +60,7 @@ type Event struct {
 	Message         string
 	Code            string
 	RetryAfter      time.Duration // with EventError: when to ask again; zero: nothing says so
+	Approval        *registry.Approval
 }
 
 // Codes of EventError, and of Error.

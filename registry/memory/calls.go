@@ -28,6 +28,7 @@ type storedCall struct {
 	life
 	record   registry.Record
 	watchers map[string]bool
+	held     bool // it waits for BeginCall
 	light    bool // it came from KeepCalls, not CreateCall: the waiting caller stores how the call ended
 }
 
@@ -57,8 +58,8 @@ func (m *Store) CreateCall(_ context.Context, r registry.Record) (registry.Recor
 	r = r.Clone()
 	r.State, r.Dispatched, r.Late, r.Result, r.Err = registry.StateAccepted, registry.DispatchedNo, false, nil, nil
 	r.Timeline = []registry.Step{{State: registry.StateAccepted, At: at}}
-	r.Deadline = at.Truncate(time.Millisecond).Add(time.Duration(r.TimeoutMS) * time.Millisecond)
-	stored := &storedCall{record: r, watchers: make(map[string]bool)}
+	r.Deadline = at.Truncate(time.Millisecond).Add(time.Duration(r.HoldMS+r.TimeoutMS) * time.Millisecond)
+	stored := &storedCall{record: r, watchers: make(map[string]bool), held: r.HoldMS > 0}
 	c.records[tenantKey{r.Tenant, r.CallID}] = stored
 	m.logStateLocked(&stored.record, now)
 	m.extendLocked(stored, now)
@@ -66,6 +67,26 @@ func (m *Store) CreateCall(_ context.Context, r registry.Record) (registry.Recor
 		c.keys[key] = &keyHolder{life{now.Add(m.opts.IdempotencyTTL)}, r.CallID}
 	}
 	return r.Clone(), true, nil
+}
+
+// BeginCall implements registry.CallStore.
+func (m *Store) BeginCall(
+	_ context.Context, tenant, callID, pod string, timeout time.Duration,
+) (registry.Record, bool, error) {
+	m.calls.mu.Lock()
+	defer m.calls.mu.Unlock()
+	now := m.opts.Now()
+	stored := m.callLocked(tenant, callID, now)
+	if stored == nil {
+		return registry.Record{}, false, registry.ErrNoCall
+	}
+	begun := stored.held && stored.record.State == registry.StateAccepted && now.Before(stored.record.Deadline)
+	if begun {
+		stored.held, stored.record.Pod = false, pod
+		stored.record.Deadline = now.UTC().Truncate(time.Millisecond).Add(timeout)
+		m.extendLocked(stored, now)
+	}
+	return stored.record.Clone(), begun, nil
 }
 
 // CallByKey implements registry.CallStore.

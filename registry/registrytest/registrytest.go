@@ -42,7 +42,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"continuations", continuationTests}, {"budgets", budgetTests},
 		{"credentials", credentialTests}, {"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},
-		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests},
+		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"held", heldTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {
 			continue

@@ -54,6 +54,8 @@ type Pod struct {
 	Calls  *Calls
 	Turns  *Turns
 
+	Approvals *Approvals
+
 	cfg     PodConfig
 	rec     *recorder
 	tasks   *tasks
@@ -100,6 +102,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.Router = newRouter(cfg, p.Hub, calls, p.rec.keepRunning, p.tasks, &p.Hub.counts)
 	p.Calls = newCalls(cfg, calls, p.Router, p.rec, &p.Hub.counts)
 	p.Turns = newTurns(cfg)
+	p.Approvals = newApprovals(cfg, p.Hub, p.tasks)
 	return p, nil
 }
 
@@ -188,6 +191,8 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 		p.Hub.handleEvict(e)
 	case registry.EnvelopePing:
 		p.Hub.handlePing(e)
+	case registry.EnvelopeApproval:
+		p.Approvals.handleApproval(e)
 	case registry.EnvelopeAbort:
 		p.Turns.handleAbort(e)
 	default:

@@ -1,0 +1,154 @@
+package approval
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// Decision is what somebody says to a question.
+type Decision struct {
+	Allow bool
+
+	// Scope is how far an allowance reaches; default registry.ScopeOnce.
+	Scope registry.ApprovalScope
+
+	// GrantLife is how long "allow always" lasts; default and most registry.MaxGrantLife.
+	GrantLife time.Duration
+}
+
+// Answer is what came of a decision.
+type Answer struct {
+	Approval registry.Approval
+	Decided  bool            // this decision was the first
+	Grant    *registry.Grant // that it made; nil: none
+}
+
+// Get returns an approval that who may see, registry.ErrNoApproval otherwise.
+func (k *Keeper) Get(ctx context.Context, who auth.Identity, id string) (registry.Approval, error) {
+	if !registry.ValidApprovalID(id) {
+		return registry.Approval{}, registry.ErrNoApproval
+	}
+	a, err := k.cfg.Store.Approval(ctx, who.Tenant, id)
+	if err == nil && !maySee(who, a) {
+		err = registry.ErrNoApproval
+	}
+	if err != nil {
+		return registry.Approval{}, err
+	}
+	return a, nil
+}
+
+// maySee reports whether an identity may see and decide an approval: it has the role, and the device is its user's. A
+// credential that is bound to a device speaks for that one only.
+func maySee(who auth.Identity, a registry.Approval) bool {
+	return who.Tenant == a.Tenant && who.Approves() && who.Sees(a.Owner) &&
+		(who.Device == "" || who.Device == a.DeviceID)
+}
+
+// Wait is Get once the approval is final, or after wait has passed.
+func (k *Keeper) Wait(
+	ctx context.Context, who auth.Identity, id string, wait time.Duration,
+) (registry.Approval, error) {
+	a, err := k.Get(ctx, who, id)
+	if err != nil || a.Final() || wait <= 0 {
+		return a, err
+	}
+	verdicts, leave, err := k.listen(a.Ref())
+	if err != nil {
+		return a, err
+	}
+	defer leave()
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	select {
+	case a.Verdict = <-verdicts:
+		return a, nil
+	case <-limit.C:
+	case <-ctx.Done():
+	case <-k.ctx.Done():
+	}
+	return k.Get(context.WithoutCancel(ctx), who, id)
+}
+
+// Pending returns the approvals that wait and that who may see, without arguments.
+func (k *Keeper) Pending(ctx context.Context, who auth.Identity) ([]registry.Approval, error) {
+	all, err := k.cfg.Store.PendingApprovals(ctx, who.Tenant)
+	seen := []registry.Approval{}
+	for _, a := range all {
+		if maySee(who, a) {
+			seen = append(seen, a)
+		}
+	}
+	return seen, err
+}
+
+// Decide decides an approval for an identity that may see it. The first decision wins; all others are told what it was.
+func (k *Keeper) Decide(ctx context.Context, who auth.Identity, id string, d Decision) (Answer, error) {
+	a, err := k.Get(ctx, who, id)
+	if err != nil {
+		return Answer{}, err
+	}
+	return k.decide(ctx, a, who, cmp.Or(who.User, who.Credential, "somebody"), d)
+}
+
+// DecideOnDevice decides an approval for the person at the device of a session. With its own credential a device may
+// only say what it will do itself: calls for this session. who is the identity that opened its socket; if that may
+// approve, it decides whatever it may decide elsewhere.
+func (k *Keeper) DecideOnDevice(
+	ctx context.Context, who auth.Identity, session registry.Session, id string, d Decision,
+) (Answer, error) {
+	if !registry.ValidApprovalID(id) {
+		return Answer{}, registry.ErrNoApproval
+	}
+	a, err := k.cfg.Store.Approval(ctx, session.Tenant, id)
+	if err != nil {
+		return Answer{}, err
+	}
+	if a.SessionID != session.Key.Session && !maySee(who, a) {
+		return Answer{}, registry.ErrNoApproval
+	}
+	by := "session:" + session.Key.Session
+	if session.DeviceID != "" {
+		by = "device:" + session.DeviceID
+	}
+	return k.decide(ctx, a, who, by, d)
+}
+
+func (k *Keeper) decide(
+	ctx context.Context, a registry.Approval, who auth.Identity, by string, d Decision,
+) (Answer, error) {
+	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: by}
+	if d.Allow {
+		v.State, v.Scope = registry.ApprovalAllowed, cmp.Or(d.Scope, registry.ScopeOnce)
+		if a.ExactArgs && v.Scope == registry.ScopeAlwaysTool {
+			v.Scope = registry.ScopeAlwaysArgs
+		}
+	}
+	final, first, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, v)
+	if err != nil {
+		return Answer{}, err
+	}
+	k.tell(final.Ref(), final.Verdict)
+	answer := Answer{Approval: final, Decided: first}
+	if !first {
+		return answer, nil
+	}
+	k.note(registry.ActivityApprovalDecided, final)
+	outcome := registry.AuditDenied
+	if final.State == registry.ApprovalAllowed {
+		outcome = registry.AuditAllowed
+	}
+	k.audit(registry.AuditApproval, who.Actor(), final, outcome, strings.TrimSpace("by "+by+" "+string(final.Scope)))
+	if final.Deferred {
+		signal(k.sweep)
+	}
+	if final.Scope == registry.ScopeAlwaysTool || final.Scope == registry.ScopeAlwaysArgs {
+		answer.Grant, err = k.grant(ctx, final, d.GrantLife)
+	}
+	return answer, err
+}

@@ -1,0 +1,173 @@
+package approval
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// pollPause is the pause between two reads of all verdicts that are waited for. Nothing announces them, so that
+	// none can be lost: whoever waits on a pod is served by one read.
+	pollPause = 250 * time.Millisecond
+	pollBatch = 500 // verdicts read at a time
+
+	// maxWaiting bounds who may wait for approvals on a pod.
+	maxWaiting = 10_000
+
+	// lateness is how long after the end of an approval's life, by the pod's clock, the store is asked a last time.
+	lateness = 100 * time.Millisecond
+)
+
+var errManyWait = registry.Errorf(registry.CodeBusy, "Too many calls wait for approvals on this pod. Retry in a moment.").
+	With(registry.DispatchedNo)
+
+// Ask implements agent.Approvals.
+func (k *Keeper) Ask(
+	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
+) (registry.Approval, error) {
+	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
+	if err == nil {
+		k.note(registry.ActivityApprovalRequested, asked)
+		who := registry.AuditActor{User: a.Requester.User, Credential: a.Requester.Credential}
+		k.audit(registry.AuditApprovalAsk, who, asked, registry.AuditAllowed, a.Reason)
+	}
+	return asked, err
+}
+
+// Await implements agent.Approvals.
+func (k *Keeper) Await(ctx context.Context, a registry.Approval) (registry.Approval, error) {
+	verdicts, leave, err := k.listen(a.Ref())
+	if err != nil {
+		k.withdraw(ctx, a, registry.ApprovalWithdrawn)
+		return a, err
+	}
+	defer leave()
+	silence := time.NewTimer(a.ExpiresAt.Sub(a.CreatedAt) + lateness)
+	defer silence.Stop()
+	select {
+	case a.Verdict = <-verdicts:
+		return a, nil
+	case <-silence.C:
+		return k.withdraw(ctx, a, registry.ApprovalExpired), nil
+	case <-ctx.Done():
+	case <-k.ctx.Done():
+	}
+	return k.withdraw(ctx, a, registry.ApprovalWithdrawn), ctx.Err()
+}
+
+// withdraw ends a question that nobody has answered. Whatever the store says then holds; if it says nothing, the call
+// must not run.
+func (k *Keeper) withdraw(ctx context.Context, a registry.Approval, state registry.ApprovalState) registry.Approval {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	final, first, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, registry.Verdict{State: state})
+	if err != nil {
+		k.cfg.Log.Warn("end of an approval not stored; the call does not run", "approval", a.ID, "error", err)
+		a.Verdict = registry.Verdict{State: state}
+		return a
+	}
+	if first || final.State == registry.ApprovalExpired {
+		k.note(registry.ActivityApprovalDecided, final)
+		k.audit(registry.AuditApproval, registry.AuditActor{}, final, registry.AuditDenied, string(final.State))
+	}
+	a.Verdict = final.Verdict
+	return a
+}
+
+// Withdraw withdraws the question about a call that has ended.
+func (k *Keeper) Withdraw(ctx context.Context, tenant, id string) {
+	k.withdraw(ctx, registry.Approval{Tenant: tenant, ID: id}, registry.ApprovalWithdrawn)
+	signal(k.sweep)
+}
+
+// listen returns a channel that gets the verdict of an approval once that is final. leave must be called.
+func (k *Keeper) listen(ref registry.ApprovalRef) (verdicts <-chan registry.Verdict, leave func(), err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.count >= maxWaiting {
+		return nil, nil, errManyWait
+	}
+	c := make(chan registry.Verdict, 1)
+	k.waiting[ref] = append(k.waiting[ref], c)
+	k.count++
+	signal(k.polls)
+	return c, func() { k.leave(ref, c) }, nil
+}
+
+func (k *Keeper) leave(ref registry.ApprovalRef, c chan registry.Verdict) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	left := slices.DeleteFunc(k.waiting[ref], func(other chan registry.Verdict) bool { return other == c })
+	k.count--
+	if k.waiting[ref] = left; len(left) == 0 {
+		delete(k.waiting, ref)
+	}
+}
+
+// tell tells those who wait on this pod that an approval is final.
+func (k *Keeper) tell(ref registry.ApprovalRef, v registry.Verdict) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.waiting[ref] {
+		select {
+		case c <- v:
+		default: // it has the verdict
+		}
+	}
+}
+
+// poll reads the verdicts that somebody on this pod waits for, while anybody does.
+func (k *Keeper) poll() {
+	ticker := time.NewTicker(pollPause)
+	defer ticker.Stop()
+	for {
+		if !k.anybodyWaits() {
+			select {
+			case <-k.polls:
+			case <-k.ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-ticker.C:
+			k.pollOnce()
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+func (k *Keeper) anybodyWaits() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.waiting) > 0
+}
+
+func (k *Keeper) pollOnce() {
+	k.mu.Lock()
+	refs := make([]registry.ApprovalRef, 0, len(k.waiting))
+	for ref := range k.waiting {
+		refs = append(refs, ref)
+	}
+	k.mu.Unlock()
+	for batch := range slices.Chunk(refs, pollBatch) {
+		ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
+		verdicts, err := k.cfg.Store.Verdicts(ctx, batch)
+		cancel()
+		if err != nil {
+			k.cfg.Log.Debug("verdicts not read; they are read again", "error", err)
+			return
+		}
+		for i, v := range verdicts {
+			switch {
+			case v.State == "": // the store lost it, so nobody can have allowed it
+				k.tell(batch[i], registry.Verdict{State: registry.ApprovalWithdrawn})
+			case v.Final():
+				k.tell(batch[i], v)
+			}
+		}
+	}
+}

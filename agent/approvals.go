@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/registry"
+)
+
+// DefaultApprovalTimeout is how long a person has to answer when a model asks and nothing else is configured.
+// DefaultDeferredTimeout is the same for an asynchronous call.
+const (
+	DefaultApprovalTimeout = 2 * time.Minute
+	DefaultDeferredTimeout = time.Hour
+)
+
+// Approvals asks people. *approval.Keeper is one. Its methods are safe for concurrent use.
+type Approvals interface {
+	// Granted reports whether "allow always" was said to what a would ask.
+	Granted(ctx context.Context, a registry.Approval) (bool, error)
+
+	// Ask stores the question and shows it to those who may answer, for life. request is kept with a deferred one.
+	Ask(ctx context.Context, a registry.Approval, life time.Duration, request []byte) (registry.Approval, error)
+
+	// Await returns the approval once it is final, at the latest when its time is up. When ctx ends first it withdraws
+	// the question. Only with a nil error and registry.ApprovalAllowed may the call run.
+	Await(ctx context.Context, a registry.Approval) (registry.Approval, error)
+}
+
+// ownerOf returns the user who is asked about a call: the one whose device it is for, else the one who asks.
+func ownerOf(inv *Invocation) string {
+	if inv.Session.UserID != "" {
+		return inv.Session.UserID
+	}
+	return inv.Caller.User
+}
+
+// demand finds out whether a person must be asked about a call of which policy demands it: p.ask is what to ask. Nobody
+// is asked about what was approved already, for this call or for all like it.
+func (i *Invoker) demand(ctx context.Context, p *prepared) error {
+	a := approvalOf(&p.inv)
+	if p.approved == bindingOf(a) {
+		return nil
+	}
+	if p.approved != "" {
+		return registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments have changed since "+
+			"the call was approved, so the approval does not hold. Call again to ask anew.")
+	}
+	if n := p.inv.Args.Len(); n > registry.MaxApprovalArgs {
+		return registry.Errorf(registry.CodePayloadTooLarge, "The call needs a person's approval, and nobody can be asked "+
+			"about %d bytes of arguments; %d are allowed.", n, registry.MaxApprovalArgs)
+	}
+	granted, err := i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
+	if err == nil && !granted {
+		p.ask = &a
+	}
+	return err
+}
+
+// maxSources is of how many arguments an approval says where they come from.
+const maxSources = 32
+
+// approvalOf returns what a person is asked about a call.
+func approvalOf(inv *Invocation) registry.Approval {
+	digest := sha256.Sum256(inv.Args.Raw())
+	a := registry.Approval{
+		ID: registry.NewApprovalID(), Tenant: inv.Caller.Tenant, CallID: inv.CallID, Tool: inv.Spec.Name,
+		DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
+		SessionID: inv.Session.Key.Session, DeviceID: inv.Session.DeviceID, DeviceName: inv.Session.DeviceName,
+		Pod: inv.Session.Pod, Owner: ownerOf(inv),
+		Requester: registry.Requester{User: inv.Caller.User, Credential: inv.Caller.Credential},
+		Model:     inv.Model, Conversation: inv.Conversation.Session, Turn: inv.Turn,
+		Rule: inv.Demand.Rule, Reason: inv.Demand.When + "." + inv.because(), GrantLimit: inv.Demand.Grant,
+		ExactArgs: inv.Marks&policy.ForeignArgument != 0,
+	}
+	if inv.Provenance != nil {
+		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {
+			a.Arguments = append(a.Arguments, registry.ArgumentSource{
+				Pointer: s.Pointer, Value: s.Value, Source: string(s.Source),
+			})
+		}
+	}
+	return a
+}
+
+// bindingOf is the same for what one approval covers: the same call of the same tool, as it was defined, with the same
+// arguments, to the same session, by the same caller.
+func bindingOf(a registry.Approval) string {
+	return a.CallID + " " + a.SessionID + " " + registry.GrantOf(a, registry.ScopeAlwaysArgs).Binding()
+}
+
+// approve asks the person that a call needs, and waits for the answer. A model's call has its whole time left
+// afterwards; the caller of any other waits within the time of its call. What was approved is then checked anew:
+// minutes may have passed.
+func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
+	rule := p.inv.Demand.Rule
+	err := i.awaitApproval(ctx, p, tell)
+	if err == nil {
+		return nil
+	}
+	e := *undispatched(err)
+	if e.Rule == "" && e.Code == registry.CodeApprovalDenied {
+		e.Rule = rule
+	}
+	return &e
+}
+
+// awaitApproval does what approve says.
+func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
+	for p.ask != nil {
+		began, life := time.Now(), i.cfg.ApprovalTimeout
+		if !p.inv.Model {
+			life = time.Until(p.inv.Deadline) * 9 / 10 // the rest is for the tool
+		}
+		if life <= 0 {
+			return registry.Errorf(registry.CodeTimeout, "The time of the call was up before anybody could be asked.")
+		}
+		asked, err := i.cfg.Approvals.Ask(timed{ctx, began.Add(life)}, *p.ask, life, nil)
+		if err != nil {
+			return err
+		}
+		tell(asked)
+		answered, err := i.cfg.Approvals.Await(ctx, asked)
+		tell(answered)
+		switch {
+		case err == nil:
+			err = denial(answered)
+		case ctx.Err() != nil:
+			err = registry.Errorf(registry.CodeCancelled, "The call was cancelled while it waited for an approval.")
+		}
+		if err != nil {
+			return err
+		}
+		p.approved = bindingOf(*p.ask)
+		if p.inv.Model {
+			p.start = p.start.Add(time.Since(began))
+			p.inv.Deadline = p.start.Add(p.inv.Timeout)
+		}
+		if err := i.readmit(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readmit reads the route of an approved call again and lets the hooks decide anew.
+func (i *Invoker) readmit(ctx context.Context, p *prepared) error {
+	if p.inv.Caller.Expired(time.Now()) {
+		return registry.Errorf(registry.CodeUnauthenticated, "The credentials of the caller ended while it waited.")
+	}
+	if p.local == nil {
+		fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.inv.Deadline}, p.route)
+		if err != nil {
+			return err
+		}
+		p.route = fresh
+	}
+	p.inv.Args = p.inv.Asked
+	return i.admit(ctx, p)
+}
+
+// denial returns why a call must not run, nil if it was allowed. The text is for callers and for models.
+func denial(a registry.Approval) error {
+	const again = "Do not call it again for the same purpose unless the person asks for it."
+	text := ""
+	switch a.State {
+	case registry.ApprovalAllowed:
+		return nil
+	case registry.ApprovalDenied:
+		text = fmt.Sprintf("A person denied this call of %q. %s", a.Tool, again)
+	case registry.ApprovalWithdrawn:
+		text = fmt.Sprintf("The question about this call of %q was withdrawn before anybody answered.", a.Tool)
+	default:
+		text = fmt.Sprintf("This call of %q needs a person's approval, and nobody answered within %v, which is a denial. "+
+			"Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
+			a.Tool, a.ExpiresAt.Sub(a.CreatedAt).Round(time.Second))
+	}
+	return registry.Errorf(registry.CodeApprovalDenied, "%s", text).With(registry.DispatchedNo)
+}

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// deferredCall is an asynchronous call that waits for a person, as it is kept with its approval. Everything else is
+// found again when it starts.
+type deferredCall struct {
+	Caller   auth.Identity   `json:"caller"`
+	Tool     string          `json:"tool"`
+	Session  string          `json:"session,omitempty"` // empty: a local tool
+	Target   registry.Target `json:"target"`            // as it was asked for
+	Args     registry.JSON   `json:"args"`              // as they were asked for, before any hook
+	Timeout  time.Duration   `json:"timeout"`           // of the tool, once it may run
+	Endpoint Endpoint        `json:"endpoint"`
+	Context  ContextKind     `json:"context,omitempty"`
+	Approved string          `json:"approved"`          // what the approval covers
+	Charged  []string        `json:"charged,omitempty"` // the windows of rate limits that have counted the call
+}
+
+// deferCall stores the record of a call that must be approved, and asks. No pod holds the call from then on.
+func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *Outcome) error {
+	a := *d.ask
+	a.Deferred = true
+	d.rec.Approval, d.rec.HoldMS = a.ID, i.cfg.DeferredTimeout.Milliseconds()
+	request, err := json.Marshal(deferredCall{
+		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
+		Timeout: d.inv.Timeout, Endpoint: req.Endpoint, Context: req.Context,
+		Approved: bindingOf(a), Charged: d.charged,
+	})
+	if err != nil {
+		return err
+	}
+	ctx = timed{ctx, d.start.Add(d.inv.Timeout)}
+	stored, created, err := i.cfg.CallLog.Hold(ctx, d.rec)
+	if err != nil {
+		return err
+	}
+	if created {
+		req.counted = true // when it has ended
+		asked, err := i.cfg.Approvals.Ask(ctx, a, i.cfg.DeferredTimeout, request)
+		if err != nil {
+			if _, failed := i.cfg.CallLog.Refuse(ctx, d.rec.Tenant, d.rec.CallID, undispatched(err)); failed != nil {
+				i.cfg.Log.Warn("record of a call that cannot be approved not ended", "call", d.rec.CallID, "error", failed)
+			}
+			return err
+		}
+		req.tell(asked)
+	}
+	return i.follow(ctx, req, stored, d.rec.RequestDigest, !created, d.start, out)
+}
+
+// StartDeferred carries on with the call of a deferred approval that is final: it starts the call on this pod if it was
+// allowed, and ends its record otherwise. Only the first of several pods that start a call does. It reports whether it
+// started or ended it. An error says to try again.
+func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, request []byte) (bool, error) {
+	refuse := func(err error) (bool, error) {
+		done, failed := i.cfg.CallLog.Refuse(ctx, a.Tenant, a.CallID, undispatched(err))
+		if registry.IsCallNotFound(failed) {
+			return false, nil
+		}
+		return done, failed
+	}
+	if err := denial(a); err != nil {
+		return refuse(err)
+	}
+	var call deferredCall
+	if err := json.Unmarshal(request, &call); err != nil {
+		return refuse(fmt.Errorf("read a deferred call: %w", err))
+	}
+	begun, err := i.cfg.CallLog.Begin(ctx, a.Tenant, a.CallID, call.Timeout,
+		func(ctx context.Context, rec registry.Record) (registry.Result, error) {
+			return i.runDeferred(ctx, a, call, rec)
+		})
+	if registry.IsCallNotFound(err) {
+		return false, nil
+	}
+	return begun, err
+}
+
+// runDeferred checks an approved call once more, because anything may have happened since it was asked for, and runs
+// it.
+func (i *Invoker) runDeferred(
+	ctx context.Context, a registry.Approval, call deferredCall, rec registry.Record,
+) (registry.Result, error) {
+	target := call.Target
+	if call.Session != "" {
+		target.SessionID = call.Session
+	}
+	req := Request{
+		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args, Target: target,
+		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context,
+	}
+	d := durable{prepared: prepared{start: time.Now(), approved: call.Approved, charged: call.Charged}, rec: rec}
+	var out Outcome
+	var err error
+	if call.Caller.Expired(d.start) {
+		req.refused = registry.Errorf(registry.CodeUnauthenticated, "The credentials of the caller ended while it waited.")
+	}
+	if err = i.prepare(ctx, &req, &d.prepared, &out); err == nil && d.ask != nil {
+		err = denial(registry.Approval{Tool: call.Tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})
+	}
+	if err != nil {
+		err = undispatched(err)
+	}
+	i.noteDecision(&req, &d.prepared, err)
+	req.where = i.routeOf(&d.prepared)
+	held, letGo := i.hold(ctx, &d.inv.Caller)
+	defer letGo()
+	var res registry.Result
+	if err == nil {
+		res, err = i.runTool(held, &d.prepared, &rec, true)
+	}
+	res, err = i.endDurable(ctx, d, res, unlessEnded(held, err))
+	i.count(&req, time.Since(d.start), res, err)
+	return res, err
+}

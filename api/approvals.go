@@ -1,0 +1,228 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/approval"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// Approvals shows and decides what people are asked. *approval.Keeper is one. What an identity may not see does not
+// exist for it: registry.CodeNotFound.
+type Approvals interface {
+	Pending(ctx context.Context, who auth.Identity) ([]registry.Approval, error)
+	Wait(ctx context.Context, who auth.Identity, id string, wait time.Duration) (registry.Approval, error)
+	Decide(ctx context.Context, who auth.Identity, id string, d approval.Decision) (approval.Answer, error)
+	Grants(ctx context.Context, who auth.Identity) ([]registry.Grant, error)
+	Revoke(ctx context.Context, who auth.Identity, id string) (registry.Grant, error)
+
+	// Withdraw withdraws the question about a call that was cancelled.
+	Withdraw(ctx context.Context, tenant, id string)
+}
+
+// approvalRow is an approval as clients see it, in a list without its arguments.
+type approvalRow struct {
+	ID         string                    `json:"id"`
+	CallID     string                    `json:"call_id"`
+	Tool       string                    `json:"tool"`
+	State      registry.ApprovalState    `json:"state"`
+	Reason     string                    `json:"reason"`
+	Rule       string                    `json:"rule"`
+	SessionID  string                    `json:"session_id,omitempty"`
+	DeviceID   string                    `json:"device_id,omitempty"`
+	DeviceName string                    `json:"device_name,omitempty"`
+	UserID     string                    `json:"user_id,omitempty"`
+	Requester  approvalRequester         `json:"requester"`
+	Mode       string                    `json:"mode"`
+	TurnID     string                    `json:"turn_id,omitempty"`
+	ArgsDigest string                    `json:"args_digest"`
+	SchemaHash string                    `json:"schema_hash"`
+	Arguments  []registry.ArgumentSource `json:"arguments,omitempty"`
+	CreatedAt  string                    `json:"created_at"`
+	ExpiresAt  string                    `json:"expires_at"`
+	DecidedBy  string                    `json:"decided_by,omitempty"`
+	DecidedAt  string                    `json:"decided_at,omitempty"`
+	Scope      registry.ApprovalScope    `json:"scope,omitempty"`
+}
+
+type approvalRequester struct {
+	UserID     string `json:"user_id,omitempty"`
+	Credential string `json:"credential,omitempty"`
+	Model      bool   `json:"model"`
+}
+
+// approvalShown is an approval with its arguments: as they are, and as a person reads them without being deceived.
+type approvalShown struct {
+	approvalRow
+	Args     registry.JSON `json:"args,omitzero"`
+	ArgsText string        `json:"args_text"`
+	Remarks  []string      `json:"remarks"`
+}
+
+func approvalRowOf(a registry.Approval) approvalRow {
+	row := approvalRow{
+		ID: a.ID, CallID: a.CallID, Tool: a.Tool, State: a.State, Reason: a.Reason, Rule: a.Rule,
+		SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName, UserID: a.Owner,
+		Requester: approvalRequester{a.Requester.User, a.Requester.Credential, a.Model}, Mode: registry.ModeSync,
+		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments,
+		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy, Scope: a.Scope,
+	}
+	if a.Deferred {
+		row.Mode = registry.ModeAsync
+	}
+	if !a.DecidedAt.IsZero() {
+		row.DecidedAt = shownTime(a.DecidedAt)
+	}
+	return row
+}
+
+func approvalOf(a registry.Approval) approvalShown {
+	text, remarks := approval.Shown(a.Args)
+	return approvalShown{approvalRowOf(a), a.Args, text, append([]string{}, remarks...)}
+}
+
+// listApprovals lists the approvals that wait, those that expire first before others.
+func (h *handler) listApprovals(c *gin.Context, _ params) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	all, err := h.Approvals.Pending(ctx, caller(c))
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Approvals []approvalRow `json:"approvals"`
+	}{make([]approvalRow, len(all))}
+	for i, a := range all {
+		answer.Approvals[i] = approvalRowOf(a)
+	}
+	return h.respond(c, answer)
+}
+
+// getApproval shows one approval: at once, or when somebody has decided or the wait has ended.
+func (h *handler) getApproval(c *gin.Context, q params) error {
+	wait, err := q.wait()
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		release, err := h.waiting.enter(h.slotCaller(c))
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
+	ctx, cancel := context.WithTimeout(c.Request.Context(), wait+storeTimeout)
+	defer cancel()
+	waiting, stop := h.untilDraining(ctx)
+	defer stop()
+	a, err := h.Approvals.Wait(waiting, caller(c), c.Param("id"), wait)
+	if err != nil {
+		return err
+	}
+	return h.respond(c, approvalOf(a))
+}
+
+// Decisions, as requests have them.
+const (
+	decisionOnce   = "allow-once"
+	decisionAlways = "allow-always"
+	decisionDeny   = "deny"
+	scopeTool      = "tool"
+	scopeArguments = "arguments"
+)
+
+// decideApproval decides an approval. Whoever comes second is told what was decided first.
+func (h *handler) decideApproval(c *gin.Context, _ params) error {
+	if c.ContentType() != "application/json" { // no page can make a browser send that elsewhere without being asked
+		return registry.Errorf(registry.CodeUnsupportedMedia, "Send the decision as application/json.")
+	}
+	body, err := h.readBody(c)
+	if err != nil {
+		return err
+	}
+	d, err := parseDecision(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	answer, err := h.Approvals.Decide(ctx, caller(c), c.Param("id"), d)
+	if err != nil {
+		return err
+	}
+	shown := struct {
+		approvalShown
+		Decided bool      `json:"decided"` // by this request
+		Grant   *grantRow `json:"grant,omitempty"`
+	}{approvalShown: approvalOf(answer.Approval), Decided: answer.Decided}
+	if answer.Grant != nil {
+		row := grantRowOf(*answer.Grant)
+		shown.Grant = &row
+	}
+	return h.writeStatus(c, shown)
+}
+
+// parseDecision reads the body of a decision.
+func parseDecision(body []byte) (d approval.Decision, err error) {
+	fields, err := readBodyObject(body, "decision", "scope", "expires_in_ms")
+	if err != nil {
+		return d, err
+	}
+	decision, scope := "", ""
+	if text, ok := fields.get("decision"); ok {
+		if decision, err = readString(text, "decision"); err != nil {
+			return d, err
+		}
+	}
+	if text, ok := fields.get("scope"); ok {
+		if scope, err = readEither(text, "scope", scopeTool, scopeArguments); err != nil {
+			return d, err
+		}
+	}
+	text, limited := fields.get("expires_in_ms")
+	if limited {
+		if d.GrantLife, err = readGrantLife(text); err != nil {
+			return d, err
+		}
+	}
+	switch decision {
+	case decisionAlways:
+		d.Allow, d.Scope = true, registry.ScopeAlwaysArgs
+		if scope == scopeTool {
+			d.Scope = registry.ScopeAlwaysTool
+		}
+		return d, nil
+	case decisionOnce, decisionDeny:
+		d.Allow = decision == decisionOnce
+	default:
+		return d, wrongType("decision", `"allow-once", "allow-always" or "deny"`)
+	}
+	if scope != "" || limited {
+		return d, registry.Errorf(registry.CodeInvalidRequest,
+			"scope and expires_in_ms belong to the decision %q only.", decisionAlways)
+	}
+	return d, nil
+}
+
+func readGrantLife(text json.RawMessage) (time.Duration, error) {
+	ms, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || ms <= 0 || ms > registry.MaxGrantLife.Milliseconds() {
+		return 0, registry.Errorf(registry.CodeInvalidRequest,
+			"The field \"expires_in_ms\" must be a whole number from 1 to %d.", registry.MaxGrantLife.Milliseconds())
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// withdrawApproval withdraws the question about a call that was cancelled.
+func (h *handler) withdrawApproval(ctx context.Context, r registry.Record) {
+	if r.Approval != "" && r.State == registry.StateCancelled && r.Dispatched == registry.DispatchedNo {
+		h.Approvals.Withdraw(ctx, r.Tenant, r.Approval)
+	}
+}

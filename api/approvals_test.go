@@ -1,0 +1,541 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
+)
+
+// people are the identities of these tests, by token.
+var people = map[string]auth.Identity{
+	token:   {Admin: true, Credential: "token"},
+	"ann":   {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ann"},
+	"anne":  {User: "ann", Roles: auth.RoleApprover, Credential: "key:anne"},
+	"agent": {User: "ann", Roles: auth.RoleCaller, Credential: "key:agent"},
+	"other": {User: "ann", Roles: auth.RoleCaller, Credential: "key:other"},
+	"ben":   {User: "ben", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ben"},
+	"phone": {User: "ann", Roles: auth.RoleDevice, Credential: "device:1"},
+	"acme":  {Tenant: "acme", Admin: true, Credential: "key:acme"},
+}
+
+// withPeople lets those people in.
+func withPeople(cfg *api.Config) {
+	cfg.Auth = auth.AuthenticatorFunc(func(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
+		id, ok := people[token]
+		if !ok {
+			return id, registry.Errorf(registry.CodeUnauthenticated, "Who are you?")
+		}
+		return id, nil
+	})
+}
+
+// as sends a request with somebody's token.
+func (f *fleet) as(who string, r request) reply {
+	f.Helper()
+	r.header = http.Header{"Authorization": {"Bearer " + who}}
+	if r.body != "" {
+		r.header.Set("Content-Type", "application/json")
+	}
+	return f.send(r)
+}
+
+// shownApproval is an approval as a client reads it.
+type shownApproval struct {
+	ID        string
+	CallID    string `json:"call_id"`
+	Tool      string
+	State     registry.ApprovalState
+	Mode      string
+	SessionID string `json:"session_id"`
+	UserID    string `json:"user_id"`
+	Rule      string
+	Args      json.RawMessage
+	ArgsText  string `json:"args_text"`
+	Remarks   []string
+	DecidedBy string `json:"decided_by"`
+	Scope     registry.ApprovalScope
+	Decided   bool
+	Grant     *struct{ ID string }
+	Requester struct {
+		UserID, Credential string
+		Model              bool
+	}
+}
+
+// confirmable is a tool that asks for consent.
+func confirmable(name string) registry.ToolSpec {
+	spec, err := registry.ToolSpec{
+		Name: name, Description: "Takes a picture.", SecurityLevel: registry.SecurityUserConfirm,
+	}.Normalize()
+	if err != nil {
+		panic(err)
+	}
+	return spec
+}
+
+// ofAnn is a session of ann's phone.
+func ofAnn(id string) registry.Session {
+	s := session(id)
+	s.UserID = "ann"
+	return s
+}
+
+// call begins a call of somebody and returns how it ends.
+func (f *fleet) call(who, path, body string, pod int) <-chan reply {
+	f.Helper()
+	ended := make(chan reply, 1)
+	go func() { ended <- f.as(who, request{method: http.MethodPost, path: path, body: body, pod: pod}) }()
+	return ended
+}
+
+// waiting waits until somebody sees n approvals that wait, and returns them.
+func (f *fleet) waiting(who string, n int) []shownApproval {
+	f.Helper()
+	deadline := time.Now().Add(testTimeout)
+	for {
+		all := decode[struct{ Approvals []shownApproval }](f.as(who, request{path: "/api/approvals"}), 200).Approvals
+		if len(all) == n {
+			return all
+		}
+		if time.Now().After(deadline) {
+			f.Fatalf("%s sees %d approvals, want %d", who, len(all), n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// decide decides an approval as somebody.
+func (f *fleet) decide(who, id, body string, pod int) reply {
+	f.Helper()
+	return f.as(who, request{method: http.MethodPost, path: "/api/approvals/" + id, body: body, pod: pod})
+}
+
+const (
+	allowOnce = `{"decision":"allow-once"}`
+	deny      = `{"decision":"deny"}`
+	snap      = "/api/sessions/phone/tools/camera_snap/call"
+)
+
+func TestACallWaitsForAPerson(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withPeople})
+	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+
+	ended := f.call("agent", snap, `{"args":{"lens":"front"}}`, 1)
+	a := f.waiting("anne", 1)[0]
+	if a.Tool != "camera_snap" || a.SessionID != "phone" || a.UserID != "ann" || a.State != "pending" || a.Args != nil ||
+		a.Rule == "" || a.Requester.Credential != "key:agent" || a.Requester.Model || a.Mode != "sync" {
+		t.Errorf("listed %+v", a)
+	}
+	whole := decode[shownApproval](f.as("ann", request{path: "/api/approvals/" + a.ID, pod: 1}), 200)
+	if string(whole.Args) != `{"lens":"front"}` || !strings.Contains(whole.ArgsText, `"lens": "front"`) {
+		t.Errorf("shown %+v", whole)
+	}
+	select {
+	case c := <-d.calls:
+		t.Fatalf("call %s was not approved and reached the device", c.ID)
+	default:
+	}
+	got := decode[shownApproval](f.decide("anne", a.ID, allowOnce, 0), 200)
+	if got.State != "allowed" || !got.Decided || got.DecidedBy != "ann" || got.Scope != "once" {
+		t.Errorf("decided %+v", got)
+	}
+	out := decode[answer](<-ended, 200)
+	if out.CallID != a.CallID || out.Output != `{"lens":"front"}` {
+		t.Errorf("answered %+v", out)
+	}
+
+	ended = f.call("agent", snap, `{}`, 1) // once is once
+	a = f.waiting("ann", 1)[0]
+	decode[shownApproval](f.decide("ann", a.ID, deny, 1), 200)
+	p := wantProblem(<-ended, 403, registry.CodeApprovalDenied)
+	if p.Dispatched != registry.DispatchedNo || !strings.Contains(p.Detail, "denied") {
+		t.Errorf("problem %+v", p)
+	}
+	f.waiting("ann", 0)
+}
+
+// A person who may approve a call makes it without being asked: it is their own act. Fields of the body change nothing.
+func TestWhoIsNotAsked(t *testing.T) {
+	f := newFleet(t, setup{change: withPeople})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	for _, who := range []string{token, "ann"} {
+		decode[answer](<-f.call(who, snap, `{}`, 0), 200)
+	}
+	for _, body := range []string{
+		`{"args":{},"approved":true}`, `{"args":{},"approval":"x"}`, `{"args":{},"approval_id":"aaaaaaaaaaaaaaaa"}`,
+	} {
+		wantProblem(<-f.call("agent", snap, body, 0), 400, registry.CodeInvalidRequest)
+	}
+	ended := f.call("agent", snap, `{"args":{"approved":true,"approval_id":"x","security_level":"safe"}}`, 0)
+	a := f.waiting("ann", 1)[0]
+	decode[shownApproval](f.decide("ann", a.ID, deny, 0), 200)
+	wantProblem(<-ended, 403, registry.CodeApprovalDenied)
+}
+
+func TestWhoMayDecide(t *testing.T) {
+	f := newFleet(t, setup{change: withPeople})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	ended := f.call("agent", snap, `{}`, 0)
+	a := f.waiting("ann", 1)[0]
+	for who, status := range map[string]int{"agent": 403, "other": 403, "phone": 403, "ben": 404, "acme": 404} {
+		for _, r := range []request{
+			{path: "/api/approvals/" + a.ID},
+			{method: http.MethodPost, path: "/api/approvals/" + a.ID, body: allowOnce},
+		} {
+			if got := f.as(who, r); got.status != status {
+				t.Errorf("%s %s %s: %d %s", who, r.method, r.path, got.status, got.body)
+			}
+		}
+		if got := f.as(who, request{path: "/api/approvals"}); status == 404 &&
+			string(got.body) != "{\"approvals\":[]}\n" {
+			t.Errorf("%s sees %s", who, got.body)
+		}
+	}
+	// What a page of elsewhere can make a browser send decides nothing.
+	for _, h := range []http.Header{
+		{"Authorization": {"Bearer ann"}, "Content-Type": {"text/plain"}},
+		{"Authorization": {"Bearer ann"}, "Content-Type": {"application/x-www-form-urlencoded"}},
+		{"Authorization": {"Bearer ann"}, "Content-Type": nil},
+	} {
+		r := f.send(request{method: http.MethodPost, path: "/api/approvals/" + a.ID, body: allowOnce, header: h})
+		wantProblem(r, 415, registry.CodeUnsupportedMedia)
+	}
+	wantProblem(f.send(request{
+		method: http.MethodPost, path: "/api/approvals/" + a.ID, body: allowOnce, header: http.Header{
+			"Authorization": {"Bearer ann"}, "Content-Type": {"application/json"}, "Origin": {"https://evil.example"},
+		},
+	}), 403, registry.CodeForbidden)
+	for _, body := range []string{
+		`{}`, `{"decision":"yes"}`, `{"decision":"deny","scope":"tool"}`, `{"decision":"allow-once","expires_in_ms":5}`,
+		`{"decision":"allow-always","expires_in_ms":0}`, `{"decision":"allow-always","scope":"all"}`, `[]`, ``,
+		`{"decision":"allow-always","expires_in_ms":99999999999}`, `{"decision":"deny","state":"allowed"}`,
+	} {
+		if got := f.decide("ann", a.ID, body, 0); got.status != 400 && body != "" {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
+	}
+	wantProblem(f.decide("ann", "zzzzzzzzzzzzzzzz", allowOnce, 0), 404, registry.CodeNotFound)
+	wantProblem(f.decide("ann", "..%2f", allowOnce, 0), 404, registry.CodeNotFound)
+	f.waiting("ann", 1) // nothing of that was a decision
+	decode[shownApproval](f.decide(token, a.ID, deny, 0), 200)
+	wantProblem(<-ended, 403, registry.CodeApprovalDenied)
+}
+
+// TestTwoApproversAtOnce: two people press different buttons on two pods in the same instant.
+func TestTwoApproversAtOnce(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withPeople, redis: redistest.Single(t)})
+	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	wins := map[registry.ApprovalState]int{}
+	for round := range 100 {
+		ended := f.call("agent", snap, `{}`, round%2)
+		id := f.waiting("ann", 1)[0].ID
+		told := make([]shownApproval, 2)
+		var pressing sync.WaitGroup
+		begin := make(chan struct{})
+		for i, body := range []string{allowOnce, deny} {
+			pressing.Go(func() {
+				<-begin
+				told[i] = decode[shownApproval](f.decide([]string{"ann", "anne"}[i], id, body, i), 200)
+			})
+		}
+		close(begin)
+		pressing.Wait()
+		if told[0].State != told[1].State || told[0].Decided == told[1].Decided {
+			t.Fatalf("round %d: told %+v and %+v", round, told[0], told[1])
+		}
+		if out := <-ended; (out.status == 200) != (told[0].State == "allowed") {
+			t.Fatalf("round %d: %s, but the call ended with %d", round, told[0].State, out.status)
+		}
+		if told[0].State == "allowed" {
+			d.delivered()
+		}
+		wins[told[0].State]++
+	}
+	t.Logf("who was first: %v", wins)
+}
+
+func TestSilenceIsDenial(t *testing.T) {
+	f := newFleet(t, setup{change: withPeople})
+	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	ended := f.call("agent", snap, `{"timeout_ms":1500}`, 0)
+	a := f.waiting("ann", 1)[0]
+	p := wantProblem(<-ended, 403, registry.CodeApprovalDenied)
+	if !strings.Contains(p.Detail, "nobody answered") || !strings.Contains(p.Detail, "farhand approve") {
+		t.Errorf("told %q", p.Detail)
+	}
+	late := decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200)
+	if late.State != "expired" || late.Decided {
+		t.Errorf("a late decision: %+v", late)
+	}
+	if len(d.calls) > 0 {
+		t.Error("the call reached the device")
+	}
+
+	ctx, hangUp := context.WithCancel(t.Context()) // whoever asks hangs up
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = f.try(request{
+			method: http.MethodPost, path: snap, body: `{}`, ctx: ctx,
+			header: http.Header{"Authorization": {"Bearer agent"}, "Content-Type": {"application/json"}},
+		})
+	}()
+	a = f.waiting("ann", 1)[0]
+	hangUp()
+	<-gone
+	f.waiting("ann", 0)
+	if got := decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200); got.State != "withdrawn" {
+		t.Errorf("of a caller that is gone: %+v", got)
+	}
+}
+
+func TestGrants(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withPeople})
+	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"), confirmable("other"))
+	always := func(who, path, args, body string) shownApproval {
+		t.Helper()
+		ended := f.call(who, path, args, 0)
+		a := f.waiting("ann", 1)[0]
+		got := decode[shownApproval](f.decide("ann", a.ID, body, 0), 200)
+		if out := <-ended; out.status != 200 || got.Grant == nil {
+			t.Fatalf("%s: %+v, the call ended with %d", body, got, out.status)
+		}
+		return got
+	}
+	asked := func(who, path, args string) bool {
+		t.Helper()
+		ended := f.call(who, path, args, 1)
+		for {
+			select {
+			case out := <-ended:
+				return out.status != 200
+			case <-time.After(20 * time.Millisecond):
+			}
+			all := decode[struct{ Approvals []shownApproval }](f.as("ann", request{path: "/api/approvals"}), 200)
+			if len(all.Approvals) > 0 {
+				decode[shownApproval](f.decide("ann", all.Approvals[0].ID, deny, 1), 200)
+			}
+		}
+	}
+	args := always("agent", snap, `{"args":{"n":1}}`, `{"decision":"allow-always","expires_in_ms":60000}`)
+	for body, want := range map[string]bool{`{"args":{"n":1}}`: false, `{"args":{"n":2}}`: true} {
+		if asked("agent", snap, body) != want {
+			t.Errorf("%s: asked %v", body, !want)
+		}
+	}
+	always("agent", snap, `{"args":{"n":2}}`, `{"decision":"allow-always","scope":"tool"}`)
+	if asked("agent", snap, `{"args":{"n":3}}`) {
+		t.Error("asked although the tool was granted")
+	}
+	if !asked("agent", "/api/sessions/phone/tools/other/call", `{}`) {
+		t.Error("the grant covers another tool")
+	}
+	f.connect(1, ofAnn("tablet"), echo, confirmable("camera_snap"))
+	if !asked("agent", "/api/sessions/tablet/tools/camera_snap/call", `{"args":{"n":1}}`) {
+		t.Error("the grant covers another session")
+	}
+	// The device changes what the tool is.
+	changed := confirmable("camera_snap")
+	changed.Description = "Takes a picture, and sends it away."
+	changed, err := changed.Normalize()
+	f.must(err)
+	f.must(d.local.PutTools(t.Context(), []registry.ToolSpec{changed}, nil))
+	if !asked("agent", snap, `{"args":{"n":1}}`) {
+		t.Error("the grant covers a tool that has changed")
+	}
+	f.must(d.local.PutTools(t.Context(), []registry.ToolSpec{confirmable("camera_snap")}, nil))
+
+	list := decode[struct{ Grants []struct{ ID, Tool string } }](f.as("anne", request{path: "/api/grants"}), 200)
+	if len(list.Grants) != 2 || list.Grants[0].ID != args.Grant.ID {
+		t.Fatalf("grants %+v", list)
+	}
+	if other := f.as("ben", request{path: "/api/grants"}); string(other.body) != "{\"grants\":[]}\n" {
+		t.Errorf("ben sees %s", other.body)
+	}
+	for _, g := range list.Grants {
+		revoke := request{method: http.MethodDelete, path: "/api/grants/" + g.ID}
+		wantProblem(f.as("ben", revoke), 404, registry.CodeNotFound)
+		if got := f.as("ann", revoke); got.status != 200 {
+			t.Errorf("revoke: %d %s", got.status, got.body)
+		}
+		wantProblem(f.as("ann", revoke), 404, registry.CodeNotFound)
+	}
+	if !asked("agent", snap, `{"args":{"n":1}}`) {
+		t.Error("a revoked grant holds")
+	}
+}
+
+// TestWhatIsApprovedIsWhatRuns: while the person thinks, the device changes its tool.
+func TestWhatIsApprovedIsWhatRuns(t *testing.T) {
+	f := newFleet(t, setup{change: withPeople})
+	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	ended := f.call("agent", snap, `{}`, 0)
+	a := f.waiting("ann", 1)[0]
+	changed := confirmable("camera_snap")
+	changed.Description = "Deletes all pictures."
+	changed, err := changed.Normalize()
+	f.must(err)
+	f.must(d.local.PutTools(t.Context(), []registry.ToolSpec{changed}, nil))
+	decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200)
+	p := wantProblem(<-ended, 403, registry.CodeApprovalDenied)
+	if !strings.Contains(p.Detail, "changed") || len(d.calls) > 0 {
+		t.Errorf("%+v, %d calls reached the device", p, len(d.calls))
+	}
+}
+
+func TestApprovalsShowWhatIsHidden(t *testing.T) {
+	f := newFleet(t, setup{change: withPeople})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	long := strings.Repeat("a", 30_000) + "rm -rf /"
+	for args, want := range map[string]struct {
+		text   []string
+		remark []string
+	}{
+		`{"to":"\u202egpj.exe"}`:         {[]string{`\u202egpj.exe`}, []string{"hidden", "foreign"}},
+		"{\"to\":\"\u202egpj.exe\"}":     {[]string{`\u202egpj.exe`}, []string{"hidden", "foreign"}},
+		"{\"to\":\"a\u200bb\"}":          {[]string{`a\u200bb`}, []string{"hidden"}},
+		"{\"to\":\"p\u0430ypal\"}":       {[]string{"p\u0430ypal"}, []string{"foreign"}},
+		`{"script":"ls\nrm -rf /"}`:      {[]string{`ls\nrm -rf /`}, []string{"multiline"}},
+		`{"script":"` + long + `"}`:      {[]string{"rm -rf /"}, []string{"long"}},
+		`{"a":"<script>&","b":"\u001b"}`: {[]string{"<script>&", `\u001b`}, []string{"hidden"}},
+	} {
+		ended := f.call("agent", snap, `{"args":`+args+`}`, 0)
+		id := f.waiting("ann", 1)[0].ID
+		a := decode[shownApproval](f.as("ann", request{path: "/api/approvals/" + id}), 200)
+		for _, text := range want.text {
+			if !strings.Contains(a.ArgsText, text) {
+				t.Errorf("%.60s: shown as %.80q", args, a.ArgsText)
+			}
+		}
+		for _, remark := range want.remark {
+			if !slices.Contains(a.Remarks, remark) {
+				t.Errorf("%.60s: remarks %v", args, a.Remarks)
+			}
+		}
+		for _, r := range a.ArgsText {
+			if r == '\u202e' || r == '\u200b' || r == 0x1b {
+				t.Errorf("%.60s: %U is not escaped", args, r)
+			}
+		}
+		decode[shownApproval](f.decide("ann", id, deny, 0), 200)
+		<-ended
+	}
+	tooLong := fmt.Sprintf(`{"args":{"text":%q}}`, strings.Repeat("a", registry.MaxApprovalArgs))
+	wantProblem(<-f.call("agent", snap, tooLong, 0), 413, registry.CodePayloadTooLarge)
+}
+
+func TestListingsSayWhatNeedsApproval(t *testing.T) {
+	f := newFleet(t, setup{change: withPeople})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"), tool("echo", "says it"))
+	for who, want := range map[string]string{"agent": "required", "ann": ""} {
+		rows := decode[struct {
+			Tools []struct {
+				Name, Approval string
+				Enabled        bool
+			}
+		}](f.as(who, request{path: "/api/tools"}), 200).Tools
+		if len(rows) != 2 || rows[0].Approval != want || !rows[0].Enabled || rows[1].Approval != "" {
+			t.Errorf("%s: %+v", who, rows)
+		}
+	}
+}
+
+// The feed says that somebody is asked, and what was decided, never about what.
+func TestApprovalsInTheFeed(t *testing.T) {
+	f := newFleet(t, setup{change: withPeople})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	feed := f.follow(0, "/api/events?type=approval.requested&type=approval.decided", "")
+	ended := f.call("agent", snap, `{"args":{"pin":"4711-hunter2"}}`, 0)
+	first := feed.next()
+	var e struct {
+		Type     string
+		Approval shownApproval
+	}
+	f.must(json.Unmarshal(first.data, &e))
+	if e.Type != "approval.requested" || e.Approval.State != "pending" || strings.Contains(string(first.data), "hunter2") {
+		t.Fatalf("event %s", first.data)
+	}
+	decode[shownApproval](f.decide("ann", e.Approval.ID, deny, 0), 200)
+	last := feed.next()
+	f.must(json.Unmarshal(last.data, &e))
+	if e.Type != "approval.decided" || e.Approval.State != "denied" || e.Approval.DecidedBy != "ann" {
+		t.Fatalf("event %s", last.data)
+	}
+	<-ended
+}
+
+// deferred begins an asynchronous call and returns its record.
+func (f *fleet) deferred(who, body string, pod int) record {
+	f.Helper()
+	r := f.as(who, request{method: http.MethodPost, path: snap, body: body, pod: pod})
+	return decode[record](r, 202)
+}
+
+func (f *fleet) recordOf(id string, pod int) record {
+	f.Helper()
+	return decode[record](f.send(request{path: "/api/calls/" + id + "?wait_ms=9000", pod: pod}), 200)
+}
+
+func TestAsynchronousCallsWaitWithoutAPod(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withPeople, redis: redistest.Single(t)})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	const body = `{"args":{"n":1},"mode":"async","idempotency_key":"k1"}`
+	r := f.deferred("agent", body, 1)
+	again := f.deferred("agent", body, 0) // joins
+	a := f.waiting("ann", 1)[0]
+	if r.State != "accepted" || again.CallID != r.CallID || a.CallID != r.CallID || a.Mode != "async" {
+		t.Fatalf("accepted %+v, again %+v, waits %+v", r, again, a)
+	}
+	decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200)
+	if got := f.recordOf(r.CallID, 1); got.State != "succeeded" || got.Output == nil || *got.Output != `{"n":1}` {
+		t.Errorf("allowed: %+v", got)
+	}
+
+	r = f.deferred("agent", `{"mode":"async"}`, 0)
+	decode[shownApproval](f.decide("ann", f.waiting("ann", 1)[0].ID, deny, 1), 200)
+	if got := f.recordOf(r.CallID, 1); got.State != "rejected" || got.Problem == nil ||
+		got.Problem.Code != registry.CodeApprovalDenied || got.Dispatched != registry.DispatchedNo {
+		t.Errorf("denied: %+v", got)
+	}
+
+	r = f.deferred("agent", `{"mode":"async"}`, 0) // cancelled while it waits
+	a = f.waiting("ann", 1)[0]
+	got := decode[record](f.send(request{method: http.MethodDelete, path: "/api/calls/" + r.CallID, pod: 1}), 200)
+	if got.State != "cancelled" {
+		t.Errorf("cancelled: %+v", got)
+	}
+	f.waiting("ann", 0)
+	if late := decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200); late.State != "withdrawn" {
+		t.Errorf("of a cancelled call: %+v", late)
+	}
+}
+
+// A device that answers nothing and a store that is away allow nothing.
+func TestNoStoreNoApproval(t *testing.T) {
+	server := redistest.Start(t)
+	f := newFleet(t, setup{change: withPeople, redis: server.URL()})
+	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	ended := f.call("agent", snap, `{"timeout_ms":3000}`, 0)
+	f.waiting("ann", 1)
+	server.Pause()
+	out := <-ended
+	if out.status == 200 || len(d.calls) > 0 {
+		t.Errorf("%d %s; %d calls reached the device", out.status, out.body, len(d.calls))
+	}
+	out = <-f.call("agent", snap, `{"timeout_ms":1000}`, 0)
+	if out.status == 200 || len(d.calls) > 0 {
+		t.Errorf("%d %s; %d calls reached the device", out.status, out.body, len(d.calls))
+	}
+	server.Resume()
+}

@@ -1,0 +1,75 @@
+package routing
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Approvals shows approvals on the devices that they are about, whatever pod has their sockets. It is safe for
+// concurrent use. A message can be lost: then the device shows nothing, and people decide elsewhere.
+type Approvals struct {
+	pod   string
+	store registry.ApprovalStore
+	hub   *Hub
+	bus   registry.Bus
+	tasks *tasks
+	log   *slog.Logger
+}
+
+// approvalConn is what a Conn may be beside.
+type approvalConn interface {
+	// ShowApproval shows the device an approval that is pending, or tells it that the approval is final, if the device
+	// wants that. It returns at once.
+	ShowApproval(a registry.Approval)
+}
+
+func newApprovals(cfg PodConfig, hub *Hub, t *tasks) *Approvals {
+	return &Approvals{pod: cfg.ID, store: cfg.Store, hub: hub, bus: cfg.Bus, tasks: t, log: cfg.Log}
+}
+
+// Show shows an approval, or that it is final, on the device that its call goes to. It returns at once.
+func (s *Approvals) Show(a registry.Approval) {
+	key := registry.Key{Tenant: a.Tenant, Session: a.SessionID}
+	switch {
+	case a.SessionID == "":
+	case s.hub.Get(key) != nil:
+		s.showHere(key, a)
+	case a.Pod != "" && a.Pod != s.pod:
+		s.tasks.start(func(ctx context.Context) {
+			err := s.bus.Send(ctx, a.Pod, registry.Envelope{
+				V: registry.EnvelopeVersion, Kind: registry.EnvelopeApproval, Tenant: a.Tenant, Session: a.SessionID,
+				CallID: a.ID,
+			})
+			if err != nil {
+				s.log.Debug("approval not shown on its device", "approval", a.ID, "pod", a.Pod, "error", err)
+			}
+		})
+	}
+}
+
+func (s *Approvals) showHere(key registry.Key, a registry.Approval) {
+	if l := s.hub.Get(key); l != nil {
+		if c, ok := l.conn.(approvalConn); ok {
+			c.ShowApproval(a)
+		}
+	}
+}
+
+// handleApproval reads what another pod wants to be shown, because messages carry ids only.
+func (s *Approvals) handleApproval(e registry.Envelope) {
+	if s.hub.Get(e.Key()) == nil {
+		return
+	}
+	s.tasks.start(func(ctx context.Context) {
+		a, err := s.store.Approval(ctx, e.Tenant, e.CallID)
+		if err != nil {
+			s.log.Debug("approval not read", "approval", e.CallID, "error", err)
+			return
+		}
+		if a.SessionID == e.Session {
+			s.showHere(e.Key(), a)
+		}
+	})
+}

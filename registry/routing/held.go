@@ -1,0 +1,75 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Hold stores the record of a durable call that waits for a person. No pod holds the call itself: Begin starts it, on
+// any pod, or Refuse ends it. The results are those of Start.
+func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error) {
+	rec.Pod = c.pod
+	rec.DigestArgs()
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	return c.store.CreateCall(ctx, rec)
+}
+
+// Begin starts a held call on this pod. It reports false, and does not start run, if the call was begun before or has
+// ended.
+func (c *Calls) Begin(
+	ctx context.Context, tenant, callID string, timeout time.Duration,
+	run func(context.Context, registry.Record) (registry.Result, error),
+) (begun bool, err error) {
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		c.counts.podBusy.Add(1)
+		return false, registry.Errorf(registry.CodeBusy, "This pod runs as many calls as it can. Retry after a moment.")
+	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	rec, begun, err := c.store.BeginCall(ctx, tenant, callID, c.pod, timeout)
+	if err != nil || !begun {
+		<-c.slots
+		return begun, err
+	}
+	c.active.Store(callID, nil)
+	c.running.Go(func() {
+		defer func() { <-c.slots }()
+		defer c.active.Delete(callID)
+		res, err := run(c.ctx, rec)
+		if errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) {
+			return // the next reader of the record ends it
+		}
+		c.complete(rec, res, err)
+	})
+	return true, nil
+}
+
+// Refuse ends a held call that must not run, and reports whether it was still waiting.
+func (c *Calls) Refuse(ctx context.Context, tenant, callID string, why *registry.Error) (bool, error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	moved, err := c.store.MoveCall(ctx, tenant, callID, registry.EventReject,
+		registry.Change{Err: why.With(registry.DispatchedNo)})
+	if err != nil || !moved.Applied {
+		return false, err
+	}
+	rec := moved.Record
+	notifyWatchers(c.bus, c.log, moved)
+	c.watchers.notify(callID, struct{}{})
+	if rec.IdempotencyKey != "" {
+		if err := c.store.FreeKey(ctx, tenant, rec.IdempotencyKey, callID); err != nil {
+			c.log.Warn("idempotency key not freed", "call", callID, "error", err)
+		}
+	}
+	final := rec.Summary()
+	c.rec.activity(registry.Activity{
+		Tenant: tenant, Type: registry.ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: &final,
+	})
+	return true, nil
+}

@@ -1,0 +1,129 @@
+package ws
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/agent/approval"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/registry"
+)
+
+// Decisions takes the decisions of people at devices. *approval.Keeper is one.
+type Decisions interface {
+	DecideOnDevice(
+		ctx context.Context, who auth.Identity, session registry.Session, id string, d approval.Decision,
+	) (approval.Answer, error)
+}
+
+// codeApprovalNotFound says that there is no such approval, or that this device may not decide it.
+const codeApprovalNotFound = "APPROVAL_NOT_FOUND"
+
+// Decisions, as approval_response has them.
+const (
+	decisionOnce   = "allow-once"
+	decisionAlways = "allow-always"
+	decisionDeny   = "deny"
+)
+
+// approvalRequestFrame asks the person at the device about a call. The arguments are in it byte for byte, and as a
+// text that hides nothing.
+func approvalRequestFrame(a registry.Approval, now time.Time) []byte {
+	args := json.RawMessage(a.Args.Raw())
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	text, remarks := approval.Shown(a.Args)
+	return encode(struct {
+		Type      string          `json:"type"`
+		ID        string          `json:"id"`
+		CallID    string          `json:"call_id"`
+		Tool      string          `json:"tool"`
+		Args      json.RawMessage `json:"args"`
+		ArgsText  string          `json:"args_text"`
+		Remarks   []string        `json:"remarks,omitempty"`
+		Reason    string          `json:"reason"`
+		ExpiresMS int64           `json:"expires_ms"` // what is left, so that clocks need not agree
+	}{
+		typeApprovalRequest, a.ID, a.CallID, a.Tool, args, text, remarks, a.Reason,
+		max(a.ExpiresAt.Sub(now).Milliseconds(), 0),
+	})
+}
+
+// approvalDecidedFrame tells the device what became of an approval.
+func approvalDecidedFrame(a registry.Approval) []byte {
+	return encode(struct {
+		Type      string                 `json:"type"`
+		ID        string                 `json:"id"`
+		CallID    string                 `json:"call_id"`
+		State     registry.ApprovalState `json:"state"`
+		DecidedBy string                 `json:"decided_by,omitempty"`
+	}{typeApprovalDecided, a.ID, a.CallID, a.State, a.DecidedBy})
+}
+
+// ShowApproval shows the device an approval, or that it is final. It implements what routing.Approvals looks for.
+func (c *conn) ShowApproval(a registry.Approval) {
+	c.mu.Lock()
+	local := c.local
+	c.mu.Unlock()
+	if local == nil || !local.Session().Can(registry.CapabilityApproval) || c.ending() != closeNone {
+		return
+	}
+	frame := approvalDecidedFrame(a)
+	if !a.Final() {
+		frame = approvalRequestFrame(a, time.Now())
+	}
+	if err := c.send(frame); err != nil {
+		c.log().Debug("approval not shown", "approval", a.ID, "error", err)
+	}
+}
+
+// showApproval shows the person at the device what their turn waits for. Calls of the device itself are shown by
+// routing.Approvals already. A device that does not know approvals gets a thought, which its app shows while the turn
+// goes on.
+func (w *turnWorker) showApproval(e chat.Event) {
+	s := w.conn.local.Session()
+	switch {
+	case !s.Can(registry.CapabilityApproval):
+		_ = w.conn.send(pieceFrame(chat.EventThinking, waitingText(*e.Approval)))
+	case e.Approval.SessionID != s.Key.Session:
+		_ = w.conn.send(eventFrame(e))
+	}
+}
+
+// waitingText says what a turn waits for, or what came of it.
+func waitingText(a registry.Approval) string {
+	if a.Final() {
+		return fmt.Sprintf("The call of %s: %s.\n", a.Tool, a.State)
+	}
+	return fmt.Sprintf("Waiting for somebody to allow the call of %s: farhand approve allow %s\n", a.Tool, a.ID)
+}
+
+// approvalResponse takes the decision of the person at the device. Whoever comes second is told what was decided first.
+func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) error {
+	if c.server.cfg.Decisions == nil {
+		return &frameError{codeApprovalNotFound, "This gateway asks nobody."}
+	}
+	d := approval.Decision{}
+	switch f.Decision {
+	case decisionDeny:
+	case decisionOnce:
+		d.Allow = true
+	case decisionAlways:
+		d.Allow, d.Scope = true, registry.ScopeAlwaysArgs
+	default:
+		return invalidMessage("decision: must be %s, %s or %s", decisionOnce, decisionAlways, decisionDeny)
+	}
+	answer, err := c.server.cfg.Decisions.DecideOnDevice(ctx, *c.who, c.local.Session(), f.ID, d)
+	switch {
+	case errors.Is(err, registry.CodeNotFound):
+		return &frameError{codeApprovalNotFound, "id: there is no such approval, or it is not this device's to decide."}
+	case err != nil:
+		return &frameError{codeInternalError, "The decision was not stored: " + registry.AsError(err).Message}
+	}
+	return c.send(approvalDecidedFrame(answer.Approval))
+}
