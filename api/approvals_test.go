@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// people are the identities of these tests, by token.
-var people = map[string]auth.Identity{
+// deciders are the identities of these tests, by token.
+var deciders = map[string]auth.Identity{
 	token:   {Admin: true, Credential: "token"},
 	"ann":   {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ann"},
 	"anne":  {User: "ann", Roles: auth.RoleApprover, Credential: "key:anne"},
@@ -29,10 +29,10 @@ var people = map[string]auth.Identity{
 	"acme":  {Tenant: "acme", Admin: true, Credential: "key:acme"},
 }
 
-// withPeople lets those people in.
-func withPeople(cfg *api.Config) {
+// withDeciders lets those deciders in.
+func withDeciders(cfg *api.Config) {
 	cfg.Auth = auth.AuthenticatorFunc(func(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
-		id, ok := people[token]
+		id, ok := deciders[token]
 		if !ok {
 			return id, registry.Errorf(registry.CodeUnauthenticated, "Who are you?")
 		}
@@ -128,7 +128,7 @@ const (
 )
 
 func TestACallWaitsForAPerson(t *testing.T) {
-	f := newFleet(t, setup{pods: 2, change: withPeople})
+	f := newFleet(t, setup{pods: 2, change: withDeciders})
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 
 	ended := f.call("agent", snap, `{"args":{"lens":"front"}}`, 1)
@@ -167,7 +167,7 @@ func TestACallWaitsForAPerson(t *testing.T) {
 
 // A person who may approve a call makes it without being asked: it is their own act. Fields of the body change nothing.
 func TestWhoIsNotAsked(t *testing.T) {
-	f := newFleet(t, setup{change: withPeople})
+	f := newFleet(t, setup{change: withDeciders})
 	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	for _, who := range []string{token, "ann"} {
 		decode[answer](<-f.call(who, snap, `{}`, 0), 200)
@@ -184,7 +184,7 @@ func TestWhoIsNotAsked(t *testing.T) {
 }
 
 func TestWhoMayDecide(t *testing.T) {
-	f := newFleet(t, setup{change: withPeople})
+	f := newFleet(t, setup{change: withDeciders})
 	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	ended := f.call("agent", snap, `{}`, 0)
 	a := f.waiting("ann", 1)[0]
@@ -234,7 +234,7 @@ func TestWhoMayDecide(t *testing.T) {
 
 // TestTwoApproversAtOnce: two people press different buttons on two pods in the same instant.
 func TestTwoApproversAtOnce(t *testing.T) {
-	f := newFleet(t, setup{pods: 2, change: withPeople, redis: redistest.Single(t)})
+	f := newFleet(t, setup{pods: 2, change: withDeciders, redis: redistest.Single(t)})
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	wins := map[registry.ApprovalState]int{}
 	for round := range 100 {
@@ -266,7 +266,7 @@ func TestTwoApproversAtOnce(t *testing.T) {
 }
 
 func TestSilenceIsDenial(t *testing.T) {
-	f := newFleet(t, setup{change: withPeople})
+	f := newFleet(t, setup{change: withDeciders})
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	ended := f.call("agent", snap, `{"timeout_ms":1500}`, 0)
 	a := f.waiting("ann", 1)[0]
@@ -301,7 +301,7 @@ func TestSilenceIsDenial(t *testing.T) {
 }
 
 func TestGrants(t *testing.T) {
-	f := newFleet(t, setup{pods: 2, change: withPeople})
+	f := newFleet(t, setup{pods: 2, change: withDeciders})
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"), confirmable("other"))
 	always := func(who, path, args, body string) shownApproval {
 		t.Helper()
@@ -378,7 +378,7 @@ func TestGrants(t *testing.T) {
 
 // TestWhatIsApprovedIsWhatRuns: while the person thinks, the device changes its tool.
 func TestWhatIsApprovedIsWhatRuns(t *testing.T) {
-	f := newFleet(t, setup{change: withPeople})
+	f := newFleet(t, setup{change: withDeciders})
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	ended := f.call("agent", snap, `{}`, 0)
 	a := f.waiting("ann", 1)[0]
@@ -395,7 +395,7 @@ func TestWhatIsApprovedIsWhatRuns(t *testing.T) {
 }
 
 func TestApprovalsShowWhatIsHidden(t *testing.T) {
-	f := newFleet(t, setup{change: withPeople})
+	f := newFleet(t, setup{change: withDeciders})
 	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	long := strings.Repeat("a", 30_000) + "rm -rf /"
 	for args, want := range map[string]struct {
@@ -436,7 +436,7 @@ func TestApprovalsShowWhatIsHidden(t *testing.T) {
 }
 
 func TestListingsSayWhatNeedsApproval(t *testing.T) {
-	f := newFleet(t, setup{change: withPeople})
+	f := newFleet(t, setup{change: withDeciders})
 	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"), tool("echo", "says it"))
 	for who, want := range map[string]string{"agent": "required", "ann": ""} {
 		rows := decode[struct {
@@ -453,7 +453,7 @@ func TestListingsSayWhatNeedsApproval(t *testing.T) {
 
 // The feed says that somebody is asked, and what was decided, never about what.
 func TestApprovalsInTheFeed(t *testing.T) {
-	f := newFleet(t, setup{change: withPeople})
+	f := newFleet(t, setup{change: withDeciders})
 	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	feed := f.follow(0, "/api/events?type=approval.requested&type=approval.decided", "")
 	ended := f.call("agent", snap, `{"args":{"pin":"4711-hunter2"}}`, 0)
@@ -488,7 +488,7 @@ func (f *fleet) recordOf(id string, pod int) record {
 }
 
 func TestAsynchronousCallsWaitWithoutAPod(t *testing.T) {
-	f := newFleet(t, setup{pods: 2, change: withPeople, redis: redistest.Single(t)})
+	f := newFleet(t, setup{pods: 2, change: withDeciders, redis: redistest.Single(t)})
 	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	const body = `{"args":{"n":1},"mode":"async","idempotency_key":"k1"}`
 	r := f.deferred("agent", body, 1)
@@ -524,7 +524,7 @@ func TestAsynchronousCallsWaitWithoutAPod(t *testing.T) {
 // A device that answers nothing and a store that is away allow nothing.
 func TestNoStoreNoApproval(t *testing.T) {
 	server := redistest.Start(t)
-	f := newFleet(t, setup{change: withPeople, redis: server.URL()})
+	f := newFleet(t, setup{change: withDeciders, redis: server.URL()})
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	ended := f.call("agent", snap, `{"timeout_ms":3000}`, 0)
 	f.waiting("ann", 1)

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/internal/ssereader"
+)
+
+// pathApprovals is where the gateway lists what people are asked.
+const pathApprovals = "/api/approvals"
+
+// approvalRow is an approval, or the event that tells of one.
+type approvalRow struct {
+	ID        string    `json:"id"`
+	Tool      string    `json:"tool"`
+	State     string    `json:"state"`
+	Reason    string    `json:"reason"`
+	SessionID string    `json:"session_id"`
+	Device    string    `json:"device_name"`
+	ExpiresAt time.Time `json:"expires_at"`
+	ArgsText  string    `json:"args_text"`
+	Remarks   []string  `json:"remarks"`
+	DecidedBy string    `json:"decided_by"`
+	Decided   bool      `json:"decided"`
+	Arguments []struct {
+		Pointer, Value, Source string
+	} `json:"arguments"`
+	Requester struct {
+		User       string `json:"user_id"`
+		Credential string `json:"credential"`
+		Model      bool   `json:"model"`
+	} `json:"requester"`
+	Grant *struct {
+		ID        string    `json:"id"`
+		ExpiresAt time.Time `json:"expires_at"`
+	} `json:"grant"`
+}
+
+func (a *application) approveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "approve",
+		Short: "Decide about calls that wait for a person",
+		Long: "Lists the calls that wait for a person, shows what they will do, and allows or denies them. The first\n" +
+			"decision counts, wherever it is made; no answer in time is a denial. It needs a credential with the role\n" +
+			"approver.",
+		Example: "  farhand approve list --wait\n  farhand approve show k3q7…\n  farhand approve allow k3q7…\n" +
+			"  farhand approve allow k3q7… --always --for 24h\n  farhand approve deny k3q7…\n  farhand approve grants",
+	}
+	cmd.AddCommand(a.approveList(), a.approveShow(), a.approveDecide("allow"), a.approveDecide("deny"),
+		a.approveGrants(), a.approveRevoke())
+	return cmd
+}
+
+func (a *application) approveList() *cobra.Command {
+	var r remote
+	var asJSON, wait bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the calls that wait, with --wait also those to come", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if wait {
+				return a.followApprovals(cmd.Context(), r)
+			}
+			return a.listApprovals(cmd.Context(), r, asJSON)
+		},
+	}
+	r.flags(cmd.Flags(), a.environ)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&wait, "wait", false, "show each call that waits as it comes, until interrupted")
+	return cmd
+}
+
+func (a *application) listApprovals(ctx context.Context, r remote, asJSON bool) error {
+	raw, err := r.do(ctx, http.MethodGet, pathApprovals, nil, nil)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
+		return nil
+	}
+	var list struct{ Approvals []approvalRow }
+	if err := decodeAnswer(raw, &list); err != nil {
+		return err
+	}
+	var cells [][]string
+	for _, p := range list.Approvals {
+		cells = append(cells, []string{p.ID, p.Tool, p.where(), p.who(), p.left(), p.Reason})
+	}
+	return table(a.out, []string{"ID", "TOOL", "WHERE", "ASKED BY", "LEFT", "WHY"}, cells)
+}
+
+func (p approvalRow) where() string { return strings.TrimSpace(p.Device + " " + p.SessionID) }
+
+func (p approvalRow) left() string {
+	return max(time.Until(p.ExpiresAt), 0).Truncate(time.Second).String()
+}
+
+// who says who asks.
+func (p approvalRow) who() string {
+	who := p.Requester.User
+	if who == "" {
+		who = p.Requester.Credential
+	}
+	if p.Requester.Model {
+		return strings.TrimSpace("a model " + who)
+	}
+	return who
+}
+
+// followApprovals shows what waits, and then what comes, until ctx ends. A stream that ends is begun again: it is that
+// of a pod that stops.
+func (a *application) followApprovals(ctx context.Context, r remote) error {
+	shown := make(map[string]bool)
+	for ctx.Err() == nil {
+		req, err := r.request(ctx, http.MethodGet, "/api/events",
+			url.Values{"type": {"approval.requested", "approval.decided"}}, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Accept", "text/event-stream")
+		resp, err := r.send(req)
+		if err != nil {
+			return err
+		}
+		err = a.showWaiting(ctx, r, shown) // after the stream began, so that none is missed in between
+		for events := ssereader.New(resp.Body, maxCallEvent); err == nil; {
+			var event ssereader.Event
+			if event, err = events.Next(); err == nil {
+				err = a.showApprovalEvent(ctx, r, event.Data, shown)
+			}
+		}
+		_ = resp.Body.Close()
+		if ctx.Err() == nil && !isBrokenStream(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isBrokenStream reports whether an error only says that a stream has ended.
+func isBrokenStream(err error) bool {
+	var p problem
+	return err != nil && !asProblem(err, &p)
+}
+
+func (a *application) showWaiting(ctx context.Context, r remote, shown map[string]bool) error {
+	raw, err := r.do(ctx, http.MethodGet, pathApprovals, nil, nil)
+	if err != nil {
+		return err
+	}
+	var list struct{ Approvals []approvalRow }
+	if err := decodeAnswer(raw, &list); err != nil {
+		return err
+	}
+	for _, p := range list.Approvals {
+		if !shown[p.ID] {
+			shown[p.ID] = true
+			if err := a.showApproval(ctx, r, p.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *application) showApprovalEvent(ctx context.Context, r remote, data []byte, shown map[string]bool) error {
+	var e struct{ Approval approvalRow }
+	if json.Unmarshal(data, &e) != nil || e.Approval.ID == "" {
+		return nil
+	}
+	p := e.Approval
+	if p.State != "pending" {
+		delete(shown, p.ID)
+		fmt.Fprintln(a.out, printable(fmt.Sprintf("%s %s: %s", p.ID, p.Tool, p.outcome())))
+		return nil
+	}
+	if shown[p.ID] {
+		return nil
+	}
+	shown[p.ID] = true
+	return a.showApproval(ctx, r, p.ID)
+}
+
+// outcome says what was decided.
+func (p approvalRow) outcome() string {
+	if p.DecidedBy == "" {
+		return p.State
+	}
+	return p.State + " by " + p.DecidedBy
+}
+
+// showApproval prints one approval with its arguments. What the gateway sent as args_text has everything escaped that
+// could deceive a reader.
+func (a *application) showApproval(ctx context.Context, r remote, id string) error {
+	raw, err := r.do(ctx, http.MethodGet, pathApprovals+"/"+url.PathEscape(id), nil, nil)
+	if err != nil {
+		return err
+	}
+	var p approvalRow
+	if err := decodeAnswer(raw, &p); err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s  on %s, asked by %s, %s\n", p.ID, p.Tool, p.where(), p.who(), p.outcome())
+	fmt.Fprintf(&b, "  why: %s\n  args: %s\n", p.Reason, strings.ReplaceAll(p.ArgsText, "\n", "\n  "))
+	if len(p.Remarks) > 0 {
+		fmt.Fprintf(&b, "  LOOK TWICE: %s\n", strings.Join(p.Remarks, ", "))
+	}
+	for _, s := range p.Arguments {
+		fmt.Fprintf(&b, "  %s = %s: seen first in %s\n", s.Pointer, s.Value, s.Source)
+	}
+	if p.State == "pending" {
+		fmt.Fprintf(&b, "  %s left: farhand approve allow %s  |  farhand approve deny %s\n", p.left(), p.ID, p.ID)
+	}
+	fmt.Fprint(a.out, printable(b.String()))
+	return nil
+}
+
+func (a *application) approveShow() *cobra.Command {
+	var r remote
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show what a call will do", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.showApproval(cmd.Context(), r, args[0]) },
+	}
+	r.flags(cmd.Flags(), a.environ)
+	return cmd
+}
