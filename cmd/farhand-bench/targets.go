@@ -42,6 +42,7 @@ var rows = []targetRow{
 	{"call-flat", rowCallFlat},
 	{"call-tail", rowCallTail},
 	{"call-redis", rowCallRedis},
+	{"call-who", rowWho},
 	{"fleet", rowFleet},
 	{"cluster", rowCluster},
 	{"connects", rowConnects},

@@ -38,18 +38,32 @@ type httpCaller struct {
 	addr    string
 	session func() string // the session to call next
 	request []byte
-	rest    []byte // what follows the session in a request
-	nonce   []byte // within rest
+	forms   []requestForm // used in turns, one for each token
+	calls   int
 	conn    net.Conn
 	reader  *bufio.Reader
 	body    []byte
 }
 
+// requestForm is a request of one token.
+type requestForm struct {
+	rest  []byte // what follows the session
+	nonce []byte // within rest
+}
+
 const callPath = "POST /api/sessions/"
 
-// newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size.
-func newHTTPCaller(base, token string, session func() string, payload int) *httpCaller {
-	addr := strings.TrimPrefix(base, "http://")
+// newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size. It uses the tokens in
+// turns, from the first on.
+func newHTTPCaller(base string, tokens []string, session func() string, payload int) *httpCaller {
+	c := &httpCaller{addr: strings.TrimPrefix(base, "http://"), session: session}
+	for _, token := range tokens {
+		c.forms = append(c.forms, newRequestForm(c.addr, token, payload))
+	}
+	return c
+}
+
+func newRequestForm(addr, token string, payload int) requestForm {
 	const before = `{"args":{"text":"`
 	body := before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + `"}}`
 	head := fmt.Sprintf("/tools/%s/call HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", EchoTool, addr)
@@ -57,9 +71,9 @@ func newHTTPCaller(base, token string, session func() string, payload int) *http
 		head += "Authorization: Bearer " + token + "\r\n"
 	}
 	head += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	c := &httpCaller{addr: addr, session: session, rest: []byte(head + body)}
-	c.nonce = c.rest[len(head)+len(before):][:NonceLen]
-	return c
+	f := requestForm{rest: []byte(head + body)}
+	f.nonce = f.rest[len(head)+len(before):][:NonceLen]
+	return f
 }
 
 // Close implements Caller.
@@ -79,8 +93,10 @@ func (c *httpCaller) Call() string {
 		}
 		c.conn, c.reader = conn, bufio.NewReaderSize(conn, 2048)
 	}
-	PutNonce(c.nonce)
-	c.request = append(append(append(c.request[:0], callPath...), c.session()...), c.rest...)
+	form := c.forms[c.calls%len(c.forms)]
+	c.calls++
+	PutNonce(form.nonce)
+	c.request = append(append(append(c.request[:0], callPath...), c.session()...), form.rest...)
 	status, err := c.exchange()
 	switch {
 	case err != nil:
@@ -88,7 +104,7 @@ func (c *httpCaller) Call() string {
 		return "connection_broke"
 	case status != 200:
 		return errorCode(c.body, status)
-	case !bytes.Contains(c.body, c.nonce):
+	case !bytes.Contains(c.body, form.nonce):
 		return "wrong_answer"
 	default:
 		return ""

@@ -16,9 +16,10 @@ import (
 type Side struct {
 	Name    string
 	Pods    []string // their URLs; the second is asked on the route cross
-	Token   string
-	PIDs    []int  // of the pods, whose use of the machine is printed; may be empty
-	Devices *Swarm // once they are connected
+	Token   string   // of devices, and of callers unless they have others
+	Callers []string // tokens of callers, used in turns; empty: Token
+	PIDs    []int    // of the pods, whose use of the machine is printed; may be empty
+	Devices *Swarm   // once they are connected
 }
 
 // Connect connects the devices that are called.
@@ -37,12 +38,18 @@ func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 		pod = s.Pods[1]
 	}
 	sessions := s.Devices.Sessions()
-	return func(i int) (Caller, error) { return o.NewCaller(pod, s.Token, sessions, i), nil }
+	return func(i int) (Caller, error) {
+		if n := len(s.Callers); n > 0 {
+			tokens := slices.Concat(s.Callers[i%n:], s.Callers[:i%n])
+			return newHTTPCaller(pod, tokens, o.Spread.chooser(sessions, i), o.Payload), nil
+		}
+		return o.NewCaller(pod, s.Token, sessions, i), nil
+	}
 }
 
 // NewCaller returns the i-th caller of a pod. It chooses among the sessions as o.Spread says.
 func (o *Options) NewCaller(pod, token string, sessions []string, i int) Caller {
-	return newHTTPCaller(pod, token, o.Spread.chooser(sessions, i), o.Payload)
+	return newHTTPCaller(pod, []string{token}, o.Spread.chooser(sessions, i), o.Payload)
 }
 
 // eachCallers is how many callers CallEach has.
@@ -54,7 +61,7 @@ func (o *Options) CallEach(ctx context.Context, pod, token string, sessions []st
 	for part := range slices.Chunk(sessions, max(1, len(sessions)/eachCallers)) {
 		work.Go(func() error {
 			next := 0
-			c := newHTTPCaller(pod, token, func() string { next++; return part[next-1] }, o.Payload)
+			c := newHTTPCaller(pod, []string{token}, func() string { next++; return part[next-1] }, o.Payload)
 			defer c.Close()
 			for range part {
 				if code := c.Call(); code != "" {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// callEcho calls the tool of an echo device.
+func callEcho(t *testing.T, url string) (status int, body string, header http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/tools/echo/call",
+		strings.NewReader(`{"args":{}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+fleetToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return 0, "", nil
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, string(text), resp.Header
+}
+
+// TestLimitOfThreePods: the limit of 60 a minute, driven from three pods at once, lets exactly 60 calls through. While
+// Redis is away no call passes, and the answer says why. The log of the fleet has every call, and usage counts them.
+func TestLimitOfThreePods(t *testing.T) {
+	f := startFaultFleet(t, 3, "FARHAND_LIMIT_IDENTITY=60")
+	connectDevice(t, f.pods[0].url, "phone", echoTool())
+	f.allListed(t, 1, waitLimit)
+	var passed, refused atomic.Int64
+	var wg sync.WaitGroup
+	for _, p := range f.pods {
+		for range 4 {
+			wg.Go(func() {
+				for range 15 {
+					switch status, body, header := callEcho(t, p.url); status {
+					case http.StatusOK:
+						passed.Add(1)
+					case http.StatusTooManyRequests:
+						refused.Add(1)
+						if header.Get("Retry-After") == "" || !strings.Contains(body, "FARHAND_LIMIT_IDENTITY") ||
+							!strings.Contains(body, `"dispatched":"no"`) {
+							t.Errorf("%v %s", header, body)
+						}
+					default:
+						t.Errorf("%d %s", status, body)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if passed.Load() != 60 || refused.Load() != 120 {
+		t.Errorf("%d passed, %d refused", passed.Load(), refused.Load())
+	}
+	wantAccounts(t, f.pods[2].url, 180, 120)
+
+	f.proxy.Stop()
+	status, body, _ := callEcho(t, f.pods[1].url)
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "FARHAND_LIMITS_FAIL=closed") {
+		t.Errorf("without Redis: %d %s", status, body)
+	}
+	if err := f.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f.heal(t)
+}
+
+// wantAccounts waits until usage and the audit log have so many calls, and so many that failed.
+func wantAccounts(t *testing.T, url string, calls, failures int64) {
+	t.Helper()
+	eventually(t, waitLimit, "usage has the calls", func() bool {
+		var page struct {
+			Usage []struct{ Calls, Failures int64 }
+		}
+		getJSON(t, url+"/api/usage?by=tool&tool=echo", &page)
+		return len(page.Usage) == 1 && page.Usage[0].Calls == calls && page.Usage[0].Failures == failures
+	})
+	eventually(t, waitLimit, "the audit log has the calls", func() bool {
+		var page struct{ Lines []json.RawMessage }
+		getJSON(t, url+"/api/audit?action=call&limit=1000", &page)
+		return int64(len(page.Lines)) == calls
+	})
+}
+
+// TestLimitsOpen: with FARHAND_LIMITS_FAIL=open the answer to a call does not depend on the limits while Redis is away,
+// and the log says so.
+func TestLimitsOpen(t *testing.T) {
+	f := startFaultFleet(t, 1, "FARHAND_LIMIT_IDENTITY=60", "FARHAND_LIMITS_FAIL=open", "FARHAND_LOG_LEVEL=warn")
+	connectDevice(t, f.pods[0].url, "phone", echoTool())
+	f.allListed(t, 1, waitLimit)
+	if status, body, _ := callEcho(t, f.pods[0].url); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	f.proxy.Stop()
+	begin := time.Now()
+	for time.Since(begin) < waitLimit {
+		callEcho(t, f.pods[0].url)
+		if strings.Contains(f.pods[0].out.String(), "FARHAND_LIMITS_FAIL=open") {
+			return
+		}
+	}
+	t.Error("the log does not say that the call passed")
+}
