@@ -78,6 +78,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	refusals := auth.NewRefusals(sources, g.log)
+	refusals.AuditTo(g.audit)
 	localTools, err := g.localTools(store, rules)
 	if err != nil {
 		return nil, err

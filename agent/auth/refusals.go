@@ -34,6 +34,8 @@ type Refusals struct {
 	log     *slog.Logger
 	wrong   *Buckets[netip.Prefix]
 
+	audit  Auditor                  // has samples of wrong tokens
+	logins *Lines[string]           // of those; all are of one kind
 	lines  *Lines[string]           // by kind
 	counts map[string]*atomic.Int64 // by kind; the map never changes
 }
@@ -41,6 +43,7 @@ type Refusals struct {
 // NewRefusals returns what notes refusals in log.
 func NewRefusals(sources Sources, log *slog.Logger) *Refusals {
 	f := &Refusals{
+		audit: NoAudit{}, logins: NewLines[string](),
 		sources: sources, log: log, wrong: NewBuckets[netip.Prefix](wrongTokens), lines: NewLines[string](),
 		counts: make(map[string]*atomic.Int64),
 	}
@@ -48,6 +51,24 @@ func NewRefusals(sources Sources, log *slog.Logger) *Refusals {
 		f.counts[kind] = new(atomic.Int64)
 	}
 	return f
+}
+
+// AuditTo has wrong tokens noted in the audit log of the default tenant, because they name no other: as many as are
+// logged. It is called before anything else.
+func (f *Refusals) AuditTo(a Auditor) { f.audit = a }
+
+// noteLogin notes in the audit log that a token was refused.
+func (f *Refusals) noteLogin(r *http.Request, err error) {
+	omitted, ok := f.logins.May(RefusedToken)
+	if !ok {
+		return
+	}
+	e := registry.AuditEntry{
+		Tenant: registry.DefaultTenant, Actor: f.sources.ActorOf(Identity{}, r), Action: registry.AuditLogin,
+		Target: cutShort(r.URL.Path), Omitted: omitted,
+	}
+	e.Decide(err)
+	f.audit.Note(e)
 }
 
 // Count returns how many refusals of a kind there were.
@@ -73,7 +94,11 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 		return err
 	}
 	f.Note(r, RefusedToken, err, slog.Bool("missing", token == ""))
-	if token == "" || f.wrong.Take(f.sources.Of(r), 1) {
+	if token == "" {
+		return err
+	}
+	f.noteLogin(r, err)
+	if f.wrong.Take(f.sources.Of(r), 1) {
 		return err
 	}
 	e := registry.Errorf(registry.CodeRateLimited,

@@ -42,7 +42,7 @@ var rows = []targetRow{
 	{"call-flat", rowCallFlat},
 	{"call-tail", rowCallTail},
 	{"call-redis", rowCallRedis},
-	{"call-who", rowWho},
+	{"who", rowWho},
 	{"fleet", rowFleet},
 	{"cluster", rowCluster},
 	{"connects", rowConnects},
@@ -142,7 +142,7 @@ func atLeast(what string, measured, base, least float64, unit, of string) verdic
 // atMost is the verdict on measured ≤ most × base.
 func atMost(what string, measured, base, most float64, unit, of string) verdict {
 	return verdict{
-		What: what, Target: fmt.Sprintf("≤ %.2g × %s", most, of), Met: measured <= most*base,
+		What: what, Target: fmt.Sprintf("≤ %.3g × %s", most, of), Met: measured <= most*base,
 		Measured: fmt.Sprintf("%.2f × (%.0f against %.0f %s)", measured/base, measured, base, unit),
 	}
 }
