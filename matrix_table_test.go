@@ -47,6 +47,19 @@ var matrix = []line{
 	{"POST /api/keys", admins, "", 201, 0, `{"roles":["caller"],"user_id":"anna"}`},
 	{"DELETE /api/keys/{id}", admins, "key", 204, 404, ""},
 	{"POST /api/revocations", admins, "", 200, 0, `{"user_id":"zed"}`},
+	{"GET /api/usage", "caller", "", 200, 0, ""},
+	{"GET /api/audit", admins, "", 200, 0, ""},
+	{"POST /pair", everybody, "", 201, 0, `{"device_id":"asks"}`},
+	{"POST /pair/status", everybody, "", 404, 0, `{"secret":"unknown"}`},
+	{"POST /pair/challenge", "device", "", 400, 0, ""}, // a device without a key
+	{"GET /api/pairings", "approver", "", 200, 0, ""},
+	{"POST /api/pairings", "approver", "", 404, 0, `{"code":"ABCD-EFGH"}`},
+	{"POST /api/pairings/{id}", "approver", "paired", 404, 404, `{"decision":"reject"}`}, // none waits
+	{"GET /api/devices", "approver", "", 200, 0, ""},
+	{"GET /api/devices/{id}", "approver", "paired", 200, 404, ""},
+	{"PUT /api/devices/{id}", "approver", "paired", 200, 404, `{"name":"mine"}`},
+	{"DELETE /api/devices/{id}", "approver", "paired", 204, 404, ""},
+	{"POST /api/devices/{id}/tools", "approver", "paired", 200, 404, `{"reject":["look"]}`},
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 }
