@@ -94,7 +94,7 @@ func (w *world) seed(owner string) {
 	w.things[owner] = map[string]string{
 		"session": session, "call": call.CallID,
 		"paired": w.pair(session, tokenOf("approver", user, tenant)),
-		"key": w.create("/api/keys", `{"roles":["caller"],"user_id":"`+user+`"}`, tokenOf("admin", "", tenant)),
+		"key":    w.create("/api/keys", `{"roles":["caller"],"user_id":"`+user+`"}`, tokenOf("admin", "", tenant)),
 	}
 }
 
