@@ -111,8 +111,9 @@ func TestAPIKeys(t *testing.T) {
 			t.Errorf("an admin of another tenant, %s: %d %s", body, status, text)
 		}
 	}
-	if status, text := send(t, url+"/api/keys", "", other.Key); status != http.StatusOK || strings.Contains(text, k.ID) {
-		t.Errorf("the keys of another tenant: %d %s", status, text)
+	status, list = send(t, url+"/api/keys", "", other.Key)
+	if status != http.StatusOK || strings.Contains(list, k.ID) {
+		t.Errorf("the keys of another tenant: %d %s", status, list)
 	}
 	if status := remove(t, url+"/api/keys/"+k.ID, other.Key); status != http.StatusNotFound {
 		t.Errorf("a key of another tenant is revoked: %d", status)
@@ -134,6 +135,40 @@ func TestAPIKeys(t *testing.T) {
 	} {
 		if status, text := send(t, url+"/api/revocations", body, adminToken); status != want {
 			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+}
+
+// Without a token a gateway serves other machines only if everybody needs a key; then nobody is let in without one.
+func TestKeysOnly(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg  farhand.Config
+		want string // part of the error
+	}{
+		"nothing":       {farhand.Config{Addr: "0.0.0.0:8080"}, "FARHAND_KEYS_ONLY"},
+		"both":          {farhand.Config{KeysOnly: true, Token: adminToken}, "FARHAND_KEYS_ONLY"},
+		"a key's token": {farhand.Config{Token: "fhk_0123456789abcdef"}, "FARHAND_TOKEN"},
+	} {
+		if g, err := farhand.New(t.Context(), tc.cfg, quiet); err == nil {
+			t.Errorf("%s: started", name)
+			_ = g.Close(t.Context())
+		} else if !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	url := start(t, farhand.Config{Addr: "0.0.0.0:8080", KeysOnly: true})
+	for _, token := range []string{"", "anything", adminToken} {
+		if status, text := send(t, url+"/api/tools", "", token); status != http.StatusUnauthorized {
+			t.Errorf("%q: %d %s", token, status, text)
+		}
+	}
+	if _, err := farhand.LoadConfig([]string{"FARHAND_KEYS_ONLY=true"}); err != nil {
+		t.Error(err)
+	}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+		if text := fmt.Sprintf(format, farhand.Config{Token: adminToken}); strings.Contains(text, adminToken) {
+			t.Errorf("%s shows the token", format)
 		}
 	}
 }
@@ -290,7 +325,8 @@ func (r *revocation) hold() (cancelled chan string) {
 				}
 				return wants(http.StatusUnauthorized, `"code":"unauthenticated"`)(status, text)
 			})
-		status, text := send(r.T, url+"/api/sessions/held/tools/hang/call", `{"mode":"async","timeout_ms":60000}`, r.key)
+		status, text := send(r.T, url+"/api/sessions/held/tools/hang/call",
+			`{"mode":"async","timeout_ms":60000}`, r.key)
 		if status != http.StatusAccepted {
 			r.Fatalf("asynchronous call: %d %s", status, text)
 		}

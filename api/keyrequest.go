@@ -75,8 +75,8 @@ func parseRevocation(body []byte) (kind registry.ChangeKind, id string, err erro
 		field string
 		kind  registry.ChangeKind
 	}{
-		{"user_id", registry.ChangeUser}, {"device_id", registry.ChangeDevice}, {"credential", registry.ChangeCredential},
-		{"jti", registry.ChangeJWT},
+		{"user_id", registry.ChangeUser}, {"device_id", registry.ChangeDevice},
+		{"credential", registry.ChangeCredential}, {"jti", registry.ChangeJWT},
 	}
 	fields, err := readBodyObject(body, "user_id", "device_id", "credential", "jti")
 	if err != nil {

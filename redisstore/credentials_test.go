@@ -25,7 +25,8 @@ func TestExpiredCredentialsLeaveRedis(t *testing.T) {
 		if !expires.IsZero() && at != time.Duration(end.UnixMilli())*time.Millisecond {
 			t.Errorf("ends at %v, want %v", at, end)
 		}
-		if expires.IsZero() && at < time.Duration(time.Now().Add(registry.CredentialIdle-time.Hour).UnixMilli())*time.Millisecond {
+		soon := time.Duration(time.Now().Add(registry.CredentialIdle-time.Hour).UnixMilli()) * time.Millisecond
+		if expires.IsZero() && at < soon {
 			t.Errorf("what has no end ends at %v", at)
 		}
 	}
@@ -36,8 +37,9 @@ func TestTheLogOfChangesIsBounded(t *testing.T) {
 	s, ctx := storeOn(t, Options{Limits: registry.Limits{ChangeTTL: time.Hour}}), context.Background()
 	old := fmt.Sprintf("%d-0", time.Now().Add(-2*time.Hour).UnixMilli())
 	for range 300 { // more than a node of a stream has, of which whole ones are trimmed
-		if err := s.conn.Client().Do(ctx, "XADD", changesKey, old[:len(old)-1]+"*", "q", 1, "t", tenant, "k", "user", "i",
-			"ann", "r", 1).Err(); err != nil {
+		id := old[:len(old)-1] + "*"
+		if err := s.conn.Client().Do(ctx, "XADD", changesKey, id, "q", 1, "t", tenant, "k", "user", "i", "ann",
+			"r", 1).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +49,8 @@ func TestTheLogOfChangesIsBounded(t *testing.T) {
 	if n := s.conn.Client().XLen(ctx, changesKey).Val(); n > 110 {
 		t.Errorf("%d entries are kept", n)
 	}
-	if page := must[registry.ChangePage](t)(s.Changes(ctx, registry.FeedID{Milli: c.Place.Milli - 1}, 0)); len(page.Changes) != 1 {
+	page := must[registry.ChangePage](t)(s.Changes(ctx, registry.FeedID{Milli: c.Place.Milli - 1}, 0))
+	if len(page.Changes) != 1 {
 		t.Errorf("read %+v", page)
 	}
 }

@@ -98,15 +98,17 @@ func (c Credential) Validate() error {
 	if c.Kind != CredentialKey && c.Kind != CredentialDevice {
 		return Errorf(CodeInvalidRequest, "kind: must be %s or %s.", CredentialKey, CredentialDevice)
 	}
-	if digest, err := hex.DecodeString(c.Digest); err != nil || len(digest) != 32 || c.Digest != strings.ToLower(c.Digest) {
+	digest, err := hex.DecodeString(c.Digest)
+	if err != nil || len(digest) != 32 || c.Digest != strings.ToLower(c.Digest) {
 		return Errorf(CodeInvalidRequest, "The digest of a credential is a SHA-256 in hexadecimal digits.")
 	}
 	for _, field := range [...]struct {
 		name, text string
 		limit      int
 	}{
-		{"name", c.Name, maxAttributeLen}, {"user", c.User, maxAttributeLen}, {"device_id", c.DeviceID, maxAttributeLen},
-		{"tools", c.Tools, maxScopes}, {"context", c.Context, maxAttributeLen}, {"created_by", c.CreatedBy, maxAttributeLen},
+		{"name", c.Name, maxAttributeLen}, {"user", c.User, maxAttributeLen},
+		{"device_id", c.DeviceID, maxAttributeLen}, {"tools", c.Tools, maxScopes},
+		{"context", c.Context, maxAttributeLen}, {"created_by", c.CreatedBy, maxAttributeLen},
 		{"public_key", string(c.PublicKey), maxAttributeLen},
 	} {
 		if len(field.text) > field.limit {
@@ -211,8 +213,8 @@ type ChangePage struct {
 // safe for concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable. A
 // credential that has expired, or that was not used for CredentialIdle, is not there any more.
 type CredentialStore interface {
-	// CreateCredential stores a new credential, whose id nobody may have used, and returns it with the time. CodeInvalidRequest: it is malformed, has
-	// expired, or its tenant has as many as it may have.
+	// CreateCredential stores a new credential, whose id nobody may have used, and returns it with the time.
+	// CodeInvalidRequest: it is malformed, has expired, or its tenant has as many as it may have.
 	CreateCredential(ctx context.Context, c Credential) (Credential, error)
 
 	// CredentialByDigest returns the credential with a digest, ErrNoCredential if there is none. It is cheap.
@@ -225,9 +227,9 @@ type CredentialStore interface {
 	// fewer than the limit, even none, and still have a next one.
 	Credentials(ctx context.Context, q CredentialQuery) ([]Credential, string, error)
 
-	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end. change is called
-	// with the credential as it is, and once more whenever another update came between; its error ends the update. The
-	// change is appended to the log, not as a revocation. It returns what is stored now.
+	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end.
+	// change is called with the credential as it is, and once more whenever another update came between; its error ends
+	// the update. The change is appended to the log, not as a revocation. It returns what is stored now.
 	UpdateCredential(
 		ctx context.Context, tenant, id string, change func(*Credential) error,
 	) (Credential, error)

@@ -36,7 +36,8 @@ func (l *Live) follow(ctx context.Context) {
 		if failed := err != nil && ctx.Err() == nil; failed != failing {
 			failing = failed
 			if failed {
-				l.cfg.Log.Warn("the log of revocations cannot be read; identities from the store are refused", "error", err)
+				l.cfg.Log.Warn("the log of revocations cannot be read; identities from the store are refused",
+					"error", err)
 			} else if ctx.Err() == nil {
 				l.cfg.Log.Info("the log of revocations is read again")
 			}

@@ -69,7 +69,8 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 	secret := NewSecret(registry.CredentialKey)
 	c, err := i.Store.CreateCredential(ctx, registry.Credential{
 		Tenant: r.Tenant, ID: NewCredentialID(), Kind: registry.CredentialKey, Digest: SecretDigest(secret),
-		Name: r.Name, Roles: r.Roles, User: r.User, DeviceID: r.Device, Tools: strings.Join(strings.Fields(r.Tools), " "),
+		Name: r.Name, Roles: r.Roles, User: r.User, DeviceID: r.Device,
+		Tools:   strings.Join(strings.Fields(r.Tools), " "),
 		Context: r.Context, CreatedBy: by, ExpiresAt: r.Expires,
 	})
 	if err != nil {

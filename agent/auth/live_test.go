@@ -117,7 +117,8 @@ func TestKeysNameWhoAsks(t *testing.T) {
 		})
 		id := g.ask(secret, "")
 		want := auth.Identity{
-			Tenant: "acme", User: "ann", Roles: auth.RoleCaller | auth.RoleApprover, Tools: "camera_*", Context: "group",
+			Tenant: "acme", User: "ann", Roles: auth.RoleCaller | auth.RoleApprover, Tools: "camera_*",
+			Context:    "group",
 			Credential: "key:k1", Issued: id.Issued, Expires: id.Expires,
 		}
 		if id != want || id.Issued.IsZero() || id.Expires.IsZero() {
@@ -363,7 +364,8 @@ func TestHoldingWhatHasEnded(t *testing.T) {
 func TestALostLogHasEverythingLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGatekeeper(t, newWatchedStore())
-		gone, stays := g.ask(g.create(registry.CredentialKey, "k1"), ""), g.ask(g.create(registry.CredentialKey, "k2"), "")
+		gone := g.ask(g.create(registry.CredentialKey, "k1"), "")
+		stays := g.ask(g.create(registry.CredentialKey, "k2"), "")
 		g.revoke(registry.ChangeUser, "somebody")
 		time.Sleep(time.Second) // the log was read up to here
 		ended, release := g.live.Hold(t.Context(), &gone)
@@ -474,7 +476,8 @@ func BenchmarkKeys(b *testing.B) {
 	defer live.Close()
 	keys, secret := auth.NewKeys(auth.KeysConfig{Store: store, Live: live}), auth.NewSecret(registry.CredentialKey)
 	if _, err := store.CreateCredential(b.Context(), registry.Credential{
-		Tenant: "acme", ID: "k1", Kind: registry.CredentialKey, Digest: auth.SecretDigest(secret), Roles: []string{"caller"},
+		Tenant: "acme", ID: "k1", Kind: registry.CredentialKey, Digest: auth.SecretDigest(secret),
+		Roles: []string{"caller"},
 	}); err != nil {
 		b.Fatal(err)
 	}

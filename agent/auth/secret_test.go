@@ -65,3 +65,18 @@ func swapPrefix(secret string) string {
 	}
 	return auth.PrefixKey + secret[4:]
 }
+
+// No token is taken for a secret whose checksum is wrong, and none makes the check fail otherwise.
+func FuzzSecretKind(f *testing.F) {
+	f.Add(auth.NewSecret(registry.CredentialKey))
+	f.Add("fhd_" + strings.Repeat("z", 49))
+	f.Fuzz(func(t *testing.T, token string) {
+		kind, ok := auth.SecretKind(token)
+		if ok && (kind == "" || len(token) != 53 || !auth.IsSecret(token)) {
+			t.Errorf("%q is a %q", token, kind)
+		}
+		if _, still := auth.SecretKind(token + "0"); ok && still {
+			t.Errorf("%q and a longer one are secrets", token)
+		}
+	})
+}

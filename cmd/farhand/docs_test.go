@@ -71,11 +71,8 @@ func cliReference() string {
 	var b strings.Builder
 	b.WriteString("# Commands\n\nGenerated from the code by `make docs`.\n")
 	app := application{}
-	for _, cmd := range app.rootCommand().Commands() {
-		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
-			continue
-		}
-		fmt.Fprintf(&b, "\n## farhand %s\n\n%s\n", cmd.Name(), describe(cmd))
+	for _, cmd := range commandsBelow(app.rootCommand()) {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", cmd.CommandPath(), describe(cmd))
 		fmt.Fprintf(&b, "\n```\n%s\n```\n", cmd.UseLine())
 		if cmd.Example != "" {
 			fmt.Fprintf(&b, "\n```\n%s\n```\n", cmd.Example)
@@ -85,6 +82,17 @@ func cliReference() string {
 		}
 	}
 	return b.String()
+}
+
+// commandsBelow returns the commands of a command, each before those of its own.
+func commandsBelow(parent *cobra.Command) (all []*cobra.Command) {
+	for _, cmd := range parent.Commands() {
+		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		all = append(append(all, cmd), commandsBelow(cmd)...)
+	}
+	return all
 }
 
 func describe(cmd *cobra.Command) string {

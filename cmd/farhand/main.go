@@ -72,7 +72,7 @@ func (a *application) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.approveCommand(), a.pairCommand(), a.devicesCommand(), a.chatCommand(), a.toolsCommand(),
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
-		a.policyCommand(), a.usageCommand(), a.auditCommand(),
+		a.policyCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
 	)
 	return root
 }

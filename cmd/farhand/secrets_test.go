@@ -10,7 +10,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry"
 )
 
 // TestSecretsStayInside: a pod that logs all it can is sent canaries wherever something secret or private may stand. No
@@ -30,6 +32,14 @@ func TestSecretsStayInside(t *testing.T) {
 		"FARHAND_MODEL_URL=http://"+freeAddr(t)+"/v1")
 	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return canaries["output"] })
 	eventually(t, waitLimit, "the device is listed", func() bool { return len(toolsOf(t, p.url)) == 1 })
+
+	// An API key, which only the answer that makes it has, and one that is none.
+	_, made := request(t, http.MethodPost, p.url+"/api/keys", `{"name":"canary"}`)
+	var key struct{ Key string }
+	if err := json.Unmarshal(made, &key); err != nil || key.Key == "" {
+		t.Fatalf("no key was made: %v", err)
+	}
+	canaries["API key"], canaries["key of nobody"] = key.Key, auth.NewSecret(registry.CredentialKey)
 
 	// The token in the place where proxies would log it, and tokens that are wrong.
 	ws := "ws" + strings.TrimPrefix(p.url, "http") + "/ws/chat?session_id=query&token="
@@ -68,6 +78,10 @@ func TestSecretsStayInside(t *testing.T) {
 	call := fmt.Sprintf(`{"args":{"x":%q},"idempotency_key":%q}`, canaries["arguments"], canaries["idempotency key"])
 	everything := func() {
 		ask(http.MethodGet, "/api/tools", "", canaries["wrong token"])
+		ask(http.MethodGet, "/api/tools", "", canaries["API key"])
+		ask(http.MethodGet, "/api/keys", "", fleetToken)
+		ask(http.MethodGet, "/api/tools", "", canaries["key of nobody"])
+		ask(http.MethodGet, "/api/tools", "", canaries["API key"]+"x")
 		ask(http.MethodPost, "/api/sessions/phone/tools/work/call", call, fleetToken)
 		ask(http.MethodPost, "/api/sessions/phone/tools/work/call",
 			fmt.Sprintf(`{"args":{"x":%q}}`, canaries["arguments"]), fleetToken)
@@ -104,6 +118,13 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	if strings.Contains(p.out.String(), fleetToken) {
 		t.Error("the log has the token")
+	}
+	const dump = `local all = {} for _, k in ipairs(redis.call('KEYS', 'fh:*credential*')) do all[#all + 1] = k
+		if redis.call('TYPE', k).ok == 'hash' then all[#all + 1] = table.concat(redis.call('HGETALL', k), ' ') end
+		end return table.concat(all, ' ')`
+	stored, err := server.Command("--no-auth-warning", "-a", canaries["password of Redis"], "EVAL", dump, "0")
+	if err != nil || !strings.Contains(stored, "canary") || strings.Contains(stored, key.Key) {
+		t.Errorf("Redis has the key, or nothing of it: %v", err)
 	}
 	if len(p.out.String()) == 0 {
 		t.Error("the log is empty, so nothing was looked at")

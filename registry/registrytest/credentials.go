@@ -15,7 +15,8 @@ import (
 var credentialTests = []subtest{
 	{name: "what is stored of a credential comes back", run: func(f *fixture) {
 		c := f.credential("k1", func(c *registry.Credential) {
-			c.Name, c.Roles, c.User, c.DeviceID = "Ann's \"phone\" <\u20ac>", []string{"device", "caller"}, "ann", "d:{1} *"
+			c.Roles, c.User, c.DeviceID = []string{"device", "caller"}, "ann", "d:{1} *"
+			c.Name = "Ann's \"phone\" <\u20ac>"
 			c.Tools, c.Context, c.CreatedBy = "camera_* contacts", "group", "token"
 			c.PublicKey = []byte{0, 1, 0xff}
 			c.Approved = []registry.ApprovedTool{{Name: "camera", Hash: "h1"}, {Name: "torch", Hash: "h2"}}
@@ -64,7 +65,8 @@ var credentialTests = []subtest{
 				c.Approved = make([]registry.ApprovedTool, 513)
 			},
 		} {
-			if _, err := f.store.CreateCredential(f.ctx, f.credential("k1", change)); !errors.Is(err, registry.CodeInvalidRequest) {
+			_, err := f.store.CreateCredential(f.ctx, f.credential("k1", change))
+			if !errors.Is(err, registry.CodeInvalidRequest) {
 				f.Errorf("%s: %v", name, err)
 			}
 		}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent/auth"
+)
+
+// keyRow is an API key as the gateway lists it, and as it answers the request that makes one.
+type keyRow struct {
+	ID        string   `json:"id"`
+	Key       string   `json:"key,omitempty"`
+	Tenant    string   `json:"tenant"`
+	Name      string   `json:"name,omitempty"`
+	Roles     []string `json:"roles"`
+	UserID    string   `json:"user_id,omitempty"`
+	DeviceID  string   `json:"device_id,omitempty"`
+	Tools     string   `json:"tools,omitempty"`
+	Context   string   `json:"context,omitempty"`
+	ExpiresAt string   `json:"expires_at,omitempty"`
+	LastUsed  string   `json:"last_used_at,omitempty"`
+}
+
+// newKey is what the flags say about a key that is to be made.
+type newKey struct {
+	Name     string   `json:"name,omitempty"`
+	Roles    []string `json:"roles,omitempty"`
+	UserID   string   `json:"user_id,omitempty"`
+	DeviceID string   `json:"device_id,omitempty"`
+	Tools    string   `json:"tools,omitempty"`
+	Context  string   `json:"context,omitempty"`
+	Tenant   string   `json:"tenant,omitempty"`
+	Seconds  int64    `json:"expires_in,omitempty"`
+}
+
+func (a *application) keysCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Make, list and revoke API keys",
+		Long: "API keys let programs and devices in, each with its own role, and each can be revoked. Making them needs\n" +
+			"FARHAND_TOKEN or the key of an admin.",
+	}
+	cmd.AddCommand(a.keysCreateCommand(), a.keysListCommand(), a.keysRevokeCommand())
+	return cmd
+}
+
+func (a *application) keysCreateCommand() *cobra.Command {
+	var r remote
+	var k newKey
+	var life time.Duration
+	var direct, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make an API key, and print it this once",
+		Long: "Makes an API key, and prints it: it is stored nowhere and cannot be read again. With --store it is written\n" +
+			"to the Redis of FARHAND_REDIS_URL without asking a gateway, as the first key of a fleet without a token\n" +
+			"must be.",
+		Example: "  farhand keys create --name ci --role caller --tools 'camera_* torch' --expires 720h\n" +
+			"  FARHAND_REDIS_URL=redis://redis:6379 farhand keys create --store --role admin",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if life < 0 || life > 0 && life < time.Second {
+				return fmt.Errorf("--expires must be at least a second, for example 720h")
+			}
+			k.Seconds = int64(life / time.Second)
+			made, err := a.createKey(cmd.Context(), r, k, direct)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(a.out, made)
+			}
+			fmt.Fprintln(a.err, "key", made.ID, "of tenant", printable(made.Tenant)+". It is not shown again:")
+			_, err = fmt.Fprintln(a.out, made.Key)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	f.StringVar(&k.Name, "name", "", "what people call the key")
+	f.StringSliceVar(&k.Roles, "role", []string{auth.NameCaller}, "roles: "+strings.Join(auth.RoleNames(), ", "))
+	f.StringVar(&k.UserID, "user", "", "whose key it is; nobody's in particular if empty")
+	f.StringVar(&k.DeviceID, "device", "", "the only device id that a device with the key may have")
+	f.StringVar(&k.Tools, "tools", "", "globs over names of tools, separated by spaces; all if empty")
+	f.StringVar(&k.Context, "context", "", "who takes part in its conversations: main, group, group sandboxed")
+	f.StringVar(&k.Tenant, "tenant", "", "another tenant than one's own; for FARHAND_TOKEN and --store only")
+	f.DurationVar(&life, "expires", 0, "how long the key lives; 0: as long as it is used")
+	f.BoolVar(&direct, "store", false, "write to the Redis of FARHAND_REDIS_URL, without a gateway")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// createKey makes a key, over HTTP or in the store.
+func (a *application) createKey(ctx context.Context, r remote, k newKey, direct bool) (keyRow, error) {
+	if direct {
+		return a.createStoredKey(ctx, k)
+	}
+	raw, err := r.do(ctx, http.MethodPost, "/api/keys", nil, k)
+	if err != nil {
+		return keyRow{}, err
+	}
+	var made keyRow
+	return made, decodeAnswer(raw, &made)
+}
+
+func (a *application) createStoredKey(ctx context.Context, k newKey) (keyRow, error) {
+	cfg, err := farhand.LoadConfig(a.environ)
+	if err != nil {
+		return keyRow{}, err
+	}
+	request := auth.KeyRequest{
+		Tenant: k.Tenant, Name: k.Name, Roles: k.Roles, User: k.UserID, Device: k.DeviceID, Tools: k.Tools,
+		Context: k.Context,
+	}
+	if k.Seconds > 0 {
+		request.Expires = time.Now().Add(time.Duration(k.Seconds) * time.Second)
+	}
+	secret, c, err := farhand.CreateKey(ctx, cfg, request)
+	if err != nil {
+		return keyRow{}, err
+	}
+	made := keyRow{
+		ID: c.ID, Key: secret, Tenant: c.Tenant, Name: c.Name, Roles: c.Roles, UserID: c.User, DeviceID: c.DeviceID,
+		Tools: c.Tools, Context: c.Context,
+	}
+	if !c.ExpiresAt.IsZero() {
+		made.ExpiresAt = c.ExpiresAt.Format(time.RFC3339)
+	}
+	return made, nil
+}
+
+func (a *application) keysListCommand() *cobra.Command {
+	var r remote
+	var user string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the API keys of one's tenant, without the keys themselves",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rows, err := fetchAll(cmd.Context(), r, "/api/keys", "keys", values(map[string]*string{"user_id": &user}))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(a.out, map[string]any{"keys": rows})
+			}
+			return a.printKeys(rows)
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	f.StringVar(&user, "user", "", "keys of this user")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *application) printKeys(rows []json.RawMessage) error {
+	var cells [][]string
+	for _, raw := range rows {
+		var k keyRow
+		if err := json.Unmarshal(raw, &k); err != nil {
+			return err
+		}
+		cells = append(cells, []string{
+			k.ID, k.Name, strings.Join(k.Roles, ","), k.UserID, k.DeviceID, k.Tools, k.ExpiresAt, k.LastUsed,
+		})
+	}
+	return table(a.out, []string{"ID", "NAME", "ROLES", "USER", "DEVICE", "TOOLS", "EXPIRES", "LAST USED"}, cells)
+}
+
+func (a *application) keysRevokeCommand() *cobra.Command {
+	var r remote
+	var user string
+	cmd := &cobra.Command{
+		Use:   "revoke [ID]",
+		Short: "Revoke an API key, or everything of a user",
+		Long: "Revokes the key with an id, or with --user every credential and token that the user has until now. Within\n" +
+			"two seconds its sockets, streams, turns and calls have ended on every pod.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case (len(args) == 1) == (user != ""):
+				return fmt.Errorf("name the id of a key (farhand keys list), or --user")
+			case user != "":
+				_, err := r.do(cmd.Context(), http.MethodPost, "/api/revocations", nil,
+					map[string]string{"user_id": user})
+				return err
+			}
+			_, err := r.do(cmd.Context(), http.MethodDelete, "/api/keys/"+url.PathEscape(args[0]), nil, nil)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	r.flags(f, a.environ)
+	f.StringVar(&user, "user", "", "revoke everything of this user instead")
+	return cmd
+}
