@@ -60,6 +60,11 @@ var matrix = []line{
 	{"PUT /api/devices/{id}", "approver", "paired", 200, 404, `{"name":"mine"}`},
 	{"DELETE /api/devices/{id}", "approver", "paired", 204, 404, ""},
 	{"POST /api/devices/{id}/tools", "approver", "paired", 200, 404, `{"reject":["look"]}`},
+	{"GET /api/approvals", "approver", "", 200, 0, ""},
+	{"GET /api/approvals/{id}", "approver", "approval", 200, 404, ""},
+	{"POST /api/approvals/{id}", "approver", "approval", 200, 404, `{"decision":"deny"}`},
+	{"GET /api/grants", "approver", "", 200, 0, ""},
+	{"DELETE /api/grants/{id}", "approver", "grant", 200, 404, ""},
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 }
@@ -74,6 +79,7 @@ var frames = []struct{ frame, who string }{
 	{`{"type":"tool_progress","id":"c1"}`, "device"},
 	{`{"type":"tool_result","id":"c1"}`, "device"},
 	{`{"type":"tool_error","id":"c1"}`, "device"},
+	{`{"type":"approval_response","id":"aaaaaaaaaaaaaaaa","decision":"deny"}`, "device"},
 	{`{"type":"message","content":"hi"}`, "device"},
 	{`{"type":"abort"}`, "device"},
 	{`{"type":"regenerate"}`, "device"},

@@ -93,6 +93,7 @@ func (w *world) seed(owner string) {
 	}
 	w.things[owner] = map[string]string{
 		"session": session, "call": call.CallID,
+		"approval": w.waiting(session, user, tenant), "grant": w.granted(session, user, tenant),
 		"paired": w.pair(session, tokenOf("approver", user, tenant)),
 		"key":    w.create("/api/keys", `{"roles":["caller"],"user_id":"`+user+`"}`, tokenOf("admin", "", tenant)),
 	}
@@ -116,6 +117,32 @@ func (w *world) pair(device, approver string) string {
 	return device
 }
 
+// waiting begins a call that waits for a person, and returns the id of the approval.
+func (w *world) waiting(session, user, tenant string) string {
+	w.Helper()
+	status, body := send(w.T, w.url+"/api/sessions/"+session+"/tools/snap/call", `{"mode":"async"}`,
+		tokenOf("caller", user, tenant))
+	var call struct {
+		Approval string `json:"approval_id"`
+	}
+	if err := json.Unmarshal([]byte(body), &call); err != nil || status != http.StatusAccepted || call.Approval == "" {
+		w.Fatalf("%s: %d %s", session, status, body)
+	}
+	return call.Approval
+}
+
+// granted returns the id of a grant.
+func (w *world) granted(session, user, tenant string) string {
+	w.Helper()
+	status, body := send(w.T, w.url+"/api/approvals/"+w.waiting(session, user, tenant), `{"decision":"allow-always"}`,
+		tokenOf("approver", user, tenant))
+	var decided struct{ Grant struct{ ID string } }
+	if err := json.Unmarshal([]byte(body), &decided); err != nil || status != http.StatusOK || decided.Grant.ID == "" {
+		w.Fatalf("%s: %d %s", session, status, body)
+	}
+	return decided.Grant.ID
+}
+
 // create posts a body and returns the id of what it makes.
 func (w *world) create(path, body, token string) string {
 	w.Helper()
@@ -134,8 +161,9 @@ func (w *world) device(session, token string) {
 	write := func(frame string) {
 		_ = conn.WriteMessage(websocket.TextMessage, []byte(frame)) // it may have been sent home meanwhile
 	}
-	write(`{"type":"register_tools","tools":[{"name":"look","parameters":{"type":"object"}}]}`)
-	if _, text, err := conn.ReadMessage(); err != nil || !strings.Contains(string(text), `"registered":1`) {
+	write(`{"type":"register_tools","tools":[{"name":"look","parameters":{"type":"object"}},` +
+		`{"name":"snap","parameters":{"type":"object"},"security_level":"user_confirm"}]}`)
+	if _, text, err := conn.ReadMessage(); err != nil || !strings.Contains(string(text), `"registered":2`) {
 		w.Fatalf("%s: %s, %v", session, text, err)
 	}
 	done := make(chan struct{})
@@ -265,7 +293,7 @@ func (w *world) check(l line, method, actor, owner string) {
 
 // unknownThing are ids of things that do not exist.
 var unknownThing = map[string]string{"session": "ghost", "call": "00000000-0000-4000-8000-000000000000",
-	"key": "0000000000000000", "paired": "ghost"}
+	"key": "0000000000000000", "paired": "ghost", "approval": "aaaaaaaaaaaaaaaa", "grant": "aaaaaaaaaaaaaaaa"}
 
 var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -143,18 +144,18 @@ func TestAConversationWaitsForAPerson(t *testing.T) {
 	pods := startFleet(t, 2, redistest.Start(t).URL(), append(model.settings(), askingAlways(t))...)
 	var runs atomic.Int32
 	connectDevice(t, pods[0].url, "phone", countingTool(&runs))
-	for _, c := range []struct {
+	for i, c := range []struct {
 		decision, state string
 		runs            int32
 		heard           string
 	}{
 		{"deny", "denied", 0, "A person denied this call"},
-		{"allow-once", "allowed", 1, `{\"n\":1}`},
+		{"allow-once", "allowed", 1, `{"n":1}`},
 	} {
-		play := model.script(t, c.state, calling(echoing(`{"n":1}`)), saying("so be it"))
+		play := model.script(t, "asks", calling(echoing(`{"n":1}`)), saying("so be it"))
 		events := make(chan []chatEvent, 1)
 		go func() {
-			said, _ := turnOverHTTP(t, pods[0].url, "phone", tag(c.state)+" do it")
+			said, _ := turnOverHTTP(t, pods[0].url, "phone", tag("asks")+" do it")
 			events <- said
 		}()
 		id := waitingOn(t, pods[1].url)
@@ -166,8 +167,67 @@ func TestAConversationWaitsForAPerson(t *testing.T) {
 		if len(asked) != 1 || len(decided) != 1 || len(eventsOf(said, "done")) != 1 || runs.Load() != c.runs {
 			t.Errorf("%s: asked %v, decided %v, %d runs", c.decision, asked, decided, runs.Load())
 		}
-		if raw := string(play.asked(1).Raw); !strings.Contains(raw, c.heard) && !strings.Contains(raw, strings.ReplaceAll(c.heard, `\`, `\\\`)) {
-			t.Errorf("%s: the model heard %s", c.decision, raw)
+		if _, heard := lastOf(play.asked(2*i + 1)); !strings.Contains(heard, c.heard) {
+			t.Errorf("%s: the model heard %s", c.decision, heard)
 		}
 	}
+}
+
+// TestApproveCommand lists, shows, allows, grants and revokes from the terminal, and follows what comes.
+func TestApproveCommand(t *testing.T) {
+	t.Parallel()
+	pod := startPod(t, askingAlways(t))
+	connectDevice(t, pod.url, "phone", echoTool())
+	approve := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		a := application{
+			in: strings.NewReader(""), out: &out, err: &out,
+			environ: []string{"FARHAND_URL=" + pod.url, "FARHAND_TOKEN=" + fleetToken},
+			args:    append([]string{"approve"}, args...),
+		}
+		if code := a.run(t.Context()); code != 0 {
+			t.Fatalf("approve %v: %d %s", args, code, out.String())
+		}
+		return out.String()
+	}
+	follower := start(t, []string{"FARHAND_URL=" + pod.url, "FARHAND_TOKEN=" + fleetToken}, farhandBinary,
+		"approve", "list", "--wait")
+	call := func(n string) <-chan answer {
+		ended := make(chan answer, 1)
+		go func() {
+			ended <- callTool(t, pod.url, "/api/sessions/phone/tools/echo/call", `{"args":{"text":"a\u202eb`+n+`"}}`)
+		}()
+		return ended
+	}
+	ended := call("1")
+	id := waitingOn(t, pod.url)
+	if list := approve("list"); !strings.Contains(list, id) || !strings.Contains(list, "phone") {
+		t.Errorf("list: %s", list)
+	}
+	if shown := approve("show", id); !strings.Contains(shown, `a\u202eb1`) || !strings.Contains(shown, "hidden") ||
+		!strings.Contains(shown, "farhand approve allow "+id) {
+		t.Errorf("show: %s", shown)
+	}
+	eventually(t, waitLimit, "the follower shows it", func() bool { return strings.Contains(follower.out.String(), id) })
+	said := approve("allow", id, "--always", "--for", "1h")
+	if a := <-ended; !a.Success || !strings.Contains(said, "granted until") {
+		t.Errorf("allow: %s; %+v", said, a)
+	}
+	if again := approve("deny", id); !strings.Contains(again, "allowed") || !strings.Contains(again, "faster") {
+		t.Errorf("deny: %s", again)
+	}
+	if a := <-call("1"); !a.Success { // as granted
+		t.Errorf("%+v", a)
+	}
+	grants := strings.Fields(strings.SplitN(approve("grants"), "\n", 2)[1])
+	approve("revoke", grants[0])
+	ended = call("1")
+	approve("deny", waitingOn(t, pod.url))
+	if a := <-ended; a.Code != "approval_denied" {
+		t.Errorf("%+v", a)
+	}
+	eventually(t, waitLimit, "the follower shows decisions", func() bool {
+		return strings.Contains(follower.out.String(), "denied by")
+	})
 }

@@ -70,7 +70,8 @@ func (a *application) rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.approveCommand(), a.pairCommand(), a.devicesCommand(), a.chatCommand(), a.toolsCommand(),
+		a.serveCommand(), a.demoCommand(), a.deviceCommand(), a.callCommand(), a.approveCommand(), a.pairCommand(),
+		a.devicesCommand(), a.chatCommand(), a.toolsCommand(),
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
 		a.policyCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(),
 	)
