@@ -33,7 +33,7 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 	request, err := json.Marshal(deferredCall{
 		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
 		Timeout: d.inv.Timeout, Endpoint: req.Endpoint, Context: req.Context,
-		Approved: bindingOf(a), Charged: d.charged,
+		Approved: bindingOf(a), Charged: d.inv.charged,
 	})
 	if err != nil {
 		return err
@@ -98,7 +98,8 @@ func (i *Invoker) runDeferred(
 		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args, Target: target,
 		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context,
 	}
-	d := durable{prepared: prepared{start: time.Now(), approved: call.Approved, charged: call.Charged}, rec: rec}
+	d := durable{prepared: prepared{start: time.Now(), approved: call.Approved}, rec: rec}
+	d.inv.charged = call.Charged
 	var out Outcome
 	var err error
 	if call.Caller.Expired(d.start) {

@@ -41,14 +41,15 @@ type Invocation struct {
 	Marks  policy.Marks   // where the call comes from, as far as policy asks; for those who run after the hooks
 	Demand *policy.Demand // why a person is asked about the call; nil: nobody is
 
-	charged *[]string // the windows that have counted the call: it may be admitted several times
+	charged []string // the windows of rate limits that have counted the call: it may be admitted several times
 }
 
 // Decision is what a hook says before a call. The zero value lets it pass.
 type Decision struct {
-	args   json.RawMessage
-	cancel bool
-	reason string
+	args    json.RawMessage
+	cancel  bool
+	reason  string
+	charged []string // the windows of rate limits that have counted the call
 }
 
 // Pass lets the call go on as it is.
@@ -117,6 +118,7 @@ func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation)
 		if d.cancel {
 			return registry.Errorf(registry.CodeHookCancelled, "The hook %s stopped the call: %s", h.Name(), d.reason)
 		}
+		inv.charged = append(inv.charged, d.charged...)
 		if d.args != nil {
 			args, err := registry.ParseJSON(d.args)
 			if err == nil {

@@ -312,7 +312,6 @@ type prepared struct {
 	timeout   time.Duration // the timeout that the request names; zero: none
 	start     time.Time     // when the request came in; the timeout runs from here
 	remaining time.Duration // what remains of the timeout once the hooks have admitted the call
-	charged   []string      // the windows of rate limits that have counted the call
 
 	ask      *registry.Approval // what a person must be asked before it runs; nil: nothing
 	approved string             // what was approved, as of bindingOf; empty: nothing
@@ -320,14 +319,14 @@ type prepared struct {
 
 // prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
-	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved, charged: p.charged}
+	charged := p.inv.charged
+	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
 		CallHistory: req.history, Model: req.Model, Context: req.Context,
-		Provenance: req.Provenance,
+		Provenance: req.Provenance, charged: charged,
 	}
-	p.inv.charged = &p.charged
 	if req.refused != nil {
 		return req.refused
 	}

@@ -56,12 +56,11 @@ func (l *RateLimits) Before(ctx context.Context, inv Invocation) (Decision, erro
 	case wait > 0:
 		return Decision{}, reached(inv, limits[full], wait)
 	}
-	if inv.charged != nil {
-		for _, w := range windows {
-			*inv.charged = append(*inv.charged, w.Name)
-		}
+	names := make([]string, len(windows))
+	for i, w := range windows {
+		names[i] = w.Name
 	}
-	return Pass(), nil
+	return Decision{charged: names}, nil
 }
 
 // unavailable says what becomes of a call whose limits cannot be checked, in the log and to the caller.
@@ -83,7 +82,7 @@ func (l *RateLimits) unavailable(inv Invocation, err error) error {
 func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limits []policy.Limit) {
 	add := func(limit policy.Limit) {
 		name, ok := windowName(inv, limit)
-		if !ok || inv.charged != nil && slices.Contains(*inv.charged, name) {
+		if !ok || slices.Contains(inv.charged, name) {
 			return
 		}
 		w := registry.Window{Name: name, Limit: limit.Calls, Period: limit.Window}
