@@ -20,8 +20,9 @@ func (s *Store) Take(
 		keys[i] = windowKey(tenant, w)
 		args = append(args, w.Limit, w.Period.Milliseconds())
 	}
-	c, err := s.conn.Eval(ctx, scriptTake, keys, args...)
-	if err != nil {
+	pipe := s.conn.CallPipeline() // a round trip for each call alone takes a third of all calls that the pods can serve
+	c := pipe.Eval(scriptTake, keys, args...)
+	if err := pipe.Exec(ctx); err != nil {
 		return 0, 0, redisconn.Unavailable("check rate limits", err)
 	}
 	answer := c.List()
