@@ -2,11 +2,36 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
+
+// takeChunk is how many calls one script decides on: it holds up the server.
+const takeChunk = 64
+
+// taking is a call whose windows are to be charged, and what came of it.
+type taking struct {
+	tenant  string
+	windows []registry.Window
+	wait    time.Duration
+	full    int
+	err     error
+}
+
+// newLimits returns what charges windows. Calls that come at the same time are decided by one script, one after the
+// other: most of what a script costs Redis is to begin it, and most of a round trip is not the script.
+func newLimits(conn *redisconn.Conn) *redisconn.Together[*taking] {
+	return redisconn.NewTogether(
+		func(ctx context.Context, all []*taking) { takeAll(ctx, conn, all) },
+		func(all []*taking, err error) {
+			for _, t := range all {
+				t.err = err
+			}
+		})
+}
 
 // Take implements registry.LimitStore.
 func (s *Store) Take(
@@ -15,19 +40,52 @@ func (s *Store) Take(
 	if err := registry.CheckWindows(windows); err != nil || len(windows) == 0 {
 		return 0, 0, err
 	}
-	keys, args := make([]string, len(windows)), make([]any, 0, 2*len(windows))
-	for i, w := range windows {
-		keys[i] = windowKey(tenant, w)
-		args = append(args, w.Limit, w.Period.Milliseconds())
+	t := &taking{tenant: tenant, windows: windows}
+	if s.conn.IsCluster() { // a member that hangs would hold up what goes to the others
+		takeAll(ctx, s.conn, []*taking{t})
+	} else {
+		s.limits.Exec(ctx, t)
 	}
-	pipe := s.conn.CallPipeline() // a round trip for each call alone takes a third of all calls that the pods can serve
-	c := pipe.Eval(scriptTake, keys, args...)
-	if err := pipe.Exec(ctx); err != nil {
-		return 0, 0, redisconn.Unavailable("check rate limits", err)
+	return t.wait, t.full, redisconn.Unavailable("check rate limits", t.err)
+}
+
+// takeAll decides on calls. Those of one tenant are in one slot.
+func takeAll(ctx context.Context, conn *redisconn.Conn, all []*taking) {
+	tenants := make(map[string][]*taking, 1)
+	for _, t := range all {
+		tenants[t.tenant] = append(tenants[t.tenant], t)
 	}
-	answer := c.List()
-	if len(answer) != 2 {
-		return 0, 0, nil
+	pipe, scripts := conn.Pipeline(), make(map[*redisconn.Command][]*taking)
+	for _, list := range tenants {
+		for some := range slices.Chunk(list, takeChunk) {
+			scripts[takeScript(pipe, some)] = some
+		}
 	}
-	return time.Duration(redisconn.Int(answer[0])) * time.Microsecond, int(redisconn.Int(answer[1])) - 1, nil
+	_ = pipe.Exec(ctx) // each script has its own error
+	for c, some := range scripts {
+		answers, err := c.List(), c.Err()
+		if err == nil && len(answers) != 2*len(some) {
+			err = c.ErrShape()
+		}
+		for i, t := range some {
+			if t.err = err; err == nil {
+				t.wait = time.Duration(redisconn.Int(answers[2*i])) * time.Microsecond
+				t.full = int(redisconn.Int(answers[2*i+1]))
+			}
+		}
+	}
+}
+
+// takeScript adds the script that decides on calls of one tenant.
+func takeScript(pipe *redisconn.Pipeline, some []*taking) *redisconn.Command {
+	var keys []string
+	var args []any
+	for _, t := range some {
+		args = append(args, len(t.windows))
+		for _, w := range t.windows {
+			keys = append(keys, windowKey(t.tenant, w))
+			args = append(args, w.Limit, w.Period.Milliseconds())
+		}
+	}
+	return pipe.Eval(scriptTake, keys, args...)
 }

@@ -44,6 +44,7 @@ type Store struct {
 	auditBytes int // of all its lines, about
 	usageTTL   int64
 	usageRows  int
+	limits     *redisconn.Together[*taking]
 
 	specs      *cache.Cache[string, registry.ToolSpec]
 	sets       *cache.Cache[string, toolSet]
@@ -74,7 +75,7 @@ func (c *Conn) Store() *Store {
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
 		credentials: c.opts.Credentials, changeTTL: millis(c.opts.ChangeTTL),
 		auditTTL: millis(c.opts.AuditTTL), auditCap: c.opts.AuditCap, auditBytes: c.opts.AuditBytes,
-		usageTTL: millis(c.opts.UsageTTL), usageRows: c.opts.UsageRows,
+		usageTTL: millis(c.opts.UsageTTL), usageRows: c.opts.UsageRows, limits: newLimits(c.conn),
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: semaphore.NewWeighted(maxReads),

@@ -1,32 +1,37 @@
--- Charges sliding windows, all of them or none.
+-- Charges the sliding windows of calls, for each call all of them or none, one call after the other.
 --
--- KEYS the windows (lists: the times of the last charges in µs, newest first)
--- ARGV for each window its limit and its period in ms
--- Returns 0 when they were charged, else in how many µs the window that takes longest has room, and which that is.
+-- KEYS the windows of all calls (lists: the times of the last charges in µs, newest first), all in one slot
+-- ARGV for each call the number of its windows, and for each of these its limit and its period in ms
+-- Returns for each call two numbers: 0 if its windows were charged, otherwise in how many µs the window has room that
+--      takes longest; and which one that is, from 0 on.
 
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local wait, full = 0, 0
-for i, key in ipairs(KEYS) do
-  local leaving = call('LINDEX', key, ARGV[2 * i - 1] - 1)
-  if leaving then
-    local period = ARGV[2 * i] * 1000
-    local left = math.min(leaving + period - now, period) -- a clock may have gone back
-    if left > wait then
-      wait, full = left, i
+local answer, key, arg = {}, 0, 1
+while arg <= #ARGV do
+  local windows = tonumber(ARGV[arg])
+  local wait, full = 0, 0
+  for i = 1, windows do
+    local leaving = call('LINDEX', KEYS[key + i], ARGV[arg + 2 * i - 1] - 1)
+    if leaving then
+      local period = ARGV[arg + 2 * i] * 1000
+      local left = math.min(leaving + period - now, period) -- a clock may have gone back
+      if left > wait then
+        wait, full = left, i - 1
+      end
     end
   end
-end
-if wait > 0 then
-  return {wait, full}
-end
-local stamp = string.format('%.0f', now)
-for i, key in ipairs(KEYS) do
-  local limit = tonumber(ARGV[2 * i - 1])
-  if call('LPUSH', key, stamp) > limit then
-    call('LTRIM', key, 0, limit - 1)
+  if wait == 0 then
+    for i = 1, windows do
+      local limit = tonumber(ARGV[arg + 2 * i - 1])
+      if call('LPUSH', KEYS[key + i], now) > limit then
+        call('LTRIM', KEYS[key + i], 0, limit - 1)
+      end
+      call('PEXPIRE', KEYS[key + i], ARGV[arg + 2 * i])
+    end
   end
-  call('PEXPIRE', key, ARGV[2 * i])
+  answer[#answer + 1], answer[#answer + 2] = wait, full
+  key, arg = key + windows, arg + 2 * windows + 1
 end
-return 0
+return answer

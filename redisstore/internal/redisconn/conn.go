@@ -25,7 +25,6 @@ type Conn struct {
 	client   redis.UniversalClient
 	sessions redis.UniversalClient
 	opening  sender // over sessions
-	calling  sender // over client
 	warnings []string
 	close    func() error
 }
@@ -58,10 +57,9 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 // newConn returns a connection that has not been dialled.
 func newConn(addr address) *Conn {
 	c := &Conn{addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool)}
-	c.opening, c.calling = alone(c.sessions), alone(c.client)
+	c.opening = alone(c.sessions)
 	if !c.IsCluster() { // in a cluster, a member that hangs would hold up what goes to the others
-		c.opening = (&together{send: alone(c.sessions)}).exec
-		c.calling = (&together{send: alone(c.client)}).exec
+		c.opening = newTogether(alone(c.sessions)).exec
 	}
 	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.sessions.Close()) })
 	return c

@@ -57,10 +57,6 @@ func (c *Conn) Pipeline() *Pipeline { return c.pipelineOf(alone(c.client)) }
 // those that are sent at the same time travel together.
 func (c *Conn) SessionPipeline() *Pipeline { return c.pipelineOf(c.opening) }
 
-// CallPipeline returns an empty pipeline for what calls ask one by one. To a single server, those that are sent at the
-// same time travel together.
-func (c *Conn) CallPipeline() *Pipeline { return c.pipelineOf(c.calling) }
-
 func (c *Conn) pipelineOf(send sender) *Pipeline {
 	return &Pipeline{cluster: c.IsCluster(), send: send, parts: [][]*Command{nil}}
 }

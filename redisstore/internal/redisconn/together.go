@@ -18,54 +18,72 @@ const maxTogether = 512
 // others fail.
 const maxTogetherBytes = 1 << 20
 
-// together sends what several goroutines want to send at the same time as one pipeline. A goroutine that comes alone
+// Together sends what several goroutines want to send at the same time as one pipeline. A goroutine that comes alone
 // sends at once. What comes while its answers are under way waits, and goes out together, sent by the first that waits.
 // Thousands of devices that come at once so cost a fraction of the system calls, here and at the server. It is safe for
 // concurrent use.
-type together struct {
-	send sender
+type Together[T any] struct {
+	send  func(ctx context.Context, items []T)
+	fail  func(items []T, err error) // of what is not sent, because its context has ended
+	bytes func(items []T) int        // about how many bytes they are
 
 	mu      sync.Mutex
-	sending int           // pipelines under way
-	waiting []*submission // in the order they came
+	sending int              // pipelines under way
+	waiting []*submission[T] // in the order they came
 }
+
+// together is for commands.
+type together = Together[redis.Cmder]
+
+func newTogether(send sender) *together {
+	return &together{send: send, fail: setErrors, bytes: bytesOf}
+}
+
+// NewTogether returns what sends items with send, which returns when each has its answer or error. Small ones only:
+// their bytes are not counted. fail gives an error to those that are not sent.
+func NewTogether[T any](send func(ctx context.Context, items []T), fail func(items []T, err error)) *Together[T] {
+	return &Together[T]{send: send, fail: fail, bytes: func([]T) int { return 0 }}
+}
+
+// Exec sends items and returns when all have their answers or errors, as those of a pipeline.
+func (t *Together[T]) Exec(ctx context.Context, items ...T) { t.exec(ctx, items) }
 
 // maxUnderWay is how many pipelines are under way at a time. While the answers to one travel, the server has the other
 // to work on.
 const maxUnderWay = 2
 
 // submission is what one goroutine wants to send.
-type submission struct {
-	commands []redis.Cmder
+type submission[T any] struct {
+	commands []T
 	bytes    int       // of the commands, about; of those that wait
 	deadline time.Time // zero: none
 
 	// ready gets the submissions that the goroutine must send, its own among them, or nil if another has sent its own.
-	ready chan []*submission
+	ready chan []*submission[T]
 }
 
 // exec sends commands and returns when all have their answers or errors. If ctx ends while they wait to be sent, they
 // are not sent, and have its error. The pipeline that they are in ends with the latest of the deadlines of all who have
 // commands in it.
-func (t *together) exec(ctx context.Context, commands []redis.Cmder) {
-	own := &submission{commands: commands}
+func (t *Together[T]) exec(ctx context.Context, commands []T) {
+	own := &submission[T]{commands: commands}
 	own.deadline, _ = ctx.Deadline()
 	t.mu.Lock()
 	if t.sending < maxUnderWay {
 		t.sending++
 		t.mu.Unlock()
-		t.lead(ctx, own, []*submission{own})
+		t.lead(ctx, own, []*submission[T]{own})
 		return
 	}
-	own.ready, own.bytes = make(chan []*submission, 1), bytesOf(commands)
+	own.ready, own.bytes = make(chan []*submission[T], 1), t.bytes(commands)
 	t.waiting = append(t.waiting, own)
 	t.mu.Unlock()
-	var batch []*submission
+	var batch []*submission[T]
 	select {
 	case batch = <-own.ready:
 	case <-ctx.Done():
 		if t.withdraw(own) {
-			setErrors(commands, ctx.Err())
+			t.fail(commands, ctx.Err())
 			return
 		}
 		batch = <-own.ready // it is being sent, or must send
@@ -76,7 +94,7 @@ func (t *together) exec(ctx context.Context, commands []redis.Cmder) {
 }
 
 // withdraw takes a submission out of those that wait. It reports false if it does not wait any more.
-func (t *together) withdraw(own *submission) bool {
+func (t *Together[T]) withdraw(own *submission[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.Index(t.waiting, own)
@@ -88,7 +106,7 @@ func (t *together) withdraw(own *submission) bool {
 }
 
 // lead sends a batch, tells the others in it that theirs is sent, and lets those that wait go on.
-func (t *together) lead(ctx context.Context, own *submission, batch []*submission) {
+func (t *Together[T]) lead(ctx context.Context, own *submission[T], batch []*submission[T]) {
 	defer func() { // also if the client library panics
 		t.next()
 		for _, e := range batch {
@@ -113,7 +131,7 @@ func (t *together) lead(ctx context.Context, own *submission, batch []*submissio
 }
 
 // next lets the first that waits send what has come, or notes that a pipeline less is under way.
-func (t *together) next() {
+func (t *Together[T]) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.waiting) == 0 {
@@ -135,7 +153,7 @@ func (t *together) next() {
 }
 
 // contextOf returns a context for a batch: that of its leader, but only the latest deadline in the batch ends it.
-func contextOf(ctx context.Context, batch []*submission) (context.Context, context.CancelFunc) {
+func contextOf[T any](ctx context.Context, batch []*submission[T]) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
 	var latest time.Time
 	for _, e := range batch {

@@ -72,7 +72,7 @@ func (s *sent) check(t *testing.T, want error) {
 // allUnderWay returns a server that answers once its gate is closed, and as many pipelines as may be under way to it.
 func allUnderWay(t *testing.T) (*slowServer, *together, []*sent) {
 	server := &slowServer{gate: make(chan struct{})}
-	tog := &together{send: server.send}
+	tog := newTogether(server.send)
 	var all []*sent
 	for i := range maxUnderWay {
 		all = append(all, start(t.Context(), tog, i))
@@ -125,7 +125,7 @@ func TestAPipelineOfSeveralIsNotLong(t *testing.T) {
 func TestTheContextOfOneEndsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &slowServer{gate: make(chan struct{})}
-		tog := &together{send: server.send}
+		tog := newTogether(server.send)
 		var first []*sent
 		for i := range maxUnderWay {
 			first = append(first, start(t.Context(), tog, i))
@@ -163,7 +163,7 @@ func TestTheContextOfOneEndsNoOther(t *testing.T) {
 func TestAPipelineThatIsNotAnsweredEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &slowServer{gate: make(chan struct{})}
-		tog := &together{send: server.send}
+		tog := newTogether(server.send)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var all []*sent
