@@ -100,10 +100,13 @@ func (i *Invoker) runDeferred(
 	}
 	d := durable{prepared: prepared{start: time.Now(), approved: call.Approved}, rec: rec}
 	d.inv.charged = call.Charged
+	held, letGo := i.hold(ctx, &call.Caller)
+	defer letGo()
 	var out Outcome
 	var err error
-	if call.Caller.Expired(d.start) {
-		req.refused = registry.Errorf(registry.CodeUnauthenticated, "The credentials of the caller ended while it waited.")
+	if held.Err() != nil || call.Caller.Expired(d.start) {
+		req.refused = registry.Errorf(registry.CodeUnauthenticated,
+			"The credentials of the caller ended, or were revoked, while the call waited.")
 	}
 	if err = i.prepare(ctx, &req, &d.prepared, &out); err == nil && d.ask != nil {
 		err = denial(registry.Approval{Tool: call.Tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})
@@ -113,8 +116,6 @@ func (i *Invoker) runDeferred(
 	}
 	i.noteDecision(&req, &d.prepared, err)
 	req.where = i.routeOf(&d.prepared)
-	held, letGo := i.hold(ctx, &d.inv.Caller)
-	defer letGo()
 	var res registry.Result
 	if err == nil {
 		res, err = i.runTool(held, &d.prepared, &rec, true)
