@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -428,5 +430,45 @@ func TestRevocationReachesEveryPod(t *testing.T) {
 			}
 			r.wantEnd(at, cancelled)
 		})
+	}
+}
+
+// A call that waits for an approval does not begin once the key of its caller was revoked, whoever allows it.
+func TestARevokedCallerIsNotApproved(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "version: 1\ntools:\n  - id: ask\n    names: [hang]\n    approval: always\n"
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := start(t, farhand.Config{Token: adminToken, PolicyFile: policy})
+	calls, _ := heldDevice(t, url)
+	k := makeKey(t, url, `{"roles":["caller"]}`)
+	var accepted struct {
+		CallID   string `json:"call_id"`
+		Approval string `json:"approval_id"`
+	}
+	status, answer := send(t, url+"/api/sessions/held/tools/hang/call", `{"mode":"async"}`, k.Key)
+	if err := json.Unmarshal([]byte(answer), &accepted); err != nil || status != http.StatusAccepted {
+		t.Fatalf("call: %d %s", status, answer)
+	}
+	if status := remove(t, url+"/api/keys/"+k.ID, adminToken); status != http.StatusNoContent {
+		t.Fatalf("revoke: %d", status)
+	}
+	within(t, limit, "the key is revoked", func() bool {
+		status, _ := send(t, url+"/api/tools", "", k.Key)
+		return status == http.StatusUnauthorized
+	})
+	if status, said := send(t, url+"/api/approvals/"+accepted.Approval, `{"decision":"allow-once"}`,
+		adminToken); status != http.StatusOK {
+		t.Fatalf("allow: %d %s", status, said)
+	}
+	var record string
+	within(t, limit, "the call has ended", func() bool {
+		_, record = send(t, url+"/api/calls/"+accepted.CallID, "", adminToken)
+		return strings.Contains(record, `"state":"rejected"`)
+	})
+	if !strings.Contains(record, "revoked") || len(calls) > 0 {
+		t.Errorf("%d calls; %s", len(calls), record)
 	}
 }
