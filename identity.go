@@ -16,7 +16,7 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 		return err
 	}
 	g.pairing, err = pairing.New(pairing.Config{
-		Store: store, Mode: pairing.Mode(g.cfg.Pairing), TTL: g.cfg.PairingTTL, Log: g.log,
+		Store: store, Mode: pairing.Mode(g.cfg.Pairing), TTL: g.cfg.PairingTTL, Log: g.log, Ended: g.ended,
 	})
 	if err != nil {
 		return err
@@ -31,6 +31,14 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 	g.keys = auth.NewKeys(auth.KeysConfig{Store: store, Live: live, Prove: g.pairing.Prove, Log: g.log})
 	g.keys.Start()
 	return nil
+}
+
+// ended returns why an identity may not go on, or why that is not known.
+func (g *Gateway) ended(id *auth.Identity) error {
+	if err := g.live.Fresh(); err != nil {
+		return err
+	}
+	return g.live.Check(id)
 }
 
 // changeTTL is how long it is remembered what was revoked: longer than a JSON Web Token may be presented.

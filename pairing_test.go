@@ -499,3 +499,58 @@ func TestPairingModes(t *testing.T) {
 		}
 	}
 }
+
+// Whoever is revoked leaves no device behind that was approved and has not collected its credential.
+func TestRevocationReachesApprovedRequests(t *testing.T) {
+	t.Parallel()
+	p := newPairingPods(t, 1, nil)
+	url := p.urls[0]
+	for _, revoke := range []string{"user_id", "device_id", "credential"} {
+		var approver struct{ ID, Key string }
+		if status := p.ask(http.MethodPost, url+"/api/keys", pairToken, nil,
+			map[string]any{"roles": []string{"approver"}, "user_id": "mallory"}, &approver); status != http.StatusCreated {
+			t.Fatalf("key: status %d", status)
+		}
+		var request, canary asked
+		p.ask(http.MethodPost, url+"/pair", "", nil, map[string]any{"device_id": "left-behind"}, &request)
+		p.ask(http.MethodPost, url+"/pair", "", nil, map[string]any{"device_id": "not-" + revoke}, &canary)
+		decide := func(code, token string) int {
+			return p.ask(http.MethodPost, url+"/api/pairings", token, nil,
+				map[string]any{"code": code, "decision": "approve"}, nil)
+		}
+		p.eventually("the key to be known", func() bool { return decide(request.Code, approver.Key) == http.StatusOK })
+		if status := decide(canary.Code, pairToken); status != http.StatusOK {
+			t.Fatalf("the admin's approval: status %d", status)
+		}
+		what := map[string]any{revoke: map[string]string{
+			"user_id": "mallory", "device_id": "left-behind", "credential": approver.ID,
+		}[revoke]}
+		if status := p.ask(http.MethodPost, url+"/api/revocations", pairToken, nil, what, nil); status != http.StatusOK {
+			t.Fatalf("revoke: status %d", status)
+		}
+		p.changesRead()
+		var c collected
+		if status := p.ask(http.MethodPost, url+"/pair/status", "", nil,
+			map[string]any{"secret": request.Secret}, &c); status != http.StatusNotFound || c.Credential != "" {
+			t.Errorf("%s revoked: status %d, a credential: %t", revoke, status, c.Credential != "")
+		}
+		p.ask(http.MethodPost, url+"/pair/status", "", nil, map[string]any{"secret": canary.Secret}, &c)
+		if c.Status != "approved" || c.Credential == "" {
+			t.Errorf("%s revoked: another's device is told %q", revoke, c.Status)
+		}
+	}
+}
+
+// changesRead waits until the first pod has read the changes that were made until now: a key that is revoked last of
+// all is no good any more.
+func (p *pairingPods) changesRead() {
+	p.Helper()
+	var last struct{ ID, Key string }
+	p.ask(http.MethodPost, p.urls[0]+"/api/keys", pairToken, nil, map[string]any{}, &last)
+	use := func() int {
+		return p.ask(http.MethodGet, p.urls[0]+"/api/sessions", last.Key, nil, nil, nil)
+	}
+	p.eventually("a new key to be good", func() bool { return use() == http.StatusOK })
+	p.ask(http.MethodDelete, p.urls[0]+"/api/keys/"+last.ID, pairToken, nil, nil, nil)
+	p.eventually("a revoked key to be no good", func() bool { return use() == http.StatusUnauthorized })
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/agent/policy"
@@ -67,6 +68,7 @@ const maxSources = 32
 // approvalOf returns what a person is asked about a call.
 func approvalOf(inv *Invocation) registry.Approval {
 	digest := sha256.Sum256(inv.Args.Raw())
+	rules, grant := inv.Policy.Demanding(inv.Marks)
 	a := registry.Approval{
 		ID: registry.NewApprovalID(), Tenant: inv.Caller.Tenant, CallID: inv.CallID, Tool: inv.Spec.Name,
 		DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
@@ -74,8 +76,9 @@ func approvalOf(inv *Invocation) registry.Approval {
 		Pod: inv.Session.Pod, Owner: ownerOf(inv),
 		Requester: registry.Requester{User: inv.Caller.User, Credential: inv.Caller.Credential},
 		Model:     inv.Model, Conversation: inv.Conversation.Session, Turn: inv.Turn,
-		Rule: inv.Demand.Rule, Reason: inv.Demand.When + "." + inv.because(), GrantLimit: inv.Demand.Grant,
-		ExactArgs: inv.Marks&policy.ForeignArgument != 0,
+		Rule: inv.Demand.Rule, Rules: strings.Join(rules, " "), Reason: inv.Demand.When + "." + inv.because(),
+		GrantLimit: grant,
+		ExactArgs:  inv.Marks&policy.ForeignArgument != 0,
 	}
 	if inv.Provenance != nil {
 		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {

@@ -23,6 +23,7 @@ var deciders = map[string]auth.Identity{
 	"ann":   {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ann"},
 	"anne":  {User: "ann", Roles: auth.RoleApprover, Credential: "key:anne"},
 	"agent": {User: "ann", Roles: auth.RoleCaller, Credential: "key:agent"},
+	"group": {User: "ann", Roles: auth.RoleCaller, Credential: "key:group", Context: "group"},
 	"other": {User: "ann", Roles: auth.RoleCaller, Credential: "key:other"},
 	"ben":   {User: "ben", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ben"},
 	"phone": {User: "ann", Roles: auth.RoleDevice, Credential: "device:1"},
@@ -374,6 +375,28 @@ func TestGrants(t *testing.T) {
 	if !asked("agent", snap, `{"args":{"n":1}}`) {
 		t.Error("a revoked grant holds")
 	}
+}
+
+// TestGrantsAnswerTheirRulesOnly: what was always allowed to one person is asked about again where another rule asks.
+func TestGrantsAnswerTheirRulesOnly(t *testing.T) {
+	f := newFleet(t, setup{change: withDeciders, policyFile: `
+version: 1
+tools: [{id: groups, names: camera_snap, approval: outside main}]
+`})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	ended := f.call("agent", snap, `{}`, 0)
+	a := f.waiting("ann", 1)[0]
+	decode[shownApproval](f.decide("ann", a.ID, `{"decision":"allow-always","scope":"tool"}`, 0), 200)
+	if out := <-ended; out.status != 200 {
+		t.Fatalf("status %d %s", out.status, out.body)
+	}
+	if out := f.as("other", request{method: http.MethodPost, path: snap}); out.status != 200 {
+		t.Errorf("the same person: status %d %s", out.status, out.body)
+	}
+	ended = f.call("group", snap, `{}`, 0)
+	a = f.waiting("ann", 1)[0]
+	decode[shownApproval](f.decide("ann", a.ID, deny, 0), 200)
+	wantProblem(<-ended, 403, registry.CodeApprovalDenied)
 }
 
 // TestWhatIsApprovedIsWhatRuns: while the person thinks, the device changes its tool.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/registry"
 )
@@ -210,10 +212,13 @@ func TestSlotsOfACaller(t *testing.T) {
 			release = append(release, r)
 		}
 	}
-	one, other := slotCaller{}, slotCaller{}
-	one.who.User, other.who.User = "one", "other"
+	of := func(user, credential string, issued int64) slotCaller {
+		id := auth.Identity{Tenant: "acme", User: user, Credential: credential, Issued: time.Unix(issued, 0)}
+		return slotCallerOf(id, netip.MustParsePrefix("192.0.2.1/32"))
+	}
+	other := of("", "key:other", 0)
 	for i := range 8 {
-		take(one, i < 4)
+		take(of("one", fmt.Sprintf("jwt:%d", i), int64(i)), i < 4)
 	}
 	for range 6 {
 		take(slotCaller{}, true) // streamed turns

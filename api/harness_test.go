@@ -50,6 +50,7 @@ type setup struct {
 	pods        int
 	maxInFlight int
 	policy      agent.PolicyRules
+	policyFile  string
 	hooks       []agent.Hook
 	builtins    *agent.LocalTools
 	change      func(*api.Config)
@@ -92,6 +93,9 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	f.Helper()
 	policy, err := agent.NewPolicy(s.policy)
 	f.must(err)
+	if s.policyFile != "" {
+		f.must(policy.Replace([]byte(s.policyFile)))
+	}
 	origins, err := auth.NewOrigins([]string{"https://console.example.com"}, false)
 	f.must(err)
 	log := &logBuffer{}

@@ -32,10 +32,20 @@ type slots struct {
 	byCaller map[slotCaller]int
 }
 
-// slotCaller is an identity at an address, because many callers share a token.
+// slotCaller is a user or, if the credentials name none, a credential, at an address, because many callers share a
+// token. A user with many keys, or with a new JWT each minute, is one.
 type slotCaller struct {
-	who    auth.Identity
-	source netip.Prefix
+	tenant, user, credential string
+	source                   netip.Prefix
+}
+
+// slotCallerOf returns an identity at an address.
+func slotCallerOf(who auth.Identity, source netip.Prefix) slotCaller {
+	by := slotCaller{tenant: who.Tenant, user: who.User, source: source}
+	if by.user == "" {
+		by.credential = who.Credential
+	}
+	return by
 }
 
 func newSlots(what string, all, each int) *slots {
@@ -92,5 +102,5 @@ func (h *handler) reserveStream(by slotCaller) (release func(), err error) {
 
 // slotCaller returns who sent a request.
 func (h *handler) slotCaller(c *gin.Context) slotCaller {
-	return slotCaller{caller(c), h.Sources.Of(c.Request)}
+	return slotCallerOf(caller(c), h.Sources.Of(c.Request))
 }

@@ -80,8 +80,9 @@ type Approval struct {
 	Model        bool      `json:"model,omitempty"`        // a language model asks
 	Conversation string    `json:"conversation,omitempty"` // its session, if the gateway keeps it
 	Turn         string    `json:"turn,omitempty"`
-	Rule         string    `json:"rule"`   // what demands the approval
-	Reason       string    `json:"reason"` // the same for people
+	Rule         string    `json:"rule"`            // what demands the approval
+	Rules        string    `json:"rules,omitempty"` // the ids of all that demand it, in order, separated by spaces
+	Reason       string    `json:"reason"`          // the same for people
 
 	// ExactArgs says that values of the arguments were seen only in what came from outside: then "allow always" holds
 	// for exactly these arguments, whatever else was granted.

@@ -9,7 +9,8 @@ import (
 )
 
 // Grant lets calls run without a question: what "allow always" leaves behind. It is bound to whoever asked, to where
-// the call goes and to the tool as it was defined then.
+// the call goes, to the tool as it was defined then, and to the rules that asked: whoever was asked about a call of one
+// trusted person has said nothing of calls in a group, or after something from outside was read.
 type Grant struct {
 	ID             string    `json:"id"`
 	Tenant         string    `json:"tenant"`
@@ -20,6 +21,7 @@ type Grant struct {
 	DeviceID       string    `json:"device_id,omitempty"`   // where it holds
 	Owner          string    `json:"owner,omitempty"`       // as of Approval
 	Requester      Requester `json:"requester"`
+	Rules          string    `json:"rules,omitempty"` // whose questions it answers, as of Approval
 	Model          bool      `json:"model,omitempty"` // it holds for calls of a model only, else for others only
 	Approval       string    `json:"approval_id"`     // that it comes from
 	GrantedBy      string    `json:"granted_by"`
@@ -31,7 +33,8 @@ type Grant struct {
 func GrantOf(a Approval, scope ApprovalScope) Grant {
 	g := Grant{
 		Tenant: a.Tenant, Tool: a.Tool, DefinitionHash: a.DefinitionHash, SessionID: a.SessionID, DeviceID: a.DeviceID,
-		Owner: a.Owner, Requester: a.Requester, Model: a.Model, Approval: a.ID,
+		Owner: a.Owner, Requester: a.Requester, Model: a.Model, Rules: a.Rules,
+		Approval: a.ID,
 	}
 	if scope == ScopeAlwaysArgs {
 		g.ArgsDigest = a.ArgsDigest
@@ -47,7 +50,7 @@ func (g Grant) Binding() string {
 	}
 	h := sha256.New()
 	for _, part := range []string{
-		g.Tool, g.DefinitionHash, g.ArgsDigest, where, g.Owner, g.Requester.Key(), strconv.FormatBool(g.Model),
+		g.Tool, g.DefinitionHash, g.ArgsDigest, where, g.Owner, g.Requester.Key(), strconv.FormatBool(g.Model), g.Rules,
 	} {
 		h.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
 	}

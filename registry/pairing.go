@@ -45,6 +45,7 @@ type PairingDecision struct {
 	Name     string   `json:"name,omitempty"`  // for people
 	Tools    []string `json:"tools,omitempty"` // names or globs of the tools it may offer
 	By       string   `json:"by"`              // the approver's credential
+	ByUser   string   `json:"by_user,omitempty"`
 }
 
 // Guess bounds wrong codes: at most Limit within Window of everybody who shares Name.

@@ -3,6 +3,7 @@ package pairing
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"strings"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -59,6 +60,9 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	if p, err = s.cfg.Store.TakePairing(ctx, p.ID); err != nil {
 		return Collected{}, err
 	}
+	if err := s.stillTrusted(p); err != nil {
+		return Collected{}, err
+	}
 	answer.Credential, answer.Name = auth.NewSecret(registry.CredentialDevice), p.Decision.Name
 	c := registry.Credential{
 		Tenant: p.Decision.Tenant, ID: auth.NewCredentialID(), Kind: registry.CredentialDevice,
@@ -74,4 +78,28 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	s.cfg.Log.Info("a device is paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
 		"by", c.CreatedBy)
 	return answer, nil
+}
+
+// stillTrusted reports why an approved request is no good any more: somebody or something that it names was revoked
+// since the device asked. Else whoever is about to be revoked could leave a device behind.
+func (s *Service) stillTrusted(p registry.Pairing) error {
+	if s.cfg.Ended == nil {
+		return nil
+	}
+	d := p.Decision
+	for _, id := range [...]auth.Identity{
+		{Tenant: d.Tenant, User: d.User, Device: p.DeviceID, Issued: p.CreatedAt},
+		{Tenant: d.Tenant, User: d.ByUser, Credential: d.By, Issued: p.CreatedAt},
+	} {
+		err := s.cfg.Ended(&id)
+		if errors.Is(err, registry.CodeUnauthenticated) {
+			s.cfg.Log.Warn("a device gets no credential: who approved it, its user or its id was revoked",
+				"pairing", p.ID, "device", p.DeviceID, "tenant", d.Tenant, "by", d.By)
+			return registry.ErrNoPairing
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

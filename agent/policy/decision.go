@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -58,12 +59,24 @@ func (d *Decision) Err() error {
 // Approval returns the first reason to ask a person before a call that bears these marks, nil if there is none.
 func (d *Decision) Approval(m Marks) *Demand { return first(d.Approvals, m) }
 
+// Demanding returns the rules that ask a person before a call that bears these marks, in order of their ids, and how
+// long an approval for later calls may last by the strictest of them; zero: as the approver says.
+func (d *Decision) Demanding(m Marks) (rules []string, grant time.Duration) {
+	for _, demand := range d.Approvals {
+		if demand.holds(m) {
+			rules, grant = append(rules, demand.Rule), least(grant, demand.Grant)
+		}
+	}
+	slices.Sort(rules)
+	return slices.Compact(rules), grant
+}
+
 // Forbidden returns the first reason to refuse a call that bears these marks, nil if there is none.
 func (d *Decision) Forbidden(m Marks) *Demand { return first(d.Forbids, m) }
 
 func first(demands []Demand, m Marks) *Demand {
 	for i := range demands {
-		if demands[i].Marks == 0 || demands[i].Marks&m != 0 {
+		if demands[i].holds(m) {
 			return &demands[i]
 		}
 	}
@@ -77,6 +90,9 @@ type Demand struct {
 	Marks Marks         // the call bears one of these; zero: every call
 	Grant time.Duration // how long an approval for later calls may last; zero: as the approver says
 }
+
+// holds reports whether the demand is about a call that bears these marks.
+func (d *Demand) holds(m Marks) bool { return d.Marks == 0 || d.Marks&m != 0 }
 
 // Marks say where a call of a model comes from. The gateway finds them, never a model.
 type Marks uint8

@@ -24,6 +24,7 @@ var grantTests = []subtest{
 			"owner":      func(a *registry.Approval) { a.Owner = "eve" },
 			"requester":  func(a *registry.Approval) { a.Requester.User = "eve" },
 			"model":      func(a *registry.Approval) { a.Model = true },
+			"rule":       func(a *registry.Approval) { a.Rules = "default:confirm-direct group" },
 		} {
 			other := a
 			change(&other)
