@@ -52,8 +52,8 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 			"the call was approved, so the approval does not hold. Call again to ask anew.")
 	}
 	if n := p.inv.Args.Len(); n > registry.MaxApprovalArgs {
-		return registry.Errorf(registry.CodePayloadTooLarge, "The call needs a person's approval, and nobody can be asked "+
-			"about %d bytes of arguments; %d are allowed.", n, registry.MaxApprovalArgs)
+		return registry.Errorf(registry.CodePayloadTooLarge,
+			"The call needs a person's approval, and nobody can be asked about %d bytes of arguments; %d are allowed.", n, registry.MaxApprovalArgs)
 	}
 	granted, err := i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
 	if err == nil && !granted {
@@ -178,8 +178,8 @@ func denial(a registry.Approval) error {
 	case registry.ApprovalWithdrawn:
 		text = fmt.Sprintf("The question about this call of %q was withdrawn before anybody answered.", a.Tool)
 	default:
-		text = fmt.Sprintf("This call of %q needs a person's approval, and nobody answered within %v, which is a denial. "+
-			"Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
+		text = fmt.Sprintf("This call of %q needs a person's approval, and nobody answered within %v, which is a "+
+			"denial. Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
 			a.Tool, a.ExpiresAt.Sub(a.CreatedAt).Round(time.Second))
 	}
 	return registry.Errorf(registry.CodeApprovalDenied, "%s", text).With(registry.DispatchedNo)

@@ -48,7 +48,8 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 		asked, err := i.cfg.Approvals.Ask(ctx, a, i.cfg.DeferredTimeout, request)
 		if err != nil {
 			if _, failed := i.cfg.CallLog.Refuse(ctx, d.rec.Tenant, d.rec.CallID, undispatched(err)); failed != nil {
-				i.cfg.Log.Warn("record of a call that cannot be approved not ended", "call", d.rec.CallID, "error", failed)
+				i.cfg.Log.Warn("record of a call that cannot be approved not ended",
+					"call", d.rec.CallID, "error", failed)
 			}
 			return err
 		}
@@ -107,6 +108,9 @@ func (i *Invoker) runDeferred(
 	if held.Err() != nil || call.Caller.Expired(d.start) {
 		req.refused = registry.Errorf(registry.CodeUnauthenticated,
 			"The credentials of the caller ended, or were revoked, while the call waited.")
+	if call.Caller.Expired(d.start) {
+		req.refused = registry.Errorf(registry.CodeUnauthenticated,
+			"The credentials of the caller ended while it waited.")
 	}
 	if err = i.prepare(ctx, &req, &d.prepared, &out); err == nil && d.ask != nil {
 		err = denial(registry.Approval{Tool: call.Tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})

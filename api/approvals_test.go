@@ -134,7 +134,8 @@ func TestACallWaitsForAPerson(t *testing.T) {
 
 	ended := f.call("agent", snap, `{"args":{"lens":"front"}}`, 1)
 	a := f.waiting("anne", 1)[0]
-	if a.Tool != "camera_snap" || a.SessionID != "phone" || a.UserID != "ann" || a.State != "pending" || a.Args != nil ||
+	if a.Tool != "camera_snap" || a.SessionID != "phone" || a.UserID != "ann" || a.State != "pending" ||
+		a.Args != nil ||
 		a.Rule == "" || a.Requester.Credential != "key:agent" || a.Requester.Model || a.Mode != "sync" {
 		t.Errorf("listed %+v", a)
 	}
@@ -486,7 +487,8 @@ func TestApprovalsInTheFeed(t *testing.T) {
 		Approval shownApproval
 	}
 	f.must(json.Unmarshal(first.data, &e))
-	if e.Type != "approval.requested" || e.Approval.State != "pending" || strings.Contains(string(first.data), "hunter2") {
+	if e.Type != "approval.requested" || e.Approval.State != "pending" ||
+		strings.Contains(string(first.data), "hunter2") {
 		t.Fatalf("event %s", first.data)
 	}
 	decode[shownApproval](f.decide("ann", e.Approval.ID, deny, 0), 200)

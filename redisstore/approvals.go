@@ -28,9 +28,9 @@ func (s *Store) CreateApproval(
 			return a, redisconn.Unavailable("create approval", err)
 		}
 	}
-	c, err := s.conn.Eval(ctx, scriptApprovalCreate, approvalKeys(a.Tenant, a.ID, a.Requester.Key()), a.ID, millis(life),
-		kept, registry.MaxPending, registry.MaxPendingOfOne, flag(a.Deferred), string(text), a.Args.String(),
-		string(request))
+	keys := approvalKeys(a.Tenant, a.ID, a.Requester.Key())
+	c, err := s.conn.Eval(ctx, scriptApprovalCreate, keys, a.ID, millis(life), kept,
+		registry.MaxPending, registry.MaxPendingOfOne, flag(a.Deferred), string(text), a.Args.String(), string(request))
 	if err != nil {
 		return a, redisconn.Unavailable("create approval", err)
 	}

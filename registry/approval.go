@@ -72,8 +72,8 @@ type Approval struct {
 	DeviceName string `json:"device_name,omitempty"`
 	Pod        string `json:"pod,omitempty"` // that had the socket of the session when it was asked
 
-	// Owner is the user whose device the call is for or, if the device is nobody's, the user who asked. Empty: nobody in
-	// particular. Whoever may see what belongs to Owner may decide.
+	// Owner is the user whose device the call is for or, if the device is nobody's, the user who asked. Empty: nobody
+	// in particular. Whoever may see what belongs to Owner may decide.
 	Owner string `json:"owner,omitempty"`
 
 	Requester    Requester `json:"requester"`
@@ -162,8 +162,8 @@ type ApprovalStore interface {
 	// PendingApprovals returns those of a tenant that wait, without arguments, in the order in which they expire.
 	PendingApprovals(ctx context.Context, tenant string) ([]Approval, error)
 
-	// DecideApproval makes v the verdict if the approval is pending, and reports whether it was. It returns the approval
-	// as it is then. The store fills in DecidedAt. ErrNoApproval if there is none.
+	// DecideApproval makes v the verdict if the approval is pending, and reports whether it was. It returns the
+	// approval as it is then. The store fills in DecidedAt. ErrNoApproval if there is none.
 	DecideApproval(ctx context.Context, tenant, id string, v Verdict) (a Approval, decided bool, err error)
 
 	// DueApprovals returns at most limit deferred approvals that are final and not settled.

@@ -85,9 +85,11 @@ type GrantStore interface {
 // Errors of full stores of approvals.
 var (
 	ErrManyApprovals = Errorf(CodeBusy,
-		"%d approvals wait for an answer already. Answer some first: farhand approve list.", MaxPending).With(DispatchedNo)
+		"%d approvals wait for an answer already. Answer some first: farhand approve list.",
+		MaxPending).With(DispatchedNo)
 	ErrManyOfOne = Errorf(CodeBusy,
-		"%d of your calls wait for an approval already. Wait until some are answered.", MaxPendingOfOne).With(DispatchedNo)
+		"%d of your calls wait for an approval already. Wait until some are answered.",
+		MaxPendingOfOne).With(DispatchedNo)
 	ErrManyGrants = Errorf(CodeBusy,
 		"There are %d grants already. Revoke some first: farhand approve grants.", MaxGrants)
 )

@@ -53,7 +53,8 @@ var ann = auth.Identity{Tenant: "t", User: "ann", Roles: auth.RoleApprover, Cred
 func question(id string) registry.Approval {
 	return registry.Approval{
 		ID: id, Tenant: "t", CallID: "call-" + id, Tool: "snap", Args: registry.MustJSON(`{"pin":4711}`),
-		SessionID: "phone", Owner: "ann", Requester: registry.Requester{Credential: "key:agent"}, Rule: "r1", Reason: "Why.",
+		SessionID: "phone", Owner: "ann", Rule: "r1", Reason: "Why.",
+		Requester: registry.Requester{Credential: "key:agent"},
 	}
 }
 

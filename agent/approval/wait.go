@@ -21,7 +21,8 @@ const (
 	lateness = 100 * time.Millisecond
 )
 
-var errManyWait = registry.Errorf(registry.CodeBusy, "Too many calls wait for approvals on this pod. Retry in a moment.").
+var errManyWait = registry.Errorf(registry.CodeBusy,
+	"Too many calls wait for approvals on this pod. Retry in a moment.").
 	With(registry.DispatchedNo)
 
 // Ask implements agent.Approvals.

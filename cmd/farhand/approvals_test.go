@@ -120,7 +120,8 @@ func TestAPodIsKilledWhileItsCallWaits(t *testing.T) {
 	pods[1].exit(t)
 	<-ended
 	decideAt(t, pods[0].url, id, "allow-once")
-	a := callTool(t, pods[0].url, "/api/sessions/phone/tools/echo/call", `{"timeout_ms":1200}`) // a later call is asked anew
+	// A later call is asked anew.
+	a := callTool(t, pods[0].url, "/api/sessions/phone/tools/echo/call", `{"timeout_ms":1200}`)
 	if a.Code != "approval_denied" || runs.Load() != 0 {
 		t.Errorf("%+v, %d runs", a, runs.Load())
 	}
@@ -209,7 +210,9 @@ func TestApproveCommand(t *testing.T) {
 		!strings.Contains(shown, "farhand approve allow "+id) {
 		t.Errorf("show: %s", shown)
 	}
-	eventually(t, waitLimit, "the follower shows it", func() bool { return strings.Contains(follower.out.String(), id) })
+	eventually(t, waitLimit, "the follower shows it", func() bool {
+		return strings.Contains(follower.out.String(), id)
+	})
 	said := approve("allow", id, "--always", "--for", "1h")
 	if a := <-ended; !a.Success || !strings.Contains(said, "granted until") {
 		t.Errorf("allow: %s; %+v", said, a)

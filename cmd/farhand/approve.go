@@ -48,11 +48,12 @@ func (a *application) approveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve",
 		Short: "Decide about calls that wait for a person",
-		Long: "Lists the calls that wait for a person, shows what they will do, and allows or denies them. The first\n" +
-			"decision counts, wherever it is made; no answer in time is a denial. It needs a credential with the role\n" +
-			"approver.",
+		Long: "Lists the calls that wait for a person, shows what they will do, and allows or denies them. The\n" +
+			"first decision counts, wherever it is made; no answer in time is a denial. It needs a credential\n" +
+			"with the role approver.",
 		Example: "  farhand approve list --wait\n  farhand approve show k3q7…\n  farhand approve allow k3q7…\n" +
-			"  farhand approve allow k3q7… --always --for 24h\n  farhand approve deny k3q7…\n  farhand approve grants",
+			"  farhand approve allow k3q7… --always --for 24h\n  farhand approve deny k3q7…\n" +
+			"  farhand approve grants",
 	}
 	cmd.AddCommand(a.approveList(), a.approveShow(), a.approveDecide("allow"), a.approveDecide("deny"),
 		a.approveGrants(), a.approveRevoke())

@@ -65,7 +65,8 @@ func (m *Store) CreateApproval(
 	a.ExpiresAt, a.Verdict = a.CreatedAt.Add(lasts), registry.Verdict{State: registry.ApprovalPending}
 	a.Args = a.Args.Clone()
 	s.all[tenantKey{a.Tenant, a.ID}] = &approval{
-		life: life{now.Add(lasts + registry.ApprovalRetained)}, Approval: a, request: bytes.Clone(request), due: a.Deferred,
+		life: life{now.Add(lasts + registry.ApprovalRetained)}, Approval: a,
+		request: bytes.Clone(request), due: a.Deferred,
 	}
 	return a, nil
 }

@@ -92,7 +92,8 @@ var approvalTests = []subtest{
 		}
 	}},
 	{name: "those that wait are listed without arguments", run: func(f *fixture) {
-		late, soon, done := f.ask(f.approval(), time.Hour), f.ask(f.approval(), time.Minute), f.ask(f.approval(), time.Hour)
+		late, soon := f.ask(f.approval(), time.Hour), f.ask(f.approval(), time.Minute)
+		done := f.ask(f.approval(), time.Hour)
 		f.decide(done, registry.ApprovalWithdrawn)
 		f.wantPending(soon.ID, late.ID)
 	}},

@@ -25,8 +25,8 @@ var heldTests = []subtest{
 		})
 		got, err := f.store.ReadCall(f.ctx, f.tenant, r.CallID)
 		f.must(err)
-		if wait := got.Deadline.Sub(r.Timeline[0].At); begun.Load() != 1 || got.Pod != "pod-b" || wait > 2*time.Minute ||
-			got.State != registry.StateAccepted || got.Approval != r.Approval {
+		if wait := got.Deadline.Sub(r.Timeline[0].At); begun.Load() != 1 || got.Pod != "pod-b" ||
+			wait > 2*time.Minute || got.State != registry.StateAccepted || got.Approval != r.Approval {
 			f.Errorf("begun %d times: %+v", begun.Load(), got)
 		}
 	}},
