@@ -108,9 +108,6 @@ func (i *Invoker) runDeferred(
 	if held.Err() != nil || call.Caller.Expired(d.start) {
 		req.refused = registry.Errorf(registry.CodeUnauthenticated,
 			"The credentials of the caller ended, or were revoked, while the call waited.")
-	if call.Caller.Expired(d.start) {
-		req.refused = registry.Errorf(registry.CodeUnauthenticated,
-			"The credentials of the caller ended while it waited.")
 	}
 	if err = i.prepare(ctx, &req, &d.prepared, &out); err == nil && d.ask != nil {
 		err = denial(registry.Approval{Tool: call.Tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})
