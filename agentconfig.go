@@ -36,7 +36,7 @@ type AgentConfig struct {
 	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"What a model is told before every conversation the gateway keeps."`
 	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Tools of the gateway itself that are enabled when there is a model, comma-separated: time, sessions. none: no such tool."`
 	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation also use the tools of the same user's other sessions, if its credentials name the user."`
-	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm although nobody is asked. Tools that are admin_only are never offered to a model."`
+	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm, and with arguments that only tools have named, although nobody is asked. Tools that are admin_only are never offered to a model."`
 	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that ask for debug what the model is asked, the system prompt included. Off: they get their answer without it."`
 	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is kept after its last change."`
 	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages of one conversation that are kept; the oldest are forgotten."`

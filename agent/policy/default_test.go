@@ -75,8 +75,11 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("exec may use %+v", r)
 	}
 	if d := newPolicy(t, policy.Options{Unconfirmed: true}).Decide(
-		asked(caller, "pay", registry.SecurityUserConfirm, "", true)); d.Approval(0) != nil {
+		asked(caller, "pay", registry.SecurityUserConfirm, "", true)); d.Approval(policy.ForeignArgument) != nil {
 		t.Errorf("unconfirmed: %+v", d)
+	}
+	if d := p.Decide(asked(caller, "pay", "", "", true)); d.Approval(policy.ForeignArgument) == nil {
+		t.Errorf("what a tool named is not asked about: %+v", d)
 	}
 }
 

@@ -35,7 +35,8 @@ type Options struct {
 	// File is the text of a policy file; nil: there is none, and only the defaults hold.
 	File []byte
 
-	// Unconfirmed lets models call tools whose level is registry.SecurityUserConfirm although nobody is asked.
+	// Unconfirmed lets models call, although nobody is asked, tools whose level is registry.SecurityUserConfirm, and
+	// what only something they have read has named. A policy file may still ask.
 	Unconfirmed bool
 }
 
@@ -100,7 +101,7 @@ func compile(o Options, file []byte) (*rules, error) {
 		return nil, fmt.Errorf("policy: the defaults: %w", err)
 	}
 	if o.Unconfirmed {
-		all.drop(func(id string) bool { return id == "default:confirm-model" })
+		all.drop(func(id string) bool { return id == "default:confirm-model" || id == "default:outside" })
 	}
 	if file != nil {
 		own, err := parse(file)
