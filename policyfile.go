@@ -6,6 +6,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/registry"
 )
 
 // openPolicy returns who may do what: as the policy file has it, if there is one.
@@ -19,7 +20,19 @@ func (g *Gateway) openPolicy() (*policy.Policy, error) {
 		return nil, fmt.Errorf("FARHAND_POLICY_FILE: %w", err)
 	}
 	g.policyFile = file
+	file.NoteWith(g.notePolicy)
 	return rules, nil
+}
+
+// notePolicy notes in the audit log of the default tenant, whose admins are the operators, that the policy was replaced,
+// or not.
+func (g *Gateway) notePolicy(digest string, err error) {
+	e := registry.AuditEntry{Tenant: registry.DefaultTenant, Action: registry.AuditPolicyReload, Target: digest}
+	if err != nil {
+		err = registry.Errorf(registry.CodeInvalidRequest, "%s", err)
+	}
+	e.Decide(err)
+	g.audit.Note(e)
 }
 
 // warnings returns what an operator should look at although the pod serves.

@@ -100,6 +100,9 @@ type size struct {
 func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
 	tool, err := r.admit(ctx, raw)
 	if err != nil {
+		if errors.Is(err, registry.CodePolicyDenied) || errors.Is(err, registry.CodeForbidden) {
+			r.conn.server.cfg.Refusals.Tool(r.who, r.conn.local.Session(), tool.Spec.Name, err)
+		}
 		r.reject(tool.Spec.Name, reasonOf(err))
 		return
 	}

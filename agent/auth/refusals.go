@@ -34,16 +34,16 @@ type Refusals struct {
 	log     *slog.Logger
 	wrong   *Buckets[netip.Prefix]
 
-	audit  Auditor                  // has samples of wrong tokens
-	logins *Lines[string]           // of those; all are of one kind
-	lines  *Lines[string]           // by kind
-	counts map[string]*atomic.Int64 // by kind; the map never changes
+	audit   Auditor                  // has samples of wrong tokens, and of tools that are refused
+	audited *Lines[string]           // of those
+	lines   *Lines[string]           // by kind
+	counts  map[string]*atomic.Int64 // by kind; the map never changes
 }
 
 // NewRefusals returns what notes refusals in log.
 func NewRefusals(sources Sources, log *slog.Logger) *Refusals {
 	f := &Refusals{
-		audit: NoAudit{}, logins: NewLines[string](),
+		audit: NoAudit{}, audited: NewLines[string](),
 		sources: sources, log: log, wrong: NewBuckets[netip.Prefix](wrongTokens), lines: NewLines[string](),
 		counts: make(map[string]*atomic.Int64),
 	}
@@ -59,13 +59,27 @@ func (f *Refusals) AuditTo(a Auditor) { f.audit = a }
 
 // noteLogin notes in the audit log that a token was refused.
 func (f *Refusals) noteLogin(r *http.Request, err error) {
-	omitted, ok := f.logins.May(RefusedToken)
+	omitted, ok := f.audited.May(RefusedToken)
 	if !ok {
 		return
 	}
 	e := registry.AuditEntry{
 		Tenant: registry.DefaultTenant, Actor: f.sources.ActorOf(Identity{}, r), Action: registry.AuditLogin,
 		Target: cutShort(r.URL.Path), Omitted: omitted,
+	}
+	e.Decide(err)
+	f.audit.Note(e)
+}
+
+// Tool notes in the audit log that a device may not register a tool: of each tenant as many as are logged of one kind.
+func (f *Refusals) Tool(who Identity, session registry.Session, tool string, err error) {
+	omitted, ok := f.audited.May("tool of " + who.Tenant)
+	if !ok {
+		return
+	}
+	e := registry.AuditEntry{
+		Tenant: who.Tenant, Actor: who.Actor(), Action: registry.AuditRegister, Tool: tool,
+		SessionID: session.Key.Session, DeviceID: session.DeviceID, Omitted: omitted,
 	}
 	e.Decide(err)
 	f.audit.Note(e)

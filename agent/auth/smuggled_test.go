@@ -106,3 +106,29 @@ func TestWrongTokensAreAudited(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// Tools that a device may not register are in the audit log of its tenant. A device that tries all the time leaves few
+// lines, and keeps out none of another tenant.
+func TestRefusedToolsAreAudited(t *testing.T) {
+	t.Parallel()
+	f, notes := NewRefusals(Sources{}, slog.New(slog.DiscardHandler)), new(auditNotes)
+	f.AuditTo(notes)
+	denied := registry.Errorf(registry.CodePolicyDenied, "no")
+	session := registry.Session{Key: registry.Key{Tenant: "a", Session: "s1"}, DeviceID: "d1"}
+	for range 500 {
+		f.Tool(Identity{Tenant: "a", Credential: "device:1"}, session, "exec", denied)
+	}
+	n := len(*notes)
+	if n < 1 || n > 50 {
+		t.Fatalf("%d lines", n)
+	}
+	e := (*notes)[0]
+	if e.Tenant != "a" || e.Action != registry.AuditRegister || e.Outcome != registry.AuditDenied || e.Tool != "exec" ||
+		e.SessionID != "s1" || e.DeviceID != "d1" || e.Actor.Credential != "device:1" {
+		t.Errorf("%+v", e)
+	}
+	f.Tool(Identity{Tenant: "b"}, session, "exec", denied)
+	if len(*notes) != n+1 {
+		t.Error("the line of another tenant is missing")
+	}
+}

@@ -25,6 +25,7 @@ type File struct {
 	done   chan struct{}
 
 	mu     sync.Mutex
+	noted  func(digest string, err error)
 	text   []byte // as it was read last, good or bad
 	status Status
 }
@@ -104,6 +105,7 @@ func (f *File) Reload() {
 	}
 	f.text, f.status.Err = text, nil
 	f.status.Reloads++
+	f.noteLocked(nil)
 	f.log.Info("the policy file was read anew", "file", f.path, "digest", f.policy.Digest())
 }
 
@@ -115,7 +117,22 @@ func (f *File) refuseLocked(text []byte, err error) {
 		return
 	}
 	f.status.Refused++
+	f.noteLocked(err)
 	f.log.Error("the policy file cannot be used; the policy stays as it was", "file", f.path, "error", err)
+}
+
+// NoteWith has note called for every file that is put in force from now on, with the digest of the policy, and for every
+// one that is not, with the reason. note must not call the File.
+func (f *File) NoteWith(note func(digest string, err error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noted = note
+}
+
+func (f *File) noteLocked(err error) {
+	if f.noted != nil {
+		f.noted(f.policy.Digest(), err)
+	}
 }
 
 // Status returns how the file fares.

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -40,6 +41,18 @@ func TestABadFileKeepsThePolicy(t *testing.T) {
 	}
 	defer f.Close()
 	digest := p.Digest()
+	var noted []string
+	f.NoteWith(func(digest string, err error) {
+		if digest != p.Digest() {
+			t.Errorf("the digest %s is noted, not %s", digest, p.Digest())
+		}
+		noted = append(noted, fmt.Sprint(err == nil))
+	})
+	defer func() {
+		if got := strings.Join(noted, " "); !strings.HasPrefix(got, "true false") {
+			t.Errorf("noted %q: what was in force, and what was refused", got)
+		}
+	}()
 	if allowed(p, "a") || !allowed(p, "b") {
 		t.Fatal("the file is not in force")
 	}
