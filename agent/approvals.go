@@ -45,6 +45,9 @@ func ownerOf(inv *Invocation) string {
 func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 	a := approvalOf(&p.inv)
 	if p.approved == bindingOf(a) {
+		if p.inv.Provenance != nil {
+			p.inv.Provenance.Approved = true
+		}
 		return nil
 	}
 	if p.approved != "" {

@@ -46,9 +46,6 @@ func (i *Invoker) consent(ctx context.Context, p *prepared) error {
 	if inv.Demand = d.Approval(inv.Marks); inv.Demand == nil {
 		return nil
 	}
-	if inv.Provenance != nil {
-		inv.Provenance.Asked = true
-	}
 	if i.cfg.Approvals == nil {
 		e := registry.Errorf(registry.CodeApprovalDenied,
 			"A person must approve this call of %q (rule %s), and this gateway has nobody to ask.%s", inv.Spec.Name,

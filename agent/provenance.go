@@ -14,7 +14,10 @@ type Provenance struct {
 	Conversation *provenance.Conversation // what the model has read
 
 	Suspects []provenance.Argument // for which a person should be asked
-	Asked    bool                  // policy demands an approval: if the call ran, somebody has approved it
+
+	// Approved says that a person has seen and allowed the arguments of this very call. A call that "allow always" covers
+	// runs, too, but nobody has seen its arguments, so they vouch for nothing.
+	Approved bool
 }
 
 // noteMarks finds where the arguments of a call come from, as they are after all hooks.
@@ -23,7 +26,7 @@ func (inv *Invocation) noteMarks() {
 	if p == nil || p.Conversation == nil || !p.Conversation.Tainted() {
 		return
 	}
-	p.Asked = false // the call may be judged anew
+	p.Approved = false // the call may be judged anew
 	inv.Marks = policy.Untrusted
 	facts := p.Conversation.Origins(inv.Args.Raw(), inv.Spec.Parameters)
 	if p.Suspects = facts.Suspects(effectOf(inv.Policy.Effects)); len(p.Suspects) > 0 {

@@ -155,7 +155,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn, Provenance: from,
 		OnApproval: l.askPerson,
 	})
-	c.approved, c.suspects = from.Asked && err == nil, suspectsOf(from)
+	c.approved, c.suspects = from.Approved && err == nil, suspectsOf(from)
 	c.blocked = errors.Is(err, loopguard.ErrBlocked)
 	switch {
 	case err == nil:
