@@ -554,3 +554,26 @@ func (p *pairingPods) changesRead() {
 	p.ask(http.MethodDelete, p.urls[0]+"/api/keys/"+last.ID, pairToken, nil, nil, nil)
 	p.eventually("a revoked key to be no good", func() bool { return use() == http.StatusUnauthorized })
 }
+
+// One tenant's approvers do not fill the log of changes, in which the revocations of all tenants are.
+func TestChangesOfDevicesAreBounded(t *testing.T) {
+	t.Parallel()
+	p := newPairingPods(t, 1, nil)
+	p.paired("cam-1", nil)
+	const burst, most = 100, 200
+	statuses := make(map[int]int)
+	for i := 0; i < most && statuses[http.StatusTooManyRequests] == 0; i++ {
+		method, path, body := http.MethodPut, "", map[string]any{"name": "n"}
+		if i%2 == 0 {
+			method, path, body = http.MethodPost, "/tools", map[string]any{"reject": []string{"x"}}
+		}
+		statuses[p.ask(method, p.urls[0]+"/api/devices/cam-1"+path, pairToken, nil, body, nil)]++
+	}
+	if statuses[http.StatusOK] < burst || statuses[http.StatusTooManyRequests] != 1 {
+		t.Errorf("statuses %v", statuses)
+	}
+	status := p.ask(http.MethodDelete, p.urls[0]+"/api/devices/cam-1", pairToken, nil, nil, nil)
+	if status != http.StatusNoContent {
+		t.Errorf("ending the device: status %d", status)
+	}
+}

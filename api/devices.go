@@ -8,9 +8,25 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/registry"
 )
+
+// deviceChanges is how often the approvers of a tenant may change its paired devices on this pod. Each change is a line
+// of the log that all tenants share and that has room for so many: without a bound one tenant could push the
+// revocations of others out of it. Ending a device is not bounded.
+var deviceChanges = auth.Limit{Rate: 0.5, Burst: 100}
+
+// mayChange counts a change of a paired device.
+func (h *handler) mayChange(c *gin.Context) error {
+	if h.changes.Take(caller(c).Tenant, 1) {
+		return nil
+	}
+	e := registry.Errorf(registry.CodeRateLimited, "Too many changes of paired devices came in a short time. Wait.")
+	e.RetryAfter = time.Duration(float64(time.Second) / deviceChanges.Rate)
+	return e
+}
 
 // deviceRow is a paired device.
 type deviceRow struct {
@@ -174,6 +190,9 @@ func (h *handler) renameDevice(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
+	if err := h.mayChange(c); err != nil {
+		return err
+	}
 	return h.onDevice(c, func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error) {
 		return h.Pairing.Rename(ctx, by, id, name)
 	})
@@ -209,6 +228,9 @@ func (h *handler) approveTools(c *gin.Context, _ params) error {
 	}
 	if len(approve)+len(reject) == 0 {
 		return registry.Errorf(registry.CodeInvalidRequest, "Name the tools to approve or to reject.")
+	}
+	if err := h.mayChange(c); err != nil {
+		return err
 	}
 	return h.onDevice(c, func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error) {
 		return h.Pairing.ApproveTools(ctx, by, id, approve, reject)

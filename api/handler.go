@@ -28,6 +28,7 @@ type handler struct {
 	access     *accessLog
 	pairAsks   *auth.Buckets[netip.Prefix]
 	pairPolls  *auth.Buckets[netip.Prefix]
+	changes    *auth.Buckets[string] // of paired devices, by tenant
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -56,6 +57,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),
 		pairAsks:   auth.NewBuckets[netip.Prefix](pairAsks), pairPolls: auth.NewBuckets[netip.Prefix](pairPolls),
+		changes:    auth.NewBuckets[string](deviceChanges),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),
 		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
