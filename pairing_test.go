@@ -577,3 +577,33 @@ func TestChangesOfDevicesAreBounded(t *testing.T) {
 		t.Errorf("ending the device: status %d", status)
 	}
 }
+
+// What a credential is restricted to, what it makes is restricted to.
+func TestRestrictedCredentialsMakeNoStrongerOnes(t *testing.T) {
+	t.Parallel()
+	p := newPairingPods(t, 1, nil)
+	key := func(token string, body map[string]any) (status int, secret string) {
+		var made struct{ Key string }
+		status = p.ask(http.MethodPost, p.urls[0]+"/api/keys", token, nil, body, &made)
+		return status, made.Key
+	}
+	_, sandboxed := key(pairToken, map[string]any{"roles": []string{"admin"}, "context": "group sandboxed"})
+	_, bound := key(pairToken, map[string]any{"roles": []string{"approver"}, "user_id": "ann", "device_id": "phone"})
+	p.changesRead() // by then both keys are known
+	if status, _ := key(sandboxed, map[string]any{"roles": []string{"admin"}}); status != http.StatusForbidden {
+		t.Errorf("a key without the sandbox: status %d", status)
+	}
+	same := map[string]any{"roles": []string{"admin"}, "context": "group sandboxed"}
+	if status, _ := key(sandboxed, same); status != http.StatusCreated {
+		t.Errorf("a key for the sandbox: status %d", status)
+	}
+	for device, want := range map[string]int{"laptop": http.StatusForbidden, "phone": http.StatusOK} {
+		var a asked
+		p.ask(http.MethodPost, p.urls[0]+"/pair", "", nil, map[string]any{"device_id": device}, &a)
+		status := p.ask(http.MethodPost, p.urls[0]+"/api/pairings", bound, nil,
+			map[string]any{"code": a.Code, "decision": "approve"}, nil)
+		if status != want {
+			t.Errorf("the phone's approver approves %s: status %d", device, status)
+		}
+	}
+}

@@ -29,7 +29,7 @@ var contexts = []string{"", "main", "group", "group sandboxed"}
 type Issuer struct{ Store registry.CredentialStore }
 
 // CreateKey makes an API key for an admin. The secret is returned once and stored nowhere. An admin makes keys of the
-// own tenant, which may do no more tools than the own credential; whoever has the one token, of any tenant.
+// own tenant, with no more tools and in no other context than the own credential; whoever has the one token, of any tenant.
 func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (string, registry.Credential, error) {
 	if r.Tenant == "" {
 		r.Tenant = asker.Tenant
@@ -43,6 +43,9 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 	case asker.Tools != "" && r.Tools != asker.Tools:
 		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
 			"tools: your credential is restricted, and its keys are to be restricted in the same way: %q.", asker.Tools)
+	case asker.Context != "" && r.Context != asker.Context:
+		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
+			"context: your credential is restricted, and its keys are to be restricted in the same way: %q.", asker.Context)
 	}
 	return i.create(ctx, r, asker.Credential)
 }

@@ -154,6 +154,10 @@ func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDeci
 		return made, registry.Errorf(registry.CodeForbidden,
 			"user: you may pair devices for yourself only; an admin may for others.")
 	}
+	if by.Device != "" && by.Device != p.DeviceID {
+		return made, registry.Errorf(registry.CodeForbidden,
+			"Your credential is bound to the device %q, so it speaks for no other one.", by.Device)
+	}
 	if made.Name == "" {
 		made.Name = p.DeviceName
 	}
