@@ -29,7 +29,8 @@ var contexts = []string{"", "main", "group", "group sandboxed"}
 type Issuer struct{ Store registry.CredentialStore }
 
 // CreateKey makes an API key for an admin. The secret is returned once and stored nowhere. An admin makes keys of the
-// own tenant, with no more tools and in no other context than the own credential; whoever has the one token, of any tenant.
+// own tenant, with no more tools and in no other context than the own credential; whoever has the one token, of any
+// tenant.
 func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (string, registry.Credential, error) {
 	if r.Tenant == "" {
 		r.Tenant = asker.Tenant
