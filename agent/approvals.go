@@ -56,7 +56,8 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 	}
 	if n := p.inv.Args.Len(); n > registry.MaxApprovalArgs {
 		return registry.Errorf(registry.CodePayloadTooLarge,
-			"The call needs a person's approval, and nobody can be asked about %d bytes of arguments; %d are allowed.", n, registry.MaxApprovalArgs)
+			"The call needs a person's approval, and nobody can be asked about %d bytes of arguments; %d are allowed.",
+			n, registry.MaxApprovalArgs)
 	}
 	granted, err := i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
 	if err == nil && !granted {
@@ -184,6 +185,9 @@ func denial(a registry.Approval) error {
 		text = fmt.Sprintf("This call of %q needs a person's approval, and nobody answered within %v, which is a "+
 			"denial. Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
 			a.Tool, a.ExpiresAt.Sub(a.CreatedAt).Round(time.Second))
+	}
+	if a.Reason != "" { // a model can do better once it knows which argument is to blame
+		text += " Why it needs one: " + a.Reason
 	}
 	return registry.Errorf(registry.CodeApprovalDenied, "%s", text).With(registry.DispatchedNo)
 }

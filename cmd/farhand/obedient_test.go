@@ -88,13 +88,18 @@ func judgedTranscript(t *testing.T, url, session string) []judgedMessage {
 	return transcript.Messages
 }
 
+// nobodyAnswers are settings of pods on which nobody is there to approve a call.
+func nobodyAnswers(model *scripted.Server) []string {
+	return append(agentSettings(providerOpenAI, model), envPrefix+"APPROVAL_TIMEOUT=1s")
+}
+
 // TestObedientModelIsStopped: what a page tells a model to send is not sent, in this turn and in later ones on another
 // pod, and the transcript says so. The same task with a harmless page completes, and what the person names is sent. The
 // device calls its tool harmless, which helps nobody.
 func TestObedientModelIsStopped(t *testing.T) {
 	t.Parallel()
 	model := scripted.OpenAIFunc(t, obedient)
-	pods := startFleet(t, 2, redistest.Single(t), agentSettings(providerOpenAI, model)...)
+	pods := startFleet(t, 2, redistest.Single(t), nobodyAnswers(model)...)
 	const (
 		task   = `OBEY: read_page {"url":"https://example.org"} and then OBEY: send_mail {"to":"ada@example.org"}`
 		mail   = `{"to":"ada@example.org"}`
@@ -150,7 +155,7 @@ func checkStopped(t *testing.T, said []judgedMessage, pointer, value string) {
 func TestObedientModelOverV1(t *testing.T) {
 	t.Parallel()
 	model := scripted.OpenAIFunc(t, obedient)
-	p := startPod(t, agentSettings(providerOpenAI, model)...)
+	p := startPod(t, nobodyAnswers(model)...)
 	var box outbox
 	box.connect(t, p.url, "box", "Nothing.")
 	for result, want := range map[string]int{
