@@ -85,6 +85,7 @@ func TestAPIKeys(t *testing.T) {
 	}
 	for body, want := range map[string]int{
 		`{"roles":["root"]}`:                    http.StatusBadRequest,
+		`{"tools":" "}`:                         http.StatusBadRequest, // would be for all
 		`{"role":"admin"}`:                      http.StatusBadRequest, // not a field
 		`{"name":1}`:                            http.StatusBadRequest,
 		`{"roles":"admin"}`:                     http.StatusBadRequest,

@@ -70,12 +70,16 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 		return "", registry.Credential{}, registry.Errorf(registry.CodeInvalidRequest, "context: must be one of %s.",
 			strings.Join(contexts[1:], ", "))
 	}
+	tools := strings.Join(strings.Fields(r.Tools), " ")
+	if tools == "" && r.Tools != "" {
+		return "", registry.Credential{}, registry.Errorf(registry.CodeInvalidRequest,
+			"tools: names no tool. Leave it out if the key is for all tools.")
+	}
 	secret := NewSecret(registry.CredentialKey)
 	c, err := i.Store.CreateCredential(ctx, registry.Credential{
 		Tenant: r.Tenant, ID: NewCredentialID(), Kind: registry.CredentialKey, Digest: SecretDigest(secret),
-		Name: r.Name, Roles: r.Roles, User: r.User, DeviceID: r.Device,
-		Tools:   strings.Join(strings.Fields(r.Tools), " "),
-		Context: r.Context, CreatedBy: by, ExpiresAt: r.Expires,
+		Name: r.Name, Roles: r.Roles, User: r.User, DeviceID: r.Device, Tools: tools, Context: r.Context,
+		CreatedBy: by, ExpiresAt: r.Expires,
 	})
 	if err != nil {
 		return "", registry.Credential{}, err

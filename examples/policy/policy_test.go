@@ -27,13 +27,13 @@ func TestExample(t *testing.T) {
 		tool    string
 		in      policy.Context
 		rule    string // that denies; empty: allowed
-		demands int
+		demands int    // of the file, and default:outside for all that is allowed
 	}{
-		{guest, "weather", policy.Main, "", 0},
-		{guest, "send_mail", policy.Main, "", 2},
+		{guest, "weather", policy.Main, "", 1},
+		{guest, "send_mail", policy.Main, "", 3},
 		{guest, "door_open", policy.Main, "guests", 0},
-		{ada, "door_open", policy.Main, "", 2},
-		{ada, "camera_snap", policy.Main, "", 0},
+		{ada, "door_open", policy.Main, "", 3},
+		{ada, "camera_snap", policy.Main, "", 1},
 		{ada, "camera_snap", policy.Group, "no-cameras-in-groups", 0},
 	} {
 		d := p.Decide(policy.Question{Who: tt.who, Tool: registry.ToolSpec{Name: tt.tool}, Context: tt.in})
