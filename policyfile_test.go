@@ -42,7 +42,9 @@ tools: [{id: lowered, names: lowered, level: admin_only}]
 func TestPolicyAtEveryEndpoint(t *testing.T) {
 	path, model := filepath.Join(t.TempDir(), "policy.yaml"), &toolModel{}
 	writePolicy(t, path, dangerous)
-	url := start(t, farhand.Config{PolicyFile: path}, farhand.WithModel(model), farhand.WithAuthenticator(byRole))
+	// Nobody answers who is asked about pay.
+	cfg := farhand.Config{PolicyFile: path, CallTimeout: 300 * time.Millisecond, ApprovalTime: 300 * time.Millisecond}
+	url := start(t, cfg, farhand.WithModel(model), farhand.WithAuthenticator(byRole))
 	conn := connect(t, url, "phone", "device+caller")
 	if err := conn.WriteMessage(1, []byte(`{"type":"register_tools","tools":[`+
 		`{"name":"wipe","description":"d","security_level":"admin_only"},{"name":"danger","description":"d"},`+
@@ -58,7 +60,14 @@ func TestPolicyAtEveryEndpoint(t *testing.T) {
 	} {
 		for _, at := range []string{"/api/tools/", "/api/sessions/phone/tools/"} {
 			for _, body := range []string{`{"args":{}}`, `{"args":{},"mode":"async"}`} {
-				if status, text := send(t, url+at+tool+"/call", body, "caller"); status != http.StatusForbidden ||
+				status, text := send(t, url+at+tool+"/call", body, "caller")
+				if tool == "pay" && strings.Contains(body, "async") { // it waits for a person
+					if status != http.StatusAccepted || !strings.Contains(text, `"approval_id":"`) {
+						t.Errorf("%s%s %s: %d %s", at, tool, body, status, text)
+					}
+					continue
+				}
+				if status != http.StatusForbidden ||
 					!strings.Contains(text, `"`+code+`"`) || !strings.Contains(text, `"dispatched":"no"`) {
 					t.Errorf("%s%s %s: %d %s", at, tool, body, status, text)
 				}

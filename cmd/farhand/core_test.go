@@ -127,7 +127,7 @@ func TestNoKeyOutlivesItsTTL(t *testing.T) {
 	t.Parallel()
 	url := redistest.Single(t)
 	pods := startFleet(t, 2, url, "FARHAND_SESSION_TTL=2s", "FARHAND_POD_LEASE=2s",
-		"FARHAND_RETENTION=2s", "FARHAND_ACTIVITY_TTL=2s")
+		"FARHAND_RETENTION=2s", "FARHAND_ACTIVITY_TTL=2s", "FARHAND_USAGE_TTL=2s", "FARHAND_AUDIT_TTL=2s")
 	for i := range 6 {
 		connectDevice(t, pods[i%2].url, fmt.Sprintf("s%d", i), echoTool(), silentTool())
 	}
