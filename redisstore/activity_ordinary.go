@@ -23,7 +23,8 @@ func appendLine(b []byte, a *registry.Activity) ([]byte, error) {
 // isPlain reports whether a line has none of the parts that appendPlain does not write.
 func isPlain(a *registry.Activity) bool {
 	c := a.Call
-	return a.Turn == nil && len(a.Tools) == 0 && c.Err == nil && c.RequestDigest == "" && c.IdempotencyKey == ""
+	return a.Turn == nil && len(a.Tools) == 0 && c.Err == nil && c.RequestDigest == "" && c.IdempotencyKey == "" &&
+		c.Approval == "" && c.HoldMS == 0
 }
 
 // appendPlain appends what a reader understands as encoding/json's text of the shortLine.
@@ -34,11 +35,13 @@ func appendPlain(b []byte, a *registry.Activity) []byte {
 	b = strictjson.AppendString(append(b, `,"pod":`...), a.Pod)
 	b = appendOptional(b, `,"session_id":`, a.SessionID)
 	b = appendOptional(b, `,"device_id":`, a.DeviceID)
+	b = appendOptional(b, `,"user_id":`, a.UserID)
 	b = appendOptional(b, `,"reason":`, a.Reason)
 	r := a.Call
 	b = strictjson.AppendString(append(b, `,"call":{"call_id":`...), r.CallID)
 	b = strictjson.AppendString(append(b, `,"tool":`...), r.Tool)
 	b = appendOptional(b, `,"user_id":`, r.UserID)
+	b = appendOptional(b, `,"caller":`, r.Caller)
 	b = appendOptional(b, `,"args_digest":`, r.ArgsDigest)
 	b = appendOptional(b, `,"source":`, r.Source)
 	b = appendOptional(b, `,"turn_id":`, r.Turn)

@@ -28,6 +28,9 @@ const (
 	KindPods          Kind = "pods"          // leases
 	KindBudgets       Kind = "budgets"       // what tenants may still add
 	KindApprovals     Kind = "approvals"     // approvals and grants
+	KindCredentials   Kind = "credentials"   // keys, devices, pairing, and the log of their changes
+	KindLimits        Kind = "limits"        // rate limits of calls
+	KindAudit         Kind = "audit"         // the audit log and usage
 	KindConnection    Kind = "connection"    // connections that are opened and checked
 	KindOther         Kind = "other"
 )
@@ -36,7 +39,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindPublish, KindReply, KindSessions, KindListing, KindCalls, KindActivity, KindConversations, KindPods,
-		KindBudgets, KindApprovals, KindConnection, KindOther,
+		KindBudgets, KindApprovals, KindCredentials, KindLimits, KindAudit, KindConnection, KindOther,
 	}
 }
 
@@ -107,6 +110,12 @@ func kindOfScript(name string) Kind {
 		return KindBudgets
 	case "approval", "grant":
 		return KindApprovals
+	case "credential", "credentials", "change", "pairing", "nonce":
+		return KindCredentials
+	case "take":
+		return KindLimits
+	case "audit", "usage":
+		return KindAudit
 	default:
 		return KindOther
 	}
