@@ -10,5 +10,5 @@
 //
 // It imports registry, agent/auth (who is asking) and agent/schema (arguments). Built on it: agent/chat (conversations,
 // with agent/provider for language models), agent/builtin (tools of the gateway), agent/loopguard (a hook). Start
-// reading at Invoker.Invoke in invoker.go; hooks are in hooks.go and amend.go.
+// reading at Invoker.Invoke in invoke.go; hooks are in hooks.go and amend.go.
 package agent

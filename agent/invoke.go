@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Invoke resolves, checks and runs a call. Cancelling ctx cancels it, unless it is asynchronous or carries an
+// idempotency key. The error is always an *registry.Error with CallID and Dispatched set; a tool that ran and failed
+// is no error.
+func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
+	start := time.Now()
+	if req.CallID == "" {
+		req.CallID = registry.NewCallID()
+	}
+	req.argsBytes = req.Args.Len()
+	if req.Release != nil {
+		defer func() {
+			if req.Release != nil { // else the call goes on
+				req.Release()
+			}
+		}()
+	}
+	out := Outcome{CallID: req.CallID}
+	err := i.invoke(ctx, &req, &out, start)
+	if out.Duration == 0 {
+		out.Duration = time.Since(start)
+	}
+	if !req.counted {
+		i.count(&req, out.Duration, out.Result, err)
+	}
+	if err == nil {
+		return out, nil
+	}
+	e := *undispatched(err)
+	e.CallID = out.CallID
+	return out, &e
+}
+
+// undispatched returns err with DispatchedNo, unless err says itself whether the call was dispatched.
+func undispatched(err error) *registry.Error {
+	e := registry.AsError(err)
+	if e.Dispatched == "" {
+		return e.With(registry.DispatchedNo)
+	}
+	return e
+}
+
+func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start time.Time) error {
+	if req.Args.IsZero() {
+		req.Args = noArgs
+	}
+	if err := i.checkRequestArgs(ctx, req, start); err != nil {
+		if req.Conversation == (registry.Key{}) && req.history == nil || req.durable() {
+			return err
+		}
+		req.refused = err // every call that a model asks for in a turn gets a record, even one that cannot run
+	}
+	p := prepared{start: start}
+	err := i.prepare(ctx, req, &p, out)
+	if err != nil {
+		err = undispatched(err)
+	}
+	if err == nil && p.ask != nil && !req.durable() {
+		err = i.approve(ctx, &p, req.tell)
+	}
+	if p.ask == nil || err != nil { // else it is decided later
+		i.noteDecision(req, &p, err)
+	}
+	req.where = i.routeOf(&p)
+	rec := recordOf(req, &p, &out.Session)
+	if req.durable() {
+		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)
+	}
+	if err == nil {
+		out.Result, err = i.runTool(ctx, &p, &rec, false)
+		out.State, out.Session = out.Result.State(), p.route.Session
+	}
+	return i.finish(ctx, &p.inv, &rec, out, err)
+}
+
+// finish runs the hooks that amend the outcome of a call, and records the call. callErr is how the call itself failed.
+// The hooks decide what the caller reads; the record says whether the tool ran.
+func (i *Invoker) finish(
+	ctx context.Context, inv *Invocation, rec *registry.Record, out *Outcome, callErr error,
+) error {
+	res, err := i.hooks.end(ctx, i.cfg.Log, inv, *out, callErr)
+	switch {
+	case callErr == nil && err != nil:
+		i.cfg.CallLog.Finish(rec, withoutOutput(out.Result, err), nil)
+	case callErr != nil && err == nil:
+		i.cfg.CallLog.Finish(rec, registry.Result{}, callErr)
+	default:
+		i.cfg.CallLog.Finish(rec, res, err)
+	}
+	out.Result, out.State = res, res.State()
+	return err
+}
+
+// withoutOutput returns what the record of a call keeps of a result that a hook withheld with err.
+func withoutOutput(res registry.Result, err error) registry.Result {
+	e := registry.AsError(err)
+	return registry.Result{Success: res.Success, Error: e.Message, Withheld: e.With(registry.DispatchedYes)}
+}
+
+// recordOf begins the record of a call.
+func recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
+	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
+	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
+	rec.Caller = req.Caller.Note()
+	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
+	if p.local != nil {
+		rec.Tool, rec.Source = p.inv.Spec.Name, registry.SourceLocal
+	}
+	return rec
+}
+
+// runTool runs the tool, on this pod or on a device.
+func (i *Invoker) runTool(
+	ctx context.Context, p *prepared, rec *registry.Record, durable bool,
+) (registry.Result, error) {
+	if p.local != nil {
+		return i.runLocal(ctx, *p, rec, durable)
+	}
+	limit := time.Now().Add(p.remaining) // a definition that is read later gives a call no more time
+	for attempt := int64(0); ; attempt++ {
+		call := registry.Call{
+			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
+			Attempt: attempt,
+		}
+		if !durable {
+			call.Record = rec
+		}
+		// The router enforces the timeout of a call itself, so the context needs no timer.
+		res, err := i.cfg.Router.Call(deadlineOnly{ctx}, call)
+		if !errors.Is(err, registry.CodeStaleRoute) {
+			return res, err
+		}
+		if attempt == maxAttempts-1 {
+			e := registry.Errorf(registry.CodeBusy,
+				"The device changes its session or the tool all the time. Retry in a moment.")
+			return registry.Result{}, e.With(registry.DispatchedNo)
+		}
+		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
+			i.noteDecision(&Request{Caller: p.inv.Caller, Tool: p.inv.Spec.Name, CallID: p.inv.CallID,
+				Turn: p.inv.Turn}, p, err)
+			return registry.Result{}, err
+		}
+		if p.ask != nil {
+			return registry.Result{}, registry.Errorf(registry.CodeApprovalDenied, "The tool has changed just now and needs "+
+				"a person's approval. Call again to ask for it.").With(registry.DispatchedNo)
+		}
+		rec.DeviceID = p.route.Session.DeviceID
+		if p.remaining = min(p.remaining, time.Until(limit)); p.remaining <= 0 {
+			return registry.Result{}, registry.Errorf(registry.CodeTimeout,
+				"The time of the call was up before its tool could run.").With(registry.DispatchedNo)
+		}
+	}
+}
+
+// maxAttempts is how often a call is made while its session keeps changing.
+const maxAttempts = 3

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/registry"
+)
+
+// prepared is a call that may run: on this pod if local is set, else on a device.
+type prepared struct {
+	local Tool
+	route registry.Route
+	inv   Invocation
+
+	timeout   time.Duration // the timeout that the request names; zero: none
+	start     time.Time     // when the request came in; the timeout runs from here
+	remaining time.Duration // what remains of the timeout once the hooks have admitted the call
+
+	ask      *registry.Approval // what a person must be asked before it runs; nil: nothing
+	approved string             // what was approved, as of bindingOf; empty: nothing
+}
+
+// prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
+func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
+	charged := p.inv.charged
+	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved}
+	p.inv = Invocation{
+		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
+		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
+		CallHistory: req.history, Model: req.Model, Context: req.Context,
+		Provenance: req.Provenance, charged: charged,
+	}
+	if req.refused != nil {
+		return req.refused
+	}
+	if p.local == nil {
+		p.local = i.localTool(req)
+	}
+	if p.local != nil {
+		spec, err := specOf(p.local)
+		if err != nil {
+			return err
+		}
+		p.route.Session.Tenant, p.route.Spec = req.Caller.Tenant, spec
+		p.inv.Source = registry.SourceLocal
+	} else {
+		var err error
+		ctx := timed{ctx, p.start.Add(p.inv.Timeout)}
+		target := req.Target
+		target.Viewer = req.Caller.Viewer()
+		p.route, err = i.cfg.Router.Resolve(ctx, req.Caller.Tenant, req.Tool, target, req.Select)
+		if err != nil {
+			return err
+		}
+		p.inv.Source = sourceOf(p.route.Session.Key)
+	}
+	err := i.admit(ctx, p)
+	if err != nil && p.route.Remembered { // what it was refused for may have changed
+		err = i.admitAnew(ctx, p, err)
+	}
+	out.Session = p.route.Session
+	return err
+}
+
+// admitAnew reads the route of a call again, because the session may have changed since it was remembered. If it has,
+// admitAnew lets the hooks decide anew. Else it returns refused, the refusal that the call got before.
+func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) error {
+	fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.inv.Deadline}, p.route)
+	if err != nil {
+		return err
+	}
+	before := p.route
+	p.route = fresh
+	if fresh.Spec.Hash() == before.Spec.Hash() && fresh.Session.Generation == before.Session.Generation &&
+		fresh.Session.AttributesDigest() == before.Session.AttributesDigest() {
+		return refused
+	}
+	p.inv.Args = p.inv.Asked
+	return i.admit(ctx, p)
+}
+
+// admit lets the hooks decide whether a call whose route is known may run.
+func (i *Invoker) admit(ctx context.Context, p *prepared) error {
+	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
+	if len(i.cfg.Hooks) > 0 { // they are not ours, and the session may be remembered for other calls
+		p.inv.Session = p.inv.Session.Clone()
+	}
+	if err := i.decide(p); err != nil {
+		return err
+	}
+	p.inv.Timeout = i.clamp(p.timeout, p.route.Spec.Timeout())
+	if most := p.inv.Policy.Resources.MaxRuntime; most > 0 {
+		p.inv.Timeout = min(p.inv.Timeout, most)
+	}
+	p.inv.Deadline = p.start.Add(p.inv.Timeout)
+	if err := i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {
+		return err
+	}
+	if p.local != nil {
+		if err := i.checkLocal(ctx, p.local, &p.inv); err != nil {
+			return err
+		}
+	}
+	if err := i.consent(ctx, p); err != nil {
+		return err
+	}
+	// Checks that took less than a millisecond are not taken from the tool's time.
+	if p.remaining = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.remaining <= 0 {
+		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")
+	}
+	return nil
+}
+
+// localTool returns the local tool that a request means, nil if there is none. A request that names a target or a
+// conversation means no local tool.
+func (i *Invoker) localTool(req *Request) Tool {
+	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
+		return nil
+	}
+	sc := SessionContext{
+		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller,
+		Kind: policy.Join(req.Context, policy.Context(req.Caller.Context)),
+	}
+	tool, err := i.cfg.LocalTools.find(sc, req.Tool)
+	if err != nil {
+		i.cfg.Log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)
+	}
+	return tool
+}
+
+// sourceOf returns the source of the tools of a session.
+func sourceOf(session registry.Key) string { return sourceRemote + session.Session }
+
+// clamp returns the timeout of a call: the requested one, else that of the tool, else the configured default, but at
+// most MaxTimeout. Zero means none.
+func (i *Invoker) clamp(requested, ofTool time.Duration) time.Duration {
+	for _, d := range []time.Duration{requested, ofTool, i.cfg.Timeout} {
+		if d > 0 {
+			return min(d, i.cfg.MaxTimeout)
+		}
+	}
+	return i.cfg.MaxTimeout
+}
