@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // AuditEntry is one line of the audit log of a tenant: who did what, or was not allowed to. It never holds arguments,
@@ -35,7 +33,8 @@ type AuditEntry struct {
 	CallID    string `json:"call_id,omitempty"`
 	Turn      string `json:"turn_id,omitempty"`
 
-	// ArgsDigest is the SHA-256 of the arguments as canonical JSON: what tells whether two calls asked for the same.
+	// ArgsDigest is the SHA-256 of the arguments' text as the hooks left it, in hex: what the call's record and its
+	// approval have, too.
 	ArgsDigest string `json:"args_digest,omitempty"`
 
 	// Omitted is how many lines of this kind were left out before this one, because there were too many at once.
@@ -138,13 +137,8 @@ func (e *AuditEntry) DigestArgs() {
 	if e.Args.IsZero() {
 		return
 	}
-	canonical, err := strictjson.Canonical(e.Args.Raw())
-	e.Args = JSON{}
-	if err != nil { // no JSON was decoded here that ParseJSON has not read
-		return
-	}
-	sum := sha256.Sum256(canonical)
-	e.ArgsDigest = hex.EncodeToString(sum[:])
+	sum := sha256.Sum256(e.Args.Raw())
+	e.ArgsDigest, e.Args = hex.EncodeToString(sum[:]), JSON{}
 }
 
 // MemorySize returns about how many bytes of memory the line takes.
