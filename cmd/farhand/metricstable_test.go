@@ -8,7 +8,7 @@ import (
 )
 
 // longList is how many values of a label are written out in a document.
-const longList = 12
+const longList = 16
 
 // metricsTable returns all metrics as a table for a document, with the bound of their series.
 func metricsTable() string {
