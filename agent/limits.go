@@ -107,6 +107,9 @@ func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limit
 	return windows, limits
 }
 
+// windowNameRoom is enough for most names of windows.
+const windowNameRoom = 192
+
 // windowName names what a limit counts together; false if it does not count the call. Each part ends where it says, so
 // no two names are the same.
 func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
@@ -124,10 +127,12 @@ func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 		}
 	case policy.PerTenant:
 	}
-	for _, part := range []string{string(l.Per), l.Rule, l.Tool, l.Window.String(), whose} {
-		name += strconv.Itoa(len(part)) + ":" + part
+	b := make([]byte, 0, windowNameRoom)
+	for _, part := range [...]string{string(l.Per), l.Rule, l.Tool, l.Window.String(), whose} {
+		b = append(strconv.AppendInt(b, int64(len(part)), 10), ':')
+		b = append(b, part...)
 	}
-	return name, true
+	return string(b), true
 }
 
 // identityOf names an identity: its user, otherwise its credential, and never its connection.
