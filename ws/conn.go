@@ -45,6 +45,7 @@ type conn struct {
 	hasOpenSlot  bool            // the connection has one of the slots for opening
 	introduced   bool            // the first frame has come
 	fresh        bool            // the session's id was made here, and connect may name another
+	shownWaiting bool            // it was shown what its person is asked
 	compiled     []int32         // bytes of the compiled schema of each tool, in the order of local.Tools
 
 	// local is nil until the session is claimed, and stays nil if the claim failed. The reader writes it under mu. The

@@ -47,7 +47,11 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	c.mu.Unlock()
 	summary := c.summary
 	c.summary = nil
-	return c.send(connectedFrame(summary))
+	if err := c.send(connectedFrame(summary)); err != nil {
+		return err
+	}
+	c.showWaiting()
+	return nil
 }
 
 // set takes over an optional field of a frame.

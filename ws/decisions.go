@@ -15,6 +15,9 @@ import (
 
 // Decisions takes the decisions of people at devices. *approval.Keeper is one.
 type Decisions interface {
+	// WaitingAt returns what the person at the device of a session is asked and has not answered.
+	WaitingAt(ctx context.Context, session registry.Session) ([]registry.Approval, error)
+
 	DecideOnDevice(
 		ctx context.Context, who auth.Identity, session registry.Session, id string, d approval.Decision,
 	) (approval.Answer, error)
@@ -80,6 +83,39 @@ func (c *conn) ShowApproval(a registry.Approval) {
 	if err := c.send(frame); err != nil {
 		c.log().Debug("approval not shown", "approval", a.ID, "error", err)
 	}
+}
+
+// showWaiting shows the device, soon, what was asked before it said that its person can be asked: a device that comes
+// back, or comes late, would else never show it. It does so once for a connection. It may show a question a second time.
+func (c *conn) showWaiting() {
+	if c.shownWaiting || c.server.cfg.Decisions == nil || !c.local.Session().Can(registry.CapabilityApproval) {
+		return
+	}
+	c.shownWaiting = true
+	if !c.server.tryAddTask() {
+		return
+	}
+	session := c.local.Session()
+	go func() {
+		defer c.server.taskDone()
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		waiting, err := c.server.cfg.Decisions.WaitingAt(ctx, session)
+		if err != nil {
+			c.log().Debug("approvals that wait not shown", "error", err)
+		}
+		room := c.server.cfg.MaxOutbound / 4 // a device is closed if it is sent more at once than it reads
+		for _, a := range waiting {
+			frame := approvalRequestFrame(a, time.Now())
+			if room -= len(frame); room < 0 || c.ending() != closeNone {
+				return
+			}
+			if err := c.send(frame); err != nil {
+				c.log().Debug("approval not shown", "approval", a.ID, "error", err)
+				return
+			}
+		}
+	}()
 }
 
 // showApproval shows the person at the device what their turn waits for. Calls of the device itself are shown by

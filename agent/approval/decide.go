@@ -3,6 +3,7 @@ package approval
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -109,7 +110,7 @@ func (k *Keeper) DecideOnDevice(
 	if err != nil {
 		return Answer{}, err
 	}
-	if a.SessionID != session.Key.Session && !maySee(who, a) {
+	if !isFor(session, a) && !maySee(who, a) {
 		return Answer{}, registry.ErrNoApproval
 	}
 	by := "session:" + session.Key.Session
@@ -117,6 +118,40 @@ func (k *Keeper) DecideOnDevice(
 		by = "device:" + session.DeviceID
 	}
 	return k.decide(ctx, a, who, by, d)
+}
+
+// isFor reports whether an approval is about a call for the device of a session: the session has the same id and is
+// still the same user's. An id that was forgotten can be another user's by now.
+func isFor(session registry.Session, a registry.Approval) bool {
+	return a.Tenant == session.Tenant && a.SessionID == session.Key.Session &&
+		a.Owner == cmp.Or(session.UserID, a.Requester.User)
+}
+
+// maxShown bounds how many questions a device is shown at once.
+const maxShown = 16
+
+// WaitingAt returns the approvals that wait for the person at the device of a session, whole, those that expire first
+// before others. They are at most 16; people find the others elsewhere.
+func (k *Keeper) WaitingAt(ctx context.Context, session registry.Session) ([]registry.Approval, error) {
+	all, err := k.cfg.Store.PendingApprovals(ctx, session.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	var waiting []registry.Approval
+	for _, a := range all {
+		if !isFor(session, a) || len(waiting) == maxShown {
+			continue
+		}
+		whole, err := k.cfg.Store.Approval(ctx, a.Tenant, a.ID) // the list is without arguments
+		switch {
+		case errors.Is(err, registry.ErrNoApproval):
+		case err != nil:
+			return nil, err
+		case !whole.Final():
+			waiting = append(waiting, whole)
+		}
+	}
+	return waiting, nil
 }
 
 func (k *Keeper) decide(

@@ -10,12 +10,18 @@ import (
 // Approvals shows approvals on the devices that they are about, whatever pod has their sockets. It is safe for
 // concurrent use. A message can be lost: then the device shows nothing, and people decide elsewhere.
 type Approvals struct {
-	pod   string
-	store registry.ApprovalStore
+	store approvalStore
 	hub   *Hub
 	bus   registry.Bus
 	tasks *tasks
 	log   *slog.Logger
+}
+
+// approvalStore is the part of a store that Approvals need.
+type approvalStore interface {
+	registry.ApprovalStore
+
+	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 }
 
 // approvalConn is what a Conn may be beside.
@@ -26,7 +32,7 @@ type approvalConn interface {
 }
 
 func newApprovals(cfg PodConfig, hub *Hub, t *tasks) *Approvals {
-	return &Approvals{pod: cfg.ID, store: cfg.Store, hub: hub, bus: cfg.Bus, tasks: t, log: cfg.Log}
+	return &Approvals{store: cfg.Store, hub: hub, bus: cfg.Bus, tasks: t, log: cfg.Log}
 }
 
 // Show shows an approval, or that it is final, on the device that its call goes to. It returns at once.
@@ -36,14 +42,17 @@ func (s *Approvals) Show(a registry.Approval) {
 	case a.SessionID == "":
 	case s.hub.Get(key) != nil:
 		s.showHere(key, a)
-	case a.Pod != "" && a.Pod != s.pod:
+	default:
 		s.tasks.start(func(ctx context.Context) {
-			err := s.bus.Send(ctx, a.Pod, registry.Envelope{
-				V: registry.EnvelopeVersion, Kind: registry.EnvelopeApproval, Tenant: a.Tenant, Session: a.SessionID,
-				CallID: a.ID,
-			})
+			entry, err := s.store.Entry(ctx, key) // the device may have moved since it was asked about
+			if err == nil {
+				err = s.bus.Send(ctx, entry.Session.Pod, registry.Envelope{
+					V: registry.EnvelopeVersion, Kind: registry.EnvelopeApproval, Tenant: a.Tenant, Session: a.SessionID,
+					CallID: a.ID,
+				})
+			}
 			if err != nil {
-				s.log.Debug("approval not shown on its device", "approval", a.ID, "pod", a.Pod, "error", err)
+				s.log.Debug("approval not shown on its device", "approval", a.ID, "error", err)
 			}
 		})
 	}

@@ -18,6 +18,7 @@ type Client struct {
 	cfg     config
 	url     *url.URL
 	calls   *calls
+	asked   questions
 	running atomic.Bool
 	links   atomic.Int64
 	pace    pace
@@ -70,14 +71,15 @@ func (c *Client) SessionID() string {
 }
 
 // Run connects and stays connected until ctx ends, whose error it then returns, or until coming back is pointless:
-// ErrEnded, or a *RefusedError. It waits for the handlers that run; their contexts are cancelled. Only
-// one Run may be active.
+// ErrEnded, or a *RefusedError. It waits for the handlers that run, and for the approver; their contexts are cancelled.
+// Only one Run may be active.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("client: Run is active already")
 	}
 	defer c.running.Store(false)
 	defer c.calls.done.Wait()
+	defer c.asked.done.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	retry := backoff{min: c.cfg.minBackoff, max: c.cfg.maxBackoff}
@@ -182,6 +184,10 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 		c.startCall(ctx, f)
 	case "tool_call_cancel":
 		c.cancelCall(f.ID, f.Reason)
+	case "approval_request":
+		c.ask(ctx, f)
+	case "approval_decided":
+		c.asked.decided(f.ID, f.State)
 	case "server_draining":
 		// Nothing else to do: the gateway closes once the calls that run are answered, and what takes too long is
 		// answered on the next connection.

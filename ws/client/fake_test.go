@@ -26,6 +26,8 @@ type peer struct {
 	t     *testing.T
 	conn  *websocket.Conn
 	query map[string][]string
+
+	opening map[string]any // the connect frame
 }
 
 func newFake(t *testing.T) *fake {
@@ -50,7 +52,7 @@ func (f *fake) accept() *peer {
 	f.t.Helper()
 	select {
 	case p := <-f.conns:
-		p.expect("connect")
+		p.opening = p.expect("connect")
 		register := p.expect("register_tools")
 		n := len(register["tools"].([]any))
 		p.send(map[string]any{"type": "session_start", "v": 1, "session_id": "given", "resumed": false,

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 )
 
 // received holds the fields of every frame the gateway sends; Type says which of them mean something.
@@ -22,6 +23,12 @@ type received struct {
 	DeadlineMS *int64          `json:"deadline_ms"`
 	Reason     string          `json:"reason"`
 	Ignored    bool            `json:"ignored"`
+
+	Tool      string   `json:"tool"` // approval_request, with ID, Args and Reason
+	ArgsText  string   `json:"args_text"`
+	Remarks   []string `json:"remarks"`
+	ExpiresMS int64    `json:"expires_ms"`
+	State     string   `json:"state"` // approval_decided, with ID
 
 	RetryAfterMS int64 `json:"retry_after_ms"` // server_draining
 
@@ -63,10 +70,16 @@ func (t Tool) wire() wireTool {
 	return w
 }
 
-// capabilities are those of every client.
+// capabilities are those of every client. A client that asks its person has one more.
 var capabilities = []string{"ack", "progress", "cancel", "drain", "resume", "resume_token"}
 
+const capabilityApproval = "approval"
+
 func (c *config) connectFrame(token string) ([]byte, error) {
+	can := capabilities
+	if c.approver != nil {
+		can = append(slices.Clip(can), capabilityApproval)
+	}
 	return encode(struct {
 		Type         string            `json:"type"`
 		V            int               `json:"v"`
@@ -76,7 +89,7 @@ func (c *config) connectFrame(token string) ([]byte, error) {
 		Labels       map[string]string `json:"labels,omitempty"`
 		Capabilities []string          `json:"capabilities"`
 		ResumeToken  string            `json:"resume_token,omitempty"`
-	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, capabilities, token})
+	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, can, token})
 }
 
 func registerFrame(tools []json.RawMessage) ([]byte, error) {
@@ -133,6 +146,14 @@ func chunkFrame(id, text string) ([]byte, error) {
 		ID    string `json:"id"`
 		Chunk string `json:"chunk"`
 	}{"tool_progress", id, text})
+}
+
+func decisionFrame(id string, d Decision) ([]byte, error) {
+	return encode(struct {
+		Type     string   `json:"type"`
+		ID       string   `json:"id"`
+		Decision Decision `json:"decision"`
+	}{"approval_response", id, d})
 }
 
 func errorFrame(id, text string) ([]byte, error) {

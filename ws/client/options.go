@@ -30,6 +30,7 @@ type config struct {
 	labels      map[string]string
 	tools       []offer
 	fallback    Handler
+	approver    Approver
 	parallelism int
 	minBackoff  time.Duration
 	maxBackoff  time.Duration
@@ -112,6 +113,10 @@ func WithTool(t Tool, h Handler) Option {
 
 // WithHandler sets the handler of the tools that were offered without one.
 func WithHandler(h Handler) Option { return func(c *config) { c.fallback = h } }
+
+// WithApprover has the person at the device be asked about calls that somebody must approve. Without it they are asked
+// elsewhere only.
+func WithApprover(a Approver) Option { return func(c *config) { c.approver = a } }
 
 // WithParallelism sets how many handlers run at once; further calls wait their turn. Default 16.
 func WithParallelism(n int) Option { return func(c *config) { c.parallelism = n } }
