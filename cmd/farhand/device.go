@@ -26,6 +26,7 @@ type deviceOptions struct {
 	tools    []string
 	contacts string
 	verbose  bool
+	ask      bool
 
 	pair       bool
 	credential string // file
@@ -57,6 +58,7 @@ func (a *application) deviceCommand() *cobra.Command {
 	f.BoolVar(&o.pair, "pair", false, "have this device paired: show a code, and keep a credential of its own")
 	f.StringVar(&o.credential, "credential", "",
 		"file that keeps the credential of --pair (default: in the settings of this user)")
+	f.BoolVar(&o.ask, "ask", false, "ask on this terminal about calls for this device that somebody must approve")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every call")
 	return cmd
 }
@@ -92,12 +94,17 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 			return err
 		}
 	}
-	c, err := newDevice(o, credential, chosen, newLogger(a.err, level, "auto"))
+	done := make(chan struct{})
+	defer close(done)
+	var more []client.Option
+	if o.ask {
+		lines, _ := a.readLines(done) // when they end, people decide elsewhere
+		more = append(more, client.WithApprover(newTerminalApprover(a.out, lines).decide))
+	}
+	c, err := newDevice(o, credential, chosen, newLogger(a.err, level, "auto"), more...)
 	if err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	defer close(done)
 	go func() {
 		select {
 		case <-c.Ready():
@@ -113,7 +120,7 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 
 // newDevice builds the device that offers the chosen demotools.
 func newDevice(
-	o deviceOptions, credential client.Credential, chosen []demotools.Tool, log *slog.Logger,
+	o deviceOptions, credential client.Credential, chosen []demotools.Tool, log *slog.Logger, more ...client.Option,
 ) (*client.Client, error) {
 	endpoint, err := deviceURL(o.remote.base())
 	if err != nil {
@@ -129,7 +136,7 @@ func newDevice(
 	for _, t := range chosen {
 		options = append(options, client.WithTool(t.Tool, t.Handler))
 	}
-	return client.New(endpoint, options...)
+	return client.New(endpoint, append(options, more...)...)
 }
 
 // deviceURL turns the URL of a gateway into that of its device socket.

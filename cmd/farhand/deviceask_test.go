@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/ws/client"
+)
+
+// screen is what was written on a terminal, piece by piece.
+type screen chan string
+
+func (s screen) Write(text []byte) (int, error) {
+	s <- string(text)
+	return len(text), nil
+}
+
+func TestAskedOnTheTerminal(t *testing.T) {
+	t.Parallel()
+	question := client.Question{
+		ID: "aaaa", Tool: "snap\x1b[2J", Text: "{\n  \"n\": 1\n}", Reason: "Why.", Remarks: []string{"hidden"},
+	}
+	for typed, want := range map[string]client.Decision{
+		"y": client.AllowOnce, " Always ": client.AllowAlways, "no": client.Deny, "what?\n\nn": client.Deny, "": "",
+	} {
+		out, lines := make(screen, 8), make(chan string)
+		decided := make(chan client.Decision, 1)
+		go func() { decided <- newTerminalApprover(out, lines).decide(t.Context(), question) }()
+		shown := <-out
+		if typed != "" {
+			for line := range strings.SplitSeq(typed, "\n") {
+				lines <- line
+			}
+		}
+		close(lines)
+		if got := <-decided; got != want {
+			t.Errorf("%q: %q, want %q", typed, got, want)
+		}
+		if !strings.Contains(shown, "  args: {\n    \"n\": 1\n  }\n") ||
+			!strings.Contains(shown, "LOOK TWICE: hidden") || strings.Contains(shown, "\x1b") {
+			t.Errorf("shown %q", shown)
+		}
+	}
+}
+
+// What was typed before a question answers nothing, and a question that needs no answer gets none.
+func TestOnlyAnswersCount(t *testing.T) {
+	t.Parallel()
+	lines := make(chan string, 2)
+	lines <- "y"
+	lines <- "y"
+	ctx, end := context.WithCancel(t.Context())
+	terminal := newTerminalApprover(make(screen, 8), lines)
+	if !terminal.forget() || len(lines) != 0 {
+		t.Error("what was typed early counts")
+	}
+	end()
+	if got := terminal.decide(ctx, client.Question{Tool: "snap"}); got != "" {
+		t.Errorf("decided %q", got)
+	}
+	close(lines)
+	if got := terminal.decide(t.Context(), client.Question{Tool: "snap"}); got != "" {
+		t.Errorf("decided %q", got)
+	}
+}
