@@ -14,7 +14,7 @@ import (
 
 const (
 	auditBlock = 64 // lines in one entry of the stream: an entry costs Redis about as much as a line would
-	auditRead  = 32 // entries read at once
+	auditRead  = 32 // entries read at once, at most
 )
 
 // AppendAudit implements registry.AuditStore.
@@ -73,8 +73,9 @@ func (s *Store) ReadAudit(ctx context.Context, q registry.AuditQuery) ([]registr
 	if !q.From.IsZero() {
 		start = strconv.FormatInt(q.From.UnixMilli(), 10)
 	}
-	for {
-		c, err := s.conn.Do(ctx, "XREVRANGE", auditKeys(q.Tenant)[0], end, start, "COUNT", auditRead)
+	// An entry has up to auditBlock lines, and all of them are decoded: a short page should not read many.
+	for count := 1; ; count = min(2*count, auditRead) {
+		c, err := s.conn.Do(ctx, "XREVRANGE", auditKeys(q.Tenant)[0], end, start, "COUNT", count)
 		if err != nil {
 			return nil, "", redisconn.Unavailable("read the audit log", err)
 		}

@@ -48,7 +48,7 @@ var auditTests = []subtest{
 		}
 	}},
 	{name: "pages neither repeat nor leave out a line", run: func(f *fixture) {
-		const n = 500
+		const n = 200
 		for i := 0; i < n; { // batches of all lengths
 			var batch []registry.AuditEntry
 			for range 1 + i%97 {
@@ -59,7 +59,7 @@ var auditTests = []subtest{
 			}
 			f.must(f.store.AppendAudit(f.ctx, batch))
 		}
-		for _, limit := range []int{1, 7, 64, 100, 1000} {
+		for _, limit := range []int{1, 7, 64, 1000} {
 			got := f.auditTargets(registry.AuditQuery{Limit: limit})
 			for i, target := range got {
 				if target != strconv.Itoa(n-1-i) {
@@ -129,13 +129,13 @@ var auditTests = []subtest{
 		if n := len(got); n < 100 || n > 7000 || got[0] != "4999" {
 			f.Errorf("%d lines in a log of about 300, the newest %s", n, got[0])
 		}
-		f.audit(0, 100_000, 1000, "")
+		f.audit(0, 20_000, 1000, "")
 		if n := len(f.auditTargets(registry.AuditQuery{Limit: 1000})); n > 7000 {
 			f.Errorf("%d lines in a log of about 300", n)
 		}
 	}},
 	{name: "the log is capped in bytes", limits: registry.Limits{AuditBytes: 100_000}, run: func(f *fixture) {
-		f.audit(0, 20_000, 500, strings.Repeat("r", 500)) // 10 MB
+		f.audit(0, 8000, 500, strings.Repeat("r", 500)) // 4 MB
 		if n := len(f.auditTargets(registry.AuditQuery{Limit: 1000})); n < 10 || n > 7000 {
 			f.Errorf("%d lines of half a kilobyte in a log of about 100 kB", n)
 		}
