@@ -2,18 +2,61 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
 
-// Credentials implements registry.CredentialStore. Members that lead nowhere leave the lists.
+// Credentials implements registry.CredentialStore.
 func (s *Store) Credentials(
 	ctx context.Context, q registry.CredentialQuery,
 ) ([]registry.Credential, string, error) {
 	members, next, err := s.credentialMembers(ctx, q)
-	if err != nil || len(members) == 0 {
+	if err != nil {
 		return nil, "", err
+	}
+	all, err := s.readMembers(ctx, q.Tenant, members)
+	if err != nil {
+		return nil, "", err
+	}
+	return slices.DeleteFunc(all, func(c registry.Credential) bool { return !q.Selects(c) }), next, nil
+}
+
+// PairedDevices implements registry.CredentialStore. Ids that nobody paired cost one command.
+func (s *Store) PairedDevices(
+	ctx context.Context, tenant string, deviceIDs ...string,
+) ([]registry.Credential, error) {
+	var fields []any
+	for _, id := range deviceIDs {
+		if id != "" {
+			fields = append(fields, redisconn.Escape(id))
+		}
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	answer, err := s.conn.Do(ctx, append([]any{"HMGET", credentialsKeys(tenant)[3]}, fields...)...)
+	if err != nil {
+		return nil, redisconn.Unavailable("look up paired devices", err)
+	}
+	texts := answer.Strings()
+	slices.Sort(texts)
+	var members []credentialMember
+	for _, text := range slices.Compact(texts) {
+		if m, ok := parseCredentialMember(text); ok { // what is not there is empty, and no member
+			members = append(members, m)
+		}
+	}
+	return s.readMembers(ctx, tenant, members)
+}
+
+// readMembers reads the credentials of members of a tenant's lists. Members that lead nowhere leave the lists.
+func (s *Store) readMembers(
+	ctx context.Context, tenant string, members []credentialMember,
+) ([]registry.Credential, error) {
+	if len(members) == 0 {
+		return nil, nil
 	}
 	pipe := s.conn.Pipeline()
 	answers := make([]*redisconn.Command, len(members))
@@ -21,7 +64,7 @@ func (s *Store) Credentials(
 		answers[i] = pipe.Do("HGETALL", credentialKey(m.digest))
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, "", redisconn.Unavailable("list credentials", err)
+		return nil, redisconn.Unavailable("read credentials", err)
 	}
 	var found []registry.Credential
 	var gone []credentialMember
@@ -36,16 +79,14 @@ func (s *Store) Credentials(
 			s.log.Warn("credential not readable; it is left out", "credential", m.id, "error", err)
 			continue
 		}
-		if q.Selects(c) {
-			found = append(found, c)
-		}
+		found = append(found, c)
 	}
 	if len(gone) > 0 {
-		if err := s.unlistCredentials(ctx, q.Tenant, gone...); err != nil {
+		if err := s.unlistCredentials(ctx, tenant, gone...); err != nil {
 			s.log.Debug("credentials that are gone stay listed", "error", err)
 		}
 	}
-	return found, next, nil
+	return found, nil
 }
 
 // credentialMembers reads a part of a list, and returns the id to go on after, empty at its end.

@@ -36,7 +36,7 @@ func (s *Store) CreateCredential(ctx context.Context, c registry.Credential) (re
 	case -1:
 		return registry.Credential{}, registry.ErrCredentialExists
 	}
-	if err := s.listCredential(ctx, c); err != nil {
+	if err := s.listCredential(ctx, c, true); err != nil {
 		_, failed := s.conn.Do(ctx, "DEL", credentialKey(c.Digest))
 		return registry.Credential{}, errors.Join(err, redisconn.Unavailable("remove credential", failed))
 	}
@@ -45,16 +45,22 @@ func (s *Store) CreateCredential(ctx context.Context, c registry.Credential) (re
 	return c, nil
 }
 
-// listCredential puts a credential on the lists of its tenant, or renews its place there.
-func (s *Store) listCredential(ctx context.Context, c registry.Credential) error {
-	member := memberOf(c)
+// listCredential puts a new credential on the lists of its tenant, or renews its place there.
+func (s *Store) listCredential(ctx context.Context, c registry.Credential, isNew bool) error {
+	member, pairs := memberOf(c), ""
+	if c.Kind == registry.CredentialDevice {
+		pairs = member.device
+	}
 	added, err := s.conn.Eval(ctx, scriptCredentialsAdd, credentialsKeys(c.Tenant),
-		member.text(), member.deviceText(), expiryMillis(c), credentialIdle, s.credentials)
+		member.text(), member.deviceText(), expiryMillis(c), credentialIdle, s.credentials, pairs, flag(isNew))
 	if err != nil {
 		return redisconn.Unavailable("list credential", err)
 	}
-	if added.Int() == 0 {
+	switch added.Int() {
+	case 0:
 		return registry.ErrTooManyCredentials(s.credentials)
+	case -1:
+		return registry.ErrDevicePaired
 	}
 	return nil
 }
@@ -125,7 +131,7 @@ func (s *Store) UpdateCredential(
 		case err != nil:
 			return registry.Credential{}, err
 		case written:
-			if err := s.listCredential(ctx, c); err != nil {
+			if err := s.listCredential(ctx, c, false); err != nil {
 				return registry.Credential{}, err
 			}
 			_, err := s.AppendChange(ctx, registry.CredentialChange{
@@ -184,15 +190,12 @@ func (s *Store) RevokeCredential(ctx context.Context, tenant, id string) (regist
 
 // unlistCredentials removes credentials from the lists of their tenant.
 func (s *Store) unlistCredentials(ctx context.Context, tenant string, members ...credentialMember) error {
-	keys, pipe := credentialsKeys(tenant), s.conn.Pipeline()
+	args := make([]any, 0, 3*len(members))
 	for _, m := range members {
-		pipe.Do("ZREM", keys[0], m.text())
-		pipe.Do("ZREM", keys[2], m.text())
-		if m.device != "" {
-			pipe.Do("ZREM", keys[1], m.deviceText())
-		}
+		args = append(args, m.text(), m.deviceText(), m.device)
 	}
-	return redisconn.Unavailable("remove credential", pipe.Exec(ctx))
+	_, err := s.conn.Eval(ctx, scriptCredentialsRemove, credentialsKeys(tenant), args...)
+	return redisconn.Unavailable("remove credential", err)
 }
 
 // TouchCredentials implements registry.CredentialStore. Their places on the lists are renewed once a day.
@@ -212,7 +215,7 @@ func (s *Store) TouchCredentials(ctx context.Context, digests ...string) error {
 		}
 		c, err := decodeCredential(digests[i], found[0])
 		if err == nil {
-			err = s.listCredential(ctx, c)
+			err = s.listCredential(ctx, c, false)
 		}
 		if err != nil {
 			return err

@@ -92,7 +92,7 @@ func deviceToolsKey(tenant, credential string) string {
 // credentialsKeys are the keys the scripts on the credentials of a tenant take, all in one slot.
 func credentialsKeys(tenant string) []string {
 	index := "fh:{" + redisconn.Escape(tenant) + ":credentials}"
-	return []string{index, index + ":devices", index + ":ends"}
+	return []string{index, index + ":devices", index + ":ends", index + ":paired"}
 }
 
 // approvalKeys are the keys the scripts on an approval take, all in the slot of its tenant's approvals: itself, those

@@ -41,7 +41,8 @@ func TestKeys(t *testing.T) {
 			"fh:acme:{kept:acme/a%7Db} fh:acme:{kept:acme/a%7Db}:expiry"},
 		{credentialKey("abc123"), "fh:credential:abc123"},
 		{strings.Join(credentialsKeys("acme"), " "),
-			"fh:{acme:credentials} fh:{acme:credentials}:devices fh:{acme:credentials}:ends"},
+			"fh:{acme:credentials} fh:{acme:credentials}:devices fh:{acme:credentials}:ends " +
+				"fh:{acme:credentials}:paired"},
 		{memberOf(registry.Credential{ID: "k1", Digest: "abc", DeviceID: "d 1"}).text(), "k1 abc d%201"},
 		{memberOf(registry.Credential{ID: "k1", Digest: "abc", DeviceID: "d 1"}).deviceText(), "d%201 k1 abc"},
 		{pairingsKey, "fh:pairings"},

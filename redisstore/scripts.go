@@ -77,11 +77,12 @@ var (
 	scriptNoncePut      = scripts.Must("nonce_put")
 	scriptNonceTake     = scripts.Must("nonce_take")
 
-	scriptCredentialCreate = scripts.Must("credential_create")
-	scriptCredentialUpdate = scripts.Must("credential_update")
-	scriptCredentialTouch  = scripts.Must("credential_touch")
-	scriptCredentialsAdd   = scripts.Must("credentials_add")
-	scriptChangeAppend     = scripts.Must("change_append")
+	scriptCredentialCreate  = scripts.Must("credential_create")
+	scriptCredentialUpdate  = scripts.Must("credential_update")
+	scriptCredentialTouch   = scripts.Must("credential_touch")
+	scriptCredentialsAdd    = scripts.Must("credentials_add")
+	scriptCredentialsRemove = scripts.Must("credentials_remove")
+	scriptChangeAppend      = scripts.Must("change_append")
 
 	scriptApprovalCreate  = scripts.Must("approval_base", "approval_create")
 	scriptApprovalDecide  = scripts.Must("approval_base", "approval_decide")

@@ -2,8 +2,11 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,6 +95,7 @@ func TestEveryKeyExpires(t *testing.T) {
 			busyCalls(t, s)
 			busyConversations(t, s)
 			busyCredentials(t, s)
+			busyPairings(t, s)
 			busyApprovals(t, s)
 			_, life := keyspace(t, s.conn)
 			if len(life) < 60 {
@@ -116,7 +120,8 @@ func longestLife(key string) time.Duration {
 	case strings.Contains(key, ":idem:"), strings.Contains(key, ":activity"), strings.Contains(key, "}:chat"),
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
-	case strings.HasPrefix(key, "fh:credential:"), strings.Contains(key, ":credentials}"):
+	case strings.HasPrefix(key, "fh:credential:"), strings.Contains(key, ":credentials}"),
+		strings.Contains(key, ":devicetools:"):
 		return registry.CredentialIdle
 	case key == changesKey, key == lastChangeKey:
 		return registry.DefaultChangeTTL
@@ -131,7 +136,7 @@ func busyCredentials(t *testing.T, s *Store) {
 	ctx := context.Background()
 	for i := range 6 {
 		c := registry.Credential{
-			Tenant: tenant, ID: fmt.Sprint("k", i), Kind: registry.CredentialDevice, DeviceID: "d 1",
+			Tenant: tenant, ID: fmt.Sprint("k", i), Kind: registry.CredentialDevice, DeviceID: fmt.Sprint("d ", i),
 			Digest: fmt.Sprintf("%064x", i),
 		}
 		if i%2 == 0 {
@@ -147,6 +152,44 @@ func busyCredentials(t *testing.T, s *Store) {
 		}))
 		if i > 3 {
 			must[registry.Credential](t)(s.RevokeCredential(ctx, tenant, c.ID))
+		}
+	}
+}
+
+// busyPairings asks, decides and collects, guesses codes, and keeps nonces and tools of devices.
+func busyPairings(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	for i := range 4 {
+		p := registry.Pairing{
+			ID: fmt.Sprint("p", i), CodeDigest: fmt.Sprint("code", i), Source: "10.0.0.1/32", Tenant: tenant,
+			DeviceID: fmt.Sprint("cam-", i),
+		}
+		must[registry.Pairing](t)(s.CreatePairing(ctx, p, time.Minute))
+		_, err := s.PairingByCode(ctx, "wrong", registry.Guess{Name: "source/10.0.0.1", Limit: 10, Window: time.Minute})
+		if !errors.Is(err, registry.CodeNotFound) {
+			t.Fatal(err)
+		}
+		if i > 1 {
+			d := registry.PairingDecision{Approved: true, Tenant: tenant}
+			must[registry.Pairing](t)(s.DecidePairing(ctx, p.ID, d, time.Minute))
+		}
+		if i > 2 {
+			must[registry.Pairing](t)(s.TakePairing(ctx, p.ID))
+		}
+	}
+	waiting := registry.DeviceTools{Waiting: []registry.ToolSpec{spec(t, "camera", "x")}}
+	for _, err := range []error{
+		s.PutNonce(ctx, tenant, "k1", "nonce"), s.SetDeviceTools(ctx, tenant, "k1", waiting),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, part := range []string{":request:", ":code:", ":source:", ":wrong:", ":nonces:", ":devicetools:", ":paired"} {
+		content, _ := keyspace(t, s.conn)
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool { return strings.Contains(k, part) }) {
+			t.Errorf("no key %s was written", part)
 		}
 	}
 }

@@ -214,7 +214,8 @@ type ChangePage struct {
 // credential that has expired, or that was not used for CredentialIdle, is not there any more.
 type CredentialStore interface {
 	// CreateCredential stores a new credential, whose id nobody may have used, and returns it with the time.
-	// CodeInvalidRequest: it is malformed, has expired, or its tenant has as many as it may have.
+	// CodeInvalidRequest: it is malformed, has expired, or its tenant has as many as it may have. ErrDevicePaired: it is
+	// that of a device whose id another one has, which is found in the same step.
 	CreateCredential(ctx context.Context, c Credential) (Credential, error)
 
 	// CredentialByDigest returns the credential with a digest, ErrNoCredential if there is none. It is cheap.
@@ -226,6 +227,10 @@ type CredentialStore interface {
 	// Credentials returns a page of credentials, and where the next one begins, empty on the last. A page may hold
 	// fewer than the limit, even none, and still have a next one.
 	Credentials(ctx context.Context, q CredentialQuery) ([]Credential, string, error)
+
+	// PairedDevices returns the credentials of paired devices with these device ids, in no order. It reads no others, so
+	// it is cheap, and most so for ids that nobody paired.
+	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]Credential, error)
 
 	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end.
 	// change is called with the credential as it is, and once more whenever another update came between; its error ends
@@ -254,6 +259,10 @@ var ErrNoCredential = Errorf(CodeNotFound, "There is no such credential, or it h
 
 // ErrCredentialExists is the error for a credential whose digest is stored already.
 var ErrCredentialExists = Errorf(CodeInvalidRequest, "There is a credential with this secret already. Make another.")
+
+// ErrDevicePaired is the error for a device whose id a paired device has.
+var ErrDevicePaired = Errorf(CodeInvalidRequest, "A device with this id was paired meanwhile. Ask with another "+
+	"device_id or, if it is the same device, ask again and have it approved with replace.")
 
 // ErrCredentialExpires is the error for a credential that would have ended before it is stored.
 var ErrCredentialExpires = Errorf(CodeInvalidRequest, "The credential would have expired already. Give a later time.")

@@ -15,7 +15,8 @@ type credentials struct {
 	mu       sync.Mutex
 	byDigest expiring[string, *storedCredential]
 	byID     map[tenantKey]*storedCredential
-	counts   map[string]int // by tenant, also of what has expired and was not removed
+	paired   map[tenantKey]*storedCredential // those of paired devices, by device id
+	counts   map[string]int                  // by tenant, also of what has expired and was not removed
 	purges   throttle
 
 	log  []registry.CredentialChange
@@ -53,6 +54,8 @@ func (m *Store) CreateCredential(_ context.Context, c registry.Credential) (regi
 		return registry.Credential{}, registry.ErrCredentialExists
 	case s.counts[c.Tenant] >= m.opts.Credentials:
 		return registry.Credential{}, registry.ErrTooManyCredentials(m.opts.Credentials)
+	case isPaired(c) && s.pairedTo(c.Tenant, c.DeviceID, now) != nil:
+		return registry.Credential{}, registry.ErrDevicePaired
 	}
 	stored := &storedCredential{credential: c.Clone()}
 	stored.credential.CreatedAt = now.UTC().Truncate(time.Millisecond)
@@ -63,8 +66,47 @@ func (m *Store) CreateCredential(_ context.Context, c registry.Credential) (regi
 	stored.renew(now)
 	s.drop(s.byDigest[c.Digest]) // which has expired, if there is one
 	s.byDigest[c.Digest], s.byID[tenantKey{c.Tenant, c.ID}] = stored, stored
+	if isPaired(c) {
+		s.paired[tenantKey{c.Tenant, c.DeviceID}] = stored
+	}
 	s.counts[c.Tenant]++
 	return stored.credential.Clone(), nil
+}
+
+// isPaired reports whether a credential is that of a paired device.
+func isPaired(c registry.Credential) bool {
+	return c.Kind == registry.CredentialDevice && c.DeviceID != ""
+}
+
+// pairedTo returns the credential of the paired device with an id, nil if there is none.
+func (s *credentials) pairedTo(tenant, deviceID string, now time.Time) *storedCredential {
+	if stored := s.paired[tenantKey{tenant, deviceID}]; stored != nil && now.Before(stored.expires) {
+		return stored
+	}
+	return nil
+}
+
+// PairedDevices implements registry.CredentialStore.
+func (m *Store) PairedDevices(
+	_ context.Context, tenant string, deviceIDs ...string,
+) ([]registry.Credential, error) {
+	s, now := &m.credentials, m.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []registry.Credential
+	for _, id := range distinct(deviceIDs) {
+		if stored := s.pairedTo(tenant, id, now); stored != nil {
+			found = append(found, stored.credential.Clone())
+		}
+	}
+	return found, nil
+}
+
+// distinct returns each of the ids once, in order.
+func distinct(ids []string) []string {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // CredentialByDigest implements registry.CredentialStore.
@@ -216,6 +258,9 @@ func (s *credentials) drop(stored *storedCredential) {
 	c := stored.credential
 	delete(s.byDigest, c.Digest)
 	delete(s.byID, tenantKey{c.Tenant, c.ID})
+	if device := (tenantKey{c.Tenant, c.DeviceID}); s.paired[device] == stored {
+		delete(s.paired, device)
+	}
 	if s.counts[c.Tenant]--; s.counts[c.Tenant] <= 0 {
 		delete(s.counts, c.Tenant)
 	}

@@ -72,6 +72,7 @@ func New(o Options) *Store {
 		budgets:       budgets{all: make(expiring[tenantKey, *budget])},
 		credentials: credentials{
 			byDigest: make(expiring[string, *storedCredential]), byID: make(map[tenantKey]*storedCredential),
+			paired: make(map[tenantKey]*storedCredential),
 			counts: make(map[string]int),
 		},
 		approvals: approvals{all: make(expiring[tenantKey, *approval])},

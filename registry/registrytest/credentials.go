@@ -80,13 +80,16 @@ var credentialTests = []subtest{
 			f.issue(f.credential(fmt.Sprintf("k%d", i), func(c *registry.Credential) {
 				c.User = []string{"ann", "ben"}[i%2]
 				if i >= 3 {
-					c.Kind, c.DeviceID = registry.CredentialDevice, []string{"a b", "a", "a-b"}[i%3]
+					c.DeviceID = []string{"a b", "a", "a-b"}[i%3]
+				}
+				if i > 3 {
+					c.Kind = registry.CredentialDevice
 				}
 			}))
 		}
 		f.issue(f.credential("k", func(c *registry.Credential) { c.User = "ann" })) // an id that others begin with
 		f.wantCredentials(registry.CredentialQuery{}, "k k0 k1 k2 k3 k4 k5 k6")
-		f.wantCredentials(registry.CredentialQuery{Kind: registry.CredentialKey}, "k k0 k1 k2")
+		f.wantCredentials(registry.CredentialQuery{Kind: registry.CredentialKey}, "k k0 k1 k2 k3")
 		f.wantCredentials(registry.CredentialQuery{User: "ann"}, "k k0 k2 k4 k6")
 		f.wantCredentials(registry.CredentialQuery{DeviceID: "a b"}, "k3 k6")
 		f.wantCredentials(registry.CredentialQuery{DeviceID: "a", User: "ann"}, "k4")
