@@ -607,3 +607,43 @@ func TestRestrictedCredentialsMakeNoStrongerOnes(t *testing.T) {
 		}
 	}
 }
+
+// A device that says it has an id is not found by it any more, on whatever pod, once another one is paired with that id.
+func TestPairingTakesTheDeviceID(t *testing.T) {
+	t.Parallel()
+	p := newPairingPods(t, 2, nil)
+	say := func() *websocket.Conn {
+		conn, _ := p.dial(1, pairToken, "")
+		frame := `{"type":"connect","v":1,"device_id":"cam-1","capabilities":[]}`
+		if err := conn.WriteMessage(websocket.TextMessage, []byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	// read reads frames until one of a type, or the end of the connection.
+	read := func(conn *websocket.Conn, want string) string {
+		if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			var frame struct{ Type string }
+			if err := conn.ReadJSON(&frame); err != nil {
+				return err.Error()
+			}
+			if frame.Type == want {
+				return want
+			}
+		}
+	}
+	before := say()
+	if got := read(before, "connected"); got != "connected" {
+		t.Fatalf("before: %s", got)
+	}
+	p.paired("cam-1", nil)
+	if got := read(before, "none"); !strings.Contains(got, "session_owner_mismatch") {
+		t.Errorf("after: %s", got)
+	}
+	if got := read(say(), "connected"); !strings.Contains(got, "session_owner_mismatch") {
+		t.Errorf("a new connection: %s", got)
+	}
+}

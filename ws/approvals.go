@@ -21,6 +21,9 @@ type Approvals interface {
 	// and may not offer any longer.
 	Approved(ctx context.Context, id auth.Identity, offered []registry.ToolSpec) (
 		approved []registry.ToolSpec, withdrawn []string, err error)
+
+	// Paired reports whether a device with an id is paired.
+	Paired(ctx context.Context, tenant, deviceID string) (bool, error)
 }
 
 // isPaired reports whether the tools of the connection need approval.
@@ -163,8 +166,10 @@ func (p *pairedConns) of(tenant, credential string) []*conn {
 	return all
 }
 
-// CredentialsChanged has the devices of changed credentials offer what was approved. It returns at once.
+// CredentialsChanged has the devices of changed credentials offer what was approved, and ends the connections of those
+// that say they are devices that were paired. It returns at once.
 func (s *Server) CredentialsChanged(changes []registry.CredentialChange) {
+	s.devicesPaired(changes)
 	for _, change := range changes {
 		if change.Revoked || change.Kind != registry.ChangeCredential {
 			continue

@@ -34,7 +34,7 @@ type conn struct {
 	// registering is held while the tools of the session change. It is taken before all other locks of the connection.
 	registering sync.Mutex
 
-	// The fields up to compiled are used by the reader only; compiled by whoever holds registering.
+	// The fields up to unpairedAt are used by the reader only; compiled by whoever holds registering.
 	hijack       *hijackWriter // nil after onConnect
 	scanner      frameScanner
 	unhandled    int64           // bytes that are counted in the intake
@@ -47,6 +47,8 @@ type conn struct {
 	fresh        bool            // the session's id was made here, and connect may name another
 	shownWaiting bool            // it was shown what its person is asked
 	compiled     []int32         // bytes of the compiled schema of each tool, in the order of local.Tools
+	unpaired     string          // the device id that nobody had paired when Server.pairings was unpairedAt
+	unpairedAt   int64
 
 	// local is nil until the session is claimed, and stays nil if the claim failed. The reader writes it under mu. The
 	// reader, and goroutines it waits for, may read it without mu; everybody else reads it under mu.

@@ -14,9 +14,9 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 			"Use the session_id of the URL, or connect with this one there."))
 		return CloseOwnerMismatch
 	}
-	if c.isImpostor(f) {
-		_ = c.send(errorFrame(codeSessionOwnerMismatch, impostor))
-		return CloseOwnerMismatch
+	if err := c.mayBe(f); err != nil {
+		c.refuseDevice(err)
+		return nil
 	}
 	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
 		return &frameError{codeRateLimited,
@@ -37,6 +37,10 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	})
 	if err != nil {
 		return err
+	}
+	if err := c.mayBe(f); err != nil { // it was paired meanwhile
+		c.refuseDevice(err)
+		return nil
 	}
 	c.mu.Lock()
 	c.version1 = f.Capabilities == nil

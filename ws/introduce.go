@@ -26,8 +26,8 @@ func (c *conn) introduce(frame any) bool {
 		connect = f
 		set(&intro.DeviceID, f.DeviceID)
 		set(&intro.Token, f.ResumeToken)
-		if c.isImpostor(f) {
-			c.refuseSession(codeSessionOwnerMismatch, impostor)
+		if err := c.mayBe(f); err != nil {
+			c.refuseDevice(err)
 			return false
 		}
 	}
@@ -50,14 +50,6 @@ func (c *conn) introduce(frame any) bool {
 		}
 	}
 	return true
-}
-
-// impostor is what a device is told that says it is another one than its credential names.
-const impostor = "device_id: the credential of this connection is another device's. Leave device_id out, or pair again."
-
-// isImpostor reports whether a device says it is another one than its credential names.
-func (c *conn) isImpostor(f *connectFrame) bool {
-	return c.who.Device != "" && f.DeviceID != nil && *f.DeviceID != "" && *f.DeviceID != c.who.Device
 }
 
 // moveSession gives the connection the session that connect names, in place of the one that was made for it. It reports

@@ -36,7 +36,8 @@ type Server struct {
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
 
-	paired pairedConns
+	paired   pairedConns
+	pairings atomic.Int64 // grows when devices were paired
 
 	mu       sync.Mutex
 	conns    pingQueue

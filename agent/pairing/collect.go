@@ -41,7 +41,8 @@ type Collected struct {
 }
 
 // Collect tells a device whether it is paired, by the secret of its request. Whoever asks first after the approval gets
-// the credential, and the request is gone. If the credential cannot be stored, the device has to ask anew.
+// the credential, and the request is gone. If the credential cannot be stored, or another device
+// with its id was paired meanwhile, the device has to ask anew.
 func (s *Service) Collect(ctx context.Context, secret string) (Collected, error) {
 	if !strings.HasPrefix(secret, secretPrefix) || len(secret) > 128 {
 		return Collected{}, registry.ErrNoPairing
@@ -73,6 +74,13 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 		c.Approved = append(c.Approved, registry.ApprovedTool{Name: glob})
 	}
 	if _, err := s.cfg.Store.CreateCredential(ctx, c); err != nil {
+		return Collected{}, err
+	}
+	// Whoever says that it is this device without its credential has to stop.
+	_, err = s.cfg.Store.AppendChange(ctx, registry.CredentialChange{
+		Tenant: c.Tenant, Kind: registry.ChangeDevice, ID: c.DeviceID,
+	})
+	if err != nil {
 		return Collected{}, err
 	}
 	s.cfg.Log.Info("a device is paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,

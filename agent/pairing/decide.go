@@ -48,7 +48,11 @@ func (s *Service) Find(ctx context.Context, by Approver, code string) (View, err
 	if err != nil {
 		return View{}, err
 	}
-	return s.view(ctx, by, p)
+	views, err := s.views(ctx, by, p)
+	if err != nil {
+		return View{}, err
+	}
+	return views[0], nil
 }
 
 func (s *Service) byCode(ctx context.Context, by Approver, typed string) (registry.Pairing, error) {
@@ -72,10 +76,25 @@ func (s *Service) byCode(ctx context.Context, by Approver, typed string) (regist
 	return p, err
 }
 
-// view adds what the approver should know.
-func (s *Service) view(ctx context.Context, by Approver, p registry.Pairing) (View, error) {
-	paired, err := s.paired(ctx, by.Tenant, p.DeviceID)
-	return View{p, len(paired) > 0}, err
+// views adds what the approver should know.
+func (s *Service) views(ctx context.Context, by Approver, all ...registry.Pairing) ([]View, error) {
+	ids := make([]string, len(all))
+	for i, p := range all {
+		ids[i] = p.DeviceID
+	}
+	paired, err := s.cfg.Store.PairedDevices(ctx, by.Tenant, ids...)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]bool, len(paired))
+	for _, c := range paired {
+		known[c.DeviceID] = true
+	}
+	views := make([]View, len(all))
+	for i, p := range all {
+		views[i] = View{p, known[p.DeviceID]}
+	}
+	return views, nil
 }
 
 // Waiting returns the requests that an approver may decide without a code.
@@ -84,13 +103,7 @@ func (s *Service) Waiting(ctx context.Context, by Approver) ([]View, error) {
 	if err != nil {
 		return nil, err
 	}
-	views := make([]View, len(all))
-	for i, p := range all {
-		if views[i], err = s.view(ctx, by, p); err != nil {
-			return nil, err
-		}
-	}
-	return views, nil
+	return s.views(ctx, by, all...)
 }
 
 // Decide decides the request with an id. Without the code it must be one of those that Waiting returns. The first
@@ -184,7 +197,7 @@ func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDeci
 func (s *Service) replaceable(
 	ctx context.Context, by Approver, deviceID string, replace bool,
 ) ([]registry.Credential, error) {
-	all, err := s.paired(ctx, by.Tenant, deviceID)
+	all, err := s.cfg.Store.PairedDevices(ctx, by.Tenant, deviceID)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -201,23 +214,3 @@ func (s *Service) replaceable(
 	}
 	return all, nil
 }
-
-// paired returns the credentials of a device id.
-func (s *Service) paired(ctx context.Context, tenant, deviceID string) ([]registry.Credential, error) {
-	q := registry.CredentialQuery{Tenant: tenant, Kind: registry.CredentialDevice, DeviceID: deviceID}
-	var all []registry.Credential
-	for range maxPages {
-		page, next, err := s.cfg.Store.Credentials(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, page...); next == "" {
-			break
-		}
-		q.After = next
-	}
-	return all, nil
-}
-
-// maxPages bounds how many pages of credentials are read for one question.
-const maxPages = 100

@@ -73,16 +73,14 @@ func (s *Service) find(ctx context.Context, by Approver, id string) (registry.Cr
 	if err == nil && c.Kind == registry.CredentialDevice && by.Sees(c.User) {
 		return c, nil
 	}
-	all, err := s.paired(ctx, by.Tenant, id)
+	paired, err := s.cfg.Store.PairedDevices(ctx, by.Tenant, id)
 	if err != nil {
 		return c, err
 	}
-	for _, c := range slices.Backward(all) { // the last paired, should there be several
-		if id != "" && by.Sees(c.User) {
-			return c, nil
-		}
+	if len(paired) == 0 || !by.Sees(paired[0].User) {
+		return c, errNoDevice()
 	}
-	return c, errNoDevice()
+	return paired[0], nil
 }
 
 func errNoDevice() error {

@@ -36,6 +36,8 @@ type Store interface {
 		ctx context.Context, tenant, id string, change func(*registry.Credential) error,
 	) (registry.Credential, error)
 	RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error)
+	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]registry.Credential, error)
+	AppendChange(ctx context.Context, c registry.CredentialChange) (registry.CredentialChange, error)
 }
 
 // Config is what a Service needs. Store is required.
@@ -72,6 +74,12 @@ func New(cfg Config) (*Service, error) {
 
 // Open reports whether devices may ask without a code, and wait to be approved by approvers of the default tenant.
 func (s *Service) Open() bool { return s.cfg.Mode == ModeOpen }
+
+// Paired reports whether a device with an id is paired: then only its credential may say that it is that device.
+func (s *Service) Paired(ctx context.Context, tenant, deviceID string) (bool, error) {
+	all, err := s.cfg.Store.PairedDevices(ctx, tenant, deviceID)
+	return len(all) > 0, err
+}
 
 // nameOf returns how logs and records name who did something: the credential, or the user.
 func nameOf(id auth.Identity) string {
