@@ -17,6 +17,9 @@ const (
 	auditExportLimit = 100_000 // lines
 	auditExportTime  = 2 * time.Minute
 	auditExportPage  = 1000
+
+	maxExports       = 16 // open at once; each holds a page, which may have 4 MB
+	maxCallerExports = 4
 )
 
 // Values of format.
@@ -53,7 +56,7 @@ func (h *handler) readAudit(c *gin.Context, q params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	page, next, err := h.AuditLog.ReadAudit(ctx, query)
+	page, next, err := h.auditPage(ctx, query)
 	if err != nil {
 		return err
 	}
@@ -65,6 +68,18 @@ func (h *handler) readAudit(c *gin.Context, q params) error {
 		answer.Lines[i] = auditLineOf(e)
 	}
 	return h.respond(c, answer)
+}
+
+// auditPage reads a page of the audit log, which looks at up to registry.AuditScan lines.
+func (h *handler) auditPage(
+	ctx context.Context, q registry.AuditQuery,
+) (page []registry.AuditEntry, next string, err error) {
+	done, err := h.readMuch(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	defer done()
+	return h.AuditLog.ReadAudit(ctx, q)
 }
 
 func auditCursor(next string) string {
@@ -124,7 +139,10 @@ func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuer
 	if q.has("limit") {
 		left = query.Limit
 	}
-	release, err := h.reserveStream(h.slotCaller(c))
+	if h.isDraining() {
+		return draining()
+	}
+	release, err := h.exports.enter(h.slotCaller(c))
 	if err != nil {
 		return err
 	}
@@ -136,7 +154,7 @@ func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuer
 	enc.SetEscapeHTML(false)
 	for begun := false; ; begun = true {
 		query.Limit = min(left, auditExportPage)
-		page, next, err := h.AuditLog.ReadAudit(ctx, query)
+		page, next, err := h.auditPage(ctx, query)
 		if err != nil && !begun {
 			return err
 		}

@@ -7,8 +7,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxCursor bounds a cursor, in characters.
-const maxCursor = 1024
+// maxCursor bounds a cursor, in characters. That of a row of usage has the names of a user and a tool, in which a
+// character may take six.
+const maxCursor = 4096
 
 // cursorKind keeps the cursor of one list from being used with another.
 type cursorKind string

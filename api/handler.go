@@ -21,8 +21,10 @@ type handler struct {
 	answers    sync.Pool // *[]byte, of answers to calls
 	streams    *slots
 	waiting    *slots
+	exports    *slots
 	hub        *feedHub
 	catchingUp chan struct{} // slots of streams that read a feed for themselves
+	reading    chan struct{} // slots of requests that read much of the store
 	responses  *byteBudget
 	bodies     *byteBudget
 	access     *accessLog
@@ -53,10 +55,11 @@ func NewHandler(cfg Config) (*Handler, error) {
 		Config: cfg, document: document, builtins: own,
 		streams: newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
-		catchingUp: make(chan struct{}, catchUps),
-		responses:  newResponses(cfg.MaxResponseBytes),
-		bodies:     newBodies(cfg.MaxRequestBytes),
-		pairAsks:   auth.NewBuckets[netip.Prefix](pairAsks), pairPolls: auth.NewBuckets[netip.Prefix](pairPolls),
+		exports:    newSlots("exports of the audit log", maxExports, maxCallerExports),
+		catchingUp: make(chan struct{}, catchUps), reading: make(chan struct{}, maxReading),
+		responses: newResponses(cfg.MaxResponseBytes),
+		bodies:    newBodies(cfg.MaxRequestBytes),
+		pairAsks:  auth.NewBuckets[netip.Prefix](pairAsks), pairPolls: auth.NewBuckets[netip.Prefix](pairPolls),
 		changes:    auth.NewBuckets[string](deviceChanges),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),
 		namesUsers: auth.NamesUsers(cfg.Auth),

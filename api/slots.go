@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 	"time"
@@ -103,4 +104,19 @@ func (h *handler) reserveStream(by slotCaller) (release func(), err error) {
 // slotCaller returns who sent a request.
 func (h *handler) slotCaller(c *gin.Context) slotCaller {
 	return slotCallerOf(caller(c), h.Sources.Of(c.Request))
+}
+
+// maxReading is how many requests read much of the store at a time: thousands of lines of the audit log, or of rows of
+// usage. Each takes memory and time of the processor that are bounded, but not small.
+const maxReading = 4
+
+// readMuch waits until a request may read much of the store. The caller must call done when it has read. The error is
+// CodeBusy when ctx has ended.
+func (h *handler) readMuch(ctx context.Context) (done func(), err error) {
+	select {
+	case h.reading <- struct{}{}:
+		return func() { <-h.reading }, nil
+	case <-ctx.Done():
+		return nil, tooMany("Too many requests read the audit log or the usage on this pod. Retry after a moment.")
+	}
 }

@@ -16,6 +16,10 @@ const (
 	usageDays    = 30     // listed when nobody says from when
 	maxUsageDays = 366    // that one request may ask for
 	maxUsageRows = 50_000 // groups that one request adds up; beyond, they are those of others
+
+	// maxUsageRead is about how many rows of the store one request reads: forty days of a tenant that has as many as it
+	// may have.
+	maxUsageRead = 400_000
 )
 
 // What usage can be added up by.
@@ -31,6 +35,8 @@ type usageRow struct {
 	User *string `json:"user,omitempty"` // empty: identities that name no user
 	Tool string  `json:"tool,omitempty"`
 	registry.Usage
+
+	key string // see usageGroup
 }
 
 // usageQuery is a request for usage.
@@ -53,7 +59,12 @@ func (h *handler) readUsage(c *gin.Context, q params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	rows, err := h.usageRows(ctx, query)
+	done, err := h.readMuch(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	rows, next, err := h.usagePage(ctx, query)
 	if err != nil {
 		return err
 	}
@@ -62,29 +73,18 @@ func (h *handler) readUsage(c *gin.Context, q params) error {
 		To         string     `json:"to"`
 		Usage      []usageRow `json:"usage"`
 		NextCursor string     `json:"next_cursor,omitempty"`
-	}{From: registry.UsageDay(query.from), To: registry.UsageDay(query.to), Usage: []usageRow{}}
-	first, _ := slices.BinarySearchFunc(rows, query.after, func(r usageRow, after string) int {
-		return cmp.Or(cmp.Compare(r.key(), after), -1) // the first row behind it
-	})
-	if query.after == "" {
-		first = 0
-	}
-	last := min(first+query.limit, len(rows))
-	answer.Usage = append(answer.Usage, rows[first:last]...)
-	if last < len(rows) {
-		answer.NextCursor = cursor{Kind: cursorUsage, Name: rows[last-1].key()}.String()
+	}{From: registry.UsageDay(query.from), To: registry.UsageDay(query.to), Usage: append([]usageRow{}, rows...)}
+	if next != "" {
+		answer.NextCursor = cursor{Kind: cursorUsage, Name: next}.String()
 	}
 	return h.respond(c, answer)
 }
 
+// usageGroup is what a row adds up. Parts that nothing is added up by are empty.
+type usageGroup struct{ day, user, tool string }
+
 // key orders the rows. It is never empty.
-func (r usageRow) key() string {
-	user := ""
-	if r.User != nil {
-		user = *r.User
-	}
-	return r.Day + "\x00" + user + "\x00" + r.Tool
-}
+func (g usageGroup) key() string { return g.day + "\x00" + g.user + "\x00" + g.tool }
 
 func (h *handler) usageQuery(c *gin.Context, q params) (usageQuery, error) {
 	who, now := caller(c), time.Now().UTC()
@@ -130,57 +130,101 @@ func (h *handler) usageQuery(c *gin.Context, q params) (usageQuery, error) {
 	return query, err
 }
 
-// usageRows adds up what a query selects, in order.
-func (h *handler) usageRows(ctx context.Context, q usageQuery) ([]usageRow, error) {
-	groups := make(map[string]*usageRow)
+// usagePage adds up what a query selects, and returns the rows behind query.after, in order, and the key to go on from,
+// if there is more. What is added up by day is read day by day, until the page is full or enough was read: the page may
+// be empty then and still have a next one.
+func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow, next string, err error) {
 	if q.nothing {
-		q.to = q.from.AddDate(0, 0, -1)
+		return nil, "", nil
 	}
-	for day := q.from; registry.UsageDay(day) <= registry.UsageDay(q.to); day = day.AddDate(0, 0, 1) {
-		rows, err := h.Usage.ReadUsage(ctx, q.tenant, registry.UsageDay(day))
+	groups, read := make(map[usageGroup]registry.Usage), 0
+	for at := q.from; registry.UsageDay(at) <= registry.UsageDay(q.to); at = at.AddDate(0, 0, 1) {
+		day := registry.UsageDay(at)
+		switch {
+		case q.by[byDay] && behindDay(day) <= q.after: // the pages before had all of its rows
+			continue
+		case read >= maxUsageRead && q.by[byDay]:
+			return page, behindDay(registry.UsageDay(at.AddDate(0, 0, -1))), nil
+		case read >= maxUsageRead:
+			return nil, "", tooMuchUsage(day)
+		case ctx.Err() != nil:
+			return nil, "", ctx.Err()
+		}
+		rows, err := h.Usage.ReadUsage(ctx, q.tenant, day)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
+		read += len(rows)
 		for _, r := range rows {
-			if q.user != nil && r.User != *q.user || q.tool != "" && r.Tool != q.tool {
-				continue
+			if (q.user == nil || r.User == *q.user) && (q.tool == "" || r.Tool == q.tool) {
+				q.add(groups, r)
 			}
-			q.add(groups, r)
+		}
+		if q.by[byDay] {
+			page = append(page, q.rowsOf(groups)...)
+			clear(groups)
+		}
+		if len(page) > q.limit {
+			break
 		}
 	}
-	list := make([]usageRow, 0, len(groups))
-	for _, g := range groups {
-		list = append(list, *g)
+	page = append(page, q.rowsOf(groups)...)
+	if len(page) > q.limit {
+		page = page[:q.limit]
+		next = page[q.limit-1].key
 	}
-	slices.SortFunc(list, func(a, b usageRow) int { return cmp.Compare(a.key(), b.key()) })
-	return list, nil
+	return page, next, nil
+}
+
+// behindDay returns a text that is behind the keys of all rows of a day, and before those of the next one.
+func behindDay(day string) string { return day + "\x01" }
+
+// rowsOf returns the groups that are behind q.after, in order.
+func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {
+	var list []usageRow
+	for g, sum := range groups {
+		row := usageRow{Day: g.day, Tool: g.tool, Usage: sum, key: g.key()}
+		if row.key <= q.after {
+			continue
+		}
+		if q.by[byUser] {
+			row.User = &g.user // of this turn of the loop
+		}
+		list = append(list, row)
+	}
+	slices.SortFunc(list, func(a, b usageRow) int { return cmp.Compare(a.key, b.key) })
+	return list
+}
+
+// tooMuchUsage is the error for a sum over too many rows. Those before day could be added up.
+func tooMuchUsage(day string) error {
+	return registry.Errorf(registry.CodeInvalidRequest,
+		"There is more usage in these days than one request adds up: more than %d rows before %s. "+
+			"Ask for fewer days with from and to, or have the parameter \"by\" name day, which is read page by page.",
+		maxUsageRead, day)
 }
 
 // add adds a row to its group.
-func (q usageQuery) add(groups map[string]*usageRow, r registry.UsageRow) {
+func (q usageQuery) add(groups map[usageGroup]registry.Usage, r registry.UsageRow) {
 	g := q.groupOf(r)
-	known := groups[g.key()]
-	if known == nil && len(groups) >= maxUsageRows {
+	sum, known := groups[g]
+	if !known && len(groups) >= maxUsageRows {
 		r.User, r.Tool = registry.UsageOther, registry.UsageOther
 		g = q.groupOf(r)
-		known = groups[g.key()]
+		sum = groups[g]
 	}
-	if known == nil {
-		known = &g
-		groups[g.key()] = known
-	}
-	known.Usage = known.Usage.Plus(r.Usage)
+	groups[g] = sum.Plus(r.Usage)
 }
 
-func (q usageQuery) groupOf(r registry.UsageRow) (g usageRow) {
+func (q usageQuery) groupOf(r registry.UsageRow) (g usageGroup) {
 	if q.by[byDay] {
-		g.Day = r.Day
+		g.day = r.Day
 	}
 	if q.by[byUser] {
-		g.User = &r.User
+		g.user = r.User
 	}
 	if q.by[byTool] {
-		g.Tool = r.Tool
+		g.tool = r.Tool
 	}
 	return g
 }

@@ -65,6 +65,7 @@ func TestLimitOfThreePods(t *testing.T) {
 		t.Errorf("%d passed, %d refused", passed.Load(), refused.Load())
 	}
 	wantAccounts(t, f.pods[2].url, 180, 120)
+	wantCommands(t, f.pods[1].url)
 
 	f.proxy.Stop()
 	status, body, _ := callEcho(t, f.pods[0].url)
@@ -92,6 +93,36 @@ func wantAccounts(t *testing.T, url string, calls, failures int64) {
 		getJSON(t, url+"/api/audit?action=call&limit=1000", &page)
 		return int64(len(page.Lines)) == calls
 	})
+}
+
+// wantCommands runs farhand usage and farhand audit against a fleet that has served 60 calls and refused 120.
+func wantCommands(t *testing.T, url string) {
+	t.Helper()
+	environ := []string{"FARHAND_URL=" + url, "FARHAND_TOKEN=" + fleetToken}
+	for _, c := range []struct {
+		args  string
+		lines int
+		has   []string
+	}{
+		{"usage --by tool", 2, []string{"TOOL", "echo", "180", "120"}},
+		{"usage --by day,user,tool --tool none", 1, []string{"FAILURES"}},
+		{"audit --outcome denied --tool echo --limit 5", 6, []string{"OUTCOME", "rate_limited", "FARHAND_LIMIT_IDENTITY"}},
+		{"audit --export --outcome allowed --action call", 60, []string{`"args_digest":"`, `"session_id":"phone"`}},
+	} {
+		code, out, errOut := command(t, environ, strings.Fields(c.args)...)
+		if lines := strings.Count(out, "\n"); code != 0 || lines != c.lines {
+			t.Errorf("%s: exit %d, %d lines: %s%s", c.args, code, lines, out, errOut)
+		}
+		for _, text := range c.has {
+			if !strings.Contains(out, text) {
+				t.Errorf("%s: no %s in %s", c.args, text, out)
+			}
+		}
+	}
+	code, _, errOut := command(t, environ, "usage", "--by", "pod")
+	if code == 0 || !strings.Contains(errOut, "day, user, tool") {
+		t.Errorf("usage by something unknown: exit %d, %s", code, errOut)
+	}
 }
 
 // TestLimitsOpen: with FARHAND_LIMITS_FAIL=open calls pass while Redis is away, and the log says so.

@@ -166,6 +166,25 @@ var auditTests = []subtest{
 			f.Errorf("%d of 800 lines", n)
 		}
 	}},
+	{name: "what matches nothing is looked for page by page", run: func(f *fixture) {
+		const n = 25_000
+		f.audit(0, n, 2500, "")
+		q, pages := registry.AuditQuery{Tenant: f.tenant, User: "nobody"}, 0
+		for {
+			page, next, err := f.store.ReadAudit(f.ctx, q)
+			f.must(err)
+			if pages++; len(page) != 0 || pages > n {
+				f.Fatalf("page %d has %d lines", pages, len(page))
+			}
+			if next == "" {
+				break
+			}
+			q.Before = next
+		}
+		if pages != 1+n/registry.AuditScan {
+			f.Errorf("%d pages looked at %d lines", pages, n)
+		}
+	}},
 	{name: "malformed places are refused", run: func(f *fixture) {
 		for _, id := range []string{"x", "1-1", "1-1.", "1-1.x", ".1", "-", "1-1.1\n", "(1-1.1", "1-1.1234567"} {
 			_, _, err := f.store.ReadAudit(f.ctx, registry.AuditQuery{Tenant: f.tenant, Before: id})
