@@ -21,6 +21,7 @@ type Config struct {
 	AllowWeakToken bool          `env:"ALLOW_WEAK_TOKEN" envDefault:"false" doc:"Serve other machines although FARHAND_TOKEN is short or repeats itself."`
 	KeysOnly       bool          `env:"KEYS_ONLY" envDefault:"false" doc:"Let nobody in without an API key, a device's credential or a JSON Web Token, also not from this machine. FARHAND_TOKEN is empty then, and FARHAND_ADDR may be any address. Make the first key with farhand keys create --store."`
 	MaxCredentials int           `env:"MAX_CREDENTIALS" envDefault:"10000" doc:"API keys and paired devices one tenant may have."`
+	MaxRevocations int           `env:"MAX_REVOCATIONS" envDefault:"10000" doc:"Revoked users, devices and JSON Web Tokens of one tenant that are remembered, of each as many, until no token from before can be presented. Further revocations are refused, and told so (429)."`
 	AllowedOrigins []string      `env:"ALLOWED_ORIGINS" doc:"Web origins that may connect, comma-separated (https://console.example.com), or * for all. Requests without an Origin header and pages of the same host always may."`
 	AllowQuery     bool          `env:"ALLOW_QUERY_TOKEN" envDefault:"true" doc:"Accept ?token= on the WebSocket, for clients that can set neither header nor subprotocol. URLs end up in logs of proxies; switch it off when no client needs it."`
 	CallTimeout    time.Duration `env:"CALL_TIMEOUT" envDefault:"30s" doc:"How long a call waits for the device when neither the call nor the tool says."`

@@ -34,12 +34,7 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 }
 
 // ended returns why an identity may not go on, or why that is not known.
-func (g *Gateway) ended(id *auth.Identity) error {
-	if err := g.live.Fresh(); err != nil {
-		return err
-	}
-	return g.live.Check(id)
-}
+func (g *Gateway) ended(ctx context.Context, id *auth.Identity) error { return g.live.Verify(ctx, id) }
 
 // changeTTL is how long it is remembered what was revoked: longer than a JSON Web Token may be presented.
 func (c Config) changeTTL() time.Duration {

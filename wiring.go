@@ -35,7 +35,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL, ActivityCap: g.cfg.ActivityCap,
 		ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
 		AuditTTL: g.cfg.AuditTTL, AuditCap: g.cfg.AuditCap, AuditBytes: int(g.cfg.AuditBytes),
-		Credentials: g.cfg.MaxCredentials, ChangeTTL: g.cfg.changeTTL(),
+		Credentials: g.cfg.MaxCredentials, ChangeTTL: g.cfg.changeTTL(), Revocations: g.cfg.MaxRevocations,
 		UsageTTL: g.cfg.UsageTTL, UsageRows: g.cfg.UsageRows,
 	}
 	if g.cfg.RedisURL == "" {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -76,9 +77,13 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 	if err := json.Unmarshal(request, &call); err != nil {
 		return refuse(fmt.Errorf("read a deferred call: %w", err))
 	}
+	gone, err := i.callerGone(ctx, call.Caller, a.CreatedAt)
+	if err != nil {
+		return false, err
+	}
 	begun, err := i.cfg.CallLog.Begin(ctx, a.Tenant, a.CallID, call.Timeout,
 		func(ctx context.Context, rec registry.Record) (registry.Result, error) {
-			return i.runDeferred(ctx, a, call, rec)
+			return i.runDeferred(ctx, a, call, rec, gone)
 		})
 	if registry.IsCallNotFound(err) {
 		return false, nil
@@ -86,10 +91,26 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 	return begun, err
 }
 
+// callerGone reports whether the caller of a call may not go on any more. An identity of which nobody knows when it was
+// issued was there when the call was asked for. An error says that nobody knows.
+func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked time.Time) (bool, error) {
+	if i.cfg.Live == nil {
+		return caller.Expired(time.Now()), nil
+	}
+	if caller.Issued.IsZero() {
+		caller.Issued = asked
+	}
+	err := i.cfg.Live.Verify(ctx, &caller)
+	if errors.Is(err, registry.CodeUnauthenticated) {
+		return true, nil
+	}
+	return false, err
+}
+
 // runDeferred checks an approved call once more, because anything may have happened since it was asked for, and runs
 // it.
 func (i *Invoker) runDeferred(
-	ctx context.Context, a registry.Approval, call deferredCall, rec registry.Record,
+	ctx context.Context, a registry.Approval, call deferredCall, rec registry.Record, gone bool,
 ) (registry.Result, error) {
 	target := call.Target
 	if call.Session != "" {
@@ -105,7 +126,7 @@ func (i *Invoker) runDeferred(
 	defer letGo()
 	var out Outcome
 	var err error
-	if held.Err() != nil || call.Caller.Expired(d.start) {
+	if gone || held.Err() != nil {
 		req.refused = registry.Errorf(registry.CodeUnauthenticated,
 			"The credentials of the caller ended, or were revoked, while the call waited.")
 	}

@@ -29,6 +29,10 @@ type Live interface {
 	// Hold returns a context that ends when the identity does, until release is called. Its cause is then an
 	// *registry.Error with CodeUnauthenticated.
 	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
+
+	// Verify asks the store whether an identity that was proved a while ago has ended: an *registry.Error with
+	// CodeUnauthenticated says that it has, any other that nobody knows.
+	Verify(ctx context.Context, id *auth.Identity) error
 }
 
 // CallLog is the part of routing.Calls the Invoker needs.

@@ -20,11 +20,17 @@ var deviceChanges = auth.Limit{Rate: 0.5, Burst: 100}
 
 // mayChange counts a change of a paired device.
 func (h *handler) mayChange(c *gin.Context) error {
-	if h.changes.Take(caller(c).Tenant, 1) {
+	return mayChange(c, h.changes, deviceChanges, "changes of paired devices")
+}
+
+// mayChange counts one of what a tenant may do so often.
+func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what string) error {
+	if of.Take(caller(c).Tenant, 1) {
 		return nil
 	}
-	e := registry.Errorf(registry.CodeRateLimited, "Too many changes of paired devices came in a short time. Wait.")
-	e.RetryAfter = time.Duration(float64(time.Second) / deviceChanges.Rate)
+	e := registry.Errorf(registry.CodeRateLimited,
+		"Nothing was done: too many %s of this tenant came in a short time. Wait, and ask again.", what)
+	e.RetryAfter = time.Duration(float64(time.Second) / limit.Rate)
 	return e
 }
 

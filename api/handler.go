@@ -31,6 +31,7 @@ type handler struct {
 	pairAsks   *auth.Buckets[netip.Prefix]
 	pairPolls  *auth.Buckets[netip.Prefix]
 	changes    *auth.Buckets[string] // of paired devices, by tenant
+	keyChanges *auth.Buckets[string] // of keys, and revocations, by tenant
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
@@ -61,6 +62,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		bodies:    newBodies(cfg.MaxRequestBytes),
 		pairAsks:  auth.NewBuckets[netip.Prefix](pairAsks), pairPolls: auth.NewBuckets[netip.Prefix](pairPolls),
 		changes:    auth.NewBuckets[string](deviceChanges),
+		keyChanges: auth.NewBuckets[string](keyChanges),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),
 		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},

@@ -10,6 +10,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+// keyChanges is how often the admins of a tenant may make and revoke keys, users, devices and tokens on this pod. Each
+// revocation, and each key sooner or later, is a line of the log that all pods read for all tenants.
+var keyChanges = auth.Limit{Rate: 50, Burst: 1000}
+
+// mayChangeKeys counts a key that is made or something that is revoked.
+func (h *handler) mayChangeKeys(c *gin.Context) error {
+	return mayChange(c, h.keyChanges, keyChanges, "keys and revocations")
+}
+
 // apiKey is a key as admins see it. The key itself is in the answer that creates it, and nowhere else.
 type apiKey struct {
 	ID        string   `json:"id"`
@@ -98,6 +107,9 @@ func (h *handler) createKey(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
+	if err := h.mayChangeKeys(c); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	secret, made, err := issuer.CreateKey(ctx, caller(c), r)
@@ -115,6 +127,9 @@ func (h *handler) createKey(c *gin.Context, _ params) error {
 func (h *handler) revokeKey(c *gin.Context, _ params) error {
 	issuer, err := h.issuer()
 	if err != nil {
+		return err
+	}
+	if err := h.mayChangeKeys(c); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
@@ -141,6 +156,9 @@ func (h *handler) revoke(c *gin.Context, _ params) error {
 		return err
 	}
 	noteTarget(c, string(kind)+":"+id)
+	if err := h.mayChangeKeys(c); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), revokeTimeout)
 	defer cancel()
 	removed, err := issuer.Revoke(ctx, caller(c).Tenant, kind, id)

@@ -95,6 +95,11 @@ func credentialsKeys(tenant string) []string {
 	return []string{index, index + ":devices", index + ":ends", index + ":paired"}
 }
 
+// revokedKey has what was revoked of a kind. Those of a tenant are in one slot, and are read together.
+func revokedKey(tenant string, kind registry.ChangeKind) string {
+	return "fh:{" + redisconn.Escape(tenant) + ":revoked}:" + string(kind)
+}
+
 // approvalKeys are the keys the scripts on an approval take, all in the slot of its tenant's approvals: itself, those
 // that wait, those of its requester that wait, and deferred ones that are not settled.
 func approvalKeys(tenant, id, requester string) []string {

@@ -53,6 +53,7 @@ func TestKeys(t *testing.T) {
 		{noncesKey("acme", "k1"), "fh:acme:nonces:k1"},
 		{deviceToolsKey("acme", "k1"), "fh:acme:devicetools:k1"},
 		{changesKey, "fh:changes"},
+		{revokedKey("a}b", registry.ChangeJWT), "fh:{a%7Db:revoked}:jwt"},
 		{lastChangeKey, "fh:{fh:changes}:last"},
 		{strings.Join(approvalKeys("acme", "abc", "user:ann"), " "),
 			"fh:{acme:approvals}:abc fh:{acme:approvals}:pending " +

@@ -110,7 +110,7 @@ func kindOfScript(name string) Kind {
 		return KindBudgets
 	case "approval", "grant":
 		return KindApprovals
-	case "credential", "credentials", "change", "pairing", "nonce":
+	case "credential", "credentials", "change", "revocation", "pairing", "nonce":
 		return KindCredentials
 	case "take":
 		return KindLimits

@@ -83,6 +83,7 @@ var (
 	scriptCredentialsAdd    = scripts.Must("credentials_add")
 	scriptCredentialsRemove = scripts.Must("credentials_remove")
 	scriptChangeAppend      = scripts.Must("change_append")
+	scriptRevocationMark    = scripts.Must("revocation_mark")
 
 	scriptApprovalCreate  = scripts.Must("approval_base", "approval_create")
 	scriptApprovalDecide  = scripts.Must("approval_base", "approval_decide")

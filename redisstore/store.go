@@ -34,7 +34,8 @@ type Store struct {
 	lines       lineBuffers
 
 	credentials int   // of a tenant
-	changeTTL   int64 // of the log of their changes
+	changeTTL   int64 // of the log of their changes, and of revocations
+	revocations int   // of a tenant and kind
 
 	historyTTL int64
 	historyCap int // messages of a conversation
@@ -73,7 +74,7 @@ func (c *Conn) Store() *Store {
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
-		credentials: c.opts.Credentials, changeTTL: millis(c.opts.ChangeTTL),
+		credentials: c.opts.Credentials, changeTTL: millis(c.opts.ChangeTTL), revocations: c.opts.Revocations,
 		auditTTL: millis(c.opts.AuditTTL), auditCap: c.opts.AuditCap, auditBytes: c.opts.AuditBytes,
 		usageTTL: millis(c.opts.UsageTTL), usageRows: c.opts.UsageRows, limits: newLimits(c.conn),
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),

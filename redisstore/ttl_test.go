@@ -123,7 +123,7 @@ func longestLife(key string) time.Duration {
 	case strings.HasPrefix(key, "fh:credential:"), strings.Contains(key, ":credentials}"),
 		strings.Contains(key, ":devicetools:"):
 		return registry.CredentialIdle
-	case key == changesKey, key == lastChangeKey:
+	case key == changesKey, key == lastChangeKey, strings.Contains(key, ":revoked}:"):
 		return registry.DefaultChangeTTL
 	default:
 		return 2 * time.Minute
@@ -153,6 +153,11 @@ func busyCredentials(t *testing.T, s *Store) {
 		if i > 3 {
 			must[registry.Credential](t)(s.RevokeCredential(ctx, tenant, c.ID))
 		}
+	}
+	for _, kind := range registry.RememberedKinds() {
+		must[registry.CredentialChange](t)(s.AppendChange(ctx, registry.CredentialChange{
+			Tenant: tenant, Kind: kind, ID: "x", Revoked: true,
+		}))
 	}
 }
 

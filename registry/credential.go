@@ -26,12 +26,6 @@ const (
 	// one stays what it is.
 	CredentialIdle = 400 * 24 * time.Hour
 
-	// DefaultChangeTTL is how long a change is kept unless Limits say otherwise.
-	DefaultChangeTTL = 24 * time.Hour
-
-	// ChangeCap is how many changes are kept, roughly. Beyond it the oldest are forgotten.
-	ChangeCap = 100_000
-
 	// maxApproved is how many tools of a device may be approved; maxScopes how long the globs of a credential may be.
 	maxApproved = 512
 	maxScopes   = 4 << 10
@@ -164,54 +158,9 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 	return changed, changed.Validate()
 }
 
-// ChangeKind says what has changed.
-type ChangeKind string
-
-// The kinds of changes, and what CredentialChange.ID is.
-const (
-	ChangeCredential ChangeKind = "credential" // the id of a credential
-	ChangeUser       ChangeKind = "user"       // a user: every identity of theirs that was issued until then is meant
-	ChangeDevice     ChangeKind = "device"     // a device id, as a user is
-	ChangeJWT        ChangeKind = "jwt"        // the jti of a token
-)
-
-// CredentialChange says that something was revoked, or is to be read again.
-type CredentialChange struct {
-	Place FeedID // where it is in the log
-	Seq   int64  // grows by one with every change, so that a reader notices if it has missed some
-
-	At      time.Time // by the store's clock, in milliseconds
-	Tenant  string
-	Kind    ChangeKind
-	ID      string
-	Revoked bool // false: it is to be read again
-}
-
-// Validate reports whether the change can be stored. The error is CodeInvalidRequest.
-func (c CredentialChange) Validate() error {
-	if err := (Key{Tenant: c.Tenant, Session: "x"}).Validate(); err != nil {
-		return err
-	}
-	switch c.Kind {
-	case ChangeCredential, ChangeUser, ChangeDevice, ChangeJWT:
-	default:
-		return Errorf(CodeInvalidRequest, "There is no kind of change %.40q.", c.Kind)
-	}
-	if c.ID == "" || len(c.ID) > maxAttributeLen || !utf8.ValidString(c.ID) {
-		return Errorf(CodeInvalidRequest, "What is revoked is named by 1 to %d bytes of UTF-8.", maxAttributeLen)
-	}
-	return nil
-}
-
-// ChangePage is a part of the change log.
-type ChangePage struct {
-	Changes []CredentialChange
-	Last    int64 // Seq of the last change of the whole log, or of one a moment before it; zero: there was none
-}
-
-// CredentialStore keeps credentials, and the log of their changes, which is one for the whole fleet. All methods are
-// safe for concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable. A
-// credential that has expired, or that was not used for CredentialIdle, is not there any more.
+// CredentialStore keeps credentials, what was revoked of each tenant, and the log of changes, which is one for the whole
+// fleet. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error with
+// CodeStoreUnavailable. A credential that has expired, or that was not used for CredentialIdle, is not there any more.
 type CredentialStore interface {
 	// CreateCredential stores a new credential, whose id nobody may have used, and returns it with the time.
 	// CodeInvalidRequest: it is malformed, has expired, or its tenant has as many as it may have. ErrDevicePaired: it is
@@ -246,8 +195,13 @@ type CredentialStore interface {
 	// TouchCredentials notes that the credentials with these digests were used just now.
 	TouchCredentials(ctx context.Context, digests ...string) error
 
-	// AppendChange appends to the log, and returns the change with its place and time.
+	// AppendChange appends to the log, and returns the change with its place and time. A revocation of a user, a device
+	// or a JWT is remembered for the tenant first; ErrTooManyRevocations: there is no room, and nothing was done.
 	AppendChange(ctx context.Context, c CredentialChange) (CredentialChange, error)
+
+	// Revocations returns the revocations of users, devices and JWTs that are remembered for a tenant, each with its
+	// last time and without a place, in no order. One that is in the log is there, whatever has left the log since.
+	Revocations(ctx context.Context, tenant string) ([]CredentialChange, error)
 
 	// Changes returns the changes after a place, the oldest first, at most so many; zero means 100. Among them may be
 	// some of another release, of kinds that this one does not know.

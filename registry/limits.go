@@ -14,7 +14,8 @@ type Limits struct {
 	HistoryTTL     time.Duration // life of a conversation after its last change; default 24 h
 	HistoryCap     int           // messages kept of a conversation; default 1,000
 	Credentials    int           // credentials of a tenant; default 10,000
-	ChangeTTL      time.Duration // life of a change of credentials in the log; default 24 h
+	ChangeTTL      time.Duration // life of a change of credentials in the log, and of a revocation; default 24 h
+	Revocations    int           // of a tenant that are remembered, of each kind; default 10,000
 	AuditTTL       time.Duration // life of an audit log to which nothing is added; default 90 days
 	AuditCap       int           // lines kept in the audit log of a tenant, roughly; default 1,000,000
 	AuditBytes     int           // bytes of those lines, roughly; default 256 MiB
@@ -36,6 +37,7 @@ func (l Limits) WithDefaults() Limits {
 		HistoryCap:     positive(l.HistoryCap, DefaultHistoryCap),
 		Credentials:    positive(l.Credentials, DefaultCredentials),
 		ChangeTTL:      positive(l.ChangeTTL, DefaultChangeTTL),
+		Revocations:    positive(l.Revocations, DefaultRevocations),
 		AuditTTL:       positive(l.AuditTTL, DefaultAuditTTL),
 		AuditCap:       positive(l.AuditCap, DefaultAuditCap),
 		AuditBytes:     positive(l.AuditBytes, DefaultAuditBytes),

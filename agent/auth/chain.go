@@ -23,7 +23,7 @@ func (c Chain) Authenticate(ctx context.Context, r *http.Request, token string) 
 	if err != nil {
 		return Identity{}, err
 	}
-	if err := c.Live.Check(&id); err != nil {
+	if err := c.Live.Check(ctx, &id); err != nil {
 		return Identity{}, err
 	}
 	return id, nil

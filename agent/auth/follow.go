@@ -69,7 +69,7 @@ func (l *Live) read(ctx context.Context) error {
 	l.readAt.Store(int64(max(asked, 1)))
 	if now := time.Now(); now.Sub(l.tidied) > time.Minute {
 		l.tidied = now
-		l.changes.forget(now.Add(-l.cfg.Remember))
+		l.changes.forget(now, now.Add(-l.cfg.Remember))
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (l *Live) apply(page registry.ChangePage) {
 
 // endedBy returns why an identity that is held has ended with one of the changes, nil if it has not.
 func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error {
-	if l.changes.revoked(id) {
+	if revoked, _ := l.changes.revoked(id); revoked {
 		return errRevoked()
 	}
 	if !id.Issued.IsZero() {
@@ -139,8 +139,8 @@ func (l *Live) lookUpAll() {
 	}
 }
 
-// lookUp looks up, each time it is asked to, whether the credentials that are held are still in the store. It is for
-// the rare case that the log has lost changes; nobody waits for it.
+// lookUp looks up, each time it is asked to, whether the identities that are held have ended. It is for the rare case
+// that the log has lost changes; nobody waits for it.
 func (l *Live) lookUp(ctx context.Context) {
 	for {
 		select {
@@ -149,9 +149,6 @@ func (l *Live) lookUp(ctx context.Context) {
 		case <-l.verify:
 		}
 		for _, id := range l.held.all() {
-			if s, ok := credentialSubject(&id); !ok || s.kind != registry.ChangeCredential {
-				continue
-			}
 			if !l.lookUpOne(ctx, &id) {
 				return
 			}
@@ -159,21 +156,22 @@ func (l *Live) lookUp(ctx context.Context) {
 	}
 }
 
-// lookUpOne ends an identity whose credential is gone. It tries until the store says so or not, or reports false when
-// ctx has ended.
+// lookUpOne ends an identity that was revoked. It tries until the store says so or not, or reports false when ctx has
+// ended.
 func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
-	s, _ := credentialSubject(id)
 	for {
-		bounded, cancel := context.WithTimeout(ctx, readTimeout)
-		_, err := l.cfg.Store.Credential(bounded, s.tenant, s.id)
-		cancel()
+		err := l.credentialGone(ctx, id)
+		if err == nil {
+			err = l.Check(ctx, id)
+		}
 		switch {
 		case err == nil:
 			return true
-		case errors.Is(err, registry.CodeNotFound):
+		case errors.Is(err, registry.CodeUnauthenticated):
+			key := keyOf(id)
 			tell(l.held.take(func(other *Identity) error {
-				if other.Tenant == id.Tenant && other.Credential == id.Credential {
-					return errRevoked()
+				if keyOf(other) == key {
+					return err
 				}
 				return nil
 			}))

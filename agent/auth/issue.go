@@ -30,7 +30,7 @@ type Issuer struct{ Store registry.CredentialStore }
 
 // CreateKey makes an API key for an admin. The secret is returned once and stored nowhere. An admin makes keys of the
 // own tenant, with no more tools and in no other context than the own credential; whoever has the one token, of any
-// tenant.
+// tenant. A key that ends makes keys that end with it or before.
 func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (string, registry.Credential, error) {
 	if r.Tenant == "" {
 		r.Tenant = asker.Tenant
@@ -47,6 +47,10 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 	case asker.Context != "" && r.Context != asker.Context:
 		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
 			"context: your credential is restricted, and its keys are to be restricted in the same way: %q.", asker.Context)
+	}
+	isKey := strings.HasPrefix(asker.Credential, string(registry.CredentialKey)+":")
+	if end := asker.Expires; isKey && !end.IsZero() && (r.Expires.IsZero() || r.Expires.After(end)) {
+		r.Expires = end
 	}
 	return i.create(ctx, r, asker.Credential)
 }

@@ -2,10 +2,14 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -28,6 +32,7 @@ const (
 type ChangeReader interface {
 	Credential(ctx context.Context, tenant, id string) (registry.Credential, error)
 	Changes(ctx context.Context, after registry.FeedID, limit int) (registry.ChangePage, error)
+	Revocations(ctx context.Context, tenant string) ([]registry.CredentialChange, error)
 }
 
 // LiveConfig is what Live needs.
@@ -45,11 +50,13 @@ type LiveConfig struct {
 }
 
 // Live ends what outlives the check of its identity: sockets, streams, calls and turns of an identity that expires or
-// is revoked on any pod. It follows the log of changes. It is safe for concurrent use.
+// is revoked on any pod. It follows the log of changes, and reads what the store remembers of a tenant when somebody of
+// that tenant is checked first. It is safe for concurrent use.
 type Live struct {
 	cfg     LiveConfig
 	changes *revocations
 	held    *held
+	loading singleflight.Group // by tenant
 
 	began  time.Time
 	readAt atomic.Int64 // when the last read of the log that succeeded began: nanoseconds after began, zero: never
@@ -115,13 +122,77 @@ func (l *Live) Fresh() error {
 	return nil
 }
 
-// Check reports whether an identity has ended: CodeUnauthenticated says that it has expired or was revoked.
-func (l *Live) Check(id *Identity) error {
-	if id.Expired(time.Now()) {
-		return errExpired()
+// Check reports whether an identity that was proved just now has ended: CodeUnauthenticated says that it has expired or
+// was revoked. It asks the store once for each tenant: CodeStoreUnavailable says that it did not answer.
+func (l *Live) Check(ctx context.Context, id *Identity) error {
+	known, err := l.ended(id)
+	if err != nil || known {
+		return err
 	}
-	if l.changes.revoked(id) {
+	if err := l.load(ctx, id.Tenant); err != nil {
+		return err
+	}
+	_, err = l.ended(id)
+	return err
+}
+
+// Verify is Check for an identity that was proved a while ago, or on another pod. It asks the store each time.
+func (l *Live) Verify(ctx context.Context, id *Identity) error {
+	if err := l.credentialGone(ctx, id); err != nil {
+		return err
+	}
+	if id.User != "" || id.Device != "" || strings.HasPrefix(id.Credential, credentialJWT+":") {
+		if err := l.load(ctx, id.Tenant); err != nil {
+			return err
+		}
+	}
+	_, err := l.ended(id)
+	return err
+}
+
+// ended returns why an identity has ended, nil if it has not as far as is known. It reports false if the store may
+// know more.
+func (l *Live) ended(id *Identity) (known bool, err error) {
+	if id.Expired(time.Now()) {
+		return true, errExpired()
+	}
+	revoked, known := l.changes.revoked(id)
+	if revoked {
+		return true, errRevoked()
+	}
+	return known, nil
+}
+
+// load reads what the store remembers of a tenant. Whoever asks at the same time shares the answer.
+func (l *Live) load(ctx context.Context, tenant string) error {
+	_, err, _ := l.loading.Do(tenant, func() (any, error) {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+		defer cancel()
+		since := l.changes.now()
+		all, err := l.cfg.Store.Revocations(bounded, tenant)
+		if err != nil {
+			return nil, registry.StoreUnavailable("read revocations", err)
+		}
+		l.changes.load(tenant, all, since)
+		return nil, nil
+	})
+	return err
+}
+
+// credentialGone returns an error if the store has the credential of an identity no longer, or does not answer.
+func (l *Live) credentialGone(ctx context.Context, id *Identity) error {
+	s, ok := credentialSubject(id)
+	if !ok || s.kind != registry.ChangeCredential {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	_, err := l.cfg.Store.Credential(bounded, id.Tenant, s.id)
+	switch {
+	case errors.Is(err, registry.CodeNotFound):
 		return errRevoked()
+	case err != nil:
+		return registry.StoreUnavailable("read credential", err)
 	}
 	return nil
 }
@@ -147,10 +218,17 @@ func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 	if !id.MayEnd() {
 		return func() {}
 	}
-	n, err := l.held.add(id, end, func() error { return l.Check(id) })
+	known := false
+	n, err := l.held.add(id, end, func() (err error) {
+		known, err = l.ended(id)
+		return err
+	})
 	if err != nil {
 		end(err)
 		return func() {}
+	}
+	if !known { // nobody knows any more, or yet, what its check has relied on
+		l.lookUpAll()
 	}
 	return func() { l.held.release(n) }
 }

@@ -35,6 +35,20 @@ func (s *watchedStore) Changes(ctx context.Context, after registry.FeedID, n int
 	return s.Store.Changes(ctx, after, n)
 }
 
+func (s *watchedStore) Revocations(ctx context.Context, tenant string) ([]registry.CredentialChange, error) {
+	if s.away.Load() {
+		return nil, errAway
+	}
+	return s.Store.Revocations(ctx, tenant)
+}
+
+func (s *watchedStore) Credential(ctx context.Context, tenant, id string) (registry.Credential, error) {
+	if s.away.Load() {
+		return registry.Credential{}, errAway
+	}
+	return s.Store.Credential(ctx, tenant, id)
+}
+
 func (s *watchedStore) CredentialByDigest(ctx context.Context, digest string) (registry.Credential, error) {
 	s.reads.Add(1)
 	if s.away.Load() {

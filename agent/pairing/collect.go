@@ -61,7 +61,7 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	if p, err = s.cfg.Store.TakePairing(ctx, p.ID); err != nil {
 		return Collected{}, err
 	}
-	if err := s.stillTrusted(p); err != nil {
+	if err := s.stillTrusted(ctx, p); err != nil {
 		return Collected{}, err
 	}
 	answer.Credential, answer.Name = auth.NewSecret(registry.CredentialDevice), p.Decision.Name
@@ -90,7 +90,7 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 
 // stillTrusted reports why an approved request is no good any more: somebody or something that it names was revoked
 // since the device asked. Else whoever is about to be revoked could leave a device behind.
-func (s *Service) stillTrusted(p registry.Pairing) error {
+func (s *Service) stillTrusted(ctx context.Context, p registry.Pairing) error {
 	if s.cfg.Ended == nil {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (s *Service) stillTrusted(p registry.Pairing) error {
 		{Tenant: d.Tenant, User: d.User, Device: p.DeviceID, Issued: p.CreatedAt},
 		{Tenant: d.Tenant, User: d.ByUser, Credential: d.By, Issued: p.CreatedAt},
 	} {
-		err := s.cfg.Ended(&id)
+		err := s.cfg.Ended(ctx, &id)
 		if errors.Is(err, registry.CodeUnauthenticated) {
 			s.cfg.Log.Warn("a device gets no credential: who approved it, its user or its id was revoked",
 				"pairing", p.ID, "device", p.DeviceID, "tenant", d.Tenant, "by", d.By)

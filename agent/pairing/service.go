@@ -47,9 +47,9 @@ type Config struct {
 	TTL   time.Duration // of a request, until it is decided, and from then until it is collected; default 5 min
 	Log   *slog.Logger  // default: discard
 
-	// Ended returns why an identity has ended: it was revoked, or nobody knows. Nil: none ends. A request whose approver
-	// or user was revoked after it was made brings its device nothing.
-	Ended func(*auth.Identity) error
+	// Ended asks the store why an identity has ended: it was revoked, or nobody knows. Nil: none ends. A request whose
+	// approver or user was revoked after it was made brings its device nothing.
+	Ended func(context.Context, *auth.Identity) error
 }
 
 // Service pairs devices. It is safe for concurrent use, and has no state of its own.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,52 @@ func (m *Store) AppendChange(
 	}
 	m.credentials.mu.Lock()
 	defer m.credentials.mu.Unlock()
+	if c.Remembered() {
+		if err := m.credentials.remember(m, c); err != nil {
+			return registry.CredentialChange{}, err
+		}
+	}
 	return m.credentials.append(m, c), nil
+}
+
+// revokedKey names the revocations of one kind in a tenant.
+type revokedKey struct {
+	tenant string
+	kind   registry.ChangeKind
+}
+
+// remember remembers a revocation for its tenant. What is too old is forgotten.
+func (s *credentials) remember(m *Store, c registry.CredentialChange) error {
+	now, key := m.opts.Now(), revokedKey{c.Tenant, c.Kind}
+	oldest := now
+	maps.DeleteFunc(s.revoked[key], func(_ string, at time.Time) bool {
+		if at.Before(oldest) {
+			oldest = at
+		}
+		return now.Sub(at) >= m.opts.ChangeTTL
+	})
+	if _, known := s.revoked[key][c.ID]; !known && len(s.revoked[key]) >= m.opts.Revocations {
+		return registry.ErrTooManyRevocations(c.Kind, m.opts.Revocations, oldest.Add(m.opts.ChangeTTL).Sub(now))
+	}
+	if s.revoked[key] == nil {
+		s.revoked[key] = make(map[string]time.Time)
+	}
+	s.revoked[key][c.ID] = now.UTC().Truncate(time.Millisecond)
+	return nil
+}
+
+// Revocations implements registry.CredentialStore.
+func (m *Store) Revocations(_ context.Context, tenant string) ([]registry.CredentialChange, error) {
+	s := &m.credentials
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []registry.CredentialChange
+	for _, kind := range registry.RememberedKinds() {
+		for id, at := range s.revoked[revokedKey{tenant, kind}] {
+			all = append(all, registry.CredentialChange{At: at, Tenant: tenant, Kind: kind, ID: id, Revoked: true})
+		}
+	}
+	return all, nil
 }
 
 // append appends to the log. What is too old leaves it, and the oldest while it is too long.

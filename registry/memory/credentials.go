@@ -21,6 +21,8 @@ type credentials struct {
 
 	log  []registry.CredentialChange
 	last registry.CredentialChange // zero if the log is empty
+
+	revoked map[revokedKey]map[string]time.Time // when each was revoked that is remembered
 }
 
 type storedCredential struct {

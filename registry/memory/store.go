@@ -73,7 +73,7 @@ func New(o Options) *Store {
 		credentials: credentials{
 			byDigest: make(expiring[string, *storedCredential]), byID: make(map[tenantKey]*storedCredential),
 			paired: make(map[tenantKey]*storedCredential),
-			counts: make(map[string]int),
+			counts: make(map[string]int), revoked: make(map[revokedKey]map[string]time.Time),
 		},
 		approvals: approvals{all: make(expiring[tenantKey, *approval])},
 		grants:    grants{all: make(expiring[tenantKey, *grant])},

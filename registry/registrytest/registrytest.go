@@ -40,7 +40,8 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests}, {"owners", ownerTests},
 		{"continuations", continuationTests}, {"budgets", budgetTests},
-		{"credentials", credentialTests}, {"paired", pairedTests}, {"pairings", pairingTests},
+		{"credentials", credentialTests}, {"paired", pairedTests}, {"revocations", revocationTests},
+		{"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},
 		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"held", heldTests},
 	} {

@@ -60,7 +60,7 @@ type Config struct {
 // name, a path through objects with dots between its parts, as realm_access.roles. Empty fields mean their defaults.
 type ClaimNames struct {
 	Tenant  string // default tenant; absent in a token: the default tenant
-	User    string // default sub; absent in a token: it names no user
+	User    string // default sub; a token without it is refused, because who names no user sees those of all
 	Roles   string // default roles; a list, or a text with spaces; names that are no roles are ignored
 	Tools   string // default tools; globs, a list or a text with spaces; absent in a token: no restriction
 	Context string // default context
