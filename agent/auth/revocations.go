@@ -31,7 +31,7 @@ type mark struct {
 // is what the store remembers: so no tenant has more than its share.
 type tenantMarks struct {
 	marks  map[subject]mark
-	loaded bool // what the store remembers is among them
+	loaded bool         // what the store remembers is among them
 	used   atomic.Int64 // when that was asked last, in Unix seconds
 }
 
