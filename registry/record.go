@@ -110,14 +110,14 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 		return false
 	}
 	// A durable call counts as delivered once a pod has claimed it, which it does before it writes the call to the
-	// socket. If that pod goes silent in between, only the caller's error knows that nobody can say.
-	claimed := e == EventLose && r.State == StateDelivered
+	// socket. If that pod dies in between, only the caller's error knows that nobody can say.
+	doubted := r.State == StateDelivered && c.Err != nil && c.Err.Dispatched == DispatchedUnknown
 	r.Late = r.State.Final()
 	r.State = next
 	r.Timeline = append(r.Timeline, Step{State: next, At: at})
 	if d := next.Dispatched(); d != "" {
 		r.Dispatched = d
-	} else if c.Err != nil && c.Err.Dispatched != "" && (r.Dispatched != DispatchedYes || claimed) {
+	} else if c.Err != nil && c.Err.Dispatched != "" && (r.Dispatched != DispatchedYes || doubted) {
 		r.Dispatched = c.Err.Dispatched // else the error knows less than the record, and nothing is more than yes
 	}
 	if c.Owner != "" {

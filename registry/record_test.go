@@ -66,7 +66,7 @@ func TestApplyLearnsWhetherItWasDispatched(t *testing.T) {
 }
 
 // A claim is written before the call is given to the socket, so a caller that heard nothing cannot say.
-func TestLostAfterTheClaim(t *testing.T) {
+func TestEndsAfterTheClaim(t *testing.T) {
 	for _, c := range []struct {
 		state      State
 		says, want Dispatched
@@ -74,11 +74,15 @@ func TestLostAfterTheClaim(t *testing.T) {
 		{StateDelivered, DispatchedUnknown, DispatchedUnknown},
 		{StateDelivered, DispatchedYes, DispatchedYes}, // a receipt had come
 		{StateDelivered, "", DispatchedYes},
+		{StateDelivered, DispatchedNo, DispatchedYes},    // as the record was when the error was made
 		{StateRunning, DispatchedUnknown, DispatchedYes}, // the device has reported
 	} {
-		r := Record{State: c.state, Dispatched: DispatchedYes}
-		if !r.Apply(EventLose, Change{Err: Lost().With(c.says)}, time.Time{}) || r.Dispatched != c.want {
-			t.Errorf("%s, the error says %q: dispatched %q, want %q", c.state, c.says, r.Dispatched, c.want)
+		for _, event := range []Event{EventLose, EventTimeOut, EventCancel} {
+			r := Record{State: c.state, Dispatched: DispatchedYes}
+			if !r.Apply(event, Change{Err: Lost().With(c.says)}, time.Time{}) || r.Dispatched != c.want {
+				t.Errorf("%s when %s, the error says %q: dispatched %q, want %q", event, c.state, c.says, r.Dispatched,
+					c.want)
+			}
 		}
 	}
 }
