@@ -92,7 +92,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		return nil, err
 	}
 	g.approvals = approval.NewKeeper(approval.Config{
-		Store: store, Note: g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
+		Store: store, Pods: store, Note: g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
 	})
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: rules, Schemas: schemas, LocalTools: localTools,

@@ -61,6 +61,7 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 	}
 	granted, err := i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
 	if err == nil && !granted {
+		a.Pod = i.cfg.Pod
 		p.ask = &a
 	}
 	return err
@@ -77,7 +78,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 		ID: registry.NewApprovalID(), Tenant: inv.Caller.Tenant, CallID: inv.CallID, Tool: inv.Spec.Name,
 		DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
 		SessionID: inv.Session.Key.Session, DeviceID: inv.Session.DeviceID, DeviceName: inv.Session.DeviceName,
-		Pod: inv.Session.Pod, Owner: ownerOf(inv),
+		Owner:     ownerOf(inv),
 		Requester: registry.Requester{User: inv.Caller.User, Credential: inv.Caller.Credential},
 		Model:     inv.Model, Conversation: inv.Conversation.Session, Turn: inv.Turn,
 		Rule: inv.Demand.Rule, Rules: strings.Join(rules, " "), Reason: inv.Demand.When + "." + inv.because(),
@@ -98,6 +99,20 @@ func approvalOf(inv *Invocation) registry.Approval {
 // arguments, to the same session, by the same caller.
 func bindingOf(a registry.Approval) string {
 	return a.CallID + " " + a.SessionID + " " + registry.GrantOf(a, registry.ScopeAlwaysArgs).Binding()
+}
+
+// attend is approve for a call without a record: it gets one, so that it can be found and cancelled while it waits.
+func (i *Invoker) attend(
+	ctx context.Context, p *prepared, rec *registry.Record, tell func(registry.Approval),
+) error {
+	if p.inv.Model {
+		rec.HoldMS = i.cfg.ApprovalTimeout.Milliseconds()
+	}
+	err := i.cfg.CallLog.Attend(ctx, rec, func(ctx context.Context) error { return i.approve(ctx, p, tell) })
+	if err == nil {
+		rec.DeviceID = p.route.Session.DeviceID
+	}
+	return err
 }
 
 // approve asks the person that a call needs, and waits for the answer. A model's call has its whole time left
@@ -134,10 +149,10 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 		answered, err := i.cfg.Approvals.Await(ctx, asked)
 		tell(answered)
 		switch {
-		case err == nil:
-			err = denial(answered)
 		case ctx.Err() != nil:
 			err = registry.Errorf(registry.CodeCancelled, "The call was cancelled while it waited for an approval.")
+		case err == nil:
+			err = denial(answered)
 		}
 		if err != nil {
 			return err

@@ -120,6 +120,12 @@ func (l *fakeCallLog) ends() []finish {
 	return l.finished
 }
 
+// Attend notes that the call can be found.
+func (l *fakeCallLog) Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error {
+	rec.Stored = true
+	return wait(ctx)
+}
+
 // Hold keeps a record that nothing runs for.
 func (l *fakeCallLog) Hold(_ context.Context, rec registry.Record) (registry.Record, bool, error) {
 	l.mu.Lock()

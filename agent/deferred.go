@@ -29,8 +29,8 @@ type deferredCall struct {
 // deferCall stores the record of a call that must be approved, and asks. No pod holds the call from then on.
 func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	a := *d.ask
-	a.Deferred = true
-	d.rec.Approval, d.rec.HoldMS = a.ID, i.cfg.DeferredTimeout.Milliseconds()
+	a.Deferred, a.Pod = true, ""
+	d.rec.HoldMS = i.cfg.DeferredTimeout.Milliseconds()
 	request, err := json.Marshal(deferredCall{
 		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
 		Timeout: d.inv.Timeout, Endpoint: req.Endpoint, Context: req.Context,

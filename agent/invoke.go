@@ -64,14 +64,17 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if err != nil {
 		err = undispatched(err)
 	}
-	if err == nil && p.ask != nil && !req.durable() {
-		err = i.approve(ctx, &p, req.tell)
+	rec := recordOf(req, &p, &out.Session)
+	if err == nil && p.ask != nil {
+		rec.Approval = p.ask.ID
+		if !req.durable() {
+			err = i.attend(ctx, &p, &rec, req.tell)
+		}
 	}
 	if p.ask == nil || err != nil { // else it is decided later
 		i.noteDecision(req, &p, err)
 	}
 	req.where = i.routeOf(&p)
-	rec := recordOf(req, &p, &out.Session)
 	if req.durable() {
 		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)
 	}

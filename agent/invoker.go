@@ -49,6 +49,10 @@ type CallLog interface {
 	// AmendWith has the results of the tools that amends names amended before they are stored.
 	AmendWith(amend registry.Amend, amends func(tool string) bool)
 
+	// Attend runs wait for a call that waits for a person and has no record. Until it returns, the call can be looked
+	// up and cancelled, which ends wait's context.
+	Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error
+
 	// Hold, Begin and Refuse are for calls that wait for a person and are held by no pod.
 	Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error)
 	Begin(
@@ -71,7 +75,7 @@ type Config struct {
 	LocalTools *LocalTools       // tools that may be called by name alone; nil: none
 	Timeout    time.Duration     // for a call when neither the request nor the tool names one; default 30 s
 	MaxTimeout time.Duration     // the longest timeout that a request or a tool can get; default 5 min
-	Pod        string            // id of this pod: tells the Meter which sessions are here
+	Pod        string            // id of this pod: which sessions are here, and which calls wait here
 	Meter      Meter             // counts how calls end; nil: calls are not counted
 	Audit      auth.Auditor      // notes for each call whether it may run; default: nobody
 	Live       Live              // ends calls that outlive their request; nil: nobody does

@@ -103,16 +103,17 @@ func (f *fleet) call(who, path, body string, pod int) <-chan reply {
 // waiting waits until somebody sees n approvals that wait, and returns them.
 func (f *fleet) waiting(who string, n int) []shownApproval {
 	f.Helper()
-	deadline := time.Now().Add(testTimeout)
+	deadline := time.After(testTimeout)
 	for {
 		all := decode[struct{ Approvals []shownApproval }](f.as(who, request{path: "/api/approvals"}), 200).Approvals
 		if len(all) == n {
 			return all
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-f.noted:
+		case <-deadline:
 			f.Fatalf("%s sees %d approvals, want %d", who, len(all), n)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -267,6 +268,58 @@ func TestTwoApproversAtOnce(t *testing.T) {
 	t.Logf("who was first: %v", wins)
 }
 
+// TestAWaitingCallIsFoundAndCancelled: a synchronous call that waits for a person is no secret of its pod. Whoever
+// cancels it ends the question, too.
+func TestAWaitingCallIsFoundAndCancelled(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withDeciders, redis: redistest.Single(t)})
+	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	for _, c := range []struct {
+		name, body string
+		pod        int // that is told to cancel it; the call comes in at pod 1
+	}{
+		{"light, here", `{}`, 1}, {"light, elsewhere", `{}`, 0},
+		{"keyed, here", `{"idempotency_key":"k1"}`, 1}, {"keyed, elsewhere", `{"idempotency_key":"k2"}`, 0},
+	} {
+		ended := f.call("agent", snap, c.body, 1)
+		a := f.waiting("ann", 1)[0]
+		path := request{path: "/api/calls/" + a.CallID, pod: c.pod}
+		got := decode[record](f.as("agent", path), 200)
+		if got.State != "accepted" || got.ApprovalID != a.ID || got.Dispatched != registry.DispatchedNo {
+			t.Errorf("%s: found as %+v", c.name, got)
+		}
+		wantProblem(f.as("ben", path), 404, registry.CodeCallNotFound)
+		path.method = http.MethodDelete
+		wantProblem(f.as("ben", path), 404, registry.CodeCallNotFound)
+		if got = decode[record](f.as("agent", path), 200); got.State != "cancelled" ||
+			got.Dispatched != registry.DispatchedNo {
+			t.Errorf("%s: cancelled as %+v", c.name, got)
+		}
+		p := wantProblem(<-ended, 409, registry.CodeCancelled)
+		if p.Dispatched != registry.DispatchedNo {
+			t.Errorf("%s: told %+v", c.name, p)
+		}
+		f.waiting("ann", 0)
+		late := decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200)
+		if late.State != "withdrawn" || late.Decided {
+			t.Errorf("%s: decided late: %+v", c.name, late)
+		}
+		if got = f.recordOf(a.CallID, 0); got.State != "cancelled" {
+			t.Errorf("%s: the record says %+v", c.name, got)
+		}
+	}
+	ended := f.call("agent", snap, `{"args":{"n":1}}`, 1) // one that is allowed has one record
+	a := f.waiting("ann", 1)[0]
+	decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200)
+	decode[answer](<-ended, 200)
+	got := f.recordOf(a.CallID, 0)
+	if got.State != "succeeded" || got.ApprovalID != a.ID || got.Timeline[0].State != "accepted" {
+		t.Errorf("the record says %+v", got)
+	}
+	if d.delivered(); len(d.calls) > 0 {
+		t.Error("a cancelled call reached the device")
+	}
+}
+
 func TestSilenceIsDenial(t *testing.T) {
 	f := newFleet(t, setup{change: withDeciders})
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
@@ -322,7 +375,7 @@ func TestGrants(t *testing.T) {
 			select {
 			case out := <-ended:
 				return out.status != 200
-			case <-time.After(20 * time.Millisecond):
+			case <-f.noted:
 			}
 			all := decode[struct{ Approvals []shownApproval }](f.as("ann", request{path: "/api/approvals"}), 200)
 			if len(all.Approvals) > 0 {

@@ -16,6 +16,7 @@ import (
 // record is a call's record as a client reads it.
 type record struct {
 	CallID     string `json:"call_id"`
+	ApprovalID string `json:"approval_id"`
 	Tool       string
 	SessionID  string `json:"session_id"`
 	DeviceID   string `json:"device_id"`

@@ -37,6 +37,8 @@ const (
 type fleet struct {
 	*testing.T
 	pods []*pod
+
+	noted chan struct{} // capacity 1: something has become of an approval on some pod
 }
 
 type pod struct {
@@ -59,7 +61,7 @@ type setup struct {
 
 func newFleet(t *testing.T, s setup) *fleet {
 	t.Helper()
-	f := &fleet{T: t}
+	f := &fleet{T: t, noted: make(chan struct{}, 1)}
 	memory := memory.New(memory.Options{})
 	for i := range max(1, s.pods) {
 		var store registry.Store = memory
@@ -99,10 +101,16 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	origins, err := auth.NewOrigins([]string{"https://console.example.com"}, false)
 	f.must(err)
 	log := &logBuffer{}
-	keeper := approval.NewKeeper(approval.Config{Store: store, Note: p.Calls.Note})
+	keeper := approval.NewKeeper(approval.Config{Store: store, Pods: store, Note: func(a registry.Activity) {
+		p.Calls.Note(a)
+		select {
+		case f.noted <- struct{}{}:
+		default: // whoever waits has not looked yet
+		}
+	}})
 	f.Cleanup(keeper.Close)
 	invoker := agent.NewInvoker(agent.Config{
-		Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, LocalTools: s.builtins,
+		Pod: p.ID(), Router: p.Router, CallLog: p.Calls, Policy: policy, Hooks: s.hooks, LocalTools: s.builtins,
 		MaxTimeout: time.Minute, Approvals: keeper,
 	})
 	keeper.Serve(invoker)

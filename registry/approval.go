@@ -70,7 +70,7 @@ type Approval struct {
 	SessionID  string `json:"session_id,omitempty"` // where the call goes; empty for a tool of the gateway itself
 	DeviceID   string `json:"device_id,omitempty"`
 	DeviceName string `json:"device_name,omitempty"`
-	Pod        string `json:"pod,omitempty"` // that had the socket of the session when it was asked
+	Pod        string `json:"pod,omitempty"` // where the call waits; empty for a deferred one
 
 	// Owner is the user whose device the call is for or, if the device is nobody's, the user who asked. Empty: nobody
 	// in particular. Whoever may see what belongs to Owner may decide.

@@ -44,8 +44,8 @@ type Record struct {
 	Late       bool       `json:"late,omitempty"` // the answer came after the caller had got another outcome
 	Timeline   []Step     `json:"timeline"`
 	TimeoutMS  int64      `json:"timeout_ms"`
-	Approval   string     `json:"approval_id,omitempty"` // that an asynchronous call waits for, or waited for
-	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for that before its time starts
+	Approval   string     `json:"approval_id,omitempty"` // that it waits for, or waited for
+	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for that beside its timeout
 	Deadline   time.Time  `json:"deadline"`              // by the store's clock; zero for calls that are not durable
 	Result     *Result    `json:"result,omitempty"`
 	Err        *Error     `json:"error,omitempty"`
@@ -89,7 +89,7 @@ func (r Record) TimeLeft() time.Duration {
 	if r.State.Final() || len(r.Timeline) == 0 {
 		return 0
 	}
-	limit := r.Timeline[0].At.Add(time.Duration(r.TimeoutMS) * time.Millisecond)
+	limit := r.Timeline[0].At.Add(time.Duration(r.HoldMS+r.TimeoutMS) * time.Millisecond)
 	return max(time.Until(limit), time.Millisecond)
 }
 

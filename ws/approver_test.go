@@ -25,14 +25,14 @@ func newAsker(t *testing.T, store *memory.Store) *asker {
 	t.Helper()
 	a := &asker{}
 	a.gateway = newGatewayOn(t, store, func(c *ws.Config) {
-		a.keeper = approval.NewKeeper(approval.Config{Store: store, Note: c.Pod.Calls.Note, Show: c.Pod.Approvals.Show})
+		a.keeper = approval.NewKeeper(approval.Config{Store: store, Pods: store, Note: c.Pod.Calls.Note, Show: c.Pod.Approvals.Show})
 		c.Auth, c.Decisions = userAuth{}, a.keeper
 	})
 	t.Cleanup(a.keeper.Close)
 	policy, err := agent.NewPolicy(agent.PolicyRules{})
 	must(t, err)
 	a.invoker = agent.NewInvoker(agent.Config{
-		Router: a.pod.Router, CallLog: a.pod.Calls, Policy: policy, Approvals: a.keeper,
+		Pod: a.pod.ID(), Router: a.pod.Router, CallLog: a.pod.Calls, Policy: policy, Approvals: a.keeper,
 	})
 	a.keeper.Serve(a.invoker)
 	return a

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,6 +121,16 @@ func (k *Keeper) DecideOnDevice(
 	return k.decide(ctx, a, who, by, d)
 }
 
+// abandoned reports whether the pod where a call waits has died, so that nothing would come of allowing it. A pod that
+// died less than a lease ago is not known to have: then an answer of that time is in vain.
+func (k *Keeper) abandoned(ctx context.Context, a registry.Approval) bool {
+	if a.Pod == "" || k.cfg.Pods == nil {
+		return false
+	}
+	live, err := k.cfg.Pods.Live(ctx)
+	return err == nil && !slices.Contains(live, a.Pod)
+}
+
 // isFor reports whether an approval is about a call for the device of a session: the session has the same id and is
 // still the same user's. An id that was forgotten can be another user's by now.
 func isFor(session registry.Session, a registry.Approval) bool {
@@ -163,6 +174,9 @@ func (k *Keeper) decide(
 		if a.ExactArgs && v.Scope == registry.ScopeAlwaysTool {
 			v.Scope = registry.ScopeAlwaysArgs
 		}
+	}
+	if d.Allow && !a.Final() && k.abandoned(ctx, a) {
+		return Answer{Approval: k.withdraw(ctx, a, registry.ApprovalWithdrawn)}, nil
 	}
 	final, first, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, v)
 	if err != nil {

@@ -16,9 +16,17 @@ type Starter interface {
 	StartDeferred(ctx context.Context, a registry.Approval, request []byte) (done bool, err error)
 }
 
+// Pods knows the pods of the fleet. registry.PodStore is one.
+type Pods interface {
+	Live(ctx context.Context) ([]string, error)
+}
+
 // Config configures a Keeper. Store is required.
 type Config struct {
 	Store registry.ApprovalStore
+
+	// Pods says whose lease has not lapsed, so that nobody allows in vain a call whose pod has died. Nil: nobody does.
+	Pods Pods
 
 	// Note adds a line to the tenant's feed. It returns at once. Nil: nobody is notified.
 	Note func(registry.Activity)

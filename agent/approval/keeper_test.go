@@ -129,6 +129,52 @@ func TestApprovalsAreAudited(t *testing.T) {
 	}
 }
 
+// livePods are the pods that live.
+type livePods []string
+
+func (l livePods) Live(context.Context) ([]string, error) { return l, nil }
+
+// TestNobodyAllowsInVain: the pod of a synchronous caller has died. Whoever would allow the call is told so, and the
+// question is over. It can still be denied, and a deferred call is held by no pod.
+func TestNobodyAllowsInVain(t *testing.T) {
+	j := &journal{}
+	k := approval.NewKeeper(approval.Config{
+		Store: memory.New(memory.Options{}), Pods: livePods{"pod-b"}, Audit: j,
+	})
+	defer k.Close()
+	for name, c := range map[string]struct {
+		pod      string
+		deferred bool
+		allow    bool
+		want     registry.ApprovalState
+	}{
+		"its pod lives":         {"pod-b", false, true, registry.ApprovalAllowed},
+		"its pod died":          {"pod-a", false, true, registry.ApprovalWithdrawn},
+		"its pod died, denied":  {"pod-a", false, false, registry.ApprovalDenied},
+		"no pod has a deferred": {"", true, true, registry.ApprovalAllowed},
+	} {
+		a := question(registry.NewApprovalID())
+		a.Pod, a.Deferred = c.pod, c.deferred
+		a, err := k.Ask(t.Context(), a, time.Minute, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := approval.Decision{Allow: c.allow, Scope: registry.ScopeAlwaysTool}
+		answer, err := k.Decide(t.Context(), ann, a.ID, d)
+		if err != nil || answer.Approval.State != c.want ||
+			answer.Decided != (c.want != registry.ApprovalWithdrawn) ||
+			(answer.Grant != nil) != (c.want == registry.ApprovalAllowed) {
+			t.Errorf("%s: %+v, %v", name, answer, err)
+		}
+		if waiting, err := k.Pending(t.Context(), ann); err != nil || len(waiting) > 0 {
+			t.Errorf("%s: %d still wait, %v", name, len(waiting), err)
+		}
+	}
+	if n := len(slices.DeleteFunc(j.lines, func(l registry.AuditEntry) bool { return l.Reason != "withdrawn" })); n != 1 {
+		t.Errorf("%d lines about questions withdrawn", n)
+	}
+}
+
 // With its own credential a device decides what it will do itself, and nothing else.
 func TestDecisionsOnDevices(t *testing.T) {
 	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
@@ -136,6 +182,8 @@ func TestDecisionsOnDevices(t *testing.T) {
 	phone := registry.Session{Key: registry.Key{Tenant: "t", Session: "phone"}, DeviceID: "d1", UserID: "ann"}
 	other := registry.Session{Key: registry.Key{Tenant: "t", Session: "other"}, UserID: "ann"}
 	foreign := registry.Session{Key: registry.Key{Tenant: "x", Session: "phone"}, UserID: "ann"}
+	taken := registry.Session{Key: phone.Key, DeviceID: "d1", UserID: "ben"}
+	shared := registry.Session{Key: phone.Key, DeviceID: "d1"}
 	device := auth.Identity{Tenant: "t", User: "ann", Roles: auth.RoleDevice, Credential: "device:1"}
 	for name, c := range map[string]struct {
 		who     auth.Identity
@@ -146,6 +194,8 @@ func TestDecisionsOnDevices(t *testing.T) {
 		"another session's":    {device, other, false},
 		"another tenant's":     {device, foreign, false},
 		"a person at a socket": {ann, other, true},
+		"that is ben's by now": {device, taken, false},
+		"that is nobody's now": {device, shared, false},
 	} {
 		a, err := k.Ask(t.Context(), question(registry.NewApprovalID()), time.Minute, nil)
 		if err != nil {

@@ -65,7 +65,10 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 		return err
 	}
 	text := p.outcome()
-	if !p.Decided {
+	switch {
+	case p.State == "withdrawn":
+		text += " (whoever asked is gone, so nothing runs)"
+	case !p.Decided:
 		text += " (somebody was faster, or the time was up)"
 	}
 	if p.Grant != nil {

@@ -36,6 +36,7 @@ type recordStore interface {
 type callRecorder interface {
 	activity(a registry.Activity)
 	keep(rec registry.Record) (line int64)
+	keepRunning(rec *registry.Record) (line int64)
 	waitFor(ctx context.Context, line int64)
 }
 

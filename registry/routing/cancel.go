@@ -17,6 +17,7 @@ type ending struct {
 // canceller is the part of a Router that Calls need. It cancels calls that wait on this pod or are in flight to its
 // devices.
 type canceller interface {
+	await(rec *registry.Record) (p *pendingCall, leave func())
 	cancelPending(tenant, callID string) *pendingCall
 	handleCancel(e registry.Envelope)
 }

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -16,6 +17,46 @@ func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	return c.store.CreateCall(ctx, rec)
+}
+
+// Attend runs wait, on the calling goroutine, for a light call that waits for a person. Meanwhile every pod can look the
+// call up and cancel it, which ends wait's context. The call must be ended with Finish, as any other; it may run before.
+// rec is written to before wait begins only.
+func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error {
+	p, leave := c.router.await(rec)
+	defer leave()
+	rec.Pod = c.pod
+	line := c.rec.keepRunning(rec)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-p.ready:
+				if p.progress().cancelled {
+					cancel(callCancelled(registry.DispatchedNo))
+				}
+			}
+		}
+	})
+	defer func() {
+		close(done)
+		watching.Wait()
+	}()
+	stored, stop := context.WithTimeout(ctx, lastLook)
+	c.rec.waitFor(stored, line) // so that whoever is asked finds the call
+	stop()
+	if err := wait(ctx); err != nil {
+		return err
+	}
+	if p.progress().cancelled { // whoever cancelled it was told so
+		return callCancelled(registry.DispatchedNo)
+	}
+	return nil
 }
 
 // Begin starts a held call on this pod. It reports false, and does not start run, if the call was begun before or has

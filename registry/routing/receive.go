@@ -87,6 +87,12 @@ func (r *Router) handleCancel(e registry.Envelope) {
 	}
 }
 
+// await makes a call that is not routed yet known on this pod, until leave is called.
+func (r *Router) await(rec *registry.Record) (p *pendingCall, leave func()) {
+	p = r.pending.add(&registry.Call{ID: rec.CallID, Record: rec}, "")
+	return p, func() { r.pending.remove(p) }
+}
+
 // cancelPending notifies the caller on this pod that its call was cancelled. It returns the call, nil if nobody waits
 // for it.
 func (r *Router) cancelPending(tenant, callID string) *pendingCall {

@@ -128,12 +128,12 @@ func (r *recorder) keep(rec registry.Record) (line int64) {
 }
 
 // keepRunning stores a copy of the record of a call that has none in the store, so that others may look the call up
-// from now on. The caller of the call must store how it ended.
-func (r *recorder) keepRunning(rec *registry.Record) {
+// from now on. The caller of the call must store how it ended. It returns the number of the line, for waitFor.
+func (r *recorder) keepRunning(rec *registry.Record) (line int64) {
 	rec.Stored = true
 	now := *rec
 	now.Timeline = slices.Clone(now.Timeline)
-	r.keep(now)
+	return r.keep(now)
 }
 
 // event adds an event to the log of a call. It returns the number of the line, for waitFor.

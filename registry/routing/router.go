@@ -43,11 +43,11 @@ type Router struct {
 	log     *slog.Logger
 
 	// keepRunning stores a copy of the record of a light call, and sets Stored.
-	keepRunning func(*registry.Record)
+	keepRunning func(*registry.Record) (line int64)
 }
 
 func newRouter(
-	cfg PodConfig, local sessions, calls callMover, keepRunning func(*registry.Record), t *tasks, n *counters,
+	cfg PodConfig, local sessions, calls callMover, keepRunning func(*registry.Record) int64, t *tasks, n *counters,
 ) *Router {
 	return &Router{
 		pod: cfg.ID, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
