@@ -68,6 +68,8 @@ type shownApproval struct {
 	Scope     registry.ApprovalScope
 	Decided   bool
 	Grant     *struct{ ID string }
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
 	Requester struct {
 		UserID, Credential string
 		Model              bool
@@ -325,6 +327,9 @@ func TestSilenceIsDenial(t *testing.T) {
 	d := f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
 	ended := f.call("agent", snap, `{"timeout_ms":1500}`, 0)
 	a := f.waiting("ann", 1)[0]
+	if life := a.ExpiresAt.Sub(a.CreatedAt); life <= 0 || life > 1500*time.Millisecond {
+		t.Errorf("the question outlives its caller: %v", life)
+	}
 	p := wantProblem(<-ended, 403, registry.CodeApprovalDenied)
 	if !strings.Contains(p.Detail, "nobody answered") || !strings.Contains(p.Detail, "farhand approve") {
 		t.Errorf("told %q", p.Detail)
