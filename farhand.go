@@ -123,10 +123,10 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.pod.Start(ctx); err != nil {
 		return err
 	}
+	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
 	if err := g.openIdentity(ctx, store); err != nil {
 		return err
 	}
-	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
 	if g.handler, err = g.openAPIs(store); err != nil {
 		return err
 	}

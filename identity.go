@@ -17,6 +17,7 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 	}
 	g.pairing, err = pairing.New(pairing.Config{
 		Store: store, Mode: pairing.Mode(g.cfg.Pairing), TTL: g.cfg.PairingTTL, Log: g.log, Ended: g.ended,
+		Audit: g.audit,
 	})
 	if err != nil {
 		return err

@@ -273,7 +273,10 @@ func (p *pairingPods) dial(pod int, token, signature string) (*websocket.Conn, i
 	if err != nil {
 		p.Fatal(err)
 	}
-	header := http.Header{"Authorization": {"Bearer " + token}}
+	header := http.Header{}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
 	if signature != "" {
 		header.Set("Farhand-Signature", signature)
 	}
@@ -497,6 +500,45 @@ func TestPairingModes(t *testing.T) {
 		if got := status == http.StatusOK; got != (want == 1) {
 			t.Errorf("%s: decided by id: status %d", mode, status)
 		}
+	}
+}
+
+// A device that connects without a credential is listed, approved without its code, and comes back with its credential.
+func TestPairingOnTheSocket(t *testing.T) {
+	t.Parallel()
+	p := newPairingPods(t, 2, func(c *farhand.Config) { c.Pairing = "open" })
+	stranger, _ := p.dial(0, "", "")
+	var told struct{ Pairing asked }
+	if err := stranger.ReadJSON(&told); err != nil || told.Pairing.Secret == "" {
+		t.Fatalf("told %v, %v", told.Pairing.DeviceID, err)
+	}
+	var page struct{ Pairings []struct{ ID, Status string } }
+	p.ask(http.MethodGet, p.urls[1]+"/api/pairings", pairToken, nil, nil, &page)
+	if len(page.Pairings) != 1 || page.Pairings[0].ID != told.Pairing.ID || page.Pairings[0].Status != "pending" {
+		t.Fatalf("listed %+v", page)
+	}
+	if status := p.ask(http.MethodPost, p.urls[1]+"/api/pairings/"+told.Pairing.ID, pairToken, nil,
+		map[string]any{"decision": "approve"}, nil); status != http.StatusOK {
+		t.Fatalf("approve: status %d", status)
+	}
+	var c collected
+	p.ask(http.MethodPost, p.urls[0]+"/pair/status", "", nil, map[string]any{"secret": told.Pairing.Secret}, &c)
+	conn, status := p.dial(1, c.Credential, "")
+	if status != http.StatusSwitchingProtocols {
+		t.Fatalf("with its credential: status %d", status)
+	}
+	var first struct{ Type string }
+	if err := conn.ReadJSON(&first); err != nil || first.Type != "session_start" {
+		t.Errorf("with its credential: %+v, %v", first, err)
+	}
+	if err := func() error {
+		c, err := client.New(p.urls[0])
+		if err != nil {
+			return err
+		}
+		return c.Run(t.Context())
+	}(); !errors.Is(err, client.ErrUnpaired) {
+		t.Errorf("the SDK without a token: %v", err)
 	}
 }
 

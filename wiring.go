@@ -109,7 +109,7 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	}
 	g.devices, err = ws.NewServer(ws.Config{
 		Pod: g.pod, Admission: agent.NewAdmission(rules, schemas, g.cfg.admissionLimits(), g.ownNames(localTools)...),
-		Auth: authenticator, Approvals: g.pairing, Live: g.live, Origins: origins, Agent: conversations,
+		Auth: authenticator, Pairing: g.pairing, Live: g.live, Origins: origins, Agent: conversations,
 		Conversations: store, Decisions: g.approvals,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
 		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,

@@ -28,7 +28,6 @@ type handler struct {
 	responses  *byteBudget
 	bodies     *byteBudget
 	access     *accessLog
-	pairAsks   *auth.Buckets[netip.Prefix]
 	pairPolls  *auth.Buckets[netip.Prefix]
 	changes    *auth.Buckets[string] // of paired devices, by tenant
 	keyChanges *auth.Buckets[string] // of keys, and revocations, by tenant
@@ -58,9 +57,9 @@ func NewHandler(cfg Config) (*Handler, error) {
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
 		exports:    newSlots("exports of the audit log", maxExports, maxCallerExports),
 		catchingUp: make(chan struct{}, catchUps), reading: make(chan struct{}, maxReading),
-		responses: newResponses(cfg.MaxResponseBytes),
-		bodies:    newBodies(cfg.MaxRequestBytes),
-		pairAsks:  auth.NewBuckets[netip.Prefix](pairAsks), pairPolls: auth.NewBuckets[netip.Prefix](pairPolls),
+		responses:  newResponses(cfg.MaxResponseBytes),
+		bodies:     newBodies(cfg.MaxRequestBytes),
+		pairPolls:  auth.NewBuckets[netip.Prefix](pairPolls),
 		changes:    auth.NewBuckets[string](deviceChanges),
 		keyChanges: auth.NewBuckets[string](keyChanges),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),

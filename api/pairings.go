@@ -22,11 +22,8 @@ const (
 	pathPairStatus = "/pair/status"
 )
 
-// Bounds of what devices without a credential may ask, of one source on this pod. The store bounds how many wait.
-var (
-	pairAsks  = auth.Limit{Rate: 0.2, Burst: 20}
-	pairPolls = auth.Limit{Rate: 10, Burst: 100}
-)
+// pairPolls is how often devices of one source may ask on this pod whether they are paired.
+var pairPolls = auth.Limit{Rate: 10, Burst: 100}
 
 const (
 	maxPairBody  = 16 << 10        // bytes
@@ -63,19 +60,8 @@ func (h *handler) pairBody(c *gin.Context, names ...string) (memberList, error) 
 	return readMembers(body, names...)
 }
 
-// tooMany is the answer to a source that asks too often.
-func (h *handler) tooMany(c *gin.Context, l auth.Limit) error {
-	e := registry.Errorf(registry.CodeRateLimited, "Too many requests to pair came from this address. Wait.")
-	e.RetryAfter = time.Duration(float64(time.Second) / l.Rate)
-	h.Refusals.Note(c.Request, auth.RefusedRate, e)
-	return e
-}
-
 // pair has a device wait for an approver.
 func (h *handler) pair(c *gin.Context, _ params) error {
-	if !h.pairAsks.Take(h.Sources.Of(c.Request), 1) {
-		return h.tooMany(c, pairAsks)
-	}
 	fields, err := h.pairBody(c, "device_id", "device_name", "platform", "public_key", "tools")
 	if err != nil {
 		return err
@@ -102,9 +88,9 @@ func (h *handler) pair(c *gin.Context, _ params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	asked, err := h.Pairing.Ask(ctx, r, h.Sources.Of(c.Request).String())
+	asked, err := h.Pairing.Ask(ctx, r, h.Sources.Of(c.Request))
 	if err != nil {
-		return err
+		return h.Refusals.Pairing(c.Request, err)
 	}
 	return h.writeSecret(c, http.StatusCreated, pairAnswer{
 		asked.ID, asked.Secret, asked.Code, asked.DeviceID, int(asked.ExpiresIn.Seconds()), int(pollInterval.Seconds()),
@@ -129,7 +115,9 @@ func (h *handler) writeSecret(c *gin.Context, status int, v any) error {
 // pairStatus tells a device whether it is paired, and its credential once.
 func (h *handler) pairStatus(c *gin.Context, _ params) error {
 	if !h.pairPolls.Take(h.Sources.Of(c.Request), 1) {
-		return h.tooMany(c, pairPolls)
+		e := registry.Errorf(registry.CodeRateLimited, "Too many questions about pairing came from this address. Wait.")
+		e.RetryAfter = time.Duration(float64(time.Second) / pairPolls.Rate)
+		return h.Refusals.Pairing(c.Request, e)
 	}
 	fields, err := h.pairBody(c, "secret")
 	if err != nil {

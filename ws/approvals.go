@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Approvals says which tools paired devices may offer. *pairing.Service is one.
-type Approvals interface {
+// Pairing says what paired devices may be and offer, and has others wait to be paired. *pairing.Service is one.
+type Pairing interface {
+	// Open reports whether devices may connect without a credential, to be paired.
+	Open() bool
+
+	// Ask has a device wait for an approver.
+	Ask(ctx context.Context, r pairing.Request, source netip.Prefix) (pairing.Asked, error)
+
 	// Review says which of the tools that a device registers it may offer, and keeps the others for approvers.
 	Review(ctx context.Context, id auth.Identity, tools []registry.ToolSpec) (pairing.Reviewed, error)
 
@@ -27,7 +34,7 @@ type Approvals interface {
 }
 
 // isPaired reports whether the tools of the connection need approval.
-func (c *conn) isPaired() bool { return c.server.cfg.Approvals != nil && pairing.IsPaired(*c.who) }
+func (c *conn) isPaired() bool { return c.server.cfg.Pairing != nil && pairing.IsPaired(*c.who) }
 
 // review takes the tools that wait for approval out of a registration of a paired device. It returns the names of
 // those that were offered with another definition: the device has that no longer.
@@ -36,7 +43,7 @@ func (r *registration) review(ctx context.Context) (drop []string, err error) {
 	if len(r.put) == 0 || !c.isPaired() {
 		return nil, nil
 	}
-	reviewed, err := c.server.cfg.Approvals.Review(ctx, *c.who, r.put)
+	reviewed, err := c.server.cfg.Pairing.Review(ctx, *c.who, r.put)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +97,7 @@ func (c *conn) tryOfferApproved() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	approvals := c.server.cfg.Approvals
+	approvals := c.server.cfg.Pairing
 	approved, withdrawn, err := approvals.Approved(ctx, *c.who, local.Tools())
 	if err != nil || len(approved)+len(withdrawn) == 0 {
 		return err

@@ -22,6 +22,7 @@ const (
 	CloseReplaced             // a newer connection claimed the session
 	CloseEnded                // an operator ended the session, or its credentials were revoked
 	CloseOwnerMismatch        // connect named another session than the URL, or one that the device may not have
+	ClosePairing              // the device has no credential: it was given a code, by which it is paired
 	CloseRestart              // this pod is stopping; another one will answer
 	CloseUnavailable          // the session could not be claimed: the store is away
 	CloseSlow                 // the device does not read its frames
@@ -45,6 +46,7 @@ var catalogue = [...]closeEntry{
 	CloseReplaced:       {websocket.CloseNormalClosure, "session_replaced", false},
 	CloseEnded:          {websocket.CloseNormalClosure, "session_ended", false},
 	CloseOwnerMismatch:  {websocket.CloseNormalClosure, "session_owner_mismatch", false},
+	ClosePairing:        {websocket.CloseNormalClosure, "pairing_required", false},
 	CloseRestart:        {websocket.CloseServiceRestart, "server_restart", true},
 	CloseUnavailable:    {websocket.CloseTryAgainLater, "store_unavailable", true},
 	CloseSlow:           {websocket.CloseTryAgainLater, "slow_consumer", true},

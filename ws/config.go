@@ -56,8 +56,9 @@ type Config struct {
 	// Live closes the connections of identities that expire or are revoked. Nil: nobody does.
 	Live Live
 
-	// Approvals says which tools paired devices may offer. Nil: all that are admitted.
-	Approvals Approvals
+	// Pairing says which device ids are taken and which tools paired devices may offer. Nil: none is taken, and all tools
+	// are offered that are admitted.
+	Pairing Pairing
 
 	// Agent answers the people at the devices. Nil: there is none; tools can be registered and called all the same.
 	Agent chat.Agent

@@ -54,6 +54,7 @@ const (
 	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
 	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is closed after it
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
+	codePairingRequired      = "PAIRING_REQUIRED"
 	codeRateLimited          = "RATE_LIMITED"     // the device may ask for the same again later
 	codeProgressRefused      = "PROGRESS_REFUSED" // reports about a call are no longer kept; sent once a call
 	codeForbidden            = "FORBIDDEN"        // the connection's roles do not let it send such a frame

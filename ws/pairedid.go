@@ -26,12 +26,12 @@ func (c *conn) mayBe(f *connectFrame) error {
 		return errImpostor
 	}
 	pairings := c.server.pairings.Load()
-	if c.server.cfg.Approvals == nil || c.unpaired == *f.DeviceID && c.unpairedAt == pairings {
+	if c.server.cfg.Pairing == nil || c.unpaired == *f.DeviceID && c.unpairedAt == pairings {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	switch paired, err := c.server.cfg.Approvals.Paired(ctx, c.who.Tenant, *f.DeviceID); {
+	switch paired, err := c.server.cfg.Pairing.Paired(ctx, c.who.Tenant, *f.DeviceID); {
 	case err != nil:
 		return err
 	case paired:
@@ -64,7 +64,7 @@ func (s *Server) devicesPaired(changes []registry.CredentialChange) {
 			paired[deviceKey{change.Tenant, change.ID}] = true
 		}
 	}
-	if len(paired) == 0 || s.cfg.Approvals == nil {
+	if len(paired) == 0 || s.cfg.Pairing == nil {
 		return
 	}
 	s.pairings.Add(1) // first: a device that is not found now looks up again what it was told before
@@ -97,7 +97,7 @@ func (c *conn) checkPaired(key deviceKey) {
 	defer c.recoverPanic()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	paired, err := c.server.cfg.Approvals.Paired(ctx, key.tenant, key.id)
+	paired, err := c.server.cfg.Pairing.Paired(ctx, key.tenant, key.id)
 	if paired {
 		err = errPairedID
 	}

@@ -19,7 +19,7 @@ func newPaired(t *testing.T, changes ...func(*ws.Config)) (g *gateway, pair func
 	service, err := pairing.New(pairing.Config{Store: store})
 	must(t, err)
 	g = newGatewayOn(t, store, append([]func(*ws.Config){func(c *ws.Config) {
-		c.Auth, c.Approvals = boundAuth{}, service
+		c.Auth, c.Pairing = boundAuth{}, service
 	}}, changes...)...)
 	return g, func(id string) registry.Credential {
 		c, err := store.CreateCredential(t.Context(), registry.Credential{
@@ -117,12 +117,12 @@ func TestDeviceWhoseIDIsPairedLater(t *testing.T) {
 
 // latePairing pairs a device just after it was asked whether somebody has.
 type latePairing struct {
-	ws.Approvals
+	ws.Pairing
 	after func()
 }
 
 func (l *latePairing) Paired(ctx context.Context, tenant, id string) (bool, error) {
-	paired, err := l.Approvals.Paired(ctx, tenant, id)
+	paired, err := l.Pairing.Paired(ctx, tenant, id)
 	if l.after != nil {
 		after := l.after
 		l.after = nil
@@ -135,7 +135,7 @@ func (l *latePairing) Paired(ctx context.Context, tenant, id string) (bool, erro
 func TestDeviceWhoseIDIsPairedMeanwhile(t *testing.T) {
 	t.Parallel()
 	late := &latePairing{}
-	g, pair := newPaired(t, func(c *ws.Config) { late.Approvals, c.Approvals = c.Approvals, late })
+	g, pair := newPaired(t, func(c *ws.Config) { late.Pairing, c.Pairing = c.Pairing, late })
 	late.after = func() {
 		pair("phone")
 		g.server.CredentialsChanged([]registry.CredentialChange{{
@@ -152,7 +152,7 @@ func TestDeviceWhoseIDIsPairedMeanwhile(t *testing.T) {
 // Nobody knows whether an id is paired while the store is away: the device comes back.
 func TestPairedDeviceIDsWithoutAStore(t *testing.T) {
 	t.Parallel()
-	g, _ := newPaired(t, func(c *ws.Config) { c.Approvals = awayApprovals{c.Approvals} })
+	g, _ := newPaired(t, func(c *ws.Config) { c.Pairing = awayApprovals{c.Pairing} })
 	d := g.dialAs("admin//", query("session_id", "s1"))
 	d.expect("session_start")
 	d.send(`{"type":"connect","device_id":"phone"}`)
@@ -164,7 +164,7 @@ func TestPairedDeviceIDsWithoutAStore(t *testing.T) {
 }
 
 // awayApprovals does not know which devices are paired.
-type awayApprovals struct{ ws.Approvals }
+type awayApprovals struct{ ws.Pairing }
 
 func (awayApprovals) Paired(context.Context, string, string) (bool, error) {
 	return false, registry.StoreUnavailable("look up paired devices", context.DeadlineExceeded)

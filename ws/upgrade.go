@@ -2,6 +2,7 @@ package ws
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -29,6 +30,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin, err := s.admit(r, offer)
 	if err == nil {
 		err = s.waitToOpen(r.Context(), begin)
+	}
+	if errors.Is(err, errUnpaired) {
+		defer s.taskDone()
+		s.pairStranger(w, r, offer)
+		return
 	}
 	if err != nil {
 		s.log.Debug("device refused", "error", err)
@@ -60,6 +66,9 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	query := r.URL.Query()
 	token := s.token(r, offer, query)
 	identity, err := s.cfg.Auth.Authenticate(r.Context(), r, token)
+	if token == "" && errors.Is(err, registry.CodeUnauthenticated) && s.pairsStrangers(r) {
+		return opening{}, errUnpaired
+	}
 	if err != nil {
 		return opening{}, s.cfg.Refusals.Token(r, token, err)
 	}

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"net/http"
+	"net/netip"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -24,11 +25,18 @@ func (id Identity) Actor() registry.AuditActor {
 // ActorOf returns an identity as the audit log has it, with where its request came from: for actions of admins.
 func (s Sources) ActorOf(id Identity, r *http.Request) registry.AuditActor {
 	actor := id.Actor()
-	if source := s.Of(r); source.IsValid() {
-		actor.Source = source.String()
-		if source.IsSingleIP() {
-			actor.Source = source.Addr().String()
-		}
-	}
+	actor.Source = SourceName(s.Of(r))
 	return actor
+}
+
+// SourceName returns a source as the audit log has it: an address alone without the length of its prefix.
+func SourceName(source netip.Prefix) string {
+	switch {
+	case !source.IsValid():
+		return ""
+	case source.IsSingleIP():
+		return source.Addr().String()
+	default:
+		return source.String()
+	}
 }

@@ -20,11 +20,12 @@ const (
 	RefusedToken     = "token"
 	RefusedHandshake = "handshake"
 	RefusedRate      = "rate"
+	RefusedPairing   = "pairing" // there was no room for another request to pair
 )
 
 // RefusalKinds returns all kinds.
 func RefusalKinds() []string {
-	return []string{RefusedOrigin, RefusedToken, RefusedHandshake, RefusedRate}
+	return []string{RefusedOrigin, RefusedToken, RefusedHandshake, RefusedRate, RefusedPairing}
 }
 
 // Refusals notes who was refused: in the log, so that an operator sees why somebody cannot connect, and by source, so
@@ -119,6 +120,18 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 		"Too many wrong tokens came from this address. Wait, and check the token.")
 	e.RetryAfter = wrongTokens.Refill() / 10
 	return e
+}
+
+// Pairing notes that a device could not ask to be paired: it came too often, or there was no room for its request. It
+// returns err.
+func (f *Refusals) Pairing(r *http.Request, err error) error {
+	switch {
+	case errors.Is(err, registry.ErrPairingsFull):
+		f.Note(r, RefusedPairing, err)
+	case errors.Is(err, registry.CodeRateLimited):
+		f.Note(r, RefusedRate, err)
+	}
+	return err
 }
 
 // Note writes a line about a refusal, unless there were many of its kind a moment ago. The next line says how many were

@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -8,9 +9,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,7 +30,7 @@ type Request struct {
 type Asked struct {
 	ID        string
 	Secret    string // the device asks with it whether it is paired
-	Code      string // the device shows it to a person: XXXX-XXXX
+	Code      string // the device shows it to a person: two times four letters or digits, as in ABCD-2345
 	DeviceID  string
 	ExpiresIn time.Duration
 }
@@ -40,8 +43,12 @@ const (
 	codeAttempts = 4  // to find a code that nobody has
 )
 
-// Ask has a device wait for an approver. source is where the request came from.
-func (s *Service) Ask(ctx context.Context, r Request, source string) (Asked, error) {
+// Asks is how often one source may ask, on each pod. The store bounds how many requests wait.
+func Asks() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
+
+// Ask has a device wait for an approver. source is where the request came from. A source that asks too often, or for
+// whose request there is no room, gets CodeRateLimited.
+func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Asked, error) {
 	if s.cfg.Mode == ModeOff {
 		return Asked{}, registry.Errorf(registry.CodeNotFound,
 			"This gateway pairs no devices (FARHAND_PAIRING is off).")
@@ -52,9 +59,14 @@ func (s *Service) Ask(ctx context.Context, r Request, source string) (Asked, err
 	if err := r.validate(); err != nil {
 		return Asked{}, err
 	}
+	if !s.asks.Take(source, 1) {
+		e := registry.Errorf(registry.CodeRateLimited, "Too many requests to pair came from this address. Wait.")
+		e.RetryAfter = time.Duration(float64(time.Second) / Asks().Rate)
+		return Asked{}, e
+	}
 	secret := newSecret()
 	p := registry.Pairing{
-		ID: idOf(secret), Digest: digestOf(secret), Source: source, DeviceID: r.DeviceID, DeviceName: r.DeviceName,
+		ID: idOf(secret), Digest: digestOf(secret), Source: source.String(), DeviceID: r.DeviceID, DeviceName: r.DeviceName,
 		Platform: r.Platform, PublicKey: r.PublicKey, Tools: r.Tools,
 	}
 	if s.cfg.Mode == ModeOpen {
@@ -66,13 +78,25 @@ func (s *Service) Ask(ctx context.Context, r Request, source string) (Asked, err
 		made, err := s.cfg.Store.CreatePairing(ctx, p, s.cfg.TTL)
 		switch {
 		case err == nil:
-			s.cfg.Log.Info("a device asks to be paired", "pairing", made.ID, "device", made.DeviceID, "source", source)
+			s.noteAsked(made, source)
 			return Asked{p.ID, secret, showCode(code), p.DeviceID, made.ExpiresAt.Sub(made.CreatedAt)}, nil
 		case !errors.Is(err, registry.ErrCodeTaken):
 			return Asked{}, err
 		}
 	}
 	return Asked{}, registry.ErrPairingsFull
+}
+
+// noteAsked notes a request in the log and the audit log: that of the default tenant, if nobody knows yet whose the
+// device is to be.
+func (s *Service) noteAsked(p registry.Pairing, source netip.Prefix) {
+	s.cfg.Log.Info("a device asks to be paired", "pairing", p.ID, "device", p.DeviceID, "source", source)
+	e := registry.AuditEntry{
+		Tenant: cmp.Or(p.Tenant, registry.DefaultTenant), Actor: registry.AuditActor{Source: auth.SourceName(source)},
+		Action: registry.AuditPairAsk, Target: p.ID, DeviceID: p.DeviceID,
+	}
+	e.Decide(nil)
+	s.cfg.Audit.Note(e)
 }
 
 func (r Request) validate() error {

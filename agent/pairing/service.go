@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -46,14 +47,18 @@ type Config struct {
 	Mode  Mode          // default ModeCode
 	TTL   time.Duration // of a request, until it is decided, and from then until it is collected; default 5 min
 	Log   *slog.Logger  // default: discard
+	Audit auth.Auditor  // has who asked; default: nobody
 
 	// Ended asks the store why an identity has ended: it was revoked, or nobody knows. Nil: none ends. A request whose
 	// approver or user was revoked after it was made brings its device nothing.
 	Ended func(context.Context, *auth.Identity) error
 }
 
-// Service pairs devices. It is safe for concurrent use, and has no state of its own.
-type Service struct{ cfg Config }
+// Service pairs devices. It is safe for concurrent use. What it knows is in the store, but for who asked lately.
+type Service struct {
+	cfg  Config
+	asks *auth.Buckets[netip.Prefix] // by source
+}
 
 // New returns a service.
 func New(cfg Config) (*Service, error) {
@@ -69,7 +74,10 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg}, nil
+	if cfg.Audit == nil {
+		cfg.Audit = auth.NoAudit{}
+	}
+	return &Service{cfg, auth.NewBuckets[netip.Prefix](Asks())}, nil
 }
 
 // Open reports whether devices may ask without a code, and wait to be approved by approvers of the default tenant.

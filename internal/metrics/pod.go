@@ -178,7 +178,8 @@ func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, t
 		}))
 	s.counter("farhand_auth_refused_total",
 		"Requests, of devices too, that were refused: a web origin that is not allowed, a wrong or "+
-			"missing token, no proper WebSocket handshake, too many sessions from one source.",
+			"missing token, no proper WebSocket handshake, too many sessions or requests to pair from one source, "+
+			"no room for another request to pair.",
 		source{[]Label{{"reason", auth.RefusalKinds()}}, func(emit emitFunc) {
 			for _, kind := range auth.RefusalKinds() {
 				emit(float64(refused(kind)), kind)

@@ -14,6 +14,8 @@ var (
 	ErrEnded = errors.New("client: the gateway ended the session")
 	// ErrRefused: the gateway does not accept the token or the parameters. The error is a *RefusedError.
 	ErrRefused = errors.New("client: the gateway refused the connection")
+	// ErrUnpaired: the client has no token, and the gateway pairs devices: use Pair.
+	ErrUnpaired = errors.New("client: the device has no token; Pair gets it a credential")
 )
 
 // Another connection has the session. State.Err is one of these, and the client waits longer and longer before it comes
@@ -61,6 +63,9 @@ func final(err error) error {
 	}
 	if rival(err) != nil {
 		return nil
+	}
+	if closed.Text == "pairing_required" {
+		return ErrUnpaired
 	}
 	return fmt.Errorf("%w: %s", ErrEnded, closed.Text)
 }
