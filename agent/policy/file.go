@@ -19,6 +19,10 @@ const (
 	groupPrefix = "group:"
 	maxRules    = 2000
 	maxReason   = 500 // bytes
+
+	// maxPatterns bounds the patterns of all rules together, those of a group counted wherever it is named. A group of
+	// thousands that thousands of rules name would else take gigabytes, and reading the file minutes.
+	maxPatterns = 20_000
 )
 
 // fileReader reads a policy file.
@@ -27,11 +31,14 @@ type fileReader struct {
 	groups map[string]globs
 	ids    map[string]int // line by id
 	rules  rules
+
+	patterns int                 // in the rules so far
+	alike    map[string][]string // what patterns look like; finding that out takes longer than anything else
 }
 
 // parse reads a policy file. The error is Problems.
 func parse(text []byte) (*rules, error) {
-	r := &fileReader{groups: make(map[string]globs), ids: make(map[string]int)}
+	r := &fileReader{groups: make(map[string]globs), ids: make(map[string]int), alike: make(map[string][]string)}
 	top := r.document(text)
 	if top != nil {
 		r.groupsFirst(top)
@@ -95,19 +102,47 @@ func (r *fileReader) tools(n *yaml.Node, groups bool) globs {
 		glob := r.text(n)
 		if name, ok := strings.CutPrefix(glob, groupPrefix); ok && groups {
 			members, ok := r.groups[name]
-			if !ok {
+			if !ok && len(r.problems) < maxProblems {
 				known := slices.Sorted(maps.Keys(r.groups))
 				r.unknown(&yaml.Node{Value: name, Line: n.Line, Column: n.Column}, "group", known)
 			}
-			list = append(list, members...)
+			list = r.add(n, list, members)
 		} else if glob != "" {
 			if err := CheckGlob(glob); err != nil {
 				r.wrong(n, "%s", registry.AsError(err).Message)
 			}
-			list = append(list, glob)
+			list = r.add(n, list, globs{glob})
 		}
 	})
 	return list
+}
+
+// add adds patterns to a list. Those that are too many are a problem that is told once, and are left out.
+func (r *fileReader) add(n *yaml.Node, list, patterns globs) globs {
+	before := r.patterns
+	r.patterns += len(patterns)
+	switch {
+	case r.patterns <= maxPatterns:
+		return append(list, patterns...)
+	case before <= maxPatterns:
+		r.wrong(n, "the rules and groups have more than %d patterns of tools, those of a group counted wherever it is "+
+			"named; write shorter groups, or patterns with *", maxPatterns)
+	}
+	return patterns[:min(1, len(patterns))] // the list is not empty, which would be a problem of its own
+}
+
+// denials reads patterns of tool names that also match what looks like them.
+func (r *fileReader) denials(n *yaml.Node) denials {
+	d := denials{globs: r.tools(n, true)}
+	for _, glob := range d.globs {
+		alike, known := r.alike[glob]
+		if !known {
+			alike = legible.AnySkeletons(glob)
+			r.alike[glob] = alike
+		}
+		d.alike = append(d.alike, alike...)
+	}
+	return d
 }
 
 // names reads patterns of users or tenants.
@@ -199,7 +234,7 @@ func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule) {
 		r.fields(n, "a rule", append(r.askerFields(&rule.who, contexts),
 			field{"id", func(n *yaml.Node) { rule.id = r.id(n) }},
 			field{"allow", func(n *yaml.Node) { rule.allow = r.tools(n, true) }},
-			field{"deny", func(n *yaml.Node) { rule.deny = newDenials(r.tools(n, true)) }},
+			field{"deny", func(n *yaml.Node) { rule.deny = r.denials(n) }},
 			field{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
 		)...)
 		if len(rule.allow) == 0 && len(rule.deny.globs) == 0 && n.Kind == yaml.MappingNode {

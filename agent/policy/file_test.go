@@ -91,6 +91,39 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
+// bombs are files that say little and would cost much: groups that are named again and again, and misspelt names of
+// groups among thousands. Each has a problem.
+func bombs() map[string]string {
+	var groups, names strings.Builder
+	for i := range 9000 {
+		fmt.Fprintf(&groups, "  g%d: a\n", i)
+		fmt.Fprintf(&names, ", group:x%d", i)
+	}
+	big := "groups: {g: [" + strings.Repeat("a?, ", 10_000) + "b]}\n"
+	return map[string]string{
+		"a group named often in a list": "version: 1\n" + big + "calls:\n- deny: [" +
+			strings.Repeat("group:g, ", 20_000) + "c]\n",
+		"a group named in many rules": "version: 1\n" + big + "calls:\n" + strings.Repeat("- deny: group:g\n", 2000),
+		"groups that there are not": "version: 1\ngroups:\n" + groups.String() + "calls:\n- deny: [c" + names.String() +
+			"]\n",
+		"many patterns": "version: 1\ncalls:\n- deny: [" + strings.Repeat("a?, ", 60_000) + "c]\n",
+	}
+}
+
+// What reading a file costs is bounded: each of these files took gigabytes or minutes.
+func TestCostlyFiles(t *testing.T) {
+	for name, text := range bombs() {
+		var problems policy.Problems
+		if err := policy.Check([]byte(text)); len(text) > policy.MaxFile || !errors.As(err, &problems) ||
+			len(problems) > 20 {
+			t.Errorf("%s: %d bytes: %v", name, len(text), err)
+		} else if want := "patterns of tools"; !strings.Contains(name, "there are not") &&
+			(len(problems) != 1 || !strings.Contains(problems[0].Message, want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func short(s string) string { return fmt.Sprintf("%.200s", s) }
 
 // rulesOf returns the policy of a file whose first line is added.

@@ -122,11 +122,18 @@ func (r *reader) fields(n *yaml.Node, what string, known ...field) {
 	}
 }
 
-// unknown says that a word is none of those that may stand there.
+// maxHints is how many words a misspelt one is compared with, and how many are listed.
+const maxHints = 100
+
+// unknown says that a word is none of those that may stand there. Names of groups may be there by the thousand.
 func (r *reader) unknown(n *yaml.Node, what string, known []string) {
+	if len(r.problems) >= maxProblems {
+		return
+	}
+	known = known[:min(len(known), maxHints)]
 	hint := "there are: " + strings.Join(known, ", ")
 	for _, k := range known {
-		if levenshtein.ComputeDistance(short(n.Value), k) <= 2 {
+		if levenshtein.ComputeDistance(short(n.Value), short(k)) <= 2 {
 			hint = fmt.Sprintf("did you mean %q?", k)
 			break
 		}

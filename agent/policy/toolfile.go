@@ -37,7 +37,7 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 	}
 	fields := []field{
 		{"id", func(*yaml.Node) {}},
-		{"names", func(n *yaml.Node) { rule.names = newDenials(r.tools(n, true)) }},
+		{"names", func(n *yaml.Node) { rule.names = r.denials(n) }},
 		{"levels", func(n *yaml.Node) {
 			r.each(n, func(n *yaml.Node) {
 				rule.levels = append(rule.levels, oneOf(&r.reader, n, "security level", levels))
