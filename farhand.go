@@ -104,6 +104,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.cfg.validate(g.parts.authenticator); err != nil {
 		return err
 	}
+	if err := g.cfg.checkFirstKey(g.parts.store != nil); err != nil {
+		return err
+	}
 	if g.monitor, err = openMonitoring(ctx, g.cfg, g.modelNames(), g.parts.version); err != nil {
 		return err
 	}

@@ -17,8 +17,10 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry/memory"
 )
 
 const adminToken = "a-token-of-the-admin-0123456789"
@@ -114,6 +116,19 @@ func TestAPIKeys(t *testing.T) {
 			t.Errorf("an admin of another tenant, %s: %d %s", body, status, text)
 		}
 	}
+	short := makeKey(t, url, `{"tenant":"acme","roles":["admin"],"expires_in":3600}`)
+	for body, most := range map[string]time.Duration{
+		`{}`: time.Hour, `{"expires_in":7200}`: time.Hour, `{"expires_in":60}`: time.Minute,
+	} {
+		status, text := send(t, url+"/api/keys", body, short.Key)
+		var made struct {
+			Expires time.Time `json:"expires_at"`
+		}
+		if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusCreated ||
+			time.Until(made.Expires) > most || time.Until(made.Expires) < most-time.Minute {
+			t.Errorf("a key of an hour makes, for %s, %d %s", body, status, text)
+		}
+	}
 	status, list = send(t, url+"/api/keys", "", other.Key)
 	if status != http.StatusOK || strings.Contains(list, k.ID) {
 		t.Errorf("the keys of another tenant: %d %s", status, list)
@@ -151,6 +166,7 @@ func TestKeysOnly(t *testing.T) {
 	}{
 		"nothing":       {farhand.Config{Addr: "0.0.0.0:8080"}, "FARHAND_KEYS_ONLY"},
 		"both":          {farhand.Config{KeysOnly: true, Token: adminToken}, "FARHAND_KEYS_ONLY"},
+		"no store":      {farhand.Config{KeysOnly: true}, "FARHAND_REDIS_URL"},
 		"a key's token": {farhand.Config{Token: "fhk_0123456789abcdef"}, "FARHAND_TOKEN"},
 	} {
 		if g, err := farhand.New(t.Context(), tc.cfg, quiet); err == nil {
@@ -160,7 +176,8 @@ func TestKeysOnly(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	url := start(t, farhand.Config{Addr: "0.0.0.0:8080", KeysOnly: true})
+	store := memory.New(memory.Options{})
+	url := start(t, farhand.Config{Addr: "0.0.0.0:8080", KeysOnly: true}, farhand.WithStore(store, store.NewBus()))
 	for _, token := range []string{"", "anything", adminToken} {
 		if status, text := send(t, url+"/api/tools", "", token); status != http.StatusUnauthorized {
 			t.Errorf("%q: %d %s", token, status, text)
@@ -434,42 +451,65 @@ func TestRevocationReachesEveryPod(t *testing.T) {
 	}
 }
 
-// A call that waits for an approval does not begin once the key of its caller was revoked, whoever allows it.
+// A call that waits for an approval does not begin once the key of its caller was revoked, or the user whom a program's
+// own authenticator has named, whoever allows it.
 func TestARevokedCallerIsNotApproved(t *testing.T) {
 	t.Parallel()
+	for name, own := range map[string]bool{"key": false, "own authenticator": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, token, revoke := revocableCaller(t, own)
+			calls, _ := heldDevice(t, url)
+			var accepted struct {
+				CallID   string `json:"call_id"`
+				Approval string `json:"approval_id"`
+			}
+			status, answer := send(t, url+"/api/sessions/held/tools/hang/call", `{"mode":"async"}`, token)
+			if err := json.Unmarshal([]byte(answer), &accepted); err != nil || status != http.StatusAccepted {
+				t.Fatalf("call: %d %s", status, answer)
+			}
+			revoke()
+			if status, said := send(t, url+"/api/approvals/"+accepted.Approval, `{"decision":"allow-once"}`,
+				adminToken); status != http.StatusOK {
+				t.Fatalf("allow: %d %s", status, said)
+			}
+			var record string
+			within(t, limit, "the call has ended", func() bool {
+				_, record = send(t, url+"/api/calls/"+accepted.CallID, "", adminToken)
+				return strings.Contains(record, `"state":"rejected"`)
+			})
+			if !strings.Contains(record, "revoked") || len(calls) > 0 {
+				t.Errorf("%d calls; %s", len(calls), record)
+			}
+		})
+	}
+}
+
+// revocableCaller starts a gateway where the tool hang needs an approval, and returns a caller's token and what revokes
+// it. With an authenticator of its own the gateway does not know when the caller's identity was issued.
+func revocableCaller(t *testing.T, own bool) (url, token string, revoke func()) {
+	t.Helper()
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	text := "version: 1\ntools:\n  - id: ask\n    names: [hang]\n    approval: always\n"
 	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url := start(t, farhand.Config{Token: adminToken, PolicyFile: policy})
-	calls, _ := heldDevice(t, url)
-	k := makeKey(t, url, `{"roles":["caller"]}`)
-	var accepted struct {
-		CallID   string `json:"call_id"`
-		Approval string `json:"approval_id"`
+	if !own {
+		url = start(t, farhand.Config{Token: adminToken, PolicyFile: policy})
+		k := makeKey(t, url, `{"roles":["caller"]}`)
+		return url, k.Key, func() {
+			if status := remove(t, url+"/api/keys/"+k.ID, adminToken); status != http.StatusNoContent {
+				t.Fatalf("revoke: %d", status)
+			}
+		}
 	}
-	status, answer := send(t, url+"/api/sessions/held/tools/hang/call", `{"mode":"async"}`, k.Key)
-	if err := json.Unmarshal([]byte(answer), &accepted); err != nil || status != http.StatusAccepted {
-		t.Fatalf("call: %d %s", status, answer)
-	}
-	if status := remove(t, url+"/api/keys/"+k.ID, adminToken); status != http.StatusNoContent {
-		t.Fatalf("revoke: %d", status)
-	}
-	within(t, limit, "the key is revoked", func() bool {
-		status, _ := send(t, url+"/api/tools", "", k.Key)
-		return status == http.StatusUnauthorized
-	})
-	if status, said := send(t, url+"/api/approvals/"+accepted.Approval, `{"decision":"allow-once"}`,
-		adminToken); status != http.StatusOK {
-		t.Fatalf("allow: %d %s", status, said)
-	}
-	var record string
-	within(t, limit, "the call has ended", func() bool {
-		_, record = send(t, url+"/api/calls/"+accepted.CallID, "", adminToken)
-		return strings.Contains(record, `"state":"rejected"`)
-	})
-	if !strings.Contains(record, "revoked") || len(calls) > 0 {
-		t.Errorf("%d calls; %s", len(calls), record)
+	url = start(t, farhand.Config{PolicyFile: policy}, farhand.WithAuthenticator(auth.AuthenticatorFunc(
+		func(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
+			return auth.Identity{Admin: token == adminToken, User: strings.TrimPrefix(token, adminToken)}, nil
+		})))
+	return url, "ann", func() {
+		if status, text := send(t, url+"/api/revocations", `{"user_id":"ann"}`, adminToken); status != http.StatusOK {
+			t.Fatalf("revoke: %d %s", status, text)
+		}
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand"
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -28,44 +26,32 @@ var whose = []string{"own", "another user's", "another tenant's"}
 var owners = map[string][2]string{"own": {"anna", "acme"}, "another user's": {"ben", "acme"},
 	"another tenant's": {"anna", "globex"}}
 
-// actors are all who send requests. The first two have no identity, and neither have the last two, any more.
-var actors = []string{"nobody", "device", "caller", "approver", "admin", "expired", "revoked"}
-
-// byActor reads an identity from a token made by tokenOf.
-var byActor = auth.AuthenticatorFunc(func(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
-	parts := strings.Split(token, "/")
-	id := auth.Identity{Credential: token}
-	if len(parts) != 3 || id.SetRoles(parts[0]) != nil {
-		return auth.Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A valid credential is required.")
-	}
-	id.User, id.Tenant = parts[1], parts[2]
-	return id, nil
-})
-
-// tokenOf returns the token of an actor. Admins name no user, as whoever has the one token.
-func tokenOf(actor, user, tenant string) string {
-	switch actor {
-	case "nobody":
-		return ""
-	case "admin":
-		user = ""
-	}
-	return actor + "/" + user + "/" + tenant
+// actors are all who send requests. Nobody has a credential, approvers have JSON Web Tokens, and the others keys. The last
+// four have what was good before.
+var actors = []string{
+	"nobody", "device", "caller", "approver", "admin", "expired", "revoked", "expired token", "revoked token",
 }
+
+// hasEnded reports whether an actor has a credential that is no good any more.
+func hasEnded(actor string) bool { return slices.Contains(actors[5:], actor) }
 
 // world is a gateway with things of each owner.
 type world struct {
 	*testing.T
 	url    string
 	things map[string]map[string]string // by owner and kind: an id
+	tokens map[string]string            // by actor, user and tenant
 	seeded int
 	asked  int
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, things: make(map[string]map[string]string)}
-	w.url = start(t, farhand.Config{TrustedProxies: []string{"127.0.0.1"}}, farhand.WithModel(&askedModel{}),
-		farhand.WithAuthenticator(byActor))
+	w := &world{T: t, things: make(map[string]map[string]string), tokens: make(map[string]string)}
+	w.url = start(t, farhand.Config{
+		Token: adminToken, TrustedProxies: []string{"127.0.0.1"}, JWTConfig: farhand.JWTConfig{
+			JWTIssuer: "issuer", JWTAudience: "farhand", JWTSecret: matrixSecret,
+		},
+	}, farhand.WithModel(&askedModel{}))
 	for _, o := range whose {
 		w.seed(o)
 	}
@@ -78,9 +64,9 @@ func (w *world) seed(owner string) {
 	w.seeded++
 	user, tenant := owners[owner][0], owners[owner][1]
 	session := fmt.Sprintf("%s-%s-%d", user, tenant, w.seeded)
-	w.device(session, tokenOf("device", user, tenant))
+	w.device(session, w.tokenOf("device", user, tenant))
 	status, body := send(w.T, w.url+"/api/sessions/"+session+"/tools/look/call", `{"mode":"async"}`,
-		tokenOf("caller", user, tenant))
+		w.tokenOf("caller", user, tenant))
 	var call struct {
 		CallID string `json:"call_id"`
 	}
@@ -88,14 +74,14 @@ func (w *world) seed(owner string) {
 		w.Fatalf("%s: %d %s", owner, status, body)
 	}
 	if status, body := send(w.T, w.url+"/api/calls/"+call.CallID+"?wait_ms=20000", "",
-		tokenOf("caller", user, tenant)); !strings.Contains(body, `"completed"`) && !strings.Contains(body, `"succeeded"`) {
+		w.tokenOf("caller", user, tenant)); !strings.Contains(body, `"completed"`) && !strings.Contains(body, `"succeeded"`) {
 		w.Fatalf("%s: %d %s", owner, status, body)
 	}
 	w.things[owner] = map[string]string{
 		"session": session, "call": call.CallID,
 		"approval": w.waiting(session, user, tenant), "grant": w.granted(session, user, tenant),
-		"paired": w.pair(session, tokenOf("approver", user, tenant)),
-		"key":    w.create("/api/keys", `{"roles":["caller"],"user_id":"`+user+`"}`, tokenOf("admin", "", tenant)),
+		"paired": w.pair(session, w.tokenOf("approver", user, tenant)),
+		"key":    w.create("/api/keys", `{"roles":["caller"],"user_id":"`+user+`"}`, w.tokenOf("admin", "", tenant)),
 	}
 }
 
@@ -121,7 +107,7 @@ func (w *world) pair(device, approver string) string {
 func (w *world) waiting(session, user, tenant string) string {
 	w.Helper()
 	status, body := send(w.T, w.url+"/api/sessions/"+session+"/tools/snap/call", `{"mode":"async"}`,
-		tokenOf("caller", user, tenant))
+		w.tokenOf("caller", user, tenant))
 	var call struct {
 		Approval string `json:"approval_id"`
 	}
@@ -135,7 +121,7 @@ func (w *world) waiting(session, user, tenant string) string {
 func (w *world) granted(session, user, tenant string) string {
 	w.Helper()
 	status, body := send(w.T, w.url+"/api/approvals/"+w.waiting(session, user, tenant), `{"decision":"allow-always"}`,
-		tokenOf("approver", user, tenant))
+		w.tokenOf("approver", user, tenant))
 	var decided struct{ Grant struct{ ID string } }
 	if err := json.Unmarshal([]byte(body), &decided); err != nil || status != http.StatusOK || decided.Grant.ID == "" {
 		w.Fatalf("%s: %d %s", session, status, body)
@@ -227,7 +213,7 @@ func (l line) want(actor, owner string) int {
 	switch {
 	case l.who == everybody:
 		return l.own
-	case actor == "nobody" || actor == "expired" || actor == "revoked":
+	case actor == "nobody" || hasEnded(actor):
 		return http.StatusUnauthorized
 	case actor != "admin" && !slices.Contains(strings.Fields(l.who), actor):
 		return http.StatusForbidden
@@ -264,7 +250,7 @@ func (w *world) check(l line, method, actor, owner string) {
 	if method == http.MethodDelete && want/100 == 2 {
 		defer w.seed(owner)
 	}
-	token := tokenOf(actor, "anna", "acme")
+	token := w.tokenOf(actor, "anna", "acme")
 	status, body := w.ask(l, method, w.things[owner][l.thing], token)
 	if status != want {
 		w.Errorf("%s %s, %s, %s: %d, want %d: %s", method, l.route, actor, owner, status, want, body)
@@ -330,13 +316,13 @@ func (w *world) checkRoutes() {
 // An admin is one of their own tenant, whatever they write.
 func TestAdminsOfOneTenant(t *testing.T) {
 	w := newWorld(t)
-	admin := tokenOf("admin", "", "acme")
+	admin := w.tokenOf("admin", "", "acme")
 	status, text := send(t, w.url+"/api/keys", `{"roles":["admin"],"tenant":"globex"}`, admin)
 	if status/100 == 2 {
 		t.Errorf("an admin of one tenant made a key of another: %d %s", status, text)
 	}
 	send(t, w.url+"/api/revocations", `{"credential":"key:`+w.things["another tenant's"]["key"]+`"}`, admin)
-	if _, keys := send(t, w.url+"/api/keys", "", tokenOf("admin", "", "globex")); !strings.Contains(keys,
+	if _, keys := send(t, w.url+"/api/keys", "", w.tokenOf("admin", "", "globex")); !strings.Contains(keys,
 		w.things["another tenant's"]["key"]) {
 		t.Errorf("an admin of one tenant revoked a key of another: %s", keys)
 	}
@@ -375,7 +361,7 @@ func (w *world) socket(actor, owner string, want int) {
 	w.seed(owner)
 	user, tenant := owners["own"][0], owners["own"][1]
 	conn, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(w.url, "http")+"/ws/chat?session_id="+
-		w.things[owner]["session"], http.Header{"Authorization": {"Bearer " + tokenOf(actor, user, tenant)}})
+		w.things[owner]["session"], http.Header{"Authorization": {"Bearer " + w.tokenOf(actor, user, tenant)}})
 	if resp == nil || resp.StatusCode != want {
 		w.Fatalf("%s, %s session: %+v, %v, want %d", actor, owner, resp, err, want)
 	}

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	gojwt "github.com/golang-jwt/jwt/v5"
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -23,11 +25,12 @@ func TestSecretsStayInside(t *testing.T) {
 	canaries := map[string]string{
 		"password of Redis": "canary-1-redis", "key of the model": "canary-2-model", "arguments": "canary-3-arguments",
 		"output": "canary-4-output", "wrong token": "canary-5-wrong-token-0123456789", "message": "canary-6-message",
-		"idempotency key": "canary-7-key",
+		"idempotency key": "canary-7-key", "secret of tokens": "canary-8-secret-of-an-issuer-0123456789",
 	}
 	server := redistest.Start(t, "--requirepass", canaries["password of Redis"])
 	p := startPod(t, "FARHAND_REDIS_URL=redis://:"+canaries["password of Redis"]+"@"+server.Addr(),
 		"FARHAND_LOG_LEVEL=debug", "FARHAND_LOG_FORMAT=json", "FARHAND_MODEL=none",
+		"FARHAND_JWT_ISSUER=issuer", "FARHAND_JWT_AUDIENCE=farhand", "FARHAND_JWT_SECRET="+canaries["secret of tokens"],
 		"FARHAND_MODEL_KEY="+canaries["key of the model"],
 		"FARHAND_MODEL_URL=http://"+freeAddr(t)+"/v1")
 	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return canaries["output"] })
@@ -40,6 +43,18 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Fatalf("no key was made: %v", err)
 	}
 	canaries["API key"], canaries["key of nobody"] = key.Key, auth.NewSecret(registry.CredentialKey)
+
+	// JSON Web Tokens: one that is taken, one that has expired, and one with a wrong signature.
+	for what, life := range map[string]time.Duration{"token of a user": time.Hour, "token that has expired": -time.Hour} {
+		text, err := gojwt.NewWithClaims(gojwt.SigningMethodHS256, gojwt.MapClaims{
+			"iss": "issuer", "aud": "farhand", "sub": "ann", "roles": "caller", "exp": time.Now().Add(life).Unix(),
+		}).SignedString([]byte(canaries["secret of tokens"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		canaries[what] = text
+	}
+	canaries["forged token"] = canaries["token of a user"][:len(canaries["token of a user"])-20] + "canary89canary89abcd"
 
 	// The token in the place where proxies would log it, and tokens that are wrong.
 	ws := "ws" + strings.TrimPrefix(p.url, "http") + "/ws/chat?session_id=query&token="
@@ -79,6 +94,9 @@ func TestSecretsStayInside(t *testing.T) {
 	everything := func() {
 		ask(http.MethodGet, "/api/tools", "", canaries["wrong token"])
 		ask(http.MethodGet, "/api/tools", "", canaries["API key"])
+		for _, what := range []string{"token of a user", "token that has expired", "forged token"} {
+			ask(http.MethodGet, "/api/calls", "", canaries[what])
+		}
 		ask(http.MethodGet, "/api/keys", "", fleetToken)
 		ask(http.MethodGet, "/api/tools", "", canaries["key of nobody"])
 		ask(http.MethodGet, "/api/tools", "", canaries["API key"]+"x")
@@ -94,6 +112,9 @@ func TestSecretsStayInside(t *testing.T) {
 		}
 	}
 	everything()
+	if status := ask(http.MethodGet, "/api/tools", "", canaries["token of a user"]); status != http.StatusOK {
+		t.Errorf("a good token: %d", status)
+	}
 	server.Pause()
 	everything()
 	server.Resume()
