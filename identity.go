@@ -77,8 +77,10 @@ func (g *Gateway) authenticator() auth.Authenticator {
 // needsCredential reports whether nobody is let in without a credential although there is no token.
 func (c Config) needsCredential() bool { return c.KeysOnly || c.acceptsJWT() }
 
-// credentialsChanged tells the connections of paired devices what was decided of their tools.
+// credentialsChanged tells the connections of paired devices what was decided of their tools, and whoever keeps grants
+// whose are to be dropped.
 func (g *Gateway) credentialsChanged(changes []registry.CredentialChange) {
+	g.approvals.CredentialsChanged(changes)
 	if devices := g.told.Load(); devices != nil {
 		devices.CredentialsChanged(changes)
 	}

@@ -513,3 +513,37 @@ func revocableCaller(t *testing.T, own bool) (url, token string, revoke func()) 
 		}
 	}
 }
+
+// What was always allowed to a user is asked about again once the user was revoked.
+func TestRevocationEndsGrants(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "version: 1\ntools:\n  - id: ask\n    names: [hang]\n    approval: always\n"
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := start(t, farhand.Config{Token: adminToken, PolicyFile: policy})
+	heldDevice(t, url)
+	k := makeKey(t, url, `{"roles":["caller"],"user_id":"ann"}`)
+	var accepted struct {
+		Approval string `json:"approval_id"`
+	}
+	status, answer := send(t, url+"/api/sessions/held/tools/hang/call", `{"mode":"async"}`, k.Key)
+	if err := json.Unmarshal([]byte(answer), &accepted); err != nil || status != http.StatusAccepted {
+		t.Fatalf("call: %d %s", status, answer)
+	}
+	if status, said := send(t, url+"/api/approvals/"+accepted.Approval, `{"decision":"allow-always"}`,
+		adminToken); status != http.StatusOK {
+		t.Fatalf("allow: %d %s", status, said)
+	}
+	if _, list := send(t, url+"/api/grants", "", adminToken); !strings.Contains(list, `"tool":"hang"`) {
+		t.Fatalf("granted %s", list)
+	}
+	if status, said := send(t, url+"/api/revocations", `{"user_id":"ann"}`, adminToken); status != http.StatusOK {
+		t.Fatalf("revoke: %d %s", status, said)
+	}
+	within(t, limit, "the grant has ended", func() bool {
+		_, list := send(t, url+"/api/grants", "", adminToken)
+		return strings.Contains(list, `"grants":[]`)
+	})
+}

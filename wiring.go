@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/approval"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/chat"
@@ -91,9 +90,6 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.approvals = approval.NewKeeper(approval.Config{
-		Store: store, Pods: store, Note: g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
-	})
 	invoker := agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: rules, Schemas: schemas, LocalTools: localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,

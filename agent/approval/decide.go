@@ -111,15 +111,21 @@ func (k *Keeper) DecideOnDevice(
 	if err != nil {
 		return Answer{}, err
 	}
-	if !isFor(session, a) && !maySee(who, a) {
-		return Answer{}, registry.ErrNoApproval
-	}
 	by := "session:" + session.Key.Session
 	if session.DeviceID != "" {
-		by = "device:" + session.DeviceID
+		by = byDevice(session.DeviceID)
+	}
+	if !isFor(session, a) {
+		if !maySee(who, a) {
+			return Answer{}, registry.ErrNoApproval
+		}
+		by = cmp.Or(who.User, by) // it is the role that decides
 	}
 	return k.decide(ctx, a, who, by, d)
 }
+
+// byDevice is how a decision names the device it was made at.
+func byDevice(id string) string { return "device:" + id }
 
 // abandoned reports whether the pod where a call waits has died, so that nothing would come of allowing it. A pod that
 // died less than a lease ago is not known to have: then an answer of that time is in vain.

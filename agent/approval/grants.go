@@ -63,14 +63,19 @@ func (k *Keeper) Revoke(ctx context.Context, who auth.Identity, id string) (regi
 			continue
 		}
 		if g, err = k.cfg.Store.RevokeGrant(ctx, who.Tenant, id); err == nil {
-			k.cfg.Audit.Note(registry.AuditEntry{
-				Tenant: g.Tenant, Actor: who.Actor(), Action: registry.AuditGrantRevoke, Outcome: registry.AuditAllowed,
-				Target: g.ID, Tool: g.Tool, SessionID: g.SessionID, DeviceID: g.DeviceID,
-			})
+			k.auditRevoke(who.Actor(), g, "")
 		}
 		return g, err
 	}
 	return registry.Grant{}, registry.ErrNoGrant
+}
+
+// auditRevoke notes in the audit log that a grant was revoked. The zero actor is nobody: it ended with something else.
+func (k *Keeper) auditRevoke(who registry.AuditActor, g registry.Grant, reason string) {
+	k.cfg.Audit.Note(registry.AuditEntry{
+		Tenant: g.Tenant, Actor: who, Action: registry.AuditGrantRevoke, Outcome: registry.AuditAllowed, Reason: reason,
+		Target: g.ID, Tool: g.Tool, SessionID: g.SessionID, DeviceID: g.DeviceID,
+	})
 }
 
 func maySeeGrant(who auth.Identity, g registry.Grant) bool {

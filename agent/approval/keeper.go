@@ -48,7 +48,10 @@ type Keeper struct {
 	polls chan struct{} // capacity 1: somebody waits
 	sweep chan struct{} // capacity 1: something may be due now
 
+	forgets chan struct{} // capacity 1: something was revoked
+
 	mu      sync.Mutex
+	revoked []registry.CredentialChange // whose grants are still to be dropped
 	waiting map[registry.ApprovalRef][]chan registry.Verdict
 	count   int // of channels in waiting
 	starter Starter
@@ -71,11 +74,12 @@ func NewKeeper(cfg Config) *Keeper {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	k := &Keeper{
-		cfg: cfg, polls: make(chan struct{}, 1), sweep: make(chan struct{}, 1),
+		cfg: cfg, polls: make(chan struct{}, 1), sweep: make(chan struct{}, 1), forgets: make(chan struct{}, 1),
 		waiting: make(map[registry.ApprovalRef][]chan registry.Verdict),
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.work.Go(k.poll)
+	k.work.Go(k.forget)
 	return k
 }
 
