@@ -100,6 +100,9 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	if g.policyFile != nil {
 		p.PolicyFile = g.policyFile.Status
 	}
+	for _, h := range g.webhooks {
+		p.Hooks = append(p.Hooks, h.Stats)
+	}
 	m.set.Watch(p)
 	if m.listener == nil {
 		return

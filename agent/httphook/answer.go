@@ -22,6 +22,7 @@ const (
 const (
 	maxMembers = 16
 	maxReason  = 500 // bytes kept of the reason of a cancellation
+	maxDepth   = 128 // levels of an answer; results of devices have half as many
 )
 
 // errJSON is why most broken answers are refused. What the parser says may quote the answer, which may have in it what
@@ -41,6 +42,9 @@ type answer struct {
 // parseAnswer reads an answer. What does not belong in it, or is missing, is an error.
 func parseAnswer(text []byte, phase string) (answer, error) {
 	var a answer
+	if strictjson.Depth(text) > maxDepth {
+		return a, fmt.Errorf("nests deeper than %d levels", maxDepth)
+	}
 	members, err := membersOf(text, "decision", "reason", "args", "result")
 	if err != nil {
 		return a, err

@@ -53,7 +53,7 @@ func newClient(cfg Config) (*client, error) {
 	}, nil
 }
 
-// ask sends a question of about size bytes, and returns the answer. It waits its turn within ctx.
+// ask sends a question whose text takes about size bytes in it, and returns the answer. It waits its turn within ctx.
 func (c *client) ask(ctx context.Context, id string, size int, body func() ([]byte, error)) ([]byte, error) {
 	select {
 	case c.slots <- struct{}{}:

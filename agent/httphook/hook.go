@@ -25,6 +25,7 @@ type Hook struct {
 	cfg    Config
 	client *client
 	broken failureLog
+	counts *counts
 }
 
 var (
@@ -42,7 +43,7 @@ func New(cfg Config, log *slog.Logger) (*Hook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Hook{cfg: cfg, client: client, broken: failureLog{log: log}}, nil
+	return &Hook{cfg: cfg, client: client, broken: failureLog{log: log}, counts: newCounts()}, nil
 }
 
 // Close closes the connections that nobody uses. Questions that are being asked end with their calls.
@@ -99,7 +100,7 @@ func (h *Hook) Amend(
 	}
 	q := h.questionOf(typeAfter, inv)
 	q.Result = resultOf(out.Result)
-	a, failure := h.ask(ctx, q, phaseAfter, limit, len(out.Result.Output)+len(out.Result.Error))
+	a, failure := h.ask(ctx, q, phaseAfter, limit, q.Result.size())
 	switch {
 	case failure != nil && h.cfg.FailOpen:
 		return out.Result, nil
@@ -121,6 +122,7 @@ func (h *Hook) Amend(
 func (h *Hook) ask(
 	ctx context.Context, q question, phase string, limit time.Time, size int,
 ) (answer, error) {
+	begin := time.Now()
 	asking, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
 	text, err := h.client.ask(asking, q.CallID+"."+phase, size, func() ([]byte, error) { return q.encode(limit) })
@@ -130,7 +132,11 @@ func (h *Hook) ask(
 			err = errors.Join(errAnswer, err)
 		}
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil:
+		h.counts.note(a.decision, time.Since(begin))
+	case ctx.Err() == nil:
+		h.counts.note(outcomeFailed, time.Since(begin))
 		h.broken.note(h.cfg.Name, phase, q, err)
 	}
 	return a, err

@@ -72,6 +72,30 @@ func resultOf(r registry.Result) *result {
 	return res
 }
 
+// size returns how many bytes a result takes in a question, about.
+func (r *result) size() int {
+	n := r.Structured.Len() + sizeOf(r.Error)
+	if r.Output != nil {
+		n += sizeOf(*r.Output)
+	}
+	return n
+}
+
+// sizeOf returns how many bytes a text takes as JSON: a device may return what takes six times as much as in memory.
+func sizeOf(text string) (n int) {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ':
+			n += len(`\u0000`)
+		case c == '"' || c == '\\':
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
 // encode returns the body of a question whose answer is waited for until limit.
 func (q question) encode(limit time.Time) ([]byte, error) {
 	q.Timestamp, q.DeadlineMS = time.Now().UTC(), max(time.Until(limit).Milliseconds(), 1)

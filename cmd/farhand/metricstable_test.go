@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/internal/metrics"
 )
 
@@ -13,7 +14,7 @@ const longList = 16
 // metricsTable returns all metrics as a table for a document, with the bound of their series.
 func metricsTable() string {
 	s := metrics.New([]string{"model"}, "version")
-	s.Watch(metrics.Pod{})
+	s.Watch(metrics.Pod{Hooks: []func() httphook.Stats{func() httphook.Stats { return httphook.Stats{} }}})
 	var b strings.Builder
 	b.WriteString("| metric | kind | labels | meaning | series |\n| --- | --- | --- | --- | --- |\n")
 	total := 0
@@ -21,9 +22,9 @@ func metricsTable() string {
 		total += m.Bound()
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d |\n", m.Name, m.Kind, labelsOf(m), m.Help, m.Bound())
 	}
-	fmt.Fprintf(&b, "\nAt most %d series on one pod with one model, %d more for each further model, "+
-		"beside those of the Go runtime\n(`go_…`) and the process (`process_…`). What has not happened has no series: "+
-		"a pod in ordinary use has a tenth of that.\n", total, perModel(s))
+	fmt.Fprintf(&b, "\nAt most %d series on one pod with one model and one HTTP hook, %d more for each further model, "+
+		"beside those of the\nGo runtime (`go_…`) and the process (`process_…`). What has not happened has no series: "+
+		"a pod in ordinary use has a tenth\nof that.\n", total, perModel(s))
 	return b.String()
 }
 
@@ -46,6 +47,8 @@ func labelsOf(m metrics.Metric) string {
 		switch {
 		case l.Name == "model":
 			all = append(all, "`model` (a configured one, `other`)")
+		case l.Name == "hook":
+			all = append(all, "`hook` (one of the file)")
 		case l.Name == "version":
 			all = append(all, "`version`")
 		case len(l.Values) > longList:

@@ -22,6 +22,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
@@ -71,7 +72,7 @@ func newTestPod(t testing.TB) *testPod {
 	p.must(err)
 	p.set.Watch(metrics.Pod{
 		Routing: p.Stats, Sockets: devices.Stats, API: handler.Stats, Refusals: refusals.Count,
-		Turns: func() chat.Stats { return chat.Stats{} },
+		Turns: func() chat.Stats { return chat.Stats{} }, Hooks: []func() httphook.Stats{hookStats},
 	})
 	p.http = httptest.NewServer(handler)
 	t.Cleanup(func() {

@@ -4,6 +4,7 @@ import (
 	"github.com/farhand/farhand/agent/audit"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
@@ -24,6 +25,7 @@ type Pod struct {
 	RedisPools func() map[string]redisstore.PoolStats // nil without Redis
 	Bus        func() bus.Stats                       // nil without Redis
 	PolicyFile func() policy.Status                   // nil without a policy file
+	Hooks      []func() httphook.Stats                // of the HTTP hooks
 }
 
 // policyFile exports whether the policy is as its file is.
@@ -41,6 +43,33 @@ func (s *Set) policyFile(read func() policy.Status) {
 		shares("result", read, func(s status) []share {
 			return []share{{"ok", int64(s.Reloads)}, {"refused", int64(s.Refused)}}
 		}))
+}
+
+// hooks exports what became of the questions to HTTP hooks.
+func (s *Set) hooks(reads []func() httphook.Stats) {
+	names := make([]string, len(reads))
+	for i, read := range reads {
+		names[i] = read().Name
+	}
+	label := Label{"hook", names}
+	s.counter("farhand_hook_questions_total",
+		"Questions to HTTP hooks, by what came of them: failed ones had no answer that could be used.",
+		source{[]Label{label, {"outcome", httphook.Outcomes()}}, func(emit emitFunc) {
+			for _, read := range reads {
+				stats := read()
+				for outcome, n := range stats.Questions {
+					emit(float64(n), stats.Name, outcome)
+				}
+			}
+		}})
+	s.counter("farhand_hook_seconds_total",
+		"How long those questions took, all together, waiting for their turns included.",
+		source{[]Label{label}, func(emit emitFunc) {
+			for _, read := range reads {
+				stats := read()
+				emit(stats.Took.Seconds(), stats.Name)
+			}
+		}})
 }
 
 // routing exports sessions, calls, the recorder and the lease.

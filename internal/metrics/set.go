@@ -94,6 +94,7 @@ func (s *Set) Watch(p Pod) {
 	s.bus(once(p.Bus))
 	s.audit(once(p.Audit))
 	s.policyFile(once(p.PolicyFile))
+	s.hooks(p.Hooks)
 }
 
 // Handler serves the metrics in the format of Prometheus.

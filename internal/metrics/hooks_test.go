@@ -1,0 +1,37 @@
+package metrics_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent/httphook"
+)
+
+func hookStats() httphook.Stats {
+	return httphook.Stats{
+		Name: "guard", Questions: map[string]int64{"continue": 3, "failed": 2}, Took: 1500 * time.Millisecond,
+	}
+}
+
+// What became of questions to hooks, and how long they took, is exported by hook.
+func TestHooksAreCounted(t *testing.T) {
+	families := newTestPod(t).scrape()
+	got := make(map[string]float64)
+	for _, name := range []string{"farhand_hook_questions_total", "farhand_hook_seconds_total"} {
+		for _, m := range families[name].GetMetric() {
+			key := name
+			for _, l := range m.Label {
+				key += " " + l.GetValue()
+			}
+			got[key] = m.GetCounter().GetValue()
+		}
+	}
+	for key, want := range map[string]float64{
+		"farhand_hook_questions_total guard continue": 3, "farhand_hook_questions_total guard failed": 2,
+		"farhand_hook_seconds_total guard": 1.5,
+	} {
+		if got[key] != want {
+			t.Errorf("%s is %v: %v", key, got[key], got)
+		}
+	}
+}
