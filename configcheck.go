@@ -72,6 +72,9 @@ func (c Config) validate(a auth.Authenticator) error {
 		check(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID",
 			"may hold letters, digits, '.', '_' and '-'")
 	}
+	if err := new(auth.Origins).AllowHosts(c.AllowedHosts...); err != nil {
+		check(false, "ALLOWED_HOSTS", registry.AsError(err).Message)
+	}
 	if _, err := auth.NewOrigins(c.AllowedOrigins, false); err != nil {
 		check(false, "ALLOWED_ORIGINS", registry.AsError(err).Message)
 	}

@@ -134,12 +134,15 @@ func (p *pairingPods) paired(deviceID string, key ed25519.PublicKey, tools ...st
 
 func (p *pairingPods) eventually(what string, ok func() bool) {
 	p.Helper()
-	deadline := time.Now().Add(limit)
+	end := time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for !ok() {
-		if time.Now().After(deadline) {
+		select {
+		case <-end:
 			p.Fatalf("not within %v: %s", limit, what)
+		case <-tick.C:
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -687,5 +690,43 @@ func TestPairingTakesTheDeviceID(t *testing.T) {
 	}
 	if got := read(say(), "connected"); !strings.Contains(got, "session_owner_mismatch") {
 		t.Errorf("a new connection: %s", got)
+	}
+}
+
+// A page that has its own name pointed at the gateway asks for nothing there, although asking needs no token.
+func TestPairingUnderAForeignName(t *testing.T) {
+	t.Parallel()
+	p := newPairingPods(t, 1, func(c *farhand.Config) { c.AllowedHosts, c.Pairing = []string{"gateway.example"}, "open" })
+	for host, want := range map[string]int{
+		"gateway.example": http.StatusCreated, "evil.example": http.StatusForbidden,
+		"evil.example:8080": http.StatusForbidden,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.urls[0]+"/pair", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		req.Header.Set("Origin", "http://"+host)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: status %d, want %d", host, resp.StatusCode, want)
+		}
+	}
+	u, err := url.Parse(p.urls[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, resp, err := websocket.DefaultDialer.DialContext(t.Context(), "ws://"+u.Host+"/ws/chat",
+		http.Header{"Host": {"evil.example"}, "Origin": {"http://evil.example"}})
+	if err == nil {
+		conn.Close()
+	}
+	if resp == nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a socket: %v, %v", resp, err)
 	}
 }

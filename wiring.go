@@ -71,6 +71,9 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := origins.AllowHosts(g.cfg.AllowedHosts...); err != nil {
+		return nil, err
+	}
 	authenticator := g.authenticator()
 	sources, err := auth.NewSources(g.cfg.TrustedProxies)
 	if err != nil {

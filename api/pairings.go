@@ -147,7 +147,7 @@ type pairStatusAnswer struct {
 func (h *handler) pairChallenge(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	nonce, err := h.Pairing.Challenge(ctx, caller(c))
+	nonce, err := h.Pairing.Challenge(ctx, caller(c), h.Sources.Of(c.Request))
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ const (
 	MaxPairings          = 1000 // that wait, or were decided and not collected
 	MaxPairingsOfSource  = 16   // of one source address
 	MaxPairingTools      = 128  // names a device may ask for
-	MaxNonces            = 8    // of one credential; an older one is forgotten for a newer one
+	MaxNonces            = 8    // of one owner; an older one is forgotten for a newer one
 	NonceTTL             = time.Minute
 	MaxDeviceDefinitions = 512 << 10 // bytes of the definitions that are kept for one paired device
 )
@@ -82,11 +82,11 @@ type PairingStore interface {
 	// was not approved.
 	TakePairing(ctx context.Context, id string) (Pairing, error)
 
-	// PutNonce keeps a nonce for a credential, for NonceTTL.
-	PutNonce(ctx context.Context, tenant, credential, nonce string) error
+	// PutNonce keeps a nonce for an owner, for NonceTTL: a credential, and who asks with it.
+	PutNonce(ctx context.Context, tenant, owner, nonce string) error
 
-	// TakeNonce removes a nonce of a credential, and reports whether it was there.
-	TakeNonce(ctx context.Context, tenant, credential, nonce string) (bool, error)
+	// TakeNonce removes a nonce of an owner, and reports whether it was there.
+	TakeNonce(ctx context.Context, tenant, owner, nonce string) (bool, error)
 
 	// SetDeviceTools replaces what is kept of the tools of a paired device, for CredentialIdle. More than
 	// MaxDeviceDefinitions is CodeInvalidRequest.

@@ -125,6 +125,35 @@ func TestDNSRebinding(t *testing.T) {
 	}
 }
 
+// With a token, too, a page cannot reach the gateway under a name of its own, if the gateway's names are listed.
+func TestAllowedHosts(t *testing.T) {
+	o := newOrigins(t, false, "https://console.example.com")
+	if err := o.AllowHosts(); err != nil || !check(t, o, "any.example") {
+		t.Errorf("without names: %v", err)
+	}
+	if err := o.AllowHosts("Gateway.example.com", "farhand"); err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]bool{
+		"gateway.example.com": true, "GATEWAY.example.com:8443": true, "farhand:8080": true, "localhost:8080": true,
+		"10.0.0.7:8080": true, "[2001:db8::1]:8080": true, // as probes name a pod
+		"evil.example": false, "gateway.example.com.evil.example": false, "x.gateway.example.com": false, "": false,
+		"gateway.example.com@evil.example": false, "10.0.0.7.evil.example": false,
+	} {
+		if got := check(t, o, host); got != want {
+			t.Errorf("host %q passes: %v, want %v", host, got, want)
+		}
+		if host != "" && check(t, o, host, "http://"+host) != want {
+			t.Errorf("host %q with an origin of the same name: want %v", host, want)
+		}
+	}
+	for _, name := range []string{"", "*", "*.example.com", "https://a.example", "a.example:8080", "[::1]"} {
+		if err := o.AllowHosts(name); !errors.Is(err, registry.CodeInvalidRequest) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 func TestMalformedOrigins(t *testing.T) {
 	for _, origin := range []string{
 		"", "console.example.com", "https://", "https://a/path", "https://a/", "https://a?q", "https://u@a", "null",

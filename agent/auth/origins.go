@@ -17,6 +17,7 @@ type Origins struct {
 	allowed      map[string]bool
 	any          bool
 	loopbackOnly bool
+	hosts        map[string]bool // lower case; nil: any
 }
 
 // NewOrigins takes exact origins (scheme://host[:port]), or "*" for all. loopbackOnly says that the server is meant
@@ -36,6 +37,31 @@ func NewOrigins(allowed []string, loopbackOnly bool) (*Origins, error) {
 		o.allowed[origin] = true
 	}
 	return o, nil
+}
+
+// AllowHosts has requests pass only if their Host header is one of the names, an IP address, or localhost: then no page
+// can reach the gateway under a name of its own (DNS rebinding). No names: any passes. It is called before Check.
+func (o *Origins) AllowHosts(names ...string) error {
+	for _, name := range names {
+		host := strings.ToLower(name)
+		if host == "" || strings.ContainsAny(host, "*?/:@ []") {
+			return registry.Errorf(registry.CodeInvalidRequest,
+				"the host %q must look like gateway.example.com; ports and wildcards are not understood", name)
+		}
+		if o.hosts == nil {
+			o.hosts = make(map[string]bool)
+		}
+		o.hosts[host] = true
+	}
+	return nil
+}
+
+// hostAllowed reports whether a Host header may be answered. A page cannot make a browser send an address in place of
+// the page's own name.
+func (o *Origins) hostAllowed(hostport string) bool {
+	host := hostOf(hostport)
+	_, err := netip.ParseAddr(host)
+	return err == nil || o.hosts[strings.ToLower(host)] || strings.EqualFold(host, "localhost")
 }
 
 // canonicalOrigin returns an origin as browsers send it: lower case, without the default port of its scheme.
@@ -62,6 +88,10 @@ func (o *Origins) Check(r *http.Request) error {
 		return registry.Errorf(registry.CodeForbidden,
 			"Without a token this gateway answers only to localhost. Set FARHAND_TOKEN to serve other host names.")
 	}
+	if o.hosts != nil && !o.hostAllowed(r.Host) {
+		return registry.Errorf(registry.CodeForbidden,
+			"This gateway does not answer to this host name. Add it to FARHAND_ALLOWED_HOSTS.")
+	}
 	values := r.Header.Values("Origin")
 	if len(values) == 0 || o.any {
 		return nil
@@ -80,14 +110,19 @@ func sameHost(origin, host string) bool {
 }
 
 func loopbackHost(hostport string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	host := hostOf(hostport)
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.IsLoopback()
+}
+
+// hostOf returns the name or address in a Host header.
+func hostOf(hostport string) string {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }

@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,7 +187,7 @@ func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDeci
 			registry.MaxPairingTools)
 	}
 	for _, glob := range made.Tools {
-		if err := checkGlob(glob); err != nil {
+		if err := cmp.Or(checkGlob(glob), checkScope(by, glob)); err != nil {
 			return made, err
 		}
 	}

@@ -137,6 +137,9 @@ func (s *Service) ApproveTools(
 		return Device{}, err
 	}
 	for _, t := range approve {
+		if err := checkScope(by, t.Name); err != nil {
+			return Device{}, err
+		}
 		if !slices.ContainsFunc(d.Waiting, func(w registry.ToolSpec) bool {
 			return w.Name == t.Name && w.Hash() == t.Hash
 		}) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -20,6 +22,9 @@ const (
 	PathChallenge       = "/pair/challenge" // the only path for which a device with a key needs no signature
 	credentialPrefix    = string(registry.CredentialDevice) + ":"
 	signedTextBeginning = "farhand-device-v1\n"
+	nonceBytes          = 33                  // random ones; three of them are four letters of base64
+	sourceBytes         = 9                   // of the digest of a source, at the end of a nonce
+	sourceLength        = sourceBytes / 3 * 4 // of them in base64
 )
 
 // SignedText returns what a device signs.
@@ -27,17 +32,25 @@ func SignedText(nonce, deviceID string) []byte {
 	return []byte(signedTextBeginning + nonce + "\n" + deviceID)
 }
 
-// Challenge returns a nonce that a paired device signs within registry.NonceTTL, for one request.
-func (s *Service) Challenge(ctx context.Context, id auth.Identity) (nonce string, err error) {
+// Challenge returns a nonce that a paired device signs within registry.NonceTTL, for one request from anywhere. Each
+// source has nonces of its own, so that who has a copy of the credential, elsewhere, uses up none of the device's.
+func (s *Service) Challenge(ctx context.Context, id auth.Identity, source netip.Prefix) (nonce string, err error) {
 	credential, ok := strings.CutPrefix(id.Credential, credentialPrefix)
 	if !ok {
 		return "", registry.Errorf(registry.CodeInvalidRequest,
 			"Only the credential of a paired device signs anything; yours needs no signature.")
 	}
-	random := make([]byte, 32)
+	random := make([]byte, nonceBytes)
 	_, _ = rand.Read(random) // never fails
-	nonce = base64.RawURLEncoding.EncodeToString(random)
-	return nonce, s.cfg.Store.PutNonce(ctx, id.Tenant, credential, nonce)
+	sum := sha256.Sum256([]byte(source.String()))
+	nonce = base64.RawURLEncoding.EncodeToString(append(random, sum[:sourceBytes]...))
+	return nonce, s.cfg.Store.PutNonce(ctx, id.Tenant, nonceOwner(credential, nonce), nonce)
+}
+
+// nonceOwner returns what the store keeps a nonce for: the credential and the source that asked for it, which is the
+// end of the nonce.
+func nonceOwner(credential, nonce string) string {
+	return credential + "/" + nonce[len(nonce)-sourceLength:]
 }
 
 // Prove checks the signature of a request with a credential that has a public key. Only a signature that is right uses
@@ -55,7 +68,7 @@ func (s *Service) Prove(ctx context.Context, r *http.Request, c registry.Credent
 		!ed25519.Verify(c.PublicKey, SignedText(nonce, c.DeviceID), signature) {
 		return unsigned("The signature is not right for this device.")
 	}
-	fresh, err := s.cfg.Store.TakeNonce(ctx, c.Tenant, c.ID, nonce)
+	fresh, err := s.cfg.Store.TakeNonce(ctx, c.Tenant, nonceOwner(c.ID, nonce), nonce)
 	if err != nil {
 		return err
 	}
@@ -78,7 +91,7 @@ func signatureOf(r *http.Request) (nonce string, signature []byte, ok bool) {
 		}
 	}
 	nonce, text, ok := strings.Cut(value, ".")
-	if !ok || nonce == "" || len(value) > 512 {
+	if !ok || len(nonce) < sourceLength || len(value) > 512 {
 		return "", nil, false
 	}
 	signature, err := base64.RawURLEncoding.DecodeString(text)
