@@ -3,6 +3,7 @@ package farhand_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -114,13 +115,28 @@ func TestPolicyAtEveryEndpoint(t *testing.T) {
 	}
 }
 
+// policyLines is a log that tells of each line about a policy file.
+type policyLines chan string
+
+func (policyLines) Enabled(context.Context, slog.Level) bool { return true }
+func (p policyLines) WithAttrs([]slog.Attr) slog.Handler     { return p }
+func (p policyLines) WithGroup(string) slog.Handler          { return p }
+
+func (p policyLines) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "the policy file") {
+		p <- r.Message
+	}
+	return nil
+}
+
 // TestPolicyFileIsReadAnew changes the file of a gateway that runs: what may be called changes, and the tags of lists.
 // A bad file changes nothing, and readiness says so. A gateway does not start with one.
 func TestPolicyFileIsReadAnew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	writePolicy(t, path, "")
-	url := start(t, farhand.Config{PolicyFile: path}, farhand.WithToolFunc("danger", "d",
-		func(context.Context, struct{}) (any, error) { return "done", nil }))
+	read := make(policyLines, 10)
+	url := start(t, farhand.Config{PolicyFile: path}, farhand.WithLogger(slog.New(read)), farhand.WithToolFunc("danger",
+		"d", func(context.Context, struct{}) (any, error) { return "done", nil }))
 	tag := func() string {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api/tools", nil)
 		if err != nil {
@@ -134,29 +150,32 @@ func TestPolicyFileIsReadAnew(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		return resp.Header.Get("ETag")
 	}
-	await := func(what, path, body, part string) {
+	want := func(what, path, body, part string) {
 		t.Helper()
-		for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-			_, text := send(t, url+path, body, "")
-			if strings.Contains(text, part) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %s", what, text)
-			}
+		if _, text := send(t, url+path, body, ""); !strings.Contains(text, part) {
+			t.Fatalf("%s: %s", what, text)
+		}
+	}
+	replace := func(text string) {
+		t.Helper()
+		writePolicy(t, path, text)
+		select {
+		case <-read:
+		case <-time.After(limit):
+			t.Fatalf("the file is not read: %s", text)
 		}
 	}
 	before := tag()
-	await("no rule", "/api/tools/danger/call", `{"args":{}}`, `"done"`)
-	writePolicy(t, path, dangerous)
-	await("a rule", "/api/tools/danger/call", `{"args":{}}`, "rule no-danger")
+	want("no rule", "/api/tools/danger/call", `{"args":{}}`, `"done"`)
+	replace(dangerous)
+	want("a rule", "/api/tools/danger/call", `{"args":{}}`, "rule no-danger")
 	if tag() == before {
 		t.Error("the tag of a list is that of another policy")
 	}
-	await("a good file", "/readyz", "", `{"status":"ready"}`)
-	writePolicy(t, path, "cals: []")
-	await("a bad file", "/readyz", "", `{"status":"ready","warnings":["policy_file_refused"]}`)
-	await("the former rule", "/api/tools/danger/call", `{"args":{}}`, "rule no-danger")
+	want("a good file", "/readyz", "", `{"status":"ready"}`)
+	replace("cals: []")
+	want("a bad file", "/readyz", "", `{"status":"ready","warnings":["policy_file_refused"]}`)
+	want("the former rule", "/api/tools/danger/call", `{"args":{}}`, "rule no-danger")
 	if _, err := farhand.New(t.Context(), farhand.Config{PolicyFile: path}, quiet); err == nil ||
 		!strings.Contains(err.Error(), "2:1: there is no field \"cals\"; did you mean \"calls\"?") {
 		t.Errorf("a start with a bad file: %v", err)

@@ -2,40 +2,28 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/registrytest"
 )
 
 // flaky is a store that may be away.
 type flaky struct {
 	*memory.Store
-	mu     sync.Mutex
-	away   bool
-	writes int
+	outage registrytest.Outage
 }
 
 func (f *flaky) AppendAudit(ctx context.Context, entries []registry.AuditEntry) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.writes++
-	if f.away {
-		return registry.StoreUnavailable("append", errors.New("away"))
+	if err := f.outage.Err(); err != nil {
+		return err
 	}
 	return f.Store.AppendAudit(ctx, entries)
-}
-
-func (f *flaky) set(away bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.away = away
 }
 
 func (f *flaky) read(t *testing.T) []registry.AuditEntry {
@@ -68,8 +56,8 @@ func TestLinesAreWrittenTogether(t *testing.T) {
 		time.Sleep(2 * gather)
 		synctest.Wait()
 		got := store.read(t)
-		if len(got) != 100 || store.writes > 3 {
-			t.Fatalf("%d lines in %d writes", len(got), store.writes)
+		if len(got) != 100 || store.outage.Asked() > 3 {
+			t.Fatalf("%d lines in %d writes", len(got), store.outage.Asked())
 		}
 		if e := got[0]; e.Pod != "pod-1" || e.At.IsZero() || e.Target != "99" || len(e.ArgsDigest) != 64 {
 			t.Errorf("%+v", e)
@@ -93,7 +81,7 @@ func TestLinesAreWrittenTogether(t *testing.T) {
 func TestLinesWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, store := start()
-		store.set(true)
+		store.outage.Set(true)
 		for i := range 3 * maxLines {
 			l.Note(registry.AuditEntry{Tenant: "t", Target: strconv.Itoa(i)})
 		}
@@ -102,7 +90,7 @@ func TestLinesWaitForTheStore(t *testing.T) {
 		if n.Bytes > maxBytes || n.Waiting > maxLines+batch || n.Waiting < 1000 || n.Waiting+n.Dropped != 3*maxLines {
 			t.Errorf("%+v", n)
 		}
-		store.set(false)
+		store.outage.Set(false)
 		time.Sleep(time.Minute)
 		got := store.read(t)
 		if int64(len(got)) != n.Waiting {
@@ -123,7 +111,7 @@ func TestLinesWaitForTheStore(t *testing.T) {
 func TestCloseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, store := start()
-		store.set(true)
+		store.outage.Set(true)
 		l.Note(registry.AuditEntry{Tenant: "t"})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

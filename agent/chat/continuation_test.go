@@ -106,21 +106,33 @@ func TestHandedOutCallsMayComeBackOneByOne(t *testing.T) {
 func TestAModelIsToldWhatIsNotKeptAnyMore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ann, ben := auth.Identity{Tenant: "default", User: "ann"}, auth.Identity{Tenant: "default", User: "ben"}
+		admin := auth.Identity{Tenant: "default", Admin: true, Credential: auth.CredentialToken}
+		key1 := auth.Identity{Tenant: "default", Credential: "key:1"}
+		key2, annsKey := auth.Identity{Tenant: "default", Credential: "key:2"}, ann
+		annsKey.Credential = "key:2"
 		for name, tt := range map[string]struct {
-			wait time.Duration
-			by   auth.Identity
-			want bool // that it is known
+			wait     time.Duration
+			whose    auth.Identity
+			by       auth.Identity
+			expected bool // that it is known
 		}{
-			"in time":       {time.Minute - time.Second, ann, true},
-			"too late":      {time.Minute, ann, false},
-			"somebody else": {0, ben, false},
-			"other tenant":  {0, auth.Identity{Tenant: "acme", User: "ann"}, false},
+			"in time":                    {time.Minute - time.Second, ann, ann, true},
+			"too late":                   {time.Minute, ann, ann, false},
+			"another key of the user":    {0, ann, annsKey, true},
+			"somebody else":              {0, ann, ben, false},
+			"other tenant":               {0, ann, auth.Identity{Tenant: "acme", User: "ann"}, false},
+			"the one token, of a user":   {0, ann, admin, false},
+			"a user, of the one token":   {0, admin, ann, false},
+			"a key without a user":       {0, key1, key1, true},
+			"another key without a user": {0, key1, key2, false},
+			"a user named like a key":    {0, key1, auth.Identity{Tenant: "default", User: "key:1"}, false},
+			"a user named like a scope":  {0, ann, auth.Identity{Tenant: "default", User: "user:ann"}, false},
 		} {
 			r := newRig(t, Limits{Continuation: time.Minute}, use(tool("a", "look", "{}")),
 				use(tool("b", "mine", "{}")), text("Fine."))
 			r.tools.set("look", returns("secret"))
 			asked := []provider.Message{user("hi")}
-			reply, calls, _, err := r.complete(Completion{Caller: ann, Messages: asked, Tools: mine})
+			reply, calls, _, err := r.complete(Completion{Caller: tt.whose, Messages: asked, Tools: mine})
 			if err != nil || len(calls) != 1 {
 				t.Fatal(name, calls, err)
 			}
@@ -130,10 +142,10 @@ func TestAModelIsToldWhatIsNotKeptAnyMore(t *testing.T) {
 				t.Fatal(name, err)
 			}
 			got := lines(r.model.plain()[2].Messages)
-			if tt.want != strings.Contains(got, "secret") || tt.want == strings.Contains(got, "not kept any more") {
+			if tt.expected != strings.Contains(got, "secret") || tt.expected == strings.Contains(got, "not kept any more") {
 				t.Errorf("%s: the model read\n%s", name, got)
 			}
-			if !tt.want && !strings.Contains(got, "\nof mine\n") {
+			if !tt.expected && !strings.Contains(got, "\nof mine\n") {
 				t.Errorf("%s: the caller's result is missing:\n%s", name, got)
 			}
 		}

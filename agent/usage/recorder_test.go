@@ -2,11 +2,9 @@ package usage
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,30 +12,20 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/registrytest"
 )
 
 // flaky is a store that may be away.
 type flaky struct {
 	*memory.Store
-	mu     sync.Mutex
-	away   bool
-	writes int
+	outage registrytest.Outage
 }
 
 func (f *flaky) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.writes++
-	if f.away {
-		return registry.StoreUnavailable("add", errors.New("away"))
+	if err := f.outage.Err(); err != nil {
+		return err
 	}
 	return f.Store.AddUsage(ctx, rows)
-}
-
-func (f *flaky) set(away bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.away = away
 }
 
 func (f *flaky) sums(t *testing.T) (byTool map[string]registry.Usage, rows int) {
@@ -77,13 +65,13 @@ func TestUsageAddsUp(t *testing.T) {
 			r.CallEnded(replayed)
 			r.TurnEnded("t", "ann", 1000, 50)
 		}
-		store.set(true)
+		store.outage.Set(true)
 		time.Sleep(3 * interval)
 		synctest.Wait()
 		if sums, _ := store.sums(t); len(sums) != 0 {
 			t.Errorf("%+v in a store that is away", sums)
 		}
-		store.set(false)
+		store.outage.Set(false)
 		r.CallEnded(end)
 		time.Sleep(interval)
 		synctest.Wait()
@@ -98,8 +86,8 @@ func TestUsageAddsUp(t *testing.T) {
 		if u := sums[registry.UsageModels]; u.InputTokens != 100_000 || u.OutputTokens != 5000 || u.Calls != 0 {
 			t.Errorf("tokens: %+v", u)
 		}
-		if store.writes > 5 {
-			t.Errorf("%d writes", store.writes)
+		if store.outage.Asked() > 5 {
+			t.Errorf("%d writes", store.outage.Asked())
 		}
 		r.CallEnded(end)
 		if err := r.Close(t.Context()); err != nil {
@@ -115,7 +103,7 @@ func TestUsageAddsUp(t *testing.T) {
 func TestUsageIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, store := start()
-		store.set(true)
+		store.outage.Set(true)
 		const n = 2 * maxRows
 		for i := range n {
 			r.CallEnded(agent.CallEnd{
@@ -132,7 +120,7 @@ func TestUsageIsBounded(t *testing.T) {
 		if len(r.rows) > maxRows+1 || r.Other() < n-maxRows {
 			t.Errorf("%d rows, %d of others", len(r.rows), r.Other())
 		}
-		store.set(false)
+		store.outage.Set(false)
 		if err := r.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
