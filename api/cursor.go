@@ -16,6 +16,7 @@ type cursorKind string
 
 const (
 	cursorSessions cursorKind = "s" // Generation and Session
+	cursorRunning  cursorKind = "r" // Generation, which is the store's, and Session
 	cursorTools    cursorKind = "t" // Generation, Session and, inside a session, Name
 	cursorGroups   cursorKind = "g" // Name: a cursor of the directory
 	cursorNames    cursorKind = "n" // Name and Hash
@@ -78,7 +79,7 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 		return c, false
 	}
 	switch kind {
-	case cursorSessions, cursorTools:
+	case cursorSessions, cursorRunning, cursorTools:
 		if c.Offline && c.Session == "" {
 			return c, c.Generation == 0
 		}

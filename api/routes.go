@@ -56,7 +56,7 @@ func (h *handler) routes() []route {
 		{http.MethodGet, "/api/sessions/:id", callers, nil, h.getSession},
 		{http.MethodPut, "/api/sessions/:id", callers, nil, h.audited(registry.AuditSessionRename, h.renameSession)},
 		{http.MethodDelete, "/api/sessions/:id", callers, nil, h.audited(registry.AuditSessionKick, h.deleteSession)},
-		{http.MethodGet, "/api/sessions/running", callers, nil, h.runningSessions},
+		{http.MethodGet, "/api/sessions/running", callers, []string{"cursor"}, h.runningSessions},
 		{http.MethodGet, "/api/sessions/:id/state", callers, nil, h.sessionState},
 		{http.MethodPost, "/api/sessions/:id/abort", callers, nil, h.audited(registry.AuditTurnAbort, h.abortSession)},
 		{http.MethodPost, pathSessionCall, callers, nil, h.callTool},

@@ -18,7 +18,8 @@ const (
 	abortAgain = 500 * time.Millisecond
 	abortLook  = 20 * time.Millisecond
 
-	maxRunning = 1000 // running conversations listed
+	maxRunning      = 1000 // running conversations on one page
+	maxRunningPages = 5    // of the tenant's that one page is made from, about
 )
 
 // States of a session, as ClawSeed names them.
@@ -112,23 +113,38 @@ type runningRow struct {
 	TurnStartedAt string `json:"turn_started_at"`
 }
 
-// runningSessions lists the sessions with a running turn, the longest running first.
-func (h *handler) runningSessions(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	who := caller(c)
-	infos, err := h.Conversations.RunningConversations(ctx, who.Tenant, maxRunning)
+// runningSessions lists the sessions with a running turn, the longest running first. Of a tenant with very many it looks
+// at so many only, and the page that it has found says where to go on.
+func (h *handler) runningSessions(c *gin.Context, q params) error {
+	from, err := q.cursor(cursorRunning)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
 	answer := struct {
-		Sessions []runningRow `json:"sessions"`
-	}{[]runningRow{}}
-	for _, info := range infos {
-		if row := offlineRowOf(info); who.Sees(info.Owner.UserID) {
-			answer.Sessions = append(answer.Sessions,
-				runningRow{row.SessionID, row.Name, row.conversationRow, info.Turn.Format(timeFormat)})
+		Sessions   []runningRow `json:"sessions"`
+		NextCursor string       `json:"next_cursor,omitempty"`
+	}{Sessions: []runningRow{}}
+	who, after := caller(c), registry.ConversationCursor{Active: from.Generation, Session: from.Session}
+	for range maxRunningPages {
+		infos, next, err := h.Conversations.RunningConversations(ctx, who.Tenant, after, maxRunning-len(answer.Sessions))
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if row := offlineRowOf(info); who.Sees(info.Owner.UserID) {
+				answer.Sessions = append(answer.Sessions,
+					runningRow{row.SessionID, row.Name, row.conversationRow, info.Turn.Format(timeFormat)})
+			}
+		}
+		if next == nil {
+			return h.respond(c, answer)
+		}
+		if after = *next; len(answer.Sessions) == maxRunning {
+			break
 		}
 	}
+	answer.NextCursor = cursor{Kind: cursorRunning, Generation: after.Active, Session: after.Session}.String()
 	return h.respond(c, answer)
 }

@@ -9,10 +9,6 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxRunningReads bounds how often the running conversations are read again because some of them ended and were not
-// removed.
-const maxRunningReads = 5
-
 // DescribeConversations implements registry.ConversationIndex.
 func (s *Store) DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
 	infos, err := s.describe(ctx, keys)
@@ -159,37 +155,34 @@ func (s *Store) connected(ctx context.Context, keys []registry.Key) ([]bool, err
 	return connected, nil
 }
 
-// RunningConversations implements registry.ConversationIndex.
+// RunningConversations implements registry.ConversationIndex. The places are those of fences, which grow with each turn.
 func (s *Store) RunningConversations(
-	ctx context.Context, tenant string, limit int,
-) ([]registry.ConversationInfo, error) {
-	index := runningIndex(tenant)
-	var running []registry.ConversationInfo
-	for range maxRunningReads {
-		c, err := s.conn.Eval(ctx, scriptPage, []string{index}, "up", 0, "", pageSize(limit))
-		if err != nil {
-			return nil, redisconn.Unavailable("list running conversations", err)
-		}
-		places := merge([]string{index}, []*redisconn.Command{c}, limit, false)
-		infos, err := s.describe(ctx, sessionsAt(tenant, places))
-		if err != nil {
-			return nil, redisconn.Unavailable("list running conversations", err)
-		}
-		stale := make(removals)
-		running = infos[:0]
-		for i, info := range infos {
-			if info.Turn.IsZero() {
-				stale.add(index, places[i].Session, places[i].Generation)
-				continue
-			}
-			running = append(running, info)
-		}
-		s.removeStale(ctx, tenant, stale)
-		if len(stale) == 0 || len(places) < limit {
-			break
-		}
+	ctx context.Context, tenant string, after registry.ConversationCursor, limit int,
+) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
+	index, limit := runningIndex(tenant), pageSize(limit)
+	c, err := s.conn.Eval(ctx, scriptPage, []string{index}, "up", after.Active, after.Session, limit)
+	if err != nil {
+		return nil, nil, redisconn.Unavailable("list running conversations", err)
 	}
-	return running, nil
+	places := merge([]string{index}, []*redisconn.Command{c}, limit, false)
+	infos, err := s.describe(ctx, sessionsAt(tenant, places))
+	if err != nil {
+		return nil, nil, redisconn.Unavailable("list running conversations", err)
+	}
+	stale, running := make(removals), infos[:0]
+	for i, info := range infos {
+		if info.Turn.IsZero() {
+			stale.add(index, places[i].Session, places[i].Generation)
+			continue
+		}
+		running = append(running, info)
+	}
+	s.removeStale(ctx, tenant, stale)
+	if len(places) < limit {
+		return running, nil, nil
+	}
+	last := places[len(places)-1]
+	return running, &registry.ConversationCursor{Active: last.Generation, Session: last.Session}, nil
 }
 
 // ConversationsVersion implements registry.ConversationIndex.

@@ -80,9 +80,12 @@ type ConversationIndex interface {
 	// limit, even none, and still have a next one.
 	ListConversations(ctx context.Context, q ConversationQuery) ([]ConversationInfo, *ConversationCursor, error)
 
-	// RunningConversations returns up to limit conversations of a tenant with a running turn, the longest running
-	// first.
-	RunningConversations(ctx context.Context, tenant string, limit int) ([]ConversationInfo, error)
+	// RunningConversations returns a page of the conversations of a tenant with a running turn behind a place, the
+	// longest running first, and the cursor of the next page, nil on the last. Active of such a cursor is the store's
+	// own. A page may hold fewer than the limit, even none, and still have a next one.
+	RunningConversations(
+		ctx context.Context, tenant string, after ConversationCursor, limit int,
+	) ([]ConversationInfo, *ConversationCursor, error)
 
 	// ConversationsVersion returns a value that changes whenever the methods above may return something new, other than
 	// turns. It is empty while the tenant has no conversation.

@@ -94,19 +94,38 @@ func cursorOf(c registry.ConversationInfo) registry.ConversationCursor {
 	return registry.ConversationCursor{Active: c.Active.UnixMilli(), Session: c.Key.Session}
 }
 
-// RunningConversations implements registry.ConversationIndex.
-func (m *Store) RunningConversations(_ context.Context, tenant string, limit int) ([]registry.ConversationInfo, error) {
+// RunningConversations implements registry.ConversationIndex. The places are those of when turns began.
+func (m *Store) RunningConversations(
+	_ context.Context, tenant string, after registry.ConversationCursor, limit int,
+) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	now := m.opts.Now()
+	now, first := m.opts.Now(), after == registry.ConversationCursor{}
 	var running []registry.ConversationInfo
 	for key, c := range m.conversations.all {
-		if key.Tenant == tenant && now.Before(c.until) && len(c.messages) > 0 {
-			running = append(running, c.info(key, now))
+		if key.Tenant != tenant || !now.Before(c.until) || len(c.messages) == 0 {
+			continue
+		}
+		if info := c.info(key, now); first || compareRunning(runningPlace(info), after) > 0 {
+			running = append(running, info)
 		}
 	}
-	slices.SortFunc(running, func(a, b registry.ConversationInfo) int { return a.Turn.Compare(b.Turn) })
-	return running[:min(limit, len(running))], nil
+	slices.SortFunc(running, func(a, b registry.ConversationInfo) int {
+		return compareRunning(runningPlace(a), runningPlace(b))
+	})
+	if limit = pageSize(limit); len(running) <= limit {
+		return running, nil, nil
+	}
+	return running[:limit], new(runningPlace(running[limit-1])), nil
+}
+
+func runningPlace(c registry.ConversationInfo) registry.ConversationCursor {
+	return registry.ConversationCursor{Active: c.Turn.UnixNano(), Session: c.Key.Session}
+}
+
+// compareRunning orders the longest running first.
+func compareRunning(a, b registry.ConversationCursor) int {
+	return cmp.Or(cmp.Compare(a.Active, b.Active), strings.Compare(a.Session, b.Session))
 }
 
 // ConversationsVersion implements registry.ConversationIndex. Conversations that expire count as a change when they are

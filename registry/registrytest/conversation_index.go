@@ -220,12 +220,20 @@ func (f *fixture) wantListed(q registry.ConversationQuery, want ...string) {
 
 func (f *fixture) wantRunning(want ...string) {
 	f.Helper()
-	running, err := f.store.RunningConversations(f.ctx, f.key("").Tenant, 10)
-	f.must(err)
 	var got []string
-	for _, c := range running {
-		if got = append(got, c.Key.Session); c.Turn.IsZero() {
-			f.Errorf("%s runs since never", c.Key.Session)
+	for after, pages := (registry.ConversationCursor{}), 0; ; pages++ {
+		running, next, err := f.store.RunningConversations(f.ctx, f.key("").Tenant, after, 1)
+		f.must(err)
+		for _, c := range running {
+			if got = append(got, c.Key.Session); c.Turn.IsZero() {
+				f.Errorf("%s runs since never", c.Key.Session)
+			}
+		}
+		if next == nil {
+			break
+		}
+		if after = *next; pages > 100 {
+			f.Fatal("the list does not end")
 		}
 	}
 	if !slices.Equal(got, want) {

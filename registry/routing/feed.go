@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -27,11 +28,12 @@ func (c *Calls) Events(
 }
 
 // List returns the finished calls that the feed still has, newest first and without their results, and the cursor of
-// the next page. The cursor is empty if there is no next page.
+// the next page. The cursor is empty if there is no next page. It looks at a bounded part of the feed, so a query that
+// few calls match may give short pages, even empty ones, that have a next one.
 func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Record, string, error) {
 	var page []registry.Record
 	next := ""
-	err := c.search(ctx, q.Tenant, q.Before, searchLimit, func(id string, r registry.Record) bool {
+	rest, err := c.search(ctx, q.Tenant, q.Before, func(id string, r registry.Record) bool {
 		if q.Tool != "" && r.Tool != q.Tool || q.SessionID != "" && r.SessionID != q.SessionID ||
 			q.DeviceID != "" && r.DeviceID != q.DeviceID || q.UserID != "" && r.UserID != q.UserID ||
 			q.State != "" && r.State != q.State {
@@ -43,27 +45,28 @@ func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Reco
 		}
 		return len(page) < q.Limit
 	})
-	return page, next, err
+	return page, cmp.Or(next, rest), err
 }
 
-// search calls visit for the calls of the feed, newest first, until visit returns false or limit lines have been read.
+// search calls visit for the calls of the feed, newest first, until visit returns false or searchLimit lines have been
+// read. Then rest is where to go on, empty otherwise.
 func (c *Calls) search(
-	ctx context.Context, tenant, before string, limit int, visit func(id string, r registry.Record) bool,
-) error {
-	for seen := 0; seen < limit; {
+	ctx context.Context, tenant, before string, visit func(id string, r registry.Record) bool,
+) (rest string, err error) {
+	for seen := 0; seen < searchLimit; {
 		page, err := c.feed.LastActivity(ctx, tenant, before, searchPage)
 		if err != nil || len(page) == 0 {
-			return err
+			return "", err
 		}
 		for _, a := range page {
 			if a.Type == registry.ActivityCall && a.Call != nil && !visit(a.ID, *a.Call) {
-				return nil
+				return "", nil
 			}
 		}
 		seen += len(page)
 		before = page[len(page)-1].ID
 	}
-	return nil
+	return before, nil
 }
 
 // Note adds a line to the tenant's feed, soon. It fills in the time and the pod.
