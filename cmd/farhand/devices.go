@@ -37,23 +37,23 @@ type deviceDetail struct {
 func (a *application) devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "devices", Short: "List, rename and revoke paired devices, and approve their tools"}
 	cmd.AddCommand(a.devicesListCommand(),
-		a.deviceStep("show DEVICE", "Show a paired device, and its tools that wait for approval", 1,
+		a.remoteStep("show DEVICE", "Show a paired device, and its tools that wait for approval", 1,
 			func(ctx context.Context, r remote, args []string) error { return a.showDevice(ctx, r, args[0]) }),
-		a.deviceStep("rename DEVICE NAME", "Rename a paired device", 2,
+		a.remoteStep("rename DEVICE NAME", "Rename a paired device", 2,
 			func(ctx context.Context, r remote, args []string) error {
 				_, err := r.do(ctx, http.MethodPut, devicePath(args[0]), nil, map[string]any{"name": args[1]})
 				return err
 			}),
-		a.deviceStep("revoke DEVICE", "End the credential of a paired device, and its connection", 1,
+		a.remoteStep("revoke DEVICE", "End the credential of a paired device, and its connection", 1,
 			func(ctx context.Context, r remote, args []string) error {
 				_, err := r.do(ctx, http.MethodDelete, devicePath(args[0]), nil, nil)
 				return err
 			}),
-		a.deviceStep("approve DEVICE [TOOL...]", "Let a paired device offer tools that wait; all, if none is named", -1,
+		a.remoteStep("approve DEVICE [TOOL...]", "Let a paired device offer tools that wait; all, if none is named", -1,
 			func(ctx context.Context, r remote, args []string) error {
 				return a.approveTools(ctx, r, args[0], args[1:])
 			}),
-		a.deviceStep("reject DEVICE TOOL...", "Keep a paired device from offering tools", -2,
+		a.remoteStep("reject DEVICE TOOL...", "Keep a paired device from offering tools", -2,
 			func(ctx context.Context, r remote, args []string) error {
 				body := map[string]any{"reject": args[1:]}
 				_, err := r.do(ctx, http.MethodPost, devicePath(args[0])+"/tools", nil, body)
@@ -63,23 +63,6 @@ func (a *application) devicesCommand() *cobra.Command {
 }
 
 func devicePath(id string) string { return "/api/devices/" + url.PathEscape(id) }
-
-// deviceStep returns a command about one device. args is how many arguments it has; negative: at least as many.
-func (a *application) deviceStep(
-	use, short string, args int, run func(context.Context, remote, []string) error,
-) *cobra.Command {
-	var r remote
-	check := cobra.ExactArgs(args)
-	if args < 0 {
-		check = cobra.MinimumNArgs(-args)
-	}
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: check,
-		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), r, args) },
-	}
-	r.flags(cmd.Flags(), a.environ)
-	return cmd
-}
 
 func (a *application) devicesListCommand() *cobra.Command {
 	var r remote

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/farhand/farhand/ws/client"
 )
@@ -43,15 +44,9 @@ func (a *application) pairCommand() *cobra.Command {
 }
 
 func (a *application) pairListCommand() *cobra.Command {
-	var r remote
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the devices that may be approved without their code",
-		Long: "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known\n" +
-			"by their codes only.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, err := r.do(cmd.Context(), http.MethodGet, "/api/pairings", nil, nil)
+	cmd := a.remoteStep("list", "List the devices that may be approved without their code", 0,
+		func(ctx context.Context, r remote, _ []string) error {
+			raw, err := r.do(ctx, http.MethodGet, "/api/pairings", nil, nil)
 			if err != nil {
 				return err
 			}
@@ -68,36 +63,26 @@ func (a *application) pairListCommand() *cobra.Command {
 					time.Until(p.ExpiresAt).Truncate(time.Second).String()})
 			}
 			return table(a.out, []string{"ID", "NAME", "DEVICE", "PLATFORM", "FROM", "TOOLS", "EXPIRES"}, cells)
-		},
-	}
-	r.flags(cmd.Flags(), a.environ)
+		})
+	cmd.Long = "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known\n" +
+		"by their codes only."
 	return cmd
 }
 
 func (a *application) pairShowCommand() *cobra.Command {
-	var r remote
-	cmd := &cobra.Command{
-		Use:   "show CODE",
-		Short: "Show which device has a code",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.decidePairing(cmd.Context(), r, args[0], map[string]any{})
-		},
-	}
-	r.flags(cmd.Flags(), a.environ)
-	return cmd
+	return a.remoteStep("show CODE", "Show which device has a code", 1,
+		func(ctx context.Context, r remote, args []string) error {
+			return a.decidePairing(ctx, r, args[0], map[string]any{})
+		})
 }
 
 func (a *application) pairApproveCommand() *cobra.Command {
-	var r remote
 	var user, name string
 	var tools []string
 	var replace bool
-	cmd := &cobra.Command{
-		Use:   "approve CODE",
-		Short: "Approve the device that shows a code, or one that is listed by its id",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	var f *pflag.FlagSet
+	cmd := a.remoteStep("approve CODE", "Approve the device that shows a code, or one that is listed by its id", 1,
+		func(ctx context.Context, r remote, args []string) error {
 			body := map[string]any{"decision": "approve", "replace": replace}
 			if user != "" {
 				body["user"] = user
@@ -105,14 +90,12 @@ func (a *application) pairApproveCommand() *cobra.Command {
 			if name != "" {
 				body["name"] = name
 			}
-			if cmd.Flags().Changed("tools") {
+			if f.Changed("tools") {
 				body["tools"] = append([]string{}, tools...)
 			}
-			return a.decidePairing(cmd.Context(), r, args[0], body)
-		},
-	}
-	f := cmd.Flags()
-	r.flags(f, a.environ)
+			return a.decidePairing(ctx, r, args[0], body)
+		})
+	f = cmd.Flags()
 	f.StringVar(&user, "user", "", "user whose device it becomes (default: you)")
 	f.StringVar(&name, "name", "", "name for people (default: as the device calls itself)")
 	f.StringSliceVar(&tools, "tools", nil, "names or globs of tools it may offer (default: those it asks for)")
@@ -121,17 +104,10 @@ func (a *application) pairApproveCommand() *cobra.Command {
 }
 
 func (a *application) pairRejectCommand() *cobra.Command {
-	var r remote
-	cmd := &cobra.Command{
-		Use:   "reject CODE",
-		Short: "Reject the device that shows a code, or one that is listed by its id",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.decidePairing(cmd.Context(), r, args[0], map[string]any{"decision": "reject"})
-		},
-	}
-	r.flags(cmd.Flags(), a.environ)
-	return cmd
+	return a.remoteStep("reject CODE", "Reject the device that shows a code, or one that is listed by its id", 1,
+		func(ctx context.Context, r remote, args []string) error {
+			return a.decidePairing(ctx, r, args[0], map[string]any{"decision": "reject"})
+		})
 }
 
 // pairingIDLength is how many digits the id of a request has. Codes are shorter.

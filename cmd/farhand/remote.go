@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/caarlos0/env/v11"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -154,4 +155,21 @@ func (r *remote) do(ctx context.Context, method, path string, query url.Values, 
 		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
 	}
 	return b, nil
+}
+
+// remoteStep returns a command that asks a gateway. args is how many arguments it has; negative: at least as many.
+func (a *application) remoteStep(
+	use, short string, args int, run func(context.Context, remote, []string) error,
+) *cobra.Command {
+	var r remote
+	check := cobra.ExactArgs(args)
+	if args < 0 {
+		check = cobra.MinimumNArgs(-args)
+	}
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: check,
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), r, args) },
+	}
+	r.flags(cmd.Flags(), a.environ)
+	return cmd
 }

@@ -44,6 +44,21 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	canaries["API key"], canaries["key of nobody"] = key.Key, auth.NewSecret(registry.CredentialKey)
 
+	// A paired device: its code and the secret of its request are used up, its credential is good.
+	var asked struct{ ID, Code, Secret string }
+	if _, raw := request(t, http.MethodPost, p.url+"/pair", `{"device_id":"canary-device"}`); unmarshal(raw, &asked) != nil {
+		t.Fatalf("not asked: %s", raw)
+	}
+	request(t, http.MethodPost, p.url+"/api/pairings", fmt.Sprintf(`{"code":%q,"decision":"approve"}`, asked.Code))
+	var paired struct{ Credential string }
+	_, raw := request(t, http.MethodPost, p.url+"/pair/status", fmt.Sprintf(`{"secret":%q}`, asked.Secret))
+	if err := unmarshal(raw, &paired); err != nil || paired.Credential == "" {
+		t.Fatalf("not paired: %v", err)
+	}
+	canaries["code"], canaries["secret of a request"] = asked.Code, asked.Secret
+	canaries["code without a dash"] = strings.ReplaceAll(asked.Code, "-", "")
+	canaries["credential of a device"] = paired.Credential
+
 	// JSON Web Tokens: one that is taken, one that has expired, and one with a wrong signature.
 	for what, life := range map[string]time.Duration{"token of a user": time.Hour, "token that has expired": -time.Hour} {
 		text, err := gojwt.NewWithClaims(gojwt.SigningMethodHS256, gojwt.MapClaims{
@@ -98,6 +113,13 @@ func TestSecretsStayInside(t *testing.T) {
 			ask(http.MethodGet, "/api/calls", "", canaries[what])
 		}
 		ask(http.MethodGet, "/api/keys", "", fleetToken)
+		ask(http.MethodGet, "/api/tools", "", canaries["credential of a device"])
+		ask(http.MethodPost, "/pair/challenge", "", canaries["credential of a device"])
+		ask(http.MethodPost, "/pair/status", fmt.Sprintf(`{"secret":%q}`, canaries["secret of a request"]), "")
+		ask(http.MethodPost, "/api/pairings", fmt.Sprintf(`{"code":%q,"decision":"approve"}`, asked.Code), fleetToken)
+		for _, path := range []string{"/api/devices", "/api/devices/canary-device", "/api/pairings", "/api/audit"} {
+			ask(http.MethodGet, path, "", fleetToken)
+		}
 		ask(http.MethodGet, "/api/tools", "", canaries["key of nobody"])
 		ask(http.MethodGet, "/api/tools", "", canaries["API key"]+"x")
 		ask(http.MethodPost, "/api/sessions/phone/tools/work/call", call, fleetToken)
@@ -144,8 +166,9 @@ func TestSecretsStayInside(t *testing.T) {
 		if redis.call('TYPE', k).ok == 'hash' then all[#all + 1] = table.concat(redis.call('HGETALL', k), ' ') end
 		end return table.concat(all, ' ')`
 	stored, err := server.Command("--no-auth-warning", "-a", canaries["password of Redis"], "EVAL", dump, "0")
-	if err != nil || !strings.Contains(stored, "canary") || strings.Contains(stored, key.Key) {
-		t.Errorf("Redis has the key, or nothing of it: %v", err)
+	if err != nil || !strings.Contains(stored, "canary") || strings.Contains(stored, key.Key) ||
+		strings.Contains(stored, paired.Credential) {
+		t.Errorf("Redis has a key, or nothing of it: %v", err)
 	}
 	if len(p.out.String()) == 0 {
 		t.Error("the log is empty, so nothing was looked at")
