@@ -21,6 +21,7 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry/memory"
+	"github.com/farhand/farhand/registry/registrytest"
 )
 
 const adminToken = "a-token-of-the-admin-0123456789"
@@ -58,10 +59,10 @@ func remove(t *testing.T, url, token string) int {
 // within waits for something that must come true.
 func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
+	began := time.Now()
+	registrytest.Eventually(t, what, ok)
+	if took := time.Since(began); took > limit {
+		t.Fatalf("within %v, not %v: %s", took, limit, what)
 	}
 }
 
@@ -357,13 +358,11 @@ func (r *revocation) hold() (cancelled chan string) {
 			r.Fatal(err)
 		}
 		r.begin(fmt.Sprint("asynchronous call on pod ", pod), func() error {
-			for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-				if _, text := send(r.T, r.urls[0]+"/api/calls/"+accepted.ID, "", adminToken); strings.Contains(text,
-					`"state":"cancelled"`) {
-					return nil
-				}
+			_, text := send(r.T, r.urls[0]+"/api/calls/"+accepted.ID+"?wait_ms=30000", "", adminToken)
+			if !strings.Contains(text, `"state":"cancelled"`) {
+				return errors.New(text)
 			}
-			return errors.New("it goes on")
+			return nil
 		})
 	}
 	for range 2 * len(r.urls) {

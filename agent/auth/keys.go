@@ -187,13 +187,10 @@ func (k *Keys) Start() {
 	k.stop, k.done = stop, make(chan struct{})
 	go func() {
 		defer close(k.done)
-		ticker := time.NewTicker(touchFlush)
-		defer ticker.Stop()
-		for {
+		for ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
-				return
-			case <-ticker.C:
+			case <-time.After(touchFlush):
 				k.flush(ctx)
 			}
 		}
