@@ -158,6 +158,23 @@ func TestAPIKeys(t *testing.T) {
 	}
 }
 
+// One tenant's admins do not fill the log that all pods read for all tenants: they are told to wait, and others are not.
+func TestKeysAndRevocationsAreBounded(t *testing.T) {
+	t.Parallel()
+	url := start(t, farhand.Config{Token: adminToken})
+	acme := makeKey(t, url, `{"tenant":"acme","roles":["admin"]}`)
+	const burst, most = 1000, 3000
+	status, text, done := 0, "", 0
+	for ; done < most && status != http.StatusTooManyRequests; done++ {
+		status, text = send(t, url+"/api/revocations", `{"jti":"the same"}`, acme.Key)
+	}
+	if done <= burst || done == most || !strings.Contains(text, `"rate_limited"`) ||
+		!strings.Contains(text, "Nothing was done") {
+		t.Errorf("after %d: %d %s", done, status, text)
+	}
+	makeKey(t, url, `{}`)
+}
+
 // Without a token a gateway serves other machines only if everybody needs a key; then nobody is let in without one.
 func TestKeysOnly(t *testing.T) {
 	t.Parallel()
