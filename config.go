@@ -26,8 +26,8 @@ type Config struct {
 	AllowedOrigins []string      `env:"ALLOWED_ORIGINS" doc:"Web origins that may connect, comma-separated (https://console.example.com), or * for all. Requests without an Origin header and pages of the same host always may."`
 	AllowQuery     bool          `env:"ALLOW_QUERY_TOKEN" envDefault:"true" doc:"Accept ?token= on the WebSocket, for clients that can set neither header nor subprotocol. URLs end up in logs of proxies; switch it off when no client needs it."`
 	CallTimeout    time.Duration `env:"CALL_TIMEOUT" envDefault:"30s" doc:"How long a call waits for the device when neither the call nor the tool says."`
-	ApprovalTime   time.Duration `env:"APPROVAL_TIMEOUT" envDefault:"2m" doc:"How long a person has to answer when a model wants to call what needs an approval; the turn waits so long. Other callers wait within the time of their call. No answer is a denial."`
-	DeferredTime   time.Duration `env:"ASYNC_APPROVAL_TIMEOUT" envDefault:"1h" doc:"How long a person has to answer about an asynchronous call, which waits without a caller and starts when it is allowed."`
+	ApprovalTime   time.Duration `env:"APPROVAL_TIMEOUT" envDefault:"2m" doc:"How long a person has to answer when a model wants to call what needs an approval; the turn waits so long. At most an hour. Other callers wait within the time of their call. No answer is a denial."`
+	DeferredTime   time.Duration `env:"ASYNC_APPROVAL_TIMEOUT" envDefault:"1h" doc:"How long a person has to answer about an asynchronous call, which waits without a caller and starts when it is allowed. At most 24h."`
 	MaxCallTimeout time.Duration `env:"MAX_CALL_TIMEOUT" envDefault:"5m" doc:"The longest a call may wait, whatever it asks for."`
 	SessionTTL     time.Duration `env:"SESSION_TTL" envDefault:"60s" doc:"Life of a session's keys in the store between refreshes; a third of it is the refresh interval."`
 	PodLease       time.Duration `env:"POD_LEASE" envDefault:"10s" doc:"A pod that died is noticed, and its tools are gone from every listing, within this time."`

@@ -57,6 +57,8 @@ func (c Config) validate(a auth.Authenticator) error {
 	c.AgentConfig.check(check, a == nil || auth.NamesUsers(a)) // keys and JWTs may name users
 	c.JWTConfig.check(check, c.Token)
 	check(slices.Contains(pairing.Modes(), pairing.Mode(c.Pairing)), "PAIRING", "must be off, code or open")
+	check(c.ApprovalTime <= time.Hour, "APPROVAL_TIMEOUT", "must be at most an hour: the turn waits")
+	check(c.DeferredTime <= 24*time.Hour, "ASYNC_APPROVAL_TIMEOUT", "must be at most 24h")
 	check(c.PairingTTL <= time.Hour, "PAIRING_TTL", "must be at most an hour: a code is short")
 	check(a == nil || !c.acceptsJWT(), "JWT_JWKS_URL, JWT_KEY_FILE, JWT_SECRET",
 		"are not used: the program brings an authenticator of its own")

@@ -283,10 +283,13 @@ func TestZeroConfigIsTheDefault(t *testing.T) {
 	if status, _ := send(t, url+"/api/tools", "", "wrong"); status != http.StatusUnauthorized {
 		t.Errorf("status %d", status)
 	}
-	_, err = farhand.New(t.Context(), farhand.Config{CallTimeout: time.Hour, MaxFrame: 1}, quiet)
-	if err == nil || !strings.Contains(err.Error(), "FARHAND_CALL_TIMEOUT") ||
-		!strings.Contains(err.Error(), "FARHAND_MAX_FRAME") {
-		t.Errorf("not everything that is wrong is told: %v", err)
+	_, err = farhand.New(t.Context(), farhand.Config{
+		CallTimeout: time.Hour, MaxFrame: 1, ApprovalTime: 2 * time.Hour, DeferredTime: 25 * time.Hour,
+	}, quiet)
+	for _, name := range []string{"CALL_TIMEOUT", "MAX_FRAME", "APPROVAL_TIMEOUT", "ASYNC_APPROVAL_TIMEOUT"} {
+		if err == nil || !strings.Contains(err.Error(), "FARHAND_"+name+": ") {
+			t.Errorf("not everything that is wrong is told: no %s in %v", name, err)
+		}
 	}
 }
 

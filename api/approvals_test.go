@@ -25,6 +25,7 @@ var deciders = map[string]auth.Identity{
 	"agent": {User: "ann", Roles: auth.RoleCaller, Credential: "key:agent"},
 	"group": {User: "ann", Roles: auth.RoleCaller, Credential: "key:group", Context: "group"},
 	"other": {User: "ann", Roles: auth.RoleCaller, Credential: "key:other"},
+	"bot":   {User: "ben", Roles: auth.RoleCaller, Credential: "key:bot"},
 	"ben":   {User: "ben", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ben"},
 	"phone": {User: "ann", Roles: auth.RoleDevice, Credential: "device:1"},
 	"acme":  {Tenant: "acme", Admin: true, Credential: "key:acme"},
@@ -556,6 +557,45 @@ func TestApprovalsInTheFeed(t *testing.T) {
 		t.Fatalf("event %s", last.data)
 	}
 	<-ended
+}
+
+// TestApprovalEventsAreTheOwners: another user hears nothing of who is asked, over whatever pod; whoever is asked, asks
+// or may decide for everybody does.
+func TestApprovalEventsAreTheOwners(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withDeciders})
+	f.connect(0, ofAnn("phone"), echo, confirmable("camera_snap"))
+	bens := session("bens")
+	bens.UserID = "ben"
+	f.connect(0, bens, echo, confirmable("camera_snap"))
+	const path = "/api/events?type=approval.requested&type=approval.decided"
+	sees := map[string]*following{}
+	for _, who := range []string{"ann", "agent", "ben", "acme", token} {
+		sees[who] = f.followBy(1, who, path, "")
+	}
+	var ids []string
+	for range 2 { // whoever heard of another's would hear of it between two of their own
+		for _, c := range []struct{ who, session, decider string }{{"agent", "phone", "ann"}, {"bot", "bens", "ben"}} {
+			ended := f.call(c.who, "/api/sessions/"+c.session+"/tools/camera_snap/call", `{}`, 0)
+			a := f.waiting(c.decider, 1)[0]
+			decode[shownApproval](f.decide(c.decider, a.ID, deny, 0), 200)
+			<-ended
+			ids = append(ids, a.ID)
+		}
+	}
+	anns := []string{ids[0], ids[2]}
+	for who, want := range map[string][]string{"ann": anns, "agent": anns, "ben": {ids[1], ids[3]}, token: ids} {
+		for _, id := range want {
+			for _, kind := range []string{"approval.requested", "approval.decided"} {
+				e := sees[who].next()
+				if e.kind != kind || !strings.Contains(string(e.data), id) {
+					t.Errorf("%s hears %s %s, want %s of %s", who, e.kind, e.data, kind, id)
+				}
+			}
+		}
+	}
+	if left := len(sees["acme"].events); left > 0 {
+		t.Errorf("another tenant hears %d events", left)
+	}
 }
 
 // deferred begins an asynchronous call and returns its record.

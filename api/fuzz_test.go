@@ -139,3 +139,33 @@ func FuzzQuery(f *testing.F) {
 		_, _ = q.target()
 	})
 }
+
+// FuzzDecision: whatever arrives as a decision, every refusal is a coded error, nothing is allowed but by one of the two
+// words for it, and a grant lasts no longer than it may.
+func FuzzDecision(f *testing.F) {
+	for _, seed := range []string{
+		`{"decision":"allow-once"}`, `{"decision":"deny"}`, `{"decision":"allow-always","scope":"tool","expires_in_ms":60000}`,
+		`{"decision":"allow-always","scope":"arguments"}`, `{"decision":"deny","decision":"allow-once"}`, `{"decision":null}`,
+		`{"Decision":"allow-once"}`, `{"decision":"allow-once","expires_in_ms":1e3}`, `[]`, ``, `{"decision":"allow\u002donce"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d, err := parseDecision(body)
+		if err != nil {
+			if code := registry.AsError(err).Code; code != registry.CodeInvalidRequest {
+				t.Fatalf("refused with %v", err)
+			}
+			return
+		}
+		var plain struct{ Decision string }
+		if err := json.Unmarshal(body, &plain); err != nil {
+			t.Fatalf("accepted, but encoding/json says %v", err)
+		}
+		always := plain.Decision == decisionAlways
+		if d.Allow != (always || plain.Decision == decisionOnce) || (d.Scope != "") != always ||
+			d.GrantLife < 0 || d.GrantLife > registry.MaxGrantLife || d.GrantLife > 0 && !always {
+			t.Fatalf("%q was read as %+v", body, d)
+		}
+	})
+}

@@ -160,6 +160,8 @@ func (a *Activity) Owner() ActivityOwner {
 		return ActivityOwner{a.Call.UserID, true}
 	case a.Turn != nil:
 		return ActivityOwner{a.Turn.UserID, true}
+	case a.Approval != nil: // whoever may see what is nobody's may decide it
+		return ActivityOwner{User: a.Approval.Owner}
 	default:
 		return ActivityOwner{User: a.UserID}
 	}
