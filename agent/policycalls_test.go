@@ -1,0 +1,143 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/approval"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// ruled returns an Invoker of one tool, t, under a policy file.
+func ruled(t *testing.T, rules string, change func(*agent.Config)) (*agent.Invoker, *fakeRouter) {
+	t.Helper()
+	p := newPolicy(t, agent.PolicyRules{})
+	if err := p.Replace([]byte("version: 1\ntools:\n  - " + rules + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	r := &fakeRouter{spec: spec("t", ""), result: registry.Result{Success: true}}
+	cfg := agent.Config{Router: r, CallLog: newCallLog(t), Policy: p}
+	if change != nil {
+		change(&cfg)
+	}
+	return agent.NewInvoker(cfg), r
+}
+
+var ruledCaller = auth.Identity{Tenant: "t", User: "ann", Roles: auth.RoleCaller, Credential: "key:a"}
+
+// The policy bounds the timeout of a call, whoever asks for a longer one.
+func TestPolicyBoundsTheTimeout(t *testing.T) {
+	for _, c := range []struct{ asked, want time.Duration }{{0, 2 * time.Second}, {time.Minute, 2 * time.Second},
+		{time.Second, time.Second}} {
+		i, r := ruled(t, "{id: slow, names: t, resources: {maxRuntimeSec: 2}}", nil)
+		if _, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "t", Timeout: c.asked}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.called()[0].Timeout; got > c.want || got < c.want-500*time.Millisecond {
+			t.Errorf("asked for %v: %v, want %v", c.asked, got, c.want)
+		}
+	}
+}
+
+// A local tool is told what it may use.
+func TestPolicyTellsResources(t *testing.T) {
+	i, _ := ruled(t, "{id: small, names: t, resources: {maxFiles: 3, maxSizeMB: 5, maxProcesses: 1}}", nil)
+	var got policy.Resources
+	tool := localTool{spec("t", ""), func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
+		got = policy.ResourcesOf(ctx)
+		return registry.Result{Success: true}, nil
+	}}
+	if _, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "t", Local: tool}); err != nil {
+		t.Fatal(err)
+	}
+	if want := (policy.Resources{MaxFiles: 3, MaxBytes: 5 << 20, MaxProcesses: 1}); got != want {
+		t.Errorf("told %+v, want %+v", got, want)
+	}
+}
+
+// What policy forbids by where a call, or its arguments, come from does not run, and the rule is named.
+func TestPolicyForbidsByOrigin(t *testing.T) {
+	outside := &agent.Provenance{Conversation: provenance.New()}
+	outside.Conversation.Add(provenance.Outside, "a page", `{"to":"eve@example.com"}`)
+	for name, c := range map[string]struct {
+		rule   string
+		change func(*agent.Request)
+		runs   bool
+	}{
+		"always":           {"always", func(*agent.Request) {}, false},
+		"asked directly":   {"asked by a model", func(*agent.Request) {}, true},
+		"asked by a model": {"asked by a model", func(r *agent.Request) { r.Model = true }, false},
+		"in main":          {"outside main", func(*agent.Request) {}, true},
+		"in a group":       {"outside main", func(r *agent.Request) { r.Context = "group" }, false},
+		"before anything":  {"after untrusted content", func(r *agent.Request) { r.Model = true }, true},
+		"after a page": {"after untrusted content",
+			func(r *agent.Request) { r.Model, r.Provenance = true, outside }, false},
+	} {
+		i, r := ruled(t, "{id: never, names: t, forbid: "+c.rule+"}", nil)
+		req := agent.Request{Caller: ruledCaller, Tool: "t", Args: registry.MustJSON(`{"to":"eve@example.com"}`),
+			Provenance: &agent.Provenance{Conversation: provenance.New()}}
+		c.change(&req)
+		_, err := i.Invoke(t.Context(), req)
+		if (err == nil) != c.runs || (len(r.called()) > 0) != c.runs {
+			t.Errorf("%s: %v, %d calls", name, err, len(r.called()))
+		}
+		if e := registry.AsError(err); !c.runs && (e.Code != registry.CodePolicyDenied || e.Rule != "never") {
+			t.Errorf("%s: refused with %+v", name, e)
+		}
+	}
+}
+
+// A call that somebody must allow, from the question to its end, at once and later.
+func TestApprovedCallsRunOnce(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		for _, allow := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				keeper := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+				defer keeper.Close()
+				var log *fakeCallLog
+				i, r := ruled(t, "{id: ask, names: t, approval: always}", func(c *agent.Config) {
+					c.Approvals = keeper
+					log = c.CallLog.(*fakeCallLog)
+				})
+				keeper.Serve(i)
+				ended := make(chan error, 1)
+				var id string
+				go func() {
+					out, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "t", Async: async})
+					id = out.CallID
+					ended <- err
+				}()
+				synctest.Wait()
+				ann := auth.Identity{Tenant: "t", User: "ann", Roles: auth.RoleApprover}
+				waiting, err := keeper.Pending(t.Context(), ann)
+				if err != nil || len(waiting) != 1 || len(r.called()) > 0 {
+					t.Fatalf("%d wait, %d run, %v", len(waiting), len(r.called()), err)
+				}
+				_, err = keeper.Decide(t.Context(), ann, waiting[0].ID, approval.Decision{Allow: allow})
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = <-ended
+				if async {
+					rec, _ := log.Wait(context.Background(), "t", id, time.Minute)
+					_, err = rec.Outcome()
+				}
+				if (err == nil) != allow || !allow && !errors.Is(err, registry.CodeApprovalDenied) {
+					t.Errorf("async %t, allowed %t: ended with %v", async, allow, err)
+				}
+				if ran := len(r.called()); ran > 1 || (ran == 1) != allow {
+					t.Errorf("async %t, allowed %t: ran %d times", async, allow, ran)
+				}
+			})
+		}
+	}
+}
