@@ -174,8 +174,8 @@ func (c Config) checkFirstKey(ownStore bool) error {
 	if !c.KeysOnly || ownStore || c.RedisURL != "" || c.acceptsJWT() {
 		return nil
 	}
-	return errors.New("FARHAND_KEYS_ONLY: nobody could make the first key of a gateway that keeps its keys in memory: " +
-		"set FARHAND_REDIS_URL and make one with `farhand keys create --store --role admin`, " +
+	return errors.New("FARHAND_KEYS_ONLY: nobody could make the first key of a gateway that keeps its keys in " +
+		"memory: set FARHAND_REDIS_URL and make one with `farhand keys create --store --role admin`, " +
 		"or let an admin in by FARHAND_TOKEN instead")
 }
 

@@ -158,7 +158,8 @@ func TestAPIKeys(t *testing.T) {
 	}
 }
 
-// One tenant's admins do not fill the log that all pods read for all tenants: they are told to wait, and others are not.
+// One tenant's admins do not fill the log that all pods read for all tenants: they are told to wait, and others are
+// not.
 func TestKeysAndRevocationsAreBounded(t *testing.T) {
 	t.Parallel()
 	url := start(t, farhand.Config{Token: adminToken})

@@ -26,8 +26,8 @@ var whose = []string{"own", "another user's", "another tenant's"}
 var owners = map[string][2]string{"own": {"anna", "acme"}, "another user's": {"ben", "acme"},
 	"another tenant's": {"anna", "globex"}}
 
-// actors are all who send requests. Nobody has a credential, approvers have JSON Web Tokens, and the others keys. The last
-// four have what was good before.
+// actors are all who send requests. Nobody has a credential, approvers have JSON Web Tokens, and the others keys. The
+// last four have what was good before.
 var actors = []string{
 	"nobody", "device", "caller", "approver", "admin", "expired", "revoked", "expired token", "revoked token",
 }

@@ -26,8 +26,8 @@ func (k kept) pagesOf(path string) (all []string, pages int) {
 	}
 }
 
-// A user with few conversations in a tenant with many gets all of them: on pages that may be empty and go on, so that no
-// request reads the whole tenant.
+// A user with few conversations in a tenant with many gets all of them: on pages that may be empty and go on, so that
+// no request reads the whole tenant.
 func TestFewConversationsAmongMany(t *testing.T) {
 	const many = 6000
 	k := newKept(t, 1, oneUser("anna"))

@@ -113,8 +113,8 @@ type runningRow struct {
 	TurnStartedAt string `json:"turn_started_at"`
 }
 
-// runningSessions lists the sessions with a running turn, the longest running first. Of a tenant with very many it looks
-// at so many only, and the page that it has found says where to go on.
+// runningSessions lists the sessions with a running turn, the longest running first. Of a tenant with very many it
+// looks at so many only, and the page that it has found says where to go on.
 func (h *handler) runningSessions(c *gin.Context, q params) error {
 	from, err := q.cursor(cursorRunning)
 	if err != nil {
@@ -128,7 +128,8 @@ func (h *handler) runningSessions(c *gin.Context, q params) error {
 	}{Sessions: []runningRow{}}
 	who, after := caller(c), registry.ConversationCursor{Active: from.Generation, Session: from.Session}
 	for range maxRunningPages {
-		infos, next, err := h.Conversations.RunningConversations(ctx, who.Tenant, after, maxRunning-len(answer.Sessions))
+		room := maxRunning - len(answer.Sessions)
+		infos, next, err := h.Conversations.RunningConversations(ctx, who.Tenant, after, room)
 		if err != nil {
 			return err
 		}

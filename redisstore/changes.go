@@ -8,8 +8,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// AppendChange implements registry.CredentialStore. What is remembered comes before the log: whoever reads the log up to
-// some place, and what is remembered after that, has missed nothing.
+// AppendChange implements registry.CredentialStore. What is remembered comes before the log: whoever reads the log
+// up to some place, and what is remembered after that, has missed nothing.
 func (s *Store) AppendChange(
 	ctx context.Context, c registry.CredentialChange,
 ) (registry.CredentialChange, error) {

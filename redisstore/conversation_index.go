@@ -155,7 +155,8 @@ func (s *Store) connected(ctx context.Context, keys []registry.Key) ([]bool, err
 	return connected, nil
 }
 
-// RunningConversations implements registry.ConversationIndex. The places are those of fences, which grow with each turn.
+// RunningConversations implements registry.ConversationIndex. The places are those of fences, which grow with each
+// turn.
 func (s *Store) RunningConversations(
 	ctx context.Context, tenant string, after registry.ConversationCursor, limit int,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {

@@ -67,8 +67,8 @@ func (c CredentialChange) Remembered() bool { return c.Revoked && c.Kind != Chan
 // ErrTooManyRevocations is the error for a tenant of which as many revocations of a kind are remembered as may be.
 // after is how long it takes until the oldest is forgotten.
 func ErrTooManyRevocations(kind ChangeKind, limit int, after time.Duration) error {
-	advice := "Ask the operator for a larger FARHAND_MAX_REVOCATIONS, and let the issuer of tokens withdraw its keys if " +
-		"it cannot wait."
+	advice := "Ask the operator for a larger FARHAND_MAX_REVOCATIONS, and let the issuer of tokens withdraw its keys " +
+		"if it cannot wait."
 	if kind == ChangeJWT {
 		advice = "Revoke the users whose tokens they are by user_id instead: that ends all tokens of a user at once."
 	}

@@ -158,8 +158,8 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 	return changed, changed.Validate()
 }
 
-// CredentialStore keeps credentials, what was revoked of each tenant, and the log of changes, which is one for the whole
-// fleet. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error with
+// CredentialStore keeps credentials, what was revoked of each tenant, and the log of changes, which is one for the
+// whole fleet. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error with
 // CodeStoreUnavailable. A credential that has expired, or that was not used for CredentialIdle, is not there any more.
 type CredentialStore interface {
 	// CreateCredential stores a new credential, whose id nobody may have used, and returns it with the time.

@@ -60,7 +60,9 @@ func TestSecretsStayInside(t *testing.T) {
 	canaries["credential of a device"] = paired.Credential
 
 	// JSON Web Tokens: one that is taken, one that has expired, and one with a wrong signature.
-	for what, life := range map[string]time.Duration{"token of a user": time.Hour, "token that has expired": -time.Hour} {
+	for what, life := range map[string]time.Duration{
+		"token of a user": time.Hour, "token that has expired": -time.Hour,
+	} {
 		text, err := gojwt.NewWithClaims(gojwt.SigningMethodHS256, gojwt.MapClaims{
 			"iss": "issuer", "aud": "farhand", "sub": "ann", "roles": "caller", "exp": time.Now().Add(life).Unix(),
 		}).SignedString([]byte(canaries["secret of tokens"]))
@@ -69,7 +71,8 @@ func TestSecretsStayInside(t *testing.T) {
 		}
 		canaries[what] = text
 	}
-	canaries["forged token"] = canaries["token of a user"][:len(canaries["token of a user"])-20] + "canary89canary89abcd"
+	good := canaries["token of a user"]
+	canaries["forged token"] = good[:len(good)-20] + "canary89canary89abcd"
 
 	// The token in the place where proxies would log it, and tokens that are wrong.
 	ws := "ws" + strings.TrimPrefix(p.url, "http") + "/ws/chat?session_id=query&token="
