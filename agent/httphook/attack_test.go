@@ -62,7 +62,8 @@ func TestDeepAnswers(t *testing.T) {
 		opening, closing := strings.Repeat(opening, depth), strings.Repeat(closing, depth)
 		deep := opening + "1" + closing
 		for _, answer := range []string{
-			`{"decision":"modify","args":{"a":` + deep + `}}`, `{"decision":"modify","result":{"structured":` + deep + `}}`,
+			`{"decision":"modify","args":{"a":` + deep + `}}`,
+			`{"decision":"modify","result":{"structured":` + deep + `}}`,
 			`{"decision":` + deep + `}`, deep, opening,
 		} {
 			h, _ := open(t, serve(t, say(answer)).URL, nil)

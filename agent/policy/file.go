@@ -21,7 +21,7 @@ const (
 	maxReason   = 500 // bytes
 
 	// maxPatterns bounds the patterns of all rules together, those of a group counted wherever it is named. A group of
-	// thousands that thousands of rules name would else take gigabytes, and reading the file minutes.
+	// thousands that thousands of rules name would else be millions, each with what it looks like.
 	maxPatterns = 20_000
 )
 

@@ -110,7 +110,7 @@ func bombs() map[string]string {
 	}
 }
 
-// What reading a file costs is bounded: each of these files took gigabytes or minutes.
+// What reading a file costs is bounded, also where a quarter of a megabyte stands for millions of patterns.
 func TestCostlyFiles(t *testing.T) {
 	for name, text := range bombs() {
 		var problems policy.Problems
