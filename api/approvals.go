@@ -106,18 +106,11 @@ func (h *handler) listApprovals(c *gin.Context, _ params) error {
 
 // getApproval shows one approval: at once, or when somebody has decided or the wait has ended.
 func (h *handler) getApproval(c *gin.Context, q params) error {
-	wait, err := q.wait()
+	wait, release, err := h.beginWait(c, q)
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
-		release, err := h.waiting.enter(h.slotCaller(c))
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
+	defer release()
 	ctx, cancel := context.WithTimeout(c.Request.Context(), wait+storeTimeout)
 	defer cancel()
 	waiting, stop := h.untilDraining(ctx)

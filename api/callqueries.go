@@ -70,18 +70,11 @@ func callQuery(who auth.Identity, q params) (registry.CallQuery, error) {
 
 // getCall shows one call: at once, or when the call or the wait has ended.
 func (h *handler) getCall(c *gin.Context, q params) error {
-	wait, err := q.wait()
+	wait, release, err := h.beginWait(c, q)
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
-		release, err := h.waiting.enter(h.slotCaller(c))
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
+	defer release()
 	return h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
 		if wait > 0 { // a waiting request reserves nothing, so it drops a long record and reads it again
 			rec, err := h.waitFor(ctx, tenant, id, wait)
@@ -94,6 +87,21 @@ func (h *handler) getCall(c *gin.Context, q params) error {
 		}
 		return h.Calls.Get(ctx, tenant, id)
 	})
+}
+
+// beginWait returns how long the client wants to wait, with the slot that takes, until release is called.
+func (h *handler) beginWait(c *gin.Context, q params) (wait time.Duration, release func(), err error) {
+	if wait, err = q.wait(); err != nil {
+		return 0, nil, err
+	}
+	release = func() {}
+	if wait > 0 {
+		if release, err = h.waiting.enter(h.slotCaller(c)); err != nil {
+			return 0, nil, err
+		}
+	}
+	finishWritingBy(c, time.Now().Add(wait+writeTimeout))
+	return wait, release, nil
 }
 
 // wait returns how long the client wants to wait.
