@@ -130,7 +130,8 @@ func (c AgentConfig) limits() chat.Limits {
 	}
 }
 
-// turnActivity counts the turns of conversations, adds up their tokens, and notes them in the feed. It implements chat.Activity.
+// turnActivity counts the turns of conversations, adds up their tokens, and notes them in the feed. It implements
+// chat.Activity.
 type turnActivity struct {
 	*metrics.Turns
 	calls *routing.Calls

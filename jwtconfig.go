@@ -9,8 +9,8 @@ import (
 	"github.com/farhand/farhand/agent/auth/jwt"
 )
 
-// JWTConfig is the part of Config that is about tokens of an identity provider. They are accepted once there is a key to
-// check them with: FARHAND_JWT_SECRET, FARHAND_JWT_KEY_FILE or FARHAND_JWT_JWKS_URL.
+// JWTConfig is the part of Config that is about tokens of an identity provider. They are accepted once there is a key
+// to check them with: FARHAND_JWT_SECRET, FARHAND_JWT_KEY_FILE or FARHAND_JWT_JWKS_URL.
 type JWTConfig struct {
 	JWTIssuer       string        `env:"JWT_ISSUER" doc:"iss of JSON Web Tokens that are accepted. Required with a key for them."`
 	JWTAudience     string        `env:"JWT_AUDIENCE" doc:"aud of JSON Web Tokens that are accepted: a token for another service is refused. Required with a key for them."`

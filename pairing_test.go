@@ -167,8 +167,8 @@ func (p *pairingPods) call(pod int, tool string) int {
 	return p.ask(http.MethodPost, p.urls[pod]+"/api/tools/"+tool+"/call", pairToken, nil, map[string]any{}, nil)
 }
 
-// A device is paired with one call of the SDK: it asks at one pod, is approved at another, and connects to a third. What
-// it offers beyond what was approved waits, and so does what is defined anew; revoking it ends it.
+// A device is paired with one call of the SDK: it asks at one pod, is approved at another, and connects to a third.
+// What it offers beyond what was approved waits, and so does what is defined anew; revoking it ends it.
 func TestPairedDevice(t *testing.T) {
 	t.Parallel()
 	p := newPairingPods(t, 3, nil)
@@ -653,7 +653,8 @@ func TestRestrictedCredentialsMakeNoStrongerOnes(t *testing.T) {
 	}
 }
 
-// A device that says it has an id is not found by it any more, on whatever pod, once another one is paired with that id.
+// A device that says it has an id is not found by it any more, on whatever pod, once another one is paired with that
+// id.
 func TestPairingTakesTheDeviceID(t *testing.T) {
 	t.Parallel()
 	p := newPairingPods(t, 2, nil)

@@ -24,8 +24,8 @@ func (g *Gateway) openPolicy() (*policy.Policy, error) {
 	return rules, nil
 }
 
-// notePolicy notes in the audit log of the default tenant, whose admins are the operators, that the policy was replaced,
-// or not.
+// notePolicy notes in the audit log of the default tenant, whose admins are the operators, that the policy was
+// replaced, or not.
 func (g *Gateway) notePolicy(digest string, err error) {
 	e := registry.AuditEntry{Tenant: registry.DefaultTenant, Action: registry.AuditPolicyReload, Target: digest}
 	if err != nil {

@@ -28,8 +28,8 @@ type AmendHook interface {
 	Amend(ctx context.Context, inv Invocation, out Outcome, err error) (registry.Result, error)
 }
 
-// SelectiveHook is an AmendHook that amends the results of some tools only. It is not asked about others, and what their
-// devices report while they work is not withheld.
+// SelectiveHook is an AmendHook that amends the results of some tools only. It is not asked about others, and what
+// their devices report while they work is not withheld.
 type SelectiveHook interface {
 	AmendHook
 

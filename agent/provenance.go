@@ -15,8 +15,8 @@ type Provenance struct {
 
 	Suspects []provenance.Argument // for which a person should be asked
 
-	// Approved says that a person has seen and allowed the arguments of this very call. A call that "allow always" covers
-	// runs, too, but nobody has seen its arguments, so they vouch for nothing.
+	// Approved says that a person has seen and allowed the arguments of this very call. A call that "allow always"
+	// covers runs, too, but nobody has seen its arguments, so they vouch for nothing.
 	Approved bool
 }
 

@@ -80,7 +80,8 @@ func activityOf(a registry.Activity) activity {
 	return shown
 }
 
-// events streams the activity of the caller's tenant, as far as the caller may see it, from now on. A client that comes back continues where it was.
+// events streams the activity of the caller's tenant, as far as the caller may see it, from now on. A client that comes
+// back continues where it was.
 func (h *handler) events(c *gin.Context, q params) error {
 	tenant, viewer := caller(c).Tenant, caller(c).Viewer()
 	types, err := q.someOf("type", activityTypes()...)

@@ -140,8 +140,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzDecision: whatever arrives as a decision, every refusal is a coded error, nothing is allowed but by one of the two
-// words for it, and a grant lasts no longer than it may.
+// FuzzDecision: whatever arrives as a decision, every refusal is a coded error, nothing is allowed but by one of the
+// two words for it, and a grant lasts no longer than it may.
 func FuzzDecision(f *testing.F) {
 	for _, seed := range []string{
 		`{"decision":"allow-once"}`, `{"decision":"deny"}`, `{"decision":"allow-always","scope":"tool","expires_in_ms":60000}`,

@@ -206,8 +206,8 @@ func feedKeys(tenant string) []string {
 
 func feedIndex(tenant string) string { return "fh:{" + activityKey(tenant) + "}:calls" }
 
-// windowKey names a sliding window by the digest of its name, which callers choose, of any length. Those of a tenant are
-// in one slot.
+// windowKey names a sliding window by the digest of its name, which callers choose, of any length. Those of a tenant
+// are in one slot.
 func windowKey(tenant string, w registry.Window) string {
 	digest := sha256.Sum256([]byte(w.Name))
 	return "fh:{" + redisconn.Escape(tenant) + ":limits}:" + hex.EncodeToString(digest[:16]) + ":" +

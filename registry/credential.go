@@ -159,12 +159,13 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 }
 
 // CredentialStore keeps credentials, what was revoked of each tenant, and the log of changes, which is one for the
-// whole fleet. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error with
-// CodeStoreUnavailable. A credential that has expired, or that was not used for CredentialIdle, is not there any more.
+// whole fleet. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error
+// with CodeStoreUnavailable. A credential that has expired, or that was not used for CredentialIdle, is not there any
+// more.
 type CredentialStore interface {
 	// CreateCredential stores a new credential, whose id nobody may have used, and returns it with the time.
-	// CodeInvalidRequest: it is malformed, has expired, or its tenant has as many as it may have. ErrDevicePaired: it is
-	// that of a device whose id another one has, which is found in the same step.
+	// CodeInvalidRequest: it is malformed, has expired, or its tenant has as many as it may have. ErrDevicePaired: it
+	// is that of a device whose id another one has, which is found in the same step.
 	CreateCredential(ctx context.Context, c Credential) (Credential, error)
 
 	// CredentialByDigest returns the credential with a digest, ErrNoCredential if there is none. It is cheap.
@@ -177,8 +178,8 @@ type CredentialStore interface {
 	// fewer than the limit, even none, and still have a next one.
 	Credentials(ctx context.Context, q CredentialQuery) ([]Credential, string, error)
 
-	// PairedDevices returns the credentials of paired devices with these device ids, in no order. It reads no others, so
-	// it is cheap, and most so for ids that nobody paired.
+	// PairedDevices returns the credentials of paired devices with these device ids, in no order. It reads no others,
+	// so it is cheap, and most so for ids that nobody paired.
 	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]Credential, error)
 
 	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end.

@@ -70,8 +70,8 @@ type PairingStore interface {
 	Pairings(ctx context.Context, tenant string) ([]Pairing, error)
 
 	// PairingByCode returns the request with the digest of a code. A code that nobody has is counted as wrong for each
-	// guess, and is ErrNoPairing. Once one of them has had its limit, no code is looked up any more until its window has
-	// passed, and the error is CodeRateLimited. Asking and counting are one step, whoever asks on whatever pod.
+	// guess, and is ErrNoPairing. Once one of them has had its limit, no code is looked up any more until its window
+	// has passed, and the error is CodeRateLimited. Asking and counting are one step, whoever asks on whatever pod.
 	PairingByCode(ctx context.Context, codeDigest string, guesses ...Guess) (Pairing, error)
 
 	// DecidePairing decides a request that waits: the first decision counts. Its code is of no use afterwards, and it

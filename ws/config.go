@@ -56,8 +56,8 @@ type Config struct {
 	// Live closes the connections of identities that expire or are revoked. Nil: nobody does.
 	Live Live
 
-	// Pairing says which device ids are taken and which tools paired devices may offer. Nil: none is taken, and all tools
-	// are offered that are admitted.
+	// Pairing says which device ids are taken and which tools paired devices may offer. Nil: none is taken, and all
+	// tools are offered that are admitted.
 	Pairing Pairing
 
 	// Agent answers the people at the devices. Nil: there is none; tools can be registered and called all the same.

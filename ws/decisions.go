@@ -86,7 +86,8 @@ func (c *conn) ShowApproval(a registry.Approval) {
 }
 
 // showWaiting shows the device, soon, what was asked before it said that its person can be asked: a device that comes
-// back, or comes late, would else never show it. It does so once for a connection. It may show a question a second time.
+// back, or comes late, would else never show it. It does so once for a connection. It may show a question a second
+// time.
 func (c *conn) showWaiting() {
 	if c.shownWaiting || c.server.cfg.Decisions == nil || !c.local.Session().Can(registry.CapabilityApproval) {
 		return

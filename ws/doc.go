@@ -17,8 +17,8 @@
 // # To add a frame
 //
 // A frame that devices send has six places: its type and struct in frames.go, a case in fields.frame (decode.go), a
-// case in conn.handle (dispatch.go), its name in receivedTypes and a case in frameType (both stats.go), and who may send
-// it in frameRoles (access.go).
+// case in conn.handle (dispatch.go), its name in receivedTypes and a case in frameType (both stats.go), and who may
+// send it in frameRoles (access.go).
 //
 // A frame to devices has its type and function in frames.go, or in chatframes.go if it belongs to a conversation, and
 // its name in sentTypes (stats.go). It must begin with {"type":" because it is counted by that. A device is sent a new

@@ -9,10 +9,10 @@ import (
 
 // What a device is told that says it is a device that it is not.
 var (
-	errImpostor = errors.New("device_id: the credential of this connection is another device's. Leave device_id out, or " +
-		"pair again.")
-	errPairedID = errors.New("device_id: a paired device has this id. Connect with the credential of that device, or say " +
-		"another device_id.")
+	errImpostor = errors.New(
+		"device_id: the credential of this connection is another device's; leave device_id out, or pair again")
+	errPairedID = errors.New(
+		"device_id: a paired device has this id; connect with the credential of that device, or say another device_id")
 )
 
 // mayBe returns nil if the device of the connection may be the one that connect names: that of its credential or, if

@@ -57,8 +57,8 @@ type opening struct {
 	source  netip.Prefix
 }
 
-// admit checks origin, token, role, attributes, and how fast the source opens sessions, in this order. It returns what to
-// open.
+// admit checks origin, token, role, attributes, and how fast the source opens sessions, in this order. It returns what
+// to open.
 func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
 		return opening{}, s.cfg.Refusals.Origin(r, err)

@@ -19,8 +19,8 @@ const (
 )
 
 // CredentialsChanged drops, soon, the grants that somebody has given or got whose identity was revoked. Every pod that
-// hears of the revocation does so: the last one after the last pod has stopped taking decisions of theirs. It returns at
-// once.
+// hears of the revocation does so: the last one after the last pod has stopped taking decisions of theirs. It returns
+// at once.
 func (k *Keeper) CredentialsChanged(changes []registry.CredentialChange) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

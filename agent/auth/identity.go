@@ -18,8 +18,8 @@ type Identity struct {
 	// Device is the only device that the identity can be: its device_id. Empty: any.
 	Device string
 
-	// Tools restricts which tools the identity may call and register: globs over their names, separated by spaces as the
-	// scopes of OAuth are. Empty: no restriction.
+	// Tools restricts which tools the identity may call and register: globs over their names, separated by spaces as
+	// the scopes of OAuth are. Empty: no restriction.
 	Tools string
 
 	// Context says who takes part in the conversations the identity opens: agent.ContextMain, agent.ContextGroup or

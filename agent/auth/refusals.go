@@ -97,7 +97,7 @@ func (f *Refusals) Count(kind string) int64 {
 // Origin notes that a web page was refused, and returns why.
 func (f *Refusals) Origin(r *http.Request, err error) error {
 	f.Note(r, RefusedOrigin, err, slog.String("origin", cutShort(r.Header.Get("Origin"))),
-		slog.String("host", cutShort(r.Host)), slog.String("setting", "FARHAND_ALLOWED_ORIGINS"))
+		slog.String("host", cutShort(r.Host)))
 	return err
 }
 

@@ -121,8 +121,8 @@ func (f *File) refuseLocked(text []byte, err error) {
 	f.log.Error("the policy file cannot be used; the policy stays as it was", "file", f.path, "error", err)
 }
 
-// NoteWith has note called for every file that is put in force from now on, with the digest of the policy, and for every
-// one that is not, with the reason. note must not call the File.
+// NoteWith has note called for every file that is put in force from now on, with the digest of the policy, and for
+// every one that is not, with the reason. note must not call the File.
 func (f *File) NoteWith(note func(digest string, err error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 // Once a conversation has read something from outside, a call that has an effect asks for every address in its
 // arguments that no trusted source has named; a call that only reads asks for such a URL. It also asks for every name,
 // number and date that stands only in running text from outside: what was a field of its own in a result is taken for a
-// reference to a record. A call that destroys something asks unless all its values come from trusted sources, and longer
-// ones than two characters, which may stand anywhere.
+// reference to a record. A call that destroys something asks unless all its values come from trusted sources, and
+// longer ones than two characters, which may stand anywhere.
 func (f Facts) Suspects(e Effect) []Argument {
 	if !f.Tainted {
 		return nil

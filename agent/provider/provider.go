@@ -37,8 +37,8 @@ type Message struct {
 	// Nonce sets the conversation's tool output apart from what only looks like its end; a secret. RoleUser.
 	Nonce string `json:"nonce,omitempty"`
 
-	// Source is where a result comes from: SourceGateway, SourceLocal, or empty for everything that may have been written
-	// by strangers. RoleTool.
+	// Source is where a result comes from: SourceGateway, SourceLocal, or empty for everything that may have been
+	// written by strangers. RoleTool.
 	Source string `json:"source,omitempty"`
 
 	// Tainted marks what was written after something from outside was read, and that itself.

@@ -17,8 +17,8 @@ type amending struct {
 }
 
 // AmendWith makes this pod amend every result of the tools that amends names before it stores it, whichever way the
-// result comes, so that nobody can read the unamended one. Progress that a device reports of such a call is not amended;
-// its text is dropped instead.
+// result comes, so that nobody can read the unamended one. Progress that a device reports of such a call is not
+// amended; its text is dropped instead.
 func (c *Calls) AmendWith(amend registry.Amend, amends func(tool string) bool) {
 	c.store.amendWith(amend, amends)
 }

@@ -15,8 +15,8 @@ const (
 	endTries = 60
 )
 
-// Start stores the record of a durable call and starts run, which carries the call out whether or not anybody waits, and
-// returns the result as it may be read. If the record's idempotency key belongs to another call, Start returns that
+// Start stores the record of a durable call and starts run, which carries the call out whether or not anybody waits,
+// and returns the result as it may be read. If the record's idempotency key belongs to another call, Start returns that
 // call's record and created is false; run is not started.
 func (c *Calls) Start(
 	ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),

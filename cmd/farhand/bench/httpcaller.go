@@ -53,8 +53,8 @@ type requestForm struct {
 
 const callPath = "POST /api/sessions/"
 
-// newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size. It uses the tokens in
-// turns, from the first on.
+// newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size. It uses the tokens
+// in turns, from the first on.
 func newHTTPCaller(base string, tokens []string, session func() string, payload int) *httpCaller {
 	c := &httpCaller{addr: strings.TrimPrefix(base, "http://"), session: session}
 	for _, token := range tokens {
