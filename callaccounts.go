@@ -18,7 +18,9 @@ func (c Config) callLimits() []policy.Limit {
 	var limits []policy.Limit
 	add := func(per policy.Per, calls int, setting string) {
 		if calls > 0 {
-			limits = append(limits, policy.Limit{Rule: EnvPrefix + setting, Per: per, Calls: calls, Window: time.Minute})
+			limits = append(limits, policy.Limit{
+				Rule: EnvPrefix + setting, Per: per, Calls: calls, Window: time.Minute,
+			})
 		}
 	}
 	add(policy.PerIdentity, c.LimitIdentity, "LIMIT_IDENTITY")

@@ -158,8 +158,8 @@ func (c Config) checkExposure(authenticated bool) error {
 	}
 	if c.Token == "" && !c.needsCredential() && !isLoopback(host) {
 		return fmt.Errorf("FARHAND_ADDR %s is reachable from other machines, and without a token anybody there could "+
-			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true if all have API keys, "+
-			"or listen on 127.0.0.1", c.Addr)
+			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true if all "+
+			"have API keys, or listen on 127.0.0.1", c.Addr)
 	}
 	if c.Token != "" && weakToken(string(c.Token)) && !isLoopback(host) && !c.AllowWeakToken {
 		return fmt.Errorf("FARHAND_TOKEN is short or repeats itself, so whoever reaches %s could guess it: "+
@@ -198,7 +198,8 @@ func (c Config) Insecurities() []string {
 	weak, url := c.Token != "" && weakToken(string(c.Token)), string(c.RedisURL)
 	host, _, err := net.SplitHostPort(c.MetricsAddr)
 	exposed := err == nil && !isLoopback(host)
-	warn(c.Token == "" && !c.needsCredential(), "FARHAND_TOKEN is empty: every program on this machine can call every tool.")
+	warn(c.Token == "" && !c.needsCredential(),
+		"FARHAND_TOKEN is empty: every program on this machine can call every tool.")
 	warn(c.Token != "",
 		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
 	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")

@@ -125,12 +125,13 @@ func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
 		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: rules, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,
 		Approvals: g.approvals, AuditLog: store, Usage: store,
-		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals, Audit: g.audit,
-		Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
+		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals,
+		Audit: g.audit, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
 		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
 		TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug, MaxResponseBytes: int64(g.cfg.MaxResponses),
 		MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams,
-		Pairing: g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP, AccessLog: api.AccessLog(g.cfg.AccessLog),
+		Pairing: g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
+		AccessLog: api.AccessLog(g.cfg.AccessLog),
 	})
 	if err != nil {
 		return nil, err

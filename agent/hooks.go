@@ -17,7 +17,7 @@ import (
 type Invocation struct {
 	CallID  string
 	Caller  auth.Identity
-	Session registry.Session  // where the call goes; empty but for the tenant for a local tool; a copy of the call's own
+	Session registry.Session  // a copy of where the call goes; empty but for the tenant for a local tool
 	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found; shared, so read-only
 	Args    registry.JSON     // an object
 	Asked   registry.JSON     // the arguments before any hook changed them

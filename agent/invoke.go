@@ -153,8 +153,9 @@ func (i *Invoker) runTool(
 			return registry.Result{}, err
 		}
 		if p.ask != nil {
-			return registry.Result{}, registry.Errorf(registry.CodeApprovalDenied, "The tool has changed just now and needs "+
-				"a person's approval. Call again to ask for it.").With(registry.DispatchedNo)
+			return registry.Result{}, registry.Errorf(registry.CodeApprovalDenied,
+				"The tool has changed just now and needs a person's approval. Call again to ask for it.",
+			).With(registry.DispatchedNo)
 		}
 		rec.DeviceID = p.route.Session.DeviceID
 		if p.remaining = min(p.remaining, time.Until(limit)); p.remaining <= 0 {

@@ -254,7 +254,8 @@ func (s *ToolSet) of(e registry.Entry) []boundTool {
 
 // others returns the tools of the user's other sessions, in order of name and then of seniority.
 func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) {
-	if !s.cfg.OtherSessions || user == "" || policy.Join(s.sc.Kind, policy.Context(s.sc.Caller.Context)) != ContextMain {
+	kind := policy.Join(s.sc.Kind, policy.Context(s.sc.Caller.Context))
+	if !s.cfg.OtherSessions || user == "" || kind != ContextMain {
 		return nil, nil
 	}
 	var found []registry.Entry

@@ -22,7 +22,8 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		}
 		sess.UserID = owner // the session stays this user's
 	}
-	return registry.Claim{}, registry.StoreUnavailable("claim", errors.New("the owner of the session changes all the time"))
+	return registry.Claim{}, registry.StoreUnavailable("claim",
+		errors.New("the owner of the session changes all the time"))
 }
 
 // maxOwners bounds how often a claim of any owner is repeated because the session belongs to another user by now.

@@ -21,7 +21,8 @@ func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing,
 	}
 	for chunk := range slices.Chunk(entries, refreshChunk) {
 		if err := r.refresh(ctx, chunk); err != nil {
-			return nil, nil, redisconn.Unavailable("refresh", err) // what it has may be incomplete: it is not used again
+			// What it has may be incomplete: it is not used again.
+			return nil, nil, redisconn.Unavailable("refresh", err)
 		}
 		for i, verdict := range r.verdicts {
 			switch {

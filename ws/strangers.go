@@ -78,8 +78,8 @@ func pairingFrame(a pairing.Asked) []byte {
 		Code    string  `json:"code"`
 		Pairing request `json:"pairing"`
 	}{
-		typeError, fmt.Sprintf("This device has no credential and waits to be paired. An approver approves the code %s "+
-			"within %v; the device then asks POST /pair/status for its credential, and connects with it.", a.Code,
+		typeError, fmt.Sprintf("This device has no credential and waits to be paired. An approver approves the code "+
+			"%s within %v; the device then asks POST /pair/status for its credential, and connects with it.", a.Code,
 			a.ExpiresIn.Round(time.Second)),
 		codePairingRequired,
 		request{

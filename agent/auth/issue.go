@@ -46,7 +46,8 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 			"tools: your credential is restricted, and its keys are to be restricted in the same way: %q.", asker.Tools)
 	case asker.Context != "" && r.Context != asker.Context:
 		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
-			"context: your credential is restricted, and its keys are to be restricted in the same way: %q.", asker.Context)
+			"context: your credential is restricted, and its keys are to be restricted in the same way: %q.",
+			asker.Context)
 	}
 	isKey := strings.HasPrefix(asker.Credential, string(registry.CredentialKey)+":")
 	if end := asker.Expires; isKey && !end.IsZero() && (r.Expires.IsZero() || r.Expires.After(end)) {

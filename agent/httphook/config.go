@@ -80,7 +80,8 @@ func (c Config) Check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	wrong(namePattern.MatchString(c.Name), "name: must be 1 to 32 lower-case letters, digits and '-', not %.40q", c.Name)
+	wrong(namePattern.MatchString(c.Name), "name: must be 1 to 32 lower-case letters, digits and '-', not %.40q",
+		c.Name)
 	wrong(c.Before || c.After, "phase: must be before, after or both")
 	wrong(c.Timeout >= MinTimeout && c.Timeout <= MaxTimeout, "timeout: must be between %v and %v", MinTimeout,
 		MaxTimeout)

@@ -23,7 +23,8 @@ const (
 
 // inWords says what the types of Go are that the library speaks of.
 var inWords = strings.NewReplacer(
-	"not found in type httphook.entry", "is none of a hook", "not found in type httphook.file", "is none of a file of hooks",
+	"not found in type httphook.entry", "is none of a hook",
+	"not found in type httphook.file", "is none of a file of hooks",
 	"[]httphook.entry", "a list of hooks", "httphook.entry", "a hook", "httphook.file", "a file of hooks",
 	"secret.Text", "a text", "[]string", "a list of texts",
 )

@@ -69,7 +69,8 @@ func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision
 		return agent.Pass(), nil
 	case err != nil:
 		return agent.Decision{}, registry.Errorf(registry.CodeHookCancelled, "The hook %s, without whose consent the "+
-			"call must not run, gave no answer that could be used. Retry later; the gateway's log says more.", h.cfg.Name)
+			"call must not run, gave no answer that could be used. Retry later; the gateway's log says more.",
+			h.cfg.Name)
 	case a.decision == decisionCancel:
 		return agent.Cancel(a.reason), nil
 	case a.decision == decisionModify:
@@ -106,7 +107,8 @@ func (h *Hook) Amend(
 		return out.Result, nil
 	case failure != nil:
 		return registry.Result{}, registry.Errorf(registry.CodeHookCancelled, "The tool has run, but its result is "+
-			"withheld: the hook %s gave no answer about it that could be used. The gateway's log says more.", h.cfg.Name)
+			"withheld: the hook %s gave no answer about it that could be used. The gateway's log says more.",
+			h.cfg.Name)
 	case a.decision == decisionCancel:
 		return registry.Result{}, registry.Errorf(registry.CodeHookCancelled,
 			"The tool has run, but the hook %s withholds its result: %s", h.cfg.Name, a.reason)

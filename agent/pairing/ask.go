@@ -66,8 +66,8 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 	}
 	secret := newSecret()
 	p := registry.Pairing{
-		ID: idOf(secret), Digest: digestOf(secret), Source: source.String(), DeviceID: r.DeviceID, DeviceName: r.DeviceName,
-		Platform: r.Platform, PublicKey: r.PublicKey, Tools: r.Tools,
+		ID: idOf(secret), Digest: digestOf(secret), Source: source.String(),
+		DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform, PublicKey: r.PublicKey, Tools: r.Tools,
 	}
 	if s.cfg.Mode == ModeOpen {
 		p.Tenant = registry.DefaultTenant

@@ -54,6 +54,6 @@ func checkScope(by Approver, glob string) error {
 	if covers(by.Tools, glob) {
 		return nil
 	}
-	return registry.Errorf(registry.CodeForbidden, "tools: your credential is restricted to %q, so it cannot let a device "+
-		"offer %q. Name the tools it may offer, or have another approver decide.", by.Tools, glob)
+	return registry.Errorf(registry.CodeForbidden, "tools: your credential is restricted to %q, so it cannot let a "+
+		"device offer %q. Name the tools it may offer, or have another approver decide.", by.Tools, glob)
 }

@@ -10,7 +10,9 @@ import (
 )
 
 var (
-	levels      = []registry.SecurityLevel{registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly}
+	levels = []registry.SecurityLevel{
+		registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly,
+	}
 	effectNames = map[string]Effects{
 		"none": 0, "changes": Changes, "destructive": Destructive, "open world": OpenWorld, "unknown": Unknown,
 	}
@@ -75,7 +77,8 @@ func (r *fileReader) settable(n *yaml.Node) *Effects {
 
 func (r *fileReader) effects(n *yaml.Node) (e Effects) {
 	r.each(n, func(n *yaml.Node) {
-		e |= effectNames[oneOf(&r.reader, n, "effect", []string{"none", "changes", "destructive", "open world", "unknown"})]
+		names := []string{"none", "changes", "destructive", "open world", "unknown"}
+		e |= effectNames[oneOf(&r.reader, n, "effect", names)]
 	})
 	return e
 }

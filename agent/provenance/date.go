@@ -9,7 +9,8 @@ import (
 type date struct{ year, month, day int }
 
 func (d date) valid() bool {
-	return d.month >= 1 && d.month <= 12 && d.day >= 1 && d.day <= 31 && (d.year == 0 || d.year >= 1900 && d.year < 2200)
+	return d.month >= 1 && d.month <= 12 && d.day >= 1 && d.day <= 31 &&
+		(d.year == 0 || d.year >= 1900 && d.year < 2200)
 }
 
 // monthNames are the names of the months in English, German, French and Spanish, and what they are shortened to.

@@ -46,8 +46,8 @@ func (a *application) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Make, list and revoke API keys",
-		Long: "API keys let programs and devices in, each with its own role, and each can be revoked. Making them needs\n" +
-			"FARHAND_TOKEN or the key of an admin.",
+		Long: "API keys let programs and devices in, each with its own role, and each can be revoked. Making them\n" +
+			"needs FARHAND_TOKEN or the key of an admin.",
 	}
 	cmd.AddCommand(a.keysCreateCommand(), a.keysListCommand(), a.keysRevokeCommand())
 	return cmd
@@ -61,9 +61,9 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make an API key, and print it this once",
-		Long: "Makes an API key, and prints it: it is stored nowhere and cannot be read again. With --store it is written\n" +
-			"to the Redis of FARHAND_REDIS_URL without asking a gateway, as the first key of a fleet without a token\n" +
-			"must be.",
+		Long: "Makes an API key, and prints it: it is stored nowhere and cannot be read again. With --store it is\n" +
+			"written to the Redis of FARHAND_REDIS_URL without asking a gateway, as the first key of a fleet\n" +
+			"without a token must be.",
 		Example: "  farhand keys create --name ci --role caller --tools 'camera_* torch' --expires 720h\n" +
 			"  FARHAND_REDIS_URL=redis://redis:6379 farhand keys create --store --role admin",
 		Args: cobra.NoArgs,
@@ -184,8 +184,8 @@ func (a *application) keysRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke [ID]",
 		Short: "Revoke an API key, or everything of a user",
-		Long: "Revokes the key with an id, or with --user every credential and token that the user has until now. Within\n" +
-			"two seconds its sockets, streams, turns and calls have ended on every pod.",
+		Long: "Revokes the key with an id, or with --user every credential and token that the user has until now.\n" +
+			"Within two seconds its sockets, streams, turns and calls have ended on every pod.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

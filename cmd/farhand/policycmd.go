@@ -243,7 +243,8 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 		if l.Tool == "" {
 			what = "of all tools"
 		}
-		fmt.Fprintf(out, "  limit     %d calls %s in %d s per %s (rule %s)\n", l.Calls, what, l.WindowSeconds, l.Per, l.Rule)
+		fmt.Fprintf(out, "  limit     %d calls %s in %d s per %s (rule %s)\n", l.Calls, what, l.WindowSeconds, l.Per,
+			l.Rule)
 	}
 	if res := r.Resources; res != nil {
 		for _, b := range []struct {

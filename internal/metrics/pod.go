@@ -39,7 +39,8 @@ func (s *Set) policyFile(read func() policy.Status) {
 			}
 			return 0
 		}))
-	s.counter("farhand_policy_reloads_total", "Policy files that were read since the start, by whether they came in force.",
+	s.counter("farhand_policy_reloads_total",
+		"Policy files that were read since the start, by whether they came in force.",
 		shares("result", read, func(s status) []share {
 			return []share{{"ok", int64(s.Reloads)}, {"refused", int64(s.Refused)}}
 		}))

@@ -47,8 +47,8 @@ func (s *Approvals) Show(a registry.Approval) {
 			entry, err := s.store.Entry(ctx, key) // the device may have moved since it was asked about
 			if err == nil {
 				err = s.bus.Send(ctx, entry.Session.Pod, registry.Envelope{
-					V: registry.EnvelopeVersion, Kind: registry.EnvelopeApproval, Tenant: a.Tenant, Session: a.SessionID,
-					CallID: a.ID,
+					V: registry.EnvelopeVersion, Kind: registry.EnvelopeApproval, Tenant: a.Tenant,
+					Session: a.SessionID, CallID: a.ID,
 				})
 			}
 			if err != nil {
