@@ -54,6 +54,16 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(!c.Pprof || c.MetricsAddr != "", "PPROF", "needs FARHAND_METRICS_ADDR: profiles are not for callers")
 	check(c.MetricsAddr == "" || validAddr(c.MetricsAddr), "METRICS_ADDR",
 		"must be host:port, for example 127.0.0.1:9090")
+	c.checkAccess(check, a)
+	c.checkTexts(check)
+	if err := c.checkExposure(a != nil); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// checkAccess checks who may come in, and what for.
+func (c Config) checkAccess(check func(ok bool, variable, message string), a auth.Authenticator) {
 	c.AgentConfig.check(check, a == nil || auth.NamesUsers(a)) // keys and JWTs may name users
 	c.JWTConfig.check(check, c.Token)
 	check(slices.Contains(pairing.Modes(), pairing.Mode(c.Pairing)), "PAIRING", "must be off, code or open")
@@ -65,6 +75,10 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(!c.KeysOnly || c.Token == "", "KEYS_ONLY", "means that there is no FARHAND_TOKEN: remove one of them")
 	check(!c.KeysOnly || a == nil, "KEYS_ONLY", "is not used: the program brings an authenticator of its own")
 	check(!auth.IsSecret(string(c.Token)), "TOKEN", "must not begin like an API key: it would be looked up as one")
+}
+
+// checkTexts checks what is read as more than a word: addresses, lists and files.
+func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
 			check(false, "REDIS_URL", err.Error())
@@ -94,10 +108,6 @@ func (c Config) validate(a auth.Authenticator) error {
 			check(false, "HOOKS_FILE", err.Error())
 		}
 	}
-	if err := c.checkExposure(a != nil); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // checkByType checks what holds for all settings of a type, but for those that have a rule of their own.

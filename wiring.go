@@ -60,83 +60,119 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	return conn.Store(), nil
 }
 
+// apis is what the API of devices and the one of callers share.
+type apis struct {
+	store         registry.Store
+	rules         *agent.Policy
+	schemas       *schema.Validator
+	localTools    *agent.LocalTools
+	invoker       *agent.Invoker
+	conversations chat.Agent
+
+	authenticator auth.Authenticator
+	origins       *auth.Origins
+	sources       auth.Sources
+	refusals      *auth.Refusals
+}
+
 // openAPIs builds the operation and the two APIs in front of it.
 func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
-	rules, err := g.openPolicy()
-	if err != nil {
+	a := &apis{store: store, schemas: schema.NewValidator()}
+	if err := g.openAccess(a); err != nil {
 		return nil, err
 	}
-	origins, err := auth.NewOrigins(g.cfg.AllowedOrigins,
+	if err := g.openOperation(a); err != nil {
+		return nil, err
+	}
+	if err := g.openDevices(a); err != nil {
+		return nil, err
+	}
+	return g.openHTTP(a)
+}
+
+// openAccess builds what decides who may come in.
+func (g *Gateway) openAccess(a *apis) (err error) {
+	if a.rules, err = g.openPolicy(); err != nil {
+		return err
+	}
+	a.origins, err = auth.NewOrigins(g.cfg.AllowedOrigins,
 		g.cfg.Token == "" && g.parts.authenticator == nil && !g.cfg.needsCredential())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := origins.AllowHosts(g.cfg.AllowedHosts...); err != nil {
-		return nil, err
+	if err := a.origins.AllowHosts(g.cfg.AllowedHosts...); err != nil {
+		return err
 	}
-	authenticator := g.authenticator()
-	sources, err := auth.NewSources(g.cfg.TrustedProxies)
-	if err != nil {
-		return nil, err
+	if a.sources, err = auth.NewSources(g.cfg.TrustedProxies); err != nil {
+		return err
 	}
-	refusals := auth.NewRefusals(sources, g.log)
-	refusals.AuditTo(g.audit)
-	localTools, err := g.localTools(store, rules)
-	if err != nil {
-		return nil, err
+	a.authenticator = g.authenticator()
+	a.refusals = auth.NewRefusals(a.sources, g.log)
+	a.refusals.AuditTo(g.audit)
+	return nil
+}
+
+// openOperation builds what calls go through, and the conversations that make some of them.
+func (g *Gateway) openOperation(a *apis) (err error) {
+	if a.localTools, err = g.localTools(a.store, a.rules); err != nil {
+		return err
 	}
-	schemas := schema.NewValidator()
 	loops := loopguard.New(loopguard.Config{
-		Store: store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log,
+		Store: a.store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log,
 	})
 	hooks, err := g.openHooks()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	invoker := agent.NewInvoker(agent.Config{
-		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: rules, Schemas: schemas, LocalTools: localTools,
+	a.invoker = agent.NewInvoker(agent.Config{
+		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: a.rules, Schemas: a.schemas, LocalTools: a.localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit,
 		Meter:     meters{g.monitor.set.Calls, g.usage},
-		Limits:    agent.NewRateLimits(store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
+		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
 		Approvals: g.approvals, ApprovalTimeout: g.cfg.ApprovalTime, DeferredTimeout: g.cfg.DeferredTime,
 	})
-	g.approvals.Serve(invoker)
-	conversations, err := g.openAgent(store, invoker, rules, localTools)
-	if err != nil {
-		return nil, err
-	}
+	g.approvals.Serve(a.invoker)
+	a.conversations, err = g.openAgent(a.store, a.invoker, a.rules, a.localTools)
+	return err
+}
+
+func (g *Gateway) openDevices(a *apis) (err error) {
+	own := g.ownNames(a.localTools)
 	g.devices, err = ws.NewServer(ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(rules, schemas, g.cfg.admissionLimits(), g.ownNames(localTools)...),
-		Auth: authenticator, Pairing: g.pairing, Live: g.live, Origins: origins, Agent: conversations,
-		Conversations: store, Decisions: g.approvals,
+		Pod: g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
+		Auth: a.authenticator, Pairing: g.pairing, Live: g.live, Origins: a.origins, Agent: a.conversations,
+		Conversations: a.store, Decisions: g.approvals,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
 		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
-		Sources: sources, Refusals: refusals,
+		Sources: a.sources, Refusals: a.refusals,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutput: int64(g.cfg.MaxOutput), MaxOutbound: int(g.cfg.MaxOutbound),
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		g.told.Store(g.devices)
 	}
-	g.told.Store(g.devices)
+	return err
+}
+
+func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 	handler, err := api.NewHandler(api.Config{
-		Invoker: invoker, Calls: g.pod.Calls, Directory: store, Conversations: store, Kicker: g.pod.Hub,
-		Turns: g.pod.Turns, Policy: rules, Auth: authenticator, Live: g.live, Credentials: store, Origins: origins,
-		Approvals: g.approvals, AuditLog: store, Usage: store,
-		Pod: g.pod.ID(), Version: g.parts.version, Agent: conversations, Builtins: localTools, Refusals: refusals,
-		Audit: g.audit, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Device: g.devices, Log: g.log, Sources: sources,
-		MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout, MaxTurn: g.cfg.TurnTimeout,
-		TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug, MaxResponseBytes: int64(g.cfg.MaxResponses),
-		MaxRequestBytes: int64(g.cfg.MaxRequests), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams,
-		Pairing: g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
-		AccessLog: api.AccessLog(g.cfg.AccessLog),
+		Invoker: a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
+		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
+		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
+		Version: g.parts.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
+		Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Device: g.devices, Log: g.log,
+		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
+		MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
+		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests),
+		MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Pairing: g.pairing,
+		Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP, AccessLog: api.AccessLog(g.cfg.AccessLog),
 	})
 	if err != nil {
 		return nil, err
 	}
-	g.monitor.watch(g, handler, refusals)
+	g.monitor.watch(g, handler, a.refusals)
 	return handler, nil
 }
 
