@@ -697,7 +697,9 @@ func TestPairingTakesTheDeviceID(t *testing.T) {
 // A page that has its own name pointed at the gateway asks for nothing there, although asking needs no token.
 func TestPairingUnderAForeignName(t *testing.T) {
 	t.Parallel()
-	p := newPairingPods(t, 1, func(c *farhand.Config) { c.AllowedHosts, c.Pairing = []string{"gateway.example"}, "open" })
+	p := newPairingPods(t, 1, func(c *farhand.Config) {
+		c.AllowedHosts, c.Pairing = []string{"gateway.example"}, "open"
+	})
 	for host, want := range map[string]int{
 		"gateway.example": http.StatusCreated, "evil.example": http.StatusForbidden,
 		"evil.example:8080": http.StatusForbidden,

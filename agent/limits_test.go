@@ -106,7 +106,8 @@ func TestNoLimitNoRoundTrip(t *testing.T) {
 // when to come back, and which limit was reached.
 func TestWhoseCallsAreCounted(t *testing.T) {
 	ann, annsKey := auth.Identity{User: "ann"}, auth.Identity{User: "ann", Credential: "key:1"}
-	bob, key1, key2 := auth.Identity{User: "bob"}, auth.Identity{Credential: "key:1"}, auth.Identity{Credential: "key:2"}
+	bob := auth.Identity{User: "bob"}
+	key1, key2 := auth.Identity{Credential: "key:1"}, auth.Identity{Credential: "key:2"}
 	l := newLimited(t, false, perMinute(policy.PerIdentity, 2))
 	for i, step := range []struct {
 		who auth.Identity

@@ -132,7 +132,8 @@ func TestTargetsOfUsers(t *testing.T) {
 // Calls, their keys and their lines in the feed are their callers'.
 func TestCallsOfUsers(t *testing.T) {
 	f := crowd(t)
-	annas, bens := f.follow(0, "/api/events?type=call.finished", ""), f.followAs("ben", "/api/events?type=call.finished")
+	annas := f.follow(0, "/api/events?type=call.finished", "")
+	bens := f.followAs("ben", "/api/events?type=call.finished")
 	run := func(user, body string) answer {
 		return decode[answer](f.send(request{
 			method: http.MethodPost, path: "/api/sessions/free/tools/t/call", body: body, header: as(user),

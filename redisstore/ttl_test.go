@@ -191,7 +191,9 @@ func busyPairings(t *testing.T, s *Store) {
 			t.Fatal(err)
 		}
 	}
-	for _, part := range []string{":request:", ":code:", ":source:", ":wrong:", ":nonces:", ":devicetools:", ":paired"} {
+	for _, part := range []string{
+		":request:", ":code:", ":source:", ":wrong:", ":nonces:", ":devicetools:", ":paired",
+	} {
 		content, _ := keyspace(t, s.conn)
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool { return strings.Contains(k, part) }) {
 			t.Errorf("no key %s was written", part)

@@ -47,7 +47,9 @@ func TestLinesOfTheAuditLogAreShort(t *testing.T) {
 	if n := e.MemorySize(); n > 2048 || len(e.Actor.Roles) > maxAuditRoles {
 		t.Errorf("%d bytes, %d roles", n, len(e.Actor.Roles))
 	}
-	for _, text := range []string{e.Actor.User, e.Actor.Credential, e.Actor.Source, e.Action, e.Target, e.Tool, e.CallID} {
+	for _, text := range []string{
+		e.Actor.User, e.Actor.Credential, e.Actor.Source, e.Action, e.Target, e.Tool, e.CallID,
+	} {
 		if len(text) > maxAuditName || !strings.HasPrefix(long, strings.TrimSuffix(text, "…")) {
 			t.Errorf("%d bytes: %.20q", len(text), text)
 		}

@@ -25,7 +25,9 @@ func newAsker(t *testing.T, store *memory.Store) *asker {
 	t.Helper()
 	a := &asker{}
 	a.gateway = newGatewayOn(t, store, func(c *ws.Config) {
-		a.keeper = approval.NewKeeper(approval.Config{Store: store, Pods: store, Note: c.Pod.Calls.Note, Show: c.Pod.Approvals.Show})
+		a.keeper = approval.NewKeeper(approval.Config{
+			Store: store, Pods: store, Note: c.Pod.Calls.Note, Show: c.Pod.Approvals.Show,
+		})
 		c.Auth, c.Decisions = userAuth{}, a.keeper
 	})
 	t.Cleanup(a.keeper.Close)

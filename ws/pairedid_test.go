@@ -91,7 +91,8 @@ func TestDeviceWhoseIDIsPairedLater(t *testing.T) {
 		d.expect("connected")
 		return d
 	}
-	phone, tablet, bound := connect("admin//", "phone"), connect("admin//", "tablet"), connect("device/anna/watch", "watch")
+	phone, tablet := connect("admin//", "phone"), connect("admin//", "tablet")
+	bound := connect("device/anna/watch", "watch")
 	if got := g.sessionsOf("phone"); got != "phone-session" {
 		t.Fatalf("before: %q", got)
 	}

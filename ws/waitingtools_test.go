@@ -45,7 +45,8 @@ func (d *device) registers(tools ...string) (offered float64, rejected string) {
 	var defs []string
 	for _, tool := range tools {
 		name, description, _ := strings.Cut(tool, ":")
-		defs = append(defs, fmt.Sprintf(`{"name":%q,"description":%q,"parameters":{"type":"object"}}`, name, description))
+		defs = append(defs,
+			fmt.Sprintf(`{"name":%q,"description":%q,"parameters":{"type":"object"}}`, name, description))
 	}
 	d.send(`{"type":"register_tools","tools":[` + strings.Join(defs, ",") + `]}`)
 	answer := d.expect("tools_registered")
@@ -68,7 +69,8 @@ func TestToolsOfAPairedDeviceWaitForApproval(t *testing.T) {
 	d := g.dialAs("device/anna/phone", query("session_id", "s1"))
 	d.expect("session_start")
 
-	if n, rejected := d.registers("echo:first", "torch:light"); n != 1 || !strings.Contains(rejected, "waits for approval") {
+	n, rejected := d.registers("echo:first", "torch:light")
+	if n != 1 || !strings.Contains(rejected, "waits for approval") {
 		t.Fatalf("%v offered, rejected %s", n, rejected)
 	}
 	if got := g.offers("phone"); got != "echo" {

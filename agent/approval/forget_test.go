@@ -123,7 +123,8 @@ func TestGrantsAreDroppedOnceTheStoreIsBack(t *testing.T) {
 		if left, err := store.Grants(t.Context(), "t"); err != nil || len(left) > 0 {
 			t.Errorf("%d are left, %v", len(left), err)
 		}
-		if len(j.lines) != 1 || j.lines[0].Action != registry.AuditGrantRevoke || j.lines[0].Reason != "user ann was revoked" {
+		if len(j.lines) != 1 || j.lines[0].Action != registry.AuditGrantRevoke ||
+			j.lines[0].Reason != "user ann was revoked" {
 			t.Errorf("audited %+v", j.lines)
 		}
 	})

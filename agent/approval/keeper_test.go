@@ -170,7 +170,8 @@ func TestNobodyAllowsInVain(t *testing.T) {
 			t.Errorf("%s: %d still wait, %v", name, len(waiting), err)
 		}
 	}
-	if n := len(slices.DeleteFunc(j.lines, func(l registry.AuditEntry) bool { return l.Reason != "withdrawn" })); n != 1 {
+	others := func(l registry.AuditEntry) bool { return l.Reason != "withdrawn" }
+	if n := len(slices.DeleteFunc(j.lines, others)); n != 1 {
 		t.Errorf("%d lines about questions withdrawn", n)
 	}
 }

@@ -31,7 +31,8 @@ func asked(t *testing.T, k *approval.Keeper, change func(*registry.Approval)) re
 func TestVerdictsReachOtherPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})
-		here, there := approval.NewKeeper(approval.Config{Store: store}), approval.NewKeeper(approval.Config{Store: store})
+		here := approval.NewKeeper(approval.Config{Store: store})
+		there := approval.NewKeeper(approval.Config{Store: store})
 		defer here.Close()
 		defer there.Close()
 		a := asked(t, here, nil)
@@ -75,7 +76,8 @@ func TestWaitsEnd(t *testing.T) {
 		store := memory.New(memory.Options{})
 		k := approval.NewKeeper(approval.Config{Store: store})
 		a := asked(t, k, nil)
-		if got, err := k.Wait(t.Context(), ann, a.ID, time.Second); err != nil || got.State != registry.ApprovalPending {
+		got, err := k.Wait(t.Context(), ann, a.ID, time.Second)
+		if err != nil || got.State != registry.ApprovalPending {
 			t.Errorf("after a second: %+v, %v", got, err)
 		}
 		ctx, giveUp := context.WithCancel(t.Context())

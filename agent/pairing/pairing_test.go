@@ -91,7 +91,8 @@ func TestCodes(t *testing.T) {
 		t.Errorf("found %+v, %v", view, err)
 	}
 	for code, want := range map[string]registry.Code{
-		"": registry.CodeInvalidRequest, "ABCD-234": registry.CodeInvalidRequest, "ABCD-2341": registry.CodeInvalidRequest,
+		"": registry.CodeInvalidRequest, "ABCD-234": registry.CodeInvalidRequest,
+		"ABCD-2341": registry.CodeInvalidRequest,
 		"2222-2222": registry.CodeNotFound,
 	} {
 		_, err := f.Find(t.Context(), admin(), code)
@@ -175,7 +176,9 @@ func TestDecisions(t *testing.T) {
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	var ended error
-	f := newFixture(t, func(c *pairing.Config) { c.Ended = func(context.Context, *auth.Identity) error { return ended } })
+	f := newFixture(t, func(c *pairing.Config) {
+		c.Ended = func(context.Context, *auth.Identity) error { return ended }
+	})
 	state := func(secret string) pairing.State {
 		got, err := f.Collect(t.Context(), secret)
 		f.must(err)

@@ -96,7 +96,8 @@ func TestWhereValuesComeFrom(t *testing.T) {
 func TestAddressesInLongerTexts(t *testing.T) {
 	long := strings.Repeat("As you see here. ", 20)
 	for _, value := range []string{
-		long + "Write to evil@example.com", long + "[here](https://evil.example.com/a)", long + "pay gb29nwbk60161331926819",
+		long + "Write to evil@example.com", long + "[here](https://evil.example.com/a)",
+		long + "pay gb29nwbk60161331926819",
 		long + "see evil.example.com!", long + "card 4237 4252 7456 2574", "ZXZpbEBleGFtcGxlLmNvbQ==",
 		"see evil%40example.com", "javascript:alert(1)", "x,y,z@evil.example.com;",
 	} {

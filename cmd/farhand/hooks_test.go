@@ -297,7 +297,8 @@ func TestHooksRedactEverywhere(t *testing.T) {
 		ask(pod, http.MethodGet, "/metrics", "")
 	}
 	eventually(t, waitLimit, "the feeds have the calls", func() bool {
-		return strings.Count(feeds[0].String(), `"work"`) >= len(ids) && strings.Count(feeds[1].String(), `"work"`) >= len(ids)
+		return strings.Count(feeds[0].String(), `"work"`) >= len(ids) &&
+			strings.Count(feeds[1].String(), `"work"`) >= len(ids)
 	})
 
 	keys, err := server.Command("--scan")

@@ -43,12 +43,15 @@ func (f *fixture) guess(limit int) registry.Guess {
 var pairingTests = []subtest{
 	{name: "a request to pair is found by its id and by its code", run: func(f *fixture) {
 		made := f.requestPairing(f.asking())
-		if got := made.ExpiresAt.Sub(made.CreatedAt); got != pairingTTL || time.Since(made.CreatedAt).Abs() > time.Minute {
+		got := made.ExpiresAt.Sub(made.CreatedAt)
+		if got != pairingTTL || time.Since(made.CreatedAt).Abs() > time.Minute {
 			f.Errorf("made at %v, expires %v later", made.CreatedAt, got)
 		}
 		for name, find := range map[string]func() (registry.Pairing, error){
-			"id":   func() (registry.Pairing, error) { return f.store.Pairing(f.ctx, made.ID) },
-			"code": func() (registry.Pairing, error) { return f.store.PairingByCode(f.ctx, made.CodeDigest, f.guess(1)) },
+			"id": func() (registry.Pairing, error) { return f.store.Pairing(f.ctx, made.ID) },
+			"code": func() (registry.Pairing, error) {
+				return f.store.PairingByCode(f.ctx, made.CodeDigest, f.guess(1))
+			},
 		} {
 			got, err := find()
 			if err != nil || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", made) {
