@@ -220,6 +220,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) toolRow {
 	return toolRow{
 		toolInfo: h.toolInfoOf(who, t, policy.Remote), SourceType: sourceRemote, Source: s.Key.Session,
-		SessionID: s.Key.Session, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID, Labels: s.Labels, Pod: s.Pod,
+		SessionID: s.Key.Session, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
+		Labels: s.Labels, Pod: s.Pod,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -46,10 +47,12 @@ func (k *Keeper) Get(ctx context.Context, who auth.Identity, id string) (registr
 }
 
 // maySee reports whether an identity may see and decide an approval: it has the role, and the device is its user's. A
-// credential that is bound to a device speaks for that one only.
+// credential that is bound to a device speaks for that one only, and one that is restricted to some tools for those:
+// nobody lets others call what they may not call.
 func maySee(who auth.Identity, a registry.Approval) bool {
 	return who.Tenant == a.Tenant && who.Approves() && who.Sees(a.Owner) &&
-		(who.Device == "" || who.Device == a.DeviceID)
+		(who.Device == "" || who.Device == a.DeviceID) &&
+		(who.Tools == "" || policy.Match(strings.Fields(who.Tools), a.Tool))
 }
 
 // Wait is Get once the approval is final, or after wait has passed.

@@ -79,5 +79,5 @@ func (k *Keeper) auditRevoke(who registry.AuditActor, g registry.Grant, reason s
 }
 
 func maySeeGrant(who auth.Identity, g registry.Grant) bool {
-	return maySee(who, registry.Approval{Tenant: g.Tenant, Owner: g.Owner, DeviceID: g.DeviceID})
+	return maySee(who, registry.Approval{Tenant: g.Tenant, Tool: g.Tool, Owner: g.Owner, DeviceID: g.DeviceID})
 }

@@ -209,6 +209,51 @@ func TestDecisionsOnDevices(t *testing.T) {
 	}
 }
 
+// An approver whose credential is restricted to some tools decides about those only, wherever they are.
+func TestApproversDecideWithinTheirTools(t *testing.T) {
+	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	defer k.Close()
+	phone := registry.Session{Key: registry.Key{Tenant: "t", Session: "other"}, UserID: "ann"}
+	for tools, ok := range map[string]bool{"": true, "torch sn*": true, "torch": false} {
+		who := ann
+		who.Tools = tools
+		pending := func() int {
+			all, err := k.Pending(t.Context(), who)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		for range 2 {
+			if _, err := k.Ask(t.Context(), question(registry.NewApprovalID()), time.Minute, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := k.Pending(t.Context(), ann)
+		if err != nil || len(all) != 2 {
+			t.Fatalf("pending: %d, %v", len(all), err)
+		}
+		if seen := pending(); (seen == 2) != ok || (seen == 0) == ok {
+			t.Errorf("tools %q: %d are seen", tools, seen)
+		}
+		always := approval.Decision{Allow: true, Scope: registry.ScopeAlwaysTool}
+		_, err = k.Decide(t.Context(), who, all[0].ID, always)
+		_, onDevice := k.DecideOnDevice(t.Context(), who, phone, all[1].ID, always)
+		if (err == nil) != ok || (onDevice == nil) != ok {
+			t.Errorf("tools %q: %v, on a device: %v", tools, err, onDevice)
+		}
+		grants, err := k.Grants(t.Context(), who)
+		if err != nil || (len(grants) > 0) != ok {
+			t.Errorf("tools %q: %d grants, %v", tools, len(grants), err)
+		}
+		for _, a := range all { // for the next turn
+			if _, err := k.Decide(t.Context(), ann, a.ID, always); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // What only came from outside is granted with its arguments, whatever was said of the tool.
 func TestGrantsOfForeignArguments(t *testing.T) {
 	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})

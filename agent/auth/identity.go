@@ -108,7 +108,7 @@ func NeedRole(id Identity, oneOf ...string) *registry.Error {
 		strings.Join(oneOf, " or "), has)
 }
 
-// Approves reports whether the identity may decide approvals: a person who has the role, never a device.
+// Approves reports whether the identity may decide approvals. The credential of a paired device never has the role.
 func (id Identity) Approves() bool { return id.Has(RoleApprover) }
 
 // HasNamed reports whether the identity has the role of this name.

@@ -41,8 +41,8 @@ type Collected struct {
 }
 
 // Collect tells a device whether it is paired, by the secret of its request. Whoever asks first after the approval gets
-// the credential, and the request is gone. If the credential cannot be stored, or another device
-// with its id was paired meanwhile, the device has to ask anew.
+// the credential, and the request is gone. If the credential cannot be stored, or another device with its id was paired
+// meanwhile, the device has to ask anew.
 func (s *Service) Collect(ctx context.Context, secret string) (Collected, error) {
 	if !strings.HasPrefix(secret, secretPrefix) || len(secret) > 128 {
 		return Collected{}, registry.ErrNoPairing
@@ -68,7 +68,8 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	c := registry.Credential{
 		Tenant: p.Decision.Tenant, ID: auth.NewCredentialID(), Kind: registry.CredentialDevice,
 		Digest: auth.SecretDigest(answer.Credential), Name: p.Decision.Name, Roles: []string{auth.NameDevice},
-		User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey, CreatedBy: p.Decision.By,
+		User: p.Decision.User, DeviceID: p.DeviceID, Context: p.Decision.Context, PublicKey: p.PublicKey,
+		CreatedBy: p.Decision.By,
 	}
 	for _, glob := range p.Decision.Tools {
 		c.Approved = append(c.Approved, registry.ApprovedTool{Name: glob})
