@@ -42,7 +42,9 @@ func TestApprovalInTheStore(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read as %+v, %v", got, err)
 	}
-	for _, fields := range [][]string{nil, {"allowed"}, {"", "", "", "", "{", "", "", ""}, {"", "", "", "", "{}", "", "", "{"}} {
+	for _, fields := range [][]string{
+		nil, {"allowed"}, {"", "", "", "", "{", "", "", ""}, {"", "", "", "", "{}", "", "", "{"},
+	} {
 		if a, err := parseApproval(fields); err == nil {
 			t.Errorf("%q was read as %+v", fields, a)
 		}
@@ -78,4 +80,27 @@ func FuzzApproval(f *testing.F) {
 			t.Errorf("%+v was read again as %+v", a, again)
 		}
 	})
+}
+
+// One approval that cannot be read hides no others.
+func TestADamagedApprovalHidesNoOthers(t *testing.T) {
+	t.Parallel()
+	s, ctx := storeOn(t, Options{}), t.Context()
+	var ids []string
+	for range 2 {
+		a := registry.Approval{
+			ID: registry.NewApprovalID(), Tenant: tenant, CallID: "c", Tool: "snap", Args: registry.MustJSON(`{}`),
+		}
+		must[registry.Approval](t)(s.CreateApproval(ctx, a, time.Minute, nil))
+		ids = append(ids, a.ID)
+	}
+	pipe := s.conn.Pipeline()
+	pipe.Do("HSET", approvalKey(tenant, ids[0]), "d", "{")
+	if err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	pending := must[[]registry.Approval](t)(s.PendingApprovals(ctx, tenant))
+	if len(pending) != 1 || pending[0].ID != ids[1] {
+		t.Errorf("%+v", pending)
+	}
 }
