@@ -75,7 +75,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 	if limited < 300 {
 		t.Errorf("%d of 500 guesses were told to wait", limited)
 	}
-	_ = f.Origin(r, registry.Errorf(registry.CodeForbidden, "no")) // other lines do not keep it out
+	refused := registry.Errorf(registry.CodeForbidden, "Add it to FARHAND_ALLOWED_ORIGINS.")
+	_ = f.Origin(r, refused) // other lines do not keep it out
 	text := log.String()
 	if n := strings.Count(text, "refused=token"); n < 5 || n > 20 {
 		t.Errorf("%d lines about tokens", n)

@@ -157,6 +157,10 @@ func (b *ledger) patienceOf(c ledgerCall) time.Duration {
 func (b *ledger) auditRecords(answered map[string][]ledgerAnswer, report reporter) {
 	final := make(map[string]ledgerRecord)
 	before := make(map[string]ledgerRecord)
+	asked := make(map[string]time.Time)
+	for _, c := range b.asked {
+		asked[c.CallID] = c.asked
+	}
 	for _, r := range b.seen {
 		if r.missing {
 			continue
@@ -164,7 +168,8 @@ func (b *ledger) auditRecords(answered map[string][]ledgerAnswer, report reporte
 		was, ok := before[r.callID]
 		if ok && registry.State(was.state).Final() && (was.state != r.state || was.output != r.output) {
 			answeredLate := r.late && !registry.State(was.state).Answered() && registry.State(r.state).Answered()
-			summary := was.state == r.state && r.output == "" && b.wiped(was.at, r.at) // the feed has no outputs
+			// The feed has no outputs. Before the record was lost, or by the pod that made the call, the whole was told.
+			summary := was.state == r.state && r.output == "" && b.wiped(asked[r.callID], r.at)
 			if !answeredLate && !summary {
 				report("record", r.callID, "", "was %s (%q), became %s (%q), late %v", was.state, was.output, r.state,
 					r.output, r.late)
