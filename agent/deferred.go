@@ -26,6 +26,18 @@ type deferredCall struct {
 	Charged  []string        `json:"charged,omitempty"` // the windows of rate limits that have counted the call
 }
 
+// request returns the request for the call of an approval.
+func (call *deferredCall) request(a registry.Approval) Request {
+	target := call.Target
+	if call.Session != "" {
+		target.SessionID = call.Session
+	}
+	return Request{
+		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args, Target: target,
+		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, argsBytes: call.Args.Len(),
+	}
+}
+
 // deferCall stores the record of a call that must be approved, and asks. No pod holds the call from then on.
 func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	a := *d.ask
@@ -45,7 +57,6 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 		return err
 	}
 	if created {
-		req.counted = true // when it has ended
 		asked, err := i.cfg.Approvals.Ask(ctx, a, i.cfg.DeferredTimeout, request)
 		if err != nil {
 			if _, failed := i.cfg.CallLog.Refuse(ctx, d.rec.Tenant, d.rec.CallID, undispatched(err)); failed != nil {
@@ -54,6 +65,7 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 			}
 			return err
 		}
+		req.counted = true // when it has ended
 		req.tell(asked)
 	}
 	return i.follow(ctx, req, stored, d.rec.RequestDigest, !created, d.start, out)
@@ -63,19 +75,27 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 // allowed, and ends its record otherwise. Only the first of several pods that start a call does. It reports whether it
 // started or ended it. An error says to try again.
 func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, request []byte) (bool, error) {
+	var call deferredCall
+	unread := json.Unmarshal(request, &call)
 	refuse := func(err error) (bool, error) {
 		done, failed := i.cfg.CallLog.Refuse(ctx, a.Tenant, a.CallID, undispatched(err))
 		if registry.IsCallNotFound(failed) {
 			return false, nil
+		}
+		if done && unread == nil {
+			counted := call.request(a)
+			if counted.where = RouteRemote; call.Session == "" {
+				counted.where = RouteLocalTool
+			}
+			i.count(&counted, time.Since(a.CreatedAt), registry.Result{}, err)
 		}
 		return done, failed
 	}
 	if err := denial(a); err != nil {
 		return refuse(err)
 	}
-	var call deferredCall
-	if err := json.Unmarshal(request, &call); err != nil {
-		return refuse(fmt.Errorf("read a deferred call: %w", err))
+	if unread != nil {
+		return refuse(fmt.Errorf("read a deferred call: %w", unread))
 	}
 	gone, err := i.callerGone(ctx, call.Caller, a.CreatedAt)
 	if err != nil {
@@ -112,14 +132,7 @@ func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked ti
 func (i *Invoker) runDeferred(
 	ctx context.Context, a registry.Approval, call deferredCall, rec registry.Record, gone bool,
 ) (registry.Result, error) {
-	target := call.Target
-	if call.Session != "" {
-		target.SessionID = call.Session
-	}
-	req := Request{
-		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args, Target: target,
-		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context,
-	}
+	req := call.request(a)
 	d := durable{prepared: prepared{start: time.Now(), approved: call.Approved}, rec: rec}
 	d.inv.charged = call.Charged
 	held, letGo := i.hold(ctx, &call.Caller)

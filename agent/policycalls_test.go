@@ -104,15 +104,19 @@ func TestApprovedCallsRunOnce(t *testing.T) {
 				keeper := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
 				defer keeper.Close()
 				var log *fakeCallLog
+				heard := &ends{}
 				i, r := ruled(t, "{id: ask, names: t, approval: always}", func(c *agent.Config) {
-					c.Approvals = keeper
+					c.Approvals, c.Meter = keeper, heard
 					log = c.CallLog.(*fakeCallLog)
 				})
 				keeper.Serve(i)
 				ended := make(chan error, 1)
 				var id string
 				go func() {
-					out, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "t", Async: async})
+					out, err := i.Invoke(t.Context(), agent.Request{
+						Caller: ruledCaller, Tool: "t", Async: async, Args: registry.MustJSON("{}"),
+						Target: registry.Target{SessionID: "s1"},
+					})
 					id = out.CallID
 					ended <- err
 				}()
@@ -133,6 +137,12 @@ func TestApprovedCallsRunOnce(t *testing.T) {
 				}
 				if (err == nil) != allow || !allow && !errors.Is(err, registry.CodeApprovalDenied) {
 					t.Errorf("async %t, allowed %t: ended with %v", async, allow, err)
+				}
+				want := map[bool]string{true: agent.OutcomeSucceeded, false: string(registry.CodeApprovalDenied)}[allow]
+				synctest.Wait()
+				if len(heard.ended) != 1 || heard.ended[0].Outcome != want || heard.ended[0].BytesIn != 2 ||
+					heard.ended[0].Tool != "t" || heard.ended[0].User != "ann" || heard.ended[0].Route == agent.RouteNone {
+					t.Errorf("async %t, allowed %t: counted %+v", async, allow, heard.ended)
 				}
 				if ran := len(r.called()); ran > 1 || (ran == 1) != allow {
 					t.Errorf("async %t, allowed %t: ran %d times", async, allow, ran)

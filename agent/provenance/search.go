@@ -178,8 +178,8 @@ func weakName(folded string, tokens []token) bool {
 
 // commonWords are values that tools take and that stand in any longer text.
 const commonWords = " true false yes no on off all any none null auto default low medium high left right up down " +
-	"start stop open close new old first last next day week month year today tomorrow now text html json csv xml plain " +
-	"red green blue white black read write user main test "
+	"start stop open close new old first last next day week month year today tomorrow now text html json csv xml " +
+	"plain red green blue white black read write user main test "
 
 // date looks at a day, with a time or without.
 func (s *search) date(pointer, value string, d date) {
