@@ -122,8 +122,10 @@ func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 		if s.Key.Session == "" { // a local tool
 			return "", false
 		}
-		if whose = "device:" + s.DeviceID; s.DeviceID == "" {
+		if s.DeviceID == "" {
 			whose = "session:" + s.Key.Session
+		} else { // an id that is not paired is anybody's to say
+			whose = "device:" + strconv.Itoa(len(s.UserID)) + ":" + s.UserID + s.DeviceID
 		}
 	case policy.PerTenant:
 	}

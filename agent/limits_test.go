@@ -138,6 +138,23 @@ func TestWhoseCallsAreCounted(t *testing.T) {
 	}
 }
 
+// A device id that nobody has paired is anybody's to say: a device of one user uses up nothing of another's.
+func TestDevicesOfUsersAreCountedApart(t *testing.T) {
+	l := newLimited(t, false, perMinute(policy.PerDevice, 1))
+	for i, step := range []struct {
+		user, device string
+		ok           bool
+	}{
+		{"bob", "phone", true}, {"bob", "phone", false}, {"ann", "phone", true}, {"ann", "phone", false},
+		{"", "phone", true}, {"", "annphone", true}, {"an", "nphone", true},
+	} {
+		l.router.user, l.router.device = step.user, step.device
+		if err := l.call(t, auth.Identity{User: "eve", Admin: true}, "t"); (err == nil) != step.ok {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+}
+
 // A call is counted once although it is admitted twice, and one that a limit refuses is not counted by the others.
 func TestACallIsCountedOnce(t *testing.T) {
 	l := newLimited(t, false, perMinute(policy.PerIdentity, 2))

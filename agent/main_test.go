@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -24,6 +25,8 @@ type fakeRouter struct {
 	remembered *registry.ToolSpec    // what Resolve says the tool is, from memory; nil: the truth
 	refreshErr error
 	owner      *registry.ToolSpec // the definition that the device's pod compares with; nil: it does not
+	user       string             // whose the device is
+	device     string             // its device_id; default: phone
 
 	mu        sync.Mutex
 	calls     []registry.Call
@@ -37,7 +40,9 @@ func (r *fakeRouter) Resolve(
 	if r.resolveErr != nil {
 		return registry.Route{}, r.resolveErr
 	}
-	s := registry.Session{Key: registry.Key{Tenant: tenant, Session: t.SessionID}, DeviceID: "phone"}
+	s := registry.Session{
+		Key: registry.Key{Tenant: tenant, Session: t.SessionID}, UserID: r.user, DeviceID: cmp.Or(r.device, "phone"),
+	}
 	if r.remembered != nil {
 		return registry.Route{Session: s, Spec: *r.remembered, Remembered: true}, nil
 	}

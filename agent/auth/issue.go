@@ -29,8 +29,8 @@ var contexts = []string{"", "main", "group", "group sandboxed"}
 type Issuer struct{ Store registry.CredentialStore }
 
 // CreateKey makes an API key for an admin. The secret is returned once and stored nowhere. An admin makes keys of the
-// own tenant, with no more tools and in no other context than the own credential; whoever has the one token, of any
-// tenant. A key that ends makes keys that end with it or before.
+// own tenant, with no more tools, in no other context and for no other device than the own credential; whoever has the
+// one token, of any tenant. A key that ends makes keys that end with it or before.
 func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (string, registry.Credential, error) {
 	if r.Tenant == "" {
 		r.Tenant = asker.Tenant
@@ -48,6 +48,9 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
 			"context: your credential is restricted, and its keys are to be restricted in the same way: %q.",
 			asker.Context)
+	case asker.Device != "" && r.Device != asker.Device:
+		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
+			"device_id: your credential is bound to the device %q, and its keys are to be bound to it, too.", asker.Device)
 	}
 	isKey := strings.HasPrefix(asker.Credential, string(registry.CredentialKey)+":")
 	if end := asker.Expires; isKey && !end.IsZero() && (r.Expires.IsZero() || r.Expires.After(end)) {

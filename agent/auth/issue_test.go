@@ -30,6 +30,7 @@ func TestWhoMakesWhichKeys(t *testing.T) {
 		session := with(func(id *auth.Identity) { id.Expires, id.Credential = soon, "jwt:j1" })
 		some := with(func(id *auth.Identity) { id.Tools = "camera_*" })
 		group := with(func(id *auth.Identity) { id.Context = "group" })
+		phone := with(func(id *auth.Identity) { id.Device = "phone" })
 		token := auth.Identity{Tenant: "default", Admin: true, Credential: auth.CredentialToken}
 		caller := auth.Identity{Tenant: "acme", Roles: auth.RoleCaller | auth.RoleApprover}
 		for name, tc := range map[string]struct {
@@ -46,6 +47,9 @@ func TestWhoMakesWhichKeys(t *testing.T) {
 			"by the one token":     {token, ask{Tenant: "globex"}, "", made{Tenant: "globex"}},
 			"more tools":           {some, ask{}, registry.CodeForbidden, none},
 			"another context":      {group, ask{}, registry.CodeForbidden, none},
+			"another device":       {phone, ask{Device: "tablet"}, registry.CodeForbidden, none},
+			"any device":           {phone, ask{}, registry.CodeForbidden, none},
+			"the same device":      {phone, ask{Device: "phone"}, "", made{Tenant: "acme", DeviceID: "phone"}},
 			"no tool":              {admin, ask{Tools: "   "}, registry.CodeInvalidRequest, none},
 			"no such role":         {admin, ask{Roles: []string{"root"}}, registry.CodeInvalidRequest, none},
 			"no such context":      {admin, ask{Context: "x"}, registry.CodeInvalidRequest, none},
@@ -66,7 +70,7 @@ func TestWhoMakesWhichKeys(t *testing.T) {
 				t.Errorf("%s: %+v, %v", name, c, err)
 			}
 			if got := (made{
-				Tenant: c.Tenant, Tools: c.Tools, Context: c.Context, ExpiresAt: c.ExpiresAt,
+				Tenant: c.Tenant, Tools: c.Tools, Context: c.Context, DeviceID: c.DeviceID, ExpiresAt: c.ExpiresAt,
 			}); fmt.Sprint(got) != fmt.Sprint(tc.made) {
 				t.Errorf("%s: made %+v, want %+v", name, got, tc.made)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -171,6 +172,11 @@ func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDeci
 	if by.Device != "" && by.Device != p.DeviceID {
 		return made, registry.Errorf(registry.CodeForbidden,
 			"Your credential is bound to the device %q, so it speaks for no other one.", by.Device)
+	}
+	if policy.Join(policy.Context(by.Context), policy.Main) != policy.Main {
+		return made, registry.Errorf(registry.CodeForbidden,
+			"Your credential is for conversations of the kind %q only, and those of a paired device would be of "+
+				"another. Approve it with another credential.", by.Context)
 	}
 	if made.Name == "" {
 		made.Name = p.DeviceName

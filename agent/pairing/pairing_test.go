@@ -123,6 +123,7 @@ func TestDecisions(t *testing.T) {
 		return approver("ann", func(id *auth.Identity) { id.Tools = tools })
 	}
 	bound := approver("ann", func(id *auth.Identity) { id.Device = "phone" })
+	grouped := approver("ann", func(id *auth.Identity) { id.Context = "group" })
 	for name, c := range map[string]struct {
 		device string
 		by     pairing.Approver
@@ -138,6 +139,7 @@ func TestDecisions(t *testing.T) {
 		"too many tools":    {"", admin(), pairing.Decision{Tools: make([]string, 200)}, registry.CodeInvalidRequest},
 		"bound, another":    {"laptop", bound, pairing.Decision{}, registry.CodeForbidden},
 		"bound, itself":     {"phone", bound, pairing.Decision{}, ""},
+		"for groups only":   {"", grouped, pairing.Decision{}, registry.CodeForbidden},
 		"paired":            {"taken", admin(), pairing.Decision{}, registry.CodeInvalidRequest},
 		"paired, another's": {"ben's", approver("ann"), pairing.Decision{Replace: true}, registry.CodeForbidden},
 		"replaced":          {"replaced", admin(), pairing.Decision{Replace: true}, ""},

@@ -20,10 +20,7 @@ const maxAddress = 2048
 // eachAddress calls visit with every address in folded text whose tokens are given, until it returns false.
 func eachAddress(s string, tokens []token, visit func(address) bool) {
 	for at := 0; at < len(s); {
-		end := at
-		for end < len(s) && !endsChunk(s[end]) {
-			end++
-		}
+		end := chunkEnd(s, at)
 		if !chunkAddresses(s[at:end], visit) {
 			return
 		}
@@ -32,13 +29,32 @@ func eachAddress(s string, tokens []token, visit func(address) bool) {
 	accounts(s, tokens, visit)
 }
 
+// chunkEnd returns where the text without spaces ends that begins at a place. Whatever stands before an '@' in the
+// host of a URL belongs to it: programs differ in which of the two sides they connect to.
+func chunkEnd(s string, at int) int {
+	host := 0 // until here
+	for end := at; end < len(s); end++ {
+		switch {
+		case s[end] == ':' && strings.HasPrefix(s[end:], "://"):
+			rest := s[end+3:]
+			if i := strings.IndexAny(rest, "/?# \t\r\n"); i >= 0 {
+				rest = rest[:i]
+			}
+			host = end + 3 + strings.LastIndexByte(rest, '@')
+		case endsChunk(s[end]) && end >= host:
+			return end
+		}
+	}
+	return len(s)
+}
+
 // endsChunk reports whether a character is never a part of an address.
 func endsChunk(b byte) bool {
 	return b <= ' ' || b == '<' || b == '>' || b == '"' || b == '`' || b == '|' || b == '\\' || b == '{' || b == '}'
 }
 
-// schemes are those of URLs without slashes that name no host.
-var schemes = []string{"data:", "javascript:"}
+// schemes are those of URLs without slashes: some name no host, and of some programs take the slashes as said.
+var schemes = []string{"data:", "javascript:", "https:", "http:", "file:/"}
 
 // chunkAddresses finds the addresses in text without spaces.
 func chunkAddresses(s string, visit func(address) bool) bool {
@@ -53,7 +69,7 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 		return visit(urlOf(s[begin:])) && chunkAddresses(s[:begin], visit)
 	}
 	for _, scheme := range schemes {
-		if i := strings.Index(s, scheme); i >= 0 {
+		if i := strings.Index(s, scheme); i >= 0 && len(trimPunctuation(s[i:])) >= len(scheme) {
 			return visit(address{text: clip(trimPunctuation(s[i:])), kind: KindURL}) && chunkAddresses(s[:i], visit)
 		}
 	}
@@ -75,9 +91,11 @@ func urlOf(s string) address {
 	if _, rest, ok := strings.Cut(s, "://"); ok {
 		s = rest
 	}
-	s, _, _ = strings.Cut(s, "#")
+	if before, fragment, _ := strings.Cut(s, "#"); !strings.ContainsAny(fragment, ",;:@") { // else it may be a list
+		s = before
+	}
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "www."), "/")
-	end := strings.IndexAny(s, "/?")
+	end := strings.IndexAny(s, "/?#")
 	if end < 0 {
 		end = len(s)
 	}
@@ -87,10 +105,10 @@ func urlOf(s string) address {
 
 // plainAddress returns the address of an e-mail address, or of a URL without a scheme.
 func plainAddress(s string) (address, bool) {
-	if user, host, ok := strings.Cut(s, "="); ok && strings.IndexByte(user, '/') < 0 { // mail=a@b.example
+	if user, host, ok := strings.Cut(s, "="); ok && !strings.ContainsAny(user, "/@") { // mail=a@b.example
 		s = trimPunctuation(host)
 	}
-	for _, scheme := range []string{"mailto:", "sip:", "xmpp:"} {
+	for _, scheme := range []string{"mailto:", "sip:", "xmpp:", "//"} {
 		s = strings.TrimPrefix(s, scheme)
 	}
 	end := strings.IndexAny(s, "/?")
@@ -98,6 +116,9 @@ func plainAddress(s string) (address, bool) {
 		end = len(s)
 	}
 	if i := strings.LastIndexByte(s[:end], '@'); i > 0 && i < end-1 {
+		if strings.IndexByte(s[end:], '@') >= 0 { // a second one: neither stands for both
+			end = len(s)
+		}
 		return address{text: clip(s[:end]), kind: KindAddress}, true
 	}
 	host := s[:end]

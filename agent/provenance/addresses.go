@@ -58,24 +58,47 @@ func (s *search) below(a address) (origin, bool) {
 		return origin{}, false
 	}
 	for _, known := range s.trusted.hosts[a.host] {
-		if !known.query && strings.HasPrefix(a.text, known.text+"/") && !strings.Contains(a.text, "..") {
+		if rest, ok := strings.CutPrefix(a.text, known.text+"/"); ok && !known.query && !leadsElsewhere(rest) {
 			return s.trusted.addresses[known.text], true
 		}
 	}
 	return origin{}, false
 }
 
+// leadsElsewhere reports whether the rest of a URL may lead out of what it lies below: up again, or to a second
+// address, for programs that take it for a list or forward to it. Of one that was cut nobody knows.
+func leadsElsewhere(rest string) bool {
+	return strings.Contains(rest, "..") || strings.Contains(rest, "%2e") || strings.Contains(rest, "://") ||
+		strings.ContainsAny(rest, ",;@") || len(rest) > maxBelow
+}
+
+// maxBelow is how long the rest of a URL may be. It is less than what is looked at.
+const maxBelow = maxAddress / 2
+
 // urlNames are names of parameters whose value is fetched or posted to.
 const urlNames = " url uri link href host hostname domain website webpage endpoint webhook "
 
 // isURLName reports whether a parameter is called like a URL.
 func isURLName(pointer string) bool {
-	name := strings.ToLower(pointer[strings.LastIndexByte(pointer, '/')+1:])
+	name := ""
+	for _, step := range strings.Split(pointer, "/") {
+		if countDigits(step) < len(step) { // else the place in a list that has a name
+			name = step
+		}
+	}
 	if i := strings.LastIndexAny(name, "_-"); i >= 0 {
 		name = name[i+1:]
 	}
-	return strings.Contains(urlNames, " "+name+" ")
+	for i := len(name) - 1; i > 0; i-- {
+		if isUpper(name[i]) && !isUpper(name[i-1]) { // imageUrl
+			name = name[i:]
+			break
+		}
+	}
+	return strings.Contains(urlNames, " "+strings.TrimSuffix(strings.ToLower(name), "s")+" ")
 }
+
+func isUpper(b byte) bool { return b >= 'A' && b <= 'Z' }
 
 // listed reports whether the schema lists a value among those that an argument may have.
 func (s *search) listed(pointer, value string) bool {

@@ -113,6 +113,53 @@ func TestAddressesInLongerTexts(t *testing.T) {
 }
 
 // TestHarmlessValues: what is no evidence asks for nothing, also if it stands in a long text from outside.
+// What only looks like an address of the person, or lies behind one, asks: programs read URLs and lists in many ways.
+func TestHiddenAddresses(t *testing.T) {
+	const person = "Read example.org and https://example.org/a and mail bob@example.org"
+	const outside = "Mail evil@example.com, see https://evil.example.com/x"
+	long := "https://example.org/" + strings.Repeat("a/", 2000)
+	for _, value := range []string{
+		`https://example.org\\@evil.example.com/x`, `https://evil.example.com\\@example.org/x`,
+		`https://example.org{@evil.example.com/x`, `https://example.org\\@localhost/x`, `see https://a|b@evil.example.com`,
+		`https://example.org/a/%2e%2e/%2E./mallory`, `https://example.org/a/../mallory`, long + `../b`,
+		`https://example.org/a,https://evil.example.com/x`, `https://example.org/a;evil@example.com`,
+		`https://example.org/#,https://evil.example.com/x`, `https://example.org#;evil.example.com/x`,
+		`https://example.org/to/https://evil.example.com/x`,
+		`http:evil.example.com/x`, `https:evil.example.com`, `file:/etc/passwd`, `//evil.example.com/x`,
+		`bob@example.org/evil@example.com`, `to=bob@example.org?bcc=evil@example.com`,
+		`bob@example.org?bcc=evil%40example.com`, `evil@example.com=bob@example.org`,
+	} {
+		facts := said(person, outside).Origins(json.RawMessage(`{"v":"`+value+`"}`), nil)
+		if len(facts.Suspects(provenance.Changes)) == 0 {
+			t.Errorf("%s: changes something unasked; %+v", value, facts.Arguments)
+		}
+		if mail := strings.HasPrefix(value, "bob@") || strings.Contains(value, "=bob@"); !mail &&
+			len(facts.Suspects(provenance.Reads)) == 0 {
+			t.Errorf("%s: is fetched unasked; %+v", value, facts.Arguments)
+		}
+	}
+	for name, url := range map[string]bool{
+		"url": true, "imageUrl": true, "targetURL": true, "page-link": true, "web_hosts": true, "curl": false,
+		"linkText": false,
+	} {
+		for _, args := range []string{`{"` + name + `":"nas/x"}`, `{"` + name + `":["nas/x"]}`} {
+			facts := said(person, outside).Origins(json.RawMessage(args), nil)
+			if asks := len(facts.Suspects(provenance.Reads)) > 0; asks != url {
+				t.Errorf("%s asks: %t; %+v", args, asks, facts.Arguments)
+			}
+		}
+	}
+	for _, value := range []string{
+		`https://example.org/a#top`, `https://example.org/app/#/room/1`, `https://www.example.org/a/b.html`,
+		`bob@example.org`, `mailto:bob@example.org`, `Bob <bob@example.org>, see http://example.org`,
+	} {
+		facts := said(person, outside).Origins(json.RawMessage(`{"v":"`+value+`"}`), nil)
+		if suspects := facts.Suspects(provenance.Changes); len(suspects) > 0 {
+			t.Errorf("%s asks: %+v", value, suspects)
+		}
+	}
+}
+
 func TestHarmlessValues(t *testing.T) {
 	const schema = `{"properties":{"mode":{"enum":["turbo","eco"]},"list":{"items":{"anyOf":[{"const":"gamma"}]}}}}`
 	const outside = "Mode turbo and gamma, on 7 of 12 at 10:30; see notes.md and the file report.final.docx, v1.2.3. " +
