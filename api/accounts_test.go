@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -44,6 +45,7 @@ type auditPage struct {
 
 		Actor      struct{ User, Credential, Source string }
 		SessionID  string `json:"session_id"`
+		DeviceID   string `json:"device_id"`
 		CallID     string `json:"call_id"`
 		ArgsDigest string `json:"args_digest"`
 	} `json:"lines"`
@@ -87,6 +89,41 @@ func TestActionsAreAudited(t *testing.T) {
 		if !strings.HasPrefix(got[i], want[i]) {
 			t.Errorf("line %d: %q, want %q", i, got[i], want[i])
 		}
+	}
+}
+
+// What was decided of devices and keys is in the audit log, not only that something was.
+func TestDecisionsAboutDevicesAndKeysAreAudited(t *testing.T) {
+	store := memory.New(memory.Options{})
+	pairings, err := pairing.New(pairing.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, setup{change: func(c *api.Config) {
+		c.Auth, c.AuditLog, c.Audit, c.Pairing = oneAdmin{c.Auth}, store, direct{store}, pairings
+		c.Credentials = store
+	}})
+	for i, rest := range []string{`}`, `,"decision":"approve","user":"ann","tools":["photo"]}`, `,"decision":"reject"}`} {
+		asked := decode[struct{ Code string }](f.post("/pair", fmt.Sprintf(`{"device_id":"cam%d"}`, i)), 201)
+		f.post("/api/pairings", `{"code":"`+asked.Code+`"`+rest)
+	}
+	f.post("/api/keys", `{"roles":["caller"],"user_id":"ben","tools":"torch"}`)
+	var got []string
+	for _, e := range decode[auditPage](f.get("/api/audit"), 200).Lines {
+		if e.Target == "" {
+			t.Errorf("%+v", e)
+		}
+		got = append(got, strings.Join([]string{e.Action, e.DeviceID, e.Outcome, e.Reason}, " "))
+	}
+	slices.Reverse(got)
+	want := []string{
+		"pair.decide cam0 allowed looked at, not decided",
+		"pair.decide cam1 allowed approved; tools: photo; user: ann",
+		"pair.decide cam2 denied rejected",
+		"key.create  allowed roles: caller; user: ben; tools: torch",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

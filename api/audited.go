@@ -1,17 +1,27 @@
 package api
 
 import (
+	"cmp"
+
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/registry"
 )
 
-// keyAuditTarget names what a request turned out to be about in its context.
-const keyAuditTarget = "farhand.audit.target"
+// keyAudit names what a request turned out to do in its context.
+const keyAudit = "farhand.audit"
+
+// auditDetail is what only its handler knows of a request. Empty fields are as the path says.
+type auditDetail struct {
+	target  string // the id of what was made or decided; no secret
+	device  string // its device_id
+	outcome string // of a request that did not fail; default registry.AuditAllowed
+	reason  string // what was decided
+}
 
 // audited returns a handler that notes in the audit log what handle did, or failed to do. What the path names is what
-// it is about: :id is a session below /api/sessions, a call below /api/calls, and else the target. A handler that makes
-// what it is about says so with noteTarget.
+// it is about: :id is a session below /api/sessions, a call below /api/calls, and else the target. A handler that knows
+// more says so with noteAudit.
 func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 	return func(c *gin.Context, q params) error {
 		err := handle(c, q)
@@ -25,14 +35,15 @@ func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 		default:
 			e.Target = id
 		}
-		if target := c.GetString(keyAuditTarget); target != "" {
-			e.Target = target
+		d, _ := c.Value(keyAudit).(auditDetail)
+		e.Target, e.DeviceID = cmp.Or(d.target, e.Target), d.device
+		if e.Decide(err); err == nil {
+			e.Outcome, e.Reason = cmp.Or(d.outcome, e.Outcome), d.reason
 		}
-		e.Decide(err)
 		h.Audit.Note(e)
 		return err
 	}
 }
 
-// noteTarget says what a request turned out to be about: the id of a key that it made, for example. It is no secret.
-func noteTarget(c *gin.Context, id string) { c.Set(keyAuditTarget, id) }
+// noteAudit says what a request turned out to do.
+func noteAudit(c *gin.Context, d auditDetail) { c.Set(keyAudit, d) }

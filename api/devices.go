@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -238,6 +239,13 @@ func (h *handler) approveTools(c *gin.Context, _ params) error {
 	if err := h.mayChange(c); err != nil {
 		return err
 	}
+	names := make([]string, len(approve))
+	for i, t := range approve {
+		names[i] = t.Name
+	}
+	noteAudit(c, auditDetail{
+		reason: "approved: " + strings.Join(names, ", ") + "; rejected: " + strings.Join(reject, ", "),
+	})
 	return h.onDevice(c, func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error) {
 		return h.Pairing.ApproveTools(ctx, by, id, approve, reject)
 	})

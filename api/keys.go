@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -116,11 +117,24 @@ func (h *handler) createKey(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	noteTarget(c, made.ID)
+	noteAudit(c, auditDetail{target: made.ID, device: made.DeviceID, reason: rightsOf(made)})
 	c.Header("Cache-Control", "no-store")
 	answer := apiKeyOf(made)
 	answer.Key = secret
 	return h.writeJSON(c, http.StatusCreated, answer)
+}
+
+// rightsOf says for the audit log what a key is good for.
+func rightsOf(c registry.Credential) string {
+	text := "roles: " + strings.Join(c.Roles, ", ")
+	for _, part := range [...]struct{ name, value string }{
+		{"user", c.User}, {"tools", c.Tools}, {"context", c.Context},
+	} {
+		if part.value != "" {
+			text += "; " + part.name + ": " + part.value
+		}
+	}
+	return text
 }
 
 // revokeKey removes an API key.
@@ -155,7 +169,7 @@ func (h *handler) revoke(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	noteTarget(c, string(kind)+":"+id)
+	noteAudit(c, auditDetail{target: string(kind) + ":" + id})
 	if err := h.mayChangeKeys(c); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -262,8 +263,25 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	noteTarget(c, view.ID)
+	noteAudit(c, auditOf(view))
 	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
+}
+
+// auditOf says for the audit log what became of a request to pair.
+func auditOf(v pairing.View) auditDetail {
+	d := auditDetail{target: v.ID, device: v.DeviceID}
+	switch pairing.StateOf(v.Pairing) {
+	case pairing.StateRejected:
+		d.outcome, d.reason = registry.AuditDenied, "rejected"
+	case pairing.StateApproved:
+		d.reason = "approved; tools: " + strings.Join(v.Decision.Tools, ", ")
+		if v.Decision.User != "" {
+			d.reason += "; user: " + v.Decision.User
+		}
+	default:
+		d.reason = "looked at, not decided"
+	}
+	return d
 }
 
 // readDecision reads what an approver decides, if anything.
