@@ -125,7 +125,7 @@ func (s *Store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]re
 
 // PendingApprovals implements registry.ApprovalStore.
 func (s *Store) PendingApprovals(ctx context.Context, tenant string) ([]registry.Approval, error) {
-	c, err := s.conn.Eval(ctx, scriptApprovalDue, []string{pendingKey(tenant)}, "", registry.MaxPending)
+	c, err := s.conn.Eval(ctx, scriptApprovalDue, []string{pendingKey(tenant)}, "", registry.MaxPending, 0)
 	if err != nil {
 		return nil, redisconn.Unavailable("list approvals", err)
 	}
@@ -175,16 +175,31 @@ func (s *Store) DecideApproval(
 	return a, redisconn.Int(answer[0]) == 1, redisconn.Unavailable("decide approval", err)
 }
 
-// DueApprovals implements registry.ApprovalStore.
-func (s *Store) DueApprovals(ctx context.Context, limit int) ([]registry.ApprovalRef, error) {
-	c, err := s.conn.Eval(ctx, scriptApprovalDue, []string{approvalTenantsKey}, "", maxDueTenants)
+// dueTenants returns tenants that may have approvals that are due: if there are many, others each time it is asked, or
+// those of the last ones would never be found.
+func (s *Store) dueTenants(ctx context.Context) ([]string, error) {
+	skipped := s.dueSkipped.Load()
+	c, err := s.conn.Eval(ctx, scriptApprovalDue, []string{approvalTenantsKey}, "", maxDueTenants, skipped)
 	if err != nil {
 		return nil, redisconn.Unavailable("find due approvals", err)
 	}
 	tenants := c.Strings()
+	if skipped += int64(len(tenants)); len(tenants) < maxDueTenants {
+		skipped = 0
+	}
+	s.dueSkipped.Store(skipped)
+	return tenants, nil
+}
+
+// DueApprovals implements registry.ApprovalStore.
+func (s *Store) DueApprovals(ctx context.Context, limit int) ([]registry.ApprovalRef, error) {
+	tenants, err := s.dueTenants(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pipe, commands := s.conn.Pipeline(), make([]*redisconn.Command, len(tenants))
 	for i, tenant := range tenants {
-		commands[i] = pipe.Eval(scriptApprovalDue, []string{dueKey(tenant)}, "1", limit)
+		commands[i] = pipe.Eval(scriptApprovalDue, []string{dueKey(tenant)}, "1", limit, 0)
 	}
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, redisconn.Unavailable("find due approvals", err)

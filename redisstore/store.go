@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -55,6 +56,8 @@ type Store struct {
 	reads      *semaphore.Weighted // records that are read at a time
 	own        ownLease
 	staleCheck throttle
+
+	dueSkipped atomic.Int64 // tenants that DueApprovals looked at lately
 }
 
 var _ registry.Store = (*Store)(nil)

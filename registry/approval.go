@@ -166,7 +166,8 @@ type ApprovalStore interface {
 	// approval as it is then. The store fills in DecidedAt. ErrNoApproval if there is none.
 	DecideApproval(ctx context.Context, tenant, id string, v Verdict) (a Approval, decided bool, err error)
 
-	// DueApprovals returns at most limit deferred approvals that are final and not settled.
+	// DueApprovals returns at most limit deferred approvals that are final and not settled. Asked again and again it
+	// comes to all of them.
 	DueApprovals(ctx context.Context, limit int) ([]ApprovalRef, error)
 
 	// ApprovalRequest returns a deferred approval and the request that was kept with it.
