@@ -159,6 +159,8 @@ func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) e
 	switch {
 	case errors.Is(err, registry.CodeNotFound):
 		return &frameError{codeApprovalNotFound, "id: there is no such approval, or it is not this device's to decide."}
+	case err != nil && answer.Decided: // only what follows from it was not stored
+		return &frameError{codeInternalError, registry.AsError(err).Message}
 	case err != nil:
 		return &frameError{codeInternalError, "The decision was not stored: " + registry.AsError(err).Message}
 	}

@@ -206,7 +206,11 @@ func (k *Keeper) decide(
 		signal(k.sweep)
 	}
 	if final.Scope == registry.ScopeAlwaysTool || final.Scope == registry.ScopeAlwaysArgs {
-		answer.Grant, err = k.grant(ctx, final, d.GrantLife)
+		if answer.Grant, err = k.grant(ctx, final, d.GrantLife); err != nil {
+			e := *registry.AsError(err)
+			e.Message = "This call was allowed and runs; later ones are asked about, because no grant was stored. " + e.Message
+			return answer, &e
+		}
 	}
-	return answer, err
+	return answer, nil
 }

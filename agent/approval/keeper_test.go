@@ -2,7 +2,9 @@ package approval_test
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -251,6 +253,28 @@ func TestApproversDecideWithinTheirTools(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// fullOfGrants is a store with no room for a grant.
+type fullOfGrants struct{ *memory.Store }
+
+func (fullOfGrants) PutGrant(context.Context, registry.Grant, time.Duration) (registry.Grant, error) {
+	return registry.Grant{}, registry.ErrManyGrants
+}
+
+// Whoever allows for good where no grant can be stored is told that the call runs all the same.
+func TestAllowedWithoutAGrant(t *testing.T) {
+	k := approval.NewKeeper(approval.Config{Store: fullOfGrants{memory.New(memory.Options{})}})
+	defer k.Close()
+	a, err := k.Ask(t.Context(), question(registry.NewApprovalID()), time.Minute, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := k.Decide(t.Context(), ann, a.ID, approval.Decision{Allow: true, Scope: registry.ScopeAlwaysTool})
+	if !errors.Is(err, registry.CodeBusy) || !strings.Contains(err.Error(), "allowed and runs") ||
+		!strings.Contains(err.Error(), "Revoke some") || !answer.Decided || answer.Approval.State != registry.ApprovalAllowed {
+		t.Errorf("%+v, %v", answer, err)
 	}
 }
 
