@@ -227,6 +227,23 @@ func decode[T any](r reply, status int) T {
 	return v
 }
 
+// want checks the status.
+func (r reply) want(status int) reply {
+	r.Helper()
+	if r.status != status {
+		r.Errorf("status %d, want %d: %s", r.status, status, r.body)
+	}
+	return r
+}
+
+// into reads the body into v.
+func (r reply) into(v any) {
+	r.Helper()
+	if err := json.Unmarshal(r.body, v); err != nil {
+		r.Fatalf("body %q: %v", r.body, err)
+	}
+}
+
 // problem is an error response as a client reads it.
 type problem struct {
 	Type, Title, Detail string
