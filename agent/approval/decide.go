@@ -208,7 +208,8 @@ func (k *Keeper) decide(
 	if final.Scope == registry.ScopeAlwaysTool || final.Scope == registry.ScopeAlwaysArgs {
 		if answer.Grant, err = k.grant(ctx, final, d.GrantLife); err != nil {
 			e := *registry.AsError(err)
-			e.Message = "This call was allowed and runs; later ones are asked about, because no grant was stored. " + e.Message
+			e.Message = "This call was allowed and runs; later ones are asked about, because no grant was stored. " +
+				e.Message
 			return answer, &e
 		}
 	}

@@ -273,7 +273,8 @@ func TestAllowedWithoutAGrant(t *testing.T) {
 	}
 	answer, err := k.Decide(t.Context(), ann, a.ID, approval.Decision{Allow: true, Scope: registry.ScopeAlwaysTool})
 	if !errors.Is(err, registry.CodeBusy) || !strings.Contains(err.Error(), "allowed and runs") ||
-		!strings.Contains(err.Error(), "Revoke some") || !answer.Decided || answer.Approval.State != registry.ApprovalAllowed {
+		!strings.Contains(err.Error(), "Revoke some") || !answer.Decided ||
+		answer.Approval.State != registry.ApprovalAllowed {
 		t.Errorf("%+v, %v", answer, err)
 	}
 }

@@ -116,6 +116,9 @@ func (p approvalRow) who() string {
 	return who
 }
 
+// streamPause is the pause before a stream that has ended is begun again. A proxy may end each at once.
+const streamPause = time.Second
+
 // followApprovals shows what waits, and then what comes, until ctx ends. A stream that ends is begun again: it is that
 // of a pod that stops.
 func (a *application) followApprovals(ctx context.Context, r remote) error {
@@ -141,6 +144,10 @@ func (a *application) followApprovals(ctx context.Context, r remote) error {
 		_ = resp.Body.Close()
 		if ctx.Err() == nil && !isBrokenStream(err) {
 			return err
+		}
+		select {
+		case <-time.After(streamPause):
+		case <-ctx.Done():
 		}
 	}
 	return nil
