@@ -22,8 +22,11 @@ type KeyRequest struct {
 	Expires time.Time
 }
 
-// contexts are the values that a key's context may have.
-var contexts = []string{"", "main", "group", "group sandboxed"}
+// contexts are the values that Identity.Context may have beside none; those of agent.ContextKind.
+var contexts = []string{"main", "group", "group sandboxed"}
+
+// IsContext reports whether Identity.Context may have a value.
+func IsContext(text string) bool { return text == "" || slices.Contains(contexts, text) }
 
 // Issuer makes and revokes credentials. It is safe for concurrent use.
 type Issuer struct{ Store registry.CredentialStore }
@@ -74,9 +77,9 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 	if err := new(Identity).SetRoles(r.Roles...); err != nil {
 		return "", registry.Credential{}, err
 	}
-	if !slices.Contains(contexts, r.Context) {
+	if !IsContext(r.Context) {
 		return "", registry.Credential{}, registry.Errorf(registry.CodeInvalidRequest, "context: must be one of %s.",
-			strings.Join(contexts[1:], ", "))
+			strings.Join(contexts, ", "))
 	}
 	tools := strings.Join(strings.Fields(r.Tools), " ")
 	if tools == "" && r.Tools != "" {
@@ -112,9 +115,14 @@ func (i Issuer) RevokeKey(ctx context.Context, tenant, id string) (registry.Cred
 // called again.
 func (i Issuer) Revoke(ctx context.Context, tenant string, kind registry.ChangeKind, id string) (int, error) {
 	if kind == registry.ChangeCredential {
-		if _, after, named := strings.Cut(id, ":"); named {
+		if of, after, named := strings.Cut(id, ":"); named {
 			id = after
+			if of == CredentialJWT {
+				kind = registry.ChangeJWT
+			}
 		}
+	}
+	if kind == registry.ChangeCredential {
 		_, err := i.Store.RevokeCredential(ctx, tenant, id)
 		return 1, err
 	}

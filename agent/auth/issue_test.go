@@ -122,3 +122,23 @@ func TestRevokingAUserEndsTheKeys(t *testing.T) {
 		}
 	})
 }
+
+// The audit log names credentials with their kinds, and so they can be revoked: a JWT, too.
+func TestRevokingWhatTheAuditLogNames(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Options{})
+	issuer := auth.Issuer{Store: store}
+	_, key, err := issuer.CreateFirstKey(t.Context(), auth.KeyRequest{Tenant: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{auth.CredentialName(key.Kind, key.ID), auth.CredentialJWT + ":a:b"} {
+		if _, err := issuer.Revoke(t.Context(), "acme", registry.ChangeCredential, name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	revoked, err := store.Revocations(t.Context(), "acme")
+	if err != nil || len(revoked) != 1 || revoked[0].Kind != registry.ChangeJWT || revoked[0].ID != "a:b" {
+		t.Errorf("%+v, %v", revoked, err)
+	}
+}

@@ -141,7 +141,7 @@ func (l *Live) Verify(ctx context.Context, id *Identity) error {
 	if err := l.credentialGone(ctx, id); err != nil {
 		return err
 	}
-	if id.User != "" || id.Device != "" || strings.HasPrefix(id.Credential, credentialJWT+":") {
+	if id.User != "" || id.Device != "" || strings.HasPrefix(id.Credential, CredentialJWT+":") {
 		if err := l.load(ctx, id.Tenant); err != nil {
 			return err
 		}

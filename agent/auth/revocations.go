@@ -189,11 +189,11 @@ func credentialSubject(id *Identity) (subject, bool) {
 	case !ok || rest == "":
 	case kind == string(registry.CredentialKey), kind == string(registry.CredentialDevice):
 		return subject{registry.ChangeCredential, rest}, true
-	case kind == credentialJWT:
+	case kind == CredentialJWT:
 		return subject{registry.ChangeJWT, rest}, true
 	}
 	return subject{}, false
 }
 
-// credentialJWT is the kind of a JWT in Identity.Credential.
-const credentialJWT = "jwt"
+// CredentialJWT begins Identity.Credential of whoever has a JWT: a colon and its jti follow.
+const CredentialJWT = "jwt"

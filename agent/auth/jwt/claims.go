@@ -12,12 +12,6 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// CredentialPrefix begins Identity.Credential of whoever has a JWT; the token's jti follows.
-const CredentialPrefix = "jwt:"
-
-// contexts are the values of the context claim; those of agent.ContextKind.
-var contexts = []string{"", "main", "group", "group sandboxed"}
-
 // latest is the last time a token may speak of, in seconds since 1970: the year 2242. Beyond it sums could overflow.
 const latest = 1 << 33
 
@@ -73,7 +67,7 @@ func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v %v", id.Tenant, id.User, claims["iat"], claims["exp"]))
 		jti = base64.RawURLEncoding.EncodeToString(sum[:16])
 	}
-	id.Credential = CredentialPrefix + jti
+	id.Credential = auth.CredentialJWT + ":" + jti
 	key := registry.Key{Tenant: id.Tenant, Session: "any"}
 	if key.Validate() != nil {
 		return reason("the claim " + v.cfg.Claims.Tenant + " is no name of a tenant")
@@ -82,12 +76,10 @@ func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
 	if s.ValidateAttributes() != nil {
 		return reason("a user, device or jti in the token is too long, or has characters that are not seen")
 	}
-	for _, known := range contexts {
-		if id.Context == known {
-			return nil
-		}
+	if !auth.IsContext(id.Context) {
+		return reason("the claim " + v.cfg.Claims.Context + " is no context")
 	}
-	return reason("the claim " + v.cfg.Claims.Context + " is no context")
+	return nil
 }
 
 // checkTimes refuses times that are no plain numbers, and lives that are longer than allowed. The rest is for

@@ -20,28 +20,28 @@ import (
 
 // key verifies the signatures of one algorithm.
 type key struct {
-	id     string // kid; empty: it has none
-	alg    string
-	public any      // as golang-jwt wants it
-	print  [32]byte // tells keys apart
+	id          string // kid; empty: it has none
+	alg         string
+	public      any      // as golang-jwt wants it
+	fingerprint [32]byte // tells keys apart
 }
 
 // keySet is keys that belong together. It does not change.
 type keySet struct {
-	keys   []key
-	prints map[[32]byte]bool
+	keys         []key
+	fingerprints map[[32]byte]bool
 }
 
 func newKeySet(keys []key) *keySet {
-	s := &keySet{keys: keys, prints: make(map[[32]byte]bool, len(keys))}
+	s := &keySet{keys: keys, fingerprints: make(map[[32]byte]bool, len(keys))}
 	for _, k := range keys {
-		s.prints[k.print] = true
+		s.fingerprints[k.fingerprint] = true
 	}
 	return s
 }
 
 // has reports whether a key is in the set. A nil set is empty.
-func (s *keySet) has(print [32]byte) bool { return s != nil && s.prints[print] }
+func (s *keySet) has(fingerprint [32]byte) bool { return s != nil && s.fingerprints[fingerprint] }
 
 // candidates returns the keys that may have signed a token of this header: those of its kid, else those that have no
 // kid; all, if the token names none.
@@ -91,13 +91,13 @@ func newKey(id string, public any) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	k.print = sha256.Sum256(der)
+	k.fingerprint = sha256.Sum256(der)
 	return k, nil
 }
 
 // secretKey returns the key for tokens that are signed with a shared secret.
 func secretKey(secret []byte) key {
-	return key{alg: gojwt.SigningMethodHS256.Alg(), public: slices.Clone(secret), print: sha256.Sum256(secret)}
+	return key{alg: gojwt.SigningMethodHS256.Alg(), public: slices.Clone(secret), fingerprint: sha256.Sum256(secret)}
 }
 
 // parseKeyFile reads public keys: PEM blocks, or a JWKS.

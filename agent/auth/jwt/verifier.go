@@ -27,8 +27,8 @@ var _ auth.Authenticator = (*Verifier)(nil)
 
 // verified is a token that was checked.
 type verified struct {
-	id    auth.Identity
-	print [sha256.Size]byte // of the key that signed it
+	id          auth.Identity
+	fingerprint [sha256.Size]byte // of the key that signed it
 }
 
 // Bounds of the verified tokens that are remembered.
@@ -81,7 +81,7 @@ func (v *Verifier) Close() {
 func (v *Verifier) Authenticate(ctx context.Context, _ *http.Request, token string) (auth.Identity, error) {
 	digest := sha256.Sum256([]byte(token))
 	if known, ok := v.known.Get(digest); ok {
-		if !known.id.Expired(v.cfg.Now()) && v.trusts(known.print) {
+		if !known.id.Expired(v.cfg.Now()) && v.trusts(known.fingerprint) {
 			return known.id, nil
 		}
 		v.known.Delete(digest)
@@ -96,8 +96,8 @@ func (v *Verifier) Authenticate(ctx context.Context, _ *http.Request, token stri
 }
 
 // trusts reports whether a key still verifies tokens.
-func (v *Verifier) trusts(print [sha256.Size]byte) bool {
-	return v.own.has(print) || v.published != nil && v.published.current().has(print)
+func (v *Verifier) trusts(fingerprint [sha256.Size]byte) bool {
+	return v.own.has(fingerprint) || v.published != nil && v.published.current().has(fingerprint)
 }
 
 // errNoKeys is the cause when the published keys are not known.
@@ -134,7 +134,7 @@ func (v *Verifier) verify(ctx context.Context, token string) (verified, error) {
 		})
 		if err == nil {
 			id, err := v.identity(claims)
-			return verified{id, k.print}, err
+			return verified{id, k.fingerprint}, err
 		}
 		if !errors.Is(err, gojwt.ErrTokenSignatureInvalid) {
 			break
