@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // DefaultApprovalTimeout is how long a person has to answer when a model asks and nothing else is configured.
@@ -88,7 +89,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 	if inv.Provenance != nil {
 		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {
 			a.Arguments = append(a.Arguments, registry.ArgumentSource{
-				Pointer: s.Pointer, Value: s.Value, Source: string(s.Source),
+				Pointer: legible.Expose(s.Pointer), Value: legible.Expose(s.Value), Source: string(s.Source),
 			})
 		}
 	}

@@ -89,7 +89,8 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 		_, err := registry.ParseAuditID(c.Name)
 		return c, err == nil
 	case cursorCalls:
-		return c, registry.CheckFeedID(c.Name) == nil
+		id, err := registry.ParseFeedID(c.Name)
+		return c, err == nil && id != registry.FeedID{} // no line has the first id
 	default:
 		return c, c.Name != ""
 	}

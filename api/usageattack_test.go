@@ -154,6 +154,17 @@ func TestForgedCursors(t *testing.T) {
 	}
 }
 
+// A cursor of calls that nobody was given is the client's mistake, not the store's.
+func TestForgedCursorsOfCalls(t *testing.T) {
+	f, _ := accountsFleet(t)
+	for _, name := range []string{"0-0", "00-0", "x", "", "-1", "1-1-1", "(1-1"} {
+		cursor := base64.RawURLEncoding.EncodeToString([]byte(`{"k":"c","n":"` + name + `"}`))
+		if r := f.get("/api/calls?cursor=" + cursor); r.status != 400 {
+			t.Errorf("cursor %q: %d %s", name, r.status, r.body)
+		}
+	}
+}
+
 // heldLog is an audit log whose reads wait. It knows how many there were at once.
 type heldLog struct {
 	open chan struct{} // closed when reads may end

@@ -19,7 +19,7 @@ const longArgs = 1000
 const (
 	RemarkLong      = "long"      // there is much to read
 	RemarkMultiline = "multiline" // a text has several lines
-	RemarkHidden    = "hidden"    // a text has characters that are not seen, or change the direction of reading
+	RemarkHidden    = "hidden"    // a text has characters that are not seen, change the direction, or push others away
 	RemarkForeign   = "foreign"   // a text has letters outside ASCII, which may look like others
 )
 
@@ -40,7 +40,7 @@ func Shown(args registry.JSON) (text string, remarks []string) {
 	if strings.Contains(plain, `\n`) || strings.Contains(plain, `\u000a`) || strings.Contains(plain, `\u000A`) {
 		remarks = append(remarks, RemarkMultiline)
 	}
-	if text != plain || hides(raw) {
+	if text != plain || hides(raw) || spreads(raw) {
 		remarks = append(remarks, RemarkHidden)
 	}
 	if !legible.IsASCII(decoded(raw)) {
@@ -57,7 +57,7 @@ func escaped(text string) string {
 		switch {
 		case r == '\n':
 			b.WriteRune(r)
-		case r == utf8.RuneError || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) || hides([]byte(string(r))):
+		case r == utf8.RuneError || r == brailleBlank || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) || hides([]byte(string(r))):
 			if r > 0xffff {
 				r -= 0x10000
 				fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
@@ -69,6 +69,18 @@ func escaped(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// brailleBlank counts as a sign, and looks like a space.
+const brailleBlank = '\u2800'
+
+// manySpaces push what stands behind them out of sight.
+const manySpaces = "                "
+
+// spreads reports whether a text in some JSON has many spaces in a row.
+func spreads(raw []byte) bool {
+	var compact bytes.Buffer
+	return json.Compact(&compact, raw) == nil && strings.Contains(decoded(compact.Bytes()), manySpaces)
 }
 
 // hides reports whether the texts in some JSON hide anything, also when they are written with escapes.

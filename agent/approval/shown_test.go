@@ -27,6 +27,8 @@ func TestShown(t *testing.T) {
 		`{"a":"x\u200by"}`:           {"{\n  \"a\": \"x\\u200by\"\n}", []string{"hidden", "foreign"}},
 		"{\"a\":\"x\U000e0041y\"}":   {"{\n  \"a\": \"x\\udb40\\udc41y\"\n}", []string{"hidden", "foreign"}},
 		"{\"a\":\"e\u0301\"}":        {"{\n  \"a\": \"e\\u0301\"\n}", []string{"hidden", "foreign"}},
+		"{\"a\":\"x\u2800y\"}":       {"{\n  \"a\": \"x\\u2800y\"\n}", []string{"hidden", "foreign"}},
+		`{"a":"x                y"}`: {"{\n  \"a\": \"x                y\"\n}", []string{"hidden"}},
 		`{"a":"\\u200b is escaped"}`: {"{\n  \"a\": \"\\\\u200b is escaped\"\n}", nil},
 	} {
 		text, remarks := approval.Shown(registry.MustJSON(args))

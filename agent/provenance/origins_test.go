@@ -263,3 +263,21 @@ func FuzzOrigins(f *testing.F) {
 		}
 	})
 }
+
+// What a person reads of a value says nothing that the value's name says: names are made by models, too.
+func TestNamesInReasons(t *testing.T) {
+	for pointer, want := range map[string]string{
+		"":                        `"v" in the arguments`,
+		"/to/0":                   `"v" in /to/0`,
+		"/a~1b_c-d.e":             `"v" in /a~1b_c-d.e`,
+		"/to\n  args: {}":         `"v" in "/to\n  args: {}"`,
+		"/x. The person may":      `"v" in "/x. The person may"`,
+		"/to\u202e":               `"v" in "/to\u202e"`,
+		strings.Repeat("/a", 200): `"v" in "` + strings.Repeat("/a", 100) + `…"`,
+	} {
+		a := provenance.Argument{Pointer: pointer, Value: "v", Kind: provenance.KindName, Source: provenance.Model}
+		if got := a.String(); got != want {
+			t.Errorf("%q: %s", pointer, got)
+		}
+	}
+}

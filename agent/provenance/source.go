@@ -1,6 +1,10 @@
 package provenance
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // Source says who was the first to name a value.
 type Source string
@@ -49,10 +53,7 @@ type Argument struct {
 
 // String says of the value where it was seen, for people and models.
 func (a Argument) String() string {
-	at := a.Pointer
-	if at == "" {
-		at = "the arguments"
-	}
+	at := shownPointer(a.Pointer)
 	switch {
 	case a.Kind == KindCut:
 		return "the rest of the arguments, which are too many to look at"
@@ -64,6 +65,22 @@ func (a Argument) String() string {
 		return fmt.Sprintf("%q in %s", a.Value, at)
 	}
 }
+
+// shownPointer returns a pointer as it stands in a sentence: in quotes, unless it cannot be taken for words of it.
+// Names of arguments are whatever the model makes them.
+func shownPointer(pointer string) string {
+	switch plain := strings.Trim(pointer, pointerSigns) == ""; {
+	case pointer == "":
+		return "the arguments"
+	case plain && len(pointer) <= maxShown:
+		return pointer
+	default:
+		return strconv.Quote(shorten(pointer))
+	}
+}
+
+// pointerSigns are the characters of the names that most arguments have.
+const pointerSigns = "/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.~"
 
 // Facts is what is known of one call.
 type Facts struct {
