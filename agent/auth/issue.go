@@ -53,7 +53,8 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 			asker.Context)
 	case asker.Device != "" && r.Device != asker.Device:
 		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
-			"device_id: your credential is bound to the device %q, and its keys are to be bound to it, too.", asker.Device)
+			"device_id: your credential is bound to the device %q, and its keys are to be bound to it, too.",
+			asker.Device)
 	}
 	isKey := strings.HasPrefix(asker.Credential, string(registry.CredentialKey)+":")
 	if end := asker.Expires; isKey && !end.IsZero() && (r.Expires.IsZero() || r.Expires.After(end)) {

@@ -107,7 +107,8 @@ var pairingTests = []subtest{
 		if looked.Load() != 20 || refused.Load() == 0 {
 			f.Errorf("%d wrong codes were looked up, %d refused", looked.Load(), refused.Load())
 		}
-		if _, err := f.store.PairingByCode(f.ctx, made.CodeDigest, f.guess(20)); !errors.Is(err, registry.CodeRateLimited) {
+		_, err := f.store.PairingByCode(f.ctx, made.CodeDigest, f.guess(20))
+		if !errors.Is(err, registry.CodeRateLimited) {
 			f.Errorf("the right code of who guessed too often: %v", err)
 		}
 		other := registry.Guess{Name: f.tenant + "other", Limit: 1, Window: time.Minute}
@@ -171,7 +172,8 @@ var pairingTests = []subtest{
 	}},
 	{name: "a rejected request is not taken, and is there to tell its device", run: func(f *fixture) {
 		made := f.requestPairing(f.asking())
-		if _, err := f.store.DecidePairing(f.ctx, made.ID, registry.PairingDecision{By: "token"}, pairingTTL); err != nil {
+		rejected := registry.PairingDecision{By: "token"}
+		if _, err := f.store.DecidePairing(f.ctx, made.ID, rejected, pairingTTL); err != nil {
 			f.Fatal(err)
 		}
 		if _, err := f.store.TakePairing(f.ctx, made.ID); !errors.Is(err, registry.CodeNotFound) {
@@ -190,8 +192,8 @@ var pairingTests = []subtest{
 			_, byID := f.store.Pairing(f.ctx, p.ID)
 			_, byCode := f.store.PairingByCode(f.ctx, p.CodeDigest)
 			all, err := f.store.Pairings(f.ctx, f.tenant)
-			return errors.Is(byID, registry.CodeNotFound) && errors.Is(byCode, registry.CodeNotFound) && len(all) == 0 &&
-				err == nil
+			return errors.Is(byID, registry.CodeNotFound) && errors.Is(byCode, registry.CodeNotFound) &&
+				len(all) == 0 && err == nil
 		})
 	}},
 	{name: "a nonce is taken once, by its credential", run: func(f *fixture) {
@@ -244,11 +246,13 @@ var pairingTests = []subtest{
 			f.Errorf("%+v, %v", got, err)
 		}
 		for _, of := range [][2]string{{f.tenant, "k2"}, {f.tenant + "x", "k1"}} {
-			if got, err := f.store.DeviceTools(f.ctx, of[0], of[1]); err != nil || len(got.Waiting)+len(got.Pinned) != 0 {
+			got, err := f.store.DeviceTools(f.ctx, of[0], of[1])
+			if err != nil || len(got.Waiting)+len(got.Pinned) != 0 {
 				f.Errorf("of another: %+v, %v", got, err)
 			}
 		}
-		spec.Parameters = []byte(`{"type":"object","title":"` + strings.Repeat("x", registry.MaxDeviceDefinitions) + `"}`)
+		title := strings.Repeat("x", registry.MaxDeviceDefinitions)
+		spec.Parameters = []byte(`{"type":"object","title":"` + title + `"}`)
 		large := registry.DeviceTools{Waiting: []registry.ToolSpec{spec}}
 		if err := f.store.SetDeviceTools(f.ctx, f.tenant, "k1", large); !errors.Is(err, registry.CodeInvalidRequest) {
 			f.Errorf("too large: %v", err)
