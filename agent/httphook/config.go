@@ -42,7 +42,7 @@ type Config struct {
 
 	Before bool     // ask before the tool runs
 	After  bool     // ask when it has run
-	Tools  []string // globs of the names of tools that are asked about; empty: all
+	Tools  []string // globs of the names of tools that are asked about, and what looks like them; empty: all
 
 	// Timeout bounds one question, waiting for its turn included; 2 s by default, 10 s at most. It is part of the time
 	// that the call has.
@@ -127,6 +127,3 @@ func (c Config) checkSecret() error {
 	}
 	return nil
 }
-
-// covers reports whether the hook is asked about a tool.
-func (c Config) covers(tool string) bool { return len(c.Tools) == 0 || policy.Match(c.Tools, tool) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,6 +25,7 @@ var (
 type Hook struct {
 	cfg    Config
 	client *client
+	tools  policy.Guarded
 	broken failureLog
 	counts *counts
 }
@@ -43,7 +45,8 @@ func New(cfg Config, log *slog.Logger) (*Hook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Hook{cfg: cfg, client: client, broken: failureLog{log: log}, counts: newCounts()}, nil
+	return &Hook{cfg: cfg, client: client, tools: policy.NewGuarded(cfg.Tools), broken: failureLog{log: log},
+		counts: newCounts()}, nil
 }
 
 // Close closes the connections that nobody uses. Questions that are being asked end with their calls.
@@ -54,7 +57,7 @@ func (h *Hook) Name() string { return h.cfg.Name }
 
 // Before implements agent.BeforeHook.
 func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision, error) {
-	if !h.cfg.Before || !h.cfg.covers(inv.Spec.Name) {
+	if !h.cfg.Before || !h.covers(inv.Spec.Name) {
 		return agent.Pass(), nil
 	}
 	limit := time.Now().Add(h.cfg.Timeout)
@@ -80,7 +83,10 @@ func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision
 }
 
 // Amends implements agent.SelectiveHook.
-func (h *Hook) Amends(tool string) bool { return h.cfg.After && h.cfg.covers(tool) }
+func (h *Hook) Amends(tool string) bool { return h.cfg.After && h.covers(tool) }
+
+// covers reports whether the hook is asked about a tool.
+func (h *Hook) covers(tool string) bool { return len(h.cfg.Tools) == 0 || h.tools.Match(tool) }
 
 // Amend implements agent.AmendHook. The service is asked about results only: a call that failed otherwise has nothing
 // of the device's.

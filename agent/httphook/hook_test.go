@@ -128,7 +128,7 @@ func TestWhatIsNotAsked(t *testing.T) {
 	h, _ := open(t, s.URL, func(c *httphook.Config) { c.Tools = []string{"sms_*", "camera_?ake"} })
 	failed := registry.Errorf(registry.CodeTimeout, "late")
 	_, err := h.Amend(t.Context(), invocation(), agent.Outcome{}, failed)
-	if err != error(failed) || !h.Amends("camera_take") || h.Amends("Camera_take") {
+	if err != error(failed) || !h.Amends("camera_take") || h.Amends("camera_tape") {
 		t.Errorf("a call without a result: %v", err)
 	}
 	if n := len(s.questions()); n != 0 {
@@ -137,6 +137,19 @@ func TestWhatIsNotAsked(t *testing.T) {
 }
 
 // A redirect is an answer that cannot be used, wherever it leads.
+// A device cannot get around a hook with a name that looks like one the hook is about.
+func TestLookAlikesAreAsked(t *testing.T) {
+	h, _ := open(t, "http://127.0.0.1:1", func(c *httphook.Config) { c.Tools = []string{"camera_*", "send-mail"} })
+	for name, want := range map[string]bool{
+		"camera_take": true, "Camera_Take": true, "CAMERA_1": true, "c\u0430mera_take": true, "Send-Mail": true,
+		"send-mail": true, "mail": false, "send-mails": false, "torch": false,
+	} {
+		if h.Amends(name) != want {
+			t.Errorf("%s: asked %t", name, !want)
+		}
+	}
+}
+
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := serve(t, say(`{"decision":"continue"}`))
 	for _, status := range []int{301, 302, 303, 307, 308} {

@@ -88,5 +88,15 @@ func (d denials) match(t *toolName) bool {
 	return slices.ContainsFunc(t.skeletons, d.alike.match)
 }
 
+// Guarded are patterns of the names of tools that something watches. They also match what looks like a name they match:
+// what a device calls its tools must be no way around. It does not change.
+type Guarded struct{ names denials }
+
+// NewGuarded returns patterns that were checked with CheckGlob. None match nothing.
+func NewGuarded(patterns []string) Guarded { return Guarded{newDenials(patterns)} }
+
+// Match reports whether a name matches, or looks like one that does.
+func (g Guarded) Match(name string) bool { return g.names.match(&toolName{name: name}) }
+
 // Match reports whether a name matches one of the patterns of tool names.
 func Match(patterns []string, name string) bool { return globs(patterns).match(name) }
