@@ -20,6 +20,11 @@ const latest = 1 << 33
 func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 	names := &v.cfg.Claims
 	id := auth.Identity{Tenant: registry.DefaultTenant}
+	for _, name := range []string{names.Tools, names.Device, names.Context} {
+		if value, there := lookup(claims, name); there && (value == nil || value == "") {
+			return id, reason("the claim " + name + " is there and empty; no restriction is no claim")
+		}
+	}
 	for _, f := range []struct {
 		name  string
 		field *string
@@ -108,11 +113,11 @@ func (v *Verifier) checkTimes(claims map[string]any) error {
 	return nil
 }
 
-// lookup returns a claim by its name, or by its path with dots.
+// lookup returns a claim by its name, or by its path with dots, and whether it is there. It may be null.
 func lookup(claims map[string]any, name string) (any, bool) {
 	for {
 		if value, ok := claims[name]; ok {
-			return value, value != nil
+			return value, true
 		}
 		first, rest, ok := strings.Cut(name, ".")
 		if !ok {
@@ -128,7 +133,7 @@ func lookup(claims map[string]any, name string) (any, bool) {
 // readText reads a claim that must be a text, if it is there.
 func readText(claims map[string]any, name string, field *string) error {
 	value, ok := lookup(claims, name)
-	if !ok {
+	if !ok || value == nil {
 		return nil
 	}
 	text, ok := value.(string)
@@ -142,7 +147,7 @@ func readText(claims map[string]any, name string, field *string) error {
 // readList reads a claim that is a list of texts, or a text with spaces between its parts.
 func readList(claims map[string]any, name string) (list []string, there bool, err error) {
 	value, ok := lookup(claims, name)
-	if !ok {
+	if !ok || value == nil {
 		return nil, false, nil
 	}
 	switch value := value.(type) {
