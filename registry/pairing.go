@@ -41,11 +41,10 @@ type Pairing struct {
 type PairingDecision struct {
 	Approved bool     `json:"approved"`
 	Tenant   string   `json:"tenant"`
-	User     string   `json:"user,omitempty"`    // whose device it becomes; empty: nobody's in particular
-	Name     string   `json:"name,omitempty"`    // for people
-	Tools    []string `json:"tools,omitempty"`   // names or globs of the tools it may offer
-	Context  string   `json:"context,omitempty"` // of the conversations it opens; empty: one person
-	By       string   `json:"by"`                // the approver's credential
+	User     string   `json:"user,omitempty"`  // whose device it becomes; empty: nobody's in particular
+	Name     string   `json:"name,omitempty"`  // for people
+	Tools    []string `json:"tools,omitempty"` // names or globs of the tools it may offer
+	By       string   `json:"by"`              // the approver's credential
 	ByUser   string   `json:"by_user,omitempty"`
 }
 

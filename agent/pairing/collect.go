@@ -68,7 +68,7 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	c := registry.Credential{
 		Tenant: p.Decision.Tenant, ID: auth.NewCredentialID(), Kind: registry.CredentialDevice,
 		Digest: auth.SecretDigest(answer.Credential), Name: p.Decision.Name, Roles: []string{auth.NameDevice},
-		User: p.Decision.User, DeviceID: p.DeviceID, Context: p.Decision.Context, PublicKey: p.PublicKey,
+		User: p.Decision.User, DeviceID: p.DeviceID, PublicKey: p.PublicKey,
 		CreatedBy: p.Decision.By,
 	}
 	for _, glob := range p.Decision.Tools {

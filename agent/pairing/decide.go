@@ -160,7 +160,7 @@ func (s *Service) decidable(ctx context.Context, by Approver, id, code string) (
 func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDecision, error) {
 	made := registry.PairingDecision{
 		Approved: true, Tenant: by.Tenant, User: d.User, Name: d.Name, Tools: d.Tools,
-		Context: by.Context, By: nameOf(by.Identity), ByUser: by.User,
+		By: nameOf(by.Identity), ByUser: by.User,
 	}
 	if made.User == "" {
 		made.User = by.Viewer()

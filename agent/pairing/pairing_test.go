@@ -175,25 +175,6 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// An approver who may hold conversations with others listening only cannot get a device that speaks for one person.
-func TestDevicesHaveTheContextOfTheirApprover(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, in := range []string{"", "group", "group sandboxed"} {
-		asked := f.ask(pairing.Request{})
-		by := approver("ann", func(id *auth.Identity) { id.Context = in })
-		_, err := f.Decide(t.Context(), by, "", asked.Code, pairing.Decision{Approve: true})
-		f.must(err)
-		got, err := f.Collect(t.Context(), asked.Secret)
-		f.must(err)
-		c, err := f.store.CredentialByDigest(t.Context(), auth.SecretDigest(got.Credential))
-		f.must(err)
-		if c.Context != in {
-			t.Errorf("approved by one of context %q: the device has %q", in, c.Context)
-		}
-	}
-}
-
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	var ended error
