@@ -22,7 +22,7 @@ type JWTConfig struct {
 	JWTTenantClaim  string        `env:"JWT_TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; a token without it is of the default tenant. Dots lead into objects, here and below."`
 	JWTUserClaim    string        `env:"JWT_USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is refused."`
 	JWTRolesClaim   string        `env:"JWT_ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or a text with spaces. Other roles in it are ignored; without any the token may do nothing."`
-	JWTToolsClaim   string        `env:"JWT_TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of the tools that may be called and registered, a list or a text with spaces. A token without it is not restricted."`
+	JWTToolsClaim   string        `env:"JWT_TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of the tools that may be called and registered, a list or a text with spaces. A token without it is not restricted; one in which it is empty is refused, as with the next two."`
 	JWTContextClaim string        `env:"JWT_CONTEXT_CLAIM" envDefault:"context" doc:"Claim that says who takes part in conversations: main, group, or group sandboxed."`
 	JWTDeviceClaim  string        `env:"JWT_DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may have."`
 }
