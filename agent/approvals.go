@@ -82,9 +82,9 @@ func approvalOf(inv *Invocation) registry.Approval {
 		Owner:     ownerOf(inv),
 		Requester: registry.Requester{User: inv.Caller.User, Credential: inv.Caller.Credential},
 		Model:     inv.Model, Conversation: inv.Conversation.Session, Turn: inv.Turn,
-		Rule: inv.Demand.Rule, Rules: strings.Join(rules, " "), Reason: inv.Demand.When + "." + inv.because(),
-		GrantLimit: grant,
-		ExactArgs:  inv.Marks&policy.ForeignArgument != 0,
+		Rule: inv.Demand.Rule, Rules: strings.Join(rules, " "),
+		Reason:     fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.because()),
+		GrantLimit: grant, ExactArgs: inv.Marks&policy.ForeignArgument != 0,
 	}
 	if inv.Provenance != nil {
 		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {

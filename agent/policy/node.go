@@ -131,7 +131,10 @@ func (r *reader) unknown(n *yaml.Node, what string, known []string) {
 		return
 	}
 	known = known[:min(len(known), maxHints)]
-	hint := "there are: " + strings.Join(known, ", ")
+	hint := "none is defined"
+	if len(known) > 0 {
+		hint = "there are: " + strings.Join(known, ", ")
+	}
 	for _, k := range known {
 		if levenshtein.ComputeDistance(short(n.Value), short(k)) <= 2 {
 			hint = fmt.Sprintf("did you mean %q?", k)

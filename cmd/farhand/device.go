@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
 	"runtime"
@@ -112,10 +113,16 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 		case <-done:
 		}
 	}()
-	if err := c.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
+	err = c.Run(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
 	}
-	return nil
+	var refused *client.RefusedError
+	if o.pair && errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
+		file, _ := o.credentialFile() // it was found before
+		return fmt.Errorf("%w If this device was revoked, delete %s and pair it again", err, file)
+	}
+	return err
 }
 
 // newDevice builds the device that offers the chosen demotools.

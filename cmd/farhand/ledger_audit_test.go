@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -209,6 +210,7 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 			report("agrees", c.CallID, c.nonce, "told %s, recorded %s, late %v", c.state, r.state, r.late)
 		}
 	case c.status == 202, c.Dispatched == "unknown" && c.key != "": // told only that it is not known
+	case c.key != "" && strings.HasPrefix(c.Detail, "The call is still "): // and where it is told how it ends
 	case answeredInTime:
 		report("agrees", c.CallID, c.nonce, "told %s, recorded %s in time", c.Code, r.state)
 	case c.Dispatched == "no" && r.dispatched != "no":

@@ -99,6 +99,10 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 			b.seen[0] = b.seen[1]
 			b.seen[0].last, b.seen[1].output = false, ""
 		}},
+		"told that it goes on": {"", func(b *ledger) {
+			failed(b, "timeout", "yes")
+			b.asked[0].key, b.asked[0].Detail = "k", "The call is still delivered; GET /api/calls/c tells how it ends."
+		}},
 		"a stopped pod": {"", func(b *ledger) {
 			b.asked[0].heard = b.asked[0].asked.Add(3 * time.Second)
 			b.faults = []ledgerFault{{from: b.asked[0].asked, to: b.asked[0].asked.Add(2 * time.Second),

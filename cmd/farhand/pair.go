@@ -91,7 +91,7 @@ func (a *application) pairApproveCommand() *cobra.Command {
 				body["name"] = name
 			}
 			if f.Changed("tools") {
-				body["tools"] = append([]string{}, tools...)
+				body["tools"] = strings.Fields(strings.Join(tools, " ")) // as keys create takes them, too
 			}
 			return a.decidePairing(ctx, r, args[0], body)
 		})

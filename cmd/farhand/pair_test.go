@@ -60,6 +60,11 @@ func TestPairingByCommands(t *testing.T) {
 			return false
 		}
 	})
+	again := append(stranger, "FARHAND_TOKEN=")
+	status, _, errOut := command(t, again, "device", "--pair", "--credential", file, "--device", "cam-1")
+	if status != exitError || !strings.Contains(errOut, file) {
+		t.Errorf("a revoked device is not told how to be paired again: exit %d, %s", status, errOut)
+	}
 
 	var asked struct{ Code, Secret string }
 	if _, raw := request(t, http.MethodPost, p.url+"/pair", "{}"); json.Unmarshal(raw, &asked) != nil {

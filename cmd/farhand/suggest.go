@@ -15,6 +15,9 @@ import (
 func nearest(name string, known []string) string {
 	best, least := "", min((len(name)+2)/3, 3)+1
 	for _, k := range known {
+		if k == name {
+			continue // it exists elsewhere, and was not meant as another
+		}
 		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
