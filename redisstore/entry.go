@@ -34,6 +34,11 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 		return registry.Entry{}, redisconn.Unavailable("entry", err)
 	}
 	if len(entries) == 0 {
+		if f.exists { // its pod has no lease, which may have gone with all the others since the session was read
+			if err := s.Whole(ctx); err != nil {
+				return registry.Entry{}, err
+			}
+		}
 		away := registry.Session{
 			Key: key, UserID: f.session.UserID, DeviceID: f.session.DeviceID, Bound: f.session.Bound,
 		}

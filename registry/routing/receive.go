@@ -21,24 +21,34 @@ func (r *Router) handleCall(e registry.Envelope) {
 			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
 		return
 	}
+	// A claim that is being restored has its generation in the store before this pod knows of it.
 	l := r.local.Get(e.Key())
-	if l == nil || !holds(l.generation(), e) {
-		r.refuse(e.ReplyTo, e.CallID, registry.ErrNotOwner.With(registry.DispatchedNo))
+	early := l != nil && l.generation() < e.Generation
+	if !e.Durable && !early {
+		r.deliverFor(context.Background(), e) // touches no store, so it does not wait
 		return
 	}
-	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
-	request := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
-	if !e.Durable {
-		r.deliverFor(context.Background(), e, l, request) // touches no store, so it does not wait
-	} else if !r.tasks.start(func(ctx context.Context) { r.deliverFor(ctx, e, l, request) }) {
+	later := func(ctx context.Context) {
+		if early {
+			l.awaitWrites(staleWait)
+		}
+		r.deliverFor(ctx, e)
+	}
+	if !r.tasks.start(later) {
 		busy := registry.Errorf(registry.CodeBusy, "The pod that holds the device is too busy.")
 		r.refuse(e.ReplyTo, e.CallID, busy.With(registry.DispatchedNo))
 	}
 }
 
-// deliverFor delivers the call of an envelope.
-func (r *Router) deliverFor(ctx context.Context, e registry.Envelope, l *LocalSession, c DeviceCall) {
-	pod := e.ReplyTo
+// deliverFor delivers the call of an envelope, if its session is here.
+func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
+	pod, l := e.ReplyTo, r.local.Get(e.Key())
+	if l == nil || !holds(l.generation(), e) {
+		r.refuse(pod, e.CallID, registry.ErrNotOwner.With(registry.DispatchedNo))
+		return
+	}
+	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
+	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
 	onReply := func(reply registry.Reply) { r.answer(pod, reply) }
 	_, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, onReply)
 	if err == nil {
