@@ -33,7 +33,7 @@ func (i *Invoker) runLocal(
 	run := func(ctx context.Context) (registry.Result, error) {
 		ctx, cancel := context.WithTimeout(ctx, p.remaining)
 		defer cancel()
-		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy.Resources}, p.local, &p.inv)
+		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, nil}, p.local, &p.inv)
 		if err != nil {
 			return registry.Result{}, localError(ctx, &p.inv, err)
 		}
@@ -62,7 +62,7 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 			err = i.toolPanicked(inv, p)
 		}
 	}()
-	ctx, cancel := context.WithDeadline(deadlineOnly{ctx}, inv.Deadline)
+	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, inv.Policy, nil}, inv.Deadline)
 	defer cancel()
 	if authorizes {
 		if err := authorizer.Authorize(ctx, inv.Caller, inv.Args.Raw()); err != nil {

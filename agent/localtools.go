@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -28,9 +30,20 @@ type SessionContext struct {
 	Key       registry.Key  // the conversation, and the session of the device it is held with, if there is one
 	Stateless bool          // the caller keeps the conversation: Key is only the session whose tools join in
 	Caller    auth.Identity // who is asking
-	AgentID   string
-	Channel   string // the API the messages come through
+	AgentID   string        // of the agent that holds the conversation
+	AgentDir  string        // folder of that agent, the same for all its sessions
+	Channel   string        // the API the messages come through
 	Kind      ContextKind
+	Sandboxed bool // programs run in a sandbox: Kind says so
+	Config    any  // what the Registration brings
+
+	// Workspace is the folder of this agent session. Opening makes it, and fails if the gateway has no room for it.
+	Workspace Workspace
+}
+
+// Workspace is the folder of one agent session, which is made when it is first needed.
+type Workspace interface {
+	Open(ctx context.Context) (sandbox.Workspace, error)
 }
 
 // Factory makes the tools of one turn or call. It may return none: the capability is absent there. It is safe for
@@ -41,7 +54,8 @@ type Factory func(SessionContext) []Tool
 type Registration struct {
 	Names    []string // of the tools Make may make
 	Make     Factory
-	Optional bool // making fewer tools than announced is nothing to be told of
+	Optional bool // the tools may be absent: making fewer than announced is nothing to be told of
+	Config   any  // handed to Make in SessionContext.Config
 }
 
 // LocalTools is the local tools there may be. It is immutable, and safe for concurrent use.
@@ -183,6 +197,7 @@ func callFactory(r Registration, sc SessionContext) (tools []Tool, err error) {
 			tools, err = nil, fmt.Errorf("agent: the factory of %s panicked: %v", strings.Join(r.Names, ", "), p)
 		}
 	}()
+	sc.Config = r.Config
 	return r.Make(sc), nil
 }
 

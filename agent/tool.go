@@ -58,11 +58,31 @@ func (deadlineOnly) Value(any) any { return nil }
 // toolContext is the context of a local tool, with what its call may use.
 type toolContext struct {
 	deadlineOnly
-	resources policy.Resources
+	decision *policy.Decision
+	report   func(message, chunk string) // nil: nobody listens
 }
 
-// Value returns what the call may use, for policy.ResourcesOf, and nil for every other key.
-func (c toolContext) Value(key any) any { return c.resources.Value(key) }
+// Value returns what policy says of the call, for policy.DecisionOf, how it reports progress, and nil for every other
+// key.
+func (c toolContext) Value(key any) any {
+	if key == (reportKey{}) {
+		return c.report
+	}
+	if c.decision == nil {
+		return nil
+	}
+	return c.decision.Value(key)
+}
+
+type reportKey struct{}
+
+// ReportProgress says how far a local tool is, and passes on a part of its output, while it runs: whoever follows the
+// call reads it. ctx is that of Execute. It costs little and never blocks; what nobody listens to is dropped.
+func ReportProgress(ctx context.Context, message, chunk string) {
+	if report, _ := ctx.Value(reportKey{}).(func(message, chunk string)); report != nil {
+		report(message, chunk)
+	}
+}
 
 // AfterFunc lets contexts derived from this one hear of its end without a goroutine each: package context looks for
 // this method, because the value it would otherwise find its own kind by is hidden.

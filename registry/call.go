@@ -51,6 +51,7 @@ type Result struct {
 	Output     string `json:"output"`
 	Structured JSON   `json:"structured,omitzero"` // set when the device sent JSON other than a string
 	Error      string `json:"error,omitempty"`
+	Parts      []Part `json:"parts,omitempty"`    // what is no text: images, audio, files
 	Withheld   *Error `json:"withheld,omitempty"` // why the device's answer is withheld from readers; nil if not
 	Notice     string `json:"-"`                  // a hook's text for a model that reads the result; never a device's
 }

@@ -44,6 +44,7 @@ type Decision struct {
 
 	Limits    []Limit // of how often the tool is called; all of them hold
 	Resources Resources
+	Programs  Programs
 }
 
 // Err returns why a call is not allowed, nil if it is.
@@ -169,9 +170,9 @@ type Limit struct {
 
 // Resources bounds what one call may use. Zero fields set no bound. Tools of the gateway read them with ResourcesOf.
 type Resources struct {
-	MaxFiles     int   // files read or written
-	MaxBytes     int64 // of one file
-	MaxProcesses int
+	MaxFiles     int           // files that one call reads or writes
+	MaxBytes     int64         // of one file
+	MaxProcesses int           // commands of one agent session that run at once
 	MaxRuntime   time.Duration // the timeout of the call is no longer
 }
 

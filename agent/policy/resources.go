@@ -2,18 +2,24 @@ package policy
 
 import "context"
 
-type resourcesKey struct{}
+type decisionKey struct{}
 
-// Value makes a context of resources that has them as its only value, for ResourcesOf.
-func (r Resources) Value(key any) any {
-	if key == (resourcesKey{}) {
-		return r
+// Value makes a context of a decision that has it as its only value, for DecisionOf.
+func (d *Decision) Value(key any) any {
+	if key == (decisionKey{}) {
+		return d
 	}
 	return nil
 }
 
-// ResourcesOf returns what a call of a local tool may use. ctx is that of its Execute.
-func ResourcesOf(ctx context.Context) Resources {
-	r, _ := ctx.Value(resourcesKey{}).(Resources)
-	return r
+// DecisionOf returns what policy says of the call of a local tool. ctx is that of its Execute, Validate or Authorize.
+// With any other the decision is empty.
+func DecisionOf(ctx context.Context) *Decision {
+	if d, _ := ctx.Value(decisionKey{}).(*Decision); d != nil {
+		return d
+	}
+	return new(Decision)
 }
+
+// ResourcesOf returns what a call of a local tool may use.
+func ResourcesOf(ctx context.Context) Resources { return DecisionOf(ctx).Resources }

@@ -1,0 +1,45 @@
+package policy
+
+import "slices"
+
+// Security says which commands may run at all.
+type Security string
+
+// The modes, the strictest first.
+const (
+	Deny      Security = "deny"      // none
+	Allowlist Security = "allowlist" // those that consist of allowed programs only
+	Full      Security = "full"      // all
+)
+
+// Securities returns all modes, the strictest first.
+func Securities() []Security { return []Security{Deny, Allowlist, Full} }
+
+// Stricter returns the stricter of two modes. An empty mode says nothing; what is no mode counts as Deny.
+func Stricter(a, b Security) Security {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	case slices.Index(Securities(), a) < slices.Index(Securities(), b):
+		return known(a)
+	default:
+		return known(b)
+	}
+}
+
+func known(s Security) Security {
+	if !slices.Contains(Securities(), s) {
+		return Deny
+	}
+	return s
+}
+
+// Programs says which programs a tool that runs some may run, and how.
+type Programs struct {
+	Security  Security // empty: no rule says any, which means Allowlist with nothing allowed
+	Allow     []string // in mode Allowlist: names of programs, each with the first arguments it must have, if any
+	Elevated  bool     // with the rights of the gateway's own user, if an approver agrees to that very call
+	Sandboxed bool     // in the sandbox, whatever the context
+}

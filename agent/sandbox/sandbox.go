@@ -1,0 +1,75 @@
+// Package sandbox says what runs the programs of the gateway's own tools, and where: on the host, with the kernel's own
+// means of confinement, or in a container.
+//
+// Engine is what tools call. The packages below this one are its implementations.
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+// Workspace is the folder of one agent session, the only one its tools know.
+type Workspace struct {
+	ID  string // letters and digits; unique in the fleet, and says nothing of who uses it
+	Dir string // absolute path of the folder on this machine; it is there
+
+	// UID and GID own the folder and run its programs. Both are those of this process unless that is root.
+	UID, GID int
+}
+
+// Command is one program to run.
+type Command struct {
+	Args []string // the program and its arguments; a program without a slash is looked for in PATH of Env
+	Dir  string   // below the workspace, with slashes; empty: the workspace itself
+	Env  []string // all the program knows of its environment, as "name=value"
+
+	// Stdout and Stderr get what the program writes as it comes, each from one goroutine. An error of theirs ends the
+	// command. Neither is called after Run has returned.
+	Stdout, Stderr io.Writer
+
+	Limits   Limits
+	Elevated bool // with the rights of the gateway's own user; ErrNotElevated if the engine knows of none
+}
+
+// Limits bounds a command with everything it starts. Zero fields set no bound.
+type Limits struct {
+	Memory    int64         // bytes, of all processes together where the engine can, else of each
+	Processes int           // and threads, at once
+	CPU       time.Duration // of each process
+	FileSize  int64         // bytes of one file that it writes
+}
+
+// Exit is how a program ended.
+type Exit struct {
+	Code     int    // 128 and the signal if one ended it, as in a shell
+	Signal   string // as in "killed"; empty: it ended by itself
+	Duration time.Duration
+}
+
+// Engine runs programs. It is safe for concurrent use.
+type Engine interface {
+	// Name is what people call it: host, landlock or docker.
+	Name() string
+
+	// Run runs a command to its end and returns how it ended: a program that fails is no error. When ctx ends, or the
+	// command does, all that the command started is killed, whatever it did to get away, before Run returns; in the
+	// first case the error is the cause of ctx. ErrNoProgram: there is no such program. ErrUnavailable: the engine
+	// cannot run anything now.
+	Run(ctx context.Context, w Workspace, c Command) (Exit, error)
+
+	// Release ends what the engine keeps for a workspace, such as a container. Nothing runs there any more.
+	Release(ctx context.Context, w Workspace) error
+
+	// Close ends everything that the engine runs and keeps, and waits for it. Run fails from then on.
+	Close(ctx context.Context) error
+}
+
+// Errors of engines.
+var (
+	ErrUnavailable = errors.New("sandbox: the engine is not available")
+	ErrNoProgram   = errors.New("sandbox: no such program")
+	ErrNotElevated = errors.New("sandbox: programs cannot run with more rights here")
+)
