@@ -206,7 +206,7 @@ func TestToolsAuthorizeAndValidate(t *testing.T) {
 	}{
 		{"ada", "fine", 200, `"output":"fine"`},
 		{"eve", "fine", 403, "eve may not"},
-		{"eve", "odd", 403, "eve may not"},
+		{"eve", "odd", 422, "an odd argument"}, // what is wrong with the arguments is told first
 		{"busy", "fine", 429, "Later."},
 		{"ada", "odd", 422, "an odd argument"},
 	} {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"unicode/utf8"
 
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -21,7 +23,8 @@ const truncatedMark = "\n[cut: the output was longer than 1 MiB]"
 // pod. *routing.Router is one.
 type localRunner interface {
 	RunLocal(
-		ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error),
+		ctx context.Context, c registry.Call,
+		run func(ctx context.Context, report func(message, chunk string)) (registry.Result, error),
 	) (registry.Result, error)
 }
 
@@ -30,10 +33,10 @@ type localRunner interface {
 func (i *Invoker) runLocal(
 	ctx context.Context, p prepared, rec *registry.Record, durable bool,
 ) (registry.Result, error) {
-	run := func(ctx context.Context) (registry.Result, error) {
+	run := func(ctx context.Context, report func(message, chunk string)) (registry.Result, error) {
 		ctx, cancel := context.WithTimeout(ctx, p.remaining)
 		defer cancel()
-		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, nil}, p.local, &p.inv)
+		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, report}, p.local, &p.inv)
 		if err != nil {
 			return registry.Result{}, localError(ctx, &p.inv, err)
 		}
@@ -44,17 +47,22 @@ func (i *Invoker) runLocal(
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable, Record: rec,
 		}, run)
 	}
-	return run(ctx)
+	return run(ctx, nil)
 }
 
-// checkLocal asks a local tool whether its caller may call it, and what it says of the arguments.
+// checkLocal asks a local tool what it says of the arguments, whether its caller may call it, and whether a person must
+// approve the call.
 func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err error) {
+	if why := unavailable(t); why != "" {
+		return registry.Errorf(registry.CodeToolNotFound, "The tool %q is not available here: %s", inv.Spec.Name, why)
+	}
 	if made, ok := t.(madeTool); ok {
 		t = made.Tool
 	}
-	authorizer, authorizes := t.(CallAuthorizer)
 	validator, validates := t.(ArgsValidator)
-	if !authorizes && !validates {
+	authorizer, authorizes := t.(CallAuthorizer)
+	demander, demands := t.(ApprovalDemander)
+	if !authorizes && !validates && !demands {
 		return nil
 	}
 	defer func() {
@@ -64,18 +72,26 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 	}()
 	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, inv.Policy, nil}, inv.Deadline)
 	defer cancel()
-	if authorizes {
-		if err := authorizer.Authorize(ctx, inv.Caller, inv.Args.Raw()); err != nil {
-			return refusal(ctx, err, registry.CodeForbidden)
-		}
-	}
 	if validates {
 		if err := validator.Validate(ctx, inv.Args.Raw()); err != nil {
 			return refusal(ctx, err, registry.CodeInvalidArguments)
 		}
 	}
+	if authorizes {
+		if err := authorizer.Authorize(ctx, inv.Caller, inv.Args.Raw()); err != nil {
+			return refusal(ctx, err, registry.CodeForbidden)
+		}
+	}
+	if demands {
+		if why, demanded := demander.DemandsApproval(inv.Args.Raw()); demanded {
+			inv.Policy = inv.Policy.WithApproval(policy.Demand{Rule: ruleOfTool, When: why})
+		}
+	}
 	return nil
 }
+
+// ruleOfTool is the rule that is named where a tool itself demands an approval.
+const ruleOfTool = "tool"
 
 // refusal gives the error of a tool that refuses a call its code.
 func refusal(ctx context.Context, err error, code registry.Code) error {
@@ -88,7 +104,14 @@ func refusal(ctx context.Context, err error, code registry.Code) error {
 	case ctx.Err() != nil:
 		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
 	}
-	return registry.Errorf(code, "%s", err.Error())
+	e := registry.Errorf(code, "%s", err.Error())
+	if all, ok := err.(interface{ Unwrap() []error }); ok && code == registry.CodeInvalidArguments {
+		for _, one := range all.Unwrap() {
+			e.Violations = append(e.Violations, registry.Violation{Message: one.Error()})
+		}
+		e.Message = strings.ReplaceAll(e.Message, "\n", "; ")
+	}
+	return e
 }
 
 // executeLocal turns a panic of a tool into an error.

@@ -1,50 +1,14 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
-	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/registry"
 )
-
-// ContextKind says who takes part in a conversation.
-type ContextKind = policy.Context
-
-// The kinds. The empty kind means ContextMain.
-const (
-	ContextMain      = policy.Main      // one trusted person
-	ContextGroup     = policy.Group     // more people than the device's owner
-	ContextSandboxed = policy.Sandboxed // as before, with its local tools in a sandbox
-)
-
-// SessionContext is what a tool may know of the turn, or of the single call, that it is made for. Any field may be
-// empty.
-type SessionContext struct {
-	Key       registry.Key  // the conversation, and the session of the device it is held with, if there is one
-	Stateless bool          // the caller keeps the conversation: Key is only the session whose tools join in
-	Caller    auth.Identity // who is asking
-	AgentID   string        // of the agent that holds the conversation
-	AgentDir  string        // folder of that agent, the same for all its sessions
-	Channel   string        // the API the messages come through
-	Kind      ContextKind
-	Sandboxed bool // programs run in a sandbox: Kind says so
-	Config    any  // what the Registration brings
-
-	// Workspace is the folder of this agent session. Opening makes it, and fails if the gateway has no room for it.
-	Workspace Workspace
-}
-
-// Workspace is the folder of one agent session, which is made when it is first needed.
-type Workspace interface {
-	Open(ctx context.Context) (sandbox.Workspace, error)
-}
 
 // Factory makes the tools of one turn or call. It may return none: the capability is absent there. It is safe for
 // concurrent use, and so are the tools it returns.
@@ -54,37 +18,52 @@ type Factory func(SessionContext) []Tool
 type Registration struct {
 	Names    []string // of the tools Make may make
 	Make     Factory
-	Optional bool // the tools may be absent: making fewer than announced is nothing to be told of
+	Optional bool // the tools may be absent, or switched off: making fewer than announced is nothing to be told of
 	Config   any  // handed to Make in SessionContext.Config
 }
 
 // LocalTools is the local tools there may be. It is immutable, and safe for concurrent use.
 type LocalTools struct {
-	makers []Registration
-	maker  map[string]int // by name of a tool
+	setting Setting
+	makers  []Registration
+	maker   map[string]int // by name of a tool
 }
 
-// NewLocalTools returns the LocalTools of all registrations. A name that is malformed or registered twice is an
-// error, as is a registration without names or factory.
+// NewLocalTools returns the LocalTools of all registrations. A name that is malformed, registered twice, or looks like
+// one that is registered is an error, as is a registration without names or factory. All errors are reported together.
 func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	t := &LocalTools{maker: make(map[string]int)}
+	var errs []error
+	var names Namesakes
 	for _, r := range regs {
 		if r.Make == nil || len(r.Names) == 0 {
-			return nil, errors.New("agent: a registration needs names and a factory")
+			errs = append(errs, fmt.Errorf("agent: a registration of %q needs names and a factory", r.Names))
+			continue
 		}
 		r.Names = slices.Clone(r.Names)
 		for _, name := range r.Names {
-			if !registry.ValidToolName(name) {
-				return nil, fmt.Errorf("agent: no tool can have the name %q", name)
+			switch like := names.Of(name); {
+			case !registry.ValidToolName(name):
+				errs = append(errs, fmt.Errorf("agent: no tool can have the name %q", name))
+			case t.Has(name):
+				errs = append(errs, fmt.Errorf("agent: the tool %q is registered twice", name))
+			case like != "":
+				errs = append(errs, fmt.Errorf("agent: the name %q looks like %q, which is registered", name, like))
 			}
-			if t.Has(name) {
-				return nil, fmt.Errorf("agent: the tool %q is registered twice", name)
-			}
+			names.Add(name)
 			t.maker[name] = len(t.makers)
 		}
 		t.makers = append(t.makers, r)
 	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
 	return t, nil
+}
+
+// In returns the same LocalTools for the agent sessions of a gateway.
+func (t *LocalTools) In(s Setting) *LocalTools {
+	return &LocalTools{setting: s, makers: t.makers, maker: t.maker}
 }
 
 // Select returns LocalTools with the named tools only: tools are enabled by name. An unknown name is an error.
@@ -98,7 +77,7 @@ func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 		}
 		enabled[name] = maker
 	}
-	return &LocalTools{makers: t.makers, maker: enabled}, nil
+	return &LocalTools{setting: t.setting, makers: t.makers, maker: enabled}, nil
 }
 
 // Has reports whether a tool of this name may be made.
@@ -156,7 +135,7 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	if !slices.ContainsFunc(r.Names, t.Has) {
 		return nil, nil
 	}
-	tools, err := callFactory(r, sc)
+	tools, err := callFactory(r, sc.in(t.setting))
 	if err != nil {
 		return nil, err
 	}

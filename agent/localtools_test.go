@@ -1,11 +1,14 @@
 package agent_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -29,6 +32,7 @@ func TestToolboxRefuses(t *testing.T) {
 			`"x" is registered twice`},
 		"a bad name": {[]agent.Registration{{Names: []string{"1 x"}, Make: good.Make}}, `"1 x"`},
 		"no name":    {[]agent.Registration{{Make: good.Make}}, "needs names"},
+		"a look-alike": {[]agent.Registration{good, registration(says("B", ""))}, `"B" looks like "b"`},
 		"no factory": {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
 	} {
 		if _, err := agent.NewLocalTools(tt.regs...); err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -36,6 +40,55 @@ func TestToolboxRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Whoever embeds the gateway reads everything that is wrong at once.
+func TestToolboxTellsEveryError(t *testing.T) {
+	_, err := agent.NewLocalTools(agent.Registration{Names: []string{"x"}}, registration(says("a", "")),
+		registration(says("a", "")), registration(says("А", ""))) // the last one is Cyrillic
+	for _, want := range []string{`"x"`, `"a" is registered twice`, `"А"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+}
+
+// A factory learns where its agent session lives, and what was registered with it.
+func TestFactoryLearnsItsSetting(t *testing.T) {
+	var got []agent.SessionContext
+	box := localTools(t, agent.Registration{Names: []string{"x"}, Config: 7, Optional: true,
+		Make: func(sc agent.SessionContext) []agent.Tool {
+			got = append(got, sc)
+			return nil
+		}}).In(agent.Setting{AgentID: "helper", AgentDir: "/agent", Workspaces: spaces{}})
+	key := registry.Key{Tenant: "t", Session: "phone"}
+	anna := auth.Identity{Tenant: "t", User: "anna"}
+	group := auth.Identity{Tenant: "t", User: "anna", Context: string(agent.ContextSandboxed)}
+	for _, sc := range []agent.SessionContext{{Key: key, Caller: anna}, {Key: key, Caller: group},
+		{Key: key, Caller: anna, Kind: agent.ContextSandboxed}, {Key: key, Caller: anna, Stateless: true}, {Caller: anna}} {
+		if _, err := box.For(sc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conversation := agent.SessionID{Tenant: "t", Conversation: "phone"}
+	boxed := agent.SessionID{Tenant: "t", Conversation: "phone", Sandboxed: true}
+	alone := agent.SessionID{Tenant: "t", Identity: "user:anna"}
+	for i, want := range []agent.SessionID{conversation, boxed, boxed, alone, alone} {
+		sc := got[i]
+		if sc.AgentID != "helper" || sc.AgentDir != "/agent" || sc.Config != 7 || sc.Workspace != space(want) ||
+			sc.Sandboxed != want.Sandboxed {
+			t.Errorf("%d: %+v", i, sc)
+		}
+	}
+}
+
+// spaces knows a workspace of every agent session.
+type spaces struct{}
+
+func (spaces) Of(id agent.SessionID) agent.Workspace { return space(id) }
+
+type space agent.SessionID
+
+func (space) Open(context.Context) (sandbox.Workspace, error) { return sandbox.Workspace{}, nil }
 
 func TestToolboxSelects(t *testing.T) {
 	all := localTools(t, registration(says("b", ""), says("a", "")), registration(says("c", "")))

@@ -21,17 +21,41 @@ type Tool interface {
 }
 
 // ArgsValidator is what a local Tool may be besides, for rules that no schema can say. Validate is called before
-// Execute, with arguments that satisfy the schema. Its error ends the call: an *registry.Error as it is, any other with
-// registry.CodeInvalidArguments and its text, which the caller reads.
+// Authorize and Execute, with arguments that satisfy the schema. Its error ends the call: an *registry.Error as it is,
+// any other with registry.CodeInvalidArguments and its text, which the caller reads. Of joined errors each is told.
 type ArgsValidator interface {
 	Validate(ctx context.Context, args json.RawMessage) error
 }
 
-// CallAuthorizer is what a local Tool may be besides, if not everybody may call it. Authorize is called before Validate
-// and Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and its
+// CallAuthorizer is what a local Tool may be besides, if not everybody may call it. Authorize is called between
+// Validate and Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and its
 // text, which the caller reads.
 type CallAuthorizer interface {
 	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
+}
+
+// ApprovalDemander is what a local Tool may be besides, if a person must approve some of its calls whatever policy
+// says. It is asked after Authorize. Its reason is told to the person.
+type ApprovalDemander interface {
+	DemandsApproval(args json.RawMessage) (reason string, demanded bool)
+}
+
+// UnavailableTool is what a local Tool may be besides, if it cannot work here: what it needs is missing. Models are not
+// offered it, lists show it as not enabled, and calls of it fail with the reason, which tells an operator what to do.
+// An empty reason: it works.
+type UnavailableTool interface {
+	Unavailable() (reason string)
+}
+
+// unavailable returns why a tool cannot work here, empty if it can.
+func unavailable(t Tool) string {
+	if made, ok := t.(madeTool); ok {
+		t = made.Tool
+	}
+	if u, ok := t.(UnavailableTool); ok {
+		return u.Unavailable()
+	}
+	return ""
 }
 
 // timed is a context that says when the time of a call is up, for those who go to the store on its way. It sets no

@@ -99,7 +99,9 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 		s.cfg.Log.Warn("local tools not made as announced",
 			"tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
-	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.offers(t.Spec(), policy.Builtin) })
+	set.local = slices.DeleteFunc(tools, func(t Tool) bool {
+		return unavailable(t) != "" || !set.offers(t.Spec(), policy.Builtin)
+	})
 	return set
 }
 

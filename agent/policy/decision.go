@@ -60,6 +60,13 @@ func (d *Decision) Err() error {
 // Approval returns the first reason to ask a person before a call that bears these marks, nil if there is none.
 func (d *Decision) Approval(m Marks) *Demand { return first(d.Approvals, m) }
 
+// WithApproval returns the same decision with one more reason to ask a person.
+func (d *Decision) WithApproval(demand Demand) *Decision {
+	with := *d
+	with.Approvals = append(slices.Clip(d.Approvals), demand)
+	return &with
+}
+
 // Demanding returns the rules that ask a person before a call that bears these marks, in order of their ids, and how
 // long an approval for later calls may last by the strictest of them; zero: as the approver says.
 func (d *Decision) Demanding(m Marks) (rules []string, grant time.Duration) {

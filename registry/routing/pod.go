@@ -99,7 +99,8 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 		refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
 	}
 	p.Hub = newHub(cfg, calls, newToolBudget(cfg, reserved), p.rec, p.tasks)
-	p.Router = newRouter(cfg, p.Hub, calls, p.rec.keepRunning, p.tasks, &p.Hub.counts)
+	reports := &localReports{p.rec, calls, cfg.CallLog}
+	p.Router = newRouter(cfg, p.Hub, calls, p.rec.keepRunning, reports, p.tasks, &p.Hub.counts)
 	p.Calls = newCalls(cfg, calls, p.Router, p.rec, &p.Hub.counts)
 	p.Turns = newTurns(cfg)
 	p.Approvals = newApprovals(cfg, p.Hub, p.tasks)

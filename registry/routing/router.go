@@ -44,15 +44,17 @@ type Router struct {
 
 	// keepRunning stores a copy of the record of a light call, and sets Stored.
 	keepRunning func(*registry.Record) (line int64)
+	reports     *localReports
 }
 
 func newRouter(
-	cfg PodConfig, local sessions, calls callMover, keepRunning func(*registry.Record) int64, t *tasks, n *counters,
+	cfg PodConfig, local sessions, calls callMover, keepRunning func(*registry.Record) int64, reports *localReports,
+	t *tasks, n *counters,
 ) *Router {
 	return &Router{
 		pod: cfg.ID, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
 		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(), tasks: t, log: cfg.Log,
-		keepRunning: keepRunning,
+		keepRunning: keepRunning, reports: reports,
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 )
 
 // RunLocal carries out a call that needs no device: run does the work, on the calling goroutine. Otherwise it is a call
-// like any other: after receiptAfter it can be looked up from every pod, and cancelling it ends run's context. c.Record
-// is required; it names the tenant.
+// like any other: after receiptAfter it can be looked up from every pod, and cancelling it ends run's context. What run
+// reports is added to the log of the call; report may be called by several goroutines until run returns, and never
+// blocks. c.Record is required; it names the tenant.
 func (r *Router) RunLocal(
-	ctx context.Context, c registry.Call, run func(context.Context) (registry.Result, error),
+	ctx context.Context, c registry.Call,
+	run func(ctx context.Context, report func(message, chunk string)) (registry.Result, error),
 ) (registry.Result, error) {
 	w := r.pending.add(&c, "")
 	defer r.pending.remove(w)
@@ -37,7 +39,9 @@ func (r *Router) RunLocal(
 		watching.Wait()
 		c.Record.State, c.Record.Timeline, c.Record.Stored = running.State, running.Timeline, running.Stored
 	}()
-	return run(ctx)
+	report := r.reports.of(&c)
+	defer report.written(ctx)
+	return run(ctx, report.add)
 }
 
 // beginLocal notes in the store that a durable call runs, unless somebody has cancelled it.

@@ -3,6 +3,8 @@ package routing_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +38,9 @@ func herePods(t *testing.T) (a, b *routing.Pod) {
 	return open(), open()
 }
 
+// reporter is how a local call says how far it is.
+type reporter = func(message, chunk string)
+
 // localCall returns a call that needs no device, with its record.
 func localCall() registry.Call {
 	rec := registry.NewRecord(registry.NewCallID(), "t", "clock", []byte(`{}`))
@@ -46,7 +51,7 @@ func localCall() registry.Call {
 func TestRunHere(t *testing.T) {
 	pod, _ := herePods(t)
 	c := localCall()
-	res, err := pod.Router.RunLocal(t.Context(), c, func(context.Context) (registry.Result, error) {
+	res, err := pod.Router.RunLocal(t.Context(), c, func(context.Context, reporter) (registry.Result, error) {
 		if pod.Router.Pending() != 1 {
 			t.Error("nobody would find the call")
 		}
@@ -67,7 +72,7 @@ func TestRunHereIsSeenAndCancelled(t *testing.T) {
 	c := localCall()
 	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err := pod.Router.RunLocal(limit, c, func(ctx context.Context) (registry.Result, error) {
+	_, err := pod.Router.RunLocal(limit, c, func(ctx context.Context, _ reporter) (registry.Result, error) {
 		for { // the record is written in batches
 			rec, err := other.Calls.Wait(limit, "t", c.ID, 0)
 			if err == nil && rec.State == registry.StateRunning {
@@ -109,7 +114,7 @@ func TestRunHereDurable(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			res, err := pod.Router.RunLocal(ctx, c, func(ctx context.Context) (registry.Result, error) {
+			res, err := pod.Router.RunLocal(ctx, c, func(ctx context.Context, _ reporter) (registry.Result, error) {
 				rec, err := pod.Calls.Get(ctx, "t", c.ID)
 				if ran = true; err != nil || rec.State != registry.StateRunning {
 					t.Errorf("while it runs: %+v, %v", rec, err)
@@ -125,5 +130,40 @@ func TestRunHereDurable(t *testing.T) {
 		if err := <-ended; ran == cancelled || cancelled != errors.Is(err, registry.CodeCancelled) {
 			t.Errorf("cancelled %v: ran %v, %v", cancelled, ran, err)
 		}
+	}
+}
+
+// What a local tool reports is in the log of its call, between its beginning and its end, within the bound of one log.
+func TestLocalCallReports(t *testing.T) {
+	pod, other := herePods(t)
+	c := localCall()
+	_, _, err := pod.Calls.Start(t.Context(), *c.Record, func(ctx context.Context) (registry.Result, error) {
+		c.Durable = true
+		return pod.Router.RunLocal(ctx, c, func(_ context.Context, say reporter) (registry.Result, error) {
+			say("", "one\n")
+			say("half way", "")
+			say("", strings.Repeat("x", routing.DefaultCallLog))
+			say("", "never")
+			return registry.Result{Success: true}, nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Calls.Wait(t.Context(), "t", c.ID, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := other.Calls.Events(t.Context(), "t", c.ID, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range events {
+		got = append(got, e.Type+" "+string(e.State)+e.Message[:min(len(e.Message), 8)]+e.Chunk)
+	}
+	want := []string{"state accepted", "state running", "progress one\n", "progress half way",
+		"truncated No more ", "state succeeded"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

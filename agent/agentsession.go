@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/registry"
+)
+
+// ContextKind says who takes part in a conversation.
+type ContextKind = policy.Context
+
+// The kinds. The empty kind means ContextMain.
+const (
+	ContextMain      = policy.Main      // one trusted person
+	ContextGroup     = policy.Group     // more people than the device's owner
+	ContextSandboxed = policy.Sandboxed // as before, with its local tools in a sandbox
+)
+
+// SessionContext is what a tool may know of the turn, or of the single call, that it is made for. Any field may be
+// empty.
+type SessionContext struct {
+	Key       registry.Key  // the conversation, and the session of the device it is held with, if there is one
+	Stateless bool          // the caller keeps the conversation: Key is only the session whose tools join in
+	Caller    auth.Identity // who is asking
+	AgentID   string        // of the agent that holds the conversation
+	AgentDir  string        // folder of that agent, the same for all its sessions
+	Channel   string        // the API the messages come through
+	Kind      ContextKind
+	Sandboxed bool // programs run in a sandbox: Kind says so
+	Config    any  // what the Registration brings
+
+	// Workspace is the folder of this agent session. Opening makes it, and fails if the gateway has no room for it.
+	Workspace Workspace
+}
+
+// Workspace is the folder of one agent session, which is made when it is first needed.
+type Workspace interface {
+	Open(ctx context.Context) (sandbox.Workspace, error)
+}
+
+// Setting is where agent sessions live: what every SessionContext of a gateway says of its surroundings.
+type Setting struct {
+	AgentID    string
+	AgentDir   string     // absolute path
+	Workspaces Workspaces // nil: there are none
+}
+
+// Workspaces knows the folders of agent sessions.
+type Workspaces interface {
+	// Of returns the workspace of an agent session. It makes nothing yet.
+	Of(id SessionID) Workspace
+}
+
+// SessionID names an agent session: a conversation or, for calls outside of any that the gateway keeps, all that one
+// identity calls. What runs in a sandbox is another session than what does not: nothing that was written in the sandbox
+// is run outside of it.
+type SessionID struct {
+	Tenant       string
+	Conversation string // the session of the device; empty: Identity says whose calls these are
+	Identity     string
+	Sandboxed    bool
+}
+
+// in completes what a session context says of its surroundings.
+func (sc SessionContext) in(s Setting) SessionContext {
+	sc.AgentID, sc.AgentDir = s.AgentID, s.AgentDir
+	sc.Kind = policy.Join(sc.Kind, policy.Context(sc.Caller.Context))
+	sc.Sandboxed = sc.Kind == ContextSandboxed
+	sc.Workspace = noWorkspace{}
+	if s.Workspaces != nil {
+		sc.Workspace = s.Workspaces.Of(sc.ID())
+	}
+	return sc
+}
+
+// ID returns the id of the agent session.
+func (sc SessionContext) ID() SessionID {
+	id := SessionID{Tenant: sc.Caller.Tenant, Sandboxed: sc.Sandboxed}
+	if sc.Key.Session != "" && !sc.Stateless {
+		id.Conversation = sc.Key.Session
+	} else {
+		id.Identity = sc.Caller.Scope()
+	}
+	return id
+}
+
+// noWorkspace is the workspace of a gateway that has none.
+type noWorkspace struct{}
+
+// Open implements Workspace.
+func (noWorkspace) Open(context.Context) (sandbox.Workspace, error) {
+	return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal, "This gateway keeps no workspaces.")
+}
