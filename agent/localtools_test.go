@@ -30,10 +30,10 @@ func TestToolboxRefuses(t *testing.T) {
 		"a name twice": {[]agent.Registration{good, registration(says("b", ""))}, `"b" is registered twice`},
 		"a name twice in one": {[]agent.Registration{{Names: []string{"x", "x"}, Make: good.Make}},
 			`"x" is registered twice`},
-		"a bad name": {[]agent.Registration{{Names: []string{"1 x"}, Make: good.Make}}, `"1 x"`},
-		"no name":    {[]agent.Registration{{Make: good.Make}}, "needs names"},
+		"a bad name":   {[]agent.Registration{{Names: []string{"1 x"}, Make: good.Make}}, `"1 x"`},
+		"no name":      {[]agent.Registration{{Make: good.Make}}, "needs names"},
 		"a look-alike": {[]agent.Registration{good, registration(says("B", ""))}, `"B" looks like "b"`},
-		"no factory": {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
+		"no factory":   {[]agent.Registration{{Names: []string{"x"}}}, "factory"},
 	} {
 		if _, err := agent.NewLocalTools(tt.regs...); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", name, err)

@@ -44,7 +44,7 @@ type Decision struct {
 
 	Limits    []Limit // of how often the tool is called; all of them hold
 	Resources Resources
-	Programs  Programs
+	Programs  Programs // what all rules together let the tool run
 }
 
 // Err returns why a call is not allowed, nil if it is.

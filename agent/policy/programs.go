@@ -42,4 +42,32 @@ type Programs struct {
 	Allow     []string // in mode Allowlist: names of programs, each with the first arguments it must have, if any
 	Elevated  bool     // with the rights of the gateway's own user, if an approver agrees to that very call
 	Sandboxed bool     // in the sandbox, whatever the context
+
+	said bool // a rule says so; else everything above is only what holds if none does
+}
+
+// and returns what holds if a rule says more: the stricter mode, the programs that both allow, more rights only if both
+// say so, and the sandbox if one does.
+func (p Programs) and(rule *Programs) Programs {
+	switch {
+	case rule == nil:
+		return p
+	case !p.said:
+		p = *rule
+		p.said = true
+		return p
+	}
+	both := Programs{
+		Security: Stricter(p.Security, rule.Security), Allow: p.Allow, said: true,
+		Elevated: p.Elevated && rule.Elevated, Sandboxed: p.Sandboxed || rule.Sandboxed,
+	}
+	if rule.Security == Allowlist {
+		both.Allow = rule.Allow
+		if p.Security == Allowlist {
+			both.Allow = slices.DeleteFunc(slices.Clone(p.Allow), func(allowed string) bool {
+				return !slices.Contains(rule.Allow, allowed)
+			})
+		}
+	}
+	return both
 }

@@ -15,6 +15,7 @@ type Report struct {
 	Forbidden     []DemandReport         `json:"forbidden,omitempty"`
 	Limits        []LimitReport          `json:"limits,omitempty"`
 	Resources     *ResourcesReport       `json:"resources,omitempty"`
+	Programs      *ProgramsReport        `json:"programs,omitempty"`
 }
 
 // DemandReport is a Demand as it is read.
@@ -41,6 +42,14 @@ type ResourcesReport struct {
 	MaxRuntimeSec int64 `json:"maxRuntimeSec,omitempty"`
 }
 
+// ProgramsReport is Programs as they are read, in the words of the policy file.
+type ProgramsReport struct {
+	Security  Security `json:"security"`
+	Allow     []string `json:"allow,omitempty"`
+	Elevated  bool     `json:"elevated,omitempty"`
+	Sandboxed bool     `json:"sandboxed,omitempty"`
+}
+
 // Report returns the answer to a question as it is read.
 func (d *Decision) Report(q Question) Report {
 	r := Report{
@@ -55,6 +64,9 @@ func (d *Decision) Report(q Question) Report {
 		r.Resources = &ResourcesReport{
 			res.MaxFiles, res.MaxBytes >> 20, res.MaxProcesses, int64(res.MaxRuntime.Seconds()),
 		}
+	}
+	if p := d.Programs; p.said {
+		r.Programs = &ProgramsReport{Stricter(p.Security, Full), p.Allow, p.Elevated, p.Sandboxed}
 	}
 	return r
 }

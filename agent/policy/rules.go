@@ -99,6 +99,7 @@ type toolRule struct {
 	forbids   []demand
 	limits    []Limit
 	resources Resources
+	programs  *Programs // nil: nothing said
 	reason    string
 }
 
@@ -241,6 +242,7 @@ func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool
 		d.Limits = append(d.Limits, l)
 	}
 	d.Resources = d.Resources.min(r.resources)
+	d.Programs = d.Programs.and(r.programs)
 	return asks
 }
 

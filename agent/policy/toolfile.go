@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -57,6 +58,7 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 		{"forbid", func(n *yaml.Node) { rule.forbids = r.demands(n, rule.id, false) }},
 		{"calls_per_minute", func(n *yaml.Node) { rule.limits = r.perMinute(n, rule.id) }},
 		{"resources", func(n *yaml.Node) { rule.resources = r.resources(n) }},
+		{"programs", func(n *yaml.Node) { rule.programs = r.programs(n) }},
 		{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
 	}
 	r.fields(n, "a rule", fields...)
@@ -158,6 +160,37 @@ const (
 	maxProcesses  = 10_000
 	maxRuntimeSec = 24 * 60 * 60
 )
+
+// programs reads which programs a tool may run.
+func (r *fileReader) programs(n *yaml.Node) *Programs {
+	p := new(Programs)
+	r.fields(n, "programs",
+		field{"security", func(n *yaml.Node) { p.Security = oneOf(&r.reader, n, "mode", Securities()) }},
+		field{"allow", func(n *yaml.Node) {
+			r.each(n, func(n *yaml.Node) { p.Allow = append(p.Allow, r.program(n)) })
+		}},
+		field{"elevated", func(n *yaml.Node) { p.Elevated = isTrue(r.flag(n)) }},
+		field{"sandboxed", func(n *yaml.Node) { p.Sandboxed = isTrue(r.flag(n)) }},
+	)
+	if len(p.Allow) > 0 && p.Security != Allowlist {
+		r.wrong(n, "allow: needs security: allowlist")
+	}
+	return p
+}
+
+func isTrue(flag *bool) bool { return flag != nil && *flag }
+
+// program reads the name of a program, with the first arguments it must have. Names are no paths: which file a program
+// is, is for the environment to say that it runs in.
+func (r *fileReader) program(n *yaml.Node) string {
+	words := strings.Fields(r.text(n))
+	if len(words) == 0 || len(n.Value) > maxProgram || strings.ContainsAny(words[0], "/\\*?[]$`'\"") {
+		r.wrong(n, "the name of a program must stand here, as ls, or one with its first arguments, as git status")
+	}
+	return strings.Join(words, " ")
+}
+
+const maxProgram = 256 // bytes of a program and its first arguments
 
 // resources reads what one call may use.
 func (r *fileReader) resources(n *yaml.Node) (res Resources) {

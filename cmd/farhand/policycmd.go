@@ -246,6 +246,15 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 		fmt.Fprintf(out, "  limit     %d calls %s in %d s per %s (rule %s)\n", l.Calls, what, l.WindowSeconds, l.Per,
 			l.Rule)
 	}
+	if p := r.Programs; p != nil {
+		fmt.Fprintf(out, "  programs  %s\n", strings.Join(append([]string{string(p.Security)}, p.Allow...), " "))
+		if p.Sandboxed {
+			fmt.Fprintln(out, "  programs  in the sandbox")
+		}
+		if p.Elevated {
+			fmt.Fprintln(out, "  programs  elevated, if a person approves the call")
+		}
+	}
 	if res := r.Resources; res != nil {
 		for _, b := range []struct {
 			name string
