@@ -18,6 +18,9 @@ type Workspace struct {
 
 	// UID and GID own the folder and run its programs. Both are those of this process unless that is root.
 	UID, GID int
+
+	MaxBytes int64 // that all its files may take on the disk; zero: no bound
+	MaxFiles int   // and folders; zero: no bound
 }
 
 // Command is one program to run.

@@ -1,0 +1,8 @@
+package sandbox
+
+// Usage says what a workspace takes.
+type Usage struct {
+	Bytes int64 // on the disk
+	Files int   // folders included
+	Free  int64 // bytes that are free on its disk
+}

@@ -1,0 +1,72 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/agent/sandbox"
+)
+
+// ErrFull is the error of a command that filled its workspace.
+var ErrFull = errors.New("the workspace is full")
+
+// watchPause is the time between two looks at what a command has written. A fast disk takes some hundred megabytes in
+// it, which is what a workspace may exceed its bound by; RLIMIT_FSIZE bounds a single file exactly.
+const watchPause = 500 * time.Millisecond
+
+// Limited returns an engine that ends a command when its workspace is full, or the disk is. A command in a workspace
+// that is full already may run as long as it adds nothing, so that it can remove something.
+func (w *Workspaces) Limited(e sandbox.Engine) sandbox.Engine { return limited{e, w.cfg.MinFree} }
+
+type limited struct {
+	sandbox.Engine
+	minFree int64
+}
+
+// Run implements sandbox.Engine.
+func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if c.Limits.FileSize == 0 {
+		c.Limits.FileSize = w.MaxBytes
+	}
+	done := make(chan struct{})
+	watched := make(chan struct{})
+	go func() { // ends before Run does
+		defer close(watched)
+		l.watch(w, done, cancel)
+	}()
+	exit, err := l.Engine.Run(ctx, w, c)
+	close(done)
+	<-watched
+	return exit, err
+}
+
+// watch looks at the workspace until the command is done. Most commands are done before its second look.
+func (l limited) watch(w sandbox.Workspace, done <-chan struct{}, cancel context.CancelCauseFunc) {
+	before, _ := sandbox.Measure(w, done) // a program takes longer to begin than this takes
+	tick := time.NewTicker(watchPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		now, err := sandbox.Measure(w, done)
+		if err != nil {
+			continue // what cannot be looked at now is looked at next
+		}
+		switch {
+		case now.Bytes > max(w.MaxBytes, before.Bytes), now.Files > max(w.MaxFiles, before.Files):
+			cancel(fmt.Errorf("%w: it may hold %d MiB in %d files and folders; remove some", ErrFull,
+				w.MaxBytes>>20, w.MaxFiles))
+			return
+		case now.Free < l.minFree:
+			cancel(fmt.Errorf("%w: the disk of the gateway has no more room", ErrFull))
+			return
+		}
+	}
+}

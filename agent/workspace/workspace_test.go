@@ -1,0 +1,184 @@
+package workspace_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/agent/workspace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open returns the workspaces of a folder that others may pass through, as programs of another user do.
+func open(t *testing.T, change ...func(*workspace.Config)) *workspace.Workspaces {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "workspaces")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := workspace.Config{Dir: filepath.Join(dir, "w")}
+	for _, c := range change {
+		c(&cfg)
+	}
+	w, err := workspace.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+func TestEachSessionHasItsOwn(t *testing.T) {
+	w := open(t)
+	seen := make(map[string]agent.SessionID)
+	for _, id := range []agent.SessionID{
+		{Tenant: "t", Conversation: "phone"}, {Tenant: "t", Conversation: "phone", Sandboxed: true},
+		{Tenant: "t", Identity: "phone"}, {Tenant: "u", Conversation: "phone"}, {Tenant: "t"},
+		{Tenant: `t""phone`}, {Tenant: "t", Conversation: "../../etc"},
+	} {
+		space, err := w.Of(id).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, taken := seen[space.Dir]; taken {
+			t.Errorf("%+v has the workspace of %+v", id, other)
+		}
+		seen[space.Dir] = id
+		again, err := w.Of(id).Open(t.Context())
+		if err != nil || again != space {
+			t.Errorf("opened again: %+v, %v", again, err)
+		}
+		info, err := os.Lstat(space.Dir)
+		if err != nil || info.Mode() != fs.ModeDir|0o700 || filepath.Base(filepath.Dir(space.Dir)) != space.ID {
+			t.Errorf("%s: %v, %v", space.Dir, info, err)
+		}
+		if os.Getuid() == 0 && space.UID != workspace.DefaultUser || os.Getuid() != 0 && space.UID != os.Getuid() {
+			t.Errorf("programs run as %d", space.UID)
+		}
+	}
+}
+
+func TestManyOpenOneAtOnce(t *testing.T) {
+	w := open(t)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			if _, err := w.Of(agent.SessionID{Tenant: "t"}).Open(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestRefusesBadConfig(t *testing.T) {
+	for _, cfg := range []workspace.Config{{Dir: "here"}, {Dir: t.TempDir(), AgentID: "../x"}} {
+		if _, err := workspace.New(cfg); err == nil {
+			t.Errorf("%+v was taken", cfg)
+		}
+	}
+}
+
+// What nobody uses goes, whatever its programs did to it; what is in use stays.
+func TestOldWorkspacesGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, func(c *workspace.Config) { c.TTL = 20 * time.Minute })
+		old, err := w.Of(agent.SessionID{Tenant: "old"}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		locked := filepath.Join(old.Dir, "locked")
+		if err := errors.Join(os.Mkdir(locked, 0o700), os.WriteFile(filepath.Join(locked, "f"), nil, 0o600),
+			os.Chmod(locked, 0), os.Chtimes(old.Dir, time.Now().Add(time.Hour), time.Now().Add(time.Hour))); err != nil {
+			t.Fatal(err)
+		}
+		// The bubble's time is long past for the disk, so the time of the folder is set as Open would.
+		used := filepath.Dir(old.Dir)
+		if err := os.Chtimes(used, time.Now(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Minute)
+		young, err := w.Of(agent.SessionID{Tenant: "young"}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if _, err := os.Lstat(used); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the old one is there: %v", err)
+		}
+		if _, err := os.Lstat(young.Dir); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// fills is an engine that writes until it is ended.
+type fills struct {
+	sandbox.Engine
+	bytes int
+	files int
+}
+
+func (f fills) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+	time.Sleep(100 * time.Millisecond) // as a program takes to begin
+	for i := range f.files {
+		path := filepath.Join(w.Dir, string(rune('a'+i%26))+string(rune('a'+i/26)))
+		if err := os.WriteFile(path, make([]byte, f.bytes/f.files), 0o600); err != nil {
+			return sandbox.Exit{}, err
+		}
+	}
+	if c.Limits.FileSize != w.MaxBytes {
+		return sandbox.Exit{}, errors.New("one file may be larger than its workspace")
+	}
+	select {
+	case <-ctx.Done():
+		return sandbox.Exit{}, context.Cause(ctx)
+	case <-time.After(3 * time.Second):
+		return sandbox.Exit{}, nil
+	}
+}
+
+// A command that fills its workspace is ended; one that finds it full may clear it.
+func TestFullWorkspaceEndsTheCommand(t *testing.T) {
+	for name, tt := range map[string]struct {
+		engine  fills
+		minFree int64
+		before  int
+		full    bool
+	}{
+		"bytes":        {fills{bytes: 3 << 20, files: 1}, 1, 0, true},
+		"files":        {fills{bytes: 0, files: 60}, 1, 0, true},
+		"disk":         {fills{files: 1}, 1 << 60, 0, true},
+		"little":       {fills{bytes: 1 << 20, files: 1}, 1, 0, false},
+		"clear a full": {fills{bytes: 1 << 10, files: 1}, 1, 4 << 20, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, func(c *workspace.Config) { c.MaxBytes, c.MaxFiles, c.MinFree = 2<<20, 50, tt.minFree })
+			space, err := w.Of(agent.SessionID{Tenant: "t"}).Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(space.Dir, "before"), make([]byte, tt.before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err = w.Limited(tt.engine).Run(t.Context(), space, sandbox.Command{})
+			if errors.Is(err, workspace.ErrFull) != tt.full || !tt.full && err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/registry"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxBytes = 256 << 20
+	DefaultMaxFiles = 20_000
+	DefaultTTL      = 24 * time.Hour
+	DefaultUser     = 65534 // nobody
+)
+
+// Config configures Workspaces. Dir is required.
+type Config struct {
+	Dir      string        // absolute; made if it is not there. Pods that share it share the workspaces
+	AgentID  string        // default "main"
+	MaxBytes int64         // that one workspace takes on the disk; default DefaultMaxBytes
+	MaxFiles int           // and folders in one workspace; default DefaultMaxFiles
+	MinFree  int64         // bytes that programs leave free on the disk; default: an eighth of MaxBytes
+	TTL      time.Duration // how long a workspace is kept after its last use; default DefaultTTL
+
+	// User owns the workspaces and runs the programs in them if this process is root. Else this process's user does.
+	// Default DefaultUser.
+	User int
+	Log  *slog.Logger // default: discard
+}
+
+// Workspaces is all workspaces of a gateway. It is safe for concurrent use.
+//
+//	Dir/agents/ID                   the folder of an agent
+//	Dir/sessions/ID                 one agent session; its time says when it was last used
+//	Dir/sessions/ID/files           its workspace
+type Workspaces struct {
+	cfg      Config
+	uid, gid int
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+}
+
+const (
+	sessionsDir = "sessions"
+	agentsDir   = "agents"
+	filesDir    = "files"
+)
+
+// New makes the folders, and removes workspaces that are too old, now and then. Close ends that.
+func New(cfg Config) (*Workspaces, error) {
+	cfg.withDefaults()
+	if !filepath.IsAbs(cfg.Dir) {
+		return nil, fmt.Errorf("workspace: %q is no absolute path", cfg.Dir)
+	}
+	if !registry.ValidToolName(cfg.AgentID) {
+		return nil, fmt.Errorf("workspace: %q cannot be the id of an agent: use letters, digits, _ . and -", cfg.AgentID)
+	}
+	w := &Workspaces{cfg: cfg, uid: os.Getuid(), gid: os.Getgid()}
+	if w.uid == 0 {
+		w.uid, w.gid = cfg.User, cfg.User
+	}
+	for _, dir := range []string{filepath.Join(cfg.Dir, sessionsDir), w.AgentDir()} {
+		// Programs of another user pass through these folders, and list none of them.
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, fmt.Errorf("workspace: %w", err)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	w.done.Go(func() { w.sweepUntil(ctx) })
+	return w, nil
+}
+
+func (cfg *Config) withDefaults() {
+	if cfg.AgentID == "" {
+		cfg.AgentID = "main"
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = DefaultMaxBytes
+	}
+	if cfg.MaxFiles <= 0 {
+		cfg.MaxFiles = DefaultMaxFiles
+	}
+	if cfg.MinFree <= 0 {
+		cfg.MinFree = cfg.MaxBytes / 8
+	}
+	if cfg.TTL <= 0 {
+		cfg.TTL = DefaultTTL
+	}
+	if cfg.User <= 0 {
+		cfg.User = DefaultUser
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// AgentID returns the id of the agent.
+func (w *Workspaces) AgentID() string { return w.cfg.AgentID }
+
+// AgentDir returns the folder of the agent.
+func (w *Workspaces) AgentDir() string { return filepath.Join(w.cfg.Dir, agentsDir, w.cfg.AgentID) }
+
+// Of implements agent.Workspaces.
+func (w *Workspaces) Of(id agent.SessionID) agent.Workspace { return space{w, nameOf(id)} }
+
+// nameOf returns the name of the folder of an agent session: it says nothing of who uses it, and fits every disk.
+func nameOf(id agent.SessionID) string {
+	sum := sha256.Sum256([]byte(strconv.Quote(id.Tenant) + strconv.Quote(id.Conversation) +
+		strconv.Quote(id.Identity) + strconv.FormatBool(id.Sandboxed)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// space is one workspace.
+type space struct {
+	all  *Workspaces
+	name string
+}
+
+// Open implements agent.Workspace. It makes the folder if it is not there, and notes that it is used.
+func (s space) Open(context.Context) (sandbox.Workspace, error) {
+	w := s.all
+	dir := filepath.Join(w.cfg.Dir, sessionsDir, s.name)
+	files := filepath.Join(dir, filesDir)
+	if err := w.make(dir, files); err != nil {
+		w.cfg.Log.Error("workspace not made", "error", err)
+		return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal,
+			"The folder of this session cannot be made. The log of the gateway says why.")
+	}
+	return sandbox.Workspace{
+		ID: s.name, Dir: files, UID: w.uid, GID: w.gid, MaxBytes: w.cfg.MaxBytes, MaxFiles: w.cfg.MaxFiles,
+	}, nil
+}
+
+// make makes the folders of one agent session. Several may do so at once, and a sweep may take them away in between.
+func (w *Workspaces) make(dir, files string) (err error) {
+	for range 3 {
+		now := time.Now()
+		err = errors.Join(makeDir(dir, 0o711), os.Chtimes(dir, now, now))
+		if err == nil {
+			err = makeDir(files, 0o700)
+		}
+		if err == nil && os.Getuid() == 0 {
+			err = os.Lchown(files, w.uid, w.gid)
+		}
+		if err == nil || !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// makeDir makes a folder unless it is there. Anything else in its place is an error.
+func makeDir(path string, mode os.FileMode) error {
+	err := os.Mkdir(path, mode)
+	if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder", path)
+	}
+	return err
+}
+
+// Close ends the removal of old workspaces, and waits for it. The workspaces stay.
+func (w *Workspaces) Close() {
+	w.stop()
+	w.done.Wait()
+}
