@@ -113,7 +113,8 @@ func TestMessageSchemaAgrees(t *testing.T) {
 		`{"content":"a","regenerate":false}`, `{"content":"a","regenerate":1}`,
 		`{"content":"a","debug":true}`, `{"content":"a","debug":"true"}`, `{"content":"a","stream":false}`,
 		`{"content":"a","stream":null}`,
-		`{"content":"a","results":"plain"}`, `{"content":"a","results":"html"}`, `{"content":"a","model":"m"}`, `[]`,
+		`{"content":"a","results":"plain"}`, `{"content":"a","results":"html"}`,
+		`{"content":"a","context":"group sandboxed"}`, `{"content":"a","context":"friends"}`, `{"content":"a","model":"m"}`, `[]`,
 		`null`)
 }
 

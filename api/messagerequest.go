@@ -2,13 +2,16 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,6 +22,7 @@ type messageRequest struct {
 	debug      bool
 	stream     *bool // nil when absent
 	format     chat.Format
+	kind       policy.Context // who takes part, as the caller says
 }
 
 // parseMessage reads the body of a message.
@@ -27,11 +31,11 @@ func parseMessage(body []byte) (messageRequest, error) {
 	if strings.TrimSpace(string(body)) == "" {
 		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty. Send {\"content\":\"…\"}.")
 	}
-	fields, err := readBodyObject(body, "content", "regenerate", "debug", "stream", "results")
+	fields, err := readBodyObject(body, "content", "regenerate", "debug", "stream", "results", "context")
 	if err != nil {
 		return r, err
 	}
-	for _, name := range []string{"content", "results", "regenerate", "debug", "stream"} {
+	for _, name := range []string{"content", "results", "context", "regenerate", "debug", "stream"} {
 		if text, ok := fields.get(name); ok {
 			if err := r.readField(name, text); err != nil {
 				return r, err
@@ -55,6 +59,8 @@ func (r *messageRequest) readField(name string, text json.RawMessage) (err error
 		r.content, err = readString(text, name)
 	case "results":
 		r.format, err = readEither(text, name, chat.FormatMarkdown, chat.FormatPlain)
+	case "context":
+		r.kind, err = readContext(text, name)
 	case "regenerate":
 		r.regenerate, err = readBool(text, name)
 	case "debug":
@@ -65,6 +71,15 @@ func (r *messageRequest) readField(name string, text json.RawMessage) (err error
 		r.stream = &on
 	}
 	return err
+}
+
+// readContext reads who takes part in a conversation. It can only be told to be stricter than the credentials say.
+func readContext(text json.RawMessage, at string) (policy.Context, error) {
+	s, err := readString(text, at)
+	if err == nil && !slices.Contains(policy.Contexts(), policy.Context(s)) {
+		err = wrongType(at, fmt.Sprintf("one of %q", policy.Contexts()))
+	}
+	return policy.Context(s), err
 }
 
 func readBool(text json.RawMessage, at string) (bool, error) {

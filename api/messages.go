@@ -42,7 +42,7 @@ func (h *handler) postMessage(c *gin.Context, _ params) error {
 	}
 	ask := chat.Ask{
 		Key: key, Owner: owner, Caller: caller(c), Content: r.content, Regenerate: r.regenerate,
-		Debug: r.debug && !h.IgnoreDebug, Format: r.format,
+		Debug: r.debug && !h.IgnoreDebug, Format: r.format, Kind: r.kind,
 	}
 	ctx, cancel := h.turnContext(c)
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
@@ -84,6 +85,10 @@ func TestMessage(t *testing.T) {
 		!ask.Debug ||
 		ask.Regenerate || ask.Format != chat.FormatPlain || ask.Caller.Tenant != registry.DefaultTenant ||
 		ask.Kind != "" {
+		t.Errorf("asked %+v", ask)
+	}
+	f.post(messagesOfS1, `{"content":"hi","context":"group"}`)
+	if ask := <-a.asked; ask.Kind != policy.Group {
 		t.Errorf("asked %+v", ask)
 	}
 	f.post(messagesOfS1, `{"regenerate":true,"stream":false}`)
