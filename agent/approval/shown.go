@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -55,9 +56,9 @@ func escaped(text string) string {
 	b.Grow(len(text))
 	for _, r := range text {
 		switch {
-		case r == '\n':
+		case r == '\n' || ' ' <= r && r <= '~': // most arguments are nothing else
 			b.WriteRune(r)
-		case r == utf8.RuneError || r == brailleBlank || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) || hides([]byte(string(r))):
+		case isUnseen(r):
 			if r > 0xffff {
 				r -= 0x10000
 				fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
@@ -69,6 +70,12 @@ func escaped(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// isUnseen reports whether a reader would not see a character, or not where it stands.
+func isUnseen(r rune) bool {
+	return r == utf8.RuneError || r == brailleBlank || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) ||
+		legible.Hides(string(r))
 }
 
 // brailleBlank counts as a sign, and looks like a space.
@@ -91,9 +98,8 @@ func decoded(raw []byte) string {
 	var b strings.Builder
 	for i := 0; i < len(raw); i++ {
 		if raw[i] == '\\' && i+5 < len(raw) && raw[i+1] == 'u' {
-			var r rune
-			if _, err := fmt.Sscanf(string(raw[i+2:i+6]), "%04x", &r); err == nil {
-				b.WriteRune(r)
+			if code, err := strconv.ParseUint(string(raw[i+2:i+6]), 16, 16); err == nil {
+				b.WriteRune(rune(code))
 				i += 5
 				continue
 			}
