@@ -1,0 +1,187 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/farhand/farhand/agent/sandbox"
+)
+
+const (
+	startTimeout  = time.Minute      // for a container to be made, with a look at engine and image
+	removeTimeout = 15 * time.Second // for one to be gone
+	countTimeout  = 2 * time.Second  // for the holder to count
+	counts        = 6                // before what is left of a command is taken for something that got away
+)
+
+// box is a container that runs. It is one command's at a time.
+type box struct {
+	api   *client.Client
+	id    string
+	spec  spec
+	unset []string // variables that the image sets, and commands are not to see
+
+	holder client.HijackedResponse // the input of the holder and what it answers
+	counts chan int                // closed when the holder has ended
+}
+
+// newBox makes a container, and waits until its holder counts.
+func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
+	if err := usable(ctx, e.api, e.cfg.Host); err != nil {
+		return nil, err
+	}
+	image, err := e.image(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Config: e.config(s, image.id), HostConfig: e.hostConfig(s),
+	})
+	if err != nil {
+		return nil, unavailable("make a container", err)
+	}
+	b := &box{api: e.api, id: made.ID, spec: s, unset: image.unset, counts: make(chan int)}
+	if err := b.start(ctx); err != nil {
+		_ = b.remove()
+		return nil, err
+	}
+	return b, nil
+}
+
+// start starts the container with its holder attached, so that there is no moment at which it runs and nothing ends it.
+func (b *box) start(ctx context.Context) error {
+	attached, err := b.api.ContainerAttach(ctx, b.id, client.ContainerAttachOptions{
+		Stream: true, Stdin: true, Stdout: true,
+	})
+	if err != nil {
+		close(b.counts)
+		return unavailable("attach to a container", err)
+	}
+	b.holder = attached.HijackedResponse
+	go b.listen()
+	if _, err := b.api.ContainerStart(ctx, b.id, client.ContainerStartOptions{}); err != nil {
+		return unavailable("start a container", err)
+	}
+	n, err := b.count(ctx)
+	if err == nil && n != ownProcesses {
+		err = fmt.Errorf("it has %d processes, not %d", n, ownProcesses)
+	}
+	if err != nil {
+		return unavailable("start a container", fmt.Errorf("%w; does the image have /bin/sh?", err))
+	}
+	return nil
+}
+
+// listen passes on what the holder answers, until the connection ends.
+func (b *box) listen() {
+	defer close(b.counts)
+	_, _ = stdcopy.StdCopy(&numbers{to: b.counts}, io.Discard, b.holder.Reader)
+	b.holder.Close()
+}
+
+// numbers sends on the lines written to it, each of which is a number.
+type numbers struct {
+	to   chan<- int
+	line []byte
+}
+
+func (w *numbers) Write(p []byte) (int, error) {
+	for _, c := range p {
+		if c != '\n' {
+			w.line = append(w.line, c)
+			continue
+		}
+		n, err := strconv.Atoi(string(w.line))
+		if err != nil {
+			return 0, err
+		}
+		w.line = w.line[:0]
+		w.to <- n
+	}
+	return len(p), nil
+}
+
+// count returns how many processes there are in the container.
+func (b *box) count(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	if err := b.holder.Conn.SetWriteDeadline(time.Now().Add(countTimeout)); err != nil {
+		return 0, err
+	}
+	if _, err := io.WriteString(b.holder.Conn, "\n"); err != nil {
+		return 0, err
+	}
+	select {
+	case n, ok := <-b.counts:
+		if !ok {
+			return 0, errors.New("its first process ended")
+		}
+		return n, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// clean reports whether nothing is left of the last command. Processes that just end get a moment to do so.
+func (b *box) clean(ctx context.Context) bool {
+	for i := range counts {
+		n, err := b.count(ctx)
+		if err != nil || n <= ownProcesses {
+			return err == nil
+		}
+		select {
+		case <-time.After(time.Millisecond << i):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
+}
+
+// ended reports whether the container is gone, or about to be.
+func (b *box) ended() bool {
+	select {
+	case <-b.counts:
+		return true
+	default:
+		return false
+	}
+}
+
+// remove kills everything in the container, removes it, and waits for that.
+func (b *box) remove() error {
+	if b.holder.Conn != nil {
+		b.holder.Close() // ends the container, also if the engine does not answer
+		for range b.counts {
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	_, err := b.api.ContainerRemove(ctx, b.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if errdefs.IsConflict(err) { // The engine is at it already.
+		gone := b.api.ContainerWait(ctx, b.id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
+		select {
+		case <-gone.Result:
+			err = nil
+		case err = <-gone.Error:
+		}
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// unavailable is the error of a request to the engine that failed.
+func unavailable(what string, err error) error {
+	return fmt.Errorf("%w: %s: %w", sandbox.ErrUnavailable, what, err)
+}

@@ -1,0 +1,88 @@
+package dockertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/moby/moby/client"
+)
+
+// Image is the name of the image that an engine of Start has: busybox, with a link for each of its programs.
+const Image = "farhand-test:busybox"
+
+// importImage makes an image of busybox, with changes as of a Dockerfile.
+func (e *Engine) importImage(name string, changes ...string) error {
+	files, err := busybox()
+	if err != nil {
+		return err
+	}
+	api, err := e.Client()
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	image, tag, _ := strings.Cut(name, ":")
+	answer, err := api.ImageImport(ctx, client.ImageImportSource{Source: files, SourceName: "-"}, image,
+		client.ImageImportOptions{Tag: tag, Changes: changes})
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	for d := json.NewDecoder(answer); d.More(); {
+		var line struct{ Error string }
+		if err := d.Decode(&line); err != nil {
+			return err
+		}
+		if line.Error != "" {
+			return fmt.Errorf("dockertest: import the image: %s", line.Error)
+		}
+	}
+	return nil
+}
+
+// busybox returns the files of the image as a tar.
+func busybox() (*bytes.Buffer, error) {
+	path, err := program("busybox")
+	if err != nil {
+		return nil, err
+	}
+	body, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	applets, err := exec.Command(path, "--list").Output()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, dir := range []string{"bin/", "dev/", "etc/", "proc/", "sys/", "tmp/", "workspace/"} {
+		if err := w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "bin/busybox", Mode: 0o4755, Size: int64(len(body))}); err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(body); err != nil {
+		return nil, err
+	}
+	for _, name := range strings.Fields(string(applets)) {
+		if name == "busybox" {
+			continue
+		}
+		link := &tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}
+		if err := w.WriteHeader(link); err != nil {
+			return nil, err
+		}
+	}
+	return &out, w.Close()
+}

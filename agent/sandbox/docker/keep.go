@@ -1,0 +1,102 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+)
+
+const (
+	sweepEvery   = 5 * time.Minute  // between looks for leftovers
+	sweepTimeout = 30 * time.Second // for one look
+	// A process that lives starts a container within startTimeout, and one that has ended is of no use to anybody.
+	leftoverAge = startTimeout + time.Minute
+)
+
+// keep removes leftovers, and containers that have not been used for long, until the engine is closed.
+func (e *Engine) keep() {
+	defer close(e.done)
+	e.sweep()
+	idle := time.NewTicker(max(e.cfg.Idle/4, time.Millisecond))
+	defer idle.Stop()
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	for {
+		select {
+		case <-idle.C:
+			e.removeIdle()
+		case <-sweep.C:
+			e.sweep()
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// removeIdle removes the containers that no command has used for Config.Idle.
+func (e *Engine) removeIdle() {
+	e.mu.Lock()
+	var rooms []*room
+	for _, r := range e.rooms {
+		rooms = append(rooms, r)
+	}
+	e.mu.Unlock()
+	for _, r := range rooms {
+		if !r.tryTake() {
+			continue // It is in use.
+		}
+		if time.Since(r.used) >= e.cfg.Idle {
+			e.empty(r)
+		}
+		r.give()
+		e.mu.Lock()
+		e.forget(r)
+		e.mu.Unlock()
+	}
+}
+
+// sweep removes the containers that dead processes of ours have left.
+func (e *Engine) sweep() {
+	ctx, cancel := context.WithTimeout(e.ctx, sweepTimeout)
+	defer cancel()
+	if err := sweep(ctx, e.api); err != nil && ctx.Err() == nil {
+		e.cfg.Log.Warn("leftovers of dead pods could not be looked for", "error", err)
+	}
+}
+
+// sweep removes containers of ours that do not run. One that runs has a living process at the other end of its input.
+func sweep(ctx context.Context, api *client.Client) error {
+	found, err := api.ContainerList(ctx, client.ContainerListOptions{
+		All: true, Filters: client.Filters{}.Add("label", labelPod).Add("status", "created", "exited", "dead"),
+	})
+	if err != nil || len(found.Items) == 0 {
+		return err
+	}
+	now, err := engineTime(ctx, api)
+	if err != nil {
+		return err
+	}
+	for _, c := range found.Items {
+		if c.State == container.StateCreated && now.Sub(time.Unix(c.Created, 0)) < leftoverAge {
+			continue // Its process may be about to start it.
+		}
+		_, err := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{RemoveVolumes: true})
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			return fmt.Errorf("remove container %s: %w", c.ID, err)
+		}
+	}
+	return nil
+}
+
+// engineTime returns the time by the clock of the engine, which also says when containers were made.
+func engineTime(ctx context.Context, api *client.Client) (time.Time, error) {
+	info, err := api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return time.Parse(time.RFC3339Nano, info.Info.SystemTime)
+}

@@ -1,0 +1,119 @@
+package docker
+
+import (
+	"context"
+	"time"
+)
+
+// room is what the engine keeps for a workspace. Only who has its turn touches box and used.
+type room struct {
+	id   string
+	turn chan struct{} // holds one token while a command runs, or the container is removed
+	ctx  context.Context
+	stop context.CancelCauseFunc // ends the command that runs, and those that wait
+
+	box  *box      // nil: there is no container
+	used time.Time // when the last command ended
+
+	guests int // calls that are in Run; under Engine.mu
+}
+
+// enter returns the room of a workspace, which stays until leave.
+func (e *Engine) enter(id string) (*room, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, errClosed
+	}
+	r := e.rooms[id]
+	if r == nil {
+		r = &room{id: id, turn: make(chan struct{}, 1)}
+		r.ctx, r.stop = context.WithCancelCause(e.ctx)
+		e.rooms[id] = r
+	}
+	r.guests++
+	return r, nil
+}
+
+// leave forgets a room in which nothing is left.
+func (e *Engine) leave(r *room) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.guests--
+	e.forget(r)
+}
+
+// forget forgets a room without guests and without a container. Callers hold e.mu.
+func (e *Engine) forget(r *room) {
+	if r.guests > 0 || e.rooms[r.id] != r || !r.tryTake() {
+		return
+	}
+	defer r.give()
+	if r.box == nil {
+		delete(e.rooms, r.id)
+		r.stop(nil)
+	}
+}
+
+// tryTake takes the turn if it is free.
+func (r *room) tryTake() bool {
+	select {
+	case r.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// take waits for the turn.
+func (r *room) take(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// give ends a turn.
+func (r *room) give() { <-r.turn }
+
+// furnish sees to it that the room has a container as it is wanted.
+func (e *Engine) furnish(ctx context.Context, r *room, s spec) error {
+	if r.box != nil && (r.box.spec != s || r.box.ended()) {
+		e.empty(r)
+	}
+	if r.box != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	b, err := e.newBox(ctx, s)
+	if err != nil {
+		return err
+	}
+	r.box = b
+	return nil
+}
+
+// empty removes the container of a room. What the engine does not remove now, it removes when it can: the holder ends.
+func (e *Engine) empty(r *room) {
+	if r.box == nil {
+		return
+	}
+	if err := r.box.remove(); err != nil {
+		e.cfg.Log.Warn("a container could not be removed; it ends by itself", "container", r.box.id, "error", err)
+	}
+	r.box = nil
+}
+
+// clear empties a room once what runs in it has ended.
+func (e *Engine) clear(ctx context.Context, r *room) error {
+	r.stop(errReleased)
+	if err := r.take(ctx); err != nil {
+		return err
+	}
+	defer r.give()
+	e.empty(r)
+	return nil
+}

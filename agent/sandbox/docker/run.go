@@ -1,0 +1,118 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+
+	"github.com/farhand/farhand/agent/sandbox"
+)
+
+// inspects bounds how often the engine is asked again whether a command that wrote its last has ended.
+const inspects = 10
+
+// notStartedError is the error of a command that the container could not even be asked to run.
+type notStartedError struct{ err error }
+
+func (e *notStartedError) Error() string { return e.err.Error() }
+func (e *notStartedError) Unwrap() error { return e.err }
+
+// run runs a command to its end. Processes that it left behind may be there still; when ctx ends, all of them.
+func (b *box) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+	made, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{
+		User: b.spec.user(), AttachStdout: true, AttachStderr: true, Cmd: c.Args,
+		Env: b.env(c.Env), WorkingDir: path.Join(inside, filepath.ToSlash(c.Dir)),
+	})
+	if err != nil {
+		return sandbox.Exit{}, &notStartedError{unavailable("run a command", err)}
+	}
+	stream, err := b.api.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return sandbox.Exit{}, unavailable("run a command", err)
+	}
+	stop := context.AfterFunc(ctx, stream.Close)
+	out := &startWriter{to: c.Stdout}
+	in := &source{from: stream.Reader}
+	_, err = stdcopy.StdCopy(out, c.Stderr, in)
+	stop()
+	stream.Close()
+	if ctx.Err() != nil {
+		return sandbox.Exit{}, context.Cause(ctx)
+	}
+	if in.err != nil {
+		return sandbox.Exit{}, unavailable("read the output of the command", in.err)
+	}
+	if err != nil {
+		return sandbox.Exit{}, fmt.Errorf("docker: the output of the command: %w", err)
+	}
+	return b.exit(ctx, made.ID, out)
+}
+
+// source tells an engine that breaks off from a writer that does.
+type source struct {
+	from io.Reader
+	err  error // other than io.EOF
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// env returns the environment of a command. A name alone takes a variable away that the image or the engine sets.
+func (b *box) env(env []string) []string {
+	given := map[string]bool{}
+	for _, v := range env {
+		key, _, _ := strings.Cut(v, "=")
+		given[key] = true
+	}
+	all := env[:len(env):len(env)]
+	for _, key := range b.unset {
+		if !given[key] {
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
+// exit asks how a command ended whose output has ended.
+func (b *box) exit(ctx context.Context, id string, out *startWriter) (sandbox.Exit, error) {
+	for i := range inspects {
+		e, err := b.api.ExecInspect(ctx, id, client.ExecInspectOptions{})
+		switch {
+		case err != nil:
+			return sandbox.Exit{}, unavailable("ask how the command ended", err)
+		case !e.Running && e.PID == 0:
+			return sandbox.Exit{}, out.startError()
+		case !e.Running:
+			return exitOf(e.ExitCode), out.pass()
+		}
+		select {
+		case <-time.After(time.Millisecond << i):
+		case <-ctx.Done():
+			return sandbox.Exit{}, context.Cause(ctx)
+		}
+	}
+	return sandbox.Exit{}, unavailable("ask how the command ended", errors.New("its output ended, and it goes on"))
+}
+
+// exitOf returns what an exit code means.
+func exitOf(code int) sandbox.Exit {
+	e := sandbox.Exit{Code: code}
+	if s := syscall.Signal(code - 128); s > 0 && s < 65 {
+		e.Signal = s.String()
+	}
+	return e
+}

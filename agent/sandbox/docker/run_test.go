@@ -1,0 +1,119 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/agent/sandbox/docker"
+	"github.com/farhand/farhand/agent/sandbox/docker/dockertest"
+)
+
+const owner = 12345 // of the workspaces
+
+// path is the environment of most commands.
+var path = []string{"PATH=/bin"}
+
+// fixture is an engine and a workspace.
+type fixture struct {
+	t      *testing.T
+	engine *docker.Engine
+	space  sandbox.Workspace
+}
+
+func setUp(t *testing.T, change ...func(*docker.Config)) *fixture {
+	t.Helper()
+	if shared.missing != nil {
+		t.Skip("no engine: ", shared.missing)
+	}
+	cfg := docker.Config{Host: shared.Host(), Image: dockertest.Image, Pod: "test", Memory: 64 << 20, Processes: 30}
+	for _, f := range change {
+		f(&cfg)
+	}
+	e, err := docker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := e.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return &fixture{t: t, engine: e, space: workspace(t, t.Name())}
+}
+
+func workspace(t *testing.T, id string) sandbox.Workspace {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "ws")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chown(dir, owner, owner); err != nil {
+		t.Fatal(err)
+	}
+	return sandbox.Workspace{ID: strings.ReplaceAll(id, "/", ""), Dir: dir, UID: owner, GID: owner}
+}
+
+// run runs a command and returns what it wrote to both.
+func (f *fixture) run(ctx context.Context, c sandbox.Command) (stdout, stderr string, exit sandbox.Exit, err error) {
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	exit, err = f.engine.Run(ctx, f.space, c)
+	return out.String(), errs.String(), exit, err
+}
+
+// sh runs a script that succeeds and returns its output.
+func (f *fixture) sh(script string) string {
+	f.t.Helper()
+	out, errs, exit, err := f.run(f.t.Context(), sandbox.Command{Args: []string{"sh", "-c", script}, Env: path})
+	if err != nil || exit.Code != 0 {
+		f.t.Fatalf("%s: %+v, %v\n%s%s", script, exit, err, out, errs)
+	}
+	return strings.TrimSpace(out)
+}
+
+func TestRunTellsOutputAndExit(t *testing.T) {
+	f := setUp(t)
+	out, errs, exit, err := f.run(t.Context(), sandbox.Command{
+		Args: []string{"sh", "-c", "echo out; echo err >&2; id -u; pwd; exit 7"}, Env: path,
+	})
+	if err != nil || exit.Code != 7 || exit.Signal != "" || exit.Duration <= 0 {
+		t.Errorf("exit: %+v, %v", exit, err)
+	}
+	if out != "out\n12345\n/workspace\n" || errs != "err\n" {
+		t.Errorf("stdout %q, stderr %q", out, errs)
+	}
+	_, _, exit, err = f.run(t.Context(), sandbox.Command{Args: []string{"sh", "-c", "kill -TERM $$"}, Env: path})
+	if err != nil || exit.Code != 143 || exit.Signal != "terminated" {
+		t.Errorf("by a signal: %+v, %v", exit, err)
+	}
+}
+
+func TestRunTellsMissingPrograms(t *testing.T) {
+	f := setUp(t)
+	if err := os.WriteFile(filepath.Join(f.space.Dir, "plain"), []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"no-such"}, {"/bin/no-such"}, {"./plain"}, {"/bin"}, {""}, nil} {
+		out, errs, _, err := f.run(t.Context(), sandbox.Command{Args: args, Env: path})
+		if !errors.Is(err, sandbox.ErrNoProgram) || out+errs != "" {
+			t.Errorf("%q: %v, output %q", args, err, out+errs)
+		}
+	}
+	// A program may say what the engine says.
+	said := "OCI runtime exec failed: exec failed: executable file not found"
+	echo := []string{"sh", "-c", "echo '" + said + "'; exit 127"}
+	out, _, exit, err := f.run(t.Context(), sandbox.Command{Args: echo, Env: path})
+	if err != nil || exit.Code != 127 || out != said+"\n" {
+		t.Errorf("%q, %+v, %v", out, exit, err)
+	}
+}
