@@ -88,6 +88,7 @@ type Config struct {
 	LogFormat      string        `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
 
 	AgentConfig
+	ToolsConfig
 	JWTConfig
 }
 
@@ -108,7 +109,8 @@ func LoadConfig(environ []string) (Config, error) {
 	if err != nil {
 		return cfg, explainParseErrors(err, environment)
 	}
-	cfg.fallBack(environment)
+	cfg.AgentConfig.fallBack(environment)
+	cfg.ToolsConfig.fallBack(environment)
 	if environment[EnvPrefix+"MAX_OUTPUT"] == "" && environment[EnvPrefix+"MAX_FRAME"] != "" {
 		cfg.MaxOutput = cfg.MaxFrame
 	}

@@ -64,6 +64,7 @@ func (c Config) validate(a auth.Authenticator) error {
 
 // checkAccess checks who may come in, and what for.
 func (c Config) checkAccess(check func(ok bool, variable, message string), a auth.Authenticator) {
+	c.ToolsConfig.check(check)
 	c.AgentConfig.check(check, a == nil || auth.NamesUsers(a)) // keys and JWTs may name users
 	c.JWTConfig.check(check, c.Token)
 	check(slices.Contains(pairing.Modes(), pairing.Mode(c.Pairing)), "PAIRING", "must be off, code or open")

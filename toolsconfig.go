@@ -1,0 +1,72 @@
+package farhand
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// Values of ToolsConfig.Sandbox.
+const (
+	SandboxAuto     = "auto"
+	SandboxDocker   = "docker"
+	SandboxLandlock = "landlock"
+	SandboxNone     = "none"
+)
+
+// ToolsConfig is the part of Config that is about the gateway's own tools: the folders they work in, the programs they
+// run, and the browser.
+type ToolsConfig struct {
+	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the program that embeds the gateway that are switched off, comma-separated."`
+	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent that holds the conversations, which its tools are told; its folder in FARHAND_WORKSPACE_DIR has it."`
+	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the folder that holds the workspaces of read, write, edit, exec and bash, one for each agent session. On a fleet put it on a volume that all pods share: a conversation goes on on any of them. Empty: /var/lib/farhand for root, else farhand in the user's state folder."`
+	WorkspaceBytes ByteSize      `env:"WORKSPACE_BYTES" envDefault:"256MiB" doc:"What one workspace may take on the disk. A command that takes more is ended."`
+	WorkspaceFiles int           `env:"WORKSPACE_FILES" envDefault:"20000" doc:"Files and folders in one workspace."`
+	WorkspaceTTL   time.Duration `env:"WORKSPACE_TTL" envDefault:"24h" doc:"How long a workspace is kept after its last use."`
+	ProgramUser    int           `env:"PROGRAM_USER" envDefault:"65534" doc:"Number of the user and group that programs run as if the gateway runs as root; else they run as the gateway's own user. Workspaces are theirs."`
+	ProgramEnv     []string      `env:"PROGRAM_ENV" doc:"Names of variables of the gateway's environment that programs of exec and bash get, comma-separated. All others are kept from them."`
+	ProgramMemory  ByteSize      `env:"PROGRAM_MEMORY" envDefault:"512MiB" doc:"Memory of one command, in the sandbox of all that runs there."`
+	Processes      int           `env:"PROGRAM_PROCESSES" envDefault:"128" doc:"Processes and threads of one command, in the sandbox of all that runs there."`
+	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"What runs exec and bash of conversations that are group sandboxed. docker: containers. landlock: the weaker sandbox, without an engine, by the kernel's Landlock. auto: docker, or landlock if no engine answers when the gateway starts. none: these tools are absent there. farhand doctor says what works here."`
+	SandboxImage   string        `env:"SANDBOX_IMAGE" envDefault:"debian:stable-slim" doc:"Image of the containers. It needs /bin/sh and whatever commands are to find."`
+	SandboxPull    bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"Pull the image when it is missing."`
+	DockerHost     string        `env:"DOCKER_HOST" doc:"Address of the engine, unix:///path or tcp://host:port. Empty: DOCKER_HOST, else unix:///var/run/docker.sock. It must see workspaces at the paths at which the gateway sees them."`
+	SandboxCPUs    float64       `env:"SANDBOX_CPUS" envDefault:"1" doc:"CPUs that one container may keep busy."`
+	SandboxIdle    time.Duration `env:"SANDBOX_IDLE" envDefault:"10m" doc:"How long a container, or a browser, stays without being used."`
+}
+
+// fallBack fills in what Docker's own tools read from the environment.
+func (c *ToolsConfig) fallBack(environment map[string]string) {
+	c.DockerHost = cmp.Or(c.DockerHost, environment["DOCKER_HOST"])
+}
+
+// workspaceDir returns the folder of the workspaces.
+func (c *ToolsConfig) workspaceDir() (string, error) {
+	switch state := os.Getenv("XDG_STATE_HOME"); {
+	case c.WorkspaceDir != "":
+		return c.WorkspaceDir, nil
+	case os.Getuid() == 0:
+		return "/var/lib/farhand", nil
+	case filepath.IsAbs(state):
+		return filepath.Join(state, "farhand"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("FARHAND_WORKSPACE_DIR: it must be set where a user has no home: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "farhand"), nil
+}
+
+// check reports what is wrong with the configuration.
+func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
+	wrong(slices.Contains([]string{SandboxAuto, SandboxDocker, SandboxLandlock, SandboxNone}, c.Sandbox), "SANDBOX",
+		"must be auto, docker, landlock or none")
+	wrong(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
+	wrong(registry.ValidToolName(c.AgentID), "AGENT_ID", "may hold letters, digits, '.', '_' and '-', a letter first")
+	wrong(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
+}
