@@ -7,13 +7,21 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
 // builtins are the tools of the gateway itself, in order of name. They are the same as long as the process runs.
 type builtins struct {
-	specs  []registry.ToolSpec
-	digest string // of all the definitions
+	specs   []registry.ToolSpec
+	missing map[builtinIn]string // why some cannot work
+	digest  string               // of all this
+}
+
+// builtinIn is a built-in tool in a context.
+type builtinIn struct {
+	tool string
+	in   policy.Context
 }
 
 func newBuiltins(from Builtins) (builtins, error) {
@@ -30,10 +38,17 @@ func newBuiltins(from Builtins) (builtins, error) {
 	}
 	slices.SortFunc(specs, func(a, b registry.ToolSpec) int { return cmp.Compare(a.Name, b.Name) })
 	sum := sha256.New()
+	missing := make(map[builtinIn]string)
 	for _, t := range specs {
 		sum.Write([]byte(t.Hash()))
+		for _, in := range policy.Contexts() {
+			if why := from.Unavailable(in, t.Name); why != "" {
+				missing[builtinIn{t.Name, in}] = why
+				fmt.Fprintf(sum, "%q %q", in, why)
+			}
+		}
 	}
-	return builtins{specs: specs, digest: hex.EncodeToString(sum.Sum(nil))}, nil
+	return builtins{specs: specs, missing: missing, digest: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
 // matching returns the built-in tools with which a list continues. They belong to no session, so a query that filters

@@ -1,11 +1,15 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
@@ -14,6 +18,8 @@ import (
 type own []registry.ToolSpec
 
 func (o own) Specs() []registry.ToolSpec { return o }
+
+func (own) Unavailable(policy.Context, string) string { return "" }
 
 // furnished is threeDevices with three built-in tools, out of order.
 func furnished(t *testing.T) *fleet {
@@ -89,4 +95,35 @@ func TestBrokenBuiltin(t *testing.T) {
 			t.Errorf("a tool nobody can call was taken: %v", err)
 		}
 	}})
+}
+
+// lame has one tool, which does not work in a sandbox.
+type lame struct{ own }
+
+func (lame) Unavailable(in policy.Context, _ string) string {
+	if in == policy.Sandboxed {
+		return "There is no engine."
+	}
+	return ""
+}
+
+// What cannot work where the asker is, is listed as not enabled, says why, and is not handed to a model.
+func TestUnavailableBuiltin(t *testing.T) {
+	for in, enabled := range map[policy.Context]bool{policy.Main: true, policy.Sandboxed: false} {
+		f := newFleet(t, setup{change: func(c *api.Config) { c.Builtins, c.Auth = lame{own(tools("exec"))}, within(in) }})
+		rows := decode[toolList](f.get("/api/tools"), 200).Tools
+		if len(rows) != 1 || rows[0].Enabled != enabled || enabled == (rows[0].Reason == "There is no engine.") {
+			t.Errorf("in %q: %+v", in, rows)
+		}
+		if n := len(decode[toolList](f.get("/api/tools?format=mcp"), 200).Tools); (n == 1) != enabled {
+			t.Errorf("in %q a model gets %d tools", in, n)
+		}
+	}
+}
+
+// within takes everybody for an admin in a context.
+type within policy.Context
+
+func (w within) Authenticate(context.Context, *http.Request, string) (auth.Identity, error) {
+	return auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Context: string(w)}, nil
 }

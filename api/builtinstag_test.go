@@ -6,6 +6,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -13,6 +14,8 @@ import (
 type specs []registry.ToolSpec
 
 func (s specs) Specs() []registry.ToolSpec { return s }
+
+func (specs) Unavailable(policy.Context, string) string { return "" }
 
 // The tag of a list says which built-in tools it has, whatever order they are told in.
 func TestETagFollowsTheBuiltins(t *testing.T) {

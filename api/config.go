@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -74,6 +75,9 @@ type Usage interface {
 // Builtins are the tools that live in the gateway itself. What it returns must not change while the process runs.
 type Builtins interface {
 	Specs() []registry.ToolSpec
+
+	// Unavailable returns why a tool cannot work in a context, empty if it can.
+	Unavailable(in policy.Context, tool string) (reason string)
 }
 
 // Config has what the HTTP API needs. The first group is required. The functions and interfaces must be safe for

@@ -37,9 +37,17 @@ type toolInfo struct {
 // approvalRequired is toolInfo.Approval.
 const approvalRequired = "required"
 
-// decide asks policy whether somebody may call a tool.
+// decide asks policy whether somebody may call a tool. What cannot work where they are may not be called either.
 func (h *handler) decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
-	return h.Policy.Decide(policy.Question{Who: who, Tool: t, Source: from})
+	d := h.Policy.Decide(policy.Question{Who: who, Tool: t, Source: from})
+	if !d.Allowed || from != policy.Builtin {
+		return d
+	}
+	why := h.builtins.missing[builtinIn{t.Name, policy.Join("", policy.Context(who.Context))}]
+	if why == "" {
+		return d
+	}
+	return &policy.Decision{Code: registry.CodeToolNotFound, Reason: why, Level: d.Level, Effects: d.Effects}
 }
 
 func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, from policy.Source) toolInfo {

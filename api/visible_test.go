@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
@@ -31,6 +32,8 @@ func (people) Authenticate(_ context.Context, _ *http.Request, given string) (au
 type oneBuiltin struct{}
 
 func (oneBuiltin) Specs() []registry.ToolSpec { return []registry.ToolSpec{clock{}.Spec()} }
+
+func (oneBuiltin) Unavailable(policy.Context, string) string { return "" }
 
 func as(user string) http.Header { return http.Header{"Authorization": {"Bearer " + user}} }
 
