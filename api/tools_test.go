@@ -11,6 +11,7 @@ import (
 
 // toolRow is a row of the tool list as a client reads it.
 type toolRow struct {
+	Reason        string
 	Name          string
 	Description   string
 	Parameters    map[string]any
