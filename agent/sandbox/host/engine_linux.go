@@ -1,0 +1,221 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/farhand/farhand/agent/sandbox"
+)
+
+// killTimeout is how long a supervisor may take to end its command. Processes that the kernel does not let die, as
+// those that wait for a dead disk, take longer.
+const killTimeout = 10 * time.Second
+
+// Engine runs programs on this machine. Make one with New.
+type Engine struct {
+	config Config
+	pool   pool
+
+	closing context.Context // ends when the engine closes
+	close   context.CancelCauseFunc
+	mu      sync.Mutex
+	running sync.WaitGroup // calls of Run; none is added once closing has ended, which mu sees to
+}
+
+// New returns an engine. It makes this process unreadable for others of the same user (PR_SET_DUMPABLE), so that no
+// program finds the gateway's secrets in /proc; nor can that user debug it, or get a core dump of it.
+// sandbox.ErrUnavailable: this machine cannot do what the configuration asks for.
+func New(c Config) (*Engine, error) {
+	if c.Landlock {
+		if err := Probe(); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("%w: PR_SET_DUMPABLE: %w", sandbox.ErrUnavailable, err)
+	}
+	e := &Engine{config: c.withDefaults()}
+	e.pool.idle, e.pool.timeout = e.config.Idle, e.config.IdleTimeout
+	e.closing, e.close = context.WithCancelCause(context.Background())
+	return e, nil
+}
+
+// Name returns NameLandlock or Name.
+func (e *Engine) Name() string {
+	if e.config.Landlock {
+		return NameLandlock
+	}
+	return Name
+}
+
+// Run runs a command as the interface says. Elevated programs run as the gateway's own user; in the form with Landlock
+// there are none. A program that reaches a limit of memory or processes is killed.
+func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+	if err := e.begin(); err != nil {
+		return sandbox.Exit{}, err
+	}
+	defer e.running.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.closing, func() { cancel(context.Cause(e.closing)) })()
+
+	r, err := e.request(w, c)
+	if err != nil {
+		return sandbox.Exit{}, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return sandbox.Exit{}, err
+	}
+	files, err := openFolders(w, c.Dir)
+	if err != nil {
+		return sandbox.Exit{}, err
+	}
+	defer closeAll(files)
+	out, err := startOutput(c.Stdout, c.Stderr, cancel)
+	if err != nil {
+		return sandbox.Exit{}, fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
+	}
+	if r.Drop { // so that the program may open /dev/stdout
+		for _, f := range out.writers {
+			f.Chown(r.UID, r.GID)
+		}
+	}
+	start := time.Now()
+	a, err := e.supervised(ctx, r, append(files, out.writers...))
+	out.finish(err)
+	if cause := context.Cause(ctx); cause != nil && err == nil {
+		err = cause
+	}
+	exit := sandbox.Exit{Code: a.Code, Signal: a.Signal, Duration: time.Since(start)}
+	switch {
+	case err != nil:
+		return exit, err
+	case a.NoProgram:
+		return exit, fmt.Errorf("%w: %s", sandbox.ErrNoProgram, a.Error)
+	case a.Error != "":
+		return exit, fmt.Errorf("%w: %s", sandbox.ErrUnavailable, a.Error)
+	}
+	return exit, nil
+}
+
+// begin counts a call of Run, unless the engine is closing.
+func (e *Engine) begin() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := context.Cause(e.closing); err != nil {
+		return err
+	}
+	e.running.Add(1)
+	return nil
+}
+
+// request returns what a supervisor is asked for.
+func (e *Engine) request(w sandbox.Workspace, c sandbox.Command) (request, error) {
+	r := request{
+		Args: c.Args, Env: c.Env, Workspace: w.Dir, Landlock: e.config.Landlock, Gateway: os.Getpid(),
+		UID: w.UID, GID: w.GID,
+		Memory: c.Limits.Memory, Processes: c.Limits.Processes, CPU: c.Limits.CPU, FileSize: c.Limits.FileSize,
+	}
+	root := os.Geteuid() == 0
+	switch {
+	case len(c.Args) == 0 || c.Args[0] == "":
+		return r, fmt.Errorf("%w: the command is empty", sandbox.ErrNoProgram)
+	case c.Elevated && e.config.Landlock:
+		return r, sandbox.ErrNotElevated
+	case c.Elevated:
+	case root && w.UID == 0:
+		return r, fmt.Errorf("%w: the workspace is root's; give it to a user without rights", sandbox.ErrUnavailable)
+	case root:
+		r.Drop = true
+	case w.UID != os.Geteuid():
+		return r, fmt.Errorf("%w: the workspace is user %d's, and only root could run programs as that user",
+			sandbox.ErrUnavailable, w.UID)
+	}
+	return r, nil
+}
+
+// openFolders opens the folder that a command runs in and its workspace.
+func openFolders(w sandbox.Workspace, dir string) ([]*os.File, error) {
+	root, err := os.OpenRoot(w.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the workspace: %w", sandbox.ErrUnavailable, err)
+	}
+	defer root.Close()
+	files := make([]*os.File, 0, fdCount)
+	for _, name := range []string{filepath.FromSlash(dir), "."} { // the order of fdDir and fdWorkspace
+		if name == "" {
+			name = "."
+		}
+		f, err := root.OpenFile(name, unix.O_DIRECTORY, 0)
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("the folder to run in is none of the workspace: %w", err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// supervised has a supervisor run a command. When ctx ends, it returns once the supervisor has killed everything.
+func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (answer, error) {
+	message, err := frame(r)
+	if err != nil {
+		return answer{}, err
+	}
+	s, err := e.pool.take(ctx, message, files)
+	if err != nil {
+		return answer{}, fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
+	}
+	closeAll(files[fdStdout:]) // the ends of the output are the supervisor's alone now
+	stop := context.AfterFunc(ctx, func() { s.cancel(killTimeout) })
+	var a answer
+	err = readFrame(s.socket, &a)
+	if stop() && err == nil {
+		e.pool.put(s)
+		return a, nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e.pool.abandon(s)
+		return a, errors.Join(context.Cause(ctx), errors.New("processes of the command do not die"))
+	}
+	s.end()
+	if err != nil {
+		err = fmt.Errorf("%w: its supervisor was killed while the command ran: %w", sandbox.ErrUnavailable, err)
+	}
+	return a, err
+}
+
+// Release does nothing: the engine keeps nothing for a workspace.
+func (e *Engine) Release(context.Context, sandbox.Workspace) error { return nil }
+
+// Close ends what runs and the supervisors, and waits for them until ctx ends.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.close(fmt.Errorf("%w: it is closed", sandbox.ErrUnavailable))
+	e.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.running.Wait()
+		e.pool.close()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,178 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// supervisorName is argv[0] of a supervisor, and supervisorSocket its end of the connection to the gateway.
+const (
+	supervisorName   = "farhand-supervisor"
+	supervisorSocket = 3
+)
+
+// supervisor is one, as the gateway sees it.
+type supervisor struct {
+	socket *net.UnixConn
+	cmd    *exec.Cmd
+	timer  *time.Timer // of the time it may be idle
+}
+
+// pool keeps idle supervisors.
+type pool struct {
+	idle    int
+	timeout time.Duration
+
+	mu     sync.Mutex
+	closed bool
+	list   []*supervisor
+	ending sync.WaitGroup // supervisors whose time is up, and abandoned ones
+}
+
+// take returns a supervisor that has been sent a request.
+func (p *pool) take(ctx context.Context, message []byte, files []*os.File) (*supervisor, error) {
+	for {
+		s := p.pop()
+		if s == nil {
+			break
+		}
+		if s.send(message, files) == nil {
+			return s, nil
+		}
+		s.end() // it was killed while it was idle
+	}
+	s, err := startSupervisor()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.send(message, files); err != nil {
+		s.end()
+		return nil, fmt.Errorf("the supervisor that was started does not answer: %w", err)
+	}
+	return s, nil
+}
+
+func (p *pool) pop() *supervisor {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.list) == 0 {
+		return nil
+	}
+	s := p.list[len(p.list)-1]
+	p.list = p.list[:len(p.list)-1]
+	s.timer.Stop() // if it fires all the same, it does not find s in the list
+	return s
+}
+
+// put keeps a supervisor for another command, if there is room.
+func (p *pool) put(s *supervisor) {
+	p.mu.Lock()
+	full := p.closed || len(p.list) >= p.idle
+	if !full {
+		s.timer = time.AfterFunc(p.timeout, func() { p.expire(s) })
+		p.list = append(p.list, s)
+	}
+	p.mu.Unlock()
+	if full {
+		s.end()
+	}
+}
+
+// expire ends a supervisor whose time is up, unless it was taken meanwhile.
+func (p *pool) expire(s *supervisor) {
+	p.mu.Lock()
+	i := slices.Index(p.list, s)
+	if i < 0 {
+		p.mu.Unlock()
+		return
+	}
+	p.list = slices.Delete(p.list, i, i+1)
+	p.ending.Add(1)
+	p.mu.Unlock()
+	defer p.ending.Done()
+	s.end()
+}
+
+// close ends the idle supervisors, and those that are put from now on.
+func (p *pool) close() {
+	p.mu.Lock()
+	list := p.list
+	p.closed, p.list = true, nil
+	p.mu.Unlock()
+	for _, s := range list {
+		s.timer.Stop()
+		s.end()
+	}
+	p.ending.Wait()
+}
+
+// startSupervisor starts this program again, as a supervisor. It has no environment and no file but its socket.
+func startSupervisor() (*supervisor, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "gateway"), os.NewFile(uintptr(pair[1]), "supervisor")
+	defer ours.Close() // net.FileConn has its own
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, err
+	}
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{supervisorName}, Env: []string{}, Dir: "/",
+		ExtraFiles:  []*os.File{theirs},                 // descriptor 3, supervisorSocket
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // signals of the gateway's terminal are not for it
+	}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("a supervisor of programs cannot be started: %w", err)
+	}
+	return &supervisor{socket: conn.(*net.UnixConn), cmd: cmd}, nil
+}
+
+// send sends a request: its first byte carries the descriptors.
+func (s *supervisor) send(message []byte, files []*os.File) error {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		c, err := f.SyscallConn()
+		if err != nil {
+			return err
+		}
+		if err := c.Control(func(fd uintptr) { fds[i] = int(fd) }); err != nil {
+			return err
+		}
+	}
+	if _, _, err := s.socket.WriteMsgUnix(message[:1], unix.UnixRights(fds...), nil); err != nil {
+		return err
+	}
+	_, err := s.socket.Write(message[1:])
+	return err
+}
+
+// cancel has the supervisor kill its command within a time, answer, and exit.
+func (s *supervisor) cancel(within time.Duration) {
+	s.socket.CloseWrite()
+	s.socket.SetReadDeadline(time.Now().Add(within))
+}
+
+// end ends a supervisor that runs nothing.
+func (s *supervisor) end() {
+	s.socket.Close()
+	s.cmd.Wait()
+}
+
+// abandon leaves a supervisor alone with processes that it could not kill yet. It ends once it could.
+func (p *pool) abandon(s *supervisor) {
+	s.socket.Close()
+	p.ending.Go(func() { s.cmd.Wait() })
+}

@@ -1,0 +1,110 @@
+package host
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is what /proc says of one.
+type process struct {
+	pid, parent, group, threads int
+	resident                    int64 // bytes
+}
+
+// readProcess reads what /proc says of a process that may have ended.
+func readProcess(pid int) (process, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, false
+	}
+	return parseStat(pid, data)
+}
+
+// parseStat reads /proc/PID/stat. The program's name, in parentheses, may have any bytes.
+func parseStat(pid int, data []byte) (process, bool) {
+	_, rest, ok := bytes.Cut(data[max(0, bytes.LastIndexByte(data, ')')):], []byte(") "))
+	fields := bytes.Fields(rest)
+	if !ok || len(fields) < 22 {
+		return process{}, false
+	}
+	number := func(i int) int { // of proc(5), where the first two are the number and the name
+		n, _ := strconv.Atoi(string(fields[i-3]))
+		return n
+	}
+	return process{
+		pid: pid, parent: number(4), group: number(5), threads: number(20),
+		resident: int64(number(24)) * int64(os.Getpagesize()),
+	}, true
+}
+
+// descendants returns all processes that descend from this one.
+func descendants() []process {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	children := make(map[int][]process)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, ok := readProcess(pid); ok {
+			children[p.parent] = append(children[p.parent], p)
+		}
+	}
+	list := children[os.Getpid()]
+	for i := 0; i < len(list); i++ {
+		list = append(list, children[list[i].pid]...)
+	}
+	return list
+}
+
+// kill kills a process that is not a child of this one: somebody else may have reaped it, and its number be another's.
+func (p process) kill() {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if now, ok := readProcess(p.pid); ok && (now.parent == p.parent || now.parent == unix.Getpid()) {
+		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+}
+
+// memory returns how many bytes processes have resident together. What they share is told apart only if they might have
+// more than bound, because that takes the kernel longer.
+func memory(list []process, bound int64) int64 {
+	var all int64
+	for _, p := range list {
+		all += p.resident
+	}
+	if all <= bound {
+		return all
+	}
+	all = 0
+	for _, p := range list {
+		all += p.proportional()
+	}
+	return all
+}
+
+// proportional returns the resident bytes of a process, those that it shares divided by how many share them.
+func (p process) proportional() int64 {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/smaps_rollup")
+	if err != nil {
+		return p.resident
+	}
+	_, rest, _ := bytes.Cut(data, []byte("\nPss:"))
+	line, _, _ := bytes.Cut(rest, []byte(" kB"))
+	kilobytes, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 64)
+	if err != nil {
+		return p.resident
+	}
+	return kilobytes << 10
+}
