@@ -96,12 +96,21 @@ func (c *AgentConfig) fallBack(environment map[string]string) {
 	}
 }
 
-// builtins returns the names of the built-in tools that are enabled.
-func (c AgentConfig) builtins() []string {
-	if slices.Contains(c.Builtins, noBuiltins) {
+// defaultBuiltins are the built-in tools of a gateway with a model that names none.
+var defaultBuiltins = []string{"time", "sessions"}
+
+// builtins returns the names of the built-in tools that are enabled. The default ones are there for the gateway's agent:
+// without a model there are none.
+func (c AgentConfig) builtins(hasModel bool) []string {
+	if slices.Contains(c.Builtins, noBuiltins) || !hasModel && slices.Equal(c.Builtins, defaultBuiltins) {
 		return nil
 	}
 	return c.Builtins
+}
+
+// enables reports whether one of these built-in tools is enabled.
+func (c AgentConfig) enables(names ...string) bool {
+	return slices.ContainsFunc(c.Builtins, func(enabled string) bool { return slices.Contains(names, enabled) })
 }
 
 // models makes the models. How long they may take is the turn's to say.

@@ -19,7 +19,7 @@ const releaseReserve = 0.2
 //  1. Readiness turns red, and new devices are refused.
 //  2. Devices are sent away, each once its calls in flight and its turn have ended.
 //  3. Requests in flight end, and nothing new is accepted. Those that do not end are ended, and tell their callers so.
-//  4. Sessions are released and the lease is given up.
+//  4. Sessions are released and the lease is given up. What ran for the gateway's own tools is ended.
 //  5. The bus delivers what is queued, and the connections to Redis are closed. Metrics are served until then.
 //
 // A server of the program's own is to be shut down after Close, which ends what it serves through Handler. The errors
@@ -53,6 +53,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.pod.Drain(gentle)
 		errs = append(errs, g.pod.Close(ctx))
 	}
+	errs = append(errs, g.own.close(ctx))
 	for _, h := range g.webhooks {
 		h.Close()
 	}

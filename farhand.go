@@ -56,6 +56,7 @@ type Gateway struct {
 	usage    *usage.Recorder
 
 	policyFile *policy.File // nil without one
+	own        ownTools
 
 	approvals *approval.Keeper
 
@@ -131,6 +132,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		Store: store, Pods: store, Note: g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
 	})
 	if err := g.openIdentity(ctx, store); err != nil {
+		return err
+	}
+	if err := g.openOwnTools(ctx); err != nil {
 		return err
 	}
 	if g.handler, err = g.openAPIs(store); err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -69,4 +70,12 @@ func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
 	wrong(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
 	wrong(registry.ValidToolName(c.AgentID), "AGENT_ID", "may hold letters, digits, '.', '_' and '-', a letter first")
 	wrong(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
+}
+
+// docker returns the configuration of the engine of containers.
+func (c ToolsConfig) docker(pod string) docker.Config {
+	return docker.Config{
+		Host: c.DockerHost, Image: c.SandboxImage, Pull: c.SandboxPull, Pod: pod, Idle: c.SandboxIdle,
+		Memory: int64(c.ProgramMemory), Processes: c.Processes, CPUs: c.SandboxCPUs,
+	}
 }

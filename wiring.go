@@ -206,10 +206,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	if g.hasModel() {
-		names = g.cfg.builtins()
-	}
+	names := g.cfg.builtins(g.hasModel())
 	if _, err := builtins.Select(names...); err != nil {
 		return nil, fmt.Errorf("FARHAND_BUILTIN_TOOLS: %w", err)
 	}
@@ -220,7 +217,14 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	if err != nil {
 		return nil, err
 	}
-	return all.Select(names...)
+	if names, err = all.Without(names, g.cfg.ToolsOff...); err != nil {
+		return nil, fmt.Errorf("FARHAND_TOOLS_OFF: %w", err)
+	}
+	enabled, err := all.Select(names...)
+	if err != nil {
+		return nil, err
+	}
+	return enabled.In(g.own.setting(g.cfg.ToolsConfig)), nil
 }
 
 // modelNames returns what the models of the gateway are called.

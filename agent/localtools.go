@@ -80,6 +80,20 @@ func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 	return &LocalTools{setting: t.setting, makers: t.makers, maker: enabled}, nil
 }
 
+// Without returns names without those of tools that are switched off. Only optional tools can be.
+func (t *LocalTools) Without(names []string, off ...string) ([]string, error) {
+	for _, name := range off {
+		maker, known := t.maker[name]
+		switch {
+		case !known:
+			return nil, fmt.Errorf("agent: there is no tool %q; there are: %s", name, strings.Join(t.Names(), ", "))
+		case !t.makers[maker].Optional:
+			return nil, fmt.Errorf("agent: the tool %q is not optional", name)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(off, n) }), nil
+}
+
 // Has reports whether a tool of this name may be made.
 func (t *LocalTools) Has(name string) bool {
 	_, ok := t.maker[name]

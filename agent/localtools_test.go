@@ -111,6 +111,16 @@ func TestToolboxSelects(t *testing.T) {
 		!strings.Contains(err.Error(), "a, b, c") {
 		t.Errorf("unknown name: %v", err)
 	}
+	some = localTools(t, registration(says("b", "")), agent.Registration{Names: []string{"c"}, Optional: true,
+		Make: func(agent.SessionContext) []agent.Tool { return nil }})
+	if left, err := some.Without(some.Names(), "c"); err != nil || !slices.Equal(left, []string{"b"}) {
+		t.Errorf("without c: %v, %v", left, err)
+	}
+	for off, want := range map[string]string{"b": "not optional", "x": `no tool "x"`} {
+		if _, err := some.Without(some.Names(), off); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without %s: %v", off, err)
+		}
+	}
 	none, err := all.Select()
 	if err != nil || len(none.Names()) != 0 || len(none.Specs()) != 0 {
 		t.Errorf("nothing selected: %v, %v", none.Names(), err)

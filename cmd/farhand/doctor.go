@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand"
+)
+
+func (a *application) doctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what a gateway on this machine would find, and what it would miss",
+		Long: "Looks at what a gateway with the current FARHAND_ variables stands on: the store, and what its own tools\n" +
+			"need, enabled or not: workspaces, engines of the sandbox, a browser. What is missing is told with what to do\n" +
+			"about it: missing is what is enabled and cannot work, note what is not enabled, or what to think about.\n" +
+			"Nothing is started. Exits 1 if something is missing.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _ := farhand.LoadConfig(a.environ) // what is wrong with it is among the findings
+			findings := farhand.Diagnose(cmd.Context(), cfg)
+			if asJSON {
+				if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
+					return err
+				}
+			}
+			missing := false
+			for _, f := range findings {
+				missing = missing || !f.OK && f.Needed
+				if !asJSON {
+					text := wrap(printable(f.Text), 96, strings.Repeat(" ", 24))
+					fmt.Fprintf(cmd.OutOrStdout(), "%-7s  %-13s  %s\n", signOf(f), f.Part, text)
+				}
+			}
+			if missing {
+				return errAnsweredNo
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// signOf says in a word what to make of a finding.
+func signOf(f farhand.Finding) string {
+	switch {
+	case f.OK:
+		return "ok"
+	case f.Needed:
+		return "missing"
+	default:
+		return "note"
+	}
+}

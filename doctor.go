@@ -1,0 +1,102 @@
+package farhand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent/sandbox/docker"
+	"github.com/farhand/farhand/agent/workspace"
+	"github.com/farhand/farhand/redisstore"
+)
+
+// Finding is what Diagnose says of one part of a gateway.
+type Finding struct {
+	Part   string `json:"part"`
+	OK     bool   `json:"ok"`
+	Needed bool   `json:"needed"` // what this configuration enables cannot work without it
+	Text   string `json:"text"`   // what is there, or what is missing and how to get it
+}
+
+// diagnoseTimeout bounds the look at one part.
+const diagnoseTimeout = 5 * time.Second
+
+// Diagnose looks at what a gateway with this configuration would stand on, without starting one: the store, and what
+// its own tools need. What is not enabled is looked at, too, so that it is known before it is. It changes nothing but
+// making the folder of workspaces.
+func Diagnose(ctx context.Context, cfg Config) []Finding {
+	var all []Finding
+	files := cfg.enables("read", "write", "edit", "exec", "bash")
+	programs := cfg.enables("exec", "bash")
+	for _, look := range []struct {
+		part   string
+		needed bool
+		at     func(context.Context, Config) (string, error)
+	}{
+		{"configuration", true, lookAtConfig},
+		{"exposure", false, lookAtExposure},
+		{"store", true, lookAtStore},
+		{"workspaces", files, lookAtWorkspaces},
+		{"containers", programs && cfg.Sandbox == SandboxDocker, lookAtContainers},
+	} {
+		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
+		text, err := look.at(ctx, cfg)
+		cancel()
+		if err != nil {
+			text = err.Error()
+		}
+		all = append(all, Finding{Part: look.part, OK: err == nil, Needed: look.needed, Text: text})
+	}
+	return all
+}
+
+func lookAtConfig(_ context.Context, cfg Config) (string, error) {
+	if err := cfg.validate(nil); err != nil {
+		return "", err
+	}
+	return "every value can be used", nil
+}
+
+func lookAtExposure(_ context.Context, cfg Config) (string, error) {
+	if insecure := cfg.Insecurities(); len(insecure) > 0 {
+		return "", errors.New(strings.Join(insecure, "\n"))
+	}
+	return "no setting is insecure", nil
+}
+
+func lookAtStore(ctx context.Context, cfg Config) (string, error) {
+	if cfg.RedisURL == "" {
+		return "in memory: one process alone, and nothing is kept when it ends. A fleet needs FARHAND_REDIS_URL", nil
+	}
+	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: string(cfg.RedisURL), CAFile: cfg.RedisCA})
+	if err != nil {
+		return "", fmt.Errorf("FARHAND_REDIS_URL: %w", err)
+	}
+	defer conn.Close()
+	if warnings := conn.Warnings(); len(warnings) > 0 {
+		return "", errors.New(strings.Join(warnings, "; "))
+	}
+	return "Redis answers", nil
+}
+
+func lookAtWorkspaces(_ context.Context, cfg Config) (string, error) {
+	dir, err := cfg.workspaceDir()
+	if err != nil {
+		return "", err
+	}
+	w, err := workspace.New(workspace.Config{Dir: dir, AgentID: cfg.AgentID})
+	if err != nil {
+		return "", fmt.Errorf("%w\nSet FARHAND_WORKSPACE_DIR to a folder that the gateway may make", err)
+	}
+	w.Close()
+	return "read, write, edit, exec and bash work in " + dir, nil
+}
+
+func lookAtContainers(ctx context.Context, cfg Config) (string, error) {
+	if err := docker.Probe(ctx, cfg.docker("doctor")); err != nil {
+		return "", err
+	}
+	return "the sandbox runs programs in containers of " + cfg.SandboxImage, nil
+}
