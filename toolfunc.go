@@ -31,8 +31,8 @@ type toolFunc[In any] struct {
 
 // NewTool returns a tool that is a function. Its parameters are SchemaOf[In], so run gets arguments that satisfy it,
 // and a ctx that ends with the time of the call. What run returns is the output: a string as it is, nil as nothing,
-// anything else as JSON. An error of run says that the tool failed, and its text is the output; an *registry.Error
-// keeps its code.
+// a registry.Result as it is, anything else as JSON. An error of run says that the tool failed, and its text is the
+// output; an *registry.Error keeps its code.
 func NewTool[In any](name, description string, run func(context.Context, In) (any, error)) (agent.Tool, error) {
 	parameters, err := SchemaOf[In]()
 	if err != nil {
@@ -62,8 +62,11 @@ func (t toolFunc[In]) Execute(ctx context.Context, args json.RawMessage) (regist
 		}
 		return registry.Result{Output: err.Error(), Error: err.Error()}, nil
 	}
-	if text, ok := out.(string); ok {
-		return registry.Result{Success: true, Output: text}, nil
+	switch out := out.(type) {
+	case string:
+		return registry.Result{Success: true, Output: out}, nil
+	case registry.Result:
+		return out, nil
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {

@@ -156,7 +156,29 @@ func bounded(res registry.Result) registry.Result {
 	if res.Structured.Len() > MaxLocalOutput {
 		res.Structured = registry.JSON{}
 	}
+	res.Parts = boundedParts(res.Parts)
 	return res
+}
+
+// boundedParts returns the parts that are fit to be sent and stored. One that is malformed is left out, one for which
+// there is no room loses its data.
+func boundedParts(parts []registry.Part) []registry.Part {
+	var kept []registry.Part
+	room := registry.MaxInlinePart
+	for _, p := range parts[:min(len(parts), registry.MaxParts)] {
+		if p.Data != nil {
+			p.Size = int64(len(p.Data))
+		}
+		if field, _ := p.Check(); field != "" {
+			continue
+		}
+		if len(p.Data) > room {
+			p.Data = nil
+		}
+		room -= len(p.Data)
+		kept = append(kept, p)
+	}
+	return kept
 }
 
 func truncated(s string) string {

@@ -118,6 +118,33 @@ func TestLocalResultIsBounded(t *testing.T) {
 	}
 }
 
+// Of parts that are too long together only the description stays, and a malformed one is left out.
+func TestLocalPartsAreBounded(t *testing.T) {
+	h := newFixture(t, agent.PolicyRules{})
+	image := func(n int) registry.Part {
+		return registry.Part{Type: registry.PartImage, MIMEType: "image/png", Data: make([]byte, n), Size: 7}
+	}
+	bad := image(1)
+	bad.MIMEType = "text/html"
+	given := []registry.Part{image(10), bad, image(registry.MaxInlinePart), image(20)}
+	for range registry.MaxParts {
+		given = append(given, image(1))
+	}
+	out, err := h.call(t.Context(), localTool{spec("t", ""),
+		func(context.Context, json.RawMessage) (registry.Result, error) {
+			return registry.Result{Success: true, Parts: given}, nil
+		}})
+	p := out.Result.Parts
+	if err != nil || len(p) != registry.MaxParts-1 || registry.InlineSize(p) > registry.MaxInlinePart {
+		t.Fatalf("%d parts, %v", len(p), err)
+	}
+	if len(p[0].Data) != 10 || p[0].Size != 10 || p[1].Data != nil || p[1].Size != registry.MaxInlinePart ||
+		len(p[2].Data) != 20 {
+		t.Errorf("sizes %d, %d, %d; data %d, %d, %d",
+			p[0].Size, p[1].Size, p[2].Size, len(p[0].Data), len(p[1].Data), len(p[2].Data))
+	}
+}
+
 // A local tool outlives its caller as any durable call does.
 func TestLocalToolDurable(t *testing.T) {
 	h := newFixture(t, agent.PolicyRules{})

@@ -56,7 +56,7 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 	end := CallEnd{
 		Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeFailed, Duration: took,
 		Tenant: req.Caller.Tenant, User: req.Caller.User, Tool: req.Tool, BytesIn: req.argsBytes,
-		BytesOut: len(res.Output) + res.Structured.Len(),
+		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
 	}
 	switch {
 	case err != nil:

@@ -78,7 +78,7 @@ func (h *handler) getCall(c *gin.Context, q params) error {
 	return h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
 		if wait > 0 { // a waiting request reserves nothing, so it drops a long record and reads it again
 			rec, err := h.waitFor(ctx, tenant, id, wait)
-			if err != nil || rec.Result == nil || len(rec.Result.Output) <= smallResponse {
+			if err != nil || rec.Result == nil || rec.MemorySize() <= smallResponse {
 				return rec, err
 			}
 		}

@@ -32,6 +32,7 @@ type callRecord struct {
 	Success    *bool               `json:"success,omitempty"`
 	Output     *string             `json:"output,omitempty"`
 	Structured registry.JSON       `json:"structured,omitzero"`
+	Parts      []registry.Part     `json:"parts,omitempty"`
 	Error      string              `json:"error,omitempty"`
 	Problem    *recordProblem      `json:"problem,omitempty"`
 }
@@ -52,6 +53,7 @@ func recordOf(r registry.Record) callRecord {
 	shown := summaryOf(r)
 	if r.Result != nil {
 		shown.Output, shown.Structured = &r.Result.Output, r.Result.Structured
+		shown.Parts = r.Result.Parts
 	}
 	return shown
 }

@@ -39,6 +39,9 @@ func appendAnswer(b []byte, out *agent.Outcome) []byte {
 	if !r.Structured.IsZero() {
 		b = append(append(b, `,"structured":`...), r.Structured.Raw()...)
 	}
+	if len(r.Parts) > 0 {
+		b = appendParts(append(b, `,"parts":`...), r.Parts)
+	}
 	if r.Error != "" {
 		b = strictjson.AppendString(append(b, `,"error":`...), r.Error)
 	}

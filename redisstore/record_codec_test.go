@@ -20,6 +20,10 @@ func fullRecord(t *testing.T) registry.Record {
 		},
 		Result: &registry.Result{
 			Output: "x", Structured: registry.MustJSON(`{"n":12345678901234567890,"a":[]}`), Error: "<&>",
+			Parts: []registry.Part{
+				{Type: registry.PartImage, MIMEType: "image/png", Name: "a", Data: []byte("\x00\xff<"), Size: 3},
+				{Type: registry.PartFile, MIMEType: "video/mp4", URL: "https://x/<&>", Size: 1 << 40},
+			},
 		},
 		Err: registry.Errorf(registry.CodeLost, "gone").With(registry.DispatchedYes),
 	}

@@ -72,6 +72,35 @@ func BadFrames() []BadFrame {
 		{"result with an empty id", `{"type":"tool_result","id":"","output":"x"}`, "INVALID_MESSAGE", "id"},
 		{"result success", `{"type":"tool_result","id":"1","success":"yes"}`, "INVALID_MESSAGE", "success"},
 		{"result error", `{"type":"tool_result","id":"1","success":false,"error":3}`, "INVALID_MESSAGE", "error"},
+		{"parts no array", result(`{}`), "INVALID_MESSAGE", "parts"},
+		{"part no object", result(`[7]`), "INVALID_MESSAGE", "parts[0]"},
+		{"part twice a field", result(`[{"type":"file","type":"image"}]`), "INVALID_JSON", "type"},
+		{"part field in two cases", result(`[{"type":"file","TYPE":"image"}]`), "INVALID_MESSAGE", "TYPE"},
+		{"part without type", part(`"mime_type":"a/b","data":"AA=="`), "INVALID_MESSAGE", "parts[0]: type"},
+		{"part of an unknown type", part(`"type":"video","mime_type":"a/b","data":"AA=="`), "INVALID_MESSAGE", "type"},
+		{"part without mime_type", part(`"type":"file","data":"AA=="`), "INVALID_MESSAGE", "mime_type"},
+		{"part mime_type", part(`"type":"file","mime_type":"a/b\r\nx: y","data":"AA=="`), "INVALID_MESSAGE",
+			"mime_type"},
+		{"part of two kinds", part(`"type":"image","mime_type":"text/html","data":"AA=="`), "INVALID_MESSAGE",
+			"mime_type"},
+		{"part name", part(`"type":"file","mime_type":"a/b","data":"AA==","name":"a\u202eb"`), "INVALID_MESSAGE",
+			"name"},
+		{"part without data", part(`"type":"file","mime_type":"a/b"`), "INVALID_MESSAGE", "data"},
+		{"part with a link of its own", part(`"type":"file","mime_type":"a/b","url":"http://169.254.169.254/"`),
+			"INVALID_MESSAGE", "data"},
+		{"part without bytes", part(`"type":"file","mime_type":"a/b","data":""`), "INVALID_MESSAGE", "data"},
+		{"part data", part(`"type":"file","mime_type":"a/b","data":"A"`), "INVALID_MESSAGE", "data"},
+		{"part data number", part(`"type":"file","mime_type":"a/b","data":7`), "INVALID_MESSAGE", "data"},
+		{"part data URL", part(`"type":"file","mime_type":"a/b","data":"data:a/b;base64,AA=="`), "INVALID_MESSAGE",
+			"data"},
+		{"part data of URLs", part(`"type":"file","mime_type":"a/b","data":"_-8="`), "INVALID_MESSAGE", "data"},
+		{"part data unpadded", part(`"type":"file","mime_type":"a/b","data":"AAA"`), "INVALID_MESSAGE", "data"},
+		{"part data with spare bits", part(`"type":"file","mime_type":"a/b","data":"AB=="`), "INVALID_MESSAGE", "data"},
+		{"part data in lines", part(`"type":"file","mime_type":"a/b","data":"AAAA\nAAAA"`), "INVALID_MESSAGE", "data"},
+		{"part size", part(`"type":"file","mime_type":"a/b","data":"AA==","size":2`), "INVALID_MESSAGE", "size"},
+		{"part size text", part(`"type":"file","mime_type":"a/b","data":"AA==","size":"1"`), "INVALID_MESSAGE", "size"},
+		{"parts too many", result(`[` + strings.Repeat(`{"type":"file","mime_type":"a/b","data":"AA=="},`, 16) +
+			`{"type":"file","mime_type":"a/b","data":"AA=="}]`), "INVALID_MESSAGE", "parts"},
 		{"error without id", `{"type":"tool_error","error":"x"}`, "INVALID_MESSAGE", "id"},
 		{"error text", `{"type":"tool_error","id":"1","error":{}}`, "INVALID_MESSAGE", "error"},
 		{"accepted without id", `{"type":"tool_call_accepted"}`, "INVALID_MESSAGE", "id"},
@@ -96,3 +125,8 @@ func manyFields(n int) string {
 	}
 	return b.String()
 }
+
+// result is an answer with the given parts, part one with a single part.
+func result(parts string) string { return `{"type":"tool_result","id":"1","parts":` + parts + `}` }
+
+func part(fields string) string { return result(`[{` + fields + `}]`) }

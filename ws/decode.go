@@ -117,13 +117,14 @@ func (f *fields) frame(typ string) any {
 func (f *fields) toolResult() *toolResultFrame {
 	frame := &toolResultFrame{
 		Type: typeToolResult, ID: f.id(), Output: f.json("output"), Success: f.optionalBool("success"),
-		Error: f.optionalText("error"),
+		Error: f.optionalText("error"), Parts: f.parts("parts"),
 	}
 	message := ""
 	if frame.Error != nil {
 		message = *frame.Error
 	}
 	frame.result = registry.NewResult(frame.Success == nil || *frame.Success, frame.Output, message)
+	frame.result.Parts = frame.Parts
 	return frame
 }
 

@@ -66,6 +66,9 @@ func goodFrames() []string {
 		`{"type":"tool_result","id":"1","output":{"n":12345678901234567890},"success":true,"error":null}`,
 		`{"type":"tool_result","id":"1","output":"\ud800<>"}`,
 		`{"type":"tool_result","id":"1","output":["\ud83d\ude00\uDC00",1.50]}`,
+		`{"type":"tool_result","id":"1","parts":[{"type":"image","mime_type":"image/png","data":"AAECAw==","size":4,` +
+			`"name":"Küche.png","other":1},{"type":"file","mime_type":"a/b","data":"A\u0041==","name":null}]}`,
+		`{"type":"tool_result","id":"1","parts":null}`, `{"type":"tool_result","id":"1","parts":[]}`,
 		`{"type":"tool_error","id":"1","error":"e","success":false}`,
 		`{"type":"message","content":"hi","debug":true}`,
 		`{"type":"abort"}`, ` { "type" : "regenerate" , "x":[{"y":"]}\""}] } `,

@@ -99,11 +99,12 @@ type (
 		Chunk    registry.JSON   `json:"chunk,omitzero"`
 	}
 	toolResultFrame struct {
-		Type    string        `json:"type"`
-		ID      string        `json:"id"`
-		Output  registry.JSON `json:"output,omitzero"`
-		Success *bool         `json:"success,omitempty"` // absent means true
-		Error   *string       `json:"error,omitempty"`
+		Type    string          `json:"type"`
+		ID      string          `json:"id"`
+		Output  registry.JSON   `json:"output,omitzero"`
+		Success *bool           `json:"success,omitempty"` // absent means true
+		Error   *string         `json:"error,omitempty"`
+		Parts   []registry.Part `json:"parts,omitempty"` // each with data
 
 		result registry.Result // made of the fields above
 	}

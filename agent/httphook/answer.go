@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/farhand/farhand/internal/strictjson"
@@ -37,6 +38,7 @@ type answer struct {
 	output   string        // with modify, after a call
 	json     registry.JSON
 	err      string
+	parts    []int // with modify, after a call: which parts stay
 }
 
 // parseAnswer reads an answer. What does not belong in it, or is missing, is an error.
@@ -88,7 +90,7 @@ func (a *answer) readChanged(m strictjson.Member) error {
 		}
 		return nil
 	}
-	members, err := membersOf(m.Value, "success", "output", "structured", "error")
+	members, err := membersOf(m.Value, "success", "output", "structured", "error", "parts")
 	if err != nil {
 		return err
 	}
@@ -108,6 +110,8 @@ func (a *answer) readChanged(m strictjson.Member) error {
 			}
 		case "error":
 			a.err, err = textOf(m)
+		case "parts":
+			a.parts, err = partsOf(m)
 		}
 		if err != nil {
 			return err
@@ -139,4 +143,29 @@ func textOf(m strictjson.Member) (string, error) {
 		return "", fmt.Errorf("%s must be a string", m.Name)
 	}
 	return strictjson.Text(m.Value), nil
+}
+
+// partsOf returns the indexes of the parts that stay. Whatever else the answer says of them is what the question said.
+func partsOf(m strictjson.Member) ([]int, error) {
+	items, err := strictjson.Items(m.Value)
+	if err != nil || len(items) > registry.MaxParts {
+		return nil, fmt.Errorf("parts must be an array of at most %d parts", registry.MaxParts)
+	}
+	var kept []int
+	for _, item := range items {
+		members, err := membersOf(item, "index", "type", "mime_type", "name", "size")
+		if err != nil {
+			return nil, fmt.Errorf("parts: %w", err)
+		}
+		at := slices.IndexFunc(members, func(m strictjson.Member) bool { return string(m.Name) == "index" })
+		if at < 0 {
+			return nil, errors.New("parts: each must have an index")
+		}
+		index, err := strconv.Atoi(string(members[at].Value))
+		if err != nil || index < 0 || slices.Contains(kept, index) {
+			return nil, errors.New("parts: each index must be one of the question, and there once")
+		}
+		kept = append(kept, index)
+	}
+	return kept, nil
 }

@@ -56,6 +56,12 @@ var broken = map[string]struct{ before, after bool }{
 	`{"decision":"modify","result":{"success":"yes"}}`:           {true, true},
 	`{"decision":"modify","result":{"error":{}}}`:                {true, true},
 	`{"decision":"modify","result":{"other":1}}`:                 {true, true},
+	`{"decision":"modify","result":{"parts":1}}`:                 {true, true},
+	`{"decision":"modify","result":{"parts":[0]}}`:               {true, true},
+	`{"decision":"modify","result":{"parts":[{}]}}`:              {true, true},
+	`{"decision":"modify","result":{"parts":[{"index":-1}]}}`:    {true, true},
+	`{"decision":"modify","result":{"parts":[{"index":"0"}]}}`:   {true, true},
+	`{"decision":"modify","result":{"parts":[{"data":"AA=="}]}}`: {true, true},
 	"{\"decision\":\"modify\",\"result\":{\"output\":\"\xff\"}}": {true, true},
 	`<html>` + canary + `</html>`:                                {true, true},
 }

@@ -121,9 +121,21 @@ func (h *Hook) Amend(
 	case a.decision == decisionModify:
 		return registry.Result{
 			Success: out.Result.Success, Output: a.output, Structured: a.json, Error: a.err, Notice: out.Result.Notice,
+			Parts: keptParts(out.Result.Parts, a.parts),
 		}, nil
 	}
 	return out.Result, nil
+}
+
+// keptParts returns the parts with the given indexes. An index that no part has keeps nothing.
+func keptParts(parts []registry.Part, indexes []int) []registry.Part {
+	var kept []registry.Part
+	for _, i := range indexes {
+		if i < len(parts) {
+			kept = append(kept, parts[i])
+		}
+	}
+	return kept
 }
 
 // ask asks the service. Every failure is logged, but that of a call whose caller has gone.

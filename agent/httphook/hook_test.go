@@ -77,6 +77,9 @@ func TestBeforeDecisions(t *testing.T) {
 func TestAfterDecisions(t *testing.T) {
 	asked := registry.NewResult(true, registry.MustJSON(`{"password":"hunter2"}`), "said hunter2")
 	asked.Notice = "of the loop guard"
+	picture := registry.Part{Type: registry.PartImage, MIMEType: "image/png", Data: []byte("a"), Size: 1}
+	clip := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", URL: "https://x", Size: 1 << 30}
+	asked.Parts = []registry.Part{picture, clip}
 	for text, want := range map[string]registry.Result{
 		`{"decision":"continue"}`: asked,
 		`{"decision":"modify","result":{"structured":{"password":"***"}}}`: {
@@ -87,6 +90,12 @@ func TestAfterDecisions(t *testing.T) {
 			Success: true, Output: "gone", Error: "***", Notice: asked.Notice,
 		},
 		`{"decision":"modify","result":{}}`: {Success: true, Notice: asked.Notice},
+		`{"decision":"modify","result":{"parts":[{"index":1,"type":"file","mime_type":"x/y","size":7},{"index":0}]}}`: {
+			Success: true, Notice: asked.Notice, Parts: []registry.Part{clip, picture},
+		},
+		`{"decision":"modify","result":{"output":"x","parts":[{"index":1},{"index":5}]}}`: {
+			Success: true, Output: "x", Notice: asked.Notice, Parts: []registry.Part{clip},
+		},
 	} {
 		h, _ := open(t, serve(t, say(text)).URL, nil)
 		if got, err := after(t, h, asked); err != nil || !reflect.DeepEqual(got, want) {

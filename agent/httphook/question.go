@@ -52,6 +52,13 @@ type result struct {
 	Output     *string       `json:"output,omitempty"`
 	Structured registry.JSON `json:"structured,omitzero"`
 	Error      string        `json:"error,omitempty"`
+	Parts      []part        `json:"parts,omitempty"`
+}
+
+// part describes a part of a result; what it has in it stays in the gateway.
+type part struct {
+	Index int `json:"index"` // by which an answer says that it stays
+	registry.Part
 }
 
 // questionOf begins the question about a call.
@@ -69,6 +76,10 @@ func resultOf(r registry.Result) *result {
 	if r.Structured.IsZero() || r.Output != r.Structured.String() {
 		res.Output = &r.Output
 	}
+	for i, p := range registry.WithoutData(r.Parts) {
+		p.URL = ""
+		res.Parts = append(res.Parts, part{i, p})
+	}
 	return res
 }
 
@@ -77,6 +88,10 @@ func (r *result) size() int {
 	n := r.Structured.Len() + sizeOf(r.Error)
 	if r.Output != nil {
 		n += sizeOf(*r.Output)
+	}
+	const names = 60 // bytes, of the members of a part
+	for i := range r.Parts {
+		n += names + len(r.Parts[i].MIMEType) + sizeOf(r.Parts[i].Name)
 	}
 	return n
 }

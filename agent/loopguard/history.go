@@ -153,7 +153,11 @@ func outcomeHash(res registry.Result, err error) string {
 		e := registry.AsError(err)
 		return hash("error", string(e.Code), e.Message)
 	}
-	return hash("result", string(res.State()), res.Output, res.Error)
+	said := []string{"result", string(res.State()), res.Output, res.Error}
+	for i := range res.Parts { // two pictures of one room are two outcomes
+		said = append(said, res.Parts[i].MIMEType, string(res.Parts[i].Data))
+	}
+	return hash(said...)
 }
 
 // hash returns a short hash of the parts, each with its length.

@@ -123,3 +123,15 @@ func FuzzCallHash(f *testing.F) {
 		}
 	})
 }
+
+// Two pictures with the same words are two outcomes, one picture twice is one.
+func TestOutcomesWithParts(t *testing.T) {
+	seen := func(data string) string {
+		return outcomeHash(registry.Result{Success: true, Output: "click", Parts: []registry.Part{
+			{Type: registry.PartImage, MIMEType: "image/png", Data: []byte(data), Size: int64(len(data))}}}, nil)
+	}
+	if seen("a") == seen("b") || seen("a") != seen("a") ||
+		seen("a") == outcomeHash(registry.Result{Success: true, Output: "click"}, nil) {
+		t.Error("outcomes are told apart by their text alone")
+	}
+}

@@ -26,6 +26,7 @@ type callOptions struct {
 	asJSON  bool
 	async   bool
 	watch   bool // the progress
+	output  string
 }
 
 func (a *application) callCommand() *cobra.Command {
@@ -63,7 +64,9 @@ func (a *application) callCommand() *cobra.Command {
 	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer as it is")
 	f.BoolVar(&o.async, "async", false, "do not wait: print the call's id as soon as the gateway has taken it")
 	f.BoolVar(&o.watch, "progress", false, "show what the device reports while it works; Ctrl-C cancels the call")
+	f.StringVar(&o.output, "output", "", "file to save the image, sound or file to that the tool returns")
 	cmd.MarkFlagsMutuallyExclusive("async", "progress")
+	cmd.MarkFlagsMutuallyExclusive("async", "output")
 	// This fails only for a flag that is not there.
 	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions(&o.remote))
 	return cmd
@@ -89,14 +92,15 @@ func readArgs(text string, stdin io.Reader) (json.RawMessage, error) {
 
 // callAnswer is the part of the gateway's answer, or of a call's record, that is printed.
 type callAnswer struct {
-	CallID     string   `json:"call_id"`
-	Success    bool     `json:"success"`
-	Output     string   `json:"output"`
-	Error      string   `json:"error"`
-	SessionID  string   `json:"session_id"`
-	Duration   *int64   `json:"duration_ms"` // records have a timeline instead
-	Dispatched string   `json:"dispatched"`
-	Problem    *problem `json:"problem"` // of records of calls without a result
+	CallID     string     `json:"call_id"`
+	Success    bool       `json:"success"`
+	Output     string     `json:"output"`
+	Error      string     `json:"error"`
+	SessionID  string     `json:"session_id"`
+	Duration   *int64     `json:"duration_ms"` // records have a timeline instead
+	Dispatched string     `json:"dispatched"`
+	Problem    *problem   `json:"problem"` // of records of calls without a result
+	Parts      []callPart `json:"parts"`
 }
 
 func (a *application) call(ctx context.Context, tool string, args json.RawMessage, o callOptions) error {
@@ -187,6 +191,9 @@ func (a *application) printAnswer(raw []byte, o callOptions) error {
 			took = fmt.Sprintf(" in %d ms", *answer.Duration)
 		}
 		fmt.Fprintf(a.err, "%s%s, session %s\n", outcome(answer.Success), took, answer.SessionID)
+		if err := a.printParts(answer.Parts, o.output); err != nil {
+			return err
+		}
 	}
 	if !answer.Success {
 		return errToolFailed

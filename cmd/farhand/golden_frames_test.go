@@ -115,6 +115,8 @@ func (r *record) frameCalls(url string, d *goldenSocket) {
 			`{"type":"tool_result","id":"%s","output":{"b":1,"a":[2.50]}}`},
 		{"/api/tools/work/call", ``, `{"type":"tool_result","id":"%s","output":null}`},
 		{"/api/tools/work/call", `{}`, `{"type":"tool_result","id":"%s","success":false,"error":"no","output":"part"}`},
+		{"/api/tools/work/call", `{}`, `{"type":"tool_result","id":"%s","output":"click","parts":[{"type":"image",` +
+			`"mime_type":"image/png","data":"iVBORw==","size":4,"name":"Küche.png"}]}`},
 		{"/api/tools/work/call", `{}`, `{"type":"tool_error","id":"%s","error":"broken"}`},
 		{"/api/tools/work/call", `{}`, `{"type":"tool_error","id":"%s"}`},
 	}
@@ -125,6 +127,7 @@ func (r *record) frameCalls(url string, d *goldenSocket) {
 	}
 	for _, malformed := range []string{
 		`{"type":"tool_result","id":"%s","success":"yes"}`, `{"type":"tool_error","id":"%s","error":7}`,
+		`{"type":"tool_result","id":"%s","parts":[{"type":"image","mime_type":"image/png","data":"iVBORw"}]}`,
 	} {
 		call := r.callOf(url, "/api/tools/work/call", `{}`)
 		d.says("error", malformed, d.called())

@@ -14,6 +14,17 @@ const CAPABILITIES = ['ack', 'progress', 'cancel', 'drain', 'resume', 'resume_to
 const ANSWERS_KEPT = 256 // acknowledged ones, so that a call that is asked again is answered again and not run
 const SETTLED_MS = 10_000 // a connection that lasted this long starts the delays anew
 
+/**
+ * Result is what a tool returns if there are images, sounds or files beside its output. Each part is
+ * { type: 'image' | 'audio' | 'file', mime_type, data, name? } with data in base64, 1 MiB of all parts together.
+ */
+export class Result {
+  constructor (output, parts) {
+    this.output = output
+    this.parts = parts
+  }
+}
+
 export class Device {
   #url
   #options
@@ -123,7 +134,8 @@ export class Device {
     try {
       if (!tool) throw new Error(`this device has no tool ${name}`)
       const output = await tool.run(args, { id, signal: controller.signal, deadline: Date.now() + (deadline ?? 30_000), progress })
-      this.#answer({ type: 'tool_result', id, output: output ?? '', success: true })
+      const result = output instanceof Result ? output : { output }
+      this.#answer({ type: 'tool_result', id, output: result.output ?? '', success: true, parts: result.parts })
     } catch (error) {
       this.#answer({ type: 'tool_error', id, error: String(error?.message ?? error), success: false })
     } finally {

@@ -39,6 +39,7 @@ const (
 	flagSuccess = 1 << iota
 	flagStructured
 	flagWithheld // an error follows
+	flagParts    // parts follow
 )
 
 // encodeEnvelope returns an envelope as a message. Its version is filled in if it has none.
@@ -116,7 +117,8 @@ func encodeReply(r registry.Reply) ([]byte, error) {
 		flag(flagResult, r.Result != nil) | flag(flagFailed, r.Err != nil)
 	size := 64 + len(r.CallID) + len(r.Tenant) + len(r.Session) + len(r.Answer)
 	if r.Result != nil {
-		size += len(r.Result.Output) + r.Result.Structured.Len() + len(r.Result.Error)
+		size += len(r.Result.Output) + r.Result.Structured.Len() + len(r.Result.Error) +
+			registry.PartsSize(r.Result.Parts)
 	}
 	b := append(make([]byte, 0, size), messageReply, byte(r.V), flags)
 	for _, text := range []string{r.CallID, r.Tenant, r.Session, r.Answer} {
@@ -169,17 +171,33 @@ func decodeReply(text string) (*registry.Reply, error) {
 
 func appendResult(b []byte, r *registry.Result) ([]byte, error) {
 	flags := flag(flagSuccess, r.Success) | flag(flagStructured, !r.Structured.IsZero()) |
-		flag(flagWithheld, r.Withheld != nil)
+		flag(flagWithheld, r.Withheld != nil) | flag(flagParts, len(r.Parts) > 0)
 	b = append(b, flags)
 	b = appendField(b, r.Output)
 	b = appendField(b, r.Error)
 	if !r.Structured.IsZero() {
 		b = appendField(b, r.Structured.Raw())
 	}
+	if len(r.Parts) > 0 {
+		b = appendParts(b, r.Parts)
+	}
 	if r.Withheld == nil {
 		return b, nil
 	}
 	return appendError(b, r.Withheld)
+}
+
+func appendParts(b []byte, parts []registry.Part) []byte {
+	b = binary.AppendUvarint(b, uint64(len(parts)))
+	for i := range parts {
+		p := &parts[i]
+		for _, text := range []string{string(p.Type), p.MIMEType, p.Name, p.URL} {
+			b = appendField(b, text)
+		}
+		b = appendField(b, p.Data)
+		b = binary.AppendVarint(b, p.Size)
+	}
+	return b
 }
 
 func appendError(b []byte, e *registry.Error) ([]byte, error) {

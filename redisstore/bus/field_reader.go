@@ -82,10 +82,35 @@ func (r *fieldReader) result() *registry.Result {
 	if flags&flagStructured != 0 {
 		result.Structured = r.checked(r.field())
 	}
+	if flags&flagParts != 0 {
+		result.Parts = r.parts()
+	}
 	if flags&flagWithheld != 0 {
 		result.Withheld = r.failure()
 	}
 	return result
+}
+
+// parts reads the parts of a result, of which there are some.
+func (r *fieldReader) parts() []registry.Part {
+	n := r.uvarint()
+	if n == 0 || n > registry.MaxParts {
+		r.broken = true
+	}
+	if r.broken {
+		return nil
+	}
+	parts := make([]registry.Part, n)
+	for i := range parts {
+		p := &parts[i]
+		p.Type, p.MIMEType = registry.PartType(r.field()), r.field()
+		p.Name, p.URL = r.field(), r.field()
+		if data := r.field(); data != "" {
+			p.Data = []byte(data)
+		}
+		p.Size = r.number()
+	}
+	return parts
 }
 
 func (r *fieldReader) failure() *registry.Error {

@@ -14,6 +14,10 @@ import (
 func wholeResult() *registry.Result {
 	return &registry.Result{
 		Success: true, Output: "<ok>", Structured: registry.MustJSON(`{"n":12345678901234567890}`), Error: "e",
+		Parts: []registry.Part{
+			{Type: registry.PartImage, MIMEType: "image/png", Name: "a.png", Data: []byte("\x00\xff"), Size: 2},
+			{Type: registry.PartFile, MIMEType: "video/mp4", URL: "https://x", Size: 1 << 40},
+		},
 		Withheld: registry.Errorf(registry.CodeInvalidResult, "m"),
 	}
 }
@@ -29,6 +33,11 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
+		}
+	}
+	for v, i := reflect.ValueOf(*whole.Result), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() && v.Type().Field(i).Name != "Notice" {
+			t.Errorf("the test leaves out %s of a result", v.Type().Field(i).Name)
 		}
 	}
 	long := registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`)
@@ -139,6 +148,8 @@ func FuzzBusMessage(f *testing.F) {
 		"E\x01\x04\x01c\x01p\x06answer\x01t\x01s\x00\x00\x02\x02\x02\x01x\x01y\x00\x01\x03out\x00",
 		"R\x01\x08\x01c\x01t\x01s\x00\x03\x03out\x00\x02[]", "R\x01\x01\x01c\x00\x00\x00",
 		"R\x01\x10\x01c\x00\x00\x00\x1d" + `{"code":"busy","message":"m"}`,
+		"R\x02\x08\x01c\x01t\x01s\x00\x09\x03out\x00\x01\x05image\x09image/png\x01n\x00\x02\x00\xff\x04",
+		"R\x02\x08\x01c\x01t\x01s\x00\x09\x03out\x00\xff\xff\x01",
 	} {
 		f.Add(seed)
 	}

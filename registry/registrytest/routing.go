@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -183,6 +184,28 @@ var routingTests = []subtest{
 			if err != nil || res.Success || res.Error != "Camera permission denied" || res.Output != res.Error {
 				f.Errorf("%+v, %v", res, err)
 			}
+		}
+	}},
+	{name: "parts of a result reach every pod and the record", run: func(f *fixture) {
+		a, b := f.startPod("a"), f.startPod("b")
+		parts := []registry.Part{
+			{Type: registry.PartImage, MIMEType: "image/png", Name: "a.png", Data: []byte("\x00\xff\x89PNG"), Size: 6},
+			{Type: registry.PartFile, MIMEType: "video/mp4", URL: "https://example.com/1", Size: 1 << 40},
+			{Type: registry.PartAudio, MIMEType: "audio/ogg", Size: 7},
+		}
+		s := f.session("s1")
+		l := NewDevice(func(routing.DeviceCall) *registry.Result {
+			return &registry.Result{Success: true, Output: "seen", Parts: parts}
+		}).Connect(f, b, s, tool("tool", "x"))
+		for _, pod := range []*routing.Pod{a, b} {
+			res, err := f.call(pod, "s1", "tool", `{}`, testTimeout)
+			if err != nil || !reflect.DeepEqual(res.Parts, parts) {
+				f.Errorf("%+v, %v", res, err)
+			}
+		}
+		f.durable(a, l.Session(), "kept")
+		if r := f.settled("kept", registry.StateSucceeded); !reflect.DeepEqual(r.Result.Parts, parts) {
+			f.Errorf("kept %+v", r.Result)
 		}
 	}},
 	{name: "a silent device times out when asked to", run: func(f *fixture) {

@@ -141,9 +141,11 @@ func TestKeptRecordsAreWithinTheBudget(t *testing.T) {
 func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 2 << 30})[0]
 	for name, r := range map[string]registry.Result{
-		"text":       {Output: strings.Repeat("x", 20<<20)},
-		"escapes":    {Output: strings.Repeat("\x01", 4<<20)},
-		"error":      {Error: strings.Repeat("e", 20<<20)},
+		"text":    {Output: strings.Repeat("x", 20<<20)},
+		"escapes": {Output: strings.Repeat("\x01", 4<<20)},
+		"error":   {Error: strings.Repeat("e", 20<<20)},
+		"parts": {Output: strings.Repeat("x", 4<<20), Parts: []registry.Part{
+			{Type: registry.PartImage, MIMEType: "image/png", Data: make([]byte, 1<<20), Size: 1 << 20}}},
 		"structured": registry.NewResult(true, registry.MustJSON(`[`+strings.Repeat(`"x" , `, 1<<20)+`1]`), ""),
 	} {
 		rec := durableRecord("s1")
@@ -164,6 +166,11 @@ func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
 				t.Errorf("%s: text and structured output differ", name)
 			}
 			text = moved.Record.Result.Structured.Raw()
+		}
+		for _, p := range moved.Record.Result.Parts {
+			if p.Data != nil || p.Size != 1<<20 {
+				t.Errorf("%s: a part of %d bytes has %d", name, p.Size, len(p.Data))
+			}
 		}
 		if len(text) > maxKeptOutput {
 			t.Errorf("%s: %d bytes are kept", name, len(text))

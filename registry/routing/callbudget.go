@@ -184,7 +184,12 @@ func resultSize(r *registry.Result) int64 {
 	if r.Output != r.Structured.String() {
 		size += jsonSize(r.Output)
 	}
-	return size
+	return size + partsSize(r.Parts)
+}
+
+// partsSize is about how many bytes a store takes for the parts of a result: their data is base64.
+func partsSize(parts []registry.Part) int64 {
+	return int64(registry.PartsSize(parts)) + registry.InlineSize(parts)/3
 }
 
 // compactFrom is the size in bytes from which structured output is stored without insignificant white space.
@@ -204,7 +209,8 @@ func compact(r *registry.Result) *registry.Result {
 	return &kept
 }
 
-// truncate returns the first limit bytes of a result, with a line that says that the rest is missing, and why.
+// truncate returns the first limit bytes of a result, with a line that says that the rest is missing, and why. Of its
+// parts it says only what they were.
 func truncate(r *registry.Result, limit int, reason string) *registry.Result {
 	kept := *r
 	if len(r.Output) > limit || !r.Structured.IsZero() {
@@ -212,6 +218,7 @@ func truncate(r *registry.Result, limit int, reason string) *registry.Result {
 			registry.TruncateText(r.Output, limit), len(r.Output), reason)
 	}
 	kept.Error, kept.Structured = registry.TruncateText(r.Error, min(limit, registry.MaxErrorText)), registry.JSON{}
+	kept.Parts = registry.WithoutData(r.Parts)
 	return &kept
 }
 

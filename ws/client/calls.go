@@ -178,10 +178,14 @@ func (c *Client) resend(ctx context.Context, l *link) {
 }
 
 func (c *Client) success(id string, output any) []byte {
+	var parts []Part
+	if r, ok := output.(Result); ok {
+		output, parts = r.Output, r.Parts
+	}
 	if raw, ok := output.(json.RawMessage); ok && len(raw) == 0 {
 		output = nil
 	}
-	frame, err := resultFrame(id, output)
+	frame, err := resultFrame(id, output, parts)
 	switch {
 	case err != nil:
 		return c.failure(id, "the output cannot be sent as JSON: "+err.Error())

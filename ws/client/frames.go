@@ -106,8 +106,8 @@ func unregisterFrame(name string) ([]byte, error) {
 	}{"unregister_tools", []string{name}})
 }
 
-// resultFrame carries what a handler returned: a string as text, nil as nothing, everything else as JSON.
-func resultFrame(id string, output any) ([]byte, error) {
+// resultFrame carries what a handler returned: a string as text, nil as nothing, everything else as JSON, and the parts.
+func resultFrame(id string, output any, parts []Part) ([]byte, error) {
 	if output == nil {
 		output = ""
 	}
@@ -116,7 +116,8 @@ func resultFrame(id string, output any) ([]byte, error) {
 		ID      string `json:"id"`
 		Output  any    `json:"output"`
 		Success bool   `json:"success"`
-	}{"tool_result", id, output, true})
+		Parts   []Part `json:"parts,omitempty"`
+	}{"tool_result", id, output, true, parts})
 }
 
 func acceptedFrame(id string) ([]byte, error) {

@@ -40,9 +40,9 @@ type Call struct {
 // Bind decodes the arguments into v, as encoding/json does.
 func (c Call) Bind(v any) error { return json.Unmarshal(c.Args, v) }
 
-// Handler answers a call. A string is the output as it is, nil is an empty output, anything else is sent as JSON. An
-// error means that the tool failed; its text goes to the caller. ctx ends at the call's deadline, when the gateway
-// cancels the call, and when Run ends. Handlers run concurrently.
+// Handler answers a call. A string is the output as it is, nil is an empty output, a Result has parts beside its
+// output, anything else is sent as JSON. An error means that the tool failed; its text goes to the caller. ctx ends at
+// the call's deadline, when the gateway cancels the call, and when Run ends. Handlers run concurrently.
 type Handler func(ctx context.Context, call Call) (any, error)
 
 // namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks.

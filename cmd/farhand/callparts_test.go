@@ -1,0 +1,48 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCallPrintsParts: a part is a line, its bytes go to a file and never to the terminal.
+func TestCallPrintsParts(t *testing.T) {
+	t.Parallel()
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"call_id":"c","success":true,"output":"click","duration_ms":1,"session_id":"s","parts":[` +
+			`{"type":"image","mime_type":"image/png","name":"a\u001b[2J.png","data":"iVBORw==","size":4},` +
+			`{"type":"image","mime_type":"image/png","data":"AAAA","size":3},` +
+			`{"type":"file","mime_type":"video/mp4","url":"https://x/1","size":12345678},` +
+			`{"type":"audio","mime_type":"audio/ogg","size":12345}]}`))
+	}))
+	t.Cleanup(gateway.Close)
+	file := filepath.Join(t.TempDir(), "shot.png")
+	code, out, errOut := command(t, nil, "call", "camera", "--server", gateway.URL, "--output", file)
+	if code != 0 || out != "click\n" {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	second := strings.TrimSuffix(file, ".png") + "-2.png"
+	for _, line := range []string{"image image/png, 4 B, a", ": saved to " + file + "]",
+		"[image image/png, 3 B: saved to " + second + "]", "[file video/mp4, 12.3 MB: https://x/1]",
+		"[audio audio/ogg, 12 kB: its bytes were not kept]"} {
+		if !strings.Contains(errOut, line) {
+			t.Errorf("no %q in %q", line, errOut)
+		}
+	}
+	if strings.Contains(errOut, "\x1b") {
+		t.Errorf("%q moves the cursor", errOut)
+	}
+	for path, want := range map[string]string{file: "\x89PNG", second: "\x00\x00\x00"} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	if _, _, errOut := command(t, nil, "call", "camera", "--server", gateway.URL); !strings.Contains(errOut,
+		"3 B: use --output FILE to save it]") {
+		t.Errorf("%q does not say how to save it", errOut)
+	}
+}
