@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/sandbox/docker"
+	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/workspace"
 	"github.com/farhand/farhand/redisstore"
 )
@@ -39,6 +40,8 @@ func Diagnose(ctx context.Context, cfg Config) []Finding {
 		{"exposure", false, lookAtExposure},
 		{"store", true, lookAtStore},
 		{"workspaces", files, lookAtWorkspaces},
+		{"programs", programs, lookAtPrograms},
+		{"landlock", programs && cfg.Sandbox == SandboxLandlock, lookAtLandlock},
 		{"containers", programs && cfg.Sandbox == SandboxDocker, lookAtContainers},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
@@ -92,6 +95,18 @@ func lookAtWorkspaces(_ context.Context, cfg Config) (string, error) {
 	}
 	w.Close()
 	return "read, write, edit, exec and bash work in " + dir, nil
+}
+
+func lookAtPrograms(ctx context.Context, _ Config) (string, error) {
+	e, err := host.New(host.Config{})
+	if err != nil {
+		return "", err
+	}
+	return "exec and bash run programs on this machine, outside of the sandbox", e.Close(ctx)
+}
+
+func lookAtLandlock(context.Context, Config) (string, error) {
+	return "the weaker sandbox works: the kernel confines programs to their workspace", host.Probe()
 }
 
 func lookAtContainers(ctx context.Context, cfg Config) (string, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/docker"
+	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/workspace"
 )
 
@@ -16,8 +17,9 @@ import (
 // enabled is opened.
 type ownTools struct {
 	workspaces *workspace.Workspaces // nil: none is needed
-	host       sandbox.Engine        // nil: no program is run
-	sandbox    sandbox.Engine        // nil: noSandbox says why
+	host       sandbox.Engine        // nil: noHost says why
+	noHost     string
+	sandbox    sandbox.Engine // nil: noSandbox says why
 	noSandbox  string
 }
 
@@ -48,18 +50,49 @@ func (g *Gateway) openOwnTools(ctx context.Context) error {
 // unavailable there, unless it was asked for by name.
 func (g *Gateway) openEngines(ctx context.Context) error {
 	o := &g.own
+	engine, err := host.New(host.Config{})
+	switch {
+	case errors.Is(err, sandbox.ErrUnavailable):
+		o.noHost = err.Error()
+	case err != nil:
+		return err
+	default:
+		o.host = o.workspaces.Limited(engine)
+	}
+	box, err := g.openSandbox(ctx)
+	switch {
+	case errors.Is(err, sandbox.ErrUnavailable) && g.cfg.Sandbox == SandboxAuto:
+		o.noSandbox = err.Error()
+		g.log.Warn("programs cannot run in a sandbox here; farhand doctor says more", "why", err)
+	case err != nil:
+		return fmt.Errorf("FARHAND_SANDBOX: %w", err)
+	case box == nil:
+		o.noSandbox = "the gateway has no sandbox (FARHAND_SANDBOX=none)"
+	default:
+		o.sandbox = o.workspaces.Limited(box)
+		g.log.Info("sandbox", "engine", box.Name())
+	}
+	return nil
+}
+
+// openSandbox opens the engine of the sandbox, nil if there is to be none.
+func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
+	var missing error
 	if g.cfg.Sandbox == SandboxAuto || g.cfg.Sandbox == SandboxDocker {
 		cfg := g.cfg.docker(g.pod.ID())
 		cfg.Log = g.log
-		if err := docker.Probe(ctx, cfg); err != nil && g.cfg.Sandbox == SandboxDocker {
-			return fmt.Errorf("FARHAND_SANDBOX: %w", err)
-		} else if err != nil {
-			o.noSandbox = err.Error()
-		} else if o.sandbox, err = docker.New(cfg); err != nil {
-			return fmt.Errorf("FARHAND_SANDBOX: %w", err)
+		if missing = docker.Probe(ctx, cfg); missing == nil {
+			return docker.New(cfg)
 		}
 	}
-	return nil
+	if g.cfg.Sandbox == SandboxAuto || g.cfg.Sandbox == SandboxLandlock {
+		err := host.Probe()
+		if err == nil {
+			return host.New(host.Config{Landlock: true})
+		}
+		missing = errors.Join(missing, err)
+	}
+	return nil, missing
 }
 
 // setting returns where agent sessions live.
