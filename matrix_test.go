@@ -74,7 +74,8 @@ func (w *world) seed(owner string) {
 		w.Fatalf("%s: %d %s", owner, status, body)
 	}
 	if status, body := send(w.T, w.url+"/api/calls/"+call.CallID+"?wait_ms=20000", "",
-		w.tokenOf("caller", user, tenant)); !strings.Contains(body, `"completed"`) && !strings.Contains(body, `"succeeded"`) {
+		w.tokenOf("caller", user, tenant)); !strings.Contains(body, `"completed"`) &&
+		!strings.Contains(body, `"succeeded"`) {
 		w.Fatalf("%s: %d %s", owner, status, body)
 	}
 	w.things[owner] = map[string]string{

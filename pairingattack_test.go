@@ -67,7 +67,8 @@ func TestCredentialIsToldOnce(t *testing.T) {
 	for i := range 10 {
 		wg.Go(func() {
 			var c collected
-			status := p.ask(http.MethodPost, p.urls[i%2]+"/pair/status", "", nil, map[string]any{"secret": a.Secret}, &c)
+			status := p.ask(http.MethodPost, p.urls[i%2]+"/pair/status", "", nil,
+				map[string]any{"secret": a.Secret}, &c)
 			if c.Credential != "" {
 				told.Add(1)
 			} else if status != http.StatusNotFound {

@@ -13,7 +13,8 @@ func TestRevocationReachesApprovedRequests(t *testing.T) {
 	for _, revoke := range []string{"user_id", "device_id", "credential"} {
 		var approver struct{ ID, Key string }
 		if status := p.ask(http.MethodPost, url+"/api/keys", pairToken, nil,
-			map[string]any{"roles": []string{"approver"}, "user_id": "mallory"}, &approver); status != http.StatusCreated {
+			map[string]any{"roles": []string{"approver"}, "user_id": "mallory"},
+			&approver); status != http.StatusCreated {
 			t.Fatalf("key: status %d", status)
 		}
 		var request, canary asked
@@ -30,7 +31,8 @@ func TestRevocationReachesApprovedRequests(t *testing.T) {
 		what := map[string]any{revoke: map[string]string{
 			"user_id": "mallory", "device_id": "left-behind", "credential": approver.ID,
 		}[revoke]}
-		if status := p.ask(http.MethodPost, url+"/api/revocations", pairToken, nil, what, nil); status != http.StatusOK {
+		if status := p.ask(http.MethodPost, url+"/api/revocations", pairToken, nil,
+			what, nil); status != http.StatusOK {
 			t.Fatalf("revoke: status %d", status)
 		}
 		p.changesRead()

@@ -50,7 +50,8 @@ func TestPolicyAtEveryEndpoint(t *testing.T) {
 	if err := conn.WriteMessage(1, []byte(`{"type":"register_tools","tools":[`+
 		`{"name":"wipe","description":"d","security_level":"admin_only"},{"name":"danger","description":"d"},`+
 		`{"name":"pay","description":"d","security_level":"user_confirm"},`+
-		`{"name":"lowered","description":"d","security_level":"safe"},{"name":"lamp","description":"d"}]}`)); err != nil {
+		`{"name":"lowered","description":"d","security_level":"safe"},`+
+		`{"name":"lamp","description":"d"}]}`)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := conn.ReadMessage(); err != nil {
@@ -79,8 +80,9 @@ func TestPolicyAtEveryEndpoint(t *testing.T) {
 		for tool, want := range map[string]string{
 			"wipe":    `"enabled":false,"reason":"The tool \"wipe\" is for admins only, and your`,
 			"lowered": `"enabled":false,"reason":"The tool \"lowered\" is for admins only`,
-			"danger":  `"enabled":false,"reason":"The policy of this gateway does not allow calls of \"danger\" (rule no-danger).`,
-			"lamp":    `"enabled":true,"schema_hash"`,
+			"danger": `"enabled":false,"reason":"The policy of this gateway does not allow calls of ` +
+				`\"danger\" (rule no-danger).`,
+			"lamp": `"enabled":true,"schema_hash"`,
 		} {
 			if _, text := send(t, url+list+tool, "", "caller"); !strings.Contains(text, want) {
 				t.Errorf("%s%s: %s", list, tool, text)

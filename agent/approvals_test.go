@@ -47,8 +47,8 @@ func TestOnlyWhatAPersonSawIsApproved(t *testing.T) {
 				r.Model, r.Provenance, r.Args = true, from, registry.MustJSON(`{"id":"4711"}`)
 			})
 			if err != nil || from.Approved == always || (crowd.asked == 0) != always {
-				t.Errorf("always allowed %t, tainted %t: approved %t, asked %d times, %v", always, tainted, from.Approved,
-					crowd.asked, err)
+				t.Errorf("always allowed %t, tainted %t: approved %t, asked %d times, %v", always, tainted,
+					from.Approved, crowd.asked, err)
 			}
 		}
 	}

@@ -64,7 +64,8 @@ func TestLocalToolIsCheckedInOrder(t *testing.T) {
 		tt.tool.Tool, tt.tool.steps = says("work", "done"), &steps
 		_, err := h.call(t.Context(), tt.tool, func(r *agent.Request) { r.Args = registry.MustJSON(tt.args) })
 		e := registry.AsError(errors.Join(err))
-		if (err == nil) != (tt.code == "") || err != nil && (e.Code != tt.code || !strings.Contains(e.Message, tt.says)) {
+		if (err == nil) != (tt.code == "") ||
+			err != nil && (e.Code != tt.code || !strings.Contains(e.Message, tt.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !slices.Equal(steps, tt.steps) {

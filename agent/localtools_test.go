@@ -64,7 +64,8 @@ func TestFactoryLearnsItsSetting(t *testing.T) {
 	anna := auth.Identity{Tenant: "t", User: "anna"}
 	group := auth.Identity{Tenant: "t", User: "anna", Context: string(agent.ContextSandboxed)}
 	for _, sc := range []agent.SessionContext{{Key: key, Caller: anna}, {Key: key, Caller: group},
-		{Key: key, Caller: anna, Kind: agent.ContextSandboxed}, {Key: key, Caller: anna, Stateless: true}, {Caller: anna}} {
+		{Key: key, Caller: anna, Kind: agent.ContextSandboxed}, {Key: key, Caller: anna, Stateless: true},
+		{Caller: anna}} {
 		if _, err := box.For(sc); err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,8 @@ func TestPolicyBoundsTheTimeout(t *testing.T) {
 	for _, c := range []struct{ asked, want time.Duration }{{0, 2 * time.Second}, {time.Minute, 2 * time.Second},
 		{time.Second, time.Second}} {
 		i, r := ruled(t, "{id: slow, names: t, resources: {maxRuntimeSec: 2}}", nil)
-		if _, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "t", Timeout: c.asked}); err != nil {
+		if _, err := i.Invoke(t.Context(),
+			agent.Request{Caller: ruledCaller, Tool: "t", Timeout: c.asked}); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.called()[0].Timeout; got > c.want || got < c.want-500*time.Millisecond {
@@ -141,7 +142,8 @@ func TestApprovedCallsRunOnce(t *testing.T) {
 				want := map[bool]string{true: agent.OutcomeSucceeded, false: string(registry.CodeApprovalDenied)}[allow]
 				synctest.Wait()
 				if len(heard.ended) != 1 || heard.ended[0].Outcome != want || heard.ended[0].BytesIn != 2 ||
-					heard.ended[0].Tool != "t" || heard.ended[0].User != "ann" || heard.ended[0].Route == agent.RouteNone {
+					heard.ended[0].Tool != "t" || heard.ended[0].User != "ann" ||
+					heard.ended[0].Route == agent.RouteNone {
 					t.Errorf("async %t, allowed %t: counted %+v", async, allow, heard.ended)
 				}
 				if ran := len(r.called()); ran > 1 || (ran == 1) != allow {

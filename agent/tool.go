@@ -28,8 +28,8 @@ type ArgsValidator interface {
 }
 
 // CallAuthorizer is what a local Tool may be besides, if not everybody may call it. Authorize is called between
-// Validate and Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and its
-// text, which the caller reads.
+// Validate and Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and
+// its text, which the caller reads.
 type CallAuthorizer interface {
 	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
 }

@@ -75,7 +75,9 @@ func TestActionsAreAudited(t *testing.T) {
 		if e.CallID == running.CallID {
 			about = "the call"
 		}
-		got = append(got, strings.Join([]string{e.Actor.User + e.Actor.Credential, e.Action, about, e.Outcome, e.Code}, " "))
+		got = append(got, strings.Join([]string{
+			e.Actor.User + e.Actor.Credential, e.Action, about, e.Outcome, e.Code,
+		}, " "))
 	}
 	slices.Reverse(got)
 	want := []string{
@@ -103,7 +105,9 @@ func TestDecisionsAboutDevicesAndKeysAreAudited(t *testing.T) {
 		c.Auth, c.AuditLog, c.Audit, c.Pairing = oneAdmin{c.Auth}, store, direct{store}, pairings
 		c.Credentials = store
 	}})
-	for i, rest := range []string{`}`, `,"decision":"approve","user":"ann","tools":["photo"]}`, `,"decision":"reject"}`} {
+	for i, rest := range []string{
+		`}`, `,"decision":"approve","user":"ann","tools":["photo"]}`, `,"decision":"reject"}`,
+	} {
 		asked := decode[struct{ Code string }](f.post("/pair", fmt.Sprintf(`{"device_id":"cam%d"}`, i)), 201)
 		f.post("/api/pairings", `{"code":"`+asked.Code+`"`+rest)
 	}
@@ -174,9 +178,8 @@ func TestReadingTheAuditLog(t *testing.T) {
 	if n := len(read("to=2020-01-01")) + len(read("outcome=denied")); n != 0 {
 		t.Errorf("%d lines of the past, or denied", n)
 	}
-	for _, r := range []request{
-		{path: "/api/audit?format=jsonl"}, {path: "/api/audit", header: http.Header{"Accept": {"application/x-ndjson"}}},
-	} {
+	for _, r := range []request{{path: "/api/audit?format=jsonl"},
+		{path: "/api/audit", header: http.Header{"Accept": {"application/x-ndjson"}}}} {
 		got := f.send(r)
 		lines := bytes.Split(bytes.TrimSpace(got.body), []byte("\n"))
 		if got.status != 200 || got.header.Get("Content-Type") != "application/x-ndjson" || len(lines) != 2500 {

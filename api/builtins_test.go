@@ -110,7 +110,9 @@ func (lame) Unavailable(in policy.Context, _ string) string {
 // What cannot work where the asker is, is listed as not enabled, says why, and is not handed to a model.
 func TestUnavailableBuiltin(t *testing.T) {
 	for in, enabled := range map[policy.Context]bool{policy.Main: true, policy.Sandboxed: false} {
-		f := newFleet(t, setup{change: func(c *api.Config) { c.Builtins, c.Auth = lame{own(tools("exec"))}, within(in) }})
+		f := newFleet(t, setup{change: func(c *api.Config) {
+			c.Builtins, c.Auth = lame{own(tools("exec"))}, within(in)
+		}})
 		rows := decode[toolList](f.get("/api/tools"), 200).Tools
 		if len(rows) != 1 || rows[0].Enabled != enabled || enabled == (rows[0].Reason == "There is no engine.") {
 			t.Errorf("in %q: %+v", in, rows)

@@ -114,8 +114,8 @@ func TestMessageSchemaAgrees(t *testing.T) {
 		`{"content":"a","debug":true}`, `{"content":"a","debug":"true"}`, `{"content":"a","stream":false}`,
 		`{"content":"a","stream":null}`,
 		`{"content":"a","results":"plain"}`, `{"content":"a","results":"html"}`,
-		`{"content":"a","context":"group sandboxed"}`, `{"content":"a","context":"friends"}`, `{"content":"a","model":"m"}`, `[]`,
-		`null`)
+		`{"content":"a","context":"group sandboxed"}`, `{"content":"a","context":"friends"}`,
+		`{"content":"a","model":"m"}`, `[]`, `null`)
 }
 
 // TestMessageIsContentOrRegenerate: this rule the document tells in words. A schema that says it makes generators of

@@ -144,9 +144,11 @@ func FuzzQuery(f *testing.F) {
 // two words for it, and a grant lasts no longer than it may.
 func FuzzDecision(f *testing.F) {
 	for _, seed := range []string{
-		`{"decision":"allow-once"}`, `{"decision":"deny"}`, `{"decision":"allow-always","scope":"tool","expires_in_ms":60000}`,
-		`{"decision":"allow-always","scope":"arguments"}`, `{"decision":"deny","decision":"allow-once"}`, `{"decision":null}`,
-		`{"Decision":"allow-once"}`, `{"decision":"allow-once","expires_in_ms":1e3}`, `[]`, ``, `{"decision":"allow\u002donce"}`,
+		`{"decision":"allow-once"}`, `{"decision":"deny"}`,
+		`{"decision":"allow-always","scope":"tool","expires_in_ms":60000}`,
+		`{"decision":"allow-always","scope":"arguments"}`, `{"decision":"deny","decision":"allow-once"}`,
+		`{"decision":null}`, `{"Decision":"allow-once"}`, `{"decision":"allow-once","expires_in_ms":1e3}`,
+		`[]`, ``, `{"decision":"allow\u002donce"}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -37,7 +37,8 @@ func (f *fleet) pairs() {
 	if r := f.as("ann", request{path: "/api/pairings"}); !strings.Contains(string(r.body), asked.ID) {
 		f.Fatalf("waiting: %s", r.body)
 	}
-	looked := f.as("ann", request{method: http.MethodPost, path: "/api/pairings", body: `{"code":"` + asked.Code + `"}`})
+	looked := f.as("ann", request{method: http.MethodPost, path: "/api/pairings",
+		body: `{"code":"` + asked.Code + `"}`})
 	for _, want := range []string{`"status":"pending"`, `"key_fingerprint"`, `"Door"`, `"photo"`} {
 		if !strings.Contains(string(looked.body), want) {
 			f.Errorf("who looks sees no %s: %s", want, looked.body)
@@ -143,7 +144,8 @@ func TestDevicesOverHTTP(t *testing.T) {
 	if d.Name != "Back door" {
 		t.Errorf("renamed: %+v", d)
 	}
-	f.as("ann", request{method: http.MethodPut, path: "/api/devices/cam-1", body: `{"name":7}`}).want(http.StatusBadRequest)
+	f.as("ann", request{method: http.MethodPut, path: "/api/devices/cam-1", body: `{"name":7}`}).
+		want(http.StatusBadRequest)
 	f.as("ben", request{method: http.MethodDelete, path: "/api/devices/cam-1"}).want(http.StatusNotFound)
 	f.as("ann", request{method: http.MethodDelete, path: "/api/devices/cam-1"}).want(http.StatusNoContent)
 	f.as("ann", request{path: "/api/devices/cam-1"}).want(http.StatusNotFound)
@@ -154,7 +156,9 @@ func (f *fleet) registers(pairings *pairing.Service, credential, description, ot
 	f.Helper()
 	tools := []registry.ToolSpec{{Name: "photo", Description: description, Parameters: []byte(`{"type":"object"}`)}}
 	if other != "" {
-		tools = append(tools, registry.ToolSpec{Name: other, Description: "loud", Parameters: []byte(`{"type":"object"}`)})
+		tools = append(tools, registry.ToolSpec{
+			Name: other, Description: "loud", Parameters: []byte(`{"type":"object"}`),
+		})
 	}
 	who := auth.Identity{
 		Tenant: registry.DefaultTenant, Credential: auth.CredentialName(registry.CredentialDevice, credential),

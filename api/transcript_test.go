@@ -45,7 +45,8 @@ func TestTranscript(t *testing.T) {
 		`,{"role":"assistant","content":"","thinking":"hm\n\na tool","tool_calls":[`+
 		`{"id":"c1","name":"locate","args":{"fast":true}},{"id":"c2","name":"snap","args":"{\"broken"},`+
 		`{"id":"c3","name":"t","args":{}}]`+at+
-		`,{"role":"tool","content":"at home","tool_call_id":"c1","tool_name":"locate","tainted":true,"source":"outside"`+at+
+		`,{"role":"tool","content":"at home","tool_call_id":"c1","tool_name":"locate","tainted":true,`+
+		`"source":"outside"`+at+
 		`,{"role":"tool","content":"not JSON","tool_call_id":"c2","tool_name":"snap","failed":true,`+
 		`"source":"gateway","suspects":[{"pointer":"/to","value":"a@b.example","source":"outside","where":"locate"}]`+
 		at+`,`+lastWords)

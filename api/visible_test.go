@@ -109,7 +109,8 @@ func TestListsOfUsers(t *testing.T) {
 func TestTargetsOfUsers(t *testing.T) {
 	f := crowd(t)
 	call := func(user, tool, body string) reply {
-		return f.send(request{method: http.MethodPost, path: "/api/tools/" + tool + "/call", body: body, header: as(user)})
+		return f.send(request{method: http.MethodPost, path: "/api/tools/" + tool + "/call",
+			body: body, header: as(user)})
 	}
 	p := wantProblem(call("anna", "t", `{}`), 409, registry.CodeAmbiguousTarget)
 	if len(p.Candidates) != 2 {
@@ -237,7 +238,8 @@ func TestSessionsOfUsers(t *testing.T) {
 	gone.UserID = "ben"
 	f.connect(0, gone, echo).gone()
 	for _, r := range []request{
-		{path: "/api/sessions/ID"}, {path: "/api/sessions/ID/state"}, {method: http.MethodDelete, path: "/api/sessions/ID"},
+		{path: "/api/sessions/ID"}, {path: "/api/sessions/ID/state"},
+		{method: http.MethodDelete, path: "/api/sessions/ID"},
 		{method: http.MethodPut, path: "/api/sessions/ID", body: `{"name":"x"}`},
 		{method: http.MethodPost, path: "/api/sessions/ID/abort"},
 		{method: http.MethodPost, path: "/api/sessions/ID/tools/t/call", body: `{}`},

@@ -19,7 +19,8 @@ func TestToolSetsAreOneForOneContent(t *testing.T) {
 	if other := newToolSet([]registry.ToolSpec{a, b, spec(t, "c", "y")}); other.hash == set.hash {
 		t.Error("different sets have the same hash")
 	}
-	if read := parseToolSet(set.hash, string(appendSetText(nil, []registry.ToolSpec{a, b, c}))); !slices.Equal(read.tools, set.tools) {
+	read := parseToolSet(set.hash, string(appendSetText(nil, []registry.ToolSpec{a, b, c})))
+	if !slices.Equal(read.tools, set.tools) {
 		t.Errorf("read %v, want %v", read.tools, set.tools)
 	}
 	twice := newToolSet([]registry.ToolSpec{b, a, a})

@@ -66,12 +66,14 @@ func busyApprovals(t *testing.T, s *Store) {
 	ctx := context.Background()
 	for i := range 12 {
 		a := registry.Approval{
-			ID: registry.NewApprovalID(), Tenant: tenant, Tool: "camera", Deferred: i%2 == 0, Args: registry.MustJSON("{}"),
+			ID: registry.NewApprovalID(), Tenant: tenant, Tool: "camera", Deferred: i%2 == 0,
+			Args:      registry.MustJSON("{}"),
 			Requester: registry.Requester{User: fmt.Sprint("u", i%3)},
 		}
 		must[registry.Approval](t)(s.CreateApproval(ctx, a, time.Minute, []byte("request")))
 		if i > 6 {
-			must[bool](t)(second(s.DecideApproval(ctx, tenant, a.ID, registry.Verdict{State: registry.ApprovalAllowed})))
+			must[bool](t)(second(s.DecideApproval(ctx, tenant, a.ID,
+				registry.Verdict{State: registry.ApprovalAllowed})))
 		}
 		if i > 9 {
 			if err := s.SettleApproval(ctx, tenant, a.ID); err != nil {
@@ -195,7 +197,9 @@ func busyPairings(t *testing.T, s *Store) {
 		":request:", ":code:", ":source:", ":wrong:", ":nonces:", ":devicetools:", ":paired",
 	} {
 		content, _ := keyspace(t, s.conn)
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool { return strings.Contains(k, part) }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool {
+			return strings.Contains(k, part)
+		}) {
 			t.Errorf("no key %s was written", part)
 		}
 	}

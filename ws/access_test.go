@@ -12,7 +12,8 @@ import (
 func TestEveryFrameSaysWhoMaySendIt(t *testing.T) {
 	t.Parallel()
 	for _, typ := range ReceivedTypes() {
-		counted := typ == countedOther || typ == countedPing || typ == countedPong // these are no frames of the protocol
+		// These are no frames of the protocol.
+		counted := typ == countedOther || typ == countedPing || typ == countedPong
 		if has := frameRoles(typ) != 0; has == counted {
 			t.Errorf("%s: its line in the table: %v", typ, has)
 		}

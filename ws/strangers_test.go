@@ -52,7 +52,8 @@ func TestDeviceWithoutACredentialIsListed(t *testing.T) {
 		waiting[0].DeviceName != "Front door" || waiting[0].Platform != "linux" || waiting[0].Decision != nil {
 		t.Errorf("waiting: %+v", waiting)
 	}
-	if page, _, err := store.List(t.Context(), registry.Query{Tenant: registry.DefaultTenant}); err != nil || len(page) != 0 {
+	if page, _, err := store.List(t.Context(), registry.Query{Tenant: registry.DefaultTenant}); err != nil ||
+		len(page) != 0 {
 		t.Errorf("sessions: %+v, %v", page, err)
 	}
 	if s := g.server.Stats(); s.Closed["pairing_required"] != 1 || s.Open != 0 {
@@ -97,7 +98,8 @@ func TestDevicesThatAreNotListed(t *testing.T) {
 		must(t, err)
 		(&device{t: t, conn: conn}).expectClose(ws.ClosePairing)
 	}
-	if status, problem, header := g.refusal("", nil); status != http.StatusTooManyRequests || header.Get("Retry-After") == "" {
+	if status, problem, header := g.refusal("", nil); status != http.StatusTooManyRequests ||
+		header.Get("Retry-After") == "" {
 		t.Errorf("one more: status %d, %v", status, problem)
 	}
 	g.connect("with-the-token").alive()

@@ -163,8 +163,9 @@ func TestUnknownApprovalsAndGrants(t *testing.T) {
 		"no id":       second(k.Get(t.Context(), ann, "../x")),
 		"another id":  second(k.Get(t.Context(), ann, registry.NewApprovalID())),
 		"at a device": second(k.DecideOnDevice(t.Context(), caller, phone, "../x", approval.Decision{})),
-		"unknown":     second(k.DecideOnDevice(t.Context(), caller, phone, registry.NewApprovalID(), approval.Decision{})),
-		"grant":       second(k.Revoke(t.Context(), ann, registry.NewApprovalID())),
+		"unknown": second(k.DecideOnDevice(t.Context(), caller, phone, registry.NewApprovalID(),
+			approval.Decision{})),
+		"grant": second(k.Revoke(t.Context(), ann, registry.NewApprovalID())),
 	} {
 		if !errors.Is(err, registry.CodeNotFound) {
 			t.Errorf("%s: %v", name, err)

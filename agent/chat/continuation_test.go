@@ -142,7 +142,8 @@ func TestAModelIsToldWhatIsNotKeptAnyMore(t *testing.T) {
 				t.Fatal(name, err)
 			}
 			got := lines(r.model.plain()[2].Messages)
-			if tt.expected != strings.Contains(got, "secret") || tt.expected == strings.Contains(got, "not kept any more") {
+			if tt.expected != strings.Contains(got, "secret") ||
+				tt.expected == strings.Contains(got, "not kept any more") {
 				t.Errorf("%s: the model read\n%s", name, got)
 			}
 			if !tt.expected && !strings.Contains(got, "\nof mine\n") {

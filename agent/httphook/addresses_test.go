@@ -39,8 +39,8 @@ func TestHooksAtForbiddenAddresses(t *testing.T) {
 		"2852039166": false, "0xa9fea9fe": false, "127.1": false,
 	} {
 		for _, private := range []bool{false, true} {
-			allowed := private && (strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "10.") || host == "[::1]" ||
-				host == "localhost" || host == "localhost.")
+			allowed := private && (strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "10.") ||
+				host == "[::1]" || host == "localhost" || host == "localhost.")
 			if allowed {
 				continue
 			}

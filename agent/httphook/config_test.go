@@ -62,7 +62,8 @@ func TestBadFiles(t *testing.T) {
 		"":          "hooks: must be a list",
 		"hooks: []": "hooks: must be a list",
 		"hooks: 3":  "line 1",
-		"hooks:\n  - " + good + "    colour: red\n":                                   `line 6: field colour is none of a hook`,
+		"hooks:\n  - " + good + "    colour: red\n": `line 6: field colour ` +
+			`is none of a hook`,
 		"other: 1\nhooks:\n  - " + good:                                               `line 1: field other`,
 		"hooks:\n  - " + good + "    name: b\n":                                       `already defined`,
 		"hooks:\n  - " + good + "  - " + good:                                         "another hook has it",

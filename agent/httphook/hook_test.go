@@ -42,7 +42,8 @@ func TestQuestions(t *testing.T) {
 	} {
 		q := s.questions()[i]
 		var got, expected map[string]any
-		if err := errors.Join(json.Unmarshal([]byte(q.body), &got), json.Unmarshal([]byte(want.body), &expected)); err != nil {
+		if err := errors.Join(json.Unmarshal([]byte(q.body), &got),
+			json.Unmarshal([]byte(want.body), &expected)); err != nil {
 			t.Fatal(err)
 		}
 		if ms, ok := got["deadline_ms"].(float64); !ok || ms < 1 || ms > 10_000 || got["timestamp"] == nil {

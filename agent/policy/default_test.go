@@ -108,7 +108,8 @@ func TestScopesOfCredentials(t *testing.T) {
 	who.Tools = "camera.* time"
 	for tool, want := range map[string]bool{"camera.snap": true, "time": true, "timer": false, "Time": false} {
 		d, r := p.Decide(policy.Question{Who: who, Tool: registry.ToolSpec{Name: tool}}), p.MayRegister(who, tool)
-		if d.Allowed != want || r.Allowed != want || !want && (d.Rule != policy.RuleScope || r.Rule != policy.RuleScope) {
+		if d.Allowed != want || r.Allowed != want ||
+			!want && (d.Rule != policy.RuleScope || r.Rule != policy.RuleScope) {
 			t.Errorf("%s: %+v, registering %+v", tool, d, r)
 		}
 	}

@@ -59,20 +59,21 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"version: 1\ntools: [{names: a, forbid: never}]":       {`there is no condition "never"`},
 		"version: 1\ntools: [{names: a, approval: {except: admin}}]": {
 			"when: must say under which condition"},
-		"version: 1\ntools: [{names: a, approval: {when: always, grant: soon}}]": {"a time of at least 1s"},
-		"version: 1\ntools: [{names: a, effects: evil}]":                         {`there is no effect "evil"`},
-		"version: 1\ntools: [{names: a, sources: mars}]":                         {`there is no source "mars"`},
-		"version: 1\ntools: [a]":                                                 {"2:9: a rule must be a mapping"},
-		"version: 1\nlimits: {calls_per_minute: {tenant: x}}":                    {"a whole number"},
-		"version: 1\nx: &a [b]\ny: *a":                                           {"2:4: anchors and aliases", "3:4: anchors"},
-		"version: 1\n<<: {a: b}":                                                 {"merged keys"},
-		"version: !!int 1":                                                       {"types by tag (!!int)"},
-		"version: 1\ncalls: [\n  {deny: a\n":                                     {"4:1: did not find expected"},
-		"version: 1\n\tcalls: []":                                                {"2:1: found a tab character"},
-		"a: 1\n---\nb: 2\n":                                                      {"2:1: a policy file is one document"},
-		"version: 1\n---\nversion: 1\n":                                          {"2:1: a policy file is one document"},
-		strings.Repeat("[", 20_000):                                              {"exceeded max depth"},
-		"version: 1\ncalls:\n" + strings.Repeat("- deny: a\n", 2001):             {"3:1: there are more than 2000 rules"},
+		"version: 1\ntools: [{names: a, approval: {when: always, grant: soon}}]": {
+			"a time of at least 1s"},
+		"version: 1\ntools: [{names: a, effects: evil}]":             {`there is no effect "evil"`},
+		"version: 1\ntools: [{names: a, sources: mars}]":             {`there is no source "mars"`},
+		"version: 1\ntools: [a]":                                     {"2:9: a rule must be a mapping"},
+		"version: 1\nlimits: {calls_per_minute: {tenant: x}}":        {"a whole number"},
+		"version: 1\nx: &a [b]\ny: *a":                               {"2:4: anchors and aliases", "3:4: anchors"},
+		"version: 1\n<<: {a: b}":                                     {"merged keys"},
+		"version: !!int 1":                                           {"types by tag (!!int)"},
+		"version: 1\ncalls: [\n  {deny: a\n":                         {"4:1: did not find expected"},
+		"version: 1\n\tcalls: []":                                    {"2:1: found a tab character"},
+		"a: 1\n---\nb: 2\n":                                          {"2:1: a policy file is one document"},
+		"version: 1\n---\nversion: 1\n":                              {"2:1: a policy file is one document"},
+		strings.Repeat("[", 20_000):                                  {"exceeded max depth"},
+		"version: 1\ncalls:\n" + strings.Repeat("- deny: a\n", 2001): {"3:1: there are more than 2000 rules"},
 	} {
 		err := policy.Check([]byte(text))
 		var problems policy.Problems
@@ -81,7 +82,9 @@ func TestFilesThatAreRefused(t *testing.T) {
 			continue
 		}
 		for _, part := range want {
-			if !slices.ContainsFunc(problems, func(p policy.Problem) bool { return strings.Contains(p.String(), part) }) {
+			if !slices.ContainsFunc(problems, func(p policy.Problem) bool {
+				return strings.Contains(p.String(), part)
+			}) {
 				t.Errorf("%q: want %q:\n%v", short(text), part, err)
 			}
 		}
@@ -186,7 +189,8 @@ tools:
   - {id: harmless, names: wipe_cache, level: safe, set_effects: none}
   - {id: home, names: door_*, contexts: main, sandbox: false, calls_per_minute: {identity: 6, device: 20}}
   - {id: door, names: door_open, calls_per_minute: 2, resources: {maxRuntimeSec: 5, maxFiles: 9}, for: {roles: caller}}
-  - {id: effects, effects: [destructive, open world], approval: argument from outside, forbid: {when: after untrusted content, except: approver}}
+  - {id: effects, effects: [destructive, open world], approval: argument from outside,
+     forbid: {when: after untrusted content, except: approver}}
   - {id: never, names: nuke, forbid: always, reason: No.}
   - {id: default:programs, names: exec, roles: admin}
 limits:

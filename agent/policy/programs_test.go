@@ -10,11 +10,14 @@ import (
 
 func TestProgramsOfTheDefaults(t *testing.T) {
 	p := newPolicy(t, policy.Options{})
-	for in, want := range map[policy.Context]policy.Security{policy.Main: policy.Allowlist, policy.Sandboxed: policy.Full} {
+	for in, want := range map[policy.Context]policy.Security{
+		policy.Main: policy.Allowlist, policy.Sandboxed: policy.Full,
+	} {
 		q := asked(admin, "exec", "", in, false)
 		q.Source = policy.Builtin
 		got := p.Decide(q).Programs
-		if got.Security != want || got.Elevated || got.Sandboxed || slices.Contains(got.Allow, "ls") != (in == policy.Main) {
+		if got.Security != want || got.Elevated || got.Sandboxed ||
+			slices.Contains(got.Allow, "ls") != (in == policy.Main) {
 			t.Errorf("in %q: %+v", in, got)
 		}
 	}

@@ -120,7 +120,8 @@ func TestHiddenAddresses(t *testing.T) {
 	long := "https://example.org/" + strings.Repeat("a/", 2000)
 	for _, value := range []string{
 		`https://example.org\\@evil.example.com/x`, `https://evil.example.com\\@example.org/x`,
-		`https://example.org{@evil.example.com/x`, `https://example.org\\@localhost/x`, `see https://a|b@evil.example.com`,
+		`https://example.org{@evil.example.com/x`, `https://example.org\\@localhost/x`,
+		`see https://a|b@evil.example.com`,
 		`https://example.org/a/%2e%2e/%2E./mallory`, `https://example.org/a/../mallory`, long + `../b`,
 		`https://example.org/a,https://evil.example.com/x`, `https://example.org/a;evil@example.com`,
 		`https://example.org/#,https://evil.example.com/x`, `https://example.org#;evil.example.com/x`,
@@ -165,8 +166,8 @@ func TestHarmlessValues(t *testing.T) {
 	const outside = "Mode turbo and gamma, on 7 of 12 at 10:30; see notes.md and the file report.final.docx, v1.2.3. " +
 		"Node.js e.g. 3.141592653589 2024-05-19 12:00:00"
 	for _, args := range []string{
-		`{}`, `{"a":true,"b":null,"c":[]}`, `{"mode":"turbo"}`, `{"list":["gamma"]}`, `{"n":7}`, `{"level":"on"}`, `{"s":""}`,
-		`{"s":"  "}`, `{"s":"!?"}`, `{"file":"summary.md"}`, `{"at":"tomorrow"}`,
+		`{}`, `{"a":true,"b":null,"c":[]}`, `{"mode":"turbo"}`, `{"list":["gamma"]}`, `{"n":7}`, `{"level":"on"}`,
+		`{"s":""}`, `{"s":"  "}`, `{"s":"!?"}`, `{"file":"summary.md"}`, `{"at":"tomorrow"}`,
 		`{"text":"Built with Node.js, e.g. version 1.2.3, on 2024-05-19 12:00:00 and 2024-05-20 13:00. ` +
 			`Pi is 3.141592653589, and so on and on."}`,
 	} {

@@ -97,7 +97,8 @@ func monitored(t *testing.T, addr string) *lockedBuffer {
 				return
 			}
 			_, command, _ := strings.Cut(line, "] ")
-			if c := strings.ToLower(command); !strings.HasPrefix(c, `"publish"`) && !strings.HasPrefix(c, `"spublish"`) {
+			if c := strings.ToLower(command); !strings.HasPrefix(c, `"publish"`) &&
+				!strings.HasPrefix(c, `"spublish"`) {
 				seen.Write([]byte(line))
 			}
 		}
@@ -150,8 +151,8 @@ func (d *teller) serve() {
 		}
 		fmt.Fprintf(d.args, "%s\n", f.Args)
 		d.wg.Go(func() {
-			d.send(map[string]any{"type": "tool_progress", "id": f.ID, "progress": 0.5, "message": "says " + resultCanary,
-				"chunk": "a part: " + resultCanary})
+			d.send(map[string]any{"type": "tool_progress", "id": f.ID, "progress": 0.5,
+				"message": "says " + resultCanary, "chunk": "a part: " + resultCanary})
 			if bytes.Contains(f.Args, []byte(`"late"`)) {
 				<-d.hold
 			}
@@ -266,8 +267,8 @@ func TestHooksRedactEverywhere(t *testing.T) {
 	// Conversations: kept by the gateway, and by their caller.
 	ask(0, http.MethodPost, "/api/sessions/phone/messages", `{"content":"go","stream":true,"debug":true}`, redacted)
 	ask(1, http.MethodGet, "/api/sessions/phone/messages?limit=1000", "", redacted)
-	completion := `{"model":"` + modelName + `","messages":[{"role":"user","content":"mixed"}],"tools":[{"type":"function",` +
-		`"function":{"name":"forecast","parameters":{"type":"object"}}}],"stream":%t}`
+	completion := `{"model":"` + modelName + `","messages":[{"role":"user","content":"mixed"}],"tools":[` +
+		`{"type":"function","function":{"name":"forecast","parameters":{"type":"object"}}}],"stream":%t}`
 	for i, stream := range []bool{false, true} {
 		req, err := http.NewRequest(http.MethodPost, pods[i].url+"/v1/chat/completions",
 			strings.NewReader(fmt.Sprintf(completion, stream)))
@@ -315,8 +316,8 @@ func TestHooksRedactEverywhere(t *testing.T) {
 	}
 	places := map[string]string{
 		"what Redis keeps": dump.String(),
-		"answers":          read.String(), "feed 1": feeds[0].String(), "feed 2": feeds[1].String(), "Redis": writes.String(),
-		"log 1": pods[0].out.String(), "log 2": pods[1].out.String(),
+		"answers":          read.String(), "feed 1": feeds[0].String(), "feed 2": feeds[1].String(),
+		"Redis": writes.String(), "log 1": pods[0].out.String(), "log 2": pods[1].out.String(),
 	}
 	for i, r := range model.Requests() {
 		text := fmt.Sprintf("%+v", r)
@@ -378,8 +379,8 @@ func TestDeadHookStallsNobodyElse(t *testing.T) {
 		guarded.Go(func() {
 			start := time.Now()
 			status, text := request(t, http.MethodPost, p.url+"/api/sessions/phone/tools/work/call", `{}`)
-			if took := time.Since(start); status != http.StatusForbidden || !bytes.Contains(text, []byte("hook_cancelled")) ||
-				took > waitLimit/2 {
+			if took := time.Since(start); status != http.StatusForbidden ||
+				!bytes.Contains(text, []byte("hook_cancelled")) || took > waitLimit/2 {
 				t.Errorf("a guarded call: %d %s after %v", status, text, took)
 			}
 		})

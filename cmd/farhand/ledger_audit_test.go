@@ -169,7 +169,8 @@ func (b *ledger) auditRecords(answered map[string][]ledgerAnswer, report reporte
 		was, ok := before[r.callID]
 		if ok && registry.State(was.state).Final() && (was.state != r.state || was.output != r.output) {
 			answeredLate := r.late && !registry.State(was.state).Answered() && registry.State(r.state).Answered()
-			// The feed has no outputs. Before the record was lost, or by the pod that made the call, the whole was told.
+			// The feed has no outputs. Before the record was lost, or by the pod that made the call,
+			// the whole was told.
 			summary := was.state == r.state && r.output == "" && b.wiped(asked[r.callID], r.at)
 			if !answeredLate && !summary {
 				report("record", r.callID, "", "was %s (%q), became %s (%q), late %v", was.state, was.output, r.state,

@@ -106,7 +106,8 @@ func wantCommands(t *testing.T, url string) {
 	}{
 		{"usage --by tool", 2, []string{"TOOL", "echo", "180", "120"}},
 		{"usage --by day,user,tool --tool none", 1, []string{"FAILURES"}},
-		{"audit --outcome denied --tool echo --limit 5", 6, []string{"OUTCOME", "rate_limited", "FARHAND_LIMIT_IDENTITY"}},
+		{"audit --outcome denied --tool echo --limit 5", 6,
+			[]string{"OUTCOME", "rate_limited", "FARHAND_LIMIT_IDENTITY"}},
 		{"audit --export --outcome allowed --action call", 60, []string{`"args_digest":"`, `"session_id":"phone"`}},
 	} {
 		code, out, errOut := command(t, environ, strings.Fields(c.args)...)

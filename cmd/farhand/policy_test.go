@@ -82,7 +82,8 @@ tools:
 		{[]string{"--source", "mars", "x"}, nil, 2, []string{"--source"}},
 		{[]string{"a b"}, nil, 2, []string{"name"}},
 	} {
-		code, out := policyRun(t, append(tt.env, "FARHAND_POLICY_FILE="+file), append([]string{"explain"}, tt.args...)...)
+		code, out := policyRun(t, append(tt.env, "FARHAND_POLICY_FILE="+file),
+			append([]string{"explain"}, tt.args...)...)
 		if code != tt.code {
 			t.Errorf("%v: exit %d: %s", tt.args, code, out)
 		}

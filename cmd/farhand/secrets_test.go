@@ -46,7 +46,8 @@ func TestSecretsStayInside(t *testing.T) {
 
 	// A paired device: its code and the secret of its request are used up, its credential is good.
 	var asked struct{ ID, Code, Secret string }
-	if _, raw := request(t, http.MethodPost, p.url+"/pair", `{"device_id":"canary-device"}`); unmarshal(raw, &asked) != nil {
+	if _, raw := request(t, http.MethodPost, p.url+"/pair",
+		`{"device_id":"canary-device"}`); unmarshal(raw, &asked) != nil {
 		t.Fatalf("not asked: %s", raw)
 	}
 	request(t, http.MethodPost, p.url+"/api/pairings", fmt.Sprintf(`{"code":%q,"decision":"approve"}`, asked.Code))

@@ -11,7 +11,8 @@ import (
 func (p *peer) ask(id string, expiresMS int) {
 	p.t.Helper()
 	p.send(map[string]any{"type": "approval_request", "id": id, "call_id": "c-" + id, "tool": "snap", "reason": "Why.",
-		"args": map[string]any{"n": 1}, "args_text": "{\n  \"n\": 1\n}", "remarks": []string{"long"}, "expires_ms": expiresMS})
+		"args": map[string]any{"n": 1}, "args_text": "{\n  \"n\": 1\n}", "remarks": []string{"long"},
+		"expires_ms": expiresMS})
 }
 
 func TestApprover(t *testing.T) {

@@ -158,9 +158,10 @@ func TestRefusedTokens(t *testing.T) {
 		"alg in two cases":    raw(t, `{"ALG":"none","alg":"HS256"}`, string(good)),
 		"kid by a look-alike": raw(t, `{"alg":"HS256","`+"\u212a"+`id":"x"}`, string(good)),
 
-		"a claim twice":     raw(t, header, `{"sub":"bob",`+string(good)[1:]),
-		"aud twice":         raw(t, header, strings.Replace(string(good), `"aud":`, `"aud":"x","aud":`, 1)),
-		"deep":              hs(map[string]any{"x": json.RawMessage(strings.Repeat("[", 20) + strings.Repeat("]", 20))}),
+		"a claim twice": raw(t, header, `{"sub":"bob",`+string(good)[1:]),
+		"aud twice":     raw(t, header, strings.Replace(string(good), `"aud":`, `"aud":"x","aud":`, 1)),
+		"deep": hs(map[string]any{"x": json.RawMessage(strings.Repeat("[", 20) +
+			strings.Repeat("]", 20))}),
 		"huge":              hs(map[string]any{"x": strings.Repeat("x", 8<<10)}),
 		"not UTF-8":         raw(t, header, strings.Replace(string(good), "ann", "a\xffn", 1)),
 		"something after":   raw(t, header, string(good)+"{}"),
