@@ -138,6 +138,8 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 		began, life := time.Now(), i.cfg.ApprovalTimeout
 		if !p.inv.Model {
 			life = time.Until(p.inv.Deadline) * 9 / 10 // the rest is for the tool
+		} else if !p.within.IsZero() {
+			life = min(life, time.Until(p.within)*9/10)
 		}
 		if life <= 0 {
 			return registry.Errorf(registry.CodeTimeout, "The time of the call was up before anybody could be asked.")

@@ -36,7 +36,8 @@ func (i *Invoker) runLocal(
 	run := func(ctx context.Context, report func(message, chunk string)) (registry.Result, error) {
 		ctx, cancel := context.WithTimeout(ctx, p.remaining)
 		defer cancel()
-		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, report}, p.local, &p.inv)
+		call := &toolCall{invoker: i, prepared: &p, model: p.inv.Model}
+		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, report, call}, p.local, &p.inv)
 		if err != nil {
 			return registry.Result{}, localError(ctx, &p.inv, err)
 		}
@@ -70,7 +71,8 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 			err = i.toolPanicked(inv, p)
 		}
 	}()
-	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, inv.Policy, nil}, inv.Deadline)
+	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, inv.Policy, nil, &toolCall{model: inv.Model}},
+		inv.Deadline)
 	defer cancel()
 	if validates {
 		if err := validator.Validate(ctx, inv.Args.Raw()); err != nil {

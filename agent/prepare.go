@@ -20,12 +20,19 @@ type prepared struct {
 
 	ask      *registry.Approval // what a person must be asked before it runs; nil: nothing
 	approved string             // what was approved, as of bindingOf; empty: nothing
+
+	within     time.Time // as of Request
+	endpoint   Endpoint
+	onApproval func(registry.Approval)
 }
 
 // prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
 	charged := p.inv.charged
-	*p = prepared{local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved}
+	*p = prepared{
+		local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved,
+		within: req.within, endpoint: req.Endpoint, onApproval: req.OnApproval,
+	}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
@@ -93,6 +100,9 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	p.inv.Timeout = i.clamp(p.timeout, p.route.Spec.Timeout())
 	if most := p.inv.Policy.Resources.MaxRuntime; most > 0 {
 		p.inv.Timeout = min(p.inv.Timeout, most)
+	}
+	if !p.within.IsZero() {
+		p.inv.Timeout = min(p.inv.Timeout, p.within.Sub(p.start))
 	}
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
 	if err := i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {

@@ -56,6 +56,7 @@ type Request struct {
 
 	refused error        // why the call cannot run, if that is known before a tool is looked for
 	history *CallHistory // of a turn whose conversation the caller keeps
+	within  time.Time    // the call ends by then: a local tool makes it; zero: it is a call of its own
 
 	where     CallRoute // for the Meter
 	argsBytes int

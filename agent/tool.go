@@ -84,13 +84,17 @@ type toolContext struct {
 	deadlineOnly
 	decision *policy.Decision
 	report   func(message, chunk string) // nil: nobody listens
+	call     *toolCall
 }
 
-// Value returns what policy says of the call, for policy.DecisionOf, how it reports progress, and nil for every other
-// key.
+// Value returns what policy says of the call, for policy.DecisionOf, how it reports progress, the call itself, for
+// CallDevice and AskedByModel, and nil for every other key.
 func (c toolContext) Value(key any) any {
-	if key == (reportKey{}) {
+	switch key {
+	case reportKey{}:
 		return c.report
+	case toolCallKey{}:
+		return c.call
 	}
 	if c.decision == nil {
 		return nil

@@ -83,6 +83,21 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// Nobody is asked about nodes beside the device's call that it makes, unless the tool is a device's of that name.
+func TestDefaultsOfNodes(t *testing.T) {
+	p := newPolicy(t, policy.Options{})
+	for _, name := range []string{"nodes", "node-invoke", "canvas"} {
+		q := asked(caller, name, "", policy.Main, true)
+		if d := p.Decide(q); !d.Allowed || d.Approval(policy.Untrusted|policy.ForeignArgument) != nil {
+			t.Errorf("%s: %+v", name, d)
+		}
+		q.Source = policy.Remote
+		if d := p.Decide(q); d.Approval(policy.ForeignArgument) == nil {
+			t.Errorf("%s of a device: %+v", name, d)
+		}
+	}
+}
+
 // What a conversation is goes by its channel and by the credentials, and neither takes back what the other says.
 func TestContextsAreJoined(t *testing.T) {
 	for _, tt := range []struct{ a, b, want policy.Context }{

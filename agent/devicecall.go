@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// DeviceCall is a call of a device's tool that a local tool makes.
+type DeviceCall struct {
+	Tool    string
+	Args    registry.JSON   // an object; none means {}
+	Target  registry.Target // must name a session
+	Timeout time.Duration   // zero: what the caller of the local tool asked for, else that of the device's tool
+}
+
+// CallDevice calls a tool of a device for whoever called a local tool, as if they had called the device's tool
+// themselves: by the same identity, in the same turn, conversation and context, by a model if a model asked. Policy,
+// limits, guards, hooks, approvals, audit log and records are about that call like about any other. It ends a little
+// before the call of the local tool does, whatever Timeout says.
+//
+// ctx is that of the tool's Execute, or derived from it. The error is that of Invoker.Invoke. A tool that returns it as
+// it is tells its caller the truth: whether the device can have acted, and who refused.
+func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
+	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
+	if call == nil || call.invoker == nil || c.Target.SessionID == "" {
+		return Outcome{}, registry.Errorf(registry.CodeInternal,
+			"A device is called by a local tool that runs, and by the session of the device.",
+		).With(registry.DispatchedNo)
+	}
+	outer := &call.prepared.inv
+	req := Request{
+		Caller: outer.Caller, Tool: c.Tool, Args: c.Args, Target: c.Target, Timeout: c.Timeout,
+		Endpoint: call.prepared.endpoint, Conversation: outer.Conversation, Turn: outer.Turn,
+		history: outer.CallHistory, Model: outer.Model, Context: outer.Context, OnApproval: call.prepared.onApproval,
+	}
+	if req.Timeout <= 0 {
+		req.Timeout = call.prepared.timeout
+	}
+	if from := outer.Provenance; from != nil { // the rest of it is about the arguments of the other call
+		req.Provenance = &Provenance{Conversation: from.Conversation}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		req.within = deadline.Add(-min(time.Until(deadline)/10, answerMargin))
+	}
+	return call.invoker.Invoke(deadlineOnly{ctx}, req) // hooks must not take the values of a tool's context for theirs
+}
+
+// answerMargin is how long before its own end a local tool learns at the latest how a device's call ended.
+const answerMargin = time.Second
+
+// AskedByModel reports whether a model asks for the call of a local tool, and not its caller. ctx is that of the tool's
+// Execute, Validate or Authorize.
+func AskedByModel(ctx context.Context) bool {
+	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
+	return call != nil && call.model
+}
+
+type toolCallKey struct{}
+
+// toolCall is the call that a local tool is run or asked for.
+type toolCall struct {
+	model    bool
+	invoker  *Invoker // nil: the tool does not run yet
+	prepared *prepared
+}

@@ -1,0 +1,277 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/approval"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// remoteHand is a local tool that calls the tool t of a device with its own arguments.
+func remoteHand(c agent.DeviceCall) localTool {
+	return localTool{spec("hand", ""), func(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+		c.Args = registry.MustJSON(string(args))
+		out, err := agent.CallDevice(ctx, c)
+		return out.Result, err
+	}}
+}
+
+var toPhone = agent.DeviceCall{Tool: "t", Target: registry.Target{SessionID: "phone"}}
+
+// handed returns an Invoker of a device whose tool is t, under rules of a policy file.
+func handed(t *testing.T, tool registry.ToolSpec, rules string, change func(*agent.Config)) (*agent.Invoker,
+	*fakeRouter) {
+	t.Helper()
+	if rules == "" {
+		rules = "{id: none, names: nothing, forbid: always}"
+	}
+	i, r := ruled(t, rules, change)
+	r.spec, r.result = tool, registry.Result{Success: true, Output: "done", Parts: []registry.Part{{Size: 1}}}
+	return i, r
+}
+
+func confirmed(level registry.SecurityLevel) registry.ToolSpec {
+	s := spec("t", "")
+	s.SecurityLevel = level
+	return s.Hashed()
+}
+
+// A call that a local tool makes of a device is its caller's, in every respect.
+func TestDeviceCallIsItsCallers(t *testing.T) {
+	var seen []agent.Invocation
+	hooks := []agent.Hook{hook{name: "see", trace: new([]string), before: func(inv agent.Invocation) (agent.Decision,
+		error) {
+		seen = append(seen, inv)
+		return agent.Pass(), nil
+	}}}
+	i, r := handed(t, spec("t", ""), "", func(c *agent.Config) { c.Hooks = hooks })
+	from := &agent.Provenance{Conversation: provenance.New()}
+	out, err := i.Invoke(t.Context(), agent.Request{
+		Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone), Args: registry.MustJSON(`{"a":1}`),
+		Conversation: registry.Key{Tenant: "t", Session: "c"}, Turn: "turn-1", Model: true, Context: policy.Group,
+		Provenance: from, Endpoint: agent.EndpointChat,
+	})
+	if err != nil || out.Result.Output != "done" || len(out.Result.Parts) != 1 || len(r.called()) != 1 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if len(seen) != 2 || seen[0].Spec.Name != "hand" || seen[1].Spec.Name != "t" || seen[0].CallID == seen[1].CallID {
+		t.Fatalf("hooks saw %+v", seen)
+	}
+	inner := seen[1]
+	if inner.Caller != ruledCaller || inner.Conversation.Session != "c" || inner.Turn != "turn-1" || !inner.Model ||
+		inner.Context != policy.Group || inner.Session.Key.Session != "phone" || inner.Args.String() != `{"a":1}` ||
+		inner.Provenance == from || inner.Provenance.Conversation != from.Conversation {
+		t.Errorf("the device's call was %+v", inner)
+	}
+}
+
+// What a model must not do with a device's tool it cannot do through a local one.
+func TestDeviceCallIsJudgedLikeAnyOther(t *testing.T) {
+	admin := auth.Identity{Tenant: "t", Admin: true, Credential: "token"}
+	outside := func() *agent.Provenance {
+		p := &agent.Provenance{Conversation: provenance.New()}
+		p.Conversation.Add(provenance.Outside, "a page", `{"to":"eve@example.com"}`)
+		return p
+	}
+	for name, c := range map[string]struct {
+		level  registry.SecurityLevel
+		rule   string
+		change func(*agent.Request)
+		want   registry.Code // empty: it runs
+	}{
+		"safe": {"", "",
+			func(r *agent.Request) { r.Model = true }, ""},
+		"admin only, by a model": {registry.SecurityAdminOnly, "",
+			func(r *agent.Request) { r.Model, r.Caller = true, admin }, registry.CodePolicyDenied},
+		"admin only, directly": {registry.SecurityAdminOnly, "",
+			func(r *agent.Request) { r.Caller = admin }, ""},
+		"admin only, by a caller": {registry.SecurityAdminOnly, "",
+			func(*agent.Request) {}, registry.CodeForbidden},
+		"to confirm, by a model": {registry.SecurityUserConfirm, "",
+			func(r *agent.Request) { r.Model = true }, registry.CodeApprovalDenied},
+		"to confirm, directly": {registry.SecurityUserConfirm, "",
+			func(*agent.Request) {}, registry.CodeApprovalDenied},
+		"denied by name": {"", "{id: no, names: t, forbid: always}",
+			func(*agent.Request) {}, registry.CodePolicyDenied},
+		"denied to models": {"", "{id: no, names: t, forbid: asked by a model}",
+			func(r *agent.Request) { r.Model = true }, registry.CodePolicyDenied},
+		"not denied to callers": {"", "{id: no, names: t, forbid: asked by a model}",
+			func(*agent.Request) {}, ""},
+		"denied in groups": {"", "{id: no, names: t, contexts: main}",
+			func(r *agent.Request) { r.Model, r.Context = true, policy.Group }, registry.CodePolicyDenied},
+		"denied in sandboxes": {"", "{id: no, names: t, sandbox: false}",
+			func(r *agent.Request) { r.Model, r.Context = true, policy.Sandboxed }, registry.CodePolicyDenied},
+		"credentials for one tool": {"", "",
+			func(r *agent.Request) { r.Caller.Tools = "hand" }, registry.CodeForbidden},
+		"a value from outside": {"", "",
+			func(r *agent.Request) { r.Model, r.Provenance = true, outside() }, registry.CodeApprovalDenied},
+		"a value from outside, off": {"", "{id: 'default:outside', names: nothing, forbid: always}",
+			func(r *agent.Request) { r.Model, r.Provenance = true, outside() }, ""},
+	} {
+		i, r := handed(t, confirmed(c.level), c.rule, nil)
+		hand := remoteHand(toPhone)
+		hand.ToolSpec.Annotations = &registry.Annotations{ReadOnlyHint: new(bool)}
+		*hand.ToolSpec.Annotations.ReadOnlyHint = true // nobody asks about the local tool
+		req := agent.Request{Caller: ruledCaller, Tool: "hand", Local: hand,
+			Args: registry.MustJSON(`{"to":"eve@example.com"}`)}
+		c.change(&req)
+		_, err := i.Invoke(t.Context(), req)
+		if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) ||
+			(len(r.called()) == 1) != (err == nil) {
+			t.Errorf("%s: %v, %d calls", name, err, len(r.called()))
+		}
+		if e := registry.AsError(err); err != nil && e.Dispatched != registry.DispatchedNo {
+			t.Errorf("%s: dispatched %s", name, e.Dispatched)
+		}
+	}
+}
+
+// A person is asked about the device's call, whoever follows the turn hears of it, and a no reaches the model.
+func TestDeviceCallIsApproved(t *testing.T) {
+	for _, allow := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			keeper := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+			defer keeper.Close()
+			i, r := handed(t, confirmed(registry.SecurityUserConfirm), "",
+				func(c *agent.Config) { c.Approvals = keeper })
+			hand := remoteHand(toPhone)
+			hand.ToolSpec.TimeoutMS = (5 * time.Minute).Milliseconds()
+			heard := make(chan registry.Approval, 2)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := i.Invoke(t.Context(), agent.Request{
+					Caller: ruledCaller, Tool: "hand", Local: hand, Model: true, Args: registry.MustJSON(`{"a":1}`),
+					OnApproval: func(a registry.Approval) { heard <- a },
+				})
+				ended <- err
+			}()
+			synctest.Wait()
+			time.Sleep(time.Minute) // of the test's own clock: longer than the device's call may take
+			ann := auth.Identity{Tenant: "t", User: "ann", Roles: auth.RoleApprover}
+			waiting, err := keeper.Pending(t.Context(), ann)
+			if err != nil || len(waiting) != 1 || waiting[0].Tool != "t" || waiting[0].SessionID != "phone" ||
+				!waiting[0].Model || len(r.called()) > 0 {
+				t.Fatalf("%+v wait, %d run, %v", waiting, len(r.called()), err)
+			}
+			if _, err = keeper.Decide(t.Context(), ann, waiting[0].ID, approval.Decision{Allow: allow}); err != nil {
+				t.Fatal(err)
+			}
+			err = <-ended
+			if (err == nil) != allow || !allow && !errors.Is(err, registry.CodeApprovalDenied) ||
+				(len(r.called()) == 1) != allow {
+				t.Errorf("allowed %t: ended with %v, %d calls", allow, err, len(r.called()))
+			}
+			if asked, decided := <-heard, <-heard; asked.Final() || !decided.Final() || asked.Tool != "t" ||
+				asked.Args.String() != `{"a":1}` {
+				t.Errorf("heard of %+v, %+v", asked, decided)
+			}
+		})
+	}
+}
+
+// A device's call never outlives the call of the local tool: neither while it runs nor while a person thinks.
+func TestDeviceCallEndsFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		outer, asked, own time.Duration // timeouts of the request, the local tool's wish, and the device's tool
+		least, most       time.Duration
+	}{
+		"its own":          {0, 0, 20 * time.Second, 19 * time.Second, 20 * time.Second},
+		"the caller's":     {10 * time.Second, 0, 20 * time.Second, 8 * time.Second, 9 * time.Second},
+		"the tool's wish":  {25 * time.Second, 15 * time.Second, 20 * time.Second, 14 * time.Second, 15 * time.Second},
+		"too long a wish":  {10 * time.Second, time.Minute, 0, 8 * time.Second, 9 * time.Second},
+		"a short time all": {time.Second, 0, 0, 800 * time.Millisecond, 900 * time.Millisecond},
+	} {
+		tool := spec("t", "")
+		tool.TimeoutMS = c.own.Milliseconds()
+		i, r := handed(t, tool, "", nil)
+		call := toPhone
+		call.Timeout = c.asked
+		_, err := i.Invoke(t.Context(), agent.Request{
+			Caller: ruledCaller, Tool: "hand", Local: remoteHand(call), Timeout: c.outer,
+		})
+		if got := r.called()[0].Timeout; err != nil || got > c.most || got < c.least {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		keeper := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+		defer keeper.Close()
+		i, _ := handed(t, confirmed(registry.SecurityUserConfirm), "", func(c *agent.Config) { c.Approvals = keeper })
+		began := time.Now()
+		_, err := i.Invoke(t.Context(), agent.Request{
+			Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone), Model: true, Timeout: 10 * time.Second,
+		})
+		if took := time.Since(began); !errors.Is(err, registry.CodeApprovalDenied) || took > 10*time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
+// When the caller gives up, the device hears of it.
+func TestDeviceCallIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	i, r := handed(t, spec("t", ""), "", nil)
+	r.during = func(call context.Context) {
+		cancel()
+		<-call.Done()
+	}
+	r.callErr = registry.Errorf(registry.CodeCancelled, "stopped").With(registry.DispatchedYes)
+	_, err := i.Invoke(ctx, agent.Request{Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone)})
+	if e := wantCode(t, err, registry.CodeCancelled); e.Dispatched != registry.DispatchedYes {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Only a local tool that runs calls devices, and it says which.
+func TestDeviceCallNeedsATool(t *testing.T) {
+	if _, err := agent.CallDevice(t.Context(), toPhone); !errors.Is(err, registry.CodeInternal) {
+		t.Errorf("outside of a tool: %v", err)
+	}
+	i, r := handed(t, spec("t", ""), "", nil)
+	_, err := i.Invoke(t.Context(), agent.Request{
+		Caller: ruledCaller, Tool: "hand", Local: remoteHand(agent.DeviceCall{Tool: "t"}),
+	})
+	if wantCode(t, err, registry.CodeInternal); len(r.called()) > 0 {
+		t.Error("a device was called that nobody named")
+	}
+	r.during = func(ctx context.Context) {
+		if _, err := agent.CallDevice(ctx, toPhone); !errors.Is(err, registry.CodeInternal) {
+			t.Errorf("on behalf of a device: %v", err)
+		}
+	}
+	if _, err := i.Invoke(t.Context(), agent.Request{
+		Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone),
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A local tool knows whether a model asks.
+func TestAskedByModel(t *testing.T) {
+	for _, model := range []bool{true, false} {
+		i, _ := handed(t, spec("t", ""), "", nil)
+		var said bool
+		tool := localTool{spec("hand", ""), func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
+			said = agent.AskedByModel(ctx)
+			return registry.Result{Success: true}, nil
+		}}
+		_, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "hand", Local: tool, Model: model})
+		if err != nil || said != model {
+			t.Errorf("by a model %t, said %t, %v", model, said, err)
+		}
+	}
+	if agent.AskedByModel(t.Context()) {
+		t.Error("nobody asks, and no model")
+	}
+}
