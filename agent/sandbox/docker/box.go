@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,22 +20,24 @@ import (
 const (
 	startTimeout  = time.Minute      // for a container to be made, with a look at engine and image
 	removeTimeout = 15 * time.Second // for one to be gone
+	removes       = 5                // tries at that
 	countTimeout  = 2 * time.Second  // for the holder to count
-	counts        = 6                // before what is left of a command is taken for something that got away
+	counts        = 7                // again, before what is left of a command is taken for something that got away
 )
 
 // box is a container that runs. It is one command's at a time.
 type box struct {
 	api   *client.Client
-	id    string
+	id    string // its name
 	spec  spec
+	since time.Time
 	unset []string // variables that the image sets, and commands are not to see
 
 	holder client.HijackedResponse // the input of the holder and what it answers
 	counts chan int                // closed when the holder has ended
 }
 
-// newBox makes a container, and waits until its holder counts.
+// newBox makes a container, and waits until its holder counts. With an error there may be a box, too: to be removed.
 func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
 	if err := usable(ctx, e.api, e.cfg.Host); err != nil {
 		return nil, err
@@ -43,18 +46,25 @@ func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Config: e.config(s, image.id), HostConfig: e.hostConfig(s),
+	b := &box{api: e.api, id: "farhand-" + rand.Text(), spec: s, since: time.Now(), unset: image.unset}
+	if err := e.create(ctx, b, image.id); err != nil {
+		return b, err
+	}
+	return b, b.start(ctx)
+}
+
+// create makes the container. It ends not with ctx but when the engine has answered: an engine goes on with a request
+// that was given up, and would keep what nobody knows of.
+func (e *Engine) create(ctx context.Context, b *box, imageID string) error {
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	_, err := e.api.ContainerCreate(whole, client.ContainerCreateOptions{
+		Name: b.id, Config: e.config(b.spec, imageID), HostConfig: e.hostConfig(b.spec),
 	})
 	if err != nil {
-		return nil, unavailable("make a container", err)
+		return unavailable("make a container", err)
 	}
-	b := &box{api: e.api, id: made.ID, spec: s, unset: image.unset, counts: make(chan int)}
-	if err := b.start(ctx); err != nil {
-		_ = b.remove()
-		return nil, err
-	}
-	return b, nil
+	return ctx.Err()
 }
 
 // start starts the container with its holder attached, so that there is no moment at which it runs and nothing ends it.
@@ -63,20 +73,15 @@ func (b *box) start(ctx context.Context) error {
 		Stream: true, Stdin: true, Stdout: true,
 	})
 	if err != nil {
-		close(b.counts)
 		return unavailable("attach to a container", err)
 	}
-	b.holder = attached.HijackedResponse
+	b.holder, b.counts = attached.HijackedResponse, make(chan int)
 	go b.listen()
 	if _, err := b.api.ContainerStart(ctx, b.id, client.ContainerStartOptions{}); err != nil {
 		return unavailable("start a container", err)
 	}
-	n, err := b.count(ctx)
-	if err == nil && n != ownProcesses {
-		err = fmt.Errorf("it has %d processes, not %d", n, ownProcesses)
-	}
-	if err != nil {
-		return unavailable("start a container", fmt.Errorf("%w; does the image have /bin/sh?", err))
+	if err := b.settle(ctx); err != nil {
+		return unavailable("start a container", fmt.Errorf("%w; does the image have /bin/sh and sleep?", err))
 	}
 	return nil
 }
@@ -131,20 +136,21 @@ func (b *box) count(ctx context.Context) (int, error) {
 	}
 }
 
-// clean reports whether nothing is left of the last command. Processes that just end get a moment to do so.
-func (b *box) clean(ctx context.Context) bool {
-	for i := range counts {
-		n, err := b.count(ctx)
-		if err != nil || n <= ownProcesses {
-			return err == nil
+// settle waits until the container has its own processes and no others. Those that start or end get a moment.
+func (b *box) settle(ctx context.Context) error {
+	n, err := b.count(ctx)
+	for i := 0; err == nil && n != ownProcesses; i++ {
+		if i == counts {
+			return fmt.Errorf("it has %d processes, not %d", n, ownProcesses)
 		}
 		select {
 		case <-time.After(time.Millisecond << i):
+			n, err = b.count(ctx)
 		case <-ctx.Done():
-			return false
+			return ctx.Err()
 		}
 	}
-	return false
+	return err
 }
 
 // ended reports whether the container is gone, or about to be.
@@ -166,17 +172,21 @@ func (b *box) remove() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	_, err := b.api.ContainerRemove(ctx, b.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if errdefs.IsConflict(err) { // The engine is at it already.
+	var err error
+	for range removes {
+		_, err = b.api.ContainerRemove(ctx, b.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || errdefs.IsNotFound(err) {
+			return nil
+		}
+		if !errdefs.IsConflict(err) {
+			return err
+		}
+		// The engine is at it already. That may fail, as it may any time.
 		gone := b.api.ContainerWait(ctx, b.id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
 		select {
 		case <-gone.Result:
-			err = nil
-		case err = <-gone.Error:
+		case <-gone.Error:
 		}
-	}
-	if errdefs.IsNotFound(err) {
-		return nil
 	}
 	return err
 }

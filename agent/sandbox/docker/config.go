@@ -12,6 +12,7 @@ const (
 	DefaultHost      = "unix:///var/run/docker.sock"
 	DefaultImage     = "debian:stable-slim"
 	DefaultIdle      = 10 * time.Minute
+	DefaultLife      = 6 * time.Hour
 	DefaultMemory    = 512 << 20
 	DefaultProcesses = 128
 	DefaultCPUs      = 1.0
@@ -36,8 +37,14 @@ type Config struct {
 	// Idle is how long a container stays without a command. Default: DefaultIdle.
 	Idle time.Duration
 
+	// Life is after how long a container ends by itself, whatever runs in it. That is for when this process and the
+	// engine die together: nobody would end it then. The first command after half of it has a new one.
+	// Default: DefaultLife.
+	Life time.Duration
+
 	// Memory, Processes and CPUs bound a container. Limits of a command are narrower or do not count. Memory is in
-	// bytes, with what is in /tmp; CPUs is how many may be busy. Defaults: DefaultMemory, DefaultProcesses, DefaultCPUs.
+	// bytes, with what is in /tmp; CPUs is how many may be busy.
+	// Defaults: DefaultMemory, DefaultProcesses, DefaultCPUs.
 	Memory    int64
 	Processes int
 	CPUs      float64
@@ -56,13 +63,14 @@ func (c Config) complete() (Config, error) {
 	c.Host = cmp.Or(c.Host, DefaultHost)
 	c.Image = cmp.Or(c.Image, DefaultImage)
 	c.Idle = cmp.Or(c.Idle, DefaultIdle)
+	c.Life = cmp.Or(c.Life, DefaultLife)
 	c.Memory = cmp.Or(c.Memory, DefaultMemory)
 	c.Processes = cmp.Or(c.Processes, DefaultProcesses)
 	c.CPUs = cmp.Or(c.CPUs, DefaultCPUs)
 	c.Tmp = min(cmp.Or(c.Tmp, DefaultTmp), c.Memory/4)
 	c.Log = cmp.Or(c.Log, slog.Default())
-	if c.Idle < 0 || c.Memory < 0 || c.Processes < 0 || c.CPUs < 0 || c.Tmp < 0 {
-		return c, errors.New("docker: bounds of Config are above zero")
+	if c.Idle < 0 || c.Life < time.Second || c.Memory < 0 || c.Processes < 0 || c.CPUs < 0 || c.Tmp < 0 {
+		return c, errors.New("docker: bounds of Config are above zero, and Life is a second at least")
 	}
 	return c, nil
 }

@@ -25,6 +25,7 @@ type Engine struct {
 	mu     sync.Mutex
 	closed bool
 	rooms  map[string]*room // by the id of the workspace
+	lost   []*box           // that the engine would not remove
 }
 
 var _ sandbox.Engine = (*Engine)(nil)
@@ -119,8 +120,8 @@ func (e *Engine) runIn(ctx context.Context, r *room, w sandbox.Workspace, c sand
 		began := time.Now()
 		exit, err := r.box.run(ctx, w, c)
 		exit.Duration = time.Since(began)
-		clean := err == nil && r.box.clean(ctx)
-		if !clean {
+		ended := err == nil || errors.Is(err, sandbox.ErrNoProgram)
+		if !ended || r.box.settle(ctx) != nil {
 			e.empty(r)
 		}
 		var fresh *notStartedError
@@ -128,7 +129,7 @@ func (e *Engine) runIn(ctx context.Context, r *room, w sandbox.Workspace, c sand
 			warm = false // The container was gone before the command could start: the next one is new.
 			continue
 		}
-		if err != nil && !errors.Is(err, sandbox.ErrNoProgram) {
+		if !ended {
 			return sandbox.Exit{}, endedBy(ctx, err)
 		}
 		return exit, err
@@ -173,6 +174,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	e.removeLost()
 	defer e.api.Close()
 	select {
 	case <-e.done:

@@ -12,16 +12,16 @@ import (
 
 const (
 	sweepEvery   = 5 * time.Minute  // between looks for leftovers
+	idleEvery    = 10 * time.Second // between looks for what is idle or lost, at most
 	sweepTimeout = 30 * time.Second // for one look
-	// A process that lives starts a container within startTimeout, and one that has ended is of no use to anybody.
-	leftoverAge = startTimeout + time.Minute
+	leftoverAge  = 2 * time.Minute  // of a container that nobody started: processes that live do it within startTimeout
 )
 
 // keep removes leftovers, and containers that have not been used for long, until the engine is closed.
 func (e *Engine) keep() {
 	defer close(e.done)
 	e.sweep()
-	idle := time.NewTicker(max(e.cfg.Idle/4, time.Millisecond))
+	idle := time.NewTicker(min(max(e.cfg.Idle/4, time.Millisecond), idleEvery))
 	defer idle.Stop()
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
@@ -29,6 +29,7 @@ func (e *Engine) keep() {
 		select {
 		case <-idle.C:
 			e.removeIdle()
+			e.removeLost()
 		case <-sweep.C:
 			e.sweep()
 		case <-e.ctx.Done():
@@ -59,6 +60,22 @@ func (e *Engine) removeIdle() {
 	}
 }
 
+// removeLost tries again to remove what could not be.
+func (e *Engine) removeLost() {
+	e.mu.Lock()
+	lost := e.lost
+	e.lost = nil
+	e.mu.Unlock()
+	for i, b := range lost {
+		if err := b.remove(); err != nil {
+			e.mu.Lock()
+			e.lost = append(e.lost, lost[i:]...)
+			e.mu.Unlock()
+			return // The engine is away.
+		}
+	}
+}
+
 // sweep removes the containers that dead processes of ours have left.
 func (e *Engine) sweep() {
 	ctx, cancel := context.WithTimeout(e.ctx, sweepTimeout)
@@ -68,10 +85,11 @@ func (e *Engine) sweep() {
 	}
 }
 
-// sweep removes containers of ours that do not run. One that runs has a living process at the other end of its input.
+// sweep removes the containers of processes that are known to be dead, and those that do not run: one that runs has a
+// living process at the other end of its input.
 func sweep(ctx context.Context, api *client.Client) error {
 	found, err := api.ContainerList(ctx, client.ContainerListOptions{
-		All: true, Filters: client.Filters{}.Add("label", labelPod).Add("status", "created", "exited", "dead"),
+		All: true, Filters: client.Filters{}.Add("label", labelPod),
 	})
 	if err != nil || len(found.Items) == 0 {
 		return err
@@ -80,16 +98,28 @@ func sweep(ctx context.Context, api *client.Client) error {
 	if err != nil {
 		return err
 	}
+	own := processLabel()
 	for _, c := range found.Items {
-		if c.State == container.StateCreated && now.Sub(time.Unix(c.Created, 0)) < leftoverAge {
-			continue // Its process may be about to start it.
+		if !isDead(c.Labels[labelProcess], own) && !isLeft(c, now) {
+			continue
 		}
-		_, err := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{RemoveVolumes: true})
+		_, err := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return fmt.Errorf("remove container %s: %w", c.ID, err)
 		}
 	}
 	return nil
+}
+
+// isLeft reports whether a container is of no use to anybody any more, whoever made it.
+func isLeft(c container.Summary, now time.Time) bool {
+	switch c.State {
+	case container.StateExited, container.StateDead:
+		return true
+	case container.StateCreated:
+		return now.Sub(time.Unix(c.Created, 0)) > leftoverAge
+	}
+	return false
 }
 
 // engineTime returns the time by the clock of the engine, which also says when containers were made.

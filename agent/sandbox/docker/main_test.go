@@ -1,10 +1,13 @@
-package docker_test
+package docker
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
+	"github.com/moby/moby/client"
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent/sandbox/docker/dockertest"
@@ -14,9 +17,15 @@ import (
 var shared struct {
 	*dockertest.Engine
 	missing error // why there is none
+	setUps  atomic.Int64
 }
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(podVariable); dir != "" {
+		fmt.Fprintln(os.Stderr, pod(dir))
+		os.Exit(1)
+	}
+	os.Setenv("FARHAND_CANARY", canary) // for all tests, which run in parallel
 	if shared.missing = dockertest.Available(); shared.missing == nil {
 		var err error
 		if shared.Engine, err = dockertest.Start(); err != nil {
@@ -26,6 +35,10 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if shared.Engine != nil {
+		if left := left(); left != "" {
+			fmt.Fprintln(os.Stderr, left)
+			code = 1
+		}
 		shared.Stop()
 	}
 	if code == 0 {
@@ -35,4 +48,21 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// left says what all tests together have left behind.
+func left() string {
+	api, err := shared.Client()
+	if err != nil {
+		return err.Error()
+	}
+	defer api.Close()
+	found, err := api.ContainerList(context.Background(), client.ContainerListOptions{All: true})
+	if err != nil || len(found.Items) > 0 {
+		return fmt.Sprintf("left containers: %v, %v", found.Items, err)
+	}
+	if left := processes(naps()); left != nil {
+		return fmt.Sprintf("left processes: %q", left)
+	}
+	return ""
 }

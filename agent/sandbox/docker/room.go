@@ -80,7 +80,7 @@ func (r *room) give() { <-r.turn }
 
 // furnish sees to it that the room has a container as it is wanted.
 func (e *Engine) furnish(ctx context.Context, r *room, s spec) error {
-	if r.box != nil && (r.box.spec != s || r.box.ended()) {
+	if r.box != nil && (r.box.spec != s || r.box.ended() || time.Since(r.box.since) > e.cfg.Life/2) {
 		e.empty(r)
 	}
 	if r.box != nil {
@@ -88,21 +88,24 @@ func (e *Engine) furnish(ctx context.Context, r *room, s spec) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	b, err := e.newBox(ctx, s)
+	var err error
+	r.box, err = e.newBox(ctx, s)
 	if err != nil {
-		return err
+		e.empty(r)
 	}
-	r.box = b
-	return nil
+	return err
 }
 
-// empty removes the container of a room. What the engine does not remove now, it removes when it can: the holder ends.
+// empty removes the container of a room. If the engine does not do that now, the keeper tries again.
 func (e *Engine) empty(r *room) {
 	if r.box == nil {
 		return
 	}
 	if err := r.box.remove(); err != nil {
-		e.cfg.Log.Warn("a container could not be removed; it ends by itself", "container", r.box.id, "error", err)
+		e.cfg.Log.Warn("a container could not be removed, and will be later", "container", r.box.id, "error", err)
+		e.mu.Lock()
+		e.lost = append(e.lost, r.box)
+		e.mu.Unlock()
 	}
 	r.box = nil
 }

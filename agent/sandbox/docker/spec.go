@@ -17,16 +17,19 @@ const (
 	inside       = "/workspace"        // where containers see the workspace
 	labelPod     = "farhand.pod"       // of every container of ours: the name of the process that made it
 	labelSpace   = "farhand.workspace" // its workspace
+	labelProcess = "farhand.process"   // its process, for isDead
 	holderUser   = 65534               // runs the holder, so that commands can neither end nor change it
-	ownProcesses = 2                   // of a container without commands: the init and the holder
+	ownProcesses = 4                   // of a container without commands: the init, the holder, and two that end it
 	startThreads = 10                  // that the engine needs in the container while it starts a program
 	openFiles    = 1024
-	tmpOptions   = "mode=1777,noexec,nosuid,nodev,nr_inodes=16384"
+	tmpFiles     = 16384
 )
 
-// holder is the script of the holder. It ends with its standard input, and answers each line with the number of
-// processes in the container. It starts no program, so it works where no process can be started any more.
-const holder = `while read -r _; do set -- /proc/[0-9]*; echo $#; done`
+// holder is the script of the holder. It ends with its standard input, and after some seconds; and answers each line
+// with the number of processes in the container. It starts no program for that, so it works where none can be started
+// any more.
+const holder = `(sleep "$1"; kill -9 $$) </dev/null >/dev/null 2>&1 &
+while read -r _; do set -- /proc/[0-9]*; echo $#; done`
 
 // spec is what tells containers apart.
 type spec struct {
@@ -58,10 +61,11 @@ func (e *Engine) config(s spec, imageID string) *container.Config {
 	}
 	return &container.Config{
 		Image: imageID, Hostname: "sandbox", User: user + ":" + user, WorkingDir: "/",
-		Entrypoint: []string{"/bin/sh", "-c", holder}, Cmd: []string{},
+		Entrypoint:  []string{"/bin/sh", "-c", holder, "holder", strconv.Itoa(int(e.cfg.Life.Seconds()))},
+		Cmd:         []string{},
 		AttachStdin: true, AttachStdout: true, OpenStdin: true, StdinOnce: true, // Input ends with our connection.
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
-		Labels:      map[string]string{labelPod: e.cfg.Pod, labelSpace: s.space},
+		Labels:      map[string]string{labelPod: e.cfg.Pod, labelSpace: s.space, labelProcess: processLabel()},
 	}
 }
 
@@ -82,7 +86,7 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 		LogConfig:      container.LogConfig{Type: "none"},
 		OomScoreAdj:    500, // rather than this process
 		ShmSize:        tmp,
-		Tmpfs:          map[string]string{"/tmp": fmt.Sprintf("size=%d,", tmp) + tmpOptions},
+		Tmpfs:          map[string]string{"/tmp": s.tmpOptions(tmp)},
 		Mounts: []mount.Mount{{Type: mount.TypeBind, Source: s.dir, Target: inside, BindOptions: &mount.BindOptions{
 			Propagation: mount.PropagationRPrivate, NonRecursive: true,
 		}}},
@@ -91,6 +95,11 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 			NanoCPUs: int64(e.cfg.CPUs * 1e9), PidsLimit: &pids, Ulimits: s.ulimits(),
 		},
 	}
+}
+
+// tmpOptions says what /tmp is. Its owner is named because some engines give it the mode of that folder in the image.
+func (s spec) tmpOptions(size int64) string {
+	return fmt.Sprintf("size=%d,nr_inodes=%d,uid=%d,gid=%d,mode=1777,noexec,nosuid,nodev", size, tmpFiles, s.uid, s.gid)
 }
 
 // ulimits bounds each process.

@@ -24,6 +24,7 @@ import (
 const (
 	startTimeout = 60 * time.Second // for the engine to answer
 	askTimeout   = 5 * time.Second
+	maxLog       = 4 << 10 // bytes of the log that an error shows
 )
 
 // sitter runs an engine and prints its process id. When its standard input closes, because the test said so or because
@@ -107,8 +108,8 @@ func (e *Engine) Restart() error {
 	in := func(name string) string { return filepath.Join(e.dir, name) }
 	_ = os.Remove(in("p")) // what a killed engine leaves
 	cmd := exec.Command("sh", "-c", sitter+cleaner, "sh", e.dir, dockerd, "--data-root", in("d"),
-		"--exec-root", in("e"), "--pidfile", in("p"), "--host", e.Host(), "--storage-driver", "vfs", "--iptables=false", "--ip6tables=false",
-		"--bridge=none")
+		"--exec-root", in("e"), "--pidfile", in("p"), "--host", e.Host(), "--storage-driver", "vfs",
+		"--iptables=false", "--ip6tables=false", "--bridge=none")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // An interrupt of the terminal is not for it.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -150,13 +151,22 @@ func (e *Engine) wait() error {
 		}
 		if syscall.Kill(e.pid, 0) != nil || time.Now().After(end) {
 			log, _ := os.ReadFile(filepath.Join(e.dir, "log"))
-			return fmt.Errorf("dockertest: the engine did not start: %w\n%s", err, log)
+			return fmt.Errorf("dockertest: the engine did not start: %w\n%s", err, log[max(0, len(log)-maxLog):])
 		}
 	}
 }
 
-// Kill ends the engine at once, as kill -9 does, and what runs in containers stays for the next one to see.
-func (e *Engine) Kill() error { return syscall.Kill(e.pid, syscall.SIGKILL) }
+// Kill ends the engine at once, as kill -9 does. What it kept is there for Restart.
+func (e *Engine) Kill() error {
+	err := syscall.Kill(e.pid, syscall.SIGKILL)
+	// Its containerd dies with it. Where nobody reaps that, the next engine would wait for it.
+	_ = os.Remove(filepath.Join(e.dir, "e", "containerd", "containerd.pid"))
+	_ = e.sitter.Process.Kill() // before it cleans up
+	_ = e.stdin.Close()
+	_ = e.sitter.Wait()
+	e.stdin = nil
+	return err
+}
 
 // Pause freezes the engine: connections stay open, and nothing answers.
 func (e *Engine) Pause() error { return syscall.Kill(e.pid, syscall.SIGSTOP) }
@@ -166,10 +176,12 @@ func (e *Engine) Resume() error { return syscall.Kill(e.pid, syscall.SIGCONT) }
 
 // Stop ends the engine and removes all of it.
 func (e *Engine) Stop() {
+	if e.stdin == nil {
+		_ = e.Restart() // after Kill: for the sitter to clean up
+	}
 	if e.stdin != nil {
 		_ = e.stdin.Close()
 		_ = e.sitter.Wait()
-		e.stdin = nil
 	}
 	_ = os.RemoveAll(e.dir)
 }
