@@ -32,6 +32,7 @@ type AgentConfig struct {
 	ModelKey       Secret        `env:"MODEL_KEY" doc:"API key of the provider; local servers need none. Empty, and FARHAND_MODEL_URL too: OPENAI_API_KEY or ANTHROPIC_API_KEY."`
 	ModelTokens    int           `env:"MODEL_MAX_TOKENS" envDefault:"0" doc:"Tokens of one answer of a model, at most. 0: the provider's default (8192 for anthropic)."`
 	ThinkingTokens int           `env:"MODEL_THINKING_TOKENS" envDefault:"0" doc:"Tokens a model of anthropic may think with before it answers, 1024 or more; -1 lets models decide that know how to; 0: it does not think."`
+	ModelImages    string        `env:"MODEL_IMAGES" envDefault:"auto" doc:"Show models the images that tools return: yes or no. auto: yes for models behind their vendor's own address, no behind FARHAND_MODEL_URL, where a server may refuse what has an image."`
 	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before and within an answer."`
 	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"What a model is told before every conversation the gateway keeps."`
 	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Tools of the gateway itself that are enabled, comma-separated: time, sessions, read, write, edit, exec, bash, browser, nodes, node-invoke, canvas. The default holds when there is a model; without one it is none. none: no such tool."`
@@ -75,6 +76,7 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesU
 	wrong(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
 	wrong(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS",
 		"must be 0, -1, or at least 1024")
+	wrong(slices.Contains([]string{"", "auto", "yes", "no"}, c.ModelImages), "MODEL_IMAGES", "must be auto, yes or no")
 	wrong(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work: the program's authenticator "+
 		"names no users, so no session has another one of the same user. Remove it")
 	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
@@ -121,6 +123,9 @@ func (c AgentConfig) models(log *slog.Logger) []provider.Model {
 			Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens,
 			Timeout: c.TurnTimeout, Idle: c.ModelIdle, Log: log,
 			ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0,
+		}
+		if shown := c.ModelImages == "yes"; shown || c.ModelImages == "no" {
+			cfg.Images = &shown
 		}
 		if c.ModelProvider == ProviderAnthropic {
 			made = append(made, provider.NewAnthropic(cfg))

@@ -46,7 +46,8 @@ func oneTurn() *scripted {
 			{Type: chat.EventToolResult, ID: "c1", Name: "locate", Output: "at home", Status: chat.StatusCompleted},
 			{Type: chat.EventToolCall, ID: "c2", Name: "snap", Args: json.RawMessage(`{"broken`),
 				Status: chat.StatusFailed},
-			{Type: chat.EventToolResult, ID: "c2", Name: "snap", Output: "not JSON", Status: chat.StatusFailed},
+			{Type: chat.EventToolResult, ID: "c2", Name: "snap", Output: "not JSON", Status: chat.StatusFailed,
+				Parts: registry.WithoutData(picture)},
 			{Type: chat.EventTitle, Title: "Where I am"},
 			{Type: chat.EventChunkReset},
 			{Type: chat.EventDone, FullResponse: "You are at home."},
@@ -60,7 +61,7 @@ func oneTurn() *scripted {
 				{ID: "c1", Name: "locate", Args: json.RawMessage(`{"fast":true}`), Status: chat.StatusCompleted,
 					Output: "at home"},
 				{ID: "c2", Name: "snap", Args: json.RawMessage(`{"broken`), Status: chat.StatusFailed,
-					Output: "not JSON"},
+					Output: "not JSON", Parts: registry.WithoutData(picture)},
 			},
 			MessageCount: 6, Title: "Where I am", Duration: 1500 * time.Millisecond,
 		}, nil
@@ -78,7 +79,8 @@ func TestMessage(t *testing.T) {
 	}
 	golden(t, "answer", r.body, `{"turn_id":"t1","session_id":"s1","full_response":"You are at home.","tool_calls":[`+
 		`{"id":"c1","name":"locate","args":{"fast":true},"status":"completed","output":"at home"},`+
-		`{"id":"c2","name":"snap","args":"{\"broken","status":"failed","output":"not JSON"}],"stop_reason":"stop",`+
+		`{"id":"c2","name":"snap","args":"{\"broken","status":"failed","output":"not JSON","parts":`+
+		pictureShown+`}],"stop_reason":"stop",`+
 		`"usage":{"input_tokens":12,"output_tokens":5},"message_count":6,"title":"Where I am","duration_ms":1500}`)
 	ask := <-a.asked
 	if ask.Key != (registry.Key{Tenant: registry.DefaultTenant, Session: "s1"}) || ask.Content != "where am I?" ||
@@ -128,7 +130,7 @@ event: tool_call
 data: {"type":"tool_call","id":"c2","name":"snap","args":"{\"broken","status":"failed"}
 
 event: tool_result
-data: {"type":"tool_result","id":"c2","name":"snap","output":"not JSON","status":"failed"}
+data: {"type":"tool_result","id":"c2","name":"snap","output":"not JSON","status":"failed","parts":` + pictureShown + `}
 
 event: title_updated
 data: {"type":"title_updated","title":"Where I am"}

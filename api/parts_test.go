@@ -23,6 +23,11 @@ const pictureJSON = `[{"type":"image","mime_type":"image/png","name":"a<b>.png",
 	`{"type":"file","mime_type":"video/mp4","url":"https://x/1?a=1&b=2","size":1099511627776},` +
 	`{"type":"audio","mime_type":"audio/ogg","size":9}]`
 
+// pictureShown is the JSON of picture without data.
+const pictureShown = `[{"type":"image","mime_type":"image/png","name":"a<b>.png","size":4},` +
+	`{"type":"file","mime_type":"video/mp4","url":"https://x/1?a=1&b=2","size":1099511627776},` +
+	`{"type":"audio","mime_type":"audio/ogg","size":9}]`
+
 func camera(routing.DeviceCall) (registry.Result, bool) {
 	return registry.Result{Success: true, Output: "click", Parts: picture}, true
 }

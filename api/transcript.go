@@ -31,6 +31,7 @@ type messageRecord struct {
 	ToolCallID  string           `json:"tool_call_id,omitempty"`
 	ToolName    string           `json:"tool_name,omitempty"`
 	Failed      bool             `json:"failed,omitempty"`
+	Parts       []registry.Part  `json:"parts,omitempty"` // of a result, without data
 	Interrupted bool             `json:"interrupted,omitempty"`
 
 	// Tainted: something from outside had been read. Source: of a result; outside, gateway or local.
@@ -107,7 +108,7 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 func messageRecordOf(m provider.Message) messageRecord {
 	r := messageRecord{
 		Role: m.Role, Content: m.Content, ToolCallID: m.ToolCallID, ToolName: m.ToolName, Failed: m.Failed,
-		Interrupted: m.Interrupted, Turn: m.Turn,
+		Interrupted: m.Interrupted, Turn: m.Turn, Parts: m.Attachments,
 	}
 	r.Tainted, r.Approved, r.Suspects, r.Source = m.Tainted, m.Approved, m.Suspects, m.Source
 	if m.Foreign() {

@@ -24,7 +24,8 @@ func aTranscript() chat.Transcript {
 				{ID: "c3", Name: "t"},
 			},
 		},
-		{Role: provider.RoleTool, Content: "at home", ToolCallID: "c1", ToolName: "locate", At: at, Turn: "t1"},
+		{Role: provider.RoleTool, Content: "at home", ToolCallID: "c1", ToolName: "locate", At: at, Turn: "t1",
+			Attachments: registry.WithoutData(picture)},
 		{Role: provider.RoleTool, Content: "not JSON", ToolCallID: "c2", ToolName: "snap", Failed: true, At: at,
 			Turn: "t1", Source: provider.SourceGateway, Suspects: []provider.Suspect{
 				{Pointer: "/to", Value: "a@b.example", Source: "outside", Where: "locate"},
@@ -45,8 +46,8 @@ func TestTranscript(t *testing.T) {
 		`,{"role":"assistant","content":"","thinking":"hm\n\na tool","tool_calls":[`+
 		`{"id":"c1","name":"locate","args":{"fast":true}},{"id":"c2","name":"snap","args":"{\"broken"},`+
 		`{"id":"c3","name":"t","args":{}}]`+at+
-		`,{"role":"tool","content":"at home","tool_call_id":"c1","tool_name":"locate","tainted":true,`+
-		`"source":"outside"`+at+
+		`,{"role":"tool","content":"at home","tool_call_id":"c1","tool_name":"locate","parts":`+pictureShown+
+		`,"tainted":true,"source":"outside"`+at+
 		`,{"role":"tool","content":"not JSON","tool_call_id":"c2","tool_name":"snap","failed":true,`+
 		`"source":"gateway","suspects":[{"pointer":"/to","value":"a@b.example","source":"outside","where":"locate"}]`+
 		at+`,`+lastWords)

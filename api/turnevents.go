@@ -5,6 +5,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
 )
 
 // The events of a turn, as the frames of the chat protocol have them.
@@ -21,11 +22,12 @@ type (
 		Status chat.Status     `json:"status"`
 	}
 	toolResultEvent struct {
-		Type   chat.EventType `json:"type"`
-		ID     string         `json:"id"`
-		Name   string         `json:"name"`
-		Output string         `json:"output"`
-		Status chat.Status    `json:"status"`
+		Type   chat.EventType  `json:"type"`
+		ID     string          `json:"id"`
+		Name   string          `json:"name"`
+		Output string          `json:"output"`
+		Status chat.Status     `json:"status"`
+		Parts  []registry.Part `json:"parts,omitempty"`
 	}
 	titleEvent struct {
 		Type  chat.EventType `json:"type"`
@@ -68,7 +70,7 @@ func turnEvent(e chat.Event) any {
 	case chat.EventToolCall:
 		return toolCallEvent{e.Type, e.ID, e.Name, shownArgs(e.Args), e.Status}
 	case chat.EventToolResult:
-		return toolResultEvent{e.Type, e.ID, e.Name, e.Output, e.Status}
+		return toolResultEvent{e.Type, e.ID, e.Name, e.Output, e.Status, e.Parts}
 	case chat.EventTitle:
 		return titleEvent{e.Type, e.Title}
 	case chat.EventDebugPrompt:

@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
 )
 
 // Values of status in abort_ack.
@@ -34,12 +35,13 @@ func eventFrame(e chat.Event) []byte {
 		}{e.Type, e.ID, e.Name, shownArgs(e.Args), e.Status})
 	case chat.EventToolResult:
 		return encode(struct {
-			Type   chat.EventType `json:"type"`
-			ID     string         `json:"id"`
-			Name   string         `json:"name"`
-			Output string         `json:"output"`
-			Status chat.Status    `json:"status,omitempty"`
-		}{e.Type, e.ID, e.Name, e.Output, e.Status})
+			Type   chat.EventType  `json:"type"`
+			ID     string          `json:"id"`
+			Name   string          `json:"name"`
+			Output string          `json:"output"`
+			Status chat.Status     `json:"status,omitempty"`
+			Parts  []registry.Part `json:"parts,omitempty"`
+		}{e.Type, e.ID, e.Name, e.Output, e.Status, e.Parts})
 	case chat.EventDone:
 		return encode(struct {
 			Type         chat.EventType `json:"type"`

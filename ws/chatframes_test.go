@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
 )
 
 // EndAllAfter does to all connections what a drain does when its time is over, with this grace.
@@ -80,6 +81,10 @@ func TestFramesOfAConversation(t *testing.T) {
 			`{"type":"tool_call","id":"1","name":"echo","args":{"text":"{\"a\":\"\ufffd\"}"}}`},
 		{chat.Event{Type: chat.EventToolResult, ID: "1", Name: "echo", Output: "out", Status: chat.StatusFailed},
 			`{"type":"tool_result","id":"1","name":"echo","output":"out","status":"failed"}`},
+		{chat.Event{Type: chat.EventToolResult, ID: "1", Name: "camera", Parts: []registry.Part{
+			{Type: registry.PartImage, MIMEType: "image/png", URL: "https://x", Size: 7}}},
+			`{"type":"tool_result","id":"1","name":"camera","output":"","parts":[{"type":"image",` +
+				`"mime_type":"image/png","url":"https://x","size":7}]}`},
 		{chat.Event{Type: chat.EventChunkReset}, `{"type":"chunk_reset"}`},
 		{chat.Event{Type: chat.EventDone, FullResponse: "all"}, `{"type":"done","full_response":"all"}`},
 		{chat.Event{Type: chat.EventDone}, `{"type":"done","full_response":""}`},

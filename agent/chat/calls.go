@@ -29,6 +29,7 @@ type call struct {
 	origins *provenance.Conversation
 
 	text    string // the result, readable
+	parts   []registry.Part
 	notice  string // the gateway's note about it
 	failed  bool
 	blocked bool // by the loop guard
@@ -160,7 +161,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 	switch {
 	case err == nil:
 		c.text, c.failed = readable(outcome.Result.Output, l.limits.MaxResult), !outcome.Result.Success
-		c.notice = readable(outcome.Result.Notice, l.limits.MaxResult)
+		c.notice, c.parts = readable(outcome.Result.Notice, l.limits.MaxResult), outcome.Result.Parts
 		c.source = sourceOf(c.shown, nil)
 	case ctx.Err() != nil:
 		c.fail(noteUnknown)
@@ -218,6 +219,7 @@ func (l *loop) announce(c *call, status Status) {
 func (l *loop) finished(c *call) {
 	l.out.send(Event{
 		Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.said(), l.format), Status: c.status(),
+		Parts: registry.WithoutData(c.parts),
 	})
 }
 
@@ -238,9 +240,13 @@ func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 		m := &results[i]
 		m.Notice, m.Source, m.Approved, m.Suspects = c.notice, c.source, c.approved, c.suspects
 		m.Tainted = m.Foreign()
+		m.Attachments, m.Pictures = registry.WithoutData(c.parts), picturesOf(c.parts)
 		l.calls = append(l.calls, CallReport{
 			ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: c.status(), Output: show(c.said(), l.format),
+			Parts: m.Attachments,
 		})
 	}
-	return l.keep(ctx, results...)
+	err := l.keep(ctx, results...)
+	l.forgetPictures()
+	return err
 }

@@ -20,7 +20,7 @@ const (
 	EventChunk       EventType = "chunk"         // Content: a piece of the answer
 	EventThinking    EventType = "thinking"      // Content: a piece of the model's reasoning
 	EventToolCall    EventType = "tool_call"     // ID, Name, Args, Status
-	EventToolResult  EventType = "tool_result"   // ID, Name, Output, Status
+	EventToolResult  EventType = "tool_result"   // ID, Name, Output, Status, Parts
 	EventChunkReset  EventType = "chunk_reset"   // the whole text follows, in place of its pieces
 	EventDone        EventType = "done"          // FullResponse: the text of all iterations
 	EventAborted     EventType = "aborted"       // the turn was aborted
@@ -52,6 +52,7 @@ type Event struct {
 	Name            string // of the tool, as its source calls it
 	Args            json.RawMessage
 	Output          string
+	Parts           []registry.Part // without data
 	Status          Status
 	FullResponse    string
 	Title           string
@@ -118,6 +119,7 @@ type CallReport struct {
 	Args   json.RawMessage `json:"args"`
 	Status Status          `json:"status"`
 	Output string          `json:"output"`
+	Parts  []registry.Part `json:"parts,omitempty"` // without data
 }
 
 // Error is why a turn failed. Message is for people.

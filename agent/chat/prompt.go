@@ -27,10 +27,10 @@ func (l *loop) request(listed []agent.ShownTool) provider.Request {
 		m := &messages[i]
 		// A caller's own messages are sent as they are. Those that were restored between them have a turn.
 		if m.Role == provider.RoleTool && (i >= l.given || m.Turn != "") {
-			m.Content, marked = l.mark.around(*m), true
+			m.Content, marked = l.mark.around(described(*m)), true
 		}
 		m.Nonce, m.Notice = "", "" // neither for the model nor for people
-		m.Source, m.Tainted, m.Approved, m.Suspects = "", false, false, nil
+		m.Source, m.Tainted, m.Approved, m.Suspects, m.Attachments = "", false, false, nil, nil
 	}
 	if marked || len(r.Tools) > len(l.base.Tools) {
 		r.System = strings.TrimPrefix(r.System+"\n\n"+l.mark.note(), "\n\n")

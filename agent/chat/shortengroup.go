@@ -16,7 +16,7 @@ const (
 )
 
 // shortenGroup makes one group of messages fit into about limit tokens. Each step is taken only if the ones before were
-// not enough: truncate texts that exceed half of the limit by themselves, replace the oldest results of tools by notes,
+// not enough: leave out the images of results, the oldest first, truncate texts that exceed half of the limit by themselves, replace the oldest results of tools by notes,
 // then images, thoughts and arguments, and at last truncate all texts to the same length. A group that does not fit
 // even then cannot be sent.
 func shortenGroup(messages []provider.Message, limit int) []provider.Message {
@@ -33,6 +33,7 @@ func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 		}
 	}
 	half := max(limit*bytesPerToken/2, leastText)
+	each(leaveOutPictures)
 	each(func(m *provider.Message) { truncateText(m, half) })
 	each(leaveOutResult)
 	each(leaveOutImages)
@@ -59,6 +60,13 @@ func leaveOutResult(m *provider.Message) {
 	note := fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
 	if m.Role == provider.RoleTool && len(note) < len(m.Content) {
 		m.Content = note
+	}
+}
+
+// leaveOutPictures leaves out the images of a result. A note stands in their place.
+func leaveOutPictures(m *provider.Message) {
+	if len(m.Pictures) > 0 {
+		m.Content, m.Pictures = m.Content+"\n"+noteImage, nil
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 // estimate returns about how many tokens a message is. Four bytes for a token is near enough for a limit that leaves
 // room, and the same for every model.
 func estimate(m provider.Message) int {
-	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName) + imageTokens*bytesPerToken*images(m)
+	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName) + imageTokens*bytesPerToken*(images(m)+len(m.Pictures))
 	for _, t := range m.Thinking {
 		n += len(t.Text) + len(t.Signature) + len(t.Redacted)
 	}

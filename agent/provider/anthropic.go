@@ -7,7 +7,10 @@ import (
 
 // Anthropic is a model behind Anthropic's messages, in the API's version 2023-06-01: that one all of its models and all
 // compatible servers speak, and it has a temperature.
-type Anthropic struct{ caller }
+type Anthropic struct {
+	caller
+	images bool // the model is shown those that tools return
+}
 
 var _ Model = (*Anthropic)(nil)
 
@@ -18,7 +21,7 @@ func NewAnthropic(cfg Config) *Anthropic {
 	if cfg.ThinkingTokens > 0 {
 		cfg.ThinkingTokens = max(cfg.ThinkingTokens, 1024)
 	}
-	m := &Anthropic{}
+	m := &Anthropic{images: isSet(cfg.Images, cfg.BaseURL == "")}
 	base := strings.TrimSuffix(cmp.Or(cfg.BaseURL, "https://api.anthropic.com"), "/")
 	m.caller = newCaller(cfg, m, strings.TrimSuffix(base, "/v1"), "v1/messages")
 	m.header.Set("Anthropic-Version", "2023-06-01")

@@ -14,7 +14,7 @@ func (m *Anthropic) body(r Request) ([]byte, error) {
 	b := anthropicBody{
 		Model: m.cfg.Name, Stream: true, Stop: r.Stop, System: textBlocks(r.System), Temperature: r.Temperature,
 	}
-	messages, err := turns(r.Messages)
+	messages, err := m.turns(r.Messages)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func thoughtThrough(messages []Message) bool {
 
 // turns translates a conversation. The API wants the roles to alternate and all results of one message's calls in the
 // message behind it, which a user's words may follow; so whatever follows its like is merged with it.
-func turns(messages []Message) ([]anthropicMessage, error) {
+func (a *Anthropic) turns(messages []Message) ([]anthropicMessage, error) {
 	var out []anthropicMessage
 	for _, m := range messages {
 		role, blocks := RoleUser, []anthropicBlock(nil)
@@ -80,7 +80,7 @@ func turns(messages []Message) ([]anthropicMessage, error) {
 				return nil, err
 			}
 		case RoleTool:
-			blocks = append(blocks, resultBlock(m))
+			blocks = append(blocks, a.resultBlock(m))
 		case RoleAssistant:
 			role, blocks = RoleAssistant, assistantBlocks(m)
 		default:
@@ -115,9 +115,22 @@ func textBlocks(text string) []anthropicBlock {
 	return []anthropicBlock{{Type: "text", Text: text}}
 }
 
-func resultBlock(m Message) anthropicBlock {
+// resultBlock translates a result. A failed one has text only: the API takes no images there.
+func (a *Anthropic) resultBlock(m Message) anthropicBlock {
+	content := textBlocks(m.Content)
+	switch {
+	case len(m.Pictures) == 0:
+	case !a.images || m.Failed:
+		content = append(content, textBlocks(noteUnseen)...)
+	default:
+		for _, p := range m.Pictures {
+			data := p.base64()
+			source := &anthropicSource{Type: "base64", MediaType: &p.MIMEType, Data: &data}
+			content = append(content, anthropicBlock{Type: "image", Source: source})
+		}
+	}
 	return anthropicBlock{
-		Type: "tool_result", ToolUseID: cleanID(m.ToolCallID), Content: textBlocks(m.Content), IsError: m.Failed,
+		Type: "tool_result", ToolUseID: cleanID(m.ToolCallID), Content: content, IsError: m.Failed,
 	}
 }
 

@@ -25,6 +25,10 @@ type Config struct {
 	// Models from Claude Opus 4.7 on know no other way of thinking, and refuse ThinkingTokens.
 	AdaptiveThinking bool
 
+	// Images says whether the model is shown images that tools return. Default: models of OpenAI and Anthropic are,
+	// behind the vendors' own addresses and Azure's; a model of another server may refuse all of a request for one.
+	Images *bool
+
 	HTTPClient *http.Client // default: one that keeps connections for many turns; redirects are never followed
 	Log        *slog.Logger // default: discard
 }
@@ -46,6 +50,14 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// isSet returns what is set, or otherwise the default.
+func isSet(set *bool, otherwise bool) bool {
+	if set != nil {
+		return *set
+	}
+	return otherwise
 }
 
 // maxIdle is how many connections to a provider are kept for the next requests.

@@ -12,6 +12,7 @@ type OpenAI struct {
 	caller
 	newLimit bool // the server wants max_completion_tokens
 	official bool // the server is OpenAI's own
+	images   bool // the model is shown those that tools return
 }
 
 var _ Model = (*OpenAI)(nil)
@@ -23,6 +24,7 @@ func NewOpenAI(cfg Config) *OpenAI {
 	m := &OpenAI{}
 	m.caller = newCaller(cfg, m, base, "chat/completions")
 	m.official, m.newLimit = hosted(base)
+	m.images = isSet(cfg.Images, m.newLimit)
 	if cfg.APIKey != "" {
 		m.header.Set("Authorization", "Bearer "+cfg.APIKey)
 	}

@@ -72,12 +72,22 @@ func (b *openAIBody) addOptions(r Request) {
 
 func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
 	turn := 1 + lastUser(messages)
+	var pictures []openAIPart // of results; they follow the last of them
 	for i, msg := range messages {
+		if msg.Role != RoleTool && len(pictures) > 0 {
+			b.Messages = append(b.Messages, openAIMessage{Role: RoleUser, Content: pictures})
+			pictures = nil
+		}
 		switch msg.Role {
 		case RoleUser:
 			b.Messages = append(b.Messages, openAIMessage{Role: RoleUser, Content: openAIContent(msg)})
 		case RoleTool:
 			result := openAIMessage{Role: RoleTool, Content: &msg.Content, ToolCallID: &msg.ToolCallID}
+			if len(msg.Pictures) > 0 && !m.images {
+				msg.Content += "\n" + noteUnseen
+			} else {
+				pictures = append(pictures, openAIPictures(msg)...)
+			}
 			b.Messages = append(b.Messages, result)
 		case RoleAssistant:
 			if msg.Content != "" || len(msg.ToolCalls) > 0 { // what was cut off before anything was said
@@ -87,7 +97,25 @@ func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
 			return fmt.Errorf("a message of the role %q", msg.Role)
 		}
 	}
+	if len(pictures) > 0 {
+		b.Messages = append(b.Messages, openAIMessage{Role: RoleUser, Content: pictures})
+	}
 	return nil
+}
+
+// openAIPictures translates the images of a result. Results of chat completions have text only, so images are shown in
+// a message of the user, which says where they come from.
+func openAIPictures(result Message) []openAIPart {
+	if len(result.Pictures) == 0 {
+		return nil
+	}
+	note := fmt.Sprintf(notePictures, result.ToolCallID)
+	parts := []openAIPart{{Type: "text", Text: &note}}
+	for _, p := range result.Pictures {
+		image := &Image{URL: "data:" + p.MIMEType + ";base64," + p.base64()}
+		parts = append(parts, openAIPart{Type: "image_url", Image: image})
+	}
+	return parts
 }
 
 // lastUser returns where the last message of the user is; -1: there is none.

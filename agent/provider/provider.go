@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // Role says who speaks.
@@ -30,6 +32,11 @@ type Message struct {
 	ToolCallID string     `json:"tool_call_id,omitempty"` // RoleTool: the call it answers
 	ToolName   string     `json:"tool_name,omitempty"`    // RoleTool: as the model called it
 	Failed     bool       `json:"failed,omitempty"`       // RoleTool: the tool failed, or the call never ran
+
+	// Attachments describe the images, sounds and files of a result; they have no data. Pictures are those of the
+	// images that a model is shown, and are never stored. RoleTool.
+	Attachments []registry.Part `json:"attachments,omitempty"`
+	Pictures    []Picture       `json:"-"`
 
 	// Notice is what the gateway itself says of a result, which no tool can. RoleTool.
 	Notice string `json:"notice,omitempty"`

@@ -36,6 +36,10 @@ var goldenModels = map[string]func(*http.Client) provider.Model{
 		return provider.NewOpenAI(provider.Config{Name: "llama", BaseURL: "http://localhost:11434/v1/", MaxTokens: 9,
 			HTTPClient: c})
 	},
+	"compatible-images": func(c *http.Client) provider.Model {
+		return provider.NewOpenAI(provider.Config{Name: "llava", BaseURL: "http://localhost:11434/v1/",
+			Images: ptr(true), HTTPClient: c})
+	},
 	"anthropic": func(c *http.Client) provider.Model {
 		return provider.NewAnthropic(provider.Config{Name: "claude", APIKey: key, HTTPClient: c})
 	},
@@ -113,8 +117,30 @@ func goldenRequests() map[string]provider.Request {
 		"conversation": {Messages: goldenConversation(), Tools: tools},
 		"after it": {Messages: append(goldenConversation(),
 			provider.Message{Role: provider.RoleAssistant, Content: "Done."}, user("and?"))},
-		"greeting": {Messages: []provider.Message{{Role: provider.RoleAssistant, Content: "Hello."}, user("hi")}},
+		"pictures": {Messages: append(picturedConversation(),
+			provider.Message{Role: provider.RoleAssistant, Content: "Cats."}, user("and?"))},
+		"pictures last": {Messages: picturedConversation()},
+		"greeting":      {Messages: []provider.Message{{Role: provider.RoleAssistant, Content: "Hello."}, user("hi")}},
 	}
+}
+
+// picturedConversation has results with images: two of them, none, and of a call that failed.
+func picturedConversation() []provider.Message {
+	ids := []string{"one", "two", "three"}
+	asked := provider.Message{Role: provider.RoleAssistant}
+	messages := []provider.Message{user("look")}
+	var results []provider.Message
+	for i, id := range ids {
+		asked.ToolCalls = append(asked.ToolCalls, provider.ToolCall{ID: id, Name: "camera"})
+		m := provider.Message{Role: provider.RoleTool, ToolCallID: id, ToolName: "camera", Content: "click"}
+		if i != 1 {
+			m.Failed = i == 2
+			m.Pictures = []provider.Picture{{MIMEType: "image/png", Data: []byte("\x89PNG")},
+				{MIMEType: "image/webp", Data: []byte{0, 0xff}, Attachment: 1}}
+		}
+		results = append(results, m)
+	}
+	return append(append(messages, asked), results...)
 }
 
 func goldenConversation() []provider.Message {
@@ -139,7 +165,7 @@ func goldenConversation() []provider.Message {
 }
 
 // The vendors get, byte for byte in their JSON values, what their own SDKs sent: the golden files were recorded with
-// openai-go v3.95.0 and anthropic-sdk-go v1.84.0.
+// openai-go v3.95.0 and anthropic-sdk-go v1.84.0, all but "pictures", which follow the vendors' references.
 func TestRequestsAreThoseOfTheSDKs(t *testing.T) {
 	t.Parallel()
 	for vendor, model := range goldenModels {

@@ -21,10 +21,6 @@ type callPart struct {
 // other one beside it.
 func (a *application) printParts(parts []callPart, file string) error {
 	for i, p := range parts {
-		what := fmt.Sprintf("%s %s, %s", p.Type, p.MIMEType, shownSize(p.Size))
-		if p.Name != "" {
-			what += ", " + p.Name
-		}
 		where := "use --output FILE to save it"
 		switch {
 		case p.URL != "":
@@ -38,9 +34,18 @@ func (a *application) printParts(parts []callPart, file string) error {
 			}
 			where = "saved to " + path
 		}
-		fmt.Fprintln(a.err, printable(fmt.Sprintf("[%s: %s]", what, where)))
+		fmt.Fprintln(a.err, printable(fmt.Sprintf("[%s: %s]", p.describe(), where)))
 	}
 	return nil
+}
+
+// describe returns what the part is.
+func (p callPart) describe() string {
+	what := fmt.Sprintf("%s %s, %s", p.Type, p.MIMEType, shownSize(p.Size))
+	if p.Name != "" {
+		what += ", " + p.Name
+	}
+	return what
 }
 
 // numbered returns the name of the file for a part: a.png, a-2.png, a-3.png.

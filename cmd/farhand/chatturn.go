@@ -38,6 +38,7 @@ type chatEvent struct {
 	Args         json.RawMessage `json:"args"`
 	Output       string          `json:"output"`
 	Status       string          `json:"status"`
+	Parts        []callPart      `json:"parts"`
 	FullResponse string          `json:"full_response"`
 	Title        string          `json:"title"`
 	Message      string          `json:"message"`
@@ -138,6 +139,9 @@ func (s *chatScreen) event(e chatEvent) (last bool, err error) {
 			mark = "✗"
 		}
 		s.note("%s %s: %s", mark, oneLine(e.Name, 64), oneLine(e.Output, shownOutput))
+		for _, p := range e.Parts {
+			s.note("  [%s]", oneLine(p.describe(), shownOutput))
+		}
 	case "title_updated":
 		s.note("title: %s", oneLine(e.Title, shownOutput))
 	case "debug_prompt":

@@ -151,12 +151,8 @@ func readAnthropicUser(r *Request, i int, m anthropicMessage, open map[string]st
 			spoken = true
 			r.Messages = append(r.Messages, provider.Message{Role: provider.RoleUser, Content: b.Text})
 		case "image":
-			image := provider.Image{URL: b.Source.URL}
-			if b.Source.Type == "base64" {
-				image.URL = "data:" + b.Source.MediaType + ";base64," + b.Source.Data
-			}
 			r.Messages = append(r.Messages, provider.Message{Role: provider.RoleUser,
-				Parts: []provider.Part{{Image: &image}}})
+				Parts: []provider.Part{{Image: b.image()}}})
 		case "tool_result":
 			name, ok := open[b.ToolUseID]
 			switch {
@@ -174,6 +170,13 @@ func readAnthropicUser(r *Request, i int, m anthropicMessage, open map[string]st
 				if err := checkText(i, c); err != nil {
 					return err
 				}
+				if c.Type == "image" {
+					if b.IsError {
+						return refuse("messages.%d.content.%d: all content must be type \"text\" if \"is_error\" is true",
+							i, n)
+					}
+					out.Parts = append(out.Parts, provider.Part{Image: c.image()})
+				}
 				out.Content += c.Text
 			}
 			r.Messages = append(r.Messages, out)
@@ -185,6 +188,14 @@ func readAnthropicUser(r *Request, i int, m anthropicMessage, open map[string]st
 		return withoutResult(i-1, open)
 	}
 	return nil
+}
+
+// image returns the image of a block.
+func (b anthropicBlock) image() *provider.Image {
+	if b.Source.Type == "base64" {
+		return &provider.Image{URL: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}
+	}
+	return &provider.Image{URL: b.Source.URL}
 }
 
 func readAnthropicAssistant(r *Request, i int, m anthropicMessage, open map[string]string, used map[string]bool) error {

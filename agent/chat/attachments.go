@@ -1,0 +1,78 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+// Bounds of the images that a model is shown in one request. The newest are shown.
+const (
+	maxPictures     = 8
+	maxPictureBytes = 4 << 20
+)
+
+// picturesOf returns the images of a result that a model can be shown.
+func picturesOf(parts []registry.Part) []provider.Picture {
+	var pictures []provider.Picture
+	for i, p := range parts {
+		if p.Type != registry.PartImage || len(p.Data) == 0 {
+			continue
+		}
+		if picture, ok := provider.NewPicture(i, p.Data); ok {
+			pictures = append(pictures, picture)
+		}
+	}
+	return pictures
+}
+
+// forgetPictures lets go of the images that are too many for a request. None of them would be shown again, because
+// newer ones come.
+func (l *loop) forgetPictures() {
+	count, size := 0, 0
+	for i := range slices.Backward(l.history) {
+		m := &l.history[i]
+		var kept []provider.Picture
+		for _, p := range slices.Backward(m.Pictures) {
+			count, size = count+1, size+len(p.Data)
+			if count <= maxPictures && size <= maxPictureBytes {
+				kept = append(kept, p)
+			}
+		}
+		slices.Reverse(kept)
+		m.Pictures = kept
+	}
+}
+
+// described returns a result with a line about each of its attachments, and nothing of their bytes.
+func described(m provider.Message) provider.Message {
+	lines := make([]string, 0, 1+len(m.Attachments))
+	if m.Content != "" {
+		lines = append(lines, m.Content)
+	}
+	for i, a := range m.Attachments {
+		unseen := ""
+		shown := slices.ContainsFunc(m.Pictures, func(p provider.Picture) bool { return p.Attachment == i })
+		if a.Type == registry.PartImage && !shown {
+			unseen = ", not shown"
+		}
+		lines = append(lines, fmt.Sprintf("[%s, %s, %s%s]", a.Type, a.MIMEType, sizeText(a.Size), unseen))
+	}
+	m.Content = strings.Join(lines, "\n")
+	return m
+}
+
+// sizeText returns a number of bytes as people and models read it.
+func sizeText(n int64) string {
+	switch {
+	case n < 1000:
+		return fmt.Sprintf("%d B", n)
+	case n < 1000*1000:
+		return fmt.Sprintf("%.0f kB", float64(n)/1000)
+	default:
+		return fmt.Sprintf("%.1f MB", float64(n)/1000/1000)
+	}
+}
