@@ -16,8 +16,8 @@ import (
 // Image is the name of the image that an engine of Start has: busybox, with a link for each of its programs.
 const Image = "farhand-test:busybox"
 
-// importImage makes an image of busybox, with changes as of a Dockerfile.
-func (e *Engine) importImage(name string, changes ...string) error {
+// Import makes an image of busybox, with changes such as the lines ENV, USER, VOLUME or ENTRYPOINT of a Dockerfile.
+func (e *Engine) Import(name string, changes ...string) error {
 	files, err := busybox()
 	if err != nil {
 		return err
