@@ -64,8 +64,12 @@ func busybox() (*bytes.Buffer, error) {
 	}
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, dir := range []string{"bin/", "dev/", "etc/", "proc/", "sys/", "tmp/", "workspace/"} {
-		if err := w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+	for _, dir := range []string{"bin/", "dev/", "etc/", "proc/", "sys/", "tmp/", "workspace/", "anybody/"} {
+		mode := int64(0o755)
+		if dir == "anybody/" {
+			mode = 0o777 // what only a read-only root protects
+		}
+		if err := w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: mode}); err != nil {
 			return nil, err
 		}
 	}
