@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 )
 
 // outputBuffer is how many bytes of each stream are read at a time. Nothing else is buffered: a program that writes
@@ -29,6 +30,10 @@ func startOutput(stdout, stderr io.Writer, cancel context.CancelCauseFunc) (*out
 			return nil, err
 		}
 		o.readers, o.writers = append(o.readers, pr), append(o.writers, pw)
+		// Programs wait when the pipe is full. Most take an error in place of that for the end.
+		if err := syscall.SetNonblock(int(pw.Fd()), false); err != nil {
+			cancel(err)
+		}
 		if w == nil {
 			w = io.Discard
 		}
