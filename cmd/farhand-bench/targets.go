@@ -55,7 +55,6 @@ var rows = []targetRow{
 	{"commands", rowCommands},
 	{"pod-death", rowPodDeath},
 	{"heartbeats", rowHeartbeats},
-	{"sandbox", rowSandbox},
 }
 
 func rowNames() []string {

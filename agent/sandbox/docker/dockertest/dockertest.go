@@ -84,7 +84,7 @@ func Start() (*Engine, error) {
 	e := &Engine{dir: dir}
 	err = e.Restart()
 	if err == nil {
-		err = e.Import(Image)
+		err = e.importImage(Image)
 	}
 	if err != nil {
 		e.Stop()

@@ -1,0 +1,177 @@
+package shell
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// allows reports, as an error, why a program may not run with these arguments.
+func (a allowlist) allows(words []string) error {
+	name := words[0]
+	if strings.Contains(name, "/") {
+		return forbidden("Programs are called by their names in mode allowlist; %.80q is a path.", name)
+	}
+	if never[name] {
+		return forbidden("%q is a word of the shell that cannot be allowed: it changes what other words mean.", name)
+	}
+	err := a.notListed(name)
+	longest := 0
+	for _, entry := range a.allow {
+		first := strings.Fields(entry)
+		if len(first) <= longest || len(first) > len(words) || !slices.Equal(first, words[:len(first)]) {
+			continue
+		}
+		if why := a.mayFollow(first, words[len(first):]); why != nil {
+			err = why
+			continue
+		}
+		longest, err = len(first), nil
+	}
+	return err
+}
+
+func (a allowlist) notListed(name string) error {
+	if len(a.allow) == 0 {
+		return forbidden("%.80q is not allowed: policy allows no program.", name)
+	}
+	list := strings.Join(a.allow, ", ")
+	if len(list) > 500 {
+		list = list[:strings.LastIndex(list[:500], ",")] + " and more"
+	}
+	return forbidden("%.80q is not allowed, or not with these arguments. Allowed are: %s.", name, list)
+}
+
+// mayFollow reports, as an error, why arguments may not follow those that the operator has named, which may be
+// anything.
+func (a allowlist) mayFollow(named, rest []string) error {
+	name := named[0]
+	if len(named) == 1 && runs(name) {
+		return forbidden("%q runs programs, or whatever its arguments or files say, so policy cannot allow it by its "+
+			"name alone: an operator has to name its first arguments, too.", name)
+	}
+	h := hazards[name]
+	for i, word := range rest {
+		if h.matches(word, i == 0 && len(named) == 1) {
+			return forbidden("%q is not allowed with the argument %.80q in mode allowlist: it runs programs, writes "+
+				"files, or reaches what is outside of the workspace.", name, word)
+		}
+		if a.inside && outside.MatchString(word) {
+			return forbidden("The argument %.80q may name a file outside of the workspace: in mode allowlist no "+
+				"argument begins with a slash or has \"..\" in it. Name files relative to the workspace.", word)
+		}
+	}
+	return nil
+}
+
+// outside matches arguments that could name a file outside of the workspace: an absolute path or one that leads
+// upwards, by itself, behind an option, or in a list.
+var outside = regexp.MustCompile(`^/|[=:,@]/|^-[A-Za-z0-9]+/|(^|[/=:,@]|^-[A-Za-z0-9]+)\.\.($|[/:,])`)
+
+// hazard is what a program that people allow must not be called with.
+type hazard struct {
+	short string   // letters of options, alone or among others
+	long  []string // options, which may be abbreviated
+	words []string // how arguments begin
+	chars string   // that no argument may have
+	bare  bool     // the first argument may be letters of options without a dash
+}
+
+// matches reports whether an argument is dangerous. What stands behind "--" is looked at, too.
+func (h hazard) matches(word string, first bool) bool {
+	name, _, _ := strings.Cut(word, "=")
+	switch {
+	case h.chars != "" && strings.ContainsAny(word, h.chars):
+		return true
+	case slices.ContainsFunc(h.words, func(w string) bool { return strings.HasPrefix(word, w) }):
+		return true
+	case strings.HasPrefix(word, "--"):
+		return len(name) > 2 && slices.ContainsFunc(h.long, func(l string) bool { return strings.HasPrefix(l, name) })
+	case strings.HasPrefix(word, "-"), first && h.bare:
+		return h.short != "" && strings.ContainsAny(word, h.short)
+	}
+	return false
+}
+
+// hazards is what is known of programs that look harmless.
+var hazards = map[string]hazard{
+	"find": {words: []string{"-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from", "-follow", "-L"}},
+	"sort": {short: "oT", long: []string{"--output", "--compress-program", "--temporary-directory", "--files0-from"}},
+	"wc":   {long: []string{"--files0-from"}},
+	"du":   {short: "L", long: []string{"--files0-from", "--dereference"}},
+	"grep": grepHazard, "egrep": grepHazard, "fgrep": grepHazard,
+	"rg":    {short: "L", long: []string{"--pre", "--hostname-bin", "--follow", "--search-zip"}},
+	"date":  {short: "s", long: []string{"--set"}},
+	"file":  {short: "fC", long: []string{"--files-from", "--compile"}},
+	"split": {long: []string{"--filter"}},
+	"sdiff": {short: "o", long: []string{"--output", "--diff-program"}},
+	"diff3": {long: []string{"--diff-program"}},
+	"tree":  {short: "lo", long: []string{"--fromfile"}},
+	"zip":   {short: "T", long: []string{"--unzip-command", "--test"}},
+	"tar": {
+		short: "IFTP", chars: ":", bare: true,
+		long: []string{
+			"--use-compress-program", "--to-command", "--checkpoint-action", "--info-script", "--new-volume-script",
+			"--rsh-command", "--rmt-command", "--absolute-names", "--files-from", "--dereference",
+		},
+	},
+	"rsync": {
+		short: "eLk", chars: ":",
+		long: []string{"--rsh", "--rsync-path", "--daemon", "--files-from", "--copy-links", "--copy-dirlinks"},
+	},
+	"git": {
+		short: "cCoO",
+		long: []string{
+			"--upload-pack", "--receive-pack", "--exec", "--exec-path", "--config", "--config-env", "--ext-diff",
+			"--textconv", "--output", "--output-directory", "--open-files-in-pager", "--git-dir", "--work-tree",
+			"--no-index", "--template", "--separate-git-dir",
+		},
+	},
+	"test": evaluates, "[": evaluates, "printf": evaluates,
+}
+
+var (
+	grepHazard = hazard{short: "R", long: []string{"--dereference-recursive"}}
+
+	// evaluates is of words of Bash that evaluate the name of a variable, with the substitutions in it.
+	evaluates = hazard{words: []string{"-v", "-R"}}
+)
+
+// runs reports whether a program runs what its arguments or files say: an interpreter, a wrapper, an editor, a pager, a
+// tool that builds or fetches. python3.12 is python.
+func runs(name string) bool {
+	name = strings.ToLower(name)
+	front, _, _ := strings.Cut(name, ".")
+	return runners[name] || runners[front] || runners[strings.TrimRight(name, "0123456789.-")] ||
+		runners[strings.TrimRight(front, "0123456789-")]
+}
+
+func set(names string) map[string]bool {
+	m := map[string]bool{}
+	for name := range strings.FieldsSeq(names) {
+		m[name] = true
+	}
+	return m
+}
+
+var (
+	// never are words of shells that take code, or names of variables that they evaluate.
+	never = set(`. source eval exec command builtin trap set shopt alias unalias export readonly unset read let declare
+		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function
+		time if then else elif fi for while until do done case esac select in { } ! [[ ]]`)
+
+	runners = set(`sh ash bash dash ksh mksh zsh fish csh tcsh rbash busybox toybox
+		env xargs nohup nice ionice timeout time setsid stdbuf watch parallel chronic unbuffer flock taskset chrt
+		sudo su doas pkexec runuser setpriv chroot unshare nsenter capsh setarch linux32 linux64 prlimit systemd-run
+		start-stop-daemon at batch crontab entr inotifywait script scriptreplay expect screen tmux dtach
+		strace ltrace gdb lldb perf valgrind bwrap firejail docker podman nerdctl kubectl ctr runc ld ld-linux
+		python pypy perl ruby irb node nodejs deno bun lua luajit php tclsh wish guile scheme racket r rscript julia
+		java jshell groovy scala kotlin erl elixir ghc ghci runghc ocaml swift dotnet mono pwsh powershell osascript
+		awk gawk mawk nawk original-awk sed gsed bc dc m4 gnuplot
+		ed red ex vi view vim vimdiff nvim rvim nano pico emacs joe mcedit less more most pg man info w3m lynx links
+		make gmake bmake cmake ninja meson bazel gcc cc cpp g++ c++ clang tcc go cargo rustc gradle mvn ant
+		npm npx yarn pnpm pip pipx uv poetry gem bundle rake composer apt apt-get dpkg yum dnf rpm apk brew snap
+		git hg svn cvs bzr sqlite sqlite3 psql mysql mariadb mongo mongosh redis-cli
+		curl wget fetch aria2c ftp sftp tftp ssh scp sshfs telnet nc ncat netcat socat openssl rsh rexec rlogin
+		cpio pax ar run-parts run-mailcap xdg-open open see logrotate dd install-info mail mailx sendmail`)
+)

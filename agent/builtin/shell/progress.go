@@ -1,0 +1,105 @@
+package shell
+
+import (
+	"io"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	reportEvery = 100 * time.Millisecond
+	reportBytes = 4 << 10   // that are reported at once, at most
+	maxReported = 256 << 10 // bytes of one command, together
+)
+
+// progress reports what a program writes while it runs, a few times a second. It is safe for concurrent use.
+type progress struct {
+	report func(chunk string) // never blocks
+
+	mu       sync.Mutex
+	pending  []byte
+	timer    *time.Timer // runs while something is pending; nil: it never did
+	reported int
+	ended    bool
+}
+
+// write takes what is written. It never fails.
+func (p *progress) write(text []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(text) > 0 && !p.ended {
+		n := min(len(text), reportBytes-len(p.pending), maxReported-p.reported-len(p.pending))
+		if n <= 0 { // no more is reported of this command
+			break
+		}
+		first := len(p.pending) == 0
+		p.pending, text = append(p.pending, text[:n]...), text[n:]
+		switch {
+		case len(p.pending) == reportBytes || p.reported+len(p.pending) == maxReported:
+			p.flushLocked()
+		case first && p.timer == nil:
+			p.timer = time.AfterFunc(reportEvery, p.flush)
+		case first:
+			p.timer.Reset(reportEvery)
+		}
+	}
+	if p.reported == maxReported && !p.ended {
+		p.ended = true
+		p.report("\n[no more is shown while the command runs]\n")
+	}
+}
+
+func (p *progress) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.flushLocked()
+	}
+}
+
+// flushLocked reports what is pending, but for the beginning of a character that is not there whole yet.
+func (p *progress) flushLocked() {
+	whole := len(p.pending)
+	for i := 1; i <= min(utf8.UTFMax, len(p.pending)); i++ {
+		if from := len(p.pending) - i; utf8.RuneStart(p.pending[from]) {
+			if !utf8.FullRune(p.pending[from:]) && p.reported+len(p.pending) < maxReported {
+				whole = from
+			}
+			break
+		}
+	}
+	if whole == 0 {
+		return
+	}
+	p.reported += whole
+	p.report(valid(string(p.pending[:whole])))
+	p.pending = append(p.pending[:0], p.pending[whole:]...)
+}
+
+// end reports the rest. Nothing is reported afterwards.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if !p.ended && len(p.pending) > 0 {
+		p.report(valid(string(p.pending)))
+	}
+	p.ended = true
+}
+
+// tee is an output of a program: what is kept of it, and what is reported.
+type tee struct {
+	*capture
+	progress *progress
+}
+
+var _ io.Writer = tee{}
+
+// Write implements io.Writer.
+func (t tee) Write(p []byte) (int, error) {
+	t.progress.write(p)
+	return t.capture.Write(p)
+}

@@ -1,0 +1,148 @@
+package shell
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// DefaultMaxOutput is how many bytes are kept of what a program writes to each of its outputs.
+	DefaultMaxOutput = 64 << 10
+
+	defaultTimeout = 30 * time.Second
+	maxTimeout     = 10 * time.Minute
+	maxCommand     = 64 << 10 // bytes; the kernel takes twice as many in one argument
+)
+
+// Config configures the tools.
+type Config struct {
+	Host    sandbox.Engine // runs what need not be in the sandbox; nil: nothing does
+	Sandbox sandbox.Engine // runs what must be in the sandbox; nil: nothing does
+	Reason  string         // why an engine that is needed is missing, and what an operator can do about it
+
+	Env      []string       // what all programs know beside the basics, as "name=value"; later ones count
+	EnvNames []string       // of variables that a call may set in mode allowlist
+	Limits   sandbox.Limits // of every command
+
+	MaxOutput int // bytes kept of each output, its head and its tail; default: DefaultMaxOutput
+}
+
+// Registration returns the tools exec and bash, for agent.NewLocalTools. An error names what is wrong with cfg.
+func Registration(cfg Config) (agent.Registration, error) {
+	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, DefaultMaxOutput)
+	cfg.Reason = cmp.Or(cfg.Reason, "This gateway has nothing that runs programs.")
+	cfg.Env, cfg.EnvNames = slices.Clone(cfg.Env), slices.Clone(cfg.EnvNames)
+	if err := cfg.check(); err != nil {
+		return agent.Registration{}, err
+	}
+	slots := newSlots()
+	return agent.Registration{
+		Names: []string{"exec", "bash"},
+		Make: func(sc agent.SessionContext) []agent.Tool {
+			s := session{cfg: cfg, slots: slots, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
+			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}
+		},
+	}, nil
+}
+
+// check says what is wrong with the variables.
+func (c Config) check() error {
+	for _, v := range c.Env {
+		if !validVariable(v) {
+			return fmt.Errorf("shell: %.80q is no environment variable, as LANG=C.UTF-8", v)
+		}
+	}
+	for _, name := range c.EnvNames {
+		if !validName(name) || steers(name) {
+			return fmt.Errorf("shell: calls cannot be let set the environment variable %.80q: "+
+				"it changes which programs run", name)
+		}
+	}
+	return nil
+}
+
+// session is what the tools of one agent session share.
+type session struct {
+	cfg       Config
+	slots     *slots
+	id        agent.SessionID
+	sandboxed bool
+	workspace agent.Workspace
+}
+
+// shell is what runs commands that are more than one program.
+type shell struct {
+	tool, about string
+	args        []string // before the command
+	missing     string   // what is said if there is none
+}
+
+var (
+	execShell = &shell{
+		tool:    "exec",
+		about:   "Execute a shell command in the workspace, with /bin/sh.",
+		args:    []string{"/bin/sh", "-c"},
+		missing: "There is no /bin/sh where programs run.",
+	}
+	bashShell = &shell{
+		tool:    "bash",
+		about:   "Run a Bash script in the workspace.",
+		args:    []string{"bash", "--noprofile", "--norc", "-c"},
+		missing: "There is no bash where programs run. Write for /bin/sh, and use exec.",
+	}
+)
+
+// runner is the tool exec or bash.
+type runner struct {
+	session
+	shell *shell
+}
+
+// Spec implements agent.Tool.
+func (r runner) Spec() registry.ToolSpec {
+	no, yes := false, true
+	return registry.ToolSpec{
+		Name: r.shell.tool,
+		Description: r.shell.about + " Answers with what it wrote to stdout and stderr, its exit code, and how long " +
+			"it took. Each call is a new process: variables and the folder do not last, files do.",
+		Parameters: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
+			`"command":{"type":"string","minLength":1,"maxLength":%d,"description":"Command to execute"},`+
+			`"timeout":{"type":"integer","minimum":1,"maximum":%d,`+
+			`"description":"Seconds after which the command and all it started is killed; default %d"},`+
+			`"workdir":{"type":"string","maxLength":4096,`+
+			`"description":"Folder to run in, relative to the workspace; default: the workspace"},`+
+			`"env":{"type":"object","maxProperties":50,"additionalProperties":{"type":"string","maxLength":32768},`+
+			`"description":"Environment variables"},`+
+			`"elevated":{"type":"boolean","description":"Run with elevated permissions, if a person agrees"},`+
+			`"security":{"type":"string","enum":["deny","allowlist","full"],`+
+			`"description":"Security mode; counts if it is stricter than the gateway's"}},`+
+			`"required":["command"],"additionalProperties":false}`,
+			maxCommand, int(maxTimeout.Seconds()), int(defaultTimeout.Seconds()))),
+		TimeoutMS:   (maxTimeout + grace).Milliseconds(),
+		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, OpenWorldHint: &yes},
+	}
+}
+
+// Unavailable implements agent.UnavailableTool.
+func (r runner) Unavailable() string {
+	if r.cfg.Sandbox == nil && (r.sandboxed || r.cfg.Host == nil) {
+		return r.cfg.Reason
+	}
+	return ""
+}
+
+// engine returns what runs a call, nil if nothing does, and whether that is the sandbox.
+func (s session) engine(p policy.Programs) (e sandbox.Engine, sandboxed bool) {
+	if s.sandboxed || p.Sandboxed {
+		return s.cfg.Sandbox, true
+	}
+	return s.cfg.Host, false
+}
