@@ -176,6 +176,24 @@ func TestProgramsNeverRunAsRoot(t *testing.T) {
 	}
 }
 
+// The holder usually is nobody. Where nobody owns the workspace it is somebody else.
+func TestProgramsOfNobodyDoNotReachTheHolder(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	if err := os.Chown(f.space.Dir, holderUser, holderUser); err != nil {
+		t.Fatal(err)
+	}
+	f.space.UID, f.space.GID = holderUser, holderUser
+	if out := f.sh("echo > /workspace/file; id -u"); out != "65534" {
+		t.Errorf("%q", out)
+	}
+	holders := `for p in /proc/[0-9]*; do [ "$(stat -c %u $p)" = 65533 ] || continue; found=1; `
+	f.tries(map[string]string{
+		"end":  holders + "kill -9 ${p#/proc/} && exit 0; done; [ -z \"$found\" ]",
+		"read": holders + "cat $p/environ && exit 0; done; [ -z \"$found\" ]",
+	})
+}
+
 func TestFolderOfACommandIsInTheWorkspace(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
