@@ -33,7 +33,6 @@ func processes(text string) []string {
 // Whatever a command does to get away, nothing of it is there after Run.
 func TestNothingOutlivesACommand(t *testing.T) {
 	t.Parallel()
-	f := setUp(t)
 	for name, c := range map[string]struct {
 		script string
 		ends   bool // by itself
@@ -47,18 +46,24 @@ func TestNothingOutlivesACommand(t *testing.T) {
 		"children ignore too": {"trap '' TERM; (trap '' TERM; setsid NAP) & NAP; NAP", false},
 		"stopped":             {"setsid NAP & kill -STOP $$", false},
 	} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Second, errLate)
-		if !c.ends {
-			ctx, cancel = context.WithTimeoutCause(t.Context(), 300*time.Millisecond, errLate)
-		}
-		_, _, exit, err := f.run(ctx, script(strings.ReplaceAll(c.script, "NAP", f.nap)))
-		cancel()
-		if c.ends && err != nil || !c.ends && err != errLate {
-			t.Errorf("%s: %+v, %v", name, exit, err)
-		}
-		if left := processes(f.nap); left != nil {
-			t.Errorf("%s: left %q", name, left)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t)
+			bound := 30 * time.Second
+			if !c.ends {
+				bound = 300 * time.Millisecond
+				f.sh("true") // which makes the container
+			}
+			ctx, cancel := context.WithTimeoutCause(t.Context(), bound, errLate)
+			defer cancel()
+			_, _, exit, err := f.run(ctx, script(strings.ReplaceAll(c.script, "NAP", f.nap)))
+			if c.ends && err != nil || !c.ends && err != errLate {
+				t.Errorf("%+v, %v", exit, err)
+			}
+			if left := processes(f.nap); left != nil {
+				t.Errorf("left %q", left)
+			}
+		})
 	}
 }
 

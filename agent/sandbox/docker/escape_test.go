@@ -126,7 +126,7 @@ func TestEscapeToOtherProcesses(t *testing.T) {
 		"files of the first":       "ls /proc/1/fd/ || cat /proc/1/fd/0 || cat /proc/1/mem",
 		"input of the holder":      holders + "echo > $p/fd/0 && exit 0; done; false",
 		"end the holder":           holders + "kill -9 ${p#/proc/} && exit 0; done; false",
-		"more rights":              "grep CapEff /proc/self/status | grep -v 0000000000000000",
+		"more rights":              "grep Cap /proc/self/status | grep -v 0000000000000000",
 		"new rights":               "grep 'NoNewPrivs:.0' /proc/self/status",
 		"any system call":          "grep 'Seccomp:.0' /proc/self/status",
 		"another user":             "grep Uid: /proc/self/status | grep -v '12345.*12345.*12345.*12345'",

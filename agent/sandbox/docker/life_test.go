@@ -179,6 +179,27 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
+// An engine goes on with a request that was given up.
+func TestAStartThatIsGivenUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, func(c *Config) { c.Pod = "gives-up" })
+	for i := range 6 {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond<<i, errLate)
+		if _, _, _, err := f.run(ctx, script("true")); err != nil && err != errLate {
+			t.Error(err)
+		}
+		cancel()
+		if err := f.engine.Release(t.Context(), f.space); err != nil {
+			t.Error(err)
+		}
+	}
+	other := setUp(t)
+	other.sh("true") // The engine has had the time to make one.
+	if left := containers(t, labelPod+"=gives-up"); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
 func TestIdleContainersGo(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, func(c *Config) { c.Idle = 200 * time.Millisecond })

@@ -2,9 +2,7 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +43,7 @@ func Probe(ctx context.Context, cfg Config) error {
 func usable(ctx context.Context, api *client.Client, host string) error {
 	answer, err := api.Info(ctx, client.InfoOptions{})
 	switch {
-	case errors.Is(err, fs.ErrPermission):
+	case err != nil && strings.Contains(err.Error(), "permission denied"): // The client keeps nothing but the text.
 		return fmt.Errorf("%w: no permission to use %s; run as a user who may, such as one in the group docker: %w",
 			sandbox.ErrUnavailable, host, err)
 	case err != nil:
@@ -60,11 +58,9 @@ func usable(ctx context.Context, api *client.Client, host string) error {
 
 // lacks says what an engine cannot do that containers here need, or nothing.
 func lacks(info system.Info) string {
-	has := func(option string) bool {
+	has := func(option string) bool { // as in name=seccomp,profile=default
 		return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {
-			// As in name=seccomp,profile=default.
-			name, _, _ := strings.Cut(strings.TrimPrefix(o, "name="), ",")
-			return name == option
+			return slices.Contains(strings.Split(o, ","), option)
 		})
 	}
 	switch {
@@ -76,9 +72,11 @@ func lacks(info system.Info) string {
 		return "cannot limit processes; give it the pids controller of cgroups"
 	case !info.CPUCfsQuota:
 		return "cannot limit CPUs; give it the cpu controller of cgroups"
-	case !has("seccomp"):
+	case !has("name=seccomp"):
 		return "has no seccomp; use one with its default profile"
-	case has("rootless"), has("userns"):
+	case has("profile=unconfined"):
+		return "leaves programs unconfined by seccomp; give it its default profile"
+	case has("name=rootless"), has("name=userns"):
 		return "maps user ids, so programs could not write to their workspaces; use one without user namespaces"
 	}
 	return ""

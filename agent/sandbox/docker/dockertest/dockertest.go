@@ -84,7 +84,7 @@ func Start() (*Engine, error) {
 	e := &Engine{dir: dir}
 	err = e.Restart()
 	if err == nil {
-		err = e.importImage(Image)
+		err = e.Import(Image)
 	}
 	if err != nil {
 		e.Stop()

@@ -1,0 +1,132 @@
+package nodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/internal/publicnet"
+	"github.com/farhand/farhand/registry"
+)
+
+// command is what an action has a device do.
+type command struct {
+	name  string   // of the device's tool
+	takes []string // arguments that are passed on as they are, if they are given
+	needs string   // the one of them that must be given; empty: none
+	timed bool     // takes a duration, which the device is told as duration_ms
+}
+
+// nodeCommands are the actions of nodes that are commands.
+func nodeCommands() map[string]command {
+	return map[string]command{
+		"notify":        {name: "notify", takes: []string{"title", "body"}, needs: "body"},
+		"camera_snap":   {name: "camera_snap", takes: []string{"facing"}},
+		"camera_list":   {name: "camera_list"},
+		"camera_clip":   {name: "camera_clip", takes: []string{"facing"}, timed: true},
+		"screen_record": {name: "screen_record", timed: true},
+		"location_get":  {name: "location_get"},
+		"run":           {name: "run", takes: []string{"command"}, needs: "command"},
+	}
+}
+
+// canvasCommands are the actions of canvas.
+func canvasCommands() map[string]command {
+	return map[string]command{
+		"present":    {name: "canvas_present", takes: []string{"url"}},
+		"hide":       {name: "canvas_hide"},
+		"navigate":   {name: "canvas_navigate", takes: []string{"url"}, needs: "url"},
+		"eval":       {name: "canvas_eval", takes: []string{"javaScript"}, needs: "javaScript"},
+		"snapshot":   {name: "canvas_snapshot", takes: []string{"quality"}},
+		"a2ui_push":  {name: "canvas_a2ui_push", takes: []string{"jsonl"}, needs: "jsonl"},
+		"a2ui_reset": {name: "canvas_a2ui_reset"},
+	}
+}
+
+// arguments are the members of a call's arguments. An empty text is what models write for none.
+type arguments map[string]json.RawMessage
+
+func readArguments(args json.RawMessage) (a arguments, err error) {
+	if err = json.Unmarshal(args, &a); err != nil {
+		return nil, err
+	}
+	for name, value := range a {
+		if s := string(value); s == `""` || s == "null" {
+			delete(a, name)
+		}
+	}
+	return a, nil
+}
+
+// text returns an argument that is a text, empty if it is not given.
+func (a arguments) text(name string) string {
+	var s string
+	_ = json.Unmarshal(a[name], &s) // the schema has checked it
+	return s
+}
+
+// check says what is wrong with the arguments of a command, everything together.
+func (c command) check(a arguments, urls publicnet.Guard) error {
+	var errs []error
+	if c.needs != "" && a[c.needs] == nil {
+		errs = append(errs, fmt.Errorf("the action needs %s", c.needs))
+	}
+	if c.timed {
+		_, err := readDuration(a["duration"])
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, checkContent(c.name, a, urls))...)
+}
+
+// checkContent says what is wrong with the arguments of a command of a conventional name: with what a canvas is to load
+// or to show.
+func checkContent(name string, a arguments, urls publicnet.Guard) error {
+	switch name {
+	case "canvas_present", "canvas_navigate":
+		if url := a.text("url"); url != "" {
+			if err := urls.CheckURL(url); err != nil {
+				return fmt.Errorf("url: %w", err)
+			}
+		}
+	case "canvas_a2ui_push":
+		return checkLines(a.text("jsonl"))
+	}
+	return nil
+}
+
+// forDevice returns what a device is sent, and how long the command may take; zero: as long as the device's tool says.
+func (c command) forDevice(a arguments) (registry.JSON, time.Duration, error) {
+	out, timeout := make(map[string]any), time.Duration(0)
+	for _, name := range c.takes {
+		if a[name] != nil {
+			out[name] = a[name]
+		}
+	}
+	if c.timed {
+		d, err := readDuration(a["duration"])
+		if err != nil {
+			return registry.JSON{}, 0, err
+		}
+		out["duration_ms"], timeout = d.Milliseconds(), d+recordingMargin
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return registry.JSON{}, 0, err
+	}
+	args, err := registry.ParseJSON(text)
+	return args, timeout, err
+}
+
+// recordingMargin is the time a device has to begin a recording and to hand it over.
+const recordingMargin = 30 * time.Second
+
+// run carries out a command.
+func (c command) run(ctx context.Context, r reach, id string, a arguments) (registry.Result, error) {
+	args, timeout, err := c.forDevice(a)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return r.call(ctx, id, c.name, args, timeout)
+}
