@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/agent/sandbox/docker/dockertest"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -86,10 +87,11 @@ type answer struct {
 	Structured json.RawMessage
 }
 
-// call calls a tool over HTTP.
-func (h *home) call(key, tool, args string) answer {
+// call calls a tool over HTTP, with little time if a person will be asked: nobody answers.
+func (h *home) call(key, tool, args string, asks bool) answer {
 	h.Helper()
-	status, body := send(h.T, h.url+"/api/tools/"+tool+"/call", `{"timeout_ms":20000,"args":`+args+`}`, key)
+	timeout := map[bool]string{false: "20000", true: "500"}[asks]
+	status, body := send(h.T, h.url+"/api/tools/"+tool+"/call", `{"timeout_ms":`+timeout+`,"args":`+args+`}`, key)
 	a := answer{status: status}
 	if err := json.Unmarshal([]byte(body), &a); err != nil {
 		h.Fatalf("%s: %d %s", tool, status, body)
@@ -116,7 +118,7 @@ type toolReport struct {
 }
 
 // newHome starts a gateway with what change says of its settings, and connects the device phone to it.
-func newHome(t *testing.T, tools []deviceTool, change func(*farhand.Config)) *home {
+func newHome(t *testing.T, tools []deviceTool, change func(*farhand.Config), opts ...farhand.Option) *home {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "farhand") // programs of another user pass through it
 	if err != nil {
@@ -130,7 +132,7 @@ func newHome(t *testing.T, tools []deviceTool, change func(*farhand.Config)) *ho
 	cfg := farhand.Config{Token: adminToken}
 	cfg.WorkspaceDir, cfg.ApprovalTime = dir+"/w", 300*time.Millisecond
 	change(&cfg)
-	h.url = start(t, cfg, farhand.WithModel(h.model))
+	h.url = start(t, cfg, append(opts, farhand.WithModel(h.model))...)
 	for _, in := range []string{"main", "group", "group sandboxed"} {
 		for _, role := range []string{"caller", "admin"} {
 			h.keys[role+" "+in] = makeKey(t, h.url,
@@ -181,4 +183,20 @@ func (h *home) device(tools []deviceTool) {
 	case <-time.After(limit):
 		h.Fatal("the device is not ready")
 	}
+}
+
+// boxed gives a gateway a real engine of containers or, where none can run, the weaker sandbox.
+func boxed(t *testing.T, c *farhand.Config) {
+	t.Helper()
+	if err := dockertest.Available(); err != nil {
+		t.Log("no containers:", err)
+		c.Sandbox = farhand.SandboxLandlock
+		return
+	}
+	engine, err := dockertest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(engine.Stop)
+	c.Sandbox, c.DockerHost, c.SandboxImage = farhand.SandboxDocker, engine.Host(), dockertest.Image
 }

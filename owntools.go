@@ -1,16 +1,21 @@
 package farhand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/builtin"
+	"github.com/farhand/farhand/agent/builtin/files"
+	"github.com/farhand/farhand/agent/builtin/shell"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/workspace"
+	"github.com/farhand/farhand/registry"
 )
 
 // ownTools is what the gateway's own tools stand on: their workspaces, and what runs their programs. Only what is
@@ -93,6 +98,53 @@ func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 		missing = errors.Join(missing, err)
 	}
 	return nil, missing
+}
+
+// localTools returns the tools that run in this process: the gateway's own that are enabled, and those the program
+// brings.
+func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.LocalTools, error) {
+	own, err := g.ownRegistrations(store, rules)
+	if err != nil {
+		return nil, err
+	}
+	builtins, err := agent.NewLocalTools(own...)
+	if err != nil {
+		return nil, err
+	}
+	names := g.cfg.builtins(g.hasModel())
+	if _, err := builtins.Select(names...); err != nil {
+		return nil, fmt.Errorf("FARHAND_BUILTIN_TOOLS: %w", err)
+	}
+	for _, r := range g.parts.tools {
+		names = append(names, r.Names...)
+	}
+	all, err := agent.NewLocalTools(append(own, g.parts.tools...)...)
+	if err != nil {
+		return nil, err
+	}
+	if names, err = all.Without(names, g.cfg.ToolsOff...); err != nil {
+		return nil, fmt.Errorf("FARHAND_TOOLS_OFF: %w", err)
+	}
+	enabled, err := all.Select(names...)
+	if err != nil {
+		return nil, err
+	}
+	return enabled.In(g.own.setting(g.cfg.ToolsConfig)), nil
+}
+
+// ownRegistrations returns all tools of the gateway, also those that are not enabled: nobody else may have their names.
+func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
+	programs, err := shell.Registration(shell.Config{
+		Host: g.own.host, Sandbox: g.own.sandbox, Reason: cmp.Or(g.own.noSandbox, g.own.noHost),
+		Env:    g.cfg.programEnv(),
+		Limits: sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(builtin.Registrations(builtin.Deps{Directory: store, Policy: rules}),
+		files.Registration(files.Config{}), programs,
+	), nil
 }
 
 // setting returns where agent sessions live.

@@ -46,11 +46,7 @@ func (g *Gateway) warnings() []string {
 // ownNames returns the names that are the gateway's own, also those of built-in tools that are not enabled: what a
 // model knows as one of them must not be a device's.
 func (g *Gateway) ownNames(enabled *agent.LocalTools) []string {
-	names := enabled.Names()
-	for _, r := range builtin.Registrations(builtin.Deps{}) {
-		names = append(names, r.Names...)
-	}
-	return names
+	return append(enabled.Names(), builtin.Names()...)
 }
 
 // checkPolicyFile reports what is wrong with a policy file.

@@ -39,6 +39,11 @@ type ToolsConfig struct {
 	DockerHost     string        `env:"DOCKER_HOST" doc:"Address of the engine, unix:///path or tcp://host:port. Empty: DOCKER_HOST, else unix:///var/run/docker.sock. It must see workspaces at the paths at which the gateway sees them."`
 	SandboxCPUs    float64       `env:"SANDBOX_CPUS" envDefault:"1" doc:"CPUs that one container may keep busy."`
 	SandboxIdle    time.Duration `env:"SANDBOX_IDLE" envDefault:"10m" doc:"How long a container, or a browser, stays without being used."`
+	BrowserProgram string        `env:"BROWSER" doc:"Absolute path of the Chromium that the tool browser starts. Empty: where systems have it."`
+	BrowserBare    bool          `env:"BROWSER_NO_SANDBOX" envDefault:"false" doc:"Run Chromium without its own sandbox, which it needs if the gateway is root or the kernel gives it no user namespaces. A page that breaks out of Chromium is then the gateway's own user."`
+	MaxBrowsers    int           `env:"MAX_BROWSERS" envDefault:"4" doc:"Browsers of this pod, one for each agent session that uses one. Each takes some hundred megabytes."`
+	BrowserPrivate bool          `env:"BROWSER_PRIVATE" envDefault:"false" doc:"Let pages load from private networks and this machine. Addresses where cloud providers hand out credentials are refused all the same."`
+	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports that pages may load from besides 80 and 443, comma-separated."`
 }
 
 // fallBack fills in what Docker's own tools read from the environment.

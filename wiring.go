@@ -10,7 +10,6 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/loopguard"
@@ -196,35 +195,6 @@ func (g *Gateway) openHooks() ([]agent.Hook, error) {
 		hooks = append(hooks, h)
 	}
 	return hooks, nil
-}
-
-// localTools returns the tools that run in this process: the built-in ones, which are there for the gateway's agent
-// (without a model there are none), and those the program brings.
-func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.LocalTools, error) {
-	own := builtin.Registrations(builtin.Deps{Directory: store, Policy: rules})
-	builtins, err := agent.NewLocalTools(own...)
-	if err != nil {
-		return nil, err
-	}
-	names := g.cfg.builtins(g.hasModel())
-	if _, err := builtins.Select(names...); err != nil {
-		return nil, fmt.Errorf("FARHAND_BUILTIN_TOOLS: %w", err)
-	}
-	for _, r := range g.parts.tools {
-		names = append(names, r.Names...)
-	}
-	all, err := agent.NewLocalTools(append(own, g.parts.tools...)...)
-	if err != nil {
-		return nil, err
-	}
-	if names, err = all.Without(names, g.cfg.ToolsOff...); err != nil {
-		return nil, fmt.Errorf("FARHAND_TOOLS_OFF: %w", err)
-	}
-	enabled, err := all.Select(names...)
-	if err != nil {
-		return nil, err
-	}
-	return enabled.In(g.own.setting(g.cfg.ToolsConfig)), nil
 }
 
 // modelNames returns what the models of the gateway are called.

@@ -21,6 +21,14 @@ type Deps struct {
 	Now       func() time.Time // default: time.Now
 }
 
+// Names returns the names of all tools that the gateway has, in this package and in those below it. Nobody else may have
+// them.
+func Names() []string {
+	return []string{
+		"time", "sessions", "read", "write", "edit", "exec", "bash", "browser", "nodes", "node-invoke", "canvas",
+	}
+}
+
 // Registrations returns everything this package has, for agent.NewLocalTools.
 func Registrations(d Deps) []agent.Registration {
 	if d.Now == nil {

@@ -39,7 +39,7 @@ func known(s Security) Security {
 // Programs says which programs a tool that runs some may run, and how.
 type Programs struct {
 	Security  Security // empty: no rule says any, which means Allowlist with nothing allowed
-	Allow     []string // in mode Allowlist: names of programs, each with the first arguments it must have, if any
+	Allow     []string // for calls in mode Allowlist: programs, each with the first arguments it must have, if any
 	Elevated  bool     // with the rights of the gateway's own user, if an approver agrees to that very call
 	Sandboxed bool     // in the sandbox, whatever the context
 
@@ -61,13 +61,13 @@ func (p Programs) and(rule *Programs) Programs {
 		Security: Stricter(p.Security, rule.Security), Allow: p.Allow, said: true,
 		Elevated: p.Elevated && rule.Elevated, Sandboxed: p.Sandboxed || rule.Sandboxed,
 	}
-	if rule.Security == Allowlist {
+	switch {
+	case p.Allow == nil:
 		both.Allow = rule.Allow
-		if p.Security == Allowlist {
-			both.Allow = slices.DeleteFunc(slices.Clone(p.Allow), func(allowed string) bool {
-				return !slices.Contains(rule.Allow, allowed)
-			})
-		}
+	case rule.Allow != nil || rule.Security == Allowlist:
+		both.Allow = slices.DeleteFunc(slices.Clone(p.Allow), func(allowed string) bool {
+			return !slices.Contains(rule.Allow, allowed)
+		})
 	}
 	return both
 }

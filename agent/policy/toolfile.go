@@ -172,8 +172,8 @@ func (r *fileReader) programs(n *yaml.Node) *Programs {
 		field{"elevated", func(n *yaml.Node) { p.Elevated = isTrue(r.flag(n)) }},
 		field{"sandboxed", func(n *yaml.Node) { p.Sandboxed = isTrue(r.flag(n)) }},
 	)
-	if len(p.Allow) > 0 && p.Security != Allowlist {
-		r.wrong(n, "allow: needs security: allowlist")
+	if len(p.Allow) > 0 && p.Security != Allowlist && p.Security != Full {
+		r.wrong(n, "allow: needs security: allowlist, or full for calls that ask for the allowlist")
 	}
 	return p
 }
