@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/builtin/files"
+	"github.com/farhand/farhand/agent/builtin/nodes"
 	"github.com/farhand/farhand/agent/builtin/shell"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/docker"
@@ -142,8 +144,12 @@ func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([
 	if err != nil {
 		return nil, err
 	}
-	return append(builtin.Registrations(builtin.Deps{Directory: store, Policy: rules}),
-		files.Registration(files.Config{}), programs,
+	devices := nodes.Config{Directory: store, Policy: rules, Audit: g.audit, AllowPrivateURLs: g.cfg.PrivateURLs}
+	if g.pairing != nil {
+		devices.Pairing = g.pairing
+	}
+	return slices.Concat(builtin.Registrations(builtin.Deps{Directory: store, Policy: rules}),
+		[]agent.Registration{files.Registration(files.Config{}), programs}, nodes.Registrations(devices),
 	), nil
 }
 
