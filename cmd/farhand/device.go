@@ -28,6 +28,8 @@ type deviceOptions struct {
 	contacts string
 	verbose  bool
 	ask      bool
+	node     bool
+	location string
 
 	pair       bool
 	credential string // file
@@ -39,8 +41,11 @@ func (a *application) deviceCommand() *cobra.Command {
 		Use:   "device",
 		Short: "Make this machine a device",
 		Long: "Connects to a gateway and offers tools of this machine: device_info, sensors (load, memory,\n" +
-			"temperature, battery where present), echo and sleep, and contacts when a vCard file is given. Nothing\n" +
-			"offered changes anything here. Runs until interrupted and reconnects by itself.",
+			"temperature, battery where present), echo and sleep, and contacts when a vCard file is given. They\n" +
+			"change nothing here. With --node it also offers the conventional commands of nodes, to try the\n" +
+			"gateway's tools nodes, node-invoke and canvas: notify, run (asks on this terminal about each command, and runs\n" +
+			"none without a terminal), a canvas in the browser of this machine, and test pictures for a camera.\n" +
+			"Runs until interrupted and reconnects by itself.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.device(cmd.Context(), o) },
 	}
@@ -60,6 +65,9 @@ func (a *application) deviceCommand() *cobra.Command {
 	f.StringVar(&o.credential, "credential", "",
 		"file that keeps the credential of --pair (default: in the settings of this user)")
 	f.BoolVar(&o.ask, "ask", false, "ask on this terminal about calls for this device that somebody must approve")
+	f.BoolVar(&o.node, "node", false, "offer the commands of a node, too: notify, camera, screen, run and canvas")
+	f.StringVar(&o.location, "location", "",
+		"with --node: where this machine is, as LATITUDE,LONGITUDE, for location_get (default: not offered)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every call")
 	return cmd
 }
@@ -73,6 +81,28 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 		}
 		all = append(all, contacts)
 	}
+	done := make(chan struct{})
+	defer close(done)
+	var terminal *terminalApprover
+	if o.ask || o.node && isTerminal(a.in) {
+		lines, _ := a.readLines(done) // when they end, people decide elsewhere
+		terminal = newTerminalApprover(a.out, lines)
+	}
+	stopNode := func() error { return nil }
+	if o.node || o.location != "" {
+		commands, stop, err := a.nodeCommands(ctx, o, terminal)
+		if err != nil {
+			return err
+		}
+		all, stopNode = append(all, commands...), stop
+	}
+	return errors.Join(a.runDevice(ctx, o, all, terminal, done), stopNode())
+}
+
+// runDevice runs a device that offers those of all tools that are chosen, until ctx ends.
+func (a *application) runDevice(
+	ctx context.Context, o deviceOptions, all []demotools.Tool, terminal *terminalApprover, done <-chan struct{},
+) error {
 	chosen, err := demotools.Choose(all, o.tools)
 	if err != nil {
 		return err
@@ -95,12 +125,9 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 			return err
 		}
 	}
-	done := make(chan struct{})
-	defer close(done)
 	var more []client.Option
 	if o.ask {
-		lines, _ := a.readLines(done) // when they end, people decide elsewhere
-		more = append(more, client.WithApprover(newTerminalApprover(a.out, lines).decide))
+		more = append(more, client.WithApprover(terminal.decide))
 	}
 	c, err := newDevice(o, credential, chosen, newLogger(a.err, level, "auto"), more...)
 	if err != nil {

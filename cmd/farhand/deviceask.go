@@ -54,6 +54,36 @@ func (t *terminalApprover) decide(ctx context.Context, q client.Question) client
 	}
 }
 
+// confirm asks whether a command may run here. It is denied when nobody can answer any more.
+func (t *terminalApprover) confirm(ctx context.Context, command string) bool {
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return false
+	}
+	if !t.forget() {
+		return false
+	}
+	fmt.Fprintf(t.out, "\nMay this command run here?\n  %s\ny: once, n: no? ",
+		strings.ReplaceAll(printable(command), "\n", "\n  "))
+	for {
+		select {
+		case line, more := <-t.lines:
+			switch answer := strings.ToLower(strings.TrimSpace(line)); {
+			case !more || answer == "n" || answer == "no":
+				return false
+			case answer == "y" || answer == "yes":
+				return true
+			}
+			fmt.Fprint(t.out, "y or n? ")
+		case <-ctx.Done():
+			fmt.Fprintf(t.out, "\nno answer needed any more: %s\n", printable(context.Cause(ctx).Error()))
+			return false
+		}
+	}
+}
+
 // forget drops what was typed before anything was asked: it answers nothing. It reports false when nothing more will
 // be typed.
 func (t *terminalApprover) forget() bool {

@@ -64,3 +64,45 @@ func TestOnlyAnswersCount(t *testing.T) {
 		t.Errorf("decided %q", got)
 	}
 }
+
+// A command runs only after a plain yes, and what is shown of it is what would run.
+func TestCommandsAreConfirmed(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]bool{
+		"y": true, " YES ": true, "n": false, "a\n\nno": false, "what?\ny": true, "": false,
+	} {
+		out, lines := make(screen, 8), make(chan string)
+		decided := make(chan bool, 1)
+		go func() { decided <- newTerminalApprover(out, lines).confirm(t.Context(), "rm -r \x1b[2Jx\necho y") }()
+		shown := <-out
+		if typed != "" {
+			for line := range strings.SplitSeq(typed, "\n") {
+				lines <- line
+			}
+		}
+		close(lines)
+		if got := <-decided; got != want {
+			t.Errorf("%q: %t", typed, got)
+		}
+		if !strings.Contains(shown, "\n  rm -r \ufffd[2Jx\n  echo y\n") || strings.Contains(shown, "\x1b") {
+			t.Errorf("shown %q", shown)
+		}
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if newTerminalApprover(make(screen, 8), make(chan string)).confirm(ctx, "id") {
+		t.Error("a command whose call has ended may run")
+	}
+}
+
+func TestLocations(t *testing.T) {
+	t.Parallel()
+	for text, ok := range map[string]bool{
+		"48.2083,16.3731": true, " -90 , 180 ": true, "": true, "91,0": false, "0,181": false, "NaN,0": false, "1": false,
+		"a,b": false, "1,2,3": false,
+	} {
+		if _, err := parseLocation(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

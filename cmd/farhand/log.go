@@ -30,8 +30,8 @@ func (l legibleLines) Write(line []byte) (int, error) {
 }
 
 // isTerminal reports whether a person is likely to read what is written to w.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

@@ -1,0 +1,237 @@
+package nodetools
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/draw"
+	"image/jpeg"
+	"strings"
+	"sync"
+
+	"github.com/farhand/farhand/internal/publicnet"
+	"github.com/farhand/farhand/ws/client"
+)
+
+const (
+	maxPushed      = 1000     // A2UI objects that are kept, the latest ones
+	maxPushedBytes = 1 << 20  // of them together
+	maxEvents      = 16       // that wait for the page
+	maxValue       = 64 << 10 // bytes of a value that eval returns
+)
+
+// Canvas is a page on loopback that shows what it is told. Its owner runs Serve.
+type Canvas struct {
+	urls  publicnet.Guard
+	token string // in the path: nobody else on this machine knows where the page is
+
+	mu      sync.Mutex
+	shown   shown
+	page    chan event // of the page that is open; nil: none is
+	waiting map[string]chan value
+}
+
+// shown is what the page shows.
+type shown struct {
+	Visible bool              `json:"visible"`
+	URL     string            `json:"url"`
+	Content []json.RawMessage `json:"content"` // A2UI objects
+
+	bytes int
+}
+
+// event is what the page is told.
+type event struct {
+	kind string // state or eval
+	data any
+}
+
+// value is what eval has come to in the page.
+type value struct {
+	ID    string `json:"id"`
+	OK    bool   `json:"ok"`
+	Value string `json:"value"` // JSON, or the text of an error
+}
+
+// NewCanvas returns a canvas. With private it also shows pages of private networks and of this machine.
+func NewCanvas(private bool) *Canvas {
+	return &Canvas{
+		urls: publicnet.Guard{AllowPrivate: private}, token: rand.Text(), waiting: make(map[string]chan value),
+		shown: shown{Content: []json.RawMessage{}},
+	}
+}
+
+// errNoPage says what to do when nobody looks at the canvas.
+var errNoPage = errors.New("no page is open: the person must open the canvas in a browser; " +
+	"the terminal of farhand device tells where it is")
+
+func (c *Canvas) present(_ context.Context, args struct{ URL string }) (any, error) {
+	return c.change(args.URL, func(s *shown) { s.Visible = true })
+}
+
+func (c *Canvas) hide(context.Context, struct{}) (any, error) {
+	return c.change("", func(s *shown) { s.Visible = false })
+}
+
+func (c *Canvas) navigate(_ context.Context, args struct{ URL string }) (any, error) {
+	return c.change(args.URL, func(*shown) {})
+}
+
+func (c *Canvas) reset(context.Context, struct{}) (any, error) {
+	return c.change("", func(s *shown) { s.Content, s.bytes = []json.RawMessage{}, 0 })
+}
+
+func (c *Canvas) push(_ context.Context, args struct{ JSONL string }) (any, error) {
+	var added []json.RawMessage
+	for line := range strings.Lines(args.JSONL) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if line[0] != '{' || !json.Valid([]byte(line)) {
+			return nil, fmt.Errorf("line %d is no JSON object", len(added)+1)
+		}
+		added = append(added, json.RawMessage(line))
+	}
+	return c.change("", func(s *shown) {
+		for _, line := range added {
+			s.Content, s.bytes = append(s.Content, line), s.bytes+len(line)
+		}
+		for len(s.Content) > maxPushed || s.bytes > maxPushedBytes {
+			s.bytes -= len(s.Content[0])
+			s.Content = s.Content[1:]
+		}
+	})
+}
+
+// change changes what is shown, and tells the page.
+func (c *Canvas) change(url string, change func(*shown)) (any, error) {
+	if url != "" {
+		if err := c.urls.CheckURL(url); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if url != "" {
+		c.shown.URL = url
+	}
+	change(&c.shown)
+	if !c.tell(event{"state", c.shown}) {
+		return "done; no page is open, so nobody sees it yet", nil
+	}
+	return "done", nil
+}
+
+// tell sends an event to the page, and reports whether there is one. c.mu is held. A page that does not read is closed:
+// it comes back, and is told everything anew.
+func (c *Canvas) tell(e event) bool {
+	if c.page == nil {
+		return false
+	}
+	select {
+	case c.page <- e:
+		return true
+	default:
+		close(c.page)
+		c.page = nil
+		return false
+	}
+}
+
+// eval runs JavaScript in the page.
+func (c *Canvas) eval(ctx context.Context, args struct{ JavaScript string }) (any, error) {
+	id, answer := rand.Text(), make(chan value, 1)
+	c.mu.Lock()
+	there := c.tell(event{"eval", map[string]string{"id": id, "code": args.JavaScript}})
+	c.waiting[id] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.waiting, id)
+		c.mu.Unlock()
+	}()
+	if !there {
+		return nil, errNoPage
+	}
+	select {
+	case v := <-answer:
+		if !v.OK {
+			return nil, errors.New(v.Value)
+		}
+		return json.RawMessage(v.Value), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the page did not answer: %w", context.Cause(ctx))
+	}
+}
+
+// answered takes what the page says eval has come to. It reports false if nobody asked.
+func (c *Canvas) answered(v value) bool {
+	if v.OK && !json.Valid([]byte(v.Value)) {
+		v = value{v.ID, false, "the value is no JSON"}
+	}
+	if len(v.Value) > maxValue {
+		v = value{v.ID, false, fmt.Sprintf("the value has more than %d bytes", maxValue)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answer, ok := c.waiting[v.ID]
+	if ok {
+		delete(c.waiting, v.ID)
+		answer <- v
+	}
+	return ok
+}
+
+// opened makes a page the one that is told what to show. An older one is closed.
+func (c *Canvas) opened() chan event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.page != nil {
+		close(c.page)
+	}
+	c.page = make(chan event, maxEvents)
+	c.page <- event{"state", c.shown}
+	return c.page
+}
+
+// closed notes that a page is not open any more.
+func (c *Canvas) closed(page chan event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.page == page {
+		c.page = nil
+	}
+}
+
+// snapshot draws what was to be shown. It is no screenshot: what a page looks like only its browser knows.
+func (c *Canvas) snapshot(_ context.Context, args struct{ Quality int }) (any, error) {
+	c.mu.Lock()
+	lines := []string{"farhand canvas (drawn by farhand device, no screenshot)", "hidden"}
+	if c.shown.Visible {
+		lines[1] = "visible"
+	}
+	if c.shown.URL != "" {
+		lines = append(lines, "page: "+c.shown.URL)
+	}
+	for _, object := range c.shown.Content[max(0, len(c.shown.Content)-10):] {
+		lines = append(lines, string(object))
+	}
+	c.mu.Unlock()
+	img := image.NewRGBA(image.Rect(0, 0, pictureWidth, pictureHeight))
+	draw.Draw(img, img.Bounds(), image.White, image.Point{}, draw.Src)
+	write(img, image.Black, lines...)
+	if args.Quality == 0 {
+		args.Quality = jpeg.DefaultQuality
+	}
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: args.Quality}); err != nil {
+		return nil, err
+	}
+	return client.Result{Output: "A drawing of what the canvas was told to show, no screenshot.", Parts: []client.Part{{
+		Type: client.PartImage, MIMEType: "image/jpeg", Name: "canvas.jpg", Data: b.Bytes(),
+	}}}, nil
+}

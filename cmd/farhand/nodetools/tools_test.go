@@ -1,0 +1,135 @@
+package nodetools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"image"
+	"image/gif"
+	_ "image/jpeg"
+	_ "image/png"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/ws/client"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// do calls a command.
+func do(ctx context.Context, t *testing.T, cfg Config, name, args string) (any, error) {
+	t.Helper()
+	if cfg.Canvas == nil {
+		cfg.Canvas = NewCanvas(false)
+	}
+	for _, tool := range Tools(cfg) {
+		if tool.Name == name {
+			return tool.Handler(ctx, client.Call{ID: "1", Tool: name, Args: json.RawMessage(args)})
+		}
+	}
+	t.Fatalf("there is no command %s", name)
+	return nil, nil
+}
+
+func TestPictures(t *testing.T) {
+	for _, c := range []struct {
+		name, args string
+		parts      int
+		mime       string
+	}{
+		{"camera_snap", `{}`, 1, "image/png"},
+		{"camera_snap", `{"facing":"both"}`, 2, "image/png"},
+		{"canvas_snapshot", `{"quality":50}`, 1, "image/jpeg"},
+		{"camera_clip", `{"facing":"both","duration_ms":120000}`, 2, "image/gif"},
+		{"screen_record", `{"duration_ms":3000}`, 1, "image/gif"},
+	} {
+		out, err := do(t.Context(), t, Config{}, c.name, c.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, size := out.(client.Result), 0
+		if len(result.Parts) != c.parts {
+			t.Fatalf("%s: %d parts", c.name, len(result.Parts))
+		}
+		for _, p := range result.Parts {
+			img, kind, err := image.Decode(bytes.NewReader(p.Data))
+			if err != nil || "image/"+kind != c.mime || p.MIMEType != c.mime || img.Bounds().Dx() != pictureWidth {
+				t.Errorf("%s: %s, %s, %v", c.name, p.MIMEType, kind, err)
+			}
+			size += len(p.Data)
+		}
+		if size > 1<<20 {
+			t.Errorf("%s: %d bytes are more than a result may have", c.name, size)
+		}
+	}
+	out, err := do(t.Context(), t, Config{}, "screen_record", `{"duration_ms":3000}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anim, err := gif.DecodeAll(bytes.NewReader(out.(client.Result).Parts[0].Data))
+	if err != nil || len(anim.Image) != 6 || anim.Delay[0] != 50 {
+		t.Errorf("%d frames of %v hundredths of a second, %v", len(anim.Image), anim.Delay, err)
+	}
+}
+
+// A command runs if the person at the machine agrees to that very command.
+func TestRun(t *testing.T) {
+	var asked string
+	answer := func(agrees bool) Config {
+		return Config{Confirm: func(_ context.Context, command string) bool { asked = command; return agrees }}
+	}
+	if out, err := do(t.Context(), t, answer(false), "run", `{"command":"echo no"}`); err == nil || asked != "echo no" {
+		t.Errorf("asked about %q, and it ran all the same: %v", asked, out)
+	}
+	out, err := do(t.Context(), t, answer(true), "run", `{"command":"echo out; echo err >&2; exit 3"}`)
+	if got, ok := out.(ran); err != nil || !ok || got.ExitCode != 3 || got.Stdout != "out\n" || got.Stderr != "err\n" ||
+		got.Cut {
+		t.Errorf("%+v, %v", out, err)
+	}
+	out, err = do(t.Context(), t, answer(true), "run", `{"command":"head -c 300000 /dev/zero"}`)
+	if got := out.(ran); err != nil || len(got.Stdout) != maxOutput || !got.Cut {
+		t.Errorf("%d bytes, %v", len(got.Stdout), err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if out, err := do(ctx, t, answer(true), "run", `{"command":"sleep 60 & sleep 60"}`); err == nil ||
+		time.Since(began) > 10*time.Second {
+		t.Errorf("%v after %v", out, time.Since(began))
+	}
+}
+
+func TestNotifyAndLocation(t *testing.T) {
+	shown := ""
+	cfg := Config{Notify: func(title, body string) { shown = title + "|" + body }}
+	if _, err := do(t.Context(), t, cfg, "notify", `{"title":"Tea","body":"is ready"}`); err != nil ||
+		shown != "Tea|is ready" {
+		t.Errorf("%q, %v", shown, err)
+	}
+	for _, tool := range Tools(cfg) {
+		if tool.Name == "location_get" {
+			t.Error("a location nobody gave is offered")
+		}
+	}
+	cfg.Location = &Location{Latitude: 48.2, Longitude: 16.4, Source: "flag"}
+	if out, err := do(t.Context(), t, cfg, "location_get", `{}`); err != nil || out != *cfg.Location {
+		t.Errorf("%v, %v", out, err)
+	}
+}
+
+// The levels are those that docs/devices.md recommends.
+func TestLevels(t *testing.T) {
+	for _, tool := range Tools(Config{Canvas: NewCanvas(false), Location: &Location{}}) {
+		want := ""
+		if strings.HasPrefix(tool.Name, "camera_") || tool.Name == "screen_record" || tool.Name == "location_get" ||
+			tool.Name == "run" || tool.Name == "canvas_eval" {
+			want = "user_confirm"
+		}
+		if tool.SecurityLevel != want || tool.Hints.ReadOnly == nil {
+			t.Errorf("%s: level %q", tool.Name, tool.SecurityLevel)
+		}
+	}
+}
