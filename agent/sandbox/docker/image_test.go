@@ -11,9 +11,7 @@ import (
 // imported makes an image for the test, and returns its name.
 func imported(t *testing.T, name string, changes ...string) string {
 	t.Helper()
-	if shared.missing != nil {
-		t.Skip("no engine: ", shared.missing)
-	}
+	needEngine(t)
 	if err := shared.Import(name, changes...); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -13,11 +14,24 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/docker/dockertest"
 )
 
-// shared is the engine of all tests of this package.
+// shared is the engine of all tests of this package, once one has asked for it.
 var shared struct {
+	once sync.Once
 	*dockertest.Engine
-	missing error // why there is none
-	setUps  atomic.Int64
+	err    error
+	setUps atomic.Int64
+}
+
+// needEngine starts the engine, or skips the test with the reason why there can be none.
+func needEngine(t *testing.T) {
+	t.Helper()
+	if err := dockertest.Available(); err != nil {
+		t.Skip("no engine: ", err)
+	}
+	shared.once.Do(func() { shared.Engine, shared.err = dockertest.Start() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
 }
 
 func TestMain(m *testing.M) {
@@ -30,13 +44,6 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Setenv("FARHAND_CANARY", canary) // for all tests, which run in parallel
-	if shared.missing = dockertest.Available(); shared.missing == nil {
-		var err error
-		if shared.Engine, err = dockertest.Start(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
 	code := m.Run()
 	if shared.Engine != nil {
 		if left := left(); left != "" {

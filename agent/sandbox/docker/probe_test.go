@@ -17,9 +17,7 @@ import (
 )
 
 func TestProbeSaysWhatIsMissing(t *testing.T) {
-	if shared.missing != nil {
-		t.Skip("no engine: ", shared.missing)
-	}
+	needEngine(t)
 	usable := Config{Pod: "p", Host: shared.Host(), Image: dockertest.Image}
 	if err := Probe(t.Context(), usable); err != nil {
 		t.Errorf("a usable engine: %v", err)
@@ -59,9 +57,7 @@ const probeVariable = "FARHAND_TEST_PROBE"
 
 // Root may use any socket, so another user looks.
 func TestProbeSaysWhoMayNot(t *testing.T) {
-	if shared.missing != nil {
-		t.Skip("no engine: ", shared.missing)
-	}
+	needEngine(t)
 	body, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)

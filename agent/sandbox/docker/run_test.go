@@ -33,9 +33,7 @@ func naps() string { return fmt.Sprintf("sleep %d", 1000000+os.Getpid()) }
 
 func setUp(t *testing.T, change ...func(*Config)) *fixture {
 	t.Helper()
-	if shared.missing != nil {
-		t.Skip("no engine: ", shared.missing)
-	}
+	needEngine(t)
 	cfg := Config{Host: shared.Host(), Image: dockertest.Image, Pod: "test", Memory: 64 << 20, Processes: 30}
 	for _, f := range change {
 		f(&cfg)
