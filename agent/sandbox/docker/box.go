@@ -61,10 +61,13 @@ func (e *Engine) create(ctx context.Context, b *box, imageID string) error {
 	_, err := e.api.ContainerCreate(whole, client.ContainerCreateOptions{
 		Name: b.id, Config: e.config(b.spec, imageID), HostConfig: e.hostConfig(b.spec),
 	})
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return unavailable("make a container", err)
 	}
-	return ctx.Err()
+	return nil
 }
 
 // start starts the container with its holder attached, so that there is no moment at which it runs and nothing ends it.

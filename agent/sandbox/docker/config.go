@@ -28,7 +28,8 @@ type Config struct {
 	// Image is what containers are made of. It needs /bin/sh, and whatever commands are to find. Default: DefaultImage.
 	Image string
 
-	// Pull lets the first command pull an image that is not there. Without it a missing image is an error.
+	// Pull lets the engine pull an image that is not there: at the start, or when a command needs it within its own
+	// time. Without it a missing image is an error.
 	Pull bool
 
 	// Pod names this process in the labels of its containers, for people who look at them. Required.

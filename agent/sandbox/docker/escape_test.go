@@ -100,13 +100,14 @@ func TestEscapeToTheNetwork(t *testing.T) {
 		return fmt.Sprintf("printf 'PING\\r\\n' | nc -w 1 %s %d", host, redis.Port)
 	}
 	f.tries(map[string]string{
-		"redis":            ask("127.0.0.1"),
-		"redis, by name":   ask("localhost"),
-		"metadata":         "wget -T 1 -O - http://169.254.169.254/",
-		"any host":         "nc -w 1 1.1.1.1 53",
-		"address":          "ip link add x type dummy || ip addr add 10.0.0.1/8 dev lo",
-		"raw socket":       "ping -c 1 -W 1 127.0.0.1",
-		"second interface": "grep -v 'lo:' /proc/net/dev | grep ':'",
+		"redis":             ask("127.0.0.1"),
+		"redis, by name":    ask("localhost"),
+		"metadata":          "wget -T 1 -O - http://169.254.169.254/",
+		"any host":          "nc -w 1 1.1.1.1 53",
+		"address":           "ip link add x type dummy || ip addr add 10.0.0.1/8 dev lo",
+		"raw socket":        "ping -c 1 -W 1 127.0.0.1",
+		"names of the host": "grep -v -x -e 'nameserver 127.0.0.1' -e 'search \\.' /etc/resolv.conf",
+		"second interface":  "grep -v 'lo:' /proc/net/dev | grep ':'",
 	})
 	l, err := net.Listen("unix", "@"+canary)
 	if err != nil {

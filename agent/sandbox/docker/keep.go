@@ -13,6 +13,7 @@ import (
 const (
 	sweepEvery   = 5 * time.Minute  // between looks for leftovers
 	idleEvery    = 10 * time.Second // between looks for what is idle or lost, at most
+	pullTimeout  = 15 * time.Minute // for the image
 	sweepTimeout = 30 * time.Second // for one look
 	leftoverAge  = 2 * time.Minute  // of a container that nobody started: processes that live do it within startTimeout
 )
@@ -21,6 +22,7 @@ const (
 func (e *Engine) keep() {
 	defer close(e.done)
 	e.sweep()
+	e.fetch()
 	idle := time.NewTicker(min(max(e.cfg.Idle/4, time.Millisecond), idleEvery))
 	defer idle.Stop()
 	sweep := time.NewTicker(sweepEvery)
@@ -73,6 +75,18 @@ func (e *Engine) removeLost() {
 			e.mu.Unlock()
 			return // The engine is away.
 		}
+	}
+}
+
+// fetch pulls the image if it is missing and may be pulled, so that no command has to wait for it.
+func (e *Engine) fetch() {
+	if !e.cfg.Pull {
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, pullTimeout)
+	defer cancel()
+	if _, err := e.image(ctx); err != nil && e.ctx.Err() == nil {
+		e.cfg.Log.Warn("the image of the sandbox is not there", "error", err)
 	}
 }
 

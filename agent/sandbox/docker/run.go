@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -17,8 +16,8 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// inspects bounds how often the engine is asked again whether a command that wrote its last has ended.
-const inspects = 10
+// maxWait is how long it takes at most to notice that a command has ended which had closed its output.
+const maxWait = 250 * time.Millisecond
 
 // notStartedError is the error of a command that the container could not even be asked to run.
 type notStartedError struct{ err error }
@@ -87,9 +86,10 @@ func (b *box) env(env []string) []string {
 	return all
 }
 
-// exit asks how a command ended whose output has ended.
+// exit waits for the end of a command whose output has ended: mostly it is there. A program may close its output long
+// before.
 func (b *box) exit(ctx context.Context, id string, out *startWriter) (sandbox.Exit, error) {
-	for i := range inspects {
+	for wait := time.Millisecond; ; wait = min(2*wait, maxWait) {
 		e, err := b.api.ExecInspect(ctx, id, client.ExecInspectOptions{})
 		switch {
 		case err != nil:
@@ -100,12 +100,11 @@ func (b *box) exit(ctx context.Context, id string, out *startWriter) (sandbox.Ex
 			return exitOf(e.ExitCode), out.pass()
 		}
 		select {
-		case <-time.After(time.Millisecond << i):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return sandbox.Exit{}, context.Cause(ctx)
 		}
 	}
-	return sandbox.Exit{}, unavailable("ask how the command ended", errors.New("its output ended, and it goes on"))
 }
 
 // exitOf returns what an exit code means.

@@ -107,6 +107,19 @@ func TestRunTellsOutputAndExit(t *testing.T) {
 	}
 }
 
+// A program may close its output and go on.
+func TestRunWaitsForThoseThatSayNoMore(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	_, _, exit, err := f.run(t.Context(), script("exec >&- 2>&-; sleep 1.5; touch /workspace/done; exit 3"))
+	if err != nil || exit.Code != 3 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	if _, err := os.Stat(filepath.Join(f.space.Dir, "done")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRunTellsMissingPrograms(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

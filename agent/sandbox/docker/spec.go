@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -77,6 +78,8 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 	return &container.HostConfig{
 		AutoRemove:     true,
 		NetworkMode:    "none",
+		DNS:            []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, // or they see which the host uses
+		DNSSearch:      []string{"."},
 		IpcMode:        "private",
 		CgroupnsMode:   "private",
 		ReadonlyRootfs: true,
