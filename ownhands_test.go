@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,11 +100,16 @@ func (h *home) call(key, tool, args string, asks bool) answer {
 	return a
 }
 
-// turn has the model call tools in a conversation with the device, and returns the status and the output of each.
+// turn has the model call tools in a conversation with the device, where a person has named all arguments, and returns
+// the status and the output of each.
 func (h *home) turn(key, in string, nameAndArgs ...string) []toolReport {
 	h.Helper()
 	h.model.calls(nameAndArgs...)
-	status, body := send(h.T, h.url+"/api/sessions/phone/messages", `{"content":"go","context":"`+in+`"}`, key)
+	said, err := json.Marshal(map[string]string{"content": strings.Join(nameAndArgs, " "), "context": in})
+	if err != nil {
+		h.Fatal(err)
+	}
+	status, body := send(h.T, h.url+"/api/sessions/phone/messages", string(said), key)
 	var reply struct {
 		Calls []toolReport `json:"tool_calls"`
 	}

@@ -27,6 +27,7 @@ type seedRow struct {
 const (
 	may   = "may may may"
 	never = "no no no"
+	asks  = "asks asks asks"
 	hosts = "asks no asks" // exec and bash: a person is asked, and in groups outside of a sandbox they are not there
 )
 
@@ -42,6 +43,30 @@ var seedRows = []seedRow{
 	{"bash", `{"command":"echo hello"}`, hosts, "may no may", hosts},
 	{"get_weather", `{"location":"Vienna","units":"metric"}`, may, may, may},
 	{"get_weather", `{"location":"Nowhere"}`, never, never, never},
+	{"nodes", `{"action":"status"}`, may, may, may},
+	{"nodes", `{"action":"describe","deviceId":"phone"}`, may, may, may},
+	{"nodes", `{"action":"pending"}`, never, may, never},
+	{"nodes", `{"action":"approve","deviceId":"tablet"}`, never, never, never}, // none waits
+	{"nodes", `{"action":"reject","deviceId":"tablet"}`, never, never, never},
+	{"nodes", `{"action":"notify","deviceId":"phone","title":"Hi","body":"there"}`, may, may, may},
+	{"nodes", `{"action":"notify","deviceId":"phone"}`, never, never, never}, // no body
+	{"nodes", `{"action":"camera_list","deviceId":"phone"}`, may, may, may},
+	{"nodes", `{"action":"camera_snap","deviceId":"phone","facing":"front"}`, asks, may, asks},
+	{"nodes", `{"action":"camera_clip","deviceId":"phone","facing":"back","duration":"3s"}`, asks, may, asks},
+	{"nodes", `{"action":"screen_record","deviceId":"phone","duration":"3s"}`, asks, may, asks},
+	{"nodes", `{"action":"location_get","deviceId":"phone"}`, asks, may, asks},
+	{"nodes", `{"action":"run","deviceId":"phone","command":"date"}`, asks, may, asks},
+	{"node-invoke", `{"device":"phone","command":"notify","params":{"body":"there"}}`, may, may, may},
+	{"node-invoke", `{"device":"phone","command":"camera_snap"}`, asks, may, asks},
+	{"node-invoke", `{"device":"phone","command":"fly"}`, never, never, never},
+	{"canvas", `{"action":"present","node":"phone","url":"https://example.com/a"}`, may, may, may},
+	{"canvas", `{"action":"navigate","node":"phone","url":"https://example.com/b"}`, may, may, may},
+	{"canvas", `{"action":"navigate","node":"phone","url":"http://169.254.169.254/"}`, never, never, never},
+	{"canvas", `{"action":"eval","node":"phone","javaScript":"1+1"}`, asks, may, asks},
+	{"canvas", `{"action":"snapshot","node":"phone","quality":80}`, may, may, may},
+	{"canvas", `{"action":"a2ui_push","node":"phone","jsonl":"{\"type\":\"push\"}"}`, may, may, may},
+	{"canvas", `{"action":"a2ui_reset","node":"phone"}`, may, may, may},
+	{"canvas", `{"action":"hide","node":"phone"}`, may, may, may},
 }
 
 // TestSeedsRunAsWritten runs every row over HTTP and in a conversation, in each context.
@@ -51,7 +76,7 @@ func TestSeedsRunAsWritten(t *testing.T) {
 	}))
 	t.Cleanup(page.Close)
 	h := newHome(t, nodeTools(), func(c *farhand.Config) {
-		c.Builtins = strings.Split("time,sessions,read,write,edit,exec,bash", ",")
+		c.Builtins = strings.Split("time,sessions,read,write,edit,exec,bash,nodes,node-invoke,canvas", ",")
 		boxed(t, c)
 	}, farhand.WithTool(weather(t)))
 	for i, in := range []string{"main", "group", "group sandboxed"} {
@@ -85,10 +110,10 @@ func (h *home) runSeeds(in string, i int, page string) {
 
 // permission says in a word whether a call was allowed.
 func (a answer) permission() string {
-	switch registry.Code(a.Code) {
-	case registry.CodeApprovalDenied:
+	switch code := registry.Code(a.Code); {
+	case code == registry.CodeApprovalDenied, strings.Contains(a.Detail, "waited for an approval"):
 		return "asks"
-	case "":
+	case code == "":
 		return "may"
 	default:
 		return "no"
@@ -134,10 +159,52 @@ func (checkedWeather) Validate(_ context.Context, args json.RawMessage) error {
 	return nil
 }
 
-// nodeTools are what a phone offers.
-func nodeTools() []deviceTool {
-	return []deviceTool{{client.Tool{Name: "notify", Description: "Shows a notification."},
-		func(context.Context, client.Call) (any, error) { return "shown", nil }}}
+// nodeTools are what a phone offers, by their conventional names.
+func nodeTools() (all []deviceTool) {
+	done := func(context.Context, client.Call) (any, error) { return "done", nil }
+	for name, level := range map[string]string{
+		"notify": "", "camera_list": "", "camera_snap": "user_confirm", "camera_clip": "user_confirm",
+		"screen_record": "user_confirm", "location_get": "user_confirm", "run": "user_confirm", "canvas_present": "",
+		"canvas_hide": "", "canvas_navigate": "", "canvas_eval": "user_confirm", "canvas_snapshot": "",
+		"canvas_a2ui_push": "", "canvas_a2ui_reset": "",
+	} {
+		all = append(all, deviceTool{client.Tool{Name: name, Description: name, SecurityLevel: level}, done})
+	}
+	return all
 }
 
 var errNoWeather = errors.New("there is no weather there")
+
+// TestModelBuildsAndShows: in a sandbox a model builds a program from files, runs it, mends it, and shows a device what
+// it printed.
+func TestModelBuildsAndShows(t *testing.T) {
+	shown := make(chan string, 1)
+	tools := []deviceTool{{client.Tool{Name: "canvas_a2ui_push", Description: "Shows."},
+		func(_ context.Context, c client.Call) (any, error) {
+			shown <- string(c.Args)
+			return "shown", nil
+		}}}
+	h := newHome(t, tools, func(c *farhand.Config) {
+		c.Builtins = strings.Split("read,write,edit,exec,canvas", ",")
+		boxed(t, c)
+	})
+	got := h.turn(h.keys["admin group sandboxed"], "group sandboxed",
+		"write", `{"path":"src/sum.sh","content":"#!/bin/sh\necho $(( $1 - $2 ))\n"}`,
+		"exec", `{"command":"sh src/sum.sh 20 22"}`,
+		"edit", `{"path":"src/sum.sh","edits":[{"old":"$1 - $2","new":"$1 + $2"}]}`,
+		"exec", `{"command":"sh src/sum.sh 20 22 | tee out.txt; id -u; ls /"}`,
+		"read", `{"path":"out.txt"}`,
+		"canvas", `{"action":"a2ui_push","node":"phone","jsonl":"{\"text\":\"42\"}"}`)
+	want := []string{"", "-2", "+echo $(( $1 + $2 ))", "42\n65534\n", "42", "shown"}
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i, r := range got {
+		if r.Status != "completed" || !strings.Contains(r.Output, want[i]) {
+			t.Errorf("%s: %s %s, want %q", r.Name, r.Status, r.Output, want[i])
+		}
+	}
+	if args := <-shown; !strings.Contains(args, `{\"text\":\"42\"}`) {
+		t.Errorf("the device showed %s", args)
+	}
+}
