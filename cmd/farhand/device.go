@@ -43,8 +43,9 @@ func (a *application) deviceCommand() *cobra.Command {
 		Long: "Connects to a gateway and offers tools of this machine: device_info, sensors (load, memory,\n" +
 			"temperature, battery where present), echo and sleep, and contacts when a vCard file is given. They\n" +
 			"change nothing here. With --node it also offers the conventional commands of nodes, to try the\n" +
-			"gateway's tools nodes, node-invoke and canvas: notify, run (asks on this terminal about each command, and runs\n" +
-			"none without a terminal), a canvas in the browser of this machine, and test pictures for a camera.\n" +
+			"gateway's tools nodes, node-invoke and canvas: notify, run (asks on this terminal about each command,\n" +
+			"and runs none without a terminal), a canvas in the browser of this machine, and test pictures for a\n" +
+			"camera.\n" +
 			"Runs until interrupted and reconnects by itself.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.device(cmd.Context(), o) },

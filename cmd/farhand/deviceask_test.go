@@ -98,7 +98,8 @@ func TestCommandsAreConfirmed(t *testing.T) {
 func TestLocations(t *testing.T) {
 	t.Parallel()
 	for text, ok := range map[string]bool{
-		"48.2083,16.3731": true, " -90 , 180 ": true, "": true, "91,0": false, "0,181": false, "NaN,0": false, "1": false,
+		"48.2083,16.3731": true, " -90 , 180 ": true, "": true,
+		"91,0": false, "0,181": false, "NaN,0": false, "1": false,
 		"a,b": false, "1,2,3": false,
 	} {
 		if _, err := parseLocation(text); (err == nil) != ok {

@@ -11,7 +11,8 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/nodetools"
 )
 
-// maxNotification is how many characters of a notification are shown.
+// maxNotification is how many characters of a notification are shown, all on one line: no line of it looks like a
+// question of ours.
 const maxNotification = 1000
 
 // nodeCommands returns the commands of a node on this machine. The canvas is served until stop is called, which waits
@@ -45,7 +46,7 @@ func (a *application) nodeCommands(
 			if title != "" {
 				title += ": "
 			}
-			fmt.Fprintf(a.out, "notification: %s\n", oneLine(title+body, maxNotification)) // nothing else looks like ours
+			fmt.Fprintf(a.out, "notification: %s\n", oneLine(title+body, maxNotification))
 		},
 	})
 	return commands, func() error { cancel(); return <-served }, nil

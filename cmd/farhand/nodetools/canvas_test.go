@@ -205,11 +205,13 @@ func TestCanvasIsPrivate(t *testing.T) {
 		resp := get(s.url+path, nil)
 		csp := resp.Header.Get("Content-Security-Policy")
 		if resp.StatusCode != http.StatusOK || !strings.Contains(csp, "default-src 'none'") ||
-			resp.Header.Get("Referrer-Policy") != "no-referrer" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+			resp.Header.Get("Referrer-Policy") != "no-referrer" ||
+			resp.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%q: %d, %v", path, resp.StatusCode, resp.Header)
 		}
 		for _, stranger := range []string{"evil.example", "localhost", "127.0.0.1:1"} {
-			if resp := get(s.url+path, func(r *http.Request) { r.Host = stranger }); resp.StatusCode != http.StatusNotFound {
+			resp := get(s.url+path, func(r *http.Request) { r.Host = stranger })
+			if resp.StatusCode != http.StatusNotFound {
 				t.Errorf("%q under the name %s: %d", path, stranger, resp.StatusCode)
 			}
 		}
