@@ -1,0 +1,204 @@
+package browser
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/chromedp/cdproto"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/cdp/jsonv2"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// script has the functions that are called on elements, in a world of their own: a page cannot change what they do.
+//
+//go:embed act.js
+var script string
+
+const (
+	worldName = "farhand"
+	maxTyped  = 2000 // characters, as each is a key that is pressed
+)
+
+// request is what a model wants done to an element.
+type request struct {
+	Kind      string `json:"kind"`
+	Ref       string `json:"ref"`
+	Text      string `json:"text"`
+	TargetRef string `json:"targetRef"`
+}
+
+// act does something to an element of the last snapshot.
+func (t *tab) act(ctx context.Context, r request) error {
+	el, err := t.grasp(ctx, r.Ref)
+	if err != nil {
+		return err
+	}
+	switch r.Kind {
+	case "click":
+		return el.click(ctx)
+	case "fill":
+		return el.tell(ctx, "fill", r.Text)
+	case "type":
+		return el.typeKeys(ctx, r.Text)
+	case "hover":
+		return el.hover(ctx)
+	case "drag":
+		return el.drag(ctx, r.TargetRef)
+	default:
+		return failure(fmt.Sprintf("there is no kind of act %q", short(r.Kind, maxShown)))
+	}
+}
+
+// held is an element that was found and scrolled into view.
+type held struct {
+	tab    *tab
+	ref    string
+	object runtime.RemoteObjectID
+	Gone   bool   `json:"gone"`
+	Tag    string `json:"tag"`
+	Failed string `json:"failed"` // why what it was told is not done
+}
+
+// grasp finds the element of a ref and scrolls it into view.
+func (t *tab) grasp(ctx context.Context, ref string) (*held, error) {
+	where, err := t.refs.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	world, err := cdp.Call(ctx, t.wire, page.CreateIsolatedWorld,
+		page.CreateIsolatedWorldParams{FrameID: where.frame, WorldName: worldName})
+	if err != nil {
+		return nil, staleIf(err, ref)
+	}
+	node, err := cdp.Call(ctx, t.wire, dom.ResolveNode,
+		dom.ResolveNodeParams{BackendNodeID: where.node, ExecutionContextID: world.ExecutionContextID})
+	if err != nil {
+		return nil, staleIf(err, ref)
+	}
+	el := &held{tab: t, ref: ref, object: node.Object.ObjectID}
+	return el, el.tell(ctx, "show", "")
+}
+
+// staleIf says of what Chromium does not find that its ref is stale. Other errors stay.
+func staleIf(err error, ref string) error {
+	var of *cdproto.Error
+	if errors.As(err, &of) {
+		return stale(ref)
+	}
+	return err
+}
+
+// tell calls one of the functions of the script on the element.
+func (e *held) tell(ctx context.Context, function, text string) error {
+	args := make([]*runtime.CallArgument, 0, 2)
+	for _, arg := range [...]string{function, text} {
+		raw, err := jsonv2.Marshal(arg, chromedp.DefaultMarshalOptions)
+		if err != nil {
+			return err
+		}
+		args = append(args, &runtime.CallArgument{Value: raw})
+	}
+	yes := true
+	res, err := cdp.Call(ctx, e.tab.wire, runtime.CallFunctionOn, runtime.CallFunctionOnParams{
+		FunctionDeclaration: script, ObjectID: e.object, Arguments: args, ReturnByValue: &yes, UserGesture: &yes,
+	})
+	if err != nil {
+		return staleIf(err, e.ref)
+	}
+	if res.ExceptionDetails != nil || res.Result == nil {
+		return failure("the page did not let that be done to " + e.ref)
+	}
+	if err := jsonv2.Unmarshal(res.Result.Value, e, chromedp.DefaultUnmarshalOptions); err != nil {
+		return err
+	}
+	switch {
+	case e.Gone:
+		return stale(e.ref)
+	case e.Failed != "":
+		return failure(fmt.Sprintf("%s (%s) %s", e.ref, short(e.Tag, maxShown), e.Failed))
+	}
+	return nil
+}
+
+// center is the middle of the element in the window.
+func (e *held) center(ctx context.Context) (x, y float64, err error) {
+	res, err := cdp.Call(ctx, e.tab.wire, dom.GetContentQuads, dom.GetContentQuadsParams{ObjectID: e.object})
+	var of *cdproto.Error
+	if err != nil && !errors.As(err, &of) {
+		return 0, 0, err
+	}
+	for _, q := range res.Quads {
+		if len(q) == 8 && (q[0] != q[4] || q[1] != q[5]) {
+			return (q[0] + q[2] + q[4] + q[6]) / 4, (q[1] + q[3] + q[5] + q[7]) / 4, nil
+		}
+	}
+	return 0, 0, failure(fmt.Sprintf("%s (%s) is not visible", e.ref, short(e.Tag, maxShown)))
+}
+
+func (e *held) click(ctx context.Context) error {
+	if e.Tag == "option" {
+		return e.tell(ctx, "choose", "") // what is in a closed list has no place in the window
+	}
+	if err := e.tell(ctx, "usable", ""); err != nil {
+		return err
+	}
+	x, y, err := e.center(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := chromedp.MouseEvent(chromedp.MouseMoved, x, y)(ctx, e.tab.wire); err != nil {
+		return err
+	}
+	_, err = chromedp.MouseClickXY(x, y)(ctx, e.tab.wire)
+	return err
+}
+
+func (e *held) typeKeys(ctx context.Context, text string) error {
+	if n := len([]rune(text)); n > maxTyped {
+		return failure(fmt.Sprintf("%d characters are too many to type (at most %d): use fill", n, maxTyped))
+	}
+	if err := e.tell(ctx, "focus", ""); err != nil {
+		return err
+	}
+	_, err := chromedp.KeyEvent(strings.ReplaceAll(text, "\n", "\r"))(ctx, e.tab.wire)
+	return err
+}
+
+func (e *held) hover(ctx context.Context) error {
+	x, y, err := e.center(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = cdp.Call(ctx, e.tab.wire, input.DispatchMouseEvent,
+		input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
+	return err
+}
+
+func (e *held) drag(ctx context.Context, targetRef string) error {
+	to, err := e.tab.grasp(ctx, targetRef)
+	if err != nil {
+		return err
+	}
+	// Showing the target may have moved the element: where it is, is asked after that.
+	fromX, fromY, err := e.center(ctx)
+	if err != nil {
+		return err
+	}
+	toX, toY, err := to.center(ctx)
+	if err != nil {
+		return err
+	}
+	if fromX < 0 || fromY < 0 || fromX > windowWidth || fromY > windowHeight {
+		return failure(fmt.Sprintf("%s and %s do not fit into the window together", e.ref, targetRef))
+	}
+	_, err = chromedp.DragAndDropXY(fromX, fromY, toX, toY)(ctx, e.tab.wire)
+	return err
+}

@@ -1,0 +1,218 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+)
+
+// Browsers is the browsers of one gateway. It is safe for concurrent use.
+type Browsers struct {
+	cfg     Config
+	program string
+	absent  error // why there can be no browser here
+	folder  *folder
+
+	mu      sync.Mutex
+	seats   map[Session]*seat
+	closed  bool
+	running sync.WaitGroup // what ends browsers on its own
+}
+
+// New returns the Browsers of a gateway. What a process that was killed has left in cfg.Dir is removed, processes
+// included. A machine without Chromium is no error: see Absent. The caller closes Browsers.
+func New(cfg Config) (*Browsers, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("browser: a folder for profiles is needed")
+	}
+	b := &Browsers{cfg: cfg.orDefaults(), seats: make(map[Session]*seat)}
+	if b.program, b.absent = find(b.cfg); b.absent != nil {
+		return b, nil
+	}
+	var err error
+	b.folder, err = newFolder(b.cfg.Dir)
+	return b, err
+}
+
+// Absent says why there can be no browser here, and what to do; nil if there can.
+func (b *Browsers) Absent() error { return b.absent }
+
+// Registration offers the tool browser, where there can be one.
+func (b *Browsers) Registration() agent.Registration {
+	return agent.Registration{Names: []string{"browser"}, Optional: true, Make: func(sc agent.SessionContext) []agent.Tool {
+		if b.absent != nil {
+			return nil
+		}
+		return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
+	}}
+}
+
+// Release ends the browser of a session, if it has one, and waits for it.
+func (b *Browsers) Release(s Session) {
+	b.mu.Lock()
+	held := b.seats[s]
+	b.mu.Unlock()
+	if held != nil {
+		b.end(held)
+	}
+}
+
+// Close ends all browsers and waits for them, within ctx. Nothing starts any more.
+func (b *Browsers) Close(ctx context.Context) error {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	for _, s := range b.seats {
+		b.running.Go(func() { b.end(s) })
+	}
+	b.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.running.Wait()
+		if first && b.folder != nil {
+			b.folder.close()
+		}
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// end ends the browser of a seat, whoever uses it, and gives the seat up.
+func (b *Browsers) end(s *seat) {
+	s.interrupt()
+	_ = s.take(context.Background()) // its user hears at once that the browser is no more
+	b.vacate(s)
+	s.give()
+}
+
+// vacate gives up a seat whose turn the caller has.
+func (b *Browsers) vacate(s *seat) {
+	if s.idle != nil {
+		s.idle.Stop()
+	}
+	if s.browser != nil {
+		s.browser.close()
+		s.set(nil)
+	}
+	s.gone = true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.seats[s.session] == s {
+		delete(b.seats, s.session)
+	}
+}
+
+// seat returns the seat of a session with its turn taken, or nil if it has none and none is to be made.
+func (b *Browsers) seat(ctx context.Context, session Session, make bool) (*seat, error) {
+	for {
+		s, err := b.findSeat(session, make)
+		if s == nil || err != nil {
+			return nil, err
+		}
+		if err := s.take(ctx); err != nil {
+			return nil, err
+		}
+		if !s.gone {
+			return s, nil
+		}
+		s.give() // given up in the meantime
+	}
+}
+
+func (b *Browsers) findSeat(session Session, make bool) (*seat, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errEnded
+	}
+	s := b.seats[session]
+	if s != nil || !make {
+		return s, nil
+	}
+	if len(b.seats) >= b.cfg.MaxBrowsers && !b.evict() {
+		return nil, busy(b.cfg.MaxBrowsers)
+	}
+	s = newSeat(session)
+	b.seats[session] = s
+	return s, nil
+}
+
+// evict gives up the seat that was not used for the longest time, and for long enough. The caller has the lock.
+func (b *Browsers) evict() bool {
+	var oldest *seat
+	for _, s := range b.seats {
+		if time.Since(s.lastUse()) >= b.cfg.Evict && (oldest == nil || s.lastUse().Before(oldest.lastUse())) {
+			oldest = s
+		}
+	}
+	if oldest == nil || !oldest.tryTake() {
+		return false
+	}
+	delete(b.seats, oldest.session)
+	b.running.Go(func() { b.vacate(oldest); oldest.give() })
+	return true
+}
+
+// start starts the browser of a seat whose turn the caller has, unless it runs.
+func (b *Browsers) start(ctx context.Context, s *seat) error {
+	if s.browser != nil {
+		return nil
+	}
+	c, err := b.launch(ctx)
+	if err != nil {
+		return err
+	}
+	if !s.set(c) {
+		c.close()
+		return errEnded
+	}
+	s.crashed = false
+	return nil
+}
+
+// leave gives the turn of a seat back. A browser that has crashed is cleared away, and one that is not used from now on
+// ends after a while.
+func (b *Browsers) leave(s *seat) {
+	if s.browser != nil && s.browser.lost() {
+		s.browser.close()
+		s.set(nil)
+		s.crashed = true
+	}
+	if !s.gone {
+		b.armIdle(s)
+	}
+	s.give()
+}
+
+// armIdle has a seat given up when it was not used for a while. The caller has the turn.
+func (b *Browsers) armIdle(s *seat) {
+	if s.idle != nil {
+		s.idle.Reset(b.cfg.Idle)
+		return
+	}
+	s.idle = time.AfterFunc(b.cfg.Idle, func() {
+		b.mu.Lock()
+		if b.closed {
+			b.mu.Unlock()
+			return
+		}
+		b.running.Add(1)
+		b.mu.Unlock()
+		defer b.running.Done()
+		if !s.tryTake() {
+			return // in use: leaving it arms the timer again
+		}
+		if !s.gone {
+			b.vacate(s)
+		}
+		s.give()
+	})
+}

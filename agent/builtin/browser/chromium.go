@@ -1,0 +1,278 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	cdpbrowser "github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+
+	"github.com/farhand/farhand/internal/egress"
+)
+
+// chromium is a running browser with its proxy. Whoever has the session's turn calls it, one at a time; only close may
+// be called at any time.
+type chromium struct {
+	cfg     Config
+	proxy   *egress.Proxy
+	process *process
+	wire    *chromedp.Browser
+	ctx     context.Context // chromedp's, of the browser
+
+	// own is what all tabs share. It keeps everything in memory, and nothing of the browser itself is in it: what
+	// Chromium wants to fetch for itself has no password for the proxy.
+	own cdp.BrowserContextID
+
+	cancel  context.CancelFunc
+	tabs    []*tab
+	current *tab
+	made    int // tabs so far
+	notes   notes
+	closing sync.Once
+}
+
+// errCrashed says that Chromium is no more, though nobody ended it.
+var errCrashed = errors.New("the browser crashed, and what it had open is lost; open a page to start a new one")
+
+// launch starts a browser. ctx bounds the start only.
+func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	proxy, err := egress.New(b.cfg.Egress)
+	if err != nil {
+		return nil, err
+	}
+	process, err := startProcess(b.cfg, b.program, b.folder.path, proxy.Addr())
+	if err != nil {
+		proxy.Close()
+		return nil, err
+	}
+	c := &chromium{cfg: b.cfg, proxy: proxy, process: process}
+	allocator, stop := chromedp.NewAllocatorContext(context.Background(), process)
+	silent := func(string, ...any) {}
+	wired, end := chromedp.NewContext(allocator, chromedp.WithLogf(silent), chromedp.WithErrorf(silent))
+	c.ctx, c.cancel = wired, func() { end(); stop() }
+	if err := c.prepare(ctx); err != nil {
+		crashed := c.lost()
+		c.close()
+		if crashed {
+			err = process.complaint()
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare says what the browser must not do, and has it show its password to the proxy.
+func (c *chromium) prepare(ctx context.Context) error {
+	if err := chromedp.ListenBrowser(c.ctx, c.hear); err != nil {
+		return err
+	}
+	c.wire = chromedp.FromContext(c.ctx).Browser
+	before, err := cdp.Call(ctx, c.wire, target.GetTargets, target.GetTargetsParams{})
+	if err != nil {
+		return err
+	}
+	own, err := cdp.Call(ctx, c.wire, target.CreateBrowserContext, target.CreateBrowserContextParams{})
+	if err != nil {
+		return err
+	}
+	c.own = own.BrowserContextID
+	yes := true
+	if _, err := cdp.Call(ctx, c.wire, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{
+		Behavior: cdpbrowser.SetDownloadBehaviorBehaviorDeny, EventsEnabled: &yes, BrowserContextID: c.own,
+	}); err != nil {
+		return err
+	}
+	first, err := c.newTab(ctx)
+	if err != nil {
+		return err
+	}
+	for _, info := range before.TargetInfos {
+		if info.Type == pageType {
+			_, _ = cdp.Call(ctx, c.wire, target.CloseTarget, target.CloseTargetParams{TargetID: info.TargetID})
+		}
+	}
+	return first.greet(ctx, c.proxy)
+}
+
+const pageType = "page" // of a target that is a tab
+
+// hear notes what happens to the whole browser. It runs on the goroutine that reads, and must not wait.
+func (c *chromium) hear(event any) {
+	if e, ok := event.(*cdpbrowser.EventDownloadWillBegin); ok {
+		c.notes.add("a download was refused (downloads are off): " + short(e.URL, maxShownURL))
+	}
+}
+
+// lost reports whether Chromium is no more.
+func (c *chromium) lost() bool {
+	select {
+	case <-c.process.done:
+		return true
+	case <-c.wire.LostConnection:
+		return true
+	default:
+		return false
+	}
+}
+
+// sync brings the tabs in line with those that Chromium has: pages open and close tabs, too. A tab too many is closed,
+// and one that has left for something other than a page of the Web is sent back to a blank one.
+func (c *chromium) sync(ctx context.Context) error {
+	found, err := cdp.Call(ctx, c.wire, target.GetTargets, target.GetTargetsParams{})
+	if err != nil {
+		return err
+	}
+	pages := make(map[target.ID]*target.Info)
+	for _, info := range found.TargetInfos {
+		if info.Type == pageType && info.BrowserContextID == c.own {
+			pages[info.TargetID] = info
+		}
+	}
+	for _, t := range slices.Clone(c.tabs) {
+		if pages[t.id] == nil {
+			c.drop(t)
+		}
+	}
+	for _, info := range found.TargetInfos {
+		if pages[info.TargetID] == nil {
+			continue
+		}
+		i := slices.IndexFunc(c.tabs, func(t *tab) bool { return t.id == info.TargetID })
+		if i < 0 {
+			if err := c.adopt(ctx, info); err != nil {
+				return err
+			}
+			continue
+		}
+		c.tabs[i].title, c.tabs[i].url = info.Title, info.URL
+		if !allowedPage(info.URL) {
+			c.notes.add(fmt.Sprintf("tab %s went to a %s: page, which is not allowed; it was sent back to a blank page",
+				c.tabs[i].name, scheme(info.URL)))
+			_ = c.tabs[i].blank(ctx)
+		}
+	}
+	return nil
+}
+
+// adopt attaches to a tab that a page has opened, or closes it.
+func (c *chromium) adopt(ctx context.Context, info *target.Info) error {
+	why := "there are too many tabs"
+	if len(c.tabs) < c.cfg.MaxTabs {
+		t, err := c.attach(ctx, info.TargetID)
+		if err == nil {
+			t.title, t.url, t.fresh = info.Title, info.URL, false
+			return nil
+		}
+		if ctx.Err() != nil || c.lost() {
+			return err
+		}
+		why = "it does not answer"
+	}
+	c.notes.add("a tab that a page opened was closed: " + why)
+	_, err := cdp.Call(ctx, c.wire, target.CloseTarget, target.CloseTargetParams{TargetID: info.TargetID})
+	if c.lost() {
+		return err
+	}
+	return nil
+}
+
+// newTab opens a blank tab and makes it the current one.
+func (c *chromium) newTab(ctx context.Context) (*tab, error) {
+	if len(c.tabs) >= c.cfg.MaxTabs {
+		return nil, failure(fmt.Sprintf("there are %d tabs, as many as there may be: navigate in one of them, or stop "+
+			"the browser", len(c.tabs)))
+	}
+	first := len(c.tabs) == 0
+	made, err := cdp.Call(ctx, c.wire, target.CreateTarget,
+		target.CreateTargetParams{URL: blankPage, BrowserContextID: c.own, NewWindow: &first})
+	if err != nil {
+		return nil, err
+	}
+	t, err := c.attach(ctx, made.TargetID)
+	if err != nil {
+		return nil, err
+	}
+	t.url, c.current = blankPage, t
+	return t, nil
+}
+
+// tab returns the tab of that name, the current one if there is no name.
+func (c *chromium) tab(name string) (*tab, error) {
+	if name == "" {
+		if c.current == nil {
+			return nil, failure("there is no tab: open a page first")
+		}
+		return c.current, nil
+	}
+	var names []string
+	for _, t := range c.tabs {
+		if t.name == name {
+			c.current = t
+			return t, nil
+		}
+		names = append(names, t.name)
+	}
+	return nil, failure(fmt.Sprintf("there is no tab %q; there are: %s", short(name, maxShownURL),
+		strings.Join(names, ", ")))
+}
+
+// drop forgets a tab, and closes it if it is still there.
+func (c *chromium) drop(t *tab) {
+	t.close()
+	c.tabs = slices.DeleteFunc(c.tabs, func(other *tab) bool { return other == t })
+	if c.current == t {
+		c.current = nil
+		if n := len(c.tabs); n > 0 {
+			c.current = c.tabs[n-1]
+		}
+	}
+}
+
+// kill ends Chromium from any goroutine: whatever waits for it hears at once.
+func (c *chromium) kill() { c.process.kill() }
+
+// close ends the browser and waits until nothing of it is left.
+func (c *chromium) close() {
+	c.closing.Do(func() {
+		c.process.close()
+		for _, t := range slices.Clone(c.tabs) {
+			c.drop(t)
+		}
+		c.cancel()
+		if c.wire != nil {
+			<-c.wire.LostConnection
+		}
+		c.proxy.Close()
+	})
+}
+
+const blankPage = "about:blank"
+
+// allowedPage reports whether a tab may show what has that URL.
+func allowedPage(address string) bool {
+	switch scheme(address) {
+	case "http", "https", "chrome-error", "":
+		return true
+	default:
+		return address == blankPage
+	}
+}
+
+// scheme is that of a URL in full.
+func scheme(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		before, _, _ := strings.Cut(address, ":")
+		return strings.ToLower(before)
+	}
+	return u.Scheme
+}

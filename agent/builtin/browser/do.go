@@ -1,0 +1,166 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// do does what a call asks for in a browser that runs.
+func (c *chromium) do(ctx context.Context, asked call) (registry.Result, error) {
+	if err := c.sync(ctx); err != nil {
+		return registry.Result{}, err
+	}
+	switch asked.Action {
+	case "status", "start":
+		return c.status()
+	case "open":
+		return c.open(ctx, asked.URL)
+	}
+	t, err := c.tab(asked.TargetID)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	if t.crashed.Load() && asked.Action != "navigate" {
+		return failed(t.name + " has crashed: navigate it to a page again."), nil
+	}
+	switch asked.Action {
+	case "navigate":
+		return c.visit(ctx, t, asked.URL)
+	case "act":
+		return c.act(ctx, t, *asked.Request)
+	case "screenshot":
+		return c.screenshot(ctx, t)
+	default:
+		text, err := t.snapshot(ctx)
+		return registry.Result{Success: true, Output: t.where() + "\n" + text}, err
+	}
+}
+
+// open opens a page in a new tab, or in one in which there was none yet.
+func (c *chromium) open(ctx context.Context, address string) (registry.Result, error) {
+	if i := slices.IndexFunc(c.tabs, func(t *tab) bool { return t.fresh && !t.crashed.Load() }); i >= 0 {
+		c.current = c.tabs[i]
+		return c.visit(ctx, c.current, address)
+	}
+	t, err := c.newTab(ctx)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return c.visit(ctx, t, address)
+}
+
+// visit loads a page in a tab, and says where that led.
+func (c *chromium) visit(ctx context.Context, t *tab, address string) (registry.Result, error) {
+	if t.crashed.Load() {
+		fresh, err := c.replace(ctx, t)
+		if err != nil {
+			return registry.Result{}, err
+		}
+		t = fresh
+	}
+	if err := t.load(ctx, address); err != nil {
+		return registry.Result{}, err
+	}
+	return c.arrived(ctx, t, "")
+}
+
+// replace closes a tab that has crashed, and opens one of the same name.
+func (c *chromium) replace(ctx context.Context, t *tab) (*tab, error) {
+	c.drop(t)
+	fresh, err := c.newTab(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fresh.name = t.name
+	return fresh, nil
+}
+
+// act does something to an element, waits for what comes of it, and says which page the tab shows then.
+func (c *chromium) act(ctx context.Context, t *tab, r request) (registry.Result, error) {
+	if err := t.act(ctx, r); err != nil {
+		return registry.Result{}, err
+	}
+	if !t.settle(ctx, settleTimeout) && ctx.Err() == nil {
+		c.notes.add("the page is still loading")
+	}
+	known := slices.Clone(c.tabs)
+	res, err := c.arrived(ctx, t, "Done. ")
+	for _, other := range c.tabs {
+		if err == nil && !slices.Contains(known, other) {
+			res.Output += "\nThe page opened a tab. " + other.where()
+		}
+	}
+	return res, err
+}
+
+// arrived says which page a tab shows.
+func (c *chromium) arrived(ctx context.Context, t *tab, before string) (registry.Result, error) {
+	if err := c.sync(ctx); err != nil {
+		return registry.Result{}, err
+	}
+	switch {
+	case t.crashed.Load():
+		return failed(t.name + " crashed on this page: navigate it to another one."), nil
+	case !slices.Contains(c.tabs, t):
+		return registry.Result{Success: true, Output: before + "The tab " + t.name + " was closed by its page."}, nil
+	}
+	return told(before+t.where(), t.shown())
+}
+
+// screenshot takes a picture of a tab.
+func (c *chromium) screenshot(ctx context.Context, t *tab) (registry.Result, error) {
+	if _, err := cdp.Call(ctx, t.wire, page.BringToFront, cdp.Empty{}); err != nil {
+		return registry.Result{}, err
+	}
+	part, err := t.screenshot(ctx)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return registry.Result{Success: true, Output: "A picture of " + t.where(), Parts: []registry.Part{part}}, nil
+}
+
+// shown is what a tab shows, for programs.
+type shown struct {
+	TargetID string `json:"targetId"`
+	Title    string `json:"title"`
+	URL      string `json:"url"`
+	Current  bool   `json:"current,omitempty"`
+}
+
+func (t *tab) shown() shown {
+	return shown{TargetID: t.name, Title: short(t.title, maxShown), URL: short(t.url, maxShownURL)}
+}
+
+// status lists the tabs.
+func (c *chromium) status() (registry.Result, error) {
+	lines := []string{"The browser runs."}
+	said := struct {
+		Running bool    `json:"running"`
+		Tabs    []shown `json:"tabs"`
+	}{Running: true}
+	for _, t := range c.tabs {
+		s, line := t.shown(), t.where()
+		if s.Current = t == c.current; s.Current {
+			line += " (current)"
+		}
+		lines, said.Tabs = append(lines, line), append(said.Tabs, s)
+	}
+	return told(strings.Join(lines, "\n"), said)
+}
+
+// told is a result with the same in words and in JSON.
+func told(text string, structured any) (registry.Result, error) {
+	body, err := json.Marshal(structured)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	checked, err := registry.ParseJSON(body)
+	return registry.Result{Success: true, Output: text, Structured: checked}, err
+}

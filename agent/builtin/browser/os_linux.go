@@ -1,0 +1,60 @@
+package browser
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const supported = true
+
+// confine has the kernel kill a process when the thread that starts it ends, as it does when this process is killed,
+// and gives it a process group of its own.
+func confine(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// killGroup kills a process with its group.
+func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
+
+// killUsers kills the processes whose profile is a folder or below it, and reports whether there were any. Those that
+// Chromium starts have left its group, but name the folder in their arguments.
+func killUsers(dir string) bool {
+	found := false
+	for _, pid := range usersOf(dir) {
+		found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+	}
+	return found
+}
+
+// usersOf returns the processes whose profile is a folder or below it.
+func usersOf(dir string) (pids []int) {
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil
+	}
+	for _, path := range paths {
+		pid, err := strconv.Atoi(strings.Split(path, "/")[2])
+		args, readErr := os.ReadFile(path)
+		if err != nil || readErr != nil || pid == os.Getpid() {
+			continue
+		}
+		for arg := range bytes.SplitSeq(args, []byte{0}) {
+			profile, ok := strings.CutPrefix(string(arg), profileFlag)
+			if ok && (profile == dir || strings.HasPrefix(profile, dir+"/")) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+// lock takes a file for this process until the file is closed or the process ends, and reports whether nobody has it.
+func lock(f *os.File) bool {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}

@@ -1,0 +1,118 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+)
+
+// Session says whose a browser is.
+type Session struct {
+	Tenant string
+	ID     string // of the device's session, or of the caller
+	Kind   agent.ContextKind
+}
+
+// SessionOf returns the session of a turn or call: that of its conversation, or else its caller's own.
+func SessionOf(sc agent.SessionContext) Session {
+	s := Session{Tenant: sc.Caller.Tenant, Kind: sc.Kind, ID: "caller " + sc.Caller.User + " " + sc.Caller.Credential}
+	if s.Kind == "" {
+		s.Kind = agent.ContextMain
+	}
+	if sc.Key.Session != "" && !sc.Stateless {
+		s.Tenant, s.ID = sc.Key.Tenant, "session "+sc.Key.Session
+	}
+	return s
+}
+
+// seat is the place of one session, with its browser once that was started.
+type seat struct {
+	session Session
+	turn    chan struct{} // holds a value while somebody uses the seat
+
+	// The holder of the turn owns these.
+	browser *chromium // nil: not started
+	gone    bool      // the seat was given up: ask for a new one
+	crashed bool      // the last browser ended by itself
+
+	mu       sync.Mutex
+	used     time.Time // when the turn was given back last
+	running  *chromium // browser, for those who end it without the turn
+	released bool      // no browser may be started any more
+	idle     *time.Timer
+}
+
+func newSeat(s Session) *seat {
+	return &seat{session: s, turn: make(chan struct{}, 1), used: time.Now()}
+}
+
+// take takes the turn, within ctx.
+func (s *seat) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// tryTake takes the turn if nobody has it.
+func (s *seat) tryTake() bool {
+	select {
+	case s.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// give gives the turn back.
+func (s *seat) give() {
+	s.mu.Lock()
+	s.used = time.Now()
+	s.mu.Unlock()
+	<-s.turn
+}
+
+// lastUse is when the turn was given back last, long ago if no browser runs.
+func (s *seat) lastUse() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return time.Time{}
+	}
+	return s.used
+}
+
+// set notes which browser runs, and reports whether it may.
+func (s *seat) set(c *chromium) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released && c != nil {
+		return false
+	}
+	s.browser, s.running = c, c
+	return true
+}
+
+// interrupt ends the browser under whoever uses it, and lets no other start.
+func (s *seat) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = true
+	if s.running != nil {
+		s.running.kill()
+	}
+}
+
+// errEnded says that a browser was ended while it was used.
+var errEnded = errors.New("the browser was ended: its session is over")
+
+func busy(n int) error {
+	return failure(fmt.Sprintf("all %d browsers of this gateway are in use: stop one that is not needed any more, or try "+
+		"again in a minute", n))
+}

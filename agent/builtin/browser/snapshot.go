@@ -1,0 +1,223 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/cdp/jsonv2"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/page"
+)
+
+const (
+	maxSnapshot = 40 << 10 // bytes
+	maxFrames   = 20       // within frames, of a page
+	maxIndent   = 20       // levels
+)
+
+// snapshot returns what is on the page as a tree in text, and gives its elements new refs.
+func (t *tab) snapshot(ctx context.Context) (string, error) {
+	top, err := cdp.Call(ctx, t.wire, page.GetFrameTree, cdp.Empty{})
+	if err != nil {
+		return "", err
+	}
+	t.refs.expire()
+	s := &snapshot{tab: t, inner: make(map[cdp.BackendNodeID]cdp.FrameID)}
+	s.findFrames(ctx, top.FrameTree)
+	if err := s.frame(ctx, top.FrameTree.Frame.ID, 0); err != nil {
+		return "", err
+	}
+	if s.hidden > 0 {
+		fmt.Fprintf(&s.text, "(%d more lines are not shown)\n", s.hidden)
+	}
+	if s.text.Len() == 0 {
+		return "(the page is empty)\n", nil
+	}
+	return s.text.String(), nil
+}
+
+// snapshot is one that is being made.
+type snapshot struct {
+	tab    *tab
+	inner  map[cdp.BackendNodeID]cdp.FrameID // of the elements that hold them
+	text   strings.Builder
+	hidden int // lines
+}
+
+// findFrames learns which element holds which frame. Frames of other sites are processes of their own: they are not in
+// the tree.
+func (s *snapshot) findFrames(ctx context.Context, tree *page.FrameTree) {
+	for _, child := range tree.ChildFrames {
+		if len(s.inner) >= maxFrames {
+			return
+		}
+		owner, err := cdp.Call(ctx, s.tab.wire, dom.GetFrameOwner, dom.GetFrameOwnerParams{FrameID: child.Frame.ID})
+		if err == nil {
+			s.inner[owner.BackendNodeID] = child.Frame.ID
+			s.findFrames(ctx, child)
+		}
+	}
+}
+
+// frame writes the tree of one frame.
+func (s *snapshot) frame(ctx context.Context, id cdp.FrameID, depth int) error {
+	tree, err := cdp.Call(ctx, s.tab.wire, accessibility.GetFullAXTree,
+		accessibility.GetFullAXTreeParams{FrameID: id})
+	if err != nil || len(tree.Nodes) == 0 {
+		return err
+	}
+	f := &frameTree{snapshot: s, id: id, nodes: make(map[accessibility.NodeID]*accessibility.Node, len(tree.Nodes))}
+	for _, n := range tree.Nodes {
+		f.nodes[n.NodeID] = n
+	}
+	return f.children(ctx, tree.Nodes[0], depth)
+}
+
+// frameTree is the tree of one frame while it is written.
+type frameTree struct {
+	*snapshot
+	id    cdp.FrameID
+	nodes map[accessibility.NodeID]*accessibility.Node
+}
+
+// children writes what is below a node.
+func (f *frameTree) children(ctx context.Context, n *accessibility.Node, depth int) error {
+	for _, id := range n.ChildIDs {
+		child := f.nodes[id]
+		if child == nil {
+			continue
+		}
+		delete(f.nodes, id) // each once, whatever the tree says
+		if err := f.node(ctx, child, n, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// silentRoles have nothing to say by themselves.
+var silentRoles = [...]string{"none", "presentation", "generic", "paragraph", "Section", "LineBreak", "ListMarker",
+	"LabelText", "strong", "emphasis", "Ruby"}
+
+// actRoles are the roles of elements that something can be done to.
+var actRoles = [...]string{"button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox", "option",
+	"menuitem", "menuitemcheckbox", "menuitemradio", "tab", "switch", "slider", "spinbutton", "treeitem", "DisclosureTriangle",
+	"ColorWell", "Date", "DateTime", "InputTime", "img", "image"}
+
+// node writes a node with what is below it.
+func (f *frameTree) node(ctx context.Context, n, parent *accessibility.Node, depth int) error {
+	role, name := value(n.Role), value(n.Name)
+	switch {
+	case role == "InlineTextBox":
+		return nil
+	case role == "StaticText":
+		if !n.Ignored && strings.TrimSpace(name) != "" && name != value(parent.Name) {
+			f.line(depth, "text "+quote(name))
+		}
+		return nil
+	}
+	props := properties(n)
+	acts := slices.Contains(actRoles[:], role) || props["focusable"] == "true"
+	holdsText := role == "generic" && f.holdsText(n)
+	if n.Ignored || slices.Contains(silentRoles[:], role) && !acts && !holdsText {
+		return f.children(ctx, n, depth)
+	}
+	f.line(depth, f.describe(n, role, name, props, acts || holdsText))
+	if role == "Iframe" {
+		inner, ok := f.inner[n.BackendDOMNodeID]
+		if !ok {
+			f.line(depth+1, "(a frame of another site: what is in it is not shown)")
+			return nil
+		}
+		return f.frame(ctx, inner, depth+1)
+	}
+	if isField(role) && value(n.Value) != "" {
+		return nil // its text is its value
+	}
+	return f.children(ctx, n, depth+1)
+}
+
+// holdsText reports whether a node has text of its own, as things to drag, and places to drop them, often have.
+func (f *frameTree) holdsText(n *accessibility.Node) bool {
+	return slices.ContainsFunc(n.ChildIDs, func(id accessibility.NodeID) bool {
+		child := f.nodes[id]
+		return child != nil && value(child.Role) == "StaticText" && strings.TrimSpace(value(child.Name)) != ""
+	})
+}
+
+// describe is the line of a node.
+func (f *frameTree) describe(n *accessibility.Node, role, name string, props map[string]string, acts bool) string {
+	parts := []string{role}
+	if name != "" {
+		parts = append(parts, quote(name))
+	}
+	if acts && n.BackendDOMNodeID != 0 && f.text.Len() < maxSnapshot {
+		parts = append(parts, "["+f.tab.refs.add(element{node: n.BackendDOMNodeID, frame: f.id})+"]")
+	}
+	for _, key := range [...]string{"checked", "pressed", "expanded", "selected", "disabled", "required", "readonly", "focused",
+		"invalid", "level"} {
+		switch v := props[key]; v {
+		case "", "false":
+			if v == "" || key != "checked" && key != "expanded" {
+				continue
+			}
+			parts = append(parts, "not "+key)
+		case "true":
+			parts = append(parts, key)
+		default:
+			parts = append(parts, key+"="+short(v, maxShown))
+		}
+	}
+	if v := value(n.Value); v != "" {
+		if strings.Trim(v, "•") == "" {
+			v = "(a password, hidden)"
+		}
+		parts = append(parts, "value="+quote(v))
+	}
+	if url := props["url"]; url != "" && role == "link" {
+		parts = append(parts, "to="+quote(url))
+	}
+	return strings.Join(parts, " ")
+}
+
+func (s *snapshot) line(depth int, text string) {
+	if s.text.Len() >= maxSnapshot {
+		s.hidden++
+		return
+	}
+	s.text.WriteString(strings.Repeat("  ", min(depth, maxIndent)))
+	s.text.WriteString("- " + text + "\n")
+}
+
+func isField(role string) bool {
+	return role == "textbox" || role == "searchbox" || role == "spinbutton"
+}
+
+// quote is a text of the page on one line, in quotes.
+func quote(text string) string { return strconv.Quote(short(text, maxShown)) }
+
+// value is a value as text.
+func value(v *accessibility.Value) string {
+	if v == nil {
+		return ""
+	}
+	var text string
+	if jsonv2.Unmarshal(v.Value, &text) == nil {
+		return text
+	}
+	return string(v.Value)
+}
+
+// properties are those of a node by name.
+func properties(n *accessibility.Node) map[string]string {
+	all := make(map[string]string, len(n.Properties))
+	for _, p := range n.Properties {
+		all[string(p.Name)] = value(p.Value)
+	}
+	return all
+}

@@ -1,0 +1,124 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/inspector"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+)
+
+// tab is one page of a browser.
+type tab struct {
+	name       string // what the model calls it
+	id         target.ID
+	wire       *chromedp.Target
+	cancel     context.CancelFunc
+	title, url string
+	fresh      bool // nothing was loaded yet
+	crashed    atomic.Bool
+	activity   activity
+	refs       refs
+	notes      *notes
+	dialogs    chan *page.EventJavascriptDialogOpening
+	answered   chan struct{} // closed when nobody answers any more
+}
+
+// maxDialogs is how many dialogs wait for their answer. The frames of a page may show some at once.
+const maxDialogs = 32
+
+// attach connects to a tab. ctx bounds the connecting only.
+func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
+	c.made++
+	t := &tab{name: "t" + strconv.Itoa(c.made), id: id, fresh: true, notes: &c.notes, activity: newActivity(),
+		dialogs: make(chan *page.EventJavascriptDialogOpening, maxDialogs), answered: make(chan struct{})}
+	own, cancel := context.WithCancel(c.ctx)
+	wired, end := chromedp.NewContext(own, chromedp.WithTargetID(id), chromedp.WithListener(t.hear))
+	t.cancel = func() { cancel(); end() }
+	stop := context.AfterFunc(ctx, cancel)
+	timer := time.AfterFunc(attachTimeout, cancel)
+	err := chromedp.Do(wired)
+	late := !stop() || !timer.Stop()
+	if err == nil && late {
+		err = errors.New("browser: a tab did not answer in time")
+	}
+	if err != nil {
+		t.cancel()
+		return nil, err
+	}
+	t.wire = chromedp.FromContext(wired).Target
+	go t.answer(own)
+	c.tabs = append(c.tabs, t)
+	if c.current == nil {
+		c.current = t
+	}
+	yes := true
+	_, err = cdp.Call(ctx, t.wire, page.SetInterceptFileChooserDialog,
+		page.SetInterceptFileChooserDialogParams{Enabled: true, Cancel: &yes})
+	if err != nil {
+		c.drop(t)
+		return nil, err
+	}
+	return t, nil
+}
+
+// close closes the tab, if it is still there, and waits for what belongs to it.
+func (t *tab) close() {
+	t.cancel()
+	<-t.answered
+}
+
+// hear takes in what happens to the tab. It runs on the goroutine that reads, and must not wait.
+func (t *tab) hear(event any) {
+	switch e := event.(type) {
+	case *page.EventJavascriptDialogOpening:
+		select {
+		case t.dialogs <- e:
+		default: // the page hangs until the tab is closed
+		}
+	case *page.EventFileChooserOpened:
+		t.notes.add("the page asked for a file, which was refused")
+	case *inspector.EventTargetCrashed:
+		t.crashed.Store(true)
+		t.activity.wake()
+	default:
+		t.activity.hear(event)
+	}
+}
+
+// answer answers dialogs until the tab is closed.
+func (t *tab) answer(ctx context.Context) {
+	defer close(t.answered)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-t.dialogs:
+			t.dismiss(ctx, e)
+		}
+	}
+}
+
+// dismiss answers a dialog with no, but lets a page be left.
+func (t *tab) dismiss(ctx context.Context, e *page.EventJavascriptDialogOpening) {
+	leave := e.Type == page.DialogTypeBeforeunload
+	if !leave {
+		t.notes.add(fmt.Sprintf("the page showed a dialog (%s), which was dismissed: %q", e.Type,
+			short(e.Message, maxShown)))
+	}
+	_, _ = cdp.Call(ctx, t.wire, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: leave})
+}
+
+// blank leaves the page for a blank one.
+func (t *tab) blank(ctx context.Context) error {
+	_, err := cdp.Call(ctx, t.wire, page.Navigate, page.NavigateParams{URL: blankPage})
+	t.title, t.url = "", blankPage
+	return err
+}

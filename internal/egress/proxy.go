@@ -1,0 +1,162 @@
+package egress
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Proxy is an HTTP proxy on a random port of loopback, for one client that knows its password. It forwards plain
+// requests and opens tunnels (CONNECT). It is safe for concurrent use.
+type Proxy struct {
+	cfg       Config
+	listener  net.Listener
+	server    *http.Server
+	transport *http.Transport
+	forward   *httputil.ReverseProxy
+	password  string
+	left      atomic.Int64 // bytes
+	refusals  refusals
+	greeted   atomic.Bool
+
+	ctx     context.Context // of all tunnels
+	cancel  context.CancelFunc
+	mu      sync.Mutex // closed does not change between a look at it and running.Add
+	closed  bool
+	running sync.WaitGroup // the server and what it answers
+}
+
+// User is the user name that clients of a Proxy give.
+const User = "browser"
+
+// HelloURL is answered by the Proxy itself. A client fetches it to show its password for the first time.
+const HelloURL = "http://" + helloHost + "/"
+
+const (
+	helloHost     = "farhand-proxy.invalid"
+	headerTimeout = 10 * time.Second
+	maxHeader     = 256 << 10
+	idleConns     = 16
+)
+
+// New starts a Proxy. The caller closes it.
+func New(cfg Config) (*Proxy, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{cfg: cfg.orDefaults(), listener: listener, password: rand.Text()}
+	p.left.Store(p.cfg.MaxBytes)
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.transport = &http.Transport{
+		DialContext:            func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dial(ctx, addr) },
+		MaxIdleConns:           idleConns,
+		MaxConnsPerHost:        idleConns,
+		IdleConnTimeout:        p.cfg.Idle,
+		MaxResponseHeaderBytes: maxHeader, DisableCompression: true,
+	}
+	p.forward = &httputil.ReverseProxy{
+		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite:      func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host },
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r.URL.Host, err) },
+	}
+	p.server = &http.Server{
+		Handler: p, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader, IdleTimeout: p.cfg.Idle,
+		WriteTimeout: p.cfg.Lifetime, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	p.running.Go(func() { _ = p.server.Serve(netutil.LimitListener(listener, p.cfg.MaxConns)) })
+	return p, nil
+}
+
+// Addr returns the address that the proxy listens on, as host:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Password returns what clients give besides User. It is a secret.
+func (p *Proxy) Password() string { return p.password }
+
+// Greeted reports whether HelloURL was fetched with the password.
+func (p *Proxy) Greeted() bool { return p.greeted.Load() }
+
+// Refused returns what was refused or not reached since it was asked last, and why: a few lines at most.
+func (p *Proxy) Refused() []string { return p.refusals.take() }
+
+// Close ends all connections and waits for them.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	_ = p.server.Close()
+	p.transport.CloseIdleConnections()
+	p.running.Wait()
+}
+
+// begin counts an answer that Close waits for, and reports whether there may be one.
+func (p *Proxy) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.running.Add(1)
+	return true
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !p.begin() {
+		return
+	}
+	defer p.running.Done()
+	if !p.known(r) {
+		w.Header().Set("Proxy-Authenticate", `Basic realm="farhand"`)
+		w.Header().Set("Connection", "close")
+		http.Error(w, "This proxy needs a password.", http.StatusProxyAuthRequired)
+		return
+	}
+	r.Header.Del("Proxy-Authorization")
+	switch {
+	case r.Method == http.MethodConnect:
+		p.tunnel(w, r)
+	case r.URL.Scheme != "http" || r.URL.Host == "":
+		p.fail(w, r.Host, errNoProxyRequest)
+	case r.URL.Host == helloHost:
+		p.greeted.Store(true)
+	default:
+		if r.URL.Port() == "" {
+			r.URL.Host = net.JoinHostPort(r.URL.Hostname(), "80")
+		}
+		p.forward.ServeHTTP(w, r)
+	}
+}
+
+var errNoProxyRequest = errors.New("this is a proxy for http and https")
+
+// known reports whether a request has the password.
+func (p *Proxy) known(r *http.Request) bool {
+	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(User+":"+p.password))
+	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Proxy-Authorization")), []byte(want)) == 1
+}
+
+// fail answers a request that leads nowhere. The text is for the page that is shown; the client hears it again from
+// Refused, because browsers show nothing of a tunnel that is refused.
+func (p *Proxy) fail(w http.ResponseWriter, target string, err error) {
+	p.refusals.add(target, err)
+	status := http.StatusBadGateway
+	if errors.Is(err, ErrRefused) {
+		status = http.StatusForbidden
+	}
+	http.Error(w, "The gateway's proxy: "+reason(err), status)
+}
