@@ -44,6 +44,9 @@ const User = "browser"
 // HelloURL is answered by the Proxy itself. A client fetches it to show its password for the first time.
 const HelloURL = "http://" + helloHost + "/"
 
+// FailedHeader is in answers to plain requests that led nowhere, which are the proxy's own.
+const FailedHeader = "X-Farhand-Proxy-Failed"
+
 const (
 	helloHost     = "farhand-proxy.invalid"
 	headerTimeout = 10 * time.Second
@@ -69,8 +72,10 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p.forward = &httputil.ReverseProxy{
 		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
-		Rewrite:      func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host },
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r.URL.Host, err) },
+		// What the proxy says of itself, nobody else says.
+		ModifyResponse: func(r *http.Response) error { r.Header.Del(FailedHeader); return nil },
+		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host },
+		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r.URL.Host, err) },
 	}
 	p.server = &http.Server{
 		Handler: p, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader, IdleTimeout: p.cfg.Idle,
@@ -158,5 +163,6 @@ func (p *Proxy) fail(w http.ResponseWriter, target string, err error) {
 	if errors.Is(err, ErrRefused) {
 		status = http.StatusForbidden
 	}
+	w.Header().Set(FailedHeader, "1")
 	http.Error(w, "The gateway's proxy: "+reason(err), status)
 }

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,14 +16,20 @@ import (
 type activity struct {
 	mu       sync.Mutex
 	frames   map[cdp.FrameID]bool
-	requests map[network.RequestID]cdp.LoaderID // with the document that asked
-	changed  chan struct{}                      // has a value after a change
+	requests map[network.RequestID]asker
+	changed  chan struct{} // has a value after a change
+}
+
+// asker is who asked for something.
+type asker struct {
+	document cdp.LoaderID
+	frame    cdp.FrameID
 }
 
 const maxActivity = 1000 // frames and requests that are followed, each
 
 func newActivity() activity {
-	return activity{frames: make(map[cdp.FrameID]bool), requests: make(map[network.RequestID]cdp.LoaderID),
+	return activity{frames: make(map[cdp.FrameID]bool), requests: make(map[network.RequestID]asker),
 		changed: make(chan struct{}, 1)}
 }
 
@@ -38,15 +45,15 @@ func (a *activity) hear(event any) {
 	case *page.EventFrameStoppedLoading:
 		delete(a.frames, e.FrameID)
 	case *page.EventFrameNavigated:
-		if e.Frame.ParentID == "" { // nothing more is heard of what the last document asked for
-			maps.DeleteFunc(a.requests, func(_ network.RequestID, by cdp.LoaderID) bool { return by != e.Frame.LoaderID })
+		if e.Frame.ParentID == "" {
+			a.forgetRequests(func(by asker) bool { return by.document != e.Frame.LoaderID })
 		}
 	case *page.EventFrameDetached:
 		delete(a.frames, e.FrameID)
+		a.forgetRequests(func(by asker) bool { return by.frame == e.FrameID })
 	case *network.EventRequestWillBeSent:
-		endless := e.Type == network.ResourceTypeEventSource || e.Type == network.ResourceTypePing
-		if !endless && len(a.requests) < maxActivity {
-			a.requests[e.RequestID] = e.LoaderID
+		if asksNetwork(e) && len(a.requests) < maxActivity {
+			a.requests[e.RequestID] = asker{document: e.LoaderID, frame: e.FrameID}
 		}
 	case *network.EventLoadingFinished:
 		delete(a.requests, e.RequestID)
@@ -58,6 +65,18 @@ func (a *activity) hear(event any) {
 	a.wake()
 }
 
+// asksNetwork reports whether a request is one to wait for.
+func asksNetwork(e *network.EventRequestWillBeSent) bool {
+	endless := e.Type == network.ResourceTypeEventSource || e.Type == network.ResourceTypePing
+	return !endless && strings.HasPrefix(e.Request.URL, "http")
+}
+
+// forgetRequests forgets requests of documents that are left, and of frames that are gone or have become another
+// process's: nothing more is heard of them.
+func (a *activity) forgetRequests(of func(asker) bool) {
+	maps.DeleteFunc(a.requests, func(_ network.RequestID, by asker) bool { return of(by) })
+}
+
 func (a *activity) wake() {
 	select {
 	case a.changed <- struct{}{}:
@@ -65,10 +84,10 @@ func (a *activity) wake() {
 	}
 }
 
-func (a *activity) busy() bool {
+func (a *activity) busy() (loading, requesting bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.frames)+len(a.requests) > 0
+	return len(a.frames) > 0, len(a.requests) > 0
 }
 
 // forget is for a page that was told to stop: nothing more is heard of some of its requests.
@@ -79,24 +98,35 @@ func (a *activity) forget() {
 	clear(a.requests)
 }
 
-// settle waits until the tab was quiet for a moment, or the time is up, and reports whether it is quiet.
+// settle waits until the tab was quiet for a moment, or the time is up, and reports whether it is quiet. A page that is
+// loaded may go on asking for a while: some never stop.
 func (t *tab) settle(ctx context.Context, limit time.Duration) bool {
 	end := time.NewTimer(limit)
 	defer end.Stop()
 	calm := time.NewTimer(quiet)
 	defer calm.Stop()
+	var loaded time.Time
 	for {
-		var still <-chan time.Time
-		if !t.activity.busy() {
+		loading, requesting := t.activity.busy()
+		if loading {
+			loaded = time.Time{}
+		} else if loaded.IsZero() {
+			loaded = time.Now()
+		}
+		switch {
+		case loading:
+			calm.Stop()
+		case requesting:
+			calm.Reset(time.Until(loaded.Add(askingTimeout)))
+		default:
 			calm.Reset(quiet)
-			still = calm.C
 		}
 		select {
 		case <-t.activity.changed:
 			if t.crashed.Load() {
 				return true
 			}
-		case <-still:
+		case <-calm.C:
 			return true
 		case <-end.C:
 			return false

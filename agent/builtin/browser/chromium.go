@@ -158,6 +158,7 @@ func (c *chromium) sync(ctx context.Context) error {
 			c.notes.add(fmt.Sprintf("tab %s went to a %s: page, which is not allowed; it was sent back to a blank page",
 				c.tabs[i].name, scheme(info.URL)))
 			_ = c.tabs[i].blank(ctx)
+			c.tabs[i].settle(ctx, settleTimeout)
 		}
 	}
 	return nil

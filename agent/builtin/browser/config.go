@@ -37,6 +37,7 @@ const (
 	attachTimeout = 5 * time.Second  // until a new tab does
 	loadTimeout   = 20 * time.Second // of a page, in the eyes of a model; what is there by then is shown
 	settleTimeout = 5 * time.Second  // of a page after something was done to it
+	askingTimeout = 2 * time.Second  // of what a loaded page still asks for
 	quiet         = 200 * time.Millisecond
 
 	windowWidth, windowHeight = 1280, 800

@@ -64,6 +64,9 @@ func (n *internet) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr,
 	if answer := n.names[host]; answer != nil {
 		return answer(), nil
 	}
+	if strings.HasSuffix(host, ".loop.test") {
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
 	if strings.HasSuffix(host, ".test") {
 		return []netip.Addr{public}, nil
 	}
@@ -87,6 +90,13 @@ func (n *internet) page(path, html string) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprint(w, "<!doctype html>"+html)
 	})
+}
+
+// count is how often a name was looked up.
+func (n *internet) count(name string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked[name]
 }
 
 // elsewhere returns what was dialled but the sites.
@@ -165,6 +175,21 @@ func (b *bench) runAs(tool agent.Tool, format string, args ...any) registry.Resu
 	res, err := tool.Execute(ctx, json.RawMessage(fmt.Sprintf(format, args...)))
 	if err != nil {
 		b.Fatalf(format+": %v", append(args, err)...)
+	}
+	return res
+}
+
+// until calls the tool with a context that ends when a function returns.
+func (b *bench) until(args string, while func()) registry.Result {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); while(); cancel() }()
+	res, err := b.tool.Execute(ctx, json.RawMessage(args))
+	<-done
+	if err != nil {
+		b.Fatal(err)
 	}
 	return res
 }

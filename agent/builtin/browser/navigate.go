@@ -14,6 +14,7 @@ import (
 func (t *tab) load(ctx context.Context, address string) error {
 	t.fresh = false
 	t.refs.expire()
+	t.unreached.Store(false)
 	bounded, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	res, err := cdp.Call(bounded, t.wire, page.Navigate, page.NavigateParams{URL: address})
@@ -31,6 +32,9 @@ func (t *tab) load(ctx context.Context, address string) error {
 	}
 	if !t.settle(bounded, loadTimeout) && ctx.Err() == nil {
 		t.notes.add("the page is still loading")
+	}
+	if t.unreached.Load() {
+		return failure("the page could not be loaded")
 	}
 	return nil
 }

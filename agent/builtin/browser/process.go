@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/chromedp/chromedp"
 )
@@ -32,7 +31,7 @@ func startProcess(cfg Config, program, dir, proxy string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{profile: profile, said: &tail{}, done: make(chan struct{})}
+	p := &process{profile: profile, done: make(chan struct{})}
 	if err := p.start(cfg, program, proxy); err != nil {
 		remove(profile)
 		return nil, err
@@ -58,8 +57,14 @@ func (p *process) start(cfg Config, program, proxy string) error {
 	p.cmd = exec.Command(program, arguments(cfg, p.profile, proxy)...)
 	p.cmd.Env, p.cmd.Dir = environment(p.profile), p.profile
 	p.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4
-	p.cmd.Stderr = p.said
-	p.cmd.WaitDelay = time.Second // its children may hold stderr open
+	said, stderr, err := os.Pipe()
+	if err != nil {
+		ourIn.Close()
+		ourOut.Close()
+		return err
+	}
+	defer stderr.Close()
+	p.cmd.Stderr = stderr
 	confine(p.cmd)
 	started := make(chan error)
 	go func() {
@@ -76,8 +81,10 @@ func (p *process) start(cfg Config, program, proxy string) error {
 	if err := <-started; err != nil {
 		ourIn.Close()
 		ourOut.Close()
+		said.Close()
 		return err
 	}
+	p.said = newTail(said)
 	p.conn = chromedp.NewPipeConn(&bounded{ReadCloser: ourIn}, ourOut)
 	return nil
 }
@@ -107,6 +114,7 @@ func (p *process) close() {
 	p.kill()
 	_ = p.conn.Close()
 	<-p.done
+	p.said.close() // not at its end: children may hold it open for a moment
 	remove(p.profile)
 }
 
@@ -120,13 +128,25 @@ func (p *process) complaint() error {
 	return fmt.Errorf("Chromium did not start: %s", text)
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of what comes out of a pipe.
 type tail struct {
+	from *os.File
+	done chan struct{}
+
 	mu   sync.Mutex
 	text []byte
 }
 
 const maxTail = 2 << 10
+
+func newTail(from *os.File) *tail {
+	t := &tail{from: from, done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		_, _ = io.Copy(t, from)
+	}()
+	return t
+}
 
 // Write implements io.Writer.
 func (t *tail) Write(b []byte) (int, error) {
@@ -144,6 +164,12 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(bytes.TrimSpace(t.text))
+}
+
+// close stops reading.
+func (t *tail) close() {
+	t.from.Close()
+	<-t.done
 }
 
 // bounded is what Chromium says, up to a message that is too long: pages decide how much there is of it.

@@ -123,7 +123,7 @@ func (f *frameTree) node(ctx context.Context, n, parent *accessibility.Node, dep
 	}
 	props := properties(n)
 	acts := slices.Contains(actRoles[:], role) || props["focusable"] == "true"
-	holdsText := role == "generic" && f.holdsText(n)
+	holdsText := (role == "generic" || role == "group") && f.holdsText(n)
 	if n.Ignored || slices.Contains(silentRoles[:], role) && !acts && !holdsText {
 		return f.children(ctx, n, depth)
 	}

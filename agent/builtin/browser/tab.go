@@ -10,9 +10,12 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/inspector"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+
+	"github.com/farhand/farhand/internal/egress"
 )
 
 // tab is one page of a browser.
@@ -24,6 +27,7 @@ type tab struct {
 	title, url string
 	fresh      bool // nothing was loaded yet
 	crashed    atomic.Bool
+	unreached  atomic.Bool // what it shows is the proxy's own answer
 	activity   activity
 	refs       refs
 	notes      *notes
@@ -89,6 +93,11 @@ func (t *tab) hear(event any) {
 		t.crashed.Store(true)
 		t.activity.wake()
 	default:
+		if e, ok := event.(*network.EventResponseReceived); ok && e.Type == network.ResourceTypeDocument &&
+			e.FrameID == cdp.FrameID(t.id) {
+			_, failed := e.Response.Headers[egress.FailedHeader]
+			t.unreached.Store(failed)
+		}
 		t.activity.hear(event)
 	}
 }
