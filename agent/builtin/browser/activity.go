@@ -123,9 +123,8 @@ func (t *tab) settle(ctx context.Context, limit time.Duration) bool {
 		}
 		select {
 		case <-t.activity.changed:
-			if t.crashed.Load() {
-				return true
-			}
+		case <-t.crashed:
+			return true
 		case <-calm.C:
 			return true
 		case <-end.C:

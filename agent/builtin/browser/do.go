@@ -27,12 +27,26 @@ func (c *chromium) do(ctx context.Context, asked call) (registry.Result, error) 
 	if err != nil {
 		return registry.Result{}, err
 	}
-	if t.crashed.Load() && asked.Action != "navigate" {
-		return failed(t.name + " has crashed: navigate it to a page again."), nil
-	}
-	switch asked.Action {
-	case "navigate":
+	if asked.Action == "navigate" {
 		return c.visit(ctx, t, asked.URL)
+	}
+	guarded, cancel := t.guard(ctx)
+	defer cancel()
+	res, err := c.use(guarded, t, asked)
+	if t.hasCrashed() && !c.lost() {
+		return registry.Result{}, t.lost()
+	}
+	return res, err
+}
+
+// lost is why nothing can be done to a tab that has crashed.
+func (t *tab) lost() error {
+	return failure("the page of tab " + t.name + " has crashed: navigate the tab to a page again")
+}
+
+// use does what a call asks for to the page of a tab.
+func (c *chromium) use(ctx context.Context, t *tab, asked call) (registry.Result, error) {
+	switch asked.Action {
 	case "act":
 		return c.act(ctx, t, *asked.Request)
 	case "screenshot":
@@ -45,7 +59,7 @@ func (c *chromium) do(ctx context.Context, asked call) (registry.Result, error) 
 
 // open opens a page in a new tab, or in one in which there was none yet.
 func (c *chromium) open(ctx context.Context, address string) (registry.Result, error) {
-	if i := slices.IndexFunc(c.tabs, func(t *tab) bool { return t.fresh && !t.crashed.Load() }); i >= 0 {
+	if i := slices.IndexFunc(c.tabs, func(t *tab) bool { return t.fresh && !t.hasCrashed() }); i >= 0 {
 		c.current = c.tabs[i]
 		return c.visit(ctx, c.current, address)
 	}
@@ -58,14 +72,20 @@ func (c *chromium) open(ctx context.Context, address string) (registry.Result, e
 
 // visit loads a page in a tab, and says where that led.
 func (c *chromium) visit(ctx context.Context, t *tab, address string) (registry.Result, error) {
-	if t.crashed.Load() {
+	if t.hasCrashed() {
 		fresh, err := c.replace(ctx, t)
 		if err != nil {
 			return registry.Result{}, err
 		}
 		t = fresh
 	}
-	if err := t.load(ctx, address); err != nil {
+	guarded, cancel := t.guard(ctx)
+	defer cancel()
+	err := t.load(guarded, address)
+	if t.hasCrashed() && !c.lost() {
+		return registry.Result{}, t.lost()
+	}
+	if err != nil {
 		return registry.Result{}, err
 	}
 	return c.arrived(ctx, t, "")
@@ -105,10 +125,7 @@ func (c *chromium) arrived(ctx context.Context, t *tab, before string) (registry
 	if err := c.sync(ctx); err != nil {
 		return registry.Result{}, err
 	}
-	switch {
-	case t.crashed.Load():
-		return failed(t.name + " crashed on this page: navigate it to another one."), nil
-	case !slices.Contains(c.tabs, t):
+	if !slices.Contains(c.tabs, t) {
 		return registry.Result{Success: true, Output: before + "The tab " + t.name + " was closed by its page."}, nil
 	}
 	return told(before+t.where(), t.shown())

@@ -18,7 +18,8 @@ func arguments(cfg Config, profile, proxy string) []string {
 
 		// Chromium itself has nobody to talk to.
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
-		"--disable-crash-reporter", "--disable-domain-reliability", "--disable-client-side-phishing-detection",
+		"--disable-crash-reporter",
+		"--disable-domain-reliability", "--disable-client-side-phishing-detection",
 		"--disable-default-apps", "--disable-extensions", "--disable-field-trial-config", "--no-pings",
 		"--no-service-autorun", "--metrics-recording-only", "--disable-search-engine-choice-screen",
 		"--disable-features=AutofillServerCommunication,CertificateTransparencyComponentUpdater,DialMediaRouteProvider," +

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,18 +39,23 @@ func usersOf(dir string) (pids []int) {
 	for _, path := range paths {
 		pid, err := strconv.Atoi(strings.Split(path, "/")[2])
 		args, readErr := os.ReadFile(path)
-		if err != nil || readErr != nil || pid == os.Getpid() {
-			continue
-		}
-		for arg := range bytes.SplitSeq(args, []byte{0}) {
-			profile, ok := strings.CutPrefix(string(arg), profileFlag)
-			if ok && (profile == dir || strings.HasPrefix(profile, dir+"/")) {
-				pids = append(pids, pid)
-				break
-			}
+		if err == nil && readErr == nil && pid != os.Getpid() && uses(string(args), dir) {
+			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// uses reports whether the arguments of a process name a folder, or one below it, as the place of its data. Chromium
+// writes spaces between the arguments that its processes show.
+func uses(args, dir string) bool {
+	for _, flag := range [...]string{profileFlag, "--database="} { // the latter is the crash handler's
+		_, rest, found := strings.Cut(args, flag+dir)
+		if found && (rest == "" || strings.ContainsAny(rest[:1], "/ \x00")) {
+			return true
+		}
+	}
+	return false
 }
 
 // lock takes a file for this process until the file is closed or the process ends, and reports whether nobody has it.

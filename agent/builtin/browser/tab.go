@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,8 +27,9 @@ type tab struct {
 	cancel     context.CancelFunc
 	title, url string
 	fresh      bool // nothing was loaded yet
-	crashed    atomic.Bool
-	unreached  atomic.Bool // what it shows is the proxy's own answer
+	crash      sync.Once
+	crashed    chan struct{} // closed when its process has crashed
+	unreached  atomic.Bool   // what it shows is the proxy's own answer
 	activity   activity
 	refs       refs
 	notes      *notes
@@ -42,7 +44,7 @@ const maxDialogs = 32
 func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
 	c.made++
 	t := &tab{name: "t" + strconv.Itoa(c.made), id: id, fresh: true, notes: &c.notes, activity: newActivity(),
-		dialogs: make(chan *page.EventJavascriptDialogOpening, maxDialogs), answered: make(chan struct{})}
+		dialogs: make(chan *page.EventJavascriptDialogOpening, maxDialogs), answered: make(chan struct{}), crashed: make(chan struct{})}
 	own, cancel := context.WithCancel(c.ctx)
 	wired, end := chromedp.NewContext(own, chromedp.WithTargetID(id), chromedp.WithListener(t.hear))
 	t.cancel = func() { cancel(); end() }
@@ -90,8 +92,7 @@ func (t *tab) hear(event any) {
 	case *page.EventFileChooserOpened:
 		t.notes.add("the page asked for a file, which was refused")
 	case *inspector.EventTargetCrashed:
-		t.crashed.Store(true)
-		t.activity.wake()
+		t.crash.Do(func() { close(t.crashed) })
 	default:
 		if e, ok := event.(*network.EventResponseReceived); ok && e.Type == network.ResourceTypeDocument &&
 			e.FrameID == cdp.FrameID(t.id) {
@@ -100,6 +101,29 @@ func (t *tab) hear(event any) {
 		}
 		t.activity.hear(event)
 	}
+}
+
+// hasCrashed reports whether the process of the tab has crashed.
+func (t *tab) hasCrashed() bool {
+	select {
+	case <-t.crashed:
+		return true
+	default:
+		return false
+	}
+}
+
+// guard returns a context for what is done to the tab: it ends when the tab crashes, too, which would answer nothing.
+func (t *tab) guard(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-t.crashed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // answer answers dialogs until the tab is closed.

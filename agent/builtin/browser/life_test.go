@@ -1,0 +1,168 @@
+package browser_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/builtin/browser"
+	"github.com/farhand/farhand/registry"
+)
+
+// pidsOf returns the processes of a type of the browsers below a folder; the browser itself has none.
+func pidsOf(t *testing.T, dir, kind string) (found []int) {
+	t.Helper()
+	for _, pid := range browser.UsersOf(dir) {
+		args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		is := !strings.Contains(string(args), "--type=")
+		if kind != "" {
+			is = strings.Contains(string(args), "--type="+kind) && !strings.Contains(string(args), "-webui")
+		}
+		if err == nil && is {
+			found = append(found, pid)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("no process of type %q", kind)
+	}
+	return found
+}
+
+// A crash, of a page or of the whole browser, is told, and the next page is there again.
+func TestCrash(t *testing.T) {
+	dir := t.TempDir()
+	b := newBench(t, func(c *browser.Config) { c.Dir = dir })
+	hold := make(chan struct{})
+	defer close(hold)
+	reached := make(chan struct{}, 10)
+	b.net.page("/refs2", `<button>Other</button>`)
+	b.net.mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) {
+		reached <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-hold:
+		}
+	})
+	kill := func(kind string) {
+		running := processesOf(t, dir)
+		for _, pid := range pidsOf(t, dir, kind) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+		if kind == "" {
+			running.wait(t)
+		}
+	}
+	b.do(`{"action":"open","url":"http://pages.test/refs2"}`)
+	kill("renderer")
+	b.fails("crashed", `{"action":"snapshot"}`)
+	b.contains(b.navigate("/refs2"), "Tab t1")
+	b.contains(b.do(`{"action":"snapshot"}`), "Other")
+
+	go func() { <-reached; kill("") }()
+	b.fails("the browser crashed", `{"action":"navigate","url":"http://pages.test/slow"}`)
+	b.contains(b.do(`{"action":"status"}`), "had crashed")
+	b.fails("had crashed", `{"action":"snapshot"}`)
+	b.navigate("/refs2")
+	kill("")
+	b.fails("had crashed", `{"action":"snapshot"}`)
+	b.contains(b.do(`{"action":"open","url":"http://pages.test/refs2"}`), "pages.test")
+	b.do(`{"action":"stop"}`)
+	if left := browser.UsersOf(dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if profiles, _ := filepath.Glob(filepath.Join(dir, "browsers", "*", "profile-*")); len(profiles) > 0 {
+		t.Errorf("left: %v", profiles)
+	}
+}
+
+// Each session has a browser of its own, with its own cookies; there are not too many; the end of a session, or of all,
+// is the end of its browser.
+func TestSessions(t *testing.T) {
+	dir := t.TempDir()
+	b := newBench(t, func(c *browser.Config) { c.Dir, c.MaxBrowsers, c.Evict = dir, 2, time.Hour })
+	b.net.mux.HandleFunc("/cookie", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Write([]byte("<title>known: " + r.Header.Get("Cookie") + "</title>"))
+	})
+	b.net.page("/login", `<script>document.cookie='who=anna'</script>`)
+	b.navigate("/login")
+	b.contains(b.navigate("/cookie"), "known: who=anna")
+	other := b.of("tablet")
+	if res := b.runAs(other, `{"action":"open","url":"http://pages.test/cookie"}`); !res.Success ||
+		strings.Contains(res.Output, "anna") {
+		t.Errorf("%+v", res)
+	}
+	if res := b.runAs(b.of("third"), `{"action":"start"}`); res.Success || !strings.Contains(res.Output, "are in use") {
+		t.Errorf("%+v", res)
+	}
+	running := processesOf(t, dir)
+	phone := agent.SessionContext{Key: registry.Key{Tenant: "default", Session: "phone"}}
+	b.browsers.Release(browser.SessionOf(phone))
+	b.browsers.Release(browser.SessionOf(phone))
+	if left := processesOf(t, dir); len(left) == 0 || len(left) >= len(running) {
+		t.Errorf("%d of %d processes", len(left), len(running))
+	}
+	b.contains(b.do(`{"action":"status"}`), "No browser runs")
+	b.contains(b.navigate("/cookie"), "known:")
+	if err := b.browsers.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	running.wait(t)
+	b.fails("session is over", `{"action":"start"}`)
+	if found := folders(dir); len(found) > 0 {
+		t.Errorf("left: %v", found)
+	}
+}
+
+// A browser that nobody uses makes room for another, and ends by itself after a while.
+func TestIdle(t *testing.T) {
+	dir := t.TempDir()
+	b := newBench(t, func(c *browser.Config) { c.Dir, c.MaxBrowsers, c.Evict = dir, 1, time.Nanosecond })
+	b.do(`{"action":"start"}`)
+	first := processesOf(t, dir)
+	if len(first) < 3 {
+		t.Errorf("%d processes", len(first))
+	}
+	other := b.of("tablet")
+	if res := b.runAs(other, `{"action":"start"}`); !res.Success {
+		t.Error(res.Output)
+	}
+	first.wait(t)
+	b.contains(b.do(`{"action":"status"}`), "No browser runs")
+
+	dir = t.TempDir()
+	short := newBench(t, func(c *browser.Config) { c.Dir, c.Idle = dir, time.Millisecond })
+	short.do(`{"action":"start"}`)
+	processesOf(t, dir).wait(t) // there may be none any more
+	short.contains(short.do(`{"action":"status"}`), "No browser runs")
+}
+
+func TestSessionOf(t *testing.T) {
+	anna := auth.Identity{Tenant: "default", User: "anna"}
+	phone := registry.Key{Tenant: "default", Session: "phone"}
+	seen := make(map[browser.Session]int)
+	for i, sc := range []agent.SessionContext{
+		{Key: phone}, {Key: phone, Kind: agent.ContextGroup}, {Key: registry.Key{Tenant: "other", Session: "phone"}},
+		{Caller: anna}, {Caller: auth.Identity{Tenant: "other", User: "anna"}}, {Caller: auth.Identity{Tenant: "default"}},
+		{Caller: auth.Identity{Tenant: "default", Credential: "key:1"}},
+	} {
+		if other, ok := seen[browser.SessionOf(sc)]; ok {
+			t.Errorf("%d and %d share a browser", i, other)
+		}
+		seen[browser.SessionOf(sc)] = i
+	}
+	if browser.SessionOf(agent.SessionContext{Key: phone, Caller: anna}) != browser.SessionOf(agent.SessionContext{Key: phone,
+		Kind: agent.ContextMain}) || browser.SessionOf(agent.SessionContext{Key: phone, Stateless: true, Caller: anna}) !=
+		browser.SessionOf(agent.SessionContext{Caller: anna}) {
+		t.Error("one session has two browsers")
+	}
+}
