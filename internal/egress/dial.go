@@ -25,8 +25,8 @@ func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 	if err := p.cfg.checkPort(int(port)); err != nil {
 		return nil, err
 	}
-	if err := p.cfg.checkHost(host); err != nil {
-		return nil, err
+	if err := p.cfg.guard().CheckURL("http://" + net.JoinHostPort(host, portText) + "/"); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err) // also what is malformed
 	}
 	addrs, err := p.resolve(ctx, host)
 	if err != nil {
@@ -47,12 +47,11 @@ func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 
 // resolve returns the addresses of a host that may be connected to, a few at most. Without any, the error is why.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
-	addr, literal := parseAddr(host)
-	found := []netip.Addr{addr}
+	addr, err := netip.ParseAddr(host)
+	found, literal := []netip.Addr{addr}, err == nil
 	if !literal {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
-		var err error
 		if found, err = p.cfg.Resolver.LookupNetIP(ctx, "ip", host); err != nil {
 			return nil, err
 		}
@@ -63,7 +62,8 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 		addr = addr.Unmap()
 		if err := p.check(addr); err != nil {
 			if refused = err; !literal { // what names lead to here is nobody's business
-				refused = fmt.Errorf("%w: %s leads into a private or reserved network, or to this machine", ErrRefused, host)
+				refused = fmt.Errorf("%w: %s leads into a private or reserved network, or to this machine", ErrRefused,
+					host)
 			}
 			continue
 		}
