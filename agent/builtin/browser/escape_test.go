@@ -1,3 +1,5 @@
+//go:build linux
+
 package browser_test
 
 import (
@@ -89,41 +91,55 @@ func (b *bench) intact(c *canary) {
 	}
 }
 
-// However a host is written, neither the tool nor a page gets there.
-func TestHosts(t *testing.T) {
+// Nothing gets out of a browser but through the proxy, and the proxy leads nowhere it must not.
+func TestEscapes(t *testing.T) {
+	t.Parallel()
 	c := newCanary(t)
 	b := newCaged(t, c, nil)
+	for _, tt := range []struct {
+		name string
+		test func(*bench, *canary)
+	}{{"schemes", testSchemes}, {"hosts", testHosts}, {"ways out", testWaysOut}, {"rebinding", testRebinding}} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.test(b.with(t), c)
+			b.with(t).intact(c)
+		})
+	}
+}
+
+// However a host is written, neither the tool nor a page gets there.
+func testHosts(b *bench, c *canary) {
 	var urls []string
 	for _, host := range hosts {
 		address := fmt.Sprintf("http://%s:%d/x", host, c.port)
 		urls = append(urls, address, fmt.Sprintf("https://%s:%d/x", host, c.port))
-		if res := b.run(`{"action":"open","url":%q}`, address); res.Success || !strings.Contains(res.Output, "refused") && !strings.Contains(res.Output, "malformed") {
-			t.Errorf("%s: %+v", address, res)
+		if res := b.run(`{"action":"navigate","url":%q}`, address); res.Success || !strings.Contains(res.Output, "refused") && !strings.Contains(res.Output, "malformed") {
+			b.Errorf("%s: %+v", address, res)
 		}
 	}
 	list, err := json.Marshal(urls)
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	b.net.page("/hosts", `<title>trying</title><button id=go>Go</button><p id=out></p><script>go.onclick=async()=>{let n=0;
 for(const u of `+string(list)+`){try{await fetch(u,{mode:'no-cors'})}catch(e){};n++}
 document.title='tried '+n}</script>`)
 	b.navigate("/hosts")
 	b.contains(b.act("click", b.ref(`button "Go"`)), fmt.Sprintf("tried %d", len(urls)))
-	b.intact(c)
 	if len(hosts) < 40 {
-		t.Errorf("%d spellings", len(hosts))
+		b.Errorf("%d spellings", len(hosts))
 	}
 }
 
 // With private networks allowed, this machine can be reached, and metadata still cannot.
 func TestAllowPrivate(t *testing.T) {
+	t.Parallel()
 	c := newCanary(t)
 	b := newCaged(t, c, func(cfg *browser.Config) { cfg.Egress.AllowPrivate = true })
 	b.do(`{"action":"open","url":"http://127.0.0.1:%d/"}`, c.port)
 	b.contains(b.do(`{"action":"snapshot"}`), "the canary")
 	if c.caught.Load() == 0 {
-		t.Error("the canary was not reached: no test here can fail")
+		b.Error("the canary was not reached: no test here can fail")
 	}
 	for _, host := range []string{"169.254.169.254", "metadata.test", "[fd00:ec2::254]", "nat64.test", "0.0.0.0"} {
 		b.fails("refused", `{"action":"navigate","url":"http://%s:%d/"}`, host, c.port)
@@ -144,10 +160,8 @@ var ways = []string{
 username:'u',credential:'c'}]});p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))`,
 }
 
-// Nothing a page does leads anywhere but through the proxy, and the proxy leads nowhere it must not.
-func TestWaysOut(t *testing.T) {
-	c := newCanary(t)
-	b := newCaged(t, c, nil)
+// Whatever a page does to get somewhere, it gets there through the proxy, or not at all.
+func testWaysOut(b *bench, c *canary) {
 	b.net.mux.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
 	})
@@ -167,10 +181,10 @@ const add=h=>document.body.insertAdjacentHTML('beforeend',h);%s</script>`, host,
 		}
 	}
 	b.net.page("/ways", frames.String())
-	b.do(`{"action":"open","url":"http://pages.test/ways"}`)
+	b.navigate("/ways")
 	for i, way := range ways {
 		if b.net.count(fmt.Sprintf("way%d.loop.test", i)) == 0 && !strings.HasPrefix(way, "*") {
-			t.Errorf("not tried: %s", way)
+			b.Errorf("not tried: %s", way)
 		}
 	}
 	// The page itself goes there.
@@ -182,7 +196,6 @@ const add=h=>document.body.insertAdjacentHTML('beforeend',h);%s</script>`, host,
 		"http://loopback.test/", "https://loopback.test/", "http://pages.test/redirect?to=http://10.0.0.1/"} {
 		b.fails("refused: ", `{"action":"navigate","url":"http://pages.test/redirect?to=%s"}`, to)
 	}
-	b.intact(c)
 }
 
 func atoi(text string) (n int) {
@@ -191,9 +204,7 @@ func atoi(text string) (n int) {
 }
 
 // A name that is public when it is looked at, and loopback when it is used, leads nowhere the second time.
-func TestRebinding(t *testing.T) {
-	c := newCanary(t)
-	b := newCaged(t, c, nil)
+func testRebinding(b *bench, c *canary) {
 	var asked atomic.Int32
 	b.net.names["rebind.test"] = func() []netip.Addr {
 		if asked.Add(1) == 1 {
@@ -208,17 +219,15 @@ func TestRebinding(t *testing.T) {
 		fmt.Fprintf(w, `<link rel=icon href="data:,"><script>fetch('http://rebind.test:%d/x').then(r=>r.text()).then(x=>{
 document.title=x})</script><p>first`, c.port)
 	})
-	b.contains(b.do(`{"action":"open","url":"http://rebind.test/rebind"}`), "rebind.test leads into a private")
+	b.contains(b.do(`{"action":"navigate","url":"http://rebind.test/rebind"}`), "rebind.test leads into a private")
 	if asked.Load() < 2 {
-		t.Error("the name was not looked up again")
+		b.Error("the name was not looked up again")
 	}
 	b.do(`{"action":"navigate","url":"http://both.test/rebind"}`)
-	b.intact(c)
 }
 
 // What is no page of the Web is not shown, whoever asks for it.
-func TestSchemes(t *testing.T) {
-	b := newBench(t, nil)
+func testSchemes(b *bench, _ *canary) {
 	b.net.page("/schemes", `<title>Here</title><a id=v href="view-source:http://pages.test/">View</a>
 <button id=b>Blob</button><button id=d>Data</button><button id=f>File</button><button id=c>Chrome</button>
 <button id=w>Window</button><script>
@@ -230,7 +239,7 @@ c.onclick=()=>{location='chrome://version'};w.onclick=()=>{open('file:///etc/pas
 		"devtools://devtools/", "ftp://pages.test/", "FILE:///etc/passwd", " file:///etc/passwd", "//pages.test/", "pages.test",
 		"chrome-extension://x/", "http:///etc", "http://", "ws://pages.test/", "http://pages.test:22/", "https://pages.test:6379/"} {
 		if res := b.run(`{"action":"open","url":%q}`, address); res.Success {
-			t.Errorf("%s: %s", address, res.Output)
+			b.Errorf("%s: %s", address, res.Output)
 		}
 	}
 	b.contains(b.do(`{"action":"status"}`), "No browser runs")
@@ -242,7 +251,7 @@ c.onclick=()=>{location='chrome://version'};w.onclick=()=>{open('file:///etc/pas
 		for line := range strings.Lines(b.do(`{"action":"status"}`)) {
 			if strings.HasPrefix(line, "Tab ") && !strings.Contains(line, ` http://pages.test/schemes`) &&
 				!strings.Contains(line, " about:blank") {
-				t.Errorf("%s: %s, %s", line, said, line)
+				b.Errorf("%s: %s, %s", line, said, line)
 			}
 		}
 		if strings.Contains(line, "Blob") {

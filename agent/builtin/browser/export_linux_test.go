@@ -1,3 +1,5 @@
+//go:build linux
+
 package browser
 
 // UsersOf returns the processes whose profile is a folder or below it.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package browser_test
 
 import (
@@ -23,8 +25,7 @@ const formPage = `<title>Order</title><h1>Order a pizza</h1><form action=/order>
 e.addEventListener(k,()=>document.querySelector('[name=events]').value+=k+':'+e.name+' ')})</script>`
 
 // A form is filled, sent, and its answer read.
-func TestForm(t *testing.T) {
-	b := newBench(t, nil)
+func testForm(b *bench) {
 	b.net.page("/{$}", formPage)
 	b.net.mux.HandleFunc("/order", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -37,7 +38,7 @@ func TestForm(t *testing.T) {
 	page := b.do(`{"action":"snapshot"}`)
 	b.contains(page, `heading "Order a pizza" level=1`, `checkbox "Hot"`, "not checked", "value=\"(a password, hidden)\"")
 	if strings.Contains(page, "old-secret") {
-		t.Error("a password is shown")
+		b.Error("a password is shown")
 	}
 	fill := func(line, text string) {
 		b.Helper()
@@ -64,6 +65,7 @@ func TestForm(t *testing.T) {
 
 // What is wrong with arguments is told at once, before anything runs.
 func TestArguments(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	check := b.tool.(agent.ArgsValidator)
 	for args, want := range map[string]string{

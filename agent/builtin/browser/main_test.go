@@ -1,3 +1,5 @@
+//go:build linux
+
 package browser_test
 
 import (
@@ -9,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -126,13 +127,6 @@ func config(dir string, n *internet) browser.Config {
 
 func newBench(t *testing.T, change func(*browser.Config)) *bench {
 	t.Helper()
-	for _, program := range []string{"chromium", "google-chrome"} {
-		if _, err := exec.LookPath(program); err == nil {
-			break
-		} else if program == "google-chrome" {
-			t.Fatal("Chromium is needed: apt-get install chromium")
-		}
-	}
 	b := &bench{T: t, net: newInternet(t)}
 	cfg := config(t.TempDir(), b.net)
 	if change != nil {
@@ -149,6 +143,11 @@ func newBench(t *testing.T, change func(*browser.Config)) *bench {
 	})
 	b.tool = b.of("phone")
 	return b
+}
+
+// with is the same for a part of the test.
+func (b *bench) with(t *testing.T) *bench {
+	return &bench{T: t, net: b.net, browsers: b.browsers, tool: b.tool}
 }
 
 // of returns the tool of a session.

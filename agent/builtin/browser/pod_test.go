@@ -1,3 +1,5 @@
+//go:build linux
+
 package browser_test
 
 import (
@@ -73,6 +75,7 @@ func folders(dir string) []string {
 
 // A pod that is killed takes its browsers with it, and its folder is removed by the next one.
 func TestPodIsKilled(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	pod := exec.Command(os.Args[0])
 	pod.Env = append(os.Environ(), "BROWSER_TEST_POD="+dir)
@@ -113,6 +116,7 @@ func TestPodIsKilled(t *testing.T) {
 
 // What runs in the folder of a process that is gone is killed; the folder of one that lives is left alone.
 func TestLeftovers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cfg := config(dir, newInternet(t))
 	living, err := browser.New(cfg)
@@ -151,6 +155,7 @@ func TestLeftovers(t *testing.T) {
 
 // A machine without a usable Chromium has no tool, and says why.
 func TestAbsent(t *testing.T) {
+	t.Parallel()
 	for _, change := range []func(*browser.Config){
 		func(c *browser.Config) { c.Program = "/nonexistent/chromium" },
 		func(c *browser.Config) { c.NoSandbox = false },
