@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 		want  string
 	}{
 		"private":    {[]string{"10.0.0.1"}, egress.Config{}, "http://a.test/", "a.test leads into a private"},
-		"loopback":   {nil, egress.Config{}, "http://127.0.0.1/", "127.0.0.1 is an address of this machine"},
+		"loopback":   {nil, egress.Config{}, "http://127.0.0.1/", "127.0.0.1 is an address of"},
 		"localhost":  {[]string{"93.184.216.34"}, egress.Config{}, "http://localhost./", "name for itself"},
 		"metadata":   {[]string{"169.254.169.254"}, egress.Config{AllowPrivate: true}, "http://a.test/", "refused: "},
 		"mapped":     {[]string{"::ffff:127.0.0.1"}, egress.Config{}, "http://a.test/", "refused: "},
@@ -210,7 +210,8 @@ func TestOwnAddresses(t *testing.T) {
 	for _, a := range own {
 		n.addrs = append(n.addrs, netip.MustParsePrefix(a.String()).Addr())
 	}
-	if status, _ := get(t, client(t, newProxy(t, n, egress.Config{})), "http://me.test/"); status != http.StatusForbidden {
+	status, _ := get(t, client(t, newProxy(t, n, egress.Config{})), "http://me.test/")
+	if status != http.StatusForbidden {
 		t.Errorf("%d, dialled %v", status, n.dialed)
 	}
 }
@@ -249,7 +250,8 @@ func TestBounds(t *testing.T) {
 			t.Error("more bytes than there may be")
 		}
 	}
-	if status, body := get(t, c, "http://a.test/"); status == http.StatusOK || !strings.Contains(body, "as many bytes") {
+	status, body := get(t, c, "http://a.test/")
+	if status == http.StatusOK || !strings.Contains(body, "as many bytes") {
 		t.Errorf("%d, %.100s", status, body)
 	}
 
@@ -280,7 +282,7 @@ func TestClose(t *testing.T) {
 	p := newProxy(t, &network{addrs: []netip.Addr{public}, server: silent.Addr().String()}, egress.Config{})
 	_, r, _ := raw(t, p, "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\nAUTH\r\n\r\n")
 	p.Close()
-	if _, err := io.ReadAll(r); err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {
+	if _, err := io.ReadAll(r); err != nil && !strings.Contains(err.Error(), "reset") {
 		t.Error(err)
 	}
 	p.Close()
@@ -290,10 +292,12 @@ func TestCheckURL(t *testing.T) {
 	for text, good := range map[string]bool{
 		"http://example.com/": true, "https://example.com:443/x?y#z": true, "HTTPS://EXAMPLE.com": true,
 		"https://exämple.com/": true, "http://93.184.216.34/": true, "http://[2606:4700::1111]/": true,
-		"http://example.com:8080/": false, "ftp://example.com/": false, "file:///etc/passwd": false, "javascript:1": false,
-		"data:,x": false, "": false, "example.com": false, "//example.com/": false, "http://": false, "http://:80/": false,
+		"http://example.com:8080/": false, "ftp://example.com/": false, "file:///etc/passwd": false,
+		"javascript:1": false, "data:,x": false, "": false, "example.com": false, "//example.com/": false,
+		"http://": false, "http://:80/": false,
 		"http://user@example.com/": false, "http://127.0.0.1/": false, "http://0x7f.1/": false, "http://0/": false,
-		"http://017700000001/": false, "http://[::1]/": false, "http://[fe80::1%25eth0]/": false, "http://localhost/": false,
+		"http://017700000001/": false, "http://[::1]/": false, "http://[fe80::1%25eth0]/": false,
+		"http://localhost/":    false,
 		"http://x.localhost./": false, "http://127。0。0。1/": false, "http://example.com:99999/": false,
 		"http://metadata.google.internal/": false, "http://a b/": false, "http://example.com\n/": false,
 		"http://" + strings.Repeat("x", 9000): false,
@@ -305,7 +309,8 @@ func TestCheckURL(t *testing.T) {
 	if err := (egress.Config{AllowPrivate: true, Ports: []int{8080}}).CheckURL("http://localhost:8080/"); err != nil {
 		t.Error(err)
 	}
-	if err := (egress.Config{}).CheckURL("http://user:hunter2@a b/"); err == nil || strings.Contains(err.Error(), "hunter2") {
+	err := (egress.Config{}).CheckURL("http://user:hunter2@a b/")
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a password is told: %v", err)
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/farhand/farhand/internal/publicnet"
 )
 
-// FuzzURLGuard asks a proxy for whatever host there may be, whose name has whatever address: nothing but public addresses
-// is ever dialled, and only at the ports that are open.
+// FuzzURLGuard asks a proxy for whatever host there may be, whose name has whatever address: nothing but public
+// addresses is ever dialled, and only at the ports that are open.
 func FuzzURLGuard(f *testing.F) {
-	for _, host := range []string{"127.0.0.1:80", "0x7f.1:80", "localhost:443", "a.test:80", "[::1]:80", "[::ffff:7f00:1]:443",
-		"a.test:22", "169.254.169.254:80", "2130706433:80", "a.test", "a@b:80", "[fe80::1%25lo]:80", "0:80", "a.test:080",
-		"127。0。0。1:80", "%31.1:80"} {
+	for _, host := range []string{"127.0.0.1:80", "0x7f.1:80", "localhost:443", "a.test:80", "[::1]:80",
+		"[::ffff:7f00:1]:443", "a.test:22", "169.254.169.254:80", "2130706433:80", "a.test", "a@b:80",
+		"[fe80::1%25lo]:80", "0:80", "a.test:080", "127。0。0。1:80", "%31.1:80"} {
 		f.Add(host, []byte{127, 0, 0, 1}, true)
 		f.Add(host, []byte{93, 184, 216, 34}, false)
 	}

@@ -64,7 +64,9 @@ func New(cfg Config) (*Proxy, error) {
 	p.left.Store(p.cfg.MaxBytes)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.transport = &http.Transport{
-		DialContext:            func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dial(ctx, addr) },
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return p.dial(ctx, addr)
+		},
 		MaxIdleConns:           idleConns,
 		MaxConnsPerHost:        idleConns,
 		IdleConnTimeout:        p.cfg.Idle,

@@ -42,12 +42,13 @@ func (b *Browsers) Absent() error { return b.absent }
 
 // Registration offers the tool browser, where there can be one.
 func (b *Browsers) Registration() agent.Registration {
-	return agent.Registration{Names: []string{"browser"}, Optional: true, Make: func(sc agent.SessionContext) []agent.Tool {
-		if b.absent != nil {
-			return nil
-		}
-		return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
-	}}
+	return agent.Registration{Names: []string{"browser"}, Optional: true,
+		Make: func(sc agent.SessionContext) []agent.Tool {
+			if b.absent != nil {
+				return nil
+			}
+			return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
+		}}
 }
 
 // Release ends the browser of a session, if it has one, and waits for it.

@@ -21,12 +21,14 @@ var hosts = []string{
 	"0177.1", "127.0.0.1.", "127.255.255.254", "0", "0.0.0.0", "0x0", "[::]", "[::1]", "[0:0:0:0:0:0:0:1]",
 	"[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "localhost", "localhost.", "LOCALHOST", "lo%63alhost",
 	"a.localhost", "a.b.localhost.", "127。0。0。1", "127.0.0.1", "①②⑦.⓪.⓪.①", "%31%32%37.0.0.1",
-	"user:pass@127.0.0.1", "pages.test@127.0.0.1", "10.0.0.1", "10.1", "172.16.0.1", "192.168.1.1", "3232235777", "100.64.0.1",
+	"user:pass@127.0.0.1", "pages.test@127.0.0.1", "10.0.0.1", "10.1", "172.16.0.1", "192.168.1.1", "3232235777",
+	"100.64.0.1",
 	"169.254.169.254", "2852039166", "0xa9fea9fe", "169.254.43518", "0251.0376.0251.0376", "[::ffff:169.254.169.254]",
 	"[::ffff:a9fe:a9fe]", "metadata.google.internal", "metadata.google.internal.", "100.100.100.200", "168.63.129.16",
 	"192.0.0.192", "[fd00:ec2::254]", "[fd20:ce::254]", "[fe80::1]", "[fc00::1]", "[64:ff9b::7f00:1]",
-	"[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[2002:a9fe:a9fe::]", "[2001:0:4136:e378:8000:63bf:3fff:fdd2]", "224.0.0.1",
-	"255.255.255.255", "240.0.0.1", "198.18.0.1", "private.test", "loopback.test", "metadata.test", "mapped.test", "nat64.test",
+	"[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[2002:a9fe:a9fe::]", "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
+	"224.0.0.1", "255.255.255.255", "240.0.0.1", "198.18.0.1", "private.test", "loopback.test", "metadata.test",
+	"mapped.test", "nat64.test",
 }
 
 // canary is a server of this machine that nobody may reach, by TCP or UDP.
@@ -113,7 +115,8 @@ func testHosts(b *bench, c *canary) {
 	for _, host := range hosts {
 		address := fmt.Sprintf("http://%s:%d/x", host, c.port)
 		urls = append(urls, address, fmt.Sprintf("https://%s:%d/x", host, c.port))
-		if res := b.run(`{"action":"navigate","url":%q}`, address); res.Success || !strings.Contains(res.Output, "refused") && !strings.Contains(res.Output, "malformed") {
+		res := b.run(`{"action":"navigate","url":%q}`, address)
+		if res.Success || !strings.Contains(res.Output, "refused") && !strings.Contains(res.Output, "malformed") {
 			b.Errorf("%s: %+v", address, res)
 		}
 	}
@@ -121,8 +124,8 @@ func testHosts(b *bench, c *canary) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.net.page("/hosts", `<title>trying</title><button id=go>Go</button><p id=out></p><script>go.onclick=async()=>{let n=0;
-for(const u of `+string(list)+`){try{await fetch(u,{mode:'no-cors'})}catch(e){};n++}
+	b.net.page("/hosts", `<title>trying</title><button id=go>Go</button><p id=out></p><script>go.onclick=async()=>{
+let n=0;for(const u of `+string(list)+`){try{await fetch(u,{mode:'no-cors'})}catch(e){};n++}
 document.title='tried '+n}</script>`)
 	b.navigate("/hosts")
 	b.contains(b.act("click", b.ref(`button "Go"`)), fmt.Sprintf("tried %d", len(urls)))
@@ -156,8 +159,9 @@ var ways = []string{
 	`add('<meta http-equiv=refresh content="0;url='+U+'">')`, `add('<link rel=prefetch href="'+U+'">')`,
 	`add('<form method=post action="'+U+'">');document.forms[0].submit()`, `*add('<link rel=preconnect href="'+U+'">')`,
 	`*add('<link rel=dns-prefetch href="'+U+'">')`, `*new WebTransport(T)`,
-	`*const p=new RTCPeerConnection({iceServers:[{urls:['stun:'+H,'turn:'+H+'?transport=tcp','turn:'+H+'?transport=udp'],
-username:'u',credential:'c'}]});p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))`,
+	`*const p=new RTCPeerConnection({iceServers:[{urls:['stun:'+H,'turn:'+H+'?transport=tcp',
+'turn:'+H+'?transport=udp'],username:'u',credential:'c'}]});p.createDataChannel('x');
+p.createOffer().then(o=>p.setLocalDescription(o))`,
 }
 
 // Whatever a page does to get somewhere, it gets there through the proxy, or not at all.
@@ -216,8 +220,8 @@ func testRebinding(b *bench, c *canary) {
 	b.net.mux.HandleFunc("/rebind", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprintf(w, `<link rel=icon href="data:,"><script>fetch('http://rebind.test:%d/x').then(r=>r.text()).then(x=>{
-document.title=x})</script><p>first`, c.port)
+		fmt.Fprintf(w, `<link rel=icon href="data:,"><script>
+fetch('http://rebind.test:%d/x').then(r=>r.text()).then(x=>{document.title=x})</script><p>first`, c.port)
 	})
 	b.contains(b.do(`{"action":"navigate","url":"http://rebind.test/rebind"}`), "rebind.test leads into a private")
 	if asked.Load() < 2 {
@@ -235,17 +239,18 @@ b.onclick=()=>{location=URL.createObjectURL(new Blob(['<p>in a blob'],{type:'tex
 d.onclick=()=>{location='data:text/html,x'};f.onclick=()=>{location='file:///etc/passwd'};
 c.onclick=()=>{location='chrome://version'};w.onclick=()=>{open('file:///etc/passwd')}</script>`)
 	for _, address := range []string{"data:text/html,x", "blob:http://pages.test/1", "view-source:http://pages.test/",
-		"file:///etc/passwd", "chrome://version", "javascript:alert(1)", "about:blank", "about:version", "filesystem:http://x/",
-		"devtools://devtools/", "ftp://pages.test/", "FILE:///etc/passwd", " file:///etc/passwd", "//pages.test/", "pages.test",
-		"chrome-extension://x/", "http:///etc", "http://", "ws://pages.test/", "http://pages.test:22/", "https://pages.test:6379/"} {
+		"file:///etc/passwd", "chrome://version", "javascript:alert(1)", "about:blank", "about:version",
+		"filesystem:http://x/", "devtools://devtools/", "ftp://pages.test/", "FILE:///etc/passwd",
+		" file:///etc/passwd", "//pages.test/", "pages.test", "chrome-extension://x/", "http:///etc", "http://",
+		"ws://pages.test/", "http://pages.test:22/", "https://pages.test:6379/"} {
 		if res := b.run(`{"action":"open","url":%q}`, address); res.Success {
 			b.Errorf("%s: %s", address, res.Output)
 		}
 	}
 	b.contains(b.do(`{"action":"status"}`), "No browser runs")
 	b.do(`{"action":"open","url":"http://pages.test/schemes"}`)
-	for _, line := range []string{`button "Blob"`, `button "Data"`, `button "File"`, `button "Chrome"`, `button "Window"`,
-		`link "View"`} {
+	for _, line := range []string{`button "Blob"`, `button "Data"`, `button "File"`, `button "Chrome"`,
+		`button "Window"`, `link "View"`} {
 		b.navigate("/schemes")
 		said := b.act("click", b.ref(line))
 		for line := range strings.Lines(b.do(`{"action":"status"}`)) {

@@ -22,8 +22,9 @@ func arguments(cfg Config, profile, proxy string) []string {
 		"--disable-domain-reliability", "--disable-client-side-phishing-detection",
 		"--disable-default-apps", "--disable-extensions", "--disable-field-trial-config", "--no-pings",
 		"--no-service-autorun", "--metrics-recording-only", "--disable-search-engine-choice-screen",
-		"--disable-features=AutofillServerCommunication,CertificateTransparencyComponentUpdater,DialMediaRouteProvider," +
-			"InterestFeedContentSuggestions,MediaRouter,OptimizationHints,Translate,AsyncDns,DnsOverHttpsUpgrade",
+		"--disable-features=AutofillServerCommunication,CertificateTransparencyComponentUpdater," +
+			"DialMediaRouteProvider,InterestFeedContentSuggestions,MediaRouter,OptimizationHints,Translate," +
+			"AsyncDns,DnsOverHttpsUpgrade",
 
 		// Nobody sits in front of it.
 		"--no-first-run", "--no-default-browser-check", "--deny-permission-prompts", "--disable-notifications",

@@ -36,7 +36,8 @@ func testForm(b *bench) {
 	})
 	b.contains(b.do(`{"action":"open","url":"http://pizza.test/"}`), `Tab t1: "Order" http://pizza.test/`)
 	page := b.do(`{"action":"snapshot"}`)
-	b.contains(page, `heading "Order a pizza" level=1`, `checkbox "Hot"`, "not checked", "value=\"(a password, hidden)\"")
+	b.contains(page, `heading "Order a pizza" level=1`, `checkbox "Hot"`, "not checked",
+		"value=\"(a password, hidden)\"")
 	if strings.Contains(page, "old-secret") {
 		b.Error("a password is shown")
 	}
@@ -45,8 +46,8 @@ func testForm(b *bench) {
 		b.contains(b.do(`{"action":"act","request":{"kind":"fill","ref":%q,"text":%q}}`, b.refIn(page, line), text),
 			"Done. Tab t1")
 	}
-	b.contains(b.do(`{"action":"act","request":{"kind":"type","ref":%q,"text":"Anna"}}`, b.refIn(page, `textbox "Name"`)),
-		"Done")
+	b.contains(b.do(`{"action":"act","request":{"kind":"type","ref":%q,"text":"Anna"}}`,
+		b.refIn(page, `textbox "Name"`)), "Done")
 	fill(`textbox "Password"`, "new-secret")
 	fill(`textbox "Notes"`, "no\nonions")
 	fill(`combobox "Size"`, "large")
@@ -59,8 +60,9 @@ func testForm(b *bench) {
 	}
 	b.contains(b.do(`{"action":"act","request":{"kind":"click","ref":%q}}`, b.refIn(page, `button "Send order"`)),
 		`Done. Tab t1: "Thanks" http://pizza.test/order?name=Anna`)
-	b.contains(b.do(`{"action":"snapshot"}`), "name is Anna.", "secret is new-secret.", "notes is no onions.", "size is l.",
-		"hot is yes.", "keydown:name input:name", "input:secret change:secret", "change:size", "change:hot")
+	b.contains(b.do(`{"action":"snapshot"}`), "name is Anna.", "secret is new-secret.", "notes is no onions.",
+		"size is l.", "hot is yes.", "keydown:name input:name", "input:secret change:secret",
+		"change:size", "change:hot")
 }
 
 // What is wrong with arguments is told at once, before anything runs.

@@ -153,7 +153,8 @@ func TestSessionOf(t *testing.T) {
 	seen := make(map[browser.Session]int)
 	for i, sc := range []agent.SessionContext{
 		{Key: phone}, {Key: phone, Kind: agent.ContextGroup}, {Key: registry.Key{Tenant: "other", Session: "phone"}},
-		{Caller: anna}, {Caller: auth.Identity{Tenant: "other", User: "anna"}}, {Caller: auth.Identity{Tenant: "default"}},
+		{Caller: anna}, {Caller: auth.Identity{Tenant: "other", User: "anna"}},
+		{Caller: auth.Identity{Tenant: "default"}},
 		{Caller: auth.Identity{Tenant: "default", Credential: "key:1"}},
 	} {
 		if other, ok := seen[browser.SessionOf(sc)]; ok {
@@ -161,9 +162,12 @@ func TestSessionOf(t *testing.T) {
 		}
 		seen[browser.SessionOf(sc)] = i
 	}
-	if browser.SessionOf(agent.SessionContext{Key: phone, Caller: anna}) != browser.SessionOf(agent.SessionContext{Key: phone,
-		Kind: agent.ContextMain}) || browser.SessionOf(agent.SessionContext{Key: phone, Stateless: true, Caller: anna}) !=
-		browser.SessionOf(agent.SessionContext{Caller: anna}) {
-		t.Error("one session has two browsers")
+	for _, same := range [][2]agent.SessionContext{
+		{{Key: phone, Caller: anna}, {Key: phone, Kind: agent.ContextMain}},
+		{{Key: phone, Stateless: true, Caller: anna}, {Caller: anna}},
+	} {
+		if browser.SessionOf(same[0]) != browser.SessionOf(same[1]) {
+			t.Errorf("one session has two browsers: %+v", same)
+		}
 	}
 }

@@ -81,7 +81,8 @@ b.ondrop=e=>{e.preventDefault();out.textContent='got '+e.dataTransfer.getData('t
 
 // Dialogs are dismissed and told, also those of a page that is left.
 func testDialogs(b *bench) {
-	b.net.page("/dialogs", `<button onclick="document.title=confirm('Sell everything?')+'/'+prompt('Name?')">Ask</button>
+	b.net.page("/dialogs", `<button
+onclick="document.title=confirm('Sell everything?')+'/'+prompt('Name?')">Ask</button>
 <script>onbeforeunload=e=>{e.preventDefault();return 'x'}</script>`)
 	b.navigate("/dialogs")
 	said := b.act("click", b.ref(`button "Ask"`))
@@ -119,8 +120,8 @@ func testFrames(b *bench) {
 // A picture fits into a result, also one that cannot be made small without loss.
 func testScreenshot(b *bench) {
 	b.net.page("/noise", `<body style="margin:0"><canvas id=c width=1280 height=800></canvas><script>
-const x=c.getContext('2d'),d=x.createImageData(1280,800);for(let i=0;i<d.data.length;i++)d.data[i]=i%4==3?255:Math.random()*256;
-x.putImageData(d,0,0)</script>`)
+const x=c.getContext('2d'),d=x.createImageData(1280,800);
+for(let i=0;i<d.data.length;i++)d.data[i]=i%4==3?255:Math.random()*256;x.putImageData(d,0,0)</script>`)
 	for path, mime := range map[string]string{"/refs2": "image/png", "/noise": "image/jpeg"} {
 		b.navigate(path)
 		res := b.run(`{"action":"screenshot"}`)
@@ -137,10 +138,11 @@ x.putImageData(d,0,0)</script>`)
 }
 
 func testLongPage(b *bench) {
-	b.net.page("/long", `<title>Long</title><body><script>for(let i=0;i<5000;i++){const e=document.createElement('button');
-e.textContent='Button '+i+'x'.repeat(50);document.body.append(e)}</script>`)
+	b.net.page("/long", `<title>Long</title><body><script>for(let i=0;i<5000;i++){
+const e=document.createElement('button');e.textContent='Button '+i+'x'.repeat(50);document.body.append(e)}</script>`)
 	b.navigate("/long")
-	if page := b.do(`{"action":"snapshot"}`); len(page) > 45<<10 || !strings.Contains(page, "more lines are not shown") {
+	page := b.do(`{"action":"snapshot"}`)
+	if len(page) > 45<<10 || !strings.Contains(page, "more lines are not shown") {
 		b.Errorf("%d bytes", len(page))
 	}
 }

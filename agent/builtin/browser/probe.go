@@ -39,8 +39,8 @@ func find(cfg Config) (string, error) {
 		return "", errors.New("the tool browser works on Linux only")
 	}
 	if os.Geteuid() == 0 && !cfg.NoSandbox {
-		return "", errors.New("Chromium's sandbox does not work for root: run the gateway as another user, or allow a " +
-			"browser without its sandbox")
+		return "", errors.New("Chromium's sandbox does not work for root: run the gateway as another user, or allow " +
+			"a browser without its sandbox")
 	}
 	if cfg.Program != "" {
 		return exec.LookPath(cfg.Program)

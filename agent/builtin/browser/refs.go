@@ -37,8 +37,8 @@ func (r *refs) find(ref string) (element, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(ref, "e"))
 	switch {
 	case err != nil || !strings.HasPrefix(ref, "e") || n < 1 || n > r.next:
-		return element{}, failure(fmt.Sprintf("there is no element %q: take a new snapshot, and use a ref of it such as e1",
-			short(ref, maxShown)))
+		return element{}, failure(fmt.Sprintf("there is no element %q: take a new snapshot, and use a ref of it such "+
+			"as e1", short(ref, maxShown)))
 	case n <= r.first:
 		return element{}, stale(ref)
 	}
@@ -46,6 +46,6 @@ func (r *refs) find(ref string) (element, error) {
 }
 
 func stale(ref string) error {
-	return failure(fmt.Sprintf("the ref %s is stale: the page has changed since, or it is of an earlier snapshot; take a "+
-		"new snapshot and use its refs", short(ref, maxShown)))
+	return failure(fmt.Sprintf("the ref %s is stale: the page has changed since, or it is of an earlier snapshot; "+
+		"take a new snapshot and use its refs", short(ref, maxShown)))
 }

@@ -113,6 +113,6 @@ func (s *seat) interrupt() {
 var errEnded = errors.New("the browser was ended: its session is over")
 
 func busy(n int) error {
-	return failure(fmt.Sprintf("all %d browsers of this gateway are in use: stop one that is not needed any more, or try "+
-		"again in a minute", n))
+	return failure(fmt.Sprintf("all %d browsers of this gateway are in use: stop one that is not needed any more, or "+
+		"try again in a minute", n))
 }

@@ -105,9 +105,9 @@ var silentRoles = [...]string{"none", "presentation", "generic", "paragraph", "S
 	"LabelText", "strong", "emphasis", "Ruby"}
 
 // actRoles are the roles of elements that something can be done to.
-var actRoles = [...]string{"button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox", "option",
-	"menuitem", "menuitemcheckbox", "menuitemradio", "tab", "switch", "slider", "spinbutton", "treeitem", "DisclosureTriangle",
-	"ColorWell", "Date", "DateTime", "InputTime", "img", "image"}
+var actRoles = [...]string{"button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox",
+	"option", "menuitem", "menuitemcheckbox", "menuitemradio", "tab", "switch", "slider", "spinbutton", "treeitem",
+	"DisclosureTriangle", "ColorWell", "Date", "DateTime", "InputTime", "img", "image"}
 
 // node writes a node with what is below it.
 func (f *frameTree) node(ctx context.Context, n, parent *accessibility.Node, depth int) error {
@@ -159,8 +159,8 @@ func (f *frameTree) describe(n *accessibility.Node, role, name string, props map
 	if acts && n.BackendDOMNodeID != 0 && f.text.Len() < maxSnapshot {
 		parts = append(parts, "["+f.tab.refs.add(element{node: n.BackendDOMNodeID, frame: f.id})+"]")
 	}
-	for _, key := range [...]string{"checked", "pressed", "expanded", "selected", "disabled", "required", "readonly", "focused",
-		"invalid", "level"} {
+	for _, key := range [...]string{"checked", "pressed", "expanded", "selected", "disabled", "required", "readonly",
+		"focused", "invalid", "level"} {
 		switch v := props[key]; v {
 		case "", "false":
 			if v == "" || key != "checked" && key != "expanded" {

@@ -44,7 +44,8 @@ const maxDialogs = 32
 func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
 	c.made++
 	t := &tab{name: "t" + strconv.Itoa(c.made), id: id, fresh: true, notes: &c.notes, activity: newActivity(),
-		dialogs: make(chan *page.EventJavascriptDialogOpening, maxDialogs), answered: make(chan struct{}), crashed: make(chan struct{})}
+		dialogs:  make(chan *page.EventJavascriptDialogOpening, maxDialogs),
+		answered: make(chan struct{}), crashed: make(chan struct{})}
 	own, cancel := context.WithCancel(c.ctx)
 	wired, end := chromedp.NewContext(own, chromedp.WithTargetID(id), chromedp.WithListener(t.hear))
 	t.cancel = func() { cancel(); end() }
