@@ -51,13 +51,18 @@ func (b *Browsers) Registration() agent.Registration {
 		}}
 }
 
-// Release ends the browser of a session, if it has one, and waits for it.
-func (b *Browsers) Release(s Session) {
+// Release ends the browsers of an agent session, if it has any, and waits for them.
+func (b *Browsers) Release(id agent.SessionID) {
+	var held []*seat
 	b.mu.Lock()
-	held := b.seats[s]
+	for session, s := range b.seats {
+		if session.ID == id {
+			held = append(held, s)
+		}
+	}
 	b.mu.Unlock()
-	if held != nil {
-		b.end(held)
+	for _, s := range held {
+		b.end(s)
 	}
 }
 

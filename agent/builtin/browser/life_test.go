@@ -106,9 +106,9 @@ func TestSessions(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	running := processesOf(t, dir)
-	phone := agent.SessionContext{Key: registry.Key{Tenant: "default", Session: "phone"}}
-	b.browsers.Release(browser.SessionOf(phone))
-	b.browsers.Release(browser.SessionOf(phone))
+	phone := agent.SessionID{Tenant: "default", Conversation: "phone"}
+	b.browsers.Release(phone)
+	b.browsers.Release(phone)
 	if left := processesOf(t, dir); len(left) == 0 || len(left) >= len(running) {
 		t.Errorf("%d of %d processes", len(left), len(running))
 	}
@@ -152,22 +152,18 @@ func TestSessionOf(t *testing.T) {
 	phone := registry.Key{Tenant: "default", Session: "phone"}
 	seen := make(map[browser.Session]int)
 	for i, sc := range []agent.SessionContext{
-		{Key: phone}, {Key: phone, Kind: agent.ContextGroup}, {Key: registry.Key{Tenant: "other", Session: "phone"}},
-		{Caller: anna}, {Caller: auth.Identity{Tenant: "other", User: "anna"}},
-		{Caller: auth.Identity{Tenant: "default"}},
-		{Caller: auth.Identity{Tenant: "default", Credential: "key:1"}},
+		{Caller: anna, Key: phone}, {Caller: anna, Key: phone, Kind: agent.ContextGroup}, {Caller: anna},
+		{Caller: anna, Key: registry.Key{Tenant: "default", Session: "tablet"}},
+		{Caller: auth.Identity{Tenant: "other", User: "anna"}, Key: phone},
+		{Caller: auth.Identity{Tenant: "other", User: "anna"}}, {Caller: auth.Identity{Tenant: "default", User: "bob"}},
 	} {
 		if other, ok := seen[browser.SessionOf(sc)]; ok {
 			t.Errorf("%d and %d share a browser", i, other)
 		}
 		seen[browser.SessionOf(sc)] = i
 	}
-	for _, same := range [][2]agent.SessionContext{
-		{{Key: phone, Caller: anna}, {Key: phone, Kind: agent.ContextMain}},
-		{{Key: phone, Stateless: true, Caller: anna}, {Caller: anna}},
-	} {
-		if browser.SessionOf(same[0]) != browser.SessionOf(same[1]) {
-			t.Errorf("one session has two browsers: %+v", same)
-		}
+	same := agent.SessionContext{Caller: anna, Key: phone, Kind: agent.ContextMain}
+	if _, ok := seen[browser.SessionOf(same)]; !ok {
+		t.Error("one session has two browsers")
 	}
 }

@@ -39,16 +39,21 @@ func find(cfg Config) (string, error) {
 		return "", errors.New("the tool browser works on Linux only")
 	}
 	if os.Geteuid() == 0 && !cfg.NoSandbox {
-		return "", errors.New("Chromium's sandbox does not work for root: run the gateway as another user, or allow " +
-			"a browser without its sandbox")
+		return "", errors.New("Chromium's sandbox does not work for root: run the gateway as another user, or set " +
+			"FARHAND_BROWSER_NO_SANDBOX")
 	}
 	if cfg.Program != "" {
-		return exec.LookPath(cfg.Program)
+		path, err := exec.LookPath(cfg.Program)
+		if err != nil {
+			return "", fmt.Errorf("FARHAND_BROWSER: %w", err)
+		}
+		return path, nil
 	}
 	for _, name := range programs {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("no Chromium was found: install it (Debian: apt-get install chromium), or name its program")
+	return "", errors.New("no Chromium was found: install it (Debian: apt-get install chromium), or name its program " +
+		"with FARHAND_BROWSER")
 }

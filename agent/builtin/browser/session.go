@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,23 +11,16 @@ import (
 	"github.com/farhand/farhand/agent"
 )
 
-// Session says whose a browser is.
+// Session says whose a browser is: an agent session has one for each kind of context, so that a group does not find
+// what its one trusted person is logged in to.
 type Session struct {
-	Tenant string
-	ID     string // of the device's session, or of the caller
-	Kind   agent.ContextKind
+	ID   agent.SessionID
+	Kind agent.ContextKind
 }
 
-// SessionOf returns the session of a turn or call: that of its conversation, or else its caller's own.
+// SessionOf returns the session of a turn or call.
 func SessionOf(sc agent.SessionContext) Session {
-	s := Session{Tenant: sc.Caller.Tenant, Kind: sc.Kind, ID: "caller " + sc.Caller.User + " " + sc.Caller.Credential}
-	if s.Kind == "" {
-		s.Kind = agent.ContextMain
-	}
-	if sc.Key.Session != "" && !sc.Stateless {
-		s.Tenant, s.ID = sc.Key.Tenant, "session "+sc.Key.Session
-	}
-	return s
+	return Session{ID: sc.ID(), Kind: cmp.Or(sc.Kind, agent.ContextMain)}
 }
 
 // seat is the place of one session, with its browser once that was started.
