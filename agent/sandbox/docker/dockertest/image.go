@@ -18,7 +18,7 @@ const Image = "farhand-test:busybox"
 
 // Import makes an image of busybox, with changes such as the lines ENV, USER, VOLUME or ENTRYPOINT of a Dockerfile.
 func (e *Engine) Import(name string, changes ...string) error {
-	files, err := busybox()
+	files, err := Busybox()
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func (e *Engine) Import(name string, changes ...string) error {
 	return nil
 }
 
-// busybox returns the files of the image as a tar.
-func busybox() (*bytes.Buffer, error) {
+// Busybox returns the files of the image as a tar.
+func Busybox() (*bytes.Buffer, error) {
 	path, err := program("busybox")
 	if err != nil {
 		return nil, err
