@@ -25,6 +25,9 @@ func replace(
 	ctx context.Context, folder *os.Root, p place, w sandbox.Workspace, content []byte, was fs.FileInfo,
 ) (err error) {
 	sweep(folder)
+	if err := roomFor(ctx, w, int64(len(content)), was); err != nil {
+		return err
+	}
 	mode := fs.FileMode(0o600)
 	if was != nil {
 		mode = was.Mode().Perm()

@@ -127,3 +127,24 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%q, %q", b.get("t"), got)
 	}
 }
+
+// TestFullWorkspace: what has no room is refused, and what takes less than before is not.
+func TestFullWorkspace(t *testing.T) {
+	b := newBench(t)
+	b.put("big", strings.Repeat("x", 80<<10))
+	b.w.MaxBytes = 100 << 10
+	wantFailed(t, b.run("write", object{"path": "a/b", "content": strings.Repeat("x", 40<<10)}), "workspace is full")
+	wantFailed(t, b.run("edit", object{"path": "big",
+		"edits": []object{{"old": b.get("big"), "new": strings.Repeat("y", 140<<10)}}}), "workspace is full")
+	if res := b.run("write", object{"path": "big", "content": strings.Repeat("z", 70<<10)}); !res.Success {
+		t.Errorf("%+v", res)
+	}
+	b.w.MaxBytes, b.w.MaxFiles = 0, len(b.entries())+1 // and the workspace itself
+	wantFailed(t, b.run("write", object{"path": "new", "content": ""}), "workspace is full: it has 2 files")
+	if res := b.run("write", object{"path": "big", "content": "larger" + b.get("big")}); !res.Success {
+		t.Errorf("%+v", res)
+	}
+	if got := b.entries(); !slices.Equal(got, []string{"big"}) {
+		t.Errorf("left: %q", got)
+	}
+}
