@@ -456,27 +456,43 @@ func TestDiffsAreBounded(t *testing.T) {
 	}
 }
 
+// startLine is a workspace that opens for nobody before all are there.
+type startLine struct {
+	*bench
+	here sync.WaitGroup
+}
+
+func (s *startLine) Open(ctx context.Context) (sandbox.Workspace, error) {
+	s.here.Done()
+	s.here.Wait()
+	return s.bench.Open(ctx)
+}
+
 // All edits of one file at once are made, whatever their order.
 func TestEditsTakeTurns(t *testing.T) {
 	b := newBench(t)
+	const edits = 20
 	var text strings.Builder
-	for i := range 30 {
+	for i := range edits {
 		fmt.Fprintf(&text, "<%d>\n", i)
 	}
-	b.put("t", text.String())
+	long := strings.Repeat("not edited\n", 100_000)
+	b.put("t", text.String()+long)
+	line := &startLine{bench: b}
+	line.here.Add(edits)
+	tool := b.tool("edit", agent.SessionContext{Workspace: line})
 	var all sync.WaitGroup
-	for i := range 30 {
+	for i := range edits {
 		all.Go(func() {
-			res, err := b.try("edit", object{"path": "t", "edits": []object{{"old": fmt.Sprintf("<%d>", i),
-				"new": "x"}}})
+			res, err := tool.Execute(t.Context(), fmt.Appendf(nil, `{"path":"t","edits":[{"old":"<%d>","new":"x"}]}`, i))
 			if err != nil || !res.Success {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})
 	}
 	all.Wait()
-	if got := b.get("t"); got != strings.Repeat("x\n", 30) {
-		t.Errorf("%q", got)
+	if got := b.get("t"); got != strings.Repeat("x\n", edits)+long {
+		t.Errorf("%.100q", got)
 	}
 }
 

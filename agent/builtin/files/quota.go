@@ -28,8 +28,8 @@ func roomFor(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileIn
 		return refuse("The workspace is full: its files have %s, and at most %s are allowed. Make room first.",
 			humanize.IBytes(uint64(used.Bytes)), humanize.IBytes(uint64(w.MaxBytes)))
 	case w.MaxFiles > 0 && used.Files+files > w.MaxFiles:
-		return refuse("The workspace is full: it has %d files and folders, and at most %d are allowed. Make room first.",
-			used.Files, w.MaxFiles)
+		return refuse("The workspace is full: it has %d files and folders, and at most %d are allowed. Make "+
+			"room first.", used.Files, w.MaxFiles)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
@@ -146,5 +147,55 @@ func TestFullWorkspace(t *testing.T) {
 	}
 	if got := b.entries(); !slices.Equal(got, []string{"big"}) {
 		t.Errorf("left: %q", got)
+	}
+}
+
+// meddler is a context of a call during which somebody else does something: whenever the tool asks whether it ended.
+type meddler struct {
+	context.Context
+	does func()
+}
+
+func (m meddler) Err() error {
+	m.does()
+	return m.Context.Err()
+}
+
+// TestChangedMeanwhile: what somebody else has written since the tool looked is not lost.
+func TestChangedMeanwhile(t *testing.T) {
+	b := newBench(t)
+	b.put("t", "one")
+	b.w.MaxBytes = 1 << 20
+	for name, tt := range map[string]struct {
+		tool, args string
+		does       func()
+		left       string
+	}{
+		"written": {"edit", `{"path":"t","edits":[{"old":"one","new":"two"}]}`, func() { b.put("t", "else") }, "else"},
+		"written whole": {"write", `{"path":"t","content":"longer than before"}`, func() { b.put("t", "other") },
+			"other"},
+		"new":     {"write", `{"path":"t","content":"two"}`, func() { b.put("t", "else") }, "else"},
+		"removed": {"edit", `{"path":"t","edits":[{"old":"one","new":"two"}]}`, func() { b.remove("t") }, ""},
+	} {
+		b.put("t", "one")
+		if name == "new" {
+			b.remove("t")
+		}
+		res, err := b.tool(tt.tool, agent.SessionContext{Workspace: b}).Execute(meddler{t.Context(), tt.does},
+			[]byte(tt.args))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		wantFailed(t, res, "changed by somebody else")
+		if got := b.entries(); len(got) > 1 || tt.left != "" && b.get("t") != tt.left {
+			t.Errorf("%s: left %q", name, got)
+		}
+	}
+}
+
+func (b *bench) remove(name string) {
+	b.Helper()
+	if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil {
+		b.Fatal(err)
 	}
 }
