@@ -484,7 +484,8 @@ func TestEditsTakeTurns(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range edits {
 		all.Go(func() {
-			res, err := tool.Execute(t.Context(), fmt.Appendf(nil, `{"path":"t","edits":[{"old":"<%d>","new":"x"}]}`, i))
+			args := fmt.Appendf(nil, `{"path":"t","edits":[{"old":"<%d>","new":"x"}]}`, i)
+			res, err := tool.Execute(t.Context(), args)
 			if err != nil || !res.Success {
 				t.Errorf("%+v, %v", res, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,15 +51,22 @@ func TestCaptureOfCharacters(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var got []string
-		p := &progress{report: func(chunk string) { got = append(got, chunk) }}
+		p := &progress{report: func(chunk string) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, chunk)
+		}}
 		p.write([]byte("one "))
 		p.write([]byte("two \xc3"))
 		time.Sleep(reportEvery / 2)
 		synctest.Wait()
+		mu.Lock()
 		if len(got) != 0 {
 			t.Errorf("too early: %q", got)
 		}
+		mu.Unlock()
 		time.Sleep(reportEvery)
 		synctest.Wait()
 		p.write([]byte("\xa9"))
