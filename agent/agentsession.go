@@ -41,6 +41,9 @@ type Workspace interface {
 	Open(ctx context.Context) (sandbox.Workspace, error)
 }
 
+// ChannelCall is SessionContext.Channel of a call that belongs to no turn. Package chat has the others.
+const ChannelCall = "call"
+
 // Setting is where agent sessions live: what every SessionContext of a gateway says of its surroundings.
 type Setting struct {
 	AgentID    string
@@ -54,13 +57,14 @@ type Workspaces interface {
 	Of(id SessionID) Workspace
 }
 
-// SessionID names an agent session: a conversation or, for calls outside of any that the gateway keeps, all that one
-// identity calls. What runs in a sandbox is another session than what does not: nothing that was written in the sandbox
+// SessionID names an agent session: what one user does in a conversation or, outside of any that the gateway keeps, all
+// that one identity calls. Devices choose the names of their sessions, so the same name may be another user's later.
+// What runs in a sandbox is another session than what does not: nothing that was written in the sandbox
 // is run outside of it.
 type SessionID struct {
 	Tenant       string
-	Conversation string // the session of the device; empty: Identity says whose calls these are
-	Identity     string
+	Conversation string // the session of the device; empty: none
+	Identity     string // the user or, without a conversation, auth.Identity.Scope
 	Sandboxed    bool
 }
 
@@ -80,7 +84,7 @@ func (sc SessionContext) in(s Setting) SessionContext {
 func (sc SessionContext) ID() SessionID {
 	id := SessionID{Tenant: sc.Caller.Tenant, Sandboxed: sc.Sandboxed}
 	if sc.Key.Session != "" && !sc.Stateless {
-		id.Conversation = sc.Key.Session
+		id.Conversation, id.Identity = sc.Key.Session, sc.Caller.User
 	} else {
 		id.Identity = sc.Caller.Scope()
 	}

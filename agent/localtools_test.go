@@ -70,8 +70,8 @@ func TestFactoryLearnsItsSetting(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conversation := agent.SessionID{Tenant: "t", Conversation: "phone"}
-	boxed := agent.SessionID{Tenant: "t", Conversation: "phone", Sandboxed: true}
+	conversation := agent.SessionID{Tenant: "t", Conversation: "phone", Identity: "anna"}
+	boxed := agent.SessionID{Tenant: "t", Conversation: "phone", Identity: "anna", Sandboxed: true}
 	alone := agent.SessionID{Tenant: "t", Identity: "user:anna"}
 	for i, want := range []agent.SessionID{conversation, boxed, boxed, alone, alone} {
 		sc := got[i]

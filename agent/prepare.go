@@ -130,7 +130,7 @@ func (i *Invoker) localTool(req *Request) Tool {
 		return nil
 	}
 	sc := SessionContext{
-		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller,
+		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller, Channel: ChannelCall,
 		Kind: policy.Join(req.Context, policy.Context(req.Caller.Context)),
 	}
 	tool, err := i.cfg.LocalTools.find(sc, req.Tool)
