@@ -141,26 +141,27 @@ func (e *Engine) request(w sandbox.Workspace, c sandbox.Command) (request, error
 	return r, nil
 }
 
-// openFolders opens the folder that a command runs in and its workspace.
+// openFolders opens the folder that a command runs in and its workspace, in the order of fdDir and fdWorkspace.
 func openFolders(w sandbox.Workspace, dir string) ([]*os.File, error) {
-	root, err := os.OpenRoot(w.Dir)
+	workspace, err := os.OpenFile(w.Dir, unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the workspace: %w", sandbox.ErrUnavailable, err)
 	}
-	defer root.Close()
-	files := make([]*os.File, 0, fdCount)
-	for _, name := range []string{filepath.FromSlash(dir), "."} { // the order of fdDir and fdWorkspace
-		if name == "" {
-			name = "."
-		}
-		f, err := root.OpenFile(name, unix.O_DIRECTORY, 0)
-		if err != nil {
-			closeAll(files)
-			return nil, fmt.Errorf("the folder to run in is none of the workspace: %w", err)
-		}
-		files = append(files, f)
+	if dir == "" {
+		return []*os.File{workspace, workspace}, nil
 	}
-	return files, nil
+	root, err := os.OpenRoot(w.Dir)
+	if err != nil {
+		workspace.Close()
+		return nil, fmt.Errorf("%w: the workspace: %w", sandbox.ErrUnavailable, err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(filepath.FromSlash(dir), unix.O_DIRECTORY, 0)
+	if err != nil {
+		workspace.Close()
+		return nil, fmt.Errorf("the folder to run in is none of the workspace: %w", err)
+	}
+	return []*os.File{f, workspace}, nil
 }
 
 // supervised has a supervisor run a command. When ctx ends, it returns once the supervisor has killed everything.
@@ -169,7 +170,7 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 	if err != nil {
 		return answer{}, err
 	}
-	s, err := e.pool.take(ctx, message, files)
+	s, err := e.pool.take(r.Workspace, message, files)
 	if err != nil {
 		return answer{}, fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
 	}
@@ -192,8 +193,12 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 	return a, err
 }
 
-// Release does nothing: the engine keeps nothing for a workspace.
-func (e *Engine) Release(context.Context, sandbox.Workspace) error { return nil }
+// Release ends the supervisors that wait for another command in a workspace. They remove its folder for temporary
+// files.
+func (e *Engine) Release(_ context.Context, w sandbox.Workspace) error {
+	e.pool.release(w.Dir)
+	return nil
+}
 
 // Close ends what runs and the supervisors, and waits for them until ctx ends.
 func (e *Engine) Close(ctx context.Context) error {

@@ -1,10 +1,10 @@
 package host
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
 	"os"
-	"runtime"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,42 +14,52 @@ const (
 	// softFiles is how many files a process may have open unless it asks for more, and maxFiles the most it gets.
 	softFiles, maxFiles = 1024, 4096
 
+	// niceness is how much less of a busy processor programs get than the gateway, and than a supervisor that has to
+	// kill more of them than there are processors: see nice(1).
+	niceness = 10
+
 	// spareProcesses is how far above its own limit the processes of a command's user may be counted: that user may
 	// have others, and new ones. The exact limit is what watch counts.
-	spareProcesses = 1024
+	spareProcesses = 64
 )
 
-// limit sets the limits of a process that has not run yet, on a thread of its own that becomes the command's user: root
-// may do it for another user only with CAP_SYS_RESOURCE, which it seldom has in containers.
+// limit sets the limits of a process that has not run yet. This thread becomes its user meanwhile: root may do it for
+// another user only with CAP_SYS_RESOURCE, which it seldom has in containers.
 func limit(pid int, r request) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if r.Drop {
-			// Not the functions of package syscall, which are for all threads.
-			_, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(r.GID), uintptr(r.GID), uintptr(r.GID))
-			if e == 0 {
-				_, _, e = unix.RawSyscall(unix.SYS_SETRESUID, uintptr(r.UID), uintptr(r.UID), uintptr(r.UID))
-			}
-			if e != 0 {
-				done <- e
-				return
-			}
-		}
-		done <- setLimits(pid, r)
-	}()
-	return <-done
+	if !r.Drop {
+		return setLimits(pid, r)
+	}
+	uid, gid := unix.Geteuid(), unix.Getegid()
+	// The functions of package syscall are for all threads.
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(r.GID), uintptr(r.GID), same); e != 0 {
+		return e
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(r.UID), uintptr(r.UID), same); e != 0 {
+		return e
+	}
+	err := setLimits(pid, r)
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), same); e != 0 {
+		return e
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), same); e != 0 {
+		return e
+	}
+	return err
 }
+
+// same leaves an id as it is.
+const same = ^uintptr(0)
 
 func setLimits(pid int, r request) error {
 	set := func(resource int, soft, hard uint64) error {
-		var now unix.Rlimit
-		if err := unix.Prlimit(pid, resource, nil, &now); err != nil {
+		var now unix.Rlimit // of this process, from which pid has it
+		if err := unix.Getrlimit(resource, &now); err != nil {
 			return err
 		}
 		return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: min(soft, now.Max), Max: min(hard, now.Max)}, nil)
 	}
-	err := errors.Join(set(unix.RLIMIT_CORE, 0, 0), set(unix.RLIMIT_NOFILE, softFiles, maxFiles))
+	err := errors.Join(unix.Setpriority(unix.PRIO_PROCESS, pid, niceness),
+		set(unix.RLIMIT_CORE, 0, 0), set(unix.RLIMIT_NOFILE, softFiles, maxFiles))
 	if n := uint64(r.Memory); r.Memory > 0 { // not RLIMIT_AS: many a runtime reserves addresses that it never uses
 		err = errors.Join(err, set(unix.RLIMIT_DATA, n, n))
 	}
@@ -69,12 +79,12 @@ func setLimits(pid int, r request) error {
 
 // threadsOfMachine returns how many threads there are, which no user has more of.
 func threadsOfMachine() int {
-	data, err := os.ReadFile("/proc/loadavg")
+	data, err := os.ReadFile("/proc/loadavg") // "0.20 0.18 0.12 1/80 11206"
 	if err != nil {
 		return 0
 	}
-	var load [3]float64
-	var running, all int
-	fmt.Sscanf(string(data), "%f %f %f %d/%d", &load[0], &load[1], &load[2], &running, &all)
-	return all
+	_, rest, _ := bytes.Cut(data, []byte("/"))
+	number, _, _ := bytes.Cut(rest, []byte(" "))
+	n, _ := strconv.Atoi(string(number))
+	return n
 }

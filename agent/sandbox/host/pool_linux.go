@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -25,6 +24,8 @@ type supervisor struct {
 	socket *net.UnixConn
 	cmd    *exec.Cmd
 	timer  *time.Timer // of the time it may be idle
+
+	workspace string // of its last command, where it has a folder for temporary files
 }
 
 // pool keeps idle supervisors.
@@ -38,10 +39,10 @@ type pool struct {
 	ending sync.WaitGroup // supervisors whose time is up, and abandoned ones
 }
 
-// take returns a supervisor that has been sent a request.
-func (p *pool) take(ctx context.Context, message []byte, files []*os.File) (*supervisor, error) {
+// take returns a supervisor that has been sent a request, if there is one the one that was in the workspace before.
+func (p *pool) take(workspace string, message []byte, files []*os.File) (*supervisor, error) {
 	for {
-		s := p.pop()
+		s := p.pop(workspace)
 		if s == nil {
 			break
 		}
@@ -54,6 +55,7 @@ func (p *pool) take(ctx context.Context, message []byte, files []*os.File) (*sup
 	if err != nil {
 		return nil, err
 	}
+	s.workspace = workspace
 	if err := s.send(message, files); err != nil {
 		s.end()
 		return nil, fmt.Errorf("the supervisor that was started does not answer: %w", err)
@@ -61,16 +63,35 @@ func (p *pool) take(ctx context.Context, message []byte, files []*os.File) (*sup
 	return s, nil
 }
 
-func (p *pool) pop() *supervisor {
+func (p *pool) pop(workspace string) *supervisor {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.list) == 0 {
 		return nil
 	}
-	s := p.list[len(p.list)-1]
-	p.list = p.list[:len(p.list)-1]
+	i := max(0, slices.IndexFunc(p.list, func(s *supervisor) bool { return s.workspace == workspace }))
+	s := p.list[i]
+	p.list = slices.Delete(p.list, i, i+1)
 	s.timer.Stop() // if it fires all the same, it does not find s in the list
+	s.workspace = workspace
 	return s
+}
+
+// release ends the idle supervisors that were in a workspace.
+func (p *pool) release(workspace string) {
+	var list []*supervisor
+	p.mu.Lock()
+	p.list = slices.DeleteFunc(p.list, func(s *supervisor) bool {
+		if s.workspace == workspace {
+			list = append(list, s)
+		}
+		return s.workspace == workspace
+	})
+	p.mu.Unlock()
+	for _, s := range list {
+		s.timer.Stop()
+		s.end()
+	}
 }
 
 // put keeps a supervisor for another command, if there is room.
@@ -144,13 +165,7 @@ func startSupervisor() (*supervisor, error) {
 func (s *supervisor) send(message []byte, files []*os.File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
-		c, err := f.SyscallConn()
-		if err != nil {
-			return err
-		}
-		if err := c.Control(func(fd uintptr) { fds[i] = int(fd) }); err != nil {
-			return err
-		}
+		fds[i] = int(f.Fd()) // makes it blocking, as programs expect their output to be
 	}
 	if _, _, err := s.socket.WriteMsgUnix(message[:1], unix.UnixRights(fds...), nil); err != nil {
 		return err

@@ -16,11 +16,18 @@ type process struct {
 
 // readProcess reads what /proc says of a process that may have ended.
 func readProcess(pid int) (process, bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	// Not by package os, which takes three times as long: whoever kills has to be faster than who forks.
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return process{}, false
 	}
-	return parseStat(pid, data)
+	defer unix.Close(fd)
+	var data [1024]byte
+	n, err := unix.Read(fd, data[:])
+	if err != nil {
+		return process{}, false
+	}
+	return parseStat(pid, data[:n])
 }
 
 // parseStat reads /proc/PID/stat. The program's name, in parentheses, may have any bytes.
@@ -63,18 +70,6 @@ func descendants() []process {
 		list = append(list, children[list[i].pid]...)
 	}
 	return list
-}
-
-// kill kills a process that is not a child of this one: somebody else may have reaped it, and its number be another's.
-func (p process) kill() {
-	fd, err := unix.PidfdOpen(p.pid, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	if now, ok := readProcess(p.pid); ok && (now.parent == p.parent || now.parent == unix.Getpid()) {
-		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-	}
 }
 
 // memory returns how many bytes processes have resident together. What they share is told apart only if they might have

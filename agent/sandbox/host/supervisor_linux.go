@@ -2,14 +2,12 @@ package host
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,19 +21,23 @@ func init() {
 		domain != unix.AF_UNIX {
 		return // somebody calls this program by that name
 	}
-	end := make(chan int)
-	go func() { // not here, because init runs on one thread, which costs each wait a change of threads
-		code := 0
-		if supervise() != nil {
-			code = 1
-		}
-		end <- code
-	}()
-	os.Exit(<-end)
+	code := 0
+	if supervise() != nil {
+		code = 1
+	}
+	syscall.Exit(code) // not os.Exit, which has the race detector wait for a second
+}
+
+// service is a supervisor, as it sees itself. It is one thread, because each change of threads costs a short command a
+// good part of its time, and because nobody else may reap while processes are killed by their numbers.
+type service struct {
+	starter starter
+	temp    temp
 }
 
 // supervise runs one command after the other until the gateway closes its end or is gone.
 func supervise() error {
+	runtime.LockOSThread()
 	unix.CloseOnExec(supervisorSocket)
 	// What the command leaves behind becomes a child of this process. Programs of the same user read nothing of it.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -47,39 +49,35 @@ func supervise() error {
 	// It outlives what ends the gateway, to kill its command. Signals that are caught are not ignored by programs, as
 	// ignored ones would be.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	file := os.NewFile(supervisorSocket, "gateway")
-	c, err := net.FileConn(file)
-	file.Close()
-	if err != nil {
-		return err
-	}
-	conn := c.(*net.UnixConn)
+	var s service
+	defer s.temp.remove()
 	for {
-		r, files, err := receive(conn)
-		if errors.Is(err, io.EOF) {
+		r, files, err := receive()
+		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		watch := watchGateway(conn)
-		a := runCommand(r, files, watch.gone)
-		watch.stop()
-		message, err := frame(a)
+		message, err := frame(s.run(r, files))
 		if err != nil {
 			return err
 		}
-		if _, err := conn.Write(message); err != nil {
+		if _, err := (socket{}).Write(message); err != nil {
 			return nil // nobody is interested any more
 		}
 	}
 }
 
 // receive waits for a request.
-func receive(conn *net.UnixConn) (request, []*os.File, error) {
+func receive() (request, []*os.File, error) {
 	var r request
 	first, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4*fdCount))
-	n, size, _, _, err := conn.ReadMsgUnix(first, control)
+	var n, size int
+	err := retry(func() (err error) {
+		n, size, _, _, err = unix.Recvmsg(supervisorSocket, first, control, unix.MSG_CMSG_CLOEXEC)
+		return err
+	})
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
@@ -103,32 +101,39 @@ func receive(conn *net.UnixConn) (request, []*os.File, error) {
 	if len(files) != fdCount {
 		return r, nil, fmt.Errorf("%d descriptors", len(files))
 	}
-	return r, files, readFrame(io.MultiReader(bytes.NewReader(first), conn), &r)
+	return r, files, readFrame(io.MultiReader(bytes.NewReader(first), socket{}), &r)
 }
 
-// gatewayWatch sees whether the gateway wants a command to end, or is gone.
-type gatewayWatch struct {
-	conn    *net.UnixConn
-	gone    chan struct{} // closed then
-	stopped chan struct{}
+// socket reads from the gateway and writes to it.
+type socket struct{}
+
+func (socket) Read(p []byte) (n int, err error) {
+	err = retry(func() (err error) { n, err = unix.Read(supervisorSocket, p); return err })
+	if n <= 0 && err == nil {
+		return 0, io.EOF
+	}
+	return max(n, 0), err
 }
 
-// watchGateway reads until stop. The gateway writes nothing before it has the answer, so all there is to read is the
-// end.
-func watchGateway(conn *net.UnixConn) *gatewayWatch {
-	w := &gatewayWatch{conn: conn, gone: make(chan struct{}), stopped: make(chan struct{})}
-	go func() {
-		defer close(w.stopped)
-		var b [1]byte
-		if _, err := conn.Read(b[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
-			close(w.gone)
+func (socket) Write(p []byte) (int, error) {
+	for done := 0; done < len(p); {
+		err := retry(func() error {
+			n, err := unix.Write(supervisorSocket, p[done:])
+			done += max(n, 0)
+			return err
+		})
+		if err != nil {
+			return done, err
 		}
-	}()
-	return w
+	}
+	return len(p), nil
 }
 
-func (w *gatewayWatch) stop() {
-	w.conn.SetReadDeadline(time.Unix(1, 0))
-	<-w.stopped
-	w.conn.SetReadDeadline(time.Time{})
+// retry calls f until it is not interrupted by a signal.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
 }

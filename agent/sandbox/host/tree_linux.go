@@ -1,7 +1,6 @@
 package host
 
 import (
-	"sync"
 	"syscall"
 	"time"
 
@@ -22,23 +21,16 @@ const (
 // tree is a command with everything that it started. All of it are descendants of this process, which runs nothing
 // else.
 type tree struct {
-	main int // the process of the command
-
-	// reaping is held while processes are reaped and while they are killed: the numbers of children are not given to
-	// others meanwhile.
-	reaping sync.Mutex
-	status  syscall.WaitStatus // of main
-
-	ended chan struct{} // closed when main has ended
-	empty chan struct{} // closed when nothing is left
+	starter *starter
+	main    int                // the process of the command
+	status  syscall.WaitStatus // how it ended
+	ended   bool
+	empty   bool // nothing is left
 }
 
-func newTree() *tree { return &tree{ended: make(chan struct{}), empty: make(chan struct{})} }
-
-// wait waits until the command has ended, gone is closed or a limit is reached, and then kills what is left.
-func (t *tree) wait(r request, gone <-chan struct{}) answer {
-	go t.reap()
-	t.watch(r, gone)
+// wait waits until the command has ended, the gateway wants it to, or a limit is reached, and then kills what is left.
+func (t *tree) wait(r request) answer {
+	t.watch(r)
 	t.kill()
 	a := answer{Code: t.status.ExitStatus()}
 	if t.status.Signaled() {
@@ -47,60 +39,33 @@ func (t *tree) wait(r request, gone <-chan struct{}) answer {
 	return a
 }
 
-// reap takes the ends of all processes of the tree until there is none.
-func (t *tree) reap() {
-	defer close(t.empty)
+// watch returns when the command has to end, or has.
+func (t *tree) watch(r request) {
+	main, err := unix.PidfdOpen(t.main, 0)
+	if err != nil { // nothing could be waited for
+		return
+	}
+	defer unix.Close(main)
+	limited := r.Memory > 0 || r.Processes > 0
+	pause, processes := firstLook, 0
 	for {
-		// The number of a process that ended stays taken until it is reaped, under the lock.
-		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err == unix.EINTR {
+		// The gateway writes nothing before it has the answer: what can be read is the end.
+		events := []unix.PollFd{
+			{Fd: supervisorSocket, Events: unix.POLLIN | unix.POLLRDHUP}, {Fd: int32(main), Events: unix.POLLIN},
+		}
+		n, err := unix.Poll(events, int(pause.Milliseconds()))
+		t.reap()
+		if t.ended || events[0].Revents != 0 || err != nil && err != unix.EINTR {
+			return
+		}
+		if n != 0 {
 			continue
 		}
-		if err != nil { // ECHILD: no child is left
-			return
-		}
-		t.reapEnded()
-	}
-}
-
-func (t *tree) reapEnded() {
-	t.reaping.Lock()
-	defer t.reaping.Unlock()
-	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		if err == syscall.EINTR {
+		if !limited {
+			pause = lastLook // for reap
 			continue
 		}
-		if err != nil || pid == 0 {
-			return
-		}
-		if pid == t.main {
-			t.status = status
-			close(t.ended)
-		}
-	}
-}
-
-// watch returns when the command is to end.
-func (t *tree) watch(r request, gone <-chan struct{}) {
-	pause := firstLook
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	if r.Memory <= 0 && r.Processes <= 0 {
-		timer.Stop()
-	}
-	processes := 0
-	for {
-		select {
-		case <-t.ended:
-			return
-		case <-gone:
-			return
-		case <-timer.C:
-		}
-		before := processes
-		list := descendants()
+		before, list := processes, descendants()
 		processes = 0
 		for _, p := range list {
 			processes += p.threads
@@ -111,47 +76,65 @@ func (t *tree) watch(r request, gone <-chan struct{}) {
 		if pause = min(2*pause, lastLook); processes > before {
 			pause = firstLook
 		}
-		timer.Reset(pause)
+	}
+}
+
+// reap takes the ends of processes of the tree, and reports whether there were any.
+func (t *tree) reap() bool {
+	for found := false; ; found = true {
+		var status syscall.WaitStatus
+		pid := 0
+		err := retry(func() (err error) {
+			pid, err = syscall.Wait4(-1, &status, syscall.WNOHANG|syscall.WALL, nil)
+			return err
+		})
+		if err != nil { // ECHILD
+			t.empty = true
+			return found
+		}
+		if pid == 0 {
+			return found
+		}
+		if pid == t.main {
+			t.status, t.ended = status, true
+		}
 	}
 }
 
 // kill kills until nothing is left. Who is killed leaves its children to this process, and who was forked meanwhile is
-// found by the next sweep. After a command that has ended by itself there mostly is nothing, which reap is about to see.
+// found by the next sweep, which follows at once: only those that were killed before are waited for.
 func (t *tree) kill() {
-	select {
-	case <-t.ended:
-	default:
-		t.sweep()
-	}
-	for pause := firstSweep; ; pause = min(2*pause, lastSweep) {
-		select {
-		case <-t.empty:
-			return
-		case <-time.After(pause):
-			t.sweep()
+	killed := make(map[process]bool)
+	for pause := firstSweep; !t.empty; t.reap() {
+		if t.sweep(killed) {
+			pause = firstSweep
+			continue
 		}
+		time.Sleep(pause)
+		pause = min(2*pause, lastSweep)
 	}
 }
 
-// sweep kills all descendants that there are.
-func (t *tree) sweep() {
-	t.reaping.Lock()
-	defer t.reaping.Unlock()
-	select {
-	case <-t.ended:
-	default:
-		unix.Kill(-t.main, unix.SIGKILL) // the whole group at once: none of it gets to fork any more
+// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The kernel
+// kills all at once where it can. Else it is a race with those who fork; the first move is the command's whole group.
+// Children of this process keep their numbers until it reaps them. Those of others could be given to somebody else
+// between the look and the signal, if all other numbers were, within that millisecond.
+func (t *tree) sweep(killed map[process]bool) bool {
+	if t.starter.kill() {
+		return false
 	}
-	self, groups := unix.Getpid(), make(map[int]bool)
+	if !t.ended {
+		unix.Kill(-t.main, unix.SIGKILL)
+	}
+	found, self, group := false, unix.Getpid(), unix.Getpgrp()
 	for _, p := range descendants() {
-		if p.parent != self {
-			p.kill()
-			continue
-		}
 		unix.Kill(p.pid, unix.SIGKILL)
-		if p.group != 0 && p.group != unix.Getpgrp() && !groups[p.group] {
-			groups[p.group] = true
+		if p.parent == self && p.group != 0 && p.group != group {
 			unix.Kill(-p.group, unix.SIGKILL)
 		}
+		id := process{pid: p.pid, parent: p.parent}
+		found = found || !killed[id]
+		killed[id] = true
 	}
+	return found
 }
