@@ -26,7 +26,7 @@ var shared struct {
 func needEngine(t *testing.T) {
 	t.Helper()
 	if err := dockertest.Available(); err != nil {
-		t.Skip("no engine: ", err)
+		t.Skip("no engine:", err)
 	}
 	shared.once.Do(func() { shared.Engine, shared.err = dockertest.Start() })
 	if shared.err != nil {

@@ -56,12 +56,24 @@ func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("dockerd needs root")
 	}
+	if !mayMount() {
+		return errors.New("dockerd needs all rights of root, and here root may not mount")
+	}
 	for _, p := range []string{"dockerd", "containerd", "docker-init", "busybox"} {
 		if _, err := program(p); err != nil {
 			return fmt.Errorf("%s is not installed; apt-get install -y docker.io busybox-static", p)
 		}
 	}
 	return nil
+}
+
+// mayMount reports whether this process has CAP_SYS_ADMIN, which root has not in most containers.
+func mayMount() bool {
+	status, _ := os.ReadFile("/proc/self/status")
+	_, caps, _ := strings.Cut(string(status), "\nCapEff:\t")
+	caps, _, _ = strings.Cut(caps, "\n")
+	bits, err := strconv.ParseUint(caps, 16, 64)
+	return err == nil && bits&(1<<21) != 0
 }
 
 // program finds a program also where only the path of root leads.
