@@ -27,13 +27,32 @@ func (g Guard) CheckURL(text string) error {
 	case err != nil || strings.ContainsFunc(text, odd):
 		return errors.New("the URL is malformed: write it as https://example.com/page")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("%w: only http and https URLs are allowed, not %.20q", ErrRefused, u.Scheme)
+		return refusedf("only http and https URLs are allowed, not %.20q", u.Scheme)
 	case u.User != nil:
-		return fmt.Errorf("%w: leave the user name and the password out of the URL", ErrRefused)
+		return refusedf("leave the user name and the password out of the URL")
 	case u.Hostname() == "":
 		return errors.New("the URL has no host: write it as https://example.com/page")
 	}
 	return g.checkHost(u.Hostname())
+}
+
+// refused is an error with ErrRefused as its cause, whose text is fit for people.
+type refused string
+
+// Error implements error.
+func (r refused) Error() string { return string(r) }
+
+// Unwrap returns ErrRefused.
+func (refused) Unwrap() error { return ErrRefused }
+
+func refusedf(format string, args ...any) error { return refused(fmt.Sprintf(format, args...)) }
+
+// checkAddr is Check with a text that is fit for people.
+func (g Guard) checkAddr(addr netip.Addr) error {
+	if err := g.Check(addr); err != nil {
+		return refused(strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "))
+	}
+	return nil
 }
 
 // odd reports whether a character is one that programs read in different ways, or that nobody sees.
@@ -42,7 +61,7 @@ func odd(r rune) bool { return r == '\\' || r == ' ' || !unicode.IsPrint(r) }
 // checkHost says what is wrong with a host as far as its text tells.
 func (g Guard) checkHost(host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return g.Check(addr)
+		return g.checkAddr(addr)
 	}
 	if plain, err := url.PathUnescape(host); err == nil {
 		host = plain
@@ -52,14 +71,14 @@ func (g Guard) checkHost(host string) error {
 	case err == nil:
 		host = plain
 	case strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }):
-		return fmt.Errorf("%w: the host is no name that a browser would take", ErrRefused)
+		return refusedf("the host is no name that a browser would take")
 	}
 	host = strings.TrimRight(strings.ToLower(host), ".")
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return g.Check(addr)
+		return g.checkAddr(addr)
 	}
 	if last := host[strings.LastIndexByte(host, '.')+1:]; last == "" || isNumber(last) {
-		return fmt.Errorf("%w: write an address plainly, as four numbers or as IPv6 in brackets", ErrRefused)
+		return refusedf("write an address plainly, as four numbers or as IPv6 in brackets")
 	}
 	return g.checkName(host)
 }
@@ -68,12 +87,12 @@ func (g Guard) checkHost(host string) error {
 func (g Guard) checkName(host string) error {
 	switch host {
 	case "metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal":
-		return fmt.Errorf("%w: %s is where a cloud provider hands out credentials", ErrRefused, host)
+		return refusedf("%s is where a cloud provider hands out credentials", host)
 	}
 	local := host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "localhost.localdomain" ||
 		host == "ip6-localhost" || host == "ip6-loopback"
 	if local && !g.AllowPrivate {
-		return fmt.Errorf("%w: %s is a machine's name for itself", ErrRefused, host)
+		return refusedf("%s is a machine's name for itself", host)
 	}
 	return nil
 }

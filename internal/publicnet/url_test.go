@@ -1,6 +1,7 @@
 package publicnet_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -43,9 +44,12 @@ func TestURLs(t *testing.T) {
 	for _, url := range append(privateURLs, refusedURLs...) {
 		if err := (publicnet.Guard{}).CheckURL(url); err == nil {
 			t.Errorf("%.80q is allowed", url)
-		} else if strings.Contains(err.Error(), "pass@") {
-			t.Errorf("%q tells a password", err)
+		} else if strings.Contains(err.Error(), "pass@") || strings.Contains(err.Error(), "publicnet") {
+			t.Errorf("%q tells a password, or is no text for people", err)
 		}
+	}
+	if err := (publicnet.Guard{}).CheckURL("http://127.0.0.1/"); !errors.Is(err, publicnet.ErrRefused) {
+		t.Errorf("refused with %v", err)
 	}
 	private := publicnet.Guard{AllowPrivate: true}
 	for _, url := range privateURLs {
