@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -82,6 +83,12 @@ func (c *chromium) visit(ctx context.Context, t *tab, address string) (registry.
 	guarded, cancel := t.guard(ctx)
 	defer cancel()
 	err := t.load(guarded, address)
+	if errors.Is(err, errLogin) {
+		// Chromium forgets the proxy's password when its network process crashes.
+		if err = t.greet(guarded, c.proxy); err == nil {
+			err = t.load(guarded, address)
+		}
+	}
 	if t.hasCrashed() && !c.lost() {
 		return registry.Result{}, t.lost()
 	}

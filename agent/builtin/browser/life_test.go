@@ -46,6 +46,10 @@ func TestCrash(t *testing.T) {
 	defer close(hold)
 	reached := make(chan struct{}, 10)
 	b.net.page("/refs2", `<button>Other</button>`)
+	b.net.mux.HandleFunc("/login", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	})
 	b.net.mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) {
 		reached <- struct{}{}
 		select {
@@ -54,21 +58,28 @@ func TestCrash(t *testing.T) {
 		}
 	})
 	kill := func(kind string) {
-		running := processesOf(t, dir)
-		for _, pid := range pidsOf(t, dir, kind) {
+		running := processesOf(t, browser.UsersOf(dir)...)
+		pids := pidsOf(t, dir, kind)
+		if kind != "" { // the browser takes all others with it
+			running = processesOf(t, pids...)
+		}
+		for _, pid := range pids {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Error(err)
 			}
 		}
-		if kind == "" {
-			running.wait(t)
-		}
+		running.wait(t)
 	}
 	b.do(`{"action":"open","url":"http://pages.test/refs2"}`)
 	kill("renderer")
 	b.fails("crashed", `{"action":"snapshot"}`)
 	b.contains(b.navigate("/refs2"), "Tab t1")
 	b.contains(b.do(`{"action":"snapshot"}`), "Other")
+
+	// The process that has the network forgets the way to the proxy with everything else.
+	kill("utility --utility-sub-type=network")
+	b.contains(b.navigate("/refs2"), "Tab t1")
+	b.fails("asks for a user name", `{"action":"navigate","url":"http://pages.test/login"}`)
 
 	go func() { <-reached; kill("") }()
 	b.fails("the browser crashed", `{"action":"navigate","url":"http://pages.test/slow"}`)
@@ -105,11 +116,11 @@ func TestSessions(t *testing.T) {
 	if res := b.runAs(b.of("third"), `{"action":"start"}`); res.Success || !strings.Contains(res.Output, "are in use") {
 		t.Errorf("%+v", res)
 	}
-	running := processesOf(t, dir)
+	running := processesOf(t, browser.UsersOf(dir)...)
 	phone := agent.SessionID{Tenant: "default", Conversation: "phone"}
 	b.browsers.Release(phone)
 	b.browsers.Release(phone)
-	if left := processesOf(t, dir); len(left) == 0 || len(left) >= len(running) {
+	if left := processesOf(t, browser.UsersOf(dir)...); len(left) == 0 || len(left) >= len(running) {
 		t.Errorf("%d of %d processes", len(left), len(running))
 	}
 	b.contains(b.do(`{"action":"status"}`), "No browser runs")
@@ -129,7 +140,7 @@ func TestIdle(t *testing.T) {
 	dir := t.TempDir()
 	b := newBench(t, func(c *browser.Config) { c.Dir, c.MaxBrowsers, c.Evict = dir, 1, time.Nanosecond })
 	b.do(`{"action":"start"}`)
-	first := processesOf(t, dir)
+	first := processesOf(t, browser.UsersOf(dir)...)
 	if len(first) < 3 {
 		t.Errorf("%d processes", len(first))
 	}
@@ -143,7 +154,7 @@ func TestIdle(t *testing.T) {
 	dir = t.TempDir()
 	short := newBench(t, func(c *browser.Config) { c.Dir, c.Idle = dir, time.Millisecond })
 	short.do(`{"action":"start"}`)
-	processesOf(t, dir).wait(t) // there may be none any more
+	processesOf(t, browser.UsersOf(dir)...).wait(t) // there may be none any more
 	short.contains(short.do(`{"action":"status"}`), "No browser runs")
 }
 

@@ -27,6 +27,8 @@ func (t *tab) load(ctx context.Context, address string) error {
 		return err
 	case res.IsDownload:
 		return failure("this is a file to download, and downloads are off")
+	case strings.Contains(res.ErrorText, "ERR_INVALID_AUTH_CREDENTIALS"):
+		return errLogin
 	case res.ErrorText != "":
 		return failure("the page could not be loaded: " + explain(res.ErrorText))
 	}
@@ -38,6 +40,10 @@ func (t *tab) load(ctx context.Context, address string) error {
 	}
 	return nil
 }
+
+// errLogin is for pages that nobody is let in to.
+const errLogin = failure("the page could not be loaded: the site asks for a user name and a password in a dialog, which " +
+	"this browser does not have")
 
 // explain adds to an error of Chromium what it means here.
 func explain(text string) string {

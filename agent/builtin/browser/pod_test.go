@@ -41,10 +41,10 @@ func bePod(dir string) {
 // processes are some that are waited for.
 type processes []int // descriptors
 
-// processesOf returns the processes of all browsers below a folder.
-func processesOf(t *testing.T, dir string) (all processes) {
+// processesOf returns those of some processes that still run.
+func processesOf(t *testing.T, pids ...int) (all processes) {
 	t.Helper()
-	for _, pid := range browser.UsersOf(dir) {
+	for _, pid := range pids {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 			all = append(all, fd)
 			t.Cleanup(func() { unix.Close(fd) })
@@ -90,7 +90,7 @@ func TestPodIsKilled(t *testing.T) {
 	if err != nil || !strings.HasPrefix(line, "The browser runs.") {
 		t.Errorf("%q, %v", line, err)
 	}
-	running := processesOf(t, dir)
+	running := processesOf(t, browser.UsersOf(dir)...)
 	if len(running) < 3 || len(folders(dir)) != 1 {
 		t.Errorf("%d processes, folders %v", len(running), folders(dir))
 	}
