@@ -26,6 +26,9 @@ func remoteHand(c agent.DeviceCall) localTool {
 	}}
 }
 
+// picture is a part as a device returns it.
+var picture = registry.Part{Type: registry.PartImage, MIMEType: "image/png", Data: []byte("x"), Size: 1}
+
 var toPhone = agent.DeviceCall{Tool: "t", Target: registry.Target{SessionID: "phone"}}
 
 // handed returns an Invoker of a device whose tool is t, under rules of a policy file.
@@ -36,7 +39,7 @@ func handed(t *testing.T, tool registry.ToolSpec, rules string, change func(*age
 		rules = "{id: none, names: nothing, forbid: always}"
 	}
 	i, r := ruled(t, rules, change)
-	r.spec, r.result = tool, registry.Result{Success: true, Output: "done", Parts: []registry.Part{{Size: 1}}}
+	r.spec, r.result = tool, registry.Result{Success: true, Output: "done", Parts: []registry.Part{picture}}
 	return i, r
 }
 
