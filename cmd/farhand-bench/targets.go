@@ -55,6 +55,7 @@ var rows = []targetRow{
 	{"commands", rowCommands},
 	{"pod-death", rowPodDeath},
 	{"heartbeats", rowHeartbeats},
+	{"exec", rowExec},
 	{"sandbox", rowSandbox},
 }
 

@@ -122,9 +122,9 @@ func attackMain(args []string) int {
 	return 0
 }
 
-// TestEscapes tries to get out of the sandbox, each attack also without it where that hurts nobody: one that does not
+// TestEscapesFromLandlock tries to get out of the sandbox, each attack also without it where that hurts nobody: one that does not
 // work there shows nothing here.
-func TestEscapes(t *testing.T) {
+func TestEscapesFromLandlock(t *testing.T) {
 	needLandlock(t)
 	confined, free := newEngine(t, host.Config{Landlock: true}), newEngine(t, host.Config{})
 	w, outside := newWorkspace(t), newWorkspace(t) // of the same user

@@ -56,7 +56,8 @@ func (e *Engine) Name() string {
 }
 
 // Run runs a command as the interface says. Elevated programs run as the gateway's own user; in the form with Landlock
-// there are none. A program that reaches a limit of memory or processes is killed.
+// there are none. None sends signals to processes that it did not start. A program that exceeds the memory or the
+// processes of its limits is killed.
 func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	if err := e.begin(); err != nil {
 		return sandbox.Exit{}, err
