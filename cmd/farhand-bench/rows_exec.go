@@ -62,7 +62,8 @@ func rowExec(ctx context.Context, l *lab) ([]verdict, error) {
 			return nil, err
 		}
 	}
-	v := atMost("true on the host: p50", micros(ours.Quantile(.5)), micros(theirs.Quantile(.5)), execCost, "µs", "os/exec")
+	us, them := micros(ours.Quantile(.5)), micros(theirs.Quantile(.5))
+	v := atMost("true on the host: p50", us, them, execCost, "µs", "os/exec")
 	v.Detail = fmt.Sprintf("p99 %s against %s", bench.Short(ours.Quantile(.99)), bench.Short(theirs.Quantile(.99)))
 	return []verdict{v}, nil
 }

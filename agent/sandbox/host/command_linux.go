@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// run runs a command to its end, or until the gateway does not want it any more, and returns once nothing of it is left.
+// run runs a command to its end, or until the gateway does not want it any more, and returns once nothing of it is
+// left.
 func (s *service) run(r request, files []*os.File) answer {
 	s.starter.begin(r)
 	defer s.starter.end()

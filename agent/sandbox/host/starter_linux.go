@@ -15,8 +15,8 @@ import (
 )
 
 // starter starts commands. What its thread gives up, they never have. That is the supervisor's one thread, or, for a
-// command with Landlock, one of its own, because a thread is confined to one workspace and never freed of it. It lives as
-// long as the command: when it ends too early, because somebody killed the supervisor, the kernel kills the command
+// command with Landlock, one of its own, because a thread is confined to one workspace and never freed of it. It lives
+// as long as the command: when it ends too early, because somebody killed the supervisor, the kernel kills the command
 // (Pdeathsig).
 type starter struct {
 	own      chan func() // what to do on a thread of its own; nil: there is none
@@ -163,6 +163,7 @@ func execute(r request, attr *syscall.ProcAttr) (int, error) {
 // isNoProgram reports whether a program cannot be started because of what its file is.
 func isNoProgram(err error) bool {
 	return slices.ContainsFunc([]error{
-		unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.EISDIR, unix.ENOEXEC, unix.ELOOP, unix.ENAMETOOLONG, fs.ErrNotExist,
+		unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.EISDIR, unix.ENOEXEC, unix.ELOOP, unix.ENAMETOOLONG,
+		fs.ErrNotExist,
 	}, func(target error) bool { return errors.Is(err, target) })
 }
