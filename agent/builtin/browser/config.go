@@ -34,7 +34,7 @@ const (
 	defaultEvict    = time.Minute
 
 	startTimeout  = 20 * time.Second // until Chromium answers
-	attachTimeout = 5 * time.Second  // until a new tab does
+	attachTimeout = 15 * time.Second // until a new tab does
 	loadTimeout   = 20 * time.Second // of a page, in the eyes of a model; what is there by then is shown
 	settleTimeout = 5 * time.Second  // of a page after something was done to it
 	askingTimeout = 2 * time.Second  // of what a loaded page still asks for

@@ -53,7 +53,7 @@ func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
 	timer := time.AfterFunc(attachTimeout, cancel)
 	err := chromedp.Do(wired)
 	late := !stop() || !timer.Stop()
-	if err == nil && late {
+	if late && ctx.Err() == nil {
 		err = errors.New("browser: a tab did not answer in time")
 	}
 	if err != nil {
