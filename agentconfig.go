@@ -101,7 +101,7 @@ func (c *AgentConfig) fallBack(environment map[string]string) {
 // defaultBuiltins are the built-in tools of a gateway with a model that names none.
 var defaultBuiltins = []string{"time", "sessions"}
 
-// builtins returns the names of the built-in tools that are enabled. The default ones are there for the gateway's agent:
+// builtins returns the names of the built-in tools that are enabled. The default ones are for the gateway's agent:
 // without a model there are none.
 func (c AgentConfig) builtins(hasModel bool) []string {
 	if slices.Contains(c.Builtins, noBuiltins) || !hasModel && slices.Equal(c.Builtins, defaultBuiltins) {

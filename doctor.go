@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/agent/builtin/browser"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/workspace"
@@ -42,6 +43,7 @@ func Diagnose(ctx context.Context, cfg Config) []Finding {
 		{"workspaces", files, lookAtWorkspaces},
 		{"programs", programs, lookAtPrograms},
 		{"landlock", programs && cfg.Sandbox == SandboxLandlock, lookAtLandlock},
+		{"browser", cfg.enables("browser"), lookAtBrowser},
 		{"containers", programs && cfg.Sandbox == SandboxDocker, lookAtContainers},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
@@ -107,6 +109,14 @@ func lookAtPrograms(ctx context.Context, _ Config) (string, error) {
 
 func lookAtLandlock(context.Context, Config) (string, error) {
 	return "the weaker sandbox works: the kernel confines programs to their workspace", host.Probe()
+}
+
+func lookAtBrowser(ctx context.Context, cfg Config) (string, error) {
+	dir, err := cfg.workspaceDir()
+	if err != nil {
+		return "", err
+	}
+	return "Chromium starts and ends", browser.Probe(ctx, cfg.browser(dir))
 }
 
 func lookAtContainers(ctx context.Context, cfg Config) (string, error) {

@@ -192,7 +192,7 @@ func (h *home) device(tools []deviceTool) {
 }
 
 // boxed gives a gateway a real engine of containers or, where none can run, the weaker sandbox.
-func boxed(t *testing.T, c *farhand.Config) {
+func boxed(t *testing.T, c *farhand.ToolsConfig) {
 	t.Helper()
 	if err := dockertest.Available(); err != nil {
 		t.Log("no containers:", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/builtin"
+	"github.com/farhand/farhand/agent/builtin/browser"
 	"github.com/farhand/farhand/agent/builtin/files"
 	"github.com/farhand/farhand/agent/builtin/nodes"
 	"github.com/farhand/farhand/agent/builtin/shell"
@@ -28,17 +29,23 @@ type ownTools struct {
 	noHost     string
 	sandbox    sandbox.Engine // nil: noSandbox says why
 	noSandbox  string
+	browsers   *browser.Browsers // nil: it is not enabled
 }
 
 // openOwnTools opens what the enabled tools need.
 func (g *Gateway) openOwnTools(ctx context.Context) error {
 	o := &g.own
-	if !g.cfg.enables("read", "write", "edit", "exec", "bash") {
+	if !g.cfg.enables("read", "write", "edit", "exec", "bash", "browser") {
 		return nil
 	}
 	dir, err := g.cfg.workspaceDir()
 	if err != nil {
 		return err
+	}
+	if g.cfg.enables("browser") {
+		if o.browsers, err = browser.New(g.cfg.browser(dir)); err != nil {
+			return err
+		}
 	}
 	o.workspaces, err = workspace.New(workspace.Config{
 		Dir: dir, AgentID: g.cfg.AgentID, MaxBytes: int64(g.cfg.WorkspaceBytes), MaxFiles: g.cfg.WorkspaceFiles,
@@ -148,8 +155,13 @@ func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([
 	if g.pairing != nil {
 		devices.Pairing = g.pairing
 	}
+	nothing := func(agent.SessionContext) []agent.Tool { return nil }
+	pages := agent.Registration{Names: []string{"browser"}, Make: nothing}
+	if g.own.browsers != nil {
+		pages = g.own.browsers.Registration()
+	}
 	return slices.Concat(builtin.Registrations(builtin.Deps{Directory: store, Policy: rules}),
-		[]agent.Registration{files.Registration(files.Config{}), programs}, nodes.Registrations(devices),
+		[]agent.Registration{files.Registration(files.Config{}), programs, pages}, nodes.Registrations(devices),
 	), nil
 }
 
@@ -180,6 +192,9 @@ func (o *ownTools) close(ctx context.Context) error {
 		if e != nil {
 			errs = append(errs, e.Close(ctx))
 		}
+	}
+	if o.browsers != nil {
+		errs = append(errs, o.browsers.Close(ctx))
 	}
 	if o.workspaces != nil {
 		o.workspaces.Close()

@@ -5,13 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -67,23 +72,34 @@ var seedRows = []seedRow{
 	{"canvas", `{"action":"a2ui_push","node":"phone","jsonl":"{\"type\":\"push\"}"}`, may, may, may},
 	{"canvas", `{"action":"a2ui_reset","node":"phone"}`, may, may, may},
 	{"canvas", `{"action":"hide","node":"phone"}`, may, may, may},
+	{"browser", `{"action":"status"}`, may, may, may},
+	{"browser", `{"action":"start"}`, may, may, may},
+	{"browser", `{"action":"open","url":"PAGE"}`, may, may, may},
+	{"browser", `{"action":"open","url":"file:///etc/passwd"}`, never, never, never},
+	{"browser", `{"action":"navigate","url":"PAGE"}`, may, may, may},
+	{"browser", `{"action":"snapshot"}`, may, may, may},
+	{"browser", `{"action":"screenshot"}`, may, may, may},
+	{"browser", `{"action":"act","request":{"kind":"fill","ref":"e1","text":"Ann"}}`, may, may, may},
+	{"browser", `{"action":"act","request":{"kind":"type","ref":"e1","text":"a"}}`, may, may, may},
+	{"browser", `{"action":"act","request":{"kind":"hover","ref":"e2"}}`, may, may, may},
+	{"browser", `{"action":"act","request":{"kind":"drag","ref":"e2","targetRef":"e1"}}`, may, may, may},
+	{"browser", `{"action":"act","request":{"kind":"click","ref":"e2"}}`, may, may, may},
+	{"browser", `{"action":"stop"}`, may, may, may},
 }
 
 // TestSeedsRunAsWritten runs every row over HTTP and in a conversation, in each context.
 func TestSeedsRunAsWritten(t *testing.T) {
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `<title>Form</title><form><label>Name <input name="n"></label></form>`)
-	}))
-	t.Cleanup(page.Close)
-	h := newHome(t, nodeTools(), func(c *farhand.Config) {
-		c.Builtins = strings.Split("time,sessions,read,write,edit,exec,bash,nodes,node-invoke,canvas", ",")
-		boxed(t, c)
-	}, farhand.WithTool(weather(t)))
+	page, port := formPage(t)
+	var box farhand.ToolsConfig
+	boxed(t, &box)
 	for i, in := range []string{"main", "group", "group sandboxed"} {
 		t.Run(in, func(t *testing.T) {
-			h := *h
-			h.T = t
-			h.runSeeds(in, i, page.URL)
+			t.Parallel()
+			newHome(t, nodeTools(), func(c *farhand.Config) {
+				c.Builtins = builtin.Names()
+				c.Sandbox, c.DockerHost, c.SandboxImage = box.Sandbox, box.DockerHost, box.SandboxImage
+				c.PrivateURLs, c.BrowserPorts, c.BrowserBare = true, []int{port}, os.Getuid() == 0
+			}, farhand.WithTool(weather(t))).runSeeds(in, i, page)
 		})
 	}
 }
@@ -113,7 +129,7 @@ func (a answer) permission() string {
 	switch code := registry.Code(a.Code); {
 	case code == registry.CodeApprovalDenied, strings.Contains(a.Detail, "waited for an approval"):
 		return "asks"
-	case code == "":
+	case code == "" && (a.Success || strings.Contains(a.Output, "There is no bash")): // the small image has none
 		return "may"
 	default:
 		return "no"
@@ -147,6 +163,25 @@ func weather(t *testing.T) checkedWeather {
 		t.Fatal(err)
 	}
 	return checkedWeather{tool}
+}
+
+// formPage serves a form that says who sent it, and returns its URL and port.
+func formPage(t *testing.T) (address string, port int) {
+	t.Helper()
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `<title>Form</title><form><label>Name <input name="n"></label><button>Send</button></form>`+
+			`<p>Hello %s!</p>`, html.EscapeString(r.FormValue("n")))
+	}))
+	t.Cleanup(page.Close)
+	u, err := url.Parse(page.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err = strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.URL, port
 }
 
 type checkedWeather struct{ agent.Tool }
@@ -186,7 +221,7 @@ func TestModelBuildsAndShows(t *testing.T) {
 		}}}
 	h := newHome(t, tools, func(c *farhand.Config) {
 		c.Builtins = strings.Split("read,write,edit,exec,canvas", ",")
-		boxed(t, c)
+		boxed(t, &c.ToolsConfig)
 	})
 	got := h.turn(h.keys["admin group sandboxed"], "group sandboxed",
 		"write", `{"path":"src/sum.sh","content":"#!/bin/sh\necho $(( $1 - $2 ))\n"}`,
@@ -206,5 +241,34 @@ func TestModelBuildsAndShows(t *testing.T) {
 	}
 	if args := <-shown; !strings.Contains(args, `{\"text\":\"42\"}`) {
 		t.Errorf("the device showed %s", args)
+	}
+}
+
+// TestModelFillsAForm: a model opens a page, fills its form in, sends it, and reads the answer.
+func TestModelFillsAForm(t *testing.T) {
+	page, port := formPage(t)
+	h := newHome(t, nil, func(c *farhand.Config) {
+		c.Builtins = []string{"browser"}
+		c.PrivateURLs, c.BrowserPorts, c.BrowserBare = true, []int{port}, os.Getuid() == 0
+	})
+	got := h.turn(h.keys["caller main"], "main",
+		"browser", `{"action":"open","url":"`+page+`"}`,
+		"browser", `{"action":"snapshot"}`,
+		"browser", `{"action":"act","request":{"kind":"fill","ref":"e1","text":"Ann"}}`,
+		"browser", `{"action":"act","request":{"kind":"click","ref":"e2"}}`,
+		"browser", `{"action":"snapshot"}`,
+		"browser", `{"action":"screenshot"}`)
+	want := []string{"Form", "Name", "", "", "Hello Ann!", ""}
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i, r := range got {
+		if r.Status != "completed" || !strings.Contains(r.Output, want[i]) {
+			t.Errorf("%d: %s %s, want %q", i, r.Status, r.Output, want[i])
+		}
+	}
+	picture := h.model.results()[5]
+	if len(picture.Pictures) != 1 || strings.Contains(picture.Content, "iVBOR") {
+		t.Errorf("the model was shown %d pictures, and read %.100q", len(picture.Pictures), picture.Content)
 	}
 }

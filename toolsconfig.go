@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/agent/builtin/browser"
 	"github.com/farhand/farhand/agent/sandbox/docker"
+	"github.com/farhand/farhand/internal/egress"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -75,6 +77,14 @@ func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
 	wrong(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
 	wrong(registry.ValidToolName(c.AgentID), "AGENT_ID", "may hold letters, digits, '.', '_' and '-', a letter first")
 	wrong(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
+}
+
+// browser returns the configuration of the browsers, whose profiles are in a folder.
+func (c ToolsConfig) browser(dir string) browser.Config {
+	return browser.Config{
+		Dir: dir, Program: c.BrowserProgram, NoSandbox: c.BrowserBare, MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle,
+		Egress: egress.Config{AllowPrivate: c.PrivateURLs, Ports: c.BrowserPorts},
+	}
 }
 
 // docker returns the configuration of the engine of containers.

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrRefused is the cause of every error of a Guard.
-var ErrRefused = errors.New("publicnet: address refused")
+var ErrRefused = errors.New("address refused")
 
 // Guard says which addresses may be connected to: public ones, and private ones if they are allowed. Never means never.
 // Its methods are safe for concurrent use.
