@@ -16,7 +16,7 @@ import (
 // allowedPrograms is a generous list: also with programs that must not be allowed by their names.
 var allowedPrograms = strings.Fields("ls cat grep find echo date head tail wc pwd true sort tar printf test cp rg " +
 	"env xargs sh bash zsh busybox python3 python3.12 awk sed vi vim.tiny less git nohup sudo eval exec source . " +
-	"command builtin /bin/ls ./echo read split file zip ln")
+	"command builtin /bin/ls ./echo read wait split file zip ln")
 
 // bypasses are commands that must not run. The marker is what would be seen if they did.
 var bypasses = map[string]string{
@@ -121,6 +121,7 @@ var bypasses = map[string]string{
 	"dot":             ". ./evil",
 	"command":         "command touch pwned",
 	"builtin":         "builtin eval touch pwned",
+	"wait":            "wait -p 'a[$(touch pwned)]'",
 	"read":            "read 'a[$(touch pwned)]'",
 	"alias":           "alias ls='touch pwned'\nls",
 	"trap":            "trap 'touch pwned' EXIT",

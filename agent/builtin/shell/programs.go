@@ -157,7 +157,7 @@ func set(names string) map[string]bool {
 var (
 	// never are words of shells that take code, or names of variables that they evaluate.
 	never = set(`. source eval exec command builtin trap set shopt alias unalias export readonly unset read let declare
-		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function
+		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function wait
 		time if then else elif fi for while until do done case esac select in { } ! [[ ]]`)
 
 	runners = set(`sh ash bash dash ksh mksh zsh fish csh tcsh rbash busybox toybox
