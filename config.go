@@ -35,6 +35,10 @@ type Config struct {
 	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" envDefault:"30s" doc:"How long stopping may take: calls in flight finish, devices move to other pods."`
 	MaxFrame       ByteSize      `env:"MAX_FRAME" envDefault:"1MiB" doc:"Largest WebSocket message a device may send, unless it answers a call."`
 	MaxOutput      ByteSize      `env:"MAX_OUTPUT" envDefault:"4MiB" doc:"Largest output of a tool. A device's message that has it may be twice as long, as JSON escapes. If only FARHAND_MAX_FRAME is set, that."`
+	BlobURL        Secret        `env:"BLOB_URL" doc:"Where files that tools return are kept until they expire: file:///folder, s3://bucket?region=…, or none. Empty: a folder of this user's cache if this process runs alone, none on a fleet, whose pods need a common place."`
+	BlobLife       time.Duration `env:"BLOB_TTL" envDefault:"1h" doc:"How long the link to a file works."`
+	MaxUpload      ByteSize      `env:"MAX_UPLOAD" envDefault:"64MiB" doc:"Largest file that a tool may return."`
+	BlobBytes      ByteSize      `env:"BLOB_BYTES" envDefault:"1GiB" doc:"Bytes of the files of a tenant that are kept at a time; an eighth of them of one session."`
 	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
 	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
 	MaxRequests    ByteSize      `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until their calls or turns have ended. When they are used up, callers that stopped sending are cut off, and further ones are told to come back (429)."`

@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/audit"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/auth/jwt"
+	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/pairing"
@@ -43,6 +44,7 @@ type Gateway struct {
 	pod      *routing.Pod
 	chat     *chat.Engine // nil without a model
 	webhooks []*httphook.Hook
+	blobs    *blobs.Service // nil: no files are kept
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
 	pairing  *pairing.Service
@@ -135,6 +137,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	if err := g.openOwnTools(ctx); err != nil {
+		return err
+	}
+	if err := g.openBlobs(ctx, store); err != nil {
 		return err
 	}
 	if g.handler, err = g.openAPIs(store); err != nil {

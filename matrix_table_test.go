@@ -65,6 +65,8 @@ var matrix = []line{
 	{"POST /api/approvals/{id}", "approver", "approval", 200, 404, `{"decision":"deny"}`},
 	{"GET /api/grants", "approver", "", 200, 0, ""},
 	{"DELETE /api/grants/{id}", "approver", "grant", 200, 404, ""},
+	{"PUT /uploads/{slot}", everybody, "", 404, 0, "x"}, // of an unknown slot: the secret is the credential
+	{"GET /blobs/{id}", everybody, "", 404, 0, ""},
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 }
@@ -78,6 +80,7 @@ var frames = []struct{ frame, who string }{
 	{`{"type":"tool_call_accepted","id":"c1"}`, "device"},
 	{`{"type":"tool_progress","id":"c1"}`, "device"},
 	{`{"type":"tool_result","id":"c1"}`, "device"},
+	{`{"type":"upload_request","id":"c1","mime_type":"a/b","size":1}`, "device"},
 	{`{"type":"tool_error","id":"c1"}`, "device"},
 	{`{"type":"approval_response","id":"aaaaaaaaaaaaaaaa","decision":"deny"}`, "device"},
 	{`{"type":"message","content":"hi"}`, "device"},

@@ -138,8 +138,13 @@ func (g *Gateway) openOperation(a *apis) (err error) {
 
 func (g *Gateway) openDevices(a *apis) (err error) {
 	own := g.ownNames(a.localTools)
+	var uploads ws.Uploads
+	if g.blobs != nil {
+		uploads = g.blobs
+	}
 	g.devices, err = ws.NewServer(ws.Config{
-		Pod: g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
+		Uploads: uploads,
+		Pod:     g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
 		Auth: a.authenticator, Pairing: g.pairing, Live: g.live, Origins: a.origins, Agent: a.conversations,
 		Conversations: a.store, Decisions: g.approvals,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
@@ -156,7 +161,12 @@ func (g *Gateway) openDevices(a *apis) (err error) {
 }
 
 func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
+	var files api.Files
+	if g.blobs != nil {
+		files = g.blobs
+	}
 	handler, err := api.NewHandler(api.Config{
+		Files:   files,
 		Invoker: a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),

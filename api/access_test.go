@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/pairing"
 )
 
@@ -14,6 +15,7 @@ func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
 	t.Parallel()
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
+		Files: &blobs.Service{},
 	}}
 	for _, r := range h.routes() {
 		if err := r.who.validate(); err != nil {

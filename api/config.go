@@ -105,6 +105,7 @@ type Config struct {
 	Builtins Builtins         // listed beside the devices' tools; nil: none
 	Refusals *auth.Refusals   // notes who was refused; default: in Log
 	Audit    auth.Auditor     // notes what admins do; default: nobody
+	Files    Files            // of results; nil: their routes are not there
 	Pairing  *pairing.Service // pairs devices; nil: its routes are not there
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always

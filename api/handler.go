@@ -29,6 +29,7 @@ type handler struct {
 	bodies     *byteBudget
 	access     *accessLog
 	pairPolls  *auth.Buckets[netip.Prefix]
+	transfers  chan struct{}         // of files
 	changes    *auth.Buckets[string] // of paired devices, by tenant
 	keyChanges *auth.Buckets[string] // of keys, and revocations, by tenant
 
@@ -60,6 +61,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),
 		pairPolls:  auth.NewBuckets[netip.Prefix](pairPolls),
+		transfers:  make(chan struct{}, maxTransfers),
 		changes:    auth.NewBuckets[string](deviceChanges),
 		keyChanges: auth.NewBuckets[string](keyChanges),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),

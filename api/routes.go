@@ -89,6 +89,9 @@ func (h *handler) routes() []route {
 	if h.Pairing != nil {
 		table = append(table, h.pairingRoutes()...)
 	}
+	if h.Files != nil {
+		table = append(table, h.fileRoutes()...)
+	}
 	if h.Metrics != nil {
 		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
 	}

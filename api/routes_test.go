@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/pairing"
 )
 
@@ -52,6 +53,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 	}
 	h := &handler{Config: Config{
 		Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
+		Files: &blobs.Service{},
 	}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {

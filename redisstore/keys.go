@@ -117,6 +117,17 @@ func requesterKey(tenant, requester string) string {
 	return approvalTag(tenant) + ":of:" + hex.EncodeToString(digest[:16])
 }
 
+// blobKeys are the keys the scripts on blobs take. All blobs are in one slot: whoever presents the secret of one says
+// nothing of its tenant.
+func blobKeys(tenant, digest string) []string {
+	of := blobsTag + "tenant:" + redisconn.Escape(tenant)
+	return []string{blobKey(digest), of, of + ":sizes"}
+}
+
+const blobsTag = "fh:{fh:blobs}:"
+
+func blobKey(digest string) string { return blobsTag + "blob:" + redisconn.Escape(digest) }
+
 // grantKeys are the keys the scripts on the grants of a tenant take, all in one slot.
 func grantKeys(tenant string) []string {
 	key := "fh:{" + redisconn.Escape(tenant) + ":grants}"

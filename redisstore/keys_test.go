@@ -39,6 +39,8 @@ func TestKeys(t *testing.T) {
 				"fh:{fh:acme:activity}:calls fh:{fh:acme:activity}:calls:before"},
 		{strings.Join(continuationKeys(registry.ContinuationOwner{Tenant: "acme", User: "a}b"}), " "),
 			"fh:acme:{kept:acme/a%7Db} fh:acme:{kept:acme/a%7Db}:expiry"},
+		{strings.Join(blobKeys("a}b", "abc123"), " "),
+			"fh:{fh:blobs}:blob:abc123 fh:{fh:blobs}:tenant:a%7Db fh:{fh:blobs}:tenant:a%7Db:sizes"},
 		{credentialKey("abc123"), "fh:credential:abc123"},
 		{strings.Join(credentialsKeys("acme"), " "),
 			"fh:{acme:credentials} fh:{acme:credentials}:devices fh:{acme:credentials}:ends " +

@@ -37,6 +37,10 @@ var (
 	scriptSetIf       = scripts.Must("set_if")
 	scriptDelIf       = scripts.Must("del_if")
 
+	scriptBlobReserve = scripts.Must("blob_reserve")
+	scriptBlobMove    = scripts.Must("blob_move")
+	scriptBlobDrop    = scripts.Must("blob_drop")
+
 	scriptCallCreate = scripts.Must("call_base", "call_create")
 	scriptCallBegin  = scripts.Must("call_base", "call_begin")
 	scriptCallMove   = scripts.Must("call_base", "call_move")

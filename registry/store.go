@@ -165,6 +165,7 @@ type Store interface {
 	AuditStore
 	LimitStore
 	UsageStore
+	BlobStore
 
 	// Ping reports whether the store can be read and written now.
 	Ping(ctx context.Context) error

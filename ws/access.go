@@ -8,7 +8,8 @@ import "github.com/farhand/farhand/agent/auth"
 func frameRoles(typ string) auth.Roles {
 	switch typ {
 	case typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
-		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError, typeApprovalResponse:
+		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError, typeApprovalResponse,
+		typeUploadRequest:
 		return auth.RoleDevice
 	case typeMessage, typeAbort, typeRegenerate:
 		return auth.RoleDevice | auth.RoleCaller

@@ -96,7 +96,15 @@ func truncate(s string, n int) string {
 }
 
 // toolResult completes a call with the tool's answer.
-func (c *conn) toolResult(f *toolResultFrame) { c.completeCall(f.ID, f.result) }
+func (c *conn) toolResult(f *toolResultFrame) error {
+	for _, p := range f.result.Parts {
+		if p.URL != "" {
+			return withStoreTimeout(c.uploadedResult, f)
+		}
+	}
+	c.completeCall(f.ID, f.result)
+	return nil
+}
 
 // toolError completes a call with a failure of the tool. The text is the output too, so that a model can read why.
 func (c *conn) toolError(f *toolErrorFrame) {

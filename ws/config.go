@@ -100,7 +100,8 @@ type Config struct {
 	// contain the operator's system prompt.
 	IgnoreDebug bool
 
-	Log *slog.Logger // default: discard
+	Uploads Uploads      // keeps files that are too large for a result; nil: none are kept
+	Log     *slog.Logger // default: discard
 }
 
 func (c *Config) fill() error {

@@ -107,6 +107,10 @@ func (f *fields) frame(typ string) any {
 		return &abortFrame{Type: typ}
 	case typeApprovalResponse:
 		return &approvalResponseFrame{Type: typ, ID: f.id(), Decision: f.text("decision")}
+	case typeUploadRequest:
+		return &uploadRequestFrame{
+			Type: typ, ID: f.id(), MIMEType: f.text("mime_type"), Size: f.size("size"), Name: f.optionalText("name"),
+		}
 	case typeRegenerate:
 		return &regenerateFrame{Type: typ, Debug: f.optionalBool("debug")}
 	default:

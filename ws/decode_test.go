@@ -69,6 +69,9 @@ func goodFrames() []string {
 		`{"type":"tool_result","id":"1","parts":[{"type":"image","mime_type":"image/png","data":"AAECAw==","size":4,` +
 			`"name":"Küche.png","other":1},{"type":"file","mime_type":"a/b","data":"A\u0041==","name":null}]}`,
 		`{"type":"tool_result","id":"1","parts":null}`, `{"type":"tool_result","id":"1","parts":[]}`,
+		`{"type":"tool_result","id":"1","parts":[{"type":"file","mime_type":"a/b","url":"/uploads/` +
+			strings.Repeat("A", 43) + `","size":7}]}`,
+		`{"type":"upload_request","id":"1","mime_type":"video/mp4","size":12345678,"name":"clip.mp4"}`,
 		`{"type":"tool_error","id":"1","error":"e","success":false}`,
 		`{"type":"message","content":"hi","debug":true}`,
 		`{"type":"abort"}`, ` { "type" : "regenerate" , "x":[{"y":"]}\""}] } `,

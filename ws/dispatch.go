@@ -148,7 +148,9 @@ func (c *conn) handle(frame any) error {
 	case *toolProgressFrame:
 		return c.callProgress(f)
 	case *toolResultFrame:
-		c.toolResult(f)
+		return c.toolResult(f)
+	case *uploadRequestFrame:
+		return withStoreTimeout(c.uploadRequest, f)
 	case *toolErrorFrame:
 		c.toolError(f)
 	case *messageFrame:

@@ -29,6 +29,7 @@ const (
 	typeAbort              = "abort"
 	typeRegenerate         = "regenerate"
 	typeApprovalResponse   = "approval_response"
+	typeUploadRequest      = "upload_request"
 )
 
 // Types of the frames the server sends. Those of a conversation are the values of chat.EventType.
@@ -41,6 +42,7 @@ const (
 	typeToolCallCancel     = "tool_call_cancel"
 	typeResultAcknowledged = "result_acknowledged"
 	typeServerDraining     = "server_draining"
+	typeUploadSlot         = "upload_slot" // answers upload_request
 	typeAbortAck           = "abort_ack"
 	typeApprovalRequest    = "approval_request" // capability approval, as is the next
 	typeApprovalDecided    = "approval_decided"
@@ -104,7 +106,7 @@ type (
 		Output  registry.JSON   `json:"output,omitzero"`
 		Success *bool           `json:"success,omitempty"` // absent means true
 		Error   *string         `json:"error,omitempty"`
-		Parts   []registry.Part `json:"parts,omitempty"` // each with data
+		Parts   []registry.Part `json:"parts,omitempty"` // each with data, or the URL of a slot
 
 		result registry.Result // made of the fields above
 	}
@@ -125,6 +127,13 @@ type (
 		Type     string `json:"type"`
 		ID       string `json:"id"`
 		Decision string `json:"decision"`
+	}
+	uploadRequestFrame struct {
+		Type     string  `json:"type"`
+		ID       string  `json:"id"` // of the call
+		MIMEType string  `json:"mime_type"`
+		Size     int64   `json:"size"`
+		Name     *string `json:"name,omitempty"`
 	}
 	regenerateFrame struct {
 		Type  string `json:"type"`

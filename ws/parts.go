@@ -48,14 +48,17 @@ func decodePart(data []byte, room int) (registry.Part, *frameError) {
 	if name := f.optionalText("name"); name != nil {
 		part.Name = *name
 	}
-	part.Data = f.data("data", room)
-	size := f.optionalInt("size")
+	if f.value("data") == nil && f.value("url") != nil {
+		part.URL, part.Size = f.slot("url"), f.size("size")
+	} else {
+		part.Data = f.data("data", room)
+		part.Size = int64(len(part.Data))
+		if size := f.optionalInt("size"); size != nil && *size != part.Size {
+			f.fail("size", fmt.Sprintf("must be %d, as many bytes as data has", part.Size))
+		}
+	}
 	if bad != nil {
 		return part, bad
-	}
-	part.Size = int64(len(part.Data))
-	if size != nil && *size != part.Size {
-		f.fail("size", fmt.Sprintf("must be %d, as many bytes as data has", part.Size))
 	}
 	if field, must := part.Check(); field != "" {
 		f.fail(field, must)
@@ -89,4 +92,27 @@ func (f *fields) data(key string, most int) []byte {
 		f.fail(key, fmt.Sprintf("is too long: all parts of a result together may have %d bytes", registry.MaxInlinePart))
 	}
 	return data
+}
+
+// slot returns a member that is the URL of an upload_slot, as that was sent. Other addresses are not taken from a device:
+// whoever reads the result would fetch what it names.
+func (f *fields) slot(key string) string {
+	url := f.text(key)
+	if secret, ok := strings.CutPrefix(url, registry.PathUpload); !ok || !registry.ValidBlobSecret(secret) {
+		f.fail(key, "must be the url of an upload_slot; otherwise send data")
+	}
+	return url
+}
+
+// size returns a member that is a number of bytes, at least one.
+func (f *fields) size(key string) int64 {
+	f.required(key)
+	n := f.optionalInt(key)
+	if n == nil {
+		return 0
+	}
+	if *n < 1 {
+		f.fail(key, "must be a number of bytes, at least 1")
+	}
+	return *n
 }

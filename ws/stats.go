@@ -21,12 +21,12 @@ var (
 	receivedTypes = []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
-		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, countedPing, countedPong, countedOther,
+		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, countedPing, countedPong, countedOther,
 	}
 	sentTypes = []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
 		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
-		typeApprovalRequest, typeApprovalDecided, typeError,
+		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeError,
 		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,
@@ -128,6 +128,8 @@ func frameType(frame any) string {
 		return typeApprovalResponse
 	case *regenerateFrame:
 		return typeRegenerate
+	case *uploadRequestFrame:
+		return typeUploadRequest
 	default:
 		return ""
 	}

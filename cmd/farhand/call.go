@@ -144,7 +144,7 @@ func (a *application) call(ctx context.Context, tool string, args json.RawMessag
 			return err
 		}
 	}
-	return a.printAnswer(raw, o)
+	return a.printAnswer(ctx, raw, o)
 }
 
 // withNearestTool adds to the error for a tool that does not exist the one that was probably meant.
@@ -173,7 +173,7 @@ func (a *application) printAccepted(raw []byte, o callOptions) error {
 }
 
 // printAnswer prints what a call came to: the answer to it, or its record.
-func (a *application) printAnswer(raw []byte, o callOptions) error {
+func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions) error {
 	var answer callAnswer
 	if err := decodeAnswer(raw, &answer); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (a *application) printAnswer(raw []byte, o callOptions) error {
 			took = fmt.Sprintf(" in %d ms", *answer.Duration)
 		}
 		fmt.Fprintf(a.err, "%s%s, session %s\n", outcome(answer.Success), took, answer.SessionID)
-		if err := a.printParts(answer.Parts, o.output); err != nil {
+		if err := a.printParts(ctx, &o.remote, answer.Parts, o.output); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,12 +23,22 @@ type callPart struct {
 
 // printParts prints a line about each part. With a file name the bytes are saved, of the first part there, of each
 // other one beside it.
-func (a *application) printParts(parts []callPart, file string) error {
+func (a *application) printParts(ctx context.Context, r *remote, parts []callPart, file string) error {
 	for i, p := range parts {
 		where := "use --output FILE to save it"
 		switch {
 		case p.URL != "":
-			where = p.URL
+			if where = p.URL; strings.HasPrefix(where, "/") {
+				where = r.base() + where
+			}
+			if file == "" {
+				break
+			}
+			path := numbered(file, i)
+			if err := download(ctx, where, path); err != nil {
+				return err
+			}
+			where = "saved to " + path
 		case len(p.Data) == 0:
 			where = "its bytes were not kept"
 		case file != "":
@@ -35,6 +49,31 @@ func (a *application) printParts(parts []callPart, file string) error {
 			where = "saved to " + path
 		}
 		fmt.Fprintln(a.err, printable(fmt.Sprintf("[%s: %s]", p.describe(), where)))
+	}
+	return nil
+}
+
+// download saves what an address has.
+func download(ctx context.Context, address, path string) (err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return fmt.Errorf("fetch what the tool returned: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("fetch what the tool returned: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("fetch what the tool returned: %s (has the link expired?)", resp.Status)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("save what the tool returned: %w", err)
+	}
+	_, err = io.Copy(f, resp.Body)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("save what the tool returned: %w", err)
 	}
 	return nil
 }

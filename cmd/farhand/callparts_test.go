@@ -12,11 +12,15 @@ import (
 // TestCallPrintsParts: a part is a line, its bytes go to a file and never to the terminal.
 func TestCallPrintsParts(t *testing.T) {
 	t.Parallel()
-	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/blobs/1" {
+			_, _ = w.Write([]byte("a clip"))
+			return
+		}
 		_, _ = w.Write([]byte(`{"call_id":"c","success":true,"output":"click","duration_ms":1,"session_id":"s","parts":[` +
 			`{"type":"image","mime_type":"image/png","name":"a\u001b[2J.png","data":"iVBORw==","size":4},` +
 			`{"type":"image","mime_type":"image/png","data":"AAAA","size":3},` +
-			`{"type":"file","mime_type":"video/mp4","url":"https://x/1","size":12345678},` +
+			`{"type":"file","mime_type":"video/mp4","url":"/blobs/1","size":12345678},` +
 			`{"type":"audio","mime_type":"audio/ogg","size":12345}]}`))
 	}))
 	t.Cleanup(gateway.Close)
@@ -25,9 +29,9 @@ func TestCallPrintsParts(t *testing.T) {
 	if code != 0 || out != "click\n" {
 		t.Errorf("exit %d, %q", code, out)
 	}
-	second := strings.TrimSuffix(file, ".png") + "-2.png"
+	second, third := strings.TrimSuffix(file, ".png")+"-2.png", strings.TrimSuffix(file, ".png")+"-3.png"
 	for _, line := range []string{"image image/png, 4 B, a", ": saved to " + file + "]",
-		"[image image/png, 3 B: saved to " + second + "]", "[file video/mp4, 12.3 MB: https://x/1]",
+		"[image image/png, 3 B: saved to " + second + "]", "[file video/mp4, 12.3 MB: saved to " + third + "]",
 		"[audio audio/ogg, 12 kB: its bytes were not kept]"} {
 		if !strings.Contains(errOut, line) {
 			t.Errorf("no %q in %q", line, errOut)
@@ -36,13 +40,13 @@ func TestCallPrintsParts(t *testing.T) {
 	if strings.Contains(errOut, "\x1b") {
 		t.Errorf("%q moves the cursor", errOut)
 	}
-	for path, want := range map[string]string{file: "\x89PNG", second: "\x00\x00\x00"} {
+	for path, want := range map[string]string{file: "\x89PNG", second: "\x00\x00\x00", third: "a clip"} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
 	if _, _, errOut := command(t, nil, "call", "camera", "--server", gateway.URL); !strings.Contains(errOut,
-		"3 B: use --output FILE to save it]") {
+		"3 B: use --output FILE to save it]") || !strings.Contains(errOut, "12.3 MB: "+gateway.URL+"/blobs/1]") {
 		t.Errorf("%q does not say how to save it", errOut)
 	}
 }

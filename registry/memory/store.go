@@ -42,6 +42,7 @@ type Store struct {
 	audits        audits
 	windows       windows
 	usage         usage
+	blobs         blobs
 
 	buses sync.Map // pod → *Bus
 }
@@ -75,6 +76,7 @@ func New(o Options) *Store {
 			paired: make(map[tenantKey]*storedCredential),
 			counts: make(map[string]int), revoked: make(map[revokedKey]map[string]time.Time),
 		},
+		blobs:     blobs{all: make(expiring[string, *storedBlob])},
 		approvals: approvals{all: make(expiring[tenantKey, *approval])},
 		grants:    grants{all: make(expiring[tenantKey, *grant])},
 		audits:    audits{logs: make(expiring[string, *auditLog])},

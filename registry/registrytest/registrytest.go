@@ -39,7 +39,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests},
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests}, {"owners", ownerTests},
-		{"continuations", continuationTests}, {"budgets", budgetTests},
+		{"continuations", continuationTests}, {"budgets", budgetTests}, {"blobs", blobTests},
 		{"credentials", credentialTests}, {"paired", pairedTests}, {"revocations", revocationTests},
 		{"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},

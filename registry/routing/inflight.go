@@ -320,3 +320,14 @@ func (p *Hub) noteAnswer(f *inFlightCall) {
 		p.answered.add(f.callID, 0, 0)
 	}
 }
+
+// Remaining returns how long the caller of a call in flight still waits; false if there is no such call.
+func (l *LocalSession) Remaining(callID string) (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.inFlight[callID]
+	if f == nil || f.done.Load() {
+		return 0, false
+	}
+	return time.Until(f.expires), true
+}

@@ -34,10 +34,13 @@ type calls struct {
 	mu      sync.Mutex
 	pending map[string]context.CancelCauseFunc
 	answers answers
+
+	slotsAsked map[string]chan<- uploadSlot // by call
 }
 
 func newCalls(parallelism int) *calls {
-	return &calls{slots: make(chan struct{}, parallelism), pending: make(map[string]context.CancelCauseFunc)}
+	return &calls{slots: make(chan struct{}, parallelism), pending: make(map[string]context.CancelCauseFunc),
+		slotsAsked: make(map[string]chan<- uploadSlot)}
 }
 
 // errBusy answers a request beyond maxPending.

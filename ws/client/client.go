@@ -192,6 +192,8 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 		// Nothing else to do: the gateway closes once the calls that run are answered, and what takes too long is
 		// answered on the next connection.
 		l.backAt = time.Now().Add(time.Duration(min(f.RetryAfterMS, maxDeadlineMS)) * time.Millisecond)
+	case "upload_slot":
+		c.slotCame(f)
 	case "result_acknowledged":
 		c.acknowledged(f.ID)
 		if f.Ignored {

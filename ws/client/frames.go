@@ -32,6 +32,9 @@ type received struct {
 
 	RetryAfterMS int64 `json:"retry_after_ms"` // server_draining
 
+	URL    string `json:"url"` // upload_slot, with ID, or with Refuse in its place
+	Refuse string `json:"error"`
+
 	Message string `json:"message"` // error
 	Code    string `json:"code"`
 }

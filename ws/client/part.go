@@ -12,7 +12,9 @@ type Part struct {
 	Type     PartType `json:"type"`
 	MIMEType string   `json:"mime_type"`      // such as image/png: lower case, no parameters
 	Name     string   `json:"name,omitempty"` // of the file
-	Data     []byte   `json:"data"`           // must not be empty
+	Data     []byte   `json:"data,omitempty"` // must not be empty, unless Call.Upload made the part
+	URL      string   `json:"url,omitempty"`  // set by Call.Upload
+	Size     int64    `json:"size,omitempty"` // likewise
 }
 
 // PartType says how a Part is shown.

@@ -1,0 +1,231 @@
+package blobs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	_ "gocloud.dev/blob/memblob"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	key  = registry.Key{Tenant: "t", Session: "s"}
+	clip = registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Name: "clip.mp4", Size: 5}
+)
+
+func open(t *testing.T, url string, change ...func(*Config)) *Service {
+	t.Helper()
+	cfg := Config{URL: url, Store: memory.New(memory.Options{})}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// reserve returns the secret of a slot for clip.
+func reserve(t *testing.T, s *Service) string {
+	t.Helper()
+	slot, err := s.Reserve(t.Context(), key, "c1", clip, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, ok := strings.CutPrefix(slot.URL, registry.PathUpload)
+	if !ok || !registry.ValidBlobSecret(secret) || slot.Size != clip.Size {
+		t.Fatalf("slot %+v", slot)
+	}
+	return secret
+}
+
+func wantCode(t *testing.T, what string, err error, code registry.Code) {
+	t.Helper()
+	if !errors.Is(err, code) {
+		t.Errorf("%s: %v, want %s", what, err, code)
+	}
+}
+
+func (s *Service) receive(ctx context.Context, secret, text string) error {
+	return s.Receive(ctx, secret, clip.MIMEType, int64(len(text)), strings.NewReader(text))
+}
+
+// roundTrip uploads a file, and reads it by its link.
+func roundTrip(t *testing.T, s *Service) {
+	t.Helper()
+	secret := reserve(t, s)
+	p := clip
+	p.URL, p.Size = registry.PathUpload+secret, 1
+	_, err := s.Link(t.Context(), key, "c1", p)
+	wantCode(t, "before the upload", err, registry.CodeInvalidResult)
+	_, _, err = s.Read(t.Context(), secret)
+	wantCode(t, "before the upload", err, registry.CodeNotFound)
+	if err := s.receive(t.Context(), secret, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "a second upload", s.receive(t.Context(), secret, "HELLO"), registry.CodeNotFound)
+	linked, err := s.Link(t.Context(), key, "c1", p)
+	if err != nil || linked.URL != registry.PathBlob+secret || linked.Size != 5 {
+		t.Fatalf("%+v, %v", linked, err)
+	}
+	b, r, err := s.Read(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err = errors.Join(err, r.Close()); err != nil || string(text) != "hello" || b.MIMEType != clip.MIMEType {
+		t.Errorf("%q, %+v, %v", text, b, err)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for name, url := range map[string]string{"memory": "mem://", "folder": "file://" + t.TempDir() + "/made"} {
+		t.Run(name, func(t *testing.T) { roundTrip(t, open(t, url)) })
+	}
+}
+
+// TestSlotsOfOthers: a slot is of one call, of one session, of one kind of file.
+func TestSlotsOfOthers(t *testing.T) {
+	s := open(t, "mem://")
+	secret := reserve(t, s)
+	if err := s.receive(t.Context(), secret, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	p := clip
+	p.URL = registry.PathUpload + secret
+	for name, link := range map[string]func() error{
+		"call": func() error { _, err := s.Link(t.Context(), key, "c2", p); return err },
+		"session": func() error {
+			_, err := s.Link(t.Context(), registry.Key{Tenant: "t", Session: "s2"}, "c1", p)
+			return err
+		},
+		"tenant": func() error {
+			_, err := s.Link(t.Context(), registry.Key{Tenant: "u", Session: "s"}, "c1", p)
+			return err
+		},
+		"type": func() error {
+			page := p
+			page.MIMEType = "text/html"
+			_, err := s.Link(t.Context(), key, "c1", page)
+			return err
+		},
+		"address": func() error {
+			other := p
+			other.URL = "http://169.254.169.254/"
+			_, err := s.Link(t.Context(), key, "c1", other)
+			return err
+		},
+		"slot": func() error {
+			other := p
+			other.URL = registry.PathUpload + newSecret()
+			_, err := s.Link(t.Context(), key, "c1", other)
+			return err
+		},
+	} {
+		wantCode(t, name, link(), registry.CodeInvalidResult)
+	}
+}
+
+// TestUploadsThatDoNotFit: the length and the type are those that were asked for, and an upload that breaks off leaves
+// nothing and uses its slot up.
+func TestUploadsThatDoNotFit(t *testing.T) {
+	folder := t.TempDir()
+	s := open(t, "file://"+folder)
+	secret := reserve(t, s)
+	wantCode(t, "longer", s.receive(t.Context(), secret, "hello!"), registry.CodeInvalidRequest)
+	wantCode(t, "type", s.Receive(t.Context(), secret, "text/html", 5, strings.NewReader("hello")),
+		registry.CodeInvalidRequest)
+	wantCode(t, "short", s.Receive(t.Context(), secret, clip.MIMEType, 5, strings.NewReader("hell")),
+		registry.CodeInvalidRequest)
+	wantCode(t, "after it", s.receive(t.Context(), secret, "hello"), registry.CodeNotFound)
+	wantFiles(t, folder, 0)
+	_, err := s.Reserve(t.Context(), key, "c1", registry.Part{Type: registry.PartFile, MIMEType: "a/b",
+		Size: DefaultMaxUpload + 1}, time.Minute)
+	wantCode(t, "too large", err, registry.CodePayloadTooLarge)
+}
+
+func wantFiles(t *testing.T, folder string, want int) {
+	t.Helper()
+	n := 0
+	err := filepath.WalkDir(folder, func(_ string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			n++
+		}
+		return err
+	})
+	if err != nil || n != want {
+		t.Errorf("%d files, %v; want %d", n, err, want)
+	}
+}
+
+// TestTwoUploads: of two who upload to one slot at the same time one does, and its bytes are whole.
+func TestTwoUploads(t *testing.T) {
+	s := open(t, "mem://")
+	for range 50 {
+		secret := reserve(t, s)
+		var wg sync.WaitGroup
+		errs := make([]error, 2)
+		for i, text := range []string{"aaaaa", "bbbbb"} {
+			wg.Go(func() { errs[i] = s.receive(t.Context(), secret, text) })
+		}
+		wg.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) {
+			t.Fatalf("both, or neither: %v", errs)
+		}
+		_, r, err := s.Read(t.Context(), secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err = errors.Join(err, r.Close()); err != nil || (string(text) == "aaaaa") != (errs[0] == nil) {
+			t.Fatalf("%q, %v, %v", text, err, errs)
+		}
+		if err := s.cfg.Store.DropBlob(t.Context(), digest(secret)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSweep: what has expired is removed, also what a dead pod or an emptied store has left; what lives stays, as does
+// what others keep in the bucket.
+func TestSweep(t *testing.T) {
+	folder := t.TempDir()
+	s := open(t, "file://"+folder)
+	secret := reserve(t, s)
+	if err := s.receive(t.Context(), secret, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	orphan := filepath.Join(folder, filepath.FromSlash(objectName(time.Now().Add(-time.Hour))))
+	foreign := filepath.Join(folder, "readme.txt")
+	for _, path := range []string{orphan, orphan + "123.tmp", foreign} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.sweep(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, folder, 2)
+	if err := s.sweep(t.Context(), time.Now().Add(time.Minute+DefaultLife+sweepGrace+time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, folder, 1)
+}

@@ -1,0 +1,98 @@
+package registrytest
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// blob returns one of a tenant of its own.
+func (f *fixture) blob(name, session string, size int64) registry.Blob {
+	return registry.Blob{
+		Digest: f.id + name, Object: "o/" + name, Tenant: f.tenant, SessionID: session, CallID: "c" + name,
+		MIMEType: "video/mp4", Name: "clip.mp4", Size: size,
+	}
+}
+
+func (f *fixture) wantBlobs(err error, want error) {
+	f.Helper()
+	if !errors.Is(err, want) {
+		f.Errorf("%v, want %v", err, want)
+	}
+}
+
+var blobTests = []subtest{
+	{name: "a blob is open, then taken, then filled", run: func(f *fixture) {
+		b := f.blob("a", "s1", 7)
+		f.must(f.store.ReserveBlob(f.ctx, b, 1000, time.Minute))
+		f.wantBlobs(f.store.FillBlob(f.ctx, b.Digest, time.Minute), registry.ErrNoBlob)
+		for _, state := range []registry.BlobState{registry.BlobOpen, registry.BlobTaken, registry.BlobFilled} {
+			b.State = state
+			if got, err := f.store.ReadBlob(f.ctx, b.Digest); err != nil || got != b {
+				f.Errorf("%+v, %v; want %+v", got, err, b)
+			}
+			switch state {
+			case registry.BlobOpen:
+				got, err := f.store.TakeBlob(f.ctx, b.Digest)
+				f.must(err)
+				if b.State = registry.BlobTaken; got != b {
+					f.Errorf("took %+v", got)
+				}
+			case registry.BlobTaken:
+				f.must(f.store.FillBlob(f.ctx, b.Digest, time.Minute))
+			}
+			f.wantBlobs(errOf(f.store.TakeBlob(f.ctx, b.Digest)), registry.ErrNoBlob)
+		}
+		f.must(f.store.DropBlob(f.ctx, b.Digest))
+		f.must(f.store.DropBlob(f.ctx, b.Digest))
+		f.wantBlobs(errOf(f.store.ReadBlob(f.ctx, b.Digest)), registry.ErrNoBlob)
+	}},
+	{name: "of many who take a blob one does", run: func(f *fixture) {
+		b := f.blob("a", "s1", 7)
+		f.must(f.store.ReserveBlob(f.ctx, b, 1000, time.Minute))
+		var taken atomic.Int32
+		together(20, func(int) {
+			if _, err := f.store.TakeBlob(f.ctx, b.Digest); err == nil {
+				taken.Add(1)
+			} else if !errors.Is(err, registry.ErrNoBlob) {
+				f.Errorf("take: %v", err)
+			}
+		})
+		if n := taken.Load(); n != 1 {
+			f.Errorf("%d took it", n)
+		}
+	}},
+	{name: "tenants and sessions have so many bytes and no more", run: func(f *fixture) {
+		const limit = 1600 // of a session 200
+		reserve := func(name, session string, size int64) error {
+			return f.store.ReserveBlob(f.ctx, f.blob(name, session, size), limit, time.Minute)
+		}
+		f.must(reserve("a", "s1", 150))
+		f.wantBlobs(reserve("b", "s1", 51), registry.ErrManyBlobs)
+		f.must(reserve("c", "s1", 50))
+		for i := range 7 {
+			f.must(reserve(fmt.Sprint(i), fmt.Sprintf("t%d", i), 200))
+		}
+		f.wantBlobs(reserve("d", "s2", 1), registry.ErrManyBlobs)
+		other := f.blob("e", "s1", 150)
+		other.Tenant += "x"
+		f.must(f.store.ReserveBlob(f.ctx, other, limit, time.Minute))
+		f.must(f.store.DropBlob(f.ctx, f.id+"a"))
+		f.must(reserve("f", "s1", 100))
+		f.wantBlobs(reserve("g", "s1", 100), registry.ErrManyBlobs)
+	}},
+	{name: "blobs end after their time, and count no longer", run: func(f *fixture) {
+		f.must(f.store.ReserveBlob(f.ctx, f.blob("a", "s1", 100), 800, briefly))
+		f.must(f.store.ReserveBlob(f.ctx, f.blob("b", "s2", 100), 800, briefly))
+		f.must(errOf(f.store.TakeBlob(f.ctx, f.id+"b")))
+		f.must(f.store.FillBlob(f.ctx, f.id+"b", time.Minute))
+		f.eventually("it has expired", func() bool {
+			return errors.Is(errOf(f.store.ReadBlob(f.ctx, f.id+"a")), registry.ErrNoBlob)
+		})
+		f.must(f.store.ReserveBlob(f.ctx, f.blob("c", "s1", 100), 800, time.Minute))
+		f.wantBlobs(f.store.ReserveBlob(f.ctx, f.blob("d", "s2", 1), 800, time.Minute), registry.ErrManyBlobs)
+	}},
+}

@@ -1,0 +1,124 @@
+package farhand_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/ws/client"
+)
+
+// TestUploads: a device uploads a file while its call runs, and whoever reads the answer or the record can fetch it; a
+// browser that follows the link runs nothing.
+func TestUploads(t *testing.T) {
+	t.Parallel()
+	cfg := farhand.DefaultConfig()
+	cfg.BlobURL, cfg.MaxUpload = farhand.Secret("file://"+t.TempDir()), 4<<20
+	g, err := farhand.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	server := httptest.NewServer(g.Handler())
+	t.Cleanup(server.Close)
+	bytesOf := map[string][]byte{
+		"image/png": bytes.Repeat([]byte("p"), 3<<20), "text/html": []byte("<script>alert(1)</script>"),
+	}
+	var refused error
+	device, err := client.New(server.URL, client.WithSession("phone"), client.WithTool(client.Tool{Name: "record"},
+		func(ctx context.Context, c client.Call) (any, error) {
+			result := client.Result{Output: "recorded"}
+			for kind, data := range bytesOf {
+				p := client.Part{Type: client.PartFile, MIMEType: kind, Name: "Küche.bin"}
+				p, err := c.Upload(ctx, p, int64(len(data)), bytes.NewReader(data))
+				if err != nil {
+					return nil, err
+				}
+				result.Parts = append(result.Parts, p)
+			}
+			_, refused = c.Upload(ctx, client.Part{MIMEType: "a/b"}, 5<<20, strings.NewReader("x"))
+			return result, nil
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- device.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	<-device.Ready()
+
+	resp, err := http.Post(server.URL+"/api/tools/record/call", "application/json",
+		strings.NewReader(`{"idempotency_key":"k"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	var answer struct {
+		Parts []struct {
+			MIMEType string `json:"mime_type"`
+			URL      string
+			Size     int
+		}
+	}
+	if err = errors.Join(err, resp.Body.Close(), json.Unmarshal(body, &answer)); err != nil || len(answer.Parts) != 2 {
+		t.Fatalf("%.300s, %v", body, err)
+	}
+	if refused == nil || !strings.Contains(refused.Error(), "FARHAND_MAX_UPLOAD") {
+		t.Errorf("a file that is too large: %v", refused)
+	}
+	for _, p := range answer.Parts {
+		fetched, header := fetch(t, server.URL+p.URL)
+		if !bytes.Equal(fetched, bytesOf[p.MIMEType]) || p.Size != len(fetched) {
+			t.Errorf("%s: %d bytes, size %d", p.MIMEType, len(fetched), p.Size)
+		}
+		wantType, wantKind := "image/png", "inline"
+		if p.MIMEType == "text/html" {
+			wantType, wantKind = "application/octet-stream", "attachment"
+		}
+		if header.Get("Content-Type") != wantType || !strings.HasPrefix(header.Get("Content-Disposition"), wantKind) ||
+			header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cache-Control") != "private, no-store" ||
+			header.Get("Content-Security-Policy") != "sandbox; default-src 'none'" {
+			t.Errorf("%s: %v", p.MIMEType, header)
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut,
+			server.URL+strings.Replace(p.URL, "/blobs/", "/uploads/", 1), strings.NewReader("evil"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := http.DefaultClient.Do(req)
+		if err != nil || again.StatusCode != http.StatusNotFound {
+			t.Errorf("a second upload: %v, %v", again, err)
+		}
+		_ = again.Body.Close()
+	}
+	record, _ := fetch(t, server.URL+"/api/calls?limit=1")
+	if bytes.Contains(record, []byte("/blobs/")) {
+		t.Errorf("the list has links: %s", record)
+	}
+}
+
+// fetch returns what is served at an address.
+func fetch(t *testing.T, address string) ([]byte, http.Header) {
+	t.Helper()
+	resp, err := http.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", address, resp.Status, err)
+	}
+	return body, resp.Header
+}
