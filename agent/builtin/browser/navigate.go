@@ -42,8 +42,8 @@ func (t *tab) load(ctx context.Context, address string) error {
 }
 
 // errLogin is for pages that nobody is let in to.
-const errLogin = failure("the page could not be loaded: the site asks for a user name and a password in a dialog, which " +
-	"this browser does not have")
+const errLogin = failure("the page could not be loaded: the site asks for a user name and a password in a dialog, " +
+	"which this browser does not have")
 
 // explain adds to an error of Chromium what it means here.
 func explain(text string) string {
