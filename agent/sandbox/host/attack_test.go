@@ -19,7 +19,8 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/host"
 )
 
-// attackMark is the first argument with which this program runs as an attacker: the next ones name an attack and what it
+// attackMark is the first argument with which this program runs as an attacker: the next ones name an attack and what
+// it
 // is told.
 const attackMark = "attack"
 
@@ -122,7 +123,8 @@ func attackMain(args []string) int {
 	return 0
 }
 
-// TestEscapesFromLandlock tries to get out of the sandbox, each attack also without it where that hurts nobody: one that does not
+// TestEscapesFromLandlock tries to get out of the sandbox, each attack also without it where that hurts nobody: one
+// that does not
 // work there shows nothing here.
 func TestEscapesFromLandlock(t *testing.T) {
 	needLandlock(t)
@@ -150,11 +152,14 @@ func TestEscapesFromLandlock(t *testing.T) {
 		attack, arg string
 		works       bool // outside the sandbox
 	}{
-		{"read", secret, true}, {"read", "/proc/self/root" + secret, true}, {"read", "/proc/self/cwd/../" + "../etc/passwd", false},
+		{"read", secret, true}, {"read", "/proc/self/root" + secret, true},
+		{"read", "/proc/self/cwd/../" + "../etc/passwd", false},
 		{"read", "/etc/passwd", true}, {"read", "/etc/shadow", false}, {"read", "/root/.ssh/id_rsa", false},
-		{"read", "/proc/1/environ", false}, {"read", "/proc/" + self + "/environ", false}, {"read", "/proc/self/environ", true},
+		{"read", "/proc/1/environ", false}, {"read", "/proc/" + self + "/environ", false},
+		{"read", "/proc/self/environ", true},
 		{"list", "/", true}, {"list", "/proc", true}, {"list", "/tmp", true}, {"list", outside.Dir, true},
-		{"write", secret, true}, {"create", outside.Dir, true}, {"create", "/tmp", false}, {"create", "/dev/shm", false},
+		{"write", secret, true}, {"create", outside.Dir, true}, {"create", "/tmp", false},
+		{"create", "/dev/shm", false},
 		{"shorten", secret, true}, {"link", secret, true}, {"symlink", secret, true}, {"move", secret, true},
 		{"remove", secret, true}, {"execute", outside.Dir + "/program", true},
 		{"tcp", tcp.Addr().String(), true}, {"tcp", "169.254.169.254:80", false}, {"tcp", "[::1]:6379", false},

@@ -22,7 +22,8 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/host"
 )
 
-// gatewayMark is the variable by which this program runs as a gateway of a test: it has the engine's name, the workspace
+// gatewayMark is the variable by which this program runs as a gateway of a test: it has the engine's name, the
+// workspace
 // and the script to run there.
 const gatewayMark = "FARHAND_TEST_GATEWAY"
 

@@ -115,7 +115,8 @@ func (t *tree) kill() {
 	}
 }
 
-// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The kernel
+// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The
+// kernel
 // kills all at once where it can. Else it is a race with those who fork; the first move is the command's whole group.
 // Children of this process keep their numbers until it reaps them. Those of others could be given to somebody else
 // between the look and the signal, if all other numbers were, within that millisecond.
