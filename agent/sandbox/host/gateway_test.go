@@ -168,11 +168,11 @@ func TestSupervisorsAreNotKilledFromWithin(t *testing.T) {
 	})
 }
 
-// A supervisor that somebody kills takes its command with it.
+// A supervisor that somebody kills takes the first process of its command with it, and the engine goes on.
 func TestASupervisorIsKilled(t *testing.T) {
 	engines(t, func(t *testing.T, e *host.Engine) {
 		w, mark := newWorkspace(t), rand.Text()
-		c := shell("echo $PPID-; sleep 1000", mark)
+		c := shell("echo $PPID-; exec sleep 1000", mark)
 		c.Env = append([]string{"MARK=" + mark}, path...)
 		var out *onText
 		out = &onText{text: "-", do: func() {
