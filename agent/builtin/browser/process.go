@@ -122,10 +122,10 @@ func (p *process) close() {
 func (p *process) complaint() error {
 	text := p.said.String()
 	if strings.Contains(text, "sandbox") {
-		return errors.New("Chromium's sandbox does not work here (no user namespaces?): allow the gateway's user " +
+		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow the gateway's user " +
 			"some, or set FARHAND_BROWSER_NO_SANDBOX")
 	}
-	return fmt.Errorf("Chromium did not start: %s", text)
+	return fmt.Errorf("no browser: Chromium did not start: %s", text)
 }
 
 // tail keeps the end of what comes out of a pipe.

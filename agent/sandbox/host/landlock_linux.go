@@ -70,11 +70,11 @@ func landlockABI() (int, error) {
 	case errors.Is(err, unix.ENOSYS):
 		return 0, errors.New("this kernel has no Landlock; Linux 5.13 or newer, built with it, is needed")
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return 0, errors.New("Landlock is switched off; the kernel's parameter lsm= has to name it")
+		return 0, errors.New("the kernel has Landlock switched off; the kernel's parameter lsm= has to name it")
 	case err != nil:
-		return 0, fmt.Errorf("Landlock cannot be used: %w", err)
+		return 0, fmt.Errorf("the kernel lets nobody use Landlock: %w", err)
 	case abi < 1:
-		return 0, fmt.Errorf("Landlock has version %d here; at least 1 is needed", abi)
+		return 0, fmt.Errorf("this kernel has version %d of Landlock; at least 1 is needed", abi)
 	}
 	return abi, nil
 }
@@ -94,7 +94,7 @@ func restrictFiles(abi int, workspace *os.File) error {
 	}
 	ruleset, err := landlock.LandlockCreateRuleset(&attr, 0)
 	if err != nil {
-		return fmt.Errorf("Landlock: %w", err)
+		return fmt.Errorf("landlock: %w", err)
 	}
 	defer unix.Close(ruleset)
 	allow := func(fd int, rights uint64) error {
@@ -102,7 +102,7 @@ func restrictFiles(abi int, workspace *os.File) error {
 			&landlock.PathBeneathAttr{ParentFd: fd, AllowedAccess: rights & attr.HandledAccessFS}, 0)
 	}
 	if err := allow(int(workspace.Fd()), workspaceRights); err != nil {
-		return fmt.Errorf("Landlock: the workspace: %w", err)
+		return fmt.Errorf("landlock: the workspace: %w", err)
 	}
 	for _, glob := range readable() {
 		paths, _ := filepath.Glob(glob)
@@ -118,7 +118,7 @@ func restrictFiles(abi int, workspace *os.File) error {
 		}
 	}
 	if err := landlock.LandlockRestrictSelf(ruleset, 0); err != nil {
-		return fmt.Errorf("Landlock: %w", err)
+		return fmt.Errorf("landlock: %w", err)
 	}
 	return nil
 }
@@ -127,11 +127,11 @@ func restrictFiles(abi int, workspace *os.File) error {
 func restrictSignals() error {
 	ruleset, err := landlock.LandlockCreateRuleset(&landlock.RulesetAttr{Scoped: landlock.ScopeSignal}, 0)
 	if err != nil {
-		return fmt.Errorf("Landlock: %w", err)
+		return fmt.Errorf("landlock: %w", err)
 	}
 	defer unix.Close(ruleset)
 	if err := landlock.LandlockRestrictSelf(ruleset, 0); err != nil {
-		return fmt.Errorf("Landlock: %w", err)
+		return fmt.Errorf("landlock: %w", err)
 	}
 	return nil
 }
@@ -143,18 +143,18 @@ func allowPath(path string, rights uint64, allow func(fd int, rights uint64) err
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("Landlock: %s: %w", path, err)
+		return fmt.Errorf("landlock: %s: %w", path, err)
 	}
 	defer unix.Close(fd)
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return fmt.Errorf("Landlock: %s: %w", path, err)
+		return fmt.Errorf("landlock: %s: %w", path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= fileRights
 	}
 	if err := allow(fd, rights); err != nil {
-		return fmt.Errorf("Landlock: %s: %w", path, err)
+		return fmt.Errorf("landlock: %s: %w", path, err)
 	}
 	return nil
 }
