@@ -23,7 +23,7 @@ type Browsers struct {
 }
 
 // New returns the Browsers of a gateway. What a process that was killed has left in cfg.Dir is removed, processes
-// included. A machine without Chromium is no error: see Absent. The caller closes Browsers.
+// included. A machine without Chromium is no error: the tool is unavailable then. The caller closes Browsers.
 func New(cfg Config) (*Browsers, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("browser: a folder for profiles is needed")
@@ -37,18 +37,11 @@ func New(cfg Config) (*Browsers, error) {
 	return b, err
 }
 
-// Absent says why there can be no browser here, and what to do; nil if there can.
-func (b *Browsers) Absent() error { return b.absent }
-
-// Registration offers the tool browser, where there can be one.
+// Registration offers the tool browser. Where there can be no browser, the tool says so.
 func (b *Browsers) Registration() agent.Registration {
-	return agent.Registration{Names: []string{"browser"}, Optional: true,
-		Make: func(sc agent.SessionContext) []agent.Tool {
-			if b.absent != nil {
-				return nil
-			}
-			return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
-		}}
+	return agent.Registration{Names: []string{"browser"}, Make: func(sc agent.SessionContext) []agent.Tool {
+		return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
+	}}
 }
 
 // Release ends the browsers of an agent session, if it has any, and waits for them.

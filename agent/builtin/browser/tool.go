@@ -55,6 +55,14 @@ func (tool) Spec() registry.ToolSpec {
 	}
 }
 
+// Unavailable implements agent.UnavailableTool.
+func (t tool) Unavailable() string {
+	if t.browsers.absent == nil {
+		return ""
+	}
+	return t.browsers.absent.Error()
+}
+
 // Validate implements agent.ArgsValidator. All that is wrong is told at once.
 func (tool) Validate(_ context.Context, args json.RawMessage) error {
 	var c call
