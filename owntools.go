@@ -145,7 +145,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
 	programs, err := shell.Registration(shell.Config{
 		Host: g.own.host, Sandbox: g.own.sandbox, Reason: cmp.Or(g.own.noSandbox, g.own.noHost),
-		Env:    g.cfg.programEnv(),
+		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands,
 		Limits: sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
 	})
 	if err != nil {

@@ -47,9 +47,9 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	ctx, cancel := r.inTime(ctx)
 	defer cancel()
 	resources := policy.ResourcesOf(ctx)
-	done, err := r.slots.take(ctx, r.id, resources.MaxProcesses)
+	done, err := r.slots.takeAll(ctx, r.id, resources.MaxProcesses, r.cfg.MaxCommands)
 	if err != nil {
-		return busy(err, resources.MaxProcesses)
+		return busy(err)
 	}
 	defer done()
 	w, err := r.workspace.Open(ctx)
@@ -83,12 +83,12 @@ func (r runner) inTime(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithDeadlineCause(ctx, limit.Add(-min(grace, left/4)), errTimeout)
 }
 
-func busy(err error, most int) (registry.Result, error) {
+func busy(err error) (registry.Result, error) {
 	if !errors.Is(err, errTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return registry.Result{}, err
 	}
-	e := registry.Errorf(registry.CodeBusy,
-		"%d commands of this session run already, as many as policy allows at once. Wait for them to end.", most)
+	e := registry.Errorf(registry.CodeBusy, "As many commands of this session, of its tenant or of the pod run already as "+
+		"may run at once. Wait for them to end.")
 	e.RetryAfter = time.Second
 	return registry.Result{}, e.With(registry.DispatchedNo)
 }

@@ -17,6 +17,9 @@ const (
 	// DefaultMaxOutput is how many bytes are kept of what a program writes to each of its outputs.
 	DefaultMaxOutput = 64 << 10
 
+	// DefaultMaxCommands is how many commands run at once on a pod.
+	DefaultMaxCommands = 16
+
 	defaultTimeout = 30 * time.Second
 	maxTimeout     = 10 * time.Minute
 	maxCommand     = 64 << 10 // bytes; the kernel takes twice as many in one argument
@@ -32,12 +35,14 @@ type Config struct {
 	EnvNames []string       // of variables that a call may set in mode allowlist
 	Limits   sandbox.Limits // of every command
 
-	MaxOutput int // bytes kept of each output, its head and its tail; default: DefaultMaxOutput
+	MaxOutput   int // bytes kept of each output, its head and its tail; default: DefaultMaxOutput
+	MaxCommands int // that run at once on this pod, half of them of one tenant; default: DefaultMaxCommands
 }
 
 // Registration returns the tools exec and bash, for agent.NewLocalTools. An error names what is wrong with cfg.
 func Registration(cfg Config) (agent.Registration, error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, DefaultMaxOutput)
+	cfg.MaxCommands = cmp.Or(cfg.MaxCommands, DefaultMaxCommands)
 	cfg.Reason = cmp.Or(cfg.Reason, "This gateway has nothing that runs programs.")
 	cfg.Env, cfg.EnvNames = slices.Clone(cfg.Env), slices.Clone(cfg.EnvNames)
 	if err := cfg.check(); err != nil {
