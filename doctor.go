@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -91,7 +92,7 @@ func lookAtWorkspaces(_ context.Context, cfg Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w, err := workspace.New(workspace.Config{Dir: dir, AgentID: cfg.AgentID})
+	w, err := workspace.New(workspace.Config{Dir: dir, AgentID: cfg.AgentID, TTL: math.MaxInt64}) // none is too old
 	if err != nil {
 		return "", fmt.Errorf("%w\nSet FARHAND_WORKSPACE_DIR to a folder that the gateway may make", err)
 	}

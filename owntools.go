@@ -42,17 +42,17 @@ func (g *Gateway) openOwnTools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if g.cfg.enables("browser") {
-		if o.browsers, err = browser.New(g.cfg.browser(dir)); err != nil {
-			return err
-		}
-	}
 	o.workspaces, err = workspace.New(workspace.Config{
 		Dir: dir, AgentID: g.cfg.AgentID, MaxBytes: int64(g.cfg.WorkspaceBytes), MaxFiles: g.cfg.WorkspaceFiles,
 		TTL: g.cfg.WorkspaceTTL, User: g.cfg.ProgramUser, Log: g.log,
 	})
 	if err != nil {
 		return fmt.Errorf("FARHAND_WORKSPACE_DIR: %w", err)
+	}
+	if g.cfg.enables("browser") {
+		if o.browsers, err = browser.New(g.cfg.browser(dir)); err != nil {
+			return err
+		}
 	}
 	if g.cfg.enables("exec", "bash") {
 		return g.openEngines(ctx)
@@ -102,6 +102,9 @@ func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 	if g.cfg.Sandbox == SandboxAuto || g.cfg.Sandbox == SandboxLandlock {
 		err := host.Probe()
 		if err == nil {
+			if missing != nil {
+				g.log.Warn("no containers: the weaker sandbox is used (FARHAND_SANDBOX)", "why", missing)
+			}
 			return host.New(host.Config{Landlock: true})
 		}
 		missing = errors.Join(missing, err)

@@ -23,8 +23,8 @@ const (
 
 // objectName returns a name for a file that nobody reads after its end. Names sort by that end, so the sweep finds what
 // has expired at the beginning of the bucket, also what was left behind by a pod that died, or by a store that was
-// emptied.
-func objectName(end time.Time) string { return fmt.Sprintf("%012d/%s", end.Unix(), rand.Text()) }
+// emptied. They have no folders, which would stay behind.
+func objectName(end time.Time) string { return fmt.Sprintf("%012d-%s", end.Unix(), rand.Text()) }
 
 // sweepUntil removes what has expired until ctx ends.
 func (s *Service) sweepUntil(ctx context.Context) {
@@ -55,7 +55,7 @@ func (s *Service) sweep(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		end, _, ok := strings.Cut(file.Key, "/")
+		end, _, ok := strings.Cut(file.Key, "-")
 		seconds, err := strconv.ParseInt(end, 10, 64)
 		if !ok || err != nil { // not one of ours
 			continue

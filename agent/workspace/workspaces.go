@@ -53,6 +53,9 @@ type Workspaces struct {
 	done     sync.WaitGroup
 }
 
+// passable is the mode of the folders above a workspace: programs of another user pass through them, and list none.
+const passable = 0o711
+
 const (
 	sessionsDir = "sessions"
 	agentsDir   = "agents"
@@ -72,11 +75,16 @@ func New(cfg Config) (*Workspaces, error) {
 	if w.uid == 0 {
 		w.uid, w.gid = cfg.User, cfg.User
 	}
-	for _, dir := range []string{filepath.Join(cfg.Dir, sessionsDir), w.AgentDir()} {
-		// Programs of another user pass through these folders, and list none of them.
-		if err := os.MkdirAll(dir, 0o711); err != nil {
-			return nil, fmt.Errorf("workspace: %w", err)
+	err := os.MkdirAll(filepath.Dir(cfg.Dir), 0o755)
+	for _, dir := range []string{
+		cfg.Dir, filepath.Join(cfg.Dir, sessionsDir), filepath.Join(cfg.Dir, agentsDir), w.AgentDir(),
+	} {
+		if err == nil {
+			err = makeDir(dir, passable)
 		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
@@ -149,7 +157,7 @@ func (s space) Open(context.Context) (sandbox.Workspace, error) {
 func (w *Workspaces) make(dir, files string) (err error) {
 	for range 3 {
 		now := time.Now()
-		err = errors.Join(makeDir(dir, 0o711), os.Chtimes(dir, now, now))
+		err = errors.Join(makeDir(dir, passable), os.Chtimes(dir, now, now))
 		if err == nil {
 			err = makeDir(files, 0o700)
 		}
@@ -163,9 +171,12 @@ func (w *Workspaces) make(dir, files string) (err error) {
 	return err
 }
 
-// makeDir makes a folder unless it is there. Anything else in its place is an error.
+// makeDir makes a folder unless it is there, whatever the umask. Anything else in its place is an error.
 func makeDir(path string, mode os.FileMode) error {
 	err := os.Mkdir(path, mode)
+	if err == nil {
+		return os.Chmod(path, mode)
+	}
 	if !errors.Is(err, os.ErrExist) {
 		return err
 	}
