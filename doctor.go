@@ -113,11 +113,7 @@ func lookAtLandlock(context.Context, Config) (string, error) {
 }
 
 func lookAtBrowser(ctx context.Context, cfg Config) (string, error) {
-	dir, err := cfg.workspaceDir()
-	if err != nil {
-		return "", err
-	}
-	return "Chromium starts and ends", browser.Probe(ctx, cfg.browser(dir))
+	return "Chromium starts and ends", browser.Probe(ctx, cfg.browser())
 }
 
 func lookAtContainers(ctx context.Context, cfg Config) (string, error) {

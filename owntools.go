@@ -1,7 +1,6 @@
 package farhand
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +49,7 @@ func (g *Gateway) openOwnTools(ctx context.Context) error {
 		return fmt.Errorf("FARHAND_WORKSPACE_DIR: %w", err)
 	}
 	if g.cfg.enables("browser") {
-		if o.browsers, err = browser.New(g.cfg.browser(dir)); err != nil {
+		if o.browsers, err = browser.New(g.cfg.browser()); err != nil {
 			return err
 		}
 	}
@@ -147,7 +146,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 // ownRegistrations returns all tools of the gateway, also those that are not enabled: nobody else may have their names.
 func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
 	programs, err := shell.Registration(shell.Config{
-		Host: g.own.host, Sandbox: g.own.sandbox, Reason: cmp.Or(g.own.noSandbox, g.own.noHost),
+		Host: g.own.host, Sandbox: g.own.sandbox, NoHost: g.own.noHost, NoSandbox: g.own.noSandbox,
 		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands,
 		Limits: sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
 	})

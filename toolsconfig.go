@@ -36,7 +36,7 @@ type ToolsConfig struct {
 	ProgramMemory  ByteSize      `env:"PROGRAM_MEMORY" envDefault:"512MiB" doc:"Memory of one command, in the sandbox of all that runs there."`
 	Processes      int           `env:"PROGRAM_PROCESSES" envDefault:"128" doc:"Processes and threads of one command, in the sandbox of all that runs there."`
 	MaxCommands    int           `env:"MAX_COMMANDS" envDefault:"16" doc:"Commands of exec and bash that run at once on this pod, half of them of one tenant. Others wait, and are told that the gateway is busy when their time is up."`
-	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"What runs exec and bash of conversations that are group sandboxed. docker: containers. landlock: the weaker sandbox, without an engine, by the kernel's Landlock. auto: docker, or landlock if no engine answers when the gateway starts. none: these tools are absent there. farhand doctor says what works here."`
+	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"What runs exec and bash of conversations that are group sandboxed. docker: containers. landlock: the weaker sandbox, without an engine, by the kernel's Landlock. auto: docker, or landlock if containers cannot be used when the gateway starts, as when no engine answers or the image is missing; the log says why. none: these tools are absent there. farhand doctor says what works here."`
 	SandboxImage   string        `env:"SANDBOX_IMAGE" envDefault:"debian:stable-slim" doc:"Image of the containers. It needs /bin/sh and whatever commands are to find."`
 	SandboxPull    bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"Pull the image when it is missing."`
 	DockerHost     string        `env:"DOCKER_HOST" doc:"Address of the engine, unix:///path or tcp://host:port. Empty: DOCKER_HOST, else unix:///var/run/docker.sock. It must see workspaces at the paths at which the gateway sees them."`
@@ -48,6 +48,9 @@ type ToolsConfig struct {
 	PrivateURLs    bool          `env:"PRIVATE_URLS" envDefault:"false" doc:"Let the browser and devices' canvases load from private networks and from the machine they run on. Addresses where cloud providers hand out credentials are refused all the same."`
 	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports that pages may load from besides 80 and 443, comma-separated."`
 }
+
+// minWorkspaceTTL is longer than any command runs: its workspace is not removed under it.
+const minWorkspaceTTL = 15 * time.Minute
 
 // fallBack fills in what Docker's own tools read from the environment.
 func (c *ToolsConfig) fallBack(environment map[string]string) {
@@ -77,13 +80,21 @@ func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
 		"must be auto, docker, landlock or none")
 	wrong(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
 	wrong(registry.ValidToolName(c.AgentID), "AGENT_ID", "may hold letters, digits, '.', '_' and '-', a letter first")
+	wrong(c.WorkspaceTTL >= minWorkspaceTTL, "WORKSPACE_TTL", "must be at least 15m: a command may use it for so long")
+	for _, port := range c.BrowserPorts {
+		wrong(port > 0 && port < 1<<16, "BROWSER_PORTS", fmt.Sprintf("%d is no port", port))
+	}
 	wrong(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
 }
 
-// browser returns the configuration of the browsers, whose profiles are in a folder.
-func (c ToolsConfig) browser(dir string) browser.Config {
+// browser returns the configuration of the browsers. Their profiles are on this machine: nobody shares them.
+func (c ToolsConfig) browser() browser.Config {
+	dir, err := os.UserCacheDir()
+	if err != nil { // a user without a home
+		dir, _ = c.workspaceDir() // an empty one is told by browser.New
+	}
 	return browser.Config{
-		Dir: dir, Program: c.BrowserProgram, NoSandbox: c.BrowserBare, MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle,
+		Dir: filepath.Join(dir, "farhand"), Program: c.BrowserProgram, NoSandbox: c.BrowserBare, MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle,
 		Egress: egress.Config{AllowPrivate: c.PrivateURLs, Ports: c.BrowserPorts},
 	}
 }

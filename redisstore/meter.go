@@ -94,7 +94,7 @@ func kindOfScript(name string) Kind {
 		return KindSessions
 	case "entry", "page":
 		return KindListing
-	case "call", "del":
+	case "call", "del", "blob":
 		return KindCalls
 	case "subscribers":
 		return KindPublish

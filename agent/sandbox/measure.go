@@ -30,6 +30,7 @@ func Measure(w Workspace, done <-chan struct{}) (u Usage, err error) {
 		default:
 		}
 		if err != nil {
+			u.Locked = u.Locked || errors.Is(err, fs.ErrPermission)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 				return nil
 			}

@@ -74,5 +74,6 @@ type Engine interface {
 var (
 	ErrUnavailable = errors.New("sandbox: the engine is not available")
 	ErrNoProgram   = errors.New("sandbox: no such program")
+	ErrFull        = errors.New("the workspace is full")
 	ErrNotElevated = errors.New("sandbox: programs cannot run with more rights here")
 )

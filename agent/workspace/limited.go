@@ -2,15 +2,11 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/farhand/farhand/agent/sandbox"
 )
-
-// ErrFull is the error of a command that filled its workspace.
-var ErrFull = errors.New("the workspace is full")
 
 // watchPause is the time between two looks at what a command has written. A fast disk takes some hundred megabytes in
 // it, which is what a workspace may exceed its bound by; RLIMIT_FSIZE bounds a single file exactly.
@@ -60,12 +56,16 @@ func (l limited) watch(w sandbox.Workspace, done <-chan struct{}, cancel context
 			continue // what cannot be looked at now is looked at next
 		}
 		switch {
+		case now.Locked && !before.Locked:
+			cancel(fmt.Errorf("%w: a folder in it cannot be looked into, so it may hold anything; make it readable",
+				sandbox.ErrFull))
+			return
 		case now.Bytes > max(w.MaxBytes, before.Bytes), now.Files > max(w.MaxFiles, before.Files):
-			cancel(fmt.Errorf("%w: it may hold %d MiB in %d files and folders; remove some", ErrFull,
+			cancel(fmt.Errorf("%w: it may hold %d MiB in %d files and folders; remove some", sandbox.ErrFull,
 				w.MaxBytes>>20, w.MaxFiles))
 			return
 		case now.Free < l.minFree:
-			cancel(fmt.Errorf("%w: the disk of the gateway has no more room", ErrFull))
+			cancel(fmt.Errorf("%w: the disk of the gateway has no more room", sandbox.ErrFull))
 			return
 		}
 	}

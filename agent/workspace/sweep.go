@@ -48,10 +48,9 @@ func (w *Workspaces) sweep(ctx context.Context) {
 
 // remove removes a folder with everything in it, also folders that their owner has locked.
 func remove(dir string) error {
-	if os.RemoveAll(dir) == nil {
-		return nil
+	if err := os.RemoveAll(dir); err == nil || os.Getuid() == 0 { // no mode keeps root out
+		return err
 	}
-	// Nothing runs there, so nobody exchanges a folder for a link in between.
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if e != nil && e.IsDir() {
 			_ = os.Chmod(path, 0o700)

@@ -70,6 +70,41 @@ func TestEachSessionHasItsOwn(t *testing.T) {
 	}
 }
 
+// Pods that share the folder find the same workspaces; another gateway's names are others.
+func TestNamesNeedTheKey(t *testing.T) {
+	dir := t.TempDir()
+	names := make(chan string, 8)
+	for range cap(names) {
+		go func() {
+			w, err := workspace.New(workspace.Config{Dir: dir})
+			if err != nil {
+				t.Error(err)
+				names <- ""
+				return
+			}
+			defer w.Close()
+			space, err := w.Of(agent.SessionID{Tenant: "t"}).Open(context.Background())
+			if err != nil {
+				t.Error(err)
+			}
+			names <- space.ID
+		}()
+	}
+	first := <-names
+	for range cap(names) - 1 {
+		if name := <-names; name != first {
+			t.Errorf("%s and %s", name, first)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "key")); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	other, err := open(t).Of(agent.SessionID{Tenant: "t"}).Open(t.Context())
+	if err != nil || other.ID == first {
+		t.Errorf("another gateway's: %s, %v", other.ID, err)
+	}
+}
+
 func TestManyOpenOneAtOnce(t *testing.T) {
 	w := open(t)
 	var all sync.WaitGroup
@@ -176,7 +211,7 @@ func TestFullWorkspaceEndsTheCommand(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = w.Limited(tt.engine).Run(t.Context(), space, sandbox.Command{})
-			if errors.Is(err, workspace.ErrFull) != tt.full || !tt.full && err != nil {
+			if errors.Is(err, sandbox.ErrFull) != tt.full || !tt.full && err != nil {
 				t.Error(err)
 			}
 		})

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -32,7 +32,7 @@ type Config struct {
 	AgentID  string        // default "main"
 	MaxBytes int64         // that one workspace takes on the disk; default DefaultMaxBytes
 	MaxFiles int           // and folders in one workspace; default DefaultMaxFiles
-	MinFree  int64         // bytes that programs leave free on the disk; default: an eighth of MaxBytes
+	MinFree  int64         // bytes that programs leave free on the disk; default: MaxBytes
 	TTL      time.Duration // how long a workspace is kept after its last use; default DefaultTTL
 
 	// User owns the workspaces and runs the programs in them if this process is root. Else this process's user does.
@@ -43,12 +43,14 @@ type Config struct {
 
 // Workspaces is all workspaces of a gateway. It is safe for concurrent use.
 //
+//	Dir/key                         makes the names of the others; only this user reads it
 //	Dir/agents/ID                   the folder of an agent
 //	Dir/sessions/ID                 one agent session; its time says when it was last used
 //	Dir/sessions/ID/files           its workspace
 type Workspaces struct {
 	cfg      Config
 	uid, gid int
+	key      []byte // of the names of workspaces
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -60,6 +62,7 @@ const (
 	sessionsDir = "sessions"
 	agentsDir   = "agents"
 	filesDir    = "files"
+	keyFile     = "key"
 )
 
 // New makes the folders, and removes workspaces that are too old, now and then. Close ends that.
@@ -83,6 +86,9 @@ func New(cfg Config) (*Workspaces, error) {
 			err = makeDir(dir, passable)
 		}
 	}
+	if err == nil {
+		w.key, err = readKey(filepath.Join(cfg.Dir, keyFile))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
@@ -103,7 +109,7 @@ func (cfg *Config) withDefaults() {
 		cfg.MaxFiles = DefaultMaxFiles
 	}
 	if cfg.MinFree <= 0 {
-		cfg.MinFree = cfg.MaxBytes / 8
+		cfg.MinFree = cfg.MaxBytes
 	}
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
@@ -123,13 +129,14 @@ func (w *Workspaces) AgentID() string { return w.cfg.AgentID }
 func (w *Workspaces) AgentDir() string { return filepath.Join(w.cfg.Dir, agentsDir, w.cfg.AgentID) }
 
 // Of implements agent.Workspaces.
-func (w *Workspaces) Of(id agent.SessionID) agent.Workspace { return space{w, nameOf(id)} }
+func (w *Workspaces) Of(id agent.SessionID) agent.Workspace { return space{w, w.nameOf(id)} }
 
-// nameOf returns the name of the folder of an agent session: it says nothing of who uses it, and fits every disk.
-func nameOf(id agent.SessionID) string {
-	sum := sha256.Sum256([]byte(strconv.Quote(id.Tenant) + strconv.Quote(id.Conversation) +
-		strconv.Quote(id.Identity) + strconv.FormatBool(id.Sandboxed)))
-	return hex.EncodeToString(sum[:16])
+// nameOf returns the name of the folder of an agent session. Nobody without the key finds it out: programs of all
+// workspaces may have the same user, and pass through the folder above without being able to list it.
+func (w *Workspaces) nameOf(id agent.SessionID) string {
+	sum := hmac.New(sha256.New, w.key)
+	fmt.Fprintf(sum, "%q %q %q %t", id.Tenant, id.Conversation, id.Identity, id.Sandboxed)
+	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // space is one workspace.

@@ -27,7 +27,7 @@ const (
 	honestPause        = 20 * time.Millisecond
 	honestFactor       = 3 // over the control's p99, where the whole machine is slow
 	// attackTime is how long most attacks go on: each has reached its peak of memory after a second or two.
-	attackTime = 4 * time.Second
+	attackTime = 3 * time.Second
 )
 
 // arena is a fleet under attack, with an honest device and its caller beside the attacker. A control pod that nobody

@@ -32,9 +32,8 @@ func New(cfg Config) (*Browsers, error) {
 	if b.program, b.absent = find(b.cfg); b.absent != nil {
 		return b, nil
 	}
-	var err error
-	b.folder, err = newFolder(b.cfg.Dir)
-	return b, err
+	b.folder, b.absent = newFolder(b.cfg.Dir)
+	return b, nil
 }
 
 // Registration offers the tool browser. Where there can be no browser, the tool says so.

@@ -78,7 +78,7 @@ func (r runner) plan(ctx context.Context, args json.RawMessage) (*plan, error) {
 	case mode == policy.Deny:
 		return nil, forbidden("No command may run: the security mode of this call is deny.")
 	case engine == nil:
-		return nil, registry.Errorf(registry.CodeToolNotFound, "Programs cannot run here: %s", r.cfg.Reason).
+		return nil, registry.Errorf(registry.CodeToolNotFound, "Programs cannot run here: %s", r.missing(sandboxed)).
 			With(registry.DispatchedNo)
 	case strings.TrimSpace(in.Command) == "":
 		return nil, errors.New("the command is empty")

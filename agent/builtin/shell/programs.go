@@ -108,9 +108,10 @@ var hazards = map[string]hazard{
 	"diff3": {long: []string{"--diff-program"}},
 	"tree":  {short: "lo", long: []string{"--fromfile"}},
 	"zip":   {short: "T", long: []string{"--unzip-command", "--test"}},
-	"tar": {
-		short: "IFTP", chars: ":", bare: true,
+	"tar": { // what is taken out of an archive may be links that lead out of the workspace
+		short: "IFTPx", chars: ":", bare: true,
 		long: []string{
+			"--extract", "--get",
 			"--use-compress-program", "--to-command", "--checkpoint-action", "--info-script", "--new-volume-script",
 			"--rsh-command", "--rmt-command", "--absolute-names", "--files-from", "--dereference",
 		},
@@ -157,7 +158,7 @@ func set(names string) map[string]bool {
 var (
 	// never are words of shells that take code, or names of variables that they evaluate.
 	never = set(`. source eval exec command builtin trap set shopt alias unalias export readonly unset read let declare
-		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function wait
+		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function wait jobs
 		time if then else elif fi for while until do done case esac select in { } ! [[ ]]`)
 
 	runners = set(`sh ash bash dash ksh mksh zsh fish csh tcsh rbash busybox toybox
@@ -173,5 +174,5 @@ var (
 		npm npx yarn pnpm pip pipx uv poetry gem bundle rake composer apt apt-get dpkg yum dnf rpm apk brew snap
 		git hg svn cvs bzr sqlite sqlite3 psql mysql mariadb mongo mongosh redis-cli
 		curl wget fetch aria2c ftp sftp tftp ssh scp sshfs telnet nc ncat netcat socat openssl rsh rexec rlogin
-		cpio pax ar run-parts run-mailcap xdg-open open see logrotate dd install-info mail mailx sendmail`)
+		cpio pax ar unzip bsdtar 7z 7za run-parts run-mailcap xdg-open open see logrotate dd install-info mail mailx sendmail`)
 )

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,7 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	ctx, cancel := r.inTime(ctx)
 	defer cancel()
 	resources := policy.ResourcesOf(ctx)
-	done, err := r.slots.takeAll(ctx, r.id, resources.MaxProcesses, r.cfg.MaxCommands)
+	done, err := r.slots.takeAll(ctx, r.id, r.perSession(p, resources), r.cfg.MaxCommands)
 	if err != nil {
 		return busy(err)
 	}
@@ -63,6 +64,15 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 		p.timeout = min(p.timeout, resources.MaxRuntime)
 	}
 	return r.run(ctx, w, p)
+}
+
+// perSession returns how many commands of the session may run at once. A sandbox runs one at a time; others would wait
+// in it, and keep other sessions waiting.
+func (r runner) perSession(p *plan, most policy.Resources) int {
+	if p.engine == r.cfg.Sandbox {
+		return 1
+	}
+	return min(cmp.Or(most.MaxProcesses, defaultPerSession), r.cfg.MaxCommands)
 }
 
 // refused is the answer for a call that may not run. Its caller reads why.
@@ -145,6 +155,8 @@ func (r runner) notRun(ctx context.Context, p *plan, err error) (registry.Result
 		return answer.Failed(r.shell.missing), nil
 	case errors.Is(err, sandbox.ErrNoProgram):
 		return answer.Failed(fmt.Sprintf("There is no program %q where programs run.", p.program)), nil
+	case errors.Is(err, sandbox.ErrFull):
+		return answer.Failed("The command was ended: " + err.Error() + "."), nil
 	case errors.Is(err, sandbox.ErrNotElevated):
 		return answer.Failed("There are no elevated permissions where programs run. Leave elevated out."), nil
 	case errors.Is(err, sandbox.ErrUnavailable):

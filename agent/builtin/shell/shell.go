@@ -20,16 +20,19 @@ const (
 	// DefaultMaxCommands is how many commands run at once on a pod.
 	DefaultMaxCommands = 16
 
-	defaultTimeout = 30 * time.Second
-	maxTimeout     = 10 * time.Minute
-	maxCommand     = 64 << 10 // bytes; the kernel takes twice as many in one argument
+	defaultTimeout    = 30 * time.Second
+	maxTimeout        = 10 * time.Minute
+	defaultPerSession = 4 // commands of a session that run at once where policy sets no bound
+
+	maxCommand = 64 << 10 // bytes; the kernel takes twice as many in one argument
 )
 
 // Config configures the tools.
 type Config struct {
 	Host    sandbox.Engine // runs what need not be in the sandbox; nil: nothing does
 	Sandbox sandbox.Engine // runs what must be in the sandbox; nil: nothing does
-	Reason  string         // why an engine that is needed is missing, and what an operator can do about it
+
+	NoHost, NoSandbox string // why Host or Sandbox is missing, and what an operator can do about it
 
 	Env      []string       // what all programs know beside the basics, as "name=value"; later ones count
 	EnvNames []string       // of variables that a call may set in mode allowlist
@@ -43,7 +46,8 @@ type Config struct {
 func Registration(cfg Config) (agent.Registration, error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, DefaultMaxOutput)
 	cfg.MaxCommands = cmp.Or(cfg.MaxCommands, DefaultMaxCommands)
-	cfg.Reason = cmp.Or(cfg.Reason, "This gateway has nothing that runs programs.")
+	cfg.NoHost = cmp.Or(cfg.NoHost, "This gateway runs no programs outside of a sandbox.")
+	cfg.NoSandbox = cmp.Or(cfg.NoSandbox, "This gateway has no sandbox.")
 	cfg.Env, cfg.EnvNames = slices.Clone(cfg.Env), slices.Clone(cfg.EnvNames)
 	if err := cfg.check(); err != nil {
 		return agent.Registration{}, err
@@ -138,10 +142,18 @@ func (r runner) Spec() registry.ToolSpec {
 
 // Unavailable implements agent.UnavailableTool.
 func (r runner) Unavailable() string {
-	if r.cfg.Sandbox == nil && (r.sandboxed || r.cfg.Host == nil) {
-		return r.cfg.Reason
+	if r.sandboxed && r.cfg.Sandbox == nil || !r.sandboxed && r.cfg.Host == nil {
+		return r.missing(r.sandboxed)
 	}
 	return ""
+}
+
+// missing says why there is no engine.
+func (s session) missing(sandboxed bool) string {
+	if sandboxed {
+		return s.cfg.NoSandbox
+	}
+	return s.cfg.NoHost
 }
 
 // engine returns what runs a call, nil if nothing does, and whether that is the sandbox.

@@ -322,19 +322,19 @@ func TestWhichEngineRuns(t *testing.T) {
 		"no sandbox":         {onHost, nil, true, false, "", false, false},
 		"no sandbox, main":   {onHost, nil, false, false, "host", true, true},
 		"no sandbox, policy": {onHost, nil, false, true, "", true, false},
-		"no host":            {nil, inside, false, false, "", true, false},
+		"no host":            {nil, inside, false, false, "", false, false},
 		"no host, sandboxed": {nil, inside, true, false, "docker", true, true},
 		"nothing":            {nil, nil, false, false, "", false, false},
 	} {
-		b.cfg = shell.Config{Host: tt.host, Sandbox: tt.sandbox, Reason: "No Docker here."}
+		b.cfg = shell.Config{Host: tt.host, Sandbox: tt.sandbox, NoHost: "No host here.", NoSandbox: "No Docker here."}
 		b.sc.Sandboxed, b.decision.Programs.Sandboxed = tt.context, tt.byPolicy
 		if why := b.tool("exec").(agent.UnavailableTool).Unavailable(); (why == "") != tt.offered ||
-			why != "" && why != "No Docker here." {
+			why != "" && !strings.HasSuffix(why, " here.") {
 			t.Errorf("%s: offered: %q", name, why)
 		}
 		res, err := b.try(t.Context(), "exec", object{"command": "true"})
 		if res.Output != tt.want || (err == nil) != tt.available ||
-			err != nil && !strings.Contains(err.Error(), "No Docker here.") {
+			err != nil && !strings.Contains(err.Error(), map[bool]string{true: "No Docker", false: "No host"}[tt.context || tt.byPolicy]) {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}

@@ -210,7 +210,7 @@ func TestIdleContainersGo(t *testing.T) {
 
 func TestContainersEndByThemselves(t *testing.T) {
 	t.Parallel()
-	f := setUp(t, func(c *Config) { c.Life = time.Second })
+	f := setUp(t, func(c *Config) { c.Life = 3 * time.Second })
 	ended := f.started(t.Context())
 	<-ended // long before the command would have
 	if left := f.own(); len(left) != 0 {

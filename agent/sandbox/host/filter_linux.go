@@ -94,6 +94,8 @@ func filterFor(r request, abi int, protected []uint32) filter {
 	} {
 		f.denyIf(number, 0, unix.EPERM, protected...)
 	}
+	// Files in memory are counted as nobody's: a command could take all of the machine's. Programs do without.
+	f.deny(unix.ENOSYS, unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET)
 	f.deny(unix.ENOSYS, unix.SYS_PIDFD_SEND_SIGNAL) // takes a folder of /proc, too; programs fall back to kill
 	// Who owns a file gets its signals, whichever they are.
 	f.denyIf(unix.SYS_FCNTL, 1, unix.EPERM, unix.F_SETOWN, unix.F_SETOWN_EX)

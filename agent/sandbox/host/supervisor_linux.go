@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -38,7 +39,10 @@ type service struct {
 // supervise runs one command after the other until the gateway closes its end or is gone.
 func supervise() error {
 	runtime.LockOSThread()
-	unix.CloseOnExec(supervisorSocket)
+	// No command gets what the gateway was started with: sockets, logs, files that it may not open.
+	if err := unix.CloseRange(supervisorSocket, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		unix.CloseOnExec(supervisorSocket) // before Linux 5.11
+	}
 	// What the command leaves behind becomes a child of this process. Programs of the same user read nothing of it.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
