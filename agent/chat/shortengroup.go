@@ -16,9 +16,9 @@ const (
 )
 
 // shortenGroup makes one group of messages fit into about limit tokens. Each step is taken only if the ones before were
-// not enough: leave out the images of results, the oldest first, truncate texts that exceed half of the limit by themselves, replace the oldest results of tools by notes,
-// then images, thoughts and arguments, and at last truncate all texts to the same length. A group that does not fit
-// even then cannot be sent.
+// not enough: leave out the images of results, the oldest first, truncate texts that exceed half of the limit by
+// themselves, replace the oldest results of tools by notes, then images, thoughts and arguments, and at last truncate
+// all texts to the same length. A group that does not fit even then cannot be sent.
 func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 	messages = slices.Clone(messages)
 	total := estimateAll(messages)
