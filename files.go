@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/registry"
 )
@@ -43,6 +44,14 @@ func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
 		g.log.Warn("no files of tools are kept: set FARHAND_BLOB_URL", "error", err)
 		return nil
 	}
+}
+
+// files returns what keeps files of results, nil if nothing does.
+func (g *Gateway) files() agent.Files {
+	if g.blobs == nil {
+		return nil
+	}
+	return g.blobs
 }
 
 // closeBlobs ends the removal of expired files.

@@ -126,7 +126,7 @@ func (g *Gateway) openOperation(a *apis) (err error) {
 	a.invoker = agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: a.rules, Schemas: a.schemas, LocalTools: a.localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
-		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit,
+		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files(),
 		Meter:     meters{g.monitor.set.Calls, g.usage},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
 		Approvals: g.approvals, ApprovalTimeout: g.cfg.ApprovalTime, DeferredTimeout: g.cfg.DeferredTime,
@@ -236,7 +236,8 @@ func (g *Gateway) openAgent(
 		Models: append(models, g.cfg.models(g.log)...), Store: store,
 		OpenTools: func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
 		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
-		System:    g.cfg.SystemPrompt, SystemFor: g.parts.system, Limits: g.cfg.limits(), Log: g.log,
+		System:    g.cfg.SystemPrompt, SystemFor: g.parts.system, Files: g.files(), Limits: g.cfg.limits(),
+		Log: g.log,
 	})
 	if err != nil {
 		return nil, err

@@ -79,6 +79,7 @@ type Config struct {
 	Meter      Meter             // counts how calls end; nil: calls are not counted
 	Audit      auth.Auditor      // notes for each call whether it may run; default: nobody
 	Live       Live              // ends calls that outlive their request; nil: nobody does
+	Files      Files             // keeps parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
 
 	ApprovalTimeout time.Duration // how long a person has to answer a model's question; default 2 min

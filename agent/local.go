@@ -41,7 +41,7 @@ func (i *Invoker) runLocal(
 		if err != nil {
 			return registry.Result{}, localError(ctx, &p.inv, err)
 		}
-		return bounded(res), nil
+		return i.bounded(ctx, &p.inv, res), nil
 	}
 	if r, ok := i.cfg.Router.(localRunner); ok {
 		return r.RunLocal(ctx, registry.Call{
@@ -153,18 +153,18 @@ func localError(ctx context.Context, inv *Invocation, err error) *registry.Error
 }
 
 // bounded returns a result that is fit to be sent and stored.
-func bounded(res registry.Result) registry.Result {
+func (i *Invoker) bounded(ctx context.Context, inv *Invocation, res registry.Result) registry.Result {
 	res.Output, res.Error = truncated(res.Output), truncated(res.Error)
 	if res.Structured.Len() > MaxLocalOutput {
 		res.Structured = registry.JSON{}
 	}
-	res.Parts = boundedParts(res.Parts)
+	res.Parts = i.boundedParts(ctx, inv, res.Parts)
 	return res
 }
 
-// boundedParts returns the parts that are fit to be sent and stored. One that is malformed is left out, one for which
-// there is no room loses its data.
-func boundedParts(parts []registry.Part) []registry.Part {
+// boundedParts returns the parts that are fit to be sent and stored. One that is malformed is left out. One for which
+// there is no room has a link in place of its data, or only its description where no files are kept.
+func (i *Invoker) boundedParts(ctx context.Context, inv *Invocation, parts []registry.Part) []registry.Part {
 	var kept []registry.Part
 	room := registry.MaxInlinePart
 	for _, p := range parts[:min(len(parts), registry.MaxParts)] {
@@ -175,12 +175,26 @@ func boundedParts(parts []registry.Part) []registry.Part {
 			continue
 		}
 		if len(p.Data) > room {
-			p.Data = nil
+			p = i.linked(ctx, inv, p)
 		}
 		room -= len(p.Data)
 		kept = append(kept, p)
 	}
 	return kept
+}
+
+// linked returns a part without its data, and with a link to them if they can be kept.
+func (i *Invoker) linked(ctx context.Context, inv *Invocation, p registry.Part) registry.Part {
+	if i.cfg.Files != nil {
+		key := registry.Key{Tenant: inv.Caller.Tenant, Session: inv.Conversation.Session}
+		kept, err := i.cfg.Files.Keep(ctx, key, inv.CallID, p)
+		if err == nil {
+			return kept
+		}
+		i.cfg.Log.Warn("a file of a tool is not kept", "tool", inv.Spec.Name, "call", inv.CallID, "error", err)
+	}
+	p.Data = nil
+	return p
 }
 
 func truncated(s string) string {

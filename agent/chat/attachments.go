@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,28 @@ func picturesOf(parts []registry.Part) []provider.Picture {
 		}
 	}
 	return pictures
+}
+
+// linked returns the parts of a result without data. Those that are kept have a link that expires in its place.
+func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []registry.Part {
+	told := registry.WithoutData(parts)
+	if l.files == nil {
+		return told
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	for i, p := range parts {
+		if len(p.Data) == 0 {
+			continue
+		}
+		kept, err := l.files.Keep(ctx, l.key, c.id, p)
+		if err != nil {
+			l.log.Warn("a file of a tool is not kept", "tool", c.name, "call", c.id, "error", err)
+			continue
+		}
+		told[i] = kept
+	}
+	return told
 }
 
 // forgetPictures lets go of the images that are too many for a request. None of them would be shown again, because

@@ -28,11 +28,12 @@ type call struct {
 	shown   agent.ShownTool // none: the name is not listed
 	origins *provenance.Conversation
 
-	text    string // the result, readable
-	parts   []registry.Part
-	notice  string // the gateway's note about it
-	failed  bool
-	blocked bool // by the loop guard
+	text     string             // the result, readable
+	parts    []registry.Part    // as people get them: without data
+	pictures []provider.Picture // as the model sees them
+	notice   string             // the gateway's note about it
+	failed   bool
+	blocked  bool // by the loop guard
 
 	source   string // of text, as in provider.Message
 	approved bool   // a person approved it
@@ -161,7 +162,8 @@ func (l *loop) call(ctx context.Context, c *call) {
 	switch {
 	case err == nil:
 		c.text, c.failed = readable(outcome.Result.Output, l.limits.MaxResult), !outcome.Result.Success
-		c.notice, c.parts = readable(outcome.Result.Notice, l.limits.MaxResult), outcome.Result.Parts
+		c.notice = readable(outcome.Result.Notice, l.limits.MaxResult)
+		c.pictures, c.parts = picturesOf(outcome.Result.Parts), l.linked(ctx, c, outcome.Result.Parts)
 		c.source = sourceOf(c.shown, nil)
 	case ctx.Err() != nil:
 		c.fail(noteUnknown)
@@ -219,7 +221,7 @@ func (l *loop) announce(c *call, status Status) {
 func (l *loop) finished(c *call) {
 	l.out.send(Event{
 		Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.said(), l.format), Status: c.status(),
-		Parts: registry.WithoutData(c.parts),
+		Parts: c.parts,
 	})
 }
 
@@ -240,7 +242,7 @@ func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 		m := &results[i]
 		m.Notice, m.Source, m.Approved, m.Suspects = c.notice, c.source, c.approved, c.suspects
 		m.Tainted = m.Foreign()
-		m.Attachments, m.Pictures = registry.WithoutData(c.parts), picturesOf(c.parts)
+		m.Attachments, m.Pictures = c.parts, c.pictures
 		l.calls = append(l.calls, CallReport{
 			ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: c.status(), Output: show(c.said(), l.format),
 			Parts: m.Attachments,

@@ -26,6 +26,7 @@ type Config struct {
 	// ends the turn, and people do not read its text. Several goroutines call it at once. Nil: System.
 	SystemFor func(context.Context, agent.SessionContext) (string, error)
 
+	Files  agent.Files // keeps parts of results for people; nil: they read descriptions
 	Limits Limits
 	Log    *slog.Logger // default: discard
 }

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
 )
 
 // loop is the part that all turns share: model, tool calls, model again, until the model asks for no more calls. One
@@ -20,7 +22,9 @@ type loop struct {
 	own     map[string]bool // names of tools the caller runs
 	base    provider.Request
 	out     *emitter
-	journal *journal // nil: the caller keeps the conversation
+	journal *journal     // nil: the caller keeps the conversation
+	files   agent.Files  // nil: people read descriptions of parts
+	key     registry.Key // of the conversation, if there are files
 	turn    string
 	mark    mark
 	format  Format
