@@ -28,10 +28,7 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []callPar
 		where := "use --output FILE to save it"
 		switch {
 		case p.URL != "":
-			if where = p.URL; strings.HasPrefix(where, "/") {
-				where = r.base() + where
-			}
-			if file == "" {
+			if where = p.link(r); file == "" {
 				break
 			}
 			path := numbered(file, i)
@@ -76,6 +73,14 @@ func download(ctx context.Context, address, path string) (err error) {
 		return fmt.Errorf("save what the tool returned: %w", err)
 	}
 	return nil
+}
+
+// link returns where the part can be fetched; empty: nowhere.
+func (p callPart) link(r *remote) string {
+	if strings.HasPrefix(p.URL, "/") {
+		return r.base() + p.URL
+	}
+	return p.URL
 }
 
 // describe returns what the part is.

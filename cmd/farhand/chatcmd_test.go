@@ -77,7 +77,9 @@ var aTurn = []string{
 	`{"type":"tool_call","id":"c1","name":"locate","args":{"fast":true},"status":"executing"}`,
 	`{"type":"tool_result","id":"c1","name":"locate","output":"at\u001b]0;home\u0007 ` + strings.Repeat("x", 500) +
 		`","status":"completed"}`,
-	`{"type":"tool_result","id":"c2","name":"snap","output":"no camera","status":"failed"}`,
+	`{"type":"tool_result","id":"c2","name":"snap","output":"no camera","status":"failed","parts":[` +
+		`{"type":"image","mime_type":"image/png","size":3,"url":"/blobs/1"},` +
+		`{"type":"image","mime_type":"image/png","size":3}]}`,
 	`{"type":"title_updated","title":"Home"}`,
 	`{"type":"chunk","content":"At home."}`, `{"type":"chunk_reset"}`,
 	`{"type":"done","full_response":"Let me look. At home.","turn_id":"t1"}`,
@@ -91,7 +93,7 @@ func TestChatShowsATurn(t *testing.T) {
 		t.Errorf("exit %d, got %q, want %q", code, out, want)
 	}
 	want := "→ locate {\"fast\":true}\n← locate: at\uFFFD]0;home\uFFFD " + strings.Repeat("x", 107) +
-		"…\n✗ snap: no camera\ntitle: Home\n"
+		"…\n✗ snap: no camera\n  [image image/png, 3 B: " + g.URL + "/blobs/1]\n  [image image/png, 3 B]\ntitle: Home\n"
 	if errOut != "prompt: 1 messages, about 7 tokens\n  user: where am I?\n"+want {
 		t.Errorf("beside it:\n%s", errOut)
 	}

@@ -17,10 +17,11 @@ const (
 	// maxChatEvent bounds one event of an answer, in bytes.
 	maxChatEvent = 16 << 20
 
-	// shownArgs, shownOutput and shownPrompt are how much of a call and of a request to the model is shown, in
+	// shownArgs, shownOutput, shownLink and shownPrompt are how much of a call and of a request to the model is shown, in
 	// characters.
 	shownArgs   = 80
 	shownOutput = 120
+	shownLink   = 500
 	shownPrompt = 200
 )
 
@@ -140,7 +141,11 @@ func (s *chatScreen) event(e chatEvent) (last bool, err error) {
 		}
 		s.note("%s %s: %s", mark, oneLine(e.Name, 64), oneLine(e.Output, shownOutput))
 		for _, p := range e.Parts {
-			s.note("  [%s]", oneLine(p.describe(), shownOutput))
+			what := oneLine(p.describe(), shownOutput)
+			if link := p.link(&s.options.remote); link != "" {
+				what += ": " + oneLine(link, shownLink)
+			}
+			s.note("  [%s]", what)
 		}
 	case "title_updated":
 		s.note("title: %s", oneLine(e.Title, shownOutput))
