@@ -187,6 +187,22 @@ func (c ToolsConfig) programEnv() []string {
 	return env
 }
 
+// end ends what runs on this pod for a conversation of a user, whose session was deleted. The workspace stays as long
+// as one that nobody uses.
+func (o *ownTools) end(ctx context.Context, key registry.Key, user string) {
+	for _, boxed := range []bool{false, true} {
+		id := agent.SessionID{Tenant: key.Tenant, Conversation: key.Session, Identity: user, Sandboxed: boxed}
+		for _, e := range []sandbox.Engine{o.host, o.sandbox} {
+			if e != nil {
+				_ = e.Release(ctx, o.workspaces.Made(id)) // what is left ends when it is idle
+			}
+		}
+		if o.browsers != nil {
+			o.browsers.Release(id)
+		}
+	}
+}
+
 // close ends what runs for the tools, and waits for it. Workspaces stay.
 func (o *ownTools) close(ctx context.Context) error {
 	var errs []error

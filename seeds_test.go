@@ -244,6 +244,27 @@ func TestModelBuildsAndShows(t *testing.T) {
 	}
 }
 
+// TestDeletedSessionEndsItsBrowser: what runs for a conversation ends when its session is deleted.
+func TestDeletedSessionEndsItsBrowser(t *testing.T) {
+	h := newHome(t, nil, func(c *farhand.Config) {
+		c.Builtins, c.BrowserBare = []string{"browser"}, os.Getuid() == 0
+	})
+	h.turn(h.keys["caller main"], "main", "browser", `{"action":"start"}`)
+	running := func() string {
+		return h.turn(h.keys["caller main"], "main", "browser", `{"action":"status"}`)[0].Output
+	}
+	if before := running(); strings.Contains(before, "No browser") {
+		t.Fatalf("before: %s", before)
+	}
+	if status := remove(t, h.url+"/api/sessions/phone", adminToken); status != http.StatusNoContent {
+		t.Fatalf("delete: %d", status)
+	}
+	h.device(nil)
+	if after := running(); !strings.Contains(after, "No browser") {
+		t.Errorf("after: %s", after)
+	}
+}
+
 // TestModelFillsAForm: a model opens a page, fills its form in, sends it, and reads the answer.
 func TestModelFillsAForm(t *testing.T) {
 	page, port := formPage(t)

@@ -156,8 +156,17 @@ func (h *handler) end(ctx context.Context, k knownSession) error {
 			return err
 		}
 	}
-	_, err := h.Conversations.EraseConversation(ctx, k.key) // a turn that began since is lost with it
-	return err
+	if _, err := h.Conversations.EraseConversation(ctx, k.key); err != nil { // a turn that began since is lost with it
+		return err
+	}
+	users := []string{k.info.Owner.UserID}
+	if k.session != nil && k.session.UserID != users[0] {
+		users = append(users, k.session.UserID)
+	}
+	for _, user := range users {
+		h.Ended(ctx, k.key, user)
+	}
+	return nil
 }
 
 // ownerOf returns the owner of a conversation that begins now: the user of its device, or else the caller.

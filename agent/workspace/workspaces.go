@@ -122,14 +122,21 @@ func (cfg *Config) withDefaults() {
 	}
 }
 
-// AgentID returns the id of the agent.
-func (w *Workspaces) AgentID() string { return w.cfg.AgentID }
-
 // AgentDir returns the folder of the agent.
 func (w *Workspaces) AgentDir() string { return filepath.Join(w.cfg.Dir, agentsDir, w.cfg.AgentID) }
 
 // Of implements agent.Workspaces.
 func (w *Workspaces) Of(id agent.SessionID) agent.Workspace { return space{w, w.nameOf(id)} }
+
+// Made returns the workspace of an agent session as Open would, without making it or noting that it is used.
+func (w *Workspaces) Made(id agent.SessionID) sandbox.Workspace { return w.workspace(w.nameOf(id)) }
+
+func (w *Workspaces) workspace(name string) sandbox.Workspace {
+	return sandbox.Workspace{
+		ID: name, Dir: filepath.Join(w.cfg.Dir, sessionsDir, name, filesDir), UID: w.uid, GID: w.gid,
+		MaxBytes: w.cfg.MaxBytes, MaxFiles: w.cfg.MaxFiles,
+	}
+}
 
 // nameOf returns the name of the folder of an agent session. Nobody without the key finds it out: programs of all
 // workspaces may have the same user, and pass through the folder above without being able to list it.
@@ -155,9 +162,7 @@ func (s space) Open(context.Context) (sandbox.Workspace, error) {
 		return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal,
 			"The folder of this session cannot be made. The log of the gateway says why.")
 	}
-	return sandbox.Workspace{
-		ID: s.name, Dir: files, UID: w.uid, GID: w.gid, MaxBytes: w.cfg.MaxBytes, MaxFiles: w.cfg.MaxFiles,
-	}, nil
+	return w.workspace(s.name), nil
 }
 
 // make makes the folders of one agent session. Several may do so at once, and a sweep may take them away in between.
