@@ -94,7 +94,8 @@ func (c ToolsConfig) browser() browser.Config {
 		dir, _ = c.workspaceDir() // an empty one is told by browser.New
 	}
 	return browser.Config{
-		Dir: filepath.Join(dir, "farhand"), Program: c.BrowserProgram, NoSandbox: c.BrowserBare, MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle,
+		Dir: filepath.Join(dir, "farhand"), Program: c.BrowserProgram, NoSandbox: c.BrowserBare,
+		MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle,
 		Egress: egress.Config{AllowPrivate: c.PrivateURLs, Ports: c.BrowserPorts},
 	}
 }

@@ -17,8 +17,8 @@ const (
 	PartFile  PartType = "file" // everything else, also moving pictures
 )
 
-// Part is a piece of a result that is no text. It has either Data or URL. One with neither tells what the tool returned;
-// its bytes were not kept.
+// Part is a piece of a result that is no text. It has either Data or URL. One with neither tells what the tool
+// returned; its bytes were not kept.
 type Part struct {
 	Type     PartType `json:"type"`
 	MIMEType string   `json:"mime_type"`

@@ -78,7 +78,8 @@ func (f *fields) data(key string, most int) []byte {
 		return nil
 	}
 	if len(v)-len(`""`) > base64.StdEncoding.EncodedLen(most) {
-		f.fail(key, fmt.Sprintf("is too long: all parts of a result together may have %d bytes", registry.MaxInlinePart))
+		f.fail(key, fmt.Sprintf("is too long: all parts of a result together may have %d bytes",
+			registry.MaxInlinePart))
 		return nil
 	}
 	text := strictjson.Text(v)
@@ -89,13 +90,14 @@ func (f *fields) data(key string, most int) []byte {
 	case len(data) == 0:
 		f.fail(key, "must not be empty")
 	case len(data) > most:
-		f.fail(key, fmt.Sprintf("is too long: all parts of a result together may have %d bytes", registry.MaxInlinePart))
+		f.fail(key, fmt.Sprintf("is too long: all parts of a result together may have %d bytes",
+			registry.MaxInlinePart))
 	}
 	return data
 }
 
-// slot returns a member that is the URL of an upload_slot, as that was sent. Other addresses are not taken from a device:
-// whoever reads the result would fetch what it names.
+// slot returns a member that is the URL of an upload_slot, as that was sent. Other addresses are not taken from a
+// device: whoever reads the result would fetch what it names.
 func (f *fields) slot(key string) string {
 	url := f.text(key)
 	if secret, ok := strings.CutPrefix(url, registry.PathUpload); !ok || !registry.ValidBlobSecret(secret) {

@@ -19,7 +19,8 @@ func TestSDKParts(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	sent := []client.Part{
-		{Type: client.PartImage, MIMEType: "image/png", Name: "Küche.png", Data: bytes.Repeat([]byte{0, 0xff}, 100_000)},
+		{Type: client.PartImage, MIMEType: "image/png", Name: "Küche.png",
+			Data: bytes.Repeat([]byte{0, 0xff}, 100_000)},
 		{Type: client.PartAudio, MIMEType: "audio/ogg", Data: []byte("x")},
 	}
 	_, states, _ := g.runSDK(client.WithSession("sdk"), client.WithTool(client.Tool{Name: "camera"},

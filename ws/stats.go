@@ -21,7 +21,8 @@ var (
 	receivedTypes = []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
-		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, countedPing, countedPong, countedOther,
+		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest,
+		countedPing, countedPong, countedOther,
 	}
 	sentTypes = []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,

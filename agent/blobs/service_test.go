@@ -216,7 +216,8 @@ func TestSweep(t *testing.T) {
 	orphan := filepath.Join(folder, filepath.FromSlash(objectName(time.Now().Add(-time.Hour))))
 	foreign := filepath.Join(folder, "readme.txt")
 	for _, path := range []string{orphan, orphan + "123.tmp", foreign} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte("x"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

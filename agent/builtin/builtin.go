@@ -21,8 +21,8 @@ type Deps struct {
 	Now       func() time.Time // default: time.Now
 }
 
-// Names returns the names of all tools that the gateway has, in this package and in those below it. Nobody else may have
-// them.
+// Names returns the names of all tools that the gateway has, in this package and in those below it. Nobody else may
+// have them.
 func Names() []string {
 	return []string{
 		"time", "sessions", "read", "write", "edit", "exec", "bash", "browser", "nodes", "node-invoke", "canvas",

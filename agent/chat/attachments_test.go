@@ -55,7 +55,8 @@ func TestImagesOfResults(t *testing.T) {
 		}
 		sent := r.model.plain()[1].Messages
 		result := sent[len(sent)-1]
-		want := toolText("camera", fmt.Sprintf("click\n[image, image/jpeg, %d B]\n[image, image/jpeg, 12 B, not shown]\n"+
+		want := toolText("camera", fmt.Sprintf("click\n[image, image/jpeg, %d B]\n"+
+			"[image, image/jpeg, 12 B, not shown]\n"+
 			"[image, image/jpeg, 10 B, not shown]\n[file, video/mp4, 12.3 MB]\n[image, image/png, 5 kB, not shown]",
 			len(photo)))
 		if result.Content != want || len(result.Attachments) > 0 {

@@ -16,7 +16,9 @@ func TestSizeOfResults(t *testing.T) {
 		{Output: "plain"}, {Output: grown}, {Output: grown, Error: grown}, {Output: `"\"` + grown},
 		{Output: `["a"]`, Structured: registry.MustJSON(`["a"]`)},
 		{Output: grown, Structured: registry.MustJSON(`["another"]`)},
-		{Parts: []registry.Part{{Type: registry.PartImage, MIMEType: "image/png", Data: make([]byte, 1000), Size: 1000}}},
+		{Parts: []registry.Part{
+			{Type: registry.PartImage, MIMEType: "image/png", Data: make([]byte, 1000), Size: 1000},
+		}},
 	} {
 		res := resultOf(r)
 		text, err := question{Result: res}.encode(time.Now())

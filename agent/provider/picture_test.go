@@ -66,7 +66,8 @@ func TestPicturesOfResults(t *testing.T) {
 			for _, m := range s.Requests()[i].Messages {
 				if m.Role == provider.RoleTool {
 					text := strings.Replace(m.Content, "\n", "", 1)
-					texts = append(texts, strings.Replace(text, "[The images of this result are not shown to you.]", " …", 1))
+					texts = append(texts,
+						strings.Replace(text, "[The images of this result are not shown to you.]", " …", 1))
 				}
 				for _, p := range m.Parts {
 					if p.Image != nil {

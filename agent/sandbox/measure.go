@@ -15,8 +15,8 @@ const blockSize = 512
 var errStopped = errors.New("sandbox: stopped")
 
 // Measure returns what a workspace takes. It looks at twice MaxFiles files at most, and stops when done is closed. It
-// follows no link, so that a program that changes the folder meanwhile only changes what is counted. A file with several
-// names counts several times.
+// follows no link, so that a program that changes the folder meanwhile only changes what is counted. A file with
+// several names counts several times.
 func Measure(w Workspace, done <-chan struct{}) (u Usage, err error) {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(w.Dir, &disk); err != nil {

@@ -136,7 +136,8 @@ func TestOldWorkspacesGo(t *testing.T) {
 		}
 		locked := filepath.Join(old.Dir, "locked")
 		if err := errors.Join(os.Mkdir(locked, 0o700), os.WriteFile(filepath.Join(locked, "f"), nil, 0o600),
-			os.Chmod(locked, 0), os.Chtimes(old.Dir, time.Now().Add(time.Hour), time.Now().Add(time.Hour))); err != nil {
+			os.Chmod(locked, 0),
+			os.Chtimes(old.Dir, time.Now().Add(time.Hour), time.Now().Add(time.Hour))); err != nil {
 			t.Fatal(err)
 		}
 		// The bubble's time is long past for the disk, so the time of the folder is set as Open would.

@@ -72,7 +72,8 @@ func New(cfg Config) (*Workspaces, error) {
 		return nil, fmt.Errorf("workspace: %q is no absolute path", cfg.Dir)
 	}
 	if !registry.ValidToolName(cfg.AgentID) {
-		return nil, fmt.Errorf("workspace: %q cannot be the id of an agent: use letters, digits, _ . and -", cfg.AgentID)
+		return nil, fmt.Errorf("workspace: %q cannot be the id of an agent: use letters, digits, _ . and -",
+			cfg.AgentID)
 	}
 	w := &Workspaces{cfg: cfg, uid: os.Getuid(), gid: os.Getgid()}
 	if w.uid == 0 {

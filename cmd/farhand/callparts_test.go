@@ -17,7 +17,8 @@ func TestCallPrintsParts(t *testing.T) {
 			_, _ = w.Write([]byte("a clip"))
 			return
 		}
-		_, _ = w.Write([]byte(`{"call_id":"c","success":true,"output":"click","duration_ms":1,"session_id":"s","parts":[` +
+		_, _ = w.Write([]byte(`{"call_id":"c","success":true,"output":"click","duration_ms":1,` +
+			`"session_id":"s","parts":[` +
 			`{"type":"image","mime_type":"image/png","name":"a\u001b[2J.png","data":"iVBORw==","size":4},` +
 			`{"type":"image","mime_type":"image/png","data":"AAAA","size":3},` +
 			`{"type":"file","mime_type":"video/mp4","url":"/blobs/1","size":12345678},` +

@@ -17,8 +17,8 @@ const (
 	// maxChatEvent bounds one event of an answer, in bytes.
 	maxChatEvent = 16 << 20
 
-	// shownArgs, shownOutput, shownLink and shownPrompt are how much of a call and of a request to the model is shown, in
-	// characters.
+	// shownArgs, shownOutput, shownLink and shownPrompt are how much of a call and of a request to the model is shown,
+	// in characters.
 	shownArgs   = 80
 	shownOutput = 120
 	shownLink   = 500

@@ -109,7 +109,8 @@ func unregisterFrame(name string) ([]byte, error) {
 	}{"unregister_tools", []string{name}})
 }
 
-// resultFrame carries what a handler returned: a string as text, nil as nothing, everything else as JSON, and the parts.
+// resultFrame carries what a handler returned: a string as text, nil as nothing, everything else as JSON, and the
+// parts.
 func resultFrame(id string, output any, parts []Part) ([]byte, error) {
 	if output == nil {
 		output = ""

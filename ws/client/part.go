@@ -6,8 +6,8 @@ type Result struct {
 	Parts  []Part
 }
 
-// Part is an image, a sound or a file of a result. A result has at most 16 parts with 1 MiB of data together, less where
-// the gateway's limit of an answer is lower.
+// Part is an image, a sound or a file of a result. A result has at most 16 parts with 1 MiB of data together, less
+// where the gateway's limit of an answer is lower.
 type Part struct {
 	Type     PartType `json:"type"`
 	MIMEType string   `json:"mime_type"`      // such as image/png: lower case, no parameters

@@ -39,8 +39,8 @@ func find(cfg Config) (string, error) {
 		return "", errors.New("the tool browser works on Linux only")
 	}
 	if os.Geteuid() == 0 && !cfg.NoSandbox {
-		return "", errors.New("the sandbox of Chromium does not work for root: run the gateway as another user, or set " +
-			"FARHAND_BROWSER_NO_SANDBOX")
+		return "", errors.New("the sandbox of Chromium does not work for root: run the gateway as another user, " +
+			"or set FARHAND_BROWSER_NO_SANDBOX")
 	}
 	if cfg.Program != "" {
 		path, err := exec.LookPath(cfg.Program)

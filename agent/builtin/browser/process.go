@@ -122,8 +122,8 @@ func (p *process) close() {
 func (p *process) complaint() error {
 	text := p.said.String()
 	if strings.Contains(text, "sandbox") {
-		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow the gateway's user " +
-			"some, or set FARHAND_BROWSER_NO_SANDBOX")
+		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow the gateway's " +
+			"user some, or set FARHAND_BROWSER_NO_SANDBOX")
 	}
 	return fmt.Errorf("no browser: Chromium did not start: %s", text)
 }

@@ -158,8 +158,8 @@ func set(names string) map[string]bool {
 var (
 	// never are words of shells that take code, or names of variables that they evaluate.
 	never = set(`. source eval exec command builtin trap set shopt alias unalias export readonly unset read let declare
-		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function wait jobs
-		time if then else elif fi for while until do done case esac select in { } ! [[ ]]`)
+		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function
+		wait jobs time if then else elif fi for while until do done case esac select in { } ! [[ ]]`)
 
 	runners = set(`sh ash bash dash ksh mksh zsh fish csh tcsh rbash busybox toybox
 		env xargs nohup nice ionice timeout time setsid stdbuf watch parallel chronic unbuffer flock taskset chrt
@@ -174,5 +174,6 @@ var (
 		npm npx yarn pnpm pip pipx uv poetry gem bundle rake composer apt apt-get dpkg yum dnf rpm apk brew snap
 		git hg svn cvs bzr sqlite sqlite3 psql mysql mariadb mongo mongosh redis-cli
 		curl wget fetch aria2c ftp sftp tftp ssh scp sshfs telnet nc ncat netcat socat openssl rsh rexec rlogin
-		cpio pax ar unzip bsdtar 7z 7za run-parts run-mailcap xdg-open open see logrotate dd install-info mail mailx sendmail`)
+		cpio pax ar unzip bsdtar 7z 7za run-parts run-mailcap xdg-open open see logrotate dd install-info
+		mail mailx sendmail`)
 )

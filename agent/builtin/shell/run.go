@@ -97,8 +97,8 @@ func busy(err error) (registry.Result, error) {
 	if !errors.Is(err, errTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return registry.Result{}, err
 	}
-	e := registry.Errorf(registry.CodeBusy, "As many commands of this session, of its tenant or of the pod run already as "+
-		"may run at once. Wait for them to end.")
+	e := registry.Errorf(registry.CodeBusy, "As many commands of this session, of its tenant or of the pod run "+
+		"already as may run at once. Wait for them to end.")
 	e.RetryAfter = time.Second
 	return registry.Result{}, e.With(registry.DispatchedNo)
 }

@@ -333,8 +333,9 @@ func TestWhichEngineRuns(t *testing.T) {
 			t.Errorf("%s: offered: %q", name, why)
 		}
 		res, err := b.try(t.Context(), "exec", object{"command": "true"})
+		missing := map[bool]string{true: "No Docker", false: "No host"}[tt.context || tt.byPolicy]
 		if res.Output != tt.want || (err == nil) != tt.available ||
-			err != nil && !strings.Contains(err.Error(), map[bool]string{true: "No Docker", false: "No host"}[tt.context || tt.byPolicy]) {
+			err != nil && !strings.Contains(err.Error(), missing) {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}

@@ -172,8 +172,8 @@ func readAnthropicUser(r *Request, i int, m anthropicMessage, open map[string]st
 				}
 				if c.Type == "image" {
 					if b.IsError {
-						return refuse("messages.%d.content.%d: all content must be type \"text\" if \"is_error\" is true",
-							i, n)
+						return refuse("messages.%d.content.%d: all content must be type \"text\" "+
+							"if \"is_error\" is true", i, n)
 					}
 					out.Parts = append(out.Parts, provider.Part{Image: c.image()})
 				}

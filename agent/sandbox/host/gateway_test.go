@@ -53,7 +53,9 @@ func gatewayMain() int {
 }
 
 // startGateway runs a script by a gateway that is another process.
-func startGateway(t *testing.T, engine string, w sandbox.Workspace, attr *syscall.SysProcAttr, script string) *exec.Cmd {
+func startGateway(
+	t *testing.T, engine string, w sandbox.Workspace, attr *syscall.SysProcAttr, script string,
+) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(deadline(t), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), gatewayMark+"="+engine+"\n"+w.Dir+"\n"+script, secretName+"=hush-"+"hush")
@@ -113,7 +115,8 @@ func exitOf(t *testing.T, pid int) func() {
 		t.Helper()
 		end := time.Now().Add(10 * time.Second)
 		for {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(end).Milliseconds()))
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+				int(time.Until(end).Milliseconds()))
 			switch {
 			case err == unix.EINTR:
 				continue
@@ -135,7 +138,8 @@ func TestSecretsOfTheGateway(t *testing.T) {
 		}
 		script := `gateway=$(cut -d" " -f4 /proc/$PPID/stat); echo "$gateway"
 			cat /proc/$PPID/environ /proc/$gateway/environ /proc/$gateway/mem /proc/$PPID/mem
-			for p in /proc/[0-9]*; do cat $p/environ $p/cmdline $p/task/*/environ; done; cat /proc/*/cwd/environ; env; true`
+			for p in /proc/[0-9]*; do cat $p/environ $p/cmdline $p/task/*/environ; done
+			cat /proc/*/cwd/environ; env; true`
 		cmd := startGateway(t, e.Name(), w, attr, script)
 		out, err := cmd.Output()
 		if err != nil {
@@ -155,7 +159,8 @@ func TestSupervisorsAreNotKilledFromWithin(t *testing.T) {
 	engines(t, func(t *testing.T, e *host.Engine) {
 		w := newWorkspace(t)
 		c := shell(fmt.Sprintf(`for p in $PPID -$PPID /proc/$PPID/task/* %d; do
-			kill -9 -- ${p##*/} 2>/dev/null && echo killed $p; done; prlimit -p $PPID --cpu=0 2>/dev/null && echo limited
+			kill -9 -- ${p##*/} 2>/dev/null && echo killed $p; done
+			prlimit -p $PPID --cpu=0 2>/dev/null && echo limited
 			echo end`, os.Getpid()))
 		c.Elevated = e.Name() == host.Name
 		if got := run(t, e, w, c); got.out != "end\n" {

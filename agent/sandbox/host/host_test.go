@@ -221,7 +221,8 @@ func TestTemporaryFiles(t *testing.T) {
 		put(t, w, "kept", "")
 		for _, script := range []string{
 			"mkdir -p $TMPDIR/a/b; echo x > $TMPDIR/a/b/c; chmod 0 $TMPDIR/a/b $TMPDIR/a",
-			"rmdir $TMPDIR && ln -s $PWD $TMPDIR", "rmdir $TMPDIR && echo x > $TMPDIR", "rmdir $TMPDIR", "chmod 0 $TMPDIR",
+			"rmdir $TMPDIR && ln -s $PWD $TMPDIR", "rmdir $TMPDIR && echo x > $TMPDIR",
+			"rmdir $TMPDIR", "chmod 0 $TMPDIR",
 		} {
 			if got := run(t, e, w, shell(script)); got.Code != 0 {
 				t.Errorf("%s: %+v", script, got)
@@ -265,14 +266,18 @@ func TestFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for dir, want := range map[string]string{"": "", ".": "", "a": "/a", "a/b/": "/a/b", "in": "/a/b", "a/../a": "/a"} {
+		for dir, want := range map[string]string{
+			"": "", ".": "", "a": "/a", "a/b/": "/a/b", "in": "/a/b", "a/../a": "/a",
+		} {
 			c := shell("pwd -P")
 			c.Dir = dir
 			if got := run(t, e, w, c); got.out != w.Dir+want+"\n" {
 				t.Errorf("%q: %+v", dir, got)
 			}
 		}
-		for _, dir := range []string{"..", "a/../..", "/usr", w.Dir, "out", "up", "out/bin", "in/../../..", "file", "none", "\x00"} {
+		for _, dir := range []string{
+			"..", "a/../..", "/usr", w.Dir, "out", "up", "out/bin", "in/../../..", "file", "none", "\x00",
+		} {
 			c := shell("pwd -P")
 			c.Dir = dir
 			if got, err := try(t, e, w, c); err == nil || got.out != "" {

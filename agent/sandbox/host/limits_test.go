@@ -55,7 +55,8 @@ func TestLimits(t *testing.T) {
 				func(r result) bool { return r.Code != 0 },
 			},
 			"memory of all": { // each has less than there may be
-				`for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 1000 & done; sleep 1000`,
+				`for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 1000 & done
+				sleep 1000`,
 				sandbox.Limits{Memory: 50 << 20}, func(r result) bool { return r.Signal == "killed" },
 			},
 			"enough memory": {

@@ -27,13 +27,15 @@ var escapes = map[string]string{
 	"setsid":     `setsid sh -c 'sleep 1000; true' $0 & echo ready; eval "$END"`,
 	"double fork": `(setsid sh -c '(setsid sh -c "sleep 1000; true" $0 & ) ' $0 & )
 		echo ready; eval "$END"`,
-	"daemon without files": `setsid sh -c 'exec </dev/null >/dev/null 2>&1 3>&-; cd /; sh -c "sleep 1000; true" $0 & ' $0
+	"daemon without files": `setsid sh -c 'exec </dev/null >/dev/null 2>&1 3>&-; cd /
+		sh -c "sleep 1000; true" $0 & ' $0
 		echo ready; eval "$END"`,
 	"ignores signals": `trap '' TERM INT HUP QUIT; setsid sh -c 'trap "" TERM INT HUP; while :; do sleep 1; done' $0 &
 		echo ready; eval "$END"`,
-	"moves on":               `setsid sh ./chase.sh $0 & echo ready; eval "$END"`,
-	"a deep chain":           `setsid sh ./chain.sh 30 $0 & echo ready; eval "$END"`,
-	"many":                   `for i in 1 2 3 4 5 6 7 8 9 10; do for j in 1 2 3 4; do sleep 1000 & done; done; echo ready; eval "$END"`,
+	"moves on":     `setsid sh ./chase.sh $0 & echo ready; eval "$END"`,
+	"a deep chain": `setsid sh ./chain.sh 30 $0 & echo ready; eval "$END"`,
+	"many": `for i in 1 2 3 4 5 6 7 8 9 10; do for j in 1 2 3 4; do sleep 1000 & done; done
+		echo ready; eval "$END"`,
 	"without an environment": `env -i PATH=$PATH setsid sh -c 'sleep 1000; true' $0 & echo ready; eval "$END"`,
 }
 
