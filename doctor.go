@@ -23,12 +23,12 @@ type Finding struct {
 	Text   string `json:"text"`   // what is there, or what is missing and how to get it
 }
 
-// diagnoseTimeout bounds the look at one part.
-const diagnoseTimeout = 5 * time.Second
+// diagnoseTimeout bounds the look at one part. A browser takes longest, on a busy machine.
+const diagnoseTimeout = 25 * time.Second
 
 // Diagnose looks at what a gateway with this configuration would stand on, without starting one: the store, and what
-// its own tools need. What is not enabled is looked at, too, so that it is known before it is. It changes nothing but
-// making the folder of workspaces.
+// its own tools need. What is not enabled is looked at, too, so that it is known before it is. It makes the folders of
+// workspaces and browsers, starts a browser and ends it, and removes what browsers of killed pods left.
 func Diagnose(ctx context.Context, cfg Config) []Finding {
 	var all []Finding
 	files := cfg.enables("read", "write", "edit", "exec", "bash")
