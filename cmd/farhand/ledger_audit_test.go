@@ -207,7 +207,10 @@ func (b *ledger) auditRecord(c ledgerCall, r ledgerRecord, report reporter) {
 	answeredInTime := state.Answered() && !r.late
 	switch {
 	case c.status == 200:
-		if string(state) != c.state || r.late && !b.stopped(c.asked, c.heard.Add(5*time.Second)) {
+		// The end of a call without a key is written a moment after its caller has it: a pod that is killed, or a store
+		// that is away just then, loses it, and the record that the call's reports made is ended by its deadline.
+		lost := c.key == "" && state == registry.StateTimedOut && b.stopped(c.heard, c.heard.Add(time.Second))
+		if string(state) != c.state && !lost || r.late && !b.stopped(c.asked, c.heard.Add(5*time.Second)) {
 			report("agrees", c.CallID, c.nonce, "told %s, recorded %s, late %v", c.state, r.state, r.late)
 		}
 	case c.status == 202, c.Dispatched == "unknown" && c.key != "": // told only that it is not known
