@@ -28,11 +28,15 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	if c.Limits.FileSize == 0 {
 		c.Limits.FileSize = w.MaxBytes
 	}
+	before, err := sandbox.Measure(w, ctx.Done())
+	if err != nil {
+		return sandbox.Exit{}, err
+	}
 	done := make(chan struct{})
 	watched := make(chan struct{})
 	go func() { // ends before Run does
 		defer close(watched)
-		l.watch(w, done, cancel)
+		l.watch(w, before, done, cancel)
 	}()
 	exit, err := l.Engine.Run(ctx, w, c)
 	close(done)
@@ -40,9 +44,11 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	return exit, err
 }
 
-// watch looks at the workspace until the command is done. Most commands are done before its second look.
-func (l limited) watch(w sandbox.Workspace, done <-chan struct{}, cancel context.CancelCauseFunc) {
-	before, _ := sandbox.Measure(w, done) // a program takes longer to begin than this takes
+// watch looks at the workspace until the command is done. Most commands are done before its first look. A folder that
+// cannot be looked into is not endured, even if it was so before: a command has until the first look to mend that.
+func (l limited) watch(
+	w sandbox.Workspace, before sandbox.Usage, done <-chan struct{}, cancel context.CancelCauseFunc,
+) {
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
 	for {
@@ -56,7 +62,7 @@ func (l limited) watch(w sandbox.Workspace, done <-chan struct{}, cancel context
 			continue // what cannot be looked at now is looked at next
 		}
 		switch {
-		case now.Locked && !before.Locked:
+		case now.Locked:
 			cancel(fmt.Errorf("%w: a folder in it cannot be looked into, so it may hold anything; make it readable",
 				sandbox.ErrFull))
 			return

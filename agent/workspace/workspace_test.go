@@ -169,7 +169,6 @@ type fills struct {
 }
 
 func (f fills) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
-	time.Sleep(100 * time.Millisecond) // as a program takes to begin
 	for i := range f.files {
 		path := filepath.Join(w.Dir, string(rune('a'+i%26))+string(rune('a'+i/26)))
 		if err := os.WriteFile(path, make([]byte, f.bytes/f.files), 0o600); err != nil {

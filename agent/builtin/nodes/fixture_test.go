@@ -157,7 +157,7 @@ func newHouse(t *testing.T, o options) *house {
 	})
 	origins, err := auth.NewOrigins(nil, false)
 	h.must(err)
-	doors := auth.AuthenticatorFunc(func(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
+	identify := auth.AuthenticatorFunc(func(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
 		id, ok := who(token)
 		if !ok {
 			return id, registry.Errorf(registry.CodeUnauthenticated, "who is %q?", token)
@@ -167,12 +167,12 @@ func newHouse(t *testing.T, o options) *house {
 	schemas := schema.NewValidator()
 	devices, err := ws.NewServer(ws.Config{
 		Pod: pod, Admission: agent.NewAdmission(policy, schemas, agent.AdmissionLimits{}, local.Names()...),
-		Auth: doors, Origins: origins,
+		Auth: identify, Origins: origins,
 	})
 	h.must(err)
 	handler, err := api.NewHandler(api.Config{
 		Pod: pod.ID(), Calls: pod.Calls, Directory: h.store, Conversations: h.store, AuditLog: h.store, Usage: h.store,
-		Kicker: pod.Hub, Turns: pod.Turns, Policy: policy, Auth: doors, Origins: origins, Invoker: invoker,
+		Kicker: pod.Hub, Turns: pod.Turns, Policy: policy, Auth: identify, Origins: origins, Invoker: invoker,
 		Builtins: local, Device: devices,
 	})
 	h.must(err)
