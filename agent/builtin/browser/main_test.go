@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,9 @@ func TestMain(m *testing.M) {
 // public is the address of all sites of the tests. Nothing of it is ever dialled.
 var public = netip.MustParseAddr("93.184.216.34")
 
+// patience bounds the wait for what a page does by itself, after the call that showed it. A busy machine takes long.
+const patience = time.Minute
+
 // internet is the network of a test: every name that ends in .test has the address public, and what is dialled at
 // public is a server of the test. All that is dialled is written down.
 type internet struct {
@@ -47,10 +51,12 @@ type internet struct {
 	mu     sync.Mutex
 	dialed []string
 	asked  map[string]int
+	more   chan struct{} // closed, and replaced, when a name is looked up
 }
 
 func newInternet(t *testing.T) *internet {
-	n := &internet{mux: http.NewServeMux(), asked: make(map[string]int), names: make(map[string]func() []netip.Addr)}
+	n := &internet{mux: http.NewServeMux(), asked: make(map[string]int), more: make(chan struct{}),
+		names: make(map[string]func() []netip.Addr)}
 	n.site = httptest.NewServer(n.mux)
 	t.Cleanup(n.site.Close)
 	return n
@@ -61,6 +67,8 @@ func (n *internet) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr,
 	host = strings.TrimSuffix(host, ".")
 	n.mu.Lock()
 	n.asked[host]++
+	close(n.more)
+	n.more = make(chan struct{})
 	n.mu.Unlock()
 	if answer := n.names[host]; answer != nil {
 		return answer(), nil
@@ -93,11 +101,22 @@ func (n *internet) page(path, html string) {
 	})
 }
 
-// count is how often a name was looked up.
-func (n *internet) count(name string) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.asked[name]
+// isAsked waits until a name was looked up, and reports whether it was.
+func (n *internet) isAsked(name string) bool {
+	end := time.After(patience)
+	for {
+		n.mu.Lock()
+		asked, more := n.asked[name] > 0, n.more
+		n.mu.Unlock()
+		if asked {
+			return true
+		}
+		select {
+		case <-more:
+		case <-end:
+			return false
+		}
+	}
 }
 
 // elsewhere returns what was dialled but the sites.
@@ -232,6 +251,24 @@ func (b *bench) contains(text string, parts ...string) {
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
 			b.Errorf("no %q in\n%s", part, text)
+		}
+	}
+}
+
+// comes asks for the status until that, or what was said before, has all parts: a page goes on after the call that
+// showed it.
+func (b *bench) comes(said string, parts ...string) {
+	b.Helper()
+	end, tick := time.After(patience), time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	lacks := func(part string) bool { return !strings.Contains(said, part) }
+	for slices.ContainsFunc(parts, lacks) {
+		select {
+		case <-tick.C:
+			said += "\n" + b.do(`{"action":"status"}`)
+		case <-end:
+			b.contains(said, parts...)
+			return
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // bePod is a process that has a browser, and waits to be killed.
 func bePod(dir string) {
-	browsers, err := browser.New(config(dir, &internet{asked: make(map[string]int)}))
+	browsers, err := browser.New(config(dir, &internet{}))
 	if err == nil {
 		tools := browsers.Registration().Make(agent.SessionContext{Key: registry.Key{Tenant: "default", Session: "x"}})
 		var res registry.Result
