@@ -69,6 +69,7 @@ var matrix = []line{
 	{"GET /blobs/{id}", everybody, "", 404, 0, ""},
 	{"GET /metrics", admins, "", 200, 0, ""},
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
+	{"GET /ws/mcp", "device", "", 400, 0, ""},
 }
 
 // frames has a line for each frame that a device sends: the roles that may send it over their socket.

@@ -14,7 +14,7 @@ import (
 func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
 	t.Parallel()
 	h := &handler{Config: Config{
-		Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
+		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
 		Files: &blobs.Service{},
 	}}
 	for _, r := range h.routes() {

@@ -79,7 +79,7 @@ func (h *handler) observe(c *gin.Context) {
 // success logs a request that succeeded, unless it is a probe's, or has become a socket, or is not in the sample.
 func (a *accessLog) success(c *gin.Context, status int, start time.Time, took time.Duration) {
 	switch c.FullPath() {
-	case pathDevice, pathHealth, pathHealthClawSeed, pathReady, pathMetrics:
+	case pathDevice, pathDeviceMCP, pathHealth, pathHealthClawSeed, pathReady, pathMetrics:
 		return
 	}
 	if a.mode == AccessLogOff || a.mode == AccessLogSampled && !a.sampled(start) {

@@ -118,6 +118,9 @@ type Config struct {
 	Meter    Meter                           // counts every request; nil: nobody does
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
 
+	// DeviceMCP takes the WebSockets of devices that speak MCP, mounted at GET /ws/mcp; nil: not mounted.
+	DeviceMCP http.Handler
+
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
 	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
 	MaxTurn        time.Duration // the Agent's limit of a turn once its conversation is free; default DefaultMaxTurn

@@ -102,7 +102,7 @@ func newEngine(h *handler) (*gin.Engine, error) {
 			return nil, fmt.Errorf("api: %s %s: %w", r.method, r.path, err)
 		}
 		engine.Handle(r.method, r.path, h.serve(r))
-		if r.method == http.MethodGet && r.path != pathDevice {
+		if r.method == http.MethodGet && !r.upgrades() {
 			engine.HEAD(r.path, h.serve(r))
 		}
 	}

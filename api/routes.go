@@ -17,6 +17,7 @@ const (
 	pathReady          = "/readyz"
 	pathMetrics        = "/metrics" // for admins
 	pathDevice         = "/ws/chat"
+	pathDeviceMCP      = "/ws/mcp"
 
 	pathCall        = "/api/tools/:name/call"
 	pathSessionCall = "/api/sessions/:id/tools/:name/call"
@@ -96,7 +97,10 @@ func (h *handler) routes() []route {
 		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
 	}
 	if h.Device != nil {
-		table = append(table, route{http.MethodGet, pathDevice, devices, nil, h.device})
+		table = append(table, route{http.MethodGet, pathDevice, devices, nil, upgrades(h.Device)})
+	}
+	if h.DeviceMCP != nil {
+		table = append(table, route{http.MethodGet, pathDeviceMCP, devices, nil, upgrades(h.DeviceMCP)})
 	}
 	return table
 }
@@ -109,7 +113,7 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 		defer releaseAll(c)
 		var q params
 		var err error
-		if r.path != pathDevice { // its handler asks who it is itself
+		if !r.upgrades() { // whose handler asks who it is itself
 			err = h.authorize(c, r.who)
 		}
 		if err == nil && strict {
@@ -124,9 +128,14 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 	}
 }
 
-func (h *handler) device(c *gin.Context, _ params) error {
-	h.Device.ServeHTTP(c.Writer, c.Request)
-	return nil
+// upgrades reports whether a route is for WebSockets of devices.
+func (r route) upgrades() bool { return r.path == pathDevice || r.path == pathDeviceMCP }
+
+func upgrades(device http.Handler) handlerFunc {
+	return func(c *gin.Context, _ params) error {
+		device.ServeHTTP(c.Writer, c.Request)
+		return nil
+	}
 }
 
 func (h *handler) notFound(c *gin.Context) {

@@ -52,7 +52,7 @@ func TestRoutesAreDocumented(t *testing.T) {
 		}
 	}
 	h := &handler{Config: Config{
-		Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
+		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
 		Files: &blobs.Service{},
 	}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)

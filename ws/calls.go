@@ -21,7 +21,7 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	c.startMu.Lock()
 	err := errOutboxNotOpen
 	if !c.refusesNew && c.ending() == closeNone {
-		err = c.out.push(toolCallRequestFrame(call))
+		err = c.out.push(c.callFrame(call))
 	}
 	c.startMu.Unlock()
 	switch {
@@ -39,13 +39,25 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	}
 }
 
+// callFrame returns the frame that has the device run a call.
+func (c *conn) callFrame(call routing.DeviceCall) []byte {
+	if c.mcp != nil {
+		return c.mcp.callFrame(call)
+	}
+	return toolCallRequestFrame(call)
+}
+
 // Cancel implements routing.Conn. A cancellation is a courtesy: if the outbox has no room for it, the device finishes
 // its work in vain.
 func (c *conn) Cancel(callID, reason string) {
 	c.mu.Lock()
 	wanted := c.wantsCancel
 	c.mu.Unlock()
-	if wanted {
+	switch {
+	case !wanted:
+	case c.mcp != nil:
+		_ = c.out.push(c.mcp.cancelFrame(callID, reason))
+	default:
 		_ = c.out.push(toolCallCancelFrame(callID, reason))
 	}
 }
@@ -138,7 +150,7 @@ func (c *conn) completeCall(id string, r registry.Result) {
 // failAnswer fails a call whose answer could not be understood. Its caller need not wait longer, because the device
 // will not answer again.
 func (c *conn) failAnswer(data []byte, bad *frameError) {
-	if id := answeredCall(data); id != "" {
+	if id := c.answeredCall(data); id != "" {
 		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
 			"The device's answer could not be understood: %s", bad.message))
 	}

@@ -31,6 +31,7 @@ const (
 	CloseTooBig               // a message over the limit; over twice the limit the library closes, with no reason
 	CloseMessageTimeout       // a message was begun and not finished in time
 	CloseCrowded              // the pod has too many bytes of unfinished messages, or no time for a long one
+	CloseMCP                  // a device that speaks MCP did not answer initialize or tools/list as it must
 	CloseInternal             // a fault of the server, which is in its log
 	closeGone                 // the peer is gone: no close frame is sent
 )
@@ -55,6 +56,7 @@ var catalogue = [...]closeEntry{
 	CloseTooBig:         {websocket.CloseMessageTooBig, "message_too_big", true},
 	CloseMessageTimeout: {websocket.ClosePolicyViolation, "message_timeout", true},
 	CloseCrowded:        {websocket.CloseTryAgainLater, "too_much_unfinished", true},
+	CloseMCP:            {websocket.CloseProtocolError, "mcp_failed", true},
 	CloseInternal:       {websocket.CloseInternalServerErr, "internal_error", true},
 	closeGone:           {websocket.CloseAbnormalClosure, "", true},
 }

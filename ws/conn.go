@@ -67,6 +67,8 @@ type conn struct {
 
 	plain bool // people read results of tools as plain text; never changes
 
+	mcp *mcpLink // of a device that speaks MCP; nil: it speaks the device protocol; never changes
+
 	mu           sync.Mutex
 	worker       *turnWorker   // nil while no turn runs or waits
 	gone         chan struct{} // closed by the teardown; nil until end is called
@@ -85,7 +87,7 @@ type conn struct {
 var _ routing.Conn = (*conn)(nil)
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, who: begin.who, plain: begin.plain, hasOpenSlot: true}
+	c := &conn{server: s, who: begin.who, plain: begin.plain, mcp: begin.mcp, hasOpenSlot: true}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
 	c.budget = s.budgets.acquire(device{begin.session.Key, begin.source})

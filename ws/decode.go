@@ -28,19 +28,10 @@ func invalidMessage(format string, args ...any) *frameError {
 // decodeFrame reads one frame of a device and returns a pointer to its struct of frames.go. Unknown fields are
 // ignored; field names are case-sensitive. The error is CloseInvalidUTF8 or a *frameError.
 func decodeFrame(data []byte) (any, error) {
-	if !utf8.Valid(data) {
-		return nil, CloseInvalidUTF8
-	}
-	if strictjson.Depth(data) > maxFrameDepth {
-		return nil, &frameError{codeInvalidJSON, fmt.Sprintf("The frame nests deeper than %d levels.", maxFrameDepth)}
-	}
 	var buffer [fewFields]strictjson.Member
-	members, reason, ok := splitObject(buffer[:0], data)
-	switch {
-	case reason != "":
-		return nil, &frameError{codeInvalidJSON, "The frame: " + reason + "."}
-	case !ok:
-		return nil, &frameError{codeInvalidJSON, "The frame is not valid JSON."}
+	members, err := frameMembers(buffer[:0], data)
+	if err != nil {
+		return nil, err
 	}
 	var bad *frameError
 	f := fields{members, &bad}
@@ -56,6 +47,24 @@ func decodeFrame(data []byte) (any, error) {
 		return nil, bad
 	}
 	return frame, nil
+}
+
+// frameMembers appends the members of a frame. Errors are as of decodeFrame.
+func frameMembers(into []strictjson.Member, data []byte) ([]strictjson.Member, error) {
+	if !utf8.Valid(data) {
+		return nil, CloseInvalidUTF8
+	}
+	if strictjson.Depth(data) > maxFrameDepth {
+		return nil, &frameError{codeInvalidJSON, fmt.Sprintf("The frame nests deeper than %d levels.", maxFrameDepth)}
+	}
+	members, reason, ok := splitObject(into, data)
+	switch {
+	case reason != "":
+		return nil, &frameError{codeInvalidJSON, "The frame: " + reason + "."}
+	case !ok:
+		return nil, &frameError{codeInvalidJSON, "The frame is not valid JSON."}
+	}
+	return members, nil
 }
 
 // answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is. It returns

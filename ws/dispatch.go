@@ -29,7 +29,7 @@ func (c *conn) handleText(data []byte) {
 	}
 	s := c.server
 	c.messageBytes = len(data)
-	frame, big, err := s.decode(data)
+	frame, big, err := c.decode(data)
 	if errors.Is(err, CloseCrowded) { // it was not decoded, so it introduces nobody
 		c.fail(err)
 		return
@@ -77,24 +77,38 @@ func (s *Server) acquireDecodeSlot() bool {
 
 // decode decodes a frame, unless it is too big. The error is CloseCrowded if no slot came free for it, or as of
 // decodeFrame.
-func (s *Server) decode(data []byte) (frame any, big bool, err error) {
+func (c *conn) decode(data []byte) (frame any, big bool, err error) {
+	s := c.server
 	if len(data) >= longFrame {
 		if !s.acquireDecodeSlot() {
 			return nil, false, CloseCrowded
 		}
 		defer func() { <-s.decoding }()
 	}
-	if s.tooBig(data) {
+	if c.isTooBig(data) {
 		return nil, true, nil
 	}
-	frame, err = decodeFrame(data)
+	if c.mcp != nil {
+		frame, err = c.mcp.decode(data)
+	} else {
+		frame, err = decodeFrame(data)
+	}
 	return frame, false, err
 }
 
-// tooBig reports whether a message is longer than it may be. One that answers a call may be longer than others.
-func (s *Server) tooBig(data []byte) bool {
-	n := int64(len(data))
-	return n > s.cfg.MaxFrame && (n > s.cfg.maxAnswer() || answeredCall(data) == "")
+// isTooBig reports whether a message is longer than it may be. One that answers a call may be longer than others.
+func (c *conn) isTooBig(data []byte) bool {
+	n, cfg := int64(len(data)), &c.server.cfg
+	return n > cfg.MaxFrame && (n > cfg.maxAnswer() || c.answeredCall(data) == "")
+}
+
+// answeredCall returns the id of the call that a message answers, however malformed the rest of it is. It returns an
+// empty id if the message is not an answer.
+func (c *conn) answeredCall(data []byte) string {
+	if c.mcp != nil {
+		return c.mcp.answeredCall(data)
+	}
+	return answeredCall(data)
 }
 
 // outputTooBig reports whether a frame has a longer output than a tool may have.
@@ -107,7 +121,7 @@ func (s *Server) outputTooBig(frame any) bool {
 // call ends too, because the device would send the same again after a reconnect.
 func (c *conn) tooBig(data []byte) {
 	text := fmt.Sprintf("The message is too big: at most %d bytes are allowed.", c.server.cfg.MaxFrame)
-	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && answeredCall(data) != "" {
+	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && c.answeredCall(data) != "" {
 		text = fmt.Sprintf("The output is too big: at most %d bytes are allowed.", limit)
 	}
 	bad := &frameError{codeMessageTooBig, text}
@@ -124,6 +138,9 @@ func (c *conn) refuseBinary(data []byte) {
 	c.server.counters.frameReceived(nil)
 	if int64(len(data)) > c.server.cfg.MaxFrame {
 		c.tooBig(nil)
+		return
+	}
+	if c.mcp != nil && c.mcp.hasEnvelope() { // the voice, which nobody here listens to
 		return
 	}
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
@@ -161,6 +178,10 @@ func (c *conn) handle(frame any) error {
 		return withStoreTimeout(c.approvalResponse, f)
 	case *regenerateFrame:
 		return c.regenerate(f)
+	case *mcpHello:
+		return c.greetMCP()
+	case *mcpFrame:
+		return c.handleMCP(f)
 	default:
 		return fmt.Errorf("no handler for %T", f)
 	}

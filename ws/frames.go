@@ -30,6 +30,8 @@ const (
 	typeRegenerate         = "regenerate"
 	typeApprovalResponse   = "approval_response"
 	typeUploadRequest      = "upload_request"
+	typeHello              = "hello" // of voice devices, on /ws/mcp; the server answers with the same type
+	typeMCP                = "mcp"   // a message of MCP that is none of the above
 )
 
 // Types of the frames the server sends. Those of a conversation are the values of chat.EventType.

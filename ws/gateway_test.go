@@ -102,7 +102,10 @@ func newGatewayOn(t *testing.T, memory *memory.Store, changes ...func(*ws.Config
 	}
 	g.server, err = ws.NewServer(cfg)
 	must(t, err)
-	g.http = httptest.NewServer(g.server)
+	mux := http.NewServeMux()
+	mux.Handle("/", g.server)
+	mux.Handle("/ws/mcp", g.server.MCP())
+	g.http = httptest.NewServer(mux)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()

@@ -34,6 +34,10 @@ func (s *Server) onConnect(ms *melody.Session) {
 	}
 	s.paired.add(c)
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
+	if c.mcp != nil {
+		s.stacks.run(func() { c.openMCP(begin) })
+		return
+	}
 	s.stacks.run(func() { c.open(begin) })
 }
 

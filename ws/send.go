@@ -7,8 +7,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// send queues a frame. A device that does not read its frames is closed as slow.
-func (c *conn) send(frame []byte) error { return sendError(c.out.push(frame)) }
+// send queues a frame of the device protocol, which a device that speaks MCP is never sent. A device that does not read
+// its frames is closed as slow.
+func (c *conn) send(frame []byte) error {
+	if c.mcp != nil {
+		return nil
+	}
+	return sendError(c.out.push(frame))
+}
 
 // How long an acknowledgement may wait for the next frame to the device. Two frames written together cost one system
 // call here, and one at the device. An acknowledgement only frees what the device keeps, and keeps it from sending the
@@ -22,6 +28,9 @@ const (
 
 // acknowledge queues the acknowledgement of an answer.
 func (c *conn) acknowledge(id string, ignored bool) error {
+	if c.mcp != nil {
+		return nil // MCP has none: its servers do not repeat answers
+	}
 	delay := idleAckDelay
 	if ignored || c.local.InFlight() > 0 {
 		delay = ackDelay
@@ -61,7 +70,12 @@ func (c *conn) fail(err error) {
 		c.log().Error("frame not handled", "error", err)
 		bad = &frameError{codeInternalError, registry.AsError(err).Message}
 	}
-	if err := c.send(errorFrame(bad.code, bad.message)); errors.As(err, &why) {
+	if c.mcp != nil {
+		err = c.sendMCP(mcpErrorFrame(nil, mcpCodeOf(bad), bad.message))
+	} else {
+		err = c.send(errorFrame(bad.code, bad.message))
+	}
+	if errors.As(err, &why) {
 		c.end(why)
 	}
 }

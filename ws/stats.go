@@ -21,13 +21,13 @@ var (
 	receivedTypes = []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
-		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest,
+		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, typeHello, typeMCP,
 		countedPing, countedPong, countedOther,
 	}
 	sentTypes = []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
 		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
-		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeError,
+		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeHello, typeMCP, typeError,
 		string(chat.EventChunk), string(chat.EventThinking), string(chat.EventToolCall), string(chat.EventToolResult),
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,
@@ -131,6 +131,10 @@ func frameType(frame any) string {
 		return typeRegenerate
 	case *uploadRequestFrame:
 		return typeUploadRequest
+	case *mcpHello:
+		return typeHello
+	case *mcpFrame:
+		return typeMCP
 	default:
 		return ""
 	}
@@ -139,6 +143,7 @@ func frameType(frame any) string {
 // Frames of the gateway begin with their type.
 var (
 	typePrefix      = []byte(`{"type":"`)
+	rpcPrefix       = []byte(`{"jsonrpc":"2.0"`)
 	requestPrefix   = []byte(`{"type":"` + typeToolCallRequest + `"`)
 	acknowledgement = []byte(`{"type":"` + typeResultAcknowledged + `"`)
 )
@@ -159,6 +164,9 @@ func (c *counters) frameSent(frame []byte, joined bool) {
 		return
 	case frame == nil:
 		c.sent[countedPing].Add(1)
+		return
+	case bytes.HasPrefix(frame, rpcPrefix):
+		c.sent[typeMCP].Add(1)
 		return
 	}
 	if rest, ok := bytes.CutPrefix(frame, typePrefix); ok {

@@ -28,12 +28,16 @@ func (s *Server) pairsStrangers(r *http.Request) bool {
 }
 
 // pairStranger has a device without a credential wait for an approver, and ends its connection.
-func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subprotocols) {
+func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subprotocols, mcp bool) {
 	query := r.URL.Query()
+	device := query.Get("device_id")
+	if mcp && device == "" {
+		device = r.Header.Get(headerVoiceDevice)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	asked, err := s.cfg.Pairing.Ask(ctx, pairing.Request{
-		DeviceID: query.Get("device_id"), DeviceName: query.Get("name"), Platform: query.Get("platform"),
+		DeviceID: device, DeviceName: query.Get("name"), Platform: query.Get("platform"),
 	}, s.cfg.Sources.Of(r))
 	if err != nil {
 		s.refuse(w, registry.AsError(s.cfg.Refusals.Pairing(r, err)))
@@ -51,7 +55,11 @@ func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subp
 	defer conn.Close()
 	s.counters.closed[ClosePairing].Add(1)
 	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
-	err = conn.WriteMessage(websocket.TextMessage, pairingFrame(asked))
+	frame := pairingFrame(asked)
+	if mcp {
+		frame = mcpPairingFrame(frame, r.Header.Get(headerVoiceDevice) != "")
+	}
+	err = conn.WriteMessage(websocket.TextMessage, frame)
 	if err == nil {
 		err = conn.WriteMessage(websocket.CloseMessage, ClosePairing.payload())
 	}

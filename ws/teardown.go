@@ -139,6 +139,9 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c.out.discard()
 	c.cancelTurn(why)
 	c.endContest()
+	if c.mcp != nil {
+		c.mcp.disarm()
+	}
 	if c.local == nil {
 		return
 	}

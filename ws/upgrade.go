@@ -20,20 +20,28 @@ const bearerProtocol = "bearer."
 
 // ServeHTTP answers GET /ws/chat: it upgrades a device's request, or refuses it with a problem document. It returns
 // when the socket has been hijacked; Close waits for the connection's end.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.upgrade(w, r, false) }
+
+// MCP returns what answers GET /ws/mcp: as ServeHTTP, for devices that speak MCP.
+func (s *Server) MCP() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.upgrade(w, r, true) })
+}
+
+// upgrade is ServeHTTP for a device that speaks the device protocol or, if it is set, MCP.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, mcp bool) {
 	w.Header().Set(podHeader, s.cfg.Pod.ID())
 	if !s.tryAddTask() {
 		s.refuse(w, draining())
 		return
 	}
 	offer := readOffer(r)
-	begin, err := s.admit(r, offer)
+	begin, err := s.admit(r, offer, mcp)
 	if err == nil {
 		err = s.waitToOpen(r.Context(), begin)
 	}
 	if errors.Is(err, errUnpaired) {
 		defer s.taskDone()
-		s.pairStranger(w, r, offer)
+		s.pairStranger(w, r, offer, mcp)
 		return
 	}
 	if err != nil {
@@ -55,11 +63,12 @@ type opening struct {
 	fresh   bool // the session's id was made here: nobody can have used it before
 	plain   bool // people read results of tools as plain text
 	source  netip.Prefix
+	mcp     *mcpLink // nil: the device speaks the device protocol
 }
 
 // admit checks origin, token, role, attributes, and how fast the source opens sessions, in this order. It returns what
 // to open.
-func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
+func (s *Server) admit(r *http.Request, offer subprotocols, mcp bool) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
 		return opening{}, s.cfg.Refusals.Origin(r, err)
 	}
@@ -79,6 +88,11 @@ func (s *Server) admit(r *http.Request, offer subprotocols) (opening, error) {
 	// Copies, or the whole request line would live as long as the socket.
 	o.session = sessionOf(o.who, strings.Clone(query.Get("session_id")))
 	o.session.Name = strings.Clone(query.Get("name"))
+	if mcp {
+		if err := o.readMCP(r, query); err != nil {
+			return opening{}, err
+		}
+	}
 	if o.session.Key.Session == "" {
 		o.session.Key.Session, o.fresh = uuid.NewString(), true
 	}

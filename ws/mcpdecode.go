@@ -1,0 +1,217 @@
+package ws
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/farhand/farhand/internal/strictjson"
+)
+
+// maxMessageID is how many bytes the id of a message of MCP may have.
+const maxMessageID = 256
+
+type (
+	// mcpHello is the greeting of a voice device.
+	mcpHello struct{}
+
+	// mcpFrame is a message of MCP that is no frame of the device protocol in other words: a request, a notification,
+	// the answer to a request of the gateway itself, or nothing that matters here.
+	mcpFrame struct {
+		id     json.RawMessage // of a request
+		method string          // of a request or a notification; empty: neither
+		own    bool            // it answers a request of the gateway itself
+		result json.RawMessage // of that answer
+		failed *mcpFailure     // of that answer; nil: it has a result
+		stray  bool            // it answers nothing that was asked
+	}
+
+	// mcpFailure is an error answer.
+	mcpFailure struct {
+		code    int64
+		message string
+	}
+)
+
+// Error implements error.
+func (f *mcpFailure) Error() string {
+	return "MCP error " + strconv.FormatInt(f.code, 10) + ": " + f.message
+}
+
+// decode reads one message of a device that speaks MCP. Answers to calls, and reports about them, become the frames of
+// the device protocol that say the same. Everything else is an *mcpFrame or an *mcpHello. Errors are as of decodeFrame.
+func (m *mcpLink) decode(data []byte) (any, error) {
+	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) > 0 && text[0] == '[' {
+		return nil, invalidMessage("send each message by itself: arrays of them are not understood")
+	}
+	var buffer [fewFields]strictjson.Member
+	members, err := frameMembers(buffer[:0], data)
+	if err != nil {
+		return nil, err
+	}
+	var bad *frameError
+	f := fields{members, &bad}
+	if f.value("jsonrpc") == nil && f.value("type") != nil {
+		return m.decodeTyped(&f)
+	}
+	return m.decodeMessage(&f)
+}
+
+// decodeTyped reads a frame of a voice device.
+func (m *mcpLink) decodeTyped(f *fields) (any, error) {
+	typ := f.text("type")
+	if *f.err != nil {
+		return nil, *f.err
+	}
+	switch typ {
+	case typeHello:
+		return &mcpHello{}, nil
+	case typeMCP:
+		payload, reason, ok := splitObject(nil, f.value("payload"))
+		if !ok {
+			if reason == "" {
+				reason = "is required"
+			}
+			return nil, invalidMessage("payload: %s", reason)
+		}
+		m.useEnvelope()
+		return m.decodeMessage(&fields{payload, f.err})
+	}
+	if m.hasEnvelope() {
+		return &mcpFrame{}, nil // of a conversation by voice, which this is not
+	}
+	return nil, &frameError{codeUnknownMessageType, "The message type " + quoteShort(typ) + " is not known here. " +
+		"This address speaks MCP; the device protocol is spoken at /ws/chat."}
+}
+
+// decodeMessage reads a message of JSON-RPC.
+func (m *mcpLink) decodeMessage(f *fields) (any, error) {
+	if v := f.value("jsonrpc"); string(v) != `"2.0"` {
+		f.fail("jsonrpc", `must be "2.0"`)
+	}
+	id := f.messageID("id")
+	if f.value("method") != nil {
+		frame := &mcpFrame{id: id, method: f.text("method")}
+		if *f.err == nil && frame.method == mcpProgress && id == nil {
+			return m.decodeProgress(f)
+		}
+		if *f.err != nil {
+			return nil, *f.err
+		}
+		return frame, nil
+	}
+	failed := f.failure("error")
+	result := f.value("result")
+	if result == nil && failed == nil {
+		f.fail("method", "is required, or result, or error")
+	}
+	if *f.err != nil {
+		return nil, *f.err
+	}
+	call := m.callOf(string(id))
+	switch {
+	case m.isPending(string(id)):
+		return &mcpFrame{own: true, result: result, failed: failed}, nil
+	case call == "":
+		return &mcpFrame{stray: true, failed: failed}, nil
+	case failed != nil:
+		m.forget(string(id))
+		text := failed.Error()
+		return &toolErrorFrame{Type: typeToolError, ID: call, Error: &text}, nil
+	}
+	frame, err := f.callResult(call, result)
+	if err == nil {
+		m.forget(string(id)) // else the call is ended by its id yet
+	}
+	return frame, err
+}
+
+// decodeProgress reads a report about a call.
+func (m *mcpLink) decodeProgress(f *fields) (any, error) {
+	members, reason, ok := splitObject(nil, f.value("params"))
+	if !ok {
+		if reason == "" {
+			reason = "is required"
+		}
+		return nil, invalidMessage("params: %s", reason)
+	}
+	p := &fields{members, f.err}
+	token := p.messageID("progressToken")
+	frame := &toolProgressFrame{
+		Type: typeToolProgress, ID: m.callOf(string(token)), Progress: p.optionalNumber("progress"),
+		Total: p.optionalNumber("total"), Message: p.optionalText("message"),
+	}
+	if *p.err != nil {
+		return nil, *p.err
+	}
+	if frame.ID == "" {
+		return &mcpFrame{stray: true}, nil
+	}
+	return frame, nil
+}
+
+// answeredCall returns the id of the call that a message answers, as conn.answeredCall.
+func (m *mcpLink) answeredCall(data []byte) string {
+	members, err := strictjson.LenientMembers(data, maxFields)
+	if err != nil || foldedTwice(members) != "" {
+		return ""
+	}
+	var bad *frameError
+	f := &fields{members, &bad}
+	if payload := f.value("payload"); payload != nil && m.hasEnvelope() {
+		if f.members, err = strictjson.LenientMembers(payload, maxFields); err != nil || foldedTwice(f.members) != "" {
+			return ""
+		}
+	}
+	id := f.messageID("id")
+	if bad != nil || f.value("method") != nil || f.value("result") == nil && f.value("error") == nil ||
+		m.isPending(string(id)) {
+		return ""
+	}
+	return m.callOf(string(id))
+}
+
+// messageID returns an id, or what stands for one, as it was sent: a string or a whole number; nil if there is none.
+func (f *fields) messageID(key string) json.RawMessage {
+	v := f.value(key)
+	if v == nil {
+		return nil
+	}
+	if len(v) > maxMessageID {
+		f.fail(key, "must have at most "+strconv.Itoa(maxMessageID)+" bytes")
+		return nil
+	}
+	if v[0] == '"' {
+		return strictjson.AppendString(nil, strictjson.Text(v)) // however it was escaped
+	}
+	if _, err := strconv.ParseInt(string(v), 10, 64); err != nil {
+		f.fail(key, "must be a string or a whole number")
+		return nil
+	}
+	return v
+}
+
+// failure returns the member that says why a request failed, nil if it is not there. Small devices leave the code out.
+func (f *fields) failure(key string) *mcpFailure {
+	v := f.value(key)
+	if v == nil {
+		return nil
+	}
+	members, reason, ok := splitObject(nil, v)
+	if !ok {
+		if reason == "" {
+			reason = "must be an object"
+		}
+		f.fail(key, reason)
+		return nil
+	}
+	e := fields{members, f.err}
+	failed := &mcpFailure{}
+	if code := e.optionalInt("code"); code != nil {
+		failed.code = *code
+	}
+	if message := e.optionalText("message"); message != nil {
+		failed.message = *message
+	}
+	return failed
+}

@@ -1,0 +1,168 @@
+package ws
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/farhand/farhand/internal/strictjson"
+)
+
+// Versions of MCP. A server answers initialize with the version it speaks; the one without initialize is asked for by
+// server/discover.
+const (
+	mcpVersion          = "2025-11-25"
+	mcpStatelessVersion = "2026-07-28"
+)
+
+// speaksMCP reports whether a version is one that the gateway speaks after initialize.
+func speaksMCP(version string) bool {
+	switch version {
+	case "2024-11-05", "2025-03-26", "2025-06-18", mcpVersion:
+		return true
+	default:
+		return false
+	}
+}
+
+// Methods of MCP.
+const (
+	mcpInitialize  = "initialize"
+	mcpDiscover    = "server/discover"
+	mcpListTools   = "tools/list"
+	mcpListen      = "subscriptions/listen"
+	mcpCallTool    = "tools/call"
+	mcpPing        = "ping"
+	mcpInitialized = "notifications/initialized"
+	mcpProgress    = "notifications/progress"
+	mcpCancelled   = "notifications/cancelled"
+	mcpListChanged = "notifications/tools/list_changed"
+)
+
+// Error codes of JSON-RPC.
+const (
+	rpcParseError     = -32700
+	rpcInvalidRequest = -32600
+	rpcNoMethod       = -32601
+)
+
+const (
+	mcpClientInfo = `{"name":"farhand","version":"1"}`
+
+	// mcpStatelessMeta is what each request of the stateless version says of its client.
+	mcpStatelessMeta = `"io.modelcontextprotocol/protocolVersion":"` + mcpStatelessVersion +
+		`","io.modelcontextprotocol/clientInfo":` + mcpClientInfo +
+		`,"io.modelcontextprotocol/clientCapabilities":{}`
+)
+
+// mcpRequest returns a request whose params are the given members.
+func mcpRequest(id, method, params string) []byte {
+	return []byte(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + params + `}}`)
+}
+
+func mcpInitializeFrame(id string) []byte {
+	return mcpRequest(id, mcpInitialize,
+		`"protocolVersion":"`+mcpVersion+`","capabilities":{},"clientInfo":`+mcpClientInfo)
+}
+
+func mcpDiscoverFrame(id string) []byte {
+	return mcpRequest(id, mcpDiscover, `"_meta":{`+mcpStatelessMeta+`}`)
+}
+
+// mcpListenFrame asks a server of the stateless version to tell when its tools change.
+func mcpListenFrame(id string) []byte {
+	return mcpRequest(id, mcpListen, `"notifications":{"toolsListChanged":true},"_meta":{`+mcpStatelessMeta+`}`)
+}
+
+// mcpListFrame asks for a page of tools: the first one, without a cursor.
+func mcpListFrame(id, cursor, meta string) []byte {
+	params := strictjson.AppendString([]byte(`"cursor":`), cursor)
+	if cursor == "" {
+		params = nil
+	}
+	if meta != "" {
+		if len(params) > 0 {
+			params = append(params, ',')
+		}
+		params = append(params, `"_meta":{`+meta+`}`...)
+	}
+	return mcpRequest(id, mcpListTools, string(params))
+}
+
+// mcpCallFrame puts the arguments into the message byte for byte, as toolCallRequestFrame does.
+func mcpCallFrame(id, tool string, args json.RawMessage, meta string) []byte {
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	b := make([]byte, 0, 192+2*len(id)+len(tool)+len(args)+len(meta))
+	b = append(b, `{"jsonrpc":"2.0","id":`...)
+	b = append(b, id...)
+	b = append(b, `,"method":"`+mcpCallTool+`","params":{"name":`...)
+	b = strictjson.AppendString(b, tool)
+	b = append(b, `,"arguments":`...)
+	b = append(b, args...)
+	b = append(b, `,"_meta":{"progressToken":`...)
+	b = append(b, id...)
+	if meta != "" {
+		b = append(b, ',')
+		b = append(b, meta...)
+	}
+	return append(b, `}}}`...)
+}
+
+func mcpCancelFrame(id, reason string) []byte {
+	b := append([]byte(`{"jsonrpc":"2.0","method":"`+mcpCancelled+`","params":{"requestId":`), id...)
+	b = append(b, `,"reason":`...)
+	b = strictjson.AppendString(b, reason)
+	return append(b, `}}`...)
+}
+
+func mcpNotificationFrame(method string) []byte {
+	return []byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)
+}
+
+func mcpResultFrame(id json.RawMessage, result string) []byte {
+	return []byte(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + `}`)
+}
+
+// mcpErrorFrame returns an error answer; without an id to a message that had none, or whose id could not be read.
+func mcpErrorFrame(id json.RawMessage, code int, message string) []byte {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	b := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
+	b = append(b, `,"error":{"code":`...)
+	b = strconv.AppendInt(b, int64(code), 10)
+	b = append(b, `,"message":`...)
+	b = strictjson.AppendString(b, message)
+	return append(b, `}}`...)
+}
+
+// mcpCodeOf returns JSON-RPC's code of a mistake in a message.
+func mcpCodeOf(bad *frameError) int {
+	if bad.code == codeInvalidJSON {
+		return rpcParseError
+	}
+	return rpcInvalidRequest
+}
+
+// helloFrame answers the hello of a voice device.
+func helloFrame(session string) []byte {
+	b := append([]byte(`{"type":"`+typeHello+`","transport":"websocket","session_id":`),
+		strictjson.AppendString(nil, session)...)
+	return append(b, '}')
+}
+
+// mcpPairingFrame tells a device without a credential what pairingFrame says: in a log message of MCP, or in a text
+// that a voice device shows on its screen.
+func mcpPairingFrame(frame []byte, voice bool) []byte {
+	if voice {
+		return encode(struct {
+			Type    string          `json:"type"`
+			Status  string          `json:"status"`
+			Message json.RawMessage `json:"message"`
+			Emotion string          `json:"emotion"`
+		}{"alert", "pairing", memberOf(frame, "message"), "neutral"})
+	}
+	b := []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","logger":"farhand","data":`)
+	return append(append(b, frame...), `}}`...)
+}

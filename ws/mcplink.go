@@ -1,0 +1,219 @@
+package ws
+
+import (
+	"crypto/rand"
+	mathrand "math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry/routing"
+)
+
+// mcpAnswerWait is how long a device that speaks MCP may take to answer initialize, or for its whole list of tools.
+const mcpAnswerWait = 30 * time.Second
+
+// maxNumberedCalls bounds the calls whose numbers are remembered of one connection.
+const maxNumberedCalls = 256
+
+// mcpStage is how far the conversation with a device that speaks MCP is.
+type mcpStage uint8
+
+const (
+	mcpGreeting     mcpStage = iota // a voice device says hello first
+	mcpInitializing                 // initialize was sent
+	mcpDiscovering                  // server/discover was sent, because initialize was refused
+	mcpListingTools                 // the first tools/list was sent
+	mcpReady
+)
+
+// mcpLink is what a connection knows that speaks MCP: the gateway is the client of MCP, the device is the server. Raw
+// messages of a call carry the call's own id, so an answer finds its call whichever connection it comes over. Voice
+// devices know numbers only, so theirs are numbered; a connection begins at a random one, so that a late answer to a
+// former connection is not taken for another's.
+type mcpLink struct {
+	device string // that the request named; never changes
+	voice  bool   // the device says hello first; never changes
+
+	// Of the reader. The goroutine that opens the connection is its predecessor.
+	session string // the id, for envelopes
+	stage   mcpStage
+	listing *mcpListing // the last one; nil: none was begun
+	changed bool        // the list has changed since it was asked for
+
+	mu       sync.Mutex
+	opened   bool              // the first frame was sent
+	ready    bool              // the tools have been listed
+	envelope bool              // messages are in envelopes
+	meta     string            // members of _meta in each request; empty before version 2026-07-28
+	pending  string            // the id of the gateway's own request, as of idText; empty: none
+	asked    int               // grows with each request that has a timer
+	timer    *time.Timer       // of the own request; nil: none is under way
+	calls    map[int64]string  // numbers of calls; nil: none
+	number   int64             // the last one
+	theirs   map[string]string // tools whose names here are others than at the device → the latter; nil: none
+}
+
+// wrap puts a message of MCP into an envelope, if the device uses those.
+func (m *mcpLink) wrap(message []byte) []byte {
+	if !m.hasEnvelope() {
+		return message
+	}
+	b := make([]byte, 0, len(message)+len(m.session)+64)
+	b = append(b, `{"type":"`+typeMCP+`","session_id":`...)
+	b = strictjson.AppendString(b, m.session)
+	b = append(b, `,"payload":`...)
+	b = append(b, message...)
+	return append(b, '}')
+}
+
+func (m *mcpLink) hasEnvelope() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.envelope
+}
+
+func (m *mcpLink) useEnvelope() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.envelope = true
+}
+
+// newRequest returns the id of a request of the gateway itself, as JSON. The answer to the one before counts no more.
+func (m *mcpLink) newRequest() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.envelope {
+		m.pending = strconv.FormatInt(m.nextNumberLocked(), 10)
+		return m.pending
+	}
+	text := rand.Text()
+	m.pending = strconv.Quote(text)
+	return m.pending
+}
+
+// nextNumberLocked returns a number that no message of this connection had.
+func (m *mcpLink) nextNumberLocked() int64 {
+	if m.number == 0 {
+		m.number = mathrand.Int64N(1 << 30) // small devices keep a number in 32 bits
+	}
+	m.number++
+	return m.number
+}
+
+// callID returns the id that a call has in messages to the device, as JSON.
+func (m *mcpLink) callID(call string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.envelope {
+		return string(strictjson.AppendString(nil, call))
+	}
+	for n, c := range m.calls {
+		if c == call {
+			return strconv.FormatInt(n, 10)
+		}
+	}
+	if m.calls == nil {
+		m.calls = make(map[int64]string)
+	}
+	n := m.nextNumberLocked()
+	m.calls[n] = call
+	for old := n - maxNumberedCalls; len(m.calls) > maxNumberedCalls; old++ {
+		delete(m.calls, old)
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// callOf returns the call that an id of a message belongs to, empty if it is none's.
+func (m *mcpLink) callOf(id string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.envelope {
+		if id == "" || id[0] != '"' {
+			return ""
+		}
+		return strictjson.Text([]byte(id))
+	}
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return ""
+	}
+	return m.calls[n]
+}
+
+// forget notes that a call has been answered.
+func (m *mcpLink) forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
+		delete(m.calls, n)
+	}
+	if len(m.calls) == 0 {
+		m.calls = nil
+	}
+}
+
+// isPending reports whether an id is that of the gateway's own request.
+func (m *mcpLink) isPending(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return id != "" && id == m.pending
+}
+
+// arm has late called if the own request is not answered in time. disarm stops that.
+func (m *mcpLink) arm(late func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	asked := m.asked
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+	m.timer = time.AfterFunc(mcpAnswerWait, func() {
+		m.mu.Lock()
+		due := m.asked == asked && m.timer != nil
+		if due {
+			m.pending, m.timer = "", nil
+		}
+		m.mu.Unlock()
+		if due {
+			late()
+		}
+	})
+}
+
+// waits reports whether an answer to the own request may still come.
+func (m *mcpLink) waits() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.timer != nil
+}
+
+// disarm notes that the own request has been answered, or that nobody waits for the answer any longer.
+func (m *mcpLink) disarm() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pending = ""
+	if m.timer != nil {
+		m.timer.Stop()
+		m.timer = nil
+	}
+}
+
+// callFrame returns the message that has the device run a call.
+func (m *mcpLink) callFrame(call routing.DeviceCall) []byte {
+	id := m.callID(call.ID)
+	m.mu.Lock()
+	name, meta := call.Tool, m.meta
+	if theirs := m.theirs[name]; theirs != "" {
+		name = theirs
+	}
+	m.mu.Unlock()
+	return m.wrap(mcpCallFrame(id, name, call.Args.Raw(), meta))
+}
+
+// cancelFrame returns the message that tells the device that nobody waits for a call any more.
+func (m *mcpLink) cancelFrame(call, reason string) []byte {
+	return m.wrap(mcpCancelFrame(m.callID(call), reason))
+}

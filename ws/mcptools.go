@@ -1,0 +1,267 @@
+package ws
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
+)
+
+// Bounds of one list of tools, of all its pages together. What comes after them is not asked for.
+const (
+	maxListPages  = 64
+	maxListCursor = 4 << 10 // bytes
+	listedTimes   = 4       // times what a session may offer; schemas are sent with white space, and tools are refused
+)
+
+// unitsPerListing is the work that a device causes by having its tools listed again.
+const unitsPerListing = 20
+
+// mcpListing is one list of tools that is being read.
+type mcpListing struct {
+	pages  int
+	bytes  int
+	tools  int
+	theirs map[string]string // names of tools here → at the device
+}
+
+// listTools asks for the first page of the tools.
+func (c *conn) listTools() error {
+	if c.mcp.stage != mcpReady {
+		c.mcp.stage = mcpListingTools
+	}
+	c.mcp.listing, c.mcp.changed = &mcpListing{theirs: make(map[string]string)}, false
+	return c.listPage("", true)
+}
+
+// listPage asks for a page. The time for the whole list begins with the first one.
+func (c *conn) listPage(cursor string, first bool) error {
+	id := c.mcp.newRequest()
+	if first {
+		c.mcp.arm(c.lateMCP)
+	}
+	c.mcp.mu.Lock()
+	meta := c.mcp.meta
+	c.mcp.mu.Unlock()
+	return c.sendMCP(mcpListFrame(id, cursor, meta))
+}
+
+// listAgain lists the tools again because they have changed, once the list that is under way has been read.
+func (c *conn) listAgain() error {
+	c.budget.spend(unitsPerListing)
+	if c.mcp.stage < mcpListingTools || c.mcp.waits() {
+		c.mcp.changed = true
+		return nil
+	}
+	return c.listTools()
+}
+
+// toolsListed takes a page of tools. What it defines is registered at once. When the last page has come, tools that
+// were on none are removed.
+func (c *conn) toolsListed(ctx context.Context, f *mcpFrame) error {
+	list := c.mcp.listing
+	if f.failed != nil {
+		c.log().Info("a device does not list its tools", "error", f.failed)
+		if f.failed.code != rpcNoMethod && c.mcp.stage == mcpReady {
+			c.mcp.disarm()
+			return nil
+		}
+		return c.endList(ctx)
+	}
+	r, err := resultFields(f.result)
+	if err != nil {
+		return c.failMCP(err)
+	}
+	tools, cursor := r.array("tools"), r.optionalText("nextCursor")
+	if *r.err != nil {
+		return c.failMCP(*r.err)
+	}
+	list.pages++
+	list.bytes += len(f.result)
+	list.tools += len(tools)
+	whole := list.bytes <= listedTimes*c.server.cfg.Admission.MaxToolBytes() && list.tools <= maxDefinitions
+	if whole {
+		if err := c.registerMCP(ctx, tools); err != nil {
+			return err
+		}
+		if cursor == nil || *cursor == "" {
+			return c.endList(ctx)
+		}
+	}
+	if !whole || list.pages == maxListPages || len(*cursor) > maxListCursor {
+		c.log().Warn("the list of a device's tools is too long; its end is not read", "tools", list.tools,
+			"pages", list.pages, "bytes", list.bytes)
+		return c.endList(ctx)
+	}
+	return c.listPage(*cursor, false)
+}
+
+// registerMCP registers the tools of one page, as register_tools would.
+func (c *conn) registerMCP(ctx context.Context, tools []json.RawMessage) error {
+	c.registering.Lock()
+	defer c.registering.Unlock()
+	r := c.newRegistration(len(tools))
+	var drop []string
+	for _, raw := range tools {
+		rejected := len(r.rejected)
+		name := r.admitMCP(ctx, raw)
+		if len(r.rejected) > rejected && c.offers(name) { // with the definition it had before
+			r.withdraw(name)
+			drop = append(drop, name)
+		}
+	}
+	waiting, err := r.review(ctx)
+	if err != nil {
+		return err
+	}
+	c.mcp.mu.Lock()
+	c.mcp.theirs = c.mcp.listing.renamed(c.mcp.theirs)
+	c.mcp.mu.Unlock()
+	if err := r.store(ctx, append(drop, waiting...)); err != nil {
+		return err
+	}
+	for _, rejected := range r.rejected {
+		c.log().Warn("tool of a device rejected", "tool", rejected.Name, "reason", rejected.Reason)
+	}
+	return nil
+}
+
+// renamed returns the names of tools that are others at the device, those of a list that is being read included.
+func (l *mcpListing) renamed(before map[string]string) map[string]string {
+	names := maps.Clone(before)
+	for ours, theirs := range l.theirs {
+		if ours == theirs {
+			delete(names, ours)
+			continue
+		}
+		if names == nil {
+			names = make(map[string]string)
+		}
+		names[ours] = theirs
+	}
+	return names
+}
+
+// endList removes the tools that the list has no longer.
+func (c *conn) endList(ctx context.Context) error {
+	list := c.mcp.listing
+	c.mcp.disarm()
+	c.mcp.listing, c.mcp.stage = nil, mcpReady
+	gone := &unregisterToolsFrame{Type: typeUnregisterTools}
+	for _, t := range c.local.Tools() {
+		if _, listed := list.theirs[t.Name]; !listed {
+			gone.Names = append(gone.Names, t.Name)
+		}
+	}
+	if err := c.unregisterTools(ctx, gone); err != nil {
+		return err
+	}
+	c.mcp.mu.Lock()
+	c.mcp.ready = true
+	c.mcp.theirs = list.renamed(nil)
+	c.mcp.mu.Unlock()
+	c.log().Info("tools of a device listed", "tools", len(c.local.Tools()))
+	if c.mcp.changed {
+		return c.listTools()
+	}
+	return nil
+}
+
+// admitMCP checks one definition and offers it if it is admitted. It returns the name of the tool here.
+func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name string) {
+	theirs, definition, bad := nativeDefinition(raw)
+	name = toolNameOf(theirs)
+	if bad != nil {
+		r.reject(name, bad.message)
+		return name
+	}
+	listed := r.conn.mcp.listing.theirs
+	if other, taken := listed[name]; taken && other != theirs {
+		r.reject(name, "another tool of this device, "+quoteShort(other)+", has this name here already")
+		return "" // that one stays
+	}
+	listed[name] = theirs
+	if known, ok := r.conn.server.cfg.Admission.Known(definition); ok && r.offersSame(known.Spec) {
+		return name
+	}
+	r.admitTool(ctx, definition)
+	return name
+}
+
+// offersSame reports whether the session offers exactly this tool already.
+func (r *registration) offersSame(spec registry.ToolSpec) bool {
+	return slices.ContainsFunc(r.conn.local.Tools(), func(t registry.ToolSpec) bool {
+		return t.Name == spec.Name && t.Hash() == spec.Hash()
+	})
+}
+
+// nativeDefinition turns a tool of MCP into a definition as devices of ours send it.
+func nativeDefinition(raw json.RawMessage) (theirs string, definition json.RawMessage, bad *frameError) {
+	members, reason, ok := splitObject(nil, raw)
+	if !ok {
+		if reason == "" {
+			reason = "must be an object"
+		}
+		return "", nil, invalidMessage("tool: %s", reason)
+	}
+	f := &fields{members, &bad}
+	theirs = f.text("name")
+	if string(memberOf(f.value("execution"), "taskSupport")) == `"required"` {
+		f.fail("execution", "this tool runs as a task of MCP only, which this gateway does not begin")
+	}
+	description := f.optionalText("description")
+	if description == nil || *description == "" {
+		description = f.optionalText("title")
+	}
+	if bad != nil {
+		return theirs, nil, bad
+	}
+	b := strictjson.AppendString([]byte(`{"name":`), toolNameOf(theirs))
+	if description != nil {
+		b = strictjson.AppendString(append(b, `,"description":`...), *description)
+	}
+	if schema := f.value("inputSchema"); schema != nil {
+		b = append(append(b, `,"parameters":`...), schema...)
+	}
+	if hints := f.value("annotations"); hints != nil {
+		b = append(append(b, `,"annotations":`...), hints...)
+	}
+	return theirs, append(b, '}'), nil
+}
+
+// Names of MCP may have 128 bytes, and those of old servers any character.
+const (
+	maxToolName    = 64
+	nameHashDigits = 8
+)
+
+// toolNameOf returns what a tool of MCP is called here: its own name if that is one of a tool. Otherwise each character
+// that none may have is an underscore, one stands before a name that begins with . or -, and a name that is too long
+// ends with a part of its hash.
+func toolNameOf(theirs string) string {
+	if theirs == "" || registry.ValidToolName(theirs) {
+		return theirs
+	}
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("_.-", r):
+			return r
+		default:
+			return '_'
+		}
+	}, theirs)
+	if name[0] == '.' || name[0] == '-' {
+		name = "_" + name
+	}
+	if len(name) > maxToolName {
+		sum := sha256.Sum256([]byte(theirs))
+		name = name[:maxToolName-nameHashDigits-1] + "_" + hex.EncodeToString(sum[:])[:nameHashDigits]
+	}
+	return name
+}
