@@ -56,7 +56,9 @@ func (c *conn) Cancel(callID, reason string) {
 	switch {
 	case !wanted:
 	case c.mcp != nil:
-		_ = c.out.push(c.mcp.cancelFrame(callID, reason))
+		if frame := c.mcp.cancelFrame(callID, reason); frame != nil {
+			_ = c.out.push(frame)
+		}
 	default:
 		_ = c.out.push(toolCallCancelFrame(callID, reason))
 	}

@@ -1,5 +1,5 @@
 // Package ws is the endpoint for devices: it upgrades GET /ws/chat, speaks the device protocol (docs/protocol.md) over
-// one WebSocket per session, and gives the hub of package routing a routing.Conn for each. It uses melody and
+// one WebSocket per session, or MCP at GET /ws/mcp, and gives the hub of package routing a routing.Conn for each. It uses melody and
 // gorilla/websocket, and nothing outside knows that. Of Farhand it may import agent, registry, registry/routing and
 // internal; it does not know package api, nor the stores.
 //
@@ -11,6 +11,9 @@
 //   - A frame comes in: receive.go counts it (framescanner.go, devicebudget.go, intake.go), decode.go and fields.go
 //     decode it on a stack of stackpool.go, dispatch.go calls its handler: connect.go, register.go, calls.go, chat.go.
 //   - A frame goes out: send.go, outbox.go, writerpool.go, writer.go, cork.go; pings: ping.go, pingqueue.go.
+//   - A device that speaks MCP (/ws/mcp): mcpopen.go reads who it is, mcpsession.go talks to it, mcpdecode.go,
+//     mcpresult.go and mcptools.go turn its messages into frames of the device protocol, mcplink.go and mcpframes.go
+//     what it is sent. Everything else is the same connection.
 //   - A conversation: chat.go, turnworker.go, chatframes.go.
 //   - A connection ends: teardown.go, linger.go; the close codes: closecodes.go.
 //

@@ -89,7 +89,7 @@ func mcpListFrame(id, cursor, meta string) []byte {
 }
 
 // mcpCallFrame puts the arguments into the message byte for byte, as toolCallRequestFrame does.
-func mcpCallFrame(id, tool string, args json.RawMessage, meta string) []byte {
+func mcpCallFrame(id []byte, tool string, args json.RawMessage, meta string) []byte {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
@@ -109,7 +109,7 @@ func mcpCallFrame(id, tool string, args json.RawMessage, meta string) []byte {
 	return append(b, `}}}`...)
 }
 
-func mcpCancelFrame(id, reason string) []byte {
+func mcpCancelFrame(id []byte, reason string) []byte {
 	b := append([]byte(`{"jsonrpc":"2.0","method":"`+mcpCancelled+`","params":{"requestId":`), id...)
 	b = append(b, `,"reason":`...)
 	b = strictjson.AppendString(b, reason)

@@ -14,8 +14,8 @@ import (
 // mcpAnswerWait is how long a device that speaks MCP may take to answer initialize, or for its whole list of tools.
 const mcpAnswerWait = 30 * time.Second
 
-// maxNumberedCalls bounds the calls whose numbers are remembered of one connection.
-const maxNumberedCalls = 256
+// maxNumberedCalls bounds the calls whose numbers are remembered of one connection: more than are ever in flight.
+const maxNumberedCalls = 1024
 
 // mcpStage is how far the conversation with a device that speaks MCP is.
 type mcpStage uint8
@@ -102,17 +102,27 @@ func (m *mcpLink) nextNumberLocked() int64 {
 	return m.number
 }
 
-// callID returns the id that a call has in messages to the device, as JSON.
-func (m *mcpLink) callID(call string) string {
+// callID returns the id that a call has in messages to the device, as JSON; nil if it has none any more.
+func (m *mcpLink) callID(call string) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.envelope {
-		return string(strictjson.AppendString(nil, call))
+		return strictjson.AppendString(nil, call)
 	}
 	for n, c := range m.calls {
 		if c == call {
-			return strconv.FormatInt(n, 10)
+			return strconv.AppendInt(nil, n, 10)
 		}
+	}
+	return nil
+}
+
+// newCallID is callID for a call that the device is about to be sent.
+func (m *mcpLink) newCallID(call string) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.envelope {
+		return strictjson.AppendString(nil, call)
 	}
 	if m.calls == nil {
 		m.calls = make(map[int64]string)
@@ -122,7 +132,7 @@ func (m *mcpLink) callID(call string) string {
 	for old := n - maxNumberedCalls; len(m.calls) > maxNumberedCalls; old++ {
 		delete(m.calls, old)
 	}
-	return strconv.FormatInt(n, 10)
+	return strconv.AppendInt(nil, n, 10)
 }
 
 // callOf returns the call that an id of a message belongs to, empty if it is none's.
@@ -203,7 +213,7 @@ func (m *mcpLink) disarm() {
 
 // callFrame returns the message that has the device run a call.
 func (m *mcpLink) callFrame(call routing.DeviceCall) []byte {
-	id := m.callID(call.ID)
+	id := m.newCallID(call.ID)
 	m.mu.Lock()
 	name, meta := call.Tool, m.meta
 	if theirs := m.theirs[name]; theirs != "" {
@@ -213,7 +223,11 @@ func (m *mcpLink) callFrame(call routing.DeviceCall) []byte {
 	return m.wrap(mcpCallFrame(id, name, call.Args.Raw(), meta))
 }
 
-// cancelFrame returns the message that tells the device that nobody waits for a call any more.
+// cancelFrame returns the message that tells the device that nobody waits for a call any more, nil if it needs none.
 func (m *mcpLink) cancelFrame(call, reason string) []byte {
-	return m.wrap(mcpCancelFrame(m.callID(call), reason))
+	id := m.callID(call)
+	if id == nil {
+		return nil
+	}
+	return m.wrap(mcpCancelFrame(id, reason))
 }

@@ -102,16 +102,16 @@ func TestMCPNumbersOfCalls(t *testing.T) {
 	m := &mcpLink{envelope: true, session: "s"}
 	var first, last string
 	for i := range 10 * maxNumberedCalls {
-		id := m.callID(strconv.Itoa(i))
+		id := string(m.newCallID(strconv.Itoa(i)))
 		if i == 0 {
 			first = id
 		}
 		last = id
-		if again := m.callID(strconv.Itoa(i)); again != id {
+		if again := string(m.callID(strconv.Itoa(i))); again != id {
 			t.Fatalf("the call has two numbers, %s and %s", id, again)
 		}
 	}
-	if len(m.calls) != maxNumberedCalls || m.callOf(first) != "" || m.callOf(last) == "" {
+	if len(m.calls) != maxNumberedCalls || m.callID("0") != nil || m.callOf(first) != "" || m.callOf(last) == "" {
 		t.Errorf("%d numbers are kept", len(m.calls))
 	}
 	m.forget(last)
