@@ -1,0 +1,207 @@
+package mcpbridge
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// MaxMessage bounds a message, in bytes. The gateway takes less; its answers are bounded by what devices may say.
+	MaxMessage = 16 << 20
+	// MaxRequests bounds the requests under way at a time; what comes then is refused.
+	MaxRequests = 64
+	// maxRequestTime is more than a gateway lets a call take (FARHAND_MAX_CALL_TIMEOUT is 5 min).
+	maxRequestTime = time.Hour
+)
+
+// Config configures a bridge. URL is required.
+type Config struct {
+	URL    string       // of the gateway's endpoint, such as https://gateway.example.com/mcp
+	Token  string       // bearer token; empty: none
+	Client *http.Client // default: http.DefaultClient
+	Log    io.Writer    // is told of what the client cannot be told; default: nobody
+}
+
+// bridge is a run of Run.
+type bridge struct {
+	Config
+	out     *lineWriter
+	running sync.WaitGroup // requests, and those who wait for changes
+	places  chan struct{}  // one for each request under way
+
+	mu         sync.Mutex
+	inFlight   map[string]context.CancelCauseFunc // by request id
+	negotiated string
+	following  bool // changes are asked for on behalf of a client that does not ask
+}
+
+// errCancelled ends a request whose client has cancelled it.
+var errCancelled = errors.New("cancelled by the client")
+
+// Run carries messages until in ends, and then waits for the answers to what it has read. The end of ctx ends all of it
+// at once; a read of in that is under way then is left behind, because nothing ends a read of a terminal. The error is
+// that of in, of out, or nil.
+func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
+	if cfg.Client == nil {
+		cfg.Client = http.DefaultClient
+	}
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b := &bridge{
+		Config: cfg, out: &lineWriter{w: out, failed: cancel},
+		places: make(chan struct{}, MaxRequests), inFlight: make(map[string]context.CancelCauseFunc),
+	}
+	listening, stopListening := context.WithCancel(ctx)
+	err := b.read(ctx, listening, in)
+	stopListening()
+	b.running.Wait()
+	return errors.Join(err, b.out.err)
+}
+
+// read starts a request for each line of in, until in or ctx ends. listening is the context of those that end with in.
+func (b *bridge) read(ctx, listening context.Context, in io.Reader) error {
+	lines := make(chan []byte)
+	ended := make(chan error, 1)
+	go func() { // ends with in, or when ctx has ended and in says something once more
+		scanner := bufio.NewScanner(in)
+		scanner.Buffer(nil, MaxMessage)
+		for scanner.Scan() {
+			select {
+			case lines <- bytes.Clone(bytes.TrimSpace(scanner.Bytes())):
+			case <-ctx.Done():
+				return
+			}
+		}
+		ended <- scanner.Err()
+	}()
+	for {
+		select {
+		case line := <-lines:
+			if len(line) > 0 {
+				b.take(ctx, listening, line)
+			}
+		case err := <-ended:
+			if errors.Is(err, bufio.ErrTooLong) {
+				return fmt.Errorf("a message is longer than %d MiB", MaxMessage>>20)
+			}
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// take begins what one line asks for. It does not wait: the next line may cancel what holds the last place.
+func (b *bridge) take(ctx, listening context.Context, line []byte) {
+	var m message
+	if err := json.Unmarshal(line, &m); err != nil && line[0] != '[' {
+		b.out.write(failure(nil, codeParse, "This line is no JSON-RPC message: "+err.Error(), nil))
+		return
+	}
+	run := func() { b.request(ctx, m, line) }
+	switch m.Method {
+	case methodListen:
+		run = func() { b.listen(listening, m, line, b.out.write) }
+	case methodInitialized:
+		b.followChanges(listening)
+	case methodCancelled:
+		defer b.cancel(m.Params.RequestID)
+		if m.version() != "" {
+			return // the end of its stream says it all
+		}
+	}
+	select {
+	case b.places <- struct{}{}:
+		b.running.Go(func() {
+			defer func() { <-b.places }()
+			run()
+		})
+	default:
+		err := fmt.Errorf("%d requests are under way: wait for one to end, or cancel one", MaxRequests)
+		b.failWith(m, err, b.out.write)
+	}
+}
+
+// request makes one request and writes its answer, unless it is cancelled.
+func (b *bridge) request(ctx context.Context, m message, line []byte) {
+	ctx, cancel := context.WithTimeout(ctx, maxRequestTime)
+	defer cancel()
+	ctx, done, ok := b.begin(ctx, m.ID)
+	if !ok {
+		b.out.write(failure(m.ID, codeInvalidRequest, "A request with this id is under way.", nil))
+		return
+	}
+	defer done()
+	write := b.out.write
+	if m.Method == methodInitialize {
+		write = b.noteVersion
+	}
+	if err := b.post(ctx, m, line, write); err != nil && context.Cause(ctx) != errCancelled {
+		b.failWith(m, err, b.out.write)
+	}
+}
+
+// begin keeps a request so that it can be cancelled by its id, until done is called. Two cannot have one id.
+func (b *bridge) begin(ctx context.Context, id json.RawMessage) (held context.Context, done func(), ok bool) {
+	if id == nil {
+		return ctx, func() {}, true
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, taken := b.inFlight[string(id)]; taken {
+		cancel(nil)
+		return nil, nil, false
+	}
+	b.inFlight[string(id)] = cancel
+	return ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.inFlight, string(id))
+		cancel(nil)
+	}, true
+}
+
+// cancel ends the request with an id, if it is under way.
+func (b *bridge) cancel(id json.RawMessage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cancel := b.inFlight[string(id)]; cancel != nil {
+		cancel(errCancelled)
+	}
+}
+
+// lineWriter writes messages, each on a line. It is safe for concurrent use.
+type lineWriter struct {
+	mu     sync.Mutex
+	w      io.Writer
+	failed func() // is called when writing fails: nobody reads any more
+	err    error
+}
+
+func (w *lineWriter) write(text []byte) {
+	var line bytes.Buffer
+	if json.Compact(&line, text) != nil {
+		return // not JSON, so not a message either; the gateway sends none such
+	}
+	line.WriteByte('\n')
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return
+	}
+	if _, w.err = w.w.Write(line.Bytes()); w.err != nil {
+		w.failed()
+	}
+}

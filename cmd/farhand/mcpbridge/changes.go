@@ -1,0 +1,165 @@
+package mcpbridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// The delays before a stream that broke is asked for again.
+const (
+	minDelay = 500 * time.Millisecond
+	maxDelay = 30 * time.Second
+)
+
+// version returns the revision that initialize agreed on, empty if there was none.
+func (b *bridge) version() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.negotiated
+}
+
+// noteVersion passes the answer to initialize on. It remembers the revision, and says that changed lists are told: the
+// gateway itself cannot tell them to a client of an older revision, the bridge can.
+func (b *bridge) noteVersion(text []byte) {
+	var answer map[string]json.RawMessage
+	var result, capabilities map[string]json.RawMessage
+	if json.Unmarshal(text, &answer) != nil || json.Unmarshal(answer["result"], &result) != nil {
+		b.out.write(text)
+		return
+	}
+	b.mu.Lock()
+	_ = json.Unmarshal(result["protocolVersion"], &b.negotiated)
+	b.mu.Unlock()
+	_ = json.Unmarshal(result["capabilities"], &capabilities)
+	for _, name := range []string{"tools", "resources"} {
+		var list map[string]json.RawMessage
+		if json.Unmarshal(capabilities[name], &list) == nil && list != nil {
+			list["listChanged"] = json.RawMessage("true")
+			capabilities[name] = mustJSON(list)
+		}
+	}
+	result["capabilities"] = mustJSON(capabilities)
+	answer["result"] = mustJSON(result)
+	b.out.write(mustJSON(answer))
+}
+
+// followChanges asks for changes of the lists on behalf of a client of an older revision, once.
+func (b *bridge) followChanges(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.following || b.negotiated == "" {
+		return
+	}
+	b.following = true
+	const line = `{"jsonrpc":"2.0","id":"farhand-mcp-changes","method":"subscriptions/listen","params":{"_meta":{` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"farhand mcp","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}},` +
+		`"notifications":{"toolsListChanged":true,"resourcesListChanged":true}}}`
+	var listen message
+	if err := json.Unmarshal([]byte(line), &listen); err != nil {
+		panic(err)
+	}
+	b.running.Go(func() { b.listen(ctx, listen, []byte(line), b.writeChange) })
+}
+
+// writeChange writes a notification as clients of older revisions know it; the rest of the stream is not for them.
+func (b *bridge) writeChange(text []byte) {
+	var m message
+	if json.Unmarshal(text, &m) == nil && m.ID == nil && m.Method != methodAcknowledged && m.Method != "" {
+		b.out.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`, m.Method))
+	}
+}
+
+// listen passes on what a stream of notifications has. A stream that breaks is asked for again, and since nobody knows
+// what was missed, every list that the gateway agreed to tell of is then said to have changed. The client reads one
+// acknowledgement, and an answer only if the gateway refuses or has nothing to tell of.
+func (b *bridge) listen(ctx context.Context, m message, line []byte, write func([]byte)) {
+	ctx, done, ok := b.begin(ctx, m.ID)
+	if !ok {
+		write(failure(m.ID, codeInvalidRequest, "A request with this id is under way.", nil))
+		return
+	}
+	defer done()
+	s := stream{id: m.ID, write: write}
+	for delay := minDelay; ; delay = min(2*delay, maxDelay) {
+		s.acknowledged = false
+		err := b.post(ctx, m, line, s.pass)
+		var r refusal
+		switch {
+		case ctx.Err() != nil, s.over:
+			return
+		case errors.As(err, &r) && r.Status < http.StatusInternalServerError && r.Status != http.StatusTooManyRequests:
+			b.failWith(m, err, write)
+			return
+		case s.acknowledged:
+			delay = minDelay
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay/2 + rand.N(delay/2)):
+		}
+	}
+}
+
+// stream is a stream of notifications, whatever connection it has.
+type stream struct {
+	id           json.RawMessage
+	write        func([]byte)
+	lists        []string // that the gateway tells of; nil: it was never asked with success
+	acknowledged bool     // on this connection
+	over         bool     // the gateway has answered that there will be nothing
+}
+
+// pass takes a message of the stream.
+func (s *stream) pass(text []byte) {
+	var m struct {
+		Method string
+		Params struct {
+			Notifications struct{ ToolsListChanged, PromptsListChanged, ResourcesListChanged bool }
+		}
+	}
+	_ = json.Unmarshal(text, &m)
+	switch {
+	case m.Method == "":
+		if len(s.lists) == 0 { // else the stream ends because its pod does
+			s.over = true
+			s.write(text)
+		}
+	case m.Method != methodAcknowledged:
+		s.write(text)
+	case s.lists == nil:
+		s.acknowledged = true
+		s.lists = []string{}
+		told := m.Params.Notifications
+		for list, tells := range map[string]bool{
+			"tools": told.ToolsListChanged, "prompts": told.PromptsListChanged, "resources": told.ResourcesListChanged,
+		} {
+			if tells {
+				s.lists = append(s.lists, list)
+			}
+		}
+		s.write(text)
+	default:
+		s.acknowledged = true
+		for _, list := range s.lists {
+			s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/%s/list_changed","params":{"_meta":{%q:%s}}}`,
+				list, metaSubscription, s.id))
+		}
+	}
+}
+
+// mustJSON encodes what was decoded before.
+func mustJSON(v any) json.RawMessage {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
