@@ -37,6 +37,9 @@ var matrix = []line{
 	{"GET /api/events", "caller approver", "", 200, 0, ""},
 	{"POST /v1/chat/completions", "caller", "session", 200, 404,
 		`{"model":"farhand","messages":[{"role":"user","content":"hi"}]}`},
+	{"POST /mcp", "caller", "", 200, 0, mcpList},
+	{"POST /mcp/users/{id}", "caller", "", 200, 0, mcpList},
+	{"POST /mcp/sessions/{id}", "caller", "session", 200, 404, mcpList},
 	{"GET /v1/models", "caller", "", 200, 0, ""},
 	{"GET /v1/models/{model}", "caller", "", 200, 0, ""},
 	{"GET /healthz", everybody, "", 200, 0, ""},
@@ -71,6 +74,8 @@ var matrix = []line{
 	{"GET /ws/chat", "device", "", 400, 0, ""}, // no handshake; the sockets are below
 	{"GET /ws/mcp", "device", "", 400, 0, ""},
 }
+
+const mcpList = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 
 // frames has a line for each frame that a device sends: the roles that may send it over their socket.
 var frames = []struct{ frame, who string }{

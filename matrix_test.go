@@ -1,6 +1,7 @@
 package farhand_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -177,7 +178,7 @@ func (w *world) device(session, token string) {
 func (w *world) ask(l line, method, thing, token string) (int, string) {
 	w.Helper()
 	_, path, _ := strings.Cut(l.route, " ")
-	path = strings.NewReplacer("{id}", thing, "{name}", "look", "{model}", "asked").Replace(path)
+	path = strings.NewReplacer("{id}", cmp.Or(thing, "someone"), "{name}", "look", "{model}", "asked").Replace(path)
 	ctx, cancel := context.WithTimeout(w.Context(), limit)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, w.url+path,

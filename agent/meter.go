@@ -14,6 +14,7 @@ const (
 	EndpointAPI  Endpoint = "api"  // the routes that call a tool
 	EndpointV1   Endpoint = "v1"   // a turn of a chat completion
 	EndpointChat Endpoint = "chat" // a turn of a conversation that the gateway keeps
+	EndpointMCP  Endpoint = "mcp"  // a client of MCP
 )
 
 // CallRoute is the way a call took to its tool.

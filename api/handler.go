@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/api/mcp"
 )
 
 // handler has what the routes need. It is safe for concurrent use.
@@ -28,6 +29,7 @@ type handler struct {
 	responses  *byteBudget
 	bodies     *byteBudget
 	access     *accessLog
+	mcp        *mcp.Server
 	pairPolls  *auth.Buckets[netip.Prefix]
 	transfers  chan struct{}         // of files
 	changes    *auth.Buckets[string] // of paired devices, by tenant
@@ -68,6 +70,9 @@ func NewHandler(cfg Config) (*Handler, error) {
 		namesUsers: auth.NamesUsers(cfg.Auth),
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
+	h.mcp = mcp.New(mcp.Config{
+		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Version: cfg.Version,
+	})
 	engine, err := newEngine(h)
 	if err != nil {
 		return nil, err

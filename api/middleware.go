@@ -12,7 +12,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -62,7 +61,7 @@ func (h *handler) recover(c *gin.Context) {
 // move the deadline, and a socket drops it.
 func (h *handler) limitWriting(c *gin.Context) {
 	limit := writeTimeout
-	if isCall(c) {
+	if isCall(c) || isMCP(c.Request.URL.Path) {
 		limit = h.MaxCallTimeout + writeMargin
 	}
 	finishWritingBy(c, time.Now().Add(limit))
@@ -73,11 +72,11 @@ func finishWritingBy(c *gin.Context, deadline time.Time) {
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(deadline)
 }
 
-// authenticate guards by path, not by route: later routes below /api and /v1, and paths that do not exist there, need a
-// credential too. Routes elsewhere that need one ask for it themselves.
+// authenticate guards by path, not by route: later routes below /api, /v1 and /mcp, and paths that do not exist there,
+// need a credential too. Routes elsewhere that need one ask for it themselves.
 func (h *handler) authenticate(c *gin.Context) {
 	path := c.Request.URL.Path
-	if !strings.HasPrefix(path, prefixAPI) && !strings.HasPrefix(path, openai.Prefix) {
+	if !strings.HasPrefix(path, prefixAPI) && !isOpenAI(path) && !isMCP(path) {
 		return
 	}
 	if err := h.identifyCaller(c); err != nil {

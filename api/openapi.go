@@ -96,7 +96,7 @@ func problemResponses() object {
 	return responses
 }
 
-// errorResponses adds to the problems the one response that all errors of /v1 share.
+// errorResponses adds to the problems the responses that all errors of /v1, and all of /mcp, share.
 func errorResponses() object {
 	responses := problemResponses()
 	responses["OpenAIError"] = object{
@@ -106,6 +106,14 @@ func errorResponses() object {
 			"Retry-After": refHeader("RetryAfter"), openai.HeaderRetry: refHeader("ShouldRetry"),
 		},
 		"content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/OpenAIError"}}},
+	}
+	responses["MCPError"] = object{
+		"description": "An error in JSON-RPC's format. The status is that of the other APIs if the message was not read.",
+		"headers": object{
+			headerPod: refHeader("Pod"), headerCallID: refHeader("CallId"),
+			"WWW-Authenticate": refHeader("Authenticate"), "Retry-After": refHeader("RetryAfter"),
+		},
+		"content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/MCPMessage"}}},
 	}
 	return responses
 }

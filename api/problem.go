@@ -9,13 +9,15 @@ import (
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
 
 // fail is the one place where an error becomes a response. It also ends the chain of handlers. The response to a tool
 // call always has the call's id and whether the device can have run it: an error that does not say so happened before
-// the call was dispatched. Responses to other requests have neither. Below /v1 the response is in OpenAI's format.
+// the call was dispatched. Responses to other requests have neither. Below /v1 the response is in OpenAI's format, at /mcp
+// in that of JSON-RPC.
 func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
 	if ended := endedIdentity(c.Request.Context()); ended != nil {
@@ -40,6 +42,10 @@ func (h *handler) fail(c *gin.Context, err error) {
 	c.Abort()
 	if isOpenAI(c.Request.URL.Path) {
 		openai.WriteError(c.Writer, err)
+		return
+	}
+	if isMCP(c.Request.URL.Path) {
+		_ = mcp.WriteError(c.Writer, &e) // the client is gone if this fails
 		return
 	}
 	_ = auth.WriteProblem(c.Writer, p) // the client is gone if this fails

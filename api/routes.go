@@ -87,6 +87,7 @@ func (h *handler) routes() []route {
 		{http.MethodGet, pathReady, everybody, nil, h.ready},
 		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
 	}
+	table = append(table, h.mcpRoutes()...)
 	if h.Pairing != nil {
 		table = append(table, h.pairingRoutes()...)
 	}

@@ -176,30 +176,34 @@ func sessionQuery(who auth.Identity, q params) (registry.Query, cursor, error) {
 // getSession shows a session: its connection, otherwise what its conversation says of it.
 func (h *handler) getSession(c *gin.Context, q params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
-		who := caller(c)
-		e, _, sessionErr := h.session(ctx, who, sessionKey(c))
-		if sessionErr != nil && !isAbsent(sessionErr) {
-			return nil, sessionErr
-		}
-		info, err := h.describe(ctx, sessionKey(c))
-		switch {
-		case err != nil:
-			return nil, err
-		case sessionErr != nil && (info.Messages == 0 || !who.Sees(info.Owner.UserID)):
-			return nil, sessionErr
-		case sessionErr != nil:
-			return offlineRowOf(info), nil
-		}
-		row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
-		for i, t := range e.Tools {
-			tools[i] = h.toolInfoOf(who, t, policy.Remote)
-		}
-		row.Tools = tools
-		if who.Sees(info.Owner.UserID) {
-			row.describe(info)
-		}
-		return row, nil
+		return h.sessionRow(ctx, caller(c), sessionKey(c))
 	})
+}
+
+// sessionRow is the answer about one session.
+func (h *handler) sessionRow(ctx context.Context, who auth.Identity, key registry.Key) (sessionRow, error) {
+	e, _, sessionErr := h.session(ctx, who, key)
+	if sessionErr != nil && !isAbsent(sessionErr) {
+		return sessionRow{}, sessionErr
+	}
+	info, err := h.describe(ctx, key)
+	switch {
+	case err != nil:
+		return sessionRow{}, err
+	case sessionErr != nil && (info.Messages == 0 || !who.Sees(info.Owner.UserID)):
+		return sessionRow{}, sessionErr
+	case sessionErr != nil:
+		return offlineRowOf(info), nil
+	}
+	row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
+	for i, t := range e.Tools {
+		tools[i] = h.toolInfoOf(who, t, policy.Remote)
+	}
+	row.Tools = tools
+	if who.Sees(info.Owner.UserID) {
+		row.describe(info)
+	}
+	return row, nil
 }
 
 // session reads a connected session. One that the caller may not see is unknown, whether it is connected or away;

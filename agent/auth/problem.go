@@ -100,6 +100,14 @@ func WriteProblem(w http.ResponseWriter, p Problem) error {
 	header := w.Header()
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Cache-Control", "no-store")
+	p.SetHeaders(header)
+	w.WriteHeader(p.Status)
+	_, err = w.Write(body)
+	return err
+}
+
+// SetHeaders sets the headers that belong to a problem in whatever format it is told.
+func (p Problem) SetHeaders(header http.Header) {
 	if p.Code == registry.CodeUnauthenticated {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
@@ -113,7 +121,4 @@ func WriteProblem(w http.ResponseWriter, p Problem) error {
 		seconds := max(1, int((p.retryAfter+time.Second-1)/time.Second))
 		header.Set("Retry-After", strconv.Itoa(seconds))
 	}
-	w.WriteHeader(p.Status)
-	_, err = w.Write(body)
-	return err
 }

@@ -29,7 +29,7 @@ type Calls struct {
 var _ agent.Meter = (*Calls)(nil)
 
 func endpoints() []agent.Endpoint {
-	return []agent.Endpoint{agent.EndpointAPI, agent.EndpointV1, agent.EndpointChat, other}
+	return []agent.Endpoint{agent.EndpointAPI, agent.EndpointV1, agent.EndpointChat, agent.EndpointMCP, other}
 }
 
 func callRoutes() []agent.CallRoute {

@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/api/mcp"
+	"github.com/farhand/farhand/registry"
+)
+
+// Paths of MCP. All of them are one endpoint; the longer ones see less.
+const (
+	pathMCP        = "/mcp"
+	pathMCPUser    = pathMCP + "/users/:id"
+	pathMCPSession = pathMCP + "/sessions/:id"
+)
+
+// isMCP reports whether a path is one whose clients expect answers of JSON-RPC.
+func isMCP(path string) bool { return path == pathMCP || strings.HasPrefix(path, pathMCP+"/") }
+
+// mcpRoutes are the routes of MCP.
+func (h *handler) mcpRoutes() []route {
+	return []route{
+		{http.MethodPost, pathMCP, callers, nil, h.mcpScope(func(string) mcp.Scope { return mcp.Scope{} })},
+		{http.MethodPost, pathMCPUser, callers, nil, h.mcpScope(func(id string) mcp.Scope {
+			return mcp.Scope{User: id}
+		})},
+		{http.MethodPost, pathMCPSession, callers, nil, h.mcpScope(func(id string) mcp.Scope {
+			return mcp.Scope{Session: id}
+		})},
+	}
+}
+
+// mcpScope serves MCP for what the path names.
+func (h *handler) mcpScope(scope func(id string) mcp.Scope) handlerFunc {
+	return func(c *gin.Context, _ params) error {
+		body, err := h.readBody(c)
+		if err != nil {
+			return err
+		}
+		return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
+			Caller: caller(c), Scope: scope(c.Param("id")), Header: c.Request.Header, Body: body,
+			TakeBody: func() func() { return takeBody(c) }, Out: mcpOut{h, c},
+		})
+	}
+}
+
+// mcpOut is where the answer to a POST of MCP goes. It implements mcp.Out.
+type mcpOut struct {
+	h *handler
+	c *gin.Context
+}
+
+// Write implements mcp.Out.
+func (o mcpOut) Write(status int, body []byte, failure *registry.Error) error {
+	if failure != nil {
+		told := *failure
+		told.Code = auth.ProblemOf(failure).Code
+		o.c.Set(keyFailure, &told)
+	}
+	if body == nil {
+		o.c.Status(status)
+		o.c.Writer.WriteHeaderNow()
+		return nil
+	}
+	o.c.Header("Cache-Control", "no-store")
+	return o.h.writeBody(o.c, status, body)
+}
+
+// NoteCall implements mcp.Out.
+func (o mcpOut) NoteCall(id string) { noteCall(o.c, id) }
+
+// mcpGateway lends package mcp what the routes below /api/ answer with. It implements mcp.Gateway.
+type mcpGateway struct{ h *handler }
+
+// LocalTools implements mcp.Gateway.
+func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.builtins.specs }
+
+// Decide implements mcp.Gateway.
+func (g mcpGateway) Decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
+	return g.h.decide(who, t, from)
+}
+
+// Sessions implements mcp.Gateway.
+func (g mcpGateway) Sessions(ctx context.Context, who auth.Identity, s mcp.Scope) (json.RawMessage, error) {
+	if s.Session != "" {
+		row, err := g.h.sessionRow(ctx, who, registry.Key{Tenant: who.Tenant, Session: s.Session})
+		if err != nil {
+			return nil, err
+		}
+		return encode(struct {
+			Sessions []sessionRow `json:"sessions"`
+		}{[]sessionRow{row}})
+	}
+	q := params{"connected": {"true"}}
+	if s.User != "" {
+		q["user_id"] = []string{s.User}
+	}
+	page, err := g.h.sessionPage(ctx, who, q)
+	if err != nil {
+		return nil, err
+	}
+	return encode(page)
+}
+
+// Session implements mcp.Gateway.
+func (g mcpGateway) Session(ctx context.Context, who auth.Identity, s mcp.Scope, id string) (json.RawMessage, error) {
+	row, err := g.h.sessionRow(ctx, who, registry.Key{Tenant: who.Tenant, Session: id})
+	switch {
+	case errors.Is(err, registry.CodeNotConnected), err == nil && s.User != "" && row.UserID != s.User:
+		return nil, registry.UnknownSession()
+	case err != nil:
+		return nil, err
+	}
+	return encode(row)
+}

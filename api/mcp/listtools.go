@@ -1,0 +1,153 @@
+package mcp
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// pageTools and pageBytes bound a page of a list. The last tool may exceed them.
+	pageTools = 1000
+	pageBytes = 1 << 20
+
+	// pageSessions is how many sessions are read at a time, and pageReads how often for one page.
+	pageSessions = 100
+	pageReads    = 20
+)
+
+// toolRow is a tool in a list.
+type toolRow struct {
+	name string // for clients
+	text []byte // as JSON
+}
+
+// toolPage is a page of a list of tools while it is made.
+type toolPage struct {
+	*Server
+	*request
+	rows  []toolRow
+	bytes int
+	last  cursor // the place of the last tool that was looked at
+}
+
+func (p *toolPage) full() bool { return len(p.rows) >= pageTools || p.bytes >= pageBytes }
+
+// add adds a tool, unless the caller may not call it: what is listed may be called.
+func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Session) {
+	d := p.cfg.Gateway.Decide(p.Caller, t, from)
+	if !d.Allowed {
+		return
+	}
+	row := toolRow{name: shownName(t.Name)}
+	if at != nil && p.Scope.Session == "" {
+		row.name = qualify(row.name, at.Key.Session)
+	} else {
+		at = nil
+	}
+	row.text = appendTool(nil, row.name, t, d, at)
+	p.rows, p.bytes = append(p.rows, row), p.bytes+len(row.text)
+}
+
+// listTools lists what the caller may call now. Pages follow the order of connecting, and each is sorted by name: a list
+// that fits on one page, as most do, is the same whatever its devices did in the meantime.
+func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
+	after, err := r.readCursor()
+	if err != nil {
+		return result{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	p := &toolPage{Server: s, request: r, last: after}
+	next, err := p.fill(ctx, after)
+	if err != nil {
+		return result{}, err
+	}
+	slices.SortFunc(p.rows, func(a, b toolRow) int { return strings.Compare(a.name, b.name) })
+	b := append(make([]byte, 0, p.bytes+len(p.rows)+256), `"tools":[`...)
+	for i, row := range p.rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, row.text...)
+	}
+	b = append(b, ']')
+	if next != (cursor{}) {
+		b = strictjson.AppendString(append(b, `,"nextCursor":`...), next.String())
+	}
+	if r.modern {
+		b = append(b, private...)
+	}
+	return result{members: b}, nil
+}
+
+// fill reads a page. It returns where the next one begins, zero when there is none.
+func (p *toolPage) fill(ctx context.Context, after cursor) (next cursor, err error) {
+	if after.Session == "" && p.Scope.hasLocalTools() {
+		for _, t := range p.cfg.Gateway.LocalTools() {
+			if t.Name <= after.Name {
+				continue
+			}
+			if p.full() {
+				return p.last, nil
+			}
+			p.add(t, policy.Builtin, nil)
+			p.last = cursor{Name: t.Name}
+		}
+		after = cursor{}
+	}
+	if p.Scope.Session != "" {
+		return p.fillOne(ctx, after)
+	}
+	q := registry.Query{
+		Tenant: p.Caller.Tenant, Target: p.Scope.target(p.Caller.Viewer()), After: after.afterSession(),
+		Limit: pageSessions,
+	}
+	for range pageReads {
+		entries, more, err := p.cfg.Directory.List(ctx, q)
+		if err != nil {
+			return cursor{}, err
+		}
+		for i := range entries {
+			if p.addSession(&entries[i], after) {
+				return p.last, nil
+			}
+		}
+		if more == nil {
+			return cursor{}, nil
+		}
+		q.After = *more
+	}
+	return cursor{Generation: q.After.Generation, Session: q.After.Session}, nil
+}
+
+// fillOne reads a page of the tools of the scope's session.
+func (p *toolPage) fillOne(ctx context.Context, after cursor) (next cursor, err error) {
+	e, err := p.session(ctx, p.request)
+	if err != nil {
+		return cursor{}, err
+	}
+	if p.addSession(&e, after) {
+		return p.last, nil
+	}
+	return cursor{}, nil
+}
+
+// addSession adds the tools of a session behind a place. It reports whether the page is full before the last of them.
+func (p *toolPage) addSession(e *registry.Entry, after cursor) (full bool) {
+	for _, t := range e.Tools {
+		if after.covers(e.Session, t.Name) {
+			continue
+		}
+		if p.full() {
+			return true
+		}
+		p.add(t, policy.Remote, &e.Session)
+		p.last = cursor{Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name}
+	}
+	return false
+}

@@ -1,0 +1,91 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
+)
+
+// The resources: all sessions of the scope, and each of them.
+const (
+	uriSessions = "farhand://sessions"
+	uriSession  = uriSessions + "/" // the id follows
+)
+
+const resourceList = `"resources":[{"uri":"` + uriSessions + `","name":"sessions","title":"Connected devices",` +
+	`"description":"Who is connected, as GET /api/sessions has it.","mimeType":"application/json"}]`
+
+const templateList = `"resourceTemplates":[{"uriTemplate":"` + uriSession + `{id}","name":"session",` +
+	`"title":"One device","description":"One session with its tools, as GET /api/sessions/{id} has it.",` +
+	`"mimeType":"application/json"}]`
+
+// listResources lists what can be read whatever is connected. The sessions are in the one resource.
+func (s *Server) listResources(_ context.Context, r *request) (result, error) {
+	return r.constant(resourceList)
+}
+
+// listTemplates lists how the resources of single sessions are named.
+func (s *Server) listTemplates(_ context.Context, r *request) (result, error) {
+	return r.constant(templateList)
+}
+
+// constant answers a list that has one page, which is always the same.
+func (r *request) constant(members string) (result, error) {
+	if v := r.params.get("cursor"); !v.IsZero() && v.String() != "null" {
+		return result{}, invalidParams("This list has one page. Leave the cursor out.")
+	}
+	if r.modern {
+		members += private
+	}
+	return result{members: []byte(members)}, nil
+}
+
+// readResource returns the sessions of the scope, or one of them. A session outside the scope is unknown.
+func (s *Server) readResource(ctx context.Context, r *request) (result, error) {
+	uri, ok := r.params.text("uri")
+	if !ok {
+		return result{}, invalidParams("The field \"uri\" must be a string.")
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	text, err := s.readURI(ctx, r, uri)
+	if errors.Is(err, registry.CodeSessionNotFound) {
+		err = unknownResource(uri)
+	}
+	if err != nil {
+		return result{}, err
+	}
+	b := strictjson.AppendString([]byte(`"contents":[{"uri":`), uri)
+	b = strictjson.AppendString(append(b, `,"mimeType":"application/json","text":`...), string(text))
+	b = append(b, "}]"...)
+	if r.modern {
+		b = append(b, private...)
+	}
+	return result{members: b}, nil
+}
+
+func (s *Server) readURI(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
+	escaped, single := strings.CutPrefix(uri, uriSession)
+	id, err := url.PathUnescape(escaped)
+	switch {
+	case uri == uriSessions:
+		return s.cfg.Gateway.Sessions(ctx, r.Caller, r.Scope)
+	case !single || err != nil || r.Scope.Session != "" && r.Scope.Session != id:
+		return nil, unknownResource(uri)
+	default:
+		return s.cfg.Gateway.Session(ctx, r.Caller, r.Scope, id)
+	}
+}
+
+// unknownResource says that nothing can be read by a name.
+func unknownResource(uri string) error {
+	data, _ := json.Marshal(struct { // cannot fail: a string
+		URI string `json:"uri"`
+	}{uri})
+	return &rpcError{code: codeInvalidParams, message: "There is no such resource.", data: data}
+}

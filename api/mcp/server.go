@@ -1,0 +1,198 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
+)
+
+// Invoker runs calls. *agent.Invoker is one.
+type Invoker interface {
+	Invoke(ctx context.Context, req agent.Request) (agent.Outcome, error)
+	// Read waits until a text of n bytes may be read; done is called when it has been.
+	Read(ctx context.Context, n int) (done func(), err error)
+}
+
+// Directory answers which sessions there are. registry.Directory is one.
+type Directory interface {
+	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
+	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
+}
+
+// Gateway is what the rest of the API lends. Its methods are safe for concurrent use.
+type Gateway interface {
+	// LocalTools returns the gateway's own tools, in order of name.
+	LocalTools() []registry.ToolSpec
+
+	// Decide asks policy whether somebody may call a tool.
+	Decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision
+
+	// Sessions and Session return the sessions of a scope, and one of them, as GET /api/sessions and
+	// GET /api/sessions/{id} do. One that the caller may not see is unknown.
+	Sessions(ctx context.Context, who auth.Identity, scope Scope) (json.RawMessage, error)
+	Session(ctx context.Context, who auth.Identity, scope Scope, id string) (json.RawMessage, error)
+}
+
+// Config has what a Server needs; all of it is required.
+type Config struct {
+	Invoker   Invoker
+	Directory Directory
+	Gateway   Gateway
+	Version   string // of the program
+}
+
+// Server answers the messages of MCP's clients. It keeps nothing between them, and is safe for concurrent use.
+type Server struct {
+	cfg  Config
+	info []byte // serverInfo, as JSON
+}
+
+// New returns a Server.
+func New(cfg Config) *Server {
+	info := strictjson.AppendString([]byte(`{"name":"farhand","title":"Farhand","version":`), cfg.Version)
+	return &Server{cfg: cfg, info: append(info, '}')}
+}
+
+// Exchange is one POST, and the way its answer takes.
+type Exchange struct {
+	Caller auth.Identity
+	Scope  Scope
+	Header http.Header
+	Body   []byte
+	Out    Out
+
+	// TakeBody returns what is to be called when nothing needs Body any more; nil: nobody asks.
+	TakeBody func() (release func())
+}
+
+// Out takes the answer to one POST.
+type Out interface {
+	// Write writes a whole answer. failure is the gateway's own error that it tells of, for the log; nil: none.
+	Write(status int, body []byte, failure *registry.Error) error
+
+	// NoteCall says which call the answer is about, before it is written.
+	NoteCall(id string)
+}
+
+// request is a message that waits for an answer, or a notification.
+type request struct {
+	message
+	*Exchange
+	revision     string
+	modern       bool             // of revision 2026-07-28 or later
+	capabilities strictjson.Value // of the client; only if modern
+}
+
+// result is what a request is answered with.
+type result struct {
+	kind    string // resultType; empty: complete
+	members []byte // of the result, as JSON without the braces
+}
+
+// Names of the methods that other files refer to.
+const (
+	methodCallTool     = "tools/call"
+	methodReadResource = "resources/read"
+)
+
+// method answers a request.
+type method struct {
+	serve  func(*Server, context.Context, *request) (result, error)
+	modern bool // only from revision 2026-07-28 on
+	legacy bool // only before
+}
+
+// methods are all that are served.
+func methods(name string) (m method, ok bool) {
+	switch name {
+	case "initialize":
+		return method{serve: (*Server).initialize, legacy: true}, true
+	case "ping":
+		return method{serve: (*Server).ping, legacy: true}, true
+	case "server/discover":
+		return method{serve: (*Server).discover, modern: true}, true
+	case "tools/list":
+		return method{serve: (*Server).listTools}, true
+	case methodCallTool:
+		return method{serve: (*Server).callTool}, true
+	case "resources/list":
+		return method{serve: (*Server).listResources}, true
+	case "resources/templates/list":
+		return method{serve: (*Server).listTemplates}, true
+	case methodReadResource:
+		return method{serve: (*Server).readResource}, true
+	default:
+		return method{}, false
+	}
+}
+
+// readTimeout is how long the store has for a list or a resource.
+const readTimeout = 10 * time.Second
+
+// Serve answers one POST. An error means that nothing was written and that the caller has to.
+func (s *Server) Serve(ctx context.Context, x *Exchange) error {
+	r := &request{Exchange: x}
+	var err error
+	if r.message, err = s.parse(ctx, x.Body); err == nil {
+		err = r.checkRevision(x.Header)
+	}
+	switch {
+	case err != nil:
+		return r.fail(err)
+	case !r.isRequest():
+		return x.Out.Write(http.StatusAccepted, nil, nil)
+	}
+	m, ok := methods(r.method)
+	if !ok || m.modern && !r.modern || m.legacy && r.modern {
+		return r.fail(methodNotFound(r.method))
+	}
+	res, err := m.serve(s, ctx, r)
+	if err != nil {
+		return r.fail(err)
+	}
+	return x.Out.Write(http.StatusOK, s.appendResult(nil, r, res), nil)
+}
+
+// longBody is the length from which bodies are parsed one after another.
+const longBody = 16 << 10
+
+func (s *Server) parse(ctx context.Context, body []byte) (message, error) {
+	if len(body) > longBody {
+		done, err := s.cfg.Invoker.Read(ctx, len(body))
+		if err != nil {
+			return message{}, err
+		}
+		defer done()
+	}
+	return parseMessage(body)
+}
+
+// fail answers a request with an error.
+func (r *request) fail(err error) error {
+	e := rpcErrorOf(err)
+	return r.Out.Write(e.status(r.modern, r.Scope), appendError(nil, r.id, e), e.cause)
+}
+
+// appendResult appends the answer to a request.
+func (s *Server) appendResult(b []byte, r *request, res result) []byte {
+	b = append(append(append(b, `{"jsonrpc":"2.0","id":`...), r.id...), `,"result":{`...)
+	if r.modern {
+		kind := res.kind
+		if kind == "" {
+			kind = "complete"
+		}
+		b = strictjson.AppendString(append(b, `"resultType":`...), kind)
+		b = append(append(append(b, `,"_meta":{"`+metaServer+`":`...), s.info...), '}')
+		if len(res.members) > 0 {
+			b = append(b, ',')
+		}
+	}
+	return append(append(b, res.members...), "}}\n"...)
+}
