@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -102,6 +103,45 @@ func TestAFloodOfFailuresIsToldBriefly(t *testing.T) {
 	if !strings.Contains(log, "code=not_found") {
 		t.Error("another kind of failure has no line")
 	}
+}
+
+// TestAClientThatHangsUpIsNoFailureOfTheStore: what the store was asked for it ends with its request, and that is
+// neither logged as a fault of the gateway nor told as one.
+func TestAClientThatHangsUpIsNoFailureOfTheStore(t *testing.T) {
+	for _, tt := range []struct {
+		why        error
+		status     int
+		code, line string
+	}{
+		{context.Canceled, http.StatusConflict, "cancelled", "level=INFO"},
+		{registry.ErrDraining, http.StatusServiceUnavailable, "draining", "level=WARN"},
+	} {
+		f := newFleet(t, setup{change: func(c *api.Config) { c.Directory = endingDirectory{Directory: c.Directory} }})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(tt.why)
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/sessions", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		f.pods[0].server.Config.Handler.ServeHTTP(w, r)
+		log := f.logOf(0)
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), `"code":"`+tt.code+`"`) ||
+			!strings.Contains(log, tt.line+` msg="request failed"`) || strings.Contains(log, "store_unavailable") {
+			t.Errorf("%v: %d %s\n%s", tt.why, w.Code, w.Body, log)
+		}
+	}
+}
+
+// endingDirectory fails as a store does whose request has ended.
+type endingDirectory struct{ registry.Directory }
+
+func (endingDirectory) List(ctx context.Context, _ registry.Query) ([]registry.Entry, *registry.Cursor, error) {
+	<-ctx.Done()
+	return nil, nil, registry.StoreUnavailable("list", ctx.Err())
+}
+
+func (endingDirectory) Version(ctx context.Context, _ string) (string, error) {
+	<-ctx.Done()
+	return "", registry.StoreUnavailable("version", ctx.Err())
 }
 
 // TestRequestID: a plain name is echoed, any other is replaced, and every answer has one.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -20,8 +21,8 @@ import (
 // in that of JSON-RPC.
 func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
-	if ended := endedIdentity(c.Request.Context()); ended != nil {
-		e.Code, e.Message = ended.Code, ended.Message
+	if why := interrupted(c.Request.Context(), &e); why != nil {
+		e.Code, e.Message, e.RetryAfter, e.Cause = why.Code, why.Message, why.RetryAfter, nil
 		err = &e
 	}
 	if isCall(c) {
@@ -49,6 +50,21 @@ func (h *handler) fail(c *gin.Context, err error) {
 		return
 	}
 	_ = auth.WriteProblem(c.Writer, p) // the client is gone if this fails
+}
+
+// interrupted returns why a request came to an end before its answer, nil if its failure e has another reason. What is
+// asked of the store for a client that hangs up fails, and the store is well.
+func interrupted(ctx context.Context, e *registry.Error) *registry.Error {
+	if ended := endedIdentity(ctx); ended != nil {
+		return ended
+	}
+	if ctx.Err() == nil || !errors.Is(e.Cause, context.Canceled) {
+		return nil
+	}
+	if errors.Is(context.Cause(ctx), registry.ErrDraining) {
+		return draining()
+	}
+	return registry.Errorf(registry.CodeCancelled, "The request was cancelled because its client hung up.")
 }
 
 // isOpenAI reports whether a path is one whose clients expect OpenAI's answers.
