@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 
@@ -88,10 +89,17 @@ func mcpListFrame(id, cursor, meta string) []byte {
 	return mcpRequest(id, mcpListTools, string(params))
 }
 
-// mcpCallFrame puts the arguments into the message byte for byte, as toolCallRequestFrame does.
+// mcpCallFrame puts the arguments into the message byte for byte, as toolCallRequestFrame does, unless they have line
+// breaks: the message is one line for the server behind a pipe.
 func mcpCallFrame(id []byte, tool string, args json.RawMessage, meta string) []byte {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
+	}
+	if bytes.ContainsAny(args, "\r\n") {
+		var line bytes.Buffer
+		if json.Compact(&line, args) == nil { // which it was checked for
+			args = line.Bytes()
+		}
 	}
 	b := make([]byte, 0, 192+2*len(id)+len(tool)+len(args)+len(meta))
 	b = append(b, `{"jsonrpc":"2.0","id":`...)

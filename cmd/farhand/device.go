@@ -30,6 +30,7 @@ type deviceOptions struct {
 	ask      bool
 	node     bool
 	location string
+	mcp      string // command
 
 	pair       bool
 	credential string // file
@@ -46,6 +47,8 @@ func (a *application) deviceCommand() *cobra.Command {
 			"gateway's tools nodes, node-invoke and canvas: notify, run (asks on this terminal about each command,\n" +
 			"and runs none without a terminal), a canvas in the browser of this machine, and test pictures for a\n" +
 			"camera.\n" +
+			"With --mcp the machine offers the tools of an MCP server (stdio) in place of its own. The command is run\n" +
+			"by the shell, and again with growing delays when it ends; it ends with this program.\n" +
 			"Runs until interrupted and reconnects by itself.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.device(cmd.Context(), o) },
@@ -69,11 +72,15 @@ func (a *application) deviceCommand() *cobra.Command {
 	f.BoolVar(&o.node, "node", false, "offer the commands of a node, too: notify, camera, screen, run and canvas")
 	f.StringVar(&o.location, "location", "",
 		"with --node: where this machine is, as LATITUDE,LONGITUDE, for location_get (default: not offered)")
+	f.StringVar(&o.mcp, "mcp", "", "command of an MCP server that is the device, such as 'npx -y some-server'")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every call")
 	return cmd
 }
 
 func (a *application) device(ctx context.Context, o deviceOptions) error {
+	if o.mcp != "" {
+		return a.mcpDevice(ctx, o)
+	}
 	all := demotools.Basic()
 	if o.contacts != "" {
 		contacts, err := demotools.Contacts(o.contacts)
@@ -108,13 +115,9 @@ func (a *application) runDevice(
 	if err != nil {
 		return err
 	}
-	level := slog.LevelInfo
-	if o.verbose {
-		level = slog.LevelDebug
-	}
 	var credential client.Credential
 	if o.pair {
-		endpoint, err := deviceURL(o.remote.base())
+		endpoint, err := deviceURL(o.remote.base(), "/ws/chat")
 		if err != nil {
 			return err
 		}
@@ -130,7 +133,7 @@ func (a *application) runDevice(
 	if o.ask {
 		more = append(more, client.WithApprover(terminal.decide))
 	}
-	c, err := newDevice(o, credential, chosen, newLogger(a.err, level, "auto"), more...)
+	c, err := newDevice(o, credential, chosen, newLogger(a.err, o.level(), "auto"), more...)
 	if err != nil {
 		return err
 	}
@@ -145,6 +148,19 @@ func (a *application) runDevice(
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
+	return o.unpaired(err)
+}
+
+// level returns what is logged.
+func (o deviceOptions) level() slog.Level {
+	if o.verbose {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// unpaired returns the error with which a device ended, with what to do if its credential is refused.
+func (o deviceOptions) unpaired(err error) error {
 	var refused *client.RefusedError
 	if o.pair && errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
 		file, _ := o.credentialFile() // it was found before
@@ -157,7 +173,7 @@ func (a *application) runDevice(
 func newDevice(
 	o deviceOptions, credential client.Credential, chosen []demotools.Tool, log *slog.Logger, more ...client.Option,
 ) (*client.Client, error) {
-	endpoint, err := deviceURL(o.remote.base())
+	endpoint, err := deviceURL(o.remote.base(), "/ws/chat")
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +190,8 @@ func newDevice(
 	return client.New(endpoint, append(options, more...)...)
 }
 
-// deviceURL turns the URL of a gateway into that of its device socket.
-func deviceURL(server string) (string, error) {
+// deviceURL turns the URL of a gateway into that of one of its sockets for devices.
+func deviceURL(server, path string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" {
 		return "", fmt.Errorf("--server %q must look like https://gateway.example.com", server)
@@ -188,6 +204,6 @@ func deviceURL(server string) (string, error) {
 	default:
 		return "", fmt.Errorf("--server %q must start with http:// or https://", server)
 	}
-	u.Path = strings.TrimSuffix(u.Path, "/") + "/ws/chat"
+	u.Path = strings.TrimSuffix(u.Path, "/") + path
 	return u.String(), nil
 }

@@ -82,11 +82,16 @@ func (c *Client) Run(ctx context.Context) error {
 	defer c.asked.done.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	return c.stay(ctx, c.connect)
+}
+
+// stay makes one connection after the other, as Run.
+func (c *Client) stay(ctx context.Context, connect func(context.Context) (time.Duration, error)) error {
 	retry := backoff{min: c.cfg.minBackoff, max: c.cfg.maxBackoff}
 	rivals := retry
 	for {
 		begin := time.Now()
-		atLeast, err := c.connect(ctx)
+		atLeast, err := connect(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -11,6 +11,8 @@
 // until its context ends or the gateway says not to come back. A call is answered once, however often the gateway
 // asks for it, and no handler can take the process down by panicking.
 //
+// RunMCP makes an MCP server that runs over stdio a device in place of tools in Go; its address ends with /ws/mcp.
+//
 // The package imports nothing of Farhand, so a device needs nothing else of it. Start at Client.Run and Client.connect
 // in client.go: link.go is one connection, frames.go has the frames, calls.go runs handlers, reports.go sends their
 // progress, answers.go keeps answers until the gateway has acknowledged them.

@@ -14,6 +14,8 @@ var (
 	ErrEnded = errors.New("client: the gateway ended the session")
 	// ErrRefused: the gateway does not accept the token or the parameters. The error is a *RefusedError.
 	ErrRefused = errors.New("client: the gateway refused the connection")
+	// ErrServer: the MCP server of RunMCP ended, or does not answer as it must.
+	ErrServer = errors.New("client: the MCP server ended, or does not speak MCP as it must")
 	// ErrUnpaired: the client has no token, and the gateway pairs devices: use Pair.
 	ErrUnpaired = errors.New("client: the device has no token; Pair gets it a credential")
 )
@@ -58,7 +60,13 @@ func final(err error) error {
 		return nil
 	}
 	var closed *websocket.CloseError
-	if !errors.As(err, &closed) || closed.Code != websocket.CloseNormalClosure {
+	if !errors.As(err, &closed) {
+		return nil
+	}
+	if closed.Code == websocket.CloseProtocolError && closed.Text == "mcp_failed" {
+		return ErrServer
+	}
+	if closed.Code != websocket.CloseNormalClosure {
 		return nil
 	}
 	if rival(err) != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,9 @@ func (c *Client) address() string {
 	}
 	if c.cfg.name != "" {
 		q.Set("name", c.cfg.name)
+	}
+	if strings.HasSuffix(u.Path, pathMCP) {
+		c.introduceMCP(q)
 	}
 	u.RawQuery = q.Encode()
 	return u.String()

@@ -144,7 +144,7 @@ type web struct {
 func newWeb(endpoint *url.URL, t *tls.Config) web {
 	base := *endpoint
 	base.Scheme = map[string]string{"ws": "http", "wss": "https"}[base.Scheme]
-	base.Path, base.RawQuery = strings.TrimSuffix(base.Path, "/ws/chat"), ""
+	base.Path, base.RawQuery = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/ws/chat"), pathMCP), ""
 	return web{base, &http.Client{
 		Timeout:   dialTimeout,
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},

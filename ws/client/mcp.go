@@ -1,0 +1,143 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// pathMCP is where devices that speak MCP connect.
+const pathMCP = "/ws/mcp"
+
+// maxLine is how many bytes one message of an MCP server may have. The gateway has limits of its own.
+const maxLine = 16 << 20
+
+// RunMCP connects an MCP server to the gateway, whose address ends with /ws/mcp, and keeps it connected as Run does: a
+// line that is read of the server is a message to the gateway, and a message of the gateway is a line that is written
+// to it. While there is no connection nothing is read, so what the server answers meanwhile is sent on the next one.
+// The error is ErrServer once the server's lines end, or the gateway cannot speak to it: another one may be given to
+// RunMCP then. RunMCP closes the server at its end, which must end reading and writing. Neither Run nor another RunMCP
+// may be active.
+func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("client: Run is active already")
+	}
+	defer c.running.Store(false)
+	c.mu.Lock()
+	if c.session == "" && c.cfg.deviceID == "" {
+		c.session = rand.Text() // to come back to; else the gateway names it after the device
+	}
+	c.mu.Unlock()
+	p := &mcpPipe{client: c, server: server, lines: make(chan []byte)}
+	ctx, cancel := context.WithCancelCause(ctx)
+	closed := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(closed)
+		_ = server.Close()
+	})
+	defer func() {
+		cancel(nil)
+		<-closed
+		p.reading.Wait()
+	}()
+	p.reading.Go(func() { p.readLines(ctx, cancel) })
+	err := c.stay(ctx, p.connect)
+	if errors.Is(context.Cause(ctx), ErrServer) {
+		return ErrServer
+	}
+	return err
+}
+
+// introduceMCP says in a URL which device this is, because MCP has no frame for it.
+func (c *Client) introduceMCP(q url.Values) {
+	for key, value := range map[string]string{
+		"device_id": c.cfg.deviceID, "device_name": c.cfg.deviceName, "platform": c.cfg.platform, "resume": "true",
+	} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	for key, value := range c.cfg.labels {
+		q.Add("label", key+"="+value)
+	}
+}
+
+// mcpPipe carries lines between a server and one connection after the other.
+type mcpPipe struct {
+	client  *Client
+	server  io.ReadWriteCloser
+	lines   chan []byte // of the server
+	reading sync.WaitGroup
+
+	unsent []byte // the line that the last connection did not take; nil: none
+}
+
+// readLines reads the server's lines until they end. What is no JSON object is no message: some servers greet.
+func (p *mcpPipe) readLines(ctx context.Context, cancel context.CancelCauseFunc) {
+	defer cancel(ErrServer)
+	scanner := bufio.NewScanner(p.server)
+	scanner.Buffer(nil, maxLine)
+	for scanner.Scan() {
+		line := bytes.TrimSpace(scanner.Bytes())
+		if len(line) == 0 || line[0] != '{' {
+			continue
+		}
+		select {
+		case p.lines <- bytes.Clone(line):
+		case <-ctx.Done():
+			return
+		}
+	}
+	if err := scanner.Err(); err != nil && ctx.Err() == nil {
+		p.client.cfg.log.Warn("the MCP server can no longer be read", "error", err)
+	}
+}
+
+// connect makes one connection and carries lines to its end.
+func (p *mcpPipe) connect(ctx context.Context) (atLeast time.Duration, err error) {
+	c := p.client
+	c.cfg.onState(State{Phase: PhaseConnecting, SessionID: c.SessionID()})
+	l, err := c.dial(ctx)
+	if err != nil {
+		if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+			return refused.retryAfter, err
+		}
+		return 0, err
+	}
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer l.conn.Close()
+	defer l.closeWhenDone(ctx)()
+	linked, unlink := context.WithCancel(ctx)
+	defer unlink()
+	writing.Go(func() { p.sendLines(linked, l) })
+	c.cfg.onState(State{Phase: PhaseConnected, SessionID: c.SessionID()})
+	return 0, l.readFrames(func(message []byte) {
+		if _, err := p.server.Write(append(message, '\n')); err != nil {
+			c.cfg.log.Debug("message not written to the MCP server", "error", err) // it ends, which its lines tell
+		}
+	})
+}
+
+// sendLines sends the server's lines until the connection ends.
+func (p *mcpPipe) sendLines(linked context.Context, l *link) {
+	for {
+		if p.unsent == nil {
+			select {
+			case p.unsent = <-p.lines:
+			case <-linked.Done():
+				return
+			}
+		}
+		if err := l.send(p.unsent); err != nil {
+			return
+		}
+		p.unsent = nil
+	}
+}
