@@ -20,6 +20,9 @@ const (
 	listedTimes   = 4       // times what a session may offer; schemas are sent with white space, and tools are refused
 )
 
+// loggedRejections is how many of the tools of one page that are not taken are named in the log.
+const loggedRejections = 8
+
 // unitsPerListing is the work that a device causes by having its tools listed again.
 const unitsPerListing = 20
 
@@ -126,8 +129,8 @@ func (c *conn) registerMCP(ctx context.Context, tools []json.RawMessage) error {
 	if err := r.store(ctx, append(drop, waiting...)); err != nil {
 		return err
 	}
-	for _, rejected := range r.rejected {
-		c.log().Warn("tool of a device rejected", "tool", rejected.Name, "reason", rejected.Reason)
+	if n := len(r.rejected); n > 0 {
+		c.log().Warn("tools of a device rejected", "number", n, "rejected", r.rejected[:min(n, loggedRejections)])
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (a *application) newMCPDevice(ctx context.Context, o deviceOptions, log *sl
 		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
 		client.WithState(func(s client.State) {
 			if s.Phase == client.PhaseConnected {
-				log.Info("connected", "session", s.SessionID)
+				log.Info("connected")
 			}
 		}),
 	}
