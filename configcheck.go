@@ -95,6 +95,9 @@ func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 	if _, err := auth.NewOrigins(c.AllowedOrigins, false); err != nil {
 		check(false, "ALLOWED_ORIGINS", registry.AsError(err).Message)
 	}
+	if c.PublicURL != "" {
+		check(checkPublicURL(c.PublicURL))
+	}
 	if _, err := auth.NewSources(c.TrustedProxies); err != nil {
 		check(false, "TRUSTED_PROXIES", err.Error())
 	}

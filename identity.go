@@ -12,7 +12,7 @@ import (
 // openIdentity makes what says who is asking, and what ends those who may not go on.
 func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error {
 	var err error
-	if g.tokens, err = g.cfg.openJWT(g.log); err != nil {
+	if g.tokens, err = g.cfg.openJWT(g.cfg.publicURL(), g.log); err != nil {
 		return err
 	}
 	g.pairing, err = pairing.New(pairing.Config{

@@ -32,14 +32,16 @@ func (c JWTConfig) acceptsJWT() bool {
 	return c.JWTSecret != "" || c.JWTKeyFile != "" || c.JWTKeySetURL != ""
 }
 
-// openJWT returns what checks JSON Web Tokens, nil if none are accepted.
-func (c JWTConfig) openJWT(log *slog.Logger) (*jwt.Verifier, error) {
+// openJWT returns what checks JSON Web Tokens, nil if none are accepted. resource is the URL of the gateway, empty if it
+// is not known.
+func (c JWTConfig) openJWT(resource string, log *slog.Logger) (*jwt.Verifier, error) {
 	if !c.acceptsJWT() {
 		return nil, nil
 	}
 	cfg := jwt.Config{
-		Issuer: c.JWTIssuer, Audience: c.JWTAudience, Secret: []byte(c.JWTSecret), KeySetURL: c.JWTKeySetURL,
-		Leeway: c.JWTLeeway, MaxAge: c.JWTMaxAge, Log: log,
+		Issuer: c.JWTIssuer, Audience: c.JWTAudience, Resource: resource, Secret: []byte(c.JWTSecret),
+		KeySetURL: c.JWTKeySetURL,
+		Leeway:    c.JWTLeeway, MaxAge: c.JWTMaxAge, Log: log,
 		Claims: jwt.ClaimNames{
 			Tenant: c.JWTTenantClaim, User: c.JWTUserClaim, Roles: c.JWTRolesClaim, Tools: c.JWTToolsClaim,
 			Context: c.JWTContextClaim, Device: c.JWTDeviceClaim,

@@ -94,12 +94,12 @@ func (g *Gateway) openAccess(a *apis) (err error) {
 	if a.rules, err = g.openPolicy(); err != nil {
 		return err
 	}
-	a.origins, err = auth.NewOrigins(g.cfg.AllowedOrigins,
+	a.origins, err = auth.NewOrigins(g.cfg.origins(),
 		g.cfg.Token == "" && g.parts.authenticator == nil && !g.cfg.needsCredential())
 	if err != nil {
 		return err
 	}
-	if err := a.origins.AllowHosts(g.cfg.AllowedHosts...); err != nil {
+	if err := a.origins.AllowHosts(g.cfg.hosts()...); err != nil {
 		return err
 	}
 	if a.sources, err = auth.NewSources(g.cfg.TrustedProxies); err != nil {
@@ -166,7 +166,7 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		files = g.blobs
 	}
 	handler, err := api.NewHandler(api.Config{
-		Files:   files,
+		Files: files, Resource: g.cfg.resource(),
 		Invoker: a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),

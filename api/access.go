@@ -45,6 +45,7 @@ func (h *handler) authorize(c *gin.Context, a access) error {
 		}
 	}
 	if who := caller(c); !who.Has(auth.Roles(a & roles)) {
+		h.challenge(c, insufficientScope)
 		return auth.NeedRole(who, a.names()...)
 	}
 	return nil

@@ -96,6 +96,9 @@ type Config struct {
 	Auth          auth.Authenticator
 	Origins       *auth.Origins
 
+	// Resource says where clients of the MCP get their tokens. The zero value: they bring them.
+	Resource Resource
+
 	Live        Live                     // ends the requests of identities that have ended; nil: nobody does
 	Credentials registry.CredentialStore // of API keys; nil: there are none
 

@@ -70,6 +70,7 @@ func loadContract() *contract {
 	parameter := regexp.MustCompile(`\\\{[a-z]+\\\}`)
 	for template, item := range c.doc["paths"].(object) {
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(template), `\{model\}`, `.*`) // may contain slashes
+		pattern = strings.ReplaceAll(pattern, `\{path\}`, `.*`)
 		pattern = parameter.ReplaceAllString(pattern, `[^/]+`)
 		c.paths = append(c.paths, documentedPath{template, regexp.MustCompile("^" + pattern + "$"), item.(object)})
 	}

@@ -15,7 +15,8 @@ const (
 		", " + openai.HeaderSession
 	corsExposed = headerPod + ", " + headerRequest + ", " + headerCallID +
 		", ETag, Location, Retry-After, Idempotent-Replayed, " + openai.HeaderRetry
-	corsMaxAge = "600" // seconds a browser may remember the answer to a preflight
+	corsExposedMCP = "WWW-Authenticate" // beside those, at the MCP endpoint
+	corsMaxAge     = "600"              // seconds a browser may remember the answer to a preflight
 )
 
 // checkOrigin refuses foreign web pages, except at the probes, which reveal nothing. It lets the scripts of allowed
@@ -25,7 +26,11 @@ func (h *handler) checkOrigin(c *gin.Context) {
 		return
 	}
 	c.Writer.Header().Add("Vary", "Origin")
-	if err := h.Origins.Check(c.Request); err != nil {
+	check := h.Origins.Check
+	if isMCP(c.Request.URL.Path) {
+		check = h.Origins.CheckNamed
+	}
+	if err := check(c.Request); err != nil {
 		h.fail(c, h.Refusals.Origin(c.Request, err))
 		return
 	}
@@ -34,7 +39,11 @@ func (h *handler) checkOrigin(c *gin.Context) {
 		return
 	}
 	c.Header("Access-Control-Allow-Origin", origin)
-	c.Header("Access-Control-Expose-Headers", corsExposed)
+	exposed := corsExposed
+	if isMCP(c.Request.URL.Path) {
+		exposed += ", " + corsExposedMCP
+	}
+	c.Header("Access-Control-Expose-Headers", exposed)
 	if c.Request.Method == http.MethodOptions && c.GetHeader("Access-Control-Request-Method") != "" {
 		c.Header("Access-Control-Allow-Methods", corsMethods)
 		c.Header("Access-Control-Allow-Headers", allowedHeaders(c.Request.URL.Path))
@@ -44,9 +53,10 @@ func (h *handler) checkOrigin(c *gin.Context) {
 }
 
 // allowedHeaders returns the headers that a script may send. OpenAI's client library sends headers of its own, which
-// are ignored, so /v1 allows any. The asterisk covers all but Authorization.
+// are ignored, and clients of the MCP repeat arguments in headers named after them, so both endpoints allow any. The
+// asterisk covers all but Authorization.
 func allowedHeaders(path string) string {
-	if isOpenAI(path) {
+	if isOpenAI(path) || isMCP(path) {
 		return corsHeaders + ", *"
 	}
 	return corsHeaders

@@ -79,6 +79,10 @@ func (h *handler) authenticate(c *gin.Context) {
 	if !strings.HasPrefix(path, prefixAPI) && !isOpenAI(path) && !isMCP(path) {
 		return
 	}
+	if err := refuseQueryToken(c.Request); err != nil {
+		h.fail(c, err)
+		return
+	}
 	if err := h.identifyCaller(c); err != nil {
 		h.fail(c, err)
 		return
@@ -114,6 +118,9 @@ func (h *handler) identifyCaller(c *gin.Context) error {
 	token := auth.BearerHeader(c.Request)
 	caller, err := h.Auth.Authenticate(c.Request.Context(), c.Request, token)
 	if err != nil {
+		if errors.Is(err, registry.CodeUnauthenticated) {
+			h.challenge(c, invalidToken)
+		}
 		return h.Refusals.Token(c.Request, token, err)
 	}
 	c.Set(keyCaller, caller)

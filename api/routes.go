@@ -86,6 +86,8 @@ func (h *handler) routes() []route {
 		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
 		{http.MethodGet, pathReady, everybody, nil, h.ready},
 		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
+		{http.MethodGet, pathResource, everybody, nil, h.protectedResource},
+		{http.MethodGet, pathResource + "/*path", everybody, nil, h.protectedResource},
 	}
 	table = append(table, h.mcpRoutes()...)
 	if h.Pairing != nil {

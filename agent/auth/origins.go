@@ -84,7 +84,7 @@ func canonicalOrigin(s string) (string, bool) {
 
 // Check returns nil if the request may pass, and an *registry.Error with CodeForbidden otherwise.
 func (o *Origins) Check(r *http.Request) error {
-	if o.loopbackOnly && !loopbackHost(r.Host) {
+	if o.loopbackOnly && !IsLoopbackHost(r.Host) {
 		return registry.Errorf(registry.CodeForbidden,
 			"Without a token this gateway answers only to localhost. Set FARHAND_TOKEN to serve other host names.")
 	}
@@ -104,12 +104,27 @@ func (o *Origins) Check(r *http.Request) error {
 		"This web origin is not allowed. Add it to FARHAND_ALLOWED_ORIGINS.")
 }
 
+// CheckNamed is Check for what a page must not reach under a name that it has had pointed at the gateway: a page of the
+// gateway's own host passes only if that is one of AllowHosts, an IP address or localhost.
+func (o *Origins) CheckNamed(r *http.Request) error {
+	if err := o.Check(r); err != nil {
+		return err
+	}
+	origin := strings.ToLower(r.Header.Get("Origin"))
+	if origin == "" || o.any || o.allowed[origin] || o.hostAllowed(r.Host) {
+		return nil
+	}
+	return registry.Errorf(registry.CodeForbidden,
+		"This web origin is not allowed here. Add it to FARHAND_ALLOWED_ORIGINS, or its host to FARHAND_ALLOWED_HOSTS.")
+}
+
 func sameHost(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.User == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, host)
 }
 
-func loopbackHost(hostport string) bool {
+// IsLoopbackHost reports whether a Host header names this machine.
+func IsLoopbackHost(hostport string) bool {
 	host := hostOf(hostport)
 	if strings.EqualFold(host, "localhost") {
 		return true

@@ -106,9 +106,10 @@ func WriteProblem(w http.ResponseWriter, p Problem) error {
 	return err
 }
 
-// SetHeaders sets the headers that belong to a problem in whatever format it is told.
+// SetHeaders sets the headers that belong to a problem in whatever format it is told. A challenge that is there already
+// is kept.
 func (p Problem) SetHeaders(header http.Header) {
-	if p.Code == registry.CodeUnauthenticated {
+	if p.Code == registry.CodeUnauthenticated && header.Get("WWW-Authenticate") == "" {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	switch p.Code {

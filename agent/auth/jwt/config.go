@@ -37,7 +37,12 @@ const (
 // KeySetURL.
 type Config struct {
 	Issuer   string // iss of every token
-	Audience string // one of aud of every token
+	Audience string // one of aud of every token, unless Resource is
+
+	// Resource is the URL of the gateway as clients know it, without a path. Tokens that an authorization server has
+	// issued for it (RFC 8707) are accepted too, and so are those for a URL of its MCP endpoint: they are good for
+	// requests to that URL and below, and for nothing else. Empty: only Audience is accepted.
+	Resource string
 
 	Secret    []byte // shared with the issuer, for HS256; at least 32 bytes
 	KeyFile   []byte // content of a file with public keys: PEM blocks, or a set of keys as JSON

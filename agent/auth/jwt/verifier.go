@@ -29,6 +29,7 @@ var _ auth.Authenticator = (*Verifier)(nil)
 type verified struct {
 	id          auth.Identity
 	fingerprint [sha256.Size]byte // of the key that signed it
+	paths       []string          // of the only requests it is for; empty: all
 }
 
 // Bounds of the verified tokens that are remembered.
@@ -58,8 +59,8 @@ func New(cfg Config) (*Verifier, error) {
 	v.own = newKeySet(keys)
 	v.parser = gojwt.NewParser(
 		gojwt.WithValidMethods([]string{"HS256", "RS256", "ES256", "EdDSA"}),
-		gojwt.WithIssuer(cfg.Issuer), gojwt.WithAudience(cfg.Audience), gojwt.WithExpirationRequired(),
-		gojwt.WithIssuedAt(), gojwt.WithLeeway(cfg.Leeway), gojwt.WithTimeFunc(cfg.Now), gojwt.WithStrictDecoding(),
+		gojwt.WithIssuer(cfg.Issuer), gojwt.WithExpirationRequired(), gojwt.WithIssuedAt(),
+		gojwt.WithLeeway(cfg.Leeway), gojwt.WithTimeFunc(cfg.Now), gojwt.WithStrictDecoding(),
 	)
 	if cfg.KeySetURL != "" {
 		v.published = newPublished(&v.cfg)
@@ -78,21 +79,36 @@ func (v *Verifier) Close() {
 // Authenticate implements auth.Authenticator. A client is not told why its token is refused; the cause of the error
 // says it, without a part of the token. A token is checked once; then it is known until it ends or its key is
 // withdrawn.
-func (v *Verifier) Authenticate(ctx context.Context, _ *http.Request, token string) (auth.Identity, error) {
+func (v *Verifier) Authenticate(ctx context.Context, r *http.Request, token string) (auth.Identity, error) {
+	now, err := v.check(ctx, token)
+	if err == nil && !isFor(now.paths, r) {
+		err = reason("the token is for another part of the gateway")
+	}
+	if err != nil {
+		return auth.Identity{}, refusal(err)
+	}
+	return now.id, nil
+}
+
+// check verifies a token, unless that is known.
+func (v *Verifier) check(ctx context.Context, token string) (verified, error) {
 	digest := sha256.Sum256([]byte(token))
 	if known, ok := v.known.Get(digest); ok {
 		if !known.id.Expired(v.cfg.Now()) && v.trusts(known.fingerprint) {
-			return known.id, nil
+			return known, nil
 		}
 		v.known.Delete(digest)
 	}
 	now, err := v.verify(ctx, token)
 	if err != nil {
-		return auth.Identity{}, refusal(err)
+		return verified{}, err
 	}
-	id := now.id
-	v.known.Put(digest, now, knownEntry+len(id.Tenant)+len(id.User)+len(id.Device)+len(id.Tools)+len(id.Credential))
-	return id, nil
+	id, size := now.id, knownEntry
+	for _, text := range append(now.paths, id.Tenant, id.User, id.Device, id.Tools, id.Credential) {
+		size += len(text)
+	}
+	v.known.Put(digest, now, size)
+	return now, nil
 }
 
 // trusts reports whether a key still verifies tokens.
@@ -133,8 +149,12 @@ func (v *Verifier) verify(ctx context.Context, token string) (verified, error) {
 			return k.public, nil
 		})
 		if err == nil {
+			paths, err := v.audience(claims)
+			if err != nil {
+				return verified{}, err
+			}
 			id, err := v.identity(claims)
-			return verified{id, k.fingerprint}, err
+			return verified{id, k.fingerprint, paths}, err
 		}
 		if !errors.Is(err, gojwt.ErrTokenSignatureInvalid) {
 			break
@@ -172,8 +192,8 @@ func orUnknown(keys []key) ([]key, error) {
 func causeOf(err error) error {
 	for _, known := range []error{
 		gojwt.ErrTokenSignatureInvalid, gojwt.ErrTokenExpired, gojwt.ErrTokenNotValidYet,
-		gojwt.ErrTokenUsedBeforeIssued, gojwt.ErrTokenInvalidAudience, gojwt.ErrTokenInvalidIssuer,
-		gojwt.ErrTokenRequiredClaimMissing, gojwt.ErrTokenMalformed,
+		gojwt.ErrTokenUsedBeforeIssued, gojwt.ErrTokenInvalidIssuer, gojwt.ErrTokenRequiredClaimMissing,
+		gojwt.ErrTokenMalformed,
 	} {
 		if errors.Is(err, known) {
 			return reason(known.Error())
