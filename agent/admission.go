@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
@@ -55,6 +57,7 @@ type Admission struct {
 	limits  AdmissionLimits
 	taken   map[string]bool                         // names of the gateway's own tools
 	alike   Namesakes                               // of those
+	begins  []reservedPrefix                        // what no name may begin with, or look as if
 	shared  *cache.Cache[string, registry.ToolSpec] // one copy of equal definitions: a fleet of phones runs one app
 	known   *cache.Cache[string, Admitted]          // by the text that a device sent
 }
@@ -67,8 +70,15 @@ type Admitted struct {
 	skeletons []string // of its name
 }
 
+// reservedPrefix is what names of others begin with.
+type reservedPrefix struct {
+	prefix    string
+	skeletons []string
+}
+
 // NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are
-// enabled (LocalTools.Names), nor one that looks like it.
+// enabled (LocalTools.Names), nor one that looks like it. A reserved name that ends with * stands for all that begin
+// with what is before it: those of the tools of an MCP server.
 func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLimits, reserved ...string) *Admission {
 	if limits.MaxTools <= 0 {
 		limits.MaxTools = DefaultMaxTools
@@ -81,6 +91,10 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 	known := cache.New[string, Admitted](knownBytes, 0)
 	a := &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, shared: shared, known: known}
 	for _, name := range reserved {
+		if prefix, all := strings.CutSuffix(name, "*"); all {
+			a.begins = append(a.begins, reservedPrefix{prefix, legible.AnySkeletons(prefix)})
+			continue
+		}
 		taken[name] = true
 		a.alike.add(name, legible.AnySkeletons(name))
 	}
@@ -110,6 +124,11 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 			"the name looks like %q, which belongs to a built-in tool of this gateway; "+
 				"register the tool under another one", own)
 	}
+	if prefix := a.beginsWith(spec.Name); prefix != "" {
+		return spec, registry.Errorf(registry.CodePolicyDenied,
+			"names that begin with %q, or look as if they did, belong to the tools of an MCP server of this gateway; "+
+				"register the tool under another one", prefix)
+	}
 	if err := checkNamesake(other.Names.Of(spec.Name)); err != nil {
 		return spec, err
 	}
@@ -128,6 +147,21 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	}
 	shared, _ := a.shared.GetOrPut(spec.Hash(), spec, spec.Size())
 	return shared, nil
+}
+
+// beginsWith returns the reserved prefix that a name begins with, or looks as if; empty: none.
+func (a *Admission) beginsWith(name string) string {
+	if len(a.begins) == 0 {
+		return ""
+	}
+	for _, skeleton := range legible.AnySkeletons(name) {
+		for _, r := range a.begins {
+			if slices.ContainsFunc(r.skeletons, func(s string) bool { return strings.HasPrefix(skeleton, s) }) {
+				return r.prefix
+			}
+		}
+	}
+	return ""
 }
 
 // CompiledSize returns how many bytes the compiled schema of an admitted tool takes.

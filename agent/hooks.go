@@ -29,7 +29,7 @@ type Invocation struct {
 	Conversation registry.Key // zero outside of any that the gateway keeps
 	Turn         string
 	CallHistory  *CallHistory // what guards note of a turn whose conversation the caller keeps; nil otherwise
-	Source       string       // registry.SourceLocal, "remote:" and the session, or empty if no tool was found
+	Source       string       // registry.SourceLocal, "mcp:" and a server, "remote:" and the session; empty: no tool
 
 	Model   bool             // a model asks for the call, not its caller
 	Context policy.Context   // of the conversation; the caller's credentials may say more of it

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -116,7 +117,7 @@ func recordOf(req *Request, p *prepared, session *registry.Session) registry.Rec
 	rec.Caller = req.Caller.Note()
 	rec.SessionID, rec.DeviceID = session.Key.Session, session.DeviceID
 	if p.local != nil {
-		rec.Tool, rec.Source = p.inv.Spec.Name, registry.SourceLocal
+		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)
 	}
 	return rec
 }

@@ -22,11 +22,13 @@ type Registration struct {
 	Config   any  // handed to Make in SessionContext.Config
 }
 
-// LocalTools is the local tools there may be. It is immutable, and safe for concurrent use.
+// LocalTools is the local tools there may be. But for tools that come and go by themselves (WithLive) it is immutable.
+// It is safe for concurrent use.
 type LocalTools struct {
 	setting Setting
 	makers  []Registration
 	maker   map[string]int // by name of a tool
+	live    LiveTools      // nil: none
 }
 
 // NewLocalTools returns the LocalTools of all registrations. A name that is malformed, registered twice, or looks like
@@ -63,7 +65,7 @@ func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 
 // In returns the same LocalTools for the agent sessions of a gateway.
 func (t *LocalTools) In(s Setting) *LocalTools {
-	return &LocalTools{setting: s, makers: t.makers, maker: t.maker}
+	return &LocalTools{setting: s, makers: t.makers, maker: t.maker, live: t.live}
 }
 
 // Select returns LocalTools with the named tools only: tools are enabled by name. An unknown name is an error.
@@ -77,7 +79,7 @@ func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 		}
 		enabled[name] = maker
 	}
-	return &LocalTools{setting: t.setting, makers: t.makers, maker: enabled}, nil
+	return &LocalTools{setting: t.setting, makers: t.makers, maker: enabled, live: t.live}, nil
 }
 
 // Without returns names without those of tools that are switched off. Only optional tools can be.
@@ -100,11 +102,11 @@ func (t *LocalTools) Has(name string) bool {
 	return ok
 }
 
-// Names returns the names of all tools that may be made, in order.
+// Names returns the names of all tools that may be made, in order, without those of live tools.
 func (t *LocalTools) Names() []string { return slices.Sorted(maps.Keys(t.maker)) }
 
 // Specs returns the tools a session gets of which nothing is known, in order of name: what listings of the whole
-// gateway show.
+// gateway show, beside the live tools.
 func (t *LocalTools) Specs() []registry.ToolSpec {
 	tools, _ := t.For(SessionContext{}) // what is wrong with a factory is told where its tools are to be used
 	specs := make([]registry.ToolSpec, len(tools))
@@ -126,9 +128,9 @@ func (t *LocalTools) Unavailable(in ContextKind, name string) string {
 	return unavailable(tool)
 }
 
-// For makes the tools of a turn or call, in order of name. What is wrong (a factory that panics, makes a tool it did
-// not announce, or, unless it is optional, fewer than it announced) is left out and told by the error; the others are
-// good.
+// For makes the tools of a turn or call, in order of name, without live tools. What is wrong (a factory that panics,
+// makes a tool it did not announce, or, unless it is optional, fewer than it announced) is left out and told by the
+// error; the others are good.
 func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	var made []Tool
 	var errs []error
@@ -140,11 +142,12 @@ func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	return made, errors.Join(errs...)
 }
 
-// find makes the one tool of that name, nil if the session has none. The error is for the log.
+// find makes the one tool of that name, or finds it among the live ones; nil if the session has none. The error is for
+// the log.
 func (t *LocalTools) find(sc SessionContext, name string) (Tool, error) {
 	i, ok := t.maker[name]
 	if !ok {
-		return nil, nil
+		return t.liveTool(name), nil
 	}
 	tools, err := t.make(i, sc)
 	for _, tool := range tools {

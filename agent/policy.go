@@ -21,7 +21,7 @@ func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Op
 func (i *Invoker) decide(p *prepared) error {
 	q := policy.Question{Who: p.inv.Caller, Tool: p.inv.Spec, Context: p.inv.Context, Model: p.inv.Model}
 	if p.local != nil {
-		q.Source = policy.Builtin
+		_, q.Source = SourceOf(p.local)
 	}
 	p.inv.Policy = i.cfg.Policy.Decide(q)
 	return p.inv.Policy.Err()

@@ -51,7 +51,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 			return err
 		}
 		p.route.Session.Tenant, p.route.Spec = req.Caller.Tenant, spec
-		p.inv.Source = registry.SourceLocal
+		p.inv.Source, _ = SourceOf(p.local)
 	} else {
 		var err error
 		ctx := timed{ctx, p.start.Add(p.inv.Timeout)}

@@ -58,7 +58,8 @@ func NewToolSets(cfg ToolSetsConfig) *ToolSets {
 	return &ToolSets{cfg: cfg}
 }
 
-// ToolSet is what one turn may call: the local tools made for it, and the tools of its device at this moment.
+// ToolSet is what one turn may call: the local tools made for it, and the live tools and those of its device at this
+// moment.
 // It holds nothing that needs closing, and is safe for concurrent use.
 type ToolSet struct {
 	cfg     ToolSetsConfig
@@ -81,7 +82,7 @@ type boundTool struct {
 type ShownTool struct {
 	ModelName string            // unique in the set, and accepted by every model: ^[A-Za-z0-9_-]{1,64}$
 	Spec      registry.ToolSpec // with the name its source knows it by
-	Source    string            // registry.SourceLocal, or "remote:" and the session
+	Source    string            // registry.SourceLocal, "mcp:" and the server, or "remote:" and the session
 }
 
 // Open makes the local tools of a turn. The tenant is the caller's, whatever sc.Key says.
@@ -99,9 +100,7 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 		s.cfg.Log.Warn("local tools not made as announced",
 			"tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
-	set.local = slices.DeleteFunc(tools, func(t Tool) bool {
-		return unavailable(t) != "" || !set.offers(t.Spec(), policy.Builtin)
-	})
+	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.offersLocal(t) })
 	return set
 }
 
@@ -217,8 +216,9 @@ func unknownTool(name string, names []string) error {
 // current returns the tools that can be called now, with their names for models.
 func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	var near []boundTool
-	for _, t := range s.local {
-		near = append(near, boundTool{ShownTool: ShownTool{Spec: t.Spec(), Source: registry.SourceLocal}, local: t})
+	for _, t := range s.localNow() {
+		source, _ := SourceOf(t)
+		near = append(near, boundTool{ShownTool: ShownTool{Spec: t.Spec(), Source: source}, local: t})
 	}
 	user := s.sc.Caller.User
 	if s.sc.Key.Session != "" {

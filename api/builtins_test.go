@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -128,4 +129,64 @@ type within policy.Context
 
 func (w within) Authenticate(context.Context, *http.Request, string) (auth.Identity, error) {
 	return auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Context: string(w)}, nil
+}
+
+// upstream is tools of MCP servers beside the gateway's own.
+type upstream struct {
+	own
+	set *agent.LiveSet
+}
+
+func (u upstream) Live() agent.LiveSet { return *u.set }
+
+// foreign is a tool of an MCP server.
+type foreign struct{ name, down string }
+
+func (f foreign) Spec() registry.ToolSpec {
+	spec, _ := registry.ToolSpec{Name: f.name}.Normalize()
+	return spec
+}
+
+func (foreign) Execute(context.Context, json.RawMessage) (registry.Result, error) {
+	return registry.Result{}, nil
+}
+
+func (foreign) Source() string { return registry.SourceMCP + "files" }
+
+func (f foreign) Unavailable() string { return f.down }
+
+// Tools of MCP servers come and go in the lists, which say whose they are and why one cannot be called.
+func TestToolsOfMCPServersAreListed(t *testing.T) {
+	u := upstream{own(tools("time")), new(agent.LiveSet)}
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Builtins = u }})
+	if n := len(decode[toolList](f.get("/api/tools"), 200).Tools); n != 1 {
+		t.Errorf("%d tools before the server answers", n)
+	}
+	list, put := foreign{name: "files__list"}, foreign{"files__put", "it is down"}
+	*u.set = agent.LiveSet{Version: 1, Tools: []agent.Tool{list, put}}
+	for query, want := range map[string]string{
+		"": "files__list files__put time", "?source_type=mcp": "files__list files__put", "?source_type=builtin": "time",
+		"?view=grouped&source_type=mcp": "files__list files__put", "?source_type=remote": "",
+		"?source_type=mcp&limit=1": "files__list",
+	} {
+		var names []string
+		for _, row := range decode[toolList](f.get("/api/tools"+query), 200).Tools {
+			names = append(names, row.Name)
+			if row.Name == "files__put" && (row.Enabled || row.Reason != "it is down") {
+				t.Errorf("%s: %+v", query, row)
+			}
+			mcp := strings.HasPrefix(row.Name, "files")
+			flat := !strings.Contains(query, "grouped")
+			if mcp != (row.SourceType == "mcp") || mcp && flat && row.Source != "mcp:files" {
+				t.Errorf("%s: %+v", query, row)
+			}
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	text := string(f.get("/api/tools?format=mcp").body)
+	if strings.Contains(text, "files__put") || !strings.Contains(text, "files__list") {
+		t.Errorf("for models: %s", text)
+	}
 }

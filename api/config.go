@@ -72,7 +72,8 @@ type Usage interface {
 	ReadUsage(ctx context.Context, tenant, day string) ([]registry.UsageRow, error)
 }
 
-// Builtins are the tools that live in the gateway itself. What it returns must not change while the process runs.
+// Builtins are the tools that live in the gateway itself. What it returns must not change while the process runs. If it
+// is an agent.LiveTools besides, those are listed, too.
 type Builtins interface {
 	Specs() []registry.ToolSpec
 

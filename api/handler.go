@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 
@@ -15,9 +16,10 @@ import (
 // handler has what the routes need. It is safe for concurrent use.
 type handler struct {
 	Config
-	document   []byte // the OpenAPI document
-	namesUsers bool   // whether credentials may name users
-	builtins   builtins
+	document   []byte                   // the OpenAPI document
+	namesUsers bool                     // whether credentials may name users
+	builtins   builtins                 // those that stay
+	withLive   atomic.Pointer[builtins] // all of them, as they were last listed
 	zip        gzipPool
 	answers    sync.Pool // *[]byte, of answers to calls
 	streams    *slots

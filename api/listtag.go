@@ -50,7 +50,7 @@ func (h *handler) respondVersioned(
 // equal bytes.
 func (h *handler) listTag(version string, who auth.Identity, path string, q params, compress bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %d %q %q %q %q %q",
-		version, h.Version, h.Policy.Digest(), h.builtins.digest, who.Tenant, who.User, who.Admin, who.Roles,
+		version, h.Version, h.Policy.Digest(), h.own().digest, who.Tenant, who.User, who.Admin, who.Roles,
 		who.Device, who.Tools, who.Context, path, url.Values(q).Encode()))
 	return quoteTag(sum, compress)
 }

@@ -54,16 +54,12 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 	if err != nil {
 		return page{}, err
 	}
-	own := make(map[string]bool)
-	for _, t := range h.builtins.matching(tq, cursor{}) {
-		specs[t.Name], own[t.Name] = t, true
+	own := make(map[string]policy.Source)
+	for _, t := range h.own().matching(tq, cursor{}) {
+		specs[t.Name], own[t.Name] = t.ToolSpec, t.from
 	}
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
-		from := policy.Remote
-		if own[name] {
-			from = policy.Builtin
-		}
-		return !tq.matches(t) || !h.decide(tq.who, t, from).Allowed
+		return !tq.matches(t) || !h.decide(tq.who, t, own[name]).Allowed // of devices unless it is there
 	})
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }

@@ -19,12 +19,13 @@ type groupRow struct {
 	Sessions   int    `json:"sessions"`
 }
 
-func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, source string, sessions int) groupRow {
-	from := policy.Remote
-	if source == sourceBuiltin {
-		from = policy.Builtin
-	}
-	return groupRow{toolInfo: h.toolInfoOf(who, t, from), SourceType: source, Sessions: sessions}
+func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, sessions int) groupRow {
+	return groupRow{toolInfo: h.toolInfoOf(who, t, policy.Remote), SourceType: sourceRemote, Sessions: sessions}
+}
+
+// ownGroupRowOf is groupRowOf for a tool that runs in the gateway.
+func (h *handler) ownGroupRowOf(who auth.Identity, t ownTool) groupRow {
+	return groupRow{toolInfo: h.toolInfoOf(who, t.ToolSpec, t.from), SourceType: t.sourceType()}
 }
 
 // groupChunk is how many groups are asked for at once, because a definition can be long. maxGroupPages bounds how often
@@ -37,12 +38,12 @@ const (
 // groupedAll groups the tools of all sessions. The directory counts them, so the cost does not grow with the fleet.
 func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (page, error) {
 	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
-	for _, t := range h.builtins.matching(tq, from) {
+	for _, t := range h.own().matching(tq, from) {
 		if budget.spent() {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
-		rows = append(rows, h.groupRowOf(tq.who, t, sourceBuiltin, 0))
+		rows = append(rows, h.ownGroupRowOf(tq.who, t))
 		last = cursor{Kind: cursorGroups, Name: t.Name, Builtin: true}
 	}
 	switch {
@@ -61,7 +62,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 		for _, g := range groups {
 			if tq.matches(g.Spec) {
 				budget.addRow(g.Spec.Size() + rowOverhead)
-				rows = append(rows, h.groupRowOf(tq.who, g.Spec, sourceRemote, g.Sessions))
+				rows = append(rows, h.groupRowOf(tq.who, g.Spec, g.Sessions))
 			}
 		}
 		if next == "" {
@@ -84,12 +85,12 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 	}
 	groups := make(map[place]*registry.OfferedTool)
 	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
-	for _, t := range h.builtins.matching(tq, from) { // none if sessions are selected: they belong to none
+	for _, t := range h.own().matching(tq, from) { // none if sessions are selected: they belong to none
 		if budget.spent() {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
-		rows = append(rows, h.groupRowOf(tq.who, t, sourceBuiltin, 0))
+		rows = append(rows, h.ownGroupRowOf(tq.who, t))
 		last = cursor{Kind: cursorNames, Name: t.Name, Builtin: true}
 	}
 	if !tq.from(sourceRemote) {
@@ -120,7 +121,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 		}
 		last = cursor{Kind: cursorNames, Name: at.name, Hash: at.hash}
 		budget.addRow(groups[at].Spec.Size() + rowOverhead)
-		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, sourceRemote, groups[at].Sessions))
+		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, groups[at].Sessions))
 	}
 	return page{Tools: rows}, nil
 }

@@ -15,6 +15,7 @@ import (
 // Kinds of sources of tools, as source_type has them.
 const (
 	sourceBuiltin = "builtin" // the gateway itself
+	sourceMCP     = "mcp"     // an MCP server that the gateway is a client of
 	sourceRemote  = "remote"  // a device
 )
 
@@ -40,10 +41,10 @@ const approvalRequired = "required"
 // decide asks policy whether somebody may call a tool. What cannot work where they are may not be called either.
 func (h *handler) decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
 	d := h.Policy.Decide(policy.Question{Who: who, Tool: t, Source: from})
-	if !d.Allowed || from != policy.Builtin {
+	if !d.Allowed || from == policy.Remote {
 		return d
 	}
-	why := h.builtins.missing[builtinIn{t.Name, policy.Join("", policy.Context(who.Context))}]
+	why := h.own().missing[builtinIn{t.Name, policy.Join("", policy.Context(who.Context))}]
 	if why == "" {
 		return d
 	}
@@ -62,7 +63,7 @@ func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, from policy
 	return info
 }
 
-// toolRow is one tool of one session, or a built-in one, which has no session and is on every pod.
+// toolRow is one tool of one session, or one that runs in the gateway, which has no session and is on every pod.
 type toolRow struct {
 	toolInfo
 	SourceType string            `json:"source_type"`
@@ -88,7 +89,7 @@ type toolQuery struct {
 func parseToolQuery(who auth.Identity, q params) (toolQuery, error) {
 	tq := toolQuery{who: who, text: strings.ToLower(q.get("q"))}
 	var err error
-	if tq.source, err = q.oneOf("source_type", sourceBuiltin, "mcp", sourceRemote); err != nil {
+	if tq.source, err = q.oneOf("source_type", sourceBuiltin, sourceMCP, sourceRemote); err != nil {
 		return tq, err
 	}
 	if tq.target, err = q.target(); err != nil {
@@ -178,13 +179,13 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params) (pa
 // place, so tools that come and go elsewhere neither hide nor repeat a row.
 func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, error) {
 	rows, last, budget := []toolRow{}, from, newPageBudget(tq.limit)
-	for _, t := range h.builtins.matching(tq, from) {
+	for _, t := range h.own().matching(tq, from) {
 		if budget.spent() {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
-		info := h.toolInfoOf(tq.who, t, policy.Builtin)
-		rows = append(rows, toolRow{toolInfo: info, SourceType: sourceBuiltin, Source: sourceBuiltin})
+		info := h.toolInfoOf(tq.who, t.ToolSpec, t.from)
+		rows = append(rows, toolRow{toolInfo: info, SourceType: t.sourceType(), Source: t.source})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
 	if !tq.from(sourceRemote) {

@@ -33,7 +33,7 @@ type Record struct {
 	UserID     string     `json:"user_id,omitempty"` // of the caller
 	Caller     string     `json:"caller,omitempty"`  // what else is known of who called: an auth.Identity's note
 	ArgsDigest string     `json:"args_digest,omitempty"`
-	Source     string     `json:"source,omitempty"`  // SourceLocal; empty for tools of devices
+	Source     string     `json:"source,omitempty"`  // SourceLocal, SourceMCP and a server; of a device: empty
 	Turn       string     `json:"turn_id,omitempty"` // of the conversation that asked; empty outside of any
 	Mode       string     `json:"mode"`              // sync or async
 	Pod        string     `json:"pod"`               // the pod that was asked
@@ -94,8 +94,15 @@ func (r Record) TimeLeft() time.Duration {
 }
 
 // SourceLocal is the source of a local tool, which runs in the gateway: a built-in tool, or one of the program that
-// embeds the gateway. In records all of them are "builtin".
-const SourceLocal = "builtin"
+// embeds the gateway. In records all of them are "builtin". SourceMCP and the name of an MCP server is the source of a
+// tool whose calls a pod passes on to that server.
+const (
+	SourceLocal = "builtin"
+	SourceMCP   = "mcp:"
+)
+
+// Local reports whether the tool runs on the pod that its call came to, and not on a device.
+func (r *Record) Local() bool { return r.Source != "" }
 
 // Modes of a call.
 const (
@@ -188,7 +195,7 @@ func (r Record) Outcome() (Result, error) {
 // so what would be lost of a device's call has failed.
 func (r *Record) EndEvent(res Result, err error) Event {
 	e := EndEvent(res, err)
-	if e == EventLose && r.Source == SourceLocal {
+	if e == EventLose && r.Local() {
 		return EventFail
 	}
 	return e

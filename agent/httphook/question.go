@@ -28,7 +28,7 @@ type question struct {
 	Hook       string        `json:"hook"`
 	CallID     string        `json:"call_id"`
 	Tool       string        `json:"tool"`
-	Source     string        `json:"source,omitempty"` // registry.SourceLocal, or "remote:" and the session
+	Source     string        `json:"source,omitempty"` // "builtin", "mcp:" and a server, or "remote:" and the session
 	SessionID  string        `json:"session_id,omitempty"`
 	DeviceID   string        `json:"device_id,omitempty"`
 	Caller     caller        `json:"caller"`

@@ -24,6 +24,7 @@ type Source uint8
 const (
 	Remote  Source = iota // a device
 	Builtin               // the gateway, or the program that embeds it
+	MCP                   // an MCP server that the gateway is a client of
 )
 
 // Decision is what policy says of a call. Decisions are shared, so nobody may change one.
@@ -124,11 +125,11 @@ const (
 	Unknown                         // nothing is said of it
 )
 
-// effects returns what is known of the effects of the tool before the operator says more. A device's word that its tool
-// only reads is not enough: the hints of a device make policy stricter, never laxer.
+// effects returns what is known of the effects of the tool before the operator says more. The word of a device
+// or an MCP server that its tool only reads is not enough: their hints make policy stricter, never laxer.
 func (q *Question) effects() Effects {
 	e := EffectsOf(q.Tool.Annotations)
-	if q.Source == Remote && e&(Changes|Destructive) == 0 {
+	if q.Source != Builtin && e&(Changes|Destructive) == 0 {
 		e |= Unknown
 	}
 	return e

@@ -198,6 +198,7 @@ const (
 	toRegister = 1 << 9
 	ofModel    = 1 << 10
 	ofBuiltin  = 1 << 11
+	ofMCP      = 1 << 12
 )
 
 // Decide answers a question. What was asked before costs a look into a cache.
@@ -209,8 +210,11 @@ func (p *Policy) Decide(q Question) *Decision {
 	if q.Model {
 		k.asks |= ofModel
 	}
-	if q.Source == Builtin {
+	switch q.Source {
+	case Builtin:
 		k.asks |= ofBuiltin
+	case MCP:
+		k.asks |= ofMCP
 	}
 	if d, ok := s.answers.Get(k); ok {
 		return d

@@ -17,7 +17,7 @@ var (
 	effectNames = map[string]Effects{
 		"none": 0, "changes": Changes, "destructive": Destructive, "open world": OpenWorld, "unknown": Unknown,
 	}
-	sourceNames = map[string]Source{"remote": Remote, "builtin": Builtin}
+	sourceNames = map[string]Source{"remote": Remote, "builtin": Builtin, "mcp": MCP}
 )
 
 // toolRules reads the section tools.
@@ -87,7 +87,7 @@ func (r *fileReader) effects(n *yaml.Node) (e Effects) {
 
 func (r *fileReader) sources(n *yaml.Node) (list []Source) {
 	r.each(n, func(n *yaml.Node) {
-		if name := oneOf(&r.reader, n, "source", []string{"remote", "builtin"}); name != "" {
+		if name := oneOf(&r.reader, n, "source", []string{"remote", "builtin", "mcp"}); name != "" {
 			list = append(list, sourceNames[name])
 		}
 	})

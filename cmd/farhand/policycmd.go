@@ -110,7 +110,7 @@ func (a *application) policyExplainCommand() *cobra.Command {
 	f.StringVar(&e.level, "level", string(registry.SecuritySafe),
 		"the level of the tool: safe, user_confirm or admin_only")
 	f.StringSliceVar(&e.effects, "effect", nil, "what the tool says it does: read_only, destructive, open_world")
-	f.StringVar(&e.source, "source", "remote", "where the tool comes from: remote (a device) or builtin")
+	f.StringVar(&e.source, "source", "remote", "where the tool comes from: remote (a device), builtin, or mcp")
 	f.BoolVar(&e.model, "model", false, "a model asks for the call")
 	f.BoolVar(&e.register, "register", false, "ask whether a device may register the name instead")
 	f.BoolVar(&e.asJSON, "json", false, "print JSON")
@@ -189,8 +189,10 @@ func (e explanation) question(tool string) (q policy.Question, err error) {
 	case "remote":
 	case "builtin":
 		q.Source = policy.Builtin
+	case "mcp":
+		q.Source = policy.MCP
 	default:
-		return q, fmt.Errorf("--source: must be remote or builtin, not %q", e.source)
+		return q, fmt.Errorf("--source: must be remote, builtin or mcp, not %q", e.source)
 	}
 	return q, nil
 }

@@ -55,7 +55,7 @@ func (c *Calls) Start(
 // stored it before it replied. If the store is away, the end is stored later; callers that wait on this pod learn it at
 // once.
 func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error) {
-	change := registry.Change{Err: errorOrNil(runErr), Here: rec.Source == registry.SourceLocal}
+	change := registry.Change{Err: errorOrNil(runErr), Here: rec.Local()}
 	if runErr == nil {
 		change.Result, change.Amended = &res, true
 		change.Session = registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}

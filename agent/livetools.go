@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/registry"
+)
+
+// LiveTools are local tools that come and go while the gateway runs, such as those of MCP servers. Live is safe for
+// concurrent use, and never waits for anybody.
+type LiveTools interface {
+	Live() LiveSet
+}
+
+// LiveSet is the live tools of one moment. Nobody changes it.
+type LiveSet struct {
+	// Tools are in order of name. Their specifications are in canonical form, and none has, or looks like, the name of
+	// a tool that is registered.
+	Tools []Tool
+
+	Version uint64          // another one for other tools, or for other reasons why some cannot work
+	Changed <-chan struct{} // closed once there is another set; nil: never
+}
+
+// SourcedTool is what a local Tool may be besides, if it passes its calls on to somebody else. Source is what listings
+// and records call that: registry.SourceMCP and the name of an MCP server. What it returns was written by strangers.
+type SourcedTool interface {
+	Source() string
+}
+
+// WithLive returns the same LocalTools with tools that come and go.
+func (t *LocalTools) WithLive(live LiveTools) *LocalTools {
+	with := *t
+	with.live = live
+	return &with
+}
+
+// Live returns the tools that come and go.
+func (t *LocalTools) Live() LiveSet {
+	if t.live == nil {
+		return LiveSet{}
+	}
+	return t.live.Live()
+}
+
+// liveTool returns the live tool of that name, nil if there is none now.
+func (t *LocalTools) liveTool(name string) Tool {
+	tools := t.Live().Tools
+	i, found := slices.BinarySearchFunc(tools, name, func(t Tool, name string) int {
+		return cmp.Compare(t.Spec().Name, name)
+	})
+	if !found {
+		return nil
+	}
+	return liveTool(tools[i])
+}
+
+// liveTool spares a live tool the check of its specification at each call.
+func liveTool(t Tool) Tool { return madeTool{Tool: t, spec: t.Spec()} }
+
+// SourceOf returns the source of a local tool, as records have it, and as policy has it.
+func SourceOf(t Tool) (string, policy.Source) {
+	if made, ok := t.(madeTool); ok {
+		t = made.Tool
+	}
+	s, ok := t.(SourcedTool)
+	if !ok {
+		return registry.SourceLocal, policy.Builtin
+	}
+	return s.Source(), policy.MCP
+}
+
+// localNow returns the local tools that the model may see now, in order of name.
+func (s *ToolSet) localNow() []Tool {
+	now := slices.Clone(s.local)
+	if s.cfg.LocalTools == nil {
+		return now
+	}
+	for _, t := range s.cfg.LocalTools.Live().Tools {
+		if t = liveTool(t); s.offersLocal(t) {
+			now = append(now, t)
+		}
+	}
+	slices.SortFunc(now, func(a, b Tool) int { return strings.Compare(a.Spec().Name, b.Spec().Name) })
+	return now
+}
+
+// offersLocal reports whether the model may see a local tool.
+func (s *ToolSet) offersLocal(t Tool) bool {
+	_, source := SourceOf(t)
+	return unavailable(t) == "" && s.offers(t.Spec(), source)
+}
