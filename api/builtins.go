@@ -114,6 +114,25 @@ func (b builtins) with(set agent.LiveSet) builtins {
 	return b.sorted()
 }
 
+// specs returns the definitions of all.
+func (b *builtins) specs() []registry.ToolSpec {
+	specs := make([]registry.ToolSpec, len(b.tools))
+	for i, t := range b.tools {
+		specs[i] = t.ToolSpec
+	}
+	return specs
+}
+
+// sourceOf returns where a tool of the gateway comes from, as policy has it.
+func (b *builtins) sourceOf(name string) policy.Source {
+	i, found := slices.BinarySearchFunc(b.tools, name,
+		func(t ownTool, name string) int { return cmp.Compare(t.Name, name) })
+	if !found {
+		return policy.Builtin
+	}
+	return b.tools[i].from
+}
+
 // matching returns the tools with which a list continues. They belong to no session, so a query that filters sessions
 // does not mean them.
 func (b *builtins) matching(tq toolQuery, from cursor) []ownTool {

@@ -81,10 +81,13 @@ func (o mcpOut) NoteCall(id string) { noteCall(o.c, id) }
 type mcpGateway struct{ h *handler }
 
 // LocalTools implements mcp.Gateway.
-func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.builtins.specs }
+func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.own().specs() }
 
 // Decide implements mcp.Gateway.
 func (g mcpGateway) Decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
+	if from == policy.Builtin { // or of an MCP server: whoever asks does not tell them apart
+		from = g.h.own().sourceOf(t.Name)
+	}
 	return g.h.decide(who, t, from)
 }
 
