@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -47,31 +46,32 @@ type httpCaller struct {
 
 // requestForm is a request of one token.
 type requestForm struct {
+	path  string // up to the session
 	rest  []byte // what follows the session
 	nonce []byte // within rest
 }
-
-const callPath = "POST /api/sessions/"
 
 // newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size. It uses the tokens
 // in turns, from the first on.
 func newHTTPCaller(base string, tokens []string, session func() string, payload int) *httpCaller {
 	c := &httpCaller{addr: strings.TrimPrefix(base, "http://"), session: session}
 	for _, token := range tokens {
-		c.forms = append(c.forms, newRequestForm(c.addr, token, payload))
+		c.forms = append(c.forms, newRequestForm("POST /api/sessions/", "/tools/"+EchoTool+"/call", c.addr, token, "",
+			`{"args":{"text":"`, `"}}`, payload))
 	}
 	return c
 }
 
-func newRequestForm(addr, token string, payload int) requestForm {
-	const before = `{"args":{"text":"`
-	body := before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + `"}}`
-	head := fmt.Sprintf("/tools/%s/call HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n", EchoTool, addr)
+// newRequestForm returns the form of a request whose path has the session between path and after. Its body has the
+// nonce and the payload between before and behind. headers are whole lines.
+func newRequestForm(path, after, addr, token, headers, before, behind string, payload int) requestForm {
+	body := before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + behind
+	head := after + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Type: application/json\r\n" + headers
 	if token != "" {
 		head += "Authorization: Bearer " + token + "\r\n"
 	}
 	head += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	f := requestForm{rest: []byte(head + body)}
+	f := requestForm{path: path, rest: []byte(head + body)}
 	f.nonce = f.rest[len(head)+len(before):][:NonceLen]
 	return f
 }
@@ -96,7 +96,7 @@ func (c *httpCaller) Call() string {
 	form := c.forms[c.calls%len(c.forms)]
 	c.calls++
 	PutNonce(form.nonce)
-	c.request = append(append(append(c.request[:0], callPath...), c.session()...), form.rest...)
+	c.request = append(append(append(c.request[:0], form.path...), c.session()...), form.rest...)
 	status, err := c.exchange()
 	switch {
 	case err != nil:

@@ -18,6 +18,7 @@ type Side struct {
 	Pods    []string // their URLs; the second is asked on the route cross
 	Token   string   // of devices, and of callers unless they have others
 	Callers []string // tokens of callers, used in turns; empty: Token
+	MCP     bool     // callers speak it, and each calls one device
 	PIDs    []int    // of the pods, whose use of the machine is printed; may be empty
 	Devices *Swarm   // once they are connected
 }
@@ -39,6 +40,9 @@ func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 	}
 	sessions := s.Devices.Sessions()
 	return func(i int) (Caller, error) {
+		if s.MCP {
+			return newMCPCaller(pod, s.Token, sessions[i%len(sessions)], o.Payload), nil
+		}
 		if n := len(s.Callers); n > 0 {
 			tokens := slices.Concat(s.Callers[i%n:], s.Callers[:i%n])
 			return newHTTPCaller(pod, tokens, o.Spread.chooser(sessions, i), o.Payload), nil
