@@ -310,14 +310,18 @@ func toolsOf(t testing.TB, url string) map[string]int {
 	for {
 		status, raw := request(t, http.MethodGet, url+"/api/tools?limit=1000"+cursor, "")
 		var page struct {
-			Tools []struct{ Name, Source string }
-			Next  string `json:"next_cursor"`
+			Tools []struct {
+				SessionID string `json:"session_id"`
+			}
+			Next string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(raw, &page); status != http.StatusOK || err != nil {
 			t.Fatalf("GET /api/tools: %d %s", status, raw)
 		}
 		for _, tool := range page.Tools {
-			found[tool.Source]++
+			if tool.SessionID != "" { // else it is the gateway's own
+				found[tool.SessionID]++
+			}
 		}
 		if page.Next == "" {
 			return found

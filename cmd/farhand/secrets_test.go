@@ -34,7 +34,7 @@ func TestSecretsStayInside(t *testing.T) {
 		"FARHAND_MODEL_KEY="+canaries["key of the model"],
 		"FARHAND_MODEL_URL=http://"+freeAddr(t)+"/v1")
 	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return canaries["output"] })
-	eventually(t, waitLimit, "the device is listed", func() bool { return len(toolsOf(t, p.url)) == 1 })
+	eventually(t, waitLimit, "the device is listed", func() bool { return toolsOf(t, p.url)["phone"] == 1 })
 
 	// An API key, which only the answer that makes it has, and one that is none.
 	_, made := request(t, http.MethodPost, p.url+"/api/keys", `{"name":"canary"}`)
