@@ -50,6 +50,7 @@ type feedReader struct {
 // feedEntry is an entry of a feed as streams write it.
 type feedEntry struct {
 	id, kind string
+	session  string
 	owner    registry.ActivityOwner
 	text     []byte
 }
@@ -139,7 +140,7 @@ func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 			log.Error("entry of the feed not encoded", "id", a.ID, "error", err)
 			continue
 		}
-		fresh = append(fresh, feedEntry{a.ID, a.Type, a.Owner(), b.Bytes()})
+		fresh = append(fresh, feedEntry{a.ID, a.Type, a.SessionID, a.Owner(), b.Bytes()})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

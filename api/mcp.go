@@ -52,33 +52,12 @@ func (h *handler) mcpScope(scope func(id string) mcp.Scope) handlerFunc {
 	}
 }
 
-// mcpOut is where the answer to a POST of MCP goes. It implements mcp.Out.
-type mcpOut struct {
-	h *handler
-	c *gin.Context
-}
-
-// Write implements mcp.Out.
-func (o mcpOut) Write(status int, body []byte, failure *registry.Error) error {
-	if failure != nil {
-		told := *failure
-		told.Code = auth.ProblemOf(failure).Code
-		o.c.Set(keyFailure, &told)
-	}
-	if body == nil {
-		o.c.Status(status)
-		o.c.Writer.WriteHeaderNow()
-		return nil
-	}
-	o.c.Header("Cache-Control", "no-store")
-	return o.h.writeBody(o.c, status, body)
-}
-
-// NoteCall implements mcp.Out.
-func (o mcpOut) NoteCall(id string) { noteCall(o.c, id) }
-
-// mcpGateway lends package mcp what the routes below /api/ answer with. It implements mcp.Gateway.
+// mcpGateway lends package mcp what the routes below /api/ answer with. It implements
+// mcp.Gateway and mcp.Changer.
 type mcpGateway struct{ h *handler }
+
+// Digest implements mcp.Gateway.
+func (g mcpGateway) Digest() string { return g.h.Policy.Digest() + g.h.builtins.digest }
 
 // LocalTools implements mcp.Gateway.
 func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.own().specs() }

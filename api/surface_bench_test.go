@@ -29,6 +29,25 @@ func (n *nobody) Write(p []byte) (int, error) { return len(p), nil }
 // BenchmarkCallAPI is what a call costs here, all but net/http, the way to a device, and back: the tool is the
 // gateway's own.
 func BenchmarkCallAPI(b *testing.B) {
+	surface := newBenchAPI(b)
+	body := `{"args":{"text":"` + strings.Repeat("x", 80) + `"},"timeout_ms":3000}`
+	r := httptest.NewRequest(http.MethodPost, "/api/tools/clock/call", nil)
+	r.ContentLength = int64(len(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	b.ReportAllocs()
+	for b.Loop() {
+		w := &nobody{header: make(http.Header)}
+		r.Body = io.NopCloser(strings.NewReader(body))
+		if surface.ServeHTTP(w, r); w.status != http.StatusOK {
+			b.Fatal(w.status)
+		}
+	}
+}
+
+// newBenchAPI returns the API of one pod, in memory.
+func newBenchAPI(b *testing.B) http.Handler {
+	b.Helper()
 	store := memory.New(memory.Options{})
 	bus := store.NewBus()
 	pod, err := routing.NewPod(routing.PodConfig{ID: "pod", Store: store, Bus: bus})
@@ -48,20 +67,7 @@ func BenchmarkCallAPI(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	surface := benchAPI(b, pod, store)
-	body := `{"args":{"text":"` + strings.Repeat("x", 80) + `"},"timeout_ms":3000}`
-	r := httptest.NewRequest(http.MethodPost, "/api/tools/clock/call", nil)
-	r.ContentLength = int64(len(body))
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Content-Type", "application/json")
-	b.ReportAllocs()
-	for b.Loop() {
-		w := &nobody{header: make(http.Header)}
-		r.Body = io.NopCloser(strings.NewReader(body))
-		if surface.ServeHTTP(w, r); w.status != http.StatusOK {
-			b.Fatal(w.status)
-		}
-	}
+	return benchAPI(b, pod, store)
 }
 
 func benchAPI(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler {
@@ -92,4 +98,30 @@ func benchAPI(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler 
 		b.Fatal(err)
 	}
 	return surface
+}
+
+// BenchmarkCallMCP is the same for a call of MCP.
+func BenchmarkCallMCP(b *testing.B) {
+	surface := newBenchAPI(b)
+	body := `{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"name":"clock","arguments":{"text":"` +
+		strings.Repeat("x", 80) + `"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	r := httptest.NewRequest(http.MethodPost, "/mcp", nil)
+	r.ContentLength = int64(len(body))
+	for name, value := range map[string]string{
+		"Authorization": "Bearer " + token, "Content-Type": "application/json",
+		"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2026-07-28",
+		"Mcp-Method": "tools/call", "Mcp-Name": "clock",
+	} {
+		r.Header.Set(name, value)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		w := &nobody{header: make(http.Header)}
+		r.Body = io.NopCloser(strings.NewReader(body))
+		if surface.ServeHTTP(w, r); w.status != http.StatusOK {
+			b.Fatal(w.status)
+		}
+	}
 }

@@ -16,11 +16,13 @@ func (s *Server) callTool(ctx context.Context, r *request) (result, error) {
 		return result{}, err
 	}
 	r.Out.NoteCall(req.CallID)
+	finish, err := s.follow(r.answer, req.CallID)
+	if err != nil {
+		return result{}, err
+	}
 	req.Release = r.TakeBody()
 	out, err := s.cfg.Invoker.Invoke(ctx, req)
-	if out.CallID != req.CallID { // a replayed one has its own
-		r.Out.NoteCall(out.CallID)
-	}
+	finish()
 	return s.resultOf(&out, err)
 }
 

@@ -17,7 +17,7 @@ const private = `,"ttlMs":` + ttl + `,"cacheScope":"private"`
 
 // capabilities are what is offered. Nothing is pushed to clients of the revisions before 2026-07-28.
 const (
-	capabilitiesModern = `{"tools":{},"resources":{}}`
+	capabilitiesModern = `{"tools":{"listChanged":true},"resources":{"listChanged":true}}`
 	capabilitiesLegacy = `{"tools":{},"resources":{}}`
 )
 

@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -31,6 +32,9 @@ type Gateway interface {
 	// LocalTools returns the gateway's own tools, in order of name.
 	LocalTools() []registry.ToolSpec
 
+	// Digest changes with the policy and with the gateway's own tools.
+	Digest() string
+
 	// Decide asks policy whether somebody may call a tool.
 	Decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision
 
@@ -45,6 +49,8 @@ type Config struct {
 	Invoker   Invoker
 	Directory Directory
 	Gateway   Gateway
+	Calls     CallLog
+	Changes   Changer
 	Version   string // of the program
 }
 
@@ -77,8 +83,25 @@ type Out interface {
 	// Write writes a whole answer. failure is the gateway's own error that it tells of, for the log; nil: none.
 	Write(status int, body []byte, failure *registry.Error) error
 
-	// NoteCall says which call the answer is about, before it is written.
+	// NoteCall says which call the answer is about, before it is written. NoteFailure is for an answer that is not
+	// written with Write.
 	NoteCall(id string)
+	NoteFailure(failure *registry.Error)
+
+	// Open begins an answer of events.
+	Open() (*ssewriter.Stream, error)
+
+	// Reserve waits for the bytes of a message that is written to a stream next. release is called when it has been.
+	Reserve(ctx context.Context, s *ssewriter.Stream, n int) (release func(), err error)
+
+	// Enter counts one more stream of the caller in, and returns how to count it out.
+	Enter() (release func(), err error)
+
+	// UntilDraining returns a context that also ends when the pod begins to stop.
+	UntilDraining(ctx context.Context) (_ context.Context, stop func())
+
+	// Ended reports whether the identity that sent the request has ended.
+	Ended() bool
 }
 
 // request is a message that waits for an answer, or a notification.
@@ -88,11 +111,13 @@ type request struct {
 	revision     string
 	modern       bool             // of revision 2026-07-28 or later
 	capabilities strictjson.Value // of the client; only if modern
+	answer       *answer          // nil for what is not answered once
 }
 
 // result is what a request is answered with.
 type result struct {
 	kind    string // resultType; empty: complete
+	meta    []byte // of _meta, as JSON without the braces; only in revision 2026-07-28 and later
 	members []byte // of the result, as JSON without the braces
 }
 
@@ -100,6 +125,7 @@ type result struct {
 const (
 	methodCallTool     = "tools/call"
 	methodReadResource = "resources/read"
+	methodListen       = "subscriptions/listen"
 )
 
 // method answers a request.
@@ -149,15 +175,17 @@ func (s *Server) Serve(ctx context.Context, x *Exchange) error {
 	case !r.isRequest():
 		return x.Out.Write(http.StatusAccepted, nil, nil)
 	}
+	if r.method == methodListen && r.modern {
+		return s.listen(ctx, r)
+	}
 	m, ok := methods(r.method)
 	if !ok || m.modern && !r.modern || m.legacy && r.modern {
 		return r.fail(methodNotFound(r.method))
 	}
+	ctx, a := r.begin(ctx)
+	r.answer = a
 	res, err := m.serve(s, ctx, r)
-	if err != nil {
-		return r.fail(err)
-	}
-	return x.Out.Write(http.StatusOK, s.appendResult(nil, r, res), nil)
+	return a.finish(s, res, err)
 }
 
 // longBody is the length from which bodies are parsed one after another.
@@ -189,7 +217,11 @@ func (s *Server) appendResult(b []byte, r *request, res result) []byte {
 			kind = "complete"
 		}
 		b = strictjson.AppendString(append(b, `"resultType":`...), kind)
-		b = append(append(append(b, `,"_meta":{"`+metaServer+`":`...), s.info...), '}')
+		b = append(append(b, `,"_meta":{"`+metaServer+`":`...), s.info...)
+		if len(res.meta) > 0 {
+			b = append(append(b, ','), res.meta...)
+		}
+		b = append(b, '}')
 		if len(res.members) > 0 {
 			b = append(b, ',')
 		}
