@@ -41,6 +41,9 @@ type Kicker interface {
 type Turns interface {
 	// Abort asks for the end of a turn, and does not wait for it.
 	Abort(ctx context.Context, key registry.Key) error
+
+	// Serve adds a function that ends what runs under a key on this pod, and reports whether something did.
+	Serve(abort func(registry.Key) bool)
 }
 
 // Calls reads, awaits and cancels calls, from any pod. *routing.Calls is one. A call that a tenant may not see does not

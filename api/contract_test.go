@@ -48,7 +48,7 @@ func loadContract() *contract {
 	handler, err := api.NewHandler(api.Config{
 		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store,
 		Conversations: store, AuditLog: store, Usage: store,
-		Kicker: (*routing.Hub)(nil), Turns: (*routing.Turns)(nil), Policy: policy,
+		Kicker: (*routing.Hub)(nil), Turns: new(routing.Turns), Policy: policy,
 		Auth: auth.Anonymous{}, Origins: origins,
 	})
 	if err != nil {

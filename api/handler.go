@@ -73,7 +73,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
 	h.mcp = mcp.New(mcp.Config{
-		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Changes: mcpGateway{h},
+		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Changes: mcpGateway{h}, Cancels: cfg.Turns,
 		Calls: cfg.Calls, Version: cfg.Version,
 	})
 	engine, err := newEngine(h)

@@ -27,26 +27,32 @@ func isMCP(path string) bool { return path == pathMCP || strings.HasPrefix(path,
 
 // mcpRoutes are the routes of MCP.
 func (h *handler) mcpRoutes() []route {
-	return []route{
-		{http.MethodPost, pathMCP, callers, nil, h.mcpScope(func(string) mcp.Scope { return mcp.Scope{} })},
-		{http.MethodPost, pathMCPUser, callers, nil, h.mcpScope(func(id string) mcp.Scope {
-			return mcp.Scope{User: id}
-		})},
-		{http.MethodPost, pathMCPSession, callers, nil, h.mcpScope(func(id string) mcp.Scope {
-			return mcp.Scope{Session: id}
-		})},
+	var table []route
+	for path, scope := range map[string]func(id string) mcp.Scope{
+		pathMCP:        func(string) mcp.Scope { return mcp.Scope{} },
+		pathMCPUser:    func(id string) mcp.Scope { return mcp.Scope{User: id} },
+		pathMCPSession: func(id string) mcp.Scope { return mcp.Scope{Session: id} },
+	} {
+		table = append(table, route{http.MethodPost, path, callers, []string{"tools"}, h.mcpOf(scope)})
 	}
+	return table
 }
 
-// mcpScope serves MCP for what the path names.
-func (h *handler) mcpScope(scope func(id string) mcp.Scope) handlerFunc {
-	return func(c *gin.Context, _ params) error {
+// mcpOf serves MCP for what the path names.
+func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
+	return func(c *gin.Context, q params) error {
+		s := scope(c.Param("id"))
+		tools, err := q.oneOf("tools", "search")
+		if err != nil {
+			return err
+		}
+		s.Search = tools != ""
 		body, err := h.readBody(c)
 		if err != nil {
 			return err
 		}
 		return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
-			Caller: caller(c), Scope: scope(c.Param("id")), Header: c.Request.Header, Body: body,
+			Caller: caller(c), Scope: s, Header: c.Request.Header, Body: body,
 			TakeBody: func() func() { return takeBody(c) }, Out: mcpOut{h, c},
 		})
 	}

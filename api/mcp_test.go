@@ -125,7 +125,7 @@ func TestMCPListsAndCalls(t *testing.T) {
 	f.connect(0, session("office"), echo, tool("light", ""))
 
 	equal(t, "all", f.mcp(1, "/mcp", "tools/list", "").names(t),
-		[]string{"dim__kitchen", "light__kitchen", "light__office"})
+		[]string{"dim", "light__kitchen", "light__office"})
 	equal(t, "one session", f.legacy(1, "/mcp/sessions/kitchen", "tools/list", "").names(t), []string{"dim", "light"})
 
 	for _, ask := range []func(int, string, string, string) rpc{f.mcp, f.legacy} {

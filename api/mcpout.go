@@ -41,6 +41,9 @@ func (o mcpOut) NoteFailure(failure *registry.Error) {
 	o.c.Set(keyFailure, &noted)
 }
 
+// NameSession implements mcp.Out.
+func (o mcpOut) NameSession(name string) { o.c.Header("Mcp-Session-Id", name) }
+
 // Open implements mcp.Out.
 func (o mcpOut) Open() (*ssewriter.Stream, error) { return ssewriter.Open(o.c) }
 

@@ -111,7 +111,7 @@ func (h *handler) routes() []route {
 // serve reads the query string of an API route strictly before its handler runs: a filter with a typing error must
 // not silently list everything. OpenAI's clients add parameters of their own, which mean nothing here.
 func (h *handler) serve(r route) gin.HandlerFunc {
-	strict := strings.HasPrefix(r.path, prefixAPI)
+	strict := strings.HasPrefix(r.path, prefixAPI) || isMCP(r.path)
 	return func(c *gin.Context) {
 		defer releaseAll(c)
 		var q params

@@ -74,6 +74,15 @@ func (a *answer) notify(message []byte) {
 	}
 }
 
+// noteCall says which call the answer is about, unless the answer has begun.
+func (a *answer) noteCall(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stream == nil && !a.over {
+		a.Out.NoteCall(id)
+	}
+}
+
 // openLocked makes sure that the answer has begun as events.
 func (a *answer) openLocked() bool {
 	if a.stream != nil {

@@ -2,67 +2,126 @@ package mcp
 
 import (
 	"context"
+	"math"
+	"strconv"
+	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
-// callTool calls a tool. The steps are those of every call: read what is asked for, find the session that the name
-// means, have the Invoker run it, and make a result of the outcome.
+// Names in _meta of calls and their results, which are this gateway's own.
+const (
+	metaTimeout     = "farhand/timeout_ms"
+	metaIdempotency = "farhand/idempotency_key"
+	metaCall        = "farhand/call_id"
+)
+
+// callTool calls a tool.
 func (s *Server) callTool(ctx context.Context, r *request) (result, error) {
-	req, err := s.readCall(ctx, r)
+	name, args, err := r.readCall()
 	if err != nil {
 		return result{}, err
 	}
-	r.Out.NoteCall(req.CallID)
+	if r.Scope.Search {
+		return s.callSearch(ctx, r, name, args)
+	}
+	tool, at, err := s.resolve(ctx, r, name)
+	if err != nil {
+		return result{}, err
+	}
+	return s.call(ctx, r, agent.Request{Tool: tool, Target: at, Args: args})
+}
+
+// call runs a call whose tool is known. The steps are those of every call: read how it is to run, have the Invoker run
+// it, and make a result of the outcome.
+func (s *Server) call(ctx context.Context, r *request, req agent.Request) (result, error) {
+	req.Endpoint, req.CallID, req.Caller = agent.EndpointMCP, registry.NewCallID(), r.Caller
+	if err := r.readOptions(&req); err != nil {
+		return result{}, err
+	}
+	r.answer.noteCall(req.CallID)
 	finish, err := s.follow(r.answer, req.CallID)
 	if err != nil {
 		return result{}, err
 	}
+	ctx, leave, err := s.running.enter(ctx, r)
+	if err != nil {
+		finish()
+		return result{}, err
+	}
+	defer leave()
 	req.Release = r.TakeBody()
 	out, err := s.cfg.Invoker.Invoke(ctx, req)
 	finish()
+	if out.CallID != req.CallID { // a replayed one has its own
+		r.answer.noteCall(out.CallID)
+	}
 	return s.resultOf(&out, err)
 }
 
-// readCall turns a request into one for the Invoker.
-func (s *Server) readCall(ctx context.Context, r *request) (agent.Request, error) {
+// readCall reads which tool is called, and with what.
+func (r *request) readCall() (name string, args registry.JSON, err error) {
 	name, ok := r.params.text("name")
 	if !ok || name == "" {
-		return agent.Request{}, invalidParams("The field \"name\" must be a string.")
+		return "", args, invalidParams("The field \"name\" must be a string.")
 	}
-	args := r.params.get("arguments")
-	if args.String() == "null" {
-		args = strictjson.Value{}
-	}
-	if !args.IsZero() && !args.IsObject() {
-		return agent.Request{}, invalidParams("The field \"arguments\" must be a JSON object.")
-	}
+	args, err = readObject(r.params, "arguments")
 	if len(r.Body) > args.Len()+spareBody {
 		args = args.Clone()
 	}
-	req := agent.Request{
-		Endpoint: agent.EndpointMCP, CallID: registry.NewCallID(), Caller: r.Caller, Args: args,
+	return name, args, err
+}
+
+// readObject returns a member that is an object, none if it is missing.
+func readObject(from fields, name string) (registry.JSON, error) {
+	v := from.get(name)
+	switch {
+	case v.String() == "null":
+		return registry.JSON{}, nil
+	case !v.IsZero() && !v.IsObject():
+		return registry.JSON{}, invalidParams("The field %q must be a JSON object.", name)
+	default:
+		return v, nil
 	}
-	var err error
-	req.Tool, req.Target, err = s.resolve(ctx, r, name)
-	return req, err
 }
 
 // spareBody is how many bytes beside its arguments a body may keep in memory until the call is recorded. Arguments in a
 // longer body are copied.
 const spareBody = 4 << 10
 
+// readOptions reads what only this gateway knows: how long a call may take, and the key by which a repetition is told.
+func (r *request) readOptions(req *agent.Request) error {
+	if v := r.meta.get(metaTimeout); !v.IsZero() {
+		ms, err := strconv.ParseInt(v.String(), 10, 64)
+		if err != nil || ms <= 0 {
+			return invalidParams("_meta[%q] must be a whole number of milliseconds above zero.", metaTimeout)
+		}
+		req.Timeout = time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	}
+	if v := r.meta.get(metaIdempotency); !v.IsZero() {
+		key, ok := r.meta.text(metaIdempotency)
+		if !ok || key == "" {
+			return invalidParams("_meta[%q] must be a string that is not empty.", metaIdempotency)
+		}
+		req.IdempotencyKey = key
+	}
+	return nil
+}
+
 // resultOf makes a result of what became of a call. What a caller's model can mend, or has to know, is a result with
 // isError; that the call did not run as it should is an error.
 func (s *Server) resultOf(out *agent.Outcome, err error) (result, error) {
-	if err != nil {
-		e := registry.AsError(err)
-		if e.Code != registry.CodeInvalidArguments {
-			return result{}, err
-		}
-		return result{members: appendInvalid(nil, e)}, nil
+	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
+	if err == nil {
+		res.members = appendContent(nil, out)
+		return res, nil
 	}
-	return result{members: appendContent(nil, out)}, nil
+	e := registry.AsError(err)
+	if e.Code != registry.CodeInvalidArguments {
+		return result{}, err
+	}
+	res.members = appendInvalid(nil, e)
+	return res, nil
 }

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"slices"
 
@@ -29,7 +30,8 @@ func instructions(scope Scope) string {
 		" Read the resource farhand://sessions to see who is connected."
 }
 
-// initialize begins a connection in the revisions before 2026-07-28. Nothing is kept of it.
+// initialize begins a connection in the revisions before 2026-07-28. Nothing is kept of it: the name of the session
+// only tells the ids of its requests from those of another client of the same identity, which counts from 0 too.
 func (s *Server) initialize(_ context.Context, r *request) (result, error) {
 	asked, ok := r.params.text("protocolVersion")
 	if !ok {
@@ -38,6 +40,7 @@ func (s *Server) initialize(_ context.Context, r *request) (result, error) {
 	if asked >= revision2026 || !slices.Contains(revisions(), asked) {
 		asked = revision2025
 	}
+	r.Out.NameSession(rand.Text())
 	b := strictjson.AppendString([]byte(`"protocolVersion":`), asked)
 	b = append(append(b, `,"capabilities":`+capabilitiesLegacy+`,"serverInfo":`...), s.info...)
 	return result{members: strictjson.AppendString(append(b, `,"instructions":`...), instructions(r.Scope))}, nil

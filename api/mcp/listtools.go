@@ -22,8 +22,10 @@ const (
 
 // toolRow is a tool in a list.
 type toolRow struct {
-	name string // for clients
-	text []byte // as JSON
+	name string // in its session's own scope
+	spec registry.ToolSpec
+	says *policy.Decision
+	at   *registry.Session // nil: one of the gateway's own
 }
 
 // toolPage is a page of a list of tools while it is made.
@@ -32,26 +34,29 @@ type toolPage struct {
 	*request
 	rows  []toolRow
 	bytes int
-	last  cursor // the place of the last tool that was looked at
+	last  cursor         // the place of the last tool that was looked at
+	named map[string]int // how many tools have a name, those that are not listed included
+
+	query string // in lower case; empty: all
+	limit int    // of rows
 }
 
-func (p *toolPage) full() bool { return len(p.rows) >= pageTools || p.bytes >= pageBytes }
+func (p *toolPage) full() bool { return len(p.rows) >= p.limit || p.bytes >= pageBytes }
 
 // add adds a tool, unless the caller may not call it: what is listed may be called.
 func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Session) {
-	d := p.cfg.Gateway.Decide(p.Caller, t, from)
-	if !d.Allowed {
+	name := shownName(t.Name)
+	p.named[name]++
+	if !p.matches(t) {
 		return
 	}
-	row := toolRow{name: shownName(t.Name)}
-	if at != nil && p.Scope.Session == "" {
-		row.name = qualify(row.name, at.Key.Session)
-	} else {
-		at = nil
+	if d := p.allows(t, from); d != nil {
+		p.rows, p.bytes = append(p.rows, toolRow{name, t, d, at}), p.bytes+t.Size()+rowOverhead
 	}
-	row.text = appendTool(nil, row.name, t, d, at)
-	p.rows, p.bytes = append(p.rows, row), p.bytes+len(row.text)
 }
+
+// rowOverhead is about how many bytes a tool has in a list beside its definition.
+const rowOverhead = 300
 
 // listTools lists what the caller may call now. Pages follow the order of connecting, and each is sorted by name: a list
 // that fits on one page, as most do, is the same whatever its devices did in the meantime.
@@ -60,20 +65,25 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	if r.Scope.Search {
+		return r.constant(searchList)
+	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	p := &toolPage{Server: s, request: r, last: after}
+	p := &toolPage{Server: s, request: r, last: after, named: make(map[string]int), limit: pageTools}
 	next, err := p.fill(ctx, after)
 	if err != nil {
 		return result{}, err
 	}
+	p.nameAll(after == cursor{} && next == cursor{})
 	slices.SortFunc(p.rows, func(a, b toolRow) int { return strings.Compare(a.name, b.name) })
-	b := append(make([]byte, 0, p.bytes+len(p.rows)+256), `"tools":[`...)
-	for i, row := range p.rows {
+	b := append(make([]byte, 0, p.bytes+256), `"tools":[`...)
+	for i := range p.rows {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, row.text...)
+		row := &p.rows[i]
+		b = appendTool(b, row.name, row.spec, row.says, row.at)
 	}
 	b = append(b, ']')
 	if next != (cursor{}) {
@@ -83,6 +93,22 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 		b = append(b, private...)
 	}
 	return result{members: b}, nil
+}
+
+// nameAll gives every tool its name in the scope. A tool that one session alone offers has its own name; that is known
+// only if the page is the whole list. Of several that share a name none has it, and neither has a tool whose own name
+// could be another one's qualified name.
+func (p *toolPage) nameAll(whole bool) {
+	for i := range p.rows {
+		row := &p.rows[i]
+		switch _, _, like := unqualify(row.name); {
+		case row.at == nil:
+		case p.Scope.Session != "":
+			row.at = nil // there is no other that its reader has to be told from
+		case !whole || like || p.named[row.name] > 1:
+			row.name = qualify(row.name, row.at.Key.Session)
+		}
+	}
 }
 
 // fill reads a page. It returns where the next one begins, zero when there is none.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -51,19 +52,24 @@ type Config struct {
 	Gateway   Gateway
 	Calls     CallLog
 	Changes   Changer
+	Cancels   Cancels
 	Version   string // of the program
 }
 
-// Server answers the messages of MCP's clients. It keeps nothing between them, and is safe for concurrent use.
+// Server answers the messages of MCP's clients. It keeps nothing of a request that has been answered, and is safe for
+// concurrent use.
 type Server struct {
-	cfg  Config
-	info []byte // serverInfo, as JSON
+	cfg     Config
+	info    []byte // serverInfo, as JSON
+	running running
 }
 
 // New returns a Server.
 func New(cfg Config) *Server {
 	info := strictjson.AppendString([]byte(`{"name":"farhand","title":"Farhand","version":`), cfg.Version)
-	return &Server{cfg: cfg, info: append(info, '}')}
+	s := &Server{cfg: cfg, info: append(info, '}')}
+	cfg.Cancels.Serve(s.running.cancel)
+	return s
 }
 
 // Exchange is one POST, and the way its answer takes.
@@ -87,6 +93,9 @@ type Out interface {
 	// written with Write.
 	NoteCall(id string)
 	NoteFailure(failure *registry.Error)
+
+	// NameSession gives a client of an earlier revision a name that it repeats with each request.
+	NameSession(name string)
 
 	// Open begins an answer of events.
 	Open() (*ssewriter.Stream, error)
@@ -117,7 +126,7 @@ type request struct {
 // result is what a request is answered with.
 type result struct {
 	kind    string // resultType; empty: complete
-	meta    []byte // of _meta, as JSON without the braces; only in revision 2026-07-28 and later
+	meta    []byte // of _meta, as JSON without the braces
 	members []byte // of the result, as JSON without the braces
 }
 
@@ -173,6 +182,7 @@ func (s *Server) Serve(ctx context.Context, x *Exchange) error {
 	case err != nil:
 		return r.fail(err)
 	case !r.isRequest():
+		s.hear(ctx, r)
 		return x.Out.Write(http.StatusAccepted, nil, nil)
 	}
 	if r.method == methodListen && r.modern {
@@ -211,20 +221,19 @@ func (r *request) fail(err error) error {
 // appendResult appends the answer to a request.
 func (s *Server) appendResult(b []byte, r *request, res result) []byte {
 	b = append(append(append(b, `{"jsonrpc":"2.0","id":`...), r.id...), `,"result":{`...)
+	start := len(b)
 	if r.modern {
-		kind := res.kind
-		if kind == "" {
-			kind = "complete"
-		}
-		b = strictjson.AppendString(append(b, `"resultType":`...), kind)
+		b = strictjson.AppendString(append(b, `"resultType":`...), cmp.Or(res.kind, "complete"))
 		b = append(append(b, `,"_meta":{"`+metaServer+`":`...), s.info...)
 		if len(res.meta) > 0 {
 			b = append(append(b, ','), res.meta...)
 		}
 		b = append(b, '}')
-		if len(res.members) > 0 {
-			b = append(b, ',')
-		}
+	} else if len(res.meta) > 0 {
+		b = append(append(append(b, `"_meta":{`...), res.meta...), '}')
+	}
+	if len(b) > start && len(res.members) > 0 {
+		b = append(b, ',')
 	}
 	return append(append(b, res.members...), "}}\n"...)
 }

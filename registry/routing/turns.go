@@ -3,26 +3,34 @@ package routing
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
+	"slices"
+	"sync"
 
 	"github.com/farhand/farhand/registry"
 )
 
-// Turns ends turns of conversations on whatever pod they run. It is safe for concurrent use.
+// Turns ends turns of conversations, and what else has a key, on whatever pod they run. It is safe for concurrent use.
 type Turns struct {
-	pod   string
-	pods  registry.PodStore
-	bus   registry.Bus
-	log   *slog.Logger
-	abort atomic.Pointer[func(registry.Key) bool]
+	pod  string
+	pods registry.PodStore
+	bus  registry.Bus
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	aborts []func(registry.Key) bool // replaced when one is added
 }
 
 func newTurns(cfg PodConfig) *Turns {
 	return &Turns{pod: cfg.ID, pods: cfg.Store, bus: cfg.Bus, log: cfg.Log}
 }
 
-// Serve sets the function that aborts a turn on this pod. abort reports whether there was a turn, and must not block.
-func (t *Turns) Serve(abort func(registry.Key) bool) { t.abort.Store(&abort) }
+// Serve adds a function that aborts a turn on this pod, which is asked before those that were added earlier. abort
+// reports whether there was a turn, and must not block.
+func (t *Turns) Serve(abort func(registry.Key) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.aborts = slices.Insert(slices.Clone(t.aborts), 0, abort)
+}
 
 // Abort aborts the turn of a conversation. If the turn does not run here, Abort tells all pods, because it is not known
 // which one runs it. Abort does not wait for the end of the turn, and a message can be lost.
@@ -49,8 +57,10 @@ func (t *Turns) Abort(ctx context.Context, key registry.Key) error {
 }
 
 func (t *Turns) abortHere(key registry.Key) bool {
-	abort := t.abort.Load()
-	return abort != nil && (*abort)(key)
+	t.mu.Lock()
+	aborts := t.aborts
+	t.mu.Unlock()
+	return slices.ContainsFunc(aborts, func(abort func(registry.Key) bool) bool { return abort(key) })
 }
 
 func (t *Turns) handleAbort(e registry.Envelope) { t.abortHere(e.Key()) }

@@ -1,0 +1,162 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
+)
+
+// The two tools of a scope with Search, for fleets whose tools are too many for a model to be shown.
+const (
+	toolSearch = "search_tools"
+	toolCall   = "call_tool"
+)
+
+const searchList = `"tools":[{"name":"` + toolCall + `","title":"Call a tool",` +
+	`"description":"Calls a tool that ` + toolSearch + ` has found, by the name and the session it was found with.",` +
+	`"inputSchema":{"type":"object","properties":{` +
+	`"name":{"type":"string","description":"The tool's name."},` +
+	`"session":{"type":"string","description":"The session that offers it. Leave it out for a tool without one."},` +
+	`"arguments":{"type":"object","description":"What the tool's inputSchema says."}},` +
+	`"required":["name"],"additionalProperties":false}},` +
+	`{"name":"` + toolSearch + `","title":"Search for tools",` +
+	`"description":"Finds tools of connected devices whose name or description contains a text, with their schemas.",` +
+	`"inputSchema":{"type":"object","properties":{` +
+	`"query":{"type":"string","description":"A part of the name or of the description. Empty: every tool."},` +
+	`"limit":{"type":"integer","minimum":1,"maximum":100,"description":"How many to return; 20 if left out."},` +
+	`"cursor":{"type":"string","description":"nextCursor of the page before."}},"additionalProperties":false},` +
+	`"annotations":{"readOnlyHint":true,"openWorldHint":false}}]`
+
+const (
+	searchLimit = 100
+	searchUsual = 20
+)
+
+// callSearch runs one of the two tools of a scope with Search.
+func (s *Server) callSearch(ctx context.Context, r *request, name string, args registry.JSON) (result, error) {
+	members, err := argsOf(args)
+	if err != nil {
+		return result{}, err
+	}
+	switch name {
+	case toolSearch:
+		return s.searchTools(ctx, r, members)
+	case toolCall:
+		return s.callFound(ctx, r, members)
+	default:
+		return result{}, registry.Errorf(registry.CodeToolNotFound,
+			"There is no tool %.80q here. Find it with %s, and call it with %s.", name, toolSearch, toolCall)
+	}
+}
+
+func argsOf(args registry.JSON) (fields, error) {
+	if args.IsZero() {
+		return nil, nil
+	}
+	return membersOf(args)
+}
+
+// callFound calls a tool by the name and the session that searchTools returned. Policy and audit know it by its own name.
+func (s *Server) callFound(ctx context.Context, r *request, members fields) (result, error) {
+	tool, _ := members.text("name")
+	if !registry.ValidToolName(tool) {
+		return badArgument("name", "must be the name of a tool"), nil
+	}
+	at := r.Scope.target("")
+	if v := members.get("session"); !v.IsZero() {
+		id, ok := members.text("session")
+		if !ok || at.SessionID != "" && at.SessionID != id {
+			return badArgument("session", "must be the session that the tool was found with"), nil
+		}
+		at.SessionID = id
+	}
+	args := members.get("arguments")
+	if !args.IsZero() && !args.IsObject() {
+		return badArgument("arguments", "must be an object"), nil
+	}
+	return s.call(ctx, r, agent.Request{Tool: tool, Target: at, Args: args})
+}
+
+// badArgument tells a model what is wrong with an argument of the two tools.
+func badArgument(name, must string) result {
+	return result{members: appendInvalid(nil, &registry.Error{
+		Message: "The arguments do not fit.", Violations: []registry.Violation{{Pointer: "/" + name, Message: must}},
+	})}
+}
+
+// searchTools finds tools.
+func (s *Server) searchTools(ctx context.Context, r *request, members fields) (result, error) {
+	query, _ := members.text("query")
+	limit := searchUsual
+	if v := members.get("limit"); !v.IsZero() {
+		n, err := strconv.Atoi(v.String())
+		if err != nil || n < 1 || n > searchLimit {
+			return badArgument("limit", "must be a whole number from 1 to "+strconv.Itoa(searchLimit)), nil
+		}
+		limit = n
+	}
+	var after cursor
+	if word, ok := members.text("cursor"); ok && word != "" {
+		var err error
+		if after, err = parseCursor(word); err != nil {
+			return badArgument("cursor", "must be nextCursor of the page before"), nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	p := &toolPage{
+		Server: s, request: r, last: after, named: make(map[string]int), query: strings.ToLower(query), limit: limit,
+	}
+	next, err := p.fill(ctx, after)
+	if err != nil {
+		return result{}, err
+	}
+	found := appendFound(nil, p.rows, next)
+	b := append(appendText([]byte(`"content":[`), string(found)), `],"structuredContent":`...)
+	return result{members: append(b, found...)}, nil
+}
+
+// appendFound appends the tools that were found: as tools/list has them, each with its own name and its session.
+func appendFound(b []byte, rows []toolRow, next cursor) []byte {
+	b = append(b, `{"tools":[`...)
+	for i := range rows {
+		row := &rows[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strictjson.AppendString(append(b, `{"name":`...), row.spec.Name)
+		if row.at != nil {
+			b = strictjson.AppendString(append(b, `,"session":`...), row.at.Key.Session)
+			b = strictjson.AppendString(append(b, `,"device":`...), deviceName(row.at))
+		}
+		b = strictjson.AppendString(append(b, `,"description":`...), row.spec.Description)
+		b = appendObjectSchema(append(b, `,"inputSchema":`...), row.spec.Parameters)
+		hints, _ := json.Marshal(hintsOf(row.spec.Annotations, row.says.Effects)) // cannot fail: booleans
+		b = append(append(append(b, `,"annotations":`...), hints...), '}')
+	}
+	b = append(b, ']')
+	if next != (cursor{}) {
+		b = strictjson.AppendString(append(b, `,"nextCursor":`...), next.String())
+	}
+	return append(b, '}')
+}
+
+// matches reports whether a tool is one that is looked for.
+func (p *toolPage) matches(t registry.ToolSpec) bool {
+	return p.query == "" || strings.Contains(strings.ToLower(t.Name), p.query) ||
+		strings.Contains(strings.ToLower(t.Description), p.query)
+}
+
+// allows returns what policy says of a tool, nil if the caller may not call it.
+func (p *toolPage) allows(t registry.ToolSpec, from policy.Source) *policy.Decision {
+	if d := p.cfg.Gateway.Decide(p.Caller, t, from); d.Allowed {
+		return d
+	}
+	return nil
+}
