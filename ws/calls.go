@@ -64,6 +64,13 @@ func (c *conn) Cancel(callID, reason string) {
 	}
 }
 
+// Expired implements routing.Expirer. Frames of the device protocol say how long a call may take.
+func (c *conn) Expired(callID string) {
+	if c.mcp != nil {
+		c.Cancel(callID, "the time of the call is over")
+	}
+}
+
 // callAccepted notes that the device has begun with a call.
 func (c *conn) callAccepted(f *toolCallAcceptedFrame) {
 	_ = c.local.Progress(f.ID, nil, nil, "", "") // there is nothing to refuse

@@ -84,7 +84,10 @@ type conn struct {
 	wake         chan struct{} // closed when the connection is stopped; nil unless its reader pauses
 }
 
-var _ routing.Conn = (*conn)(nil)
+var (
+	_ routing.Conn    = (*conn)(nil)
+	_ routing.Expirer = (*conn)(nil)
+)
 
 func (s *Server) newConn(begin opening) *conn {
 	c := &conn{server: s, who: begin.who, plain: begin.plain, mcp: begin.mcp, hasOpenSlot: true}

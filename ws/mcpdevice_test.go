@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -227,6 +228,19 @@ func TestMCPProgressAndCancel(t *testing.T) {
 	}
 	p.answer(call, `{"content":[]}`) // too late
 	p.aliveMCP()
+
+	short := registry.Call{ID: registry.NewCallID(), Timeout: 50 * time.Millisecond}
+	var err error
+	short.Route, err = g.pod.Router.Resolve(t.Context(), registry.DefaultTenant, "t",
+		registry.Target{SessionID: "s1"}, registry.SelectNone)
+	must(t, err)
+	if _, err := g.pod.Router.Call(t.Context(), short); registry.AsError(err).Code != registry.CodeTimeout {
+		t.Errorf("%v", err)
+	}
+	p.asked("tools/call")
+	if said := p.asked("notifications/cancelled"); !strings.Contains(string(said.Params), short.ID) {
+		t.Errorf("cancelled: %s", said.Params)
+	}
 	eventually(t, "the report is counted", func() bool { return g.server.Stats().Received["tool_progress"] == 1 })
 }
 

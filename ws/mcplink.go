@@ -1,11 +1,12 @@
 package ws
 
 import (
-	"crypto/rand"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry/routing"
@@ -88,15 +89,14 @@ func (m *mcpLink) newRequest() string {
 		m.pending = strconv.FormatInt(m.nextNumberLocked(), 10)
 		return m.pending
 	}
-	text := rand.Text()
-	m.pending = strconv.Quote(text)
+	m.pending = `"` + uuid.NewString() + `"`
 	return m.pending
 }
 
 // nextNumberLocked returns a number that no message of this connection had.
 func (m *mcpLink) nextNumberLocked() int64 {
 	if m.number == 0 {
-		m.number = mathrand.Int64N(1 << 30) // small devices keep a number in 32 bits
+		m.number = rand.Int64N(1 << 30) // small devices keep a number in 32 bits
 	}
 	m.number++
 	return m.number

@@ -35,6 +35,7 @@ var volatiles = []volatile{
 	{regexp.MustCompile(`\b([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b`), "id", true},
 	{regexp.MustCompile(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)`), "time", false},
 	{regexp.MustCompile(`"(?:duration|deadline|retry_after)_ms":(\d+)`), "ms", false},
+	{regexp.MustCompile(`"(?:id|requestId|progressToken)":(\d{3,})`), "number", true}, // of voice devices
 	{regexp.MustCompile(`"generation":(\d+)`), "generation", false},
 	{regexp.MustCompile(`"created":(\d{10})`), "unix-time", false},
 	{regexp.MustCompile(`\b((?:chatcmpl-|call_)[0-9A-Za-z]{8,})`), "completion-id", true},
@@ -268,12 +269,21 @@ type goldenSocket struct {
 // dial connects a device. Its reader answers pings all the time.
 func (r *record) dial(who, url, query string) *goldenSocket {
 	r.t.Helper()
-	conn, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+"/ws/chat"+query,
-		http.Header{"Authorization": {"Bearer " + fleetToken}})
-	if err != nil {
-		r.t.Fatalf("%s: %v", query, err)
+	return r.dialAt(who, url, "/ws/chat"+query)
+}
+
+// dialAt is dial for an address, and headers to send.
+func (r *record) dialAt(who, url, path string, header ...string) *goldenSocket {
+	r.t.Helper()
+	h := http.Header{"Authorization": {"Bearer " + fleetToken}}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
 	}
-	r.printf("%s connects to /ws/chat%s: %d", who, query, resp.StatusCode)
+	conn, resp, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(url, "http")+path, h)
+	if err != nil {
+		r.t.Fatalf("%s: %v", path, err)
+	}
+	r.printf("%s connects to %s: %d", who, path, resp.StatusCode)
 	s := &goldenSocket{r: r, who: who, conn: conn, in: make(chan string, 1000)}
 	done := make(chan struct{})
 	go func() {

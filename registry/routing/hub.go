@@ -25,6 +25,12 @@ type Conn interface {
 	Close(CloseCause)
 }
 
+// Expirer is a Conn whose device does not know how long a call may take. Its methods are as those of Conn.
+type Expirer interface {
+	// Expired tells the device that the time of a call, which it has, is over.
+	Expired(callID string)
+}
+
 // DeviceCall is a call as the device sees it.
 type DeviceCall struct {
 	ID      string

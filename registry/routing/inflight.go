@@ -245,7 +245,15 @@ func (f *inFlightCall) tick() {
 // expire ends the in-flight call because nobody waits for it any more.
 func (f *inFlightCall) expire() {
 	f.done.Store(true) // the timer has fired, and track may not have set it yet
+	f.tellExpired()
 	f.remove()
+}
+
+// tellExpired tells the device that nobody waits for the call any more, if it has the call and cannot know.
+func (f *inFlightCall) tellExpired() {
+	if conn, ok := f.session.Load().conn.(Expirer); ok && f.sent.Load() {
+		conn.Expired(f.callID)
+	}
 }
 
 // abandon ends the in-flight call, if it is open, because the call does not reach the device or nobody waits for it any
@@ -255,6 +263,7 @@ func (f *inFlightCall) abandon() {
 		return // the goroutine that ended it has taken it out
 	}
 	f.drop()
+	f.tellExpired()
 	f.remove()
 }
 
