@@ -11,7 +11,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws"
@@ -396,7 +398,10 @@ func TestMCPMistakes(t *testing.T) {
 
 // A malicious device is held by the bounds of any device.
 func TestMCPDevicesAreBounded(t *testing.T) {
-	g := newGateway(t, func(c *ws.Config) { c.MaxFrame, c.MaxOutput = 64<<10, 128<<10 })
+	g := newGateway(t, func(c *ws.Config) {
+		c.MaxFrame, c.MaxOutput = 64<<10, 128<<10
+		c.Admission = newReserving(t, "time")
+	})
 	t.Run("endless list", func(t *testing.T) {
 		p := g.dialMCP("session_id=endless")
 		p.t = t
@@ -423,6 +428,26 @@ func TestMCPDevicesAreBounded(t *testing.T) {
 		if tools := g.pod.Hub.Get(registry.Key{Tenant: "default", Session: "many"}).Tools(); len(tools) != 128 {
 			t.Errorf("%d tools", len(tools))
 		}
+	})
+	t.Run("names and words", func(t *testing.T) {
+		p := g.dialMCP("session_id=words")
+		p.t = t
+		p.answer(p.initialize(), `{"tools":[{"name":"time"},{"name":"t\u0456me"},{"name":"t","description":"a\u202eb\u0000c"},{"name":"`+
+			strings.Repeat("n", 300)+`"}]}`)
+		if tool := g.offersMCP("words", "t", "t_me")[0]; tool.Description != "abc" {
+			t.Errorf("%q", tool.Description)
+		}
+	})
+	t.Run("changing schemas", func(t *testing.T) {
+		p := g.dialMCP("session_id=changing")
+		p.t = t
+		padding := strings.Repeat("x", 60_000)
+		for ask, i := p.initialize(), 0; i < 50; i++ { // three megabytes, where two are allowed at once
+			p.answer(ask, fmt.Sprintf(`{"tools":[{"name":"t","inputSchema":{"type":"object","title":"%d%s"}}]}`, i, padding))
+			p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			ask = p.asked("tools/list")
+		}
+		g.offersMCP("changing") // what it is now is not known
 	})
 	t.Run("too big", func(t *testing.T) {
 		p := g.connectMCP("session_id=big", "t")
@@ -566,4 +591,12 @@ func TestMCPDrain(t *testing.T) {
 	}
 	p.expectClose(ws.CloseRestart)
 	must(t, <-closed)
+}
+
+// newReserving returns an admission with names that no device may use.
+func newReserving(t *testing.T, names ...string) *agent.Admission {
+	t.Helper()
+	policy, err := agent.NewPolicy(agent.PolicyRules{})
+	must(t, err)
+	return agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}, names...)
 }

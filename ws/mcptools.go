@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/farhand/farhand/internal/strictjson"
@@ -130,7 +132,7 @@ func (c *conn) registerMCP(ctx context.Context, tools []json.RawMessage) error {
 		return err
 	}
 	if n := len(r.rejected); n > 0 {
-		c.log().Warn("tools of a device rejected", "number", n, "rejected", r.rejected[:min(n, loggedRejections)])
+		c.log().Log(ctx, c.mcp.level(slog.LevelWarn), "tools of a device rejected", "number", n, "rejected", r.rejected[:min(n, loggedRejections)])
 	}
 	return nil
 }
@@ -155,6 +157,7 @@ func (l *mcpListing) renamed(before map[string]string) map[string]string {
 func (c *conn) endList(ctx context.Context) error {
 	list := c.mcp.listing
 	c.mcp.disarm()
+	level := c.mcp.level(slog.LevelInfo)
 	c.mcp.listing, c.mcp.stage = nil, mcpReady
 	gone := &unregisterToolsFrame{Type: typeUnregisterTools}
 	for _, t := range c.local.Tools() {
@@ -165,15 +168,26 @@ func (c *conn) endList(ctx context.Context) error {
 	if err := c.unregisterTools(ctx, gone); err != nil {
 		return err
 	}
+	names := list.renamed(nil)
+	if !c.isPaired() { // else an approver may let it offer the others yet
+		maps.DeleteFunc(names, func(ours, _ string) bool { return !c.offers(ours) })
+	}
 	c.mcp.mu.Lock()
-	c.mcp.ready = true
-	c.mcp.theirs = list.renamed(nil)
+	c.mcp.ready, c.mcp.theirs = true, names
 	c.mcp.mu.Unlock()
-	c.log().Info("tools of a device listed", "tools", len(c.local.Tools()))
+	c.log().Log(ctx, level, "tools of a device listed", "tools", len(c.local.Tools()))
 	if c.mcp.changed {
 		return c.listTools()
 	}
 	return nil
+}
+
+// level is how loud something about a list is told. A device may have its tools listed again as often as it likes.
+func (m *mcpLink) level(first slog.Level) slog.Level {
+	if m.stage == mcpReady {
+		return slog.LevelDebug
+	}
+	return first
 }
 
 // admitMCP checks one definition and offers it if it is admitted. It returns the name of the tool here.
@@ -222,6 +236,10 @@ func nativeDefinition(raw json.RawMessage) (theirs string, definition json.RawMe
 	if description == nil || *description == "" {
 		description = f.optionalText("title")
 	}
+	if len(theirs) > maxTheirName {
+		f.fail("name", "must have at most "+strconv.Itoa(maxTheirName)+" bytes")
+		theirs = short(theirs)
+	}
 	if bad != nil {
 		return theirs, nil, bad
 	}
@@ -238,8 +256,9 @@ func nativeDefinition(raw json.RawMessage) (theirs string, definition json.RawMe
 	return theirs, append(b, '}'), nil
 }
 
-// Names of MCP may have 128 bytes, and those of old servers any character.
+// Names of MCP may have 128 bytes, and those of old servers any number of any characters.
 const (
+	maxTheirName   = 256
 	maxToolName    = 64
 	nameHashDigits = 8
 )

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -85,6 +86,11 @@ func TestServerEverythingAsADevice(t *testing.T) {
 	}
 	wantSaid(t, asked, "everything", "The sum of 20 and 22 is 42")
 
+	status, raw := mcpCall(t, asked+"/mcp/sessions/everything", `{"name":"get-sum","arguments":{"a":20,"b":22}}`)
+	if status != http.StatusOK || !strings.Contains(string(raw), "The sum of 20 and 22 is 42") {
+		t.Errorf("over MCP: %d %s", status, raw)
+	}
+
 	start(t, nil, node, "testdata/mcp/pipe.mjs", "ws"+strings.TrimPrefix(dialed, "http")+
 		"/ws/mcp?device_id=piped&token="+fleetToken, node, everything, "stdio")
 	eventually(t, waitLimit, "tools come through a bare pipe", func() bool { return toolsOf(t, asked)["piped"] == offered })
@@ -130,6 +136,32 @@ func wantSaid(t *testing.T, url, session, want string) {
 		!strings.Contains(said.Choices[0].Message.Content, want) {
 		t.Errorf("%d: %v %+v", resp.StatusCode, err, said)
 	}
+}
+
+// mcpCall calls a tool as a client of MCP does.
+func mcpCall(t *testing.T, url, params string) (status int, answer []byte) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url,
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{
+		"Authorization": "Bearer " + fleetToken, "Content-Type": "application/json",
+		"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2025-11-25",
+	} {
+		req.Header.Set(key, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, answer
 }
 
 // readPID returns the process id in a file, zero if there is none.
