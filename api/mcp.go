@@ -63,7 +63,7 @@ func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 type mcpGateway struct{ h *handler }
 
 // Digest implements mcp.Gateway.
-func (g mcpGateway) Digest() string { return g.h.Policy.Digest() + g.h.builtins.digest }
+func (g mcpGateway) Digest() string { return g.h.Policy.Digest() + g.h.own().digest }
 
 // LocalTools implements mcp.Gateway.
 func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.own().specs() }

@@ -11,6 +11,9 @@ import (
 // changePause is the shortest time between two notifications of one stream. What changes in between is told together.
 const changePause = time.Second
 
+// digestPause is how soon a change of the policy or of the gateway's own tools is noticed. Nothing announces it.
+const digestPause = 2 * time.Second
+
 // Changes tells what has changed in a scope. It belongs to one goroutine.
 type Changes interface {
 	// Wait waits until sessions or tools that the identity may see in the scope may have changed since the last change
@@ -120,7 +123,7 @@ func (l *listener) put(method, params string) {
 func (l *listener) follow(ctx context.Context, changes Changes) error {
 	known := l.cfg.Gateway.Digest()
 	for ctx.Err() == nil {
-		changed := changes.Wait(ctx, max(l.stream.UntilHeartbeat(), time.Millisecond))
+		changed := changes.Wait(ctx, max(min(l.stream.UntilHeartbeat(), digestPause), time.Millisecond))
 		if now := l.cfg.Gateway.Digest(); now != known {
 			known, changed = now, true
 		}

@@ -9,11 +9,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// resolve finds the tool that a name means, and where. A name that has been listed means the same as long as its session
-// lives, and never another session's tool:
+// resolve finds the tool that a name means, and where:
 //
 //   - in the scope of a session, every name is one of that session;
-//   - else a qualified name is that of the session it ends in;
+//   - else a qualified name is that of the session it ends in, and never another's;
 //   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only session
 //     of the scope that offers it. The router refuses to choose among several.
 func (s *Server) resolve(ctx context.Context, r *request, name string) (tool string, at registry.Target, err error) {
@@ -22,11 +21,13 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 		return s.ownName(ctx, r, name, at)
 	}
 	plain, part, qualified := unqualify(name)
-	own := r.Scope.hasLocalTools() && s.isLocal(name)
-	if !qualified || own && !s.isSession(ctx, r, plain, part) {
+	if !qualified {
 		return s.ownName(ctx, r, name, at)
 	}
-	if own {
+	if r.Scope.hasLocalTools() && s.isLocal(name) {
+		if !s.isSession(ctx, r, plain, part) {
+			return s.ownName(ctx, r, name, at)
+		}
 		return "", at, registry.Errorf(registry.CodeAmbiguousTarget, "A tool of the gateway and one of a device are "+
 			"both called %s. Call the device's at /mcp/sessions/ and its id.", name)
 	}

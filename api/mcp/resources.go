@@ -17,16 +17,67 @@ const (
 	uriSession  = uriSessions + "/" // the id follows
 )
 
-const resourceList = `"resources":[{"uri":"` + uriSessions + `","name":"sessions","title":"Connected devices",` +
-	`"description":"Who is connected, as GET /api/sessions has it.","mimeType":"application/json"}]`
+const allSessions = `{"uri":"` + uriSessions + `","name":"sessions","title":"Connected devices",` +
+	`"description":"Who is connected, as GET /api/sessions has it.","mimeType":"application/json"}`
 
 const templateList = `"resourceTemplates":[{"uriTemplate":"` + uriSession + `{id}","name":"session",` +
 	`"title":"One device","description":"One session with its tools, as GET /api/sessions/{id} has it.",` +
 	`"mimeType":"application/json"}]`
 
-// listResources lists what can be read whatever is connected. The sessions are in the one resource.
-func (s *Server) listResources(_ context.Context, r *request) (result, error) {
-	return r.constant(resourceList)
+// listResources lists what can be read: who is connected, and each of them, in the order of connecting.
+func (s *Server) listResources(ctx context.Context, r *request) (result, error) {
+	after, err := r.readCursor()
+	if err != nil {
+		return result{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	entries, next, err := s.sessions(ctx, r, registry.Cursor{Generation: after.Generation, Session: after.Session})
+	if err != nil {
+		return result{}, err
+	}
+	b := []byte(`"resources":[`)
+	if after == (cursor{}) {
+		b = append(b, allSessions...)
+	}
+	for i := range entries {
+		if b[len(b)-1] != '[' {
+			b = append(b, ',')
+		}
+		b = appendSession(b, &entries[i].Session)
+	}
+	b = append(b, ']')
+	if next != nil {
+		at := cursor{Generation: next.Generation, Session: next.Session}
+		b = strictjson.AppendString(append(b, `,"nextCursor":`...), at.String())
+	}
+	if r.modern {
+		b = append(b, private...)
+	}
+	return result{members: b}, nil
+}
+
+// sessions reads a page of the sessions of the scope. One that is away is not listed.
+func (s *Server) sessions(
+	ctx context.Context, r *request, after registry.Cursor,
+) ([]registry.Entry, *registry.Cursor, error) {
+	if r.Scope.Session != "" {
+		e, err := s.session(ctx, r)
+		if err != nil || e.Session.Pod == "" {
+			return nil, nil, err
+		}
+		return []registry.Entry{e}, nil, nil
+	}
+	return s.cfg.Directory.List(ctx, registry.Query{
+		Tenant: r.Caller.Tenant, Target: r.Scope.target(r.Caller.Viewer()), After: after, Limit: pageSessions,
+	})
+}
+
+func appendSession(b []byte, at *registry.Session) []byte {
+	b = strictjson.AppendString(append(b, `{"uri":`...), uriSession+url.PathEscape(at.Key.Session))
+	b = strictjson.AppendString(append(b, `,"name":`...), at.Key.Session)
+	b = strictjson.AppendString(append(b, `,"title":`...), deviceName(at))
+	return append(b, `,"mimeType":"application/json"}`...)
 }
 
 // listTemplates lists how the resources of single sessions are named.

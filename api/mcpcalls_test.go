@@ -1,0 +1,242 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
+)
+
+// answers returns a device that answers every call in the same way.
+func answers(r registry.Result) func(routing.DeviceCall) (registry.Result, bool) {
+	return func(routing.DeviceCall) (registry.Result, bool) { return r, true }
+}
+
+// What a tool returns is content of the kind it is.
+func TestMCPContent(t *testing.T) {
+	f := newFleet(t, setup{})
+	part := func(kind registry.PartType, mime, data, url string) registry.Part {
+		return registry.Part{Type: kind, MIMEType: mime, Name: "n", Data: []byte(data), URL: url, Size: 3}
+	}
+	for i, c := range []struct {
+		result registry.Result
+		want   string
+	}{
+		{registry.Result{Success: true, Output: "hi"}, `{"type":"text","text":"hi"}`},
+		{registry.Result{Success: true}, `{"type":"text","text":""}`},
+		{registry.Result{Success: false, Error: "broken"}, `{"type":"text","text":"broken"}`},
+		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartImage, "image/png", "png", "")}},
+			`{"type":"image","data":"cG5n","mimeType":"image/png"}`},
+		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartAudio, "audio/wav", "wav", "")}},
+			`{"type":"audio","data":"d2F2","mimeType":"audio/wav"}`},
+		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartFile, "text/plain", "txt", "")}},
+			`{"type":"resource","resource":{"uri":"farhand://calls/ID/parts/0","mimeType":"text/plain","text":"txt"}}`},
+		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartFile, "a/b", "\xff", "")}},
+			`{"type":"resource","resource":{"uri":"farhand://calls/ID/parts/0","mimeType":"a/b","blob":"/w=="}}`},
+		{registry.Result{Success: true, Output: "see", Parts: []registry.Part{part(registry.PartImage, "image/png", "", "/blobs/x")}},
+			`{"type":"text","text":"see"},{"type":"resource_link","uri":"/blobs/x","name":"n","mimeType":"image/png","size":3}`},
+		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartFile, "a/b", "", "")}},
+			`{"type":"text","text":"[n, a/b, 3 bytes, was not kept]"}`},
+		{registry.NewResult(true, registry.MustJSON(`[1]`), ""), `{"type":"text","text":"[1]"}`},
+	} {
+		id := fmt.Sprint("s", i)
+		f.connect(0, session(id), answers(c.result), tools("t")...)
+		var res struct {
+			Meta              map[string]json.RawMessage `json:"_meta"`
+			Content           json.RawMessage
+			IsError           bool
+			StructuredContent json.RawMessage
+		}
+		f.mcp(0, "/mcp/sessions/"+id, "tools/call", `"name":"t"`).into(t, &res)
+		var call string
+		f.must(json.Unmarshal(res.Meta["farhand/call_id"], &call))
+		if got := strings.ReplaceAll(string(res.Content), call, "ID"); got != "["+c.want+"]" ||
+			res.IsError == c.result.Success || res.StructuredContent != nil {
+			t.Errorf("%+v: %s %v %s", c.result, got, res.IsError, res.StructuredContent)
+		}
+	}
+}
+
+// What keeps a call from running is an error with the gateway's code, but for arguments that a model can mend.
+func TestMCPFailures(t *testing.T) {
+	f := newFleet(t, setup{policy: agent.PolicyRules{CallDeny: []string{"secret"}}})
+	d := f.connect(0, session("s1"), silent, tool("t", "", `{"type":"object","required":["a"]}`), tool("secret", ""))
+	for params, want := range map[string]struct {
+		code int
+		name registry.Code
+	}{
+		`"name":"none"`:             {-32602, registry.CodeToolNotFound},
+		`"name":"t__ghost"`:         {-32602, registry.CodeSessionNotFound},
+		`"name":"secret"`:           {-32000, registry.CodePolicyDenied},
+		`"name":"t","arguments":[]`: {-32602, ""},
+		`"name":""`:                 {-32602, ""},
+		`"name":"t","_meta":{"farhand/timeout_ms":0}`:                      {-32602, ""},
+		`"name":"t","_meta":{"farhand/idempotency_key":""}`:                {-32602, ""},
+		`"name":"t","arguments":{"a":1},"_meta":{"farhand/timeout_ms":20}`: {-32000, registry.CodeTimeout},
+	} {
+		got := f.legacy(0, "/mcp", "tools/call", params)
+		if got.Error == nil || got.Error.Code != want.code || got.Error.Data.Code != want.name ||
+			want.name != "" && got.Error.Data.Dispatched == "" && want.name != registry.CodeSessionNotFound {
+			t.Errorf("%s: %+v", params, got.Error)
+		}
+	}
+	<-d.calls
+	res := f.mcp(0, "/mcp", "tools/call", `"name":"t","arguments":{}`).tool(t)
+	if !res.IsError || !strings.Contains(res.Content[0].Text, "missing property 'a'") {
+		t.Errorf("%+v", res)
+	}
+	equal(t, "listed", f.mcp(0, "/mcp", "tools/list", "").names(t), []string{"t"})
+	if log := f.logOf(0); !strings.Contains(log, "code=policy_denied") || !strings.Contains(log, "route=/mcp") {
+		t.Errorf("the log does not say why calls failed: %s", log)
+	}
+}
+
+// A repetition with a key gets the answer of the first call.
+func TestMCPIdempotency(t *testing.T) {
+	f := newFleet(t, setup{pods: 2})
+	d := f.connect(0, session("s1"), echo, tools("t")...)
+	var ids [2]string
+	for pod := range ids {
+		got := f.legacy(pod, "/mcp", "tools/call", `"name":"t","_meta":{"farhand/idempotency_key":"k"}`)
+		var res struct {
+			Meta struct {
+				CallID string `json:"farhand/call_id"`
+			} `json:"_meta"`
+		}
+		got.into(t, &res)
+		ids[pod] = res.Meta.CallID
+	}
+	if ids[0] == "" || ids[0] != ids[1] || len(d.calls) != 1 {
+		t.Errorf("%v, %d calls", ids, len(d.calls))
+	}
+}
+
+// A large fleet is searched, page by page, and what is found is called by its own name.
+func TestMCPSearch(t *testing.T) {
+	f := newFleet(t, setup{policy: agent.PolicyRules{CallDeny: []string{"light_off"}}})
+	for i := range 3 {
+		f.connect(0, session(fmt.Sprint("s", i)), echo, tool("light_on", "Switches a lamp"), tool("light_off", ""),
+			tool("größe", ""))
+	}
+	equal(t, "tools", f.mcp(0, "/mcp?tools=search", "tools/list", "").names(t), []string{"call_tool", "search_tools"})
+	var found []string
+	for cursor := ""; ; {
+		res := f.mcp(0, "/mcp?tools=search", "tools/call",
+			`"name":"search_tools","arguments":{"query":"LAMP","limit":2,"cursor":"`+cursor+`"}`).tool(t)
+		var page struct {
+			Tools []struct {
+				Name, Session string
+				InputSchema   json.RawMessage
+			}
+			NextCursor string
+		}
+		f.must(json.Unmarshal(res.StructuredContent, &page))
+		for _, tool := range page.Tools {
+			found = append(found, tool.Name+" "+tool.Session)
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	equal(t, "found", found, []string{"light_on s0", "light_on s1", "light_on s2"})
+	call := func(args string) toolResult {
+		return f.mcp(0, "/mcp?tools=search", "tools/call", `"name":"call_tool","arguments":`+args).tool(t)
+	}
+	for _, name := range []string{"light_on", "größe"} {
+		if res := call(`{"name":"` + name + `","session":"s1","arguments":{"a":1}}`); res.IsError || res.Content[0].Text != `{"a":1}` {
+			t.Errorf("%+v", res)
+		}
+	}
+	for _, args := range []string{`{}`, `{"name":"light_on","session":7}`, `{"name":"light_on","arguments":[]}`} {
+		if res := call(args); !res.IsError {
+			t.Errorf("%s: %+v", args, res)
+		}
+	}
+	for params, want := range map[string]registry.Code{
+		`"name":"call_tool","arguments":{"name":"light_off","session":"s1"}`: registry.CodePolicyDenied,
+		`"name":"call_tool","arguments":{"name":"light_on"}`:                 registry.CodeAmbiguousTarget,
+		`"name":"light_on"`: registry.CodeToolNotFound,
+	} {
+		if got := f.mcp(0, "/mcp?tools=search", "tools/call", params); got.Error == nil || got.Error.Data.Code != want {
+			t.Errorf("%s: %+v", params, got.Error)
+		}
+	}
+	f.send(request{method: http.MethodPost, path: "/mcp?tools=all", body: `{}`}).want(http.StatusBadRequest)
+}
+
+// A name means one device. One that has become another's, or several ones', is refused.
+func TestMCPNames(t *testing.T) {
+	f := newFleet(t, setup{})
+	f.connect(0, session("b"), answers(registry.Result{Success: true, Output: "a of b"}), tool("a", ""), tool("größe", ""))
+	c := f.connect(0, session("c"), answers(registry.Result{Success: true, Output: "a__b of c"}), tool("a__b", ""))
+	long := strings.Repeat("l", 128)
+	f.connect(0, session(long), answers(registry.Result{Success: true, Output: "long"}), tool("größe", ""))
+	listed := f.mcp(0, "/mcp", "tools/list", "").names(t)
+	if len(listed) != 4 || listed[0] != "a" || listed[1] != "a__b__c" || !strings.HasSuffix(listed[3], "__b") &&
+		!strings.HasSuffix(listed[2], "__b") {
+		t.Errorf("%q", listed)
+	}
+	said := func(name string) string {
+		got := f.mcp(0, "/mcp", "tools/call", `"name":"`+name+`"`)
+		if got.Error != nil {
+			return string(got.Error.Data.Code)
+		}
+		return got.tool(t).Content[0].Text
+	}
+	for name, want := range map[string]string{
+		"a": "a of b", "a__b": "a of b", "a__b__c": "a__b of c", "a__c": "tool_not_found", "a__ghost": "session_not_found",
+	} {
+		if got := said(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	for _, name := range listed[2:] {
+		if got := said(name); (got == "long") != strings.Contains(name, ".h") || got == "tool_not_found" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	c.gone()
+	if got := said("a__b__c"); got != string(registry.CodeNotConnected) {
+		t.Errorf("of a device that has gone: %s", got)
+	}
+}
+
+// A list that does not fit on a page has every tool once, with its session.
+func TestMCPPages(t *testing.T) {
+	f := newFleet(t, setup{})
+	big := tool("t", "", `{"type":"object","description":"`+strings.Repeat("x", 40<<10)+`"}`)
+	for i := range 40 {
+		f.connect(0, session(fmt.Sprintf("s%02d", i)), echo, big)
+	}
+	var all []string
+	pages := 0
+	for cursor := ""; ; pages++ {
+		params := ""
+		if cursor != "" {
+			params = `"cursor":"` + cursor + `"`
+		}
+		got := f.mcp(0, "/mcp", "tools/list", params)
+		var list struct{ NextCursor string }
+		got.into(t, &list)
+		if len(got.Result) > 2<<20 {
+			t.Errorf("a page of %d bytes", len(got.Result))
+		}
+		all = append(all, got.names(t)...)
+		if cursor = list.NextCursor; cursor == "" {
+			break
+		}
+	}
+	for i, name := range all {
+		if name != fmt.Sprintf("t__s%02d", i) {
+			t.Errorf("%d: %s", i, name)
+		}
+	}
+	if len(all) != 40 || pages == 0 {
+		t.Errorf("%d tools on %d pages", len(all), pages+1)
+	}
+}
