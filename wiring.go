@@ -166,8 +166,9 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		files = g.blobs
 	}
 	handler, err := api.NewHandler(api.Config{
-		Files: files, Resource: g.cfg.resource(),
-		Invoker: a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
+		Files: files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
+		Retention: g.cfg.Retention,
+		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Version: g.parts.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,

@@ -41,6 +41,10 @@ func ownerOf(inv *Invocation) string {
 	return inv.Caller.User
 }
 
+// errChanged is why a call does not run that was approved when it was another.
+var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments have changed "+
+	"since the call was approved, so the approval does not hold. Call again to ask anew.")
+
 // demand finds out whether a person must be asked about a call of which policy demands it: p.ask is what to ask. Nobody
 // is asked about what was approved already, for this call or for all like it.
 func (i *Invoker) demand(ctx context.Context, p *prepared) error {
@@ -52,8 +56,7 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 		return nil
 	}
 	if p.approved != "" {
-		return registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments have changed since "+
-			"the call was approved, so the approval does not hold. Call again to ask anew.")
+		return errChanged
 	}
 	if n := p.inv.Args.Len(); n > registry.MaxApprovalArgs {
 		return registry.Errorf(registry.CodePayloadTooLarge,
@@ -106,7 +109,7 @@ func bindingOf(a registry.Approval) string {
 func (i *Invoker) attend(
 	ctx context.Context, p *prepared, rec *registry.Record, tell func(registry.Approval),
 ) error {
-	if p.inv.Model {
+	if p.patient() {
 		rec.HoldMS = i.cfg.ApprovalTimeout.Milliseconds()
 	}
 	err := i.cfg.CallLog.Attend(ctx, rec, func(ctx context.Context) error { return i.approve(ctx, p, tell) })
@@ -116,9 +119,9 @@ func (i *Invoker) attend(
 	return err
 }
 
-// approve asks the person that a call needs, and waits for the answer. A model's call has its whole time left
-// afterwards; the caller of any other waits within the time of its call. What was approved is then checked anew:
-// minutes may have passed.
+// approve asks the person that a call needs, and waits for the answer. A model's call, and one that was suspended, has
+// its whole time left afterwards; the caller of any other waits within the time of its call. What was approved is then
+// checked anew: minutes may have passed.
 func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
 	rule := p.inv.Demand.Rule
 	err := i.awaitApproval(ctx, p, tell)
@@ -136,7 +139,7 @@ func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.A
 func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
 	for p.ask != nil {
 		began, life := time.Now(), i.cfg.ApprovalTimeout
-		if !p.inv.Model {
+		if !p.patient() {
 			life = time.Until(p.inv.Deadline) * 9 / 10 // the rest is for the tool
 		} else if !p.within.IsZero() {
 			life = min(life, time.Until(p.within)*9/10)
@@ -144,7 +147,7 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 		if life <= 0 {
 			return registry.Errorf(registry.CodeTimeout, "The time of the call was up before anybody could be asked.")
 		}
-		asked, err := i.cfg.Approvals.Ask(timed{ctx, began.Add(life)}, *p.ask, life, nil)
+		asked, err := i.question(timed{ctx, began.Add(life)}, p, life)
 		if err != nil {
 			return err
 		}
@@ -161,7 +164,7 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 			return err
 		}
 		p.approved = bindingOf(*p.ask)
-		if p.inv.Model {
+		if p.patient() {
 			p.start = p.start.Add(time.Since(began))
 			p.inv.Deadline = p.start.Add(p.inv.Timeout)
 		}

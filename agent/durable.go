@@ -148,7 +148,7 @@ func (i *Invoker) follow(
 	if earlier && !req.counted {
 		i.countReplay(req)
 	}
-	out.Approval = rec.Approval
+	out.Approval, out.Async = rec.Approval, req.Async
 	out.CallID, out.State, out.Replayed = rec.CallID, rec.State, earlier && rec.State.Final()
 	out.Session = registry.Session{
 		Key: registry.Key{Tenant: rec.Tenant, Session: rec.SessionID}, DeviceID: rec.DeviceID,

@@ -17,6 +17,9 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	if req.CallID == "" {
 		req.CallID = registry.NewCallID()
 	}
+	if req.Resume != nil {
+		req.CallID = req.Resume.CallID
+	}
 	req.argsBytes = req.Args.Len()
 	if req.Release != nil {
 		defer func() {
@@ -61,7 +64,18 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		req.refused = err // every call that a model asks for in a turn gets a record, even one that cannot run
 	}
 	p := prepared{start: start}
+	if p.resumed = req.Resume; p.resumed != nil {
+		p.inv.charged = p.resumed.Charged
+	}
 	err := i.prepare(ctx, req, &p, out)
+	if err == nil && req.AsyncOver > 0 && (p.ask != nil || p.inv.Timeout > req.AsyncOver) {
+		req.Async = true
+	}
+	if err == nil && p.ask != nil && !req.durable() && (req.Suspend || req.Resume != nil) {
+		if err = i.suspend(ctx, req, &p, out); err == nil && req.Suspend {
+			return nil
+		}
+	}
 	if err != nil {
 		err = undispatched(err)
 	}

@@ -21,6 +21,8 @@ type prepared struct {
 	ask      *registry.Approval // what a person must be asked before it runs; nil: nothing
 	approved string             // what was approved, as of bindingOf; empty: nothing
 
+	resumed *Suspended // as of Request.Resume
+
 	within     time.Time // as of Request
 	endpoint   Endpoint
 	onApproval func(registry.Approval)
@@ -31,7 +33,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	charged := p.inv.charged
 	*p = prepared{
 		local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved,
-		within: req.within, endpoint: req.Endpoint, onApproval: req.OnApproval,
+		resumed: p.resumed, within: req.within, endpoint: req.Endpoint, onApproval: req.OnApproval,
 	}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,

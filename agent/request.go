@@ -43,6 +43,18 @@ type Request struct {
 	// Async makes Invoke return as soon as the call has a record. The record then says how the call ends.
 	Async bool
 
+	// AsyncOver, if it is not zero, makes the call asynchronous if it may take longer, or must be approved by a person.
+	AsyncOver time.Duration
+
+	// Suspend makes Invoke return when it has asked for an approval that the call needs, instead of waiting for it:
+	// Outcome.Suspended is then set, and nothing runs until a request comes with it as Resume. An asynchronous call,
+	// or one with an idempotency key, is not suspended.
+	Suspend bool
+
+	// Resume carries on with a call that was suspended, on whatever pod. CallID is that call's. The request must ask
+	// for the same: what has changed since the question was asked is not approved.
+	Resume *Suspended
+
 	// IdempotencyKey makes repeating the request harmless: the same request with the same key gets the answer of the
 	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
 	IdempotencyKey string
@@ -81,7 +93,10 @@ type Outcome struct {
 	Result   registry.Result
 	Duration time.Duration
 	Approval string // id of the approval that an asynchronous call waits for, or waited for
+	Async    bool   // the call goes on without its request
 	Replayed bool   // the answer is that of an earlier call with the same idempotency key
+
+	Suspended *Suspended // the call waits for a person, and nobody holds it
 }
 
 // Read waits until the text of a request, of n bytes, may be read. Only few long texts are read at a time, so that a

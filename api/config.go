@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -103,6 +104,12 @@ type Config struct {
 	// Resource says where clients of the MCP get their tokens. The zero value: they bring them.
 	Resource Resource
 
+	// States keeps what MCP clients bring back when a person has to approve a call. Nil: they are not asked.
+	States mcp.States
+
+	TaskAfter time.Duration // a call that may take longer is a task for MCP clients; default agent.DefaultCallTimeout
+	Retention time.Duration // how long records of calls are kept; default registry.DefaultRetention
+
 	Live        Live                     // ends the requests of identities that have ended; nil: nobody does
 	Credentials registry.CredentialStore // of API keys; nil: there are none
 
@@ -177,6 +184,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.MaxCallerStreams = cmp.Or(cfg.MaxCallerStreams, DefaultMaxCallerStreams)
 	cfg.MaxResponseBytes = cmp.Or(cfg.MaxResponseBytes, DefaultMaxResponseBytes)
 	cfg.MaxRequestBytes = cmp.Or(cfg.MaxRequestBytes, DefaultMaxRequestBytes)
+	cfg.TaskAfter = cmp.Or(cfg.TaskAfter, agent.DefaultCallTimeout)
+	cfg.Retention = cmp.Or(cfg.Retention, registry.DefaultRetention)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.AccessLog = cmp.Or(cfg.AccessLog, AccessLogSampled)
 	cfg.Refusals = cmp.Or(cfg.Refusals, auth.NewRefusals(auth.Sources{}, cfg.Log))

@@ -75,6 +75,8 @@ func NewHandler(cfg Config) (*Handler, error) {
 	h.mcp = mcp.New(mcp.Config{
 		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Changes: mcpGateway{h}, Cancels: cfg.Turns,
 		Calls: cfg.Calls, Version: cfg.Version,
+		Records: cfg.Calls, Approvals: cfg.Approvals, States: cfg.States, TaskAfter: cfg.TaskAfter,
+		Retention: cfg.Retention,
 	})
 	engine, err := newEngine(h)
 	if err != nil {

@@ -120,7 +120,7 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 		Calls: p.Calls, Directory: store, AuditLog: store, Usage: store, Kicker: p.Hub,
 		Policy: policy, Auth: auth.NewStaticToken(token),
 		Origins:       origins,
-		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute,
+		Conversations: store, Turns: p.Turns, Ready: p.Ready, MaxCallTimeout: time.Minute, States: store,
 		StreamGrace: testTimeout, // a busy machine changes no status
 		Log:         slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Device: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -187,9 +187,11 @@ func (s *Store) TakePairing(ctx context.Context, id string) (registry.Pairing, e
 }
 
 // PutNonce implements registry.PairingStore.
-func (s *Store) PutNonce(ctx context.Context, tenant, credential, nonce string) error {
-	_, err := s.conn.Eval(ctx, scriptNoncePut, []string{noncesKey(tenant, credential)},
-		nonce, millis(registry.NonceTTL), registry.MaxNonces)
+func (s *Store) PutNonce(
+	ctx context.Context, tenant, owner, nonce string, life time.Duration,
+) error {
+	_, err := s.conn.Eval(ctx, scriptNoncePut, []string{noncesKey(tenant, owner)},
+		nonce, millis(life), registry.MaxNonces)
 	return redisconn.Unavailable("keep a nonce", err)
 }
 

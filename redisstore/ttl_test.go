@@ -187,7 +187,7 @@ func busyPairings(t *testing.T, s *Store) {
 	}
 	waiting := registry.DeviceTools{Waiting: []registry.ToolSpec{spec(t, "camera", "x")}}
 	for _, err := range []error{
-		s.PutNonce(ctx, tenant, "k1", "nonce"), s.SetDeviceTools(ctx, tenant, "k1", waiting),
+		s.PutNonce(ctx, tenant, "k1", "nonce", time.Minute), s.SetDeviceTools(ctx, tenant, "k1", waiting),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -7,12 +7,12 @@ import (
 
 // Bounds of requests to pair. They hold for the whole fleet.
 const (
-	MaxPairings          = 1000 // that wait, or were decided and not collected
-	MaxPairingsOfSource  = 16   // of one source address
-	MaxPairingTools      = 128  // names a device may ask for
-	MaxNonces            = 8    // of one owner; an older one is forgotten for a newer one
-	NonceTTL             = time.Minute
-	MaxDeviceDefinitions = 512 << 10 // bytes of the definitions that are kept for one paired device
+	MaxPairings          = 1000        // that wait, or were decided and not collected
+	MaxPairingsOfSource  = 16          // of one source address
+	MaxPairingTools      = 128         // names a device may ask for
+	MaxNonces            = 8           // of one owner; an older one is forgotten for a newer one
+	NonceTTL             = time.Minute // of those that devices sign
+	MaxDeviceDefinitions = 512 << 10   // bytes of the definitions that are kept for one paired device
 )
 
 // Pairing is a request of a device to be paired. Neither its secret nor its code is in it.
@@ -82,8 +82,9 @@ type PairingStore interface {
 	// was not approved.
 	TakePairing(ctx context.Context, id string) (Pairing, error)
 
-	// PutNonce keeps a nonce for an owner, for NonceTTL: a credential, and who asks with it.
-	PutNonce(ctx context.Context, tenant, owner, nonce string) error
+	// PutNonce keeps a nonce for an owner, for life: a credential, and who asks with it; or what a client of the MCP was
+	// asked about. All nonces of one owner have about the same life.
+	PutNonce(ctx context.Context, tenant, owner, nonce string, life time.Duration) error
 
 	// TakeNonce removes a nonce of an owner, and reports whether it was there.
 	TakeNonce(ctx context.Context, tenant, owner, nonce string) (bool, error)

@@ -44,7 +44,8 @@ func (s *Service) Challenge(ctx context.Context, id auth.Identity, source netip.
 	_, _ = rand.Read(random) // never fails
 	sum := sha256.Sum256([]byte(source.String()))
 	nonce = base64.RawURLEncoding.EncodeToString(append(random, sum[:sourceBytes]...))
-	return nonce, s.cfg.Store.PutNonce(ctx, id.Tenant, nonceOwner(credential, nonce), nonce)
+	return nonce, s.cfg.Store.PutNonce(ctx, id.Tenant, nonceOwner(credential, nonce), nonce,
+		registry.NonceTTL)
 }
 
 // nonceOwner returns what the store keeps a nonce for: the credential and the source that asked for it, which is the

@@ -41,6 +41,12 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	if err := r.readOptions(&req); err != nil {
 		return result{}, err
 	}
+	if err := s.resume(ctx, r, &req); err != nil {
+		return result{}, err
+	}
+	if req.Resume == nil && r.takesTasks() {
+		req.AsyncOver = s.cfg.TaskAfter
+	}
 	r.answer.noteCall(req.CallID)
 	finish, err := s.follow(r.answer, req.CallID)
 	if err != nil {
@@ -58,7 +64,14 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	if out.CallID != req.CallID { // a replayed one has its own
 		r.answer.noteCall(out.CallID)
 	}
-	return s.resultOf(&out, err)
+	switch {
+	case err == nil && out.Suspended != nil:
+		return s.ask(ctx, r, &req, out.Suspended)
+	case err == nil && out.Async:
+		return s.task(ctx, r, &out)
+	default:
+		return s.resultOf(&out, err)
+	}
 }
 
 // readCall reads which tool is called, and with what.

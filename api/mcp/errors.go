@@ -122,12 +122,17 @@ func appendError(b []byte, id json.RawMessage, e *rpcError) []byte {
 	if id != nil { // JSON-RPC would have null, which MCP does not allow
 		b = append(append(b, `,"id":`...), id...)
 	}
-	b = fmt.Appendf(b, `,"error":{"code":%d,"message":`, e.code)
+	return append(appendErrorObject(append(b, `,"error":`...), e), "}\n"...)
+}
+
+// appendErrorObject appends what went wrong.
+func appendErrorObject(b []byte, e *rpcError) []byte {
+	b = fmt.Appendf(b, `{"code":%d,"message":`, e.code)
 	b = strictjson.AppendString(b, e.message)
 	if e.data != nil {
 		b = append(append(b, `,"data":`...), e.data...)
 	}
-	return append(b, "}}\n"...)
+	return append(b, '}')
 }
 
 // WriteError answers a request that could not be read: nobody is known to have sent it, or it was too long. The status

@@ -18,7 +18,8 @@ const private = `,"ttlMs":` + ttl + `,"cacheScope":"private"`
 
 // capabilities are what is offered. Nothing is pushed to clients of the revisions before 2026-07-28.
 const (
-	capabilitiesModern = `{"tools":{"listChanged":true},"resources":{"listChanged":true}}`
+	capabilitiesModern = `{"tools":{"listChanged":true},"resources":{"listChanged":true},` +
+		`"extensions":{"` + extensionTasks + `":{}}}`
 	capabilitiesLegacy = `{"tools":{},"resources":{}}`
 )
 

@@ -90,6 +90,8 @@ func (r *request) checkHeaders(h http.Header) error {
 		field = "name"
 	case methodReadResource:
 		field = "uri"
+	case methodGetTask, methodUpdateTask, methodCancelTask:
+		field = "taskId"
 	default:
 		return nil
 	}

@@ -53,7 +53,12 @@ type Config struct {
 	Calls     CallLog
 	Changes   Changer
 	Cancels   Cancels
-	Version   string // of the program
+	Records   Records
+	Approvals Approvals
+	States    States        // nil: nobody is asked by way of a client
+	TaskAfter time.Duration // a call that may take longer becomes a task, for clients that know tasks
+	Retention time.Duration // how long the record of a call is kept
+	Version   string        // of the program
 }
 
 // Server answers the messages of MCP's clients. It keeps nothing of a request that has been answered, and is safe for
@@ -135,6 +140,9 @@ const (
 	methodCallTool     = "tools/call"
 	methodReadResource = "resources/read"
 	methodListen       = "subscriptions/listen"
+	methodGetTask      = "tasks/get"
+	methodUpdateTask   = "tasks/update"
+	methodCancelTask   = "tasks/cancel"
 )
 
 // method answers a request.
@@ -163,6 +171,12 @@ func methods(name string) (m method, ok bool) {
 		return method{serve: (*Server).listTemplates}, true
 	case methodReadResource:
 		return method{serve: (*Server).readResource}, true
+	case methodGetTask:
+		return method{serve: (*Server).getTask, modern: true}, true
+	case methodUpdateTask:
+		return method{serve: (*Server).updateTask, modern: true}, true
+	case methodCancelTask:
+		return method{serve: (*Server).cancelTask, modern: true}, true
 	default:
 		return method{}, false
 	}

@@ -196,12 +196,12 @@ func (m *Store) TakePairing(_ context.Context, id string) (registry.Pairing, err
 }
 
 // PutNonce implements registry.PairingStore.
-func (m *Store) PutNonce(_ context.Context, tenant, credential, text string) error {
+func (m *Store) PutNonce(_ context.Context, tenant, owner, text string, ttl time.Duration) error {
 	s := &m.pairings
 	now := s.lock(m)
 	defer s.mu.Unlock()
-	key := tenantKey{tenant, credential}
-	all := append(fresh(s.nonces[key], now), nonce{life{now.Add(registry.NonceTTL)}, text})
+	key := tenantKey{tenant, owner}
+	all := append(fresh(s.nonces[key], now), nonce{life{now.Add(ttl)}, text})
 	s.nonces[key] = all[max(0, len(all)-registry.MaxNonces):]
 	return nil
 }

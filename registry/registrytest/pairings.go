@@ -197,7 +197,7 @@ var pairingTests = []subtest{
 		})
 	}},
 	{name: "a nonce is taken once, by its credential", run: func(f *fixture) {
-		if err := f.store.PutNonce(f.ctx, f.tenant, "k1", "n1"); err != nil {
+		if err := f.store.PutNonce(f.ctx, f.tenant, "k1", "n1", time.Minute); err != nil {
 			f.Fatal(err)
 		}
 		for _, of := range [][3]string{{f.tenant, "k2", "n1"}, {f.tenant + "x", "k1", "n1"}, {f.tenant, "k1", "n2"}} {
@@ -219,9 +219,18 @@ var pairingTests = []subtest{
 			f.Errorf("taken %d times", taken.Load())
 		}
 	}},
+	{name: "a nonce is forgotten after its life", run: func(f *fixture) {
+		if err := f.store.PutNonce(f.ctx, f.tenant, "k1", "n1", briefly); err != nil {
+			f.Fatal(err)
+		}
+		time.Sleep(briefly) // of the store's clock, which passes as this one does
+		if ok, err := f.store.TakeNonce(f.ctx, f.tenant, "k1", "n1"); ok || err != nil {
+			f.Errorf("after its life: %v, %v", ok, err)
+		}
+	}},
 	{name: "a credential has few nonces", run: func(f *fixture) {
 		for i := range registry.MaxNonces + 1 {
-			if err := f.store.PutNonce(f.ctx, f.tenant, "k1", fmt.Sprint(i)); err != nil {
+			if err := f.store.PutNonce(f.ctx, f.tenant, "k1", fmt.Sprint(i), time.Minute); err != nil {
 				f.Fatal(err)
 			}
 		}

@@ -1,0 +1,292 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/approval"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
+)
+
+// Approvals shows and decides what people are asked. *approval.Keeper is one. What an identity may not see does not
+// exist for it: registry.CodeNotFound.
+type Approvals interface {
+	Wait(ctx context.Context, who auth.Identity, id string, wait time.Duration) (registry.Approval, error)
+	Decide(ctx context.Context, who auth.Identity, id string, d approval.Decision) (approval.Answer, error)
+	Withdraw(ctx context.Context, tenant, id string)
+}
+
+// States keeps what clients must bring back unchanged, and gives each out once. registry.PairingStore is one.
+type States interface {
+	PutNonce(ctx context.Context, tenant, owner, nonce string, life time.Duration) error
+	TakeNonce(ctx context.Context, tenant, owner, nonce string) (bool, error)
+}
+
+const (
+	kindInput = "input_required" // of a result
+
+	// keyApproval names the question in inputRequests, and its answer in inputResponses.
+	keyApproval = "approval"
+
+	// stateLife is how long a client may take to come back; no approval waits longer.
+	stateLife = time.Hour
+
+	maxState  = 4 << 10 // bytes of requestState
+	maxInputs = 8 << 10 // bytes of inputResponses
+	maxShown  = 4 << 10 // bytes of arguments that a client's user is shown; a longer call is decided elsewhere
+)
+
+// errState is the same for all that may be wrong with a requestState, so that nobody learns what is right with it.
+var errState = &rpcError{code: codeInvalidParams, message: "This requestState is not good for this call: it was " +
+	"used, or it has expired, or it belongs to another call or caller. Call the tool again without it."}
+
+// asksUser reports whether the client can put a form before its user.
+func (r *request) asksUser() bool {
+	elicitation, ok := r.capability("elicitation")
+	return ok && (len(elicitation) == 0 || elicitation.get("form").IsObject())
+}
+
+// capability returns what a client says of a capability that it has.
+func (r *request) capability(name string) (says fields, ok bool) {
+	if !r.modern {
+		return nil, false
+	}
+	all, err := membersOf(r.capabilities)
+	if err != nil {
+		return nil, false
+	}
+	v := all.get(name)
+	if !v.IsObject() {
+		return nil, false
+	}
+	says, err = membersOf(v)
+	return says, err == nil
+}
+
+// resume makes a request one that carries on with a call, if the client comes back with an answer of its user. Else the
+// call is suspended when a person must approve it, if the client can be told.
+func (s *Server) resume(ctx context.Context, r *request, req *agent.Request) error {
+	if s.cfg.States == nil || !r.modern || req.Async || req.IdempotencyKey != "" {
+		return nil
+	}
+	v := r.params.get("requestState")
+	if v.IsZero() {
+		req.Suspend = r.asksUser()
+		return nil
+	}
+	inputs, err := r.inputs()
+	if err != nil {
+		return err
+	}
+	state, ok := r.params.text("requestState")
+	if !ok || len(state) > maxState || req.Args.Len() > registry.MaxApprovalArgs {
+		return errState
+	}
+	call, err := s.takeState(ctx, r, req, state)
+	if err != nil {
+		return err
+	}
+	req.Resume, req.CallID = &call, call.CallID
+	return s.answered(ctx, r, req, inputs.get(keyApproval))
+}
+
+// inputs returns what the client's user has answered.
+func (r *request) inputs() (fields, error) {
+	v := r.params.get("inputResponses")
+	if v.IsZero() {
+		return nil, nil
+	}
+	if v.Len() > maxInputs {
+		return nil, invalidParams("The field \"inputResponses\" is longer than %d bytes.", maxInputs)
+	}
+	inputs, err := strictjson.Members(nil, v.Raw(), math.MaxInt)
+	if err != nil {
+		return nil, invalidParams("The field \"inputResponses\" must be a JSON object.")
+	}
+	for i := range inputs {
+		if !inputs[i].Checked().IsObject() {
+			return nil, invalidParams("Each of \"inputResponses\" must be a JSON object.")
+		}
+	}
+	return inputs, nil
+}
+
+// answered does what the client's user has said. Only somebody who may decide the approval anyway decides it here; what
+// anybody else accepts is to wait for who may, and whoever declines gives the call up. Without an answer the question
+// is put again.
+func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, answer strictjson.Value) error {
+	if answer.IsZero() {
+		req.Suspend = true
+		return nil
+	}
+	decision, decided, err := readAnswer(answer)
+	id := req.Resume.ApprovalID
+	switch decides := s.mayDecide(ctx, r, id); {
+	case err != nil:
+		return err
+	case !decides && decided && !decision.Allow:
+		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id) // which is why the call does not run
+		return nil
+	case !decides:
+		return nil
+	case !decided:
+		req.Suspend = true
+		return nil
+	}
+	_, err = s.cfg.Approvals.Decide(ctx, r.Caller, id, decision)
+	if errors.Is(err, registry.CodeNotFound) {
+		return nil
+	}
+	return err
+}
+
+// readAnswer reads what a user has answered. Whoever accepts without a decision has decided nothing.
+func readAnswer(answer strictjson.Value) (d approval.Decision, decided bool, err error) {
+	said, err := membersOf(answer)
+	if err != nil {
+		return d, false, invalidParams("The answer %q must be a JSON object.", keyApproval)
+	}
+	switch action, _ := said.text("action"); action {
+	case "decline", "cancel":
+		return d, true, nil
+	case "accept":
+	default:
+		return d, false, invalidParams("The action of an answer must be accept, decline or cancel.")
+	}
+	v := said.get("content")
+	if !v.IsObject() {
+		return d, false, nil
+	}
+	content, err := membersOf(v)
+	if err != nil {
+		return d, false, invalidParams("The content of an answer must be a JSON object.")
+	}
+	word, _ := content.text("decision")
+	d.Allow = word == "allow"
+	return d, d.Allow || word == "deny", nil
+}
+
+// mayDecide reports whether the caller may decide an approval, here or at /api/approvals.
+func (s *Server) mayDecide(ctx context.Context, r *request, id string) bool {
+	if !r.Caller.Approves() {
+		return false
+	}
+	_, err := s.cfg.Approvals.Wait(ctx, r.Caller, id, 0)
+	return err == nil
+}
+
+// ask is the result that asks the client's user about a call that was suspended.
+func (s *Server) ask(ctx context.Context, r *request, req *agent.Request, call *agent.Suspended) (result, error) {
+	state, err := s.putState(ctx, r, req, call)
+	if err != nil {
+		return result{}, err
+	}
+	question, _ := s.question(ctx, r, call.Approval)
+	b := append([]byte(`"inputRequests":{"`+keyApproval+`":`), question...)
+	b = strictjson.AppendString(append(b, `},"requestState":`...), state)
+	return result{kind: kindInput, members: b}, nil
+}
+
+// question is the form that is put before the client's user: what is to be decided, for somebody who may decide it, and
+// where it is decided, for anybody else.
+func (s *Server) question(ctx context.Context, r *request, a registry.Approval) (form []byte, decides bool) {
+	where := ""
+	if a.SessionID != "" {
+		where = " on " + legible.Expose(strings.TrimSpace(a.DeviceName+" session "+a.SessionID))
+	}
+	text := fmt.Sprintf("The call of %q%s needs a person's approval. %s", a.Tool, where, legible.Expose(a.Reason))
+	shown, remarks := approval.Shown(a.Args)
+	schema := json.RawMessage(`{"type":"object","properties":{}}`)
+	if decides = len(shown) <= maxShown && s.mayDecide(ctx, r, a.ID); decides {
+		text += "\nArguments: " + shown
+		if len(remarks) > 0 {
+			text += "\nLook twice at what is " + strings.Join(remarks, ", ") + " in them."
+		}
+		schema = json.RawMessage(`{"type":"object","properties":{"decision":{"type":"string","title":"Decision",` +
+			`"description":"Whether this call may run, once.","enum":["allow","deny"]}},"required":["decision"]}`)
+	} else {
+		text += fmt.Sprintf("\nAn approver decides: farhand approve show %s, then farhand approve allow %s. "+
+			"Accept to wait for that; decline to give the call up.", a.ID, a.ID)
+	}
+	form, _ = json.Marshal(map[string]any{ // cannot fail: strings, and JSON of ours
+		"method": "elicitation/create",
+		"params": map[string]any{"mode": "form", "message": text, "requestedSchema": schema},
+	})
+	return form, decides
+}
+
+// putState returns a text that brings a call back, once, from whoever asks for the same call. The store has it whole,
+// so nothing in it can be changed; its owner is the digest of call and caller, so it is nobody else's.
+func (s *Server) putState(
+	ctx context.Context, r *request, req *agent.Request, call *agent.Suspended,
+) (state string, err error) {
+	owner, err := stateOwner(r, req)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(stateText{rand.Text(), *call})
+	if err != nil {
+		return "", err
+	}
+	state = base64.RawURLEncoding.EncodeToString(b)
+	return state, s.cfg.States.PutNonce(ctx, r.Caller.Tenant, owner, state, stateLife)
+}
+
+// stateText is what a requestState says. Nothing in it is secret.
+type stateText struct {
+	Once string          `json:"once"` // differs each time
+	Call agent.Suspended `json:"state"`
+}
+
+// takeState returns the call of a requestState that putState has made for the same call and caller and that nobody has
+// brought back yet.
+func (s *Server) takeState(
+	ctx context.Context, r *request, req *agent.Request, state string,
+) (call agent.Suspended, err error) {
+	owner, err := stateOwner(r, req)
+	if err != nil {
+		return call, err
+	}
+	known, err := s.cfg.States.TakeNonce(ctx, r.Caller.Tenant, owner, state)
+	if err != nil {
+		return call, err
+	}
+	var text stateText
+	b, bad := base64.RawURLEncoding.DecodeString(state)
+	if !known || bad != nil || json.Unmarshal(b, &text) != nil {
+		return call, errState
+	}
+	return text.Call, nil
+}
+
+// stateOwner tells calls and callers apart: who asks, by what credential, for which tool, where, with which arguments.
+// A JSON Web Token is another after each renewal, so its user has to do.
+func stateOwner(r *request, req *agent.Request) (string, error) {
+	credential := r.Caller.Credential
+	if r.Caller.User != "" && strings.HasPrefix(credential, auth.CredentialJWT+":") {
+		credential = auth.CredentialJWT
+	}
+	who, err := json.Marshal([]any{
+		"mcp", r.Caller.User, credential, r.Caller.Device, r.Caller.Tools, req.Tool, req.Target, req.Timeout,
+	})
+	if err != nil {
+		return "", err
+	}
+	args := req.Args.Raw()
+	if len(args) == 0 {
+		args = json.RawMessage(`{}`)
+	}
+	digest, err := strictjson.Digest(who, args)
+	return "mcp/" + digest, err
+}

@@ -1,0 +1,233 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
+)
+
+// Records reads and cancels calls that have a record. What a tenant may not see is registry.CodeCallNotFound.
+type Records interface {
+	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
+	Cancel(ctx context.Context, tenant, callID string) (registry.Record, error)
+}
+
+const (
+	// extensionTasks is what a client declares that takes a task in place of a result.
+	extensionTasks = "io.modelcontextprotocol/tasks"
+
+	kindTask = "task" // of a result
+
+	// pollInterval is how often a client should ask, in milliseconds.
+	pollInterval = "1000"
+)
+
+// States of a task.
+const (
+	taskWorking   = "working"
+	taskInput     = "input_required"
+	taskCompleted = "completed"
+	taskFailed    = "failed"
+	taskCancelled = "cancelled"
+)
+
+// takesTasks reports whether the client takes a task in place of a result.
+func (r *request) takesTasks() bool {
+	extensions, ok := r.capability("extensions")
+	return ok && extensions.get(extensionTasks).IsObject()
+}
+
+// needTasks refuses a client that does not say that it knows tasks.
+func (r *request) needTasks() error {
+	if r.takesTasks() {
+		return nil
+	}
+	return &rpcError{
+		code:    codeMissingCapability,
+		message: "Declare the extension " + extensionTasks + " in the client's capabilities of each request.",
+		data:    json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + extensionTasks + `":{}}}}`),
+	}
+}
+
+// task is the result that names the task a call has become.
+func (s *Server) task(ctx context.Context, r *request, out *agent.Outcome) (result, error) {
+	rec, err := s.cfg.Records.Get(ctx, r.Caller.Tenant, out.CallID)
+	if err != nil { // the call runs, and its caller must know by which id
+		e := registry.AsError(err).With(registry.DispatchedUnknown)
+		e.CallID = out.CallID
+		return result{}, e
+	}
+	return result{kind: kindTask, members: s.appendTask(nil, &rec, taskOf(&rec))}, nil
+}
+
+// getTask answers with what a task has come to.
+func (s *Server) getTask(ctx context.Context, r *request) (result, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	rec, err := s.ownTask(ctx, r)
+	if err != nil {
+		return result{}, err
+	}
+	state := taskOf(&rec)
+	var detail []byte
+	switch state {
+	case taskWorking:
+		if question := s.openQuestion(ctx, r, &rec); question != nil {
+			state = taskInput
+			detail = append(append([]byte(`,"inputRequests":{"`+keyApproval+`":`), question...), '}')
+		}
+	case taskCompleted:
+		res, err := s.taskResult(&rec)
+		if err != nil {
+			return result{}, err
+		}
+		detail = append(append([]byte(`,"result":{"resultType":"complete","_meta":{`), res.meta...), "},"...)
+		detail = append(append(detail, res.members...), '}')
+	case taskFailed:
+		_, failure := rec.Outcome()
+		e := rpcErrorOf(withCall(failure, rec.CallID))
+		detail = strictjson.AppendString([]byte(`,"statusMessage":`), e.message)
+		detail = appendErrorObject(append(detail, `,"error":`...), e)
+	}
+	return result{members: append(s.appendTask(nil, &rec, state), detail...)}, nil
+}
+
+// cancelTask asks for the end of a task. One that has ended stays as it is.
+func (s *Server) cancelTask(ctx context.Context, r *request) (result, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	rec, err := s.ownTask(ctx, r)
+	if err != nil || rec.State.Final() {
+		return result{}, err
+	}
+	rec, err = s.cfg.Records.Cancel(ctx, r.Caller.Tenant, rec.CallID)
+	if err == nil && rec.Approval != "" && rec.State == registry.StateCancelled {
+		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, rec.Approval)
+	}
+	return result{}, err
+}
+
+// updateTask takes the answer of the client's user. What is not asked, or not any more, is ignored; the first decision
+// about an approval is the only one.
+func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	inputs, err := r.inputs()
+	if err != nil {
+		return result{}, err
+	}
+	rec, err := s.ownTask(ctx, r)
+	answer := inputs.get(keyApproval)
+	if err != nil || rec.State.Final() || rec.Approval == "" || answer.IsZero() {
+		return result{}, err
+	}
+	decision, decided, err := readAnswer(answer)
+	if err != nil || !decided || !s.mayDecide(ctx, r, rec.Approval) {
+		return result{}, err
+	}
+	_, err = s.cfg.Approvals.Decide(ctx, r.Caller, rec.Approval, decision)
+	if errors.Is(err, registry.CodeNotFound) {
+		err = nil
+	}
+	return result{}, err
+}
+
+// openQuestion returns what the client's user is to be asked about a task: only somebody who may decide it, since
+// nobody else's answer changes anything. Nil: nothing.
+func (s *Server) openQuestion(ctx context.Context, r *request, rec *registry.Record) []byte {
+	if rec.Approval == "" || rec.State != registry.StateAccepted || !r.asksUser() || !r.Caller.Approves() {
+		return nil
+	}
+	a, err := s.cfg.Approvals.Wait(ctx, r.Caller, rec.Approval, 0)
+	if err != nil || a.Final() {
+		return nil
+	}
+	question, decides := s.question(ctx, r, a)
+	if !decides {
+		return nil
+	}
+	return question
+}
+
+// errNoTask is the same for what there is not and for what is somebody else's.
+var errNoTask = &rpcError{code: codeInvalidParams, message: "No task of yours has this id, or it was forgotten " +
+	"some time after it ended."}
+
+// ownTask returns the record of the task that a request names: a call that goes on without its request, of the same
+// caller.
+func (s *Server) ownTask(ctx context.Context, r *request) (registry.Record, error) {
+	if err := r.needTasks(); err != nil {
+		return registry.Record{}, err
+	}
+	id, ok := r.params.text("taskId")
+	if !ok || !isCallID(id) {
+		return registry.Record{}, errNoTask
+	}
+	rec, err := s.cfg.Records.Get(ctx, r.Caller.Tenant, id)
+	if registry.IsCallNotFound(err) || err == nil && !isOwn(r.Caller, &rec) {
+		return rec, errNoTask
+	}
+	return rec, err
+}
+
+// isCallID reports whether a text can be the id of a call. Another one never reaches the store.
+func isCallID(id string) bool { return len(id) == 36 && strings.Trim(id, "0123456789abcdef-") == "" }
+
+// isOwn reports whether a record is of a task of the caller.
+func isOwn(who auth.Identity, rec *registry.Record) bool {
+	by := auth.OfNote(rec.Tenant, rec.UserID, rec.Caller)
+	return rec.Mode == registry.ModeAsync && rec.Tenant == who.Tenant && rec.UserID == who.User &&
+		by.Scope() == who.Scope()
+}
+
+// taskOf returns the state of a task. A tool that ran and failed is a result like any other; the task itself has failed
+// if its call did not run as it should.
+func taskOf(rec *registry.Record) string {
+	_, err := rec.Outcome()
+	e := registry.AsError(err)
+	switch {
+	case !rec.State.Final():
+		return taskWorking
+	case err == nil, e.Code == registry.CodeInvalidArguments:
+		return taskCompleted
+	case rec.State == registry.StateCancelled:
+		return taskCancelled
+	default:
+		return taskFailed
+	}
+}
+
+// taskResult is what the call of a task would have been answered with.
+func (s *Server) taskResult(rec *registry.Record) (result, error) {
+	out := agent.Outcome{CallID: rec.CallID, State: rec.State}
+	var err error
+	out.Result, err = rec.Outcome()
+	return s.resultOf(&out, err)
+}
+
+func withCall(err error, callID string) *registry.Error {
+	e := *registry.AsError(err)
+	e.CallID = callID
+	return &e
+}
+
+// appendTask appends what every state of a task has. It is kept for as long as its call may take, and then as long as
+// the record of a call is.
+func (s *Server) appendTask(b []byte, rec *registry.Record, state string) []byte {
+	first, last := rec.Timeline[0].At, rec.Timeline[len(rec.Timeline)-1].At
+	b = strictjson.AppendString(append(b, `"taskId":`...), rec.CallID)
+	b = strictjson.AppendString(append(b, `,"status":`...), state)
+	b = strictjson.AppendString(append(b, `,"createdAt":`...), first.UTC().Format(time.RFC3339Nano))
+	b = strictjson.AppendString(append(b, `,"lastUpdatedAt":`...), last.UTC().Format(time.RFC3339Nano))
+	life := max(time.Duration(rec.HoldMS+rec.TimeoutMS)*time.Millisecond, last.Sub(first)) + s.cfg.Retention
+	b = strconv.AppendInt(append(b, `,"ttlMs":`...), life.Milliseconds(), 10)
+	return append(b, `,"pollIntervalMs":`+pollInterval...)
+}
