@@ -61,6 +61,26 @@ EMAIL:grace@example.com
 END:VCARD
 `
 
+// mcpOverStdio is a desktop client that started `farhand mcp`: it finds the tools of the laptop, and calls one.
+func mcpOverStdio(t *testing.T, environ []string) {
+	t.Helper()
+	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}`
+	var stdout, stderr lockedBuffer
+	app := application{
+		in: strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{` + meta + "}}\n" +
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"over stdio"},` +
+			meta + "}}\n"),
+		out: &stdout, err: &stderr, environ: environ, args: []string{"mcp", "--session", "laptop"},
+	}
+	code := app.run(t.Context())
+	for _, want := range []string{`"name":"device_info"`, `"text":"over stdio"`} {
+		if code != 0 || !strings.Contains(stdout.String(), want) {
+			t.Errorf("farhand mcp: exit %d, no %s in\n%s%s", code, want, stdout.String(), stderr.String())
+		}
+	}
+}
+
 // TestCommandsAgainstAGateway: device, tools, sessions and call as separate programs, as a user runs them.
 func TestCommandsAgainstAGateway(t *testing.T) {
 	t.Parallel()
@@ -76,6 +96,7 @@ func TestCommandsAgainstAGateway(t *testing.T) {
 		return strings.Contains(device.out.String(),
 			"session laptop offers device_info, sensors, echo, sleep, contacts")
 	})
+	mcpOverStdio(t, environ)
 	for _, c := range []struct {
 		name string
 		args []string
