@@ -40,7 +40,7 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	delay := minServerDelay
 	for {
 		begin := time.Now()
-		server, err := startStdioServer(o.mcp, log)
+		server, err := startStdioServer(o.mcp, a.environ, log)
 		if err != nil {
 			return fmt.Errorf("--mcp %q cannot be started: %w", o.mcp, err)
 		}

@@ -71,6 +71,9 @@ func TestServerEverythingAsADevice(t *testing.T) {
 	if a := call("everything", "echo", `{"message":"hello"}`); !strings.Contains(a.Output, "hello") {
 		t.Errorf("%+v", a)
 	}
+	if a := call("everything", "get-env", `{}`); strings.Contains(a.Output, fleetToken) {
+		t.Error("the server was given the token of its device")
+	}
 	if a := call("everything", "get-structured-content", `{"location":"Chicago"}`); !strings.Contains(
 		string(a.Structured), `"temperature"`) {
 		t.Errorf("%s", a.Structured)

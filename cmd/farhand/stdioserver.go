@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -25,9 +27,11 @@ type stdioServer struct {
 	tasks  sync.WaitGroup
 }
 
-// startStdioServer starts a command. Close must be called.
-func startStdioServer(command string, log *slog.Logger) (*stdioServer, error) {
+// startStdioServer starts a command with an environment, but for the settings of this program, such as its token. Close
+// must be called.
+func startStdioServer(command string, environ []string, log *slog.Logger) (*stdioServer, error) {
 	s := &stdioServer{cmd: shellCommand(command), log: log, ended: make(chan struct{})}
+	s.cmd.Env = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, envPrefix) })
 	s.close = sync.OnceFunc(s.end)
 	// Pipes of our own: the command's end is known at once, whoever it left its output to.
 	files, err := pipes(3)
