@@ -14,6 +14,9 @@ import (
 type mcpOut struct {
 	h *handler
 	c *gin.Context
+
+	// request is the context of the request. Ended may be asked when c serves another one already.
+	request context.Context
 }
 
 // Write implements mcp.Out.
@@ -72,4 +75,4 @@ func (o mcpOut) UntilDraining(ctx context.Context) (context.Context, func()) {
 }
 
 // Ended implements mcp.Out.
-func (o mcpOut) Ended() bool { return endedIdentity(o.c.Request.Context()) != nil }
+func (o mcpOut) Ended() bool { return endedIdentity(o.request) != nil }
