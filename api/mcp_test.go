@@ -219,7 +219,8 @@ func TestMCPRefuses(t *testing.T) {
 		`{"jsonrpc":"2.0","id":4,"method":"tools/list","params":{` + mcpMeta + `}}`: {400, -32020, "4", nil},
 		`{"jsonrpc":"2.0","id":5,"method":"tools/list","params":{"_meta":{` +
 			`"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`: {400, -32602, "5", modern},
-		`{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{"cursor":"x",` + mcpMeta + `}}`: {400, -32602, "6", modern},
+		`{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{"cursor":"x",` +
+			mcpMeta + `}}`: {400, -32602, "6", modern},
 	} {
 		got := f.rpc(request{method: http.MethodPost, path: "/mcp", body: body, header: want.header})
 		if got.Error == nil || got.status != want.status || got.Error.Code != want.code || string(got.ID) != want.id {
@@ -234,7 +235,9 @@ func TestMCPRefuses(t *testing.T) {
 		len(got.Error.Data.Supported) == 0 || string(got.ID) != "1" {
 		t.Errorf("%+v", got)
 	}
-	refused := f.rpc(request{method: http.MethodPost, path: "/mcp", body: `{}`, header: http.Header{"Authorization": nil}})
+	refused := f.rpc(request{
+		method: http.MethodPost, path: "/mcp", body: `{}`, header: http.Header{"Authorization": nil},
+	})
 	if refused.status != http.StatusUnauthorized || refused.Error.Data.Code != registry.CodeUnauthenticated {
 		t.Errorf("%+v", refused)
 	}

@@ -38,8 +38,10 @@ func TestMCPContent(t *testing.T) {
 			`{"type":"resource","resource":{"uri":"farhand://calls/ID/parts/0","mimeType":"text/plain","text":"txt"}}`},
 		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartFile, "a/b", "\xff", "")}},
 			`{"type":"resource","resource":{"uri":"farhand://calls/ID/parts/0","mimeType":"a/b","blob":"/w=="}}`},
-		{registry.Result{Success: true, Output: "see", Parts: []registry.Part{part(registry.PartImage, "image/png", "", "/blobs/x")}},
-			`{"type":"text","text":"see"},{"type":"resource_link","uri":"/blobs/x","name":"n","mimeType":"image/png","size":3}`},
+		{registry.Result{Success: true, Output: "see", Parts: []registry.Part{
+			part(registry.PartImage, "image/png", "", "/blobs/x"),
+		}}, `{"type":"text","text":"see"},{"type":"resource_link","uri":"/blobs/x","name":"n",` +
+			`"mimeType":"image/png","size":3}`},
 		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartFile, "a/b", "", "")}},
 			`{"type":"text","text":"[n, a/b, 3 bytes, was not kept]"}`},
 		{registry.NewResult(true, registry.MustJSON(`[1]`), ""), `{"type":"text","text":"[1]"}`},
@@ -148,7 +150,8 @@ func TestMCPSearch(t *testing.T) {
 		return f.mcp(0, "/mcp?tools=search", "tools/call", `"name":"call_tool","arguments":`+args).tool(t)
 	}
 	for _, name := range []string{"light_on", "größe"} {
-		if res := call(`{"name":"` + name + `","session":"s1","arguments":{"a":1}}`); res.IsError || res.Content[0].Text != `{"a":1}` {
+		res := call(`{"name":"` + name + `","session":"s1","arguments":{"a":1}}`)
+		if res.IsError || res.Content[0].Text != `{"a":1}` {
 			t.Errorf("%+v", res)
 		}
 	}
@@ -172,7 +175,8 @@ func TestMCPSearch(t *testing.T) {
 // A name means one device. One that has become another's, or several ones', is refused.
 func TestMCPNames(t *testing.T) {
 	f := newFleet(t, setup{})
-	f.connect(0, session("b"), answers(registry.Result{Success: true, Output: "a of b"}), tool("a", ""), tool("größe", ""))
+	f.connect(0, session("b"), answers(registry.Result{Success: true, Output: "a of b"}), tool("a", ""),
+		tool("größe", ""))
 	c := f.connect(0, session("c"), answers(registry.Result{Success: true, Output: "a__b of c"}), tool("a__b", ""))
 	long := strings.Repeat("l", 128)
 	f.connect(0, session(long), answers(registry.Result{Success: true, Output: "long"}), tool("größe", ""))
@@ -189,7 +193,8 @@ func TestMCPNames(t *testing.T) {
 		return got.tool(t).Content[0].Text
 	}
 	for name, want := range map[string]string{
-		"a": "a of b", "a__b": "a of b", "a__b__c": "a__b of c", "a__c": "tool_not_found", "a__ghost": "session_not_found",
+		"a": "a of b", "a__b": "a of b", "a__b__c": "a__b of c", "a__c": "tool_not_found",
+		"a__ghost": "session_not_found",
 	} {
 		if got := said(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)

@@ -96,10 +96,12 @@ func (f *fleet) tryListen(pod int, who, path, wanted string) (*listening, *http.
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.pods[pod].server.URL+path, strings.NewReader(
-		`{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":{"notifications":{`+wanted+`},`+mcpMeta+`}}`))
+		`{"jsonrpc":"2.0","id":"l1","method":"subscriptions/listen","params":{"notifications":{`+wanted+`},`+
+			mcpMeta+`}}`))
 	f.must(err)
 	for name, value := range map[string]string{
-		"Authorization": "Bearer " + who, "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Authorization": "Bearer " + who, "Content-Type": "application/json",
+		"Accept":               "application/json, text/event-stream",
 		"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen",
 	} {
 		req.Header.Set(name, value)
@@ -131,8 +133,9 @@ func (l *listening) next() string {
 }
 
 const (
-	wantTools     = `"toolsListChanged":true`
-	toolsChanged  = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l1"}}}`
+	wantTools    = `"toolsListChanged":true`
+	toolsChanged = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{` +
+		`"io.modelcontextprotocol/subscriptionId":"l1"}}}`
 	wantResources = `"resourcesListChanged":true`
 )
 
@@ -158,7 +161,7 @@ func TestMCPListChanges(t *testing.T) {
 		if got := own.next(); got != toolsChanged { // not told of the tablet: this is the next thing it hears
 			f.Errorf("%s", got)
 		}
-		for _, l := range []*listening{bob, other} { // what all of them could have heard before has been heard by others
+		for _, l := range []*listening{bob, other} { // what they could have heard has been heard by others
 			select {
 			case got := <-l.messages:
 				f.Errorf("told of what is not theirs: %s", got)

@@ -32,6 +32,8 @@ func (r *request) begin(ctx context.Context) (context.Context, *answer) {
 	a := &answer{request: r}
 	a.ctx, a.stop = context.WithCancel(ctx)
 	if a.takesEvents() {
+		a.mu.Lock() // the timer may go off before it is noted
+		defer a.mu.Unlock()
 		a.timer = time.AfterFunc(silence, a.beat)
 	}
 	return a.ctx, a

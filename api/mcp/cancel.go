@@ -26,8 +26,8 @@ type Cancels interface {
 	Serve(abort func(registry.Key) bool)
 }
 
-// requestKey names a request of a client of an earlier revision on all pods. Only the identity that sent the request can
-// name it. ok is false if the client has no name: then its ids may be those of another client.
+// requestKey names a request of a client of an earlier revision on all pods. Only the identity that sent the request
+// can name it. ok is false if the client has no name: then its ids may be those of another client.
 func (r *request) requestKey(id json.RawMessage) (key registry.Key, ok bool) {
 	session := r.Header.Get(headerSession)
 	if r.modern || session == "" || len(session) > maxSession {
@@ -45,9 +45,9 @@ type running struct {
 	calls map[registry.Key]context.CancelCauseFunc
 }
 
-// enter returns the context of a call. From revision 2026-07-28 on a client cancels by closing the stream of the answer,
-// which ends ctx. Before it, that a stream ends says nothing: the call goes on until the client cancels it with a
-// message, which may reach any pod, or its identity ends.
+// enter returns the context of a call. From revision 2026-07-28 on a client cancels by closing the stream of the
+// answer, which ends ctx. Before it, that a stream ends says nothing: the call goes on until the client cancels it with
+// a message, which may reach any pod, or its identity ends.
 func (s *running) enter(ctx context.Context, r *request) (_ context.Context, leave func(), err error) {
 	if r.modern {
 		return ctx, func() {}, nil
@@ -71,7 +71,7 @@ func (s *running) enter(ctx context.Context, r *request) (_ context.Context, lea
 	defer s.mu.Unlock()
 	if s.calls[key] != nil {
 		end()
-		return nil, nil, invalidRequest("A request with this id is running already. Give each request an id of its own.")
+		return nil, nil, invalidRequest("A request with this id is running. Give each request an id of its own.")
 	}
 	if s.calls == nil {
 		s.calls = make(map[registry.Key]context.CancelCauseFunc)

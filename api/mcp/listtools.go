@@ -58,8 +58,8 @@ func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Ses
 // rowOverhead is about how many bytes a tool has in a list beside its definition.
 const rowOverhead = 300
 
-// listTools lists what the caller may call now. Pages follow the order of connecting, and each is sorted by name: a list
-// that fits on one page, as most do, is the same whatever its devices did in the meantime.
+// listTools lists what the caller may call now. Pages follow the order of connecting, and each is sorted by name: a
+// list that fits on one page, as most do, is the same whatever its devices did in the meantime.
 func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 	after, err := r.readCursor()
 	if err != nil {

@@ -10,12 +10,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// FuzzMessage: what is taken for a message is one to encoding/json too, and what is refused is refused as JSON-RPC says.
+// FuzzMessage: what is taken for a message is one to encoding/json too, and what is refused is refused as JSON-RPC
+// says.
 func FuzzMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":[1]},"_meta":{"x":1}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":"a","result":{}}`,
-		`[{"jsonrpc":"2.0"}]`, `{"jsonrpc":"2.0","id":null,"method":"x"}`, `{"jsonrpc":"2.0","id":-0,"method":"\u0000"}`,
+		`[{"jsonrpc":"2.0"}]`, `{"jsonrpc":"2.0","id":null,"method":"x"}`,
+		`{"jsonrpc":"2.0","id":-0,"method":"\u0000"}`,
 		`{"jsonrpc":"2.0","id":1e3,"method":"x"}`, ` {} `, `{"jsonrpc":"2.0","id":1,"method":"x","params":null}`, "",
 	} {
 		f.Add([]byte(seed))

@@ -45,8 +45,8 @@ func TestNamesBeyondASCII(t *testing.T) {
 	shown := make(map[string]string)
 	for _, name := range []string{"licht", "größe", "groesse", "свет", "灯", "灯2", "größe_2"} {
 		got := shownName(name)
-		if !allowedName(got) || !registry.ValidToolName(got) || shown[got] != "" || (got == name) != allowedName(name) ||
-			(got != name) != isHashed(got) {
+		if !allowedName(got) || !registry.ValidToolName(got) || shown[got] != "" ||
+			(got == name) != allowedName(name) || (got != name) != isHashed(got) {
 			t.Errorf("%s is %s, as is %s", name, got, shown[got])
 		}
 		shown[got] = name

@@ -13,8 +13,8 @@ import (
 //
 //   - in the scope of a session, every name is one of that session;
 //   - else a qualified name is that of the session it ends in, and never another's;
-//   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only session
-//     of the scope that offers it. The router refuses to choose among several.
+//   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only
+//     session of the scope that offers it. The router refuses to choose among several.
 func (s *Server) resolve(ctx context.Context, r *request, name string) (tool string, at registry.Target, err error) {
 	at = r.Scope.target("")
 	if r.Scope.Session != "" {

@@ -62,7 +62,8 @@ func argsOf(args registry.JSON) (fields, error) {
 	return membersOf(args)
 }
 
-// callFound calls a tool by the name and the session that searchTools returned. Policy and audit know it by its own name.
+// callFound calls a tool by the name and the session that searchTools returned. Policy and audit know it by its own
+// name.
 func (s *Server) callFound(ctx context.Context, r *request, members fields) (result, error) {
 	tool, _ := members.text("name")
 	if !registry.ValidToolName(tool) {
