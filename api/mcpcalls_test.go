@@ -211,6 +211,22 @@ func TestMCPNames(t *testing.T) {
 	}
 }
 
+// A name that stands for one that MCP does not allow says whose it is, though nobody else has it: another device, which
+// registers a tool of that very name afterwards, is not called in its place.
+func TestMCPNamesBeyondASCII(t *testing.T) {
+	f := newFleet(t, setup{})
+	f.connect(0, session("b"), answers(registry.Result{Success: true, Output: "b"}), tool("größe", ""))
+	listed := f.mcp(0, "/mcp", "tools/list", "").names(t)
+	own := f.mcp(0, "/mcp/sessions/b", "tools/list", "").names(t)
+	if len(listed) != 1 || len(own) != 1 || listed[0] != own[0]+"__b" {
+		t.Fatalf("%q, %q", listed, own)
+	}
+	f.connect(0, session("c"), answers(registry.Result{Success: true, Output: "c"}), tool(own[0], ""))
+	if got := f.mcp(0, "/mcp", "tools/call", `"name":"`+listed[0]+`"`).tool(t); got.Content[0].Text != "b" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A list that does not fit on a page has every tool once, with its session.
 func TestMCPPages(t *testing.T) {
 	f := newFleet(t, setup{})

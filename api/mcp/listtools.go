@@ -97,7 +97,8 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 
 // nameAll gives every tool its name in the scope. A tool that one session alone offers has its own name; that is known
 // only if the page is the whole list. Of several that share a name none has it, and neither has a tool whose own name
-// could be another one's qualified name.
+// could be another one's qualified name, or one that MCP does not allow: what stands for it is no name to look for among
+// sessions, and another session's tool may really be called so.
 func (p *toolPage) nameAll(whole bool) {
 	for i := range p.rows {
 		row := &p.rows[i]
@@ -105,7 +106,7 @@ func (p *toolPage) nameAll(whole bool) {
 		case row.at == nil:
 		case p.Scope.Session != "":
 			row.at = nil // there is no other that its reader has to be told from
-		case !whole || like || p.named[row.name] > 1:
+		case !whole || like || p.named[row.name] > 1 || row.name != row.spec.Name:
 			row.name = qualify(row.name, row.at.Key.Session)
 		}
 	}
