@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
 )
 
@@ -28,6 +29,9 @@ type Command struct {
 	Args []string // the program and its arguments; a program without a slash is looked for in PATH of Env
 	Dir  string   // below the workspace, with slashes; empty: the workspace itself
 	Env  []string // all the program knows of its environment, as "name=value"
+
+	// Stdin is what the program reads; nil: nothing. Run closes it.
+	Stdin *os.File
 
 	// Stdout and Stderr get what the program writes as it comes, each from one goroutine. An error of theirs ends the
 	// command. Neither is called after Run has returned.

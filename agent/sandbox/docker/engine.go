@@ -59,6 +59,9 @@ func (e *Engine) Name() string { return "docker" }
 // with 128 and the number of a signal is taken for one that the signal ended. The program also knows HOME, which the
 // engine sets if c.Env does not.
 func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+	if c.Stdin != nil {
+		defer c.Stdin.Close()
+	}
 	if err := check(w, c); err != nil {
 		return sandbox.Exit{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,7 +29,7 @@ func (e *notStartedError) Unwrap() error { return e.err }
 // run runs a command to its end. Processes that it left behind may be there still; when ctx ends, all of them.
 func (b *box) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	made, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{
-		User: b.spec.user(), AttachStdout: true, AttachStderr: true, Cmd: c.Args,
+		User: b.spec.user(), AttachStdin: c.Stdin != nil, AttachStdout: true, AttachStderr: true, Cmd: c.Args,
 		Env: b.env(c.Env), WorkingDir: path.Join(inside, filepath.ToSlash(c.Dir)),
 	})
 	if err != nil {
@@ -39,6 +40,15 @@ func (b *box) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (
 		return sandbox.Exit{}, unavailable("run a command", err)
 	}
 	stop := context.AfterFunc(ctx, stream.Close)
+	if c.Stdin != nil {
+		var feeding sync.WaitGroup
+		feeding.Go(func() {
+			_, _ = io.Copy(stream.Conn, c.Stdin)
+			_ = stream.CloseWrite()
+		})
+		defer feeding.Wait()
+		defer c.Stdin.Close()
+	}
 	out := &startWriter{to: c.Stdout}
 	in := &source{from: stream.Reader}
 	_, err = stdcopy.StdCopy(out, c.Stderr, in)

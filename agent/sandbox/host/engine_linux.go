@@ -59,6 +59,9 @@ func (e *Engine) Name() string {
 // there are none. None sends signals to processes that it did not start. A program that exceeds the memory or the
 // processes of its limits is killed.
 func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+	if c.Stdin != nil {
+		defer c.Stdin.Close()
+	}
 	if err := e.begin(); err != nil {
 		return sandbox.Exit{}, err
 	}
@@ -89,7 +92,11 @@ func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 		}
 	}
 	start := time.Now()
-	a, err := e.supervised(ctx, r, append(files, out.writers...))
+	passed := append(files, out.writers...)
+	if c.Stdin != nil {
+		r.Stdin, passed = true, append(passed, c.Stdin)
+	}
+	a, err := e.supervised(ctx, r, passed)
 	out.finish(err)
 	if cause := context.Cause(ctx); cause != nil && err == nil {
 		err = cause

@@ -29,16 +29,27 @@ type request struct {
 	Processes int           `json:"processes"`
 	CPU       time.Duration `json:"cpu"`
 	FileSize  int64         `json:"file_size"`
+
+	Stdin bool `json:"stdin"` // there is a descriptor that the command reads
 }
 
-// The descriptors of a request.
+// The descriptors of a request. Only some have the last one.
 const (
 	fdDir = iota
 	fdWorkspace
 	fdStdout
 	fdStderr
 	fdCount
+	fdStdin = fdCount
 )
+
+// stdin returns how many descriptors the request has besides those of all requests.
+func (r *request) stdin() int {
+	if r.Stdin {
+		return 1
+	}
+	return 0
+}
 
 // answer says how a command ended, or why there is none.
 type answer struct {

@@ -88,6 +88,9 @@ func startHere(r request, files []*os.File) (int, error) {
 		// Traced, it stops before its first instruction, so that its limits hold from there.
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true},
 	}
+	if r.Stdin {
+		attr.Files[0] = files[fdStdin].Fd()
+	}
 	if r.Drop {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(r.UID), Gid: uint32(r.GID)}
 	}

@@ -76,7 +76,7 @@ func supervise() error {
 // receive waits for a request.
 func receive() (request, []*os.File, error) {
 	var r request
-	first, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4*fdCount))
+	first, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4*(fdCount+1)))
 	var n, size int
 	err := retry(func() (err error) {
 		n, size, _, _, err = unix.Recvmsg(supervisorSocket, first, control, unix.MSG_CMSG_CLOEXEC)
@@ -102,10 +102,11 @@ func receive() (request, []*os.File, error) {
 			files = append(files, os.NewFile(uintptr(fd), "of a request"))
 		}
 	}
-	if len(files) != fdCount {
-		return r, nil, fmt.Errorf("%d descriptors", len(files))
+	err = readFrame(io.MultiReader(bytes.NewReader(first), socket{}), &r)
+	if want := fdCount + r.stdin(); err == nil && len(files) != want {
+		err = fmt.Errorf("%d descriptors", len(files))
 	}
-	return r, files, readFrame(io.MultiReader(bytes.NewReader(first), socket{}), &r)
+	return r, files, err
 }
 
 // socket reads from the gateway and writes to it.
