@@ -1,0 +1,190 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	farewell     = time.Second      // for a server to hear that the connection ends
+	closeTimeout = 10 * time.Second // for the SDK to let go of a connection that was cut
+
+	requestRate  = 1  // requests of a server to us, a second
+	requestBurst = 60 // of those at once
+
+	// before is the revision that every second attempt begins with: a server that knows no later one may not answer
+	// the question of the latest at all.
+	before = "2025-11-25"
+)
+
+// What ends connections.
+var (
+	errFlood = errors.New("the server asks the gateway for something all the time")
+	errCut   = errors.New("the connection was closed")
+)
+
+// connection is one connection to a server, from its beginning to its end.
+type connection struct {
+	server  *Server
+	session *mcp.ClientSession
+	ctx     context.Context // ends with the connection; its cause is why
+	end     context.CancelCauseFunc
+	changed chan struct{} // has room for one: the tools are others now
+	cursors map[string]bool
+
+	way      interface{ close() }
+	program  *program // nil: a URL
+	requests bucket
+	progress reports
+	tasks    sync.WaitGroup
+}
+
+// connect connects to a server within its time. old says to begin with the revision before the latest.
+func (c *Config) connect(ctx context.Context, s *Server, old bool) (*connection, error) {
+	conn := &connection{
+		server: s, changed: make(chan struct{}, 1), cursors: make(map[string]bool),
+		requests: bucket{rate: requestRate, burst: requestBurst},
+	}
+	conn.ctx, conn.end = context.WithCancelCause(ctx)
+	transport, err := conn.open(c)
+	if err != nil {
+		conn.end(err)
+		return nil, err
+	}
+	late := time.AfterFunc(s.Connect, func() { conn.end(fmt.Errorf("it has not answered within %v", s.Connect)) })
+	options := &mcp.ClientSessionOptions{}
+	if old {
+		options.ProtocolVersion = before
+	}
+	conn.session, err = conn.client(c.Version).Connect(conn.ctx, keeping{transport, conn}, options)
+	if late.Stop(); err != nil {
+		err = conn.why(conn.ctx, err)
+		conn.close()
+		return nil, err
+	}
+	conn.tasks.Go(func() { // ends with the session, which close sees to
+		err := conn.session.Wait()
+		conn.end(fmt.Errorf("the connection has ended: %w", errors.Join(err, errors.New("the server has closed it"))))
+	})
+	return conn, nil
+}
+
+// open opens the way to the server.
+func (c *connection) open(cfg *Config) (mcp.Transport, error) {
+	pace := &bucket{rate: paceRate, burst: paceBurst}
+	if c.server.URL != "" {
+		w := newWeb(c.server, c.ctx, c.end, pace)
+		c.way = w
+		return w.transport(), nil
+	}
+	p, err := cfg.start(c.ctx, c.server, pace)
+	if err != nil {
+		return nil, err
+	}
+	c.way, c.program = p, p
+	return p.transport(), nil
+}
+
+// keeping closes the SDK's connection when ours ends: the SDK leaves it open when it cannot be used, and waits for some
+// answers longer than its context.
+type keeping struct {
+	mcp.Transport
+	conn *connection
+}
+
+// Connect implements mcp.Transport.
+func (k keeping) Connect(ctx context.Context) (mcp.Connection, error) {
+	made, err := k.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.conn.tasks.Add(1)
+	context.AfterFunc(k.conn.ctx, func() {
+		defer k.conn.tasks.Done()
+		_ = made.Close()
+	})
+	return made, nil
+}
+
+// client returns the SDK's client, which offers a server nothing: no model, no person, no folder.
+func (c *connection) client(version string) *mcp.Client {
+	client := mcp.NewClient(&mcp.Implementation{Name: "farhand", Version: version}, &mcp.ClientOptions{
+		Capabilities:   &mcp.ClientCapabilities{},
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+			select {
+			case c.changed <- struct{}{}:
+			default: // it is known already
+			}
+		},
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
+			c.progress.tell(req.Params)
+		},
+	})
+	client.AddReceivingMiddleware(c.refuse)
+	return client
+}
+
+// refuse refuses what a server asks for, and ends the connection with one that does so all the time.
+func (c *connection) refuse(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		switch method {
+		case "sampling/createMessage", "elicitation/create", "roots/list", "ping":
+			if !c.requests.try() {
+				c.end(errFlood)
+			}
+			if method != "ping" {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Not offered: " + method}
+			}
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// why returns why a connection did not come about.
+func (c *connection) why(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if c.program == nil {
+		return err
+	}
+	select {
+	case <-c.program.ended:
+		err = c.program.err
+	default:
+	}
+	if said := c.program.stderr.String(); said != "" {
+		err = fmt.Errorf("%w; it says: %s", err, said)
+	}
+	return err
+}
+
+// close cuts the connection, and waits until nothing of it is left.
+func (c *connection) close() {
+	if c.session != nil {
+		c.tasks.Go(func() { _ = c.session.Close() })
+		polite := time.AfterFunc(farewell, func() { c.end(errCut) })
+		<-c.ctx.Done() // the session has ended, or its time is up
+		polite.Stop()
+	}
+	c.end(errCut)
+	c.way.close()
+	done := make(chan struct{})
+	go func() { // ends with the SDK's goroutines, all of whose requests were ended
+		defer close(done)
+		c.tasks.Wait()
+	}()
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}

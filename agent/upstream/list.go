@@ -1,0 +1,127 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+// Bounds of one list of tools. What is beyond is not looked at.
+const (
+	maxPages      = 32
+	maxListed     = 1024    // tools
+	maxListBytes  = 4 << 20 // of their definitions
+	maxNotes      = 16      // reasons that are kept
+	maxRemembered = 256     // cursors of one connection, for each of which the SDK keeps a page
+)
+
+// listing is the tools of a server, as they were admitted.
+type listing struct {
+	tools []admitted
+	notes []string // what was not admitted, and why; texts of the gateway
+}
+
+// admitted is one tool: its definition here, and its name there.
+type admitted struct {
+	spec registry.ToolSpec
+	name string
+}
+
+func (l *listing) note(format string, args ...any) {
+	if len(l.notes) < maxNotes {
+		l.notes = append(l.notes, fmt.Sprintf(format, args...))
+	}
+}
+
+// list asks a server for its tools, and returns those that may be offered.
+func (c *connection) list(cfg *Config) (*listing, error) {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
+		fmt.Errorf("it has not listed its tools within %v", c.server.Connect))
+	defer cancel()
+	l, cursor, size, seen := new(listing), "", 0, 0
+	var names agent.Namesakes
+	offered := agent.Offered{Names: &names}
+	for page := 0; ; page++ {
+		if page == maxPages || seen >= maxListed || size >= maxListBytes {
+			l.note("its list of tools is too long; what follows the first %d was not looked at", seen)
+			return l, nil
+		}
+		res, err := c.session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
+		switch wire := (*jsonrpc.Error)(nil); {
+		case errors.As(err, &wire) && wire.Code == jsonrpc.CodeMethodNotFound:
+			return l, nil // a server without tools
+		case err != nil:
+			return nil, c.why(ctx, err)
+		}
+		for _, t := range res.Tools {
+			if seen++; seen > maxListed || size >= maxListBytes {
+				break
+			}
+			size += c.admit(ctx, cfg, t, l, &offered)
+		}
+		if cursor = res.NextCursor; cursor == "" {
+			return l, nil
+		}
+		if c.cursors[cursor] = true; len(c.cursors) > maxRemembered {
+			c.end(errors.New("the pages of its list have other names all the time"))
+		}
+	}
+}
+
+// admit admits one tool, or notes why not. It returns how long its definition is.
+func (c *connection) admit(
+	ctx context.Context, cfg *Config, t *mcp.Tool, l *listing, offered *agent.Offered,
+) (size int) {
+	if !c.server.offers(t.Name) {
+		return len(t.Name) + len(t.Description)
+	}
+	parameters, err := json.Marshal(t.InputSchema)
+	spec := registry.ToolSpec{
+		Name: toolName(c.server.Name, t.Name), Description: t.Description, Parameters: parameters,
+		TimeoutMS: c.server.Timeout.Milliseconds(), Annotations: annotationsOf(t.Annotations),
+	}
+	size = spec.Size()
+	if spec.Description == "" {
+		spec.Description = fmt.Sprintf("%s of the MCP server %s.", spec.Name, c.server.Name)
+	}
+	for _, other := range l.tools {
+		if other.spec.Name == spec.Name {
+			err = errors.New("another tool has this name already")
+		}
+	}
+	if err == nil {
+		spec, err = cfg.Admission.Admit(ctx, spec, *offered)
+	}
+	if err != nil {
+		l.note("%.80q: %s", t.Name, registry.AsError(err).Message)
+		return size
+	}
+	offered.Tools++
+	offered.Bytes += spec.Size()
+	offered.Compiled += cfg.Admission.CompiledSize(ctx, spec)
+	offered.Names.Add(spec.Name)
+	l.tools = append(l.tools, admitted{spec, t.Name})
+	return size
+}
+
+// annotationsOf returns the hints of a tool. The SDK does not tell an absent readOnlyHint from one that is false.
+func annotationsOf(a *mcp.ToolAnnotations) *registry.Annotations {
+	if a == nil {
+		return nil
+	}
+	hints := &registry.Annotations{DestructiveHint: a.DestructiveHint, OpenWorldHint: a.OpenWorldHint}
+	if a.ReadOnlyHint {
+		hints.ReadOnlyHint = &a.ReadOnlyHint
+	}
+	if a.IdempotentHint {
+		hints.IdempotentHint = &a.IdempotentHint
+	}
+	return hints
+}

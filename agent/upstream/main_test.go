@@ -1,0 +1,198 @@
+package upstream_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/sandbox/host"
+	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/registry"
+)
+
+// testMode is the variable that makes this program an MCP server.
+const testMode = "TEST_MCP_SERVER"
+
+// TestMain runs the tests, or in their place a server that one of them started.
+func TestMain(m *testing.M) {
+	switch os.Getenv(testMode) {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "good":
+		syscall.Exit(exitCode(newServer().Run(context.Background(), &mcp.StdioTransport{})))
+	case "stubborn":
+		syscall.Exit(stubborn())
+	default:
+		syscall.Exit(2)
+	}
+}
+
+func exitCode(err error) int {
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// stubborn is a server that ignores every signal it may, says nothing, and has a child that does the same.
+func stubborn() int {
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	child := exec.Command("/bin/sh", "-c", "trap '' TERM INT HUP; while :; do sleep 1000; done")
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := child.Start(); err != nil {
+		return 1
+	}
+	_ = os.WriteFile(os.Getenv("TEST_PIDS"), fmt.Appendf(nil, "%d %d", os.Getpid(), child.Process.Pid), 0o600)
+	select {}
+}
+
+type text struct {
+	Text string `json:"text"`
+}
+
+// newServer returns a server as others write them.
+func newServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says what it is told."},
+		func(ctx context.Context, req *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
+			if token := req.Params.GetProgressToken(); token != nil {
+				_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+					ProgressToken: token, Message: "half", Progress: 1, Total: 2,
+				})
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "env"},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			list := strings.Join(os.Environ(), "\n")
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: list}}}, nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "fail"},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return nil, nil, errors.New("no such thing")
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "show.all"},
+		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{
+				Content: []mcp.Content{
+					&mcp.TextContent{Text: "seen"}, &mcp.ImageContent{MIMEType: "image/png", Data: []byte("png")},
+					&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{
+						URI: "file:///a/b.txt", MIMEType: "text/plain; charset=utf-8", Text: "words",
+					}},
+					&mcp.ResourceLink{Name: "far", URI: "https://example.com/x"},
+				},
+				StructuredContent: map[string]any{"n": 7},
+			}, nil, nil
+		})
+	mcp.AddTool(s, &mcp.Tool{Name: "wait"},
+		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			<-ctx.Done()
+			return nil, nil, ctx.Err()
+		})
+	return s
+}
+
+// open opens the servers of a test.
+func open(t *testing.T, change func(*upstream.Config), servers ...upstream.Server) *upstream.Servers {
+	t.Helper()
+	rules, err := policy.New(policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := upstream.Config{
+		Servers: servers, Version: "test", Backoff: 10 * time.Millisecond,
+		Admission: agent.NewAdmission(rules, schema.NewValidator(), agent.AdmissionLimits{}, "time"),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s := upstream.New(cfg)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	})
+	return s
+}
+
+// withHost lets servers run programs.
+func withHost(t *testing.T) func(*upstream.Config) {
+	t.Helper()
+	engine, err := host.New(host.Config{})
+	if err != nil {
+		t.Skipf("programs cannot run here: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := engine.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return func(c *upstream.Config) { c.Host = engine }
+}
+
+// stdio is this program as a server.
+func stdio(t *testing.T, mode string, env ...string) upstream.Server {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return upstream.Server{
+		Name: "prog", Command: []string{self}, Env: append(env, testMode+"="+mode), Connect: 20 * time.Second,
+	}
+}
+
+// until waits for a set of tools that is as it should be, and returns it by name.
+func until(t *testing.T, s *upstream.Servers, good func(map[string]agent.Tool) bool) map[string]agent.Tool {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		set := s.Live()
+		tools := make(map[string]agent.Tool)
+		for _, tool := range set.Tools {
+			tools[tool.Spec().Name] = tool
+		}
+		if good(tools) {
+			return tools
+		}
+		select {
+		case <-set.Changed:
+		case <-deadline:
+			t.Fatalf("the tools are %v; %+v", tools, s.Status())
+		}
+	}
+}
+
+// has returns a condition for until: a tool is there, and works.
+func has(name string) func(map[string]agent.Tool) bool {
+	return func(tools map[string]agent.Tool) bool { return tools[name] != nil && why(tools[name]) == "" }
+}
+
+// why returns why a tool cannot work.
+func why(t agent.Tool) string { return t.(agent.UnavailableTool).Unavailable() }
+
+// call calls a tool with a deadline.
+func call(t *testing.T, tool agent.Tool, args string) (registry.Result, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return tool.Execute(ctx, json.RawMessage(args))
+}

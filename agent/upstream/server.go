@@ -1,0 +1,206 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/registry/legible"
+)
+
+const (
+	steady    = time.Minute            // a connection that lasted as long was good
+	calm      = 250 * time.Millisecond // between two lists of a server that says that its tools change
+	maxCalm   = time.Minute            // the same, of one that says so all the time
+	maxReason = 2 << 10                // bytes of why a server is not connected
+)
+
+var errClosed = errors.New("the gateway stops")
+
+// server is one MCP server, as this pod sees it.
+type server struct {
+	Server
+	servers *Servers
+	log     *slog.Logger
+	slots   chan struct{} // of calls at once
+	state   atomic.Pointer[state]
+	tries   atomic.Int64
+}
+
+// state is what a server is at one moment. Nobody changes it.
+type state struct {
+	conn   *connection      // nil: none
+	byName map[string]*tool // also while there is no connection: they are listed with the reason
+	notes  []string
+	why    string
+}
+
+func newServer(s Server, all *Servers) *server {
+	if s.Connect <= 0 {
+		s.Connect = defaultConnect
+	}
+	if s.MaxCalls <= 0 {
+		s.MaxCalls = defaultMaxCalls
+	}
+	one := &server{Server: s, servers: all, log: all.cfg.Log, slots: make(chan struct{}, s.MaxCalls)}
+	one.state.Store(&state{why: "it has not answered yet"})
+	return one
+}
+
+// run keeps a connection to the server until ctx ends.
+func (s *server) run(ctx context.Context) {
+	wait := s.servers.cfg.Backoff
+	for old := false; ; {
+		began := time.Now()
+		s.tries.Add(1)
+		connected, err := s.serve(ctx, old)
+		if ctx.Err() != nil {
+			return
+		}
+		s.down(err)
+		if !connected {
+			old = !old
+		}
+		if time.Since(began) >= steady {
+			wait = s.servers.cfg.Backoff
+		}
+		// Pods that were started together do not come together.
+		timer := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		wait = min(2*wait, maxBackoff)
+	}
+}
+
+// serve connects, and lists the tools whenever they change, until the connection ends. The error is why it did.
+func (s *server) serve(ctx context.Context, old bool) (connected bool, err error) {
+	conn, err := s.servers.cfg.connect(ctx, &s.Server, old)
+	if err != nil {
+		return false, err
+	}
+	defer conn.close()
+	for pause := calm; ; {
+		l, err := conn.list(&s.servers.cfg)
+		if err != nil {
+			return connected, err
+		}
+		s.up(conn, l)
+		connected = true
+		listed := time.Now()
+		refresh := time.NewTimer(s.servers.cfg.Refresh)
+		select {
+		case <-conn.ctx.Done():
+		case <-refresh.C:
+			pause = calm
+			s.keepSpace(ctx)
+		case <-conn.changed:
+			restless := time.Since(listed) < 2*pause
+			conn.rest(pause - time.Since(listed))
+			if restless {
+				pause = min(2*pause, maxCalm)
+			} else {
+				pause = calm
+			}
+		}
+		refresh.Stop()
+		if conn.ctx.Err() != nil {
+			return connected, context.Cause(conn.ctx)
+		}
+	}
+}
+
+// rest waits, and forgets the changes that came meanwhile: the next list has them.
+func (c *connection) rest(wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+	select {
+	case <-c.changed:
+	default:
+	}
+}
+
+// keepSpace notes that the workspace of a program is used.
+func (s *server) keepSpace(ctx context.Context) {
+	if all := s.servers.cfg.Workspaces; s.Sandbox && all != nil {
+		_, _ = all.Of(sessionOf(s.Name)).Open(ctx) // it is tried again
+	}
+}
+
+// up offers the tools of a connection.
+func (s *server) up(conn *connection, l *listing) {
+	next := &state{conn: conn, byName: make(map[string]*tool, len(l.tools)), notes: l.notes}
+	for _, a := range l.tools {
+		next.byName[a.spec.Name] = &tool{server: s, admitted: a}
+	}
+	before := s.state.Swap(next)
+	if before.conn == conn && next.same(before) {
+		return
+	}
+	s.log.Info("tools of an MCP server", "server", s.Name, "tools", len(next.byName), "refused", len(next.notes))
+	s.servers.publish()
+}
+
+// same reports whether a server offers the same as before.
+func (n *state) same(before *state) bool {
+	return maps.EqualFunc(n.byName, before.byName, func(a, b *tool) bool {
+		return a.name == b.name && a.spec.Hash() == b.spec.Hash()
+	})
+}
+
+// down notes that there is no connection, and why.
+func (s *server) down(err error) {
+	before := s.state.Load()
+	why := s.scrub(err)
+	s.state.Store(&state{byName: before.byName, notes: before.notes, why: why})
+	level := slog.LevelWarn
+	if s.Optional {
+		level = slog.LevelInfo
+	}
+	if before.conn != nil || before.why != why {
+		s.log.Log(context.Background(), level, "an MCP server does not answer", "server", s.Name, "why", why)
+		s.servers.publish()
+	}
+}
+
+// scrub returns an error as operators may read it: without the URL and the values of variables, and in one line.
+func (s *Server) scrub(err error) string {
+	text := err.Error()
+	hidden := slices.Clone(s.secrets)
+	for _, value := range s.Headers {
+		hidden = append(hidden, string(value))
+	}
+	if s.URL != "" {
+		hidden = append(hidden, s.URL)
+	}
+	for _, value := range hidden {
+		if value != "" {
+			text = strings.ReplaceAll(text, value, secret.Masked)
+		}
+	}
+	text = strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+	return legible.Line(strings.ReplaceAll(text, "\n", " "))
+}
+
+// status returns what is known of the server.
+func (s *server) status() Status {
+	now := s.state.Load()
+	return Status{
+		Name: s.Name, Connected: now.conn != nil, Tools: len(now.byName), Attempts: s.tries.Load(), Why: now.why,
+		Notes: now.notes,
+	}
+}

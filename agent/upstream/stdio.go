@@ -1,0 +1,180 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/sandbox"
+)
+
+const (
+	grace        = 2 * time.Second  // for a program to end after its input has
+	writeTimeout = 10 * time.Second // for a program to read what it is sent
+	maxStderr    = 1 << 10          // bytes kept of what it says beside messages
+
+	sandboxPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// program is a server that this pod has started. Its supervisor kills it, and all that it has started, also when the
+// pod is killed.
+type program struct {
+	stdin  *os.File
+	stdout *io.PipeReader
+	stderr tail
+	kill   context.CancelFunc
+	ended  chan struct{} // closed when nothing of it is left
+	err    error         // how it ended; read after ended
+	pace   *bucket
+	ctx    context.Context
+}
+
+// start starts the program of a server. conn is the connection, with whose end the program has to end at the latest.
+func (c *Config) start(conn context.Context, s *Server, pace *bucket) (*program, error) {
+	engine, why := c.Host, c.NoHost
+	if s.Sandbox {
+		engine, why = c.Sandbox, c.NoSandbox
+	}
+	if engine == nil {
+		return nil, fmt.Errorf("programs cannot run: %s", why)
+	}
+	space, remove, err := c.space(conn, s)
+	if err != nil {
+		return nil, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	ctx, kill := context.WithCancel(conn)
+	stdout, told := io.Pipe()
+	p := &program{stdin: write, stdout: stdout, kill: kill, ended: make(chan struct{}), pace: pace, ctx: conn}
+	command := s.command(space)
+	command.Stdin, command.Stdout, command.Stderr, command.Limits = read, told, &p.stderr, sandbox.Limits{}
+	if s.Sandbox {
+		command.Limits = c.Limits
+	}
+	go func() { // ends with kill
+		exit, err := engine.Run(ctx, space, command)
+		if p.err = err; err == nil {
+			p.err = fmt.Errorf("the program has ended with the code %d", exit.Code)
+		}
+		remove()
+		close(p.ended) // before anybody reads that there is no more
+		told.CloseWithError(io.EOF)
+	}()
+	return p, nil
+}
+
+// space returns the folder of a program. Without a sandbox it is empty, and removed when the program has ended.
+func (c *Config) space(ctx context.Context, s *Server) (sandbox.Workspace, func(), error) {
+	if s.Sandbox {
+		if c.Workspaces == nil {
+			return sandbox.Workspace{}, nil, errors.New("the gateway keeps no workspaces")
+		}
+		space, err := c.Workspaces.Of(sessionOf(s.Name)).Open(ctx)
+		return space, func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "farhand-mcp-")
+	if err != nil {
+		return sandbox.Workspace{}, nil, err
+	}
+	w := sandbox.Workspace{ID: "mcp", Dir: dir, UID: os.Getuid(), GID: os.Getgid()}
+	return w, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// sessionOf is the agent session that the workspace of a server belongs to.
+func sessionOf(server string) agent.SessionID {
+	return agent.SessionID{Identity: "mcp:" + server, Sandboxed: true}
+}
+
+// command returns what is run. A program knows nothing of the gateway's environment but where programs are, and a home.
+func (s *Server) command(w sandbox.Workspace) sandbox.Command {
+	env := []string{"PATH=" + sandboxPath, "HOME=" + w.Dir}
+	if s.Sandbox {
+		return sandbox.Command{Args: s.Command, Dir: s.Dir, Env: withEnv(env, s.Env)}
+	}
+	if path := os.Getenv("PATH"); path != "" {
+		env[0] = "PATH=" + path
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		env[1] = "HOME=" + home
+	}
+	c := sandbox.Command{Args: s.Command, Env: withEnv(env, s.Env), Elevated: true}
+	if s.Dir != "" {
+		c.Args = append([]string{"/bin/sh", "-c", `cd "$0" && exec "$@"`, s.Dir}, s.Command...)
+	}
+	return c
+}
+
+// withEnv returns an environment in which the listed variables take the place of others.
+func withEnv(env, listed []string) []string {
+	env = slices.DeleteFunc(env, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(listed, func(l string) bool { return strings.HasPrefix(l, name+"=") })
+	})
+	return append(env, listed...)
+}
+
+// transport returns the SDK's way to the program.
+func (p *program) transport() mcp.Transport {
+	return &mcp.IOTransport{
+		Reader: &paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1},
+		Writer: patient{p.stdin}, MaxLineLength: maxMessage,
+	}
+}
+
+// patient writes to a program that may not read. An error ends the connection.
+type patient struct{ *os.File }
+
+// Write implements io.Writer.
+func (w patient) Write(b []byte) (int, error) {
+	_ = w.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return w.File.Write(b)
+}
+
+// close ends the program: it is told so by the end of its input, and killed if it does not heed that.
+func (p *program) close() {
+	p.stdin.Close()
+	_ = p.stdout.CloseWithError(io.EOF) // what it writes now ends it
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+	}
+	p.kill()
+	<-p.ended // the engine bounds how long that takes
+}
+
+// tail keeps the end of what is written to it. It is safe for concurrent use.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b[max(0, len(b)-maxStderr):]...)
+	t.text = t.text[max(0, len(t.text)-maxStderr):]
+	return len(b), nil
+}
+
+// String returns what was kept.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(string(t.text), "")
+}

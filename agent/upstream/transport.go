@@ -1,0 +1,159 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/farhand/farhand/internal/publicnet"
+)
+
+const (
+	maxRedirects = 3  // of one request, on the same host
+	getRate      = 1  // streams a second that are opened again
+	getBurst     = 10 // of those at once
+
+	streamTimeout = 3 * time.Second // for a server to begin the stream of its own messages
+)
+
+// errNoStream ends the request for a stream that does not begin: the server is taken to have none.
+var errNoStream = errors.New("the server does not begin its stream")
+
+// Methods whose requests are told from others.
+const (
+	headerMethod = "Mcp-Method"
+	methodListen = "subscriptions/listen"
+)
+
+// web is the way to a server at a URL. It bounds what comes from there before the SDK reads it, and ends all requests
+// with the connection.
+type web struct {
+	server *Server
+	base   *http.Transport
+	client *http.Client
+	conn   context.Context // the connection
+	end    func(error)     // ends it
+	pace   *bucket
+	gets   bucket
+}
+
+func newWeb(s *Server, conn context.Context, end func(error), pace *bucket) *web {
+	w := &web{
+		server: s, conn: conn, end: end, pace: pace, gets: bucket{rate: getRate, burst: getBurst},
+		base: publicnet.Guard{AllowPrivate: s.private()}.Transport(s.Connect),
+	}
+	w.base.MaxConnsPerHost = 2*s.MaxCalls + 8 // calls, what cancels them, and streams
+	w.base.MaxIdleConnsPerHost = s.MaxCalls
+	w.client = &http.Client{Transport: w, CheckRedirect: w.checkRedirect}
+	return w
+}
+
+// private reports whether the file allows an address of a private network: it names it, or this machine, or says so.
+func (s *Server) private() bool {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return s.Private || u.Hostname() == "localhost" || err == nil && publicnet.KindOf(addr) == publicnet.Private
+}
+
+// transport returns the SDK's way through w.
+func (w *web) transport() mcp.Transport {
+	return &mcp.StreamableClientTransport{Endpoint: w.server.URL, HTTPClient: w.client, MaxEventSize: maxMessage}
+}
+
+// checkRedirect follows a server on its own host only: nobody else gets the headers of the file.
+func (w *web) checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	stop := context.AfterFunc(w.conn, func() { cancel(context.Cause(w.conn)) })
+	release := func() { stop(); cancel(nil) }
+	silent := time.AfterFunc(streamTimeout, func() {
+		if req.Method == http.MethodGet {
+			cancel(errNoStream)
+		}
+	})
+	resp, err := w.roundTrip(ctx, req)
+	silent.Stop()
+	if err != nil {
+		release()
+		if context.Cause(ctx) == errNoStream { // the SDK waits for this answer, for ever
+			return &http.Response{StatusCode: http.StatusMethodNotAllowed, Body: http.NoBody, Request: req}, nil
+		}
+		return nil, err
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if kind == "text/event-stream" {
+		resp.Body = w.stream(ctx, req, resp.Body, release)
+		return resp, nil
+	}
+	defer release()
+	if err := w.readWhole(ctx, resp, kind); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodGet { // the SDK opens streams again as often as the server asks for it
+		if err := w.gets.take(ctx, 1); err != nil {
+			return nil, err
+		}
+	}
+	req = req.Clone(ctx)
+	for name, value := range w.server.Headers {
+		req.Header.Set(name, string(value))
+	}
+	req.Header.Set("User-Agent", "farhand")
+	return w.base.RoundTrip(req)
+}
+
+// stream bounds a stream of messages: as a whole if it answers one request, else only in its pace. The connection ends
+// with the stream that tells of changes, because nobody else would notice.
+func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser, release func()) io.ReadCloser {
+	listens := req.Header.Get(headerMethod) == methodListen
+	left := int64(maxAnswer)
+	if listens || req.Method == http.MethodGet {
+		left = -1
+	}
+	return &paced{ReadCloser: body, ctx: ctx, pace: w.pace, left: left, done: func(err error) {
+		release()
+		if listens && req.Context().Err() == nil {
+			w.end(fmt.Errorf("the stream of changes has ended: %w", err))
+		}
+	}}
+}
+
+// readWhole reads an answer that is one message, so that one that is broken fails its request, and not the connection.
+func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) error {
+	body := &paced{ReadCloser: resp.Body, ctx: ctx, pace: w.pace, left: maxMessage}
+	text, err := io.ReadAll(body)
+	body.Close()
+	good := resp.StatusCode >= 200 && resp.StatusCode < 300
+	if err == nil && good && kind == "application/json" && !json.Valid(text) && len(text) > 0 {
+		err = errors.New("the answer is no JSON")
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(text))
+	return err
+}
+
+// close ends the connections that nobody uses.
+func (w *web) close() { w.base.CloseIdleConnections() }
