@@ -53,7 +53,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.pod.Drain(gentle)
 		errs = append(errs, g.pod.Close(ctx))
 	}
-	errs = append(errs, g.own.close(ctx), g.closeBlobs())
+	errs = append(errs, g.upstreams.close(ctx), g.own.close(ctx), g.closeBlobs())
 	for _, h := range g.webhooks {
 		h.Close()
 	}

@@ -86,6 +86,7 @@ type Config struct {
 	CallDeny       []string      `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`
 	HooksFile      string        `env:"HOOKS_FILE" doc:"YAML file of HTTP hooks: services that are asked before a call, after it, or both, and may change or stop it. The same on every pod. docs/operate.md says what is in it."`
 	PolicyFile     string        `env:"POLICY_FILE" doc:"YAML file that says who may call and register which tools, see docs/policy.md. It is read anew when it changes. Empty: the defaults, and the four lists above."`
+	MCPServers     string        `env:"MCP_SERVERS" doc:"JSON file of MCP servers whose tools become tools of the gateway (docs/mcp-upstream.md), in the form of other programs: mcpServers, and for each name a command or a url. The same on every pod. Empty: none."`
 	LogLevel       slog.Level    `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 	AccessLog      string        `env:"ACCESS_LOG" envDefault:"sampled" doc:"Which HTTP requests have a line in the log: off, sampled, all. Sampled: those that fail, and of those that succeed the first ten of a second and then one in a hundred. Of many failures of one kind some are left out, and counted. With off, failures that are the gateway's own fault still have their lines."`
 	MetricsAddr    string        `env:"METRICS_ADDR" doc:"Where GET /metrics is served, without identity: an address only your monitoring can reach, for example 10.0.0.5:9090. Empty: at FARHAND_ADDR, for admins."`

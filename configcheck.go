@@ -107,6 +107,9 @@ func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 	if _, err := agent.NewPolicy(c.policyRules()); err != nil {
 		check(false, "REGISTER_ALLOW, REGISTER_DENY, CALL_ALLOW, CALL_DENY", registry.AsError(err).Message)
 	}
+	if _, err := c.loadServers(); err != nil {
+		check(false, "MCP_SERVERS", strings.TrimPrefix(err.Error(), "FARHAND_MCP_SERVERS: "))
+	}
 	if c.HooksFile != "" {
 		if _, err := httphook.Load(c.HooksFile); err != nil {
 			check(false, "HOOKS_FILE", err.Error())

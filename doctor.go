@@ -46,6 +46,7 @@ func Diagnose(ctx context.Context, cfg Config) []Finding {
 		{"landlock", programs && cfg.Sandbox == SandboxLandlock, lookAtLandlock},
 		{"browser", cfg.enables("browser"), lookAtBrowser},
 		{"containers", programs && cfg.Sandbox == SandboxDocker, lookAtContainers},
+		{"mcp servers", cfg.MCPServers != "", lookAtServers},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
 		text, err := look.at(ctx, cfg)

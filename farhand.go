@@ -59,6 +59,7 @@ type Gateway struct {
 
 	policyFile *policy.File // nil without one
 	own        ownTools
+	upstreams  upstreams
 
 	approvals *approval.Keeper
 

@@ -103,6 +103,9 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	for _, h := range g.webhooks {
 		p.Hooks = append(p.Hooks, h.Stats)
 	}
+	if g.upstreams.servers != nil {
+		p.MCPServers = g.upstreams.servers.Status
+	}
 	m.set.Watch(p)
 	if m.listener == nil {
 		return

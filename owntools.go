@@ -34,7 +34,12 @@ type ownTools struct {
 // openOwnTools opens what the enabled tools need.
 func (g *Gateway) openOwnTools(ctx context.Context) error {
 	o := &g.own
-	if !g.cfg.enables("read", "write", "edit", "exec", "bash", "browser") {
+	var err error
+	if g.upstreams.list, err = g.cfg.loadServers(); err != nil {
+		return err
+	}
+	boxed := slices.ContainsFunc(g.upstreams.list, isBoxed)
+	if !boxed && !g.cfg.enables("read", "write", "edit", "exec", "bash", "browser") {
 		return nil
 	}
 	dir, err := g.cfg.workspaceDir()
@@ -53,7 +58,7 @@ func (g *Gateway) openOwnTools(ctx context.Context) error {
 			return err
 		}
 	}
-	if g.cfg.enables("exec", "bash") {
+	if boxed || g.cfg.enables("exec", "bash") {
 		return g.openEngines(ctx)
 	}
 	return nil

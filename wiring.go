@@ -116,6 +116,9 @@ func (g *Gateway) openOperation(a *apis) (err error) {
 	if a.localTools, err = g.localTools(a.store, a.rules); err != nil {
 		return err
 	}
+	if err = g.openUpstreams(a); err != nil {
+		return err
+	}
 	loops := loopguard.New(loopguard.Config{
 		Store: a.store, Warn: g.cfg.LoopWarn, Block: g.cfg.LoopBlock, Log: g.log,
 	})
@@ -137,7 +140,7 @@ func (g *Gateway) openOperation(a *apis) (err error) {
 }
 
 func (g *Gateway) openDevices(a *apis) (err error) {
-	own := g.ownNames(a.localTools)
+	own := append(g.ownNames(a.localTools), g.upstreams.prefixes()...)
 	var uploads ws.Uploads
 	if g.blobs != nil {
 		uploads = g.blobs

@@ -40,6 +40,16 @@ const (
 	defaultMaxCalls = 8
 )
 
+func (s Server) withDefaults() Server {
+	if s.Connect <= 0 {
+		s.Connect = defaultConnect
+	}
+	if s.MaxCalls <= 0 {
+		s.MaxCalls = defaultMaxCalls
+	}
+	return s
+}
+
 // offers reports whether the operator wants a tool of this server.
 func (s *Server) offers(tool string) bool {
 	matches := func(globs []string) bool {

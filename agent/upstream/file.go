@@ -159,13 +159,7 @@ func (e entry) server(name string, getenv func(string) (string, bool)) (Server, 
 	}
 	s.secrets = v.found
 	e.check(&s, &v)
-	if s.Connect == 0 {
-		s.Connect = defaultConnect
-	}
-	if s.MaxCalls == 0 {
-		s.MaxCalls = defaultMaxCalls
-	}
-	return s, errors.Join(v.errs...)
+	return s.withDefaults(), errors.Join(v.errs...)
 }
 
 // check notes what is wrong with an entry.

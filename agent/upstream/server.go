@@ -43,12 +43,7 @@ type state struct {
 }
 
 func newServer(s Server, all *Servers) *server {
-	if s.Connect <= 0 {
-		s.Connect = defaultConnect
-	}
-	if s.MaxCalls <= 0 {
-		s.MaxCalls = defaultMaxCalls
-	}
+	s = s.withDefaults()
 	one := &server{Server: s, servers: all, log: all.cfg.Log, slots: make(chan struct{}, s.MaxCalls)}
 	one.state.Store(&state{why: "it has not answered yet"})
 	return one

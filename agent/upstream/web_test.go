@@ -3,8 +3,10 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -168,5 +170,46 @@ func TestHeadersStayWithTheirHost(t *testing.T) {
 	}
 	if s := servers.Status()[0]; s.Connected || strings.Contains(s.Why, "hunter2") || strings.Contains(s.Why, url) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A server whose name leads into a private network is not asked unless the file says so.
+func TestPrivateAddresses(t *testing.T) {
+	var asked atomic.Int32
+	listener, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	url := "http://127.0.0.1:" + port
+	if name, err := os.Hostname(); err == nil {
+		if addrs, err := net.LookupHost(name); err == nil && len(addrs) > 0 {
+			for _, allowed := range []bool{false, true} {
+				asked.Store(0)
+				_, err := upstream.Probe(t.Context(), upstream.Config{},
+					upstream.Server{Name: "web", URL: "http://" + name + ":" + port, Private: allowed})
+				if err == nil || asked.Load() > 0 != allowed {
+					t.Errorf("allowed %t: %v, asked %d times", allowed, err, asked.Load())
+				}
+			}
+		}
+	}
+	asked.Store(0)
+	if _, err := upstream.Probe(t.Context(), upstream.Config{}, upstream.Server{
+		Name: "web", URL: "http://169.254.169.254/mcp", Private: true,
+	}); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("where credentials are handed out: %v", err)
+	}
+	if _, err := upstream.Probe(t.Context(), upstream.Config{}, upstream.Server{Name: "web", URL: url}); err == nil ||
+		asked.Load() == 0 {
+		t.Error("an address that the file names was not asked")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent/httphook"
+	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/internal/metrics"
 )
 
@@ -14,7 +15,10 @@ const longList = 16
 // metricsTable returns all metrics as a table for a document, with the bound of their series.
 func metricsTable() string {
 	s := metrics.New([]string{"model"}, "version")
-	s.Watch(metrics.Pod{Hooks: []func() httphook.Stats{func() httphook.Stats { return httphook.Stats{} }}})
+	s.Watch(metrics.Pod{
+		Hooks:      []func() httphook.Stats{func() httphook.Stats { return httphook.Stats{} }},
+		MCPServers: func() []upstream.Status { return []upstream.Status{{}} },
+	})
 	var b strings.Builder
 	b.WriteString("| metric | kind | labels | meaning | series |\n| --- | --- | --- | --- | --- |\n")
 	total := 0
@@ -22,9 +26,9 @@ func metricsTable() string {
 		total += m.Bound()
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %d |\n", m.Name, m.Kind, labelsOf(m), m.Help, m.Bound())
 	}
-	fmt.Fprintf(&b, "\nAt most %d series on one pod with one model and one HTTP hook, %d more for each further model, "+
-		"beside those of the\nGo runtime (`go_…`) and the process (`process_…`). What has not happened has no series: "+
-		"a pod in ordinary use has a tenth\nof that.\n", total, perModel(s))
+	fmt.Fprintf(&b, "\nAt most %d series on one pod with one model, one HTTP hook and one MCP server, %d more for "+
+		"each further\nmodel, beside those of the Go runtime (`go_…`) and the process (`process_…`). What has not "+
+		"happened has no series: a\npod in ordinary use has a tenth of that.\n", total, perModel(s))
 	return b.String()
 }
 
@@ -49,6 +53,8 @@ func labelsOf(m metrics.Metric) string {
 			all = append(all, "`model` (a configured one, `other`)")
 		case l.Name == "hook":
 			all = append(all, "`hook` (one of the file)")
+		case l.Name == "server":
+			all = append(all, "`server` (one of the file)")
 		case l.Name == "version":
 			all = append(all, "`version`")
 		case len(l.Values) > longList:

@@ -24,6 +24,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/redisstore"
@@ -73,6 +74,7 @@ func newTestPod(t testing.TB) *testPod {
 	p.set.Watch(metrics.Pod{
 		Routing: p.Stats, Sockets: devices.Stats, API: handler.Stats, Refusals: refusals.Count,
 		Turns: func() chat.Stats { return chat.Stats{} }, Hooks: []func() httphook.Stats{hookStats},
+		MCPServers: func() []upstream.Status { return []upstream.Status{{Name: "files", Connected: true, Tools: 3}} },
 	})
 	p.http = httptest.NewServer(handler)
 	t.Cleanup(func() {

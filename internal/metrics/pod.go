@@ -6,6 +6,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/bus"
@@ -26,6 +27,7 @@ type Pod struct {
 	Bus        func() bus.Stats                       // nil without Redis
 	PolicyFile func() policy.Status                   // nil without a policy file
 	Hooks      []func() httphook.Stats                // of the HTTP hooks
+	MCPServers func() []upstream.Status               // nil without MCP servers
 }
 
 // policyFile exports whether the policy is as its file is.
@@ -44,6 +46,35 @@ func (s *Set) policyFile(read func() policy.Status) {
 		shares("result", read, func(s status) []share {
 			return []share{{"ok", int64(s.Reloads)}, {"refused", int64(s.Refused)}}
 		}))
+}
+
+// mcpServers exports whether MCP servers answer.
+func (s *Set) mcpServers(read func() []upstream.Status) {
+	if read == nil {
+		return
+	}
+	var names []string
+	for _, server := range read() {
+		names = append(names, server.Name)
+	}
+	each := func(value func(upstream.Status) float64) source {
+		return source{[]Label{{"server", names}}, func(emit emitFunc) {
+			for _, server := range read() {
+				emit(value(server), server.Name)
+			}
+		}}
+	}
+	s.gauge("farhand_mcp_server_up", "1 while this pod has a connection to an MCP server, else 0.",
+		each(func(s upstream.Status) float64 {
+			if s.Connected {
+				return 1
+			}
+			return 0
+		}))
+	s.gauge("farhand_mcp_server_tools", "Tools of an MCP server that are listed.",
+		each(func(s upstream.Status) float64 { return float64(s.Tools) }))
+	s.counter("farhand_mcp_server_connects_total", "Attempts to connect to an MCP server since the start.",
+		each(func(s upstream.Status) float64 { return float64(s.Attempts) }))
 }
 
 // hooks exports what became of the questions to HTTP hooks.

@@ -95,6 +95,7 @@ func (s *Set) Watch(p Pod) {
 	s.audit(once(p.Audit))
 	s.policyFile(once(p.PolicyFile))
 	s.hooks(p.Hooks)
+	s.mcpServers(p.MCPServers)
 }
 
 // Handler serves the metrics in the format of Prometheus.

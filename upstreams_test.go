@@ -1,0 +1,122 @@
+package farhand_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/farhand/farhand"
+)
+
+// serversFile writes a file with one server at a URL.
+func serversFile(t *testing.T, url string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "servers.json")
+	text := fmt.Sprintf(`{"mcpServers": {"far": {"url": %q}}}`, url)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// get returns the body of an answer.
+func getText(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The tools of an MCP server are listed and called as any other, and follow the policy; a server that is not there
+// hurts nobody.
+func TestToolsOfAnMCPServer(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
+	type in struct {
+		Text string `json:"text"`
+	}
+	mcp.AddTool(server, &mcp.Tool{Name: "say"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
+		})
+	upstream := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	t.Cleanup(func() {
+		upstream.CloseClientConnections()
+		upstream.Close()
+	})
+	url := start(t, farhand.Config{MCPServers: serversFile(t, upstream.URL), CallDeny: []string{"far__no*"}})
+	list := ""
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(list, "far__say"); {
+		if list = getText(t, url+"/api/tools?source_type=mcp"); time.Now().After(deadline) {
+			t.Fatalf("listed: %s", list)
+		}
+	}
+	if !strings.Contains(list, `"source":"mcp:far"`) {
+		t.Errorf("listed: %s", list)
+	}
+	resp, err := http.Post(url+"/api/call", "application/json",
+		strings.NewReader(`{"tool": "far__say", "args": {"text": "hello"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Output string `json:"output"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Output != "hello" {
+		t.Errorf("%d: %+v, %v", resp.StatusCode, answer, err)
+	}
+	if text := getText(t, url+"/metrics"); !strings.Contains(text, `farhand_mcp_server_up{server="far"} 1`) {
+		t.Error("no metric says that the server answers")
+	}
+	found := false
+	for _, f := range farhand.Diagnose(t.Context(), farhand.Config{MCPServers: serversFile(t, upstream.URL)}) {
+		found = found || f.Part == "mcp servers" && f.OK && strings.Contains(f.Text, "far: 1 tools")
+	}
+	if !found {
+		t.Error("doctor does not know the server")
+	}
+}
+
+// A server that never answers delays neither the start nor a list nor the end of a gateway.
+func TestMCPServerThatNeverAnswers(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	defer upstream.Close()
+	began := time.Now()
+	url := start(t, farhand.Config{MCPServers: serversFile(t, upstream.URL)})
+	if text := getText(t, url+"/api/tools"); strings.Contains(text, "far__") {
+		t.Errorf("listed: %s", text)
+	}
+	if text := getText(t, url+"/readyz"); strings.Contains(text, "far") {
+		t.Errorf("ready: %s", text)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A file that cannot be used ends the start with the reason.
+func TestFileOfMCPServersIsChecked(t *testing.T) {
+	_, err := farhand.New(t.Context(), farhand.Config{MCPServers: serversFile(t, "ftp://x")}, quiet)
+	if err == nil || !strings.Contains(err.Error(), "FARHAND_MCP_SERVERS") || !strings.Contains(err.Error(), "http") {
+		t.Error(err)
+	}
+}
