@@ -55,7 +55,8 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 		func(_ context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
 		})
-	upstream := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	upstream := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(func() {
 		upstream.CloseClientConnections()
 		upstream.Close()
@@ -70,8 +71,8 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 	if !strings.Contains(list, `"source":"mcp:far"`) {
 		t.Errorf("listed: %s", list)
 	}
-	resp, err := http.Post(url+"/api/call", "application/json",
-		strings.NewReader(`{"tool": "far__say", "args": {"text": "hello"}}`))
+	resp, err := http.Post(url+"/api/tools/far__say/call", "application/json",
+		strings.NewReader(`{"args": {"text": "hello"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +97,10 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 
 // A server that never answers delays neither the start nor a list nor the end of a gateway.
 func TestMCPServerThatNeverAnswers(t *testing.T) {
-	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done()
-	}))
+	over := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 	defer upstream.Close()
+	defer close(over)
 	began := time.Now()
 	url := start(t, farhand.Config{MCPServers: serversFile(t, upstream.URL)})
 	if text := getText(t, url+"/api/tools"); strings.Contains(text, "far__") {
