@@ -34,6 +34,11 @@ func serve(t *testing.T, h http.Handler) string {
 // streamable serves a server of the SDK.
 func streamable(t *testing.T, s *mcp.Server, stateless bool) string {
 	t.Helper()
+	t.Cleanup(func() { // a session whose client has gone stays with the server
+		for session := range s.Sessions() {
+			_ = session.Close()
+		}
+	})
 	return serve(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s },
 		&mcp.StreamableHTTPOptions{Stateless: stateless}))
 }
