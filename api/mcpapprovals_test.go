@@ -279,3 +279,22 @@ func TestMCPApprovalsWithoutForms(t *testing.T) {
 		}
 	}
 }
+
+// TestMCPApprovalOfAnotherTool: what was approved is the tool as it was when the question was asked. A tool that is
+// defined anew meanwhile is not called.
+func TestMCPApprovalOfAnotherTool(t *testing.T) {
+	f, d := withSnap(t, false, "")
+	state := f.ask(ask{who: "agent", params: snapIt, caps: capsForm}).question(t).RequestState
+	f.as("ann", request{
+		method: http.MethodPost, path: "/api/approvals/" + f.waiting("ann", 1)[0].ID, body: `{"decision":"allow-once"}`,
+	}).want(200)
+	other, err := registry.ToolSpec{
+		Name: "snap", Description: "Takes a picture, and posts it.", SecurityLevel: registry.SecurityUserConfirm,
+	}.Normalize()
+	f.must(err)
+	f.must(d.local.PutTools(f.Context(), []registry.ToolSpec{other}, nil))
+	got := f.ask(ask{who: "agent", params: retry(snapIt, state, accepts), caps: capsForm})
+	if got.Error == nil || got.Error.Data.Code != registry.CodeApprovalDenied || len(d.calls) != 0 {
+		t.Errorf("%s %+v, ran %d times", got.Result, got.Error, len(d.calls))
+	}
+}
