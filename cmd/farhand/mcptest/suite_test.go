@@ -18,7 +18,7 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	// A page that has its own name point at the gateway must be refused, which needs to know the gateway's name.
-	f := startFleet(t, "FARHAND_ALLOWED_HOSTS=localhost")
+	f := startFleet(t, "FARHAND_ALLOWED_HOSTS=localhost", "FARHAND_POLICY_FILE="+askingPolicy(t))
 	connectSuiteDevice(t, f.pods[1].url)
 	var table []row
 	for _, revision := range revisions {
@@ -26,6 +26,18 @@ func TestConformance(t *testing.T) {
 	}
 	checkExceptions(t, table)
 	checkTable(t, table)
+}
+
+// askingPolicy is a policy by which somebody has to approve the calls that the suite wants to be asked about, also if
+// an approver makes them.
+func askingPolicy(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	const rules = "version: 1\ntools:\n  - {id: asked, names: test_input_required_result_*, approval: always}\n"
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // revisions are the requirement sets, in the order of the table.
