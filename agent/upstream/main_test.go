@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		syscall.Exit(exitCode(newServer().Run(context.Background(), &mcp.StdioTransport{})))
 	case "stubborn":
 		syscall.Exit(stubborn())
+	case "conformance":
+		syscall.Exit(conformanceClient(os.Args[len(os.Args)-1]))
 	default:
 		syscall.Exit(2)
 	}
