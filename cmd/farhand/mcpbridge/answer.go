@@ -50,12 +50,16 @@ func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]
 	if b.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+b.Token)
 	}
-	m.header(req.Header, b.version())
+	revision, session := b.agreement()
+	m.header(req.Header, revision, session)
 	resp, err := b.Client.Do(req)
 	if err != nil {
 		return fmt.Errorf("no answer from the gateway at %s: %w", b.URL, errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
+	if m.Method == methodInitialize {
+		b.noteSession(resp.Header.Get(headerSession))
+	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" && resp.StatusCode < 300 {
 		return passEvents(resp.Body, m.ID, write)

@@ -38,9 +38,10 @@ type bridge struct {
 	places  chan struct{}  // one for each request under way
 
 	mu         sync.Mutex
-	inFlight   map[string]context.CancelCauseFunc // by request id
-	negotiated string
-	following  bool // changes are asked for on behalf of a client that does not ask
+	inFlight   map[string]context.CancelCauseFunc // by request id; nil: cancelled
+	negotiated string                             // revision that initialize agreed on
+	session    string                             // name that initialize gave, to tell the ids of this client from another's
+	following  bool                               // changes are asked for on behalf of a client that does not ask
 }
 
 // errCancelled ends a request whose client has cancelled it.
@@ -116,10 +117,12 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 	case methodInitialized:
 		b.followChanges(listening)
 	case methodCancelled:
-		defer b.cancel(m.Params.RequestID)
-		if m.version() != "" {
-			return // the end of its stream says it all
+		// From 2026-07-28 on the end of the answer's stream says it all. Before, the gateway hears of it as the client
+		// says it. It needs no place of its own: what it cancels has one.
+		if b.cancel(m.Params.RequestID) && m.version() == "" {
+			b.running.Go(run)
 		}
+		return
 	}
 	select {
 	case b.places <- struct{}{}:
@@ -173,13 +176,17 @@ func (b *bridge) begin(ctx context.Context, id json.RawMessage) (held context.Co
 	}, true
 }
 
-// cancel ends the request with an id, if it is under way.
-func (b *bridge) cancel(id json.RawMessage) {
+// cancel ends the request with an id, and reports whether it was under way. Its place is taken until it has ended.
+func (b *bridge) cancel(id json.RawMessage) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if cancel := b.inFlight[string(id)]; cancel != nil {
-		cancel(errCancelled)
+	cancel := b.inFlight[string(id)]
+	if cancel == nil {
+		return false
 	}
+	cancel(errCancelled)
+	b.inFlight[string(id)] = nil
+	return true
 }
 
 // lineWriter writes messages, each on a line. It is safe for concurrent use.

@@ -198,6 +198,46 @@ func TestOlderRevisionHearsOfChanges(t *testing.T) {
 	p.end()
 }
 
+// A client of an older revision cancels: the gateway is told, with the name that it gave this client.
+func TestOlderRevisionCancels(t *testing.T) {
+	t.Parallel()
+	type seen struct{ body, session, version string }
+	requests := make(chan seen, 8)
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		requests <- seen{string(body), r.Header.Get("Mcp-Session-Id"), r.Header.Get("Mcp-Protocol-Version")}
+		switch {
+		case strings.Contains(string(body), "initialize"):
+			w.Header().Set("Mcp-Session-Id", "name-1")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
+		case strings.Contains(string(body), "tools/call"):
+			<-r.Context().Done()
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	}))
+	p := bridge(t, mcpbridge.Config{URL: url})
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"slow"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`,
+	} {
+		p.say("%s", line)
+		got, want := <-requests, seen{line, "name-1", "2025-11-25"}
+		if strings.Contains(line, "initialize") {
+			want.session, want.version = "", ""
+			p.hear()
+		}
+		if got != want {
+			t.Errorf("the gateway was sent %+v, want %+v", got, want)
+		}
+	}
+	p.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
+	if rest := p.end(); len(rest) > 0 || len(requests) > 0 {
+		t.Errorf("answered %q, and %d requests more", rest, len(requests))
+	}
+}
+
 // What the gateway refuses, and what never reaches it, is answered with an error that has the id of the request.
 func TestRefusals(t *testing.T) {
 	t.Parallel()

@@ -16,11 +16,19 @@ const (
 	maxDelay = 30 * time.Second
 )
 
-// version returns the revision that initialize agreed on, empty if there was none.
-func (b *bridge) version() string {
+// agreement returns what initialize agreed on, empty if there was none.
+func (b *bridge) agreement() (revision, session string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.negotiated
+	return b.negotiated, b.session
+}
+
+// noteSession keeps the name that initialize gave the client. It goes to the gateway with each message, or else
+// cancelling could mean the request of another client with the same token.
+func (b *bridge) noteSession(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.session = name
 }
 
 // noteVersion passes the answer to initialize on. It remembers the revision, and says that changed lists are told: the

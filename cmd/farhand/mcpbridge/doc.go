@@ -5,7 +5,7 @@
 // that is a stream. The bridge does what the two transports do differently:
 //
 //   - A revision of 2026-07-28 or later has its version, method and name in headers too (message.go).
-//   - A client cancels by a message, and over HTTP by the end of the stream (bridge.go).
+//   - A client cancels by a message. Since 2026-07-28 that is the end of the stream over HTTP (bridge.go).
 //   - A client of an older revision hears of changed lists without asking. The bridge asks for it (changes.go).
 //   - What HTTP refuses becomes a JSON-RPC error, which says what to do (answer.go).
 package mcpbridge

@@ -39,12 +39,18 @@ func (m message) version() string {
 	return version
 }
 
-// header adds the headers of a message. negotiated is the revision that initialize agreed on, if there was one.
-func (m message) header(h http.Header, negotiated string) {
+// headerSession carries the name that initialize gave a client of a revision before 2026-07-28.
+const headerSession = "Mcp-Session-Id"
+
+// header adds the headers of a message. What initialize agreed on is empty if there was none.
+func (m message) header(h http.Header, negotiated, session string) {
 	version := m.version()
 	if version == "" {
 		if negotiated != "" && m.Method != methodInitialize {
 			h.Set("MCP-Protocol-Version", negotiated)
+		}
+		if session != "" && m.Method != methodInitialize {
+			h.Set(headerSession, session)
 		}
 		return
 	}
