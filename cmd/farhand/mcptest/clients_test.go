@@ -109,7 +109,7 @@ type used struct {
 
 func (f *fleet) connectUsed(t *testing.T, name string) *used {
 	t.Helper()
-	d := &used{token: f.createKey(t, strings.ReplaceAll(name, "-", "")),
+	d := &used{token: f.createKey(t, strings.ReplaceAll(name, "-", ""), "caller", "device"),
 		started: make(chan struct{}, 10), cancelled: make(chan struct{}, 10)}
 	tool := func(name string, h client.Handler) client.Option {
 		return client.WithTool(client.Tool{Name: name, Description: "for clients"}, h)

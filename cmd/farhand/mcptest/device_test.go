@@ -82,43 +82,6 @@ func decode(t testing.TB, text string) []byte {
 	return data
 }
 
-// taskTools are what the scenarios of tasks call: a tool that answers at once, and two that may take longer than a call
-// usually does.
-func taskTools() []client.Option {
-	const parameters = `{"type":"object","properties":{"name":{"type":"string"},"seconds":{"type":"number"},
-		"label":{"type":"string"}}}`
-	tool := func(name string, limit time.Duration, h client.Handler) client.Option {
-		return client.WithTool(client.Tool{Name: name, Description: "of the suite", Timeout: limit,
-			Parameters: json.RawMessage(parameters)}, h)
-	}
-	type arguments struct {
-		Name    string
-		Seconds float64
-	}
-	return []client.Option{
-		tool("greet", 0, func(_ context.Context, call client.Call) (any, error) {
-			var args arguments
-			err := json.Unmarshal(call.Args, &args)
-			return "Hello, " + args.Name + "!", err
-		}),
-		tool("slow_compute", 2*time.Minute, func(ctx context.Context, call client.Call) (any, error) {
-			var args arguments
-			if err := json.Unmarshal(call.Args, &args); err != nil {
-				return nil, err
-			}
-			select {
-			case <-time.After(time.Duration(args.Seconds * float64(time.Second))): // what the suite asks for
-				return "computed", nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}),
-		tool("failing_job", time.Minute, func(context.Context, client.Call) (any, error) {
-			return nil, errors.New("this tool intentionally returns an error for testing")
-		}),
-	}
-}
-
 // connectSuiteDevice connects the device that has the tools the suite asks a server for. Tools of Farhand are those of
 // devices, so this is a device as any other.
 func connectSuiteDevice(t testing.TB, url string) {
@@ -156,7 +119,6 @@ func connectSuiteDevice(t testing.TB, url string) {
 	for _, name := range []string{"elicitation", "request_state", "tampered_state"} {
 		add("test_input_required_result_"+name, "", "user_confirm", answer("state-ok"))
 	}
-	options = append(options, taskTools()...)
 	var changes sync.Mutex
 	there := false
 	add("test_trigger_tool_change", "", "", func(context.Context, client.Call) (any, error) {
@@ -168,5 +130,39 @@ func connectSuiteDevice(t testing.TB, url string) {
 		return "added", device.AddTool(client.Tool{Name: "test_tool_of_change", Description: "comes and goes"},
 			answer("here"))
 	})
-	device, _ = connect(t, url, rootToken, "suite", options...)
+	device, _ = connect(t, url, rootToken, "suite", append(options, taskTools()...)...)
+}
+
+// taskTools returns the tools that the scenarios of tasks ask for. They may take longer than a call waits by default,
+// so that a client that knows tasks is given one.
+func taskTools() (options []client.Option) {
+	const long = 2 * time.Minute
+	add := func(name, level string, timeout time.Duration, h client.Handler) {
+		options = append(options, client.WithTool(client.Tool{Name: name, Description: "of the suite", Timeout: timeout,
+			SecurityLevel: level}, h))
+	}
+	add("greet", "", 0, func(_ context.Context, call client.Call) (any, error) {
+		var args struct{ Name string }
+		err := call.Bind(&args)
+		return "Hello, " + args.Name + "!", err
+	})
+	add("slow_compute", "", long, func(ctx context.Context, call client.Call) (any, error) {
+		var args struct{ Seconds float64 }
+		if err := call.Bind(&args); err != nil {
+			return nil, err
+		}
+		select {
+		case <-time.After(time.Duration(args.Seconds * float64(time.Second))):
+			return "computed", nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	add("failing_job", "", long, func(context.Context, client.Call) (any, error) {
+		return nil, errors.New("this job fails")
+	})
+	add("confirm_delete", "user_confirm", long, func(context.Context, client.Call) (any, error) {
+		return "deleted", nil
+	})
+	return options
 }

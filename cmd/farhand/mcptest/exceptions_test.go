@@ -8,18 +8,17 @@ import (
 
 // Reasons why a check of the suite does not apply.
 const (
-	noPrompts       = "Farhand offers no prompts and declares none."
-	noLogging       = "Devices send callers no log messages: the capability is deprecated, and Farhand does not declare it."
-	noGuesses       = "Farhand completes no arguments and does not declare it."
-	noFiles         = "Resources are `farhand://` ones; the scenario asks for `test://` ones of its own server."
-	noWatch         = "Resources cannot be subscribed to; sessions that come and go change the list."
-	noAsking        = "Tools of devices ask their caller nothing. The only question is the gateway's own, for an approval."
-	noModel         = "Farhand asks callers neither for their model nor for their folders."
-	noMirrors       = "Headers that repeat arguments (`x-mcp-header`) are not read: only the body counts."
-	noProtocolError = "A tool of a device that fails has a result that says so; only calls that Farhand could not make " +
-		"fail as tasks."
-	noTaskOnly = "No tool is a task only: clients that know no tasks wait."
-	otherWords = "An approval is given in its own words, with the state of the question. The suite's answers are none."
+	noPrompts = "Farhand offers no prompts and declares none."
+	noLogging = "Devices send callers no log messages: the capability is deprecated, and Farhand does not declare it."
+	noGuesses = "Farhand completes no arguments and does not declare it."
+	noFiles   = "Resources are `farhand://` ones; the scenario asks for `test://` ones of its own server."
+	noWatch   = "Resources cannot be subscribed to; sessions that come and go change the list."
+	noAsking  = "Tools of devices ask their caller nothing. The only question is the gateway's own, for an approval."
+	noModel   = "Farhand asks callers neither for their model nor for their folders."
+	noMirrors = "Headers that repeat arguments (`x-mcp-header`) are not read: only the body counts."
+	noCrash   = "The scenario asks for a tool that breaks the protocol, which no device can do to a caller."
+	noNeed    = "No tool needs a task: a client that knows none waits for the result."
+	stateOnly = "An answer without the `requestState` of its question would approve anything."
 )
 
 // exception is a check that does not apply, or all of a scenario that fail.
@@ -48,13 +47,11 @@ var exceptions = slices.Concat(
 		"server-stateless:sep-2575-server-rejects-undeclared-capability",
 		"server-stateless:sep-2575-missing-capability-http-400"),
 	except(noModel, revisions[1:], "tools-call-sampling"),
-	except(otherWords, revisions[:1], "input-required-result-request-state",
-		"input-required-result-ignore-extra-params"),
+	except(stateOnly, revisions[:1], "input-required-result-ignore-extra-params"),
 	except(noMirrors, revisions[:1], "http-custom-header-server-validation"),
-	except(noAsking, revisions[:1], "tasks-mrtr-input", "tasks-mrtr-composition",
-		"tasks-dispatch-and-envelope:tasks-result-type-complete-on-non-task-responses"),
-	except(noProtocolError, revisions[:1], "tasks-lifecycle:sep-2663-tasks-get-status-failed"),
-	except(noTaskOnly, revisions[:1], "tasks-required-task-error"),
+	except(noAsking, revisions[:1], "tasks-mrtr-input", "tasks-mrtr-composition"),
+	except(noCrash, revisions[:1], "tasks-lifecycle:sep-2663-tasks-get-status-failed"),
+	except(noNeed, revisions[:1], "tasks-required-task-error"),
 )
 
 func except(reason string, revisions []string, what ...string) (list []exception) {

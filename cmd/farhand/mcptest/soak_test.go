@@ -74,7 +74,7 @@ func (s *soak) run(t *testing.T, ctx context.Context) {
 	defer transport.CloseIdleConnections()
 	for i := range soakTenants {
 		tenant := fmt.Sprintf("tenant%d", i)
-		token := s.createKey(t, tenant)
+		token := s.createKey(t, tenant, "caller", "device")
 		if i > 0 { // the first has no devices
 			s.connectDevices(t, connected, &devices, tenant, token, soakDevices*soakTenants/(soakTenants-1))
 		}

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -18,8 +20,9 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	// A page that has its own name point at the gateway must be refused, which needs to know the gateway's name.
-	f := startFleet(t, "FARHAND_ALLOWED_HOSTS=localhost", "FARHAND_POLICY_FILE="+askingPolicy(t))
+	f := startFleet(t, "FARHAND_ALLOWED_HOSTS=localhost")
 	connectSuiteDevice(t, f.pods[1].url)
+	f.approveAll(t)
 	var table []row
 	for _, revision := range revisions {
 		table = append(table, f.judge(t, revision)...)
@@ -28,16 +31,32 @@ func TestConformance(t *testing.T) {
 	checkTable(t, table)
 }
 
-// askingPolicy is a policy by which somebody has to approve the calls that the suite wants to be asked about, also if
-// an approver makes them.
-func askingPolicy(t *testing.T) string {
+// approveAll allows what calls ask for until the test ends, as a person does who sits somewhere else.
+func (f *fleet) approveAll(t *testing.T) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	const rules = "version: 1\ntools:\n  - {id: asked, names: test_input_required_result_*, approval: always}\n"
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(all.Wait)
+	t.Cleanup(cancel)
+	all.Go(func() {
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			var waiting struct{ Approvals []struct{ ID string } }
+			raw := request(t, http.MethodGet, f.pods[2].url+"/api/approvals", rootToken, "", http.StatusOK)
+			if err := json.Unmarshal(raw, &waiting); err != nil {
+				t.Errorf("approvals: %v", err)
+			}
+			for _, a := range waiting.Approvals {
+				request(t, http.MethodPost, f.pods[2].url+"/api/approvals/"+a.ID, rootToken,
+					`{"decision":"allow-once"}`, 0)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
 }
 
 // revisions are the requirement sets, in the order of the table.
