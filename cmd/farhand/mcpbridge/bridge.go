@@ -54,6 +54,9 @@ func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.Client == nil {
 		cfg.Client = http.DefaultClient
 	}
+	client := *cfg.Client // follows nobody: the token is for the URL it was given with
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cfg.Client = &client
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}

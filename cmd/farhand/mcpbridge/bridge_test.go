@@ -397,3 +397,27 @@ func FuzzBridge(f *testing.F) {
 		}
 	})
 }
+
+// A server that answers initialize with nothing, or sends the bridge elsewhere, gets neither a crash nor the token.
+func TestHostileServer(t *testing.T) {
+	other := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("another server is asked, with %q", r.Header.Get("Authorization"))
+	}))
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			http.Redirect(w, r, other, http.StatusTemporaryRedirect)
+			return
+		}
+		fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":null}`)
+	}))
+	for path, want := range map[string]string{
+		"": `"result":null`, "/elsewhere": "The server answered 307",
+	} {
+		p := bridge(t, mcpbridge.Config{URL: url + path, Token: "secret"})
+		p.say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+		if got := p.hear(); !strings.Contains(got, want) {
+			t.Errorf("%q: %s", path, got)
+		}
+		p.end()
+	}
+}

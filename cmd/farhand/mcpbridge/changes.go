@@ -36,7 +36,8 @@ func (b *bridge) noteSession(name string) {
 func (b *bridge) noteVersion(text []byte) {
 	var answer map[string]json.RawMessage
 	var result, capabilities map[string]json.RawMessage
-	if json.Unmarshal(text, &answer) != nil || json.Unmarshal(answer["result"], &result) != nil {
+	if json.Unmarshal(text, &answer) != nil || json.Unmarshal(answer["result"], &result) != nil ||
+		result == nil {
 		b.out.write(text)
 		return
 	}
