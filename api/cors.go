@@ -15,8 +15,8 @@ const (
 		", " + openai.HeaderSession
 	corsExposed = headerPod + ", " + headerRequest + ", " + headerCallID +
 		", ETag, Location, Retry-After, Idempotent-Replayed, " + openai.HeaderRetry
-	corsExposedMCP = "WWW-Authenticate" // beside those, at the MCP endpoint
-	corsMaxAge     = "600"              // seconds a browser may remember the answer to a preflight
+	corsExposedMCP = "WWW-Authenticate, Mcp-Session-Id" // beside those, at the MCP endpoint
+	corsMaxAge     = "600"                              // seconds a browser may remember the answer to a preflight
 )
 
 // checkOrigin refuses foreign web pages, except at the probes, which reveal nothing. It lets the scripts of allowed

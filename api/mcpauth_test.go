@@ -151,8 +151,9 @@ func TestMCPOrigins(t *testing.T) {
 	}
 
 	r := f.atMCP(http.MethodPost, "/mcp", http.Header{"Origin": {"https://console.example.com"}})
-	if exposed := r.header.Get("Access-Control-Expose-Headers"); !strings.Contains(exposed, "WWW-Authenticate") {
-		t.Errorf("a page may not read the challenge: %q", exposed)
+	if exposed := r.header.Get("Access-Control-Expose-Headers"); !strings.Contains(exposed, "WWW-Authenticate") ||
+		!strings.Contains(exposed, "Mcp-Session-Id") {
+		t.Errorf("a page may not read the challenge, or the name it cancels with: %q", exposed)
 	}
 	preflight := f.atMCP(http.MethodOptions, "/mcp", http.Header{
 		"Origin": {"https://console.example.com"}, "Access-Control-Request-Method": {"POST"},

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -260,4 +262,38 @@ func TestMCPPages(t *testing.T) {
 	if len(all) != 40 || pages == 0 {
 		t.Errorf("%d tools on %d pages", len(all), pages+1)
 	}
+}
+
+// A gateway's own tool keeps its name, and is called by it, whatever devices and their tools are called.
+func TestMCPNamesOfTheGateway(t *testing.T) {
+	box, err := agent.NewLocalTools(agent.Registration{
+		Names: []string{"fs__read"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{reader{}} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, setup{builtins: box, change: func(c *api.Config) { c.Builtins = own{reader{}.Spec()} }})
+	for _, id := range []string{"read", "s2"} {
+		f.connect(0, session(id), answers(registry.Result{Success: true, Output: id}), tool("fs", ""))
+	}
+	listed := f.mcp(0, "/mcp", "tools/list", "").names(t)
+	if len(listed) != 3 || listed[0] == listed[1] || !strings.HasPrefix(listed[0], "fs__.h") ||
+		listed[1] != "fs__read" || listed[2] != "fs__s2" {
+		t.Fatalf("%q", listed)
+	}
+	for i, want := range []string{"read", "the gateway", "s2"} {
+		got := f.mcp(0, "/mcp", "tools/call", `"name":"`+listed[i]+`"`).tool(t)
+		if got.IsError || got.Content[0].Text != want {
+			t.Errorf("%s: %+v", listed[i], got)
+		}
+	}
+}
+
+// reader is a tool of the gateway's own that is called as those of MCP servers are.
+type reader struct{}
+
+func (reader) Spec() registry.ToolSpec { return tool("fs__read", "") }
+
+func (reader) Execute(context.Context, json.RawMessage) (registry.Result, error) {
+	return registry.Result{Success: true, Output: "the gateway"}, nil
 }

@@ -70,6 +70,30 @@ func TestMCPProgress(t *testing.T) {
 	})
 }
 
+// What a device spreads over lines is one event all the same.
+func TestMCPEventsAreOnOneLine(t *testing.T) {
+	f := newFleet(t, setup{})
+	var d *device
+	d = f.connect(0, session("s1"), func(c routing.DeviceCall) (registry.Result, bool) {
+		f.must(d.local.Progress(c.ID, nil, nil, "step", ""))
+		return registry.NewResult(true, registry.MustJSON("{\r\n \"a\":\n1}"), ""), true
+	}, tools("t")...)
+	r := f.send(request{
+		method: http.MethodPost, path: "/mcp", header: http.Header{"Accept": {"text/event-stream, application/json"}},
+		body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":1}}}`,
+	})
+	events := parseEvents(t, bytes.NewReader(r.body))
+	var got struct {
+		Result struct {
+			StructuredContent struct{ A int }
+		}
+	}
+	f.must(json.Unmarshal(events[len(events)-1].data, &got))
+	if got.Result.StructuredContent.A != 1 {
+		t.Errorf("%s", r.body)
+	}
+}
+
 // listening is an open stream of subscriptions/listen.
 type listening struct {
 	*testing.T

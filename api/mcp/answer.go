@@ -142,11 +142,17 @@ func (a *answer) finish(s *Server, res result, err error) error {
 	return nil
 }
 
-// putMessage adds a message to a stream as an event. Messages are on one line.
+// putMessage adds a message to a stream as an event, on one line. What a device sent may have line feeds, which would
+// end the event; outside of strings they are white space. It changes message.
 func putMessage(s *ssewriter.Stream, message []byte) {
 	s.PutEncoded([]byte("event: message\ndata: "))
 	if n := len(message); n > 0 && message[n-1] == '\n' {
 		message = message[:n-1]
+	}
+	for i, c := range message {
+		if c == '\n' || c == '\r' {
+			message[i] = ' '
+		}
 	}
 	s.PutEncoded(message)
 	s.PutEncoded([]byte("\n\n"))

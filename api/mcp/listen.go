@@ -38,7 +38,10 @@ func (s *Server) listen(ctx context.Context, r *request) error {
 		return r.fail(invalidRequest("The answer is a stream. Send the header Accept with text/event-stream."))
 	}
 	if r.Scope.Session != "" { // an unknown one is refused now rather than listened to in vain
-		if _, err := s.session(ctx, r); err != nil {
+		reading, cancel := context.WithTimeout(ctx, readTimeout)
+		_, err := s.session(reading, r)
+		cancel()
+		if err != nil {
 			return r.fail(err)
 		}
 	}

@@ -107,9 +107,19 @@ func (p *toolPage) nameAll(whole bool) {
 		case p.Scope.Session != "":
 			row.at = nil // there is no other that its reader has to be told from
 		case !whole || like || p.named[row.name] > 1 || row.name != row.spec.Name:
-			row.name = qualify(row.name, row.at.Key.Session)
+			row.name = p.qualified(row.name, row.at.Key.Session)
 		}
 	}
+}
+
+// qualified returns the name of a session's tool with its session. One that the gateway's own tool has is the gateway's:
+// the session's has a hash.
+func (p *toolPage) qualified(tool, session string) string {
+	name := qualify(tool, session)
+	if p.Scope.hasLocalTools() && p.isLocal(name) {
+		return tool + separator + hashSession(session)
+	}
+	return name
 }
 
 // fill reads a page. It returns where the next one begins, zero when there is none.

@@ -91,7 +91,9 @@ func (p *progress) read(ctx context.Context) (some bool) {
 		for _, e := range events {
 			if p.after = e.ID; e.Type != registry.CallEventState {
 				some = true
-				p.answer.notify(p.appendProgress(nil, e))
+				if message := p.appendProgress(nil, e); message != nil {
+					p.answer.notify(message)
+				}
 			}
 		}
 		if len(events) < registry.EventPage {
@@ -101,15 +103,17 @@ func (p *progress) read(ctx context.Context) (some bool) {
 }
 
 // appendProgress appends a notification of one report. Progress must grow with each, also if the device says nothing of
-// it, or the same again.
+// it, or the same again: then it is one more. It appends nothing if there is no greater number that differs by one.
 func (p *progress) appendProgress(b []byte, e registry.CallEvent) []byte {
 	switch {
 	case e.Progress != nil && *e.Progress > p.last:
 		p.last = *e.Progress
 	case math.IsInf(p.last, -1):
 		p.last = 0
+	case p.last+1 > p.last:
+		p.last++
 	default:
-		p.last = math.Nextafter(p.last, math.Inf(1))
+		return nil
 	}
 	b = append(b, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`...)
 	b = strconv.AppendFloat(append(append(b, p.token...), `,"progress":`...), p.last, 'g', -1, 64)

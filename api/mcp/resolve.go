@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -16,6 +15,8 @@ import (
 //   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only
 //     session of the scope that offers it. The router refuses to choose among several.
 func (s *Server) resolve(ctx context.Context, r *request, name string) (tool string, at registry.Target, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	at = r.Scope.target("")
 	if r.Scope.Session != "" {
 		return s.ownName(ctx, r, name, at)
@@ -25,11 +26,7 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 		return s.ownName(ctx, r, name, at)
 	}
 	if r.Scope.hasLocalTools() && s.isLocal(name) {
-		if !s.isSession(ctx, r, plain, part) {
-			return s.ownName(ctx, r, name, at)
-		}
-		return "", at, registry.Errorf(registry.CodeAmbiguousTarget, "A tool of the gateway and one of a device are "+
-			"both called %s. Call the device's at /mcp/sessions/ and its id.", name)
+		return s.ownName(ctx, r, name, at) // no device's tool is listed so
 	}
 	if strings.HasPrefix(part, hashedSession) {
 		at.SessionID, err = s.sessionOfHash(ctx, r, part)
@@ -49,17 +46,6 @@ func (s *Server) isLocal(name string) bool {
 	_, found := slices.BinarySearchFunc(s.cfg.Gateway.LocalTools(), name,
 		func(t registry.ToolSpec, name string) int { return strings.Compare(t.Name, name) })
 	return found
-}
-
-// isSession reports whether a session is there that the caller may see and whose part of a name is part.
-func (s *Server) isSession(ctx context.Context, r *request, tool, part string) bool {
-	id, ok := unescapeSession(part)
-	if !ok {
-		return false
-	}
-	e, err := s.cfg.Directory.Entry(ctx, registry.Key{Tenant: r.Caller.Tenant, Session: id})
-	return err != nil && !isAbsent(err) || err == nil && r.Caller.Sees(e.Session.UserID) &&
-		slices.ContainsFunc(e.Tools, func(t registry.ToolSpec) bool { return shownName(t.Name) == tool })
 }
 
 // ownName finds the tool that a name means in its session's own scope: the name itself, if MCP allows it.
@@ -92,8 +78,6 @@ func (s *Server) ownName(
 
 // sessionOfHash finds the session whose id is too long to stand in a name.
 func (s *Server) sessionOfHash(ctx context.Context, r *request, part string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	q := registry.Query{
 		Tenant: r.Caller.Tenant, Target: r.Scope.target(r.Caller.Viewer()), Limit: pageSessions,
 	}
@@ -118,8 +102,3 @@ func (s *Server) sessionOfHash(ctx context.Context, r *request, part string) (st
 
 // maxHashReads is how many pages are read for a session whose id is too long.
 const maxHashReads = 20
-
-// isAbsent reports whether an error says that a session is not there, and nothing worse.
-func isAbsent(err error) bool {
-	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
-}
