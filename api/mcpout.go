@@ -47,6 +47,9 @@ func (o mcpOut) NoteFailure(failure *registry.Error) {
 // NameSession implements mcp.Out.
 func (o mcpOut) NameSession(name string) { o.c.Header("Mcp-Session-Id", name) }
 
+// ReservePage implements mcp.Out.
+func (o mcpOut) ReservePage(ctx context.Context) error { return o.h.reserveAnswer(ctx, o.c, pageCost) }
+
 // Open implements mcp.Out.
 func (o mcpOut) Open() (*ssewriter.Stream, error) { return ssewriter.Open(o.c) }
 

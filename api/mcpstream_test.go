@@ -360,9 +360,8 @@ func TestMCPCancelByMessage(t *testing.T) {
 
 // balanced sends each request of a client to another pod.
 type balanced struct {
-	f      *fleet
-	n      chan int // the next pod
-	header http.Header
+	f *fleet
+	n chan int // the next pod
 }
 
 func (b balanced) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -43,6 +43,7 @@ func (*nothing) NoteFailure(*registry.Error)               {}
 func (*nothing) NameSession(string)                        {}
 func (*nothing) Open() (*ssewriter.Stream, error)          { return nil, io.ErrClosedPipe }
 func (*nothing) Enter() (func(), error)                    { return func() {}, nil }
+func (*nothing) ReservePage(context.Context) error         { return nil }
 func (*nothing) Ended() bool                               { return false }
 func (*nothing) Serve(func(registry.Key) bool)             {}
 func (*nothing) Abort(context.Context, registry.Key) error { return nil }

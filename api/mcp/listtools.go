@@ -61,6 +61,9 @@ const rowOverhead = 300
 // listTools lists what the caller may call now. Pages follow the order of connecting, and each is sorted by name: a
 // list that fits on one page, as most do, is the same whatever its devices did in the meantime.
 func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
+	if err := r.Out.ReservePage(ctx); err != nil {
+		return result{}, err
+	}
 	after, err := r.readCursor()
 	if err != nil {
 		return result{}, err

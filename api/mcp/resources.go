@@ -26,6 +26,9 @@ const templateList = `"resourceTemplates":[{"uriTemplate":"` + uriSession + `{id
 
 // listResources lists what can be read: who is connected, and each of them, in the order of connecting.
 func (s *Server) listResources(ctx context.Context, r *request) (result, error) {
+	if err := r.Out.ReservePage(ctx); err != nil {
+		return result{}, err
+	}
 	after, err := r.readCursor()
 	if err != nil {
 		return result{}, err
@@ -98,6 +101,9 @@ func (r *request) constant(members string) (result, error) {
 
 // readResource returns the sessions of the scope, or one of them. A session outside the scope is unknown.
 func (s *Server) readResource(ctx context.Context, r *request) (result, error) {
+	if err := r.Out.ReservePage(ctx); err != nil {
+		return result{}, err
+	}
 	uri, ok := r.params.text("uri")
 	if !ok {
 		return result{}, invalidParams("The field \"uri\" must be a string.")

@@ -93,6 +93,9 @@ func badArgument(name, must string) result {
 
 // searchTools finds tools.
 func (s *Server) searchTools(ctx context.Context, r *request, members fields) (result, error) {
+	if err := r.Out.ReservePage(ctx); err != nil {
+		return result{}, err
+	}
 	query, _ := members.text("query")
 	limit := searchUsual
 	if v := members.get("limit"); !v.IsZero() {

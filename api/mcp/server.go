@@ -102,6 +102,9 @@ type Out interface {
 	// NameSession gives a client of an earlier revision a name that it repeats with each request.
 	NameSession(name string)
 
+	// ReservePage waits for the bytes that a page of a list takes while it is made. They are released with the request.
+	ReservePage(ctx context.Context) error
+
 	// Open begins an answer of events.
 	Open() (*ssewriter.Stream, error)
 
