@@ -18,12 +18,15 @@ const pathMCP = "/ws/mcp"
 // maxLine is how many bytes one message of an MCP server may have. The gateway has limits of its own.
 const maxLine = 16 << 20
 
+// serverWriteTimeout is how long an MCP server may take to read one message. Meanwhile nothing is read of the gateway.
+const serverWriteTimeout = 10 * time.Second
+
 // RunMCP connects an MCP server to the gateway, whose address ends with /ws/mcp, and keeps it connected as Run does: a
 // line that is read of the server is a message to the gateway, and a message of the gateway is a line that is written
 // to it. While there is no connection nothing is read, so what the server answers meanwhile is sent on the next one.
-// The error is ErrServer once the server's lines end, or the gateway cannot speak to it: another one may be given to
-// RunMCP then. RunMCP closes the server at its end, which must end reading and writing. Neither Run nor another RunMCP
-// may be active.
+// The error is ErrServer once the server's lines end, it does not read a message in 10 s, or the gateway cannot speak
+// to it: another one may be given to RunMCP then. RunMCP closes the server at its end, which must end reading and
+// writing. Neither Run nor another RunMCP may be active.
 func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("client: Run is active already")
@@ -34,8 +37,8 @@ func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 		c.session = rand.Text() // to come back to; else the gateway names it after the device
 	}
 	c.mu.Unlock()
-	p := &mcpPipe{client: c, server: server, lines: make(chan []byte)}
 	ctx, cancel := context.WithCancelCause(ctx)
+	p := &mcpPipe{client: c, server: server, lines: make(chan []byte), giveUp: func() { cancel(ErrServer) }}
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(closed)
@@ -46,7 +49,7 @@ func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 		<-closed
 		p.reading.Wait()
 	}()
-	p.reading.Go(func() { p.readLines(ctx, cancel) })
+	p.reading.Go(func() { p.readLines(ctx) })
 	err := c.stay(ctx, p.connect)
 	if errors.Is(context.Cause(ctx), ErrServer) {
 		return ErrServer
@@ -73,14 +76,15 @@ type mcpPipe struct {
 	client  *Client
 	server  io.ReadWriteCloser
 	lines   chan []byte // of the server
+	giveUp  func()      // ends RunMCP, which closes the server
 	reading sync.WaitGroup
 
 	unsent []byte // the line that the last connection did not take; nil: none
 }
 
 // readLines reads the server's lines until they end. What is no JSON object is no message: some servers greet.
-func (p *mcpPipe) readLines(ctx context.Context, cancel context.CancelCauseFunc) {
-	defer cancel(ErrServer)
+func (p *mcpPipe) readLines(ctx context.Context) {
+	defer p.giveUp()
 	scanner := bufio.NewScanner(p.server)
 	scanner.Buffer(nil, maxLine)
 	for scanner.Scan() {
@@ -118,11 +122,21 @@ func (p *mcpPipe) connect(ctx context.Context) (atLeast time.Duration, err error
 	defer unlink()
 	writing.Go(func() { p.sendLines(linked, l) })
 	c.cfg.onState(State{Phase: PhaseConnected, SessionID: c.SessionID()})
-	return 0, l.readFrames(func(message []byte) {
-		if _, err := p.server.Write(append(message, '\n')); err != nil {
-			c.cfg.log.Debug("message not written to the MCP server", "error", err) // it ends, which its lines tell
-		}
+	return 0, l.readFrames(p.write)
+}
+
+// write writes a message to the server. One that cannot be written to, or that does not read, is given up.
+func (p *mcpPipe) write(message []byte) {
+	log := p.client.cfg.log
+	late := time.AfterFunc(p.client.cfg.serverWait, func() {
+		log.Warn("the MCP server does not read what it is sent")
+		p.giveUp() // closing the server ends the write
 	})
+	defer late.Stop()
+	if _, err := p.server.Write(append(message, '\n')); err != nil {
+		log.Debug("message not written to the MCP server", "error", err)
+		p.giveUp()
+	}
 }
 
 // sendLines sends the server's lines until the connection ends.

@@ -35,6 +35,7 @@ type config struct {
 	minBackoff  time.Duration
 	maxBackoff  time.Duration
 	silence     time.Duration
+	serverWait  time.Duration // for an MCP server to read one message
 	readLimit   int64
 	writeLimit  int
 	tls         *tls.Config
@@ -51,7 +52,8 @@ type offer struct {
 func defaults() config {
 	return config{
 		parallelism: DefaultParallelism, minBackoff: DefaultMinBackoff, maxBackoff: DefaultMaxBackoff,
-		silence: DefaultSilence, readLimit: DefaultReadLimit, writeLimit: DefaultWriteLimit,
+		silence: DefaultSilence, serverWait: serverWriteTimeout,
+		readLimit: DefaultReadLimit, writeLimit: DefaultWriteLimit,
 		onState: func(State) {}, log: slog.New(slog.DiscardHandler),
 	}
 }
