@@ -25,15 +25,22 @@ type Resource struct {
 // origin returns the URL of the gateway without a path, as the client of a request knows it. Whoever sends a request
 // chooses its Host header, so that counts only where it names this machine.
 func (s Resource) origin(r *http.Request) (origin string, known bool) {
-	switch {
-	case s.Issuer == "":
+	if s.Issuer == "" {
 		return "", false
+	}
+	return s.reached(r), s.URL != "" || auth.IsLoopbackHost(r.Host)
+}
+
+// reached returns the URL of the gateway without a path: the configured one, else the one that the client of a request
+// says it has reached. Who is not yet known must not be told the latter.
+func (s Resource) reached(r *http.Request) string {
+	switch {
 	case s.URL != "":
-		return s.URL, true
+		return s.URL
 	case r.TLS != nil:
-		return "https://" + r.Host, auth.IsLoopbackHost(r.Host)
+		return "https://" + r.Host
 	default:
-		return "http://" + r.Host, auth.IsLoopbackHost(r.Host)
+		return "http://" + r.Host
 	}
 }
 

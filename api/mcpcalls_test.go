@@ -1,7 +1,7 @@
 package api_test
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -42,12 +42,13 @@ func TestMCPContent(t *testing.T) {
 			`{"type":"resource","resource":{"uri":"farhand://calls/ID/parts/0","mimeType":"a/b","blob":"/w=="}}`},
 		{registry.Result{Success: true, Output: "see", Parts: []registry.Part{
 			part(registry.PartImage, "image/png", "", "/blobs/x"),
-		}}, `{"type":"text","text":"see"},{"type":"resource_link","uri":"/blobs/x","name":"n",` +
+		}}, `{"type":"text","text":"see"},{"type":"resource_link","uri":"URL/blobs/x","name":"n",` +
 			`"mimeType":"image/png","size":3}`},
 		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartFile, "a/b", "", "")}},
 			`{"type":"text","text":"[n, a/b, 3 bytes, was not kept]"}`},
 		{registry.NewResult(true, registry.MustJSON(`[1]`), ""), `{"type":"text","text":"[1]"}`},
 	} {
+		c.want = strings.Replace(c.want, "URL", f.pods[0].server.URL, 1)
 		id := fmt.Sprint("s", i)
 		f.connect(0, session(id), answers(c.result), tools("t")...)
 		var res struct {
@@ -60,8 +61,27 @@ func TestMCPContent(t *testing.T) {
 		var call string
 		f.must(json.Unmarshal(res.Meta["farhand/call_id"], &call))
 		if got := strings.ReplaceAll(string(res.Content), call, "ID"); got != "["+c.want+"]" ||
-			res.IsError == c.result.Success || res.StructuredContent != nil {
+			res.IsError == c.result.Success || string(res.StructuredContent) != c.result.Structured.String() {
 			t.Errorf("%+v: %s %v %s", c.result, got, res.IsError, res.StructuredContent)
+		}
+	}
+	f.connect(0, session("list"), answers(registry.NewResult(true, registry.MustJSON(`[1]`), "")), tools("t")...)
+	if got := f.legacy(0, "/mcp/sessions/list", "tools/call", `"name":"t"`).tool(t); got.StructuredContent != nil {
+		t.Errorf("of an earlier revision: %s", got.StructuredContent)
+	}
+}
+
+// Links begin with the URL that clients are told, if there is one, and with the one they came by else.
+func TestMCPLinks(t *testing.T) {
+	link := answers(registry.Result{Success: true, Parts: []registry.Part{
+		{Type: registry.PartImage, MIMEType: "image/png", URL: "/blobs/x", Size: 3},
+	}})
+	for _, public := range []string{"", publicResource.URL} {
+		f := newFleet(t, resource(api.Resource{URL: public}))
+		f.connect(0, session("s1"), link, tools("t")...)
+		want := cmp.Or(public, f.pods[0].server.URL) + "/blobs/x"
+		if got := f.mcp(0, "/mcp", "tools/call", `"name":"t"`).tool(t); got.Content[0].URI != want {
+			t.Errorf("%+v, want %s", got, want)
 		}
 	}
 }
@@ -174,61 +194,6 @@ func TestMCPSearch(t *testing.T) {
 	f.send(request{method: http.MethodPost, path: "/mcp?tools=all", body: `{}`}).want(http.StatusBadRequest)
 }
 
-// A name means one device. One that has become another's, or several ones', is refused.
-func TestMCPNames(t *testing.T) {
-	f := newFleet(t, setup{})
-	f.connect(0, session("b"), answers(registry.Result{Success: true, Output: "a of b"}), tool("a", ""),
-		tool("größe", ""))
-	c := f.connect(0, session("c"), answers(registry.Result{Success: true, Output: "a__b of c"}), tool("a__b", ""))
-	long := strings.Repeat("l", 128)
-	f.connect(0, session(long), answers(registry.Result{Success: true, Output: "long"}), tool("größe", ""))
-	listed := f.mcp(0, "/mcp", "tools/list", "").names(t)
-	if len(listed) != 4 || listed[0] != "a" || listed[1] != "a__b__c" || !strings.HasSuffix(listed[3], "__b") &&
-		!strings.HasSuffix(listed[2], "__b") {
-		t.Errorf("%q", listed)
-	}
-	said := func(name string) string {
-		got := f.mcp(0, "/mcp", "tools/call", `"name":"`+name+`"`)
-		if got.Error != nil {
-			return string(got.Error.Data.Code)
-		}
-		return got.tool(t).Content[0].Text
-	}
-	for name, want := range map[string]string{
-		"a": "a of b", "a__b": "a of b", "a__b__c": "a__b of c", "a__c": "tool_not_found",
-		"a__ghost": "session_not_found",
-	} {
-		if got := said(name); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
-		}
-	}
-	for _, name := range listed[2:] {
-		if got := said(name); (got == "long") != strings.Contains(name, ".h") || got == "tool_not_found" {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-	c.gone()
-	if got := said("a__b__c"); got != string(registry.CodeNotConnected) {
-		t.Errorf("of a device that has gone: %s", got)
-	}
-}
-
-// A name that stands for one that MCP does not allow says whose it is, though nobody else has it: another device, which
-// registers a tool of that very name afterwards, is not called in its place.
-func TestMCPNamesBeyondASCII(t *testing.T) {
-	f := newFleet(t, setup{})
-	f.connect(0, session("b"), answers(registry.Result{Success: true, Output: "b"}), tool("größe", ""))
-	listed := f.mcp(0, "/mcp", "tools/list", "").names(t)
-	own := f.mcp(0, "/mcp/sessions/b", "tools/list", "").names(t)
-	if len(listed) != 1 || len(own) != 1 || listed[0] != own[0]+"__b" {
-		t.Fatalf("%q, %q", listed, own)
-	}
-	f.connect(0, session("c"), answers(registry.Result{Success: true, Output: "c"}), tool(own[0], ""))
-	if got := f.mcp(0, "/mcp", "tools/call", `"name":"`+listed[0]+`"`).tool(t); got.Content[0].Text != "b" {
-		t.Errorf("%+v", got)
-	}
-}
-
 // A list that does not fit on a page has every tool once, with its session.
 func TestMCPPages(t *testing.T) {
 	f := newFleet(t, setup{})
@@ -262,38 +227,4 @@ func TestMCPPages(t *testing.T) {
 	if len(all) != 40 || pages == 0 {
 		t.Errorf("%d tools on %d pages", len(all), pages+1)
 	}
-}
-
-// A gateway's own tool keeps its name, and is called by it, whatever devices and their tools are called.
-func TestMCPNamesOfTheGateway(t *testing.T) {
-	box, err := agent.NewLocalTools(agent.Registration{
-		Names: []string{"fs__read"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{reader{}} },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newFleet(t, setup{builtins: box, change: func(c *api.Config) { c.Builtins = own{reader{}.Spec()} }})
-	for _, id := range []string{"read", "s2"} {
-		f.connect(0, session(id), answers(registry.Result{Success: true, Output: id}), tool("fs", ""))
-	}
-	listed := f.mcp(0, "/mcp", "tools/list", "").names(t)
-	if len(listed) != 3 || listed[0] == listed[1] || !strings.HasPrefix(listed[0], "fs__.h") ||
-		listed[1] != "fs__read" || listed[2] != "fs__s2" {
-		t.Fatalf("%q", listed)
-	}
-	for i, want := range []string{"read", "the gateway", "s2"} {
-		got := f.mcp(0, "/mcp", "tools/call", `"name":"`+listed[i]+`"`).tool(t)
-		if got.IsError || got.Content[0].Text != want {
-			t.Errorf("%s: %+v", listed[i], got)
-		}
-	}
-}
-
-// reader is a tool of the gateway's own that is called as those of MCP servers are.
-type reader struct{}
-
-func (reader) Spec() registry.ToolSpec { return tool("fs__read", "") }
-
-func (reader) Execute(context.Context, json.RawMessage) (registry.Result, error) {
-	return registry.Result{Success: true, Output: "the gateway"}, nil
 }

@@ -70,7 +70,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	case err == nil && out.Async:
 		return s.task(ctx, r, &out)
 	default:
-		return s.resultOf(&out, err)
+		return r.resultOf(&out, err)
 	}
 }
 
@@ -125,10 +125,10 @@ func (r *request) readOptions(req *agent.Request) error {
 
 // resultOf makes a result of what became of a call. What a caller's model can mend, or has to know, is a result with
 // isError; that the call did not run as it should is an error.
-func (s *Server) resultOf(out *agent.Outcome, err error) (result, error) {
+func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
 	if err == nil {
-		res.members = appendContent(nil, out)
+		res.members = r.appendContent(nil, out)
 		return res, nil
 	}
 	e := registry.AsError(err)

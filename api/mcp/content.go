@@ -13,27 +13,27 @@ import (
 
 // appendContent appends the members of a result to a call that ran. What the tool said comes first, then its parts. A
 // failure is told as text too, because models read nothing else.
-func appendContent(b []byte, out *agent.Outcome) []byte {
-	r := &out.Result
+func (r *request) appendContent(b []byte, out *agent.Outcome) []byte {
+	res := &out.Result
 	b = append(b, `"content":[`...)
-	text := r.Output
-	if !r.Success && text == "" {
-		text = r.Error
+	text := res.Output
+	if !res.Success && text == "" {
+		text = res.Error
 	}
-	if text != "" || len(r.Parts) == 0 {
+	if text != "" || len(res.Parts) == 0 {
 		b = appendText(b, text)
 	}
-	for i := range r.Parts {
+	for i := range res.Parts {
 		if b[len(b)-1] != '[' {
 			b = append(b, ',')
 		}
-		b = appendPart(b, &r.Parts[i], partURI(out.CallID, i))
+		b = r.appendPart(b, &res.Parts[i], partURI(out.CallID, i))
 	}
 	b = append(b, ']')
-	if r.Structured.IsObject() { // before revision 2026-07-28 nothing else may be structured
-		b = append(append(b, `,"structuredContent":`...), r.Structured.Raw()...)
+	if v := res.Structured; v.IsObject() || r.modern && !v.IsZero() { // earlier revisions allow nothing but objects
+		b = append(append(b, `,"structuredContent":`...), v.Raw()...)
 	}
-	if !r.Success {
+	if !res.Success {
 		b = append(b, `,"isError":true`...)
 	}
 	return b
@@ -60,11 +60,11 @@ func partURI(callID string, i int) string {
 }
 
 // appendPart appends a part of a result: an image or sound inline, a file as a resource, and what travels as a link, as
-// one. The link expires.
-func appendPart(b []byte, p *registry.Part, uri string) []byte {
+// one. The link expires. It is absolute: behind a bridge a client does not even know the gateway's address.
+func (r *request) appendPart(b []byte, p *registry.Part, uri string) []byte {
 	switch {
 	case p.URL != "":
-		b = strictjson.AppendString(append(b, `{"type":"resource_link","uri":`...), p.URL)
+		b = strictjson.AppendString(append(b, `{"type":"resource_link","uri":`...), r.Origin+p.URL)
 		b = strictjson.AppendString(append(b, `,"name":`...), partName(p))
 		b = strictjson.AppendString(append(b, `,"mimeType":`...), p.MIMEType)
 		return append(strconv.AppendInt(append(b, `,"size":`...), p.Size, 10), '}')

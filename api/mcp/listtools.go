@@ -100,23 +100,25 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 
 // nameAll gives every tool its name in the scope. A tool that one session alone offers has its own name; that is known
 // only if the page is the whole list. Of several that share a name none has it, and neither has a tool whose own name
-// could be another one's qualified name, or one that MCP does not allow: what stands for it is no name to look for among
-// sessions, and another session's tool may really be called so.
+// could be another one's qualified name, or one that MCP does not allow: what stands for it is no name to look for
+// among sessions, and another session's tool may really be called so. Who sees the devices of several users has no name
+// without a session for them: while one user's device is away, the name would mean that of another.
 func (p *toolPage) nameAll(whole bool) {
+	ofUsers := p.Scope.User == "" && p.Caller.Viewer() == "" // who may be several
 	for i := range p.rows {
 		row := &p.rows[i]
 		switch _, _, like := unqualify(row.name); {
 		case row.at == nil:
 		case p.Scope.Session != "":
 			row.at = nil // there is no other that its reader has to be told from
-		case !whole || like || p.named[row.name] > 1 || row.name != row.spec.Name:
+		case !whole || like || p.named[row.name] > 1 || row.name != row.spec.Name || ofUsers && row.at.UserID != "":
 			row.name = p.qualified(row.name, row.at.Key.Session)
 		}
 	}
 }
 
-// qualified returns the name of a session's tool with its session. One that the gateway's own tool has is the gateway's:
-// the session's has a hash.
+// qualified returns the name of a session's tool with its session. One that the gateway's own tool has is the
+// gateway's: the session's has a hash.
 func (p *toolPage) qualified(tool, session string) string {
 	name := qualify(tool, session)
 	if p.Scope.hasLocalTools() && p.isLocal(name) {

@@ -11,9 +11,10 @@ import (
 // resolve finds the tool that a name means, and where:
 //
 //   - in the scope of a session, every name is one of that session;
-//   - else a qualified name is that of the session it ends in, and never another's;
+//   - else a qualified name is that of the session it ends in, and never another session's;
 //   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only
-//     session of the scope that offers it. The router refuses to choose among several.
+//     session of the scope that is there and offers it. The router refuses to choose among several, but does not know
+//     which one a list has shown: if that one is away and another offers the tool, it is the other.
 func (s *Server) resolve(ctx context.Context, r *request, name string) (tool string, at registry.Target, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

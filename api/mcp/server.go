@@ -81,6 +81,7 @@ func New(cfg Config) *Server {
 type Exchange struct {
 	Caller auth.Identity
 	Scope  Scope
+	Origin string // URL of the gateway without a path, as the client knows it; links in results begin with it
 	Header http.Header
 	Body   []byte
 	Out    Out

@@ -85,7 +85,7 @@ func (s *Server) getTask(ctx context.Context, r *request) (result, error) {
 			detail = append(append([]byte(`,"inputRequests":{"`+keyApproval+`":`), question...), '}')
 		}
 	case taskCompleted:
-		res, err := s.taskResult(&rec)
+		res, err := r.taskResult(&rec)
 		if err != nil {
 			return result{}, err
 		}
@@ -206,11 +206,11 @@ func taskOf(rec *registry.Record) string {
 }
 
 // taskResult is what the call of a task would have been answered with.
-func (s *Server) taskResult(rec *registry.Record) (result, error) {
+func (r *request) taskResult(rec *registry.Record) (result, error) {
 	out := agent.Outcome{CallID: rec.CallID, State: rec.State}
 	var err error
 	out.Result, err = rec.Outcome()
-	return s.resultOf(&out, err)
+	return r.resultOf(&out, err)
 }
 
 func withCall(err error, callID string) *registry.Error {
