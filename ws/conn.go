@@ -31,7 +31,8 @@ type conn struct {
 	prev, next *conn
 	pingAt     time.Duration // on the server's clock; zero: never queued
 
-	// registering is held while the tools of the session change. It is taken before all other locks of the connection.
+	// registering is held while the tools of the session change. It is taken before all other locks of the connection
+	// but mcpLink.talk.
 	registering sync.Mutex
 
 	// The fields up to unpairedAt are used by the reader only; compiled by whoever holds registering.

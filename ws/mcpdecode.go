@@ -18,7 +18,7 @@ type (
 	// mcpFrame is a message of MCP that is no frame of the device protocol in other words: a request, a notification,
 	// the answer to a request of the gateway itself, or nothing that matters here.
 	mcpFrame struct {
-		id     json.RawMessage // of a request
+		id     json.RawMessage // of a request, or of the one that is answered
 		method string          // of a request or a notification; empty: neither
 		own    bool            // it answers a request of the gateway itself
 		result json.RawMessage // of that answer
@@ -111,7 +111,7 @@ func (m *mcpLink) decodeMessage(f *fields) (any, error) {
 	call := m.callOf(string(id))
 	switch {
 	case m.isPending(string(id)):
-		return &mcpFrame{own: true, result: result, failed: failed}, nil
+		return &mcpFrame{id: id, own: true, result: result, failed: failed}, nil
 	case call == "":
 		return &mcpFrame{stray: true, failed: failed}, nil
 	case failed != nil:

@@ -37,9 +37,13 @@ type mcpLink struct {
 	device string // that the request named; never changes
 	voice  bool   // the device says hello first; never changes
 
-	// Of the reader. The goroutine that opens the connection is its predecessor.
-	session string // the id, for envelopes
+	session string // the id, for envelopes; of the reader, whose predecessor is the goroutine that opens the connection
+
+	// talk is held while the gateway's own requests go on: by the reader, and by what is late. It is taken before
+	// conn.registering.
+	talk    sync.Mutex
 	stage   mcpStage
+	greeted bool        // a voice device has said hello
 	listing *mcpListing // the last one; nil: none was begun
 	changed bool        // the list has changed since it was asked for
 
@@ -51,6 +55,7 @@ type mcpLink struct {
 	pending  string            // the id of the gateway's own request, as of idText; empty: none
 	asked    int               // grows with each request that has a timer
 	timer    *time.Timer       // of the own request; nil: none is under way
+	stopped  bool              // the connection has ended, and nothing more is late
 	calls    map[int64]string  // numbers of calls; nil: none
 	number   int64             // the last one
 	theirs   map[string]string // tools whose names here are others than at the device → the latter; nil: none
@@ -171,10 +176,13 @@ func (m *mcpLink) isPending(id string) bool {
 	return id != "" && id == m.pending
 }
 
-// arm has late called if the own request is not answered in time. disarm stops that.
+// arm has late called if the own request is not answered in time. disarm stops that, and stop does so for good.
 func (m *mcpLink) arm(late func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.stopped {
+		return
+	}
 	m.asked++
 	asked := m.asked
 	if m.timer != nil {
@@ -209,6 +217,14 @@ func (m *mcpLink) disarm() {
 		m.timer.Stop()
 		m.timer = nil
 	}
+}
+
+// stop is disarm at the end of the connection.
+func (m *mcpLink) stop() {
+	m.mu.Lock()
+	m.stopped = true
+	m.mu.Unlock()
+	m.disarm()
 }
 
 // callFrame returns the message that has the device run a call.

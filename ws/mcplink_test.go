@@ -2,6 +2,7 @@ package ws
 
 import (
 	"errors"
+	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,6 +94,87 @@ func TestMCPOwnRequestsEnd(t *testing.T) {
 		synctest.Wait()
 		if late != 10 || m.waits() || m.pending != "" {
 			t.Errorf("late: %d, %q is under way", late, m.pending)
+		}
+	})
+}
+
+// mcpConn is a connection without a socket whose device has been sent its first message.
+func mcpConn(m *mcpLink) *conn {
+	c, r := &conn{server: &Server{log: slog.New(slog.DiscardHandler)}, mcp: m}, &recorder{}
+	c.out.writer, c.out.limit = r, 1<<20
+	r.out = &c.out
+	c.out.start(nil)
+	r.next()
+	m.opened = true
+	return c
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asks is the id of the own request that is under way.
+func (m *mcpLink) asks() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pending
+}
+
+// What a device says of its list while it does not answer for it is not forgotten.
+func TestMCPChangesWhileAListIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := mcpConn(&mcpLink{ready: true, stage: mcpReady})
+		noError(t, c.listTools())
+		asked := c.mcp.asks()
+		c.mcp.talk.Lock()
+		c.mcp.changed = true // as listAgain notes it
+		c.mcp.talk.Unlock()
+		time.Sleep(mcpAnswerWait)
+		synctest.Wait()
+		if !c.mcp.waits() || c.mcp.asks() == asked || c.mcp.asks() == "" || c.mcp.changed {
+			t.Errorf("the list is not asked for again: %q after %q", c.mcp.asks(), asked)
+		}
+		noError(t, c.ownAnswer(&mcpFrame{id: []byte(asked), own: true, result: []byte("7")})) // nobody looks
+		time.Sleep(mcpAnswerWait)
+		synctest.Wait()
+		if c.mcp.waits() {
+			t.Error("it is asked for once more although nothing has changed")
+		}
+
+		noError(t, c.listTools())
+		asked, c.mcp.changed = c.mcp.asks(), true
+		noError(t, c.ownAnswer(&mcpFrame{id: []byte(asked), own: true, failed: &mcpFailure{code: -32603}}))
+		if !c.mcp.waits() || c.mcp.asks() == asked || c.mcp.changed {
+			t.Error("the list is not asked for again after a refusal")
+		}
+		c.mcp.stop()
+		noError(t, c.listTools())
+		if c.mcp.waits() {
+			t.Error("a connection that has ended waits for an answer")
+		}
+	})
+}
+
+// A voice device that says hello again and again without an answer is late all the same.
+func TestMCPHelloAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := mcpConn(&mcpLink{voice: true, envelope: true, ready: true}) // ready: it is only told that it is late
+		noError(t, c.beginMCP())
+		time.Sleep(mcpAnswerWait - time.Second)
+		noError(t, c.greetMCP())
+		first := c.mcp.asks()
+		time.Sleep(mcpAnswerWait - time.Second)
+		noError(t, c.greetMCP())
+		if !c.mcp.waits() || c.mcp.asks() == first {
+			t.Error("it is not asked again")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if c.mcp.waits() {
+			t.Error("it may be as late as it likes")
 		}
 	})
 }

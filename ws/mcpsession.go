@@ -33,8 +33,10 @@ func (c *conn) sendFrame(frame []byte) error {
 	return sendError(c.out.push(frame))
 }
 
-// greetMCP answers the hello of a voice device. Then, if the device has not been asked in an envelope yet, it is.
+// greetMCP answers the hello of a voice device. Then, if the device has not answered in an envelope yet, it is asked.
 func (c *conn) greetMCP() error {
+	c.mcp.talk.Lock()
+	defer c.mcp.talk.Unlock()
 	c.mcp.useEnvelope()
 	if err := c.sendFrame(helloFrame(c.mcp.session)); err != nil || c.mcp.stage > mcpInitializing {
 		return err
@@ -42,14 +44,20 @@ func (c *conn) greetMCP() error {
 	return c.initializeMCP()
 }
 
+// initializeMCP asks a device to begin. The time for the answer begins anew with the first hello only: who says it
+// again and again would never be late.
 func (c *conn) initializeMCP() error {
 	c.mcp.stage = mcpInitializing
 	id := c.mcp.newRequest()
-	c.mcp.arm(c.lateMCP)
+	if !c.mcp.greeted {
+		c.mcp.arm(c.lateMCP)
+	}
+	c.mcp.greeted = c.mcp.hasEnvelope()
 	return c.sendMCP(mcpInitializeFrame(id))
 }
 
-// lateMCP ends a connection whose device has not answered in time. One whose tools are known goes on with those.
+// lateMCP ends a connection whose device has not answered in time. One whose tools are known goes on with those, and is
+// asked for them again if they have changed since they were asked for.
 func (c *conn) lateMCP() {
 	c.mcp.mu.Lock()
 	ready := c.mcp.ready
@@ -57,6 +65,13 @@ func (c *conn) lateMCP() {
 	c.log().Info("a device did not answer the gateway's own request of MCP in time", "ready", ready)
 	if !ready {
 		c.end(CloseMCP)
+		return
+	}
+	c.mcp.talk.Lock()
+	defer c.mcp.talk.Unlock()
+	if err := c.listChanged(); err != nil {
+		c.log().Debug("tools not asked for", "error", err)
+		c.end(CloseSlow) // nothing else can be wrong with a frame of ours
 	}
 }
 
@@ -80,8 +95,13 @@ func (c *conn) handleMCP(f *mcpFrame) error {
 	return nil
 }
 
-// ownAnswer goes on with the answer to a request of the gateway itself.
+// ownAnswer goes on with the answer to a request of the gateway itself, unless it is late.
 func (c *conn) ownAnswer(f *mcpFrame) error {
+	c.mcp.talk.Lock()
+	defer c.mcp.talk.Unlock()
+	if !c.mcp.isPending(string(f.id)) {
+		return nil
+	}
 	switch c.mcp.stage {
 	case mcpInitializing:
 		return c.initialized(f)

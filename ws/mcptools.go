@@ -60,6 +60,8 @@ func (c *conn) listPage(cursor string, first bool) error {
 // listAgain lists the tools again because they have changed, once the list that is under way has been read.
 func (c *conn) listAgain() error {
 	c.budget.spend(unitsPerListing)
+	c.mcp.talk.Lock()
+	defer c.mcp.talk.Unlock()
 	if c.mcp.stage < mcpListingTools || c.mcp.waits() {
 		c.mcp.changed = true
 		return nil
@@ -75,7 +77,7 @@ func (c *conn) toolsListed(ctx context.Context, f *mcpFrame) error {
 		c.log().Info("a device does not list its tools", "error", f.failed)
 		if f.failed.code != rpcNoMethod && c.mcp.stage == mcpReady {
 			c.mcp.disarm()
-			return nil
+			return c.listChanged()
 		}
 		return c.endList(ctx)
 	}
@@ -176,10 +178,15 @@ func (c *conn) endList(ctx context.Context) error {
 	c.mcp.ready, c.mcp.theirs = true, names
 	c.mcp.mu.Unlock()
 	c.log().Log(ctx, level, "tools of a device listed", "tools", len(c.local.Tools()))
-	if c.mcp.changed {
-		return c.listTools()
+	return c.listChanged()
+}
+
+// listChanged lists the tools again if they have changed since they were asked for.
+func (c *conn) listChanged() error {
+	if !c.mcp.changed {
+		return nil
 	}
-	return nil
+	return c.listTools()
 }
 
 // level is how loud something about a list is told. A device may have its tools listed again as often as it likes.

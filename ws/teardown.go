@@ -140,7 +140,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c.cancelTurn(why)
 	c.endContest()
 	if c.mcp != nil {
-		c.mcp.disarm()
+		c.mcp.stop()
 	}
 	if c.local == nil {
 		return
