@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/internal/metrics"
 )
 
@@ -123,7 +124,7 @@ func TestPprofNeedsItsAddress(t *testing.T) {
 // TestDocsAreGenerated's business.
 func TestDocumentedMetricsExist(t *testing.T) {
 	s := metrics.New(nil, "v1")
-	s.Watch(metrics.Pod{})
+	s.Watch(metrics.Pod{MCPServers: func() []upstream.Status { return nil }})
 	exists := make(map[string]bool)
 	for _, m := range s.Metrics() {
 		exists[m.Name] = true
