@@ -32,8 +32,8 @@ func (c JWTConfig) acceptsJWT() bool {
 	return c.JWTSecret != "" || c.JWTKeyFile != "" || c.JWTKeySetURL != ""
 }
 
-// openJWT returns what checks JSON Web Tokens, nil if none are accepted. resource is the URL of the gateway, empty if it
-// is not known.
+// openJWT returns what checks JSON Web Tokens, nil if none are accepted. resource is the URL of the gateway, empty if
+// it is not known.
 func (c JWTConfig) openJWT(resource string, log *slog.Logger) (*jwt.Verifier, error) {
 	if !c.acceptsJWT() {
 		return nil, nil

@@ -14,8 +14,9 @@ import (
 func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
 	t.Parallel()
 	h := &handler{Config: Config{
-		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
-		Files: &blobs.Service{},
+		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
+		Pairing: &pairing.Service{},
+		Files:   &blobs.Service{},
 	}}
 	for _, r := range h.routes() {
 		if err := r.who.validate(); err != nil {

@@ -73,8 +73,9 @@ func NewHandler(cfg Config) (*Handler, error) {
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
 	h.mcp = mcp.New(mcp.Config{
-		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Changes: mcpGateway{h}, Cancels: cfg.Turns,
-		Calls: cfg.Calls, Version: cfg.Version,
+		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Changes: mcpGateway{h},
+		Cancels: cfg.Turns,
+		Calls:   cfg.Calls, Version: cfg.Version,
 		Records: cfg.Calls, Approvals: cfg.Approvals, States: cfg.States, TaskAfter: cfg.TaskAfter,
 		Retention: cfg.Retention,
 	})

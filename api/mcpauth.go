@@ -60,7 +60,8 @@ func (h *handler) protectedResource(c *gin.Context, _ params) error {
 	path := strings.TrimPrefix(c.Request.URL.EscapedPath(), pathResource)
 	if !known || path != "" && !isMCP(path) {
 		return registry.Errorf(registry.CodeNotFound, "No authorization server is known for this address. Use an "+
-			"API key, or set FARHAND_PUBLIC_URL and FARHAND_JWT_ISSUER to the URLs of gateway and authorization server.")
+			"API key, or set FARHAND_PUBLIC_URL and FARHAND_JWT_ISSUER to the URLs of gateway and authorization "+
+			"server.")
 	}
 	c.Header("Cache-Control", "no-store")
 	c.JSON(http.StatusOK, resourceMetadata{

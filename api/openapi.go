@@ -108,7 +108,7 @@ func errorResponses() object {
 		"content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/OpenAIError"}}},
 	}
 	responses["MCPError"] = object{
-		"description": "An error in JSON-RPC's format. The status is that of the other APIs if the message was not read.",
+		"description": "An error in JSON-RPC's format. If the message was not read, the status is as elsewhere.",
 		"headers": object{
 			headerPod: refHeader("Pod"), headerCallID: refHeader("CallId"),
 			"WWW-Authenticate": refHeader("Authenticate"), "Retry-After": refHeader("RetryAfter"),

@@ -17,8 +17,8 @@ import (
 
 // fail is the one place where an error becomes a response. It also ends the chain of handlers. The response to a tool
 // call always has the call's id and whether the device can have run it: an error that does not say so happened before
-// the call was dispatched. Responses to other requests have neither. Below /v1 the response is in OpenAI's format, at /mcp
-// in that of JSON-RPC.
+// the call was dispatched. Responses to other requests have neither. Below /v1 the response is in OpenAI's format, at
+// /mcp in that of JSON-RPC.
 func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
 	if why := interrupted(c.Request.Context(), &e); why != nil {

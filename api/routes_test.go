@@ -52,8 +52,9 @@ func TestRoutesAreDocumented(t *testing.T) {
 		}
 	}
 	h := &handler{Config: Config{
-		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(), Pairing: &pairing.Service{},
-		Files: &blobs.Service{},
+		Device: http.NotFoundHandler(), DeviceMCP: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
+		Pairing: &pairing.Service{},
+		Files:   &blobs.Service{},
 	}}
 	braces := regexp.MustCompile(`[:*]([a-z]+)`)
 	for _, r := range h.routes() {

@@ -82,7 +82,7 @@ type PairingStore interface {
 	// was not approved.
 	TakePairing(ctx context.Context, id string) (Pairing, error)
 
-	// PutNonce keeps a nonce for an owner, for life: a credential, and who asks with it; or what a client of the MCP was
+	// PutNonce keeps a nonce for an owner, for life: a credential, and who asks with it; or what a client of MCP was
 	// asked about. All nonces of one owner have about the same life.
 	PutNonce(ctx context.Context, tenant, owner, nonce string, life time.Duration) error
 

@@ -1,7 +1,7 @@
 // Package ws is the endpoint for devices: it upgrades GET /ws/chat, speaks the device protocol (docs/protocol.md) over
-// one WebSocket per session, or MCP at GET /ws/mcp, and gives the hub of package routing a routing.Conn for each. It uses melody and
-// gorilla/websocket, and nothing outside knows that. Of Farhand it may import agent, registry, registry/routing and
-// internal; it does not know package api, nor the stores.
+// one WebSocket per session, or MCP at GET /ws/mcp, and gives the hub of package routing a routing.Conn for each. It
+// uses melody and gorilla/websocket, and nothing outside knows that. Of Farhand it may import agent, registry,
+// registry/routing and internal; it does not know package api, nor the stores.
 //
 // # Where to start
 //

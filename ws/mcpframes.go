@@ -171,6 +171,7 @@ func mcpPairingFrame(frame []byte, voice bool) []byte {
 			Emotion string          `json:"emotion"`
 		}{"alert", "pairing", memberOf(frame, "message"), "neutral"})
 	}
-	b := []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","logger":"farhand","data":`)
+	b := []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error",` +
+		`"logger":"farhand","data":`)
 	return append(append(b, frame...), `}}`...)
 }

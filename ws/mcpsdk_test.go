@@ -69,7 +69,9 @@ func (s *lineServer) serve() {
 func (s *lineServer) say(line string) { _, _ = io.WriteString(s.out, line+"\n") }
 
 // runMCP runs a server as a device until the test ends.
-func (g *gateway) runMCP(address string, server io.ReadWriteCloser, options ...client.Option) (c *client.Client, done <-chan error) {
+func (g *gateway) runMCP(
+	address string, server io.ReadWriteCloser, options ...client.Option,
+) (c *client.Client, done <-chan error) {
 	g.t.Helper()
 	options = append([]client.Option{
 		client.WithToken(testToken), client.WithBackoff(time.Millisecond, 10*time.Millisecond),

@@ -134,7 +134,8 @@ func (c *conn) registerMCP(ctx context.Context, tools []json.RawMessage) error {
 		return err
 	}
 	if n := len(r.rejected); n > 0 {
-		c.log().Log(ctx, c.mcp.level(slog.LevelWarn), "tools of a device rejected", "number", n, "rejected", r.rejected[:min(n, loggedRejections)])
+		c.log().Log(ctx, c.mcp.level(slog.LevelWarn), "tools of a device rejected",
+			"number", n, "rejected", r.rejected[:min(n, loggedRejections)])
 	}
 	return nil
 }

@@ -43,8 +43,10 @@ func TestPagesAreReservedFirst(t *testing.T) {
 		err := s.Serve(t.Context(), &Exchange{
 			Caller: auth.Identity{Tenant: registry.DefaultTenant, Admin: true}, Scope: tt.scope, Out: f,
 			TakeBody: func() func() { return nil },
-			Header:   http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}},
-			Body:     fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, tt.method, tt.params),
+			Header: http.Header{
+				"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+			},
+			Body: fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, tt.method, tt.params),
 		})
 		if err != nil || !json.Valid([]byte(f.body)) || !strings.Contains(f.body, `"code":"busy"`) {
 			t.Errorf("%s: %v, %d %s", tt.method, err, f.status, f.body)

@@ -47,8 +47,8 @@ func (a *application) deviceCommand() *cobra.Command {
 			"gateway's tools nodes, node-invoke and canvas: notify, run (asks on this terminal about each command,\n" +
 			"and runs none without a terminal), a canvas in the browser of this machine, and test pictures for a\n" +
 			"camera.\n" +
-			"With --mcp the machine offers the tools of an MCP server (stdio) in place of its own. The command is run\n" +
-			"by the shell, and again with growing delays when it ends; it ends with this program.\n" +
+			"With --mcp the machine offers the tools of an MCP server (stdio) in place of its own. The command is\n" +
+			"run by the shell, and again with growing delays when it ends; it ends with this program.\n" +
 			"Runs until interrupted and reconnects by itself.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.device(cmd.Context(), o) },

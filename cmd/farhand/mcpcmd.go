@@ -16,9 +16,9 @@ func (a *application) mcpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Be an MCP server on standard input and output, for clients that start commands",
-		Long: "Be an MCP server on standard input and output, for desktop clients that only start commands: what such a\n" +
-			"client asks, the gateway answers, and its tools are those of the connected devices. Clients that speak\n" +
-			"MCP over HTTP need no command: their URL is that of the gateway with /mcp behind it.\n\n" +
+		Long: "Be an MCP server on standard input and output, for desktop clients that only start commands: what\n" +
+			"such a client asks, the gateway answers, and its tools are those of the connected devices. Clients\n" +
+			"that speak MCP over HTTP need no command: their URL is that of the gateway with /mcp behind it.\n\n" +
 			"The token is best given as FARHAND_TOKEN, in the environment that the client starts the command with.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +34,8 @@ func (a *application) mcpCommand() *cobra.Command {
 			if search {
 				endpoint += "?tools=search"
 			}
-			return mcpbridge.Run(cmd.Context(), mcpbridge.Config{URL: endpoint, Token: r.token, Log: a.err}, a.in, a.out)
+			cfg := mcpbridge.Config{URL: endpoint, Token: r.token, Log: a.err}
+			return mcpbridge.Run(cmd.Context(), cfg, a.in, a.out)
 		},
 	}
 	f := cmd.Flags()

@@ -96,7 +96,9 @@ func TestServerEverythingAsADevice(t *testing.T) {
 
 	start(t, nil, node, "testdata/mcp/pipe.mjs", "ws"+strings.TrimPrefix(dialed, "http")+
 		"/ws/mcp?device_id=piped&token="+fleetToken, node, everything, "stdio")
-	eventually(t, waitLimit, "tools come through a bare pipe", func() bool { return toolsOf(t, asked)["piped"] == offered })
+	eventually(t, waitLimit, "tools come through a bare pipe", func() bool {
+		return toolsOf(t, asked)["piped"] == offered
+	})
 	if a := call("piped", "echo", `{"message":"pipe"}`); !strings.Contains(a.Output, "pipe") {
 		t.Errorf("%+v", a)
 	}

@@ -31,7 +31,9 @@ type stdioServer struct {
 // must be called.
 func startStdioServer(command string, environ []string, log *slog.Logger) (*stdioServer, error) {
 	s := &stdioServer{cmd: shellCommand(command), log: log, ended: make(chan struct{})}
-	s.cmd.Env = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, envPrefix) })
+	s.cmd.Env = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		return strings.HasPrefix(kv, envPrefix)
+	})
 	s.close = sync.OnceFunc(s.end)
 	// Pipes of our own: the command's end is known at once, whoever it left its output to.
 	files, err := pipes(3)

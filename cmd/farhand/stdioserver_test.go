@@ -29,7 +29,9 @@ func TestStdioServer(t *testing.T) {
 	if _, err := io.ReadFull(s, line); err != nil || !bytes.Equal(line, []byte("a line\n")) {
 		t.Errorf("%q, %v", line, err)
 	}
-	eventually(t, waitLimit, "its error output is logged", func() bool { return strings.Contains(log.String(), "careful people") })
+	eventually(t, waitLimit, "its error output is logged", func() bool {
+		return strings.Contains(log.String(), "careful people")
+	})
 	if err := s.Close(); err != nil || s.exit() != "exit status 0" {
 		t.Errorf("%v, %s", err, s.exit())
 	}

@@ -40,7 +40,7 @@ type bridge struct {
 	mu         sync.Mutex
 	inFlight   map[string]context.CancelCauseFunc // by request id; nil: cancelled
 	negotiated string                             // revision that initialize agreed on
-	session    string                             // name that initialize gave, to tell the ids of this client from another's
+	session    string                             // name that initialize gave this client
 	following  bool                               // changes are asked for on behalf of a client that does not ask
 }
 

@@ -93,7 +93,8 @@ func sdkServer(started, cancelled chan<- struct{}) *mcp.Server {
 	mcp.AddTool(server, &mcp.Tool{Name: "greet"},
 		func(ctx context.Context, req *mcp.CallToolRequest, in struct{ Name string }) (*mcp.CallToolResult, any, error) {
 			if token := req.Params.GetProgressToken(); token != nil {
-				err := req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1})
+				params := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1}
+				err := req.Session.NotifyProgress(ctx, params)
 				if err != nil {
 					return nil, nil, err
 				}

@@ -158,7 +158,8 @@ func (s *stream) pass(text []byte) {
 	default:
 		s.acknowledged = true
 		for _, list := range s.lists {
-			s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/%s/list_changed","params":{"_meta":{%q:%s}}}`,
+			s.write(fmt.Appendf(nil,
+				`{"jsonrpc":"2.0","method":"notifications/%s/list_changed","params":{"_meta":{%q:%s}}}`,
 				list, metaSubscription, s.id))
 		}
 	}
