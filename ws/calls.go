@@ -21,7 +21,9 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	c.startMu.Lock()
 	err := errOutboxNotOpen
 	if !c.refusesNew && c.ending() == closeNone {
-		err = c.out.push(c.callFrame(call))
+		if err = c.out.push(c.callFrame(call)); err != nil && c.mcp != nil {
+			c.mcp.notSent(call.ID)
+		}
 	}
 	c.startMu.Unlock()
 	switch {
@@ -162,5 +164,8 @@ func (c *conn) failAnswer(data []byte, bad *frameError) {
 	if id := c.answeredCall(data); id != "" {
 		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
 			"The device's answer could not be understood: %s", bad.message))
+		if c.mcp != nil {
+			c.mcp.endCall(id)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -14,9 +13,6 @@ import (
 
 // mcpAnswerWait is how long a device that speaks MCP may take to answer initialize, or for its whole list of tools.
 const mcpAnswerWait = 30 * time.Second
-
-// maxNumberedCalls bounds the calls whose numbers are remembered of one connection: more than are ever in flight.
-const maxNumberedCalls = 1024
 
 // mcpStage is how far the conversation with a device that speaks MCP is.
 type mcpStage uint8
@@ -31,8 +27,7 @@ const (
 
 // mcpLink is what a connection knows that speaks MCP: the gateway is the client of MCP, the device is the server. Raw
 // messages of a call carry the call's own id, so an answer finds its call whichever connection it comes over. Voice
-// devices know numbers only, so theirs are numbered; a connection begins at a random one, so that a late answer to a
-// former connection is not taken for another's.
+// devices know only numbers, so their calls are numbered, anew for each connection.
 type mcpLink struct {
 	device string // that the request named; never changes
 	voice  bool   // the device says hello first; never changes
@@ -56,8 +51,7 @@ type mcpLink struct {
 	asked    int               // grows with each request that has a timer
 	timer    *time.Timer       // of the own request; nil: none is under way
 	stopped  bool              // the connection has ended, and nothing more is late
-	calls    map[int64]string  // numbers of calls; nil: none
-	number   int64             // the last one
+	numbers  callNumbers       // in envelopes
 	theirs   map[string]string // tools whose names here are others than at the device → the latter; nil: none
 }
 
@@ -91,53 +85,36 @@ func (m *mcpLink) newRequest() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.envelope {
-		m.pending = strconv.FormatInt(m.nextNumberLocked(), 10)
+		m.pending = strconv.FormatInt(m.numbers.next(), 10)
 		return m.pending
 	}
 	m.pending = `"` + uuid.NewString() + `"`
 	return m.pending
 }
 
-// nextNumberLocked returns a number that no message of this connection had.
-func (m *mcpLink) nextNumberLocked() int64 {
-	if m.number == 0 {
-		m.number = rand.Int64N(1 << 30) // small devices keep a number in 32 bits
-	}
-	m.number++
-	return m.number
-}
-
-// callID returns the id that a call has in messages to the device, as JSON; nil if it has none any more.
-func (m *mcpLink) callID(call string) []byte {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.envelope {
-		return strictjson.AppendString(nil, call)
-	}
-	for n, c := range m.calls {
-		if c == call {
-			return strconv.AppendInt(nil, n, 10)
-		}
-	}
-	return nil
-}
-
-// newCallID is callID for a call that the device is about to be sent.
+// newCallID returns the id that a call has in messages to the device, as JSON.
 func (m *mcpLink) newCallID(call string) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.envelope {
 		return strictjson.AppendString(nil, call)
 	}
-	if m.calls == nil {
-		m.calls = make(map[int64]string)
+	return strconv.AppendInt(nil, m.numbers.add(call), 10)
+}
+
+// endCall notes that nobody waits for a call any more. It returns the call's id as newCallID, nil if the device was not
+// sent the call over this connection.
+func (m *mcpLink) endCall(call string) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.envelope {
+		return strictjson.AppendString(nil, call)
 	}
-	n := m.nextNumberLocked()
-	m.calls[n] = call
-	for old := n - maxNumberedCalls; len(m.calls) > maxNumberedCalls; old++ {
-		delete(m.calls, old)
+	number, ok := m.numbers.end(call)
+	if !ok {
+		return nil
 	}
-	return strconv.AppendInt(nil, n, 10)
+	return strconv.AppendInt(nil, number, 10)
 }
 
 // callOf returns the call that an id of a message belongs to, empty if it is none's.
@@ -154,7 +131,7 @@ func (m *mcpLink) callOf(id string) string {
 	if err != nil {
 		return ""
 	}
-	return m.calls[n]
+	return m.numbers.calls[n]
 }
 
 // forget notes that a call has been answered.
@@ -162,11 +139,15 @@ func (m *mcpLink) forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
-		delete(m.calls, n)
+		m.numbers.remove(n)
 	}
-	if len(m.calls) == 0 {
-		m.calls = nil
-	}
+}
+
+// notSent notes that the device was not sent a call.
+func (m *mcpLink) notSent(call string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.numbers.remove(m.numbers.of[call])
 }
 
 // isPending reports whether an id is that of the gateway's own request.
@@ -239,9 +220,10 @@ func (m *mcpLink) callFrame(call routing.DeviceCall) []byte {
 	return m.wrap(mcpCallFrame(id, name, call.Args.Raw(), meta))
 }
 
-// cancelFrame returns the message that tells the device that nobody waits for a call any more, nil if it needs none.
+// cancelFrame notes that nobody waits for a call any more, and returns the message that says so to the device, nil if
+// it needs none.
 func (m *mcpLink) cancelFrame(call, reason string) []byte {
-	id := m.callID(call)
+	id := m.endCall(call)
 	if id == nil {
 		return nil
 	}

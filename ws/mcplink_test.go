@@ -3,6 +3,8 @@ package ws
 import (
 	"errors"
 	"log/slog"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,7 +35,7 @@ func FuzzMCPMessage(f *testing.F) {
 		f.Add([]byte(seed), true)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, envelope bool) {
-		m := &mcpLink{envelope: envelope, pending: `"mine"`, calls: map[int64]string{7: "seven"}}
+		m := &mcpLink{envelope: envelope, pending: `"mine"`, numbers: callNumbers{calls: map[int64]string{7: "seven"}}}
 		answered := m.answeredCall(data)
 		frame, err := m.decode(data)
 		var bad *frameError
@@ -179,27 +181,73 @@ func TestMCPHelloAgainAndAgain(t *testing.T) {
 	})
 }
 
-// Numbers of calls are remembered until they are answered, and no more than a bounded number of them.
+// A call keeps its number while it is in flight, however many calls before it were never answered. Those keep theirs
+// for a late answer, a bounded number of them.
 func TestMCPNumbersOfCalls(t *testing.T) {
 	m := &mcpLink{envelope: true, session: "s"}
-	var first, last string
-	for i := range 10 * maxNumberedCalls {
-		id := string(m.newCallID(strconv.Itoa(i)))
-		if i == 0 {
-			first = id
+	waiting := string(m.newCallID("waiting"))
+	for i := range 3 * maxEndedCalls {
+		young := string(m.newCallID("young"))
+		call := strconv.Itoa(i)
+		id := string(m.newCallID(call))
+		if cancel := string(m.cancelFrame(call, "late")); !strings.Contains(cancel, `"requestId":`+id+",") {
+			t.Fatalf("the call %s is cancelled by %s", id, cancel)
 		}
-		last = id
-		if again := string(m.callID(strconv.Itoa(i))); again != id {
-			t.Fatalf("the call has two numbers, %s and %s", id, again)
+		if m.callOf(id) != call || m.callOf(young) != "young" || m.callOf(waiting) != "waiting" {
+			t.Fatalf("after %d calls without an answer: %q, %q, %q", i, m.callOf(id), m.callOf(young), m.callOf(waiting))
+		}
+		m.forget(young)
+		if m.callOf(young) != "" || m.cancelFrame("young", "late") != nil {
+			t.Fatal("an answered call still has its number")
 		}
 	}
-	if len(m.calls) != maxNumberedCalls || m.callID("0") != nil || m.callOf(first) != "" || m.callOf(last) == "" {
-		t.Errorf("%d numbers are kept", len(m.calls))
+	for range 2 * maxEndedCalls {
+		m.forget(string(m.newCallID("answered")))
 	}
-	m.forget(last)
-	if m.callOf(last) != "" {
-		t.Error("an answered call has its number yet")
+	var young []string
+	for i := range 4 {
+		young = append(young, string(m.newCallID("young "+strconv.Itoa(i))))
 	}
+	for i, id := range young {
+		if want := "young " + strconv.Itoa(i); m.callOf(id) != want {
+			t.Errorf("the number %s is of %q, want %q", id, m.callOf(id), want)
+		}
+		m.forget(id)
+	}
+	if have := len(m.numbers.calls); have != maxEndedCalls+1 || len(m.numbers.of) != 1 {
+		t.Errorf("%d numbers are kept, %d of them of calls in flight", have, len(m.numbers.of))
+	}
+	for _, number := range slices.Clone(m.numbers.ended) {
+		m.forget(strconv.FormatInt(number, 10)) // answered late
+	}
+	m.newCallID("unsent")
+	m.notSent("unsent")
+	m.forget(waiting)
+	if n := &m.numbers; len(n.calls)+len(n.of)+len(n.ended) != 0 {
+		t.Errorf("numbers of calls that are over: %+v", n)
+	}
+}
+
+// A number fits in 32 bits, and no two calls in flight have the same one.
+func TestMCPNumbersBeginAgain(t *testing.T) {
+	n := callNumbers{last: math.MaxInt32 - 2}
+	seen := make(map[int64]bool)
+	for i := range 5 {
+		number := n.add(strconv.Itoa(i))
+		if number < 1 || number > math.MaxInt32 || seen[number] {
+			t.Errorf("call %d has the number %d", i, number)
+		}
+		seen[number] = true
+	}
+	n.last = math.MaxInt32
+	if again := n.add("again"); seen[again] {
+		t.Errorf("two calls have the number %d", again)
+	}
+}
+
+// Voice devices are sent messages in envelopes.
+func TestMCPEnvelope(t *testing.T) {
+	m := &mcpLink{envelope: true, session: "s"}
 	frame := string(m.callFrame(routing.DeviceCall{ID: "x", Tool: "t"}))
 	if !strings.HasPrefix(frame, `{"type":"mcp","session_id":"s","payload":{"jsonrpc":"2.0","id":`) ||
 		!strictjson.Valid([]byte(frame)) || !strings.Contains(frame, `"arguments":{}`) {

@@ -159,7 +159,8 @@ func (f *inFlightCall) send(conn Conn, c DeviceCall) error {
 		return callCancelled(registry.DispatchedNo)
 	}
 	if err := conn.Deliver(c); err != nil {
-		f.abandon()
+		f.drop()
+		f.remove()
 		return registry.AsError(err).With(registry.DispatchedNo)
 	}
 	f.sent.Store(true)
@@ -249,9 +250,13 @@ func (f *inFlightCall) expire() {
 	f.remove()
 }
 
-// tellExpired tells the device that nobody waits for the call any more, if it has the call and cannot know.
+// tellExpired tells the device that nobody waits for the call any more, if it has the call and cannot know. It waits
+// while the call is being given to the socket.
 func (f *inFlightCall) tellExpired() {
-	if conn, ok := f.session.Load().conn.(Expirer); ok && f.sent.Load() {
+	f.sending.Lock()
+	sent := f.sent.Load()
+	f.sending.Unlock()
+	if conn, ok := f.session.Load().conn.(Expirer); ok && sent {
 		conn.Expired(f.callID)
 	}
 }

@@ -91,6 +91,39 @@ func TestConnectionEndsDuringClaim(t *testing.T) {
 	}
 }
 
+// lateConn takes a call only when its time is over.
+type lateConn struct {
+	deafConn
+	session *LocalSession
+	expired chan string
+}
+
+func (c *lateConn) Deliver(call DeviceCall) error {
+	for waits := true; waits; _, waits = c.session.Remaining(call.ID) {
+		runtime.Gosched()
+	}
+	return nil
+}
+
+func (c *lateConn) Expired(callID string) { c.expired <- callID }
+
+// A call whose time ends while it is being given to the socket reaches a device that hears that the time is over.
+func TestCallExpiresWhileItIsWritten(t *testing.T) {
+	pod := startPod(t, memory.New(memory.Options{}), "a")
+	conn := &lateConn{expired: make(chan string, 2)}
+	conn.session = connect(t, pod, conn, nil)
+	ended := begin(t, pod, conn.session.Session(), "c1", time.Millisecond)
+	select {
+	case id := <-conn.expired:
+		if id != "c1" {
+			t.Errorf("the time of %q is over", id)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the device does not hear that the time is over")
+	}
+	<-ended
+}
+
 func canResume(s *registry.Session) { s.Capabilities = []string{registry.CapabilityResume} }
 
 // A call whose time ends while its device is away is over: the device that comes back does not get it again, to be in
