@@ -9,10 +9,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // testTimeout bounds every wait of these tests for something that must come true.
-const testTimeout = 20 * time.Second
+const testTimeout = testkit.Limit
 
 // nearDeadline is a context whose end is always near and never comes.
 type nearDeadline struct{ context.Context }

@@ -20,12 +20,13 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
 
 // limit bounds every wait of these tests for something that must come true.
-const limit = 20 * time.Second
+const limit = testkit.Limit
 
 // start makes a gateway that is served by a server of the test's own, and returns its URL.
 func start(t *testing.T, cfg farhand.Config, opts ...farhand.Option) string {

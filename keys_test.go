@@ -12,8 +12,8 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry/memory"
-	"github.com/farhand/farhand/registry/registrytest"
 )
 
 const adminToken = "a-token-of-the-admin-0123456789"
@@ -48,16 +48,6 @@ func remove(t *testing.T, url, token string) int {
 	return resp.StatusCode
 }
 
-// within waits for something that must come true.
-func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	began := time.Now()
-	registrytest.Eventually(t, what, ok)
-	if took := time.Since(began); took > limit {
-		t.Fatalf("within %v, not %v: %s", took, limit, what)
-	}
-}
-
 // An admin makes, lists and revokes keys; the key is told once, and does what it was made for.
 func TestAPIKeys(t *testing.T) {
 	t.Parallel()
@@ -66,7 +56,7 @@ func TestAPIKeys(t *testing.T) {
 	if !regexp.MustCompile(`^fhk_[0-9A-Za-z]{49}$`).MatchString(k.Key) {
 		t.Error("the key has another form")
 	}
-	within(t, time.Second, "the key is usable", func() bool {
+	testkit.Eventually(t, "the key is usable", func() bool {
 		status, _ := send(t, url+"/api/tools", "", k.Key)
 		return status == http.StatusOK
 	})
@@ -135,7 +125,7 @@ func TestAPIKeys(t *testing.T) {
 	if status := remove(t, url+"/api/keys/"+k.ID, adminToken); status != http.StatusNotFound {
 		t.Errorf("revoke again: %d", status)
 	}
-	within(t, time.Second, "the key is dead", func() bool {
+	testkit.Eventually(t, "the key is dead", func() bool {
 		status, _ := send(t, url+"/api/tools", "", k.Key)
 		return status == http.StatusUnauthorized
 	})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	gojwt "github.com/golang-jwt/jwt/v5"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // matrixSecret is what JSON Web Tokens are signed with.
@@ -58,7 +60,7 @@ func (w *world) until(token string, end func()) string {
 		w.Fatalf("what is to end is no good before: %d %s", status, text)
 	}
 	end()
-	within(w.T, limit, "it is no good any more", func() bool {
+	testkit.Eventually(w.T, "it is no good any more", func() bool {
 		status, _ := send(w.T, w.url+"/api/devices", "", token)
 		return status == http.StatusUnauthorized
 	})

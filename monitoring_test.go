@@ -8,10 +8,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/internal/metrics"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // openGateway returns a gateway that is closed when the test ends.
@@ -24,7 +24,7 @@ func openGateway(t *testing.T, change func(*Config)) *Gateway {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
 			t.Error(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
@@ -187,7 +188,7 @@ func (r *revocation) hold() (cancelled chan string) {
 			r.Fatal("a call did not reach the device")
 		}
 	}
-	within(r.T, limit, "the turns run", func() bool {
+	testkit.Eventually(r.T, "the turns run", func() bool {
 		_, text := send(r.T, r.urls[0]+"/api/sessions/running", "", adminToken)
 		return strings.Count(text, "revoked-") >= len(r.urls)
 	})
@@ -217,7 +218,7 @@ func (r *revocation) wantEnd(from time.Time, cancelled chan string) {
 			r.Fatal("a call goes on at the device")
 		}
 	}
-	within(r.T, limit, "the sessions are released", func() bool {
+	testkit.Eventually(r.T, "the sessions are released", func() bool {
 		_, text := send(r.T, r.urls[0]+"/api/sessions?connected=true", "", adminToken)
 		return !strings.Contains(text, "revoked-")
 	})
@@ -288,7 +289,7 @@ func TestARevokedCallerIsNotApproved(t *testing.T) {
 				t.Fatalf("allow: %d %s", status, said)
 			}
 			var record string
-			within(t, limit, "the call has ended", func() bool {
+			testkit.Eventually(t, "the call has ended", func() bool {
 				_, record = send(t, url+"/api/calls/"+accepted.CallID, "", adminToken)
 				return strings.Contains(record, `"state":"rejected"`)
 			})
@@ -356,7 +357,7 @@ func TestRevocationEndsGrants(t *testing.T) {
 	if status, said := send(t, url+"/api/revocations", `{"user_id":"ann"}`, adminToken); status != http.StatusOK {
 		t.Fatalf("revoke: %d %s", status, said)
 	}
-	within(t, limit, "the grant has ended", func() bool {
+	testkit.Eventually(t, "the grant has ended", func() bool {
 		_, list := send(t, url+"/api/grants", "", adminToken)
 		return strings.Contains(list, `"grants":[]`)
 	})

@@ -6,10 +6,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -39,7 +39,7 @@ func TestRefusedCallsKeepNoArguments(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		close(store.proceed)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		if err := pod.Close(ctx); err != nil {
 			t.Error(err)

@@ -12,13 +12,14 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
 	"github.com/farhand/farhand/registry/routing"
 )
 
-const testTimeout = 10 * time.Second
+const testTimeout = testkit.Limit
 
 // fixture is a pod on a store of its own, with an invoker in front.
 type fixture struct {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
@@ -126,13 +125,9 @@ func TestTargetsThatLeadNowhere(t *testing.T) {
 		{"/api/sessions/s1/tools/t/call", `{"target":{"session_id":"off"}}`, 400, registry.CodeInvalidRequest},
 		{"/api/sessions/s1/tools/t/call", `{"target":{"device_id":"x"}}`, 400, registry.CodeInvalidRequest},
 	} {
-		start := time.Now()
 		p := wantProblem(f.post(tt.path, tt.body), tt.status, tt.code)
 		if p.Dispatched != registry.DispatchedNo || *p.Retryable != (tt.code == registry.CodeNotConnected) {
 			t.Errorf("%s %s: %+v", tt.path, tt.body, p)
-		}
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s %s took %v; it must fail at once", tt.path, tt.body, took)
 		}
 	}
 	decode[answer](f.post("/api/sessions/s1/tools/t/call", `{"target":{"session_id":"s1"}}`), 200)

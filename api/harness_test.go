@@ -20,6 +20,7 @@ import (
 	"github.com/farhand/farhand/agent/approval"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	token       = "s3cret-token"
-	testTimeout = 10 * time.Second
+	testTimeout = testkit.Limit
 )
 
 // fleet is one or more pods on a common store, each with its HTTP API.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/registrytest"
@@ -28,7 +29,7 @@ func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 			defer cancel()
 			if err := errors.Join(pod.Close(ctx), bus.Close(ctx), conn.Close()); err != nil {
 				t.Error(err)

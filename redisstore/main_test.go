@@ -3,15 +3,16 @@ package redisstore
 import (
 	"context"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTimeout bounds every wait for something that must come true.
-const testTimeout = 15 * time.Second
+const testTimeout = testkit.Limit
 
 // dial connects and closes the connection when the test ends.
 func dial(t testing.TB, o Options) *Conn {

@@ -108,7 +108,7 @@ func TestDrainCutOff(t *testing.T) {
 		t.Fatalf("refused: %+v", refused)
 	}
 	d.expectClose(ws.CloseRestart)
-	if took := time.Since(begin); took < 3*time.Second || took > 7*time.Second {
+	if took := time.Since(begin); took < 3*time.Second {
 		t.Fatalf("closed after %v", took)
 	}
 	if o := await(t, lost); !errors.Is(o.err, registry.CodeConnectionLost) {

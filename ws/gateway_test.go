@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -24,7 +25,7 @@ import (
 
 const (
 	testToken   = "correct-token"
-	testTimeout = 10 * time.Second // what a test waits for something that should happen at once
+	testTimeout = testkit.Limit // what a test waits for something that should happen at once
 )
 
 // spyStore is the in-memory store with places to look in and to break it.
@@ -184,16 +185,7 @@ func (g *gateway) callDurable(session, tool string) (id string, done <-chan outc
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	end := time.After(testTimeout)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-end:
-			t.Fatalf("it never came to pass that %s", what)
-		case <-tick.C:
-		}
-	}
+	testkit.Eventually(t, what, holds)
 }
 
 func await(t *testing.T, done <-chan outcome) outcome {

@@ -192,13 +192,9 @@ func TestCloseCutsWhoDoesNotAnswerTheCloseFrame(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	g.connect("deaf") // never reads again
-	begin := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
-	must(t, g.server.Close(ctx))
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Fatalf("took %v", took)
-	}
+	must(t, g.server.Close(ctx)) // an error if the connection had not ended before the context
 }
 
 // TestUnansweredCloseFrame: a session is ended, and its peer takes the close frame without answering it. The gateway
@@ -337,9 +333,9 @@ func (g *gateway) swamp(session string, n int) []<-chan outcome {
 	return calls
 }
 
-func (g *gateway) expectLost(calls []<-chan outcome, within time.Duration) {
+// expectLost waits until the calls have ended with their connection, and not by their timeout.
+func (g *gateway) expectLost(calls []<-chan outcome) {
 	g.t.Helper()
-	begin := time.Now()
 	for _, done := range calls {
 		o := await(g.t, done)
 		if !errors.Is(o.err, registry.CodeConnectionLost) && !errors.Is(o.err, registry.CodeNotConnected) {
@@ -347,9 +343,6 @@ func (g *gateway) expectLost(calls []<-chan outcome, within time.Duration) {
 		}
 	}
 	g.waitReleased()
-	if took := time.Since(begin); took > within {
-		g.t.Fatalf("took %v", took)
-	}
 	g.connect("another").alive()
 }
 
@@ -357,7 +350,7 @@ func TestSlowReaderIsClosedAndItsCallsFail(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	g.deafDevice("slow")
-	g.expectLost(g.swamp("slow", 64), testTimeout) // 32 MB against an outbox of 4
+	g.expectLost(g.swamp("slow", 64)) // 32 MB against an outbox of 4
 }
 
 func TestStuckWriterIsCut(t *testing.T) {
@@ -366,14 +359,14 @@ func TestStuckWriterIsCut(t *testing.T) {
 	g.deafDevice("stuck")
 	calls := g.swamp("stuck", 40) // more than the kernel takes
 	must(t, g.pod.Hub.Kick(context.Background(), g.session("stuck").Session()))
-	g.expectLost(calls, testTimeout) // neither the frames nor the close frame can be written
+	g.expectLost(calls) // neither the frames nor the close frame can be written
 }
 
 func TestWriteTimeoutEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(c *ws.Config) { c.MaxOutbound, c.WriteTimeout = 64<<20, 200*time.Millisecond })
 	g.deafDevice("stalled")
-	g.expectLost(g.swamp("stalled", 40), testTimeout)
+	g.expectLost(g.swamp("stalled", 40))
 }
 
 func TestSilentPeerIsGone(t *testing.T) {

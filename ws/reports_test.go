@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
@@ -154,7 +153,6 @@ func TestMalformedAnswerFailsItsCallAtOnce(t *testing.T) {
 	} {
 		done := g.call("mumbling", "echo", `{}`)
 		id := d.expect("tool_call_request")["id"].(string)
-		begin := time.Now()
 		d.send(strings.ReplaceAll(tc.answer, "ID", `"`+id+`"`))
 		d.expectError(tc.code, tc.names)
 		o := await(t, done)
@@ -163,9 +161,6 @@ func TestMalformedAnswerFailsItsCallAtOnce(t *testing.T) {
 			failed.Dispatched != registry.DispatchedYes ||
 			!strings.Contains(failed.Message, tc.names) {
 			t.Fatalf("%.80s: %+v", tc.answer, o)
-		}
-		if took := time.Since(begin); took > testTimeout/2 {
-			t.Fatalf("took %v", took)
 		}
 		d.alive()
 	}

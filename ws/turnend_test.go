@@ -214,14 +214,10 @@ func TestSessionStartTellsOfTheHistory(t *testing.T) {
 		{"slow", func(ctx context.Context) (info, error) { <-ctx.Done(); return info{}, ctx.Err() }, false, 0, "slow"},
 	} {
 		agent.describe.Store(&tc.describe)
-		begin := time.Now()
 		d := g.dialWith(websocket.DefaultDialer, query("session_id", "one", "name", tc.name))
 		got := d.expect("session_start")
 		if got["resumed"] != tc.resumed || got["message_count"] != tc.messages || got["name"] != tc.named {
 			t.Errorf("%s: %v", tc.name, got)
-		}
-		if took := time.Since(begin); took > testTimeout/2 {
-			t.Errorf("%s: took %v", tc.name, took)
 		}
 		must(t, d.conn.Close())
 		g.waitReleased()

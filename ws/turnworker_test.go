@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -309,7 +308,6 @@ func TestSlowReaderEndsItsTurn(t *testing.T) {
 	g.deafDevice("slow").ask("everything")
 	turn := agent.next(t)
 	text := strings.Repeat("x", 64<<10)
-	begin := time.Now()
 	for sent := 0; turn.ctx.Err() == nil; sent++ {
 		if sent == 4096 {
 			t.Fatal("256 MB were taken for a device that does not read")
@@ -320,7 +318,4 @@ func TestSlowReaderEndsItsTurn(t *testing.T) {
 		t.Fatalf("stopped because of %v", why)
 	}
 	g.waitReleased()
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Fatalf("took %v", took)
-	}
 }

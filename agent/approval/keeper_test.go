@@ -13,13 +13,14 @@ import (
 
 	"github.com/farhand/farhand/agent/approval"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const waitLimit = 20 * time.Second
+const waitLimit = testkit.Limit
 
 // starter notes which calls it was told to carry on with. Of several it starts each once.
 type starter struct {

@@ -10,13 +10,13 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/loopguard"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -217,7 +217,7 @@ func (r *rig) pod(limits Limits) *Engine {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			r.t.Errorf("close: %v", err)

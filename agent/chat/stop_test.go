@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -174,7 +175,7 @@ func TestCloseLetsTurnsEndWhileThereIsTime(t *testing.T) {
 		synctest.Wait()
 		closed := make(chan error)
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 			defer cancel()
 			closed <- r.engine.Close(ctx)
 		}()

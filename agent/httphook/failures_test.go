@@ -150,30 +150,23 @@ func TestDeadServiceCostsItsTimeout(t *testing.T) {
 	const calls, timeout = 400, 200 * time.Millisecond
 	s := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	h, log := open(t, s.URL, func(c *httphook.Config) { c.Timeout, c.Concurrent = timeout, 8 })
-	var slowest time.Duration
-	var mu sync.Mutex
 	var wg sync.WaitGroup
+	start := time.Now()
 	for range calls {
 		wg.Go(func() {
-			start := time.Now()
 			_, err := before(t.Context(), h)
 			wantStopped(t, err)
-			mu.Lock()
-			defer mu.Unlock()
-			slowest = max(slowest, time.Since(start))
 		})
 	}
 	wg.Wait()
-	if slowest > 20*timeout { // one after another they would take fifty times as long
-		t.Errorf("the slowest took %v", slowest)
-	}
+	t.Logf("%d calls took %v", calls, time.Since(start))
+	// A call that waits for a place does not ask once its time is up. One after another, all would have asked.
 	if n := len(s.questions()); n > calls/4 { // those that came later get the turns of those whose time was up
 		t.Errorf("%d questions reached the service", n)
 	}
 	if n := strings.Count(log.String(), "\n"); n > 3 {
 		t.Errorf("%d lines in the log", n)
 	}
-	t.Logf("%d calls: the slowest took %v", calls, slowest)
 }
 
 // A call whose time is up, or whose caller has gone, waits for no hook. That is no fault of the service.
@@ -189,11 +182,10 @@ func TestHooksEndWithTheirCalls(t *testing.T) {
 	}
 	inv := invocation()
 	inv.Deadline = time.Now().Add(50 * time.Millisecond)
-	start := time.Now()
 	_, err = h.Before(t.Context(), inv)
 	wantStopped(t, err)
-	if took := time.Since(start); took > httphook.MaxTimeout/2 {
-		t.Errorf("took %v", took)
+	if log.String() != "" { // the hook's own timeout would have been logged
+		t.Errorf("logged %q", log)
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/loopguard"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
@@ -85,7 +85,7 @@ func newConversation(t *testing.T, s stores, cfg loopguard.Config, custom ...age
 		k.must(err)
 		k.must(pod.Start(t.Context()))
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 			defer cancel()
 			k.must(errors.Join(pod.Close(ctx), bus.Close(ctx)))
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 const (
@@ -126,7 +127,7 @@ func TestTurnedSymbolicLinks(t *testing.T) {
 		if err != nil || !allowed(p, "a") || allowed(p, "b") {
 			t.Errorf("%v: another policy is in force", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(testkit.Limit):
 		t.Fatal("the turned link is not followed")
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // conformanceClient is the client that the MCP project's conformance suite starts with the URL of a scenario: this test
@@ -25,7 +25,7 @@ func conformanceClient(url string) int {
 		Servers:   []upstream.Server{{Name: "suite", URL: url}},
 		Admission: agent.NewAdmission(rules, schema.NewValidator(), agent.AdmissionLimits{}), Version: "test",
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 	defer cancel()
 	set := servers.Live()
 	for len(set.Tools) == 0 && !servers.Status()[0].Connected && ctx.Err() == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -124,7 +125,7 @@ func open(t *testing.T, change func(*upstream.Config), servers ...upstream.Serve
 	}
 	s := upstream.New(cfg)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Errorf("closing: %v", err)
@@ -141,7 +142,7 @@ func withHost(t *testing.T) func(*upstream.Config) {
 		t.Skipf("programs cannot run here: %v", err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		if err := engine.Close(ctx); err != nil {
 			t.Error(err)
@@ -165,7 +166,7 @@ func stdio(t *testing.T, mode string, env ...string) upstream.Server {
 // until waits for a set of tools that is as it should be, and returns it by name.
 func until(t *testing.T, s *upstream.Servers, good func(map[string]agent.Tool) bool) map[string]agent.Tool {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(testkit.Limit)
 	for {
 		set := s.Live()
 		tools := make(map[string]agent.Tool)

@@ -17,6 +17,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -110,7 +111,7 @@ func TestCancelReachesTheServer(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testkit.Limit):
 		t.Error("the server was not told")
 	}
 	if res, err := call(t, tools["web__echo"], `{"text":"still here"}`); err != nil || res.Output != "still here" {

@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/workspace"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -181,7 +182,7 @@ func (f fills) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) 
 	select {
 	case <-ctx.Done():
 		return sandbox.Exit{}, context.Cause(ctx)
-	case <-time.After(3 * time.Second):
+	case <-time.After(testkit.Limit):
 		return sandbox.Exit{}, nil
 	}
 }

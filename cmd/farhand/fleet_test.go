@@ -19,11 +19,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/ws/client"
 )
 
 // waitLimit bounds every wait of these tests.
-const waitLimit = 20 * time.Second
+const waitLimit = testkit.Limit
 
 // fleetToken is the bearer token of every pod the tests start.
 const fleetToken = "fleet-test-token-0123456789"

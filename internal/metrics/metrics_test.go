@@ -27,6 +27,7 @@ import (
 	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -78,7 +79,7 @@ func newTestPod(t testing.TB) *testPod {
 	})
 	p.http = httptest.NewServer(handler)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		p.must(devices.Close(ctx))
 		p.http.Close()

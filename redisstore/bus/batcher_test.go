@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // gate is a flush function that lets a test decide when a batch is done.
@@ -71,11 +73,11 @@ func TestBatcherGoesOnAfterAPanic(t *testing.T) {
 			if got != want {
 				t.Errorf("flushed %d, want %d", got, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testkit.Limit):
 			t.Fatalf("%d never left", want)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 	defer cancel()
 	if left := b.close(ctx); len(left) != 0 {
 		t.Errorf("%d left", len(left))

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/registrytest"
@@ -15,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTimeout bounds every wait for something that must come true.
-const testTimeout = 15 * time.Second
+const testTimeout = testkit.Limit
 
 // dial connects and closes the connection when the test ends.
 func dial(t testing.TB, url string) *redisconn.Conn {

@@ -2,8 +2,8 @@ package registrytest
 
 import (
 	"testing"
-	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,26 +30,11 @@ func (i *Inbox) HandleGap() {}
 // Eventually polls until ok returns true: for what no channel tells. It fails the test when that takes too long.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(testTimeout)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("did not come true within %v: %s", testTimeout, what)
-		case <-tick.C:
-		}
-	}
+	testkit.Eventually(t, what, ok)
 }
 
 // Receive returns the next value of a channel. It fails the test when none arrives.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(testTimeout):
-		t.Fatalf("%s did not arrive", what)
-		panic("unreachable")
-	}
+	return testkit.Receive(t, what, c)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,7 +25,7 @@ import (
 type Open func(t *testing.T, l registry.Limits) (registry.Store, func() registry.Bus)
 
 // testTimeout bounds every wait for something that must come true.
-const testTimeout = 20 * time.Second
+const testTimeout = testkit.Limit
 
 // lasting are limits under which nothing expires during a test.
 var lasting = registry.Limits{SessionTTL: time.Minute, PodLease: time.Minute}

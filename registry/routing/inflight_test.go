@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -40,7 +41,7 @@ func (deafConn) Close(CloseCause)         {}
 // A connection that ends while a durable call is being claimed has not seen it: its caller hears that nothing ran, and
 // the claim is given back.
 func TestConnectionEndsDuringClaim(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 	defer cancel()
 	store := slowClaims{memory.New(memory.Options{}), make(chan struct{}), make(chan struct{})}
 	bus := store.NewBus()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -27,7 +28,7 @@ func herePods(t *testing.T) (a, b *routing.Pod) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 			defer cancel()
 			if err := errors.Join(p.Close(ctx), bus.Close(ctx)); err != nil {
 				t.Error(err)

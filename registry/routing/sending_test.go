@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -44,7 +45,7 @@ func (c hearingConn) Cancel(callID, _ string) { c.cancelled <- callID }
 
 // A call may have reached the device although its caller stopped waiting while it was being sent. The device is told.
 func TestCallerGivesUpWhileSending(t *testing.T) {
-	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), testkit.Limit)
 	defer stop()
 	calling, giveUp := context.WithCancel(ctx)
 	defer giveUp()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -33,7 +34,7 @@ func startPod(t *testing.T, store memoryStore, id string, change ...func(*PodCon
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		if err := errors.Join(pod.Close(ctx), bus.Close(ctx)); err != nil {
 			t.Errorf("close pod: %v", err)

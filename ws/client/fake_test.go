@@ -9,10 +9,11 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/ws/client"
 )
 
-const testTimeout = 10 * time.Second
+const testTimeout = testkit.Limit
 
 // fake is a gateway driven by hand: every connection is handed to the test.
 type fake struct {

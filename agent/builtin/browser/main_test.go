@@ -24,6 +24,7 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/builtin/browser"
 	"github.com/farhand/farhand/internal/egress"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 var public = netip.MustParseAddr("93.184.216.34")
 
 // patience bounds the wait for what a page does by itself, after the call that showed it. A busy machine takes long.
-const patience = time.Minute
+const patience = testkit.Limit
 
 // internet is the network of a test: every name that ends in .test has the address public, and what is dialled at
 // public is a server of the test. All that is dialled is written down.

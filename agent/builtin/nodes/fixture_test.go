@@ -22,6 +22,7 @@ import (
 	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -29,7 +30,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-const testTimeout = 10 * time.Second
+const testTimeout = testkit.Limit
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

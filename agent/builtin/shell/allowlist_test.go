@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -237,13 +238,14 @@ func TestBypasses(t *testing.T) {
 	b := newListed(t, allowedPrograms...)
 	for name, command := range bypasses {
 		for _, tool := range []string{"exec", "bash"} {
-			start := time.Now()
-			res, err := b.try(t.Context(), tool, object{"command": command})
+			var res registry.Result
+			var err error
+			took := testkit.CPU(t, func() { res, err = b.try(t.Context(), tool, object{"command": command}) })
 			if e := registry.AsError(err); e.Code != registry.CodePolicyDenied || e.Message == "" ||
 				e.Dispatched != registry.DispatchedNo || len(e.Message) > 1200 {
 				t.Errorf("%s: %s: %.100q: %+v, %v", name, tool, command, res, err)
 			}
-			if took := time.Since(start); took > 5*time.Second {
+			if took > 5*time.Second {
 				t.Errorf("%s: it took %v", name, took)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/host"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // TestMain runs the tests, or in their place a gateway or an attacker that one of them started.
@@ -43,7 +44,7 @@ func newEngine(t testing.TB, c host.Config) *host.Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			t.Error(err)

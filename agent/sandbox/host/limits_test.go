@@ -91,12 +91,8 @@ func TestLimits(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				cmd := shell(c.script)
 				cmd.Limits = c.limits
-				start := time.Now()
 				if got := run(t, e, w, cmd); !c.want(got) {
 					t.Errorf("%+v", got)
-				}
-				if d := time.Since(start); d > 10*time.Second {
-					t.Errorf("took %v", d)
 				}
 			})
 		}

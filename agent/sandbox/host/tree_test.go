@@ -174,14 +174,10 @@ func TestDeadline(t *testing.T) {
 	e, w := newEngine(t, host.Config{}), newWorkspace(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	start := time.Now()
 	c := shell("trap '' TERM; while :; do sleep 1000; done")
 	c.Env, c.Stdout = path, io.Discard
 	if _, err := e.Run(ctx, w, c); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
-	}
-	if d := time.Since(start); d > 5*time.Second {
-		t.Errorf("took %v", d)
 	}
 	if _, err := e.Run(ctx, w, c); !errors.Is(err, context.DeadlineExceeded) { // that has passed before
 		t.Error(err)

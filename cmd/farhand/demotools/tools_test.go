@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -23,7 +23,7 @@ func run(t *testing.T, tools []Tool, name, args string) (string, error) {
 		if tool.Name != name {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 		defer cancel()
 		out, err := tool.Handler(ctx, client.Call{ID: "1", Tool: name, Args: json.RawMessage(args)})
 		if err != nil {

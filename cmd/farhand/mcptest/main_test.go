@@ -14,11 +14,11 @@ import (
 	"os/signal"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // podVariable makes this program a pod. A pod of its own process can be killed, and has the race detector of the tests.
@@ -68,16 +68,10 @@ func serveUntil(ctx context.Context) error {
 }
 
 // waitLimit bounds every wait of these tests.
-const waitLimit = 20 * time.Second
+const waitLimit = testkit.Limit
 
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(waitLimit); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("it never happened: %s", what)
-		}
-	}
+	testkit.Eventually(t, what, holds)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // served is a canvas that is served.
@@ -40,7 +42,7 @@ func serve(t *testing.T) *served {
 // open opens the page: next returns the data of the next event of a kind.
 func (s *served) open() (next func(kind string) string, leave func()) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Limit)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"events", nil)
 	if err != nil {
 		s.Fatal(err)

@@ -95,10 +95,9 @@ func TestRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	began := time.Now()
-	if out, err := do(ctx, t, answer(true), "run", `{"command":"sleep 60 & sleep 60"}`); err == nil ||
-		time.Since(began) > 10*time.Second {
-		t.Errorf("%v after %v", out, time.Since(began))
+	// Were the programs not ended, the test would run into its own timeout.
+	if out, err := do(ctx, t, answer(true), "run", `{"command":"sleep 3600 & sleep 3600"}`); err == nil {
+		t.Errorf("%v", out)
 	}
 }
 

@@ -1,0 +1,52 @@
+// Package testkit has what the tests of several packages share: how long they wait, and how.
+//
+// A test never judges by a clock what a busy machine can delay. It waits for the event itself, and the bound of the wait
+// is only there so that a broken program ends the test. What must come before a deadline of the program is shown by the
+// order of events: a call that ends as lost, and not as timed out, ended before its deadline. How long something takes is
+// a figure for a benchmark.
+package testkit
+
+import (
+	"testing"
+	"time"
+)
+
+// Limit is how long a test waits for something that must happen. A machine with a load of ten, whose processes stall
+// for seconds, does not reach it.
+const Limit = time.Minute
+
+const pollEvery = 10 * time.Millisecond
+
+// Eventually polls until ok returns true: for what no channel tells. It fails the test after Limit, and returns how long
+// it waited.
+func Eventually(t testing.TB, what string, ok func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	deadline := time.NewTimer(Limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", Limit, what)
+		case <-tick.C:
+		}
+	}
+	return time.Since(began)
+}
+
+// Receive returns the next value of a channel, or the zero value when the channel is closed. It fails the test when
+// neither happens within Limit.
+func Receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	deadline := time.NewTimer(Limit)
+	defer deadline.Stop()
+	select {
+	case v := <-c:
+		return v
+	case <-deadline.C:
+		t.Fatalf("not received within %v: %s", Limit, what)
+		panic("unreachable")
+	}
+}
