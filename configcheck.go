@@ -13,8 +13,10 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/workspace"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -25,8 +27,27 @@ import (
 // minDuration is the least any duration may be: below it the upkeep would do nothing else.
 const minDuration = 100 * time.Millisecond
 
-// validate reports everything that is wrong. a is the program's authenticator; nil: the token
-// decides.
+// Check reports everything that New would refuse of the settings, without starting anything: values, files, and
+// settings that contradict one another or what the options bring. Only New finds out whether what is outside of this
+// process answers, and whether folders can be written.
+func (c Config) Check(opts ...Option) error {
+	brought, err := partsOf(opts)
+	return errors.Join(err, c.withDefaults().check(brought))
+}
+
+// check is what New and Check say of a configuration.
+func (c Config) check(brought parts) error {
+	_, err := (&Gateway{cfg: c, parts: brought}).localTools(nil, nil) // names; the tools are not used
+	errs := []error{c.validate(brought.authenticator), err, c.checkFirstKey(brought.store != nil)}
+	if c.MetricsAddr != "" && c.MetricsAddr == c.Addr && brought.listener == nil && !anyPort(c.Addr) {
+		errs = append(errs, errors.New("FARHAND_METRICS_ADDR: must differ from FARHAND_ADDR; "+
+			"where it is empty, FARHAND_ADDR serves the metrics to admins"))
+	}
+	return errors.Join(errs...)
+}
+
+// validate reports what is wrong with the settings, whatever else a program brings than its authenticator a; nil: the
+// token decides.
 func (c Config) validate(a auth.Authenticator) error {
 	var errs []error
 	check := func(ok bool, variable, message string) {
@@ -56,9 +77,8 @@ func (c Config) validate(a auth.Authenticator) error {
 		"must be host:port, for example 127.0.0.1:9090")
 	c.checkAccess(check, a)
 	c.checkTexts(check)
-	if err := c.checkExposure(a != nil); err != nil {
-		errs = append(errs, err)
-	}
+	c.checkPlaces(check)
+	errs = append(errs, c.checkExposure(a != nil))
 	return errors.Join(errs...)
 }
 
@@ -83,6 +103,8 @@ func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
 			check(false, "REDIS_URL", err.Error())
+		} else if err := redisstore.CheckCA(string(c.RedisURL), c.RedisCA); err != nil {
+			check(false, "REDIS_CA", err.Error())
 		}
 	}
 	if c.PodID != "" {
@@ -114,6 +136,25 @@ func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 		if _, err := httphook.Load(c.HooksFile); err != nil {
 			check(false, "HOOKS_FILE", err.Error())
 		}
+	}
+}
+
+// checkPlaces checks where keys are read from, and files are kept.
+func (c Config) checkPlaces(check func(ok bool, variable, message string)) {
+	if _, err := c.JWTConfig.keys(); err != nil {
+		check(false, "JWT_KEY_FILE", err.Error())
+	}
+	if c.BlobURL != "" && c.BlobURL != noBlobs {
+		if err := blobs.CheckURL(string(c.BlobURL)); err != nil {
+			check(false, "BLOB_URL", err.Error())
+		}
+	}
+	if c.enables("read", "write", "edit", "exec", "bash", "browser") {
+		dir, err := c.workspaceDir()
+		if err == nil {
+			err = workspace.CheckDir(dir)
+		}
+		check(err == nil, "WORKSPACE_DIR", fmt.Sprint(err))
 	}
 }
 
@@ -162,6 +203,13 @@ func validAddr(addr string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
+}
+
+// anyPort reports whether an address leaves the choice of the port to the system.
+func anyPort(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	return err == nil && n == 0
 }
 
 // checkExposure refuses to serve other machines without a token that is hard to guess.

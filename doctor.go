@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/builtin/browser"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
@@ -27,12 +28,18 @@ type Finding struct {
 const diagnoseTimeout = 25 * time.Second
 
 // Diagnose looks at what a gateway with this configuration would stand on, without starting one: the store, and what
-// its own tools need. What is not enabled is looked at, too, so that it is known before it is. It makes the folders of
+// its own tools need. unread is what LoadConfig could not read, nil for a configuration that a program filled in. What is not enabled is looked at, too, so that it is known before it is. It makes the folders of
 // workspaces and browsers, starts a browser and ends it, and removes what browsers of killed pods left.
-func Diagnose(ctx context.Context, cfg Config) []Finding {
+func Diagnose(ctx context.Context, cfg Config, unread error) []Finding {
 	var all []Finding
 	files := cfg.enables("read", "write", "edit", "exec", "bash")
 	programs := cfg.enables("exec", "bash")
+	lookAtConfig := func(context.Context, Config) (string, error) {
+		if unread != nil {
+			return "", unread
+		}
+		return "every value can be used", cfg.Check()
+	}
 	for _, look := range []struct {
 		part   string
 		needed bool
@@ -41,6 +48,7 @@ func Diagnose(ctx context.Context, cfg Config) []Finding {
 		{"configuration", true, lookAtConfig},
 		{"exposure", false, lookAtExposure},
 		{"store", true, lookAtStore},
+		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, lookAtBlobs},
 		{"workspaces", files, lookAtWorkspaces},
 		{"programs", programs, lookAtPrograms},
 		{"landlock", programs && cfg.Sandbox == SandboxLandlock, lookAtLandlock},
@@ -57,13 +65,6 @@ func Diagnose(ctx context.Context, cfg Config) []Finding {
 		all = append(all, Finding{Part: look.part, OK: err == nil, Needed: look.needed, Text: text})
 	}
 	return all
-}
-
-func lookAtConfig(_ context.Context, cfg Config) (string, error) {
-	if err := cfg.validate(nil); err != nil {
-		return "", err
-	}
-	return "every value can be used", nil
 }
 
 func lookAtExposure(_ context.Context, cfg Config) (string, error) {
@@ -86,6 +87,21 @@ func lookAtStore(ctx context.Context, cfg Config) (string, error) {
 		return "", errors.New(strings.Join(warnings, "; "))
 	}
 	return "Redis answers", nil
+}
+
+func lookAtBlobs(ctx context.Context, cfg Config) (string, error) {
+	where, _, err := cfg.blobURL(false)
+	if err == nil && where != "" {
+		err = blobs.Probe(ctx, where)
+	}
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("FARHAND_BLOB_URL: %w", err)
+	case where == "":
+		return "none of those that tools return are kept (FARHAND_BLOB_URL)", nil
+	default:
+		return "those that tools return can be kept", nil
+	}
 }
 
 func lookAtWorkspaces(_ context.Context, cfg Config) (string, error) {

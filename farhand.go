@@ -105,10 +105,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err != nil {
 		return err
 	}
-	if err := g.cfg.validate(g.parts.authenticator); err != nil {
-		return err
-	}
-	if err := g.cfg.checkFirstKey(g.parts.store != nil); err != nil {
+	if err := g.cfg.check(g.parts); err != nil {
 		return err
 	}
 	if g.monitor, err = openMonitoring(ctx, g.cfg, g.modelNames(), g.parts.version); err != nil {

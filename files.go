@@ -17,23 +17,17 @@ const noBlobs = "none"
 
 // openBlobs opens where files of results are kept, if there is such a place.
 func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
-	where, given := string(g.cfg.BlobURL), g.cfg.BlobURL != ""
-	switch {
-	case where == noBlobs, !given && (g.cfg.RedisURL != "" || g.parts.store != nil):
+	where, given, err := g.cfg.blobURL(g.parts.store != nil)
+	if err == nil && where == "" {
 		return nil
-	case !given:
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			g.log.Warn("no files of tools are kept: set FARHAND_BLOB_URL", "error", err)
-			return nil
-		}
-		folder := url.URL{Scheme: "file", Path: filepath.Join(cache, "farhand", "blobs")}
-		where = folder.String()
 	}
-	service, err := blobs.Open(ctx, blobs.Config{
-		URL: where, Store: store, Life: g.cfg.BlobLife, MaxUpload: int64(g.cfg.MaxUpload),
-		TenantBytes: int64(g.cfg.BlobBytes), Log: g.log,
-	})
+	var service *blobs.Service
+	if err == nil {
+		service, err = blobs.Open(ctx, blobs.Config{
+			URL: where, Store: store, Life: g.cfg.BlobLife, MaxUpload: int64(g.cfg.MaxUpload),
+			TenantBytes: int64(g.cfg.BlobBytes), Log: g.log,
+		})
+	}
 	switch {
 	case err == nil:
 		g.blobs = service
@@ -44,6 +38,20 @@ func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
 		g.log.Warn("no files of tools are kept: set FARHAND_BLOB_URL", "error", err)
 		return nil
 	}
+}
+
+// blobURL returns where files of results are kept, empty if they are not, and whether the configuration says so. The
+// error is that a user without a home has no place for them.
+func (c Config) blobURL(ownStore bool) (where string, given bool, err error) {
+	switch {
+	case c.BlobURL == noBlobs, c.BlobURL == "" && (c.RedisURL != "" || ownStore):
+		return "", c.BlobURL != "", nil
+	case c.BlobURL != "":
+		return string(c.BlobURL), true, nil
+	}
+	cache, err := os.UserCacheDir()
+	folder := url.URL{Scheme: "file", Path: filepath.Join(cache, "farhand", "blobs")}
+	return folder.String(), false, err
 }
 
 // files returns what keeps files of results, nil if nothing does.

@@ -38,23 +38,31 @@ func (c JWTConfig) openJWT(resource string, log *slog.Logger) (*jwt.Verifier, er
 	if !c.acceptsJWT() {
 		return nil, nil
 	}
-	cfg := jwt.Config{
+	keys, err := c.keys()
+	if err != nil {
+		return nil, fmt.Errorf("FARHAND_JWT_KEY_FILE: %w", err)
+	}
+	return jwt.New(jwt.Config{
 		Issuer: c.JWTIssuer, Audience: c.JWTAudience, Resource: resource, Secret: []byte(c.JWTSecret),
-		KeySetURL: c.JWTKeySetURL,
-		Leeway:    c.JWTLeeway, MaxAge: c.JWTMaxAge, Log: log,
+		KeyFile: keys, KeySetURL: c.JWTKeySetURL,
+		Leeway: c.JWTLeeway, MaxAge: c.JWTMaxAge, Log: log,
 		Claims: jwt.ClaimNames{
 			Tenant: c.JWTTenantClaim, User: c.JWTUserClaim, Roles: c.JWTRolesClaim, Tools: c.JWTToolsClaim,
 			Context: c.JWTContextClaim, Device: c.JWTDeviceClaim,
 		},
+	})
+}
+
+// keys reads the file of keys; nil: there is none.
+func (c JWTConfig) keys() ([]byte, error) {
+	if c.JWTKeyFile == "" {
+		return nil, nil
 	}
-	if c.JWTKeyFile != "" {
-		content, err := os.ReadFile(c.JWTKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("FARHAND_JWT_KEY_FILE: %w", err)
-		}
-		cfg.KeyFile = content
+	content, err := os.ReadFile(c.JWTKeyFile)
+	if err != nil {
+		return nil, err
 	}
-	return jwt.New(cfg)
+	return content, jwt.CheckKeys(content)
 }
 
 // check reports what is wrong with the settings, as far as they tell by themselves.

@@ -31,6 +31,9 @@ type Options struct {
 // CheckURL says what is wrong with a URL, without connecting and without repeating its password.
 func CheckURL(raw string) error { return redisconn.CheckURL(raw) }
 
+// CheckCA says what is wrong with the file of authorities for the servers of a URL, without connecting.
+func CheckCA(raw, file string) error { return redisconn.CheckCA(raw, file) }
+
 // Conn is a connection to the servers of a fleet. Stores and buses made from it share its pool of connections for
 // commands, and another for waiting; a bus has further ones of its own. It is safe for concurrent use.
 type Conn struct {

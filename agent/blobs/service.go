@@ -9,7 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -68,6 +73,35 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg, bucket: bucket, stop: stop}
 	s.sweeps.Go(func() { s.sweepUntil(ctx) })
 	return s, nil
+}
+
+// CheckURL reports why no bucket can have a URL, without making a folder, asking a server, or repeating the URL, which
+// may hold a key. Whether a folder may be written, and a server answers, is found out by Open.
+func CheckURL(raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || !blob.DefaultURLMux().ValidBucketScheme(u.Scheme) {
+		return errors.New("must look like file:///folder or s3://bucket?region=eu-central-1")
+	}
+	for u.Scheme == "file" && len(u.Path) > 1 { // what is there of the way to the folder must be folders
+		if _, err := os.Stat(filepath.FromSlash(u.Path)); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		u.Path = path.Dir(u.Path)
+	}
+	bucket, err := blob.OpenBucket(context.Background(), u.String())
+	if err != nil {
+		return errors.New("names no folder that can be made, no bucket, or a parameter that is not known")
+	}
+	return bucket.Close()
+}
+
+// Probe reports why files cannot be kept in a bucket. A folder is made.
+func Probe(ctx context.Context, url string) error {
+	bucket, err := blob.OpenBucket(ctx, withOptions(url))
+	if err != nil {
+		return err
+	}
+	return bucket.Close()
 }
 
 // withOptions adds to the URL of a folder that it is made if need be, that files have nothing beside them, and that

@@ -99,6 +99,24 @@ func New(cfg Config) (*Workspaces, error) {
 	return w, nil
 }
 
+// CheckDir reports why a folder can neither be used nor made, without making it: something that is no folder stands in
+// its way. Whether it may be written is found out by New.
+func CheckDir(dir string) error {
+	for {
+		info, err := os.Stat(dir)
+		switch {
+		case errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir:
+			dir = filepath.Dir(dir)
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return fmt.Errorf("%s is no folder", dir)
+		default:
+			return nil
+		}
+	}
+}
+
 func (cfg *Config) withDefaults() {
 	if cfg.AgentID == "" {
 		cfg.AgentID = "main"

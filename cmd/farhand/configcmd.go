@@ -19,8 +19,9 @@ func (a *application) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "List every variable and check the current environment",
 		Long: "Prints every FARHAND_ variable with its default and meaning, then checks the current environment:\n" +
-			"values that cannot be used, variables that mean nothing, settings that are insecure. Exits 2 if serve\n" +
-			"would refuse.",
+			"values, names and files that cannot be used, settings that contradict one another, variables that mean\n" +
+			"nothing, settings that are insecure. Exits 2 if serve would refuse them. Whether Redis, engines and a\n" +
+			"browser answer, and folders can be written, is what `farhand doctor` says.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asMarkdown {
@@ -45,6 +46,9 @@ type configReport struct {
 
 func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	cfg, err := farhand.LoadConfig(a.environ)
+	if err == nil {
+		err = cfg.Check()
+	}
 	report := configReport{
 		Variables: withValues(variables(), env.ToMap(a.environ)),
 		Errors:    splitErrors(err), Insecure: []string{},

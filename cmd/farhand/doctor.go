@@ -14,16 +14,16 @@ func (a *application) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what a gateway on this machine would find, and what it would miss",
-		Long: "Looks at what a gateway with the current FARHAND_ variables stands on: the store, and what its own " +
-			"tools\nneed, enabled or not: workspaces, engines of the sandbox, a browser. What is missing is told " +
-			"with what to do\nabout it: missing is what is enabled and cannot work, note what is not enabled, or " +
-			"what to think about.\nFolders that the tools need are made, and Chromium, if there is one, is started " +
-			"and ended. What browsers of\npods that were killed have left here is removed. Exits 1 if something is " +
-			"missing.",
+		Long: "Looks at what a gateway with the current FARHAND_ variables stands on: the settings, the " +
+			"store, and\nwhat its own tools need, enabled or not: folders, engines of the sandbox, a browser. What is " +
+			"missing is told\nwith what to do about it: missing is what is enabled and cannot work, note what is not " +
+			"enabled, or what to\nthink about. Folders that the tools need are made, and Chromium, if there is one, is " +
+			"started and ended. What\nbrowsers of pods that were killed have left here is removed. Exits 1 if " +
+			"something is missing.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _ := farhand.LoadConfig(a.environ) // what is wrong with it is among the findings
-			findings := farhand.Diagnose(cmd.Context(), cfg)
+			cfg, err := farhand.LoadConfig(a.environ)
+			findings := farhand.Diagnose(cmd.Context(), cfg, err)
 			if asJSON {
 				if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
 					return err

@@ -100,6 +100,12 @@ func secretKey(secret []byte) key {
 	return key{alg: gojwt.SigningMethodHS256.Alg(), public: slices.Clone(secret), fingerprint: sha256.Sum256(secret)}
 }
 
+// CheckKeys reports what is wrong with the content of a file of keys.
+func CheckKeys(content []byte) error {
+	_, err := parseKeyFile(content)
+	return err
+}
+
 // parseKeyFile reads public keys: PEM blocks, or a JWKS.
 func parseKeyFile(content []byte) ([]key, error) {
 	if json.Valid(content) {

@@ -69,6 +69,15 @@ func CheckURL(raw string) error {
 	return err
 }
 
+// CheckCA is what redisstore.CheckCA says.
+func CheckCA(raw, file string) error {
+	a, err := parseURL(raw)
+	if err != nil {
+		return err
+	}
+	return a.trust(file)
+}
+
 // parseURL reads the forms of URL that CheckURL accepts. Its errors name what is wrong and quote nothing of the URL: a
 // password with an unescaped '/' or '@' would otherwise end up in a log.
 func parseURL(raw string) (address, error) {

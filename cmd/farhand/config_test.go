@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand"
+)
+
+// servingWriter is the log of a gateway that is to stop as soon as it serves.
+type servingWriter struct {
+	lockedBuffer
+	stop context.CancelFunc
+}
+
+func (w *servingWriter) Write(p []byte) (int, error) {
+	n, err := w.lockedBuffer.Write(p)
+	if strings.Contains(string(p), "msg=serving") {
+		w.stop()
+	}
+	return n, err
+}
+
+// serveStarts reports whether `farhand serve` starts, and what it says.
+func serveStarts(t *testing.T, environ []string) (bool, string) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), waitLimit)
+	defer stop()
+	log := &servingWriter{stop: stop}
+	app := application{in: strings.NewReader(""), out: log, err: log, environ: environ, args: []string{"serve"}}
+	code := app.run(ctx)
+	return code == 0, log.String()
+}
+
+// configPasses reports whether `farhand config` has no fault to find, and what it says.
+func configPasses(t *testing.T, environ []string) (bool, string) {
+	t.Helper()
+	code, out, errOut := command(t, environ, "config", "--json")
+	_, found, _ := strings.Cut(out, `"errors"`)
+	return code == 0, found + errOut
+}
+
+// quietEnvironment is what every gateway of these tests has: it touches nothing but folders of the test.
+func quietEnvironment(t *testing.T, more ...string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	return append([]string{
+		"FARHAND_ADDR=127.0.0.1:0", "FARHAND_LOG_FORMAT=text", "FARHAND_BLOB_URL=file://" + dir + "/blobs",
+		"FARHAND_WORKSPACE_DIR=" + dir + "/workspaces", "FARHAND_BROWSER=/nonexistent/chromium",
+		"FARHAND_DOCKER_HOST=unix:///nonexistent/docker.sock",
+	}, more...)
+}
+
+// valuesOf returns values that a variable might be given: some that a type allows at its edges, and some that it does
+// not.
+func valuesOf(f reflect.StructField) []string {
+	switch reflect.New(f.Type).Elem().Interface().(type) {
+	case bool:
+		return []string{"true", "false", "perhaps"}
+	case time.Duration:
+		return []string{"-1s", "0", "99ms", "46s", "25h", "100000h", "d"}
+	case farhand.ByteSize:
+		return []string{"-1", "0", "1KiB", "1MiB", "5MiB", "2GiB"}
+	case int, []int:
+		return []string{"-1", "0", "1", "21", "100000", "x"}
+	case float64:
+		return []string{"-1", "0", "0.5", "1e9", "NaN", "x"}
+	case slog.Level:
+		return []string{"debug", "info", "x"} // others hide that it serves
+	default:
+		return []string{
+			"x", "a,b", "none", "1.2.3.4", ":0", "http://127.0.0.1:1", "https://gateway.example.com", "/dev/null",
+			"/dev/null/x", "/nonexistent/file", "*", "[",
+		}
+	}
+}
+
+// Whatever one variable is set to: `farhand config` passes what `farhand serve` starts with, and nothing else.
+func TestConfigPassesWhatServeStartsWith(t *testing.T) {
+	t.Parallel()
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[farhand.Config]()) {
+		name := envPrefix + f.Tag.Get("env")
+		if f.Anonymous {
+			continue
+		}
+		for _, value := range valuesOf(f) {
+			agree(t, quietEnvironment(t, name+"="+value), name+"="+value)
+		}
+	}
+}
+
+// agree fails the test unless config and serve say the same of an environment.
+func agree(t *testing.T, environ []string, of string) {
+	t.Helper()
+	passes, said := configPasses(t, environ)
+	starts, log := serveStarts(t, environ)
+	if passes != starts {
+		t.Errorf("%s: config passes: %t, serve starts: %t\n%s\n%s", of, passes, starts, said, log)
+	}
+}
+
+// Settings that cannot be used together, or name what is not there: config, doctor and serve refuse them, and say the
+// same.
+func TestConfigDoctorAndServeRefuse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	noKey := filepath.Join(t.TempDir(), "keys.pem")
+	if err := os.WriteFile(noKey, []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	jwt := []string{"FARHAND_JWT_ISSUER=https://id.example.com", "FARHAND_JWT_AUDIENCE=farhand"}
+	for _, c := range []struct {
+		settings []string
+		says     string
+	}{
+		{[]string{"FARHAND_BUILTIN_TOOLS=read,canvs"}, "FARHAND_BUILTIN_TOOLS"},
+		{[]string{"FARHAND_TOOLS_OFF=read"}, "FARHAND_TOOLS_OFF"},
+		{[]string{"FARHAND_TOOLS_OFF=torch"}, "FARHAND_TOOLS_OFF"},
+		{[]string{"FARHAND_KEYS_ONLY=true"}, "FARHAND_KEYS_ONLY"},
+		{[]string{"FARHAND_MAX_TOOLS=many"}, "FARHAND_MAX_TOOLS"},
+		{[]string{"FARHAND_ALLOW_DEBUG=perhaps"}, "FARHAND_ALLOW_DEBUG"},
+		{[]string{"FARHAND_ADDR=127.0.0.1:9", "FARHAND_METRICS_ADDR=127.0.0.1:9"}, "FARHAND_METRICS_ADDR"},
+		{[]string{"FARHAND_BLOB_URL=ftp://files.example.com"}, "FARHAND_BLOB_URL"},
+		{[]string{"FARHAND_BLOB_URL=file:///dev/null/files"}, "FARHAND_BLOB_URL"},
+		{[]string{"FARHAND_BUILTIN_TOOLS=read", "FARHAND_WORKSPACE_DIR=/dev/null/files"}, "FARHAND_WORKSPACE_DIR"},
+		{append(jwt, "FARHAND_JWT_KEY_FILE=/nonexistent/keys.pem"), "FARHAND_JWT_KEY_FILE"},
+		{append(jwt, "FARHAND_JWT_KEY_FILE="+noKey), "FARHAND_JWT_KEY_FILE"},
+		{[]string{"FARHAND_REDIS_URL=rediss://127.0.0.1:1", "FARHAND_REDIS_CA=/nonexistent/ca.pem"}, "FARHAND_REDIS_CA"},
+		{[]string{"FARHAND_REDIS_URL=redis://127.0.0.1:1", "FARHAND_REDIS_CA=" + noKey}, "FARHAND_REDIS_CA"},
+	} {
+		environ := quietEnvironment(t, c.settings...)
+		name := strings.Join(c.settings, " ")
+		if ok, said := configPasses(t, environ); ok || !strings.Contains(said, c.says) {
+			t.Errorf("%s: config passes: %t\n%s", name, ok, said)
+		}
+		if ok, log := serveStarts(t, environ); ok || !strings.Contains(log, c.says) {
+			t.Errorf("%s: serve starts: %t\n%s", name, ok, log)
+		}
+		code, out, errOut := command(t, environ, "doctor", "--json")
+		if code != 1 || !strings.Contains(out, c.says) {
+			t.Errorf("%s: doctor exits %d\n%s%s", name, code, out, errOut)
+		}
+	}
+}
