@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,11 +14,11 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// DefaultApprovalTimeout is how long a person has to answer when a model asks and nothing else is configured.
-// DefaultDeferredTimeout is the same for an asynchronous call.
+// How long a person has to answer.
 const (
-	DefaultApprovalTimeout = 2 * time.Minute
-	DefaultDeferredTimeout = time.Hour
+	DefaultApprovalTimeout = 2 * time.Minute // about a call whose caller waits
+	DefaultDeferredTimeout = time.Hour       // about an asynchronous call
+	MaxApprovalTimeout     = time.Hour       // about a call whose caller waits, whatever the policy says
 )
 
 // Approvals asks people. *approval.Keeper is one. Its methods are safe for concurrent use.
@@ -63,7 +64,11 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 			"The call needs a person's approval, and nobody can be asked about %d bytes of arguments; %d are allowed.",
 			n, registry.MaxApprovalArgs)
 	}
-	granted, err := i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
+	granted := false
+	var err error
+	if a.By != registry.ApproveTwo { // two people look at each call
+		granted, err = i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
+	}
 	if err == nil && !granted {
 		a.Pod = i.cfg.Pod
 		p.ask = &a
@@ -77,17 +82,17 @@ const maxSources = 32
 // approvalOf returns what a person is asked about a call.
 func approvalOf(inv *Invocation) registry.Approval {
 	digest := sha256.Sum256(inv.Args.Raw())
-	rules, grant := inv.Policy.Demanding(inv.Marks)
+	terms := inv.Policy.Terms(inv.Marks)
 	a := registry.Approval{
 		ID: registry.NewApprovalID(), Tenant: inv.Caller.Tenant, CallID: inv.CallID, Tool: inv.Spec.Name,
 		DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
 		SessionID: inv.Session.Key.Session, DeviceID: inv.Session.DeviceID, DeviceName: inv.Session.DeviceName,
 		Owner:     ownerOf(inv),
-		Requester: registry.Requester{User: inv.Caller.User, Credential: inv.Caller.Credential},
+		Requester: inv.Caller.Requester(),
 		Model:     inv.Model, Conversation: inv.Conversation.Session, Turn: inv.Turn,
-		Rule: inv.Demand.Rule, Rules: strings.Join(rules, " "),
-		Reason:     fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.because()),
-		GrantLimit: grant, ExactArgs: inv.Marks&policy.ForeignArgument != 0,
+		Rule: inv.Demand.Rule, Rules: strings.Join(terms.Rules, " "), By: terms.By, Within: terms.Within,
+		Reason:     reasonOf(inv, terms.Reasons),
+		GrantLimit: terms.Grant, ExactArgs: inv.Marks&policy.ForeignArgument != 0,
 	}
 	if inv.Provenance != nil {
 		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {
@@ -97,6 +102,15 @@ func approvalOf(inv *Invocation) registry.Approval {
 		}
 	}
 	return a
+}
+
+// reasonOf returns why a call needs an approval, for people: in the operator's words, and by which rule.
+func reasonOf(inv *Invocation, own []string) string {
+	why := fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.because())
+	if len(own) > 0 {
+		why = strings.Join(own, " ") + " Asked because: " + why
+	}
+	return why
 }
 
 // bindingOf is the same for what one approval covers: the same call of the same tool, as it was defined, with the same
@@ -109,9 +123,7 @@ func bindingOf(a registry.Approval) string {
 func (i *Invoker) attend(
 	ctx context.Context, p *prepared, rec *registry.Record, tell func(registry.Approval),
 ) error {
-	if p.patient() {
-		rec.HoldMS = i.cfg.ApprovalTimeout.Milliseconds()
-	}
+	rec.HoldMS = i.approvalTime(p).Milliseconds()
 	err := i.cfg.CallLog.Attend(ctx, rec, func(ctx context.Context) error { return i.approve(ctx, p, tell) })
 	if err == nil {
 		rec.DeviceID = p.route.Session.DeviceID
@@ -119,9 +131,18 @@ func (i *Invoker) attend(
 	return err
 }
 
-// approve asks the person that a call needs, and waits for the answer. A model's call, and one that was suspended, has
-// its whole time left afterwards; the caller of any other waits within the time of its call. What was approved is then
-// checked anew: minutes may have passed.
+// approvalTime returns how long a person has to answer about a call that waits for the answer: as the policy says, else
+// the configured time. A caller that has said how long it waits leaves a tenth of that for the tool.
+func (i *Invoker) approvalTime(p *prepared) time.Duration {
+	life := min(cmp.Or(p.ask.Within, i.cfg.ApprovalTimeout), MaxApprovalTimeout)
+	if !p.within.IsZero() {
+		life = min(life, time.Until(p.within)*9/10)
+	}
+	return max(life, 0)
+}
+
+// approve asks the person that a call needs, and waits for the answer. The timeout of the call starts when the person
+// has answered. What was approved is then checked again, because minutes may have passed.
 func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
 	rule := p.inv.Demand.Rule
 	err := i.awaitApproval(ctx, p, tell)
@@ -138,14 +159,9 @@ func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.A
 // awaitApproval does what approve says.
 func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
 	for p.ask != nil {
-		began, life := time.Now(), i.cfg.ApprovalTimeout
-		if !p.patient() {
-			life = time.Until(p.inv.Deadline) * 9 / 10 // the rest is for the tool
-		} else if !p.within.IsZero() {
-			life = min(life, time.Until(p.within)*9/10)
-		}
-		if life <= 0 {
-			return registry.Errorf(registry.CodeTimeout, "The time of the call was up before anybody could be asked.")
+		began, life := time.Now(), i.approvalTime(p)
+		if life == 0 {
+			return registry.Errorf(registry.CodeTimeout, "The time of the call was up before a person could be asked.")
 		}
 		asked, err := i.question(timed{ctx, began.Add(life)}, p, life)
 		if err != nil {
@@ -164,10 +180,8 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 			return err
 		}
 		p.approved = bindingOf(*p.ask)
-		if p.patient() {
-			p.start = p.start.Add(time.Since(began))
-			p.inv.Deadline = p.start.Add(p.inv.Timeout)
-		}
+		p.start = p.start.Add(time.Since(began))
+		p.inv.Deadline = p.start.Add(p.inv.Timeout)
 		if err := i.readmit(ctx, p); err != nil {
 			return err
 		}
@@ -206,6 +220,9 @@ func denial(a registry.Approval) error {
 		text = fmt.Sprintf("This call of %q needs a person's approval, and nobody answered within %v, which is a "+
 			"denial. Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
 			a.Tool, a.ExpiresAt.Sub(a.CreatedAt).Round(time.Second))
+	}
+	if a.State == registry.ApprovalExpired && !a.Deferred && a.Turn == "" {
+		text += ` To give a person more time, send "mode": "async" (over MCP: a task): such a call waits without its caller.`
 	}
 	if a.Reason != "" { // a model can do better once it knows which argument is to blame
 		text += " Why it needs one: " + a.Reason

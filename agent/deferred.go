@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ type deferredCall struct {
 	Timeout  time.Duration   `json:"timeout"`           // of the tool, once it may run
 	Endpoint Endpoint        `json:"endpoint"`
 	Context  ContextKind     `json:"context,omitempty"`
+	Model    bool            `json:"model,omitempty"`
 	Approved string          `json:"approved"`          // what the approval covers
 	Charged  []string        `json:"charged,omitempty"` // the windows of rate limits that have counted the call
 }
@@ -34,7 +36,8 @@ func (call *deferredCall) request(a registry.Approval) Request {
 	}
 	return Request{
 		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args, Target: target,
-		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, argsBytes: call.Args.Len(),
+		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model,
+		argsBytes: call.Args.Len(),
 	}
 }
 
@@ -42,10 +45,11 @@ func (call *deferredCall) request(a registry.Approval) Request {
 func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	a := *d.ask
 	a.Deferred, a.Pod = true, ""
-	d.rec.HoldMS = i.cfg.DeferredTimeout.Milliseconds()
+	life := cmp.Or(a.Within, i.cfg.DeferredTimeout)
+	d.rec.HoldMS = life.Milliseconds()
 	request, err := json.Marshal(deferredCall{
 		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
-		Timeout: d.inv.Timeout, Endpoint: req.Endpoint, Context: req.Context,
+		Timeout: d.inv.Timeout, Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
 		Approved: bindingOf(a), Charged: d.inv.charged,
 	})
 	if err != nil {
@@ -57,7 +61,7 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 		return err
 	}
 	if created {
-		asked, err := i.cfg.Approvals.Ask(ctx, a, i.cfg.DeferredTimeout, request)
+		asked, err := i.cfg.Approvals.Ask(ctx, a, life, request)
 		if err != nil {
 			if _, failed := i.cfg.CallLog.Refuse(ctx, d.rec.Tenant, d.rec.CallID, undispatched(err)); failed != nil {
 				i.cfg.Log.Warn("record of a call that cannot be approved not ended",

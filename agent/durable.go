@@ -41,6 +41,9 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if req.Async && d.ask != nil {
 		return i.deferCall(ctx, req, d, out)
 	}
+	if d.ask != nil { // the call takes as long as the person and the tool together
+		d.rec.TimeoutMS += i.approvalTime(&d.prepared).Milliseconds()
+	}
 	release, tell := req.Release, req.tell
 	counted := Request{
 		Endpoint: req.Endpoint, where: req.where, Caller: req.Caller, Tool: req.Tool, argsBytes: req.argsBytes,

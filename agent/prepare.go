@@ -23,7 +23,7 @@ type prepared struct {
 
 	resumed *Suspended // as of Request.Resume
 
-	within     time.Time // as of Request
+	within     time.Time // when the call must have ended; zero: when its timeout is up
 	endpoint   Endpoint
 	onApproval func(registry.Approval)
 }
@@ -33,7 +33,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	charged := p.inv.charged
 	*p = prepared{
 		local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved,
-		resumed: p.resumed, within: req.within, endpoint: req.Endpoint, onApproval: req.OnApproval,
+		resumed: p.resumed, within: i.endOf(req, p), endpoint: req.Endpoint, onApproval: req.OnApproval,
 	}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
@@ -71,6 +71,16 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	}
 	out.Session = p.route.Session
 	return err
+}
+
+// endOf returns when a call must have ended, whatever a person's answer takes of its time: a caller that names a timeout
+// waits no longer. Zero: its caller waits for the person beside the timeout. A model does, and so does a client that
+// comes back to a suspended call.
+func (i *Invoker) endOf(req *Request, p *prepared) time.Time {
+	if req.within.IsZero() && req.Timeout > 0 && !req.Model && p.resumed == nil && !req.Async {
+		return p.start.Add(i.clamp(req.Timeout, 0))
+	}
+	return req.within
 }
 
 // admitAnew reads the route of a call again, because the session may have changed since it was remembered. If it has,

@@ -28,7 +28,7 @@ func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *O
 		p.ask.ID, p.ask.Pod = r.ApprovalID, ""
 	} else {
 		p.ask.Pod = "" // none holds the call
-		asked, err := i.cfg.Approvals.Ask(timed{ctx, p.inv.Deadline}, *p.ask, i.cfg.ApprovalTimeout, nil)
+		asked, err := i.cfg.Approvals.Ask(timed{ctx, p.inv.Deadline}, *p.ask, i.approvalTime(p), nil)
 		if err != nil {
 			return err
 		}
@@ -43,9 +43,6 @@ func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *O
 	}
 	return nil
 }
-
-// patient reports whether a call waits for a person as long as anybody may, and has its whole time left afterwards.
-func (p *prepared) patient() bool { return p.inv.Model || p.resumed != nil }
 
 // question asks what a call needs approved, for life. An earlier request of a suspended call has asked already.
 func (i *Invoker) question(ctx context.Context, p *prepared, life time.Duration) (registry.Approval, error) {

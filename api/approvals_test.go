@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,16 +18,19 @@ import (
 
 // deciders are the identities of these tests, by token.
 var deciders = map[string]auth.Identity{
-	token:   {Admin: true, Credential: "token"},
-	"ann":   {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ann"},
-	"anne":  {User: "ann", Roles: auth.RoleApprover, Credential: "key:anne"},
-	"agent": {User: "ann", Roles: auth.RoleCaller, Credential: "key:agent"},
-	"group": {User: "ann", Roles: auth.RoleCaller, Credential: "key:group", Context: "group"},
-	"other": {User: "ann", Roles: auth.RoleCaller, Credential: "key:other"},
-	"bot":   {User: "ben", Roles: auth.RoleCaller, Credential: "key:bot"},
-	"ben":   {User: "ben", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ben"},
-	"phone": {User: "ann", Roles: auth.RoleDevice, Credential: "device:1"},
-	"acme":  {Tenant: "acme", Admin: true, Credential: "key:acme"},
+	token:     {Admin: true, Credential: "token"},
+	"ann":     {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ann"},
+	"anne":    {User: "ann", Roles: auth.RoleApprover, Credential: "key:anne"},
+	"boss":    {User: "boss", Admin: true, Credential: "key:boss"},
+	"agent":   {User: "ann", Roles: auth.RoleCaller, Credential: "key:agent"},
+	"group":   {User: "ann", Roles: auth.RoleCaller, Credential: "key:group", Context: "group"},
+	"other":   {User: "ann", Roles: auth.RoleCaller, Credential: "key:other"},
+	"bot":     {User: "ben", Roles: auth.RoleCaller, Credential: "key:bot"},
+	"ben":     {User: "ben", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ben"},
+	"phone":   {User: "ann", Roles: auth.RoleDevice, Credential: "device:1"},
+	"jwt":     {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "jwt:1"},
+	"renewed": {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "jwt:2"},
+	"acme":    {Tenant: "acme", Admin: true, Credential: "key:acme"},
 }
 
 // withDeciders lets those deciders in.
@@ -60,6 +64,7 @@ type shownApproval struct {
 	SessionID string `json:"session_id"`
 	UserID    string `json:"user_id"`
 	Rule      string
+	Reason    string
 	Args      json.RawMessage
 	ArgsText  string `json:"args_text"`
 	Remarks   []string
@@ -185,6 +190,58 @@ func TestWhoIsNotAsked(t *testing.T) {
 	a := f.waiting("ann", 1)[0]
 	decode[shownApproval](f.decide("ann", a.ID, deny, 0), 200)
 	wantProblem(<-ended, 403, registry.CodeApprovalDenied)
+}
+
+// TestOwnCalls: an approver cannot allow a call of its own where the policy has another person decide, which it does by
+// default for keys and JSON Web Tokens; it may always deny it. Two persons allow what two must.
+func TestOwnCalls(t *testing.T) {
+	for _, c := range []struct {
+		by, asks string
+		allows   map[string]int // the status of each who tries in this order
+		order    []string
+	}{
+		{"", "ann", map[string]int{"ann": 403, "anne": 200}, []string{"ann", "anne"}},
+		{"", "jwt", map[string]int{"jwt": 403, "renewed": 403, "ann": 200}, []string{"jwt", "renewed", "ann"}},
+		{"", token, map[string]int{token: 200}, []string{token}},
+		{"by: anyone", "ann", map[string]int{"ann": 200}, []string{"ann"}},
+		{"by: other", "ann", map[string]int{"ann": 403, "anne": 403, token: 200}, []string{"ann", "anne", token}},
+		{"by: other", token, map[string]int{token: 403, "boss": 200}, []string{token, "boss"}},
+		{"by: two", "agent", map[string]int{"ann": 403, "boss": 200, token: 200}, []string{"ann", "boss", token}},
+	} {
+		t.Run(c.by+" asked by "+c.asks, func(t *testing.T) {
+			f := newFleet(t, setup{pods: 2, change: withDeciders, policyFile: fmt.Sprintf(
+				"version: 1\ntools:\n  - {id: own, names: snap, approval: {when: always, %s}, reason: Cameras are private.}\n",
+				c.by)})
+			d := f.connect(0, ofAnn("phone"), echo, confirmable("snap"))
+			ended := f.call(c.asks, "/api/sessions/phone/tools/snap/call", `{}`, 1)
+			a := f.waiting(token, 1)[0]
+			if !strings.HasPrefix(a.Reason, "Cameras are private. ") {
+				t.Errorf("asked with the reason %q", a.Reason)
+			}
+			for i, who := range c.order {
+				got := f.decide(who, a.ID, allowOnce, i%2)
+				if got.status != c.allows[who] {
+					t.Fatalf("%s allows it: %d %s", who, got.status, got.body)
+				}
+				if got.status == 403 {
+					wantProblem(got, 403, registry.CodeForbidden)
+				}
+				if i < len(c.order)-1 && len(d.calls) > 0 {
+					t.Fatal("the tool ran")
+				}
+			}
+			decode[answer](<-ended, 200)
+
+			ended = f.call(c.asks, "/api/sessions/phone/tools/snap/call", `{"args":{"n":2}}`, 1)
+			id := f.waiting(token, 1)[0].ID
+			denies := c.asks
+			if denies == "agent" { // has no role
+				denies = "boss"
+			}
+			f.decide(denies, id, deny, 0).want(200)
+			wantProblem(<-ended, 403, registry.CodeApprovalDenied)
+		})
+	}
 }
 
 func TestWhoMayDecide(t *testing.T) {

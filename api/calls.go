@@ -81,6 +81,7 @@ func (h *handler) callTool(c *gin.Context, _ params) error {
 	}
 	req.Release = takeBody(c)
 	out, err := h.Invoker.Invoke(c.Request.Context(), req)
+	finishWritingBy(c, time.Now().Add(writeTimeout))
 	if out.Replayed && registry.AsError(err).Code != registry.CodeIdempotency {
 		c.Header(headerReplayed, "true")
 	}

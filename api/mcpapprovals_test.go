@@ -238,7 +238,7 @@ func TestMCPStateIsConsumedOnce(t *testing.T) {
 // TestMCPApproverAnswers: who may decide the approval anyway decides it in the form, once, and no other word is a
 // decision.
 func TestMCPApproverAnswers(t *testing.T) {
-	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: always}\n")
+	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: {by: anyone}}\n")
 	begin := func() asked { return f.ask(ask{who: "ann", params: snapIt, caps: capsForm}).question(t) }
 	q := begin()
 	form := q.InputRequests["approval"].Params
@@ -261,6 +261,28 @@ func TestMCPApproverAnswers(t *testing.T) {
 	}
 	if len(d.calls) != 1 {
 		t.Errorf("the tool ran %d times", len(d.calls))
+	}
+}
+
+// TestMCPApproverOfItsOwnCall: by default the credential that made a call cannot allow it in the form, although it has
+// the role; it may give the call up, and another approver decides.
+func TestMCPApproverOfItsOwnCall(t *testing.T) {
+	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: always}\n")
+	q := f.ask(ask{who: "ann", params: snapIt, caps: capsForm}).question(t)
+	if form := q.InputRequests["approval"].Params; form.RequestedSchema.Properties["decision"] != nil {
+		t.Errorf("ann is asked about her own call: %+v", form)
+	}
+	done := make(chan rpc, 1)
+	params := retry(snapIt, q.RequestState, allows)
+	go func() { done <- f.ask(ask{who: "ann", params: params, caps: capsForm}) }()
+	id := f.waiting("anne", 1)[0].ID
+	wantProblem(f.decide("ann", id, allowOnce, 1), 403, registry.CodeForbidden)
+	if len(d.calls) != 0 {
+		t.Fatal("a caller has allowed its own call")
+	}
+	f.decide("anne", id, allowOnce, 1).want(200)
+	if res := (<-done).tool(t); res.IsError || len(d.calls) != 1 {
+		t.Errorf("%+v", res)
 	}
 }
 

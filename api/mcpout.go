@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -28,6 +29,7 @@ func (o mcpOut) Write(status int, body []byte, failure *registry.Error) error {
 		return nil
 	}
 	o.c.Header("Cache-Control", "no-store")
+	finishWritingBy(o.c, time.Now().Add(writeTimeout))
 	return o.h.writeBody(o.c, status, body)
 }
 

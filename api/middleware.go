@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
@@ -57,12 +58,12 @@ func (h *handler) recover(c *gin.Context) {
 	c.Next()
 }
 
-// limitWriting bounds how long a slow reader can hold a request. A call's bound is that of the longest call. Streams
-// move the deadline, and a socket drops it.
+// limitWriting bounds how long a slow reader can hold a request. A call's bound is that of the longest call, which may
+// wait for a person first; its answer then has writeTimeout. Streams move the deadline, and a socket drops it.
 func (h *handler) limitWriting(c *gin.Context) {
 	limit := writeTimeout
 	if isCall(c) || isMCP(c.Request.URL.Path) {
-		limit = h.MaxCallTimeout + writeMargin
+		limit = h.MaxCallTimeout + agent.MaxApprovalTimeout + writeMargin
 	}
 	finishWritingBy(c, time.Now().Add(limit))
 }

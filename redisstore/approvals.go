@@ -30,7 +30,8 @@ func (s *Store) CreateApproval(
 	}
 	keys := approvalKeys(a.Tenant, a.ID, a.Requester.Key())
 	c, err := s.conn.Eval(ctx, scriptApprovalCreate, keys, a.ID, millis(life), kept,
-		registry.MaxPending, registry.MaxPendingOfOne, flag(a.Deferred), string(text), a.Args.String(), string(request))
+		registry.MaxPending, registry.MaxPendingOfOne, flag(a.Deferred), string(text), a.Args.String(), string(request),
+		flag(a.By == registry.ApproveTwo))
 	if err != nil {
 		return a, redisconn.Unavailable("create approval", err)
 	}
@@ -72,15 +73,18 @@ func (s *Store) readApproval(
 		return registry.Approval{}, nil, registry.ErrNoApproval
 	}
 	a, err := parseApproval(fields)
-	if err != nil || len(fields) < 9 {
+	if err == nil && len(fields) < 10 {
+		err = fmt.Errorf("approval of %d fields", len(fields))
+	}
+	if err != nil {
 		return registry.Approval{}, nil, redisconn.Unavailable("read approval", err)
 	}
-	return a, []byte(fields[8]), nil
+	return a, []byte(fields[9]), nil
 }
 
 // parseApproval reads what whole() in lua/approval_base.lua returns.
 func parseApproval(fields []string) (a registry.Approval, err error) {
-	if len(fields) < 8 {
+	if len(fields) < 9 {
 		return a, fmt.Errorf("approval of %d fields", len(fields))
 	}
 	if err := json.Unmarshal([]byte(fields[4]), &a); err != nil {
@@ -88,6 +92,7 @@ func parseApproval(fields []string) (a registry.Approval, err error) {
 	}
 	a.Verdict = parseVerdict(fields)
 	a.CreatedAt, a.ExpiresAt = fromMillis(fields[5]), fromMillis(fields[6])
+	a.AllowedBy = fields[8]
 	if fields[7] != "" {
 		if a.Args, err = registry.ParseJSON([]byte(fields[7])); err != nil {
 			return a, fmt.Errorf("arguments of an approval: %w", err)
@@ -156,14 +161,14 @@ func (s *Store) PendingApprovals(ctx context.Context, tenant string) ([]registry
 
 // DecideApproval implements registry.ApprovalStore.
 func (s *Store) DecideApproval(
-	ctx context.Context, tenant, id string, v registry.Verdict,
+	ctx context.Context, tenant, id, person string, v registry.Verdict,
 ) (registry.Approval, bool, error) {
 	known, err := s.Approval(ctx, tenant, id) // it says who asked, and so which index has it
 	if err != nil {
 		return known, false, err
 	}
 	c, err := s.conn.Eval(ctx, scriptApprovalDecide, approvalKeys(tenant, id, known.Requester.Key()), id,
-		string(v.State), v.DecidedBy, string(v.Scope), millis(registry.ApprovalRetained))
+		string(v.State), v.DecidedBy, string(v.Scope), millis(registry.ApprovalRetained), person)
 	if err != nil {
 		return known, false, redisconn.Unavailable("decide approval", err)
 	}

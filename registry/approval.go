@@ -29,6 +29,16 @@ const (
 	ScopeAlwaysArgs ApprovalScope = "always_args" // the tool, with the same arguments
 )
 
+// ApproveBy says which approvers may decide about a call.
+type ApproveBy string
+
+// Who may decide. A person is a user or, where credentials name none, a credential.
+const (
+	ApproveAnyone ApproveBy = "anyone" // every approver, whoever made the call
+	ApproveOther  ApproveBy = "other"  // another person than the caller
+	ApproveTwo    ApproveBy = "two"    // two such persons, both of whom must allow the call
+)
+
 // Limits of approvals and grants.
 const (
 	MaxApprovalArgs  = 64 << 10 // bytes of arguments that a person can be asked about
@@ -43,6 +53,7 @@ const (
 type Requester struct {
 	User       string `json:"user,omitempty"`
 	Credential string `json:"credential,omitempty"`
+	Name       string `json:"name,omitempty"` // what people call the credential
 }
 
 // Key tells requesters apart: by user if the credential names one, else by credential.
@@ -88,11 +99,20 @@ type Approval struct {
 	// for exactly these arguments, whatever else was granted.
 	ExactArgs bool `json:"exact_args,omitempty"`
 
+	// By says which approvers may decide. Empty: all but the credential that made the call (approval.MayDecide).
+	By ApproveBy `json:"by,omitempty"`
+
+	// Within is how long a person has to answer, by the policy. Zero: as the gateway is configured.
+	Within time.Duration `json:"within,omitempty"`
+
 	// GrantLimit is how long a grant that it makes may last. Zero: MaxGrantLife.
 	GrantLimit time.Duration `json:"grant_limit,omitempty"`
 
 	// Deferred says that no pod holds the call: whoever allows it starts it.
 	Deferred bool `json:"deferred,omitempty"`
+
+	// AllowedBy is who has allowed a call that a second person must allow. Empty: nobody has, or no second is needed.
+	AllowedBy string `json:"-"`
 
 	CreatedAt time.Time `json:"-"` // by the store's clock
 	ExpiresAt time.Time `json:"-"` // then silence is a denial
@@ -110,7 +130,7 @@ type ArgumentSource struct {
 // Verdict is what was decided. The zero value is that of an approval that is not known.
 type Verdict struct {
 	State     ApprovalState `json:"state"`
-	DecidedBy string        `json:"decided_by,omitempty"` // a user, a credential or a device; empty: nobody did
+	DecidedBy string        `json:"decided_by,omitempty"` // users, credentials or devices; empty: nobody did
 	DecidedAt time.Time     `json:"decided_at,omitzero"`  // by the store's clock
 	Scope     ApprovalScope `json:"scope,omitempty"`      // with ApprovalAllowed
 }
@@ -162,9 +182,13 @@ type ApprovalStore interface {
 	// PendingApprovals returns those of a tenant that wait, without arguments, in the order in which they expire.
 	PendingApprovals(ctx context.Context, tenant string) ([]Approval, error)
 
-	// DecideApproval makes v the verdict if the approval is pending, and reports whether it was. It returns the
-	// approval as it is then. The store fills in DecidedAt. ErrNoApproval if there is none.
-	DecideApproval(ctx context.Context, tenant, id string, v Verdict) (a Approval, decided bool, err error)
+	// DecideApproval makes v the verdict if the approval is pending, and reports whether v counted. person tells
+	// deciders apart: an approval by ApproveTwo stays pending, with AllowedBy, until a second person allows it, and
+	// what one person says twice counts once. It returns the approval as it is then. The store fills in DecidedAt.
+	// ErrNoApproval if there is none.
+	DecideApproval(
+		ctx context.Context, tenant, id, person string, v Verdict,
+	) (a Approval, counted bool, err error)
 
 	// DueApprovals returns at most limit deferred approvals that are final and not settled. Asked again and again it
 	// comes to all of them.

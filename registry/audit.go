@@ -47,8 +47,9 @@ type AuditEntry struct {
 type AuditActor struct {
 	User       string   `json:"user,omitempty"`
 	Credential string   `json:"credential,omitempty"` // as in auth.Identity: a name, no secret
+	Name       string   `json:"name,omitempty"`       // what people call the credential
 	Roles      []string `json:"roles,omitempty"`
-	Source     string   `json:"source,omitempty"` // address or network that an action of an admin came from
+	Source     string   `json:"source,omitempty"` // address or network that it was done from
 }
 
 // Actions of the audit log.
@@ -119,7 +120,7 @@ func (e *AuditEntry) Decide(err error) {
 func (e *AuditEntry) Trim() {
 	e.Reason = TruncateText(e.Reason, MaxAuditReason)
 	for _, text := range []*string{
-		&e.Actor.User, &e.Actor.Credential, &e.Actor.Source, &e.Action, &e.Outcome, &e.Rule, &e.Target, &e.Tool,
+		&e.Actor.User, &e.Actor.Credential, &e.Actor.Name, &e.Actor.Source, &e.Action, &e.Outcome, &e.Rule, &e.Target, &e.Tool,
 		&e.SessionID, &e.DeviceID, &e.CallID, &e.Turn,
 	} {
 		if len(*text) > maxAuditName {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,7 +26,7 @@ type Decision struct {
 // Answer is what came of a decision.
 type Answer struct {
 	Approval registry.Approval
-	Decided  bool            // this decision was the first
+	Decided  bool            // this decision counted: it was the first, or the first of two that are needed
 	Grant    *registry.Grant // that it made; nil: none
 }
 
@@ -44,15 +43,6 @@ func (k *Keeper) Get(ctx context.Context, who auth.Identity, id string) (registr
 		return registry.Approval{}, err
 	}
 	return a, nil
-}
-
-// maySee reports whether an identity may see and decide an approval: it has the role, and the device is its user's. A
-// credential that is bound to a device speaks for that one only, and one that is restricted to some tools for those:
-// nobody lets others call what they may not call.
-func maySee(who auth.Identity, a registry.Approval) bool {
-	return who.Tenant == a.Tenant && who.Approves() && who.Sees(a.Owner) &&
-		(who.Device == "" || who.Device == a.DeviceID) &&
-		(who.Tools == "" || policy.Match(strings.Fields(who.Tools), a.Tool))
 }
 
 // Wait is Get once the approval is final, or after wait has passed.
@@ -92,11 +82,15 @@ func (k *Keeper) Pending(ctx context.Context, who auth.Identity) ([]registry.App
 	return seen, err
 }
 
-// Decide decides an approval for an identity that may see it. The first decision wins; all others are told what it was.
+// Decide decides an approval for an identity that may see it, and allows only what MayDecide says. The first decision
+// wins; all later ones return what it was. An approval by registry.ApproveTwo is allowed by the second person.
 func (k *Keeper) Decide(ctx context.Context, who auth.Identity, id string, d Decision) (Answer, error) {
 	a, err := k.Get(ctx, who, id)
 	if err != nil {
 		return Answer{}, err
+	}
+	if d.Allow && !a.Final() && isOwn(who, a) {
+		return Answer{}, errOwn(a)
 	}
 	return k.decide(ctx, a, who, cmp.Or(who.User, who.Credential, "somebody"), d)
 }
@@ -124,7 +118,18 @@ func (k *Keeper) DecideOnDevice(
 		}
 		by = cmp.Or(who.User, by) // it is the role that decides
 	}
+	if d.Allow && !a.Final() && isOwn(who, a) {
+		return Answer{}, errOwn(a)
+	}
 	return k.decide(ctx, a, who, by, d)
+}
+
+// signature returns what people read of who decided: by and, for a credential without a user, what people call it.
+func signature(who auth.Identity, by string) string {
+	if who.Name == "" || by != who.Credential {
+		return by
+	}
+	return who.Name + " (" + by + ")"
 }
 
 // byDevice is how a decision names the device it was made at.
@@ -177,9 +182,12 @@ func (k *Keeper) WaitingAt(ctx context.Context, session registry.Session) ([]reg
 func (k *Keeper) decide(
 	ctx context.Context, a registry.Approval, who auth.Identity, by string, d Decision,
 ) (Answer, error) {
-	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: by}
+	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: signature(who, by)}
 	if d.Allow {
 		v.State, v.Scope = registry.ApprovalAllowed, cmp.Or(d.Scope, registry.ScopeOnce)
+		if a.By == registry.ApproveTwo { // two people look at each call
+			v.Scope = registry.ScopeOnce
+		}
 		if a.ExactArgs && v.Scope == registry.ScopeAlwaysTool {
 			v.Scope = registry.ScopeAlwaysArgs
 		}
@@ -187,13 +195,20 @@ func (k *Keeper) decide(
 	if d.Allow && !a.Final() && k.abandoned(ctx, a) {
 		return Answer{Approval: k.withdraw(ctx, a, registry.ApprovalWithdrawn)}, nil
 	}
-	final, first, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, v)
+	final, counted, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, personOf(who), v)
 	if err != nil {
 		return Answer{}, err
 	}
+	answer := Answer{Approval: final, Decided: counted}
+	if !final.Final() {
+		if counted {
+			k.audit(registry.AuditApproval, who.Actor(), final, registry.AuditAllowed,
+				"by "+by+", the first of two")
+		}
+		return answer, nil
+	}
 	k.tell(final.Ref(), final.Verdict)
-	answer := Answer{Approval: final, Decided: first}
-	if !first {
+	if !counted {
 		return answer, nil
 	}
 	k.note(registry.ActivityApprovalDecided, final)
@@ -206,7 +221,7 @@ func (k *Keeper) decide(
 		signal(k.sweep)
 	}
 	if final.Scope == registry.ScopeAlwaysTool || final.Scope == registry.ScopeAlwaysArgs {
-		if answer.Grant, err = k.grant(ctx, final, d.GrantLife); err != nil {
+		if answer.Grant, err = k.grant(ctx, final, by, d.GrantLife); err != nil {
 			e := *registry.AsError(err)
 			e.Message = "This call was allowed and runs; later ones are asked about, because no grant was stored. " +
 				e.Message

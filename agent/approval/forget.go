@@ -106,7 +106,7 @@ func endsGrant(c registry.CredentialChange, g registry.Grant) bool {
 	case registry.ChangeCredential:
 		for _, kind := range []registry.CredentialKind{registry.CredentialKey, registry.CredentialDevice} {
 			name := auth.CredentialName(kind, c.ID)
-			if g.GrantedBy == name || g.Requester == (registry.Requester{Credential: name}) {
+			if g.GrantedBy == name || g.Requester.User == "" && g.Requester.Credential == name {
 				return true
 			}
 		}

@@ -22,8 +22,10 @@ func (k *Keeper) Granted(ctx context.Context, a registry.Approval) (bool, error)
 	return err == nil && g.Covers(a), err
 }
 
-// grant makes the grant of an approval that was allowed always.
-func (k *Keeper) grant(ctx context.Context, a registry.Approval, life time.Duration) (*registry.Grant, error) {
+// grant makes the grant of an approval that by has allowed always.
+func (k *Keeper) grant(
+	ctx context.Context, a registry.Approval, by string, life time.Duration,
+) (*registry.Grant, error) {
 	limit := registry.MaxGrantLife
 	if a.GrantLimit > 0 {
 		limit = min(limit, a.GrantLimit)
@@ -32,7 +34,7 @@ func (k *Keeper) grant(ctx context.Context, a registry.Approval, life time.Durat
 		life = limit
 	}
 	g := registry.GrantOf(a, a.Scope)
-	g.ID, g.GrantedBy = registry.NewApprovalID(), a.DecidedBy
+	g.ID, g.GrantedBy = registry.NewApprovalID(), by
 	g, err := k.cfg.Store.PutGrant(ctx, g, life)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,9 @@ func (k *Keeper) Ask(
 	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
 	if err == nil {
 		k.note(registry.ActivityApprovalRequested, asked)
-		who := registry.AuditActor{User: a.Requester.User, Credential: a.Requester.Credential}
+		who := registry.AuditActor{
+			User: a.Requester.User, Credential: a.Requester.Credential, Name: a.Requester.Name,
+		}
 		k.audit(registry.AuditApprovalAsk, who, asked, registry.AuditAllowed, a.Reason)
 	}
 	return asked, err
@@ -64,7 +66,7 @@ func (k *Keeper) Await(ctx context.Context, a registry.Approval) (registry.Appro
 func (k *Keeper) withdraw(ctx context.Context, a registry.Approval, state registry.ApprovalState) registry.Approval {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	final, first, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, registry.Verdict{State: state})
+	final, first, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, "", registry.Verdict{State: state})
 	if err != nil {
 		k.cfg.Log.Warn("end of an approval not stored; the call does not run", "approval", a.ID, "error", err)
 		a.Verdict = registry.Verdict{State: state}

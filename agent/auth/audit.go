@@ -17,6 +17,11 @@ type NoAudit struct{}
 // Note implements Auditor.
 func (NoAudit) Note(registry.AuditEntry) {}
 
+// Requester returns the identity as approvals have it.
+func (id Identity) Requester() registry.Requester {
+	return registry.Requester{User: id.User, Credential: id.Credential, Name: id.Name}
+}
+
 // Actor returns the identity as the audit log has it.
 func (id Identity) Actor() registry.AuditActor {
 	return registry.AuditActor{User: id.User, Credential: id.Credential, Roles: id.RoleNames()}

@@ -30,6 +30,9 @@ type Identity struct {
 	// the credential's id, or "jwt:" and the token's jti. It is what is revoked, and what the audit log has.
 	Credential string
 
+	// Name is what people call the credential. Empty: they have not named it.
+	Name string
+
 	Issued  time.Time // when the credential was made, if that is known
 	Expires time.Time // when the identity ends; zero: never
 }

@@ -155,7 +155,7 @@ func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, err
 	c.Approved = nil // who needs them asks the store
 	id := Identity{
 		Tenant: c.Tenant, User: c.User, Device: c.DeviceID, Tools: c.Tools, Context: c.Context,
-		Credential: CredentialName(c.Kind, c.ID), Issued: c.CreatedAt, Expires: c.ExpiresAt,
+		Credential: CredentialName(c.Kind, c.ID), Name: c.Name, Issued: c.CreatedAt, Expires: c.ExpiresAt,
 	}
 	if err := id.SetRoles(c.Roles...); err != nil {
 		return nil, err

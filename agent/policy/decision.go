@@ -68,16 +68,38 @@ func (d *Decision) WithApproval(demand Demand) *Decision {
 	return &with
 }
 
-// Demanding returns the rules that ask a person before a call that bears these marks, in order of their ids, and how
-// long an approval for later calls may last by the strictest of them; zero: as the approver says.
-func (d *Decision) Demanding(m Marks) (rules []string, grant time.Duration) {
+// Terms are what all rules together say about the approval of a call. The strictest counts.
+type Terms struct {
+	Rules   []string // the ids of the rules that ask, in order
+	Reasons []string // what the operator gave as reasons, each once
+	By      registry.ApproveBy
+	Within  time.Duration // how long a person has to answer; zero: as the gateway is configured
+	Grant   time.Duration // how long an approval for later calls may last; zero: as the approver says
+}
+
+// Terms returns the terms of the approval of a call that bears these marks.
+func (d *Decision) Terms(m Marks) (t Terms) {
 	for _, demand := range d.Approvals {
-		if demand.holds(m) {
-			rules, grant = append(rules, demand.Rule), least(grant, demand.Grant)
+		if !demand.holds(m) {
+			continue
+		}
+		t.Rules = append(t.Rules, demand.Rule)
+		t.Grant, t.Within = least(t.Grant, demand.Grant), least(t.Within, demand.Within)
+		if len(t.Rules) == 1 || strictness(demand.By) > strictness(t.By) {
+			t.By = demand.By
+		}
+		if demand.Reason != "" && !slices.Contains(t.Reasons, demand.Reason) {
+			t.Reasons = append(t.Reasons, demand.Reason)
 		}
 	}
-	slices.Sort(rules)
-	return slices.Compact(rules), grant
+	slices.Sort(t.Rules)
+	t.Rules = slices.Compact(t.Rules)
+	return t
+}
+
+// strictness orders who may decide.
+func strictness(by registry.ApproveBy) int {
+	return slices.Index([]registry.ApproveBy{registry.ApproveAnyone, "", registry.ApproveOther, registry.ApproveTwo}, by)
 }
 
 // Forbidden returns the first reason to refuse a call that bears these marks, nil if there is none.
@@ -98,6 +120,10 @@ type Demand struct {
 	When  string        // the condition, as the rule has it
 	Marks Marks         // the call bears one of these; zero: every call
 	Grant time.Duration // how long an approval for later calls may last; zero: as the approver says
+
+	Within time.Duration      // how long a person has to answer; zero: as the gateway is configured
+	By     registry.ApproveBy // who may decide; empty: as registry.Approval has it
+	Reason string             // what the operator wrote as the reason of the rule
 }
 
 // holds reports whether the demand is about a call that bears these marks.

@@ -23,6 +23,9 @@ type DemandReport struct {
 	Rule         string `json:"rule"`
 	When         string `json:"when"`
 	GrantSeconds int64  `json:"grant_seconds,omitempty"`
+
+	By            registry.ApproveBy `json:"by,omitempty"`
+	WithinSeconds int64              `json:"within_seconds,omitempty"`
 }
 
 // LimitReport is a Limit as it is read.
@@ -73,7 +76,9 @@ func (d *Decision) Report(q Question) Report {
 
 func demandReports(demands []Demand) (list []DemandReport) {
 	for _, d := range demands {
-		list = append(list, DemandReport{d.Rule, d.When, int64(d.Grant.Seconds())})
+		list = append(list, DemandReport{
+			d.Rule, d.When, int64(d.Grant.Seconds()), d.By, int64(d.Within.Seconds()),
+		})
 	}
 	return list
 }

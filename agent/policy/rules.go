@@ -221,7 +221,9 @@ func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool
 			if a.never {
 				asks = false
 			} else {
-				d.Approvals = append(d.Approvals, a.Demand)
+				demand := a.Demand
+				demand.Reason = r.reason
+				d.Approvals = append(d.Approvals, demand)
 			}
 		}
 	}

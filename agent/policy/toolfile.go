@@ -117,9 +117,12 @@ func (r *fileReader) demands(n *yaml.Node, id string, approval bool) (list []dem
 				{"except", func(n *yaml.Node) { d.except = r.roles(n) }},
 			}
 			if approval {
-				fields = append(fields, field{"grant", func(n *yaml.Node) { d.Grant = r.duration(n) }})
+				fields = append(fields, r.termFields(&d)...)
 			}
 			r.fields(n, "a condition", fields...)
+			if d.When == "" && (d.By != "" || d.Within > 0) {
+				d.When = whenAlways
+			}
 			if d.When == "" {
 				r.wrong(n, "when: must say under which condition")
 			}
@@ -128,6 +131,26 @@ func (r *fileReader) demands(n *yaml.Node, id string, approval bool) (list []dem
 	})
 	return list
 }
+
+// termFields are the fields of the terms of an approval.
+func (r *fileReader) termFields(d *demand) []field {
+	return []field{
+		{"grant", func(n *yaml.Node) { d.Grant = r.duration(n) }},
+		{"by", func(n *yaml.Node) {
+			d.By = oneOf(&r.reader, n, "approver", []registry.ApproveBy{
+				registry.ApproveAnyone, registry.ApproveOther, registry.ApproveTwo,
+			})
+		}},
+		{"within", func(n *yaml.Node) {
+			if d.Within = r.duration(n); d.Within > maxWithin {
+				r.wrong(n, "a time of at most %v must stand here", maxWithin)
+			}
+		}},
+	}
+}
+
+// maxWithin bounds how long a person may take to answer.
+const maxWithin = 24 * time.Hour
 
 // condition reads one condition.
 func (r *fileReader) condition(n *yaml.Node, d *demand, approval bool) {

@@ -182,8 +182,8 @@ func (s *Server) mayDecide(ctx context.Context, r *request, id string) bool {
 	if !r.Caller.Approves() {
 		return false
 	}
-	_, err := s.cfg.Approvals.Wait(ctx, r.Caller, id, 0)
-	return err == nil
+	a, err := s.cfg.Approvals.Wait(ctx, r.Caller, id, 0)
+	return err == nil && approval.MayDecide(r.Caller, a)
 }
 
 // ask is the result that asks the client's user about a call that was suspended.

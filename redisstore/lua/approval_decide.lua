@@ -1,7 +1,7 @@
--- Decides an approval that is pending.
+-- Decides an approval that is pending, or notes the first of two persons that allow it.
 --
 -- KEYS 1 approval, 2 those that wait, 3 those of the requester that wait, 4 deferred ones that are not settled
--- ARGV 1 id, 2 state, 3 by, 4 scope, 5 how long it is kept from now on in ms
+-- ARGV 1 id, 2 state, 3 by, 4 scope, 5 how long it is kept from now on in ms, 6 the person that decides
 -- Returns {1 if this decision counts else 0, …} with the approval as whole() has it; {} when there is none.
 
 if redis.call('EXISTS', KEYS[1]) == 0 then
@@ -9,7 +9,19 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
 end
 local decided = 0
 if verdict()[1] == 'pending' then
-  redis.call('HSET', KEYS[1], 'state', ARGV[2], 'by', ARGV[3], 'at', text, 'scope', ARGV[4])
+  local by = ARGV[3]
+  local vote = redis.call('HMGET', KEYS[1], 'two', 'first', 'firstby')
+  if vote[1] == '1' and ARGV[2] == 'allowed' then
+    if not vote[2] then
+      redis.call('HSET', KEYS[1], 'first', ARGV[6], 'firstby', by)
+      return {1, whole(true)}
+    end
+    if vote[2] == ARGV[6] then
+      return {0, whole(true)}
+    end
+    by = vote[3] .. ', ' .. by
+  end
+  redis.call('HSET', KEYS[1], 'state', ARGV[2], 'by', by, 'at', text, 'scope', ARGV[4])
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
   redis.call('ZREM', KEYS[2], ARGV[1])
   redis.call('ZREM', KEYS[3], ARGV[1])

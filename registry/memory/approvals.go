@@ -22,6 +22,7 @@ type approval struct {
 	life
 	registry.Approval
 	request []byte // of a deferred one
+	first   string // the person that has allowed it, when two must
 	due     bool   // deferred, and not settled
 }
 
@@ -118,7 +119,7 @@ func (m *Store) PendingApprovals(_ context.Context, tenant string) ([]registry.A
 
 // DecideApproval implements registry.ApprovalStore.
 func (m *Store) DecideApproval(
-	_ context.Context, tenant, id string, v registry.Verdict,
+	_ context.Context, tenant, id, person string, v registry.Verdict,
 ) (registry.Approval, bool, error) {
 	s := &m.approvals
 	s.mu.Lock()
@@ -130,6 +131,16 @@ func (m *Store) DecideApproval(
 	}
 	if shown := a.at(now); shown.Final() {
 		return shown, false, nil
+	}
+	if a.By == registry.ApproveTwo && v.State == registry.ApprovalAllowed {
+		switch a.first {
+		case "":
+			a.first, a.AllowedBy = person, v.DecidedBy
+			return a.at(now), true, nil
+		case person:
+			return a.at(now), false, nil
+		}
+		v.DecidedBy = a.AllowedBy + ", " + v.DecidedBy
 	}
 	v.DecidedAt = now.UTC().Truncate(time.Millisecond)
 	a.Verdict, a.expires = v, now.Add(registry.ApprovalRetained)

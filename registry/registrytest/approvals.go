@@ -45,7 +45,7 @@ var approvalTests = []subtest{
 				if i%2 == 0 {
 					v.State, v.Scope = registry.ApprovalAllowed, registry.ScopeOnce
 				}
-				got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, v)
+				got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, v.DecidedBy, v)
 				if err != nil {
 					f.Error(err)
 				}
@@ -68,8 +68,54 @@ var approvalTests = []subtest{
 				f.Fatalf("verdicts %+v, want %+v", verdicts, told[0])
 			}
 		}
-		_, _, err := f.store.DecideApproval(f.ctx, f.tenant, "none", registry.Verdict{State: registry.ApprovalDenied})
+		_, _, err := f.store.DecideApproval(f.ctx, f.tenant, "none", "ann", registry.Verdict{State: registry.ApprovalDenied})
 		f.wantNoApproval(err)
+	}},
+	{name: "two persons allow what two must, and one of them denies it", run: func(f *fixture) {
+		allow := func(a registry.Approval, who string) (registry.Approval, bool) {
+			got, counted, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, "user:"+who, registry.Verdict{
+				State: registry.ApprovalAllowed, DecidedBy: who, Scope: registry.ScopeOnce,
+			})
+			f.must(err)
+			return got, counted
+		}
+		byTwo := func(a *registry.Approval) { a.By, a.Deferred = registry.ApproveTwo, true }
+		a := f.ask(f.approval(byTwo), time.Minute)
+		for i, counts := range []bool{true, false, false} { // one person counts once
+			got, counted := allow(a, "ann")
+			if counted != counts || got.State != registry.ApprovalPending || got.AllowedBy != "ann" ||
+				got.DecidedBy != "" {
+				f.Fatalf("ann allows it the %d. time: %v, %+v", i+1, counted, got)
+			}
+		}
+		f.wantPending(a.ID)
+		if read, err := f.store.Approval(f.ctx, f.tenant, a.ID); err != nil || read.AllowedBy != "ann" {
+			f.Errorf("%+v, %v", read, err)
+		}
+		if due := f.due(); len(due) > 0 {
+			f.Errorf("due after one: %v", due)
+		}
+		got, counted := allow(a, "ben")
+		if !counted || got.State != registry.ApprovalAllowed || got.DecidedBy != "ann, ben" {
+			f.Errorf("ben: %v, %+v", counted, got)
+		}
+		if got, counted = allow(a, "eve"); counted || got.DecidedBy != "ann, ben" {
+			f.Errorf("eve: %v, %+v", counted, got)
+		}
+		denied := f.ask(f.approval(byTwo), time.Minute)
+		allow(denied, "ann")
+		f.decide(denied, registry.ApprovalDenied)
+		for range 20 { // of many at the same moment, exactly two count
+			a, counts := f.ask(f.approval(byTwo), time.Minute), atomic.Int32{}
+			together(8, func(i int) {
+				if _, counted := allow(a, fmt.Sprint("person ", i/2)); counted {
+					counts.Add(1)
+				}
+			})
+			if n := counts.Load(); n != 2 {
+				f.Fatalf("%d decisions counted", n)
+			}
+		}
 	}},
 	{name: "silence is a denial that nothing changes", run: func(f *fixture) {
 		a := f.ask(f.approval(), briefly)
@@ -78,7 +124,7 @@ var approvalTests = []subtest{
 			f.must(err)
 			return got.State == registry.ApprovalExpired
 		})
-		got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID,
+		got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, "late",
 			registry.Verdict{State: registry.ApprovalAllowed, DecidedBy: "late"})
 		f.must(err)
 		if decided || got.State != registry.ApprovalExpired || got.DecidedBy != "" {
@@ -170,7 +216,8 @@ func (f *fixture) ask(a registry.Approval, life time.Duration) registry.Approval
 
 func (f *fixture) decide(a registry.Approval, state registry.ApprovalState) {
 	f.Helper()
-	got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, registry.Verdict{State: state, DecidedBy: "ann"})
+	got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, "ann",
+		registry.Verdict{State: state, DecidedBy: "ann"})
 	f.must(err)
 	if !decided || got.State != state {
 		f.Fatalf("decided %v: %+v", decided, got)
