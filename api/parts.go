@@ -21,6 +21,9 @@ func appendParts(b []byte, parts []registry.Part) []byte {
 		if p.Name != "" {
 			b = strictjson.AppendString(append(b, `,"name":`...), p.Name)
 		}
+		if p.URI != "" {
+			b = strictjson.AppendString(append(b, `,"uri":`...), p.URI)
+		}
 		if len(p.Data) > 0 {
 			b = append(base64.StdEncoding.AppendEncode(append(b, `,"data":"`...), p.Data), '"')
 		}

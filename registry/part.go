@@ -23,6 +23,7 @@ type Part struct {
 	Type     PartType `json:"type"`
 	MIMEType string   `json:"mime_type"`
 	Name     string   `json:"name,omitempty"` // of the file
+	URI      string   `json:"uri,omitempty"`  // what an MCP server calls it; the gateway fetches nothing by it
 	Data     []byte   `json:"data,omitempty"` // in JSON as base64
 	URL      string   `json:"url,omitempty"`  // where it can be fetched for a while
 	Size     int64    `json:"size"`           // bytes
@@ -36,6 +37,7 @@ const (
 	MaxParts    = 16  // of one result
 	maxMIMEType = 127 // bytes
 	maxPartName = 255 // bytes
+	maxPartURI  = 1 << 10
 )
 
 // partWeight is about what a part takes in memory, and in a store, beside its data.
@@ -65,6 +67,8 @@ func (p *Part) Check() (field, must string) {
 		return "mime_type", "must begin with " + string(p.Type) + "/, or type must be file"
 	case len(p.Name) > maxPartName || !utf8.ValidString(p.Name) || legible.Line(p.Name) != p.Name:
 		return "name", "must have at most 255 bytes, and no control or invisible characters"
+	case len(p.URI) > maxPartURI || !utf8.ValidString(p.URI) || legible.Line(p.URI) != p.URI:
+		return "uri", "must have at most 1024 bytes, and no control or invisible characters"
 	case p.Size < 0:
 		return "size", "must not be negative"
 	default:
@@ -95,7 +99,7 @@ func PartsSize(parts []Part) int {
 	sum := 0
 	for i := range parts {
 		p := &parts[i]
-		sum += partWeight + len(p.Data) + len(p.URL) + len(p.Name)
+		sum += partWeight + len(p.Data) + len(p.URL) + len(p.Name) + len(p.URI)
 	}
 	return sum
 }

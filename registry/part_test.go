@@ -10,7 +10,7 @@ func TestPartsAreChecked(t *testing.T) {
 	for _, good := range []Part{
 		{Type: PartImage, MIMEType: "image/png", Size: 3, Name: "Küche 1.png"},
 		{Type: PartAudio, MIMEType: "audio/ogg"},
-		{Type: PartFile, MIMEType: "image/svg+xml"},
+		{Type: PartFile, MIMEType: "image/svg+xml", URI: "file:///a/Küche 1.svg"},
 		{Type: PartFile, MIMEType: "application/vnd.oasis.opendocument.text"},
 	} {
 		if field, must := good.Check(); field != "" {
@@ -37,6 +37,8 @@ func TestPartsAreChecked(t *testing.T) {
 		{Part{Type: PartFile, MIMEType: "a/b", Name: "a\nb"}, "name"},
 		{Part{Type: PartFile, MIMEType: "a/b", Name: "\xff"}, "name"},
 		{Part{Type: PartFile, MIMEType: "a/b", Name: strings.Repeat("x", maxPartName+1)}, "name"},
+		{Part{Type: PartFile, MIMEType: "a/b", URI: "a:\nb"}, "uri"},
+		{Part{Type: PartFile, MIMEType: "a/b", URI: "a:" + strings.Repeat("x", maxPartURI)}, "uri"},
 		{Part{Type: PartFile, MIMEType: "a/b", Size: -1}, "size"},
 	} {
 		if field, _ := bad.part.Check(); field != bad.field {

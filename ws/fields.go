@@ -84,6 +84,14 @@ func (f *fields) optionalText(key string) *string {
 	return &s
 }
 
+// textOr is text for a member that may be missing.
+func (f *fields) textOr(key, otherwise string) string {
+	if s := f.optionalText(key); s != nil {
+		return *s
+	}
+	return otherwise
+}
+
 // resumeToken returns a token of a possible length. The error does not repeat it, because it is a secret.
 func (f *fields) resumeToken(key string) *string {
 	token := f.optionalText(key)

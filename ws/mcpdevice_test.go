@@ -2,6 +2,7 @@ package ws_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -136,6 +137,8 @@ func TestMCPResults(t *testing.T) {
 	p := g.connectMCP("session_id=s1", "t")
 	g.offersMCP("s1", "t")
 	big := strings.Repeat("AAAA", registry.MaxInlinePart/3)
+	photoBytes := []byte("\x89PNG\x0D\x0A\x1A\x0A" + strings.Repeat("\xff", 61))
+	photo := base64.StdEncoding.EncodeToString(photoBytes)
 	for _, tt := range []struct {
 		name, result string
 		want         registry.Result
@@ -161,9 +164,15 @@ func TestMCPResults(t *testing.T) {
 		{"link", `{"content":[{"type":"resource_link","uri":"file:///a","name":"A"}]}`,
 			registry.Result{Success: true, Output: "A: file:///a"}},
 		{"resources", `{"content":[{"type":"resource","resource":{"uri":"demo://x/a.bin","mimeType":"a/b","blob":"AAEC"}},
-			{"type":"resource","resource":{"uri":"demo://b","text":"words"}}]}`,
+			{"type":"resource","resource":{"uri":"demo://b","mimeType":"text/markdown","text":"words"}}]}`,
 			registry.Result{Success: true, Output: "words", Parts: []registry.Part{
-				{Type: "file", MIMEType: "a/b", Name: "a.bin", Data: []byte{0, 1, 2}, Size: 3}}}},
+				{Type: "file", MIMEType: "a/b", Name: "a.bin", URI: "demo://x/a.bin", Data: []byte{0, 1, 2}, Size: 3},
+				{Type: "file", MIMEType: "text/markdown", Name: "b", URI: "demo://b", Data: []byte("words"), Size: 5}}}},
+		{"an image that is repeated", `{"content":[{"type":"image","data":"` + photo + `","mimeType":"image/png"}],
+			"structuredContent":{"photo":"` + photo + `"}}`,
+			registry.Result{Success: true, Output: `{"photo":"[image/png, 69 bytes]"}`,
+				Structured: registry.MustJSON(`{"photo":"` + photo + `"}`), Parts: []registry.Part{
+					{Type: "image", MIMEType: "image/png", Data: photoBytes, Size: 69}}}},
 		{"too large to keep", `{"content":[{"type":"image","data":"` + big + `","mimeType":"image/png"},
 			{"type":"image","data":"AA==","mimeType":"image/png"}]}`,
 			registry.Result{Success: true, Parts: []registry.Part{

@@ -96,6 +96,24 @@ func TestImagesOfResults(t *testing.T) {
 	})
 }
 
+// TestImagesInTextAreNotRead: a device that has an image in its output costs a prompt a line, not all of its base64.
+func TestImagesInTextAreNotRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		photo := pictured(t, 100)
+		r := newRig(t, Limits{}, use(tool("a", "camera", "{}")), text("a cat"))
+		r.tools.set("camera", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
+			output := registry.MustJSON(`{"photo":"data:image/png;base64,` + base64.StdEncoding.EncodeToString(photo) + `"}`)
+			return agent.Outcome{Result: registry.NewResult(true, output, "")}, nil
+		})
+		r.must("look")
+		sent := r.model.plain()[1].Messages
+		want := toolText("camera", fmt.Sprintf(`{"photo":"data:image/png;base64,[image/png, %d bytes]"}`, len(photo)))
+		if got := sent[len(sent)-1].Content; got != want {
+			t.Errorf("the model reads\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
 // TestImagesAreForeign: a model that has seen an image has read something from outside, also if there was no text.
 func TestImagesAreForeign(t *testing.T) {
 	bubble(t, func(t *testing.T) {

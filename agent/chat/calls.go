@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent/provenance"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // call is one tool call of an answer.
@@ -161,7 +162,8 @@ func (l *loop) call(ctx context.Context, c *call) {
 	c.blocked = errors.Is(err, loopguard.ErrBlocked)
 	switch {
 	case err == nil:
-		c.text, c.failed = readable(outcome.Result.Output, l.limits.MaxResult), !outcome.Result.Success
+		c.failed = !outcome.Result.Success
+		c.text = readable(legible.WithoutData(outcome.Result.Output), l.limits.MaxResult)
 		c.notice = readable(outcome.Result.Notice, l.limits.MaxResult)
 		c.pictures, c.parts = picturesOf(outcome.Result.Parts), l.linked(ctx, c, outcome.Result.Parts)
 		c.source = sourceOf(c.shown, nil)

@@ -153,7 +153,7 @@ func partsOf(m strictjson.Member) ([]int, error) {
 	}
 	var kept []int
 	for _, item := range items {
-		members, err := membersOf(item, "index", "type", "mime_type", "name", "size")
+		members, err := membersOf(item, "index", "type", "mime_type", "name", "uri", "size")
 		if err != nil {
 			return nil, fmt.Errorf("parts: %w", err)
 		}

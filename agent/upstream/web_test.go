@@ -65,14 +65,14 @@ func TestServerAtURL(t *testing.T) {
 				}
 			}
 			res, err := call(t, shown, `{}`)
-			if err != nil || !res.Success || res.Output != "seen\nLink to far: https://example.com/x" ||
+			if err != nil || !res.Success || res.Output != "seen\nwords\nfar: https://example.com/x" ||
 				res.Structured.String() != `{"n":7}` || len(res.Parts) != 2 {
 				t.Fatalf("%+v, %v", res, err)
 			}
 			if p := res.Parts[0]; p.Type != registry.PartImage || p.MIMEType != "image/png" || string(p.Data) != "png" {
 				t.Errorf("the image: %+v", p)
 			}
-			if p := res.Parts[1]; p.MIMEType != "text/plain" || p.Name != "b.txt" || string(p.Data) != "words" {
+			if p := res.Parts[1]; p.MIMEType != "text/plain" || p.Name != "b.txt" || p.URI != "file:///a/b.txt" || string(p.Data) != "words" {
 				t.Errorf("the file: %+v", p)
 			}
 			server.AddTool(&mcp.Tool{Name: "late", InputSchema: map[string]any{"type": "object"}},

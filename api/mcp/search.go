@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/mcpcontent"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
@@ -122,7 +123,7 @@ func (s *Server) searchTools(ctx context.Context, r *request, members fields) (r
 		return result{}, err
 	}
 	found := appendFound(nil, p.rows, next)
-	b := append(appendText([]byte(`"content":[`), string(found)), `],"structuredContent":`...)
+	b := append(mcpcontent.AppendText([]byte(`"content":[`), string(found)), `],"structuredContent":`...)
 	return result{members: append(b, found...)}, nil
 }
 

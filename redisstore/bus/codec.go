@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/registry"
@@ -40,6 +41,7 @@ const (
 	flagStructured
 	flagWithheld // an error follows
 	flagParts    // parts follow
+	flagURIs     // the URIs of the parts follow them
 )
 
 // encodeEnvelope returns an envelope as a message. Its version is filled in if it has none.
@@ -171,7 +173,8 @@ func decodeReply(text string) (*registry.Reply, error) {
 
 func appendResult(b []byte, r *registry.Result) ([]byte, error) {
 	flags := flag(flagSuccess, r.Success) | flag(flagStructured, !r.Structured.IsZero()) |
-		flag(flagWithheld, r.Withheld != nil) | flag(flagParts, len(r.Parts) > 0)
+		flag(flagWithheld, r.Withheld != nil) | flag(flagParts, len(r.Parts) > 0) |
+		flag(flagURIs, slices.ContainsFunc(r.Parts, hasURI))
 	b = append(b, flags)
 	b = appendField(b, r.Output)
 	b = appendField(b, r.Error)
@@ -181,11 +184,18 @@ func appendResult(b []byte, r *registry.Result) ([]byte, error) {
 	if len(r.Parts) > 0 {
 		b = appendParts(b, r.Parts)
 	}
+	if flags&flagURIs != 0 {
+		for i := range r.Parts {
+			b = appendField(b, r.Parts[i].URI)
+		}
+	}
 	if r.Withheld == nil {
 		return b, nil
 	}
 	return appendError(b, r.Withheld)
 }
+
+func hasURI(p registry.Part) bool { return p.URI != "" }
 
 func appendParts(b []byte, parts []registry.Part) []byte {
 	b = binary.AppendUvarint(b, uint64(len(parts)))

@@ -85,6 +85,11 @@ func (r *fieldReader) result() *registry.Result {
 	if flags&flagParts != 0 {
 		result.Parts = r.parts()
 	}
+	if flags&flagURIs != 0 {
+		for i := range result.Parts {
+			result.Parts[i].URI = r.field()
+		}
+	}
 	if flags&flagWithheld != 0 {
 		result.Withheld = r.failure()
 	}

@@ -16,7 +16,7 @@ func wholeResult() *registry.Result {
 		Success: true, Output: "<ok>", Structured: registry.MustJSON(`{"n":12345678901234567890}`), Error: "e",
 		Parts: []registry.Part{
 			{Type: registry.PartImage, MIMEType: "image/png", Name: "a.png", Data: []byte("\x00\xff"), Size: 2},
-			{Type: registry.PartFile, MIMEType: "video/mp4", URL: "https://x", Size: 1 << 40},
+			{Type: registry.PartFile, MIMEType: "video/mp4", URI: "file:///x", URL: "https://x", Size: 1 << 40},
 		},
 		Withheld: registry.Errorf(registry.CodeInvalidResult, "m"),
 	}

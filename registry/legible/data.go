@@ -1,0 +1,125 @@
+package legible
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+const (
+	minBase64 = 64      // characters; shorter ones may be anything, and cost a reader little
+	sureBytes = 1 << 10 // from which on the two bytes that a bitmap begins with are believed
+	sniffed   = 512     // bytes from which net/http tells a type
+)
+
+// WithoutData returns a text in which base64 of an image, a sound or a film, and base64 of the given data, is replaced
+// by what it is. Which type it is, is told from its first bytes. The base64 may be URL-safe, without padding, or
+// escaped in JSON; it is not found if it has line breaks. JSON stays JSON.
+func WithoutData(text string, data ...[]byte) string {
+	if len(text) < minBase64 {
+		return text
+	}
+	var b strings.Builder
+	rest := 0 // where the text begins that was not copied yet
+	for i := 0; i < len(text); {
+		digits, n := base64Run(text[i:])
+		if kind, size := kindOf(digits, data); kind != "" {
+			b.WriteString(text[rest:i])
+			fmt.Fprintf(&b, "[%s, %d bytes]", kind, size)
+			rest = i + n
+		}
+		i += max(n, 1)
+	}
+	if rest == 0 {
+		return text
+	}
+	b.WriteString(text[rest:])
+	return b.String()
+}
+
+// base64Run returns the base64 that a text begins with, without padding and escapes, and how many bytes of the text it
+// takes. The digits are those of the standard alphabet. Runs that are too short have none.
+func base64Run(text string) (digits []byte, n int) {
+	count := 0
+	for n < len(text) {
+		if _, size := base64Digit(text[n:]); size > 0 {
+			count, n = count+1, n+size
+			continue
+		}
+		break
+	}
+	if count < minBase64 {
+		return nil, n
+	}
+	digits = make([]byte, 0, count)
+	for i := 0; i < n; {
+		c, size := base64Digit(text[i:])
+		digits, i = append(digits, c), i+size
+	}
+	return bytes.TrimRight(digits, "="), n
+}
+
+// base64Digit returns the digit of base64, or the padding, that a text begins with, and how many bytes it takes; none
+// if it begins with something else.
+func base64Digit(text string) (digit byte, size int) {
+	switch c := text[0]; {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '+', c == '/', c == '=':
+		return c, 1
+	case c == '-':
+		return '+', 1
+	case c == '_':
+		return '/', 1
+	case c != '\\':
+		return 0, 0
+	}
+	if strings.HasPrefix(text, `\/`) {
+		return '/', 2
+	}
+	const escaped = len(`\u002b`)
+	if len(text) < escaped {
+		return 0, 0
+	}
+	switch strings.ToLower(text[:escaped]) {
+	case `\u002b`:
+		return '+', escaped
+	case `\u002f`:
+		return '/', escaped
+	case `\u003d`:
+		return '=', escaped
+	default:
+		return 0, 0
+	}
+}
+
+// kindOf returns what base64 stands for and how many bytes it has; no kind if it may be text, or a token.
+func kindOf(digits []byte, data [][]byte) (kind string, size int) {
+	if len(digits) == 0 {
+		return "", 0
+	}
+	encoding := base64.RawStdEncoding
+	size = encoding.DecodedLen(len(digits))
+	var first [sniffed]byte
+	head := digits[:min(len(digits), encoding.EncodedLen(sniffed))]
+	n, err := encoding.Decode(first[:], head[:len(head)/4*4])
+	if err != nil {
+		return "", 0
+	}
+	kind, _, _ = strings.Cut(http.DetectContentType(first[:n]), ";")
+	major, _, _ := strings.Cut(kind, "/")
+	switch {
+	case kind == "image/bmp" && size < sureBytes:
+	case major == "image", major == "audio", major == "video", kind == "application/ogg", kind == "application/pdf":
+		return kind, size
+	}
+	for _, known := range data {
+		if len(known) != size || !bytes.HasPrefix(known, first[:n]) {
+			continue
+		}
+		if decoded, err := encoding.AppendDecode(nil, digits); err == nil && bytes.Equal(decoded, known) {
+			return "binary data", size
+		}
+	}
+	return "", 0
+}
