@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
@@ -105,7 +106,7 @@ func TestClusterFromOneSeed(t *testing.T) {
 // opener gives every subtest a store of its own on shared servers.
 func opener(url string, changes ...func(*redisstore.Options)) registrytest.Open {
 	return func(t *testing.T, l registry.Limits) (registry.Store, func() registry.Bus) {
-		options := redisstore.Options{URL: url, Limits: l}
+		options := redisstore.Options{URL: url, Limits: l, Timeout: testkit.Limit} // the machine may stall
 		for _, change := range changes {
 			change(&options)
 		}

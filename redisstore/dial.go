@@ -23,6 +23,7 @@ type Options struct {
 
 	registry.Limits
 
+	Timeout       time.Duration // of dialling, of one read and of one write; default 800 ms
 	ProbeInterval time.Duration // silence after which a bus probes its subscription; default 2 s
 	Meter         Meter         // is notified of every round trip; default: none
 	Log           *slog.Logger  // default: discard
@@ -52,7 +53,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	servers := redisconn.Options{URL: o.URL, CAFile: o.CAFile, Log: o.Log}
+	servers := redisconn.Options{URL: o.URL, CAFile: o.CAFile, Timeout: o.Timeout, Log: o.Log}
 	if o.Meter != nil {
 		servers.Hook = newMeterHook(o.Meter)
 	}

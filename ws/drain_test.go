@@ -17,6 +17,9 @@ import (
 	"github.com/farhand/farhand/ws"
 )
 
+// drainTime is how long the pods of these tests have to stop.
+const drainTime = 10 * time.Second
+
 // drain closes the server within a time. It returns once upgrades are refused.
 func (g *gateway) drain(within time.Duration) <-chan error {
 	g.t.Helper()
@@ -43,7 +46,7 @@ func TestDrainLetsCallsFinish(t *testing.T) {
 	d := g.connectWithTools("working", "echo")
 	first := g.call("working", "echo", `{}`)
 	id := d.expect("tool_call_request")["id"].(string)
-	closed := g.drain(testTimeout)
+	closed := g.drain(drainTime)
 	idle.expectClose(ws.CloseRestart)
 	// The socket stays, and takes more calls while it does.
 	second := g.call("working", "echo", `{}`)
@@ -77,7 +80,7 @@ func TestDrainWaitsForTheAcknowledgement(t *testing.T) {
 	g.store.move.Store(&slow)
 	d.send(`{"type":"tool_result","id":"` + id + `","output":"done"}`)
 	receive(t, storing)
-	closed := g.drain(testTimeout)
+	closed := g.drain(drainTime)
 	d.alive()
 	close(release)
 	d.expect("result_acknowledged")

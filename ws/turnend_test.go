@@ -72,7 +72,7 @@ func TestDrainLetsATurnFinish(t *testing.T) {
 	turn := agent.next(t)
 	d.ask("2")
 	d.alive()
-	closed := g.drain(testTimeout)
+	closed := g.drain(drainTime)
 	idle.expectClose(ws.CloseRestart)
 	called := turn.startCall(g) // to the very socket that will close
 	id := d.expect("tool_call_request")["id"].(string)
@@ -99,7 +99,7 @@ func TestDrainCutsATurnOff(t *testing.T) {
 	d.alive()
 	called := turn.startCall(g) // and the device never answers
 	d.expect("tool_call_request")
-	closed := g.drain(testTimeout)
+	closed := g.drain(drainTime)
 	if why := turn.stopped(); !errors.Is(why, registry.ErrDraining) {
 		t.Fatalf("stopped because of %v", why)
 	}
@@ -119,7 +119,7 @@ func TestDeviceHearsHowATurnEndedThatWasCutOff(t *testing.T) {
 	talking, idle := g.connectWithTools("talking", "echo"), g.connect("idle")
 	talking.ask("1")
 	turn := agent.next(t)
-	ws.EndAllAfter(g.server, testTimeout)
+	ws.EndAllAfter(g.server, drainTime)
 	receive(t, turn.ctx.Done())
 	idle.expectClose(ws.CloseRestart) // it does not wait for others
 	another := asked{Ask: turn.Ask, ctx: t.Context()}

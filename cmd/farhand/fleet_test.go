@@ -282,6 +282,16 @@ func callTool(t testing.TB, url, path, body string) answer {
 
 func request(t testing.TB, method, url, body string) (int, []byte) {
 	t.Helper()
+	status, raw, err := tryRequest(t, method, url, body)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, url, err)
+	}
+	return status, raw
+}
+
+// tryRequest is request for a test that can do without an answer. The status is 0 if there is none.
+func tryRequest(t testing.TB, method, url, body string) (int, []byte, error) {
+	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -292,15 +302,11 @@ func request(t testing.TB, method, url, body string) (int, []byte) {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Errorf("%s %s: %v", method, url, err)
-		return 0, nil
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Errorf("%s %s: %v", method, url, err)
-	}
-	return resp.StatusCode, raw
+	return resp.StatusCode, raw, err
 }
 
 // toolsOf returns which sessions a pod lists, with how many tools each.

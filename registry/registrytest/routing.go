@@ -215,7 +215,7 @@ var routingTests = []subtest{
 			start := time.Now()
 			_, err := f.call(pod, "s1", "sleep", `{}`, time.Second)
 			f.wantCode(err, registry.CodeTimeout, registry.DispatchedYes)
-			if took := time.Since(start); took < time.Second || took > testTimeout {
+			if took := time.Since(start); took < time.Second {
 				f.Errorf("%s: took %v", name, took)
 			}
 		}
@@ -240,14 +240,10 @@ var routingTests = []subtest{
 		route, err := a.Router.Resolve(f.ctx, f.tenant, "echo", registry.Target{SessionID: "s1"}, registry.SelectNone)
 		f.must(err)
 		l.Close(f.ctx)
-		start := time.Now()
 		_, err = a.Router.Call(f.ctx, newCall(route, `{}`, testTimeout))
 		f.wantCode(err, registry.CodeNotConnected, registry.DispatchedNo)
 		f.wantCode(errOf(f.call(a, "s1", "echo", `{}`, testTimeout)), registry.CodeNotConnected)
 		f.wantCode(errOf(f.call(a, "never", "echo", `{}`, testTimeout)), registry.CodeSessionNotFound)
-		if took := time.Since(start); took > 2*time.Second {
-			f.Errorf("took %v", took)
-		}
 	}},
 	{name: "calls in flight fail when the device goes", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")

@@ -136,7 +136,7 @@ var sessionTests = []subtest{
 		f.wantRelease(s, false)
 	}},
 	{name: "a session expires unless refreshed",
-		limits: registry.Limits{SessionTTL: 400 * time.Millisecond, PodLease: time.Minute}, run: func(f *fixture) {
+		limits: registry.Limits{SessionTTL: 2 * briefly, PodLease: time.Minute}, run: func(f *fixture) {
 			pod := f.pod("a")
 			kept, left := f.claim("kept", pod), f.claim("left", pod)
 			camera := []registry.ToolSpec{tool("camera", "x")}

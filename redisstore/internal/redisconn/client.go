@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Timeouts of all clients. They bound what a caller waits for a Redis that does not answer.
+// Timeouts of all clients. They bound what a caller waits for a Redis that does not answer. Those of dialling, reading
+// and writing are defaults: see Options.Timeout.
 const (
 	DialTimeout = 800 * time.Millisecond
 	IOTimeout   = 800 * time.Millisecond // of one read and of one write
@@ -52,10 +53,10 @@ func newClient(a address, p pool) redis.UniversalClient {
 	}
 	options := &redis.UniversalOptions{
 		Addrs: a.hosts, IsClusterMode: a.topology == topologyCluster, MasterName: a.master, DB: a.db,
-		Username: a.username, Password: a.password, Dialer: newDialer(config),
+		Username: a.username, Password: a.password, Dialer: newDialer(config, a.timeout),
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialTimeout: DialTimeout, DialerRetries: 1, ReadTimeout: IOTimeout, WriteTimeout: IOTimeout,
-		PoolSize: p.size, PoolTimeout: p.wait, PipelinePoolSize: -1,
+		DialTimeout: a.timeout, DialerRetries: 1, ReadTimeout: a.timeout, WriteTimeout: a.timeout,
+		PoolSize: p.size, PoolTimeout: max(p.wait, a.timeout), PipelinePoolSize: -1,
 		ReadBufferSize: p.buffer, WriteBufferSize: p.buffer,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}

@@ -1,11 +1,13 @@
 package redisconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,6 +18,8 @@ type Options struct {
 	CAFile string       // PEM file of the authorities that may sign the servers' certificates; default: the system's
 	Hook   redis.Hook   // of the clients for commands and for sessions; default: none
 	Log    *slog.Logger // default: discard
+
+	Timeout time.Duration // of dialling, of one read and of one write; default IOTimeout
 }
 
 // Conn is a connection to the servers of a fleet: a pool for commands, another for sessions that come and go, and the
@@ -38,6 +42,7 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 	if err := addr.trust(o.CAFile); err != nil {
 		return nil, err
 	}
+	addr.timeout = o.Timeout
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -56,6 +61,7 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 
 // newConn returns a connection that has not been dialled.
 func newConn(addr address) *Conn {
+	addr.timeout = cmp.Or(addr.timeout, IOTimeout)
 	c := &Conn{addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool)}
 	c.opening = alone(c.sessions)
 	if !c.IsCluster() { // in a cluster, a member that hangs would hold up what goes to the others

@@ -15,14 +15,14 @@ type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // newDialer returns the dialer of all clients. Every error of it is a *net.OpError with Op "dial", also one of the
 // TLS handshake: nothing has been sent over a connection that was never handed out.
-func newDialer(config *tls.Config) dialFunc {
-	d := &net.Dialer{Timeout: DialTimeout, Control: controlUserTimeout}
+func newDialer(config *tls.Config, timeout time.Duration) dialFunc {
+	d := &net.Dialer{Timeout: timeout, Control: controlUserTimeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)
 		if err != nil || config == nil {
 			return conn, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		secure := tls.Client(conn, withServerName(config, addr))
 		if err := secure.HandshakeContext(ctx); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // topology is how the servers behind a URL are arranged.
@@ -35,6 +36,7 @@ type address struct {
 	password string
 	master   string // with topologySentinel
 	db       int
+	timeout  time.Duration // of dialling, of one read and of one write
 }
 
 // trust reads the certificates of the authorities that may sign the servers' certificates.
