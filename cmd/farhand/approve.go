@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -119,44 +120,50 @@ func (p approvalRow) who() string {
 // streamPause is the pause before a stream that has ended is begun again. A proxy may end each at once.
 const streamPause = time.Second
 
-// followApprovals shows what waits, and then what comes, until ctx ends. A stream that ends is begun again: it is that
-// of a pod that stops.
+// followApprovals shows what waits, and then what comes, until ctx ends. A stream that ends is begun again, also while
+// no gateway answers for a time. A gateway that never answered is an error.
 func (a *application) followApprovals(ctx context.Context, r remote) error {
 	shown := make(map[string]bool)
-	for ctx.Err() == nil {
-		req, err := r.request(ctx, http.MethodGet, "/api/events",
-			url.Values{"type": {"approval.requested", "approval.decided"}}, nil)
-		if err != nil {
+	for followed, told := false, false; ; {
+		began, err := a.approvalStream(ctx, r, shown)
+		switch followed = followed || began; {
+		case ctx.Err() != nil:
+			return nil
+		case !isAway(err) || !followed:
 			return err
+		case !began && !told:
+			fmt.Fprintln(a.err, "waiting for the gateway:", printable(err.Error()))
 		}
-		req.Header.Set("Accept", "text/event-stream")
-		resp, err := r.send(req)
-		if err != nil {
-			return err
-		}
-		err = a.showWaiting(ctx, r, shown) // after the stream began, so that none is missed in between
-		for events := ssereader.New(resp.Body, maxCallEvent); err == nil; {
-			var event ssereader.Event
-			if event, err = events.Next(); err == nil {
-				err = a.showApprovalEvent(ctx, r, event.Data, shown)
-			}
-		}
-		_ = resp.Body.Close()
-		if ctx.Err() == nil && !isBrokenStream(err) {
-			return err
-		}
+		told = !began
 		select {
 		case <-time.After(streamPause):
 		case <-ctx.Done():
 		}
 	}
-	return nil
 }
 
-// isBrokenStream reports whether an error only says that a stream has ended.
-func isBrokenStream(err error) bool {
-	var p problem
-	return err != nil && !asProblem(err, &p)
+// approvalStream shows what waits, and what comes until the stream ends, and why it did. It reports whether the gateway
+// has begun one.
+func (a *application) approvalStream(ctx context.Context, r remote, shown map[string]bool) (began bool, err error) {
+	req, err := r.request(ctx, http.MethodGet, "/api/events",
+		url.Values{"type": {"approval.requested", "approval.decided"}}, nil)
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := r.send(req)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	err = a.showWaiting(ctx, r, shown) // after the stream began, so that none is missed in between
+	for events := ssereader.New(resp.Body, maxCallEvent); err == nil; {
+		var event ssereader.Event
+		if event, err = events.Next(); err == nil {
+			err = a.showApprovalEvent(ctx, r, event.Data, shown)
+		}
+	}
+	return true, err
 }
 
 func (a *application) showWaiting(ctx context.Context, r remote, shown map[string]bool) error {
@@ -169,11 +176,8 @@ func (a *application) showWaiting(ctx context.Context, r remote, shown map[strin
 		return err
 	}
 	for _, p := range list.Approvals {
-		if !shown[p.ID] {
-			shown[p.ID] = true
-			if err := a.showApproval(ctx, r, p.ID); err != nil {
-				return err
-			}
+		if err := a.showOnce(ctx, r, p.ID, shown); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -190,11 +194,21 @@ func (a *application) showApprovalEvent(ctx context.Context, r remote, data []by
 		fmt.Fprintln(a.out, printable(fmt.Sprintf("%s %s: %s", p.ID, p.Tool, p.outcome())))
 		return nil
 	}
-	if shown[p.ID] {
+	return a.showOnce(ctx, r, p.ID, shown)
+}
+
+// showOnce shows an approval unless it was shown. One that is gone by now is passed over.
+func (a *application) showOnce(ctx context.Context, r remote, id string, shown map[string]bool) error {
+	if shown[id] {
 		return nil
 	}
-	shown[p.ID] = true
-	return a.showApproval(ctx, r, p.ID)
+	err := a.showApproval(ctx, r, id)
+	var p problem
+	if errors.As(err, &p) && p.Status == http.StatusNotFound {
+		return nil
+	}
+	shown[id] = err == nil
+	return err
 }
 
 // outcome says what was decided.

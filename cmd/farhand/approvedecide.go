@@ -132,6 +132,3 @@ func (a *application) approveRevoke() *cobra.Command {
 	r.flags(cmd.Flags(), a.environ)
 	return cmd
 }
-
-// asProblem reports whether an error is an answer of the gateway, and stores it.
-func asProblem(err error, p *problem) bool { return errors.As(err, p) }

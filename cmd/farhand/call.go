@@ -35,7 +35,8 @@ func (a *application) callCommand() *cobra.Command {
 		Use:   "call TOOL [ARGS]",
 		Short: "Call a tool and print its answer",
 		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read one from a file, or - for\n" +
-			"standard input. Exits 0 when the tool succeeded, 1 when it ran and failed, 2 when it could not be called.",
+			"standard input. Into a file or a pipe the output goes byte for byte. Exits 0 when the tool succeeded,\n" +
+			"1 when it ran and failed, 2 when it could not be called.",
 		ValidArgsFunction: completeTools(&o.remote),
 		Example: "  farhand call device_info\n  farhand call echo '{\"text\":\"hello\"}' --session 5d1f…\n" +
 			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json\n" +
@@ -183,9 +184,9 @@ func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions
 		return *answer.Problem
 	}
 	if o.asJSON {
-		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
+		a.printSaid(string(raw) + "\n")
 	} else {
-		fmt.Fprintln(a.out, printable(answer.Output))
+		a.printSaid(answer.Output)
 		took := ""
 		if answer.Duration != nil {
 			took = fmt.Sprintf(" in %d ms", *answer.Duration)
@@ -199,6 +200,15 @@ func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions
 		return errToolFailed
 	}
 	return nil
+}
+
+// printSaid prints what a device or a tool has said: on a terminal without what that would act on, and to the end of
+// the line; into a file or a pipe byte for byte.
+func (a *application) printSaid(text string) {
+	if isTerminal(a.out) {
+		text = strings.TrimSuffix(printable(text), "\n") + "\n"
+	}
+	fmt.Fprint(a.out, text)
 }
 
 func outcome(success bool) string {

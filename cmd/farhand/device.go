@@ -46,7 +46,7 @@ func (a *application) deviceCommand() *cobra.Command {
 			"change nothing here. With --node it also offers the conventional commands of nodes, to try the\n" +
 			"gateway's tools nodes, node-invoke and canvas: notify, run (asks on this terminal about each command,\n" +
 			"and runs none without a terminal), a canvas in the browser of this machine, and test pictures for a\n" +
-			"camera.\n" +
+			"camera. The canvas loads from private networks if FARHAND_PRIVATE_URLS is true here, too.\n" +
 			"With --mcp the machine offers the tools of an MCP server (stdio) in place of its own. The command is\n" +
 			"run by the shell, and again with growing delays when it ends; it ends with this program.\n" +
 			"Runs until interrupted and reconnects by itself.",

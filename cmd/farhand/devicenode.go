@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caarlos0/env/v11"
+
 	"github.com/farhand/farhand/cmd/farhand/demotools"
 	"github.com/farhand/farhand/cmd/farhand/nodetools"
 )
@@ -27,7 +29,11 @@ func (a *application) nodeCommands(
 	if err != nil {
 		return nil, nil, err
 	}
-	canvas := nodetools.NewCanvas(false)
+	private, err := privateURLs(a.environ)
+	if err != nil {
+		return nil, nil, err
+	}
+	canvas := nodetools.NewCanvas(private)
 	listener, url, err := canvas.Listen()
 	if err != nil {
 		return nil, nil, err
@@ -50,6 +56,20 @@ func (a *application) nodeCommands(
 		},
 	})
 	return commands, func() error { cancel(); return <-served }, nil
+}
+
+// privateURLs reports whether the canvas may load from private networks, by the variable that says so to a gateway.
+func privateURLs(environ []string) (bool, error) {
+	const name = envPrefix + "PRIVATE_URLS"
+	value := env.ToMap(environ)[name]
+	if value == "" {
+		return false, nil
+	}
+	private, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, fmt.Errorf("%s: must be true or false", name)
+	}
+	return private, nil
 }
 
 // parseLocation reads LATITUDE,LONGITUDE. No text is no location.

@@ -18,6 +18,8 @@ import (
 const (
 	// maxCallEvent bounds one event of a call, in bytes.
 	maxCallEvent = 1 << 20
+	// awayLimit is how long a call is followed while no gateway answers.
+	awayLimit = 2 * time.Minute
 	// cancelTimeout bounds the cancelling of a call whose follower was interrupted.
 	cancelTimeout = 5 * time.Second
 )
@@ -55,15 +57,30 @@ func (a *application) follow(ctx context.Context, r remote, id string) (json.Raw
 // untilEnded shows the progress of a call and returns its record once that is final. A stream may end before: that of
 // a pod that stops does.
 func (a *application) untilEnded(ctx context.Context, r remote, path string) (json.RawMessage, error) {
+	var away time.Time // since when no gateway answers; zero: one does
 	for last := ""; ; {
+		var record []byte
 		var err error
-		if last, err = a.showProgress(ctx, r, path+"/events", last); err != nil {
-			return nil, err
+		if last, err = a.showProgress(ctx, r, path+"/events", last); err == nil || isAway(err) {
+			record, err = r.do(ctx, http.MethodGet, path, url.Values{"wait_ms": {"10000"}}, nil)
 		}
-		record, err := r.do(ctx, http.MethodGet, path, url.Values{"wait_ms": {"10000"}}, nil)
+		if isAway(err) && ctx.Err() == nil {
+			if away.IsZero() {
+				away = time.Now()
+				fmt.Fprintln(a.err, "waiting for the gateway:", printable(err.Error()))
+			}
+			if time.Since(away) < awayLimit {
+				select {
+				case <-time.After(streamPause):
+				case <-ctx.Done():
+				}
+				continue
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
+		away = time.Time{}
 		var known struct {
 			Status string `json:"status"`
 		}

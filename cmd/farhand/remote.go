@@ -37,6 +37,7 @@ func (r *remote) flags(set *pflag.FlagSet, environ []string) {
 
 // problem is an error answer of the gateway (RFC 9457).
 type problem struct {
+	Status     int    `json:"status"`
 	Title      string `json:"title"`
 	Detail     string `json:"detail"`
 	Code       string `json:"code"`
@@ -128,7 +129,19 @@ func (r *remote) send(req *http.Request) (*http.Response, error) {
 	if json.Unmarshal(b, &p) != nil {
 		p.Detail = "the answer is not from a Farhand gateway"
 	}
+	p.Status = resp.StatusCode
 	return nil, p
+}
+
+// isAway reports whether an error says of a request that no gateway answered it, or none that could now: who follows
+// something asks again.
+func isAway(err error) bool {
+	var p problem
+	if errors.As(err, &p) {
+		return p.Status == http.StatusTooManyRequests || p.Status >= http.StatusInternalServerError
+	}
+	var foreign *json.SyntaxError
+	return err != nil && !errors.As(err, &foreign)
 }
 
 // decodeAnswer decodes what a gateway answered.

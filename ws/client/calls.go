@@ -93,6 +93,8 @@ func (c *Client) cancelCall(id, reason string) {
 // runHandler waits for a slot, runs the handler and answers, also when the handler panics or ends its goroutine.
 func (c *Client) runHandler(ctx context.Context, call Call) {
 	var frame []byte
+	var failed error // as the handler said it
+	began := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
 			c.cfg.log.Error("panic in a tool's handler", "tool", call.Tool, "panic", p, "stack", string(debug.Stack()))
@@ -101,8 +103,10 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 		if frame == nil { // runtime.Goexit
 			frame = c.failure(call.ID, "the handler ended without an answer")
 		}
+		c.cfg.log.Debug("call answered", "tool", call.Tool, "call", call.ID, "took", time.Since(began), "error", failed)
 		c.answer(call.ID, frame)
 	}()
+	c.cfg.log.Debug("call", "tool", call.Tool, "call", call.ID)
 	select {
 	case c.calls.slots <- struct{}{}:
 		defer func() { <-c.calls.slots }()
@@ -119,7 +123,7 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 	defer c.acceptLater(call.ID)() // runs before the answer is sent: deferred functions run in the opposite order
 	output, err := handler(ctx, call)
 	if err != nil {
-		frame = c.failure(call.ID, err.Error())
+		failed, frame = err, c.failure(call.ID, err.Error())
 		return
 	}
 	frame = c.success(call.ID, output)

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/url"
 	"sync"
 	"time"
@@ -125,8 +127,25 @@ func (p *mcpPipe) connect(ctx context.Context) (atLeast time.Duration, err error
 	return 0, l.readFrames(p.write)
 }
 
+// noteCall logs a call that a message is, if calls are logged.
+func (p *mcpPipe) noteCall(message []byte) {
+	log := p.client.cfg.log
+	if !log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	var m struct {
+		ID     json.RawMessage
+		Method string
+		Params struct{ Name string }
+	}
+	if json.Unmarshal(message, &m) == nil && m.Method == "tools/call" {
+		log.Debug("call", "tool", m.Params.Name, "call", string(m.ID))
+	}
+}
+
 // write writes a message to the server. One that cannot be written to, or that does not read, is given up.
 func (p *mcpPipe) write(message []byte) {
+	p.noteCall(message)
 	log := p.client.cfg.log
 	late := time.AfterFunc(p.client.cfg.serverWait, func() {
 		log.Warn("the MCP server does not read what it is sent")
