@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -107,6 +108,37 @@ func TestMCPServerThatNeverAnswers(t *testing.T) {
 	}
 	if text := getText(t, url+"/readyz"); strings.Contains(text, "far") {
 		t.Errorf("ready: %s", text)
+	}
+}
+
+// A call of a tool whose server is away, also one that has not answered yet, is not told that there is no such tool.
+func TestCallWhileAnMCPServerIsAway(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close() // so nothing answers there
+	url := start(t, farhand.Config{MCPServers: serversFile(t, "http://"+listener.Addr().String())})
+	resp, err := http.Post(url+"/api/tools/far__say/call", "application/json", strings.NewReader(`{"timeout_ms": 100}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusConflict || resp.Header.Get("Retry-After") == "" ||
+		!strings.Contains(string(text), `"code":"not_connected"`) || !strings.Contains(string(text), `"retryable":true`) {
+		t.Errorf("over HTTP: %d %v %s", resp.StatusCode, resp.Header, text)
+	}
+	resp, err = http.Post(url+"/mcp", "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,`+
+		`"method":"tools/call","params":{"name":"far__say","_meta":{"farhand/timeout_ms":100}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ = io.ReadAll(resp.Body)
+	if !strings.Contains(string(text), `"code":"not_connected"`) || !strings.Contains(string(text), `"retryable":true`) ||
+		!strings.Contains(string(text), `"retry_after_ms":`) {
+		t.Errorf("over MCP: %s", text)
 	}
 }
 

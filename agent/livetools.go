@@ -2,17 +2,28 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
-// LiveTools are local tools that come and go while the gateway runs, such as those of MCP servers. Live is safe for
-// concurrent use, and never waits for anybody.
+// LiveTools are local tools that come and go while the gateway runs, such as those of MCP servers. Its methods are safe
+// for concurrent use.
 type LiveTools interface {
+	// Live returns the tools of this moment. It does not wait.
 	Live() LiveSet
+
+	// Owns reports whether a name is that of a live tool, whether or not there is such a tool now.
+	Owns(name string) bool
+
+	// Await waits for the owner of a name to be there, until ctx ends, until until, or until the owner has been away
+	// for too long to be expected back. The error is then a retryable *registry.Error with CodeNotConnected. It is nil
+	// if the owner is there, and if the name has none.
+	Await(ctx context.Context, name string, until time.Time) error
 }
 
 // LiveSet is the live tools of one moment. Nobody changes it.
@@ -31,6 +42,12 @@ type SourcedTool interface {
 	Source() string
 }
 
+// ReturningTool is what an UnavailableTool may be besides. Returning reports whether it is expected back in a moment:
+// models are then still offered it, and its calls wait.
+type ReturningTool interface {
+	Returning() bool
+}
+
 // WithLive returns the same LocalTools with tools that come and go.
 func (t *LocalTools) WithLive(live LiveTools) *LocalTools {
 	with := *t
@@ -44,6 +61,17 @@ func (t *LocalTools) Live() LiveSet {
 		return LiveSet{}
 	}
 	return t.live.Live()
+}
+
+// Owns implements LiveTools.
+func (t *LocalTools) Owns(name string) bool { return t.live != nil && t.live.Owns(name) }
+
+// Await implements LiveTools.
+func (t *LocalTools) Await(ctx context.Context, name string, until time.Time) error {
+	if t == nil || t.live == nil {
+		return nil
+	}
+	return t.live.Await(ctx, name, until)
 }
 
 // liveTool returns the live tool of that name, nil if there is none now.
@@ -91,5 +119,14 @@ func (s *ToolSet) localNow() []Tool {
 // offersLocal reports whether the model may see a local tool.
 func (s *ToolSet) offersLocal(t Tool) bool {
 	_, source := SourceOf(t)
-	return unavailable(t) == "" && s.offers(t.Spec(), source)
+	return (unavailable(t) == "" || isReturning(t)) && s.offers(t.Spec(), source)
+}
+
+// isReturning reports whether a tool that cannot work now is expected back in a moment.
+func isReturning(t Tool) bool {
+	if made, ok := t.(madeTool); ok {
+		t = made.Tool
+	}
+	r, ok := t.(ReturningTool)
+	return ok && r.Returning()
 }

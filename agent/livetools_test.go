@@ -1,11 +1,13 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
@@ -14,13 +16,26 @@ import (
 )
 
 // live are tools that come and go.
-type live struct{ set atomic.Pointer[agent.LiveSet] }
+type live struct {
+	set   atomic.Pointer[agent.LiveSet]
+	await func(name string) error // nil: nobody waits
+}
 
 func (l *live) Live() agent.LiveSet {
 	if set := l.set.Load(); set != nil {
 		return *set
 	}
 	return agent.LiveSet{}
+}
+
+func (l *live) Owns(name string) bool { return strings.HasPrefix(name, "files__") }
+
+// Await says whom the test has made wait.
+func (l *live) Await(_ context.Context, name string, _ time.Time) error {
+	if l.await == nil {
+		return nil
+	}
+	return l.await(name)
 }
 
 // has replaces the tools.
@@ -33,6 +48,11 @@ type upstream struct {
 	localTool
 	down string
 }
+
+// returning is a tool of a server that is expected back in a moment.
+type returning struct{ upstream }
+
+func (returning) Returning() bool { return true }
 
 func (upstream) Source() string { return registry.SourceMCP + "files" }
 
@@ -85,6 +105,58 @@ func TestLiveToolsComeAndGo(t *testing.T) {
 	tools.has()
 	if _, err := h.invoker.Invoke(t.Context(), call); !errors.Is(err, registry.CodeToolNotFound) {
 		t.Errorf("a tool that has gone: %v", err)
+	}
+}
+
+// A call of a tool whose server is away is not told that the tool is gone: it waits until the server is back, or fails
+// so that it can be made again. So is one whose server has not said yet which tools it has.
+func TestCallsOfAServerThatIsAway(t *testing.T) {
+	tools, away := new(live), registry.Errorf(registry.CodeNotConnected, "It is away.")
+	own := localTools(t).WithLive(tools)
+	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) { c.LocalTools = own })
+	sets := agent.NewToolSets(agent.ToolSetsConfig{
+		Invoker: h.invoker, Directory: h.store, Policy: h.policy, LocalTools: own,
+	})
+	list := upstream{says("files__list", "a"), ""}
+	down := upstream{says("files__list", "a"), "it is down"}
+	for name, tt := range map[string]struct {
+		known []agent.Tool // before
+		back  bool         // while the call waits
+		code  registry.Code
+	}{
+		"down":        {[]agent.Tool{down}, false, registry.CodeNotConnected},
+		"not known":   {nil, false, registry.CodeNotConnected},
+		"comes":       {nil, true, ""},
+		"is awaited":  {[]agent.Tool{returning{down}}, false, ""}, // by the tool itself
+		"there is no": {[]agent.Tool{upstream{says("files__other", "b"), ""}}, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tools.await = func(string) error {
+				if tt.back {
+					tools.has(list)
+					return nil
+				}
+				return away
+			}
+			caller := auth.Identity{Tenant: registry.DefaultTenant}
+			tools.has(tt.known...)
+			out, err := h.invoker.Invoke(t.Context(), agent.Request{Caller: caller, Tool: "files__list"})
+			if tt.code == "" && (err != nil || out.Result.Output != "a") ||
+				tt.code != "" && (!errors.Is(err, tt.code) || !registry.AsError(err).Retryable()) {
+				t.Errorf("by name: %+v, %v", out, err)
+			}
+			tools.has(tt.known...)
+			out, err = sets.Open(agent.SessionContext{Caller: caller}).Invoke(t.Context(),
+				agent.InvokeRequest{ModelName: "files__list"})
+			if tt.code == "" && (err != nil || out.Result.Output != "a") || tt.code != "" && !errors.Is(err, tt.code) {
+				t.Errorf("by a model: %+v, %v", out, err)
+			}
+		})
+	}
+	tools.has(returning{down})
+	shown := see(t, sets.Open(agent.SessionContext{Caller: auth.Identity{Tenant: registry.DefaultTenant}}))
+	if !slices.Equal(shown, []string{"files__list=files__list@mcp:files"}) {
+		t.Errorf("a model is shown %v", shown)
 	}
 }
 

@@ -24,7 +24,7 @@ const truncatedMark = "\n[cut: the output was longer than 1 MiB]"
 type localRunner interface {
 	RunLocal(
 		ctx context.Context, c registry.Call,
-		run func(ctx context.Context, report func(message, chunk string)) (registry.Result, error),
+		run func(ctx context.Context, report func(registry.Report)) (registry.Result, error),
 	) (registry.Result, error)
 }
 
@@ -33,7 +33,7 @@ type localRunner interface {
 func (i *Invoker) runLocal(
 	ctx context.Context, p prepared, rec *registry.Record, durable bool,
 ) (registry.Result, error) {
-	run := func(ctx context.Context, report func(message, chunk string)) (registry.Result, error) {
+	run := func(ctx context.Context, report func(registry.Report)) (registry.Result, error) {
 		ctx, cancel := context.WithTimeout(ctx, p.remaining)
 		defer cancel()
 		call := &toolCall{invoker: i, prepared: &p, model: p.inv.Model}
@@ -54,7 +54,10 @@ func (i *Invoker) runLocal(
 // checkLocal asks a local tool what it says of the arguments, whether its caller may call it, and whether a person must
 // approve the call.
 func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err error) {
-	if why := unavailable(t); why != "" {
+	if why := unavailable(t); why != "" && !isReturning(t) { // the calls of one that returns wait when they run
+		if err := i.cfg.LocalTools.Await(ctx, inv.Spec.Name, inv.Deadline); err != nil {
+			return err
+		}
 		return registry.Errorf(registry.CodeToolNotFound, "The tool %q is not available here: %s", inv.Spec.Name, why)
 	}
 	if made, ok := t.(madeTool); ok {

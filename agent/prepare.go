@@ -45,7 +45,10 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		return req.refused
 	}
 	if p.local == nil {
-		p.local = i.localTool(req)
+		var err error
+		if p.local, err = i.localTool(ctx, req, p.start.Add(p.inv.Timeout)); err != nil {
+			return err
+		}
 	}
 	if p.local != nil {
 		spec, err := specOf(p.local)
@@ -136,10 +139,10 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 }
 
 // localTool returns the local tool that a request means, nil if there is none. A request that names a target or a
-// conversation means no local tool.
-func (i *Invoker) localTool(req *Request) Tool {
+// conversation means no local tool. If it is not known yet which live tools there are, localTool waits until until.
+func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) (Tool, error) {
 	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
-		return nil
+		return nil, nil
 	}
 	sc := SessionContext{
 		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller, Channel: ChannelCall,
@@ -149,7 +152,13 @@ func (i *Invoker) localTool(req *Request) Tool {
 	if err != nil {
 		i.cfg.Log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)
 	}
-	return tool
+	if tool != nil || !i.cfg.LocalTools.Owns(req.Tool) {
+		return tool, nil
+	}
+	if err := i.cfg.LocalTools.Await(ctx, req.Tool, until); err != nil {
+		return nil, err
+	}
+	return i.cfg.LocalTools.liveTool(req.Tool), nil
 }
 
 // sourceOf returns the source of the tools of a session.

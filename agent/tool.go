@@ -83,7 +83,7 @@ func (deadlineOnly) Value(any) any { return nil }
 type toolContext struct {
 	deadlineOnly
 	decision *policy.Decision
-	report   func(message, chunk string) // nil: nobody listens
+	report   func(registry.Report) // nil: nobody listens
 	call     *toolCall
 }
 
@@ -107,8 +107,13 @@ type reportKey struct{}
 // ReportProgress says how far a local tool is, and passes on a part of its output, while it runs: whoever follows the
 // call reads it. ctx is that of Execute. It costs little and never blocks; what nobody listens to is dropped.
 func ReportProgress(ctx context.Context, message, chunk string) {
-	if report, _ := ctx.Value(reportKey{}).(func(message, chunk string)); report != nil {
-		report(message, chunk)
+	Report(ctx, registry.Report{Message: message, Chunk: chunk})
+}
+
+// Report is ReportProgress for a tool that also knows its progress as a number.
+func Report(ctx context.Context, r registry.Report) {
+	if report, _ := ctx.Value(reportKey{}).(func(registry.Report)); report != nil {
+		report(r)
 	}
 }
 

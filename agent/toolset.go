@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
@@ -177,17 +178,32 @@ func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	if known {
 		return t, nil
 	}
+	t, names, err := s.find(ctx, name)
+	if all := s.cfg.LocalTools; names != nil && all != nil && all.Owns(name) { // it may come in a moment
+		if err := all.Await(ctx, name, time.Now().Add(s.cfg.Invoker.cfg.Timeout)); err != nil {
+			return boundTool{}, err
+		}
+		t, names, err = s.find(ctx, name)
+	}
+	if err == nil && names != nil {
+		err = unknownTool(name, names)
+	}
+	return t, err
+}
+
+// find returns the tool of a name that can be called now, or else the names there are, which are then not nil.
+func (s *ToolSet) find(ctx context.Context, name string) (t boundTool, others []string, err error) {
 	tools, err := s.current(ctx)
 	if err != nil {
-		return boundTool{}, err
+		return boundTool{}, nil, err
 	}
-	names := make([]string, len(tools))
+	others = make([]string, len(tools))
 	for i, t := range tools {
-		if names[i] = t.ModelName; names[i] == name {
-			return t, nil
+		if others[i] = t.ModelName; others[i] == name {
+			return t, nil, nil
 		}
 	}
-	return boundTool{}, unknownTool(name, names)
+	return boundTool{}, others, nil
 }
 
 // askedName is what is recorded of the name of a tool that does not exist.

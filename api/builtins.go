@@ -18,8 +18,9 @@ import (
 type builtins struct {
 	tools   []ownTool
 	missing map[builtinIn]string // why some cannot work
-	digest  string               // of all this
-	version uint64               // of the live ones
+	live    []agent.Tool
+	digest  string // of all this
+	version uint64 // of the live ones
 }
 
 // ownTool is a tool that runs in the gateway, and where it comes from.
@@ -97,6 +98,7 @@ func (h *handler) own() *builtins {
 // with returns the tools with live ones.
 func (b builtins) with(set agent.LiveSet) builtins {
 	b.tools, b.missing, b.version = slices.Clone(b.tools), maps.Clone(b.missing), set.Version
+	b.live = set.Tools
 	for _, t := range set.Tools {
 		spec := t.Spec()
 		source, from := agent.SourceOf(t)
@@ -112,6 +114,17 @@ func (b builtins) with(set agent.LiveSet) builtins {
 		}
 	}
 	return b.sorted()
+}
+
+// isReturning reports whether a live tool that cannot work now is expected back in a moment.
+func (b *builtins) isReturning(name string) bool {
+	i, found := slices.BinarySearchFunc(b.live, name,
+		func(t agent.Tool, name string) int { return cmp.Compare(t.Spec().Name, name) })
+	if !found {
+		return false
+	}
+	t, ok := b.live[i].(agent.ReturningTool)
+	return ok && t.Returning()
 }
 
 // specs returns the definitions of all.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
@@ -139,6 +140,10 @@ type upstream struct {
 
 func (u upstream) Live() agent.LiveSet { return *u.set }
 
+func (upstream) Owns(name string) bool { return strings.HasPrefix(name, "files__") }
+
+func (upstream) Await(context.Context, string, time.Time) error { return nil }
+
 // foreign is a tool of an MCP server.
 type foreign struct{ name, down string }
 
@@ -189,4 +194,18 @@ func TestToolsOfMCPServersAreListed(t *testing.T) {
 	if strings.Contains(text, "files__put") || !strings.Contains(text, "files__list") {
 		t.Errorf("for models: %s", text)
 	}
+	*u.set = agent.LiveSet{Version: 2, Tools: []agent.Tool{list, returning{put}}}
+	if text := string(f.get("/api/tools?format=mcp").body); !strings.Contains(text, "files__put") {
+		t.Errorf("for models, while its server restarts: %s", text)
+	}
+	for _, row := range decode[toolList](f.get("/api/tools"), 200).Tools {
+		if row.Enabled == (row.Name == "files__put") {
+			t.Errorf("while its server restarts: %+v", row)
+		}
+	}
 }
+
+// returning is a tool of a server that restarts.
+type returning struct{ foreign }
+
+func (returning) Returning() bool { return true }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api/mcp"
@@ -73,7 +74,13 @@ func (g mcpGateway) Decide(who auth.Identity, t registry.ToolSpec, from policy.S
 	if from == policy.Builtin { // or of an MCP server: whoever asks does not tell them apart
 		from = g.h.own().sourceOf(t.Name)
 	}
-	return g.h.decide(who, t, from)
+	return g.h.offer(who, t, from)
+}
+
+// Owns implements mcp.Gateway.
+func (g mcpGateway) Owns(name string) bool {
+	live, ok := g.h.Builtins.(agent.LiveTools)
+	return ok && live.Owns(name)
 }
 
 // Sessions implements mcp.Gateway.

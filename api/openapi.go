@@ -82,7 +82,7 @@ func problemResponses() object {
 			headers["WWW-Authenticate"] = refHeader("Authenticate")
 		case http.StatusMethodNotAllowed:
 			headers["Allow"] = refHeader("Allow")
-		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusConflict:
 			headers["Retry-After"] = refHeader("RetryAfter")
 		}
 		responses[strconv.Itoa(status)] = object{

@@ -59,7 +59,7 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 		specs[t.Name], own[t.Name] = t.ToolSpec, t.from
 	}
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
-		return !tq.matches(t) || !h.decide(tq.who, t, own[name]).Allowed // of devices unless it is there
+		return !tq.matches(t) || !h.offer(tq.who, t, own[name]).Allowed // of devices unless it is there
 	})
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }

@@ -40,12 +40,24 @@ const approvalRequired = "required"
 
 // decide asks policy whether somebody may call a tool. What cannot work where they are may not be called either.
 func (h *handler) decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
+	return h.decideIf(who, t, from, func() bool { return true })
+}
+
+// offer is decide for lists that models read. A tool that is away for a moment stays in them: its calls wait.
+func (h *handler) offer(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
+	return h.decideIf(who, t, from, func() bool { return !h.own().isReturning(t.Name) })
+}
+
+// decideIf is decide, where what is missing counts only if counts says so.
+func (h *handler) decideIf(
+	who auth.Identity, t registry.ToolSpec, from policy.Source, counts func() bool,
+) *policy.Decision {
 	d := h.Policy.Decide(policy.Question{Who: who, Tool: t, Source: from})
 	if !d.Allowed || from == policy.Remote {
 		return d
 	}
 	why := h.own().missing[builtinIn{t.Name, policy.Join("", policy.Context(who.Context))}]
-	if why == "" {
+	if why == "" || !counts() {
 		return d
 	}
 	return &policy.Decision{Code: registry.CodeToolNotFound, Reason: why, Level: d.Level, Effects: d.Effects}

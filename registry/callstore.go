@@ -81,6 +81,14 @@ type CallEvent struct {
 	Session string // the session whose budget is charged
 }
 
+// Report is what a running call says of itself. Every field is optional: nil and empty ones say nothing.
+type Report struct {
+	Progress *float64 // how far the call is
+	Total    *float64 // the value of Progress at the end
+	Message  string
+	Chunk    string // a part of the output
+}
+
 // Rank orders the events of one call: a log takes none of a lower rank than its last, and one of the same only if the
 // rank is odd. So a log is in order whichever pods write to it, and nothing but a late answer follows the end of its
 // call.

@@ -113,7 +113,7 @@ func (p Problem) SetHeaders(header http.Header) {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	switch p.Code {
-	case registry.CodeProvider: // only if the provider says when
+	case registry.CodeProvider, registry.CodeNotConnected: // only if it is known when
 		if p.retryAfter <= 0 {
 			break
 		}

@@ -42,7 +42,8 @@ func TestEveryCodeHasAProblem(t *testing.T) {
 	}
 }
 
-// Codes that will be over some time say when, in whole seconds; a model's provider that failed only if it said so.
+// Codes that will be over some time say when, in whole seconds; a model's provider that failed and a device that is away only if that is
+// known.
 func TestProblemHeaders(t *testing.T) {
 	for _, code := range registry.Codes() {
 		for wait, want := range map[time.Duration]string{0: "1", time.Second: "1", 1001 * time.Millisecond: "2",
@@ -52,7 +53,8 @@ func TestProblemHeaders(t *testing.T) {
 			if err := WriteProblem(w, p); err != nil {
 				t.Fatal(err)
 			}
-			if advised := code == registry.CodeProvider && wait > 0; !advised &&
+			known := code == registry.CodeProvider || code == registry.CodeNotConnected
+			if advised := known && wait > 0; !advised &&
 				p.Status != http.StatusTooManyRequests &&
 				p.Status != http.StatusServiceUnavailable {
 				want = ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -35,6 +36,8 @@ type connection struct {
 	session *mcp.ClientSession
 	ctx     context.Context // ends with the connection; its cause is why
 	end     context.CancelCauseFunc
+	inUse   context.Context // ends when calls that begin need another connection; its cause is why
+	leave   context.CancelCauseFunc
 	changed chan struct{} // has room for one: the tools are others now
 	cursors map[string]bool
 
@@ -43,15 +46,22 @@ type connection struct {
 	requests bucket
 	progress reports
 	tasks    sync.WaitGroup
+
+	listing  atomic.Bool // a list of tools is read
+	mu       sync.Mutex
+	taskOnly map[string]bool // tools of the list that run as tasks only, by name
+	calls    int             // that are at the server
+	idle     chan struct{}   // closed when there are none; nil: nobody waits for that
 }
 
 // connect connects to a server within its time. old says to begin with the revision before the latest.
 func (c *Config) connect(ctx context.Context, s *Server, old bool) (*connection, error) {
 	conn := &connection{
-		server: s, changed: make(chan struct{}, 1), cursors: make(map[string]bool),
+		server: s, changed: make(chan struct{}, 1), cursors: make(map[string]bool), taskOnly: make(map[string]bool),
 		requests: bucket{rate: requestRate, burst: requestBurst},
 	}
 	conn.ctx, conn.end = context.WithCancelCause(ctx)
+	conn.inUse, conn.leave = context.WithCancelCause(conn.ctx)
 	transport, err := conn.open(c)
 	if err != nil {
 		conn.end(err)
@@ -79,7 +89,7 @@ func (c *Config) connect(ctx context.Context, s *Server, old bool) (*connection,
 func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 	pace := &bucket{rate: paceRate, burst: paceBurst}
 	if c.server.URL != "" {
-		w := newWeb(c.server, c.ctx, c.end, pace)
+		w := newWeb(c, pace)
 		c.way = w
 		return w.transport(), nil
 	}
@@ -88,7 +98,7 @@ func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 		return nil, err
 	}
 	c.way, c.program = p, p
-	return p.transport(), nil
+	return p.transport(c), nil
 }
 
 // keeping closes the SDK's connection when ours ends: the SDK leaves it open when it cannot be used, and waits for some
@@ -109,6 +119,9 @@ func (k keeping) Connect(ctx context.Context) (mcp.Connection, error) {
 		defer k.conn.tasks.Done()
 		_ = made.Close()
 	})
+	if k.conn.program != nil {
+		return marking{made}, nil
+	}
 	return made, nil
 }
 
@@ -122,9 +135,6 @@ func (c *connection) client(version string) *mcp.Client {
 			case c.changed <- struct{}{}:
 			default: // it is known already
 			}
-		},
-		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
-			c.progress.tell(req.Params)
 		},
 	})
 	client.AddReceivingMiddleware(c.refuse)
@@ -164,6 +174,44 @@ func (c *connection) why(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w; it says: %s", err, said)
 	}
 	return err
+}
+
+// enter counts a call that begins, and reports whether it may: it may not once the connection is left.
+func (c *connection) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inUse.Err() != nil {
+		return false
+	}
+	c.calls++
+	return true
+}
+
+// exit counts a call that has ended.
+func (c *connection) exit() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls--; c.calls == 0 && c.idle != nil {
+		close(c.idle)
+	}
+}
+
+// finish closes a connection that was left, once the calls at the server have ended: a server that stops gracefully
+// answers them although it takes no others.
+func (c *connection) finish() {
+	c.mu.Lock()
+	if c.calls > 0 {
+		c.idle = make(chan struct{})
+	}
+	idle := c.idle
+	c.mu.Unlock()
+	if idle != nil {
+		select {
+		case <-idle:
+		case <-c.ctx.Done():
+		}
+	}
+	c.close()
 }
 
 // close cuts the connection, and waits until nothing of it is left.

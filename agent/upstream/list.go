@@ -19,6 +19,7 @@ const (
 	maxListed     = 1024    // tools
 	maxListBytes  = 4 << 20 // of their definitions
 	maxNotes      = 16      // reasons that are kept
+	maxTheirName  = 4 << 10 // bytes of the name of a tool that runs as a task
 	maxRemembered = 256     // cursors of one connection, for each of which the SDK keeps a page
 )
 
@@ -45,6 +46,8 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
 		fmt.Errorf("it has not listed its tools within %v", c.server.Connect))
 	defer cancel()
+	c.beginList()
+	defer c.listing.Store(false)
 	l, cursor, size, seen := new(listing), "", 0, 0
 	var names agent.Namesakes
 	offered := agent.Offered{Names: &names}
@@ -80,6 +83,10 @@ func (c *connection) admit(
 	ctx context.Context, cfg *Config, t *mcp.Tool, l *listing, offered *agent.Offered,
 ) (size int) {
 	if !c.server.offers(t.Name) {
+		return len(t.Name) + len(t.Description)
+	}
+	if c.runsAsTask(t.Name) {
+		l.note("%.80q: it runs as a task of MCP only, which the gateway does not begin", t.Name)
 		return len(t.Name) + len(t.Description)
 	}
 	parameters, err := json.Marshal(t.InputSchema)

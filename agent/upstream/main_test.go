@@ -79,6 +79,13 @@ func newServer() *mcp.Server {
 			}
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
 		})
+	mcp.AddTool(s, &mcp.Tool{Name: "work"},
+		func(ctx context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+				ProgressToken: req.Params.GetProgressToken(), Message: "half", Progress: 1, Total: 2,
+			})
+			return &mcp.CallToolResult{}, nil, nil
+		})
 	mcp.AddTool(s, &mcp.Tool{Name: "env"},
 		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			list := strings.Join(os.Environ(), "\n")

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type server struct {
 	slots   chan struct{} // of calls at once
 	state   atomic.Pointer[state]
 	tries   atomic.Int64
+	wanted  chan struct{} // has room for one: a call waits for a connection
 }
 
 // state is what a server is at one moment. Nobody changes it.
@@ -40,13 +42,25 @@ type state struct {
 	byName map[string]*tool // also while there is no connection: they are listed with the reason
 	notes  []string
 	why    string
+
+	away     time.Time     // there is no connection: since when
+	replaced chan struct{} // closed once there is another state
 }
 
 func newServer(s Server, all *Servers) *server {
 	s = s.withDefaults()
 	one := &server{Server: s, servers: all, log: all.cfg.Log, slots: make(chan struct{}, s.MaxCalls)}
-	one.state.Store(&state{why: "it has not answered yet"})
+	one.wanted = make(chan struct{}, 1)
+	one.state.Store(&state{why: "it has not answered yet", away: time.Now(), replaced: make(chan struct{})})
 	return one
+}
+
+// enter replaces the state, and returns the former.
+func (s *server) enter(next *state) (before *state) {
+	next.replaced = make(chan struct{})
+	before = s.state.Swap(next)
+	close(before.replaced)
+	return before
 }
 
 // run keeps a connection to the server until ctx ends.
@@ -60,22 +74,46 @@ func (s *server) run(ctx context.Context) {
 			return
 		}
 		s.down(err)
-		if !connected {
+		if !connected && !unreachable(err) {
 			old = !old
 		}
 		if time.Since(began) >= steady {
 			wait = s.servers.cfg.Backoff
 		}
-		// Pods that were started together do not come together.
-		timer := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !s.pause(ctx, wait) {
 			return
 		}
 		wait = min(2*wait, maxBackoff)
 	}
+}
+
+// unreachable reports whether a connection was not even begun.
+func unreachable(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
+}
+
+// pause waits for the next attempt to connect, which comes sooner if a call waits for it, but not sooner than the
+// second would. It reports whether there is a next one. Pods that were started together do not come together.
+func (s *server) pause(ctx context.Context, wait time.Duration) bool {
+	least := s.servers.cfg.Backoff
+	late, soon := time.NewTimer(wait/2+rand.N(wait)), time.NewTimer(least/2+rand.N(least))
+	defer late.Stop()
+	defer soon.Stop()
+	select {
+	case <-late.C:
+		return true
+	case <-soon.C:
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-late.C:
+	case <-s.wanted:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // serve connects, and lists the tools whenever they change, until the connection ends. The error is why it did.
@@ -84,7 +122,13 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 	if err != nil {
 		return false, err
 	}
-	defer conn.close()
+	defer func() {
+		if conn.ctx.Err() != nil {
+			conn.close()
+			return
+		}
+		s.servers.done.Go(conn.finish)
+	}()
 	for pause := calm; ; {
 		l, err := conn.list(&s.servers.cfg)
 		if err != nil {
@@ -95,7 +139,7 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 		listed := time.Now()
 		refresh := time.NewTimer(s.servers.cfg.Refresh)
 		select {
-		case <-conn.ctx.Done():
+		case <-conn.inUse.Done():
 		case <-refresh.C:
 			pause = calm
 			s.keepSpace(ctx)
@@ -109,8 +153,8 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 			}
 		}
 		refresh.Stop()
-		if conn.ctx.Err() != nil {
-			return connected, context.Cause(conn.ctx)
+		if conn.inUse.Err() != nil {
+			return connected, context.Cause(conn.inUse)
 		}
 	}
 }
@@ -121,7 +165,7 @@ func (c *connection) rest(wait time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-c.ctx.Done():
+	case <-c.inUse.Done():
 	}
 	select {
 	case <-c.changed:
@@ -142,7 +186,7 @@ func (s *server) up(conn *connection, l *listing) {
 	for _, a := range l.tools {
 		next.byName[a.spec.Name] = &tool{server: s, admitted: a}
 	}
-	before := s.state.Swap(next)
+	before := s.enter(next)
 	if before.conn == conn && next.same(before) {
 		return
 	}
@@ -161,7 +205,11 @@ func (n *state) same(before *state) bool {
 func (s *server) down(err error) {
 	before := s.state.Load()
 	why := s.scrub(err)
-	s.state.Store(&state{byName: before.byName, notes: before.notes, why: why})
+	next := &state{byName: before.byName, notes: before.notes, why: why, away: before.away}
+	if before.conn != nil {
+		next.away = time.Now()
+	}
+	s.enter(next)
 	level := slog.LevelWarn
 	if s.Optional {
 		level = slog.LevelInfo

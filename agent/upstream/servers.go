@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/farhand/farhand/agent"
 )
@@ -15,6 +16,7 @@ import (
 type Servers struct {
 	cfg  Config
 	all  []*server
+	ctx  context.Context // of all connections
 	stop context.CancelCauseFunc
 	done sync.WaitGroup
 
@@ -34,19 +36,43 @@ func New(cfg Config) *Servers {
 	first := &liveSet{changed: make(chan struct{})}
 	first.Changed = first.changed
 	s.set.Store(first)
-	ctx, stop := context.WithCancelCause(context.Background())
-	s.stop = stop
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	for _, one := range cfg.Servers {
 		s.all = append(s.all, newServer(one, s))
 	}
 	for _, one := range s.all {
-		s.done.Go(func() { one.run(ctx) })
+		s.done.Go(func() { one.run(s.ctx) })
 	}
 	return s
 }
 
 // Live implements agent.LiveTools.
 func (s *Servers) Live() agent.LiveSet { return s.set.Load().LiveSet }
+
+// Owns implements agent.LiveTools.
+func (s *Servers) Owns(name string) bool { return s.owner(name) != nil }
+
+// owner returns the server whose tool has a name, nil if it is none's.
+func (s *Servers) owner(name string) *server {
+	for _, one := range s.all {
+		if strings.HasPrefix(name, Prefix(one.Name)) {
+			return one
+		}
+	}
+	return nil
+}
+
+// Await implements agent.LiveTools.
+func (s *Servers) Await(ctx context.Context, name string, until time.Time) error {
+	one := s.owner(name)
+	if one == nil || one.state.Load().conn != nil {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	_, err := one.connected(ctx, nil)
+	return err
+}
 
 // publish replaces the set by what the servers offer now.
 func (s *Servers) publish() {

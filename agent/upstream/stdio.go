@@ -127,9 +127,9 @@ func withEnv(env, listed []string) []string {
 }
 
 // transport returns the SDK's way to the program.
-func (p *program) transport() mcp.Transport {
+func (p *program) transport(c *connection) mcp.Transport {
 	return &mcp.IOTransport{
-		Reader: &paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1},
+		Reader: &tap{ReadCloser: &paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1}, conn: c},
 		Writer: patient{p.stdin}, MaxLineLength: maxMessage,
 	}
 }

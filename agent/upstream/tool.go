@@ -13,8 +13,8 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// tool is a tool of an MCP server, as it was defined at one moment. It implements agent.Tool, agent.SourcedTool and
-// agent.UnavailableTool.
+// tool is a tool of an MCP server, as it was defined at one moment. It implements agent.Tool, agent.SourcedTool,
+// agent.UnavailableTool and agent.ReturningTool.
 type tool struct {
 	server *server
 	admitted
@@ -31,13 +31,35 @@ func (t *tool) Unavailable() string {
 	if t.server.state.Load().conn != nil {
 		return ""
 	}
-	return fmt.Sprintf("The MCP server %q does not answer now; it is tried again and again. "+
-		"On the gateway's machine, farhand doctor says why.", t.server.Name)
+	return t.server.unavailable()
 }
 
 // Execute implements agent.Tool. It runs what was approved, or nothing: a definition that the server has changed since
-// is not called.
+// is not called. A call that the server certainly has not taken is made again, on another connection.
 func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	var useless *connection
+	for range maxTries {
+		now, err := t.server.connected(ctx, useless)
+		if err != nil {
+			return registry.Result{}, err
+		}
+		res, err := t.callOn(ctx, now, args)
+		if !errors.Is(err, errNotTaken) {
+			return res, err
+		}
+		useless = now.conn
+	}
+	return registry.Result{}, t.server.notConnected()
+}
+
+// maxTries is how many connections a call is tried on.
+const maxTries = 3
+
+// errNotTaken is the error of a call that has certainly not run, because its connection could not be used.
+var errNotTaken = errors.New("the server has not taken the call")
+
+// callOn calls the tool on the connection there is, once the server has a place for the call.
+func (t *tool) callOn(ctx context.Context, now *state, args json.RawMessage) (registry.Result, error) {
 	select {
 	case t.server.slots <- struct{}{}:
 		defer func() { <-t.server.slots }()
@@ -46,16 +68,15 @@ func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resu
 			"The MCP server %q has as many calls as it may have at once. Retry in a moment.", t.server.Name,
 		).With(registry.DispatchedNo)
 	}
-	now := t.server.state.Load()
-	if now.conn == nil {
-		return registry.Result{}, registry.Errorf(registry.CodeNotConnected, "%s", t.Unavailable()).With(
-			registry.DispatchedNo)
-	}
 	if current := now.byName[t.spec.Name]; current == nil || current.spec.Hash() != t.spec.Hash() {
 		return registry.Result{}, registry.Errorf(registry.CodeBusy,
 			"The MCP server %q has changed or removed the tool %q just now. Look at its definition again before you "+
 				"call it.", t.server.Name, t.spec.Name).With(registry.DispatchedNo)
 	}
+	if !now.conn.enter() {
+		return registry.Result{}, errNotTaken
+	}
+	defer now.conn.exit()
 	return now.conn.call(ctx, t, args)
 }
 
@@ -66,19 +87,33 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	began, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
+	began, attempt := newAttempt(began)
 	params := &mcp.CallToolParams{Name: t.name, Arguments: args}
 	params.SetProgressToken(token)
 	res, err := c.session.CallTool(began, params)
 	if err == nil {
 		return resultOf(res, c.server.Name), nil
 	}
-	wire := (*jsonrpc.Error)(nil)
-	switch {
+	wire, refused := (*jsonrpc.Error)(nil), attempt.refusal.Load()
+	if refused != nil {
+		if c.sessionLives(began) {
+			return failure(refused.String()), nil
+		}
+		c.leave(errors.New("the server does not know the session any more"))
+	}
+	switch taken := attempt.sent.Load() && refused == nil; {
+	case !taken && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return registry.Result{}, t.server.notConnected()
+	case !taken && (c.inUse.Err() != nil || errors.Is(err, mcp.ErrConnectionClosed)):
+		return registry.Result{}, errNotTaken
+	case !taken && ctx.Err() == nil:
+		return registry.Result{}, registry.Errorf(registry.CodeInvalidArguments,
+			"The arguments cannot be sent in the form that the MCP server %q demands.", c.server.Name,
+		).With(registry.DispatchedNo)
 	case ctx.Err() != nil:
 		return registry.Result{}, ctx.Err() // the server was told that nobody waits any more
 	case c.ctx.Err() == nil && errors.As(err, &wire) && wire.Code != notSent:
-		text := fmt.Sprintf("The MCP server answered with the error %d: %s", wire.Code, short(wire.Message))
-		return registry.Result{Output: text, Error: text}, nil
+		return failure(errorText(wire.Code, wire.Message)), nil
 	default:
 		t.server.log.Warn("a call of an MCP server's tool has no answer",
 			"server", c.server.Name, "tool", t.name, "error", c.server.scrub(err))
@@ -86,6 +121,27 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 			"The MCP server %q gave no answer that could be used; whether the tool ran is not known.", c.server.Name,
 		).With(registry.DispatchedUnknown)
 	}
+}
+
+// sessionLives reports whether the server still takes requests of the session. Servers answer those of a session that
+// has ended in various ways, and some of these also if a call is wrong.
+func (c *connection) sessionLives(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.server.Connect)
+	defer cancel()
+	ctx, attempt := newAttempt(ctx)
+	_ = c.session.Ping(ctx, nil) // also an error is an answer
+	return attempt.sent.Load() && attempt.refusal.Load() == nil && ctx.Err() == nil && c.inUse.Err() == nil
+}
+
+// failure is the result of a tool that failed.
+func failure(text string) registry.Result { return registry.Result{Output: text, Error: text} }
+
+// errorText is an error of a server, as a model may read it.
+func errorText(code int64, message string) string {
+	if code == 0 {
+		return "The MCP server answered with an error: " + short(message)
+	}
+	return fmt.Sprintf("The MCP server answered with the error %d: %s", code, short(message))
 }
 
 // notSent is the code that the SDK gives a request that its way has refused: no server's word.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"time"
@@ -26,13 +27,19 @@ const (
 	streamTimeout = 3 * time.Second // for a server to begin the stream of its own messages
 )
 
-// errNoStream ends the request for a stream that does not begin: the server is taken to have none.
-var errNoStream = errors.New("the server does not begin its stream")
+var (
+	// errNoStream ends the request for a stream that does not begin: the server is taken to have none.
+	errNoStream = errors.New("the server does not begin its stream")
+
+	// errRefused is the error of a request with a refusal.
+	errRefused = errors.New("the server has refused the request")
+)
 
 // Methods whose requests are told from others.
 const (
-	headerMethod = "Mcp-Method"
-	methodListen = "subscriptions/listen"
+	headerMethod  = "Mcp-Method"
+	headerSession = "Mcp-Session-Id"
+	methodListen  = "subscriptions/listen"
 )
 
 // web is the way to a server at a URL. It bounds what comes from there before the SDK reads it, and ends all requests
@@ -41,15 +48,15 @@ type web struct {
 	server *Server
 	base   *http.Transport
 	client *http.Client
-	conn   context.Context // the connection
-	end    func(error)     // ends it
+	conn   *connection
 	pace   *bucket
 	gets   bucket
 }
 
-func newWeb(s *Server, conn context.Context, end func(error), pace *bucket) *web {
+func newWeb(conn *connection, pace *bucket) *web {
+	s := conn.server
 	w := &web{
-		server: s, conn: conn, end: end, pace: pace, gets: bucket{rate: getRate, burst: getBurst},
+		server: s, conn: conn, pace: pace, gets: bucket{rate: getRate, burst: getBurst},
 		base: publicnet.Guard{AllowPrivate: s.private()}.Transport(s.Connect),
 	}
 	w.base.MaxConnsPerHost = 2*s.MaxCalls + 8 // calls, what cancels them, and streams
@@ -84,7 +91,7 @@ func (w *web) checkRedirect(req *http.Request, via []*http.Request) error {
 // RoundTrip implements http.RoundTripper.
 func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	stop := context.AfterFunc(w.conn, func() { cancel(context.Cause(w.conn)) })
+	stop := context.AfterFunc(w.conn.ctx, func() { cancel(context.Cause(w.conn.ctx)) })
 	release := func() { stop(); cancel(nil) }
 	silent := time.AfterFunc(streamTimeout, func() {
 		if req.Method == http.MethodGet {
@@ -106,9 +113,15 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	defer release()
-	if err := w.readWhole(ctx, resp, kind); err != nil {
+	body, err := w.readWhole(ctx, resp, kind)
+	if err != nil {
 		return nil, err
 	}
+	if r := refusalOf(req, resp.StatusCode, body); r != nil && req.Method == http.MethodPost {
+		attemptOf(ctx).refusal.Store(r)
+		return nil, errRefused // the SDK would end the connection over some, and take others for a failed tool
+	}
+	w.conn.see(body)
 	return resp, nil
 }
 
@@ -123,7 +136,22 @@ func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response,
 		req.Header.Set(name, string(value))
 	}
 	req.Header.Set("User-Agent", "farhand")
-	return w.base.RoundTrip(req)
+	return w.send(ctx, req)
+}
+
+// send sends a request, and notes in its attempt whether the server may have it. Without a connection it has not, and
+// net/http makes another connection for a request only if nothing of it was written to the former. A server that cannot
+// be reached is left.
+func (w *web) send(ctx context.Context, req *http.Request) (*http.Response, error) {
+	sent := &attemptOf(ctx).sent
+	resp, err := w.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { sent.Store(false) },
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
+	})))
+	if err != nil && !sent.Load() && ctx.Err() == nil {
+		w.conn.leave(fmt.Errorf("it cannot be reached: %w", err))
+	}
+	return resp, err
 }
 
 // stream bounds a stream of messages: as a whole if it answers one request, else only in its pace. The connection ends
@@ -134,16 +162,18 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	if listens || req.Method == http.MethodGet {
 		left = -1
 	}
-	return &paced{ReadCloser: body, ctx: ctx, pace: w.pace, left: left, done: func(err error) {
+	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.pace, left: left, done: func(err error) {
 		release()
 		if listens && req.Context().Err() == nil {
-			w.end(fmt.Errorf("the stream of changes has ended: %w", err))
+			w.conn.leave(fmt.Errorf("the stream of changes has ended: %w", err))
 		}
 	}}
+	return &tap{ReadCloser: bounded, conn: w.conn, events: true}
 }
 
-// readWhole reads an answer that is one message, so that one that is broken fails its request, and not the connection.
-func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) error {
+// readWhole reads and returns an answer that is one message, so that one that is broken fails its request, and not the
+// connection.
+func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) ([]byte, error) {
 	body := &paced{ReadCloser: resp.Body, ctx: ctx, pace: w.pace, left: maxMessage}
 	text, err := io.ReadAll(body)
 	body.Close()
@@ -152,7 +182,7 @@ func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) e
 		err = errors.New("the answer is no JSON")
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(text))
-	return err
+	return text, err
 }
 
 // close ends the connections that nobody uses.

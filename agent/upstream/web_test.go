@@ -140,7 +140,10 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	until(t, servers, func(tools map[string]agent.Tool) bool {
 		return tools["web__echo"] != nil && strings.Contains(why(tools["web__echo"]), "farhand doctor")
 	})
-	if _, err := call(t, tools["web__echo"], `{"text":"x"}`); !errors.Is(err, registry.CodeNotConnected) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := tools["web__echo"].Execute(ctx, []byte(`{"text":"x"}`))
+	if !errors.Is(err, registry.CodeNotConnected) {
 		t.Errorf("a call meanwhile: %v", err)
 	}
 	gone.Store(false)

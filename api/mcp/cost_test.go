@@ -47,6 +47,7 @@ func (*nothing) ReservePage(context.Context) error         { return nil }
 func (*nothing) Ended() bool                               { return false }
 func (*nothing) Serve(func(registry.Key) bool)             {}
 func (*nothing) Abort(context.Context, registry.Key) error { return nil }
+func (*nothing) Owns(string) bool                          { return false }
 func (*nothing) LocalTools() []registry.ToolSpec           { return nil }
 func (*nothing) Reserve(context.Context, *ssewriter.Stream, int) (func(), error) {
 	return func() {}, nil

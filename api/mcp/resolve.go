@@ -42,11 +42,11 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 	return s.ownName(ctx, r, plain, at)
 }
 
-// isLocal reports whether one of the gateway's own tools has this name.
+// isLocal reports whether one of the gateway's own tools has this name, or may have it.
 func (s *Server) isLocal(name string) bool {
 	_, found := slices.BinarySearchFunc(s.cfg.Gateway.LocalTools(), name,
 		func(t registry.ToolSpec, name string) int { return strings.Compare(t.Name, name) })
-	return found
+	return found || s.cfg.Gateway.Owns(name)
 }
 
 // ownName finds the tool that a name means in its session's own scope: the name itself, if MCP allows it.

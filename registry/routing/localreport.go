@@ -20,7 +20,7 @@ type localReports struct {
 type localReport struct {
 	*localReports
 	tenant, callID string
-	silent         bool // nothing is kept: what is reported may hold text that is taken out of the result
+	silent         bool // no text is kept: it may hold what is taken out of the result
 
 	mu     sync.Mutex
 	logged int64 // bytes
@@ -35,8 +35,11 @@ func (l *localReports) of(c *registry.Call) *localReport {
 }
 
 // add adds a line to the log of the call. After the first one that does not fit, all later ones are dropped, too.
-func (r *localReport) add(message, chunk string) {
-	if r.silent || message == "" && chunk == "" {
+func (r *localReport) add(report registry.Report) {
+	if r.silent {
+		report.Message, report.Chunk = "", ""
+	}
+	if report == (registry.Report{}) {
 		return
 	}
 	r.mu.Lock()
@@ -49,13 +52,13 @@ func (r *localReport) add(message, chunk string) {
 	}
 	e := registry.CallEvent{
 		Tenant: r.tenant, CallID: r.callID, Type: registry.CallEventProgress, At: time.Now().UTC(),
-		Message: message, Chunk: chunk,
+		Progress: report.Progress, Total: report.Total, Message: report.Message, Chunk: report.Chunk,
 	}
-	r.logged += jsonSize(message) + jsonSize(chunk)
+	r.logged += jsonSize(report.Message) + jsonSize(report.Chunk)
 	if r.logged > r.callLog || r.calls.spent(registry.Key{Tenant: r.tenant}) > 0 {
 		r.full = true
-		e.Type, e.Chunk, e.Message = registry.CallEventTruncated, "",
-			"No more is kept of what this call reports: too much is kept already. The call goes on."
+		e.Type, e.Progress, e.Total, e.Chunk = registry.CallEventTruncated, nil, nil, ""
+		e.Message = "No more is kept of what this call reports: too much is kept already. The call goes on."
 	}
 	r.last = r.rec.event(e)
 }

@@ -15,7 +15,7 @@ import (
 // blocks. c.Record is required; it names the tenant.
 func (r *Router) RunLocal(
 	ctx context.Context, c registry.Call,
-	run func(ctx context.Context, report func(message, chunk string)) (registry.Result, error),
+	run func(ctx context.Context, report func(registry.Report)) (registry.Result, error),
 ) (registry.Result, error) {
 	w := r.pending.add(&c, "")
 	defer r.pending.remove(w)

@@ -3,6 +3,7 @@ package routing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func herePods(t *testing.T) (a, b *routing.Pod) {
 }
 
 // reporter is how a local call says how far it is.
-type reporter = func(message, chunk string)
+type reporter = func(registry.Report)
 
 // localCall returns a call that needs no device, with its record.
 func localCall() registry.Call {
@@ -141,10 +142,13 @@ func TestLocalCallReports(t *testing.T) {
 	_, _, err := pod.Calls.Start(t.Context(), *c.Record, func(ctx context.Context) (registry.Result, error) {
 		c.Durable = true
 		return pod.Router.RunLocal(ctx, c, func(_ context.Context, say reporter) (registry.Result, error) {
-			say("", "one\n")
-			say("half way", "")
-			say("", strings.Repeat("x", routing.DefaultCallLog))
-			say("", "never")
+			done, all := 0.5, 2.0
+			say(registry.Report{Chunk: "one\n"})
+			say(registry.Report{})
+			say(registry.Report{Message: "half way"})
+			say(registry.Report{Progress: &done, Total: &all})
+			say(registry.Report{Chunk: strings.Repeat("x", routing.DefaultCallLog)})
+			say(registry.Report{Chunk: "never"})
 			return registry.Result{Success: true}, nil
 		})
 	})
@@ -161,8 +165,11 @@ func TestLocalCallReports(t *testing.T) {
 	var got []string
 	for _, e := range events {
 		got = append(got, e.Type+" "+string(e.State)+e.Message[:min(len(e.Message), 8)]+e.Chunk)
+		if e.Progress != nil && e.Total != nil {
+			got = append(got, fmt.Sprintf("%g of %g", *e.Progress, *e.Total))
+		}
 	}
-	want := []string{"state accepted", "state running", "progress one\n", "progress half way",
+	want := []string{"state accepted", "state running", "progress one\n", "progress half way", "progress ", "0.5 of 2",
 		"truncated No more ", "state succeeded"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)

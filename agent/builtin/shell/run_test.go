@@ -109,9 +109,9 @@ type router struct {
 
 func (r *router) RunLocal(
 	ctx context.Context, _ registry.Call,
-	run func(ctx context.Context, report func(message, chunk string)) (registry.Result, error),
+	run func(ctx context.Context, report func(registry.Report)) (registry.Result, error),
 ) (registry.Result, error) {
-	return run(ctx, func(_, chunk string) { r.chunks = append(r.chunks, chunk) })
+	return run(ctx, func(p registry.Report) { r.chunks = append(r.chunks, p.Chunk) })
 }
 
 // callLog keeps nothing.
