@@ -180,5 +180,6 @@ func (i *Invoker) runTool(
 	}
 }
 
-// maxAttempts is how often a call is made while its session keeps changing.
-const maxAttempts = 3
+// maxAttempts is how often a call is made while its session keeps changing: more often than it moves in a rolling
+// restart.
+const maxAttempts = 6

@@ -27,6 +27,7 @@ const (
 type SessionDirectory interface {
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
+	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
 }
 
 // ToolSetsConfig configures ToolSets. Invoker, Directory and Policy are required.
@@ -114,9 +115,9 @@ func (s *ToolSet) offers(spec registry.ToolSpec, source policy.Source) bool {
 }
 
 // Tools returns what may be called now: the local tools, those of the own session, and then those of other sessions,
-// each in order of name. It is read anew every time, so tools come and go with their devices. A device that is not
-// connected has no tools, and neither has one whose user is another than the caller's; that the store cannot be read is
-// an error.
+// each in order of name. It is read anew every time, so tools come and go with their devices. The own device has its
+// tools still while it is expected back, and calls of them wait for it. A device that is not connected otherwise has no
+// tools, and neither has one whose user is another than the caller's; that the store cannot be read is an error.
 func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
 	tools, err := s.current(ctx)
 	if err != nil {
@@ -238,7 +239,7 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	}
 	user := s.sc.Caller.User
 	if s.sc.Key.Session != "" {
-		e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
+		e, err := s.own(ctx)
 		switch {
 		case err == nil && !s.sc.Caller.Sees(e.Session.UserID): // somebody else's device
 		case err == nil:
@@ -256,6 +257,37 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	}
 	return nameAll(near, others), nil
 }
+
+// own returns the own session with its tools. While it moves, those are the tools that it is expected to offer again.
+func (s *ToolSet) own(ctx context.Context) (registry.Entry, error) {
+	e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
+	if err != nil && !errors.Is(err, registry.CodeNotConnected) ||
+		err == nil && time.Since(e.Session.ConnectedAt) > settledAfter {
+		return e, err
+	}
+	q := registry.Query{Tenant: s.sc.Key.Tenant, Limit: 1}
+	q.SessionID, q.Viewer = s.sc.Key.Session, s.sc.Caller.Viewer()
+	due, failure := s.cfg.Directory.Awaited(ctx, q)
+	switch {
+	case failure != nil:
+		return e, failure
+	case len(due) == 0:
+		return e, err
+	case err != nil:
+		e.Session = due[0].Session
+	}
+	for _, t := range due[0].Tools {
+		byName := func(offered registry.ToolSpec, name string) int { return strings.Compare(offered.Name, name) }
+		if at, offered := slices.BinarySearchFunc(e.Tools, t.Name, byName); !offered {
+			e.Tools = slices.Insert(slices.Clip(e.Tools), at, t)
+		}
+	}
+	return e, nil
+}
+
+// settledAfter is how long after its device has connected, by another clock, a session certainly has registered what it
+// offered before.
+const settledAfter = registry.RegisterWait + time.Minute
 
 // of returns the tools of a session that may be called, in order of name.
 func (s *ToolSet) of(e registry.Entry) []boundTool {

@@ -40,14 +40,15 @@ func (s *Store) claim(ctx context.Context, sess registry.Session) (_ registry.Cl
 	args := []any{
 		s.sessionTTL, sess.Pod, decimal(sess.Generation), registry.HeirTerm.Milliseconds(),
 		registry.FormerTerm.Milliseconds(), registry.MaxFormers, sess.UserID, device, flag(sess.AnyOwner),
+		registry.RegisterWait.Milliseconds(),
 	}
 	args = append(args, attributeFields(sess)...)
-	c := pipe.Eval(scriptClaim, append(sessionKeys(sess.Key), formersKey(sess.Key)), args...)
+	c := pipe.Eval(scriptClaim, append(sessionKeys(sess.Key), formersKey(sess.Key), expectedKey(sess.Key)), args...)
 	if err := pipe.Exec(ctx); err != nil {
 		return registry.Claim{}, "", redisconn.Unavailable("claim", err)
 	}
 	answer := c.List()
-	if len(answer) != 6 {
+	if len(answer) != 7 {
 		return registry.Claim{}, "", redisconn.Unavailable("claim", c.ErrShape())
 	}
 	switch text, _ := answer[3].(string); redisconn.Int(answer[0]) {
@@ -80,6 +81,7 @@ func (s *Store) claimed(ctx context.Context, sess registry.Session, answer []any
 	claim := registry.Claim{Session: stored, Formers: redisconn.Strings(answer[5])}
 	_, claim.Before = parseGone(sess.Key, gone)
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation - 1}
+	p.mirrors = mirrorsOf(sess.Tenant, sess.UserID, redisconn.Strings(answer[6]))
 	if before := redisconn.Map(answer[2]); len(before) > 0 {
 		previous, err := parseSession(sess.Key, before)
 		if err != nil {
@@ -187,7 +189,8 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 		}
 	}
 	pipe.Then() // a set is only ever named once it can be read
-	c := pipe.Eval(scriptSetTools, sessionKeys(sess.Key), s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash)
+	c := pipe.Eval(scriptSetTools, append(sessionKeys(sess.Key), expectedKey(sess.Key)),
+		s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash, registry.SettleWait.Milliseconds())
 	if err := pipe.Exec(ctx); err != nil {
 		return redisconn.Unavailable("set tools", err)
 	}

@@ -170,7 +170,7 @@ func TestErrorsAreTranslated(t *testing.T) {
 	_, claimErr := s.Claim(ctx, sess)
 	_, restoreErr := s.Restore(ctx, registry.Entry{Session: sess})
 	_, _, refreshErr := s.Refresh(ctx, []registry.Entry{{Session: sess}})
-	_, releaseErr := s.Release(ctx, sess)
+	_, releaseErr := s.Release(ctx, sess, 0)
 	_, entryErr := s.Entry(ctx, sess.Key)
 	_, _, listErr := s.List(ctx, q)
 	_, _, groupsErr := s.OfferedTools(ctx, registry.OfferedToolQuery{Tenant: tenant})

@@ -38,7 +38,7 @@ func TestStaleClaimsChangeNothing(t *testing.T) {
 			notOwner("set", s.SetTools(ctx, stale, []registry.ToolSpec{spec(t, "camera", "old")}))
 		})
 		unchanged(t, s.conn, name+": release", func() {
-			if ok := must[bool](t)(s.Release(ctx, stale)); ok {
+			if ok := must[bool](t)(s.Release(ctx, stale, 0)); ok {
 				t.Errorf("%s: released", name)
 			}
 		})
@@ -112,7 +112,7 @@ func TestGenerationsGrowThroughClockTrouble(t *testing.T) {
 	if second.Generation != ahead+1 {
 		t.Fatalf("generation %d, want %d", second.Generation, ahead+1)
 	}
-	must[bool](t)(s.Release(ctx, second))
+	must[bool](t)(s.Release(ctx, second, 0))
 	if third := claim(t, s, "s1", "a"); third.Generation != ahead+2 {
 		t.Errorf("generation %d after a release, want %d", third.Generation, ahead+2)
 	}
@@ -156,7 +156,7 @@ func TestRestoreRules(t *testing.T) {
 	t.Run("not after a newer connection has come and gone", func(t *testing.T) {
 		s.conn.Client().FlushAll(ctx)
 		restored := must[registry.Session](t)(s.Restore(ctx, registry.Entry{Session: newer}))
-		must[bool](t)(s.Release(ctx, restored))
+		must[bool](t)(s.Release(ctx, restored, 0))
 		if _, err := s.Restore(ctx, registry.Entry{Session: older}); !errors.Is(err, registry.ErrNotOwner) {
 			t.Errorf("got %v", err)
 		}

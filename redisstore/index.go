@@ -19,7 +19,8 @@ type placement struct {
 	remove  []string // indexes that the session leaves, unless they are also in add or keep
 	upTo    int64    // highest generation whose entries are removed
 
-	leavePod string // pod whose index the session leaves; empty: none
+	mirrors  []string // of indexes that the session is expected to be in again
+	leavePod string   // pod whose index the session leaves; empty: none
 }
 
 // addSet makes p enter the index of a tool set.
@@ -46,6 +47,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 		s.enter(pipe, podSessionsKey(session.Pod), gen, podMember(session.Key))
 		pipe.Then() // from here on a pod that cleans up after this one finds the session
 	}
+	s.mirror(pipe, session.Key.Session, p.mirrors)
 	labels, others := splitLabels(session.Tenant, p.add)
 	for _, key := range others {
 		s.enter(pipe, key, gen, session.Key.Session)

@@ -40,6 +40,9 @@ func formersKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":former
 // sessionKeys are the keys the session scripts take, all in one slot.
 func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), goneKey(k)} }
 
+// expectedKey has what the next connection of a session is expected to offer. It is in the slot of the session.
+func expectedKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":expected" }
+
 // chatKeys are the keys the scripts on conversations take, all in the slot of the session. They live longer than it.
 func chatKeys(k registry.Key) []string {
 	return []string{messagesKey(k), "fh:" + sessionTag(k) + ":chatmeta", "fh:" + sessionTag(k) + ":draft", trailKey(k)}
@@ -181,6 +184,18 @@ func versionKey(tenant string) string { return tenantKey(tenant, "version") }
 func setKey(tenant, set string) string { return tenantKey(tenant, "set:"+redisconn.Escape(set)) }
 func membersIndex(tenant, set string) string {
 	return tenantKey(tenant, "members:"+redisconn.Escape(set))
+}
+
+// Mirrors of indexes, of the sessions that are expected to be in those indexes again.
+
+func membersMirror(tenant, set string) string {
+	return tenantKey(tenant, "away:members:"+redisconn.Escape(set))
+}
+func deviceMirror(tenant, id string) string {
+	return tenantKey(tenant, "away:device:"+redisconn.Escape(id))
+}
+func userMirror(tenant, id string) string {
+	return tenantKey(tenant, "away:user:"+redisconn.Escape(id))
 }
 
 func tenantKey(tenant, rest string) string { return "fh:" + redisconn.Escape(tenant) + ":" + rest }

@@ -40,7 +40,7 @@ func TestLabelsCostFewCommands(t *testing.T) {
 		{"first labels", func() error { return store.Update(t.Context(), labelled("a")) }, 8},
 		{"other labels", func() error { return store.Update(t.Context(), labelled("b")) }, 8},
 		{"the same labels", func() error { return store.Update(t.Context(), labelled("b")) }, 6},
-		{"release", func() error { _, err := store.Release(t.Context(), s); return err }, 8},
+		{"release", func() error { _, err := store.Release(t.Context(), s, 0); return err }, 8},
 	} {
 		before := sentCommands(t, server)
 		if err := c.do(); err != nil {

@@ -111,6 +111,9 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	matches := list[:0]
 	for i, f := range list {
 		switch {
+		case !f.exists && f.gone, f.exists && f.session.Generation > places[i].Generation && f.set.hash == "":
+			// It is being released, or has been claimed anew. Who does that removes the place, and Awaited needs it
+			// until then.
 		case !f.exists || f.session.Generation != places[i].Generation:
 			// A newer claim of the session has, or gets, a place of its own. Only the place seen here is removed.
 			stale.add(places[i].index, places[i].Session, places[i].Generation)

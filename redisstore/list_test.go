@@ -139,7 +139,7 @@ func TestGroupsForgetStaleEntries(t *testing.T) {
 	if got := grouped(t, s); got != "camera:1" {
 		t.Errorf("groups %q", got)
 	}
-	must[bool](t)(s.Release(ctx, e.Session))
+	must[bool](t)(s.Release(ctx, e.Session, 0))
 	if got := grouped(t, s); got != "" {
 		t.Errorf("groups after release: %q", got)
 	}

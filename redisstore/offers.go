@@ -54,13 +54,31 @@ func parseOffers(members []string) []offer {
 	return offers
 }
 
-// removeOffers removes entries of sets that no session has. A session that gets such a set at this moment enters the
-// index of the set before the set enters the offers, so the index is looked at once more after the removal.
+// removeOffers removes entries of sets that no session has, and that none is expected to have. A session that gets such
+// a set at this moment enters the index of the set before the set enters the offers, so the index is looked at once more
+// after the removal.
 func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer) error {
 	if len(offers) == 0 {
 		return nil
 	}
 	offers = offers[:min(len(offers), redisconn.MaxPipeline/2)] // the rest goes with the next listing
+	mirrors := make([]string, len(offers))
+	for i, o := range offers {
+		mirrors[i] = membersMirror(tenant, o.set)
+	}
+	expected, err := s.sizes(ctx, mirrors)
+	if err != nil {
+		return err
+	}
+	unused := make([]offer, 0, len(offers))
+	for i, o := range offers {
+		if expected[i] == 0 {
+			unused = append(unused, o)
+		}
+	}
+	if offers = unused; len(offers) == 0 {
+		return nil
+	}
 	pipe := s.conn.Pipeline()
 	for _, o := range offers {
 		pipe.Do("ZREM", offersIndex(tenant), o.member())

@@ -89,7 +89,7 @@ func TestLeaveLeavesNoOneUncared(t *testing.T) {
 	s := storeOn(t, Options{})
 	ctx := context.Background()
 	heartbeat(t, s, "tidy", "hasty")
-	must[bool](t)(s.Release(ctx, claim(t, s, "s1", "tidy")))
+	must[bool](t)(s.Release(ctx, claim(t, s, "s1", "tidy"), 0))
 	claim(t, s, "s2", "hasty")
 	for _, pod := range []string{"tidy", "hasty"} {
 		if err := s.Leave(ctx, pod); err != nil {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
@@ -9,17 +10,19 @@ import (
 
 // Release implements registry.SessionStore. Once the claim is gone, Release does not fail if members of indexes could
 // not be removed: nobody finds the session through them, and readers remove them.
-func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error) {
+func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Duration) (bool, error) {
 	pipe := s.conn.SessionPipeline()
-	c := s.release(pipe, sess.Ref(), sess.Pod)
+	c := s.release(pipe, sess.Ref(), sess.Pod, back)
 	if err := pipe.Exec(ctx); err != nil {
 		return false, redisconn.Unavailable("release", err)
 	}
-	hash, current := releasedHash(c)
+	hash, expected, current := releasedHash(c)
 	pipe = s.conn.SessionPipeline()
 	var indexes []string
 	if current {
 		indexes, _ = s.indexesOf(sess.Key, hash)
+		s.mirror(pipe, sess.Key.Session, mirrorsOf(sess.Tenant, hash[fieldUserID], expected))
+		pipe.Then() // who does not find the session in an index any more finds it in the mirror
 	}
 	s.leaveIndexes(pipe, sess.Key, indexes, sess.Pod, sess.Generation)
 	if current {
@@ -32,17 +35,23 @@ func (s *Store) Release(ctx context.Context, sess registry.Session) (bool, error
 	return current, nil
 }
 
-func (s *Store) release(pipe *redisconn.Pipeline, ref registry.Ref, pod string) *redisconn.Command {
-	return pipe.Eval(scriptRelease, sessionKeys(ref.Key), s.sessionTTL, pod, decimal(ref.Generation))
+// release adds the script that ends a claim, whose device is expected back for so long, to the pipeline.
+func (s *Store) release(
+	pipe *redisconn.Pipeline, ref registry.Ref, pod string, back time.Duration,
+) *redisconn.Command {
+	keys := append(sessionKeys(ref.Key), expectedKey(ref.Key))
+	expected := min(max(back.Milliseconds(), 0), s.sessionTTL)
+	return pipe.Eval(scriptRelease, keys, s.sessionTTL, pod, decimal(ref.Generation), expected)
 }
 
-// releasedHash returns the hash of a released session, and whether the claim was current.
-func releasedHash(released *redisconn.Command) (hash map[string]string, current bool) {
+// releasedHash returns the hash of a released session, what is expected of its next connection, and whether the claim
+// was current.
+func releasedHash(released *redisconn.Command) (hash map[string]string, expected []string, current bool) {
 	answer := released.List()
-	if len(answer) != 2 || redisconn.Int(answer[0]) != 1 {
-		return nil, false
+	if len(answer) != 3 || redisconn.Int(answer[0]) != 1 {
+		return nil, nil, false
 	}
-	return redisconn.Map(answer[1]), true
+	return redisconn.Map(answer[1]), redisconn.Strings(answer[2]), true
 }
 
 // traces puts the index entries of a session with this hash on the list to remove.

@@ -14,15 +14,16 @@ var scripts = redisconn.NewScripts(scriptFiles)
 
 // The scripts, read once and never changed. Each file is headed by its KEYS, its ARGV and what it returns.
 var (
-	scriptClaim      = scripts.Must("claim")
+	scriptClaim      = scripts.Must("expect_base", "claim")
 	scriptRestore    = scripts.Must("restore")
 	scriptUpdate     = scripts.Must("session_base", "update")
 	scriptSetTools   = scripts.Must("session_base", "set_tools")
 	scriptRefresh    = scripts.Must("refresh")
-	scriptRelease    = scripts.Must("release")
+	scriptRelease    = scripts.Must("expect_base", "release")
 	scriptEntry      = scripts.Must("entry")
 	scriptLabelsAdd  = scripts.Must("labels_add")
 	scriptIndexLeave = scripts.Must("index_leave")
+	scriptMirror     = scripts.Must("mirror")
 
 	scriptDefinitionsAdd = scripts.Must("definitions_add")
 	scriptOffersMissing  = scripts.Must("offers_missing")

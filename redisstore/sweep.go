@@ -141,31 +141,35 @@ func (s *Store) releaseClaims(
 	pipe := s.conn.Pipeline()
 	released := make([]*redisconn.Command, len(claims))
 	for i, ref := range claims {
-		released[i] = s.release(pipe, ref, pod)
+		released[i] = s.release(pipe, ref, pod, registry.ReturnWait)
 	}
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	late = make(hashes)
 	for i, ref := range claims {
-		if hash, current := releasedHash(released[i]); current && !maps.Equal(hash, before[ref.Key]) {
+		if hash, _, current := releasedHash(released[i]); current && !maps.Equal(hash, before[ref.Key]) {
 			late[ref.Key] = hash
 		}
 	}
 	return late, nil
 }
 
-// removeTraces removes sessions from the indexes their hashes name, up to the generation of each.
+// removeTraces removes sessions from the indexes their hashes name, up to the generation of each, once they are in the
+// mirrors: their devices are expected back.
 func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 	if len(sessions) == 0 {
 		return nil
 	}
+	pipe := s.conn.Pipeline()
 	removed, tenants := make(removals), make(map[string]bool)
 	for key, hash := range sessions {
 		s.traces(key, hash, removed)
 		tenants[key.Tenant] = true
+		offered := []string{hash[fieldSet], hash[fieldDeviceID]}
+		s.mirror(pipe, key.Session, mirrorsOf(key.Tenant, hash[fieldUserID], offered))
 	}
-	pipe := s.conn.Pipeline()
+	pipe.Then()
 	removed.into(pipe)
 	s.changed(pipe, slices.Collect(maps.Keys(tenants))...)
 	return pipe.Exec(ctx)

@@ -41,7 +41,7 @@ func busy(t *testing.T, s *Store) {
 				tools := []registry.ToolSpec{spec(t, "own", "restored")}
 				_, _ = s.Restore(ctx, registry.Entry{Session: sess, Tools: tools})
 				if random.IntN(3) == 0 {
-					_, _ = s.Release(ctx, sess)
+					_, _ = s.Release(ctx, sess, 0)
 				}
 				_, _, _ = s.List(ctx, registry.Query{Tenant: tenant, Limit: 3})
 				_, _, _ = s.OfferedTools(ctx, registry.OfferedToolQuery{Tenant: tenant})
@@ -251,7 +251,7 @@ func TestNothingRemainsOfADeadFleet(t *testing.T) {
 	for i := range 20 {
 		putTools(t, s, claim(t, s, fmt.Sprintf("s%d", i), "a"), spec(t, "camera", "x"), spec(t, "own", fmt.Sprint(i)))
 	}
-	must[bool](t)(s.Release(context.Background(), claim(t, s, "released", "a")))
+	must[bool](t)(s.Release(context.Background(), claim(t, s, "released", "a"), 0))
 	r := newCall("c1")
 	r.TimeoutMS = 1
 	must[bool](t)(second(s.CreateCall(context.Background(), r)))

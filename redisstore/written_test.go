@@ -89,7 +89,7 @@ func TestScriptsOfADeviceThatComesAndGoes(t *testing.T) {
 	comeAndGo := func(session string) {
 		sess := claim(t, s, session, "a")
 		putTools(t, s, sess, spec(t, "camera", "x"))
-		if _, err := s.Release(ctx, sess); err != nil {
+		if _, err := s.Release(ctx, sess, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -130,9 +130,14 @@ func Internal(cause error) *Error {
 	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: cause}
 }
 
+// returnRetry is after how long a caller may ask again for a device that is away.
+const returnRetry = 2 * time.Second
+
 // NotConnected is the error for a device that has no socket.
 func NotConnected() *Error {
-	return Errorf(CodeNotConnected, "The device is not connected. Retry when it is back.").With(DispatchedNo)
+	e := Errorf(CodeNotConnected, "The device is not connected. Retry when it is back.").With(DispatchedNo)
+	e.RetryAfter = returnRetry
+	return e
 }
 
 // UnknownSession is the error for a session that does not exist for whoever asks: it must not show whether it exists

@@ -233,6 +233,19 @@ const (
 	// ResumeWait is how long the calls of a device that can resume wait for it to come back.
 	ResumeWait = 10 * time.Second
 
+	// ReturnWait is how long a device is expected to connect again after its pod has stopped or died. New calls of
+	// what it offered wait so long, at most.
+	ReturnWait = ResumeWait
+
+	// BreakWait is how long a device is expected to connect again after its connection broke off.
+	BreakWait = 3 * time.Second
+
+	// RegisterWait is how long a device that has connected again may take to register what it offered before.
+	RegisterWait = 10 * time.Second
+
+	// SettleWait is how long after its first registration it may register more of that.
+	SettleWait = 2 * time.Second
+
 	// FormerTerm is how long a pod that a session has left is remembered. It is longer than ResumeWait, because calls
 	// wait there that long for the device's answers.
 	FormerTerm = ResumeWait + 5*time.Second

@@ -33,7 +33,8 @@ type Claim struct {
 // CodeStoreUnavailable if the store merely lost the session, which is then to be restored.
 type SessionStore interface {
 	// Claim makes s.Pod the owner, whoever owned the session before, under a new, higher generation. Tools of the
-	// previous claim are gone afterwards: the new connection registers its own. A claim that has to be asked first (see
+	// previous claim are gone afterwards: the new connection registers its own, and until it has, within RegisterWait,
+	// Directory.Awaited knows what the previous one offered. A claim that has to be asked first (see
 	// Session.AskFirst) is replaced only if s.Generation is its generation, or AnyHolder; else the error is a *Held,
 	// and nothing has changed. A session that belongs to another user or device (see Session.BelongsTo) is refused
 	// with ErrForeignSession, also while it is only remembered.
@@ -46,7 +47,8 @@ type SessionStore interface {
 	// Update replaces the attributes (names, device, labels, capabilities) of a claimed session.
 	Update(ctx context.Context, s Session) error
 
-	// SetTools replaces all tools of a claim. No two of them may have the same name.
+	// SetTools replaces all tools of a claim. No two of them may have the same name. What the previous claim offered
+	// is expected for at most SettleWait from then on.
 	SetTools(ctx context.Context, s Session, tools []ToolSpec) error
 
 	// Refresh extends the life of the given claims, which all belong to one pod. It reports which of them the store no
@@ -54,9 +56,21 @@ type SessionStore interface {
 	Refresh(ctx context.Context, entries []Entry) (missing, lost []Key, err error)
 
 	// Release removes a claim, its tools and its traces in every index. It reports whether the claim was current.
-	// The session stays known as disconnected for one session TTL.
-	Release(ctx context.Context, s Session) (bool, error)
+	// The session stays known as disconnected for one session TTL. For as long as back, at most a session TTL, its
+	// device is expected to connect again, and Directory.Awaited knows what it offered; zero: it is not expected.
+	Release(ctx context.Context, s Session, back time.Duration) (bool, error)
 }
+
+// Awaited is a session that is expected to offer tools in a moment, because it did just now: its device is away and
+// expected back, or it has connected again and has not registered all its tools yet.
+type Awaited struct {
+	Session Session       // of one that is away only the key, the user, the device and the labels, and no pod
+	Tools   []ToolSpec    // what it offered, ordered by name
+	Left    time.Duration // for how much longer it is expected
+}
+
+// Away reports whether the session has no connection.
+func (a *Awaited) Away() bool { return a.Session.Pod == "" }
 
 // Query selects sessions. Empty fields do not restrict. What a query with a Viewer costs grows with the sessions that
 // exist for the viewer, and not with those of the tenant.
@@ -104,6 +118,11 @@ type Directory interface {
 	// List returns a page of sessions in order, and the cursor of the next page, nil on the last. A page may hold
 	// fewer entries than the limit, even none, and still have a next one.
 	List(ctx context.Context, q Query) ([]Entry, *Cursor, error)
+
+	// Awaited returns sessions that are expected to offer the query's tool and match its target, by what they were
+	// before: up to the query's limit of them, in no order and no pages. A query must name a tool or a session. Among
+	// more than some thousands that match another part of the query, not all are found.
+	Awaited(ctx context.Context, q Query) ([]Awaited, error)
 
 	// OfferedTools returns a page of the definitions of tools, and the cursor of the next page, empty on the last.
 	OfferedTools(ctx context.Context, q OfferedToolQuery) ([]OfferedTool, string, error)

@@ -79,6 +79,7 @@ type conn struct {
 	wantsDrain   bool          // the device declared the capability drain
 	announced    bool          // the device was sent server_draining
 	stopped      bool          // nothing more is read
+	left         bool          // the device has closed the connection, which did not break off
 	awaitingPong []func()      // callbacks of those that wait for a sign of life
 	pingedAt     time.Duration // when the device was last pinged for them, on the server's clock
 	pongAt       time.Duration // when the last pong came, on the server's clock; zero: none yet

@@ -100,12 +100,9 @@ func TestDrainCutOff(t *testing.T) {
 	// Towards the end new calls are refused, while those in flight may still end.
 	var refused *registry.Error
 	eventually(t, "a call is refused", func() bool {
-		select {
-		case o := <-g.call("stubborn", "echo", `{}`):
-			return errors.As(o.err, &refused)
-		case <-time.After(100 * time.Millisecond): // it was delivered
-			return false
-		}
+		short := registry.Call{ID: registry.NewCallID(), Args: registry.MustJSON(`{}`), Timeout: 100 * time.Millisecond}
+		o := await(t, g.callContext(t.Context(), "stubborn", short, "echo"))
+		return errors.As(o.err, &refused) && refused.Code != registry.CodeTimeout // else it was delivered
 	})
 	if refused.Code != registry.CodeNotConnected || refused.Dispatched != registry.DispatchedNo {
 		t.Fatalf("refused: %+v", refused)

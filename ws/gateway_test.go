@@ -1,6 +1,7 @@
 package ws_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -63,8 +64,8 @@ func (s *spyStore) SetTools(ctx context.Context, v registry.Session, tools []reg
 	return s.Store.SetTools(ctx, v, tools)
 }
 
-func (s *spyStore) Release(ctx context.Context, v registry.Session) (bool, error) {
-	current, err := s.Store.Release(ctx, v)
+func (s *spyStore) Release(ctx context.Context, v registry.Session, back time.Duration) (bool, error) {
+	current, err := s.Store.Release(ctx, v, back)
 	s.released <- v
 	return current, err
 }
@@ -158,7 +159,7 @@ func (g *gateway) call(session, tool, args string) <-chan outcome {
 func (g *gateway) callContext(ctx context.Context, session string, call registry.Call, tool string) <-chan outcome {
 	g.t.Helper()
 	var err error
-	call.Timeout = testTimeout
+	call.Timeout = cmp.Or(call.Timeout, testTimeout)
 	call.Route, err = g.pod.Router.Resolve(ctx, registry.DefaultTenant, tool, registry.Target{SessionID: session},
 		registry.SelectNone)
 	must(g.t, err)

@@ -338,7 +338,8 @@ func (g *gateway) expectLost(calls []<-chan outcome) {
 	g.t.Helper()
 	for _, done := range calls {
 		o := await(g.t, done)
-		if !errors.Is(o.err, registry.CodeConnectionLost) && !errors.Is(o.err, registry.CodeNotConnected) {
+		if !errors.Is(o.err, registry.CodeConnectionLost) && !errors.Is(o.err, registry.CodeNotConnected) &&
+			!errors.Is(o.err, registry.CodeStaleRoute) { // the device is expected back
 			g.t.Fatalf("outcome: %v", o.err)
 		}
 	}

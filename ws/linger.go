@@ -21,6 +21,12 @@ func (s *Server) onError(ms *melody.Session, err error) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.log().Debug("socket error", "error", err)
+	if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway,
+		websocket.CloseNoStatusReceived) {
+		c.mu.Lock()
+		c.left = true
+		c.mu.Unlock()
+	}
 	switch {
 	case errors.Is(err, websocket.ErrReadLimit): // the WebSocket library has sent the close frame
 		c.linger(CloseTooBig)

@@ -8,6 +8,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
 
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -130,7 +131,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	if c.closing == closeNone {
 		c.closing = closeGone // from here on nobody can start to close it
 	}
-	why, worker, gone := c.closing, c.worker, c.gone
+	why, worker, gone, back := c.closing, c.worker, c.gone, c.backLocked()
 	c.mu.Unlock()
 	s.counters.closed[why].Add(1)
 	if gone != nil {
@@ -147,9 +148,22 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	c.local.Close(ctx)
+	c.local.Leave(ctx, back)
 	if worker != nil && !worker.wait(turnStopWait) {
 		c.log().Warn("a turn goes on after its connection has ended")
 	}
 	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
+}
+
+// backLocked returns for how long the device of a connection that has ended is expected to connect again, zero if it is
+// not: it has closed the connection itself, or was told not to come back.
+func (c *conn) backLocked() time.Duration {
+	switch {
+	case c.closing == CloseRestart, c.announced:
+		return registry.ReturnWait
+	case !c.closing.Reconnect(), c.closing == closeGone && c.left:
+		return 0
+	default:
+		return registry.BreakWait
+	}
 }

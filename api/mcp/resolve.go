@@ -1,7 +1,9 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -30,7 +32,7 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 		return s.ownName(ctx, r, name, at) // no device's tool is listed so
 	}
 	if strings.HasPrefix(part, hashedSession) {
-		at.SessionID, err = s.sessionOfHash(ctx, r, part)
+		at.SessionID, err = s.sessionOfHash(ctx, r, plain, part)
 	} else if id, ok := unescapeSession(part); ok {
 		at.SessionID = id
 	} else {
@@ -60,25 +62,36 @@ func (s *Server) ownName(
 		return name, at, nil
 	}
 	e, err := s.cfg.Directory.Entry(ctx, registry.Key{Tenant: r.Caller.Tenant, Session: at.SessionID})
-	if err != nil || !r.Caller.Sees(e.Session.UserID) {
-		return name, at, nil // the router says what is wrong
+	if err == nil && r.Caller.Sees(e.Session.UserID) {
+		if tool = namedIn(e.Tools, name); tool != "" {
+			return tool, at, nil
+		}
 	}
-	for _, t := range e.Tools {
+	if err == nil || errors.Is(err, registry.CodeNotConnected) { // while its device moves
+		q := registry.Query{Tenant: r.Caller.Tenant, Target: at, Limit: 1}
+		q.Viewer = r.Caller.Viewer()
+		if due, err := s.cfg.Directory.Awaited(ctx, q); err == nil && len(due) > 0 {
+			tool = namedIn(due[0].Tools, name)
+		}
+	}
+	return cmp.Or(tool, name), at, nil // the router says what is wrong
+}
+
+// namedIn returns the tool that a name means among those of a session, empty if there is none.
+func namedIn(tools []registry.ToolSpec, name string) (tool string) {
+	for _, t := range tools {
 		if t.Name == name {
-			return name, at, nil
+			return name
 		}
 		if shownName(t.Name) == name {
 			tool = t.Name
 		}
 	}
-	if tool == "" {
-		tool = name
-	}
-	return tool, at, nil
+	return tool
 }
 
-// sessionOfHash finds the session whose id is too long to stand in a name.
-func (s *Server) sessionOfHash(ctx context.Context, r *request, part string) (string, error) {
+// sessionOfHash finds the session whose id is too long to stand in a name, also while its device moves.
+func (s *Server) sessionOfHash(ctx context.Context, r *request, tool, part string) (string, error) {
 	q := registry.Query{
 		Tenant: r.Caller.Tenant, Target: r.Scope.target(r.Caller.Viewer()), Limit: pageSessions,
 	}
@@ -93,12 +106,27 @@ func (s *Server) sessionOfHash(ctx context.Context, r *request, part string) (st
 			}
 		}
 		if next == nil {
-			return "", registry.UnknownSession()
+			return s.awaitedOfHash(ctx, q, tool, part)
 		}
 		q.After = *next
 	}
 	return "", registry.Errorf(registry.CodeSessionNotFound,
 		"The session of this name was not found among the first. Call the tool at /mcp/sessions/ and the session's id.")
+}
+
+// awaitedOfHash finds a session among those that are expected to offer the tool in a moment.
+func (s *Server) awaitedOfHash(ctx context.Context, q registry.Query, tool, part string) (string, error) {
+	q.Tool, q.After = tool, registry.Cursor{}
+	due, err := s.cfg.Directory.Awaited(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	for i := range due {
+		if id := due[i].Session.Key.Session; hashSession(id) == part {
+			return id, nil
+		}
+	}
+	return "", registry.UnknownSession()
 }
 
 // maxHashReads is how many pages are read for a session whose id is too long.

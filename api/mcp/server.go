@@ -26,6 +26,7 @@ type Invoker interface {
 type Directory interface {
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
+	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
 }
 
 // Gateway is what the rest of the API lends. Its methods are safe for concurrent use.

@@ -1,13 +1,14 @@
 -- Makes a pod the owner of a session under a new, higher generation. It starts without tools.
 --
--- KEYS 1 session hash, 2 gone string, 3 formers (sorted set: pod, when the session left it in ms)
+-- KEYS 1 session hash, 2 gone string, 3 formers (sorted set: pod, when the session left it in ms), 4 expected string
 -- ARGV 1 session TTL in ms, 2 pod, 3 the generation that may be replaced without asking (0: none, -1: any), 4 for
 --      how many ms the device that had the session may take it back, 5 for how many ms a pod that the session left is
 --      remembered, 6 how many of them, 7 the user, 8 the device of the credential, 9 not empty: whoever the session
---      belongs to may be another, 10... field and value pairs of the attributes
--- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers}; the hash is a flat
--- list, empty when there was none; formers are the pods that the session has left, the last one first, and the next one
--- may be among them. The generation is 0, and nothing has changed, when the holder must be asked first. It is -1 when the
+--      belongs to may be another, 10 for how many ms what the session offered is expected of the new connection,
+--      11... field and value pairs of the attributes
+-- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers, expected}; the hash
+-- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, and the
+-- next one may be among them; expected is what expect returns. The generation is 0, and nothing has changed, when the holder must be asked first. It is -1 when the
 -- session belongs to another user or device, and -2 when it may be claimed, but as that of the user who comes after the
 -- time.
 
@@ -30,13 +31,13 @@ if not held then
   device, user, bound = lines[3], lines[9], lines[10]
 end
 if (user or '') ~= '' and user ~= ARGV[7] then
-  return {ARGV[9] == '' and '-1' or '-2', at, {}, ARGV[9] == '' and '' or user, '', {}}
+  return {ARGV[9] == '' and '-1' or '-2', at, {}, ARGV[9] == '' and '' or user, '', {}, {}}
 end
 if (bound or '') ~= '' and device ~= ARGV[8] and ARGV[9] == '' then
-  return {'-1', at, {}, '', '', {}}
+  return {'-1', at, {}, '', '', {}, {}}
 end
 if held and asked and ARGV[3] ~= held and ARGV[3] ~= '-1' then
-  return {'0', at, before, '', '', {}}
+  return {'0', at, before, '', '', {}, {}}
 end
 if not held then
   asked, proofs, heirs = string.match(gone, '^[^\n]*\n([^\n]*)\n[^\n]*\n([^\n]*)\n([^\n]*)')
@@ -56,8 +57,10 @@ local gen = time[1] * 1000000 + time[2]
 gen = math.max(gen, (held or 0) + 1, goneGen + 1)
 gen = string.format('%.0f', gen)
 
+local offered = redis.call('HMGET', KEYS[1], 's', 'd', 'l')
+local expected = expect(KEYS[4], offered[1], offered[2], offered[3], ARGV[10])
 redis.call('DEL', KEYS[1], KEYS[2])
-redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 10))
+redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 11))
 if heirs ~= '' then
   redis.call('HSET', KEYS[1], 'r', heirs)
 end
@@ -70,4 +73,4 @@ if pod and pod ~= ARGV[2] then
   redis.call('PEXPIRE', KEYS[3], ARGV[5])
 end
 local formers = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', string.format('(%.0f', at - ARGV[5]))
-return {gen, at, before, gone, heirs, formers}
+return {gen, at, before, gone, heirs, formers, expected}

@@ -1,19 +1,26 @@
 -- Removes a claim, if it is the current one, and remembers for a while that the session was connected.
 --
--- KEYS 1 session hash, 2 gone string
--- ARGV 1 TTL of the memory in ms, 2 pod, 3 generation
--- Returns {1, the session hash} as a flat list, or {0} when the claim was not current.
+-- KEYS 1 session hash, 2 gone string, 3 expected string
+-- ARGV 1 TTL of the memory in ms, 2 pod, 3 generation, 4 for how many ms the device is expected to connect again (0: it
+--      is not)
+-- Returns {1, the session hash as a flat list, what expect returns}, or {0} when the claim was not current.
 
 local pod, gen = unpack(redis.call('HMGET', KEYS[1], 'p', 'g'))
 if pod ~= ARGV[2] or gen ~= ARGV[3] then
   return {0}
 end
 local before = redis.call('HGETALL', KEYS[1])
-local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c', 't', 'b', 'u', 'o')
+local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c', 't', 'b', 'u', 'o', 's', 'l')
+local expected = {}
+if ARGV[4] == '0' then
+  redis.call('DEL', KEYS[3])
+else
+  expected = expect(KEYS[3], kept[10], kept[2], kept[11], ARGV[4])
+end
 redis.call('DEL', KEYS[1])
 local gone = gen .. ' ' .. pod
 for i = 1, (kept[8] or kept[9]) and 9 or 7 do
   gone = gone .. '\n' .. (kept[i] or '')
 end
 redis.call('SET', KEYS[2], gone, 'PX', ARGV[1])
-return {1, before}
+return {1, before, expected}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // Heartbeat implements registry.PodStore.
@@ -60,7 +62,7 @@ func (m *Store) Sweep(context.Context) ([]string, error) {
 	}
 	for key, stored := range m.sessions {
 		if slices.Contains(dead, stored.session.Pod) {
-			m.forgetLocked(key)
+			m.forgetLocked(key, registry.ReturnWait)
 		}
 	}
 	now := m.opts.Now()

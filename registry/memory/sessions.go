@@ -15,14 +15,16 @@ import (
 // storedSession is a session and the tools it offers, by name.
 type storedSession struct {
 	life
-	session registry.Session
-	tools   map[string]registry.ToolSpec
+	session  registry.Session
+	tools    map[string]registry.ToolSpec
+	expected expected
 }
 
 // goneSession is what the store remembers of a session that is not connected any more.
 type goneSession struct {
 	life
-	session registry.Session
+	session  registry.Session
+	expected expected
 }
 
 // former is a pod a session has left.
@@ -42,14 +44,17 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 		return registry.Claim{}, registry.ErrForeignSession
 	}
 	s = s.Inherit(owner)
+	var before expected
 	if old := m.liveLocked(s.Key); old != nil {
 		previous := old.session.Clone()
 		if previous.AskFirst() && s.Generation != previous.Generation && s.Generation != registry.AnyHolder {
 			return registry.Claim{}, &registry.Held{Holder: previous, At: now}
 		}
 		claim.Previous, claim.Before = &previous, &previous
+		before = old.leaves(now)
 	} else if gone := m.gone.get(s.Key, now); gone != nil {
 		claim.Before = &gone.session
+		before = gone.expected
 	}
 	s.Heirs, s.HeirsUntil = nil, time.Time{}
 	leaves := ""
@@ -61,6 +66,9 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 	m.generation = max(m.generation+1, now.UnixMicro())
 	s.Generation = m.generation
 	claim.Session = m.storeLocked(s, nil)
+	if before.isDue(now) {
+		m.sessions[s.Key].expected = before.within(now, registry.RegisterWait)
+	}
 	return claim, nil
 }
 
@@ -105,8 +113,12 @@ func (m *Store) formersLocked(key registry.Key, now time.Time) []former {
 func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := e.Session
-	switch live := m.liveLocked(s.Key); {
+	s, before := e.Session, expected{}
+	live := m.liveLocked(s.Key)
+	if live != nil {
+		before = live.expected
+	}
+	switch {
 	case live != nil && (live.isClaim(s) || live.isRestored(s)):
 		s.Generation = live.session.Generation
 	case live != nil && live.session.Generation > s.Generation, m.replacedLocked(s):
@@ -115,7 +127,9 @@ func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, 
 		s.Generation++
 	}
 	m.generation = max(m.generation, s.Generation)
-	return m.storeLocked(s, e.Tools), nil
+	restored := m.storeLocked(s, e.Tools)
+	m.sessions[s.Key].expected = before
+	return restored, nil
 }
 
 // isClaim reports whether s is the claim that is stored.
@@ -165,7 +179,10 @@ func (m *Store) Update(_ context.Context, s registry.Session) error {
 
 // SetTools implements registry.SessionStore.
 func (m *Store) SetTools(_ context.Context, s registry.Session, tools []registry.ToolSpec) error {
-	return m.write(s, func(stored *storedSession) { stored.setTools(tools) })
+	return m.write(s, func(stored *storedSession) {
+		stored.setTools(tools)
+		stored.expected.settle(m.opts.Now())
+	})
 }
 
 // write changes what is stored of s if that is the current claim. It returns ErrNotOwner if there is or was a newer
@@ -211,19 +228,25 @@ func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, l
 }
 
 // Release implements registry.SessionStore.
-func (m *Store) Release(_ context.Context, s registry.Session) (bool, error) {
+func (m *Store) Release(_ context.Context, s registry.Session, back time.Duration) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if stored := m.liveLocked(s.Key); stored == nil || !stored.isClaim(s) {
 		return false, nil
 	}
-	m.forgetLocked(s.Key)
+	m.forgetLocked(s.Key, back)
 	return true, nil
 }
 
-// forgetLocked removes a session and remembers for a while that it was connected.
-func (m *Store) forgetLocked(key registry.Key) {
-	m.gone[key] = &goneSession{life{m.opts.Now().Add(m.opts.SessionTTL)}, m.sessions[key].session}
+// forgetLocked removes a session and remembers for a while that it was connected. For as long as back, its device is
+// expected to connect again.
+func (m *Store) forgetLocked(key registry.Key, back time.Duration) {
+	now, stored := m.opts.Now(), m.sessions[key]
+	gone := &goneSession{life: life{now.Add(m.opts.SessionTTL)}, session: stored.session}
+	if before := stored.leaves(now); back > 0 && before.isDue(now) {
+		gone.expected = before.within(now, min(back, m.opts.SessionTTL))
+	}
+	m.gone[key] = gone
 	delete(m.sessions, key)
 	m.changes++
 }

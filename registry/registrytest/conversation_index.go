@@ -66,7 +66,7 @@ var conversationIndexTests = []subtest{
 		f.wantListed(registry.ConversationQuery{Offline: true}, "c", "a")
 		f.wantListed(registry.ConversationQuery{Offline: true, Limit: 1}, "c", "a")
 		f.wantListed(registry.ConversationQuery{}, "c", "b", "a")
-		f.must(errOf(f.store.Release(f.ctx, b)))
+		f.must(errOf(f.store.Release(f.ctx, b, 0)))
 		f.wantListed(registry.ConversationQuery{Offline: true}, "c", "b", "a")
 	}},
 	{name: "running conversations are those with a turn, the longest running first", run: func(f *fixture) {

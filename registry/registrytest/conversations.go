@@ -254,7 +254,7 @@ var messageTests = []subtest{
 		f.say(t, raw("1")...)
 		f.leave("c", "entry", 5)
 		want := registry.Conversation{Messages: raw("1"), Busy: true}
-		f.must(errOf(f.store.Release(f.ctx, s)))
+		f.must(errOf(f.store.Release(f.ctx, s, 0)))
 		f.wantConversation("c", want)
 		f.claim("c", pod)
 		f.wantConversation("c", want)

@@ -73,7 +73,7 @@ var listingTests = []subtest{
 			q.After = *next
 			if round == 0 { // one already seen and one still to come go; a new one comes
 				for _, i := range []int{1, 9} {
-					f.must(errOf(f.store.Release(f.ctx, all[i])))
+					f.must(errOf(f.store.Release(f.ctx, all[i], 0)))
 				}
 				f.claim("new", pod)
 			}
@@ -116,7 +116,7 @@ var listingTests = []subtest{
 			}
 		}
 		f.wantGroups(registry.OfferedToolQuery{}, map[string]int{"camera mine": 1})
-		f.must(errOf(f.store.Release(f.ctx, claim.Session)))
+		f.must(errOf(f.store.Release(f.ctx, claim.Session, 0)))
 		f.wantList(registry.Query{}, "same(camera)")
 	}},
 }

@@ -280,7 +280,7 @@ var outcomeTests = []subtest{
 					f.Errorf("claim %d: formers %v, want %v", i, got, want)
 				}
 				if i%2 == 0 {
-					f.must(errOf(f.store.Release(f.ctx, claim.Session)))
+					f.must(errOf(f.store.Release(f.ctx, claim.Session, 0)))
 				}
 			}
 			want = slices.Insert(want, 0, pod)

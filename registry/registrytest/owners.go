@@ -30,7 +30,7 @@ var ownerTests = []subtest{
 				id := fmt.Sprintf("s%d-%v", i, released)
 				first := f.claim(id, a, tc.first.of)
 				if released {
-					f.must(errOf(f.store.Release(f.ctx, first)))
+					f.must(errOf(f.store.Release(f.ctx, first, 0)))
 				}
 				next := f.session(id, tc.next.of)
 				next.Pod, next.Generation = b, registry.AnyHolder
@@ -78,7 +78,7 @@ var ownerTests = []subtest{
 	}},
 	{name: "whose a session is that has gone", run: func(f *fixture) {
 		s := f.claim("s1", f.pod("a"), owner{user: "anna", device: "phone"}.of)
-		f.must(errOf(f.store.Release(f.ctx, s)))
+		f.must(errOf(f.store.Release(f.ctx, s, 0)))
 		e, err := f.store.Entry(f.ctx, s.Key)
 		if !errors.Is(err, registry.CodeNotConnected) || e.Session.UserID != "anna" || e.Session.DeviceID != "phone" ||
 			!e.Session.Bound {

@@ -225,7 +225,7 @@ func (f *fixture) wantRefresh(e registry.Entry, missing, lost int) {
 // wantRelease releases a claim, and checks whether it was the current one.
 func (f *fixture) wantRelease(s registry.Session, want bool) {
 	f.Helper()
-	if released, err := f.store.Release(f.ctx, s); err != nil || released != want {
+	if released, err := f.store.Release(f.ctx, s, 0); err != nil || released != want {
 		f.Fatalf("released: %v, %v, want %v", released, err, want)
 	}
 }

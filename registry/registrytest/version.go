@@ -31,7 +31,7 @@ var versionTests = []subtest{
 		changed("an update", f.store.Update(f.ctx, s))
 		s, err := f.store.Restore(f.ctx, registry.Entry{Session: s, Tools: tools})
 		changed("a restore", err)
-		_, err = f.store.Release(f.ctx, s)
+		_, err = f.store.Release(f.ctx, s, 0)
 		changed("a release", err)
 		f.claim("s1", pod)
 		changed("the next claim", nil)

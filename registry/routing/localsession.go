@@ -153,7 +153,11 @@ func toolNames(tools []registry.ToolSpec) []string {
 // Close ends the session on this pod. Its calls in flight fail with connection_lost, at once or, if the device can
 // resume, after ResumeWait. The store forgets the session unless a newer connection has claimed it. Close is
 // idempotent. ctx bounds the write to the store.
-func (l *LocalSession) Close(ctx context.Context) {
+func (l *LocalSession) Close(ctx context.Context) { l.Leave(ctx, 0) }
+
+// Leave is Close for a device that is expected to connect again within the time back: calls of what it offered wait for
+// it.
+func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -177,7 +181,7 @@ func (l *LocalSession) Close(ctx context.Context) {
 		UserID: s.UserID,
 	})
 	defer l.beginWrite()()
-	if _, err := l.hub.store.Release(ctx, l.Session()); err != nil {
+	if _, err := l.hub.store.Release(ctx, l.Session(), back); err != nil {
 		l.hub.log.Warn("session not released; its keys expire by themselves",
 			"session", l.key.Session, "error", err)
 	}

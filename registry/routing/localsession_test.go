@@ -32,9 +32,9 @@ func (s *slowTools) SetTools(ctx context.Context, session registry.Session, tool
 	return s.Store.SetTools(ctx, session, tools)
 }
 
-func (s *slowTools) Release(ctx context.Context, session registry.Session) (bool, error) {
+func (s *slowTools) Release(ctx context.Context, session registry.Session, back time.Duration) (bool, error) {
 	s.note("release")
-	return s.Store.Release(ctx, session)
+	return s.Store.Release(ctx, session, back)
 }
 
 // Writes of one session are made one after the other, however they are asked for, and nobody holds a lock meanwhile.

@@ -156,9 +156,10 @@ func (p *Pod) Close(ctx context.Context) error {
 	}
 	p.Drain(ctx)
 	for _, l := range p.Hub.All() {
-		l.Close(ctx)
+		l.Leave(ctx, registry.ReturnWait)
 	}
 	p.Hub.detached.fail()
+	p.Router.returns.close()
 	p.tasks.wait()
 	p.Hub.late.wait()
 	p.cancel()

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -15,22 +16,51 @@ const (
 
 // Resolve chooses the session that a call goes to. A target with a session id means that session. Otherwise Resolve
 // looks at the sessions that offer the tool and match the target: one is the answer, several are ambiguous unless sel
-// says how to choose. All errors carry DispatchedNo.
+// says how to choose. If there is none, but one is expected to come back, Resolve waits for it; see expect. All errors
+// carry DispatchedNo.
 func (r *Router) Resolve(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (registry.Route, error) {
 	if target.SessionID != "" {
-		f, err := r.resolveSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, tool, target)
+		key := registry.Key{Tenant: tenant, Session: target.SessionID}
+		f, err := r.resolveSession(ctx, key, tool, target)
+		if err != nil {
+			f, err = r.expectSession(ctx, key, tool, target, err)
+		}
 		return f.route(target, err)
 	}
 	f, err := r.search(ctx, tenant, tool, target, sel)
+	if err != nil {
+		q := registry.Query{Tenant: tenant, Tool: tool, Target: target}
+		f, err = r.expect(ctx, q, sel, err, func(ctx context.Context) (choice, error) {
+			return r.search(ctx, tenant, tool, target, sel)
+		})
+	}
 	return f.route(target, err)
 }
 
-// ResolveAgain returns the current state of a remembered route. All errors carry DispatchedNo.
+// ResolveAgain returns the current state of a route. It waits for a device that is expected to come back, as Resolve
+// does. All errors carry DispatchedNo.
 func (r *Router) ResolveAgain(ctx context.Context, old registry.Route) (registry.Route, error) {
 	f, err := r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target)
+	if err != nil {
+		f, err = r.expectSession(ctx, old.Session.Key, old.Spec.Name, old.Target, err)
+	}
 	return f.route(old.Target, err)
+}
+
+// expectSession is expect for one session.
+func (r *Router) expectSession(
+	ctx context.Context, key registry.Key, tool string, target registry.Target, missing error,
+) (choice, error) {
+	if key.Validate() != nil {
+		return choice{}, missing
+	}
+	q := registry.Query{Tenant: key.Tenant, Tool: tool, Target: target}
+	q.SessionID = key.Session
+	return r.expect(ctx, q, registry.SelectNone, missing, func(ctx context.Context) (choice, error) {
+		return r.readSession(ctx, key, tool, target)
+	})
 }
 
 // choice is a session that was chosen, with its tool. Both are read-only.
@@ -251,11 +281,31 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target r
 			return err
 		}
 		if len(found) == 0 {
+			switch paired, err := r.isPaired(ctx, tenant, target); {
+			case err != nil:
+				return err
+			case paired:
+				return registry.NotConnected()
+			}
 			return registry.Errorf(registry.CodeSessionNotFound, "No connected session matches the target.")
 		}
 	}
 	return registry.Errorf(registry.CodeToolNotFound,
 		"No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
+}
+
+// isPaired reports whether the target names a paired device, which may be away for as long as it likes.
+func (r *Router) isPaired(ctx context.Context, tenant string, target registry.Target) (bool, error) {
+	if target.DeviceID == "" || len(target.Labels) > 0 {
+		return false, nil
+	}
+	paired, err := r.paired.PairedDevices(ctx, tenant, target.DeviceID)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(paired, func(c registry.Credential) bool {
+		return target.Sees(c.User) && (target.UserID == "" || target.UserID == c.User)
+	}), nil
 }
 
 // offered finds the tool among the tools of a session.

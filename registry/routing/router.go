@@ -26,6 +26,11 @@ type callMover interface {
 	) (registry.Moved, error)
 }
 
+// pairedDevices finds the credentials of paired devices, as registry.CredentialStore does.
+type pairedDevices interface {
+	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]registry.Credential, error)
+}
+
 // Router carries calls to the socket that can answer them: one on this pod directly, any other over the Bus. It is
 // safe for concurrent use.
 type Router struct {
@@ -39,6 +44,8 @@ type Router struct {
 	pending *pendingCalls
 	seen    *seenCalls
 	routes  *routeCache
+	returns *returns
+	paired  pairedDevices
 	tasks   *tasks
 	log     *slog.Logger
 
@@ -53,7 +60,8 @@ func newRouter(
 ) *Router {
 	return &Router{
 		pod: cfg.ID, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
-		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(), tasks: t, log: cfg.Log,
+		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(),
+		returns: newReturns(cfg.Store.Version), paired: cfg.Store, tasks: t, log: cfg.Log,
 		keepRunning: keepRunning, reports: reports,
 	}
 }
@@ -64,9 +72,9 @@ func newRouter(
 // more which pod owns the session and tries there.
 //
 // A call never reaches a device whose session does not match the target any more, or has other attributes than
-// c.Route.Attributes says, or defines the tool otherwise than c.Route.Spec. The last two are CodeStaleRoute, and so is
-// whatever else is not as c.Route says if that is remembered: the caller then decides anew on the route that
-// ResolveAgain returns, and calls again with the next c.Attempt.
+// c.Route.Attributes says, or defines the tool otherwise than c.Route.Spec. The last two are CodeStaleRoute; so is a
+// device that has left and is expected back; and so is whatever else is not as c.Route says if that is remembered. The
+// caller then decides anew on the route that ResolveAgain returns, and calls again with the next c.Attempt.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
 	began := time.Now()
 	deadline := began.Add(c.Timeout)
@@ -77,9 +85,8 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 	if mayHaveMoved(err) {
 		r.routes.drop(c.Route.Session.Key, began)
 	}
-	toolGone := errors.Is(err, registry.CodeToolNotFound)
 	switch {
-	case c.Route.Remembered && (movedAway(err) || toolGone):
+	case toolGone(err), c.Route.Remembered && movedAway(err):
 		return registry.Result{}, registry.StaleRoute() // the caller decided on a session that is another one now
 	case !movedAway(err):
 		return res, err
@@ -89,8 +96,8 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 		return registry.Result{}, failure
 	}
 	res, err = r.attempt(ctx, &session, &c, deadline)
-	if movedAway(err) {
-		return registry.Result{}, registry.NotConnected()
+	if movedAway(err) || toolGone(err) {
+		return registry.Result{}, registry.StaleRoute()
 	}
 	return res, err
 }
@@ -139,16 +146,20 @@ func movedAway(err error) bool {
 		(e.Code == registry.CodeNotOwner || e.Code == registry.CodeNotConnected)
 }
 
-// relocate asks the directory which pod owns the session now. It fails with not_connected if that is the claim that was
-// tried already, and with session_not_found if the session does not match the target any more.
+// toolGone reports whether err means that the session has no such tool: it has withdrawn it, or has not registered it
+// anew yet.
+func toolGone(err error) bool { return errors.Is(err, registry.CodeToolNotFound) }
+
+// relocate asks the directory which pod owns the session now. If that is the claim that was tried already, relocate
+// waits for another. It fails with stale_route if the device is expected back, with not_connected if it is away
+// otherwise, and with session_not_found if the session does not match the target any more.
 func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	asked := time.Now()
 	entry, err := r.dir.Entry(ctx, tried.Session.Key)
 	if err != nil {
-		err = hidden(tried.Target, entry.Session, err)
-		return registry.Session{}, registry.AsError(err).With(registry.DispatchedNo)
+		return registry.Session{}, r.awayNow(ctx, tried, entry.Session, err)
 	}
 	r.routes.put(entry, asked)
 	switch {
@@ -156,8 +167,8 @@ func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline ti
 		return registry.Session{}, registry.UnknownSession().With(registry.DispatchedNo)
 	case !tried.Target.Matches(entry.Session):
 		return registry.Session{}, noMatch()
-	case entry.Session.Pod == tried.Session.Pod && entry.Session.Generation == tried.Session.Generation:
-		return registry.Session{}, registry.NotConnected()
+	case isClaim(&entry.Session, &tried.Session):
+		return registry.Session{}, r.awaitMove(ctx, tried)
 	}
 	return entry.Session, nil
 }

@@ -78,10 +78,10 @@ func (s *simStore) SetTools(ctx context.Context, session registry.Session, tools
 	return s.fenced(ctx, "tools", session, func(m *memory.Store) error { return m.SetTools(ctx, session, tools) })
 }
 
-func (s *simStore) Release(ctx context.Context, session registry.Session) (bool, error) {
+func (s *simStore) Release(ctx context.Context, session registry.Session, back time.Duration) (bool, error) {
 	released := make(chan bool, 1)
 	err := s.fenced(ctx, "release", session, func(m *memory.Store) error {
-		was, err := m.Release(ctx, session)
+		was, err := m.Release(ctx, session, back)
 		released <- was
 		return err
 	})
@@ -120,6 +120,15 @@ func (s *simStore) List(ctx context.Context, q registry.Query) ([]registry.Entry
 		return page{entries, next}, err
 	})
 	return p.entries, p.next, err
+}
+
+func (s *simStore) Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error) {
+	return answer(ctx, s, "await", q.SessionID,
+		func(m *memory.Store) ([]registry.Awaited, error) { return m.Awaited(ctx, q) })
+}
+
+func (s *simStore) Version(ctx context.Context, tenant string) (string, error) {
+	return answer(ctx, s, "version", "", func(m *memory.Store) (string, error) { return m.Version(ctx, tenant) })
 }
 
 // listed returns the sessions that are to be seen now, by their names, with the pods that have them.

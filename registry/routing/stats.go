@@ -17,6 +17,7 @@ type Stats struct {
 	Sessions int64 // sessions whose sockets are here
 	Pending  int64 // calls that wait here for their answers
 	InFlight int64 // calls that devices on this pod have not answered yet
+	Returns  int64 // calls that wait here for devices that are expected back
 	Detached int64 // calls whose devices have lost their connections and may come back
 	Running  int64 // calls that outlive their requests
 	Tasks    int64 // short exchanges with the store that are running
@@ -41,7 +42,7 @@ type Stats struct {
 func (p *Pod) Stats() Stats {
 	n := &p.Hub.counts
 	s := Stats{
-		Pending: int64(p.Router.pending.len()), Detached: p.Hub.detached.len(), Running: int64(len(p.Calls.slots)),
+		Pending: int64(p.Router.pending.len()), Returns: int64(p.Router.returns.len()), Detached: p.Hub.detached.len(), Running: int64(len(p.Calls.slots)),
 		Tasks:            int64(len(p.tasks.slots) + len(p.Hub.late.slots)),
 		TasksRefused:     p.tasks.refused.Load() + p.Hub.late.refused.Load(),
 		RoutesRemembered: p.Router.routes.remembered.Load(), RoutesRead: p.Router.routes.read.Load(),

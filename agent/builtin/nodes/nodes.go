@@ -20,6 +20,7 @@ const (
 // Directory is the part of registry.Directory the tools need.
 type Directory interface {
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
+	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
 }
 
 // Pairing is the part of pairing.Service the tools need.

@@ -221,11 +221,52 @@ func (r reach) commands(ctx context.Context, e registry.Entry) []registry.ToolSp
 	})
 }
 
+// expected returns the device that is meant, if it is the only one that is expected to have the command in a moment: the
+// call waits for it. missing says why choose has found none.
+func (r reach) expected(ctx context.Context, id, command string, missing error) (registry.Entry, error) {
+	q, reaches := r.scope(ctx)
+	if !reaches {
+		return registry.Entry{}, missing
+	}
+	q.Tool, q.Limit = command, maxListed
+	asked := []registry.Query{q}
+	if id != "" {
+		byDevice, bySession := q, q
+		byDevice.DeviceID = id
+		asked[0] = byDevice
+		if bySession.SessionID == "" || bySession.SessionID == id {
+			bySession.SessionID = id
+			asked = append(asked, bySession)
+		}
+	}
+	var found []registry.Entry
+	for _, q := range asked {
+		due, err := r.cfg.Directory.Awaited(ctx, q)
+		if err != nil {
+			return registry.Entry{}, err
+		}
+		for i := range due {
+			e := registry.Entry{Session: due[i].Session}
+			if !slices.ContainsFunc(found, func(f registry.Entry) bool { return f.Session.Key == e.Session.Key }) {
+				found = append(found, e)
+			}
+		}
+	}
+	if len(found) != 1 {
+		return registry.Entry{}, missing
+	}
+	return found[0], nil
+}
+
 // call has a device carry out a command.
 func (r reach) call(
 	ctx context.Context, id, command string, args registry.JSON, timeout time.Duration,
 ) (registry.Result, error) {
 	e, err := r.choose(ctx, id, command)
+	if errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeToolNotFound) ||
+		errors.Is(err, registry.CodeNotConnected) {
+		e, err = r.expected(ctx, id, command, err)
+	}
 	if err != nil {
 		return registry.Result{}, err
 	}

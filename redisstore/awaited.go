@@ -1,0 +1,257 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// mirrorLife is how long a session stays in a mirror: longer than it may be away and then take to register. The
+	// expected string says whether it is still expected.
+	mirrorLife = registry.ReturnWait + registry.RegisterWait
+
+	// freshPlaces is how many entries of an index are looked at for sessions that are about to leave it.
+	freshPlaces = 200
+)
+
+// mirrorsOf returns the mirrors of a session of a user, of which a script has returned what is expected: the sets and
+// the device.
+func mirrorsOf(tenant, user string, expected []string) []string {
+	if len(expected) != 2 || expected[0] == "" {
+		return nil
+	}
+	mirrors := []string{userMirror(tenant, user)}
+	for _, set := range words(expected[0]) {
+		mirrors = append(mirrors, membersMirror(tenant, set))
+	}
+	if expected[1] != "" {
+		mirrors = append(mirrors, deviceMirror(tenant, expected[1]))
+	}
+	return mirrors
+}
+
+// mirror adds the scripts that put a session into mirrors to the pipeline. On a single server it is one script.
+func (s *Store) mirror(pipe *redisconn.Pipeline, session string, mirrors []string) {
+	if len(mirrors) == 0 {
+		return
+	}
+	together := [][]string{mirrors}
+	if s.conn.IsCluster() {
+		together = slices.Collect(slices.Chunk(mirrors, 1))
+	}
+	for _, keys := range together {
+		pipe.Eval(scriptMirror, keys, mirrorLife.Milliseconds(), session)
+	}
+}
+
+// Awaited implements registry.Directory.
+func (s *Store) Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error) {
+	sessions, err := s.candidates(ctx, q)
+	if err != nil {
+		return nil, redisconn.Unavailable("awaited", err)
+	}
+	var found []registry.Awaited
+	for some := range slices.Chunk(sessions, listChunk) {
+		page, err := s.awaitedAmong(ctx, q, some)
+		if err != nil {
+			return nil, redisconn.Unavailable("awaited", err)
+		}
+		if found = append(found, page...); len(found) >= pageSize(q.Limit) {
+			return found[:pageSize(q.Limit)], nil
+		}
+	}
+	return found, nil
+}
+
+// candidates returns the sessions that may be expected to match a query: those of the mirrors, and of the indexes,
+// where a session of a dead pod may be, or one that is being released.
+func (s *Store) candidates(ctx context.Context, q registry.Query) ([]string, error) {
+	var mirrors, indexes []string
+	of := func(mirror, index string) { mirrors, indexes = append(mirrors, mirror), append(indexes, index) }
+	switch {
+	case q.SessionID != "":
+		return []string{q.SessionID}, nil
+	case q.DeviceID != "":
+		of(deviceMirror(q.Tenant, q.DeviceID), deviceIndex(q.Tenant, q.DeviceID))
+	case q.UserID != "":
+		of(userMirror(q.Tenant, q.UserID), userIndex(q.Tenant, q.UserID))
+	case q.Viewer != "":
+		of(userMirror(q.Tenant, q.Viewer), userIndex(q.Tenant, q.Viewer))
+		of(userMirror(q.Tenant, ""), userIndex(q.Tenant, ""))
+	default:
+		low, high := offersRange(q.Tool, "")
+		offers, _, err := s.readOffers(ctx, q.Tenant, low, high, maxMerge)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range offers {
+			of(membersMirror(q.Tenant, o.set), membersIndex(q.Tenant, o.set))
+		}
+	}
+	pipe := s.conn.Pipeline()
+	reads := make([]*redisconn.Command, 0, 2*len(mirrors))
+	for i := range mirrors {
+		reads = append(reads, pipe.Do("ZREVRANGE", mirrors[i], 0, maxScan-1),
+			pipe.Do("ZREVRANGE", indexes[i], 0, freshPlaces-1))
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	var sessions []string
+	known := make(map[string]bool)
+	for _, read := range reads {
+		for _, session := range read.Strings() {
+			if !known[session] && len(sessions) < maxScan {
+				known[session] = true
+				sessions = append(sessions, session)
+			}
+		}
+	}
+	return sessions, nil
+}
+
+// expectation is what Redis has of a session that may be expected to offer tools.
+type expectation struct {
+	session registry.Session // away: without a pod
+	before  registry.Session // with the device and the labels of the connection before
+	sets    []string
+	left    time.Duration
+}
+
+// awaitedAmong returns those of the sessions that are expected to match a query.
+func (s *Store) awaitedAmong(ctx context.Context, q registry.Query, sessions []string) ([]registry.Awaited, error) {
+	all, err := s.expectations(ctx, q.Tenant, sessions)
+	if err != nil {
+		return nil, err
+	}
+	sets := make(map[string]bool)
+	all = slices.DeleteFunc(all, func(e expectation) bool { return !q.Matches(e.session) && !q.Matches(e.before) })
+	for _, e := range all {
+		for _, set := range e.sets {
+			sets[set] = true
+		}
+	}
+	offered, err := s.fetchSets(ctx, q.Tenant, sets)
+	if err != nil {
+		return nil, err
+	}
+	hashes := make(map[string]bool)
+	all = slices.DeleteFunc(all, func(e expectation) bool {
+		ours := toolsOf(e.sets, offered)
+		if _, offers := ours[q.Tool]; len(ours) == 0 || q.Tool != "" && !offers {
+			return true
+		}
+		for _, hash := range ours {
+			hashes[hash] = true
+		}
+		return false
+	})
+	specs, err := s.fetchSpecs(ctx, q.Tenant, hashes)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]registry.Awaited, len(all))
+	for i, e := range all {
+		found[i] = registry.Awaited{Session: e.session, Left: e.left}
+		for _, hash := range toolsOf(e.sets, offered) {
+			if spec, ok := specs[hash]; ok {
+				found[i].Tools = append(found[i].Tools, spec)
+			}
+		}
+		slices.SortFunc(found[i].Tools, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return found, nil
+}
+
+// toolsOf returns the tools of sets, by name with their hashes. Of several with one name that of the first set counts.
+func toolsOf(sets []string, known map[string]toolSet) map[string]string {
+	tools := make(map[string]string)
+	for _, set := range slices.Backward(sets) {
+		for _, t := range known[set].tools {
+			tools[t.name] = t.hash
+		}
+	}
+	return tools
+}
+
+// expectations reads what is expected of sessions, and leaves out those of which nothing is.
+func (s *Store) expectations(ctx context.Context, tenant string, sessions []string) ([]expectation, error) {
+	keys := make([]registry.Key, len(sessions))
+	for i, session := range sessions {
+		keys[i] = registry.Key{Tenant: tenant, Session: session}
+	}
+	pipe := s.conn.Pipeline()
+	texts, lives := make([]*redisconn.Command, len(keys)), make([]*redisconn.Command, len(keys))
+	for i, key := range keys {
+		texts[i], lives[i] = pipe.Do("GET", expectedKey(key)), pipe.Do("PTTL", expectedKey(key))
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	list, err := s.read(ctx, keys) // after what is expected: a claim that has just registered tools is found so
+	if err != nil {
+		return nil, err
+	}
+	var pods []string
+	for _, f := range list {
+		if f.exists && !slices.Contains(pods, f.session.Pod) {
+			pods = append(pods, f.session.Pod)
+		}
+	}
+	live, err := s.live.has(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	var all []expectation
+	for i, f := range list {
+		text, _ := texts[i].Text()
+		if e, ok := expectationOf(keys[i], f, text, live); ok {
+			if e.left == 0 {
+				e.left = time.Duration(max(lives[i].Int(), 1)) * time.Millisecond
+			}
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}
+
+// expectationOf returns what is expected of a session: text is the expected string, empty when there is none, and live
+// the pods that are. The time left is zero if it is that of the expected string.
+func expectationOf(key registry.Key, f found, text string, live map[string]bool) (e expectation, ok bool) {
+	sets, rest, _ := strings.Cut(text, "\n")
+	device, labels, _ := strings.Cut(rest, "\n")
+	e = expectation{session: f.session, before: f.session, sets: words(sets)}
+	switch {
+	case f.exists && live[f.session.Pod]:
+		ok = text != ""
+	case f.exists: // its pod has died, and is not swept yet
+		if ok = f.set.hash != "" || text != ""; f.set.hash != "" {
+			e.sets = append([]string{f.set.hash}, e.sets...)
+		}
+		e.left = registry.ReturnWait
+		e.session = registry.Session{
+			Key: key, UserID: f.session.UserID, DeviceID: f.session.DeviceID, Bound: f.session.Bound,
+			Labels: f.session.Labels,
+		}
+	default:
+		ok = f.gone && text != ""
+		e.session = registry.Session{
+			Key: key, UserID: f.session.UserID, DeviceID: f.session.DeviceID, Bound: f.session.Bound,
+		}
+	}
+	if text != "" {
+		e.before.DeviceID, e.before.Labels = device, nil
+		if decodeField(map[string]string{fieldLabels: labels}, fieldLabels, &e.before.Labels) != nil {
+			ok = false
+		}
+		if e.session.Pod == "" && !f.exists {
+			e.session.DeviceID, e.session.Labels = device, e.before.Labels
+		}
+	}
+	return e, ok
+}

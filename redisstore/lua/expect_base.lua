@@ -1,0 +1,24 @@
+-- Stands before scripts that remember what the next connection of a session is expected to offer. The expected string
+-- is the tool sets, separated by spaces, and on lines of their own the device and the labels of the connection that
+-- offered them, in JSON. It lives as long as something is expected.
+--
+-- expect writes it: set is that of the connection that ends, false or nil if it had none; what was expected of that
+-- connection, and has not come, is expected still. It returns {sets, device}, empty when nothing is expected.
+local function expect(key, set, device, labels, ttl)
+  local sets, was = set or '', redis.call('GET', key)
+  if was then
+    local former, itsDevice, itsLabels = string.match(was, '^(%S*)[^\n]*\n([^\n]*)\n(.*)$')
+    if sets == '' then
+      sets = former
+    elseif former ~= sets then
+      sets = sets .. ' ' .. former
+    end
+    device, labels = device or itsDevice, labels or itsLabels
+  end
+  if sets == '' then
+    return {}
+  end
+  redis.call('SET', key, sets .. '\n' .. (device or '') .. '\n' .. (labels or ''), 'PX', ttl)
+  return {sets, device or ''}
+end
+

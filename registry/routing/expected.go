@@ -1,0 +1,144 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// expect looks for a choice again, because none was found, if what the query asks for is expected in a moment: a device
+// that moves to another pod is away for that long, and has no tools until it has registered them. A choice that is
+// found then is one that again would have found without the move. missing says why none was found.
+//
+// expect waits for at most registry.ReturnWait, and no longer than ctx. If the device is still away after that, the
+// error is CodeNotConnected.
+func (r *Router) expect(
+	ctx context.Context, q registry.Query, sel registry.Select, missing error,
+	again func(ctx context.Context) (choice, error),
+) (choice, error) {
+	if !isMissing(missing) {
+		return choice{}, missing
+	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	q.Limit = maxCandidates
+	due, err := r.dir.Awaited(ctx, q)
+	switch {
+	case err != nil:
+		return choice{}, err
+	case len(due) == 0: // unless it has come between the two looks
+		return again(ctx)
+	}
+	w := returnWait{router: r, query: q, sel: sel, again: again, due: due, until: time.Now().Add(registry.ReturnWait)}
+	if done := r.returns.wait(ctx, q.Tenant, func() time.Duration { return w.look(ctx) }); !done {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return choice{}, callCancelled(registry.DispatchedNo)
+		}
+		return choice{}, registry.NotConnected()
+	}
+	return w.found, w.err
+}
+
+// returnWait is a call that waits for a device.
+type returnWait struct {
+	router *Router
+	query  registry.Query
+	sel    registry.Select
+	again  func(ctx context.Context) (choice, error)
+	due    []registry.Awaited // as they were seen last
+	until  time.Time
+
+	found choice
+	err   error
+}
+
+// look looks once. It returns for how long it is worth to wait; zero: found and err say how the wait has ended.
+func (w *returnWait) look(ctx context.Context) time.Duration {
+	if w.found, w.err = w.again(ctx); w.err == nil || !isMissing(w.err) {
+		return 0
+	}
+	due, err := w.router.dir.Awaited(ctx, w.query)
+	if err != nil {
+		w.err = err
+		return 0
+	}
+	if len(due) > 1 && w.sel == registry.SelectNone && w.query.SessionID == "" {
+		w.err = ambiguousReturn(w.query.Tool, due) // as it was before they left, and will be
+		return 0
+	}
+	left := time.Duration(0)
+	for i := range due {
+		left = max(left, due[i].Left)
+	}
+	if left = min(left, time.Until(w.until)); left > 0 {
+		w.due = due
+		return left
+	}
+	if w.isAway() {
+		w.err = registry.NotConnected()
+	}
+	return 0
+}
+
+// isAway reports whether one of the devices had no connection when it was seen last.
+func (w *returnWait) isAway() bool {
+	for i := range w.due {
+		if w.due[i].Away() {
+			return true
+		}
+	}
+	return false
+}
+
+func ambiguousReturn(tool string, due []registry.Awaited) *registry.Error {
+	entries := make([]registry.Entry, len(due))
+	for i := range due {
+		entries[i].Session = due[i].Session
+	}
+	return ambiguous(tool, entries)
+}
+
+// awaitMove waits until the store no longer says that a session is where a call has just not found it: the pod has
+// died, or is about to release the session. It returns StaleRoute, so that the call is decided on anew, or
+// NotConnected.
+func (r *Router) awaitMove(ctx context.Context, tried registry.Route) error {
+	until, verdict := time.Now().Add(registry.ReturnWait), registry.NotConnected()
+	r.returns.wait(ctx, tried.Session.Tenant, func() time.Duration {
+		entry, err := r.dir.Entry(ctx, tried.Session.Key)
+		switch {
+		case err == nil && isClaim(&entry.Session, &tried.Session):
+			return time.Until(until)
+		case err == nil:
+			verdict = registry.StaleRoute()
+		default:
+			verdict = r.awayNow(ctx, tried, entry.Session, err)
+		}
+		return 0
+	})
+	return verdict
+}
+
+// awayNow returns the error of a call whose session the store no longer lists, for the reason why: StaleRoute if its
+// device is expected back, for which the one who decides anew waits.
+func (r *Router) awayNow(ctx context.Context, tried registry.Route, s registry.Session, why error) *registry.Error {
+	why = hidden(tried.Target, s, why)
+	if !errors.Is(why, registry.CodeNotConnected) {
+		return registry.AsError(why).With(registry.DispatchedNo)
+	}
+	q := registry.Query{Tenant: tried.Session.Tenant, Target: tried.Target, Tool: tried.Spec.Name, Limit: 1}
+	q.SessionID = tried.Session.Key.Session
+	due, err := r.dir.Awaited(ctx, q)
+	switch {
+	case err != nil:
+		return registry.AsError(err).With(registry.DispatchedNo)
+	case len(due) > 0:
+		return registry.StaleRoute()
+	default:
+		return registry.NotConnected()
+	}
+}
+
+// isClaim reports whether two sessions are one claim.
+func isClaim(a, b *registry.Session) bool { return a.Pod == b.Pod && a.Generation == b.Generation }
