@@ -34,10 +34,13 @@ func (g *Gateway) Close(ctx context.Context) error {
 	var errs []error
 	gentle, cancel := context.WithDeadline(ctx, reserved(ctx))
 	defer cancel()
+	defer time.AfterFunc(time.Until(reserved(ctx))/2, g.endTurns).Stop()
 	if g.devices != nil {
 		errs = append(errs, g.devices.Close(gentle))
 	}
 	g.awaitClients(gentle)
+	g.emptyListener(gentle)
+	g.endTurns()
 	last := time.AfterFunc(time.Until(reserved(gentle)), func() { g.endRequests(registry.ErrDraining) })
 	errs = append(errs, g.closeServer(gentle))
 	last.Stop()
@@ -98,17 +101,50 @@ func ignoreClosed(err error) error {
 }
 
 // clientsTimeout is how long callers have to learn, from the answer to their next request, that they should connect
-// anew.
+// anew, or to close a connection that they do not use.
 const clientsTimeout = 500 * time.Millisecond
 
 // awaitClients gives callers that keep their connection open time to leave it. Closing it under a request that is just
-// being sent would leave its caller without an answer.
+// being sent would leave its caller without an answer. A request that was there when the stopping began may be answered
+// without a word of it; the time of its connection runs from then on.
 func (g *Gateway) awaitClients(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, clientsTimeout)
+	for last := time.Now(); ; {
+		wait := time.NewTimer(time.Until(last.Add(clientsTimeout)))
+		select {
+		case <-g.clients.none():
+		case <-wait.C:
+		case <-ctx.Done():
+		}
+		wait.Stop()
+		idle := time.Unix(0, g.lastIdle.Load())
+		if !idle.After(last) || ctx.Err() != nil {
+			return
+		}
+		last = idle
+	}
+}
+
+// emptyTimeout is how long the connections that wait at the listener may take to be accepted.
+const emptyTimeout = 250 * time.Millisecond
+
+// emptyListener waits until every connection that was made is accepted, and has no more made. Those that wait when a
+// listener closes are reset, and with them the requests that were sent on them. Who connects now tries again, and is
+// refused once the listener is closed.
+func (g *Gateway) emptyListener(ctx context.Context) {
+	if !g.serving.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, emptyTimeout)
 	defer cancel()
-	select {
-	case <-g.clients.none():
-	case <-ctx.Done():
+	waiting := quiet(g.listener)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for waiting() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -65,13 +65,16 @@ type Gateway struct {
 
 	handler  http.Handler
 	server   *http.Server // which Run serves with
-	listener net.Listener // that the program brought; nil: Run opens one
+	listener net.Listener // that the program brought, else Run opens one; read once serving is set
 	serving  atomic.Bool  // the listener is the server's
 	clients  gauge        // connections of server
 	requests gauge        // requests through Handler
 
 	draining   context.Context    // ends when the gateway begins to stop
 	beginDrain context.CancelFunc // ends it
+	closing    context.Context    // ends when no more turns begin
+	endTurns   context.CancelFunc // ends it
+	lastIdle   atomic.Int64       // when a connection was kept open for another request last, in ns
 
 	base        context.Context         // of all requests
 	endRequests context.CancelCauseFunc // ends base: requests that are left when stopping must come to an end
@@ -88,6 +91,7 @@ func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 	defer cancel()
 	g := &Gateway{cfg: cfg.withDefaults()}
 	g.draining, g.beginDrain = context.WithCancel(context.Background())
+	g.closing, g.endTurns = context.WithCancel(context.Background())
 	g.base, g.endRequests = context.WithCancelCause(context.Background())
 	g.server = &http.Server{ConnState: g.noteClient}
 	if err := g.start(ctx, opts); err != nil {
@@ -177,6 +181,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		if listener, err = Listen(ctx, g.cfg.Addr); err != nil {
 			return err
 		}
+		g.listener = listener
 	}
 	g.serving.Store(true)
 	failed := make(chan error, 1)
@@ -211,6 +216,10 @@ func (g *Gateway) noteClient(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		g.clients.add(1)
+	case http.StateIdle:
+		if g.draining.Err() != nil {
+			g.lastIdle.Store(time.Now().UnixNano())
+		}
 	case http.StateClosed, http.StateHijacked:
 		g.clients.add(-1)
 	}

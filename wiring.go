@@ -175,7 +175,7 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Version: g.parts.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
-		Ended: g.own.end, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
+		Ended: g.own.end, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
 		Device: g.devices, DeviceMCP: g.devices.MCP(), Log: g.log,
 		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,

@@ -128,6 +128,7 @@ type Config struct {
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Warnings func() []string                 // words for what an operator should look at; default: nothing
 	Draining context.Context                 // ends when this pod begins to stop; default: never
+	Closing  context.Context                 // ends when a turn that begins would not get far; default: Draining
 	Metrics  http.Handler                    // mounted at GET /metrics for admins; nil: not mounted
 	Meter    Meter                           // counts every request; nil: nobody does
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
@@ -172,6 +173,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Draining == nil {
 		cfg.Draining = context.Background()
+	}
+	if cfg.Closing == nil {
+		cfg.Closing = cfg.Draining
 	}
 	cfg.Approvals = cmp.Or[Approvals](cfg.Approvals, nobody{})
 	cfg.Version = cmp.Or(cfg.Version, "dev")

@@ -57,7 +57,7 @@ func (h *handler) postMessage(c *gin.Context, _ params) error {
 // conversation returns the session that the path names, and the owner of its conversation if that begins now. It fails
 // if no device is connected and nothing was said before.
 func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, registry.Owner, error) {
-	if h.isDraining() { // a turn is long, and would not get far
+	if h.Closing.Err() != nil {
 		return registry.Key{}, registry.Owner{}, draining()
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
@@ -77,6 +77,12 @@ func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, 
 		return k.key, owner, countErr
 	case n > 0:
 		return k.key, owner, nil
+	}
+	if errors.Is(err, registry.CodeNotConnected) { // until its device is back
+		due, failure := h.expected(ctx, caller(c), k.key)
+		if failure != nil || due != nil {
+			return k.key, ownerOf(caller(c), due), failure
+		}
 	}
 	return k.key, owner, err
 }

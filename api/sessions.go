@@ -221,6 +221,17 @@ func (h *handler) session(
 	return e, false, err
 }
 
+// expected returns a session that is away and whose device is expected back in a moment, nil if it is not.
+func (h *handler) expected(ctx context.Context, who auth.Identity, key registry.Key) (*registry.Session, error) {
+	q := registry.Query{Tenant: key.Tenant, Limit: 1}
+	q.SessionID, q.Viewer = key.Session, who.Viewer()
+	due, err := h.Directory.Awaited(ctx, q)
+	if err != nil || len(due) == 0 {
+		return nil, err
+	}
+	return &due[0].Session, nil
+}
+
 // sessionKey returns the key of the session that the path names.
 func sessionKey(c *gin.Context) registry.Key {
 	return registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}

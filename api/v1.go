@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -18,7 +19,7 @@ func (h *handler) complete(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	if h.isDraining() { // a turn is long, and would not get far
+	if h.Closing.Err() != nil {
 		return draining()
 	}
 	r, err := parse(c, h.Invoker, body, openai.ParseRequest)
@@ -71,11 +72,34 @@ func (h *handler) models() []string {
 // v1Sessions finds sessions for completions. It implements openai.Sessions.
 type v1Sessions struct{ h *handler }
 
+// Connected implements openai.Sessions. A session whose device is expected back counts as connected.
 func (s v1Sessions) Connected(ctx context.Context, who auth.Identity, id string) (registry.Entry, error) {
-	e, _, err := s.h.session(ctx, who, registry.Key{Tenant: who.Tenant, Session: id})
+	key := registry.Key{Tenant: who.Tenant, Session: id}
+	e, _, err := s.h.session(ctx, who, key)
+	if errors.Is(err, registry.CodeNotConnected) {
+		switch due, failure := s.h.expected(ctx, who, key); {
+		case failure != nil:
+			return e, failure
+		case due != nil:
+			return registry.Entry{Session: *due}, nil
+		}
+	}
 	return e, err
 }
 
+// Each implements openai.Sessions. If none is connected, it visits those whose devices are expected back.
 func (s v1Sessions) Each(ctx context.Context, q registry.Query, visit func(registry.Entry)) error {
-	return s.h.fold(ctx, q, visit)
+	visited := false
+	err := s.h.fold(ctx, q, func(e registry.Entry) {
+		visited = true
+		visit(e)
+	})
+	if err != nil || visited {
+		return err
+	}
+	due, err := s.h.Directory.Awaited(ctx, q)
+	for i := range due {
+		visit(registry.Entry{Session: due[i].Session})
+	}
+	return err
 }

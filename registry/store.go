@@ -120,7 +120,7 @@ type Directory interface {
 	List(ctx context.Context, q Query) ([]Entry, *Cursor, error)
 
 	// Awaited returns sessions that are expected to offer the query's tool and match its target, by what they were
-	// before: up to the query's limit of them, in no order and no pages. A query must name a tool or a session. Among
+	// before: up to the query's limit of them, in no order and no pages. A query must name a tool, a session, a device or a user. Among
 	// more than some thousands that match another part of the query, not all are found.
 	Awaited(ctx context.Context, q Query) ([]Awaited, error)
 
