@@ -230,7 +230,7 @@ func TestACallIsCheckedAgainstTheDefinitionOfTheDevice(t *testing.T) {
 	}{
 		"it fits both":              {now, true, `{"new":1}`, "", 2},
 		"it does not fit":           {now, true, `{}`, registry.CodeInvalidArguments, 1},
-		"the store stays behind":    {now, false, `{"new":1}`, registry.CodeBusy, 3},
+		"the store stays behind":    {now, false, `{"new":1}`, registry.CodeBusy, 6},
 		"the definition is the one": {old, true, `{}`, "", 1},
 	} {
 		for _, durable := range []bool{false, true} {

@@ -60,7 +60,7 @@ func TestTurnWriteDeadline(t *testing.T) {
 	store := memory.New(memory.Options{})
 	h := &handler{Config: Config{
 		Agent: talker, Directory: store, Conversations: store, Policy: policy, Auth: auth.Anonymous{}, MaxBody: 1 << 10,
-		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Origins: &auth.Origins{},
+		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Closing: t.Context(), Origins: &auth.Origins{},
 		Log: slog.New(slog.DiscardHandler),
 	}}
 	h.access = newAccessLog(AccessLogOff, h.Log)
