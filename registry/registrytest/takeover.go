@@ -60,12 +60,7 @@ var takeoverTests = []subtest{
 			return registry.Session{Key: f.key(session), DeviceID: "phone", Proofs: []string{registry.Proof(session)}}
 		}
 		real := NewDevice(nil).Connect(f, a, phone("real"), tool("camera", "real"))
-		clock := func(after *routing.LocalSession) { // seniority counts in milliseconds
-			f.eventually("the store's clock has moved on", func() bool {
-				return f.claim("probe", f.pod("c")).ConnectedAt.After(after.Session().Seniority())
-			})
-		}
-		clock(real)
+		f.clockPasses(real)
 		NewDevice(nil).Connect(f, b, phone("fake"), tool("camera", "fake"), tool("own", "fake"))
 		resolve := func(want string, target registry.Target, sel registry.Select) {
 			f.Helper()
@@ -99,7 +94,7 @@ var takeoverTests = []subtest{
 		lens := registry.Target{DeviceID: "lens-1"}
 		early := NewDevice(nil).Connect(f, a, f.session("early"), tool("lens", "early"))
 		late := NewDevice(nil).Connect(f, a, f.session("late", device("lens-1")), tool("lens", "late"))
-		clock(late)
+		f.clockPasses(late)
 		f.must(early.Update(f.ctx, func(s *registry.Session) { s.DeviceID = "lens-1" }))
 		route, err := b.Router.Resolve(f.ctx, f.tenant, "lens", lens, registry.SelectNewest)
 		if err != nil || route.Session.Key.Session != "late" {
@@ -109,7 +104,9 @@ var takeoverTests = []subtest{
 	{name: "a crowd that came while the device was away is not preferred", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		key := registry.Session{Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("first")}}
-		NewDevice(nil).Connect(f, a, key, tool("camera", "real")).Close(f.ctx)
+		real := NewDevice(nil).Connect(f, a, key, tool("camera", "real"))
+		f.clockPasses(real)
+		real.Close(f.ctx)
 		for i := range 30 {
 			fake := f.session(fmt.Sprintf("fake-%d", i), device("phone"))
 			NewDevice(nil).Connect(f, b, fake, tool("camera", fmt.Sprintf("fake %d", i%3)))
@@ -149,4 +146,12 @@ var takeoverTests = []subtest{
 			f.Errorf("of the rest: %s, %v", route.Session.Key.Session, err)
 		}
 	}},
+}
+
+// clockPasses waits until a session that connects now is younger than l: seniority counts in milliseconds.
+func (f *fixture) clockPasses(l *routing.LocalSession) {
+	f.Helper()
+	f.eventually("the store's clock has moved on", func() bool {
+		return f.claim("probe", f.pod("c")).ConnectedAt.After(l.Session().Seniority())
+	})
 }
