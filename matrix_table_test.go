@@ -19,6 +19,10 @@ const (
 // matrix has a line for each route. A route without one fails the test.
 var matrix = []line{
 	{"GET /api/tools", "caller", "", 200, 0, ""},
+	{"GET /api/tools/grouped", "caller", "", 200, 0, ""},
+	{"GET /api/tools/openai", "caller", "", 200, 0, ""},
+	{"GET /api/tools/anthropic", "caller", "", 200, 0, ""},
+	{"GET /api/tools/mcp", "caller", "", 200, 0, ""},
 	{"POST /api/tools/{name}/call", "caller", "session", 200, 404, `{"target":{"session_id":"{id}"}}`},
 	{"GET /api/sessions", "caller", "", 200, 0, ""},
 	{"GET /api/sessions/running", "caller", "", 200, 0, ""},

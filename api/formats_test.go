@@ -50,6 +50,40 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
+// TestFormsHaveTheirPaths: each form of the list has a path, which answers byte for byte as the parameter does, page by
+// page, and takes neither parameter.
+func TestFormsHaveTheirPaths(t *testing.T) {
+	f := threeDevices(t)
+	f.connect(0, session("z1"), echo, tools("camera_snap")...)
+	for path, query := range map[string]string{
+		"/api/tools/grouped": "view=grouped", "/api/tools/openai": "format=openai",
+		"/api/tools/anthropic": "format=anthropic", "/api/tools/mcp": "format=mcp",
+	} {
+		pages := 0
+		for cursor := ""; pages == 0 || cursor != ""; pages++ {
+			byQuery := f.get("/api/tools?limit=2&" + query + cursor)
+			byPath := f.get(path + "?limit=2" + cursor)
+			if string(byPath.body) != string(byQuery.body) {
+				t.Errorf("%s: %s\nby query: %s", path, byPath.body, byQuery.body)
+			}
+			cursor = ""
+			if next := decode[struct {
+				Cursor string `json:"next_cursor"`
+			}](byPath, http.StatusOK).Cursor; next != "" {
+				cursor = "&cursor=" + next
+			}
+		}
+		if pages < 2 {
+			t.Errorf("%s has %d pages", path, pages)
+		}
+		for _, parameter := range []string{"view=grouped", "format=mcp"} {
+			if r := f.get(path + "?" + parameter); r.status != http.StatusBadRequest {
+				t.Errorf("%s?%s: %d", path, parameter, r.status)
+			}
+		}
+	}
+}
+
 func TestFormats(t *testing.T) {
 	f := threeDevices(t)
 	f.connect(0, session("z1"), echo, tools("camera_snap")...) // what camera.snap would be called by a model

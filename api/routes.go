@@ -19,7 +19,8 @@ const (
 	pathDevice         = "/ws/chat"
 	pathDeviceMCP      = "/ws/mcp"
 
-	pathCall        = "/api/tools/:name/call"
+	pathTools       = "/api/tools"
+	pathCall        = pathTools + "/:name/call"
 	pathSessionCall = "/api/sessions/:id/tools/:name/call"
 	pathCalls       = "/api/calls"
 	pathMessages    = "/api/sessions/:id/messages"
@@ -40,9 +41,7 @@ type handlerFunc func(c *gin.Context, q params) error
 
 // routes is the whole HTTP surface, and who may use it. GET routes answer HEAD too.
 func (h *handler) routes() []route {
-	tools := []string{
-		"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "view", "format", "limit", "cursor",
-	}
+	tools := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "limit", "cursor"}
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
 	usage := []string{"from", "to", "user", "tool", "by", "limit", "cursor"}
@@ -51,7 +50,11 @@ func (h *handler) routes() []route {
 		"cursor",
 	}
 	table := []route{
-		{http.MethodGet, "/api/tools", callers, tools, h.listTools},
+		{http.MethodGet, pathTools, callers, append([]string{"view", "format"}, tools...), h.listToolsByQuery},
+		{http.MethodGet, pathTools + "/grouped", callers, tools, h.listTools(formGrouped)},
+		{http.MethodGet, pathTools + "/openai", callers, tools, h.listTools(formOpenAI)},
+		{http.MethodGet, pathTools + "/anthropic", callers, tools, h.listTools(formAnthropic)},
+		{http.MethodGet, pathTools + "/mcp", callers, tools, h.listTools(formMCP)},
 		{http.MethodPost, pathCall, callers, nil, h.callTool},
 		{http.MethodGet, "/api/sessions", callers, sessions, h.listSessions},
 		{http.MethodGet, "/api/sessions/:id", callers, nil, h.getSession},

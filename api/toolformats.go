@@ -12,11 +12,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Formats of the tool list that can be handed to a model as they are.
+// Forms of the tool list. All but the flat and the grouped one can be handed to a model as they are.
 const (
-	formatOpenAI    = "openai"
-	formatAnthropic = "anthropic"
-	formatMCP       = "mcp"
+	formFlat      = "flat"    // a row for each tool of each session
+	formGrouped   = "grouped" // a row for each definition
+	formOpenAI    = "openai"
+	formAnthropic = "anthropic"
+	formMCP       = "mcp"
 )
 
 // openAITool is a tool as OpenAI's chat completions take it.
@@ -63,7 +65,7 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 	})
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }
-	if format != formatMCP {
+	if format != formMCP {
 		safe := agent.ModelNames(names)
 		shown = func(name string) string { return safe[name] }
 	}
@@ -91,9 +93,9 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 
 func formatTool(t registry.ToolSpec, name, format string) any {
 	switch format {
-	case formatOpenAI:
+	case formOpenAI:
 		return openAITool{Type: "function", Function: openAIFunction{name, t.Description, t.Parameters}}
-	case formatAnthropic:
+	case formAnthropic:
 		return anthropicTool{name, t.Description, t.Parameters}
 	default:
 		return mcpTool{name, t.Description, t.Parameters, t.Annotations}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -140,50 +141,57 @@ type page struct {
 	NextCursor string            `json:"next_cursor,omitempty"`
 }
 
-// listTools serves the flat list, the grouped view and the formats for models.
-func (h *handler) listTools(c *gin.Context, q params) error {
-	return h.respondVersioned(c, q, h.Directory.Version, func(ctx context.Context) (any, error) {
-		return h.toolPage(ctx, caller(c), q)
-	})
+// listTools serves the tool list in one form: formFlat, formGrouped or a format for models.
+func (h *handler) listTools(form string) handlerFunc {
+	return func(c *gin.Context, q params) error {
+		return h.respondVersioned(c, q, h.Directory.Version, func(ctx context.Context) (any, error) {
+			return h.toolPage(ctx, caller(c), q, form)
+		})
+	}
 }
 
-func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params) (page, error) {
+// listToolsByQuery serves GET /api/tools: the flat list, or the form that the parameters view and format name. Each of
+// those forms also has a path of its own, because OpenAPI cannot say that a parameter changes the schema of the answer.
+func (h *handler) listToolsByQuery(c *gin.Context, q params) error {
+	view, err := q.oneOf("view", formGrouped)
+	if err != nil {
+		return err
+	}
+	format, err := q.oneOf("format", formOpenAI, formAnthropic, formMCP)
+	if err != nil {
+		return err
+	}
+	if view != "" && format != "" {
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"view and format exclude one another: a format has one row for each name already.")
+	}
+	return h.listTools(cmp.Or(view, format, formFlat))(c, q)
+}
+
+func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, form string) (page, error) {
 	tq, err := parseToolQuery(who, q)
 	if err != nil {
 		return page{}, err
 	}
-	view, err := q.oneOf("view", "grouped")
-	if err != nil {
-		return page{}, err
-	}
-	format, err := q.oneOf("format", formatOpenAI, formatAnthropic, formatMCP)
-	if err != nil {
-		return page{}, err
-	}
-	kind := cursorTools
+	kind := cursorNames
 	switch {
-	case view != "" && format != "":
-		return page{}, registry.Errorf(registry.CodeInvalidRequest,
-			"view and format exclude one another: a format has one row for each name already.")
-	case format != "":
-		kind = cursorNames
-	case view != "" && tq.all():
+	case form == formFlat:
+		kind = cursorTools
+	case form == formGrouped && tq.all():
 		kind = cursorGroups
-	case view != "":
-		kind = cursorNames
 	}
 	from, err := q.cursor(kind)
 	switch {
 	case err != nil:
 		return page{}, err
-	case format != "":
-		return h.formatted(ctx, tq, from, format)
+	case form == formFlat:
+		return h.flat(ctx, tq, from)
 	case kind == cursorGroups:
 		return h.groupedAll(ctx, tq, from)
-	case kind == cursorNames:
+	case form == formGrouped:
 		return h.groupedSome(ctx, tq, from)
 	default:
-		return h.flat(ctx, tq, from)
+		return h.formatted(ctx, tq, from, form)
 	}
 }
 

@@ -31,11 +31,10 @@ func use(ctx context.Context, server, token string) error {
 	if err != nil {
 		return err
 	}
-	list, err := tools.JSON200.AsToolList()
-	if err != nil {
-		return err
+	if tools.JSON200 == nil {
+		return fmt.Errorf("answered with %s", tools.Status())
 	}
-	for _, row := range list.Tools {
+	for _, row := range tools.JSON200.Tools {
 		fmt.Println(row.Name, row.Source)
 	}
 	args := map[string]any{"text": "from go"}

@@ -32,3 +32,10 @@ export function text(event: Schemas["TurnEvent"]): string {
 type Body = NonNullable<operations["callTool"]["requestBody"]>["content"]["application/json"];
 export const bodies: Body[] = [request, durable];
 export const messages = [message];
+
+// The path says what the rows look like.
+type Answer<Operation extends keyof operations> =
+  operations[Operation] extends { responses: { 200: { content: { "application/json": infer A } } } } ? A : never;
+export function first(list: Answer<"listTools">, forOpenAI: Answer<"listToolsForOpenAI">): string {
+  return list.tools[0].name + forOpenAI.tools[0].function.name;
+}
