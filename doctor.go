@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,9 +52,9 @@ func Diagnose(ctx context.Context, cfg Config, unread error) []Finding {
 		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, lookAtBlobs},
 		{"workspaces", files, lookAtWorkspaces},
 		{"programs", programs, lookAtPrograms},
-		{"landlock", programs && cfg.Sandbox == SandboxLandlock, lookAtLandlock},
+		{"landlock", programs && slices.Equal(cfg.engines(), []string{SandboxLandlock}), lookAtLandlock},
 		{"browser", cfg.enables("browser"), lookAtBrowser},
-		{"containers", programs && cfg.Sandbox == SandboxDocker, lookAtContainers},
+		{"containers", programs && slices.Equal(cfg.engines(), []string{SandboxDocker}), lookAtContainers},
 		{"mcp servers", cfg.MCPServers != "", lookAtServers},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)

@@ -79,6 +79,10 @@ func (g *Gateway) openEngines(ctx context.Context) error {
 	}
 	box, err := g.openSandbox(ctx)
 	switch {
+	case errors.Is(err, sandbox.ErrUnavailable) && g.cfg.Sandbox == SandboxAuto && g.cfg.configuresContainers():
+		return fmt.Errorf("FARHAND_SANDBOX: %w\nAn engine of containers is configured (FARHAND_DOCKER_HOST, DOCKER_HOST, "+
+			"FARHAND_SANDBOX_IMAGE or FARHAND_SANDBOX_PULL), so nothing weaker takes its place: repair it, or set "+
+			"FARHAND_SANDBOX to docker,landlock (the weaker sandbox while it is away), landlock or none", err)
 	case errors.Is(err, sandbox.ErrUnavailable) && g.cfg.Sandbox == SandboxAuto:
 		o.noSandbox = err.Error()
 		g.log.Warn("programs cannot run in a sandbox here; farhand doctor says more", "why", err)
@@ -95,25 +99,38 @@ func (g *Gateway) openEngines(ctx context.Context) error {
 
 // openSandbox opens the engine of the sandbox, nil if there is to be none.
 func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
-	var missing error
-	if g.cfg.Sandbox == SandboxAuto || g.cfg.Sandbox == SandboxDocker {
-		cfg := g.cfg.docker(g.pod.ID())
-		cfg.Log = g.log
-		if missing = docker.Probe(ctx, cfg); missing == nil {
-			return docker.New(cfg)
+	var missing []error
+	for _, engine := range g.cfg.engines() {
+		open := g.openContainers
+		if engine == SandboxLandlock {
+			open = openLandlock
 		}
-	}
-	if g.cfg.Sandbox == SandboxAuto || g.cfg.Sandbox == SandboxLandlock {
-		err := host.Probe()
+		box, err := open(ctx)
 		if err == nil {
-			if missing != nil {
-				g.log.Warn("no containers: the weaker sandbox is used (FARHAND_SANDBOX)", "why", missing)
+			if len(missing) > 0 {
+				g.log.Warn("no containers: the weaker sandbox is used (FARHAND_SANDBOX)", "why", errors.Join(missing...))
 			}
-			return host.New(host.Config{Landlock: true})
+			return box, nil
 		}
-		missing = errors.Join(missing, err)
+		missing = append(missing, err)
 	}
-	return nil, missing
+	return nil, errors.Join(missing...)
+}
+
+func (g *Gateway) openContainers(ctx context.Context) (sandbox.Engine, error) {
+	cfg := g.cfg.docker(g.pod.ID())
+	cfg.Log = g.log
+	if err := docker.Probe(ctx, cfg); err != nil {
+		return nil, err
+	}
+	return docker.New(cfg)
+}
+
+func openLandlock(context.Context) (sandbox.Engine, error) {
+	if err := host.Probe(); err != nil {
+		return nil, err
+	}
+	return host.New(host.Config{Landlock: true})
 }
 
 // localTools returns the tools that run in this process: the gateway's own that are enabled, and those the program

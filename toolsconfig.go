@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/agent/builtin/browser"
@@ -19,6 +20,7 @@ const (
 	SandboxAuto     = "auto"
 	SandboxDocker   = "docker"
 	SandboxLandlock = "landlock"
+	SandboxEither   = "docker,landlock"
 	SandboxNone     = "none"
 )
 
@@ -36,7 +38,7 @@ type ToolsConfig struct {
 	ProgramMemory  ByteSize      `env:"PROGRAM_MEMORY" envDefault:"512MiB" doc:"Memory of one command, in the sandbox of all that runs there."`
 	Processes      int           `env:"PROGRAM_PROCESSES" envDefault:"128" doc:"Processes and threads of one command, in the sandbox of all that runs there."`
 	MaxCommands    int           `env:"MAX_COMMANDS" envDefault:"16" doc:"Commands of exec and bash that run at once on this pod, half of them of one tenant. Others wait, and are told that the gateway is busy when their time is up."`
-	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"What runs exec and bash of conversations that are group sandboxed. docker: containers. landlock: the weaker sandbox, without an engine, by the kernel's Landlock. auto: docker, or landlock if containers cannot be used when the gateway starts, as when no engine answers or the image is missing; the log says why. none: these tools are absent there. farhand doctor says what works here."`
+	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"What runs exec and bash of conversations that are group sandboxed. docker: containers. landlock: the weaker sandbox, without an engine, by the kernel's Landlock. auto: docker, or landlock if no engine of containers is configured (FARHAND_DOCKER_HOST, DOCKER_HOST, FARHAND_SANDBOX_IMAGE, FARHAND_SANDBOX_PULL) and none can be used when the gateway starts; the log says why. With one configured that cannot be used, serve refuses to start. docker,landlock: landlock then also. none: these tools are absent there. farhand doctor says what works here."`
 	SandboxImage   string        `env:"SANDBOX_IMAGE" envDefault:"debian:stable-slim" doc:"Image of the containers. It needs /bin/sh and whatever commands are to find."`
 	SandboxPull    bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"Pull the image when it is missing."`
 	DockerHost     string        `env:"DOCKER_HOST" doc:"Address of the engine, unix:///path or tcp://host:port. Empty: DOCKER_HOST, else unix:///var/run/docker.sock. It must see workspaces at the paths at which the gateway sees them."`
@@ -76,8 +78,8 @@ func (c *ToolsConfig) workspaceDir() (string, error) {
 
 // check reports what is wrong with the configuration.
 func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
-	wrong(slices.Contains([]string{SandboxAuto, SandboxDocker, SandboxLandlock, SandboxNone}, c.Sandbox), "SANDBOX",
-		"must be auto, docker, landlock or none")
+	wrong(slices.Contains([]string{SandboxAuto, SandboxDocker, SandboxLandlock, SandboxEither, SandboxNone}, c.Sandbox),
+		"SANDBOX", "must be auto, docker, landlock, docker,landlock or none")
 	wrong(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
 	wrong(registry.ValidToolName(c.AgentID), "AGENT_ID", "may hold letters, digits, '.', '_' and '-', a letter first")
 	wrong(c.WorkspaceTTL >= minWorkspaceTTL, "WORKSPACE_TTL", "must be at least 15m: a command may use it for so long")
@@ -85,6 +87,27 @@ func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
 		wrong(port > 0 && port < 1<<16, "BROWSER_PORTS", fmt.Sprintf("%d is no port", port))
 	}
 	wrong(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
+}
+
+// engines returns the engines the sandbox may have, the preferred one first. An operator who configured containers gets
+// nothing weaker without having asked for it.
+func (c ToolsConfig) engines() []string {
+	switch c.Sandbox {
+	case SandboxNone:
+		return nil
+	case SandboxAuto:
+		if c.configuresContainers() {
+			return []string{SandboxDocker}
+		}
+		return []string{SandboxDocker, SandboxLandlock}
+	default:
+		return strings.Split(c.Sandbox, ",")
+	}
+}
+
+// configuresContainers reports whether a setting says which engine of containers to use, or how.
+func (c ToolsConfig) configuresContainers() bool {
+	return c.DockerHost != "" || c.SandboxPull || c.SandboxImage != "" && c.SandboxImage != docker.DefaultImage
 }
 
 // browser returns the configuration of the browsers. Their profiles are on this machine: nobody shares them.
