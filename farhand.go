@@ -19,6 +19,7 @@ import (
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/agent/usage"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -119,10 +120,12 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err != nil {
 		return err
 	}
+	schemas := schema.NewValidator()
 	g.pod, err = routing.NewPod(routing.PodConfig{
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
 		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
+		CheckOutput: schemas.CheckOutput,
 	})
 	if err != nil {
 		return err
@@ -144,7 +147,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.openBlobs(ctx, store); err != nil {
 		return err
 	}
-	if g.handler, err = g.openAPIs(store); err != nil {
+	if g.handler, err = g.openAPIs(store, schemas); err != nil {
 		return err
 	}
 	g.server = &http.Server{

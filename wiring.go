@@ -75,8 +75,8 @@ type apis struct {
 }
 
 // openAPIs builds the operation and the two APIs in front of it.
-func (g *Gateway) openAPIs(store registry.Store) (http.Handler, error) {
-	a := &apis{store: store, schemas: schema.NewValidator()}
+func (g *Gateway) openAPIs(store registry.Store, schemas *schema.Validator) (http.Handler, error) {
+	a := &apis{store: store, schemas: schemas}
 	if err := g.openAccess(a); err != nil {
 		return nil, err
 	}

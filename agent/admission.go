@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -111,9 +112,11 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	if err != nil {
 		return spec, err
 	}
-	if !a.schemas.Known(spec.Parameters) { // else it is as it should be
-		spec.Parameters = schema.Modernize(spec.Parameters)
-		spec = spec.Hashed()
+	for _, text := range []*json.RawMessage{&spec.Parameters, &spec.OutputSchema} {
+		if len(*text) > 0 && !a.schemas.Known(*text) { // else it is as it should be
+			*text = schema.Modernize(*text)
+			spec = spec.Hashed()
+		}
 	}
 	if a.taken[spec.Name] {
 		return spec, registry.Errorf(registry.CodePolicyDenied,

@@ -41,7 +41,9 @@ func (i *Invoker) runLocal(
 		if err != nil {
 			return registry.Result{}, localError(ctx, &p.inv, err)
 		}
-		return i.bounded(ctx, &p.inv, res), nil
+		res = i.bounded(ctx, &p.inv, res)
+		res.Violations = i.cfg.Schemas.CheckOutput(ctx, p.inv.Spec.OutputSchema, res)
+		return res, nil
 	}
 	if r, ok := i.cfg.Router.(localRunner); ok {
 		return r.RunLocal(ctx, registry.Call{

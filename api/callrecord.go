@@ -10,31 +10,32 @@ import (
 // callRecord is the record of a call as clients see it. The members from success on are those of a call's answer. They
 // are absent until the device has answered.
 type callRecord struct {
-	CallID     string              `json:"call_id"`
-	Tool       string              `json:"tool"`
-	SessionID  string              `json:"session_id,omitempty"`
-	DeviceID   string              `json:"device_id,omitempty"`
-	UserID     string              `json:"user_id,omitempty"`
-	Source     string              `json:"source,omitempty"`
-	TurnID     string              `json:"turn_id,omitempty"`
-	Mode       string              `json:"mode"`
-	State      registry.State      `json:"state"`
-	Status     registry.Status     `json:"status"`
-	Dispatched registry.Dispatched `json:"dispatched"`
-	Retryable  *bool               `json:"retryable,omitempty"` // like problem, only of calls without a result
-	Late       bool                `json:"late"`
-	Timeline   []timelineStep      `json:"timeline"`
-	TimeoutMS  int64               `json:"timeout_ms"`
-	ApprovalID string              `json:"approval_id,omitempty"` // that it waits for, or waited for
-	ArgsDigest string              `json:"args_digest,omitempty"`
-	Pod        string              `json:"pod"`
-	Owner      string              `json:"owner,omitempty"`
-	Success    *bool               `json:"success,omitempty"`
-	Output     *string             `json:"output,omitempty"`
-	Structured registry.JSON       `json:"structured,omitzero"`
-	Parts      []registry.Part     `json:"parts,omitempty"`
-	Error      string              `json:"error,omitempty"`
-	Problem    *recordProblem      `json:"problem,omitempty"`
+	CallID     string               `json:"call_id"`
+	Tool       string               `json:"tool"`
+	SessionID  string               `json:"session_id,omitempty"`
+	DeviceID   string               `json:"device_id,omitempty"`
+	UserID     string               `json:"user_id,omitempty"`
+	Source     string               `json:"source,omitempty"`
+	TurnID     string               `json:"turn_id,omitempty"`
+	Mode       string               `json:"mode"`
+	State      registry.State       `json:"state"`
+	Status     registry.Status      `json:"status"`
+	Dispatched registry.Dispatched  `json:"dispatched"`
+	Retryable  *bool                `json:"retryable,omitempty"` // like problem, only of calls without a result
+	Late       bool                 `json:"late"`
+	Timeline   []timelineStep       `json:"timeline"`
+	TimeoutMS  int64                `json:"timeout_ms"`
+	ApprovalID string               `json:"approval_id,omitempty"` // that it waits for, or waited for
+	ArgsDigest string               `json:"args_digest,omitempty"`
+	Pod        string               `json:"pod"`
+	Owner      string               `json:"owner,omitempty"`
+	Success    *bool                `json:"success,omitempty"`
+	Output     *string              `json:"output,omitempty"`
+	Structured registry.JSON        `json:"structured,omitzero"`
+	Parts      []registry.Part      `json:"parts,omitempty"`
+	Violations []registry.Violation `json:"output_violations,omitempty"`
+	Error      string               `json:"error,omitempty"`
+	Problem    *recordProblem       `json:"problem,omitempty"`
 }
 
 type timelineStep struct {
@@ -53,7 +54,7 @@ func recordOf(r registry.Record) callRecord {
 	shown := summaryOf(r)
 	if r.Result != nil {
 		shown.Output, shown.Structured = &r.Result.Output, r.Result.Structured
-		shown.Parts = r.Result.Parts
+		shown.Parts, shown.Violations = r.Result.Parts, r.Result.Violations
 	}
 	return shown
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -41,6 +42,10 @@ func appendAnswer(b []byte, out *agent.Outcome) []byte {
 	}
 	if len(r.Parts) > 0 {
 		b = appendParts(append(b, `,"parts":`...), r.Parts)
+	}
+	if len(r.Violations) > 0 {
+		violations, _ := json.Marshal(r.Violations) // cannot fail: texts
+		b = append(append(b, `,"output_violations":`...), violations...)
 	}
 	if r.Error != "" {
 		b = strictjson.AppendString(append(b, `,"error":`...), r.Error)

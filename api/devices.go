@@ -95,10 +95,11 @@ type definition struct {
 	TimeoutMS     int64                  `json:"timeout_ms,omitempty"`
 	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
+	OutputSchema  json.RawMessage        `json:"output_schema,omitempty"`
 }
 
 func definitionOf(t registry.ToolSpec) definition {
-	return definition{t.Name, t.Description, t.Parameters, t.TimeoutMS, t.Annotations, t.SecurityLevel}
+	return definition{t.Name, t.Description, t.Parameters, t.TimeoutMS, t.Annotations, t.SecurityLevel, t.OutputSchema}
 }
 
 func deviceDetailOf(d pairing.Device) deviceDetail {
@@ -137,7 +138,7 @@ func changedFields(a, b definition) []string {
 	before, after := fields(a), fields(b)
 	var changed []string
 	for _, name := range [...]string{
-		"description", "parameters", "timeout_ms", "annotations", "security_level",
+		"description", "parameters", "timeout_ms", "annotations", "security_level", registry.FieldOutputSchema,
 	} {
 		if string(before[name]) != string(after[name]) {
 			changed = append(changed, name)

@@ -22,6 +22,7 @@ import (
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -78,6 +79,7 @@ func newFleet(t *testing.T, s setup) *fleet {
 		}
 		p, err := routing.NewPod(routing.PodConfig{
 			ID: fmt.Sprintf("pod-%d", i), Store: store, Bus: bus, MaxInFlight: s.maxInFlight,
+			CheckOutput: schema.NewValidator().CheckOutput,
 		})
 		f.must(err)
 		f.must(p.Start(t.Context()))

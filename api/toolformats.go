@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/mcpcontent"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
@@ -42,10 +43,11 @@ type anthropicTool struct {
 
 // mcpTool is a tool as MCP's tools/list returns it.
 type mcpTool struct {
-	Name        string                `json:"name"`
-	Description string                `json:"description"`
-	InputSchema json.RawMessage       `json:"inputSchema"`
-	Annotations *registry.Annotations `json:"annotations,omitempty"`
+	Name         string                `json:"name"`
+	Description  string                `json:"description"`
+	InputSchema  json.RawMessage       `json:"inputSchema"`
+	OutputSchema json.RawMessage       `json:"outputSchema,omitempty"`
+	Annotations  *registry.Annotations `json:"annotations,omitempty"`
 }
 
 // formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools by name
@@ -98,7 +100,7 @@ func formatTool(t registry.ToolSpec, name, format string) any {
 	case formAnthropic:
 		return anthropicTool{name, t.Description, t.Parameters}
 	default:
-		return mcpTool{name, t.Description, t.Parameters, t.Annotations}
+		return mcpTool{name, t.Description, t.Parameters, mcpcontent.OutputSchema(t), t.Annotations}
 	}
 }
 

@@ -30,6 +30,7 @@ type toolInfo struct {
 	TimeoutMS     int64                  `json:"timeout_ms,omitempty"`
 	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
+	OutputSchema  json.RawMessage        `json:"output_schema,omitempty"`
 	SchemaHash    string                 `json:"schema_hash"`
 
 	// Approval is approvalRequired if a person is asked before each call of the asker.
@@ -69,6 +70,7 @@ func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, from policy
 	info := toolInfo{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: d.Allowed, Reason: d.Reason,
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
+		OutputSchema: t.OutputSchema,
 	}
 	if d.Allowed && d.Approval(0) != nil {
 		info.Approval = approvalRequired

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,13 +48,14 @@ type Route struct {
 // Result is what a device answered. A tool that ran and failed has Success false and a nil error: the gateway did
 // its job.
 type Result struct {
-	Success    bool   `json:"success"`
-	Output     string `json:"output"`
-	Structured JSON   `json:"structured,omitzero"` // set when the device sent JSON other than a string
-	Error      string `json:"error,omitempty"`
-	Parts      []Part `json:"parts,omitempty"`    // what is no text: images, audio, files
-	Withheld   *Error `json:"withheld,omitempty"` // why the device's answer is withheld from readers; nil if not
-	Notice     string `json:"-"`                  // a hook's text for a model that reads the result; never a device's
+	Success    bool        `json:"success"`
+	Output     string      `json:"output"`
+	Structured JSON        `json:"structured,omitzero"` // set when the device sent JSON other than a string
+	Error      string      `json:"error,omitempty"`
+	Parts      []Part      `json:"parts,omitempty"`      // what is no text: images, audio, files
+	Violations []Violation `json:"violations,omitempty"` // of the tool's output schema, which the answer does not satisfy
+	Withheld   *Error      `json:"withheld,omitempty"`   // why the device's answer is withheld from readers; nil if not
+	Notice     string      `json:"-"`                    // a hook's text for a model that reads the result; never a device's
 }
 
 // NewResult builds a result from the output a device sent: a string is taken as text, any other value
@@ -71,6 +73,21 @@ func NewResult(success bool, output JSON, message string) Result {
 		r.Output = message // so that a model reads why
 	}
 	return r
+}
+
+// Remark returns what a model is told of the answer beside it: that it does not satisfy the output schema of its tool,
+// and why; empty if there is nothing to tell. The device has a say in the text.
+func (r *Result) Remark() string {
+	if len(r.Violations) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("[The answer does not satisfy the output schema of its tool:")
+	for _, v := range r.Violations {
+		b.WriteString("\n" + v.Pointer + ": " + v.Message)
+	}
+	b.WriteString("]")
+	return b.String()
 }
 
 // State returns the final state this result puts its call in.

@@ -83,6 +83,16 @@ const (
 	DispatchedUnknown Dispatched = "unknown"
 )
 
+// ViolationsSize returns about how many bytes violations take in memory and in a store.
+func ViolationsSize(violations []Violation) int {
+	const weight = 50
+	sum := 0
+	for _, v := range violations {
+		sum += weight + len(v.Pointer) + len(v.Message)
+	}
+	return sum
+}
+
 // Violation is one broken rule of a schema. Pointer is the JSON Pointer (RFC 6901) of the offending value.
 type Violation struct {
 	Pointer string `json:"pointer"`

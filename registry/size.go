@@ -23,7 +23,7 @@ func (r *Record) MemorySize() int {
 	sum := lineWeight + len(r.args)
 	if r.Result != nil {
 		sum += len(r.Result.Output) + r.Result.Structured.Len() + len(r.Result.Error) +
-			PartsSize(r.Result.Parts)
+			PartsSize(r.Result.Parts) + ViolationsSize(r.Result.Violations)
 	}
 	if r.Err != nil {
 		sum += len(r.Err.Message) + lineWeight*(len(r.Err.Violations)+len(r.Err.Candidates))

@@ -70,6 +70,9 @@ type ToolSpec struct {
 	Annotations   *Annotations    `json:"annotations,omitempty"`
 	SecurityLevel SecurityLevel   `json:"security_level,omitempty"`
 
+	// OutputSchema is the JSON Schema of what the tool returns; empty: none was declared. Answers are checked against it.
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+
 	hashed *specHash // nil: Hash was not computed yet
 }
 
@@ -94,22 +97,14 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
 	}
-	if len(t.Parameters) > l.SchemaBytes {
-		return t, Errorf(CodeInvalidRequest, "parameters: at most %d bytes of schema are allowed", l.SchemaBytes)
-	}
-	if t.Parameters[0] != '{' {
-		return t, Errorf(CodeInvalidRequest, "parameters: must be a JSON Schema object")
-	}
-	if depth := strictjson.Depth(t.Parameters); depth > l.SchemaDepth {
-		return t, Errorf(CodeInvalidRequest, "parameters: nested deeper than %d levels", l.SchemaDepth)
-	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, t.Parameters); err != nil {
-		return t, Errorf(CodeInvalidRequest, "parameters: not valid JSON")
-	}
 	var err error
-	if t.Parameters, err = legible.CleanSchema(compact.Bytes()); err != nil {
-		return t, Errorf(CodeInvalidRequest, "parameters: %v", err)
+	if t.Parameters, err = l.normalizeSchema("parameters", t.Parameters); err != nil {
+		return t, err
+	}
+	if len(t.OutputSchema) == 0 || bytes.Equal(t.OutputSchema, []byte("null")) {
+		t.OutputSchema = nil
+	} else if t.OutputSchema, err = l.normalizeSchema(FieldOutputSchema, t.OutputSchema); err != nil {
+		return t, err
 	}
 	if t.TimeoutMS < 0 || t.TimeoutMS > MaxToolTimeout.Milliseconds() {
 		return t, Errorf(CodeInvalidRequest, "timeout_ms: must be between 0 and %d", MaxToolTimeout.Milliseconds())
@@ -122,8 +117,35 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	return t.Hashed(), nil
 }
 
+// FieldOutputSchema is the field of a definition that an error names first if the output schema is at fault.
+const FieldOutputSchema = "output_schema"
+
+// normalizeSchema returns the schema in a field of a definition in its canonical form.
+func (l ToolLimits) normalizeSchema(field string, text json.RawMessage) (json.RawMessage, error) {
+	if len(text) > l.SchemaBytes {
+		return nil, Errorf(CodeInvalidRequest, "%s: at most %d bytes of schema are allowed", field, l.SchemaBytes)
+	}
+	if text[0] != '{' {
+		return nil, Errorf(CodeInvalidRequest, "%s: must be a JSON Schema object", field)
+	}
+	if depth := strictjson.Depth(text); depth > l.SchemaDepth {
+		return nil, Errorf(CodeInvalidRequest, "%s: nested deeper than %d levels", field, l.SchemaDepth)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		return nil, Errorf(CodeInvalidRequest, "%s: not valid JSON", field)
+	}
+	clean, err := legible.CleanSchema(compact.Bytes())
+	if err != nil {
+		return nil, Errorf(CodeInvalidRequest, "%s: %v", field, err)
+	}
+	return clean, nil
+}
+
 // Size is what the definition takes of the bytes a session may offer: about what it takes in the store.
-func (t ToolSpec) Size() int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
+func (t ToolSpec) Size() int {
+	return len(t.Name) + len(t.Description) + len(t.Parameters) + len(t.OutputSchema)
+}
 
 // Hash identifies the content of a specification. Equal specifications of many devices are stored once under it.
 func (t ToolSpec) Hash() string {
@@ -134,11 +156,11 @@ func (t ToolSpec) Hash() string {
 }
 
 // Hashed returns the specification with its hash computed, so that Hash costs nothing. A copy that gets other
-// Parameters has another hash; a copy whose name, description or level is changed must be Hashed again.
+// Parameters has another hash; a copy in which anything else is changed must be Hashed again.
 func (t ToolSpec) Hashed() ToolSpec {
 	b, err := json.Marshal(t)
-	if err != nil { // cannot happen for a normalized spec: its only RawMessage was compacted
-		b = []byte(t.Name + "\x00" + t.Description + "\x00" + string(t.Parameters))
+	if err != nil { // cannot happen for a normalized spec: its schemas were compacted
+		b = []byte(t.Name + "\x00" + t.Description + "\x00" + string(t.Parameters) + "\x00" + string(t.OutputSchema))
 	}
 	sum := sha256.Sum256(b)
 	t.hashed = &specHash{text: hex.EncodeToString(sum[:])}

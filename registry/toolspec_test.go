@@ -34,6 +34,11 @@ func TestLimitsOfTools(t *testing.T) {
 		"longer schema":       {ToolSpec{Parameters: ofBytes(MaxSchemaBytes + 1)}, "parameters"},
 		"deepest schema":      {ToolSpec{Parameters: nested(MaxSchemaDepth)}, ""},
 		"deeper schema":       {ToolSpec{Parameters: nested(MaxSchemaDepth + 1)}, "parameters"},
+		"no output schema":    {ToolSpec{OutputSchema: json.RawMessage(`null`)}, ""},
+		"output schema":       {ToolSpec{OutputSchema: ofBytes(MaxSchemaBytes)}, ""},
+		"longer output":       {ToolSpec{OutputSchema: ofBytes(MaxSchemaBytes + 1)}, "output_schema"},
+		"deeper output":       {ToolSpec{OutputSchema: nested(MaxSchemaDepth + 1)}, "output_schema"},
+		"output of no schema": {ToolSpec{OutputSchema: json.RawMessage(`[]`)}, "output_schema"},
 		"longest time":        {ToolSpec{TimeoutMS: MaxToolTimeout.Milliseconds()}, ""},
 		"longer time":         {ToolSpec{TimeoutMS: MaxToolTimeout.Milliseconds() + 1}, "timeout_ms"},
 		"negative time":       {ToolSpec{TimeoutMS: -1}, "timeout_ms"},
@@ -74,6 +79,10 @@ func TestHashIsOfTheContent(t *testing.T) {
 	}
 	same, other := ToolSpec{Name: "tool", Parameters: json.RawMessage(`{"type":"object"}`)}, a
 	other.Parameters = json.RawMessage(`{"type":"array"}`)
+	returns := ToolSpec{Name: "tool", Parameters: a.Parameters, OutputSchema: json.RawMessage(`{}`)}
+	if returns.Hash() == a.Hash() || returns.Size() != a.Size()+2 {
+		t.Error("the output schema is not part of the definition")
+	}
 	if a.Hash() != same.Hash() || a.Hash() == other.Hash() {
 		t.Errorf("%s, the same %s, another %s", a.Hash(), same.Hash(), other.Hash())
 	}

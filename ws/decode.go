@@ -154,7 +154,7 @@ func decodeTool(data json.RawMessage) (toolDefinition, error) {
 	if s := f.optionalText("description"); s != nil {
 		t.Description = *s
 	}
-	t.Parameters = f.value("parameters")
+	t.Parameters, t.OutputSchema = f.value("parameters"), f.value(registry.FieldOutputSchema)
 	if n := f.optionalInt("timeout_ms"); n != nil {
 		t.TimeoutMS = *n
 	}

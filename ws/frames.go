@@ -148,6 +148,7 @@ type toolDefinition struct {
 	Name          string
 	Description   string
 	Parameters    json.RawMessage
+	OutputSchema  json.RawMessage
 	TimeoutMS     int64
 	Annotations   *registry.Annotations
 	SecurityLevel string
@@ -157,6 +158,7 @@ func (d toolDefinition) spec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: d.Name, Description: d.Description, Parameters: d.Parameters, TimeoutMS: d.TimeoutMS,
 		Annotations: d.Annotations, SecurityLevel: registry.SecurityLevel(d.SecurityLevel),
+		OutputSchema: d.OutputSchema,
 	}
 }
 
@@ -168,9 +170,10 @@ type rejection struct {
 
 // listedTool is one element of registered_tools.
 type listedTool struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	Parameters  json.RawMessage `json:"parameters"`
+	Name         string          `json:"name"`
+	Description  string          `json:"description"`
+	Parameters   json.RawMessage `json:"parameters"`
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 }
 
 // Server to device, one function per frame.
@@ -217,7 +220,7 @@ func toolsRegisteredFrame(count, registered int, rejected []rejection) []byte {
 func registeredToolsFrame(tools []registry.ToolSpec) []byte {
 	listed := make([]listedTool, len(tools))
 	for i, t := range tools {
-		listed[i] = listedTool{Name: t.Name, Description: t.Description, Parameters: t.Parameters}
+		listed[i] = listedTool{t.Name, t.Description, t.Parameters, t.OutputSchema}
 	}
 	return encode(struct {
 		Type  string       `json:"type"`

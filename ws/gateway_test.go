@@ -90,7 +90,9 @@ func newGatewayOn(t *testing.T, memory *memory.Store, changes ...func(*ws.Config
 	g := &gateway{t: t, store: &spyStore{Store: memory, released: make(chan registry.Session, 4096)}}
 	bus := memory.NewBus()
 	var err error
-	g.pod, err = routing.NewPod(routing.PodConfig{Store: g.store, Bus: bus})
+	g.pod, err = routing.NewPod(routing.PodConfig{
+		Store: g.store, Bus: bus, CheckOutput: schema.NewValidator().CheckOutput,
+	})
 	must(t, err)
 	must(t, g.pod.Start(t.Context()))
 	origins, err := auth.NewOrigins([]string{"https://console.example.com"}, false)

@@ -68,7 +68,7 @@ func checkMCPTools(t *testing.T, frame *mcpFrame) {
 		return
 	}
 	for _, raw := range f.array("tools") {
-		theirs, definition, bad := nativeDefinition(raw)
+		theirs, definition, bad := nativeDefinition(raw, true)
 		if name := toolNameOf(theirs); theirs != "" && !registry.ValidToolName(name) {
 			t.Fatalf("%q is called %q", theirs, name)
 		}

@@ -200,7 +200,7 @@ func (m *mcpLink) level(first slog.Level) slog.Level {
 
 // admitMCP checks one definition and offers it if it is admitted. It returns the name of the tool here.
 func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name string) {
-	theirs, definition, bad := nativeDefinition(raw)
+	theirs, definition, bad := nativeDefinition(raw, true)
 	name = toolNameOf(theirs)
 	if bad != nil {
 		r.reject(name, bad.message)
@@ -212,11 +212,24 @@ func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name 
 		return "" // that one stays
 	}
 	listed[name] = theirs
+	before := len(r.rejected)
+	r.offerMCP(ctx, definition)
+	if len(r.rejected) > before && strings.HasPrefix(r.rejected[before].Reason, registry.FieldOutputSchema+": ") {
+		r.conn.log().Info("a tool is offered without its output schema", "tool", name,
+			"reason", r.rejected[before].Reason)
+		r.rejected = r.rejected[:before]
+		_, definition, _ = nativeDefinition(raw, false)
+		r.offerMCP(ctx, definition)
+	}
+	return name
+}
+
+// offerMCP offers a tool if its definition is admitted. One that is offered already costs nothing.
+func (r *registration) offerMCP(ctx context.Context, definition json.RawMessage) {
 	if known, ok := r.conn.server.cfg.Admission.Known(definition); ok && r.offersSame(known.Spec) {
-		return name
+		return
 	}
 	r.admitTool(ctx, definition)
-	return name
 }
 
 // offersSame reports whether the session offers exactly this tool already.
@@ -226,8 +239,8 @@ func (r *registration) offersSame(spec registry.ToolSpec) bool {
 	})
 }
 
-// nativeDefinition turns a tool of MCP into a definition as devices of ours send it.
-func nativeDefinition(raw json.RawMessage) (theirs string, definition json.RawMessage, bad *frameError) {
+// nativeDefinition turns a tool of MCP into a definition as devices of ours send it, with or without its output schema.
+func nativeDefinition(raw json.RawMessage, output bool) (theirs string, definition json.RawMessage, bad *frameError) {
 	members, reason, ok := splitObject(nil, raw)
 	if !ok {
 		if reason == "" {
@@ -257,6 +270,9 @@ func nativeDefinition(raw json.RawMessage) (theirs string, definition json.RawMe
 	}
 	if schema := f.value("inputSchema"); schema != nil {
 		b = append(append(b, `,"parameters":`...), schema...)
+	}
+	if schema := f.value("outputSchema"); schema != nil && output {
+		b = append(append(b, `,"`+registry.FieldOutputSchema+`":`...), schema...)
 	}
 	if hints := f.value("annotations"); hints != nil {
 		b = append(append(b, `,"annotations":`...), hints...)

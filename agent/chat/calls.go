@@ -164,6 +164,9 @@ func (l *loop) call(ctx context.Context, c *call) {
 	case err == nil:
 		c.failed = !outcome.Result.Success
 		c.text = readable(legible.WithoutData(outcome.Result.Output), l.limits.MaxResult)
+		if remark := outcome.Result.Remark(); remark != "" {
+			c.text += "\n" + readable(remark, l.limits.MaxResult)
+		}
 		c.notice = readable(outcome.Result.Notice, l.limits.MaxResult)
 		c.pictures, c.parts = picturesOf(outcome.Result.Parts), l.linked(ctx, c, outcome.Result.Parts)
 		c.source = sourceOf(c.shown, nil)

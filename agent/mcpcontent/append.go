@@ -24,6 +24,8 @@ type Style struct {
 func (s Style) Append(b []byte, res *registry.Result) []byte {
 	b = append(b, `"content":[`...)
 	structured := res.Structured.IsObject() || s.AnyStructured && !res.Structured.IsZero()
+	// Clients throw an answer away that breaks the schema which they were told. What it says stands in its text.
+	structured = structured && len(res.Violations) == 0
 	text := res.Output
 	if !res.Success && text == "" {
 		text = res.Error
@@ -35,6 +37,12 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 	if text != "" || len(res.Parts) == 0 {
 		b = AppendText(b, text)
 	}
+	if remark := res.Remark(); remark != "" {
+		if b[len(b)-1] != '[' {
+			b = append(b, ',')
+		}
+		b = AppendText(b, remark)
+	}
 	for i := range res.Parts {
 		if b[len(b)-1] != '[' {
 			b = append(b, ',')
@@ -45,7 +53,7 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 	if structured {
 		b = append(append(b, `,"structuredContent":`...), res.Structured.Raw()...)
 	}
-	if !res.Success {
+	if !res.Success || len(res.Violations) > 0 {
 		b = append(b, `,"isError":true`...)
 	}
 	return b

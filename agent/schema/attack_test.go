@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -160,5 +161,47 @@ func TestAttacksEndWithTheirCaller(t *testing.T) {
 			t.Errorf("%s: it went on after the deadline: %v", name, err)
 		}
 		cancel()
+	}
+}
+
+// Answers are checked by slots and memory of their own: whatever devices return, arguments find theirs.
+func TestAnswersTakeNothingOfArguments(t *testing.T) {
+	s := NewValidator()
+	ctx := t.Context()
+	if err := s.outputs.Acquire(ctx, outputBytes); err != nil {
+		t.Fatal(err)
+	}
+	for s.heavyOutputs.TryAcquire(1) {
+	}
+	attack := attacks()["regex format"]
+	spec := registry.ToolSpec{Name: "t", Parameters: json.RawMessage(attack.schema)}
+	if err := s.Validate(ctx, spec, []byte(attack.args), time.Time{}); errors.Is(err, registry.CodeBusy) {
+		t.Errorf("arguments wait for answers: %v", err)
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	answer := registry.NewResult(true, registry.MustJSON(`{"a":1}`), "")
+	if found := s.CheckOutput(gone, []byte(`{"type":"string"}`), answer); len(found) > 0 {
+		t.Errorf("a pod without room for an answer says %+v of it", found)
+	}
+}
+
+// An answer that is too expensive for its schema is not taken for one that was checked.
+func TestExpensiveAnswersAreRemarked(t *testing.T) {
+	schemas, remarked := NewValidator(), 0
+	for name, tt := range attacks() {
+		found := schemas.CheckOutput(t.Context(), []byte(tt.schema), registry.Result{
+			Success: true, Structured: registry.MustJSON(tt.args),
+		})
+		if len(found) == 1 && strings.HasPrefix(found[0].Message, "the answer was not checked") {
+			remarked++
+			break
+		}
+		if size := registry.ViolationsSize(found); len(found) > maxViolations || size > 50_000 {
+			t.Errorf("%s: %d violations of %d bytes", name, len(found), size)
+		}
+	}
+	if remarked == 0 {
+		t.Error("no attack was too expensive")
 	}
 }

@@ -17,6 +17,8 @@ const (
 	smallArgs      = 256 << 10 // bytes decoded
 	smallArgsBytes = 32 << 20
 	largeArgsBytes = 64 << 20
+
+	outputBytes = 64 << 20 // decoded, of outputs that are being validated: they take nothing of what arguments may
 )
 
 const (
@@ -43,7 +45,10 @@ type capacity struct {
 	reading   *semaphore.Weighted // slots, one per core it may take; so are the next three
 	checking  *semaphore.Weighted // schemas that are registered
 	compiling *semaphore.Weighted // schemas that are called: no call waits for all who register
-	heavy     *semaphore.Weighted // validations that take long
+	heavy     *semaphore.Weighted // validations of arguments that take long
+
+	outputs      *semaphore.Weighted // bytes
+	heavyOutputs *semaphore.Weighted // validations of outputs that take long
 }
 
 func newCapacity() capacity {
@@ -52,6 +57,7 @@ func newCapacity() capacity {
 		smallArgs: semaphore.NewWeighted(smallArgsBytes), largeArgs: semaphore.NewWeighted(largeArgsBytes),
 		reading: semaphore.NewWeighted(cores), checking: semaphore.NewWeighted(cores),
 		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
+		outputs: semaphore.NewWeighted(outputBytes), heavyOutputs: semaphore.NewWeighted(cores),
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
@@ -44,11 +46,21 @@ func NewValidator() *Validator {
 	}
 }
 
-// Compile checks that the parameters of a normalized spec are a usable schema: it refers to nothing outside itself, its
-// patterns are RE2, and it is not too large. It returns how many bytes the compiled schema takes. The error's message
-// is a reason for the device.
+// Compile checks that the parameters and the output schema of a normalized spec are usable schemas: they refer to
+// nothing outside themselves, their patterns are RE2, and they are not too large. It returns how many bytes the
+// compiled schemas take. The error's message is a reason for the device.
 func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size int, err error) {
-	digest := sha256.Sum256(spec.Parameters)
+	size, err = s.check(ctx, "parameters", spec.Parameters)
+	if err != nil || len(spec.OutputSchema) == 0 {
+		return size, err
+	}
+	output, err := s.check(ctx, registry.FieldOutputSchema, spec.OutputSchema)
+	return size + output, err
+}
+
+// check checks the schema in a field of a definition. It returns how many bytes the compiled schema takes.
+func (s *Validator) check(ctx context.Context, field string, source []byte) (size int, err error) {
+	digest := sha256.Sum256(source)
 	if size, known := s.checked.Get(digest); known {
 		return size, nil
 	}
@@ -59,7 +71,7 @@ func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size i
 	if size, known := s.checked.Get(digest); known { // thousands of devices with one app may come at once
 		return size, nil
 	}
-	compiled, err := compileOf(spec)
+	compiled, err := compileOf(field, source)
 	if err != nil {
 		return 0, err
 	}
@@ -67,10 +79,10 @@ func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size i
 	return compiled.Size(), nil
 }
 
-func compileOf(spec registry.ToolSpec) (*Schema, error) {
-	compiled, err := Compile(spec.Parameters)
+func compileOf(field string, source []byte) (*Schema, error) {
+	compiled, err := Compile(source)
 	if err != nil {
-		return nil, registry.Errorf(registry.CodeInvalidRequest, "parameters: %s", err)
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "%s: %s", field, err)
 	}
 	return compiled, nil
 }
@@ -122,7 +134,8 @@ func outOfTime(err error) *registry.Error {
 func (s *Validator) violations(
 	ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time,
 ) ([]registry.Violation, error) {
-	compiled, err := s.get(ctx, deadline, spec) // it was checked when it was registered, here or on another pod
+	// It was checked when it was registered, here or on another pod.
+	compiled, err := s.get(ctx, deadline, "parameters", spec.Parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -140,37 +153,44 @@ func (s *Validator) violations(
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}
+	return apply(ctx, compiled, value, deadline, s.heavy,
+		"Too many calls have arguments that take long to validate. Retry after a moment.")
+}
+
+// apply validates a value. If it takes long, it needs one of the slots.
+func apply(
+	ctx context.Context, compiled *Schema, value any, deadline time.Time, slots *semaphore.Weighted, busy string,
+) ([]registry.Violation, error) {
 	isHeavy := false
 	defer func() {
 		if isHeavy {
-			s.heavy.Release(1)
+			slots.Release(1)
 		}
 	}()
 	return compiled.Validate(ctx, value, Work{Deadline: deadline, Heavy: func() error {
-		err := acquireWithin(ctx, deadline, s.heavy, heavyWait,
-			"Too many calls have arguments that take long to validate. Retry after a moment.")
+		err := acquireWithin(ctx, deadline, slots, heavyWait, busy)
 		isHeavy = err == nil
 		return err
 	}})
 }
 
-// get returns the compiled schema of a tool. The deadline bounds the wait for a core; zero is none.
-func (s *Validator) get(ctx context.Context, deadline time.Time, spec registry.ToolSpec) (*Schema, error) {
-	if known := s.cached(spec.Parameters); known != nil {
+// get returns the compiled schema of a field of a definition. The deadline bounds the wait for a core; zero is none.
+func (s *Validator) get(ctx context.Context, deadline time.Time, field string, source []byte) (*Schema, error) {
+	if known := s.cached(source); known != nil {
 		return known, nil
 	}
 	if err := acquire(ctx, deadline, s.compiling, 1); err != nil {
 		return nil, err
 	}
 	defer s.compiling.Release(1)
-	if known := s.cached(spec.Parameters); known != nil { // many callers may come at once
+	if known := s.cached(source); known != nil { // many callers may come at once
 		return known, nil
 	}
-	compiled, err := compileOf(spec)
+	compiled, err := compileOf(field, source)
 	if err != nil {
 		return nil, err
 	}
-	s.compiled.Put(string(spec.Parameters), compiled, len(spec.Parameters)+compiled.Size())
+	s.compiled.Put(string(source), compiled, len(source)+compiled.Size())
 	return compiled, nil
 }
 

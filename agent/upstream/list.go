@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -90,9 +91,12 @@ func (c *connection) admit(
 		return len(t.Name) + len(t.Description)
 	}
 	parameters, err := json.Marshal(t.InputSchema)
+	output, outputErr := json.Marshal(t.OutputSchema) // null, if there is none
+	err = errors.Join(err, outputErr)
 	spec := registry.ToolSpec{
 		Name: toolName(c.server.Name, t.Name), Description: t.Description, Parameters: parameters,
 		TimeoutMS: c.server.Timeout.Milliseconds(), Annotations: annotationsOf(t.Annotations),
+		OutputSchema: output,
 	}
 	size = spec.Size()
 	if spec.Description == "" {
@@ -104,6 +108,11 @@ func (c *connection) admit(
 		}
 	}
 	if err == nil {
+		spec, err = cfg.Admission.Admit(ctx, spec, *offered)
+	}
+	if err != nil && strings.HasPrefix(registry.AsError(err).Message, registry.FieldOutputSchema+": ") {
+		l.note("%.80q is offered without its output schema: %s", t.Name, registry.AsError(err).Message)
+		spec.OutputSchema = nil
 		spec, err = cfg.Admission.Admit(ctx, spec, *offered)
 	}
 	if err != nil {

@@ -95,7 +95,7 @@ func newServer() *mcp.Server {
 		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			return nil, nil, errors.New("no such thing")
 		})
-	mcp.AddTool(s, &mcp.Tool{Name: "show.all"},
+	mcp.AddTool(s, &mcp.Tool{Name: "show.all", OutputSchema: map[string]any{"type": "object"}},
 		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{
 				Content: []mcp.Content{

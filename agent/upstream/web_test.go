@@ -64,6 +64,12 @@ func TestServerAtURL(t *testing.T) {
 					shown = tool
 				}
 			}
+			if got := string(shown.Spec().OutputSchema); got != `{"type":"object"}` {
+				t.Errorf("the output schema: %s", got)
+			}
+			if got := spec.OutputSchema; got != nil {
+				t.Errorf("an output schema that no one declared: %s", got)
+			}
 			res, err := call(t, shown, `{}`)
 			if err != nil || !res.Success || res.Output != "seen\nwords\nfar: https://example.com/x" ||
 				res.Structured.String() != `{"n":7}` || len(res.Parts) != 2 {

@@ -142,6 +142,9 @@ func appendFound(b []byte, rows []toolRow, next cursor) []byte {
 		}
 		b = strictjson.AppendString(append(b, `,"description":`...), row.spec.Description)
 		b = appendObjectSchema(append(b, `,"inputSchema":`...), row.spec.Parameters)
+		if output := mcpcontent.OutputSchema(row.spec); output != nil {
+			b = append(append(b, `,"outputSchema":`...), output...)
+		}
 		hints, _ := json.Marshal(hintsOf(row.spec.Annotations, row.says.Effects)) // cannot fail: booleans
 		b = append(append(append(b, `,"annotations":`...), hints...), '}')
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/farhand/farhand/agent/mcpcontent"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
@@ -19,6 +20,9 @@ func appendTool(b []byte, name string, t registry.ToolSpec, d *policy.Decision, 
 	}
 	b = strictjson.AppendString(append(b, `,"description":`...), describe(t, at))
 	b = appendObjectSchema(append(b, `,"inputSchema":`...), t.Parameters)
+	if output := mcpcontent.OutputSchema(t); output != nil {
+		b = append(append(b, `,"outputSchema":`...), output...)
+	}
 	hints, _ := json.Marshal(hintsOf(t.Annotations, d.Effects)) // cannot fail: booleans
 	return append(append(append(b, `,"annotations":`...), hints...), '}')
 }

@@ -42,6 +42,7 @@ const (
 	flagWithheld // an error follows
 	flagParts    // parts follow
 	flagURIs     // the URIs of the parts follow them
+	flagViolations
 )
 
 // encodeEnvelope returns an envelope as a message. Its version is filled in if it has none.
@@ -120,7 +121,7 @@ func encodeReply(r registry.Reply) ([]byte, error) {
 	size := 64 + len(r.CallID) + len(r.Tenant) + len(r.Session) + len(r.Answer)
 	if r.Result != nil {
 		size += len(r.Result.Output) + r.Result.Structured.Len() + len(r.Result.Error) +
-			registry.PartsSize(r.Result.Parts)
+			registry.PartsSize(r.Result.Parts) + registry.ViolationsSize(r.Result.Violations)
 	}
 	b := append(make([]byte, 0, size), messageReply, byte(r.V), flags)
 	for _, text := range []string{r.CallID, r.Tenant, r.Session, r.Answer} {
@@ -174,7 +175,7 @@ func decodeReply(text string) (*registry.Reply, error) {
 func appendResult(b []byte, r *registry.Result) ([]byte, error) {
 	flags := flag(flagSuccess, r.Success) | flag(flagStructured, !r.Structured.IsZero()) |
 		flag(flagWithheld, r.Withheld != nil) | flag(flagParts, len(r.Parts) > 0) |
-		flag(flagURIs, slices.ContainsFunc(r.Parts, hasURI))
+		flag(flagURIs, slices.ContainsFunc(r.Parts, hasURI)) | flag(flagViolations, len(r.Violations) > 0)
 	b = append(b, flags)
 	b = appendField(b, r.Output)
 	b = appendField(b, r.Error)
@@ -188,6 +189,13 @@ func appendResult(b []byte, r *registry.Result) ([]byte, error) {
 		for i := range r.Parts {
 			b = appendField(b, r.Parts[i].URI)
 		}
+	}
+	if flags&flagViolations != 0 {
+		text, err := json.Marshal(r.Violations)
+		if err != nil {
+			return b, err
+		}
+		b = appendField(b, text)
 	}
 	if r.Withheld == nil {
 		return b, nil

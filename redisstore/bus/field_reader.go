@@ -90,6 +90,9 @@ func (r *fieldReader) result() *registry.Result {
 			result.Parts[i].URI = r.field()
 		}
 	}
+	if flags&flagViolations != 0 && json.Unmarshal([]byte(r.field()), &result.Violations) != nil {
+		r.broken = true
+	}
 	if flags&flagWithheld != 0 {
 		result.Withheld = r.failure()
 	}

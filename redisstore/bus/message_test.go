@@ -18,7 +18,8 @@ func wholeResult() *registry.Result {
 			{Type: registry.PartImage, MIMEType: "image/png", Name: "a.png", Data: []byte("\x00\xff"), Size: 2},
 			{Type: registry.PartFile, MIMEType: "video/mp4", URI: "file:///x", URL: "https://x", Size: 1 << 40},
 		},
-		Withheld: registry.Errorf(registry.CodeInvalidResult, "m"),
+		Violations: []registry.Violation{{Pointer: "/a", Message: "must be <b>"}},
+		Withheld:   registry.Errorf(registry.CodeInvalidResult, "m"),
 	}
 }
 

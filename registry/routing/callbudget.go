@@ -184,7 +184,7 @@ func resultSize(r *registry.Result) int64 {
 	if r.Output != r.Structured.String() {
 		size += jsonSize(r.Output)
 	}
-	return size + partsSize(r.Parts)
+	return size + partsSize(r.Parts) + int64(registry.ViolationsSize(r.Violations))
 }
 
 // partsSize is about how many bytes a store takes for the parts of a result: their data is base64.

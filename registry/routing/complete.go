@@ -36,7 +36,15 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 // complete ends a call that was in flight here with its answer. The caller has noted the answer already (noteAnswer),
 // and the note stays until the answer can be found elsewhere, so that no other answer can come first.
 func (p *Hub) complete(f *inFlightCall, r registry.Result, acknowledge func(ignored bool)) {
-	p.afterLog(f, func() { p.completeNow(f, r, acknowledge) })
+	end := func() { p.afterLog(f, func() { p.completeNow(f, r, acknowledge) }) }
+	if p.checkOutput == nil || len(f.output) == 0 || !p.checks.start(func(ctx context.Context) {
+		defer end()
+		ctx, cancel := context.WithDeadline(ctx, f.expires.Add(-expiryGrace)) // a caller still waits for the answer
+		defer cancel()
+		r.Violations = p.checkOutput(ctx, f.output, r)
+	}) {
+		end()
+	}
 }
 
 func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(ignored bool)) {

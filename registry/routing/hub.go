@@ -78,7 +78,9 @@ type Hub struct {
 	calls       hubCalls
 	rec         hubRecorder
 	tasks       *tasks
-	late        *tasks // late answers that wait for a record
+	late        *tasks                                                                           // late answers that wait for a record
+	checks      *tasks                                                                           // answers that are checked against the output schema of their tool
+	checkOutput func(ctx context.Context, schema []byte, r registry.Result) []registry.Violation // nil: none is checked
 	lists       *sharedLists
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call
@@ -99,6 +101,7 @@ func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, 
 	return &Hub{
 		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight,
 		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newSharedLists(),
+		checks: newTasks(maxChecks, cfg.Log), checkOutput: cfg.CheckOutput,
 		callLog: cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
 	}
 }

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type inFlightCall struct {
 	key     registry.Key
 	callID  string
 	tool    string
+	output  json.RawMessage              // schema of the tool's output; empty: it has none
 	proof   string                       // of the device that may answer; empty: any device that has the session
 	session atomic.Pointer[LocalSession] // its connection; the session's next one may take it over
 	durable bool
@@ -96,10 +98,13 @@ func (f *inFlightCall) sendReceipt() {
 func (l *LocalSession) deliver(
 	ctx context.Context, c DeviceCall, decided basis, durable bool, reply func(registry.Reply),
 ) (*inFlightCall, error) {
-	if err := l.holds(c.Tool, decided); err != nil {
+	spec, err := l.holds(c.Tool, decided)
+	if err != nil {
 		return nil, err
 	}
-	f := &inFlightCall{key: l.key, callID: c.ID, tool: c.Tool, durable: durable, reply: reply}
+	f := &inFlightCall{
+		key: l.key, callID: c.ID, tool: c.Tool, output: spec.OutputSchema, durable: durable, reply: reply,
+	}
 	f.session.Store(l)
 	if err := l.track(f, c.Timeout); err != nil {
 		return nil, err
@@ -110,7 +115,7 @@ func (l *LocalSession) deliver(
 			return nil, err
 		}
 	}
-	err := l.holds(c.Tool, decided) // claiming took a while
+	_, err = l.holds(c.Tool, decided) // claiming took a while
 	if err == nil {
 		err = f.send(l.conn, c)
 	} else {
@@ -130,8 +135,8 @@ type basis struct {
 
 func basisOf(r registry.Route) basis { return basis{r.Spec.Hash(), r.Attributes} }
 
-// holds returns nil if what a call was decided on still holds.
-func (l *LocalSession) holds(tool string, decided basis) error {
+// holds returns the definition of a tool, and no error if what a call was decided on still holds.
+func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, error) {
 	l.mu.Lock()
 	tools, attributes := l.tools.all(), l.attributes
 	l.mu.Unlock()
@@ -139,12 +144,12 @@ func (l *LocalSession) holds(tool string, decided basis) error {
 	if !ok {
 		e := registry.Errorf(registry.CodeToolNotFound,
 			"The session does not offer the tool %q. List its tools and try again.", tool)
-		return e.With(registry.DispatchedNo)
+		return spec, e.With(registry.DispatchedNo)
 	}
 	if spec.Hash() != decided.spec || decided.attributes != 0 && decided.attributes != attributes {
-		return registry.StaleRoute()
+		return spec, registry.StaleRoute()
 	}
-	return nil
+	return spec, nil
 }
 
 // send gives the call to the socket. If the socket does not take it, the in-flight call is forgotten, so that the call

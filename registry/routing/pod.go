@@ -33,6 +33,10 @@ type PodConfig struct {
 	CallLog      int64         // stored of what a device reports of one call; default DefaultCallLog
 	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
 
+	// CheckOutput returns the rules of an output schema that an answer breaks. Nil: answers are not checked. An answer
+	// waits for it, so it must return soon, and when ctx ends. It is called concurrently.
+	CheckOutput func(ctx context.Context, schema []byte, r registry.Result) []registry.Violation
+
 	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
 	gather func()                            // of the recorder, for tests; default: does nothing
 }
@@ -160,6 +164,7 @@ func (p *Pod) Close(ctx context.Context) error {
 	}
 	p.Hub.detached.fail()
 	p.Router.returns.close()
+	p.Hub.checks.wait()
 	p.tasks.wait()
 	p.Hub.late.wait()
 	p.cancel()

@@ -12,6 +12,7 @@ import (
 const (
 	maxTasks    = 4096            // tasks that run at once on one pod
 	maxLate     = 256             // late answers that wait for their records at once
+	maxChecks   = 256             // answers that are checked at once; others are not
 	taskTimeout = 3 * time.Second // of one task
 )
 

@@ -52,6 +52,7 @@ type wireTool struct {
 	TimeoutMS     int64           `json:"timeout_ms,omitempty"`
 	Annotations   *wireHints      `json:"annotations,omitempty"`
 	SecurityLevel string          `json:"security_level,omitempty"`
+	OutputSchema  json.RawMessage `json:"output_schema,omitempty"`
 }
 
 type wireHints struct {
@@ -64,7 +65,7 @@ type wireHints struct {
 func (t Tool) wire() wireTool {
 	w := wireTool{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters,
-		TimeoutMS: t.Timeout.Milliseconds(), SecurityLevel: t.SecurityLevel,
+		TimeoutMS: t.Timeout.Milliseconds(), SecurityLevel: t.SecurityLevel, OutputSchema: t.OutputSchema,
 	}
 	if t.Hints != (Hints{}) {
 		h := wireHints(t.Hints)

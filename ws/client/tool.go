@@ -18,6 +18,10 @@ type Tool struct {
 
 	// SecurityLevel is safe, user_confirm or admin_only; empty means safe.
 	SecurityLevel string
+
+	// OutputSchema is the JSON Schema of what the tool returns; nil means that anything may come. The gateway marks
+	// answers that do not satisfy it.
+	OutputSchema json.RawMessage
 }
 
 // Hints describe to people and models what a call does to the world; nil leaves it open.
@@ -54,6 +58,9 @@ func (t Tool) validate() error {
 	}
 	if len(t.Parameters) > 0 && !json.Valid(t.Parameters) {
 		return fmt.Errorf("client: the parameters of %s are not valid JSON", t.Name)
+	}
+	if len(t.OutputSchema) > 0 && !json.Valid(t.OutputSchema) {
+		return fmt.Errorf("client: the output schema of %s is not valid JSON", t.Name)
 	}
 	if t.Timeout < 0 {
 		return fmt.Errorf("client: the timeout of %s is negative", t.Name)
