@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/olahol/melody"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // onText handles one frame. Melody calls it in the connection's reader, one frame after the other.
@@ -182,6 +184,9 @@ func (c *conn) handle(frame any) error {
 		return c.greetMCP()
 	case *mcpFrame:
 		return c.handleMCP(f)
+	case *mcpLost:
+		c.local.Fail(f.call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+
+			"Whether the tool has done its work is not known."))
 	default:
 		return fmt.Errorf("no handler for %T", f)
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farhand/farhand/internal/strictjson"
+	"github.com/farhand/farhand/registry"
 )
 
 // maxMessageID is how many bytes the id of a message of MCP may have.
@@ -30,7 +31,11 @@ type (
 	mcpFailure struct {
 		code    int64
 		message string
+		lost    bool // the client of an MCP server says that the server ended before it answered
 	}
+
+	// mcpLost ends a call whose MCP server ended before it answered.
+	mcpLost struct{ call string }
 )
 
 // Error implements error.
@@ -114,6 +119,9 @@ func (m *mcpLink) decodeMessage(f *fields) (any, error) {
 		return &mcpFrame{id: id, own: true, result: result, failed: failed}, nil
 	case call == "":
 		return &mcpFrame{stray: true, failed: failed}, nil
+	case failed != nil && failed.lost:
+		m.forget(string(id))
+		return &mcpLost{call}, nil
 	case failed != nil:
 		m.forget(string(id))
 		text := failed.Error()
@@ -213,5 +221,6 @@ func (f *fields) failure(key string) *mcpFailure {
 	if message := e.optionalText("message"); message != nil {
 		failed.message = *message
 	}
+	failed.lost = string(memberOf(e.value("data"), "code")) == `"`+string(registry.CodeLost)+`"`
 	return failed
 }

@@ -255,6 +255,20 @@ func TestMCPProgressAndCancel(t *testing.T) {
 	eventually(t, "the report is counted", func() bool { return g.server.Stats().Received["tool_progress"] == 1 })
 }
 
+// The client of an MCP server that has ended says so: its calls are lost, and not failures of their tools.
+func TestMCPServerThatEnded(t *testing.T) {
+	g := newGateway(t)
+	p := g.connectMCP("session_id=s1&resume=true", "t")
+	g.offersMCP("s1", "t")
+	done := g.call("s1", "t", `{}`)
+	p.say(`{"jsonrpc":"2.0","id":` + string(p.asked("tools/call").ID) +
+		`,"error":{"code":-32000,"message":"The MCP server ended.","data":{"code":"lost"}}}`)
+	if e := registry.AsError(await(t, done).err); e.Code != registry.CodeLost || e.Dispatched != registry.DispatchedYes {
+		t.Errorf("%+v", e)
+	}
+	p.aliveMCP()
+}
+
 // A list of tools comes in pages, and again when it has changed. Tools that are on it no longer go.
 func TestMCPListsOfTools(t *testing.T) {
 	g := newGateway(t)

@@ -119,7 +119,7 @@ func frameType(frame any) string {
 		return typeToolCallAccepted
 	case *toolProgressFrame:
 		return typeToolProgress
-	case *toolErrorFrame:
+	case *toolErrorFrame, *mcpLost:
 		return typeToolError
 	case *messageFrame:
 		return typeMessage

@@ -103,7 +103,24 @@ func TestServerEverythingAsADevice(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 
+	var running struct {
+		CallID string `json:"call_id"`
+		State  string
+	}
+	recordIs := func(state string) func() bool {
+		return func() bool {
+			_, raw := request(t, http.MethodGet, asked+"/api/calls/"+running.CallID, "")
+			return json.Unmarshal(raw, &running) == nil && running.State == state
+		}
+	}
+	_, raw = request(t, http.MethodPost, asked+"/api/sessions/everything/tools/trigger-long-running-operation/call",
+		`{"args":{"duration":3000,"steps":3000},"mode":"async","timeout_ms":600000}`)
+	if err := json.Unmarshal(raw, &running); err != nil || running.CallID == "" {
+		t.Fatalf("%v %s", err, raw)
+	}
+	eventually(t, waitLimit, "the server works on a call", recordIs("running"))
 	former := killPID(t, pid, syscall.SIGKILL)
+	eventually(t, waitLimit, "the call that it had is lost", recordIs("lost"))
 	eventually(t, waitLimit, "it has been started again", func() bool { return readPID(pid) != former && listed() })
 	if a := call("everything", "echo", `{"message":"again"}`); !strings.Contains(a.Output, "again") {
 		t.Errorf("%+v", a)

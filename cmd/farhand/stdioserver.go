@@ -57,6 +57,7 @@ func startStdioServer(command string, environ []string, log *slog.Logger) (*stdi
 		_ = s.cmd.Wait() // exit tells it
 		killGroup(s.cmd) // what it started
 		close(s.ended)
+		_ = s.out.SetReadDeadline(time.Now().Add(serverGrace)) // a process that has left the group may have it yet
 	})
 	s.tasks.Go(s.logLines)
 	return s, nil

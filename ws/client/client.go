@@ -34,6 +34,8 @@ type Client struct {
 	session string
 	token   string // proves that this is the same device; empty before the first session_start
 	link    *link  // nil while disconnected
+
+	lost [][]byte // answers to calls whose MCP server has ended, for the next connection
 }
 
 // New returns a client for the gateway at address: ws, wss, http or https; without a path /ws/chat is meant. It does

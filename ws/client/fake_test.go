@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ type fake struct {
 	t     *testing.T
 	http  *httptest.Server
 	conns chan *peer
+
+	refuses atomic.Bool // connections, as a gateway that is about to start
 }
 
 // peer is the gateway's end of one connection.
@@ -36,6 +39,10 @@ func newFake(t *testing.T) *fake {
 	f := &fake{t: t, conns: make(chan *peer, 16)}
 	var upgrader websocket.Upgrader
 	f.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.refuses.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		conn, err := upgrader.Upgrade(w, r, nil)
 		if err != nil {
 			t.Errorf("upgrade: %v", err)

@@ -20,12 +20,16 @@ const pathMCP = "/ws/mcp"
 // maxLine is how many bytes one message of an MCP server may have. The gateway has limits of its own.
 const maxLine = 16 << 20
 
+// lostWait is how long the connection may take to send that a call is lost. Later it is said on the next connection.
+const lostWait = time.Second
+
 // serverWriteTimeout is how long an MCP server may take to read one message. Meanwhile nothing is read of the gateway.
 const serverWriteTimeout = 10 * time.Second
 
 // RunMCP connects an MCP server to the gateway, whose address ends with /ws/mcp, and keeps it connected as Run does: a
 // line that is read of the server is a message to the gateway, and a message of the gateway is a line that is written
 // to it. While there is no connection nothing is read, so what the server answers meanwhile is sent on the next one.
+// Calls that the server has not answered when it ends are answered as lost.
 // The error is ErrServer once the server's lines end, it does not read a message in 10 s, or the gateway cannot speak
 // to it: another one may be given to RunMCP then. RunMCP closes the server at its end, which must end reading and
 // writing. Neither Run nor another RunMCP may be active.
@@ -40,11 +44,14 @@ func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 	}
 	c.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
-	p := &mcpPipe{client: c, server: server, lines: make(chan []byte), giveUp: func() { cancel(ErrServer) }}
+	p := &mcpPipe{
+		client: c, lines: make(chan []byte), server: server, giveUp: func() { cancel(ErrServer) },
+		end: sync.OnceFunc(func() { _ = server.Close() }),
+	}
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(closed)
-		_ = server.Close()
+		p.end()
 	})
 	defer func() {
 		cancel(nil)
@@ -78,8 +85,10 @@ type mcpPipe struct {
 	client  *Client
 	server  io.ReadWriteCloser
 	lines   chan []byte // of the server
-	giveUp  func()      // ends RunMCP, which closes the server
+	end     func()      // closes the server, and so ends the reading of it
+	giveUp  func()      // ends RunMCP
 	reading sync.WaitGroup
+	calls   mcpCalls
 
 	unsent []byte // the line that the last connection did not take; nil: none
 }
@@ -87,6 +96,7 @@ type mcpPipe struct {
 // readLines reads the server's lines until they end. What is no JSON object is no message: some servers greet.
 func (p *mcpPipe) readLines(ctx context.Context) {
 	defer p.giveUp()
+	defer p.tellLost(ctx)
 	scanner := bufio.NewScanner(p.server)
 	scanner.Buffer(nil, maxLine)
 	for scanner.Scan() {
@@ -94,6 +104,7 @@ func (p *mcpPipe) readLines(ctx context.Context) {
 		if len(line) == 0 || line[0] != '{' {
 			continue
 		}
+		p.calls.answered(line)
 		select {
 		case p.lines <- bytes.Clone(line):
 		case <-ctx.Done():
@@ -103,6 +114,41 @@ func (p *mcpPipe) readLines(ctx context.Context) {
 	if err := scanner.Err(); err != nil && ctx.Err() == nil {
 		p.client.cfg.log.Warn("the MCP server can no longer be read", "error", err)
 	}
+}
+
+// tellLost answers the calls that the server has not answered, now that it has ended. What cannot be sent soon is kept
+// for the next connection, which has another server.
+func (p *mcpPipe) tellLost(ctx context.Context) {
+	late := time.NewTimer(lostWait)
+	defer late.Stop()
+	rest := append(p.calls.end(), nil) // which is taken when the one before it has been sent
+	for len(rest) > 0 {
+		select {
+		case p.lines <- rest[0]:
+			rest = rest[1:]
+			continue
+		case <-ctx.Done():
+		case <-late.C:
+		}
+		p.client.keepLost(rest[:len(rest)-1]...)
+		return
+	}
+}
+
+// keepLost keeps answers for the next connection of an MCP server, a bounded number of them.
+func (c *Client) keepLost(answers ...[]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = append(c.lost, answers[:min(len(answers), maxOpenCalls-len(c.lost))]...)
+}
+
+// takeLost returns what keepLost has kept.
+func (c *Client) takeLost() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost := c.lost
+	c.lost = nil
+	return lost
 }
 
 // connect makes one connection and carries lines to its end.
@@ -147,19 +193,28 @@ func (p *mcpPipe) noteCall(message []byte) {
 func (p *mcpPipe) write(message []byte) {
 	p.noteCall(message)
 	log := p.client.cfg.log
+	if lost := p.calls.begin(message); lost != nil {
+		p.client.keepLost(lost)
+		return
+	}
 	late := time.AfterFunc(p.client.cfg.serverWait, func() {
 		log.Warn("the MCP server does not read what it is sent")
-		p.giveUp() // closing the server ends the write
+		p.end() // and so the write
 	})
 	defer late.Stop()
 	if _, err := p.server.Write(append(message, '\n')); err != nil {
 		log.Debug("message not written to the MCP server", "error", err)
-		p.giveUp()
+		p.end()
 	}
 }
 
 // sendLines sends the server's lines until the connection ends.
 func (p *mcpPipe) sendLines(linked context.Context, l *link) {
+	for _, answer := range p.client.takeLost() {
+		if l.send(answer) != nil {
+			return
+		}
+	}
 	for {
 		if p.unsent == nil {
 			select {
@@ -168,8 +223,10 @@ func (p *mcpPipe) sendLines(linked context.Context, l *link) {
 				return
 			}
 		}
-		if err := l.send(p.unsent); err != nil {
-			return
+		if p.unsent != nil { // nil only waits for what was sent before
+			if err := l.send(p.unsent); err != nil {
+				return
+			}
 		}
 		p.unsent = nil
 	}

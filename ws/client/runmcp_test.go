@@ -103,6 +103,64 @@ func TestRunMCP(t *testing.T) {
 	}
 }
 
+// Calls that a server was given and has not answered when it ends are answered at once, on the connection there is.
+func TestRunMCPServerThatCrashes(t *testing.T) {
+	t.Parallel()
+	f, s := newFake(t), newStdioServer()
+	c, done := startMCP(t, f, s)
+	p := wait(t, f.conns)
+	for _, id := range []any{"a", "b", 7} {
+		p.send(map[string]any{"jsonrpc": "2.0", "id": id, "method": "tools/call"})
+	}
+	p.send(map[string]any{"jsonrpc": "2.0", "id": "list", "method": "tools/list"})
+	for range 4 {
+		if _, err := s.heard.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.line(t, `{"jsonrpc":"2.0","id":"b","result":{}}`)
+	if m := p.raw(); m["id"] != "b" {
+		t.Fatalf("the gateway was sent %v", m)
+	}
+	must(t, s.say.Close())
+	for _, id := range []any{"a", 7.0} {
+		m := p.raw()
+		failed, _ := m["error"].(map[string]any)
+		if data, _ := failed["data"].(map[string]any); m["id"] != id || data["code"] != "lost" {
+			t.Errorf("of the call %v the gateway was sent %v", id, m)
+		}
+	}
+	if err := wait(t, done); !errors.Is(err, client.ErrServer) {
+		t.Errorf("the server has ended: %v", err)
+	}
+
+	// A server that does not read is closed; what it was given while nothing could be sent is said on the next connection.
+	s = newStdioServer()
+	ctx, cancel := newContext()
+	defer cancel()
+	again := make(chan error, 1)
+	go func() { again <- c.RunMCP(ctx, s) }()
+	p = wait(t, f.conns)
+	p.send(map[string]any{"jsonrpc": "2.0", "id": "c", "method": "tools/call"})
+	if _, err := s.heard.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	f.refuses.Store(true)
+	p.close(websocket.CloseServiceRestart, "")
+	must(t, s.say.Close())
+	if err := wait(t, again); !errors.Is(err, client.ErrServer) {
+		t.Errorf("the server has ended: %v", err)
+	}
+	f.refuses.Store(false)
+	s = newStdioServer()
+	go func() { again <- c.RunMCP(ctx, s) }()
+	if m := wait(t, f.conns).raw(); m["id"] != "c" {
+		t.Errorf("the next connection was sent %v", m)
+	}
+	cancel()
+	<-again
+}
+
 // A line that is no message is not sent.
 func TestRunMCPGarbage(t *testing.T) {
 	t.Parallel()
