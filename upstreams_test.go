@@ -119,14 +119,16 @@ func TestCallWhileAnMCPServerIsAway(t *testing.T) {
 	}
 	listener.Close() // so nothing answers there
 	url := start(t, farhand.Config{MCPServers: serversFile(t, "http://"+listener.Addr().String())})
-	resp, err := http.Post(url+"/api/tools/far__say/call", "application/json", strings.NewReader(`{"timeout_ms": 100}`))
+	const soon = `{"timeout_ms": 100}`
+	resp, err := http.Post(url+"/api/tools/far__say/call", "application/json", strings.NewReader(soon))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
+	const away = `"code":"not_connected"`
 	if resp.StatusCode != http.StatusConflict || resp.Header.Get("Retry-After") == "" ||
-		!strings.Contains(string(text), `"code":"not_connected"`) || !strings.Contains(string(text), `"retryable":true`) {
+		!strings.Contains(string(text), away) || !strings.Contains(string(text), `"retryable":true`) {
 		t.Errorf("over HTTP: %d %v %s", resp.StatusCode, resp.Header, text)
 	}
 	resp, err = http.Post(url+"/mcp", "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,`+
@@ -136,7 +138,7 @@ func TestCallWhileAnMCPServerIsAway(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	text, _ = io.ReadAll(resp.Body)
-	if !strings.Contains(string(text), `"code":"not_connected"`) || !strings.Contains(string(text), `"retryable":true`) ||
+	if !strings.Contains(string(text), away) || !strings.Contains(string(text), `"retryable":true`) ||
 		!strings.Contains(string(text), `"retry_after_ms":`) {
 		t.Errorf("over MCP: %s", text)
 	}

@@ -264,6 +264,30 @@ func TestMCPApproverAnswers(t *testing.T) {
 	}
 }
 
+// TestMCPWrongAnswers: a wrong answer of who may decide says what was wrong and is asked for again, twice; the third
+// gives the call up.
+func TestMCPWrongAnswers(t *testing.T) {
+	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: {by: anyone}}\n")
+	q := f.ask(ask{who: "ann", params: snapIt, caps: capsForm}).question(t)
+	for answer, why := range map[string]string{
+		`{"action":"accept","content":{"decision":"yes"}}`: `"decision" must be "allow" or "deny"`,
+		`{"action":"approve"}`:                             `"action" must be "accept", "decline" or "cancel"`,
+	} {
+		q = f.ask(ask{who: "ann", params: retry(snapIt, q.RequestState, answer), caps: capsForm}).question(t)
+		if form := q.InputRequests["approval"].Params; !strings.Contains(form.Message, why) {
+			t.Errorf("%s: %+v", answer, form)
+		}
+	}
+	got := f.ask(ask{who: "ann", params: retry(snapIt, q.RequestState, accepts), caps: capsForm})
+	if got.Error == nil || got.Error.Data.Code != registry.CodeApprovalDenied ||
+		!strings.Contains(got.Error.Message, "None of 3 answers was a decision") {
+		t.Errorf("the third: %s %+v", got.Result, got.Error)
+	}
+	if f.waiting("ann", 0); len(d.calls) != 0 {
+		t.Error("it ran")
+	}
+}
+
 // TestMCPApproverOfItsOwnCall: by default the credential that made a call cannot allow it in the form, although it has
 // the role; it may give the call up, and another approver decides.
 func TestMCPApproverOfItsOwnCall(t *testing.T) {

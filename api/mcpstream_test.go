@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -356,6 +357,59 @@ func TestMCPCancelByMessage(t *testing.T) {
 			f.Errorf("cancelled %s, want %s", got, id)
 		}
 	})
+}
+
+// A request that its client has cancelled with a message is not answered, also if its answer has begun as a stream:
+// SDKs report an answer that nobody waits for as a fault.
+func TestMCPCancelledRequestIsNotAnswered(t *testing.T) {
+	f := newFleet(t, setup{pods: 2, change: withDeciders})
+	d := f.connect(0, ofAnn("phone"), silent, tools("t")...)
+	for name, accept := range map[string]string{
+		"plain": "application/json", "a stream": "application/json, text/event-stream",
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.pods[0].server.URL+"/mcp",
+				strings.NewReader(`{"jsonrpc":"2.0","id":3,"method":"tools/call",`+
+					`"params":{"name":"t","_meta":{"progressToken":1}}}`))
+			f.must(err)
+			header := http.Header{"Authorization": {"Bearer agent"}, "Mcp-Session-Id": {"a"}, "Accept": {accept}}
+			req.Header = header.Clone()
+			req.Header.Set("Content-Type", "application/json")
+			begun, rest, status := make(chan string, 1), make(chan string, 1), 0
+			go func() {
+				defer close(rest)
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					rest <- err.Error()
+					return
+				}
+				defer resp.Body.Close()
+				body := bufio.NewReader(resp.Body)
+				for line := ""; resp.StatusCode == 200 && err == nil && !strings.HasPrefix(line, "data:"); {
+					line, err = body.ReadString('\n')
+				}
+				begun <- ""
+				text, _ := io.ReadAll(body)
+				status = resp.StatusCode
+				rest <- string(text)
+			}()
+			c, streams := d.delivered(), strings.Contains(accept, "stream")
+			if streams {
+				done := 0.5
+				f.must(d.local.Progress(c.ID, &done, nil, "half", ""))
+				await(t, "the stream to begin", begun)
+			}
+			f.send(request{
+				method: http.MethodPost, path: "/mcp", pod: 1, header: header,
+				body: `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`,
+			}).want(http.StatusAccepted)
+			text := await(t, "the end of the request", rest)
+			if streams && status != 200 || !streams && status != 202 || strings.Contains(text, "{") {
+				t.Errorf("%d %s", status, text)
+			}
+			d.cancelled()
+		})
+	}
 }
 
 // balanced sends each request of a client to another pod.

@@ -197,7 +197,10 @@ func TestMCPTasksWithApprovals(t *testing.T) {
 		}).task(t); is.Status != "working" || is.InputRequests != nil {
 			t.Errorf("a client that cannot ask: %+v", is)
 		}
-		update("ann", begun.TaskID, accepts)
+		wrong := f.ofTask("ann", "tasks/update", begun.TaskID, `,"inputResponses":{"approval":`+accepts+`}`, 0)
+		if wrong.Error == nil || !strings.Contains(wrong.Error.Message, `"decision" must be`) {
+			t.Errorf("no decision: %s %+v", wrong.Result, wrong.Error)
+		}
 		update("ann", begun.TaskID, answer)
 		update("ann", begun.TaskID, allows)
 		is = f.ended("ann", begun.TaskID, 0)

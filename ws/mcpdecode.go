@@ -2,6 +2,7 @@ package ws
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strconv"
 
@@ -40,6 +41,9 @@ type (
 
 // Error implements error.
 func (f *mcpFailure) Error() string {
+	if f.code == 0 { // a small device has left it out
+		return cmp.Or(f.message, "MCP error")
+	}
 	return "MCP error " + strconv.FormatInt(f.code, 10) + ": " + f.message
 }
 

@@ -178,9 +178,10 @@ func TestFirstCallAfterARestartOfSessions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int32
-			s := &withSessions{refuse: refuse, evil: evil{call: func(w http.ResponseWriter, _ *http.Request, m message) {
+			run := func(w http.ResponseWriter, _ *http.Request, m message) {
 				reply(w, m, fmt.Sprintf(`{"content":[{"type":"text","text":"call %d"}]}`, calls.Add(1)))
-			}}}
+			}
+			s := &withSessions{refuse: refuse, evil: evil{call: run}}
 			servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, s)})
 			tool := until(t, servers, has("evil__do"))["evil__do"]
 			s.session.Add(1)

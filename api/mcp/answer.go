@@ -104,7 +104,8 @@ func (a *answer) endLocked() {
 	a.stop()
 }
 
-// finish writes the last message. It must be called once; nothing is written after it.
+// finish writes the last message, or none if the client has cancelled the request. It must be called once; nothing is
+// written after it.
 func (a *answer) finish(s *Server, res result, err error) error {
 	defer a.stop()
 	if a.timer != nil {
@@ -114,6 +115,13 @@ func (a *answer) finish(s *Server, res result, err error) error {
 	defer a.mu.Unlock()
 	switch {
 	case a.over:
+		return nil
+	case err == errCancelled && a.stream == nil:
+		a.over = true
+		return a.Out.Write(http.StatusAccepted, nil, nil) // as a message that has no answer
+	case err == errCancelled:
+		a.over = true
+		a.stream.Close()
 		return nil
 	case a.stream == nil && err != nil:
 		a.over = true

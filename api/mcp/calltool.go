@@ -61,6 +61,9 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	req.Release = r.TakeBody()
 	out, err := s.cfg.Invoker.Invoke(ctx, req)
 	finish()
+	if context.Cause(ctx) == errCancelled {
+		return result{}, errCancelled
+	}
 	if out.CallID != req.CallID { // a replayed one has its own
 		r.answer.noteCall(out.CallID)
 	}
@@ -70,7 +73,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	case err == nil && out.Async:
 		return s.task(ctx, r, &out)
 	default:
-		return r.resultOf(&out, err)
+		return r.resultOf(&out, r.givenUp(err))
 	}
 }
 

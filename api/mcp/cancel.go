@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -13,6 +14,10 @@ import (
 
 // headerSession carries the name that initialize gave a client of a revision before 2026-07-28.
 const headerSession = "Mcp-Session-Id"
+
+// errCancelled is the cause of a context whose request its client has cancelled with a message. Such a request is not
+// answered.
+var errCancelled = errors.New("cancelled by the client")
 
 // maxSession bounds that name, in bytes, as clients may send any.
 const maxSession = 128
@@ -93,7 +98,7 @@ func (s *running) cancel(key registry.Key) bool {
 	if cancel == nil {
 		return false
 	}
-	cancel(nil)
+	cancel(errCancelled)
 	return true
 }
 

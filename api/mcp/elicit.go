@@ -42,9 +42,11 @@ const (
 	// stateLife is how long a client may take to come back; no approval waits longer.
 	stateLife = time.Hour
 
-	maxState  = 4 << 10 // bytes of requestState
-	maxInputs = 8 << 10 // bytes of inputResponses
-	maxShown  = 4 << 10 // bytes of arguments that a client's user is shown; a longer call is decided elsewhere
+	maxState   = 4 << 10 // bytes of requestState
+	maxInputs  = 8 << 10 // bytes of inputResponses
+	maxAnswers = 3       // to one question; a call whose last is wrong is given up
+
+	maxShown = 4 << 10 // bytes of arguments that a client's user is shown; a longer call is decided elsewhere
 )
 
 // errState is the same for all that may be wrong with a requestState, so that nobody learns what is right with it.
@@ -93,11 +95,11 @@ func (s *Server) resume(ctx context.Context, r *request, req *agent.Request) err
 	if !ok || len(state) > maxState || req.Args.Len() > registry.MaxApprovalArgs {
 		return errState
 	}
-	call, err := s.takeState(ctx, r, req, state)
+	asked, err := s.takeState(ctx, r, req, state)
 	if err != nil {
 		return err
 	}
-	req.Resume, req.CallID = &call, call.CallID
+	req.Resume, req.CallID, r.wrongAnswers = &asked.Call, asked.Call.CallID, asked.Wrong
 	return s.answered(ctx, r, req, inputs.get(keyApproval))
 }
 
@@ -130,51 +132,79 @@ func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, a
 		req.Suspend = true
 		return nil
 	}
-	decision, decided, err := readAnswer(answer)
+	decision, wrong := readAnswer(answer)
 	id := req.Resume.ApprovalID
 	switch decides := s.mayDecide(ctx, r, id); {
-	case err != nil:
-		return err
-	case !decides && decided && !decision.Allow:
+	case wrong == noDecision && !decides: // accepted without more: it waits
+		return nil
+	case wrong != "":
+		r.wrong = wrong
+		if r.wrongAnswers++; r.wrongAnswers < maxAnswers {
+			req.Suspend = true
+		} else {
+			s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id) // see givenUp
+		}
+		return nil
+	case !decides && !decision.Allow:
 		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id) // which is why the call does not run
 		return nil
 	case !decides:
 		return nil
-	case !decided:
-		req.Suspend = true
-		return nil
 	}
-	_, err = s.cfg.Approvals.Decide(ctx, r.Caller, id, decision)
+	_, err := s.cfg.Approvals.Decide(ctx, r.Caller, id, decision)
 	if errors.Is(err, registry.CodeNotFound) {
 		return nil
 	}
 	return err
 }
 
-// readAnswer reads what a user has answered. Whoever accepts without a decision has decided nothing.
-func readAnswer(answer strictjson.Value) (d approval.Decision, decided bool, err error) {
+// givenUp returns the error of a call, with the reason if it was given up because no answer was a decision.
+func (r *request) givenUp(err error) error {
+	if err == nil || r.wrongAnswers < maxAnswers {
+		return err
+	}
+	e := *registry.AsError(err)
+	e.Message = fmt.Sprintf("None of %d answers was a decision: %s The call is given up.", maxAnswers, r.wrong)
+	return &e
+}
+
+// What may be wrong with an answer, for the user and the client.
+const (
+	noDecision = `"decision" must be "allow" or "deny".`
+	noAction   = `"action" must be "accept", "decline" or "cancel".`
+	noObject   = `An answer, and its "content", must be JSON objects.`
+)
+
+// readAnswer reads what a user has answered. wrong says why it is no decision: noDecision if the user has accepted
+// without one.
+func readAnswer(answer strictjson.Value) (d approval.Decision, wrong string) {
 	said, err := membersOf(answer)
 	if err != nil {
-		return d, false, invalidParams("The answer %q must be a JSON object.", keyApproval)
+		return d, noObject
 	}
 	switch action, _ := said.text("action"); action {
 	case "decline", "cancel":
-		return d, true, nil
+		return d, ""
 	case "accept":
 	default:
-		return d, false, invalidParams("The action of an answer must be accept, decline or cancel.")
+		return d, noAction
 	}
 	v := said.get("content")
 	if !v.IsObject() {
-		return d, false, nil
+		return d, noDecision
 	}
 	content, err := membersOf(v)
 	if err != nil {
-		return d, false, invalidParams("The content of an answer must be a JSON object.")
+		return d, noObject
 	}
-	word, _ := content.text("decision")
-	d.Allow = word == "allow"
-	return d, d.Allow || word == "deny", nil
+	switch word, _ := content.text("decision"); word {
+	case "allow":
+		return approval.Decision{Allow: true}, ""
+	case "deny":
+		return d, ""
+	default:
+		return d, noDecision
+	}
 }
 
 // mayDecide reports whether the caller may decide an approval, here or at /api/approvals.
@@ -206,6 +236,10 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 		where = " on " + legible.Expose(strings.TrimSpace(a.DeviceName+" session "+a.SessionID))
 	}
 	text := fmt.Sprintf("The call of %q%s needs a person's approval. %s", a.Tool, where, legible.Expose(a.Reason))
+	if r.wrong != "" {
+		text = fmt.Sprintf("Your answer was no decision: %s (Answer %d of %d.)\n%s",
+			r.wrong, r.wrongAnswers+1, maxAnswers, text)
+	}
 	shown, remarks := approval.Shown(a.Args)
 	schema := json.RawMessage(`{"type":"object","properties":{}}`)
 	if decides = len(shown) <= maxShown && s.mayDecide(ctx, r, a.ID); decides {
@@ -235,7 +269,7 @@ func (s *Server) putState(
 	if err != nil {
 		return "", err
 	}
-	b, err := json.Marshal(stateText{rand.Text(), *call})
+	b, err := json.Marshal(stateText{rand.Text(), *call, r.wrongAnswers})
 	if err != nil {
 		return "", err
 	}
@@ -245,29 +279,29 @@ func (s *Server) putState(
 
 // stateText is what a requestState says. Nothing in it is secret.
 type stateText struct {
-	Once string          `json:"once"` // differs each time
-	Call agent.Suspended `json:"state"`
+	Once  string          `json:"once"` // differs each time
+	Call  agent.Suspended `json:"state"`
+	Wrong int             `json:"wrong,omitempty"` // answers so far
 }
 
-// takeState returns the call of a requestState that putState has made for the same call and caller and that nobody has
+// takeState returns what a requestState says that putState has made for the same call and caller and that nobody has
 // brought back yet.
 func (s *Server) takeState(
 	ctx context.Context, r *request, req *agent.Request, state string,
-) (call agent.Suspended, err error) {
+) (text stateText, err error) {
 	owner, err := stateOwner(r, req)
 	if err != nil {
-		return call, err
+		return text, err
 	}
 	known, err := s.cfg.States.TakeNonce(ctx, r.Caller.Tenant, owner, state)
 	if err != nil {
-		return call, err
+		return text, err
 	}
-	var text stateText
 	b, bad := base64.RawURLEncoding.DecodeString(state)
 	if !known || bad != nil || json.Unmarshal(b, &text) != nil {
-		return call, errState
+		return stateText{}, errState
 	}
-	return text.Call, nil
+	return text, nil
 }
 
 // stateOwner tells calls and callers apart: who asks, by what credential, for which tool, where, with which arguments.

@@ -134,6 +134,9 @@ type request struct {
 	modern       bool             // of revision 2026-07-28 or later
 	capabilities strictjson.Value // of the client; only if modern
 	answer       *answer          // nil for what is not answered once
+
+	wrongAnswers int    // of the client's user to the question of this call
+	wrong        string // what is wrong with the last; empty: nothing
 }
 
 // result is what a request is answered with.

@@ -129,9 +129,12 @@ func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 	if err != nil || rec.State.Final() || rec.Approval == "" || answer.IsZero() {
 		return result{}, err
 	}
-	decision, decided, err := readAnswer(answer)
-	if err != nil || !decided || !s.mayDecide(ctx, r, rec.Approval) {
-		return result{}, err
+	decision, wrong := readAnswer(answer)
+	switch decides := s.mayDecide(ctx, r, rec.Approval); {
+	case wrong != "" && (decides || wrong != noDecision):
+		return result{}, invalidParams("The answer %q is no decision: %s", keyApproval, wrong)
+	case wrong != "" || !decides:
+		return result{}, nil
 	}
 	_, err = s.cfg.Approvals.Decide(ctx, r.Caller, rec.Approval, decision)
 	if errors.Is(err, registry.CodeNotFound) {
