@@ -67,9 +67,7 @@ func TestRollingRestart(t *testing.T) {
 		if e.Success {
 			succeeded++
 		}
-		// Between its two pods a device is not connected, or back but has not registered yet. Nothing else may happen.
-		between := e.Dispatched == "no" && (e.Code == "not_connected" || e.Code == "tool_not_found")
-		if !e.broken && !e.Success && !between {
+		if !e.broken && !e.Success { // a call waits while its device is between its two pods
 			t.Errorf("a rolling restart cost a call: %+v", e)
 		}
 	}
