@@ -53,25 +53,40 @@ type reservation struct {
 	control  *http.ResponseController // nil before the transfer begins
 }
 
-// reserve waits for n bytes.
+// reserve waits for n bytes. Requests get theirs in the order in which they came, so that small ones do not pass a large
+// one until its time is over.
 func (r *byteBudget) reserve(ctx context.Context, n int64) (*reservation, error) {
+	h := &reservation{budget: r, bytes: min(n, r.limit)}
+	if r.free.TryAcquire(h.bytes) {
+		return h, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, budgetWait)
 	defer cancel()
-	h := &reservation{budget: r, bytes: min(n, r.limit)}
-	for !r.free.TryAcquire(h.bytes) {
-		r.disconnectStalled(h.bytes)
-		look, stop := context.WithTimeout(ctx, stallCheck)
-		err := r.free.Acquire(look, h.bytes)
-		stop()
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			r.refused.Add(1)
-			return nil, r.busy()
-		}
+	waiting, stop := context.WithCancel(ctx)
+	var makingRoom sync.WaitGroup
+	makingRoom.Go(func() { r.makeRoom(waiting, h.bytes) })
+	err := r.free.Acquire(ctx, h.bytes)
+	stop()
+	makingRoom.Wait()
+	if err != nil {
+		r.refused.Add(1)
+		return nil, r.busy()
 	}
 	return h, nil
+}
+
+// makeRoom disconnects stalled clients for a request that waits for n bytes, until ctx ends.
+func (r *byteBudget) makeRoom(ctx context.Context, n int64) {
+	check := time.NewTicker(stallCheck)
+	defer check.Stop()
+	for {
+		r.disconnectStalled(n)
+		select {
+		case <-ctx.Done():
+			return
+		case <-check.C:
+		}
+	}
 }
 
 // reserveMade waits for n bytes that are in memory already. As many such bytes may wait as the budget has. Beyond that

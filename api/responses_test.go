@@ -116,3 +116,43 @@ func TestNoRoomForAResponse(t *testing.T) {
 		}
 	})
 }
+
+// A request for many bytes has its turn when those before it are done, however many smaller ones come after it.
+func TestLargeRequestIsNotPassedBySmallOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newResponses(8 << 20)
+		first, err := r.reserve(t.Context(), 6<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var requests sync.WaitGroup
+		large := make(chan error, 1)
+		requests.Go(func() {
+			held, err := r.reserve(t.Context(), 8<<20)
+			if err == nil {
+				held.release()
+			}
+			large <- err
+		})
+		synctest.Wait() // it is the first in the queue
+		stream, stop := context.WithCancel(t.Context())
+		requests.Go(func() {
+			for stream.Err() == nil { // there is always one that holds its bytes, and one that waits
+				requests.Go(func() {
+					if small, err := r.reserve(stream, 1<<20); err == nil {
+						time.Sleep(170 * time.Millisecond)
+						small.release()
+					}
+				})
+				time.Sleep(13 * time.Millisecond)
+			}
+		})
+		time.Sleep(200 * time.Millisecond)
+		first.release()
+		if err := <-large; err != nil {
+			t.Errorf("the large request was passed by smaller ones until its time was over: %v", err)
+		}
+		stop()
+		requests.Wait()
+	})
+}
